@@ -1,0 +1,1 @@
+//! The aggregated discovery protocol as a pure machine: subscriptions, nonces, ordering

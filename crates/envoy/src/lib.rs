@@ -1,0 +1,1 @@
+//! Rules that encode clusters, endpoints, listeners and routes for Envoy

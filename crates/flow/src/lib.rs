@@ -1,0 +1,1 @@
+//! The incremental engine: keyed tables, pure rules, exact deltas. Knows nothing of meshes

@@ -1,0 +1,268 @@
+//! Audiences and resource keys: the least that two proxies must share to receive equal bytes.
+//!
+//! A generator is given one of these keys and its reads, nothing else. A field that is added here makes the mesh slower
+//! (fewer proxies share), a field that is missing cannot be read at all.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use names::Hostname;
+
+use crate::listener::ListenerSpec;
+use crate::proxy::{Capabilities, InterceptionMode, Labels, ProxyKind};
+use crate::service::{ObjectId, ServiceKey};
+
+/// What decides which services and rules a client sees.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct Scope {
+    /// The client's namespace.
+    pub namespace: Arc<str>,
+    /// The `Sidecar` that applies to it; none for the built-in default (everything visible) and for gateways.
+    pub sidecar: Option<ObjectId>,
+    /// DestinationRules of the client's namespace whose `workloadSelector` selects the client, sorted.
+    pub selected_rules: Vec<ObjectId>,
+}
+
+/// What decides the clusters of a proxy.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct ClusterAudience {
+    /// What it sees.
+    pub scope: Arc<Scope>,
+    /// Sidecars have pass-through and inbound clusters; gateways have not.
+    pub kind: ProxyKind,
+    /// Ports of the workload that services (or its `Sidecar`) lead to, ascending: one inbound cluster each.
+    pub inbound: Arc<[InboundPort]>,
+    /// Whether it has an IPv4 and an IPv6 address.
+    pub ip: IpFamilies,
+}
+
+/// What decides the listeners of a proxy.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct ListenerAudience {
+    /// What it sees.
+    pub scope: Arc<Scope>,
+    /// Sidecar or gateway.
+    pub kind: ProxyKind,
+    /// Ports of the workload that services (or its `Sidecar`) lead to, ascending; empty for gateways.
+    pub inbound: Arc<[InboundPort]>,
+    /// The client's labels, cut down to those that some VirtualService asks for in `sourceLabels`.
+    pub source: Arc<Source>,
+    /// `Gateway` objects that select the proxy, in order of precedence; empty for sidecars.
+    pub gateways: Arc<[ObjectId]>,
+    /// How traffic reaches it.
+    pub interception: InterceptionMode,
+    /// Optional filters that it has.
+    pub capabilities: Capabilities,
+    /// Whether it has an IPv4 and an IPv6 address.
+    pub ip: IpFamilies,
+    /// HTTP/1.0 is accepted.
+    pub accepts_http10: bool,
+    /// Ports below 1024 cannot be bound.
+    pub unprivileged: bool,
+}
+
+/// What decides the route tables of a proxy.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct RouteAudience {
+    /// What it sees.
+    pub scope: Arc<Scope>,
+    /// Sidecar or gateway.
+    pub kind: ProxyKind,
+    /// What VirtualServices may match of the client.
+    pub source: Arc<Source>,
+    /// `Gateway` objects that select the proxy, in order of precedence; empty for sidecars.
+    pub gateways: Arc<[ObjectId]>,
+}
+
+/// What a VirtualService's match may ask of the client (`sourceLabels`, `sourceNamespace`).
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct Source {
+    /// The client's namespace.
+    pub namespace: Arc<str>,
+    /// Its labels, cut down to those that some VirtualService names.
+    pub labels: Labels,
+}
+
+/// Which address families a proxy has.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub enum IpFamilies {
+    /// IPv4 only.
+    V4,
+    /// IPv6 only.
+    V6,
+    /// Both.
+    Dual,
+}
+
+/// A port of a workload that takes traffic.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct InboundPort {
+    /// The port on the workload: the inbound listener's filter chain matches it.
+    pub port: u16,
+    /// The protocol, from the service port that leads to it.
+    pub protocol: names::Protocol,
+    /// Where the application listens if not at `port` of the pod's address (`Sidecar` ingress `defaultEndpoint`).
+    pub endpoint: Option<DefaultEndpoint>,
+    /// The service that leads here first (by precedence), for names in statistics; none for ports that only a
+    /// `Sidecar` declares.
+    pub service: Option<(ServiceKey, u16)>,
+    /// Bound address of an explicit `Sidecar` ingress listener, where it has one.
+    pub bind: Option<Arc<str>>,
+}
+
+/// Where an application listens (`Sidecar` ingress `defaultEndpoint`).
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub enum DefaultEndpoint {
+    /// A port of the loopback address.
+    Loopback(u16),
+    /// A port of the address that the client dialled (`0.0.0.0:PORT`).
+    Instance(u16),
+    /// A Unix domain socket.
+    Unix(Arc<str>),
+}
+
+/// Names a merged DestinationRule: all rules of one namespace for one host (pattern).
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct PolicyKey {
+    /// The namespace of the rules.
+    pub namespace: Arc<str>,
+    /// Their `host`, resolved; may be a wildcard.
+    pub host: Hostname,
+    /// A single rule that was chosen by its `workloadSelector` instead of all rules without one.
+    pub selected: Option<Arc<str>>,
+}
+
+impl fmt::Debug for PolicyKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.host)?;
+        match &self.selected {
+            Some(name) => write!(f, "/{name}"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Everything that decides one cluster.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub enum ClusterKey {
+    /// `outbound|PORT|SUBSET|HOST`.
+    Outbound(OutboundKey),
+    /// `inbound|PORT||`.
+    Inbound {
+        /// The port on the workload.
+        port: u16,
+        /// HTTP/2 is spoken to the application.
+        http2: bool,
+        /// Where the application listens, if a `Sidecar` says so.
+        endpoint: Option<DefaultEndpoint>,
+        /// Address families of the proxy.
+        ip: IpFamilies,
+        /// The `Sidecar` whose `inboundConnectionPool` or ingress `connectionPool` applies.
+        sidecar: Option<ObjectId>,
+    },
+    /// `PassthroughCluster`: to where the application wanted.
+    Passthrough,
+    /// `BlackHoleCluster`: nowhere.
+    BlackHole,
+    /// `InboundPassthroughCluster`: to the application, at the port that the client dialled.
+    InboundPassthrough(IpFamilies),
+}
+
+/// What decides an outbound cluster and its endpoints.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct OutboundKey {
+    /// The service.
+    pub service: ServiceKey,
+    /// Its port.
+    pub port: u16,
+    /// Name of the subset; empty for the whole service.
+    pub subset: Arc<str>,
+    /// The traffic policy that applies, if any.
+    pub policy: Option<PolicyKey>,
+    /// A pass-through service is served from endpoints (gateways have no original destination).
+    pub from_endpoints: bool,
+}
+
+impl OutboundKey {
+    /// The cluster's name, `outbound|PORT|SUBSET|HOST`.
+    pub fn cluster_name(&self) -> String {
+        format!("outbound|{}|{}|{}", self.port, self.subset, self.service.hostname)
+    }
+}
+
+/// Everything that decides the routes of one virtual host.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct RoutesKey {
+    /// The VirtualService whose `http` routes these are; none for a service's default route.
+    pub virtual_service: Option<ObjectId>,
+    /// The host of the virtual host: the service that is the default destination, or a host that only the
+    /// VirtualService knows.
+    pub host: Hostname,
+    /// The listener's port: what `match.port` is compared with, and the port of destinations that name none and
+    /// whose service has several.
+    pub port: u16,
+    /// The gateway (`namespace/name`) that the routes are bound to; none for sidecars (`mesh`).
+    pub gateway: Option<ObjectId>,
+    /// What `sourceLabels` and `sourceNamespace` are compared with.
+    pub source: Arc<Source>,
+    /// What each destination host means for this client.
+    pub destinations: Arc<BTreeMap<Hostname, DestinationRef>>,
+}
+
+/// What a destination host means for a client.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct DestinationRef {
+    /// The visible service of that host.
+    pub service: Option<ServiceKey>,
+    /// The traffic policy that applies to it, for hash policies.
+    pub policy: Option<PolicyKey>,
+}
+
+/// One virtual host of a route table.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct VirtualHostSpec {
+    /// `HOST:PORT`, or a catch-all's name.
+    pub name: Arc<str>,
+    /// The domains, none of which occurs twice in the table.
+    pub domains: Vec<Arc<str>>,
+    /// What it holds.
+    pub content: VirtualHostContent,
+    /// Plain-text requests are redirected to HTTPS (`httpsRedirect`).
+    pub require_tls: bool,
+}
+
+/// What a virtual host answers.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub enum VirtualHostContent {
+    /// Routes, in order: those of the first key go first.
+    Routes(Vec<Arc<RoutesKey>>),
+    /// Everything goes to `PassthroughCluster` (`allow_any`).
+    AllowAny,
+    /// Everything is refused with 502 (`block_all`).
+    BlockAll,
+    /// Everything is refused with 404 (`blackhole:PORT` of a gateway without routes).
+    NotFound,
+}
+
+/// A route table: its virtual hosts in order.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct RouteTable {
+    /// The virtual hosts.
+    pub virtual_hosts: Vec<Arc<VirtualHostSpec>>,
+    /// A port in the `Host` header is ignored when hosts are matched.
+    pub ignore_port: bool,
+}
+
+/// What a client asks for, or a catalogue lists: the key of one resource.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub enum ResourceKey {
+    /// A cluster.
+    Cluster(ClusterKey),
+    /// The endpoints of the cluster of this name, as a client of this scope sees it.
+    Endpoints(Arc<Scope>, Arc<str>),
+    /// A listener.
+    Listener(Arc<ListenerSpec>),
+    /// The route table of this name.
+    Route(Arc<RouteAudience>, Arc<str>),
+}

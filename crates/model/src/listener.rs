@@ -1,0 +1,166 @@
+//! What a listener is to be, before it is encoded: plain values, complete, so that equal listeners of different
+//! audiences are encoded once.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use ipnet::IpNet;
+
+use crate::audience::IpFamilies;
+use crate::proxy::Capabilities;
+
+/// Which way traffic goes.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub enum Direction {
+    /// From the application.
+    Outbound,
+    /// To the application.
+    Inbound,
+    /// Through a gateway.
+    Gateway,
+}
+
+/// A listener.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct ListenerSpec {
+    /// The resource name: `BIND_PORT`, `virtualOutbound`, `virtualInbound`.
+    pub name: Arc<str>,
+    /// Where it listens.
+    pub bind: Bind,
+    /// False for listeners that `virtualOutbound` hands connections to.
+    pub bind_to_port: bool,
+    /// Which way traffic goes.
+    pub direction: Direction,
+    /// Connections are handed to the listener of their original destination (`virtualOutbound`).
+    pub use_original_dst: bool,
+    /// Accepts connections to addresses that are not local (TPROXY).
+    pub transparent: bool,
+    /// Recovers the original destination address (listener filter `original_dst`).
+    pub original_dst_filter: bool,
+    /// Looks at TLS (SNI, ALPN) before it chooses a chain.
+    pub tls_inspector: bool,
+    /// Looks for HTTP before it chooses a chain, but not on [`ListenerSpec::server_first_ports`].
+    pub http_inspector: bool,
+    /// Destination ports at which the server speaks first: inspectors would wait for ever there.
+    pub server_first_ports: Vec<u16>,
+    /// Filter chains; Envoy picks the most specific match.
+    pub chains: Vec<ChainSpec>,
+    /// The chain for what no other matches.
+    pub default_chain: Option<ChainSpec>,
+    /// Optional filters of the proxy.
+    pub capabilities: Capabilities,
+}
+
+/// Where a listener is bound.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub enum Bind {
+    /// An address and port, and further addresses at the same port (dual stack).
+    Socket {
+        /// The address.
+        address: IpAddr,
+        /// Further addresses.
+        additional: Vec<IpAddr>,
+        /// The port.
+        port: u16,
+    },
+    /// A Unix domain socket's path.
+    Unix(Arc<str>),
+}
+
+/// One filter chain.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct ChainSpec {
+    /// Its name, which Envoy and `istioctl` show.
+    pub name: Arc<str>,
+    /// What connections it takes.
+    pub matches: ChainMatch,
+    /// What it does.
+    pub kind: ChainKind,
+}
+
+/// What connections a chain takes; empty fields ask nothing.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
+pub struct ChainMatch {
+    /// Original destination port.
+    pub destination_port: Option<u16>,
+    /// Original destination addresses.
+    pub prefix_ranges: Vec<IpNet>,
+    /// SNI.
+    pub server_names: Vec<Arc<str>>,
+    /// `raw_buffer` or `tls`.
+    pub transport_protocol: Option<&'static str>,
+    /// ALPN, or what the HTTP inspector found (`http/1.1`, `h2c`).
+    pub application_protocols: Vec<&'static str>,
+}
+
+/// What a filter chain does.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub enum ChainKind {
+    /// HTTP connection manager.
+    Http(HttpChain),
+    /// TCP proxy.
+    Tcp(TcpChain),
+}
+
+/// An HTTP connection manager.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct HttpChain {
+    /// Prefix of its statistics.
+    pub stat_prefix: Arc<str>,
+    /// Where its routes come from.
+    pub routes: RouteSource,
+    /// HTTP/1.0 is accepted.
+    pub accepts_http10: bool,
+    /// The client's address is that of the connection (gateways), not of a header.
+    pub use_remote_address: bool,
+    /// The `istio.alpn` filter is wanted (outbound, where the proxy has it).
+    pub alpn_filter: bool,
+}
+
+/// Where an HTTP chain's routes come from.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub enum RouteSource {
+    /// Route discovery: this route table.
+    Discovered(Arc<str>),
+    /// One route: everything to this inbound cluster. Name of the table and of the virtual host follow Istio's
+    /// (`inbound|PORT||`, `inbound|http|PORT`).
+    Inbound {
+        /// The cluster.
+        cluster: Arc<str>,
+        /// The port in the names; 0 for the pass-through chain.
+        port: u16,
+        /// The decorator's operation, `HOST:PORT/*`.
+        operation: Arc<str>,
+    },
+}
+
+/// A TCP proxy.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct TcpChain {
+    /// Prefix of its statistics.
+    pub stat_prefix: Arc<str>,
+    /// Clusters with weights; one or more. A single one's weight has no meaning.
+    pub clusters: Vec<(Arc<str>, u32)>,
+    /// Idle time-out in milliseconds; absent for Envoy's default (1 h).
+    pub idle_timeout_ms: Option<u64>,
+    /// Connections are spread by the hash of the client's address.
+    pub hash_source_ip: bool,
+}
+
+impl IpFamilies {
+    /// The address that means "all addresses of this proxy": `0.0.0.0`, or `::` where there is no IPv4.
+    pub fn wildcard(self) -> IpAddr {
+        match self {
+            IpFamilies::V6 => IpAddr::from([0u16; 8]),
+            IpFamilies::V4 | IpFamilies::Dual => IpAddr::from([0u8; 4]),
+        }
+    }
+
+    /// The loopback address.
+    pub fn loopback(self) -> IpAddr {
+        match self {
+            IpFamilies::V6 => IpAddr::from(std::net::Ipv6Addr::LOCALHOST.segments()),
+            IpFamilies::V4 | IpFamilies::Dual => IpAddr::from([127, 0, 0, 1]),
+        }
+    }
+}

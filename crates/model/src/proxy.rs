@@ -1,0 +1,100 @@
+//! A connected proxy, as its node message described it: facts, parsed and bounded, nothing derived.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+/// What a proxy is, from the first part of its node id (`TYPE~IP~ID~DOMAIN`).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub enum ProxyKind {
+    /// Beside an application (`sidecar`).
+    Sidecar,
+    /// A gateway (`router`).
+    Router,
+}
+
+/// How traffic reaches the proxy (`INTERCEPTION_MODE` of the node metadata).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
+pub enum InterceptionMode {
+    /// iptables REDIRECT; the original destination is recovered from the socket.
+    #[default]
+    Redirect,
+    /// iptables TPROXY; the source address is kept, too.
+    Tproxy,
+    /// Nothing is captured: listeners are bound to their ports and applications are told to use them.
+    None,
+}
+
+/// Optional parts of a proxy build: what the stock build lacks is never sent to it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
+pub struct Capabilities {
+    /// The `istio.alpn` HTTP filter.
+    pub istio_alpn: bool,
+    /// The `istio.stats` filters.
+    pub istio_stats: bool,
+    /// The HTTP and TCP metadata exchange filters.
+    pub metadata_exchange: bool,
+}
+
+/// Where a proxy or an endpoint is; empty strings where unknown.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
+pub struct Locality {
+    /// The region, such as `eu-west-1`.
+    pub region: Arc<str>,
+    /// The zone within the region.
+    pub zone: Arc<str>,
+    /// The sub-zone within the zone.
+    pub sub_zone: Arc<str>,
+}
+
+impl Locality {
+    /// Parses `region/zone/subzone`; the last two may be absent.
+    pub fn parse(text: &str) -> Locality {
+        let mut parts = text.splitn(3, '/').map(Arc::from);
+        let mut next = || parts.next().unwrap_or_else(|| Arc::from(""));
+        Locality { region: next(), zone: next(), sub_zone: next() }
+    }
+
+    /// Whether nothing is known.
+    pub fn is_empty(&self) -> bool {
+        self.region.is_empty() && self.zone.is_empty() && self.sub_zone.is_empty()
+    }
+}
+
+/// Labels of a workload, ordered.
+pub type Labels = BTreeMap<Arc<str>, Arc<str>>;
+
+/// The facts about one proxy that derivation may depend on. Two proxies with equal facts are the same to it.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct Proxy {
+    /// Sidecar or gateway.
+    pub kind: ProxyKind,
+    /// The third part of the node id, `POD.NAMESPACE`; shown in `syncz` and by `istioctl`.
+    pub id: Arc<str>,
+    /// The namespace whose configuration it gets (`NAMESPACE` of the metadata, else the first label of the DNS domain).
+    pub namespace: Arc<str>,
+    /// The DNS domain of short names, `NAMESPACE.svc.cluster.local`.
+    pub dns_domain: Arc<str>,
+    /// Its addresses, the primary one first: the node id's IP and `INSTANCE_IPS`.
+    pub addresses: Vec<IpAddr>,
+    /// `LABELS` of the metadata.
+    pub labels: Labels,
+    /// `node.locality`.
+    pub locality: Locality,
+    /// `NETWORK`.
+    pub network: Arc<str>,
+    /// `CLUSTER_ID`.
+    pub cluster_id: Arc<str>,
+    /// `SERVICE_ACCOUNT`.
+    pub service_account: Arc<str>,
+    /// `INTERCEPTION_MODE`.
+    pub interception: InterceptionMode,
+    /// From the node's list of extensions.
+    pub capabilities: Capabilities,
+    /// `HTTP10` is "1".
+    pub accepts_http10: bool,
+    /// `UNPRIVILEGED_POD` is "true": ports below 1024 cannot be bound.
+    pub unprivileged: bool,
+    /// `ISTIO_VERSION`; empty where the metadata has none.
+    pub version: Arc<str>,
+}

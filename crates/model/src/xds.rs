@@ -1,0 +1,128 @@
+//! What is served: resource types, versions and encoded resources.
+//!
+//! A resource is encoded once; its bytes are shared by every stream that gets it. Its version is the hash of its bytes,
+//! so that two replicas that derived the same configuration agree on it without talking to each other.
+
+use std::fmt;
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+/// The kinds of resources that the aggregated discovery service serves, in the order in which they are sent
+/// (make before break: what is referred to goes before what refers to it).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub enum ResourceType {
+    /// `envoy.config.cluster.v3.Cluster` (CDS); subscribed as a whole.
+    Cluster,
+    /// `envoy.config.endpoint.v3.ClusterLoadAssignment` (EDS); subscribed by name.
+    Endpoints,
+    /// `envoy.config.listener.v3.Listener` (LDS); subscribed as a whole.
+    Listener,
+    /// `envoy.config.route.v3.RouteConfiguration` (RDS); subscribed by name.
+    Route,
+}
+
+impl ResourceType {
+    /// All types, in sending order.
+    pub const ALL: [ResourceType; 4] =
+        [ResourceType::Cluster, ResourceType::Endpoints, ResourceType::Listener, ResourceType::Route];
+
+    /// The protobuf type URL of the resource.
+    pub const fn type_url(self) -> &'static str {
+        match self {
+            ResourceType::Cluster => "type.googleapis.com/envoy.config.cluster.v3.Cluster",
+            ResourceType::Endpoints => "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment",
+            ResourceType::Listener => "type.googleapis.com/envoy.config.listener.v3.Listener",
+            ResourceType::Route => "type.googleapis.com/envoy.config.route.v3.RouteConfiguration",
+        }
+    }
+
+    /// The type with this URL, if it is one that is served.
+    pub fn from_type_url(url: &str) -> Option<ResourceType> {
+        ResourceType::ALL.into_iter().find(|t| t.type_url() == url)
+    }
+
+    /// The short name that debug output, metrics and `istioctl` use: `CDS`, `EDS`, `LDS`, `RDS`.
+    pub const fn short_name(self) -> &'static str {
+        match self {
+            ResourceType::Cluster => "CDS",
+            ResourceType::Endpoints => "EDS",
+            ResourceType::Listener => "LDS",
+            ResourceType::Route => "RDS",
+        }
+    }
+
+    /// Whether a client that names no resources means all of them (xDS: wildcard; CDS and LDS).
+    pub const fn is_wildcard(self) -> bool {
+        matches!(self, ResourceType::Cluster | ResourceType::Listener)
+    }
+}
+
+/// The hash of a resource's bytes. Shown as 16 hexadecimal digits, which is also its form on the wire.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Version(pub u64);
+
+impl Version {
+    /// The version of these bytes.
+    pub fn of(bytes: &[u8]) -> Version {
+        Version(xxhash_rust::xxh3::xxh3_64(bytes))
+    }
+}
+
+impl fmt::Display for Version {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}", self.0)
+    }
+}
+
+impl fmt::Debug for Version {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// One encoded resource: the message's bytes, without the `Any` around it.
+#[derive(Clone)]
+pub struct Resource {
+    name: Arc<str>,
+    version: Version,
+    body: Bytes,
+}
+
+impl Resource {
+    /// A resource of this name whose protobuf encoding is `body`.
+    pub fn new(name: impl Into<Arc<str>>, body: impl Into<Bytes>) -> Resource {
+        let body = body.into();
+        Resource { name: name.into(), version: Version::of(&body), body }
+    }
+
+    /// The name that clients subscribe to.
+    pub fn name(&self) -> &Arc<str> {
+        &self.name
+    }
+
+    /// The hash of the body.
+    pub fn version(&self) -> Version {
+        self.version
+    }
+
+    /// The encoded message.
+    pub fn body(&self) -> &Bytes {
+        &self.body
+    }
+}
+
+impl PartialEq for Resource {
+    fn eq(&self, other: &Resource) -> bool {
+        // The bytes decide; the hash makes the common "different" answer cheap.
+        self.version == other.version && self.name == other.name && self.body == other.body
+    }
+}
+
+impl Eq for Resource {}
+
+impl fmt::Debug for Resource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}@{} ({} bytes)", self.name, self.version, self.body.len())
+    }
+}

@@ -1,0 +1,1 @@
+//! Real test and demo parts (Envoy), pinned by version and checksum

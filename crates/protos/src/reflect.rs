@@ -1,0 +1,171 @@
+//! Messages by name at run time: descriptors and JSON.
+
+use std::sync::LazyLock;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use prost::Message;
+use prost_reflect::{DescriptorPool, DynamicMessage, MapKey, ReflectMessage, SerializeOptions, Value};
+
+use crate::{Any, any};
+
+/// The descriptors of all messages of this crate. Decoded on first use, which takes some milliseconds.
+pub fn descriptor_pool() -> &'static DescriptorPool {
+    static POOL: LazyLock<DescriptorPool> = LazyLock::new(|| {
+        DescriptorPool::decode(include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin")).as_slice())
+            .expect("the build wrote the descriptors")
+    });
+    &POOL
+}
+
+/// Why a message has no JSON form.
+#[derive(Debug)]
+pub enum JsonError {
+    /// No message of this name is known.
+    UnknownType(String),
+    /// The bytes are not this message.
+    Decode(prost::DecodeError),
+    /// The message holds what JSON cannot express, such as a duration out of range.
+    Serialize(serde_json::Error),
+}
+
+impl std::fmt::Display for JsonError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            JsonError::UnknownType(name) => write!(f, "no message {name} is known"),
+            JsonError::Decode(error) => error.fmt(f),
+            JsonError::Serialize(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for JsonError {}
+
+/// The canonical JSON form (lowerCamelCase names, defaults left out) of the message `body` of this type.
+///
+/// A packed message inside it whose type is not known becomes a `xds.type.v3.TypedStruct` that holds its base64.
+///
+/// # Errors
+/// The outer type is not known, or the bytes are not of that type.
+pub fn json(type_url: &str, body: &[u8]) -> Result<serde_json::Value, JsonError> {
+    let mut message = decode(type_url, body)?;
+    if let Some(plain) = replace_unknown(&message) {
+        message = plain;
+    }
+    message
+        .serialize_with_options(serde_json::value::Serializer, &SerializeOptions::new())
+        .map_err(JsonError::Serialize)
+}
+
+fn decode(type_url: &str, body: &[u8]) -> Result<DynamicMessage, JsonError> {
+    let name = type_url.rsplit_once('/').map_or(type_url, |(_, name)| name);
+    let descriptor =
+        descriptor_pool().get_message_by_name(name).ok_or_else(|| JsonError::UnknownType(name.to_owned()))?;
+    DynamicMessage::decode(descriptor, body).map_err(JsonError::Decode)
+}
+
+/// The message with every packed message of unknown type replaced; `None` if there is none.
+fn replace_unknown(message: &DynamicMessage) -> Option<DynamicMessage> {
+    if message.descriptor().full_name() == "google.protobuf.Any" {
+        let packed: Any = message.transcode_to().ok()?;
+        let replaced = match decode(&packed.type_url, &packed.value) {
+            Ok(inner) => Any { value: replace_unknown(&inner)?.encode_to_vec().into(), ..packed },
+            Err(_) => opaque(&packed),
+        };
+        let mut result = DynamicMessage::new(message.descriptor());
+        result.transcode_from(&replaced).ok()?;
+        return Some(result);
+    }
+    let mut result: Option<DynamicMessage> = None;
+    for (field, value) in message.fields() {
+        if let Some(value) = replace_in_value(value) {
+            result.get_or_insert_with(|| message.clone()).set_field(&field, value);
+        }
+    }
+    result
+}
+
+fn replace_in_value(value: &Value) -> Option<Value> {
+    match value {
+        Value::Message(message) => replace_unknown(message).map(Value::Message),
+        Value::List(values) => {
+            let replaced: Vec<Option<Value>> = values.iter().map(replace_in_value).collect();
+            replaced.iter().any(Option::is_some).then(|| {
+                let old = values.iter().cloned();
+                Value::List(replaced.into_iter().zip(old).map(|(new, old)| new.unwrap_or(old)).collect())
+            })
+        }
+        Value::Map(entries) => {
+            let replaced: Vec<(&MapKey, Value)> =
+                entries.iter().filter_map(|(key, value)| Some((key, replace_in_value(value)?))).collect();
+            (!replaced.is_empty()).then(|| {
+                let mut entries = entries.clone();
+                entries.extend(replaced.into_iter().map(|(key, value)| (key.clone(), value)));
+                Value::Map(entries)
+            })
+        }
+        _ => None,
+    }
+}
+
+fn opaque(packed: &Any) -> Any {
+    let value = crate::Value { kind: Some(crate::value::Kind::StringValue(STANDARD.encode(&packed.value))) };
+    any(&crate::xds::r#type::v3::TypedStruct {
+        type_url: packed.type_url.clone(),
+        value: Some(crate::Struct { fields: [("base64".to_owned(), value)].into() }),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bytes::Bytes;
+
+    use crate::envoy::config::cluster::v3::Cluster;
+    use crate::envoy::config::core::v3::TypedExtensionConfig;
+    use serde_json::json;
+
+    fn show<M: Message + prost::Name>(message: &M) -> serde_json::Value {
+        super::json(&M::type_url(), &message.encode_to_vec()).unwrap()
+    }
+
+    #[test]
+    fn a_message_has_the_json_that_envoy_reads() {
+        let cluster = Cluster {
+            name: "a".to_owned(),
+            connect_timeout: Some(crate::duration(std::time::Duration::from_millis(1500))),
+            ..Cluster::default()
+        };
+        assert_eq!(show(&cluster), json!({"name": "a", "connectTimeout": "1.500s"}));
+    }
+
+    #[test]
+    fn packed_messages_are_shown_whether_their_type_is_known_or_not() {
+        let packed = |type_url: &str, value: &'static [u8]| TypedExtensionConfig {
+            name: "x".to_owned(),
+            typed_config: Some(Any { type_url: type_url.to_owned(), value: Bytes::from_static(value) }),
+        };
+        let known = any(&packed("type.googleapis.com/google.protobuf.Struct", b""));
+        let unknown = any(&packed("type.googleapis.com/no.such.Message", b"\x01\x02\x03\x04"));
+        let outer = |inner| TypedExtensionConfig { name: "outer".to_owned(), typed_config: Some(inner) };
+        assert_eq!(
+            show(&outer(known))["typedConfig"]["typedConfig"],
+            json!({"@type": "type.googleapis.com/google.protobuf.Struct", "value": {}})
+        );
+        assert_eq!(
+            show(&outer(unknown))["typedConfig"]["typedConfig"],
+            json!({
+                "@type": "type.googleapis.com/xds.type.v3.TypedStruct",
+                "typeUrl": "type.googleapis.com/no.such.Message",
+                "value": {"base64": "AQIDBA=="}
+            })
+        );
+    }
+
+    #[test]
+    fn what_is_not_the_message_is_an_error() {
+        assert!(matches!(super::json("x/no.such.Message", b""), Err(JsonError::UnknownType(_))));
+        let cluster = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
+        assert!(matches!(super::json(cluster, b"\xff"), Err(JsonError::Decode(_))));
+    }
+}

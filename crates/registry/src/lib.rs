@@ -1,0 +1,1 @@
+//! Rules that derive services and endpoints from resources

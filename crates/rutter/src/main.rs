@@ -1,0 +1,3 @@
+//! The control plane binary and its command line.
+
+fn main() {}

@@ -1,0 +1,1 @@
+//! The network edge: discovery over HTTP/2, readiness, metrics, debug

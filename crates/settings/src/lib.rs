@@ -1,0 +1,1 @@
+//! One table of settings, from flags, environment and files, as one immutable value

@@ -1,0 +1,1 @@
+//! Where resources come from: directories of files

@@ -1,0 +1,1 @@
+//! Small general helpers that know nothing of meshes

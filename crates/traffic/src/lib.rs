@@ -1,0 +1,1 @@
+//! Rules that derive routes, traffic policy and visibility from resources

@@ -1,0 +1,1 @@
+//! All rules as one graph: commit, snapshot, recompute

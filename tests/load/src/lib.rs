@@ -1,0 +1,1 @@
+//! Load: simulated proxies over real streams

@@ -1,0 +1,1 @@
+//! Scenario tests: objects, proxies, edits and expected answers in one file
