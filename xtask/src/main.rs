@@ -1,3 +1,47 @@
-//! The project's task runner.
+//! The project's task runner: `cargo xtask TASK`. There is no other; CI runs it, too.
 
-fn main() {}
+mod layers;
+mod lint;
+mod run;
+mod tasks;
+
+use std::process::ExitCode;
+
+const USAGE: &str = "\
+usage: cargo xtask TASK
+
+  setup            fetch the real test parts (Envoy) into target/tools, pinned by version and checksum
+  test [FILTER…]   setup, layers, then all tests; with arguments: `cargo test` with them, after setup
+  lint             formatting, clippy without warnings, layers, lengths of files, licences if cargo-deny is there
+  layers           check that dependencies point down and that the middle does no I/O
+  docs             write the generated pages of docs/
+  bench flow       the engine's benchmark
+  bench load …     simulated proxies against the release build; arguments go to the load tool (--help)
+  fuzz [TARGET [SECONDS]]   list the fuzz targets, or run one (needs cargo-fuzz and a nightly toolchain)
+  ci               what CI runs: lint and test";
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let rest = arguments.get(1..).unwrap_or_default();
+    let result = match arguments.first().map(String::as_str) {
+        Some("setup") => tasks::setup(),
+        Some("test") => tasks::test(rest),
+        Some("lint") => lint::lint(),
+        Some("layers") => layers::check(),
+        Some("docs") => tasks::docs(),
+        Some("bench") => tasks::bench(rest),
+        Some("fuzz") => tasks::fuzz(rest),
+        Some("ci") => lint::lint().and_then(|()| tasks::test(&[])),
+        _ => {
+            eprintln!("{USAGE}");
+            return ExitCode::from(2);
+        }
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("xtask: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

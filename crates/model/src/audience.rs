@@ -50,6 +50,9 @@ pub struct ListenerAudience {
     pub source: Arc<Source>,
     /// `Gateway` objects that select the proxy, in order of precedence; empty for sidecars.
     pub gateways: Arc<[ObjectId]>,
+    /// Where ports of gateways' servers really are: port of a service of the gateway → port of the workload, ascending,
+    /// only where they differ; empty for sidecars.
+    pub gateway_ports: Arc<[(u16, u16)]>,
     /// How traffic reaches it.
     pub interception: InterceptionMode,
     /// Optional filters that it has.
@@ -73,6 +76,9 @@ pub struct RouteAudience {
     pub source: Arc<Source>,
     /// `Gateway` objects that select the proxy, in order of precedence; empty for sidecars.
     pub gateways: Arc<[ObjectId]>,
+    /// Where ports of gateways' servers really are: port of a service of the gateway → port of the workload, ascending,
+    /// only where they differ; empty for sidecars.
+    pub gateway_ports: Arc<[(u16, u16)]>,
 }
 
 /// What a VirtualService's match may ask of the client (`sourceLabels`, `sourceNamespace`).
@@ -107,8 +113,10 @@ pub struct InboundPort {
     /// The service that leads here first (by precedence), for names in statistics; none for ports that only a
     /// `Sidecar` declares.
     pub service: Option<(ServiceKey, u16)>,
-    /// Bound address of an explicit `Sidecar` ingress listener, where it has one.
+    /// Bound address of an explicit `Sidecar` ingress listener, where it has one. Always there if it is not captured.
     pub bind: Option<Arc<str>>,
+    /// Whether connections come through the virtual inbound listener; else the port has a listener of its own.
+    pub captured: bool,
 }
 
 /// Where an application listens (`Sidecar` ingress `defaultEndpoint`).
@@ -152,8 +160,8 @@ pub enum ClusterKey {
     Inbound {
         /// The port on the workload.
         port: u16,
-        /// HTTP/2 is spoken to the application.
-        http2: bool,
+        /// What is spoken to the application; auto-detected protocols follow the client.
+        protocol: names::Protocol,
         /// Where the application listens, if a `Sidecar` says so.
         endpoint: Option<DefaultEndpoint>,
         /// Address families of the proxy.
@@ -182,6 +190,8 @@ pub struct OutboundKey {
     pub policy: Option<PolicyKey>,
     /// A pass-through service is served from endpoints (gateways have no original destination).
     pub from_endpoints: bool,
+    /// Address families of the client; only for services that the proxy itself resolves by DNS.
+    pub lookup: Option<IpFamilies>,
 }
 
 impl OutboundKey {

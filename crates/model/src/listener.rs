@@ -41,8 +41,12 @@ pub struct ListenerSpec {
     pub tls_inspector: bool,
     /// Looks for HTTP before it chooses a chain, but not on [`ListenerSpec::server_first_ports`].
     pub http_inspector: bool,
-    /// Destination ports at which the server speaks first: inspectors would wait for ever there.
+    /// Destination ports, ascending, at which nobody may look for HTTP: those whose protocol is declared. At some of
+    /// them the server speaks first, and the inspector would wait for ever.
     pub server_first_ports: Vec<u16>,
+    /// How long inspectors wait for the first bytes before a chain is chosen without them, in milliseconds; 0 for
+    /// ever. Absent for Envoy's own limit (15 s), after which the connection is closed: gateways.
+    pub inspection_timeout_ms: Option<u64>,
     /// Filter chains; Envoy picks the most specific match.
     pub chains: Vec<ChainSpec>,
     /// The chain for what no other matches.
@@ -70,7 +74,7 @@ pub enum Bind {
 /// One filter chain.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct ChainSpec {
-    /// Its name, which Envoy and `istioctl` show.
+    /// Its name, which Envoy and `istioctl` show; may be empty.
     pub name: Arc<str>,
     /// What connections it takes.
     pub matches: ChainMatch,
@@ -105,8 +109,10 @@ pub enum ChainKind {
 /// An HTTP connection manager.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct HttpChain {
-    /// Prefix of its statistics.
+    /// Prefix of its statistics, complete (with its trailing `;`).
     pub stat_prefix: Arc<str>,
+    /// What the port speaks: gRPC-Web needs a filter to be understood, and gRPC is never retried on the way in.
+    pub protocol: names::Protocol,
     /// Where its routes come from.
     pub routes: RouteSource,
     /// HTTP/1.0 is accepted.
@@ -122,12 +128,12 @@ pub struct HttpChain {
 pub enum RouteSource {
     /// Route discovery: this route table.
     Discovered(Arc<str>),
-    /// One route: everything to this inbound cluster. Name of the table and of the virtual host follow Istio's
-    /// (`inbound|PORT||`, `inbound|http|PORT`).
+    /// One route: everything to this inbound cluster. The table is named as the cluster, the virtual host
+    /// `inbound|http|PORT`.
     Inbound {
         /// The cluster.
         cluster: Arc<str>,
-        /// The port in the names; 0 for the pass-through chain.
+        /// The service's port, which the virtual host is named by; 0 for the pass-through chain.
         port: u16,
         /// The decorator's operation, `HOST:PORT/*`.
         operation: Arc<str>,
@@ -143,6 +149,8 @@ pub struct TcpChain {
     pub clusters: Vec<(Arc<str>, u32)>,
     /// Idle time-out in milliseconds; absent for Envoy's default (1 h).
     pub idle_timeout_ms: Option<u64>,
+    /// Longest life of a connection in milliseconds; absent for no limit.
+    pub max_connection_duration_ms: Option<u64>,
     /// Connections are spread by the hash of the client's address.
     pub hash_source_ip: bool,
 }

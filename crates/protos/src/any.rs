@@ -35,7 +35,10 @@ impl Any {
 
 /// Packs a message with its type.
 pub fn any<M: Message + Name>(message: &M) -> Any {
-    Any { type_url: M::type_url(), value: encode(message) }
+    Any {
+        type_url: M::type_url(),
+        value: encode(message),
+    }
 }
 
 /// The encoding of a message.
@@ -50,7 +53,10 @@ mod tests {
 
     #[test]
     fn what_is_packed_is_named_and_comes_out_again() {
-        let node = Node { id: "a".to_owned(), ..Node::default() };
+        let node = Node {
+            id: "a".to_owned(),
+            ..Node::default()
+        };
         let packed = any(&node);
         assert_eq!(packed.type_url, "type.googleapis.com/envoy.config.core.v3.Node");
         assert_eq!(packed.decode_as::<Node>().unwrap().unwrap(), node);

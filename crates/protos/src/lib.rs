@@ -18,7 +18,10 @@ pub use prost_types::{Duration, Struct, Timestamp, Value, value};
 /// A duration as protobuf has it. Durations beyond 292 billion years are cut to that.
 pub fn duration(duration: std::time::Duration) -> Duration {
     let seconds = i64::try_from(duration.as_secs()).unwrap_or(i64::MAX);
-    Duration { seconds, nanos: duration.subsec_nanos().cast_signed() }
+    Duration {
+        seconds,
+        nanos: duration.subsec_nanos().cast_signed(),
+    }
 }
 
 // Generated code answers to its generator's style, not to ours.

@@ -59,8 +59,9 @@ pub fn json(type_url: &str, body: &[u8]) -> Result<serde_json::Value, JsonError>
 
 fn decode(type_url: &str, body: &[u8]) -> Result<DynamicMessage, JsonError> {
     let name = type_url.rsplit_once('/').map_or(type_url, |(_, name)| name);
-    let descriptor =
-        descriptor_pool().get_message_by_name(name).ok_or_else(|| JsonError::UnknownType(name.to_owned()))?;
+    let descriptor = descriptor_pool()
+        .get_message_by_name(name)
+        .ok_or_else(|| JsonError::UnknownType(name.to_owned()))?;
     DynamicMessage::decode(descriptor, body).map_err(JsonError::Decode)
 }
 
@@ -69,7 +70,10 @@ fn replace_unknown(message: &DynamicMessage) -> Option<DynamicMessage> {
     if message.descriptor().full_name() == "google.protobuf.Any" {
         let packed: Any = message.transcode_to().ok()?;
         let replaced = match decode(&packed.type_url, &packed.value) {
-            Ok(inner) => Any { value: replace_unknown(&inner)?.encode_to_vec().into(), ..packed },
+            Ok(inner) => Any {
+                value: replace_unknown(&inner)?.encode_to_vec().into(),
+                ..packed
+            },
             Err(_) => opaque(&packed),
         };
         let mut result = DynamicMessage::new(message.descriptor());
@@ -92,12 +96,20 @@ fn replace_in_value(value: &Value) -> Option<Value> {
             let replaced: Vec<Option<Value>> = values.iter().map(replace_in_value).collect();
             replaced.iter().any(Option::is_some).then(|| {
                 let old = values.iter().cloned();
-                Value::List(replaced.into_iter().zip(old).map(|(new, old)| new.unwrap_or(old)).collect())
+                Value::List(
+                    replaced
+                        .into_iter()
+                        .zip(old)
+                        .map(|(new, old)| new.unwrap_or(old))
+                        .collect(),
+                )
             })
         }
         Value::Map(entries) => {
-            let replaced: Vec<(&MapKey, Value)> =
-                entries.iter().filter_map(|(key, value)| Some((key, replace_in_value(value)?))).collect();
+            let replaced: Vec<(&MapKey, Value)> = entries
+                .iter()
+                .filter_map(|(key, value)| Some((key, replace_in_value(value)?)))
+                .collect();
             (!replaced.is_empty()).then(|| {
                 let mut entries = entries.clone();
                 entries.extend(replaced.into_iter().map(|(key, value)| (key.clone(), value)));
@@ -109,10 +121,14 @@ fn replace_in_value(value: &Value) -> Option<Value> {
 }
 
 fn opaque(packed: &Any) -> Any {
-    let value = crate::Value { kind: Some(crate::value::Kind::StringValue(STANDARD.encode(&packed.value))) };
+    let value = crate::Value {
+        kind: Some(crate::value::Kind::StringValue(STANDARD.encode(&packed.value))),
+    };
     any(&crate::xds::r#type::v3::TypedStruct {
         type_url: packed.type_url.clone(),
-        value: Some(crate::Struct { fields: [("base64".to_owned(), value)].into() }),
+        value: Some(crate::Struct {
+            fields: [("base64".to_owned(), value)].into(),
+        }),
     })
 }
 
@@ -143,11 +159,17 @@ mod tests {
     fn packed_messages_are_shown_whether_their_type_is_known_or_not() {
         let packed = |type_url: &str, value: &'static [u8]| TypedExtensionConfig {
             name: "x".to_owned(),
-            typed_config: Some(Any { type_url: type_url.to_owned(), value: Bytes::from_static(value) }),
+            typed_config: Some(Any {
+                type_url: type_url.to_owned(),
+                value: Bytes::from_static(value),
+            }),
         };
         let known = any(&packed("type.googleapis.com/google.protobuf.Struct", b""));
         let unknown = any(&packed("type.googleapis.com/no.such.Message", b"\x01\x02\x03\x04"));
-        let outer = |inner| TypedExtensionConfig { name: "outer".to_owned(), typed_config: Some(inner) };
+        let outer = |inner| TypedExtensionConfig {
+            name: "outer".to_owned(),
+            typed_config: Some(inner),
+        };
         assert_eq!(
             show(&outer(known))["typedConfig"]["typedConfig"],
             json!({"@type": "type.googleapis.com/google.protobuf.Struct", "value": {}})
@@ -164,7 +186,10 @@ mod tests {
 
     #[test]
     fn what_is_not_the_message_is_an_error() {
-        assert!(matches!(super::json("x/no.such.Message", b""), Err(JsonError::UnknownType(_))));
+        assert!(matches!(
+            super::json("x/no.such.Message", b""),
+            Err(JsonError::UnknownType(_))
+        ));
         let cluster = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
         assert!(matches!(super::json(cluster, b"\xff"), Err(JsonError::Decode(_))));
     }

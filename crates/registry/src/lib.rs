@@ -1,1 +1,22 @@
-//! Rules that derive services and endpoints from resources
+//! Rules that derive services and endpoints from resources.
+//!
+//! A service is one hostname of one namespace, whatever defined it; an endpoint is an address with ports, whatever
+//! provided it: EndpointSlices, inline endpoints of a ServiceEntry, or workloads (pods, WorkloadEntries) selected by
+//! labels, crosswise, too. Knows nothing of routes, policy or proxies' configuration.
+
+pub mod endpoints;
+pub mod inputs;
+pub mod services;
+pub mod workloads;
+
+pub use endpoints::{InstancePorts, ServiceEndpoints, ServicesByAddress};
+pub use services::{Exported, Services, ServicesByExport, ServicesByHost};
+pub use workloads::Workloads;
+
+/// Adds this crate's tables and rules to a graph.
+pub fn register(b: &mut flow::Builder) {
+    inputs::register(b);
+    services::register(b);
+    workloads::register(b);
+    endpoints::register(b);
+}

@@ -1,1 +1,85 @@
-//! All rules as one graph: commit, snapshot, recompute
+//! All rules as one graph.
+//!
+//! [`World::commit`] takes a batch of what changed outside and returns what changed for those who are served. Everything
+//! in between is derived by the rules of `registry`, `traffic` and `envoy`; nothing here does I/O, waits or reads a clock.
+//!
+//! A proxy is connected as a row of facts. From it the rules derive its audiences, one per resource type; serving then
+//! opens the catalogue of an audience (wildcard types) or single resources (named types) and is told of their changes by
+//! later commits.
+
+mod batch;
+mod inspect;
+mod serve;
+
+pub use batch::Batch;
+pub use serve::{Audience, Changes};
+pub use traffic::Catalogue;
+
+use std::sync::Arc;
+
+use flow::Engine;
+use model::proxy::Proxy;
+use registry::inputs::{Mesh, MeshSettings, Proxies, ProxyToken};
+
+/// The derived world. One writer owns it; what it hands out is shared and immutable.
+pub struct World {
+    engine: Engine,
+    next_token: u64,
+}
+
+impl World {
+    /// A world without objects. `threads` bounds how many cells are derived at the same time; 1 is serial.
+    pub fn new(settings: MeshSettings, threads: usize) -> World {
+        let mut builder = Engine::builder();
+        registry::register(&mut builder);
+        traffic::register(&mut builder);
+        envoy::register(&mut builder);
+        builder.threads(threads);
+        let mut engine = builder.build();
+        let mut first = flow::Batch::new();
+        first.put::<Mesh>((), Arc::new(settings));
+        engine.commit(first);
+        World { engine, next_token: 1 }
+    }
+
+    /// Commits a batch and tells what changed for those who are served.
+    pub fn commit(&mut self, batch: Batch) -> Changes {
+        let delta = self.engine.commit(batch.into_inner());
+        Changes::of(&delta)
+    }
+
+    /// Adds a connected proxy. Its audiences are known when this returns.
+    pub fn connect(&mut self, proxy: Proxy) -> ProxyToken {
+        let token = ProxyToken(self.next_token);
+        self.next_token += 1;
+        let mut batch = flow::Batch::new();
+        batch.put::<Proxies>(token, Arc::new(proxy));
+        self.engine.commit(batch);
+        token
+    }
+
+    /// Forgets a proxy.
+    pub fn disconnect(&mut self, token: ProxyToken) {
+        let mut batch = flow::Batch::new();
+        batch.remove::<Proxies>(token);
+        self.engine.commit(batch);
+    }
+
+    /// The engine, for reading: debug output, `why`, statistics.
+    pub fn engine(&self) -> &Engine {
+        &self.engine
+    }
+
+    /// Derives everything anew from the inputs and compares: the oracle of incrementality.
+    ///
+    /// # Errors
+    /// The first cell that differs.
+    pub fn check(&self) -> Result<(), flow::Mismatch> {
+        self.engine.agree(&self.engine.recompute())
+    }
+
+    /// A copy that shares everything with this one until one of them changes: what would a change do?
+    pub fn fork(&self) -> World {
+        World { engine: self.engine.fork(), next_token: self.next_token }
+    }
+}

@@ -1,1 +1,41 @@
-//! End-to-end tests with real parts
+//! End-to-end tests with real parts: the control plane as users start it, real Envoys, real HTTP services.
+//!
+//! Nothing of Rutter's code is linked: the tests know the binary's flags, its pages, and what operators write. What each
+//! test shows holds over both variants of the protocol, so [`both_protocols!`] makes two of each.
+
+mod binary;
+mod mesh;
+mod shop;
+
+pub use binary::{envoy_binary, rutter_binary};
+pub use mesh::Mesh;
+pub use shop::{HOST, Shop, virtual_service};
+
+/// Makes of one test, a function of the protocol, one over the state of the world and one over delta.
+#[macro_export]
+macro_rules! both_protocols {
+    ($( $(#[$meta:meta])* async fn $name:ident($protocol:ident) $body:block )+) => {
+        $(
+            $(#[$meta])*
+            mod $name {
+                #[allow(unused_imports)]
+                use super::*;
+
+                async fn test($protocol: parts::run::Protocol) -> parts::run::Result<()> {
+                    $body
+                    Ok(())
+                }
+
+                #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+                async fn sotw() -> parts::run::Result<()> {
+                    test(parts::run::Protocol::Sotw).await
+                }
+
+                #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+                async fn delta() -> parts::run::Result<()> {
+                    test(parts::run::Protocol::Delta).await
+                }
+            }
+        )+
+    };
+}

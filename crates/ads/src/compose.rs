@@ -1,0 +1,222 @@
+//! Responses as bytes: a rope of shared resource bodies and the small pieces between them.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use model::xds::{ResourceType, Version};
+
+use crate::Name;
+use crate::wire::{bytes_len, put_bytes, put_head};
+
+/// An encoded message in pieces. Cloning it copies nothing.
+#[derive(Clone, Debug)]
+pub struct Rope {
+    head: Bytes,
+    tail: Arc<[Bytes]>,
+    len: usize,
+}
+
+impl Rope {
+    /// The pieces in order.
+    pub fn pieces(&self) -> impl Iterator<Item = &Bytes> {
+        std::iter::once(&self.head).chain(self.tail.iter())
+    }
+
+    /// How many bytes the pieces have together.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    fn new(head: Vec<u8>, tail: Arc<[Bytes]>) -> Rope {
+        let len = head.len() + tail.iter().map(Bytes::len).sum::<usize>();
+        Rope { head: head.into(), tail, len }
+    }
+}
+
+/// A response without the parts that belong to one stream.
+#[derive(Debug)]
+pub(crate) struct Composed {
+    pub(crate) rope: Rope,
+    pub(crate) version: Arc<str>,
+    pub(crate) nonce: Arc<str>,
+    pub(crate) resources: usize,
+    pub(crate) removed: usize,
+    /// What of it the client has not had before, as far as the ledger knows.
+    pub(crate) fresh: Fresh,
+}
+
+/// Names that a response brings in a new form.
+#[derive(Clone, Debug)]
+pub(crate) enum Fresh {
+    /// Whatever it holds: the client had nothing.
+    All,
+    /// These.
+    Names(Arc<[Name]>),
+}
+
+/// What goes into a response.
+pub(crate) struct Content {
+    pub(crate) resources: Vec<(Name, Version, Bytes)>,
+    pub(crate) removed: Vec<Name>,
+}
+
+/// The parts of a response that are not resources.
+pub(crate) struct Envelope<'a> {
+    pub(crate) kind: ResourceType,
+    pub(crate) delta: bool,
+    pub(crate) version: &'a str,
+    pub(crate) nonce: &'a str,
+    pub(crate) identifier: &'a str,
+}
+
+/// Bodies below this many bytes are copied, as a piece of its own costs more than that.
+const COPIED: usize = 1024;
+
+/// Encodes a response.
+pub(crate) fn encode(envelope: &Envelope<'_>, content: &Content) -> Rope {
+    let mut pieces = Pieces { done: Vec::new(), open: Vec::with_capacity(256) };
+    for (name, version, body) in &content.resources {
+        if envelope.delta {
+            delta_resource(&mut pieces, envelope.kind, name, *version, body);
+        } else {
+            put_head(&mut pieces.open, 2, any_len(envelope.kind, body));
+            any(&mut pieces, envelope.kind, body);
+        }
+    }
+    for name in &content.removed {
+        put_bytes(&mut pieces.open, 6, name.as_bytes());
+    }
+    Rope::new(head(envelope), pieces.finish())
+}
+
+/// The same response under another nonce.
+pub(crate) fn renamed(envelope: &Envelope<'_>, rope: &Rope) -> Rope {
+    Rope::new(head(envelope), rope.tail.clone())
+}
+
+fn head(envelope: &Envelope<'_>) -> Vec<u8> {
+    let mut head = Vec::with_capacity(192);
+    put_bytes(&mut head, 1, envelope.version.as_bytes());
+    put_bytes(&mut head, 4, envelope.kind.type_url().as_bytes());
+    put_bytes(&mut head, 5, envelope.nonce.as_bytes());
+    // `control_plane`, whose number differs between the two responses.
+    put_head(&mut head, if envelope.delta { 7 } else { 6 }, bytes_len(envelope.identifier.len()));
+    put_bytes(&mut head, 1, envelope.identifier.as_bytes());
+    head
+}
+
+/// `envoy.service.discovery.v3.Resource`, the body last.
+fn delta_resource(pieces: &mut Pieces, kind: ResourceType, name: &str, version: Version, body: &Bytes) {
+    let version = version.to_string();
+    let any_len = any_len(kind, body);
+    put_head(&mut pieces.open, 2, bytes_len(name.len()) + bytes_len(version.len()) + bytes_len(any_len));
+    put_bytes(&mut pieces.open, 3, name.as_bytes());
+    put_bytes(&mut pieces.open, 1, version.as_bytes());
+    put_head(&mut pieces.open, 2, any_len);
+    any(pieces, kind, body);
+}
+
+fn any_len(kind: ResourceType, body: &Bytes) -> usize {
+    bytes_len(kind.type_url().len()) + bytes_len(body.len())
+}
+
+/// `google.protobuf.Any`, without key and length.
+fn any(pieces: &mut Pieces, kind: ResourceType, body: &Bytes) {
+    put_bytes(&mut pieces.open, 1, kind.type_url().as_bytes());
+    put_head(&mut pieces.open, 2, body.len());
+    pieces.put(body);
+}
+
+struct Pieces {
+    done: Vec<Bytes>,
+    open: Vec<u8>,
+}
+
+impl Pieces {
+    fn put(&mut self, body: &Bytes) {
+        if body.len() < COPIED {
+            self.open.extend_from_slice(body);
+        } else {
+            // Exactly as long as it is: a composed response may live for as long as nothing changes.
+            self.done.push(Bytes::copy_from_slice(&self.open));
+            self.open.clear();
+            self.done.push(body.clone());
+        }
+    }
+
+    fn finish(mut self) -> Arc<[Bytes]> {
+        if !self.open.is_empty() {
+            self.done.push(Bytes::copy_from_slice(&self.open));
+        }
+        self.done.into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use protos::Message;
+    use protos::envoy::service::discovery::v3::{DeltaDiscoveryResponse, DiscoveryResponse};
+
+    fn content() -> Content {
+        let resource = |name: &str, body: Vec<u8>| (name.into(), Version::of(&body), Bytes::from(body));
+        Content {
+            resources: vec![
+                resource("small", vec![1; 10]),
+                resource("large", vec![2; 5000]),
+                resource("empty", vec![]),
+                resource("edge", vec![3; COPIED]),
+            ],
+            removed: vec!["gone".into()],
+        }
+    }
+
+    fn flat(rope: &Rope) -> Vec<u8> {
+        let bytes = rope.pieces().fold(Vec::new(), |mut all, piece| {
+            all.extend_from_slice(piece);
+            all
+        });
+        assert_eq!(bytes.len(), rope.len());
+        bytes
+    }
+
+    #[test]
+    fn a_delta_response_is_what_prost_reads() {
+        let envelope =
+            Envelope { kind: ResourceType::Cluster, delta: true, version: "v", nonce: "n", identifier: "me" };
+        let content = content();
+        let rope = encode(&envelope, &content);
+        let read = DeltaDiscoveryResponse::decode(flat(&rope).as_slice()).unwrap();
+        assert_eq!((read.system_version_info.as_str(), read.nonce.as_str()), ("v", "n"));
+        assert_eq!(read.type_url, ResourceType::Cluster.type_url());
+        assert_eq!(read.control_plane.unwrap().identifier, "me");
+        assert_eq!(read.removed_resources, ["gone"]);
+        for (resource, (name, version, body)) in read.resources.iter().zip(&content.resources) {
+            assert_eq!((&*resource.name, &*resource.version), (&**name, &*version.to_string()));
+            let any = resource.resource.as_ref().unwrap();
+            assert_eq!((any.type_url.as_str(), &any.value), (ResourceType::Cluster.type_url(), body));
+        }
+        assert_eq!(read.resources.len(), 4);
+        let large = rope.pieces().find(|piece| piece.len() == 5000).unwrap();
+        assert_eq!(large.as_ptr(), content.resources[1].2.as_ptr(), "a large body is shared, not copied");
+    }
+
+    #[test]
+    fn a_state_of_the_world_response_is_what_prost_reads_and_can_be_renamed() {
+        let envelope =
+            Envelope { kind: ResourceType::Route, delta: false, version: "v", nonce: "n", identifier: "me" };
+        let content = Content { removed: Vec::new(), ..content() };
+        let rope = encode(&envelope, &content);
+        let rope = renamed(&Envelope { nonce: "other", ..envelope }, &rope);
+        let read = DiscoveryResponse::decode(flat(&rope).as_slice()).unwrap();
+        assert_eq!((read.version_info.as_str(), read.nonce.as_str()), ("v", "other"));
+        assert_eq!(read.control_plane.unwrap().identifier, "me");
+        let bodies: Vec<&Bytes> = read.resources.iter().map(|any| &any.value).collect();
+        assert_eq!(bodies, content.resources.iter().map(|(_, _, body)| body).collect::<Vec<_>>());
+    }
+}

@@ -1,0 +1,241 @@
+//! Requests as clients send them, read within limits.
+//!
+//! Acknowledgements repeat a client's whole subscription in state of the world, so names are read into one buffer and
+//! not into a string each.
+
+use bytes::Bytes;
+
+use crate::Limits;
+use crate::wire::{Malformed, Reader, Value, share};
+
+/// Why a request is refused.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum DecodeError {
+    /// It is not the message it should be.
+    #[error("the request is not a discovery request")]
+    Malformed,
+    /// A text in it is not UTF-8.
+    #[error("the request's {0} is not UTF-8")]
+    Text(&'static str),
+    /// A resource has no name.
+    #[error("the request has an empty resource name")]
+    EmptyName,
+    /// Something is longer than it may be.
+    #[error("the request's {what} is longer than {limit} bytes")]
+    TooLong {
+        /// What it is.
+        what: &'static str,
+        /// How long it may be.
+        limit: usize,
+    },
+    /// It names more resources than it may.
+    #[error("the request names more than {0} resources")]
+    TooMany(usize),
+}
+
+impl From<Malformed> for DecodeError {
+    fn from(_: Malformed) -> DecodeError {
+        DecodeError::Malformed
+    }
+}
+
+/// What a client says in one message.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Request {
+    /// The encoded node message; required in the first request of a stream only.
+    pub node: Option<Bytes>,
+    /// What is asked for.
+    pub type_url: String,
+    /// The nonce of the response that this answers; empty if it answers none.
+    pub nonce: String,
+    /// Why the response that this answers was refused.
+    pub error: Option<String>,
+    /// The names, and what else depends on the variant.
+    pub body: Body,
+}
+
+/// The part of a request that depends on the variant of the protocol.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Body {
+    /// State of the world.
+    Sotw {
+        /// The version that the client accepted last.
+        version: String,
+        /// All names that it is interested in.
+        names: Texts,
+    },
+    /// Delta.
+    Delta {
+        /// Names that it is interested in from now on.
+        subscribe: Texts,
+        /// Names that it is no longer interested in.
+        unsubscribe: Texts,
+        /// What it has from an earlier stream: names and, in the same order, versions.
+        initial: (Texts, Texts),
+    },
+}
+
+impl Default for Body {
+    fn default() -> Body {
+        Body::Sotw { version: String::new(), names: Texts::default() }
+    }
+}
+
+/// A list of texts in one buffer.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Texts {
+    buffer: String,
+    ends: Vec<u32>,
+}
+
+impl Texts {
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.ends.is_empty()
+    }
+
+    /// The texts, in the order in which they came.
+    pub fn iter(&self) -> impl Iterator<Item = &str> {
+        let starts = std::iter::once(0).chain(self.ends.iter().copied());
+        starts.zip(&self.ends).map(|(start, end)| &self.buffer[start as usize..*end as usize])
+    }
+
+    /// Whether this text is among them.
+    pub fn contains(&self, text: &str) -> bool {
+        self.iter().any(|one| one == text)
+    }
+
+    fn push(&mut self, text: &str) {
+        self.buffer.push_str(text);
+        self.ends.push(u32::try_from(self.buffer.len()).unwrap_or(u32::MAX));
+    }
+}
+
+impl<'a> FromIterator<&'a str> for Texts {
+    fn from_iter<I: IntoIterator<Item = &'a str>>(texts: I) -> Texts {
+        let mut all = Texts::default();
+        texts.into_iter().for_each(|text| all.push(text));
+        all
+    }
+}
+
+/// The largest request that is read, in bytes: what gRPC servers accept by default.
+pub const MAX_REQUEST: usize = 4 << 20;
+
+/// Reads an `envoy.service.discovery.v3.DiscoveryRequest`.
+///
+/// # Errors
+/// It is malformed or beyond a limit.
+pub fn decode_sotw(message: &Bytes, limits: &Limits) -> Result<Request, DecodeError> {
+    let mut request = Request::default();
+    let (mut version, mut names) = (String::new(), Texts::default());
+    let mut reader = start(message)?;
+    while let Some((field, value)) = reader.field()? {
+        match (field, value) {
+            (1, Value::Bytes(value)) => version = text(value, "version", limits.name_bytes)?.to_owned(),
+            (2, Value::Bytes(value)) => request.node = Some(node(message, value, limits)?),
+            (3, Value::Bytes(value)) => add_name(&mut names, value, limits)?,
+            (4, Value::Bytes(value)) => request.type_url = text(value, "type", limits.name_bytes)?.to_owned(),
+            (5, Value::Bytes(value)) => request.nonce = text(value, "nonce", limits.name_bytes)?.to_owned(),
+            (6, Value::Bytes(value)) => request.error = Some(error(value, limits)?),
+            _ => {}
+        }
+    }
+    request.body = Body::Sotw { version, names };
+    Ok(request)
+}
+
+/// Reads an `envoy.service.discovery.v3.DeltaDiscoveryRequest`.
+///
+/// # Errors
+/// It is malformed or beyond a limit.
+pub fn decode_delta(message: &Bytes, limits: &Limits) -> Result<Request, DecodeError> {
+    let mut request = Request::default();
+    let (mut subscribe, mut unsubscribe) = (Texts::default(), Texts::default());
+    let mut initial = (Texts::default(), Texts::default());
+    let mut reader = start(message)?;
+    while let Some((field, value)) = reader.field()? {
+        match (field, value) {
+            (1, Value::Bytes(value)) => request.node = Some(node(message, value, limits)?),
+            (2, Value::Bytes(value)) => request.type_url = text(value, "type", limits.name_bytes)?.to_owned(),
+            (3, Value::Bytes(value)) => add_name(&mut subscribe, value, limits)?,
+            (4, Value::Bytes(value)) => add_name(&mut unsubscribe, value, limits)?,
+            (5, Value::Bytes(value)) => {
+                let (name, version) = entry(value, limits)?;
+                add_name(&mut initial.0, name, limits)?;
+                initial.1.push(text(version, "version", limits.name_bytes)?);
+            }
+            (6, Value::Bytes(value)) => request.nonce = text(value, "nonce", limits.name_bytes)?.to_owned(),
+            (7, Value::Bytes(value)) => request.error = Some(error(value, limits)?),
+            _ => {}
+        }
+    }
+    request.body = Body::Delta { subscribe, unsubscribe, initial };
+    Ok(request)
+}
+
+fn start(message: &Bytes) -> Result<Reader<'_>, DecodeError> {
+    if message.len() > MAX_REQUEST {
+        return Err(DecodeError::TooLong { what: "message", limit: MAX_REQUEST });
+    }
+    Ok(Reader::new(message))
+}
+
+fn text<'a>(value: &'a [u8], what: &'static str, limit: usize) -> Result<&'a str, DecodeError> {
+    if value.len() > limit {
+        return Err(DecodeError::TooLong { what, limit });
+    }
+    std::str::from_utf8(value).map_err(|_| DecodeError::Text(what))
+}
+
+fn node(message: &Bytes, value: &[u8], limits: &Limits) -> Result<Bytes, DecodeError> {
+    if value.len() > limits.node_bytes {
+        return Err(DecodeError::TooLong { what: "node", limit: limits.node_bytes });
+    }
+    Ok(share(message, value))
+}
+
+fn add_name(names: &mut Texts, value: &[u8], limits: &Limits) -> Result<(), DecodeError> {
+    let name = text(value, "resource name", limits.name_bytes)?;
+    if name.is_empty() {
+        return Err(DecodeError::EmptyName);
+    }
+    if names.len() >= limits.names {
+        return Err(DecodeError::TooMany(limits.names));
+    }
+    names.push(name);
+    Ok(())
+}
+
+/// Key and value of a map's entry, either of which may be left out.
+fn entry<'a>(value: &'a [u8], limits: &Limits) -> Result<(&'a [u8], &'a [u8]), DecodeError> {
+    let mut entry: (&[u8], &[u8]) = (&[], &[]);
+    let mut reader = Reader::new(value);
+    while let Some((field, value)) = reader.field()? {
+        match (field, value) {
+            (1, Value::Bytes(value)) => entry.0 = value,
+            (2, Value::Bytes(value)) => entry.1 = value,
+            _ => {}
+        }
+    }
+    text(entry.1, "version", limits.name_bytes)?;
+    Ok(entry)
+}
+
+/// The message of a `google.rpc.Status`, cut to its limit. Bytes that are no text are replaced, not refused: the error
+/// is for people to read.
+fn error(value: &[u8], limits: &Limits) -> Result<String, DecodeError> {
+    let mut message = String::new();
+    let mut reader = Reader::new(value);
+    while let Some((field, value)) = reader.field()? {
+        if let (2, Value::Bytes(value)) = (field, value) {
+            message = String::from_utf8_lossy(&value[..value.len().min(limits.error_bytes)]).into_owned();
+        }
+    }
+    Ok(message)
+}

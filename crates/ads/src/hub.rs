@@ -1,0 +1,376 @@
+//! The hub: all ledgers and all streams, and what may be done to them.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use model::proxy::Proxy;
+use model::xds::{Resource, ResourceType};
+use rustc_hash::FxHashMap;
+use slab::Slab;
+
+use crate::cells::{Cells, LedgerId};
+use crate::decode::Body;
+use crate::gate::Settling;
+use crate::ledger::Ledger;
+use crate::rate::Rate;
+use crate::selection::Selection;
+use crate::watch::Watch;
+use crate::{Code, Epoch, Limits, Moment, Name, Origin, Request, Status, StreamStatus, WatchStatus};
+
+/// Identifies a stream of this hub; never reused.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct StreamId(pub u64);
+
+/// The variants of the protocol.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Variant {
+    /// A request names everything that the client wants; a response of a root type is everything there is.
+    Sotw,
+    /// Requests and responses say what changed.
+    Delta,
+}
+
+/// What has happened so far, by type in sending order.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Stats {
+    /// Responses.
+    pub responses: [u64; 4],
+    /// Resources in them.
+    pub resources: [u64; 4],
+    /// Bytes in them.
+    pub bytes: [u64; 4],
+    /// Responses that were composed and not shared.
+    pub composed: [u64; 4],
+    /// Responses that were accepted.
+    pub accepted: [u64; 4],
+    /// Responses that were refused.
+    pub refused: [u64; 4],
+    /// Requests that answered an older response than the last.
+    pub stale: [u64; 4],
+    /// Times that a response did not wait any longer for what should have gone before.
+    pub overdue: [u64; 4],
+}
+
+/// All that is served and everybody whom it is served to.
+///
+/// One thread owns it together with the origin. After each call that may have given streams something to do, ask
+/// [`Hub::take_woken`] which, and [`Hub::next`] what.
+pub struct Hub<O: Origin> {
+    pub(crate) core: Core<O>,
+    pub(crate) streams: FxHashMap<StreamId, Stream<O::Token>>,
+    by_token: FxHashMap<O::Token, StreamId>,
+    pub(crate) woken: BTreeSet<StreamId>,
+    pub(crate) timers: BTreeSet<(Moment, StreamId)>,
+    next_stream: u64,
+}
+
+/// Everything but the streams.
+pub(crate) struct Core<O: Origin> {
+    pub(crate) limits: Limits,
+    pub(crate) ledgers: Slab<Ledger<O>>,
+    by_audience: FxHashMap<(ResourceType, O::Audience), LedgerId>,
+    pub(crate) catalogues: FxHashMap<O::Cell, LedgerId>,
+    pub(crate) cells: Cells<O::Cell>,
+    pub(crate) epoch: Epoch,
+    pub(crate) serial: u64,
+    pub(crate) stats: Stats,
+}
+
+/// One connected stream.
+pub(crate) struct Stream<T> {
+    pub(crate) id: StreamId,
+    pub(crate) token: T,
+    pub(crate) proxy: Arc<Proxy>,
+    pub(crate) variant: Variant,
+    pub(crate) connected: Moment,
+    rate: Rate,
+    pub(crate) watches: [Option<Box<Watch>>; 4],
+    unserved: Vec<Arc<str>>,
+    /// The client had something from an earlier stream.
+    pub(crate) resumed: bool,
+    /// Clusters of which endpoints are awaited.
+    pub(crate) settling: Option<Settling>,
+    /// Clusters that were sent on this stream before it asked for endpoints; `None` stands for more than can be listed.
+    pub(crate) early_clusters: Option<Vec<Name>>,
+    /// Whether listeners were sent on this stream before it asked for routes.
+    pub(crate) early_listeners: bool,
+    /// Since when listeners or routes wait for what they may need, and what they had to bring then.
+    pub(crate) hold: Option<(Epoch, Moment)>,
+    /// Since when removals of clusters wait, and up to which epoch.
+    pub(crate) sweep_hold: Option<(Epoch, Moment)>,
+    /// Makes nonces of unshared responses unique.
+    pub(crate) sequence: u64,
+    pub(crate) timer: Option<Moment>,
+    /// Since when it has something to do.
+    pub(crate) busy_since: Option<Moment>,
+    pub(crate) doomed: Option<Status>,
+}
+
+impl<O: Origin> Hub<O> {
+    /// A hub that serves nobody yet.
+    pub fn new(limits: Limits) -> Hub<O> {
+        Hub {
+            core: Core {
+                limits,
+                ledgers: Slab::new(),
+                by_audience: FxHashMap::default(),
+                catalogues: FxHashMap::default(),
+                cells: Cells::new(),
+                epoch: 1,
+                serial: 0,
+                stats: Stats::default(),
+            },
+            streams: FxHashMap::default(),
+            by_token: FxHashMap::default(),
+            woken: BTreeSet::new(),
+            timers: BTreeSet::new(),
+            next_stream: 1,
+        }
+    }
+
+    /// Adds a stream of this proxy.
+    ///
+    /// # Errors
+    /// The origin does not serve it.
+    pub fn connect(
+        &mut self,
+        origin: &mut O,
+        proxy: Proxy,
+        variant: Variant,
+        now: Moment,
+    ) -> Result<StreamId, Status> {
+        let proxy = Arc::new(proxy);
+        let token = origin.connect(&proxy).map_err(|reason| Status::new(Code::InvalidArgument, reason))?;
+        let id = StreamId(self.next_stream);
+        self.next_stream += 1;
+        let stream = Stream::new(id, token, proxy, variant, Rate::new(&self.core.limits, now), now);
+        self.streams.insert(id, stream);
+        self.by_token.insert(token, id);
+        Ok(id)
+    }
+
+    /// Takes a stream out. One that is not there is nothing to do.
+    pub fn disconnect(&mut self, origin: &mut O, id: StreamId) {
+        let Some(mut stream) = self.streams.remove(&id) else { return };
+        self.by_token.remove(&stream.token);
+        self.woken.remove(&id);
+        if let Some(timer) = stream.timer {
+            self.timers.remove(&(timer, id));
+        }
+        for kind in ResourceType::ALL {
+            self.core.unwatch(origin, &mut stream, kind);
+        }
+        origin.disconnect(stream.token);
+    }
+
+    /// Feeds a stream what its client says.
+    ///
+    /// # Errors
+    /// The client broke the protocol or a limit: end the stream with this status, and call [`Hub::disconnect`].
+    pub fn request(&mut self, origin: &mut O, id: StreamId, request: Request, now: Moment) -> Result<(), Status> {
+        let Some(stream) = self.streams.get_mut(&id) else { return Ok(()) };
+        self.woken.insert(id);
+        stream.busy_since.get_or_insert(now);
+        let kind = ResourceType::from_type_url(&request.type_url);
+        let answers = |kind: ResourceType| {
+            let inflight = stream.watch(kind).and_then(|watch| watch.inflight.as_ref());
+            inflight.is_some_and(|inflight| *inflight.nonce == *request.nonce)
+        };
+        if !kind.is_some_and(answers) && !stream.rate.take(&self.core.limits, now) {
+            return Err(Status::new(Code::ResourceExhausted, "too many requests"));
+        }
+        match (kind, &request.body, stream.variant) {
+            (None, ..) => {
+                stream.note_unserved(&request.type_url, self.core.limits.unserved_types);
+                Ok(())
+            }
+            (Some(kind), Body::Sotw { .. }, Variant::Sotw) => self.core.sotw(origin, stream, kind, request, now),
+            (Some(kind), Body::Delta { .. }, Variant::Delta) => self.core.delta(origin, stream, kind, request, now),
+            _ => Err(Status::new(Code::InvalidArgument, "a request of the other variant of the protocol")),
+        }
+    }
+
+    /// Streams that may have something to do since this was asked last.
+    pub fn take_woken(&mut self) -> BTreeSet<StreamId> {
+        std::mem::take(&mut self.woken)
+    }
+
+    /// When [`Hub::tick`] should be called, if at all.
+    pub fn deadline(&self) -> Option<Moment> {
+        self.timers.first().map(|(at, _)| *at)
+    }
+
+    /// Wakes streams whose waiting is over.
+    pub fn tick(&mut self, now: Moment) {
+        while let Some((at, id)) = self.timers.first().copied()
+            && at <= now
+        {
+            self.timers.pop_first();
+            self.woken.insert(id);
+            if let Some(stream) = self.streams.get_mut(&id) {
+                stream.timer = None;
+            }
+        }
+    }
+
+    /// What has happened so far.
+    pub fn stats(&self) -> Stats {
+        self.core.stats
+    }
+
+    /// How many streams there are.
+    pub fn len(&self) -> usize {
+        self.streams.len()
+    }
+
+    /// Whether there are no streams.
+    pub fn is_empty(&self) -> bool {
+        self.streams.is_empty()
+    }
+
+    /// Sizes of what is held: ledgers, selections, names in ledgers, tombs, open cells.
+    pub fn sizes(&self) -> [(&'static str, usize); 5] {
+        let ledgers = || self.core.ledgers.iter().map(|(_, ledger)| ledger);
+        [
+            ("ledgers", self.core.ledgers.len()),
+            ("selections", ledgers().map(|ledger| ledger.selections.len()).sum()),
+            ("names", ledgers().map(Ledger::len).sum()),
+            ("tombs", ledgers().map(|ledger| ledger.tombs.len()).sum()),
+            ("cells", self.core.cells.len()),
+        ]
+    }
+
+    /// All streams, by id.
+    pub fn statuses(&self) -> Vec<StreamStatus> {
+        let mut ids: Vec<StreamId> = self.streams.keys().copied().collect();
+        ids.sort_unstable();
+        ids.into_iter().filter_map(|id| self.status(id)).collect()
+    }
+
+    /// One stream.
+    pub fn status(&self, id: StreamId) -> Option<StreamStatus> {
+        let stream = self.streams.get(&id)?;
+        Some(StreamStatus {
+            id,
+            proxy: stream.proxy.clone(),
+            variant: stream.variant,
+            connected: stream.connected,
+            watches: stream.watches.iter().flatten().map(|watch| self.core.watch_status(watch)).collect(),
+            unserved: stream.unserved.clone(),
+        })
+    }
+
+    /// What a stream's client has of a type, or is about to be sent.
+    pub fn resources(&self, id: StreamId, kind: ResourceType) -> Vec<Resource> {
+        let Some(watch) = self.streams.get(&id).and_then(|stream| stream.watch(kind)) else { return Vec::new() };
+        let ledger = &self.core.ledgers[watch.ledger];
+        ledger.live(&self.core.cells, self.core.selection(watch)).map(|(_, resource)| resource.clone()).collect()
+    }
+
+    pub(crate) fn stream_of(&self, token: O::Token) -> Option<StreamId> {
+        self.by_token.get(&token).copied()
+    }
+}
+
+impl<O: Origin> Core<O> {
+    pub(crate) fn selection(&self, watch: &Watch) -> &Selection {
+        &self.ledgers[watch.ledger].selections[watch.selection]
+    }
+
+    /// The ledger of a type and audience, opened if need be.
+    pub(crate) fn ledger(&mut self, origin: &mut O, kind: ResourceType, audience: O::Audience) -> LedgerId {
+        let key = (kind, audience);
+        if let Some(id) = self.by_audience.get(&key) {
+            return *id;
+        }
+        let entry = self.ledgers.vacant_entry();
+        let id = entry.key();
+        let ledger = entry.insert(Ledger::new(id, kind, key.1.clone(), self.epoch));
+        if kind.is_wildcard() {
+            ledger.open(origin, &mut self.cells, self.epoch);
+            if let Some((cell, _)) = &ledger.catalogue {
+                self.catalogues.insert(*cell, id);
+            }
+        }
+        self.by_audience.insert(key, id);
+        id
+    }
+
+    /// Puts a stream into a watch's selection.
+    pub(crate) fn enter(&mut self, watch: &Watch, stream: StreamId) {
+        self.ledgers[watch.ledger].selections[watch.selection].streams.insert(stream);
+    }
+
+    /// Takes a stream out of a selection, and closes what nobody sees any more.
+    pub(crate) fn leave(&mut self, origin: &mut O, (ledger_id, selection): (LedgerId, usize), stream: StreamId) {
+        let ledger = &mut self.ledgers[ledger_id];
+        ledger.selections[selection].streams.remove(&stream);
+        ledger.drop_if_unused(origin, &mut self.cells, selection);
+        if ledger.selections.is_empty() {
+            let ledger = self.ledgers.remove(ledger_id);
+            if let Some((cell, _)) = &ledger.catalogue {
+                self.catalogues.remove(cell);
+            }
+            self.by_audience.remove(&(ledger.kind, ledger.audience.clone()));
+            ledger.close(origin, &mut self.cells);
+        }
+    }
+
+    /// Ends a stream's watch of a type.
+    pub(crate) fn unwatch(&mut self, origin: &mut O, stream: &mut Stream<O::Token>, kind: ResourceType) {
+        if let Some(watch) = stream.watches[kind as usize].take() {
+            self.leave(origin, (watch.ledger, watch.selection), stream.id);
+        }
+    }
+
+    fn watch_status(&self, watch: &Watch) -> WatchStatus {
+        let selection = self.selection(watch);
+        WatchStatus {
+            kind: watch.kind,
+            names: selection.names.as_ref().map(crate::name_set::NameSet::len),
+            sent: watch.sent_at.clone(),
+            acked: watch.acked_at.clone(),
+            error: watch.error.clone(),
+            synced: watch.inflight.is_none() && !watch.has_updates(selection) && watch.error.is_none(),
+        }
+    }
+}
+
+impl<T> Stream<T> {
+    fn new(id: StreamId, token: T, proxy: Arc<Proxy>, variant: Variant, rate: Rate, now: Moment) -> Stream<T> {
+        Stream {
+            id,
+            token,
+            proxy,
+            variant,
+            connected: now,
+            rate,
+            watches: [None, None, None, None],
+            unserved: Vec::new(),
+            resumed: false,
+            settling: None,
+            early_clusters: Some(Vec::new()),
+            early_listeners: false,
+            hold: None,
+            sweep_hold: None,
+            sequence: 0,
+            timer: None,
+            busy_since: None,
+            doomed: None,
+        }
+    }
+
+    pub(crate) fn watch(&self, kind: ResourceType) -> Option<&Watch> {
+        self.watches[kind as usize].as_deref()
+    }
+
+    pub(crate) fn watch_mut(&mut self, kind: ResourceType) -> Option<&mut Watch> {
+        self.watches[kind as usize].as_deref_mut()
+    }
+
+    fn note_unserved(&mut self, type_url: &str, limit: usize) {
+        if self.unserved.len() < limit && !self.unserved.iter().any(|known| **known == *type_url) {
+            self.unserved.push(type_url.into());
+        }
+    }
+}

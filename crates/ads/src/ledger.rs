@@ -1,0 +1,382 @@
+//! What one audience gets of one type: names, what is open for each, and when each changed last.
+//!
+//! A stream's place in a ledger is an epoch: it has been sent what changed up to then. What it must be sent next follows
+//! from the ledger alone, so streams at the same place get the same response. Names that went stay as tombs, with their
+//! last content, until every stream has been told.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use model::xds::{Resource, ResourceType};
+use slab::Slab;
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+use crate::cells::{Cells, LedgerId};
+use crate::name_set::{Edit, NameSet};
+use crate::selection::{Selection, SelectionId};
+use crate::{Epoch, Name, Origin};
+
+pub(crate) struct Ledger<O: Origin> {
+    pub(crate) id: LedgerId,
+    pub(crate) kind: ResourceType,
+    pub(crate) audience: O::Audience,
+    pub(crate) catalogue: Option<(O::Cell, O::Catalogue)>,
+    entries: BTreeMap<Name, Entry<O::Cell>>,
+    pub(crate) tombs: BTreeMap<Name, Tomb>,
+    log: Log,
+    /// Depends on all names and versions and not on how they came about; wildcard types only.
+    digest: u64,
+    pub(crate) selections: Slab<Selection>,
+    /// Selections of this epoch's changes, each once.
+    marked: Vec<SelectionId>,
+}
+
+struct Entry<C> {
+    /// `None`: the name means nothing.
+    cell: Option<C>,
+    /// When it came or changed last; for named types also when it went.
+    epoch: Epoch,
+    /// Selections that hold it; named types only.
+    users: u32,
+}
+
+/// What is left of a name that went.
+pub(crate) struct Tomb {
+    pub(crate) epoch: Epoch,
+    pub(crate) last: Resource,
+}
+
+impl<O: Origin> Ledger<O> {
+    pub(crate) fn new(id: LedgerId, kind: ResourceType, audience: O::Audience, epoch: Epoch) -> Ledger<O> {
+        Ledger {
+            id,
+            kind,
+            audience,
+            catalogue: None,
+            entries: BTreeMap::new(),
+            tombs: BTreeMap::new(),
+            log: Log { floor: epoch, changes: VecDeque::new() },
+            digest: 0,
+            selections: Slab::new(),
+            marked: Vec::new(),
+        }
+    }
+
+    /// Opens the catalogue and everything in it; wildcard types only.
+    pub(crate) fn open(&mut self, origin: &mut O, cells: &mut Cells<O::Cell>, epoch: Epoch) {
+        let Some((cell, catalogue)) = origin.open_catalogue(self.kind, &self.audience) else { return };
+        for (name, key) in O::rows(&catalogue) {
+            let resource = self.insert(origin, cells, name, key, epoch);
+            self.digest = self.digest.wrapping_add(contribution(name, resource.as_ref()));
+        }
+        self.catalogue = Some((cell, catalogue));
+    }
+
+    /// Closes everything. Nobody may be subscribed any more.
+    pub(crate) fn close(mut self, origin: &mut O, cells: &mut Cells<O::Cell>) {
+        for (name, entry) in std::mem::take(&mut self.entries) {
+            self.close_cell(origin, cells, &name, entry.cell);
+        }
+        if let Some((cell, _)) = self.catalogue.take() {
+            origin.close(cell);
+        }
+    }
+
+    /// What the name holds, if it holds anything.
+    pub(crate) fn resource<'c>(&self, cells: &'c Cells<O::Cell>, name: &str) -> Option<&'c Resource> {
+        cells.get(self.entries.get(name)?.cell?)
+    }
+
+    /// When the name came or changed last; for a name that is not in the ledger, the beginning of time.
+    pub(crate) fn epoch_of(&self, name: &str) -> Epoch {
+        self.entries.get(name).map_or(0, |entry| entry.epoch)
+    }
+
+    /// The name as the ledger has it, to share it.
+    pub(crate) fn name(&self, name: &str) -> Option<&Name> {
+        self.entries.get_key_value(name).map(|(name, _)| name)
+    }
+
+    /// The version of all that a wildcard holds.
+    pub(crate) fn version(&self) -> String {
+        format!("{:016x}", self.digest)
+    }
+
+    /// All names and resources that a selection holds now, ascending.
+    pub(crate) fn live<'a>(
+        &'a self,
+        cells: &'a Cells<O::Cell>,
+        selection: &'a Selection,
+    ) -> Box<dyn Iterator<Item = (&'a Name, &'a Resource)> + 'a> {
+        match &selection.names {
+            None => Box::new(self.entries.iter().filter_map(|(name, entry)| Some((name, cells.get(entry.cell?)?)))),
+            Some(names) => Box::new(names.iter().filter_map(|name| Some((name, self.resource(cells, name)?)))),
+        }
+    }
+
+    /// Names of a selection that came, changed or (named types) went after `from` and, last, not after `upto`; ascending.
+    pub(crate) fn changed(&self, selection: &Selection, from: Epoch, upto: Epoch) -> Vec<Name> {
+        let within = |name: &Name| {
+            let epoch = self.epoch_of(name);
+            epoch > from && epoch <= upto
+        };
+        if let Some(logged) = self.log.since(from) {
+            let mut names: Vec<Name> =
+                logged.filter(|name| selection.covers(name) && within(name)).cloned().collect();
+            names.sort_unstable();
+            names.dedup();
+            return names;
+        }
+        match &selection.names {
+            None => self
+                .entries
+                .iter()
+                .filter(|(_, entry)| entry.epoch > from && entry.epoch <= upto)
+                .map(|(name, _)| name.clone())
+                .collect(),
+            Some(names) => names.iter().filter(|name| within(name)).cloned().collect(),
+        }
+    }
+
+    /// Names of a selection that went after `from` and not after `upto`; wildcard types only.
+    pub(crate) fn removed<'a>(
+        &'a self,
+        selection: &'a Selection,
+        from: Epoch,
+        upto: Epoch,
+    ) -> impl Iterator<Item = (&'a Name, &'a Tomb)> {
+        let within = move |tomb: &Tomb| tomb.epoch > from && tomb.epoch <= upto;
+        self.tombs.iter().filter(move |(name, tomb)| within(tomb) && selection.covers(name))
+    }
+
+    /// A cell changed. Notes it under `name`.
+    pub(crate) fn on_resource(&mut self, name: &Name, old: Option<&Resource>, new: Option<&Resource>, epoch: Epoch) {
+        let Some(entry) = self.entries.get_mut(name) else { return };
+        if !self.kind.is_wildcard() {
+            entry.epoch = epoch;
+            self.mark(name, epoch, false);
+            return;
+        }
+        self.digest = self.digest.wrapping_sub(contribution(name, old)).wrapping_add(contribution(name, new));
+        match (old, new) {
+            (_, Some(_)) => {
+                entry.epoch = epoch;
+                self.tombs.remove(name);
+                self.mark(name, epoch, false);
+            }
+            (Some(old), None) => {
+                self.tombs.insert(name.clone(), Tomb { epoch, last: old.clone() });
+                self.mark(name, epoch, true);
+            }
+            (None, None) => {}
+        }
+    }
+
+    /// The catalogue changed: opens what is new and closes what is no longer in it.
+    pub(crate) fn on_catalogue(
+        &mut self,
+        origin: &mut O,
+        cells: &mut Cells<O::Cell>,
+        new: O::Catalogue,
+        epoch: Epoch,
+    ) {
+        let Some((cell, old)) = self.catalogue.take() else { return };
+        let (mut before, mut after) = (O::rows(&old).iter().peekable(), O::rows(&new).iter().peekable());
+        loop {
+            match (before.peek(), after.peek()) {
+                (None, None) => break,
+                (Some((name, key)), Some((other, other_key))) if name == other => {
+                    if key != other_key {
+                        self.rekey(origin, cells, name, other_key, epoch);
+                    }
+                    before.next();
+                    after.next();
+                }
+                (Some((name, _)), other) if other.is_none_or(|(other, _)| name < other) => {
+                    self.remove(origin, cells, name, epoch);
+                    before.next();
+                }
+                (_, Some((name, key))) => {
+                    let resource = self.insert(origin, cells, name, key, epoch);
+                    self.on_resource(name, None, resource.as_ref(), epoch);
+                    after.next();
+                }
+                (Some(_), None) => break,
+            }
+        }
+        self.catalogue = Some((cell, new));
+    }
+
+    /// Selections with changes since this was asked last.
+    pub(crate) fn take_marked(&mut self) -> Vec<SelectionId> {
+        std::mem::take(&mut self.marked)
+    }
+
+    fn insert(
+        &mut self,
+        origin: &mut O,
+        cells: &mut Cells<O::Cell>,
+        name: &Name,
+        key: &O::Key,
+        epoch: Epoch,
+    ) -> Option<Resource> {
+        let (cell, resource) = origin.open(key);
+        cells.add(cell, resource.clone(), self.id, name.clone());
+        self.entries.insert(name.clone(), Entry { cell: Some(cell), epoch, users: 0 });
+        resource
+    }
+
+    fn remove(&mut self, origin: &mut O, cells: &mut Cells<O::Cell>, name: &Name, epoch: Epoch) {
+        let old = self.resource(cells, name).cloned();
+        self.on_resource(name, old.as_ref(), None, epoch);
+        if let Some(entry) = self.entries.remove(name) {
+            self.close_cell(origin, cells, name, entry.cell);
+        }
+    }
+
+    /// The name is derived from something else now; that may make no difference.
+    fn rekey(&mut self, origin: &mut O, cells: &mut Cells<O::Cell>, name: &Name, key: &O::Key, epoch: Epoch) {
+        let old = self.resource(cells, name).cloned();
+        // Opened before the old one is closed: what both are derived from need not be derived again.
+        let (cell, new) = origin.open(key);
+        cells.add(cell, new.clone(), self.id, name.clone());
+        let Some(entry) = self.entries.get_mut(name) else { return };
+        let closed = entry.cell.replace(cell);
+        self.close_cell(origin, cells, name, closed);
+        if old != new {
+            self.on_resource(name, old.as_ref(), new.as_ref(), epoch);
+        }
+    }
+
+    fn close_cell(&self, origin: &mut O, cells: &mut Cells<O::Cell>, name: &str, cell: Option<O::Cell>) {
+        if let Some(cell) = cell {
+            cells.remove(cell, self.id, name);
+            origin.close(cell);
+        }
+    }
+
+    fn mark(&mut self, name: &Name, epoch: Epoch, removed: bool) {
+        self.log.push(epoch, name.clone());
+        for (id, selection) in &mut self.selections {
+            if !selection.covers(name) {
+                continue;
+            }
+            if selection.changed.max(selection.removed) < epoch {
+                selection.outdate();
+                self.marked.push(id);
+            }
+            if removed { selection.removed = epoch } else { selection.changed = epoch }
+        }
+    }
+}
+
+/// Selections: who sees what of the ledger.
+impl<O: Origin> Ledger<O> {
+    /// The selection of all names.
+    pub(crate) fn select_all(&mut self, serial: &mut u64, epoch: Epoch) -> SelectionId {
+        let found = self.selections.iter().find(|(_, selection)| selection.names.is_none()).map(|(id, _)| id);
+        found.unwrap_or_else(|| self.add_selection(None, serial, epoch))
+    }
+
+    /// The selection of the names that an edit leaves.
+    pub(crate) fn select(
+        &mut self,
+        origin: &mut O,
+        cells: &mut Cells<O::Cell>,
+        edit: &Edit<'_>,
+        serial: &mut u64,
+        epoch: Epoch,
+    ) -> SelectionId {
+        let digest = edit.digest();
+        let found = self.selections.iter().find(|(_, selection)| {
+            selection.names.as_ref().is_some_and(|names| names.digest() == digest && edit.yields(names))
+        });
+        if let Some((id, _)) = found {
+            return id;
+        }
+        let names = edit.build();
+        if !self.kind.is_wildcard() {
+            names.iter().for_each(|name| self.retain(origin, cells, name, epoch));
+        }
+        self.add_selection(Some(names), serial, epoch)
+    }
+
+    /// Forgets a selection that no stream sees any more.
+    pub(crate) fn drop_if_unused(&mut self, origin: &mut O, cells: &mut Cells<O::Cell>, id: SelectionId) {
+        if !self.selections[id].streams.is_empty() {
+            return;
+        }
+        let selection = self.selections.remove(id);
+        self.marked.retain(|marked| *marked != id);
+        if self.kind.is_wildcard() {
+            return;
+        }
+        for name in selection.names.iter().flat_map(NameSet::iter) {
+            let Some(entry) = self.entries.get_mut(name) else { continue };
+            entry.users -= 1;
+            if entry.users == 0 {
+                let cell = entry.cell;
+                self.entries.remove(name);
+                self.close_cell(origin, cells, name, cell);
+            }
+        }
+    }
+
+    /// Forgets tombs that every stream has been told of. `told` is the earliest epoch up to which all have been.
+    pub(crate) fn prune(&mut self, told: Epoch) {
+        self.tombs.retain(|_, tomb| tomb.epoch > told);
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    fn add_selection(&mut self, names: Option<NameSet>, serial: &mut u64, epoch: Epoch) -> SelectionId {
+        *serial += 1;
+        self.selections.insert(Selection::new(names, epoch, epoch, *serial))
+    }
+
+    fn retain(&mut self, origin: &mut O, cells: &mut Cells<O::Cell>, name: &Name, epoch: Epoch) {
+        if let Some(entry) = self.entries.get_mut(name) {
+            entry.users += 1;
+            return;
+        }
+        let cell = origin.resolve(self.kind, &self.audience, name).map(|key| {
+            let (cell, resource) = origin.open(&key);
+            cells.add(cell, resource, self.id, name.clone());
+            cell
+        });
+        self.entries.insert(name.clone(), Entry { cell, epoch, users: 1 });
+    }
+}
+
+/// What one name adds to the digest of a ledger.
+fn contribution(name: &str, resource: Option<&Resource>) -> u64 {
+    resource.map_or(0, |resource| xxh3_64_with_seed(name.as_bytes(), resource.version().0))
+}
+
+/// The latest changes in order, so that what changed since a recent epoch is found without looking at every name.
+struct Log {
+    /// The log is complete after this epoch.
+    floor: Epoch,
+    changes: VecDeque<(Epoch, Name)>,
+}
+
+/// Beyond this many changes, looking at every name is as good.
+const LOGGED: usize = 4096;
+
+impl Log {
+    fn push(&mut self, epoch: Epoch, name: Name) {
+        if self.changes.len() == LOGGED
+            && let Some((oldest, _)) = self.changes.pop_front()
+        {
+            self.floor = oldest;
+        }
+        self.changes.push_back((epoch, name));
+    }
+
+    /// Names that changed after `from`; `None` if that is longer ago than is remembered.
+    fn since(&self, from: Epoch) -> Option<impl Iterator<Item = &Name>> {
+        let after = |(epoch, _): &&(Epoch, Name)| *epoch > from;
+        (from >= self.floor).then(|| self.changes.iter().rev().take_while(after).map(|(_, name)| name))
+    }
+}

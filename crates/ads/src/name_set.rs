@@ -1,0 +1,157 @@
+//! Sets of names that streams subscribe to.
+//!
+//! Proxies of one kind ask for the same names, so a set exists once and is shared; a stream that changes its
+//! subscription is first looked for among the sets that exist, without building the set.
+
+use std::cmp::Ordering;
+use std::sync::Arc;
+
+use xxhash_rust::xxh3::xxh3_64;
+
+use crate::Name;
+
+/// Names, ascending, each once.
+#[derive(Clone, Debug)]
+pub(crate) struct NameSet {
+    names: Arc<[Name]>,
+    digest: u64,
+}
+
+impl NameSet {
+    /// The set of these names, in whatever order.
+    pub(crate) fn new(mut names: Vec<Name>) -> NameSet {
+        names.sort_unstable();
+        names.dedup();
+        let digest = names.iter().fold(0, |sum: u64, name| sum.wrapping_add(hash(name)));
+        NameSet { names: names.into(), digest }
+    }
+
+    pub(crate) fn contains(&self, name: &str) -> bool {
+        self.names.binary_search_by(|one| (**one).cmp(name)).is_ok()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.names.len()
+    }
+
+    pub(crate) fn iter(&self) -> std::slice::Iter<'_, Name> {
+        self.names.iter()
+    }
+
+    /// A hash that does not depend on the order, so that it can be edited, too.
+    pub(crate) fn digest(&self) -> u64 {
+        self.digest
+    }
+
+    /// The set without `removed` and with `added`.
+    pub(crate) fn edit(&self, added: Vec<Name>, removed: &[&str]) -> Edit<'_> {
+        let mut removed: Vec<&str> = removed.iter().copied().filter(|name| self.contains(name)).collect();
+        removed.sort_unstable();
+        removed.dedup();
+        let mut added: Vec<Name> = added
+            .into_iter()
+            .filter(|name| !self.contains(name) || removed.binary_search(&&**name).is_ok())
+            .collect();
+        added.sort_unstable();
+        added.dedup();
+        // Removed and added in one request means kept.
+        removed.retain(|name| added.binary_search_by(|one| (**one).cmp(name)).is_err());
+        added.retain(|name| !self.contains(name));
+        Edit { base: self, added, removed }
+    }
+}
+
+impl PartialEq for NameSet {
+    fn eq(&self, other: &NameSet) -> bool {
+        self.digest == other.digest && (Arc::ptr_eq(&self.names, &other.names) || self.names == other.names)
+    }
+}
+
+/// What a set would become; not built yet.
+pub(crate) struct Edit<'a> {
+    base: &'a NameSet,
+    /// Names that are new, ascending.
+    pub(crate) added: Vec<Name>,
+    /// Names that go, ascending.
+    pub(crate) removed: Vec<&'a str>,
+}
+
+impl Edit<'_> {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.added.is_empty() && self.removed.is_empty()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.base.len() + self.added.len() - self.removed.len()
+    }
+
+    pub(crate) fn digest(&self) -> u64 {
+        let added = self.added.iter().fold(self.base.digest, |sum, name| sum.wrapping_add(hash(name)));
+        self.removed.iter().fold(added, |sum, name| sum.wrapping_sub(hash(name)))
+    }
+
+    /// Whether the result would be this set.
+    pub(crate) fn yields(&self, set: &NameSet) -> bool {
+        set.len() == self.len()
+            && set.iter().zip(self.names()).all(|(one, other)| Arc::ptr_eq(one, other) || one == other)
+    }
+
+    pub(crate) fn build(&self) -> NameSet {
+        NameSet { names: self.names().cloned().collect(), digest: self.digest() }
+    }
+
+    fn names(&self) -> impl Iterator<Item = &Name> {
+        let mut removed = self.removed.iter().peekable();
+        let mut kept = self.base.iter().filter(move |name| removed.next_if(|gone| **gone == &***name).is_none()).peekable();
+        let mut added = self.added.iter().peekable();
+        std::iter::from_fn(move || match (kept.peek(), added.peek()) {
+            (Some(one), Some(other)) if one.cmp(other) == Ordering::Less => kept.next(),
+            (Some(_), None) => kept.next(),
+            _ => added.next(),
+        })
+    }
+}
+
+fn hash(name: &str) -> u64 {
+    xxh3_64(name.as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeSet;
+
+    fn set(names: &[&str]) -> NameSet {
+        NameSet::new(names.iter().map(|name| Name::from(*name)).collect())
+    }
+
+    proptest! {
+        #[test]
+        fn an_edit_is_what_sets_say(base: BTreeSet<u8>, added: Vec<u8>, removed: Vec<u8>) {
+            let text = |numbers: Vec<u8>| -> Vec<String> { numbers.iter().map(|n| format!("n{n}")).collect() };
+            let names = |texts: &[String]| -> Vec<Name> { texts.iter().map(|t| t.as_str().into()).collect() };
+            let (base, added, removed) = (text(base.into_iter().collect()), text(added), text(removed));
+            let mut expected: BTreeSet<String> = base.iter().cloned().collect();
+            removed.iter().for_each(|name| { expected.remove(name); });
+            expected.extend(added.iter().cloned());
+            let expected = NameSet::new(names(&expected.into_iter().collect::<Vec<_>>()));
+
+            let base = NameSet::new(names(&base));
+            let removed: Vec<&str> = removed.iter().map(String::as_str).collect();
+            let edit = base.edit(names(&added), &removed);
+            prop_assert!(edit.yields(&expected));
+            prop_assert_eq!(edit.digest(), expected.digest());
+            prop_assert!(edit.build() == expected);
+            prop_assert_eq!(edit.is_empty(), expected == base);
+        }
+    }
+
+    #[test]
+    fn sets_that_differ_in_one_name_are_told_apart() {
+        let (one, other) = (set(&["a", "b"]), set(&["a", "c"]));
+        assert!(one.edit(vec!["c".into()], &["b"]).yields(&other));
+        assert!(!one.edit(vec!["c".into()], &[]).yields(&other));
+        assert!(one != other);
+    }
+}

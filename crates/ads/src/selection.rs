@@ -1,0 +1,70 @@
+//! Which names of a ledger some streams see: all, or a set of names. Streams that see the same share one selection, and
+//! with it the responses.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use crate::compose::Composed;
+use crate::name_set::NameSet;
+use crate::{Epoch, StreamId};
+
+/// Index of a selection within its ledger.
+pub(crate) type SelectionId = usize;
+
+pub(crate) struct Selection {
+    /// `None`: all names of the ledger.
+    pub(crate) names: Option<NameSet>,
+    /// When a name of it came or changed last.
+    pub(crate) changed: Epoch,
+    /// When a name of it went last; wildcard types only.
+    pub(crate) removed: Epoch,
+    pub(crate) streams: BTreeSet<StreamId>,
+    /// Unique in the hub; part of nonces.
+    pub(crate) serial: u64,
+    cache: VecDeque<(Key, Arc<Composed>)>,
+}
+
+/// What a shared response is determined by, within its selection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Key {
+    pub(crate) delta: bool,
+    /// Updates after `from` and up to `upto` are in it.
+    pub(crate) from: Epoch,
+    pub(crate) upto: Epoch,
+    /// Removals after `swept` and up to `sweep` are in it.
+    pub(crate) swept: Epoch,
+    pub(crate) sweep: Epoch,
+    /// Whether what changed last comes first.
+    pub(crate) newest_first: bool,
+    /// Whether unknown names are answered with an empty resource.
+    pub(crate) placeholders: bool,
+}
+
+/// Streams move from one state to the next together; more states than this are not in use at the same time.
+const CACHED: usize = 4;
+
+impl Selection {
+    pub(crate) fn new(names: Option<NameSet>, changed: Epoch, removed: Epoch, serial: u64) -> Selection {
+        Selection { names, changed, removed, streams: BTreeSet::new(), serial, cache: VecDeque::new() }
+    }
+
+    pub(crate) fn covers(&self, name: &str) -> bool {
+        self.names.as_ref().is_none_or(|names| names.contains(name))
+    }
+
+    pub(crate) fn cached(&self, key: &Key) -> Option<Arc<Composed>> {
+        self.cache.iter().find(|(cached, _)| cached == key).map(|(_, composed)| composed.clone())
+    }
+
+    pub(crate) fn cache(&mut self, key: Key, composed: Arc<Composed>) {
+        if self.cache.len() == CACHED {
+            self.cache.pop_front();
+        }
+        self.cache.push_back((key, composed));
+    }
+
+    /// Forgets responses to states that nobody can be sent any more.
+    pub(crate) fn outdate(&mut self) {
+        self.cache.clear();
+    }
+}

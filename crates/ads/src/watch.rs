@@ -1,0 +1,176 @@
+//! One stream's place in one type: what it has been sent, what it has answered, and what it is owed.
+
+use std::sync::Arc;
+
+use model::xds::{Resource, ResourceType};
+
+use crate::cells::LedgerId;
+use crate::compose::Composed;
+use crate::selection::{Selection, SelectionId};
+use crate::status::{Exchange, Refusal};
+use crate::{Epoch, Moment, Name};
+
+pub(crate) struct Watch {
+    pub(crate) kind: ResourceType,
+    pub(crate) ledger: LedgerId,
+    pub(crate) selection: SelectionId,
+    /// Names that the client asked for beside a wildcard.
+    pub(crate) explicit: Vec<Name>,
+    /// Whether the client ever named a resource: from then on no names mean none, not all (state of the world).
+    pub(crate) named_once: bool,
+    /// What changed up to this epoch has been sent; 0: nothing has.
+    pub(crate) sent: Epoch,
+    /// What went up to this epoch has been sent as removed; wildcard types only.
+    pub(crate) swept: Epoch,
+    /// The client has answered for everything up to this epoch.
+    pub(crate) settled: Epoch,
+    /// What it must be sent although its place in the ledger does not say so.
+    pub(crate) debt: Debt,
+    /// Endpoints whose cluster was sent again: the client's next request is answered with them (state of the world).
+    pub(crate) rewarm: Vec<Name>,
+    /// An answer is due even if there is nothing to say.
+    pub(crate) must_answer: bool,
+    pub(crate) inflight: Option<Inflight>,
+    pub(crate) refused: Option<Refused>,
+    /// Its audience differs from its ledger's; it moves when the outstanding response is answered.
+    pub(crate) moving: bool,
+    /// The last response, as the client sees it.
+    pub(crate) last: Option<(Arc<Composed>, Arc<str>)>,
+    pub(crate) sent_at: Option<Exchange>,
+    pub(crate) acked_at: Option<Exchange>,
+    pub(crate) error: Option<Refusal>,
+}
+
+/// What a client must be sent that its place in the ledger does not imply.
+#[derive(Clone, Default)]
+pub(crate) struct Debt {
+    /// Names whose present content it needs.
+    pub(crate) owed: Vec<Name>,
+    /// Names that it may have and that are no longer there; with their content, where it is known.
+    pub(crate) gone: Vec<(Name, Option<Resource>)>,
+    /// When the latest of `gone` was noted.
+    pub(crate) gone_at: Epoch,
+}
+
+impl Debt {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.owed.is_empty() && self.gone.is_empty()
+    }
+
+    pub(crate) fn owe(&mut self, names: impl IntoIterator<Item = Name>) {
+        self.owed.extend(names);
+        self.owed.sort_unstable();
+        self.owed.dedup();
+    }
+
+    pub(crate) fn let_go(&mut self, gone: impl IntoIterator<Item = (Name, Option<Resource>)>, epoch: Epoch) {
+        let before = self.gone.len();
+        self.gone.extend(gone);
+        if self.gone.len() > before {
+            self.gone_at = epoch;
+        }
+        self.gone.sort_by(|(one, _), (other, _)| one.cmp(other));
+        self.gone.dedup_by(|(one, _), (other, _)| one == other);
+    }
+
+    pub(crate) fn add(&mut self, other: Debt) {
+        self.owe(other.owed);
+        self.let_go(other.gone, other.gone_at);
+    }
+}
+
+/// A response that the client has not answered yet.
+pub(crate) struct Inflight {
+    pub(crate) nonce: Arc<str>,
+    /// Where the watch was before it, should it be refused.
+    pub(crate) sent_before: Epoch,
+    pub(crate) swept_before: Epoch,
+    pub(crate) debt: Debt,
+    /// Everything up to this epoch is in it or was before.
+    pub(crate) upto: Epoch,
+    pub(crate) sweep: Epoch,
+    /// Whether it brings anything, and not only takes away.
+    pub(crate) updates: bool,
+}
+
+/// A refused response. The client may have taken a part of it, so the next one starts where this one did; but it waits
+/// until something changed after it.
+pub(crate) struct Refused {
+    pub(crate) upto: Epoch,
+    pub(crate) sweep: Epoch,
+    pub(crate) debt: Debt,
+}
+
+impl Watch {
+    pub(crate) fn new(kind: ResourceType, ledger: LedgerId, selection: SelectionId) -> Watch {
+        Watch {
+            kind,
+            ledger,
+            selection,
+            explicit: Vec::new(),
+            named_once: false,
+            sent: 0,
+            swept: 0,
+            settled: 0,
+            debt: Debt::default(),
+            rewarm: Vec::new(),
+            must_answer: false,
+            inflight: None,
+            refused: None,
+            moving: false,
+            last: None,
+            sent_at: None,
+            acked_at: None,
+            error: None,
+        }
+    }
+
+    /// The nonce of the last response; `None` before the first.
+    pub(crate) fn nonce(&self) -> Option<&Arc<str>> {
+        self.last.as_ref().map(|(_, nonce)| nonce)
+    }
+
+    /// Only what changed after this epoch is a reason to send something.
+    pub(crate) fn news_after(&self) -> Epoch {
+        self.refused.as_ref().map_or(self.sent, |refused| refused.upto.max(self.sent))
+    }
+
+    /// Only what went after this epoch is a reason to send something.
+    pub(crate) fn sweeps_after(&self) -> Epoch {
+        self.refused.as_ref().map_or(self.swept, |refused| refused.sweep.max(self.swept))
+    }
+
+    /// Whether there is something that brings the client something and has not been sent.
+    pub(crate) fn has_updates(&self, selection: &Selection) -> bool {
+        self.must_answer || self.moving || !self.debt.owed.is_empty() || selection.changed > self.news_after()
+    }
+
+    /// Whether there is something to take away that has not been sent.
+    pub(crate) fn has_removals(&self, selection: &Selection) -> bool {
+        !self.debt.gone.is_empty() || selection.removed > self.sweeps_after()
+    }
+
+    /// The client has taken the outstanding response.
+    pub(crate) fn accept(&mut self, now: Moment) {
+        let Some(inflight) = self.inflight.take() else { return };
+        self.settled = inflight.upto;
+        self.error = None;
+        self.acked_at = self.sent_at.as_ref().map(|sent| Exchange { at: now, ..sent.clone() });
+    }
+
+    /// The client has refused the outstanding response.
+    pub(crate) fn refuse(&mut self, message: String, now: Moment) {
+        let Some(inflight) = self.inflight.take() else { return };
+        self.settled = inflight.upto;
+        self.sent = inflight.sent_before;
+        self.swept = inflight.swept_before;
+        self.refused = Some(Refused { upto: inflight.upto, sweep: inflight.sweep, debt: inflight.debt });
+        let (version, nonce) = self.last.as_ref().map(|(c, nonce)| (c.version.clone(), nonce.clone())).unzip();
+        self.error = Some(Refusal {
+            message: message.into(),
+            version: version.unwrap_or_default(),
+            nonce: nonce.unwrap_or_default(),
+            at: now,
+        });
+    }
+}

@@ -1,0 +1,123 @@
+//! Reading and writing protobuf by hand, for the few messages whose size matters.
+
+use bytes::Bytes;
+
+/// A field of a message.
+pub(crate) enum Value<'a> {
+    /// Wire type 0.
+    Varint(u64),
+    /// Wire type 2.
+    Bytes(&'a [u8]),
+    /// Wire types 1 and 5, which none of our messages has.
+    Fixed,
+}
+
+/// The bytes are not a protobuf message.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Malformed;
+
+/// Reads a message field by field. Groups are refused: nobody has sent them for a decade.
+pub(crate) struct Reader<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Reader<'a> {
+    pub(crate) fn new(message: &'a [u8]) -> Reader<'a> {
+        Reader { rest: message }
+    }
+
+    /// The next field's number and value; `None` at the end.
+    pub(crate) fn field(&mut self) -> Result<Option<(u64, Value<'a>)>, Malformed> {
+        if self.rest.is_empty() {
+            return Ok(None);
+        }
+        let key = self.varint()?;
+        let value = match key & 7 {
+            0 => Value::Varint(self.varint()?),
+            1 => self.take(8).map(|_| Value::Fixed)?,
+            2 => {
+                let length = usize::try_from(self.varint()?).map_err(|_| Malformed)?;
+                Value::Bytes(self.take(length)?)
+            }
+            5 => self.take(4).map(|_| Value::Fixed)?,
+            _ => return Err(Malformed),
+        };
+        Ok(Some((key >> 3, value)))
+    }
+
+    fn varint(&mut self) -> Result<u64, Malformed> {
+        let mut value = 0u64;
+        for (index, byte) in self.rest.iter().take(10).enumerate() {
+            value |= u64::from(byte & 0x7f) << (7 * index);
+            if byte & 0x80 == 0 {
+                self.rest = &self.rest[index + 1..];
+                return Ok(value);
+            }
+        }
+        Err(Malformed)
+    }
+
+    fn take(&mut self, length: usize) -> Result<&'a [u8], Malformed> {
+        let (taken, rest) = self.rest.split_at_checked(length).ok_or(Malformed)?;
+        self.rest = rest;
+        Ok(taken)
+    }
+}
+
+/// Where `inner`, which was read from `outer`, lies in it: the same bytes, shared.
+pub(crate) fn share(outer: &Bytes, inner: &[u8]) -> Bytes {
+    outer.slice_ref(inner)
+}
+
+/// How long a varint is.
+pub(crate) fn varint_len(value: u64) -> usize {
+    (64 - (value | 1).leading_zeros() as usize).div_ceil(7)
+}
+
+/// How long a length-delimited field is, with its key (of a field number below 16).
+pub(crate) fn bytes_len(length: usize) -> usize {
+    1 + varint_len(length as u64) + length
+}
+
+pub(crate) fn put_varint(out: &mut Vec<u8>, mut value: u64) {
+    while value >= 0x80 {
+        out.push((value as u8 & 0x7f) | 0x80);
+        value >>= 7;
+    }
+    out.push(value as u8);
+}
+
+/// Writes key and length of a length-delimited field.
+pub(crate) fn put_head(out: &mut Vec<u8>, field: u8, length: usize) {
+    out.push(field << 3 | 2);
+    put_varint(out, length as u64);
+}
+
+/// Writes a length-delimited field.
+pub(crate) fn put_bytes(out: &mut Vec<u8>, field: u8, value: &[u8]) {
+    put_head(out, field, value.len());
+    out.extend_from_slice(value);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn varints_come_out_as_they_went_in() {
+        for value in [0, 1, 127, 128, 300, 16_383, 16_384, u64::from(u32::MAX), u64::MAX] {
+            let mut bytes = vec![8];
+            put_varint(&mut bytes, value);
+            assert_eq!(bytes.len(), 1 + varint_len(value), "{value}");
+            let Ok(Some((1, Value::Varint(read)))) = Reader::new(&bytes).field() else { panic!("{value}") };
+            assert_eq!(read, value);
+        }
+    }
+
+    #[test]
+    fn what_is_cut_short_or_of_an_unknown_wire_type_is_refused() {
+        for bytes in [&[8][..], &[8, 0x80], &[10, 5, 1], &[9, 0], &[11], &[0xff; 12]] {
+            assert!(Reader::new(bytes).field().is_err(), "{bytes:?}");
+        }
+    }
+}

@@ -1,0 +1,184 @@
+//! The encoding of a `ClusterLoadAssignment`: endpoints, grouped by locality.
+//!
+//! This is the hottest path of the control plane, so the message is written straight into one buffer.
+
+use std::net::IpAddr;
+
+use bytes::Bytes;
+use model::proxy::{Labels, Locality};
+use model::service::{Endpoint, EndpointAddress, Health};
+
+use crate::wire::Writer;
+
+/// Bytes to set aside for each endpoint, from experience.
+const BYTES_PER_ENDPOINT: usize = 128;
+
+/// `envoy.config.core.v3.HealthStatus`.
+const HEALTHY: u64 = 1;
+const UNHEALTHY: u64 = 2;
+const DRAINING: u64 = 3;
+
+/// Which endpoints of a service a cluster has.
+#[derive(Clone, Copy)]
+pub(crate) struct Selection<'a> {
+    /// The name of the service's port; endpoints without it are left out.
+    pub(crate) port_name: &'a str,
+    /// Labels that an endpoint must have (those of the subset).
+    pub(crate) labels: Option<&'a Labels>,
+    /// Unhealthy endpoints are sent as such; else they are left out.
+    pub(crate) unhealthy: bool,
+    /// Draining endpoints are sent as such (persistent sessions); else they are left out.
+    pub(crate) draining: bool,
+    /// Endpoints with DNS names instead of those with addresses: Envoy resolves them.
+    pub(crate) dns: bool,
+    /// Of all of them only the first (LOGICAL_DNS allows one).
+    pub(crate) single: bool,
+}
+
+/// What is written beside addresses and weights.
+#[derive(Clone, Copy)]
+pub(crate) struct Telemetry<'a> {
+    /// The namespace of endpoints that have no workload.
+    pub(crate) namespace: &'a str,
+    /// Id of the cluster in which the workloads run.
+    pub(crate) cluster_id: &'a str,
+}
+
+/// The encoded `ClusterLoadAssignment` of this cluster, and how many endpoints it has.
+///
+/// Localities are in ascending order and endpoints in the order given, so that equal input has equal bytes. The weight
+/// of a locality is the sum of its endpoints' weights.
+pub(crate) fn encode(
+    cluster: &str,
+    endpoints: &[Endpoint],
+    selection: Selection<'_>,
+    telemetry: Telemetry<'_>,
+) -> (Bytes, usize) {
+    let mut chosen: Vec<(&Endpoint, u16)> = endpoints.iter().filter_map(|e| Some((e, selection.port(e)?))).collect();
+    if selection.single {
+        chosen.truncate(1);
+    }
+    chosen.sort_by(|(a, _), (b, _)| a.locality.cmp(&b.locality));
+    let mut writer = Writer::with_capacity(cluster.len() + 16 + chosen.len() * BYTES_PER_ENDPOINT);
+    writer.text(1, cluster);
+    for group in chosen.chunk_by(|(a, _), (b, _)| a.locality == b.locality) {
+        writer.message(2, |w| write_group(w, group, telemetry));
+    }
+    (writer.finish(), chosen.len())
+}
+
+impl Selection<'_> {
+    /// The port of an endpoint that belongs to the cluster.
+    fn port(&self, endpoint: &Endpoint) -> Option<u16> {
+        let address_fits = match &endpoint.address {
+            EndpointAddress::Ip(_) => true,
+            EndpointAddress::Hostname(_) => self.dns,
+            EndpointAddress::Unix(_) => !self.dns,
+        };
+        let health_fits = match endpoint.health {
+            Health::Healthy => true,
+            Health::Unhealthy => self.unhealthy,
+            Health::Draining => self.draining,
+        };
+        let labels_fit = self.labels.is_none_or(|labels| is_subset(labels, &endpoint.labels));
+        (address_fits && health_fits && labels_fit).then(|| endpoint.ports.get(self.port_name).copied()).flatten()
+    }
+}
+
+fn is_subset(asked: &Labels, given: &Labels) -> bool {
+    asked.iter().all(|(key, value)| given.get(key) == Some(value))
+}
+
+/// The fields of `LocalityLbEndpoints`.
+fn write_group(w: &mut Writer, group: &[(&Endpoint, u16)], telemetry: Telemetry<'_>) {
+    if let Some((first, _)) = group.first() {
+        w.message(1, |w| write_locality(w, &first.locality));
+    }
+    let mut weight = 0u32;
+    for (endpoint, port) in group {
+        w.message(2, |w| write_endpoint(w, endpoint, *port, telemetry));
+        weight = weight.saturating_add(endpoint.weight.max(1));
+    }
+    w.wrapped(3, u64::from(weight));
+}
+
+fn write_locality(w: &mut Writer, locality: &Locality) {
+    w.text(1, &locality.region);
+    w.text(2, &locality.zone);
+    w.text(3, &locality.sub_zone);
+}
+
+/// The fields of `LbEndpoint`.
+fn write_endpoint(w: &mut Writer, endpoint: &Endpoint, port: u16, telemetry: Telemetry<'_>) {
+    w.message(1, |w| w.message(1, |w| write_address(w, &endpoint.address, port)));
+    let health = match endpoint.health {
+        Health::Healthy => HEALTHY,
+        Health::Unhealthy => UNHEALTHY,
+        Health::Draining => DRAINING,
+    };
+    w.uint(2, health);
+    // Istio's statistics filter learns from this who answered, where the server cannot say itself.
+    w.message(3, |w| {
+        w.entry(1, "istio", |w| w.entry(1, "workload", |w| w.message(3, |w| write_workload(w, endpoint, telemetry))));
+    });
+    w.wrapped(4, u64::from(endpoint.weight.max(1)));
+}
+
+/// The fields of `Address`.
+fn write_address(w: &mut Writer, address: &EndpointAddress, port: u16) {
+    match address {
+        EndpointAddress::Ip(ip) => w.message(1, |w| {
+            match ip {
+                IpAddr::V4(ip) => w.display(2, ip),
+                IpAddr::V6(ip) => w.display(2, ip),
+            }
+            w.port(port);
+        }),
+        EndpointAddress::Hostname(name) => w.message(1, |w| {
+            w.text(2, name);
+            w.port(port);
+        }),
+        EndpointAddress::Unix(path) => w.message(2, |w| w.text(1, path)),
+    }
+}
+
+impl Writer {
+    /// `SocketAddress.port_value`, which is written even if zero: it is in a `oneof`.
+    fn port(&mut self, port: u16) {
+        match port {
+            0 => self.raw(&[3 << 3, 0]),
+            port => self.uint(3, u64::from(port)),
+        }
+    }
+}
+
+/// `NAME;NAMESPACE;CANONICAL_NAME;CANONICAL_REVISION;CLUSTER`, as text.
+fn write_workload(w: &mut Writer, endpoint: &Endpoint, telemetry: Telemetry<'_>) {
+    let (name, namespace) = match &endpoint.workload {
+        Some(id) => (owner_name(&id.name, &endpoint.labels), &*id.namespace),
+        None => ("", telemetry.namespace),
+    };
+    let label = |keys: &[&str]| keys.iter().find_map(|key| endpoint.labels.get(*key)).map(|value| &**value);
+    let canonical = label(&["service.istio.io/canonical-name", "app.kubernetes.io/name", "app"]).unwrap_or(name);
+    let revision = label(&["service.istio.io/canonical-revision", "app.kubernetes.io/version", "version"])
+        .filter(|revision| *revision != "latest")
+        .unwrap_or_default();
+    for (position, part) in [name, namespace, canonical, revision, telemetry.cluster_id].into_iter().enumerate() {
+        if position > 0 {
+            w.raw(b";");
+        }
+        w.raw(part.as_bytes());
+    }
+}
+
+/// The name of the Deployment that a pod belongs to, `NAME-HASH-SUFFIX` without the last two; other names as they are.
+fn owner_name<'a>(name: &'a str, labels: &Labels) -> &'a str {
+    let Some(hash) = labels.get("pod-template-hash") else {
+        return name;
+    };
+    let owner = name.rsplit_once('-').and_then(|(rest, _)| rest.strip_suffix(&**hash)?.strip_suffix('-'));
+    owner.unwrap_or(name)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,104 @@
+//! A cluster while it is built: the message, and the HTTP options that go into it packed.
+
+use bytes::Bytes;
+use protos::envoy::config::cluster::v3::cluster::{ClusterDiscoveryType, DiscoveryType, LbPolicy};
+use protos::envoy::config::cluster::v3::{Cluster, cluster};
+use protos::envoy::config::core::v3::{Http1ProtocolOptions, Http2ProtocolOptions};
+use protos::envoy::extensions::upstreams::http::v3::HttpProtocolOptions;
+use protos::envoy::extensions::upstreams::http::v3::http_protocol_options::explicit_http_config::ProtocolConfig;
+use protos::envoy::extensions::upstreams::http::v3::http_protocol_options::{
+    ExplicitHttpConfig, UpstreamProtocolOptions, UseDownstreamHttpConfig,
+};
+
+use crate::parts::{any, stat_name};
+
+/// The key of the HTTP options among a cluster's extension options.
+const HTTP_OPTIONS: &str = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions";
+
+/// A cluster that is not complete yet.
+#[derive(Default)]
+pub(crate) struct Draft {
+    pub(crate) cluster: Cluster,
+    /// Absent: HTTP/1.1 with Envoy's defaults.
+    pub(crate) http: Option<HttpProtocolOptions>,
+}
+
+impl Draft {
+    /// A cluster with a name and a way to find its endpoints.
+    pub(crate) fn new(name: &str, discovery: DiscoveryType) -> Draft {
+        let cluster = Cluster {
+            name: name.to_owned(),
+            alt_stat_name: stat_name(name),
+            cluster_discovery_type: Some(ClusterDiscoveryType::Type(discovery.into())),
+            ..Default::default()
+        };
+        Draft { cluster, http: None }
+    }
+
+    /// How endpoints are found.
+    pub(crate) fn discovery(&self) -> DiscoveryType {
+        match self.cluster.cluster_discovery_type {
+            Some(ClusterDiscoveryType::Type(number)) => number.try_into().unwrap_or(DiscoveryType::Static),
+            _ => DiscoveryType::Static,
+        }
+    }
+
+    /// Connections go to where the client meant to.
+    pub(crate) fn set_original_destination(&mut self) {
+        self.cluster.cluster_discovery_type = Some(ClusterDiscoveryType::Type(DiscoveryType::OriginalDst.into()));
+        self.cluster.lb_policy = LbPolicy::ClusterProvided.into();
+        self.cluster.load_assignment = None;
+    }
+
+    /// The HTTP options, to change them.
+    pub(crate) fn http(&mut self) -> &mut HttpProtocolOptions {
+        self.http.get_or_insert_default()
+    }
+
+    /// The common load balancing options, to change them.
+    pub(crate) fn balancing(&mut self) -> &mut cluster::CommonLbConfig {
+        self.cluster.common_lb_config.get_or_insert_default()
+    }
+
+    /// HTTP/2 is spoken, unless another protocol was chosen before.
+    pub(crate) fn speak_http2(&mut self) {
+        let http2 = ProtocolConfig::Http2ProtocolOptions(Http2ProtocolOptions::default());
+        self.http().upstream_protocol_options.get_or_insert_with(|| explicit(Some(http2)));
+    }
+
+    /// What the client speaks is spoken: HTTP/2 for HTTP/2, and HTTP/1.1 for HTTP/1.1.
+    pub(crate) fn speak_as_client(&mut self) {
+        self.http().upstream_protocol_options =
+            Some(UpstreamProtocolOptions::UseDownstreamProtocolConfig(UseDownstreamHttpConfig {
+                http_protocol_options: Some(Http1ProtocolOptions::default()),
+                http2_protocol_options: Some(Http2ProtocolOptions::default()),
+                ..Default::default()
+            }));
+    }
+
+    /// The HTTP/2 options, if HTTP/2 is always spoken.
+    pub(crate) fn http2(&mut self) -> Option<&mut Http2ProtocolOptions> {
+        match self.http.as_mut()?.upstream_protocol_options.as_mut()? {
+            UpstreamProtocolOptions::ExplicitHttpConfig(ExplicitHttpConfig {
+                protocol_config: Some(ProtocolConfig::Http2ProtocolOptions(options)),
+            }) => Some(options),
+            _ => None,
+        }
+    }
+
+    /// The encoded cluster.
+    pub(crate) fn finish(mut self) -> Bytes {
+        if let Some(mut http) = self.http {
+            // Envoy asks for a choice of protocol wherever there are options.
+            http.upstream_protocol_options.get_or_insert_with(|| {
+                explicit(Some(ProtocolConfig::HttpProtocolOptions(Http1ProtocolOptions::default())))
+            });
+            self.cluster.typed_extension_protocol_options.insert(HTTP_OPTIONS.to_owned(), any(&http));
+        }
+        protos::encode(&self.cluster)
+    }
+}
+
+fn explicit(protocol_config: Option<ProtocolConfig>) -> UpstreamProtocolOptions {
+    UpstreamProtocolOptions::ExplicitHttpConfig(ExplicitHttpConfig { protocol_config })
+}

@@ -1,0 +1,128 @@
+//! Clusters that every sidecar has: to the application beside it, to wherever the client meant, and to nowhere.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use bytes::Bytes;
+use model::audience::{DefaultEndpoint, IpFamilies};
+use protos::envoy::config::cluster::v3::cluster::{DiscoveryType, LbConfig, LbPolicy, OriginalDstLbConfig};
+use protos::envoy::config::core::v3::{Address, BindConfig, ExtraSourceAddress};
+use protos::envoy::config::endpoint::v3::lb_endpoint::HostIdentifier;
+use protos::envoy::config::endpoint::v3::{ClusterLoadAssignment, Endpoint, LbEndpoint, LocalityLbEndpoints};
+use resources::{ConnectionPoolSettings, InboundMode, MeshConfig};
+
+use super::draft::Draft;
+use super::pool;
+use crate::parts::{address, pipe, seconds, socket_address, stat_name};
+
+/// The source address of connections to the application: iptables lets these pass instead of capturing them again.
+const BIND_V4: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 6);
+/// The same for IPv6.
+const BIND_V6: Ipv6Addr = Ipv6Addr::new(0, 0, 0, 0, 0, 0, 0, 6);
+/// The longest duration that Envoy can count, in seconds.
+const FOREVER: i64 = 9_223_372_035;
+/// How long a connection of a pass-through cluster may be idle, in seconds.
+const PASSTHROUGH_IDLE: i64 = 300;
+
+/// `PassthroughCluster`: to where the client meant.
+pub(crate) fn passthrough(mesh: &MeshConfig) -> Bytes {
+    passthrough_draft("PassthroughCluster", mesh).finish()
+}
+
+/// `InboundPassthroughCluster`: to the application, at the address and port that the client dialled.
+pub(crate) fn inbound_passthrough(mesh: &MeshConfig, ip: IpFamilies) -> Bytes {
+    let mut draft = passthrough_draft("InboundPassthroughCluster", mesh);
+    // Istio names both alike in statistics.
+    draft.cluster.alt_stat_name = stat_name("PassthroughCluster");
+    draft.cluster.upstream_bind_config = Some(bind(ip));
+    draft.finish()
+}
+
+/// `BlackHoleCluster`: nowhere. It has no endpoints.
+pub(crate) fn black_hole(mesh: &MeshConfig) -> Bytes {
+    let mut draft = Draft::new("BlackHoleCluster", DiscoveryType::Static);
+    pool::apply_connect_timeout(&mut draft, mesh, None);
+    draft.finish()
+}
+
+/// `inbound|PORT||`: to the application's port.
+///
+/// The policies of DestinationRules do not reach it; the connection pool is the mesh's default or the one of a `Sidecar`.
+pub(crate) fn inbound(
+    port: u16,
+    protocol: names::Protocol,
+    endpoint: Option<&DefaultEndpoint>,
+    ip: IpFamilies,
+    mesh: &MeshConfig,
+    pool: Option<&ConnectionPoolSettings>,
+) -> Bytes {
+    let name = format!("inbound|{port}||");
+    let fixed = match endpoint {
+        Some(DefaultEndpoint::Loopback(port)) => Some(address(ip.loopback(), *port)),
+        Some(DefaultEndpoint::Unix(path)) => Some(pipe(path)),
+        Some(DefaultEndpoint::Instance(_)) => None,
+        None if mesh.inbound_traffic_policy.mode == InboundMode::Localhost => Some(address(ip.loopback(), port)),
+        None => None,
+    };
+    let mut draft = match fixed {
+        Some(address) => to_address(&name, address),
+        None => to_original_destination(&name, endpoint, ip),
+    };
+    draft.balancing();
+    if protocol.is_http2() {
+        draft.speak_http2();
+    } else if protocol.is_unsupported() {
+        draft.speak_as_client();
+    }
+    let default = mesh.default_traffic_policy.as_ref().and_then(|policy| policy.connection_pool.as_ref());
+    pool::apply(&mut draft, mesh, pool.or(default), None);
+    draft.finish()
+}
+
+fn to_address(name: &str, address: Address) -> Draft {
+    let mut draft = Draft::new(name, DiscoveryType::Static);
+    let endpoint = Endpoint { address: Some(address), ..Default::default() };
+    let endpoint =
+        LbEndpoint { host_identifier: Some(HostIdentifier::Endpoint(endpoint)), ..Default::default() };
+    let group = LocalityLbEndpoints { lb_endpoints: vec![endpoint], ..Default::default() };
+    draft.cluster.load_assignment =
+        Some(ClusterLoadAssignment { cluster_name: name.to_owned(), endpoints: vec![group], ..Default::default() });
+    draft
+}
+
+fn to_original_destination(name: &str, endpoint: Option<&DefaultEndpoint>, ip: IpFamilies) -> Draft {
+    let mut draft = Draft::new(name, DiscoveryType::OriginalDst);
+    draft.set_original_destination();
+    // One host for each address of the workload: there is nothing to clean up.
+    draft.cluster.cleanup_interval = Some(seconds(FOREVER));
+    draft.cluster.upstream_bind_config = Some(bind(ip));
+    if let Some(DefaultEndpoint::Instance(port)) = endpoint {
+        let upstream_port_override = Some(u32::from(*port));
+        let config = OriginalDstLbConfig { upstream_port_override, ..Default::default() };
+        draft.cluster.lb_config = Some(LbConfig::OriginalDstLbConfig(config));
+    }
+    draft
+}
+
+fn passthrough_draft(name: &str, mesh: &MeshConfig) -> Draft {
+    let mut draft = Draft::new(name, DiscoveryType::OriginalDst);
+    draft.cluster.lb_policy = LbPolicy::ClusterProvided.into();
+    draft.speak_as_client();
+    draft.http().common_http_protocol_options.get_or_insert_default().idle_timeout = Some(seconds(PASSTHROUGH_IDLE));
+    let pool = mesh.default_traffic_policy.as_ref().and_then(|policy| policy.connection_pool.as_ref());
+    pool::apply(&mut draft, mesh, pool, None);
+    draft
+}
+
+/// Connections come from an address by which iptables knows them. Envoy takes the one of the right family.
+fn bind(ip: IpFamilies) -> BindConfig {
+    let source: IpAddr = if ip == IpFamilies::V6 { BIND_V6.into() } else { BIND_V4.into() };
+    let extra = (ip == IpFamilies::Dual).then(|| ExtraSourceAddress {
+        address: Some(socket_address(BIND_V6.into(), 0)),
+        ..Default::default()
+    });
+    BindConfig {
+        source_address: Some(socket_address(source, 0)),
+        extra_source_addresses: extra.into_iter().collect(),
+        ..Default::default()
+    }
+}

@@ -1,0 +1,161 @@
+//! Small messages that several resources have in common.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use protos::envoy::config::core::v3 as core;
+use protos::envoy::r#type::matcher::v3 as matcher;
+use protos::envoy::r#type::v3 as percent;
+use protos::{Any, Message, Name, Struct, Value, value::Kind};
+
+/// What ends the name of a resource in statistics, so that the bootstrap's tag rules find the end of the name.
+const STAT_DELIMITER: char = ';';
+
+/// A name as it stands in statistics: followed by a semicolon.
+pub(crate) fn stat_name(name: &str) -> String {
+    format!("{name}{STAT_DELIMITER}")
+}
+
+/// Packs a message with its type.
+pub(crate) fn any<M: Message + Name>(message: &M) -> Any {
+    protos::any(message)
+}
+
+/// An extension by name.
+pub(crate) fn extension<M: Message + Name>(name: &str, config: &M) -> core::TypedExtensionConfig {
+    core::TypedExtensionConfig { name: name.to_owned(), typed_config: Some(any(config)) }
+}
+
+/// A transport socket by name.
+pub(crate) fn transport_socket<M: Message + Name>(name: &str, config: &M) -> core::TransportSocket {
+    let config = core::transport_socket::ConfigType::TypedConfig(any(config));
+    core::TransportSocket { name: name.to_owned(), config_type: Some(config) }
+}
+
+/// Discovery over the stream that the resource itself came by. Envoy waits for ever for the first answer, because
+/// starting without it would lose requests.
+pub(crate) fn aggregated_discovery() -> core::ConfigSource {
+    core::ConfigSource {
+        config_source_specifier: Some(core::config_source::ConfigSourceSpecifier::Ads(Default::default())),
+        initial_fetch_timeout: Some(seconds(0)),
+        resource_api_version: core::ApiVersion::V3.into(),
+        ..Default::default()
+    }
+}
+
+/// A TCP address.
+pub(crate) fn socket_address(address: IpAddr, port: u16) -> core::SocketAddress {
+    core::SocketAddress {
+        address: address.to_string(),
+        port_specifier: Some(core::socket_address::PortSpecifier::PortValue(port.into())),
+        ..Default::default()
+    }
+}
+
+/// A TCP address, as any address.
+pub(crate) fn address(ip: IpAddr, port: u16) -> core::Address {
+    core::Address { address: Some(core::address::Address::SocketAddress(socket_address(ip, port))) }
+}
+
+/// A Unix domain socket. Istio's `unix://` before the path is not part of it.
+pub(crate) fn pipe(path: &str) -> core::Address {
+    let path = path.strip_prefix("unix://").unwrap_or(path).to_owned();
+    core::Address { address: Some(core::address::Address::Pipe(core::Pipe { path, mode: 0 })) }
+}
+
+/// A file that the proxy reads.
+pub(crate) fn file(path: &str) -> core::DataSource {
+    core::DataSource { specifier: Some(core::data_source::Specifier::Filename(path.to_owned())), ..Default::default() }
+}
+
+/// A duration of whole seconds.
+pub(crate) fn seconds(seconds: i64) -> protos::Duration {
+    protos::Duration { seconds, nanos: 0 }
+}
+
+/// A duration.
+pub(crate) fn duration(duration: Duration) -> protos::Duration {
+    protos::duration(duration)
+}
+
+/// A condition that a regular expression fulfils for the whole text.
+pub(crate) fn regex(regex: &str) -> matcher::RegexMatcher {
+    matcher::RegexMatcher { regex: regex.to_owned(), ..Default::default() }
+}
+
+/// A text that must be equal.
+pub(crate) fn exact(text: &str) -> matcher::StringMatcher {
+    let pattern = matcher::string_matcher::MatchPattern::Exact(text.to_owned());
+    matcher::StringMatcher { match_pattern: Some(pattern), ignore_case: false }
+}
+
+/// A share of requests in percent, exact to a ten-thousandth. Out of range it is cut to 0 or 100.
+pub(crate) fn millionths(value: f64) -> percent::FractionalPercent {
+    let numerator = (value.clamp(0.0, 100.0) * 10_000.0) as u32;
+    percent::FractionalPercent {
+        numerator,
+        denominator: percent::fractional_percent::DenominatorType::Million.into(),
+    }
+}
+
+/// A share of requests in whole percent. Above 100 it is cut to that.
+pub(crate) fn hundredths(value: u32) -> percent::FractionalPercent {
+    percent::FractionalPercent {
+        numerator: value.min(100),
+        denominator: percent::fractional_percent::DenominatorType::Hundred.into(),
+    }
+}
+
+/// A share that cannot be changed at run time.
+pub(crate) fn fraction(value: percent::FractionalPercent) -> core::RuntimeFractionalPercent {
+    core::RuntimeFractionalPercent { default_value: Some(value), runtime_key: String::new() }
+}
+
+/// A text as a dynamic value.
+pub(crate) fn text(value: impl Into<String>) -> Value {
+    Value { kind: Some(Kind::StringValue(value.into())) }
+}
+
+/// A dynamic object.
+pub(crate) fn object(fields: impl IntoIterator<Item = (&'static str, Value)>) -> Struct {
+    Struct { fields: fields.into_iter().map(|(key, value)| (key.to_owned(), value)).collect() }
+}
+
+/// Metadata under `istio`, where telemetry and `istioctl` look for it; nothing if there are no fields.
+pub(crate) fn istio_metadata(fields: Vec<(&'static str, Value)>) -> Option<core::Metadata> {
+    if fields.is_empty() {
+        return None;
+    }
+    let filter_metadata = [("istio".to_owned(), object(fields))].into();
+    Some(core::Metadata { filter_metadata, ..Default::default() })
+}
+
+/// The object that something was made from, as metadata `istio.config`: `/apis/networking.istio.io/v1/namespaces/…`.
+/// `kind` is in kebab case.
+pub(crate) fn origin(kind: &str, id: &model::service::ObjectId) -> (&'static str, Value) {
+    let path = format!("/apis/networking.istio.io/v1/namespaces/{}/{kind}/{}", id.namespace, id.name);
+    ("config", text(path))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_are_cut_to_what_envoy_takes() {
+        assert_eq!(millionths(0.0001).numerator, 1);
+        assert_eq!(millionths(33.3).numerator, 333_000);
+        assert_eq!(millionths(150.0).numerator, 1_000_000);
+        assert_eq!(millionths(-1.0).numerator, 0);
+        assert_eq!(millionths(f64::NAN).numerator, 0);
+        assert_eq!(hundredths(200).numerator, 100);
+    }
+
+    #[test]
+    fn a_socket_path_has_no_scheme() {
+        for path in ["unix:///var/run/a", "/var/run/a"] {
+            let Some(core::address::Address::Pipe(pipe)) = pipe(path).address else { panic!("no pipe") };
+            assert_eq!(pipe.path, "/var/run/a");
+        }
+    }
+}

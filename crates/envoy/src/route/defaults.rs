@@ -1,0 +1,105 @@
+//! Routes that no VirtualService has written: to a service, to the application, to anywhere and to nowhere.
+
+use protos::envoy::config::route::v3::route::Action;
+use protos::envoy::config::route::v3::route_action::{ClusterSpecifier, HashPolicy, MaxStreamDuration};
+use protos::envoy::config::route::v3::{
+    Decorator, DirectResponseAction, Route, RouteAction, RouteConfiguration, VirtualHost,
+};
+use resources::MeshConfig;
+
+use super::{matching, retry};
+use crate::parts::{duration, seconds};
+
+/// The name of a route that says nothing about itself.
+const DEFAULT_NAME: &str = "default";
+/// What requests to unknown hosts are refused with.
+const BAD_GATEWAY: u32 = 502;
+
+/// The route of a service: everything to its cluster.
+pub(crate) fn outbound(host: &str, port: u16, hash: Option<&HashPolicy>, mesh: &MeshConfig) -> Route {
+    let mut action = to_cluster(format!("outbound|{port}||{host}"));
+    action.retry_policy = retry::policy(mesh.default_http_retry_policy.as_ref(), false);
+    action.hash_policy = hash.cloned().into_iter().collect();
+    set_timeout(&mut action, None);
+    named(DEFAULT_NAME, &format!("{host}:{port}/*"), action)
+}
+
+/// The table of an inbound chain: everything to the application.
+///
+/// A request that was reset before it reached the application is tried again, but not with gRPC, whose streams that does
+/// not suit.
+pub(crate) fn inbound_table(cluster: &str, port: u16, operation: &str, grpc: bool) -> RouteConfiguration {
+    let mut action = to_cluster(cluster.to_owned());
+    action.timeout = Some(seconds(0));
+    action.max_stream_duration = Some(MaxStreamDuration {
+        max_stream_duration: Some(seconds(0)),
+        grpc_timeout_header_max: Some(seconds(0)),
+        ..Default::default()
+    });
+    action.retry_policy = (!grpc).then(retry::inbound);
+    let host = VirtualHost {
+        name: format!("inbound|http|{port}"),
+        domains: vec!["*".to_owned()],
+        routes: vec![named(DEFAULT_NAME, operation, action)],
+        ..Default::default()
+    };
+    RouteConfiguration {
+        name: cluster.to_owned(),
+        virtual_hosts: vec![host],
+        validate_clusters: Some(false),
+        ..Default::default()
+    }
+}
+
+/// Requests to unknown hosts pass.
+pub(crate) fn allow_any(mesh: &MeshConfig) -> Route {
+    let mut action = to_cluster("PassthroughCluster".to_owned());
+    set_timeout(&mut action, None);
+    action.append_x_forwarded_host = appends_forwarded_host(mesh);
+    Route { decorator: None, ..named("allow_any", "", action) }
+}
+
+/// Requests to unknown hosts are refused.
+pub(crate) fn block_all() -> Route {
+    let response = DirectResponseAction { status: BAD_GATEWAY, ..Default::default() };
+    Route {
+        name: "block_all".to_owned(),
+        r#match: Some(matching::everything()),
+        action: Some(Action::DirectResponse(response)),
+        ..Default::default()
+    }
+}
+
+/// Sets how long a response may take; absent means as long as it does. Deadlines of gRPC clients count, too.
+pub(crate) fn set_timeout(action: &mut RouteAction, timeout: Option<std::time::Duration>) {
+    let timeout = duration(timeout.unwrap_or_default());
+    // The newer max_stream_duration cuts streams off that this lets live.
+    action.max_grpc_timeout = Some(timeout);
+    action.timeout = Some(timeout);
+}
+
+/// Whether requests tell in a header how often they were tried.
+pub(crate) fn counts_attempts(mesh: &MeshConfig) -> bool {
+    let switch = mesh.default_config.proxy_headers.as_ref().and_then(|headers| headers.attempt_count.as_ref());
+    !switch.and_then(|switch| switch.disabled).unwrap_or(false)
+}
+
+/// Whether the host that was rewritten is kept in `x-forwarded-host`.
+pub(crate) fn appends_forwarded_host(mesh: &MeshConfig) -> bool {
+    let switch = mesh.default_config.proxy_headers.as_ref().and_then(|headers| headers.x_forwarded_host.as_ref());
+    switch.and_then(|switch| switch.enabled).unwrap_or(false)
+}
+
+fn to_cluster(cluster: String) -> RouteAction {
+    RouteAction { cluster_specifier: Some(ClusterSpecifier::Cluster(cluster)), ..Default::default() }
+}
+
+fn named(name: &str, operation: &str, action: RouteAction) -> Route {
+    Route {
+        name: name.to_owned(),
+        r#match: Some(matching::everything()),
+        decorator: Some(Decorator { operation: operation.to_owned(), propagate: None }),
+        action: Some(Action::Route(action)),
+        ..Default::default()
+    }
+}

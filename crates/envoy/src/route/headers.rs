@@ -1,0 +1,65 @@
+//! Changes of headers.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use protos::envoy::config::core::v3::header_value_option::HeaderAppendAction;
+use protos::envoy::config::core::v3::{HeaderValue, HeaderValueOption};
+use resources::{HeaderOperations, Headers};
+
+/// Changes of headers in Envoy's terms.
+#[derive(Default)]
+pub(crate) struct Operations {
+    pub(crate) request_add: Vec<HeaderValueOption>,
+    pub(crate) request_remove: Vec<String>,
+    pub(crate) response_add: Vec<HeaderValueOption>,
+    pub(crate) response_remove: Vec<String>,
+    /// The new authority: Envoy has a field of its own for it.
+    pub(crate) authority: Option<String>,
+}
+
+impl Operations {
+    /// The changes that these are, or none.
+    pub(crate) fn of(headers: Option<&Headers>) -> Operations {
+        let none = HeaderOperations::default();
+        let direction = |part: fn(&Headers) -> Option<&HeaderOperations>| headers.and_then(part).unwrap_or(&none);
+        let (request, response) = (direction(|h| h.request.as_ref()), direction(|h| h.response.as_ref()));
+        let authority = [&request.set, &request.add].into_iter().find_map(authority_of);
+        Operations {
+            request_add: additions(request),
+            request_remove: removals(request),
+            response_add: additions(response),
+            response_remove: removals(response),
+            authority,
+        }
+    }
+}
+
+/// What is overwritten, then what is appended, each in the order of names.
+fn additions(operations: &HeaderOperations) -> Vec<HeaderValueOption> {
+    let option = |(key, value): (&Arc<str>, &Arc<str>), action: HeaderAppendAction| HeaderValueOption {
+        header: Some(HeaderValue { key: key.to_string(), value: value.to_string(), ..Default::default() }),
+        append_action: action.into(),
+        ..Default::default()
+    };
+    let changeable = |(key, _): &(&Arc<str>, &Arc<str>)| !is_internal(key);
+    let set = operations.set.iter().filter(changeable);
+    let add = operations.add.iter().filter(changeable);
+    set.map(|header| option(header, HeaderAppendAction::OverwriteIfExistsOrAdd))
+        .chain(add.map(|header| option(header, HeaderAppendAction::AppendIfExistsOrAdd)))
+        .collect()
+}
+
+fn removals(operations: &HeaderOperations) -> Vec<String> {
+    operations.remove.iter().filter(|key| !is_internal(key)).map(|key| key.to_string()).collect()
+}
+
+/// Envoy cannot change these as headers.
+fn is_internal(key: &str) -> bool {
+    key.starts_with(':') || key.eq_ignore_ascii_case("host")
+}
+
+fn authority_of(headers: &BTreeMap<Arc<str>, Arc<str>>) -> Option<String> {
+    let is_authority = |key: &str| key.eq_ignore_ascii_case("host") || key.eq_ignore_ascii_case(":authority");
+    headers.iter().find(|(key, _)| is_authority(key)).map(|(_, value)| value.to_string())
+}

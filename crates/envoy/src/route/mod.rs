@@ -1,0 +1,165 @@
+//! Route tables (RDS): routes, virtual hosts and tables, each encoded once and joined by copying bytes.
+//!
+//! A table of a thousand virtual hosts is not encoded again when one of them changes: a message's repeated fields may be
+//! concatenated, so each virtual host is kept as the encoded field that it is in the table.
+
+mod action;
+mod defaults;
+mod faults;
+mod hash;
+mod headers;
+mod matching;
+mod retry;
+mod translate;
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use flow::{Reads, Relation, Rule};
+use model::audience::{RouteAudience, RoutesKey, VirtualHostContent, VirtualHostSpec};
+use model::xds::Resource;
+use protos::Message;
+use protos::envoy::config::route::v3::Route;
+use registry::inputs::Mesh;
+use traffic::routes::RouteTables;
+use traffic::virtual_service::EffectiveVirtualServices;
+
+pub(crate) use defaults::inbound_table;
+
+use crate::wire::Writer;
+
+/// The largest body of a fixed response, in bytes.
+const MAX_DIRECT_RESPONSE: u64 = 1024 * 1024;
+/// `VirtualHost.TlsRequirementType.ALL`.
+const REQUIRE_TLS: u64 = 2;
+
+/// The encoded routes that one key stands for, as `routes` fields of a virtual host.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct EncodedRoutes {
+    /// Routes with a condition, in order.
+    pub specific: Bytes,
+    /// The route for everything, if there is one. Where several VirtualServices share a virtual host it goes behind the
+    /// conditions of all of them.
+    pub catch_all: Bytes,
+}
+
+impl EncodedRoutes {
+    /// Encodes routes. One for everything ends the list: what follows it is never reached.
+    fn of(routes: impl IntoIterator<Item = Route>) -> EncodedRoutes {
+        let (mut specific, mut catch_all) = (Writer::default(), Writer::default());
+        for route in routes {
+            let bytes = route.encode_to_vec();
+            if matching::is_catch_all(&route) {
+                catch_all.bytes(3, &bytes);
+                break;
+            }
+            specific.bytes(3, &bytes);
+        }
+        EncodedRoutes { specific: specific.finish(), catch_all: catch_all.finish() }
+    }
+}
+
+/// Encoded routes of VirtualServices, and default routes of services.
+pub struct HttpRoutes;
+
+impl Relation for HttpRoutes {
+    const NAME: &'static str = "http routes";
+    type Key = Arc<RoutesKey>;
+    type Row = EncodedRoutes;
+}
+
+impl Rule for HttpRoutes {
+    fn derive(cx: &Reads<'_>, key: &Arc<RoutesKey>) -> Option<EncodedRoutes> {
+        let mesh = cx.get::<Mesh>(&())?;
+        let destinations = translate::Destinations { cx, key };
+        let Some(id) = &key.virtual_service else {
+            let hash = destinations.hash_of_default();
+            let route = defaults::outbound(key.host.as_str(), key.port, hash.as_ref(), &mesh.config);
+            return Some(EncodedRoutes::of([route]));
+        };
+        let object = cx.get::<EffectiveVirtualServices>(id)?;
+        let context = translate::Context { id, key, config: &mesh.config, destinations: &destinations };
+        Some(EncodedRoutes::of(translate::routes(&object.spec, &context)))
+    }
+}
+
+/// Encoded virtual hosts, each as the `virtual_hosts` field of a table.
+pub struct VirtualHosts;
+
+impl Relation for VirtualHosts {
+    const NAME: &'static str = "virtual hosts";
+    type Key = Arc<VirtualHostSpec>;
+    type Row = Bytes;
+}
+
+impl Rule for VirtualHosts {
+    fn derive(cx: &Reads<'_>, key: &Arc<VirtualHostSpec>) -> Option<Bytes> {
+        let mesh = cx.get::<Mesh>(&())?;
+        let routes: Vec<EncodedRoutes> = match &key.content {
+            VirtualHostContent::Routes(keys) => {
+                keys.iter().filter_map(|key| cx.get::<HttpRoutes>(key)).map(|row| (*row).clone()).collect()
+            }
+            VirtualHostContent::AllowAny => vec![EncodedRoutes::of([defaults::allow_any(&mesh.config)])],
+            VirtualHostContent::BlockAll => vec![EncodedRoutes::of([defaults::block_all()])],
+            VirtualHostContent::NotFound => Vec::new(),
+        };
+        Some(virtual_host(key, &routes, defaults::counts_attempts(&mesh.config)))
+    }
+}
+
+/// Encoded route tables. A name that nothing is known of is answered with an empty table to sidecars, so that Envoy does
+/// not wait for it.
+pub struct RouteConfigs;
+
+impl Relation for RouteConfigs {
+    const NAME: &'static str = "route configurations";
+    type Key = (Arc<RouteAudience>, Arc<str>);
+    type Row = Resource;
+}
+
+impl Rule for RouteConfigs {
+    fn derive(cx: &Reads<'_>, key: &(Arc<RouteAudience>, Arc<str>)) -> Option<Resource> {
+        let table = cx.get::<RouteTables>(key)?;
+        let hosts: Vec<Arc<Bytes>> =
+            table.virtual_hosts.iter().filter_map(|host| cx.get::<VirtualHosts>(host)).collect();
+        let body = route_configuration(&key.1, hosts.iter().map(|host| &***host), table.ignore_port);
+        Some(Resource::new(key.1.clone(), body))
+    }
+}
+
+/// One `virtual_hosts` field.
+fn virtual_host(spec: &VirtualHostSpec, routes: &[EncodedRoutes], count_attempts: bool) -> Bytes {
+    let size: usize = routes.iter().map(|r| r.specific.len() + r.catch_all.len()).sum();
+    let mut writer = Writer::with_capacity(size + 256);
+    writer.message(2, |w| {
+        w.text(1, &spec.name);
+        for domain in &spec.domains {
+            w.bytes(2, domain.as_bytes());
+        }
+        routes.iter().for_each(|routes| w.raw(&routes.specific));
+        routes.iter().for_each(|routes| w.raw(&routes.catch_all));
+        w.uint(4, if spec.require_tls { REQUIRE_TLS } else { 0 });
+        w.uint(14, count_attempts.into());
+    });
+    writer.finish()
+}
+
+/// A `RouteConfiguration` of encoded virtual hosts. Clusters that do not exist are no reason to refuse it: they answer
+/// with 503 until they come.
+fn route_configuration<'a>(
+    name: &str,
+    virtual_hosts: impl Iterator<Item = &'a [u8]> + Clone,
+    ignore_port: bool,
+) -> Bytes {
+    let size: usize = virtual_hosts.clone().map(<[u8]>::len).sum();
+    let mut writer = Writer::with_capacity(size + name.len() + 32);
+    writer.text(1, name);
+    virtual_hosts.for_each(|host| writer.raw(host));
+    writer.wrapped(7, 0);
+    writer.wrapped(11, MAX_DIRECT_RESPONSE);
+    writer.uint(14, ignore_port.into());
+    writer.finish()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,97 @@
+//! The engine's own books, checked: for tests, and for a debugging endpoint.
+
+use rustc_hash::FxHashSet;
+
+use crate::engine::Engine;
+use crate::schema::Kind;
+
+impl Engine {
+    /// Walks over everything and says what is wrong with the engine's own books, if anything is: edges with one end,
+    /// cells that nothing keeps alive or that their key does not lead to, counts that do not add up. It costs as much as
+    /// there are cells and edges.
+    pub fn audit(&self) -> Result<(), String> {
+        let core = &self.core;
+        for relation in 0..core.schema.relations.len() {
+            self.audit_relation(relation)
+                .map_err(|fault| format!("{}: {fault}", core.schema.relations[relation].name))?;
+        }
+        let ends: usize = (0..core.schema.relations.len())
+            .map(|relation| {
+                let cells = core
+                    .graph
+                    .cells_of(relation)
+                    .map(|cell| core.graph.node(cell).readers.len());
+                cells.sum::<usize>() + core.graph.node(relation as u32).readers.len()
+            })
+            .sum();
+        check(ends == core.edges.iter().sum(), || {
+            format!("{ends} ends of {} edges", core.edges.iter().sum::<usize>())
+        })
+    }
+
+    fn audit_relation(&self, relation: usize) -> Result<(), String> {
+        let core = &self.core;
+        let [mut cells, mut edges, mut rows, mut poisoned, mut subscriptions] = [0; 5];
+        for cell in core.graph.cells_of(relation) {
+            let node = core.graph.node(cell);
+            cells += 1;
+            edges += node.reads.as_slice().len();
+            rows += usize::from(core.tables[relation].row(&core.graph, cell).is_some());
+            poisoned += usize::from(node.poisoned);
+            subscriptions += node.subscriptions as usize;
+            self.audit_cell(relation, cell).map_err(|fault| {
+                let key = core.tables[relation].key(&core.graph, cell);
+                format!("cell {cell} {key:?}: {fault}")
+            })?;
+        }
+        let counted = (cells, edges, rows, poisoned, subscriptions);
+        let kept = (
+            core.cells[relation],
+            core.edges[relation],
+            core.tables[relation].present(),
+            core.poisoned[relation],
+            self.subscriptions[relation],
+        );
+        check(counted == kept, || format!("counted {counted:?}, kept {kept:?}"))
+    }
+
+    fn audit_cell(&self, relation: usize, cell: u32) -> Result<(), String> {
+        let (core, graph) = (&self.core, &self.core.graph);
+        let (node, table) = (graph.node(cell), &core.tables[relation]);
+        check(table.finds(graph, cell), || "its key leads elsewhere".to_owned())?;
+        check(node.held || !node.readers.is_empty(), || {
+            "nothing keeps it alive".to_owned()
+        })?;
+        let row = table.row(graph, cell).is_some();
+        let held = match core.schema.relations[relation].kind {
+            Kind::Input | Kind::Index => row,
+            Kind::World => node.held,
+            Kind::View => node.subscriptions > 0,
+        };
+        check(node.held == held, || {
+            "it is held for no reason, or not held for one".to_owned()
+        })?;
+        let derives = core.schema.relations[relation].kind == Kind::View || node.held;
+        check(derives || node.reads.as_slice().is_empty(), || {
+            "an absent key reads".to_owned()
+        })?;
+        let mut seen = FxHashSet::default();
+        for read in node.reads.as_slice() {
+            let below = graph
+                .as_key_set(*read)
+                .or_else(|| graph.locate(*read).map(|(relation, _)| relation));
+            check(below.is_some_and(|below| below < relation), || {
+                format!("it reads {read}, which is not below")
+            })?;
+            check(graph.node(*read).readers.contains(cell), || {
+                format!("{read} does not know that it reads it")
+            })?;
+            check(seen.insert(*read), || format!("it reads {read} twice"))?;
+        }
+        Ok(())
+    }
+}
+
+fn check(holds: bool, fault: impl FnOnce() -> String) -> Result<(), String> {
+    if holds { Ok(()) } else { Err(fault()) }
+}

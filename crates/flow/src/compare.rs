@@ -1,0 +1,233 @@
+//! The oracle: everything derived anew from the inputs must be what commits made of it.
+
+use std::cmp::Ordering;
+use std::fmt;
+
+use rustc_hash::FxHashSet;
+
+use crate::core::Core;
+use crate::engine::Engine;
+use crate::schema::Kind;
+use crate::show::shown;
+use crate::{Batch, Relation, Rule};
+
+/// Rows are shown up to this many bytes.
+const SHOWN: usize = 2_000;
+
+/// The first difference between two engines.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Mismatch {
+    /// The relation's name.
+    pub relation: &'static str,
+    /// The key, as `Debug` shows it.
+    pub key: String,
+    /// What the one engine has: the row as `Debug` shows it (shortened if long), or why there is none.
+    pub left: String,
+    /// What the other engine has.
+    pub right: String,
+}
+
+impl fmt::Display for Mismatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}: {} is not {}", self.relation, self.key, self.left, self.right)
+    }
+}
+
+impl std::error::Error for Mismatch {}
+
+impl Engine {
+    /// A new engine with the same inputs and the same subscriptions, in which everything is derived from scratch.
+    pub fn recompute(&self) -> Self {
+        let schema = &self.core.schema;
+        let mut fresh = Self::empty(schema.clone());
+        let mut batch = Batch::new();
+        for (relation, info) in schema.relations.iter().enumerate() {
+            (info.copy_rows)(&self.core, relation, &mut batch);
+        }
+        drop(fresh.commit(batch));
+        for (relation, info) in schema.relations.iter().enumerate() {
+            (info.copy_subscriptions)(&self.core, relation, &mut fresh);
+        }
+        fresh
+    }
+
+    /// Whether another engine with the same relations has the same rows: all of inputs, indexes and world rules, and
+    /// those of subscribed views. The first difference is named.
+    ///
+    /// A cell whose rule panicked keeps a row from the past, which an engine without that past cannot have. So of such
+    /// cells only is compared that both panicked, and of cells that depend on them, nothing.
+    pub fn agree(&self, other: &Self) -> Result<(), Mismatch> {
+        if self.core.schema.ids != other.core.schema.ids {
+            let none = String::new;
+            return Err(Mismatch {
+                relation: "the relations themselves",
+                key: none(),
+                left: none(),
+                right: none(),
+            });
+        }
+        let (left, right) = (Side::new(&self.core), Side::new(&other.core));
+        let infos = self.core.schema.relations.iter().enumerate();
+        infos
+            .map(|(relation, info)| (info.compare)(&left, &right, relation))
+            .find_map(|found| found)
+            .map_or(Ok(()), Err)
+    }
+}
+
+/// One of the two engines that are compared.
+pub(crate) struct Side<'a> {
+    core: &'a Core,
+    /// Cells that depend on one whose rule panicked.
+    tainted: FxHashSet<u32>,
+}
+
+impl<'a> Side<'a> {
+    fn new(core: &'a Core) -> Self {
+        let mut side = Self {
+            core,
+            tainted: FxHashSet::default(),
+        };
+        if core.poisoned.iter().any(|count| *count > 0) {
+            side.spread_taint();
+        }
+        side
+    }
+
+    fn spread_taint(&mut self) {
+        let (core, graph) = (self.core, &self.core.graph);
+        let mut bad_relations = vec![false; core.schema.relations.len()];
+        for (relation, info) in core.schema.relations.iter().enumerate() {
+            for cell in graph.cells_of(relation) {
+                let base = info
+                    .base
+                    .map(|base| (info.base_cell)(core, cell, base))
+                    .unwrap_or_default();
+                let mut needed = graph.node(cell).reads.as_slice().iter().chain(&base);
+                let tainted = needed.any(|needed| match graph.as_key_set(*needed) {
+                    Some(of) => bad_relations[of],
+                    None => graph.node(*needed).poisoned || self.tainted.contains(needed),
+                });
+                if tainted {
+                    self.tainted.insert(cell);
+                }
+                bad_relations[relation] |= tainted || graph.node(cell).poisoned;
+            }
+        }
+    }
+
+    /// The cells to be compared, in the order of their keys.
+    fn cells<R: Relation>(&self, relation: usize) -> Vec<(&'a R::Key, u32)> {
+        let (core, graph) = (self.core, &self.core.graph);
+        let table = core.table::<R>(relation);
+        let all = core.schema.relations[relation].kind != Kind::View;
+        let cells = graph
+            .cells_of(relation)
+            .filter(|cell| all || graph.node(*cell).subscriptions > 0);
+        let mut keyed: Vec<_> = cells
+            .filter_map(|cell| Some((&table.slot(graph, cell)?.key, cell)))
+            .collect();
+        keyed.sort_unstable_by(|a, b| a.0.cmp(b.0));
+        keyed
+    }
+
+    fn state<R: Relation>(&self, relation: usize, cell: Option<u32>) -> State<'a, R> {
+        let Some(cell) = cell else { return State::Missing };
+        if self.tainted.contains(&cell) {
+            return State::Tainted;
+        }
+        if self.core.graph.node(cell).poisoned {
+            return State::Panicked;
+        }
+        let slot = self.core.table::<R>(relation).slot(&self.core.graph, cell);
+        slot.and_then(|slot| slot.row.as_deref())
+            .map_or(State::Absent, State::Row)
+    }
+}
+
+enum State<'a, R: Relation> {
+    Missing,
+    Tainted,
+    Panicked,
+    Absent,
+    Row(&'a R::Row),
+}
+
+impl<R: Relation> State<'_, R> {
+    fn show(&self) -> String {
+        match self {
+            Self::Missing => "no cell".to_owned(),
+            Self::Tainted => "a cell that depends on a panic".to_owned(),
+            Self::Panicked => "a panic".to_owned(),
+            Self::Absent => "no row".to_owned(),
+            Self::Row(row) => shown(row, SHOWN),
+        }
+    }
+}
+
+/// The first difference in one relation.
+pub(crate) fn relation<R: Relation>(left: &Side<'_>, right: &Side<'_>, relation: usize) -> Option<Mismatch> {
+    let view = left.core.schema.relations[relation].kind == Kind::View;
+    let (lefts, rights) = (left.cells::<R>(relation), right.cells::<R>(relation));
+    let (mut lefts, mut rights) = (lefts.into_iter().peekable(), rights.into_iter().peekable());
+    loop {
+        let order = match (lefts.peek(), rights.peek()) {
+            (Some((a, _)), Some((b, _))) => a.cmp(b),
+            (Some(_), None) => Ordering::Less,
+            (None, Some(_)) => Ordering::Greater,
+            (None, None) => return None,
+        };
+        let from_left = if order.is_le() { lefts.next() } else { None };
+        let from_right = if order.is_ge() { rights.next() } else { None };
+        let key = from_left.or(from_right).map(|(key, _)| key);
+        let a = left.state::<R>(relation, from_left.map(|(_, cell)| cell));
+        let b = right.state::<R>(relation, from_right.map(|(_, cell)| cell));
+        let same = match (&a, &b) {
+            // A view is subscribed to in both or in none; elsewhere an absent row may have a cell or not.
+            (State::Missing, State::Absent) | (State::Absent, State::Missing) => !view,
+            (State::Tainted, other) | (other, State::Tainted) => !(view && matches!(other, State::Missing)),
+            (State::Row(a), State::Row(b)) => a == b,
+            (State::Absent, State::Absent) | (State::Panicked, State::Panicked) => true,
+            _ => false,
+        };
+        if let Some(key) = key.filter(|_| !same) {
+            return Some(Mismatch {
+                relation: R::NAME,
+                key: shown(key, SHOWN),
+                left: a.show(),
+                right: b.show(),
+            });
+        }
+    }
+}
+
+/// Puts all rows of an input into a batch.
+pub(crate) fn copy_rows<T: crate::Input>(core: &Core, relation: usize, batch: &mut Batch) {
+    let table = core.table::<T>(relation);
+    for slot in core
+        .graph
+        .cells_of(relation)
+        .filter_map(|cell| table.slot(&core.graph, cell))
+    {
+        if slot.row.is_some() {
+            batch.write::<T>(slot.key.clone(), slot.row.clone());
+        }
+    }
+}
+
+/// Subscribes another engine to what is subscribed here, as often.
+pub(crate) fn copy_subscriptions<V: Rule>(core: &Core, relation: usize, engine: &mut Engine) {
+    let table = core.table::<V>(relation);
+    let subscribed = core
+        .graph
+        .cells_of(relation)
+        .map(|cell| (cell, core.graph.node(cell).subscriptions));
+    let subscribed: Vec<_> = subscribed.filter(|(_, count)| *count > 0).collect();
+    let key = |cell: u32| table.slot(&core.graph, cell).map(|slot| slot.key.clone());
+    let keys: Vec<V::Key> = subscribed.iter().filter_map(|(cell, _)| key(*cell)).collect();
+    let cells = engine.subscribe_all::<V>(&keys);
+    for (cell, (_, count)) in cells.into_iter().zip(subscribed) {
+        engine.core.graph.node_mut(cell.0).subscriptions = count;
+        engine.subscriptions[relation] += count as usize - 1;
+    }
+}

@@ -1,0 +1,162 @@
+//! What a commit changed.
+
+use std::any::{Any, TypeId};
+use std::fmt;
+use std::sync::Arc;
+
+use crate::Relation;
+use crate::graph::CellId;
+use crate::schema::Schema;
+
+/// A cell whose row differs from the one before the commit.
+pub struct Change<R: Relation> {
+    /// The cell. If it went, the number may name another cell from the next commit or subscription on.
+    pub cell: CellId,
+    /// Its key.
+    pub key: R::Key,
+    /// The row before the commit.
+    pub before: Option<Arc<R::Row>>,
+    /// The row after the commit.
+    pub after: Option<Arc<R::Row>>,
+}
+
+impl<R: Relation> fmt::Debug for Change<R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut show = f.debug_struct(R::NAME);
+        show.field("key", &self.key)
+            .field("before", &self.before)
+            .field("after", &self.after)
+            .finish()
+    }
+}
+
+/// A panic that was contained: the cell keeps its last good row, and its rule runs again when what it had read up to
+/// the panic changes.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Panic {
+    /// The relation whose rule panicked.
+    pub rule: &'static str,
+    /// The key it ran for, as `Debug` shows it. For an index: the key of the row that could not be indexed.
+    pub key: String,
+    /// The panic's text.
+    pub message: String,
+}
+
+/// What was done for one relation.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct Runs {
+    /// How often its rule ran; for an index, how many rows were made anew.
+    pub runs: usize,
+    /// How many of those runs came out equal to the row before; for an input, how many rows were put that were equal.
+    pub cut_offs: usize,
+    /// How many of its cells changed.
+    pub changed: usize,
+    /// How many of those runs panicked.
+    pub panics: usize,
+}
+
+/// The exact set of cells whose rows a commit changed.
+///
+/// It has the changed cells of inputs, indexes and world rules, and of the views that lived before the commit and live
+/// after it. A view that a rule reads for the first time is not in it (nobody can have seen it change), only in
+/// [`Delta::runs`]. Cells are in the order of their relations, then of their keys.
+pub struct Delta {
+    pub(crate) schema: Arc<Schema>,
+    pub(crate) epoch: u64,
+    pub(crate) cells: Vec<CellId>,
+    pub(crate) changes: Vec<Option<Box<dyn AnyChanges>>>,
+    pub(crate) runs: Vec<Runs>,
+    pub(crate) panics: Vec<Panic>,
+}
+
+impl Delta {
+    /// The number of the commit, counted from 1.
+    pub fn epoch(&self) -> u64 {
+        self.epoch
+    }
+
+    /// Whether nothing changed.
+    pub fn is_empty(&self) -> bool {
+        self.cells.is_empty()
+    }
+
+    /// All changed cells.
+    pub fn cells(&self) -> &[CellId] {
+        &self.cells
+    }
+
+    /// The changed cells of a relation, each with its key and the row that it has now. None if `R` is not registered.
+    pub fn changed<R: Relation>(&self) -> impl Iterator<Item = (R::Key, Option<Arc<R::Row>>)> + '_ {
+        self.changes::<R>()
+            .iter()
+            .map(|change| (change.key.clone(), change.after.clone()))
+    }
+
+    /// The changed cells of a relation with what they were before.
+    pub fn changes<R: Relation>(&self) -> &[Change<R>] {
+        let list = self
+            .relation::<R>()
+            .and_then(|relation| self.changes[relation].as_deref());
+        let list = list.and_then(|list| (list as &dyn Any).downcast_ref::<Vec<Change<R>>>());
+        list.map(Vec::as_slice).unwrap_or_default()
+    }
+
+    /// What was done, for each relation for which anything was done, in the order of the relations.
+    pub fn runs(&self) -> impl Iterator<Item = (&'static str, Runs)> + '_ {
+        let names = self.schema.relations.iter().map(|relation| relation.name);
+        names
+            .zip(self.runs.iter().copied())
+            .filter(|(_, runs)| *runs != Runs::default())
+    }
+
+    /// What was done for one relation.
+    pub fn runs_of<R: Relation>(&self) -> Runs {
+        self.relation::<R>()
+            .map(|relation| self.runs[relation])
+            .unwrap_or_default()
+    }
+
+    /// The panics that were contained, including those of subscriptions since the commit before.
+    pub fn panics(&self) -> &[Panic] {
+        &self.panics
+    }
+
+    fn relation<R: Relation>(&self) -> Option<usize> {
+        self.schema.ids.get(&TypeId::of::<R>()).map(|id| usize::from(*id))
+    }
+}
+
+impl fmt::Debug for Delta {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let changes: Vec<&dyn fmt::Debug> = self.changes.iter().flatten().map(|list| list.show()).collect();
+        let mut show = f.debug_struct("Delta");
+        show.field("epoch", &self.epoch)
+            .field("changes", &changes)
+            .field("panics", &self.panics)
+            .finish()
+    }
+}
+
+/// The changes of any relation.
+pub(crate) trait AnyChanges: Any + Send + Sync {
+    /// The cells.
+    fn cells(&self) -> Vec<CellId>;
+    /// Keeps only the cells for which `keep` holds.
+    fn retain(&mut self, keep: &dyn Fn(CellId) -> bool);
+    /// To be shown.
+    fn show(&self) -> &dyn fmt::Debug;
+}
+
+impl<R: Relation> AnyChanges for Vec<Change<R>> {
+    fn cells(&self) -> Vec<CellId> {
+        self.iter().map(|change| change.cell).collect()
+    }
+
+    fn retain(&mut self, keep: &dyn Fn(CellId) -> bool) {
+        Vec::retain(self, |change| keep(change.cell));
+    }
+
+    fn show(&self) -> &dyn fmt::Debug {
+        self
+    }
+}

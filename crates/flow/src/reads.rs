@@ -1,0 +1,176 @@
+//! What a rule sees of the world, and the list of what it looked at.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+
+use crate::core::Core;
+use crate::edges;
+use crate::graph::Graph;
+use crate::schema::Kind;
+use crate::table::Table;
+use crate::{Members, Relation};
+
+/// The reads of one run of a rule.
+///
+/// A rule may read the relations that were registered before its own. A read of one that was not, or that is not
+/// registered at all, panics with both names (and like every panic of a rule is contained and reported).
+pub struct Reads<'a> {
+    core: &'a Core,
+    /// The relation that is being derived; all before it are settled.
+    layer: usize,
+    /// What the cell read when it ran last.
+    before: &'a [u32],
+    log: RefCell<Log>,
+}
+
+#[derive(Default)]
+struct Log {
+    cells: Vec<u32>,
+    /// Where in `before` the next read is expected.
+    expected: usize,
+}
+
+/// What the reads of a run came to, compared with those of the run before.
+pub(crate) enum ReadsNow {
+    /// The same cells in the same order.
+    Same,
+    /// Each once, in the order of the first read; fresh cells by what stands for them.
+    New(Vec<u32>),
+}
+
+impl<'a> Reads<'a> {
+    pub(crate) fn new(core: &'a Core, layer: usize, before: &'a [u32]) -> Self {
+        Self {
+            core,
+            layer,
+            before,
+            log: RefCell::default(),
+        }
+    }
+
+    /// The row of `key`, if it has one. A view that nobody needed so far is derived now.
+    ///
+    /// A cell whose rule panicked has its last good row, or none if there was none.
+    pub fn get<R: Relation>(&self, key: &R::Key) -> Option<Arc<R::Row>> {
+        self.resolve::<R, _>(key, |row| row.cloned())
+    }
+
+    /// Whether `key` has a row. It is a read of the whole row all the same.
+    pub fn contains<R: Relation>(&self, key: &R::Key) -> bool {
+        self.resolve::<R, _>(key, |row| row.is_some())
+    }
+
+    /// Calls `f` with the row of `key`: [`Reads::get`] without touching the row's reference count, for rules that read
+    /// thousands of rows.
+    pub fn with<R: Relation, T>(&self, key: &R::Key, f: impl FnOnce(Option<&R::Row>) -> T) -> T {
+        self.resolve::<R, _>(key, |row| f(row.map(|row| &**row)))
+    }
+
+    /// The keys of an input, an index or a world rule that have rows, in order.
+    ///
+    /// A wide read: the rule runs again whenever a key comes or goes, and a list of all keys is kept.
+    pub fn keys<R: Relation>(&self) -> Members<R::Key> {
+        let (relation, table) = self.table::<R>();
+        assert!(
+            self.core.schema.relations[relation].kind != Kind::View,
+            "flow: {} asks for the keys of the view {}, which has no key set",
+            self.name(),
+            R::NAME
+        );
+        self.record(Graph::key_set(relation));
+        self.core.keys(table, relation)
+    }
+
+    /// The reads so far.
+    pub(crate) fn finish(self) -> ReadsNow {
+        let mut cells = self.log.into_inner().cells;
+        if cells == self.before {
+            return ReadsNow::Same;
+        }
+        edges::keep_first(&mut cells);
+        if cells == self.before {
+            ReadsNow::Same
+        } else {
+            ReadsNow::New(cells)
+        }
+    }
+
+    fn resolve<R: Relation, T>(&self, key: &R::Key, f: impl FnOnce(Option<&Arc<R::Row>>) -> T) -> T {
+        let (relation, table) = self.table::<R>();
+        if let Some(row) = self.expected(relation, table, key) {
+            return f(row);
+        }
+        let graph = &self.core.graph;
+        if let Some(cell) = table.find(graph, key) {
+            self.record(cell);
+            return f(table.slot(graph, cell).and_then(|slot| slot.row.as_ref()));
+        }
+        let fresh = table.fresh.demand(key, &self.core.fresh_cells);
+        if let Some(derive) = table.on_demand {
+            fresh
+                .derived
+                .get_or_init(|| self.core.run(relation, derive, key, &[], None));
+        }
+        self.record(fresh.stand_in);
+        f(fresh.derived.get().and_then(|derived| derived.row()))
+    }
+
+    /// The row of `key`, if it is what the run before read at this place, or one further on. Most runs read what the
+    /// one before did, and comparing a key is cheaper than looking it up.
+    #[inline]
+    fn expected<R: Relation>(
+        &self,
+        relation: usize,
+        table: &'a Table<R>,
+        key: &R::Key,
+    ) -> Option<Option<&'a Arc<R::Row>>> {
+        let mut log = self.log.borrow_mut();
+        for ahead in 0..2 {
+            let cell = *self.before.get(log.expected + ahead)?;
+            let Some((of, page)) = self.core.graph.locate(cell) else {
+                continue;
+            };
+            if of != relation {
+                continue;
+            }
+            if let Some(slot) = table.slot_at(page, cell).filter(|slot| slot.key == *key) {
+                log.expected += ahead + 1;
+                log.cells.push(cell);
+                return Some(slot.row.as_ref());
+            }
+        }
+        None
+    }
+
+    fn record(&self, cell: u32) {
+        let mut log = self.log.borrow_mut();
+        if self.before.get(log.expected) == Some(&cell) {
+            log.expected += 1;
+        }
+        if log.cells.last() != Some(&cell) {
+            log.cells.push(cell);
+        }
+    }
+
+    #[inline]
+    fn table<R: Relation>(&self) -> (usize, &'a Table<R>) {
+        let Some((relation, table)) = self.core.typed::<R>() else {
+            panic!("flow: {} reads {}, which is not registered", self.name(), R::NAME)
+        };
+        assert!(
+            relation < self.layer,
+            "flow: {} reads {}, which is registered after it; a relation may read only those before it",
+            self.name(),
+            R::NAME
+        );
+        (relation, table)
+    }
+
+    fn name(&self) -> &'static str {
+        self.core
+            .schema
+            .relations
+            .get(self.layer)
+            .map_or("a subscription", |relation| relation.name)
+    }
+}

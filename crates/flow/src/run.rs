@@ -1,0 +1,128 @@
+//! Running rules: one cell, with its panics contained, and many cells on several threads.
+
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::core::Core;
+use crate::reads::ReadsNow;
+use crate::table::Derive;
+use crate::{Reads, Relation};
+
+/// Jobs that a thread takes at a time are at most this many, and fewer where that would leave other threads idle.
+const CHUNK: usize = 64;
+
+/// What a run came to.
+pub(crate) struct Derived<R: Relation> {
+    pub(crate) reads: ReadsNow,
+    pub(crate) outcome: Outcome<R>,
+}
+
+pub(crate) enum Outcome<R: Relation> {
+    /// The row is equal to the one before.
+    Same,
+    /// The row differs.
+    Row(Option<Arc<R::Row>>),
+    /// The rule panicked, with this message.
+    Panicked(String),
+}
+
+impl<R: Relation> Derived<R> {
+    /// The row, for a cell that had none before.
+    pub(crate) fn row(&self) -> Option<&Arc<R::Row>> {
+        match &self.outcome {
+            Outcome::Row(row) => row.as_ref(),
+            Outcome::Same | Outcome::Panicked(_) => None,
+        }
+    }
+}
+
+impl Core {
+    /// Runs a rule for one cell, given what it read and came out as before.
+    pub(crate) fn run<R: Relation>(
+        &self,
+        relation: usize,
+        derive: Derive<R>,
+        key: &R::Key,
+        before: &[u32],
+        row: Option<&Arc<R::Row>>,
+    ) -> Derived<R> {
+        let cx = Reads::new(self, relation, before);
+        // Rules see the engine through shared references only, and what a broken run leaves behind is its list of
+        // reads, which is whole at any time: so unwinding breaks nothing here.
+        let result = catch_unwind(AssertUnwindSafe(|| {
+            let now = derive(&cx, key);
+            let same = now.as_ref() == row.map(|row| &**row);
+            (now, same)
+        }));
+        let outcome = match result {
+            Ok((_, true)) => Outcome::Same,
+            Ok((now, false)) => Outcome::Row(now.map(Arc::new)),
+            Err(panic) => Outcome::Panicked(message(&*panic)),
+        };
+        Derived {
+            reads: cx.finish(),
+            outcome,
+        }
+    }
+
+    /// Runs a rule for existing cells. The results are in the order of `cells`.
+    pub(crate) fn run_all<R: Relation>(
+        &self,
+        relation: usize,
+        derive: Derive<R>,
+        cells: &[u32],
+    ) -> Vec<(u32, Derived<R>)> {
+        let table = self.table::<R>(relation);
+        self.spread(cells, |cell| {
+            let slot = table.slot(&self.graph, *cell)?;
+            let before = self.graph.node(*cell).reads.as_slice();
+            Some((*cell, self.run(relation, derive, &slot.key, before, slot.row.as_ref())))
+        })
+    }
+
+    /// Calls `work` for each job, on several threads if there are enough jobs. The results are in the order of the jobs.
+    pub(crate) fn spread<J: Sync, T: Send>(&self, jobs: &[J], work: impl Fn(&J) -> Option<T> + Sync) -> Vec<T> {
+        let threads = self.schema.threads;
+        if threads < 2 || jobs.len() < self.schema.parallel_from.max(2) {
+            return jobs.iter().filter_map(work).collect();
+        }
+        let chunk = (jobs.len() / (threads * 4)).clamp(1, CHUNK);
+        let chunks: Vec<&[J]> = jobs.chunks(chunk).collect();
+        let next = AtomicUsize::new(0);
+        let done = Mutex::new(Vec::with_capacity(chunks.len()));
+        let worker = || {
+            while let Some((at, chunk)) = take(&next, &chunks) {
+                let results: Vec<T> = chunk.iter().filter_map(&work).collect();
+                done.lock().unwrap_or_else(PoisonError::into_inner).push((at, results));
+            }
+        };
+        std::thread::scope(|scope| {
+            for _ in 1..threads {
+                // If the system has no thread left, the others do its work.
+                let _ = std::thread::Builder::new()
+                    .name("flow".into())
+                    .spawn_scoped(scope, worker);
+            }
+            worker();
+        });
+        let mut done = done.into_inner().unwrap_or_else(PoisonError::into_inner);
+        done.sort_unstable_by_key(|(at, _)| *at);
+        done.into_iter().flat_map(|(_, results)| results).collect()
+    }
+}
+
+fn take<'a, J>(next: &AtomicUsize, chunks: &[&'a [J]]) -> Option<(usize, &'a [J])> {
+    let at = next.fetch_add(1, Ordering::Relaxed);
+    chunks.get(at).map(|chunk| (at, *chunk))
+}
+
+/// The text that a panic was raised with.
+pub(crate) fn message(panic: &(dyn Any + Send)) -> String {
+    let text = panic
+        .downcast_ref::<&str>()
+        .copied()
+        .or(panic.downcast_ref::<String>().map(String::as_str));
+    text.unwrap_or("a panic without a text").to_owned()
+}

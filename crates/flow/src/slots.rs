@@ -1,0 +1,189 @@
+//! A small hash table with open addressing. The key map and large sets of readers are made of it: they hold four and
+//! eight bytes an entry, hash what they already have, and must shrink again, which the standard tables do not offer.
+
+/// What a table holds: a plain value that brings its own hash and one value that means "nothing here".
+pub(crate) trait Entry: Copy {
+    /// The value that marks an empty place.
+    const EMPTY: Self;
+    /// Whether this is [`Entry::EMPTY`].
+    fn is_empty(self) -> bool;
+    /// A hash whose upper bits are well mixed.
+    fn hash(self) -> u32;
+}
+
+/// The table. Linear probing, deletion by shifting back, any capacity (so that growth can be gentle).
+#[derive(Clone)]
+pub(crate) struct Slots<E> {
+    slots: Box<[E]>,
+    len: usize,
+}
+
+impl<E: Entry> Slots<E> {
+    /// A table without entries and without memory.
+    pub(crate) fn new() -> Self {
+        Self {
+            slots: Box::new([]),
+            len: 0,
+        }
+    }
+
+    /// How many entries it has.
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// The bytes of its memory.
+    pub(crate) fn bytes(&self) -> usize {
+        size_of_val(&*self.slots)
+    }
+
+    /// All entries, in no useful order.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = E> + '_ {
+        self.slots.iter().copied().filter(|e| !e.is_empty())
+    }
+
+    /// The first entry with this hash for which `is` holds.
+    #[inline]
+    pub(crate) fn find(&self, hash: u32, is: impl FnMut(E) -> bool) -> Option<E> {
+        self.place(hash, is).map(|at| self.slots[at])
+    }
+
+    /// Adds an entry. The caller knows that it is not there yet.
+    pub(crate) fn insert(&mut self, entry: E) {
+        if (self.len + 1) * 5 > self.slots.len() * 4 {
+            self.resize((self.slots.len() * 3 / 2).max(4) + 1);
+        }
+        self.put(entry);
+        self.len += 1;
+    }
+
+    /// Removes the first entry with this hash for which `is` holds; whether there was one.
+    pub(crate) fn remove(&mut self, hash: u32, is: impl FnMut(E) -> bool) -> bool {
+        let Some(at) = self.place(hash, is) else { return false };
+        self.close_gap(at);
+        self.len -= 1;
+        if self.slots.len() > 16 && self.len * 3 < self.slots.len() {
+            self.resize(self.len * 3 / 2 + 1);
+        }
+        true
+    }
+
+    fn place(&self, hash: u32, mut is: impl FnMut(E) -> bool) -> Option<usize> {
+        if self.len == 0 {
+            return None;
+        }
+        let mut at = self.home(hash);
+        loop {
+            let entry = self.slots[at];
+            if entry.is_empty() {
+                return None;
+            }
+            if entry.hash() == hash && is(entry) {
+                return Some(at);
+            }
+            at = self.after(at);
+        }
+    }
+
+    fn put(&mut self, entry: E) {
+        let mut at = self.home(entry.hash());
+        while !self.slots[at].is_empty() {
+            at = self.after(at);
+        }
+        self.slots[at] = entry;
+    }
+
+    /// Empties `gap` and moves what follows back to where a search would look for it.
+    fn close_gap(&mut self, mut gap: usize) {
+        let mut at = self.after(gap);
+        while !self.slots[at].is_empty() {
+            let home = self.home(self.slots[at].hash());
+            if self.distance(home, at) >= self.distance(gap, at) {
+                self.slots[gap] = self.slots[at];
+                gap = at;
+            }
+            at = self.after(at);
+        }
+        self.slots[gap] = E::EMPTY;
+    }
+
+    fn resize(&mut self, capacity: usize) {
+        let old = std::mem::replace(&mut self.slots, vec![E::EMPTY; capacity].into());
+        for entry in old.iter().filter(|e| !e.is_empty()) {
+            self.put(*entry);
+        }
+    }
+
+    #[inline]
+    fn home(&self, hash: u32) -> usize {
+        ((u64::from(hash) * self.slots.len() as u64) >> 32) as usize
+    }
+
+    #[inline]
+    fn after(&self, at: usize) -> usize {
+        if at + 1 == self.slots.len() { 0 } else { at + 1 }
+    }
+
+    fn distance(&self, from: usize, to: usize) -> usize {
+        if to >= from {
+            to - from
+        } else {
+            to + self.slots.len() - from
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    /// Poor on purpose: many values share a home, so that gaps must be closed across each other and across the end.
+    #[derive(Clone, Copy)]
+    struct Poor(u32);
+
+    impl Entry for Poor {
+        const EMPTY: Self = Self(u32::MAX);
+        fn is_empty(self) -> bool {
+            self.0 == u32::MAX
+        }
+        fn hash(self) -> u32 {
+            (self.0 % 7).wrapping_mul(0x2492_4924)
+        }
+    }
+
+    #[test]
+    fn behaves_like_a_set_under_random_edits() {
+        let mut slots = Slots::new();
+        let mut model = BTreeSet::new();
+        let mut seed = 1u64;
+        for _ in 0..20_000 {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            let value = (seed >> 40) as u32 % 60;
+            let entry = Poor(value);
+            if seed >> 63 == 0 {
+                if model.insert(value) {
+                    slots.insert(entry);
+                }
+            } else {
+                assert_eq!(slots.remove(entry.hash(), |e| e.0 == value), model.remove(&value));
+            }
+            assert_eq!(slots.len(), model.len());
+            assert_eq!(
+                slots.find(entry.hash(), |e| e.0 == value).is_some(),
+                model.contains(&value)
+            );
+        }
+        let mut all: Vec<u32> = slots.iter().map(|e| e.0).collect();
+        all.sort_unstable();
+        assert_eq!(all, model.into_iter().collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn shrinks_when_emptied() {
+        let mut slots = Slots::new();
+        (0..1000).for_each(|v| slots.insert(Poor(v)));
+        (0..1000).for_each(|v| assert!(slots.remove(Poor(v).hash(), |e| e.0 == v)));
+        assert!(slots.bytes() <= 17 * 4, "{} bytes are left", slots.bytes());
+    }
+}

@@ -1,0 +1,101 @@
+//! What a commit keeps in mind while it runs.
+
+use std::any::{Any, TypeId};
+use std::sync::Arc;
+
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use crate::Relation;
+use crate::batch::AnyRows;
+use crate::delta::{AnyChanges, Change, Panic, Runs};
+use crate::graph::{CellId, FRESH};
+use crate::show::shown;
+
+/// A commit, or a subscription, under way.
+pub(crate) struct Tx {
+    /// What was put into inputs.
+    pub(crate) inputs: FxHashMap<TypeId, Box<dyn AnyRows>>,
+    /// For each relation the cells that must be settled; may name one twice.
+    pub(crate) dirty: Vec<Vec<u32>>,
+    /// For each relation what changed.
+    pub(crate) changes: Vec<Option<Box<dyn AnyChanges>>>,
+    /// For each relation what was done.
+    pub(crate) runs: Vec<Runs>,
+    pub(crate) panics: Vec<Panic>,
+    /// Cells that may have nothing left that keeps them alive.
+    pub(crate) orphans: Vec<u32>,
+    /// Cells that were let go.
+    pub(crate) freed: FxHashSet<u32>,
+    /// The cells that stand-ins stand for, by their number.
+    pub(crate) stand_ins: Vec<u32>,
+}
+
+impl Tx {
+    pub(crate) fn new(relations: usize, inputs: FxHashMap<TypeId, Box<dyn AnyRows>>) -> Self {
+        Self {
+            inputs,
+            dirty: vec![Vec::new(); relations],
+            changes: (0..relations).map(|_| None).collect(),
+            runs: vec![Runs::default(); relations],
+            panics: Vec::new(),
+            orphans: Vec::new(),
+            freed: FxHashSet::default(),
+            stand_ins: Vec::new(),
+        }
+    }
+
+    /// Notes that a cell has another row.
+    pub(crate) fn changed<R: Relation>(
+        &mut self,
+        relation: usize,
+        cell: u32,
+        key: R::Key,
+        before: Option<Arc<R::Row>>,
+        after: Option<Arc<R::Row>>,
+    ) {
+        let list = self.changes[relation].get_or_insert_with(|| Box::new(Vec::<Change<R>>::new()));
+        let list: &mut dyn Any = &mut **list;
+        if let Some(list) = list.downcast_mut::<Vec<Change<R>>>() {
+            list.push(Change {
+                cell: CellId(cell),
+                key,
+                before,
+                after,
+            });
+        }
+        self.runs[relation].changed += 1;
+    }
+
+    /// Puts the changes of a relation into the order of their keys, and lends them.
+    pub(crate) fn take_changes<R: Relation>(&mut self, relation: usize) -> Vec<Change<R>> {
+        let Some(list) = &mut self.changes[relation] else {
+            return Vec::new();
+        };
+        let list: &mut dyn Any = &mut **list;
+        list.downcast_mut::<Vec<Change<R>>>()
+            .map(std::mem::take)
+            .unwrap_or_default()
+    }
+
+    /// Gives back what [`Tx::take_changes`] lent.
+    pub(crate) fn return_changes<R: Relation>(&mut self, relation: usize, changes: Vec<Change<R>>) {
+        self.changes[relation] = (!changes.is_empty()).then(|| Box::new(changes) as Box<dyn AnyChanges>);
+    }
+
+    /// Notes a panic of a rule.
+    pub(crate) fn panicked(&mut self, relation: usize, rule: &'static str, key: &dyn std::fmt::Debug, message: String) {
+        self.runs[relation].panics += 1;
+        self.panics.push(Panic {
+            rule,
+            key: shown(key, 200),
+            message,
+        });
+    }
+
+    /// Replaces what stands for fresh cells by their numbers.
+    pub(crate) fn resolve_stand_ins(&self, cells: &mut [u32]) {
+        for cell in cells.iter_mut().filter(|cell| **cell >= FRESH) {
+            *cell = self.stand_ins[(*cell - FRESH) as usize];
+        }
+    }
+}

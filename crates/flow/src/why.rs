@@ -1,0 +1,219 @@
+//! Why a row is as it is: its reads, and theirs, down to the inputs.
+
+use std::fmt;
+
+use rustc_hash::FxHashSet;
+
+use crate::Relation;
+use crate::engine::Engine;
+use crate::graph::CellId;
+use crate::schema::Kind;
+use crate::show::shown;
+
+/// How many nodes a tree has at most unless said otherwise.
+const NODES: usize = 1_000;
+/// Keys are shown up to this many bytes.
+const KEY: usize = 200;
+
+/// A cell, and what it was derived from: the tree of reads down to the inputs.
+///
+/// What a rule read comes in the order in which it read it. Below a world rule's cell comes first the cell for whose key
+/// it exists; below an index's row the rows that it lists.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Why {
+    /// The relation's name.
+    pub relation: &'static str,
+    /// The key as `Debug` shows it, shortened if long; empty for a key set.
+    pub key: String,
+    /// What the cell has.
+    pub state: WhyState,
+    /// The rule panicked when it ran last: the row is the last good one, the reads are those up to the panic.
+    pub panicked: bool,
+    /// The cell is elsewhere in the tree, and so is what it read.
+    pub repeated: bool,
+    /// What it read.
+    pub reads: Vec<Why>,
+    /// How many reads are left out because the tree is full.
+    pub omitted: usize,
+}
+
+/// What a cell in a [`Why`] has.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum WhyState {
+    /// A row.
+    Present,
+    /// No row: the key is not there, or its rule came to nothing.
+    Absent,
+    /// It is the key set of the relation.
+    KeySet,
+    /// It is a view that nobody needs, so it is not known what it would be.
+    NotDerived,
+}
+
+impl Engine {
+    /// Why the row of `key` is as it is, in at most 1,000 nodes.
+    pub fn why<R: Relation>(&self, key: &R::Key) -> Why {
+        self.why_within::<R>(key, NODES)
+    }
+
+    /// As [`Engine::why`], in at most so many nodes. Nodes near the root come before those further down.
+    pub fn why_within<R: Relation>(&self, key: &R::Key, nodes: usize) -> Why {
+        let (relation, table) = self.table::<R>();
+        if let Some(cell) = table.find(&self.core.graph, key) {
+            return self.tree(cell, nodes);
+        }
+        let view = self.core.schema.relations[relation].kind == Kind::View;
+        let state = if view { WhyState::NotDerived } else { WhyState::Absent };
+        Why {
+            key: shown(key, KEY),
+            ..Why::new(R::NAME, state)
+        }
+    }
+
+    /// Why the row of a cell is as it is, in at most 1,000 nodes; none if there is no such cell.
+    pub fn why_cell(&self, cell: CellId) -> Option<Why> {
+        self.core.graph.locate(cell.0).map(|_| self.tree(cell.0, NODES))
+    }
+
+    /// Breadth first, so that a full tree has everything near the root.
+    fn tree(&self, root: u32, limit: usize) -> Why {
+        let mut items = vec![Item {
+            node: self.describe(root),
+            cell: root,
+            children: Vec::new(),
+        }];
+        let mut seen = FxHashSet::from_iter([root]);
+        let mut at = 0;
+        while at < items.len() {
+            if !items[at].node.repeated {
+                for cell in self.needed(items[at].cell) {
+                    if items.len() >= limit {
+                        items[at].node.omitted += 1;
+                        continue;
+                    }
+                    let mut node = self.describe(cell);
+                    node.repeated = !seen.insert(cell);
+                    let child = items.len();
+                    items[at].children.push(child);
+                    items.push(Item {
+                        node,
+                        cell,
+                        children: Vec::new(),
+                    });
+                }
+            }
+            at += 1;
+        }
+        assemble(items)
+    }
+
+    /// The cells that a cell was derived from.
+    fn needed(&self, cell: u32) -> Vec<u32> {
+        let Some((relation, _)) = self.core.graph.locate(cell) else {
+            return Vec::new();
+        };
+        let info = &self.core.schema.relations[relation];
+        let node = self.core.graph.node(cell);
+        let base = info.base.filter(|_| node.held);
+        let mut needed = base
+            .map(|base| (info.base_cell)(&self.core, cell, base))
+            .unwrap_or_default();
+        let first = needed.clone();
+        needed.extend(node.reads.as_slice().iter().filter(|read| !first.contains(read)));
+        needed
+    }
+
+    fn describe(&self, cell: u32) -> Why {
+        let (graph, schema) = (&self.core.graph, &self.core.schema);
+        if let Some(relation) = graph.as_key_set(cell) {
+            return Why::new(schema.relations[relation].name, WhyState::KeySet);
+        }
+        let relation = graph.relation(cell);
+        let table = &self.core.tables[relation];
+        let state = if table.row(graph, cell).is_some() {
+            WhyState::Present
+        } else {
+            WhyState::Absent
+        };
+        let key = table.key(graph, cell).map(|key| shown(key, KEY)).unwrap_or_default();
+        let panicked = graph.node(cell).poisoned;
+        Why {
+            key,
+            panicked,
+            ..Why::new(schema.relations[relation].name, state)
+        }
+    }
+}
+
+struct Item {
+    node: Why,
+    cell: u32,
+    children: Vec<usize>,
+}
+
+/// Children come after their parents, so going backwards each is whole before it is needed.
+fn assemble(items: Vec<Item>) -> Why {
+    let mut whole: Vec<Option<Why>> = Vec::new();
+    whole.resize_with(items.len(), || None);
+    let mut root = None;
+    for (at, item) in items.into_iter().enumerate().rev() {
+        let reads = item.children.iter().filter_map(|child| whole[*child].take()).collect();
+        let node = Why { reads, ..item.node };
+        if at == 0 {
+            root = Some(node);
+        } else {
+            whole[at] = Some(node);
+        }
+    }
+    root.unwrap_or_else(|| Why::new("", WhyState::Absent))
+}
+
+impl Why {
+    fn new(relation: &'static str, state: WhyState) -> Self {
+        let (panicked, repeated, omitted) = (false, false, 0);
+        Self {
+            relation,
+            key: String::new(),
+            state,
+            panicked,
+            repeated,
+            reads: Vec::new(),
+            omitted,
+        }
+    }
+
+    /// This node and all below it, each before what it read.
+    pub fn nodes(&self) -> Vec<&Self> {
+        let mut nodes = vec![self];
+        nodes.extend(self.reads.iter().flat_map(Self::nodes));
+        nodes
+    }
+
+    fn write(&self, f: &mut fmt::Formatter<'_>, depth: usize) -> fmt::Result {
+        write!(f, "{:depth$}{}", "", self.relation, depth = depth * 2)?;
+        match self.state {
+            WhyState::Present => write!(f, " {}", self.key)?,
+            WhyState::Absent => write!(f, " {} (absent)", self.key)?,
+            WhyState::KeySet => write!(f, " (all keys)")?,
+            WhyState::NotDerived => write!(f, " {} (nobody needs it)", self.key)?,
+        }
+        if self.panicked {
+            write!(f, " (panicked; this is the last good row)")?;
+        }
+        writeln!(f, "{}", if self.repeated { " (see above)" } else { "" })?;
+        for read in &self.reads {
+            read.write(f, depth + 1)?;
+        }
+        if self.omitted > 0 {
+            writeln!(f, "{:depth$}and {} more", "", self.omitted, depth = depth * 2 + 2)?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Why {
+    /// A line for each node, indented by its depth.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.write(f, 0)
+    }
+}

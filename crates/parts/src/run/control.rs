@@ -1,0 +1,129 @@
+//! The control plane as a child process.
+
+use std::fs::{File, OpenOptions};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
+use tokio::process::{Child, Command};
+
+use super::{Result, free_port, http, wait_for};
+
+/// How long a start or an orderly stop may take.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A running `rutter serve`. Its addresses stay the same when it is started again.
+#[derive(Debug)]
+pub struct Control {
+    binary: PathBuf,
+    config: PathBuf,
+    flags: Vec<String>,
+    log: tempfile::NamedTempFile,
+    grpc: SocketAddr,
+    http: SocketAddr,
+    monitoring: SocketAddr,
+    child: Option<Child>,
+}
+
+impl Control {
+    /// Starts it over this configuration directory, with more flags as given, and waits until it is ready.
+    pub async fn start(binary: &Path, config: &Path, flags: &[&str]) -> Result<Control> {
+        let address = || SocketAddr::from(([127, 0, 0, 1], free_port()));
+        let mut control = Control {
+            binary: binary.to_owned(),
+            config: config.to_owned(),
+            flags: flags.iter().map(|flag| (*flag).to_owned()).collect(),
+            log: tempfile::Builder::new().prefix("rutter-").suffix(".log").tempfile()?,
+            grpc: address(),
+            http: address(),
+            monitoring: address(),
+            child: None,
+        };
+        control.begin().await?;
+        Ok(control)
+    }
+
+    /// Starts it again after `kill` or `stop`.
+    pub async fn begin(&mut self) -> Result<()> {
+        let log = OpenOptions::new().append(true).open(self.log.path())?;
+        let child = Command::new(&self.binary)
+            .arg("serve")
+            .arg("--config-dir")
+            .arg(&self.config)
+            .args(["--grpc-addr", &self.grpc.to_string()])
+            .args(["--http-addr", &self.http.to_string()])
+            .args(["--monitoring-addr", &self.monitoring.to_string()])
+            .args(&self.flags)
+            .stdin(Stdio::null())
+            .stdout(Stdio::from(log.try_clone()?))
+            .stderr(Stdio::from(log))
+            .kill_on_drop(true)
+            .spawn()
+            .map_err(|e| format!("{}: {e}", self.binary.display()))?;
+        self.child = Some(child);
+        let address = self.http;
+        let end = tokio::time::Instant::now() + PATIENCE;
+        while !http::get(address, "/ready", &[]).await.is_ok_and(|answer| answer.status.is_success()) {
+            let ended = self.child.as_mut().and_then(|child| child.try_wait().ok().flatten());
+            if ended.is_some() || tokio::time::Instant::now() > end {
+                return Err(format!("the control plane did not become ready; its log:\n{}", self.log()?).into());
+            }
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+        Ok(())
+    }
+
+    /// Ends it at once, as a crash would.
+    pub async fn kill(&mut self) -> Result<()> {
+        if let Some(mut child) = self.child.take() {
+            child.kill().await?;
+        }
+        Ok(())
+    }
+
+    /// Asks it to stop (SIGTERM) and waits until it has; returns whether it ended without an error.
+    pub async fn stop(&mut self) -> Result<bool> {
+        let Some(mut child) = self.child.take() else { return Ok(true) };
+        if let Some(id) = child.id() {
+            Command::new("sh").args(["-c", &format!("kill -TERM {id}")]).status().await?;
+        }
+        let status = tokio::time::timeout(PATIENCE, child.wait()).await.map_err(|_| "it did not stop in time")??;
+        Ok(status.success())
+    }
+
+    /// The address of the discovery service.
+    pub fn grpc(&self) -> SocketAddr {
+        self.grpc
+    }
+
+    /// The process id, while it runs.
+    pub fn pid(&self) -> Option<u32> {
+        self.child.as_ref().and_then(Child::id)
+    }
+
+    /// Asks the monitoring address, such as for `/debug/syncz`.
+    pub async fn debug(&self, path: &str) -> Result<http::Response> {
+        http::get(self.monitoring, path, &[]).await
+    }
+
+    /// The sum of a metric over all its labels, or over those lines that contain `labels`.
+    pub async fn metric(&self, name: &str, labels: &str) -> Result<f64> {
+        let text = self.debug("/metrics").await?.text();
+        let of_metric = |line: &&str| {
+            line.strip_prefix(name).is_some_and(|rest| rest.starts_with(['{', ' '])) && line.contains(labels)
+        };
+        Ok(text.lines().filter(of_metric).filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum())
+    }
+
+    /// What it has logged so far.
+    pub fn log(&self) -> Result<String> {
+        Ok(std::io::read_to_string(File::open(self.log.path())?)?)
+    }
+
+    /// Waits until the log has a line with this text.
+    pub async fn wait_for_log(&self, text: &str) -> Result<()> {
+        let found = || async { self.log().ok().filter(|log| log.contains(text)).map(drop) };
+        wait_for(&format!("`{text}` in the log"), PATIENCE, found).await
+    }
+}

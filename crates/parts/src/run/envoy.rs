@@ -1,0 +1,254 @@
+//! A real Envoy as a child process, with a bootstrap that finds the control plane, and its admin pages.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::Stdio;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::process::{Child, Command};
+
+use super::{Result, http, wait_for};
+
+/// How long a start may take on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Which variant of the aggregated discovery protocol is spoken.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Protocol {
+    /// State of the world.
+    Sotw,
+    /// Delta.
+    Delta,
+}
+
+/// Who the proxy says it is.
+#[derive(Clone, Debug)]
+pub struct Node {
+    /// `TYPE~IP~NAME.NAMESPACE~DOMAIN`.
+    pub id: String,
+    /// The node metadata.
+    pub metadata: Value,
+}
+
+impl Node {
+    /// A sidecar without interception, of the workload `name` with these labels.
+    pub fn sidecar(name: &str, namespace: &str, ip: &str, labels: &[(&str, &str)]) -> Node {
+        let mut node = Node::new("sidecar", name, namespace, ip, labels);
+        node.metadata["INTERCEPTION_MODE"] = "NONE".into();
+        node
+    }
+
+    /// A gateway, selected by these labels.
+    pub fn gateway(name: &str, namespace: &str, ip: &str, labels: &[(&str, &str)]) -> Node {
+        let mut node = Node::new("router", name, namespace, ip, labels);
+        node.metadata["UNPRIVILEGED_POD"] = "true".into();
+        node
+    }
+
+    fn new(kind: &str, name: &str, namespace: &str, ip: &str, labels: &[(&str, &str)]) -> Node {
+        let labels: BTreeMap<_, _> = labels.iter().copied().collect();
+        Node {
+            id: format!("{kind}~{ip}~{name}.{namespace}~{namespace}.svc.cluster.local"),
+            metadata: json!({
+                "NAMESPACE": namespace,
+                "LABELS": labels,
+                "CLUSTER_ID": "Kubernetes",
+                "INSTANCE_IPS": ip,
+                "PROXY_CONFIG": {},
+            }),
+        }
+    }
+}
+
+/// A running Envoy.
+#[derive(Debug)]
+pub struct Envoy {
+    child: Child,
+    dir: tempfile::TempDir,
+    admin: SocketAddr,
+}
+
+impl Envoy {
+    /// Starts one that asks the control plane at `xds`, and waits until its admin pages answer.
+    pub async fn start(binary: &Path, node: &Node, protocol: Protocol, xds: SocketAddr) -> Result<Envoy> {
+        Envoy::with_bootstrap(binary, &bootstrap(node, protocol, xds), None).await
+    }
+
+    /// The same in a network namespace of this name.
+    pub async fn start_in_namespace(
+        binary: &Path,
+        node: &Node,
+        protocol: Protocol,
+        xds: SocketAddr,
+        namespace: &str,
+    ) -> Result<Envoy> {
+        Envoy::with_bootstrap(binary, &bootstrap(node, protocol, xds), Some(namespace)).await
+    }
+
+    async fn with_bootstrap(binary: &Path, bootstrap: &Value, namespace: Option<&str>) -> Result<Envoy> {
+        let dir = tempfile::Builder::new().prefix("rutter-envoy-").tempdir()?;
+        let (config, admin_file) = (dir.path().join("bootstrap.json"), dir.path().join("admin"));
+        fs::write(&config, serde_json::to_vec_pretty(bootstrap)?)?;
+        let mut command = match namespace {
+            Some(namespace) => {
+                let mut command = Command::new("ip");
+                command.args(["netns", "exec", namespace]).arg(binary);
+                command
+            }
+            None => Command::new(binary),
+        };
+        let log = fs::File::create(dir.path().join("log"))?;
+        let mut child = command
+            .arg("--config-path")
+            .arg(&config)
+            .arg("--admin-address-path")
+            .arg(&admin_file)
+            .args(["--disable-hot-restart", "--concurrency", "2", "--log-level", "warning"])
+            // What an old listener still serves is drained in this time.
+            .args(["--drain-time-s", "2", "--drain-strategy", "immediate"])
+            .stdin(Stdio::null())
+            .stdout(Stdio::from(log.try_clone()?))
+            .stderr(Stdio::from(log))
+            .kill_on_drop(true)
+            .spawn()
+            .map_err(|e| format!("{}: {e}", binary.display()))?;
+        let admin = || async { fs::read_to_string(&admin_file).ok()?.trim().parse::<SocketAddr>().ok() };
+        let admin = match wait_for("Envoy's admin address", PATIENCE, admin).await {
+            Ok(admin) => admin,
+            Err(error) => {
+                let ended = child.try_wait()?;
+                let log = fs::read_to_string(dir.path().join("log"))?;
+                return Err(format!("Envoy did not start ({error}; {ended:?}); its log:\n{log}").into());
+            }
+        };
+        Ok(Envoy { child, dir, admin })
+    }
+
+    /// The process id, while it runs.
+    pub fn pid(&self) -> Option<u32> {
+        self.child.id()
+    }
+
+    /// Asks an admin page.
+    pub async fn admin(&self, path: &str) -> Result<http::Response> {
+        http::get(self.admin, path, &[]).await
+    }
+
+    /// Its numeric statistics whose names contain `filter` (a regular expression).
+    pub async fn stats(&self, filter: &str) -> Result<BTreeMap<String, u64>> {
+        let text = self.admin(&format!("/stats?filter={filter}")).await?.text();
+        let number = |line: &str| {
+            let (name, value) = line.rsplit_once(": ")?;
+            Some((name.to_owned(), value.parse().ok()?))
+        };
+        Ok(text.lines().filter_map(number).collect())
+    }
+
+    /// The sum of the statistics whose names match `filter`.
+    pub async fn stat(&self, filter: &str) -> Result<u64> {
+        Ok(self.stats(filter).await?.values().sum())
+    }
+
+    /// How many bytes came from the control plane so far.
+    pub async fn discovery_bytes(&self) -> Result<u64> {
+        self.stat("^cluster.xds-grpc.upstream_cx_rx_bytes_total$").await
+    }
+
+    /// One list of the configuration dump, such as `dynamic_route_configs`.
+    pub async fn dump(&self, resource: &str) -> Result<Vec<Value>> {
+        let dump = self.admin(&format!("/config_dump?resource={resource}")).await?.json()?;
+        Ok(dump["configs"].as_array().cloned().unwrap_or_default())
+    }
+
+    /// The dynamic listeners by name, those that are active.
+    pub async fn listeners(&self) -> Result<BTreeMap<String, Value>> {
+        let listeners = self.dump("dynamic_listeners").await?.into_iter();
+        let active = listeners.filter(|l| l["active_state"]["listener"].is_object());
+        Ok(active.map(|l| (text(&l["name"]), l["active_state"]["listener"].clone())).collect())
+    }
+
+    /// The route configurations by name, with their versions.
+    pub async fn routes(&self) -> Result<BTreeMap<String, (String, Value)>> {
+        let routes = self.dump("dynamic_route_configs").await?.into_iter();
+        let named = |mut r: Value| {
+            (text(&r["route_config"]["name"]), (text(&r["version_info"]), r["route_config"].take()))
+        };
+        Ok(routes.map(named).collect())
+    }
+
+    /// The endpoints of a cluster that take traffic, as `IP:PORT`, sorted; `None` while Envoy does not have the cluster.
+    pub async fn endpoints(&self, cluster: &str) -> Result<Option<Vec<String>>> {
+        let clusters = self.admin("/clusters?format=json").await?.json()?;
+        let list = clusters["cluster_statuses"].as_array().cloned().unwrap_or_default();
+        let Some(found) = list.into_iter().find(|c| c["name"] == cluster) else { return Ok(None) };
+        let mut endpoints: Vec<String> = found["host_statuses"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .map(|host| &host["address"]["socket_address"])
+            .map(|address| format!("{}:{}", address["address"].as_str().unwrap_or_default(), address["port_value"]))
+            .collect();
+        endpoints.sort();
+        Ok(Some(endpoints))
+    }
+
+    /// Waits until it listens on this address.
+    pub async fn wait_for_listener(&self, address: SocketAddr) -> Result<()> {
+        let text = address.to_string();
+        let found = || async { self.admin("/listeners").await.ok().filter(|r| r.text().contains(&text)).map(drop) };
+        let result = wait_for(&format!("Envoy to listen on {address}"), PATIENCE, found).await;
+        match result {
+            Ok(()) => Ok(()),
+            Err(error) => Err(format!("{error}; its log:\n{}", self.log()?).into()),
+        }
+    }
+
+    /// What it has logged so far.
+    pub fn log(&self) -> Result<String> {
+        Ok(fs::read_to_string(self.dir.path().join("log"))?)
+    }
+}
+
+fn text(value: &Value) -> String {
+    value.as_str().unwrap_or_default().to_owned()
+}
+
+fn bootstrap(node: &Node, protocol: Protocol, xds: SocketAddr) -> Value {
+    let api_type = match protocol {
+        Protocol::Sotw => "GRPC",
+        Protocol::Delta => "DELTA_GRPC",
+    };
+    json!({
+        "node": { "id": node.id, "cluster": "mesh", "metadata": node.metadata },
+        "admin": { "address": { "socket_address": { "address": "127.0.0.1", "port_value": 0 } } },
+        "dynamic_resources": {
+            "lds_config": { "ads": {}, "resource_api_version": "V3", "initial_fetch_timeout": "0s" },
+            "cds_config": { "ads": {}, "resource_api_version": "V3", "initial_fetch_timeout": "0s" },
+            "ads_config": {
+                "api_type": api_type,
+                "transport_api_version": "V3",
+                "set_node_on_first_message_only": true,
+                "grpc_services": [{ "envoy_grpc": {
+                    "cluster_name": "xds-grpc",
+                    // The default waits up to half a minute, which nobody wants to watch.
+                    "retry_policy": { "retry_back_off": { "base_interval": "0.05s", "max_interval": "0.5s" } },
+                } }],
+            },
+        },
+        "static_resources": { "clusters": [{
+            "name": "xds-grpc",
+            "type": "STATIC",
+            "connect_timeout": "1s",
+            "load_assignment": { "cluster_name": "xds-grpc", "endpoints": [{ "lb_endpoints": [{
+                "endpoint": { "address": { "socket_address": {
+                    "address": xds.ip().to_string(), "port_value": xds.port() } } } }] }] },
+            "typed_extension_protocol_options": { "envoy.extensions.upstreams.http.v3.HttpProtocolOptions": {
+                "@type": "type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions",
+                "explicit_http_config": { "http2_protocol_options": {} },
+            } },
+        }] },
+    })
+}

@@ -1,0 +1,83 @@
+//! A small HTTP client: one request on a connection of its own.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::{BodyExt, Empty, Limited};
+use hyper::client::conn::http1;
+use hyper::{HeaderMap, Method, Request, StatusCode};
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpStream;
+
+use super::Result;
+
+/// No answer that is read here is longer.
+const BODY_LIMIT: usize = 256 << 20;
+/// No answer that is waited for here takes longer.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// An answer.
+#[derive(Clone, Debug)]
+pub struct Response {
+    /// The status code.
+    pub status: StatusCode,
+    /// The headers.
+    pub headers: HeaderMap,
+    /// The body.
+    pub body: Bytes,
+}
+
+impl Response {
+    /// A header as text; empty if it is missing.
+    pub fn header(&self, name: &str) -> &str {
+        self.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
+    }
+
+    /// The body as text.
+    pub fn text(&self) -> String {
+        String::from_utf8_lossy(&self.body).into_owned()
+    }
+
+    /// The body as JSON.
+    pub fn json(&self) -> Result<serde_json::Value> {
+        Ok(serde_json::from_slice(&self.body)?)
+    }
+}
+
+/// Sends one request without a body. `headers` may name the `host`, which is the address otherwise.
+pub async fn send(address: SocketAddr, method: Method, path: &str, headers: &[(&str, &str)]) -> Result<Response> {
+    let exchange = async {
+        let stream = TcpStream::connect(address).await?;
+        let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
+        let driver = tokio::spawn(connection);
+        let response = sender.send_request(request(address, method, path, headers)?).await?;
+        let (head, body) = response.into_parts();
+        let body = Limited::new(body, BODY_LIMIT).collect().await?.to_bytes();
+        driver.abort();
+        Ok(Response { status: head.status, headers: head.headers, body })
+    };
+    tokio::time::timeout(PATIENCE, exchange).await.map_err(|_| format!("{address}{path} did not answer"))?
+}
+
+/// A `GET` with these headers.
+pub async fn get(address: SocketAddr, path: &str, headers: &[(&str, &str)]) -> Result<Response> {
+    send(address, Method::GET, path, headers).await
+}
+
+/// Builds a request.
+pub(crate) fn request(
+    address: SocketAddr,
+    method: Method,
+    path: &str,
+    headers: &[(&str, &str)],
+) -> Result<Request<Empty<Bytes>>> {
+    let mut builder = Request::builder().method(method).uri(path);
+    if !headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("host")) {
+        builder = builder.header("host", address.to_string());
+    }
+    for (name, value) in headers {
+        builder = builder.header(*name, *value);
+    }
+    Ok(builder.body(Empty::new())?)
+}

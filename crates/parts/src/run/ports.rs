@@ -1,0 +1,23 @@
+//! Ports that somebody else will listen on.
+
+use std::net::{Ipv4Addr, TcpListener};
+use std::sync::atomic::{AtomicU16, Ordering};
+
+/// The range that ports are taken from: below the range from which the system takes the ports of outgoing connections,
+/// which could otherwise occupy the port between this choice and its use.
+const RANGE: std::ops::Range<u16> = 16_000..32_000;
+
+/// A port on which nobody listens, and that this process has not chosen before.
+pub fn free_port() -> u16 {
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    let size = RANGE.end - RANGE.start;
+    // Processes that run at the same time begin at different places.
+    let begin = (std::process::id().wrapping_mul(2_654_435_761) >> 16) as u16;
+    loop {
+        let step = NEXT.fetch_add(1, Ordering::Relaxed);
+        let port = RANGE.start + begin.wrapping_add(step) % size;
+        if TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)).is_ok() {
+            return port;
+        }
+    }
+}

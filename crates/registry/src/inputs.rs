@@ -1,0 +1,134 @@
+//! The tables that are committed from outside: what users and platforms said, and who is connected.
+//!
+//! Objects that play the same part share a table (a `Service` and a `ServiceEntry` both define services), so that rules
+//! can range over them.
+
+use std::sync::Arc;
+
+use flow::{Input, Relation};
+use model::proxy::Proxy;
+use model::service::{ObjectId, Registry};
+use resources::Object;
+use resources::core::{EndpointSlice, Namespace, Node, Pod, Service};
+use resources::istio::{
+    DestinationRule, Gateway, ServiceEntry, Sidecar, VirtualService, WorkloadEntry, WorkloadGroup,
+};
+use resources::mesh::MeshConfig;
+
+/// Declares an input table.
+macro_rules! input {
+    ($(#[$doc:meta])* $name:ident: $key:ty => $row:ty, $label:literal) => {
+        $(#[$doc])*
+        pub struct $name;
+        impl Relation for $name {
+            const NAME: &'static str = $label;
+            type Key = $key;
+            type Row = $row;
+        }
+        impl Input for $name {}
+    };
+}
+
+/// Names an object that defines services. Kubernetes services sort before service entries.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct ServiceObjectKey {
+    /// Which kind.
+    pub registry: Registry,
+    /// Namespace and name.
+    pub id: ObjectId,
+}
+
+/// An object that defines services.
+#[derive(Clone, PartialEq, Debug)]
+pub enum ServiceObject {
+    /// A core `Service`.
+    Kubernetes(Arc<Object<Service>>),
+    /// A `ServiceEntry`.
+    Entry(Arc<Object<ServiceEntry>>),
+}
+
+/// Names a workload object. A pod and a WorkloadEntry may share a name.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct WorkloadObjectKey {
+    /// Whether it is a pod.
+    pub pod: bool,
+    /// Namespace and name.
+    pub id: ObjectId,
+}
+
+/// An object that stands for one running workload.
+#[derive(Clone, PartialEq, Debug)]
+pub enum WorkloadObject {
+    /// A core `Pod`.
+    Pod(Arc<Object<Pod>>),
+    /// A `WorkloadEntry`.
+    Entry(Arc<Object<WorkloadEntry>>),
+}
+
+/// Mesh-wide settings.
+#[derive(Clone, PartialEq, Debug)]
+pub struct MeshSettings {
+    /// The mesh configuration.
+    pub config: MeshConfig,
+    /// DNS domain suffix of Kubernetes services, such as `cluster.local`.
+    pub domain: Arc<str>,
+    /// Id of the local cluster, such as `Kubernetes`.
+    pub cluster_id: Arc<str>,
+}
+
+/// Identifies a connected proxy; never reused.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct ProxyToken(pub u64);
+
+input!(
+    /// `Service` and `ServiceEntry` objects.
+    ServiceObjects: ServiceObjectKey => ServiceObject, "service objects");
+input!(
+    /// `Pod` and `WorkloadEntry` objects.
+    WorkloadObjects: WorkloadObjectKey => WorkloadObject, "workload objects");
+input!(
+    /// `EndpointSlice` objects.
+    EndpointSlices: ObjectId => Arc<Object<EndpointSlice>>, "endpoint slices");
+input!(
+    /// `Node` objects, by name.
+    Nodes: Arc<str> => Arc<Object<Node>>, "nodes");
+input!(
+    /// `Namespace` objects, by name.
+    Namespaces: Arc<str> => Arc<Object<Namespace>>, "namespaces");
+input!(
+    /// `WorkloadGroup` objects.
+    WorkloadGroups: ObjectId => Arc<Object<WorkloadGroup>>, "workload groups");
+input!(
+    /// `VirtualService` objects.
+    VirtualServices: ObjectId => Arc<Object<VirtualService>>, "virtual services");
+input!(
+    /// `DestinationRule` objects.
+    DestinationRules: ObjectId => Arc<Object<DestinationRule>>, "destination rules");
+input!(
+    /// `Gateway` objects.
+    Gateways: ObjectId => Arc<Object<Gateway>>, "gateways");
+input!(
+    /// `Sidecar` objects.
+    Sidecars: ObjectId => Arc<Object<Sidecar>>, "sidecars");
+input!(
+    /// Mesh-wide settings; always present.
+    Mesh: () => Arc<MeshSettings>, "mesh");
+input!(
+    /// Connected proxies.
+    Proxies: ProxyToken => Arc<Proxy>, "proxies");
+
+/// Declares the tables.
+pub(crate) fn register(b: &mut flow::Builder) {
+    b.input::<Mesh>();
+    b.input::<Namespaces>();
+    b.input::<Nodes>();
+    b.input::<ServiceObjects>();
+    b.input::<WorkloadObjects>();
+    b.input::<EndpointSlices>();
+    b.input::<WorkloadGroups>();
+    b.input::<VirtualServices>();
+    b.input::<DestinationRules>();
+    b.input::<Gateways>();
+    b.input::<Sidecars>();
+    b.input::<Proxies>();
+}

@@ -1,0 +1,232 @@
+//! Services: definitions per source object, merged per hostname and namespace.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use flow::{Index, Members, Reads, Relation, Rule};
+use ipnet::IpNet;
+use model::service::{ExportTo, Registry, Resolution, Service, ServiceKey, ServicePort, TargetPort};
+use names::Hostname;
+use resources::{Object, core};
+use resources::istio::{Location, Resolution as EntryResolution, ServiceEntry};
+
+use crate::inputs::{Mesh, MeshSettings, ServiceObject, ServiceObjectKey, ServiceObjects};
+
+/// Annotation of a core `Service` with the namespaces that may see it, comma separated.
+const EXPORT_TO_ANNOTATION: &str = "networking.istio.io/exportTo";
+
+/// What one object defines: a service per hostname.
+pub struct Definitions;
+
+impl Relation for Definitions {
+    const NAME: &'static str = "service definitions";
+    type Key = ServiceObjectKey;
+    type Row = Vec<Arc<Service>>;
+}
+
+impl Rule for Definitions {
+    fn derive(cx: &Reads<'_>, key: &ServiceObjectKey) -> Option<Self::Row> {
+        let object = cx.get::<ServiceObjects>(key)?;
+        let mesh = cx.get::<Mesh>(&())?;
+        let definitions = match &*object {
+            ServiceObject::Kubernetes(o) => from_kubernetes(key, o, &mesh).into_iter().collect(),
+            ServiceObject::Entry(o) => from_entry(key, o, &mesh),
+        };
+        Some(definitions)
+    }
+}
+
+/// Objects that define a service of this hostname and namespace.
+pub struct DefinitionsByService;
+
+impl Relation for DefinitionsByService {
+    const NAME: &'static str = "service definitions by service";
+    type Key = ServiceKey;
+    type Row = Members<ServiceObjectKey>;
+}
+
+impl Index for DefinitionsByService {
+    type Of = Definitions;
+    fn keys(_: &ServiceObjectKey, row: &Vec<Arc<Service>>) -> Vec<ServiceKey> {
+        row.iter().map(|s| s.key.clone()).collect()
+    }
+}
+
+/// All services. Of several definitions the one with [`Service::precedence`] holds.
+pub struct Services;
+
+impl Relation for Services {
+    const NAME: &'static str = "services";
+    type Key = ServiceKey;
+    type Row = Arc<Service>;
+}
+
+impl Rule for Services {
+    fn derive(cx: &Reads<'_>, key: &ServiceKey) -> Option<Arc<Service>> {
+        let objects = cx.get::<DefinitionsByService>(key)?;
+        objects
+            .iter()
+            .filter_map(|object| cx.get::<Definitions>(object))
+            .filter_map(|definitions| definitions.iter().find(|s| s.key == *key).cloned())
+            .min_by(|a, b| a.precedence(b))
+    }
+}
+
+/// Services of a hostname, in whatever namespace.
+pub struct ServicesByHost;
+
+impl Relation for ServicesByHost {
+    const NAME: &'static str = "services by host";
+    type Key = Hostname;
+    type Row = Members<ServiceKey>;
+}
+
+impl Index for ServicesByHost {
+    type Of = Services;
+    fn keys(key: &ServiceKey, _: &Arc<Service>) -> Vec<Hostname> {
+        vec![key.hostname.clone()]
+    }
+}
+
+/// To whom services are exported.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub enum Exported {
+    /// To every namespace.
+    All,
+    /// To this namespace in particular.
+    Namespace(Arc<str>),
+}
+
+/// Services by whom they are exported to.
+pub struct ServicesByExport;
+
+impl Relation for ServicesByExport {
+    const NAME: &'static str = "services by export";
+    type Key = Exported;
+    type Row = Members<ServiceKey>;
+}
+
+impl Index for ServicesByExport {
+    type Of = Services;
+    fn keys(_: &ServiceKey, row: &Arc<Service>) -> Vec<Exported> {
+        match &row.export_to {
+            ExportTo::All => vec![Exported::All],
+            ExportTo::Namespaces(names) => names.iter().map(|n| Exported::Namespace(n.clone())).collect(),
+        }
+    }
+}
+
+/// Adds this module's rules.
+pub(crate) fn register(b: &mut flow::Builder) {
+    b.world::<Definitions, ServiceObjects>();
+    b.index::<DefinitionsByService>();
+    b.world::<Services, DefinitionsByService>();
+    b.index::<ServicesByHost>();
+    b.index::<ServicesByExport>();
+}
+
+/// Who may see an object: `values` as written (`*`, `.`, `~`, namespaces), or the mesh's default where empty.
+pub fn export_to<S: AsRef<str>>(values: &[S], default: &[Arc<str>], namespace: &Arc<str>) -> ExportTo {
+    let chosen: Vec<&str> = match values {
+        [] => default.iter().map(|v| &**v).collect(),
+        _ => values.iter().map(AsRef::as_ref).collect(),
+    };
+    if chosen.is_empty() || chosen.contains(&"*") {
+        return ExportTo::All;
+    }
+    let named = chosen.into_iter().filter(|v| *v != "~");
+    ExportTo::Namespaces(named.map(|v| if v == "." { namespace.clone() } else { Arc::from(v) }).collect())
+}
+
+fn from_kubernetes(
+    key: &ServiceObjectKey,
+    object: &Object<core::Service>,
+    mesh: &MeshSettings,
+) -> Option<Arc<Service>> {
+    let (spec, meta) = (&object.spec, &object.meta);
+    let hostname = Hostname::of_service(&key.id.name, &key.id.namespace, &mesh.domain).ok()?;
+    let external = spec.kind == core::ServiceType::ExternalName;
+    let headless = spec.is_headless();
+    let annotated = meta.annotation(EXPORT_TO_ANNOTATION).map(|text| text.split(',').map(str::trim).collect());
+    let export: Vec<&str> = annotated.unwrap_or_default();
+    let ports = spec.ports.iter().map(|p| ServicePort {
+        number: p.port,
+        name: p.name.clone(),
+        protocol: p.kind(),
+        target: p.target_port.as_ref().map(|t| match t {
+            core::TargetPort::Number(number) => TargetPort::Number(*number),
+            core::TargetPort::Name(name) => TargetPort::Name(name.clone()),
+        }),
+    });
+    Some(Arc::new(Service {
+        key: ServiceKey { hostname, namespace: key.id.namespace.clone() },
+        registry: Registry::Kubernetes,
+        object: key.id.clone(),
+        ports: sorted_ports(ports),
+        addresses: spec.virtual_addresses().filter_map(|ip| ip.parse::<IpAddr>().ok().map(IpNet::from)).collect(),
+        resolution: match (external, headless) {
+            (true, _) => Resolution::Dns,
+            (_, true) => Resolution::Passthrough,
+            _ => Resolution::Endpoints,
+        },
+        headless,
+        external,
+        export_to: export_to(&export, &mesh.config.default_service_export_to, &key.id.namespace),
+        subject_alt_names: Vec::new(),
+        labels: meta.labels.clone(),
+        created: meta.creation_timestamp.map(|t| t.unix_seconds()),
+        node_local: spec.internal_traffic_policy == core::InternalTrafficPolicy::Local,
+        publish_not_ready: spec.publish_not_ready_addresses,
+    }))
+}
+
+fn from_entry(key: &ServiceObjectKey, object: &Object<ServiceEntry>, mesh: &MeshSettings) -> Vec<Arc<Service>> {
+    let spec = &object.spec;
+    let resolution = match spec.resolution {
+        EntryResolution::None => Resolution::Passthrough,
+        EntryResolution::Static => Resolution::Endpoints,
+        EntryResolution::Dns => Resolution::Dns,
+        EntryResolution::DnsRoundRobin => Resolution::DnsRoundRobin,
+        // Needs a dynamic forward proxy, which is not generated yet; parsing warned about it.
+        EntryResolution::DynamicDns => return Vec::new(),
+    };
+    let ports = sorted_ports(spec.ports.iter().filter_map(|p| {
+        let target = u16::try_from(p.target_port).ok()?;
+        Some(ServicePort {
+            number: u16::try_from(p.number).ok()?,
+            name: p.name.clone(),
+            protocol: p.kind(),
+            target: (target != 0).then_some(TargetPort::Number(target)),
+        })
+    }));
+    let service = |hostname: Hostname| Service {
+        key: ServiceKey { hostname, namespace: key.id.namespace.clone() },
+        registry: Registry::ServiceEntry,
+        object: key.id.clone(),
+        ports: ports.clone(),
+        addresses: spec.addresses.iter().filter_map(|a| parse_net(a)).collect(),
+        resolution,
+        headless: false,
+        external: spec.location == Location::MeshExternal,
+        export_to: export_to(&spec.export_to, &mesh.config.default_service_export_to, &key.id.namespace),
+        subject_alt_names: spec.subject_alt_names.clone(),
+        labels: object.meta.labels.clone(),
+        created: object.meta.creation_timestamp.map(|t| t.unix_seconds()),
+        node_local: false,
+        publish_not_ready: false,
+    };
+    let hosts = spec.hosts.iter().filter_map(|h| Hostname::parse(h).ok());
+    hosts.map(|hostname| Arc::new(service(hostname))).collect()
+}
+
+/// An address or a CIDR block.
+fn parse_net(text: &str) -> Option<IpNet> {
+    text.parse().ok().or_else(|| text.parse().ok().map(IpNet::from))
+}
+
+fn sorted_ports(ports: impl Iterator<Item = ServicePort>) -> Vec<ServicePort> {
+    let mut ports: Vec<ServicePort> = ports.collect();
+    // The sort is stable: of two ports of one number the first written holds, the same way as lookups by number find it.
+    ports.sort_by_key(|p| p.number);
+    ports
+}

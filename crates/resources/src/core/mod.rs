@@ -1,0 +1,20 @@
+//! Kubernetes' own kinds, as far as a mesh uses them. Fields that are not here are ignored in silence.
+
+pub mod endpoint_slice;
+pub mod namespace;
+pub mod node;
+pub mod pod;
+pub mod service;
+
+pub use endpoint_slice::{
+    AddressType, Endpoint, EndpointConditions, EndpointHints, EndpointPort, EndpointSlice, ForZone, ObjectReference,
+};
+pub use namespace::Namespace;
+pub use node::{Node, NodeAddress};
+pub use pod::{
+    Container, ContainerPort, ContainerStatus, Pod, PodCondition, PodIp, PodPhase, PodStatus,
+};
+pub use service::{
+    InternalTrafficPolicy, LoadBalancerIngress, LoadBalancerStatus, Service, ServicePort, ServiceStatus, ServiceType,
+    TargetPort,
+};

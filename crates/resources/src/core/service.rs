@@ -1,0 +1,169 @@
+//! Service.
+
+use std::sync::Arc;
+
+use names::Protocol;
+use serde_json::Value as Json;
+
+use crate::decode::{Decode, Decoder};
+use crate::object::StringMap;
+use crate::yaml::{Node, Scalar};
+
+message! {
+    /// A Kubernetes service: the fields of `spec`, and the status.
+    pub struct Service {
+        /// How it is reached.
+        pub kind: ServiceType as "type",
+        /// The labels of its Pods; empty: endpoints are given otherwise.
+        pub selector: StringMap,
+        /// The ports.
+        pub ports: Vec<ServicePort>,
+        /// The virtual address; `None` for headless services, empty where it has not been given one.
+        pub cluster_ip: Arc<str> as "clusterIP",
+        /// All virtual addresses, one per IP family.
+        pub cluster_ips: Vec<Arc<str>> as "clusterIPs",
+        /// The DNS name that an `ExternalName` service stands for.
+        pub external_name: Arc<str>,
+        /// More addresses.
+        pub external_ips: Vec<Arc<str>> as "externalIPs",
+        /// The address asked for from a load balancer.
+        pub load_balancer_ip: Arc<str> as "loadBalancerIP",
+        /// Whether clients inside the cluster reach endpoints of their own node only.
+        pub internal_traffic_policy: InternalTrafficPolicy,
+        /// `Cluster` or `Local`, for traffic from outside.
+        pub external_traffic_policy: Arc<str>,
+        /// `PreferClose`, `PreferSameZone`, `PreferSameNode`, or empty.
+        pub traffic_distribution: Arc<str>,
+        /// Whether endpoints count before they are ready.
+        pub publish_not_ready_addresses: bool,
+        /// `ClientIP` or `None`.
+        pub session_affinity: Arc<str>,
+        /// `IPv4` and `IPv6`.
+        pub ip_families: Vec<Arc<str>>,
+        /// `SingleStack`, `PreferDualStack` or `RequireDualStack`.
+        pub ip_family_policy: Arc<str>,
+        /// The status.
+        pub status: ServiceStatus,
+    }
+}
+
+impl Service {
+    /// Whether it has no virtual address on purpose (`clusterIP: None`).
+    pub fn is_headless(&self) -> bool {
+        &*self.cluster_ip == "None"
+    }
+
+    /// Its virtual addresses; none for headless services.
+    pub fn virtual_addresses(&self) -> impl Iterator<Item = &Arc<str>> {
+        let single = std::slice::from_ref(&self.cluster_ip);
+        let all = if self.cluster_ips.is_empty() { single } else { &self.cluster_ips };
+        all.iter().filter(|ip| !ip.is_empty() && &***ip != "None")
+    }
+}
+
+message! {
+    /// A port of a service.
+    pub struct ServicePort {
+        /// The name; may be empty where there is one port only.
+        pub name: Arc<str>,
+        /// `TCP` (also when empty), `UDP` or `SCTP`.
+        pub protocol: Arc<str>,
+        /// What it speaks, instead of what its name says.
+        pub app_protocol: Option<Arc<str>>,
+        /// The number.
+        pub port: u16,
+        /// The port of the Pods; absent: the same number.
+        pub target_port: Option<TargetPort>,
+        /// The port on every node; 0 where there is none.
+        pub node_port: u16,
+    }
+}
+
+impl ServicePort {
+    /// What it speaks.
+    pub fn kind(&self) -> Protocol {
+        Protocol::select(self.port, &self.name, &self.protocol, self.app_protocol.as_deref())
+    }
+
+    /// Whether it carries TCP.
+    pub fn is_tcp_transport(&self) -> bool {
+        self.protocol.is_empty() || &*self.protocol == "TCP"
+    }
+}
+
+/// A port of a Pod, by number or by name.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum TargetPort {
+    /// The number.
+    Number(u16),
+    /// The name of a container's port.
+    Name(Arc<str>),
+}
+
+impl Decode for TargetPort {
+    fn decode(node: &Node, cx: &mut Decoder) -> Option<TargetPort> {
+        match node.scalar() {
+            Some(Scalar::Int(_)) => u16::decode(node, cx).map(TargetPort::Number),
+            _ => Arc::decode(node, cx).map(TargetPort::Name),
+        }
+    }
+
+    fn encode(&self) -> Json {
+        match self {
+            TargetPort::Number(number) => Json::from(*number),
+            TargetPort::Name(name) => Json::from(&**name),
+        }
+    }
+}
+
+enumeration! {
+    /// How a service is reached.
+    pub enum ServiceType {
+        /// By a virtual address inside the cluster.
+        #[default]
+        ClusterIp = "ClusterIP" 0,
+        /// Also by a port of every node.
+        NodePort = "NodePort" 1,
+        /// Also by a load balancer.
+        LoadBalancer = "LoadBalancer" 2,
+        /// It stands for another DNS name.
+        ExternalName = "ExternalName" 3,
+    }
+}
+
+enumeration! {
+    /// Which endpoints clients inside the cluster reach.
+    pub enum InternalTrafficPolicy {
+        /// All.
+        #[default]
+        Cluster = "Cluster" 0,
+        /// Those of their own node.
+        Local = "Local" 1,
+    }
+}
+
+message! {
+    /// The status of a service.
+    pub struct ServiceStatus {
+        /// What a load balancer gave it.
+        pub load_balancer: LoadBalancerStatus,
+    }
+}
+
+message! {
+    /// What a load balancer gave a service.
+    pub struct LoadBalancerStatus {
+        /// Its addresses.
+        pub ingress: Vec<LoadBalancerIngress>,
+    }
+}
+
+message! {
+    /// An address of a load balancer.
+    pub struct LoadBalancerIngress {
+        /// An IP address, or empty.
+        pub ip: Arc<str>,
+        /// A DNS name, or empty.
+        pub hostname: Arc<str>,
+    }
+}

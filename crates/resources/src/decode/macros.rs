@@ -1,0 +1,200 @@
+//! Field tables: each message, enumeration and `oneof` is written once, and its type, decoding and encoding follow.
+
+/// A message: a struct whose fields are named as in the proto file.
+///
+/// `name: Type` is absent as `Type::default()`; `name: Type = value` is absent as `value`; `as "name"` gives the name in
+/// JSON where Rust cannot or should not spell it.
+macro_rules! message {
+    (
+        $(#[$meta:meta])*
+        pub struct $name:ident {
+            $( $(#[$field_meta:meta])* pub $field:ident : $type:ty $(as $json:literal)? $(= $default:expr)? , )*
+        }
+    ) => {
+        $(#[$meta])*
+        #[derive(Clone, PartialEq, Debug)]
+        pub struct $name { $( $(#[$field_meta])* pub $field: $type, )* }
+
+        impl Default for $name {
+            fn default() -> $name {
+                $name { $( $field: message!(@default $($default)?), )* }
+            }
+        }
+
+        impl crate::decode::Decode for $name {
+            fn decode(node: &crate::yaml::Node, cx: &mut crate::decode::Decoder) -> Option<$name> {
+                // A message without fields changes neither of these two.
+                #[allow(unused_mut)]
+                let mut fields = crate::decode::Fields::of(node, cx)?;
+                let out = $name { $(
+                    $field: crate::decode::Field::take(&mut fields, message!(@name $field $($json)?), cx)
+                        .unwrap_or_else(|| message!(@default $($default)?)),
+                )* };
+                fields.finish(cx);
+                Some(out)
+            }
+
+            fn encode(&self) -> serde_json::Value {
+                #[allow(unused_mut)]
+                let mut out = serde_json::Map::new();
+                $( message!(@put self, out, $field, message!(@name $field $($json)?) $(, $default)?); )*
+                serde_json::Value::Object(out)
+            }
+        }
+    };
+    (@default) => { Default::default() };
+    (@default $default:expr) => { $default };
+    (@name $field:ident) => { stringify!($field) };
+    (@name $field:ident $json:literal) => { $json };
+    (@put $self:ident, $out:ident, $field:ident, $name:expr) => {
+        crate::decode::Field::put(&$self.$field, $name, &mut $out);
+    };
+    // Absence means something else than the type's default here, so that the value is always written.
+    (@put $self:ident, $out:ident, $field:ident, $name:expr, $default:expr) => {
+        crate::decode::Field::put_always(&$self.$field, $name, &mut $out);
+    };
+}
+
+/// An enumeration, written by name or by number.
+macro_rules! enumeration {
+    (
+        $(#[$meta:meta])*
+        pub enum $name:ident { $( $(#[$variant_meta:meta])* $variant:ident = $text:literal $number:literal , )* }
+    ) => {
+        $(#[$meta])*
+        #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
+        pub enum $name { $( $(#[$variant_meta])* $variant, )* }
+
+        impl $name {
+            /// The name in JSON.
+            pub const fn name(self) -> &'static str {
+                match self { $( $name::$variant => $text, )* }
+            }
+        }
+
+        impl crate::decode::Decode for $name {
+            fn decode(node: &crate::yaml::Node, cx: &mut crate::decode::Decoder) -> Option<$name> {
+                match node.scalar() {
+                    $( Some(crate::yaml::Scalar::Text($text) | crate::yaml::Scalar::Int($number)) => {
+                        return Some($name::$variant);
+                    } )*
+                    _ => {}
+                }
+                // Words such as NONE are texts, but OFF is a boolean to YAML.
+                if let crate::yaml::Value::Plain(text) = &node.value {
+                    match &**text {
+                        $( $text => return Some($name::$variant), )*
+                        _ => {}
+                    }
+                }
+                let names: &[&str] = &[$($text),*];
+                let message = format!("expected one of {}, found {}", names.join(", "), node.describe());
+                let hint = node.text().and_then(|text| crate::decode::nearest(text, names.iter().copied()));
+                cx.error(node.at, "bad-value", message, hint.map(|name| format!("did you mean {name}?")));
+                None
+            }
+
+            fn encode(&self) -> serde_json::Value {
+                serde_json::Value::from(self.name())
+            }
+        }
+    };
+}
+
+/// Alternatives of which a message may have one (`oneof`). They are fields of that message: use `Option<Name>` as the
+/// type of a field whose own name does not matter.
+macro_rules! oneof {
+    (
+        $(#[$meta:meta])*
+        pub enum $name:ident { $( $(#[$variant_meta:meta])* $variant:ident($type:ty) = $json:literal , )* }
+    ) => {
+        $(#[$meta])*
+        #[derive(Clone, PartialEq, Debug)]
+        pub enum $name { $( $(#[$variant_meta])* $variant($type), )* }
+
+        impl crate::decode::Field for Option<$name> {
+            fn take(
+                fields: &mut crate::decode::Fields<'_>,
+                _: &'static str,
+                cx: &mut crate::decode::Decoder,
+            ) -> Option<Option<$name>> {
+                let mut out: Option<(&'static str, $name)> = None;
+                $(
+                    let alternative = fields.find($json, cx).and_then(|(name, node)| {
+                        let segment = crate::diagnostic::Segment::Field(name.into());
+                        cx.within(segment, |cx| {
+                            if let Some((first, _)) = &out {
+                                let message = format!("only one of {first} and {} may be set", $json);
+                                cx.error(node.at, "exclusive-fields", message, None);
+                                return None;
+                            }
+                            <$type as crate::decode::Decode>::decode(node, cx)
+                        })
+                    });
+                    if let Some(value) = alternative {
+                        out = Some(($json, $name::$variant(value)));
+                    }
+                )*
+                out.map(|(_, value)| Some(value))
+            }
+
+            fn put(&self, _: &'static str, out: &mut serde_json::Map<String, serde_json::Value>) {
+                match self {
+                    $( Some($name::$variant(value)) => {
+                        out.insert($json.to_owned(), crate::decode::Decode::encode(value));
+                    } )*
+                    None => {}
+                }
+            }
+        }
+    };
+}
+
+/// A message that has nothing but the alternatives of a `oneof`; `else Name` is the message with none of them.
+macro_rules! choice {
+    (
+        $(#[$meta:meta])*
+        pub enum $name:ident {
+            $(#[$none_meta:meta])* else $none:ident,
+            $( $(#[$variant_meta:meta])* $variant:ident($type:ty) = $json:literal , )*
+        }
+    ) => {
+        $(#[$meta])*
+        #[derive(Clone, PartialEq, Debug, Default)]
+        pub enum $name {
+            $(#[$none_meta])* #[default] $none,
+            $( $(#[$variant_meta])* $variant($type), )*
+        }
+
+        impl crate::decode::Decode for $name {
+            fn decode(node: &crate::yaml::Node, cx: &mut crate::decode::Decoder) -> Option<$name> {
+                let mut fields = crate::decode::Fields::of(node, cx)?;
+                let mut out: Option<(&'static str, $name)> = None;
+                $(
+                    if let Some(value) = fields.decode::<$type>($json, cx) {
+                        match &out {
+                            None => out = Some(($json, $name::$variant(value))),
+                            Some((first, _)) => {
+                                let message = format!("only one of {first} and {} may be set", $json);
+                                cx.error(node.at, "exclusive-fields", message, None);
+                            }
+                        }
+                    }
+                )*
+                fields.finish(cx);
+                Some(out.map_or($name::$none, |(_, value)| value))
+            }
+
+            fn encode(&self) -> serde_json::Value {
+                let mut out = serde_json::Map::new();
+                match self {
+                    $name::$none => {}
+                    $( $name::$variant(value) => {
+                        out.insert($json.to_owned(), crate::decode::Decode::encode(value));
+                    } )*
+                }
+                serde_json::Value::Object(out)
+            }
+        }
+    };
+}

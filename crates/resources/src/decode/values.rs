@@ -1,0 +1,273 @@
+//! How the simple types, lists and maps are written in JSON.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::Value as Json;
+
+use crate::decode::{Decode, Decoder, format_duration, parse_duration};
+use crate::diagnostic::Segment;
+use crate::time::Timestamp;
+use crate::yaml::{Node, Scalar, Value, parse_int};
+
+impl Decode for Arc<str> {
+    fn decode(node: &Node, cx: &mut Decoder) -> Option<Arc<str>> {
+        if let Some(text) = node.text() {
+            return Some(text.clone());
+        }
+        let message = format!("expected a text, found {}", node.describe());
+        let hint = match &node.value {
+            Value::Plain(text) => Some(format!("put it in quotes: \"{text}\"")),
+            _ => None,
+        };
+        cx.error(node.at, "bad-value", message, hint);
+        None
+    }
+
+    fn encode(&self) -> Json {
+        Json::String(self.to_string())
+    }
+}
+
+impl Decode for bool {
+    fn decode(node: &Node, cx: &mut Decoder) -> Option<bool> {
+        match node.scalar() {
+            Some(Scalar::Bool(value)) => Some(value),
+            _ => {
+                cx.mismatch(node, "true or false");
+                None
+            }
+        }
+    }
+
+    fn encode(&self) -> Json {
+        Json::Bool(*self)
+    }
+}
+
+/// The integer that a node holds, as a number or as a text.
+fn integer(node: &Node) -> Option<i128> {
+    match node.scalar()? {
+        Scalar::Int(value) => Some(value),
+        // 1e3 and 2.0 are integers, too. Above 2^53 a float no longer says which one.
+        Scalar::Float(value) if value.fract() == 0.0 && value.abs() < 9e15 => Some(value as i128),
+        Scalar::Text(text) => parse_int(text),
+        _ => None,
+    }
+}
+
+macro_rules! integers {
+    ($($type:ty, $name:literal;)*) => { $(
+        impl Decode for $type {
+            fn decode(node: &Node, cx: &mut Decoder) -> Option<$type> {
+                let value = integer(node).and_then(|value| <$type>::try_from(value).ok());
+                if value.is_none() {
+                    cx.mismatch(node, $name);
+                }
+                value
+            }
+
+            fn encode(&self) -> Json {
+                Json::from(*self)
+            }
+        }
+    )* };
+}
+
+integers! {
+    i32, "an integer";
+    u32, "an integer of 0 or more";
+    u16, "an integer between 0 and 65535";
+    i64, "an integer";
+    u64, "an integer of 0 or more";
+}
+
+impl Decode for f64 {
+    fn decode(node: &Node, cx: &mut Decoder) -> Option<f64> {
+        let value = match node.scalar() {
+            Some(Scalar::Int(value)) => Some(value as f64),
+            Some(Scalar::Float(value)) => Some(value),
+            Some(Scalar::Text(text)) => text.parse().ok(),
+            _ => None,
+        };
+        let value = value.filter(|v: &f64| v.is_finite());
+        if value.is_none() {
+            cx.mismatch(node, "a number");
+        }
+        value
+    }
+
+    fn encode(&self) -> Json {
+        Json::from(*self)
+    }
+}
+
+impl Decode for Duration {
+    fn decode(node: &Node, cx: &mut Decoder) -> Option<Duration> {
+        let value = match (&node.value, node.scalar()) {
+            (_, Some(Scalar::Text(text))) => parse_duration(text),
+            (Value::Plain(text), Some(Scalar::Int(0))) => parse_duration(text),
+            _ => None,
+        };
+        if value.is_none() {
+            cx.mismatch(node, "a duration such as 10s or 250ms");
+        }
+        value
+    }
+
+    fn encode(&self) -> Json {
+        Json::String(format_duration(*self))
+    }
+}
+
+impl Decode for Timestamp {
+    fn decode(node: &Node, cx: &mut Decoder) -> Option<Timestamp> {
+        let value = node.text().and_then(|text| Timestamp::parse(text));
+        if value.is_none() {
+            cx.mismatch(node, "a time such as 2026-08-02T10:00:00Z");
+        }
+        value
+    }
+
+    fn encode(&self) -> Json {
+        Json::String(self.to_string())
+    }
+}
+
+/// Bytes, written as base64 text.
+pub(crate) type Bytes = Arc<[u8]>;
+
+impl Decode for Bytes {
+    fn decode(node: &Node, cx: &mut Decoder) -> Option<Bytes> {
+        let value = node.text().and_then(|text| from_base64(text));
+        if value.is_none() {
+            cx.mismatch(node, "bytes in base64");
+        }
+        value.map(Arc::from)
+    }
+
+    fn encode(&self) -> Json {
+        Json::String(to_base64(self))
+    }
+}
+
+const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+
+/// Reads base64 in its standard or its URL form, with or without padding.
+fn from_base64(text: &str) -> Option<Vec<u8>> {
+    let text = text.trim_end_matches('=');
+    let mut out = Vec::with_capacity(text.len() * 3 / 4);
+    let (mut bits, mut count) = (0u32, 0);
+    for b in text.bytes() {
+        let b = match b {
+            b'-' => b'+',
+            b'_' => b'/',
+            b => b,
+        };
+        let value = ALPHABET.iter().position(|a| *a == b)?;
+        bits = bits << 6 | value as u32;
+        count += 6;
+        if count >= 8 {
+            count -= 8;
+            out.push((bits >> count) as u8);
+        }
+    }
+    (count < 6).then_some(out)
+}
+
+fn to_base64(bytes: &[u8]) -> String {
+    let mut out = String::with_capacity(bytes.len().div_ceil(3) * 4);
+    for chunk in bytes.chunks(3) {
+        let group = chunk.iter().chain(&[0, 0]).take(3).fold(0u32, |n, b| n << 8 | u32::from(*b));
+        for position in 0..4 {
+            let symbol = ALPHABET[(group >> (18 - 6 * position) & 63) as usize];
+            out.push(if position <= chunk.len() { char::from(symbol) } else { '=' });
+        }
+    }
+    out
+}
+
+impl<T: Decode> Decode for Vec<T> {
+    fn decode(node: &Node, cx: &mut Decoder) -> Option<Vec<T>> {
+        let Value::List(items) = &node.value else {
+            cx.mismatch(node, "a list");
+            return None;
+        };
+        let decode = |(index, item)| cx.within(Segment::Index(index), |cx| T::decode(item, cx));
+        Some(items.iter().enumerate().filter_map(decode).collect())
+    }
+
+    fn encode(&self) -> Json {
+        Json::Array(self.iter().map(Decode::encode).collect())
+    }
+}
+
+impl<T: Decode> Decode for BTreeMap<Arc<str>, T> {
+    fn decode(node: &Node, cx: &mut Decoder) -> Option<BTreeMap<Arc<str>, T>> {
+        let Value::Map(entries) = &node.value else {
+            cx.mismatch(node, "an object");
+            return None;
+        };
+        let mut out = BTreeMap::new();
+        for entry in entries {
+            let value = cx.within(Segment::Key(entry.key.clone()), |cx| T::decode(&entry.value, cx));
+            if let Some(value) = value {
+                out.insert(entry.key.clone(), value);
+            }
+        }
+        Some(out)
+    }
+
+    fn encode(&self) -> Json {
+        Json::Object(self.iter().map(|(key, value)| (key.to_string(), value.encode())).collect())
+    }
+}
+
+impl<T: Decode> Decode for Option<T> {
+    fn decode(node: &Node, cx: &mut Decoder) -> Option<Option<T>> {
+        T::decode(node, cx).map(Some)
+    }
+
+    fn encode(&self) -> Json {
+        self.as_ref().map_or(Json::Null, Decode::encode)
+    }
+}
+
+/// A message behind a pointer, for the rare large ones.
+impl<T: Decode> Decode for Box<T> {
+    fn decode(node: &Node, cx: &mut Decoder) -> Option<Box<T>> {
+        T::decode(node, cx).map(Box::new)
+    }
+
+    fn encode(&self) -> Json {
+        (**self).encode()
+    }
+}
+
+/// Any JSON, as `google.protobuf.Struct` has it.
+impl Decode for Json {
+    fn decode(node: &Node, _: &mut Decoder) -> Option<Json> {
+        Some(node.to_json())
+    }
+
+    fn encode(&self) -> Json {
+        self.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn base64() {
+        for (bytes, text) in [(&b""[..], ""), (b"f", "Zg=="), (b"fo", "Zm8="), (b"foo", "Zm9v"), (&[0xff, 0xfe], "//4=")] {
+            assert_eq!(to_base64(bytes), text);
+            assert_eq!(from_base64(text).as_deref(), Some(bytes));
+        }
+        assert_eq!(from_base64("__4").as_deref(), Some(&[0xff, 0xfe][..]));
+        assert_eq!(from_base64("a"), None);
+        assert_eq!(from_base64("a b="), None);
+    }
+}

@@ -1,0 +1,165 @@
+//! Fields that are read but have no effect yet. Each gets a warning, so that nothing is ignored in silence.
+//!
+//! [`NOT_YET`] is the only place that knows: take an entry out when its field takes effect.
+
+use crate::decode::{Problem, is_json_name, json_name};
+use crate::diagnostic::{FieldPath, Segment, Severity};
+use crate::object::Kind;
+use crate::yaml::{Node, Scalar};
+
+/// The code of the warnings.
+pub const CODE: &str = "not-implemented-yet";
+
+/// A field without effect.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Entry {
+    /// The kind that has it.
+    pub kind: Kind,
+    /// The way to it from `spec`, with the names of JSON: `http[].fault`. `[]` stands for every entry of a list.
+    pub path: &'static str,
+    /// Values (of an enumeration or boolean) with which the field asks for nothing.
+    pub unless: &'static [&'static str],
+}
+
+const fn entry(kind: Kind, path: &'static str) -> Entry {
+    Entry { kind, path, unless: &[] }
+}
+
+const fn unless(kind: Kind, path: &'static str, unless: &'static [&'static str]) -> Entry {
+    Entry { kind, path, unless }
+}
+
+use Kind::*;
+
+/// The fields without effect.
+pub const NOT_YET: &[Entry] = &[
+    entry(VirtualService, "http[].fault"),
+    entry(VirtualService, "http[].mirror"),
+    entry(VirtualService, "http[].mirrors"),
+    entry(VirtualService, "http[].mirrorPercent"),
+    entry(VirtualService, "http[].mirrorPercentage"),
+    entry(VirtualService, "http[].corsPolicy"),
+    entry(VirtualService, "http[].delegate"),
+    entry(VirtualService, "http[].match[].statPrefix"),
+    unless(DestinationRule, "trafficPolicy.tls.mode", &["DISABLE"]),
+    unless(DestinationRule, "trafficPolicy.portLevelSettings[].tls.mode", &["DISABLE"]),
+    unless(DestinationRule, "subsets[].trafficPolicy.tls.mode", &["DISABLE"]),
+    unless(DestinationRule, "subsets[].trafficPolicy.portLevelSettings[].tls.mode", &["DISABLE"]),
+    entry(DestinationRule, "trafficPolicy.tunnel"),
+    entry(DestinationRule, "subsets[].trafficPolicy.tunnel"),
+    entry(DestinationRule, "trafficPolicy.proxyProtocol"),
+    entry(DestinationRule, "subsets[].trafficPolicy.proxyProtocol"),
+    entry(DestinationRule, "trafficPolicy.retryBudget"),
+    entry(DestinationRule, "subsets[].trafficPolicy.retryBudget"),
+    entry(DestinationRule, "trafficPolicy.loadBalancer.localityLbSetting"),
+    entry(DestinationRule, "trafficPolicy.portLevelSettings[].loadBalancer.localityLbSetting"),
+    entry(DestinationRule, "subsets[].trafficPolicy.loadBalancer.localityLbSetting"),
+    entry(DestinationRule, "subsets[].trafficPolicy.portLevelSettings[].loadBalancer.localityLbSetting"),
+    entry(DestinationRule, "trafficPolicy.loadBalancer.zoneAwareLbSetting"),
+    entry(DestinationRule, "trafficPolicy.portLevelSettings[].loadBalancer.zoneAwareLbSetting"),
+    entry(DestinationRule, "subsets[].trafficPolicy.loadBalancer.zoneAwareLbSetting"),
+    entry(DestinationRule, "subsets[].trafficPolicy.portLevelSettings[].loadBalancer.zoneAwareLbSetting"),
+    entry(DestinationRule, "trafficPolicy.loadBalancer.warmup"),
+    entry(DestinationRule, "trafficPolicy.loadBalancer.warmupDurationSecs"),
+    entry(DestinationRule, "trafficPolicy.portLevelSettings[].loadBalancer.warmup"),
+    entry(DestinationRule, "trafficPolicy.portLevelSettings[].loadBalancer.warmupDurationSecs"),
+    entry(DestinationRule, "subsets[].trafficPolicy.loadBalancer.warmup"),
+    entry(DestinationRule, "subsets[].trafficPolicy.loadBalancer.warmupDurationSecs"),
+    entry(DestinationRule, "subsets[].trafficPolicy.portLevelSettings[].loadBalancer.warmup"),
+    entry(DestinationRule, "subsets[].trafficPolicy.portLevelSettings[].loadBalancer.warmupDurationSecs"),
+    entry(DestinationRule, "workloadSelector"),
+    unless(ServiceEntry, "resolution", &["NONE", "STATIC", "DNS", "DNS_ROUND_ROBIN"]),
+    entry(ServiceEntry, "subjectAltNames"),
+    unless(Gateway, "servers[].tls.mode", &[]),
+    entry(Sidecar, "ingress[].tls"),
+    entry(Sidecar, "outboundTrafficPolicy.egressProxy"),
+    entry(WorkloadGroup, "probe"),
+    entry(MeshConfig, "proxyHttpPort"),
+    entry(MeshConfig, "hboneIdleTimeout"),
+    entry(MeshConfig, "ingressClass"),
+    entry(MeshConfig, "ingressService"),
+    unless(MeshConfig, "ingressControllerMode", &["OFF"]),
+    entry(MeshConfig, "ingressSelector"),
+    unless(MeshConfig, "enableTracing", &["false"]),
+    entry(MeshConfig, "accessLogFormat"),
+    unless(MeshConfig, "accessLogEncoding", &["TEXT"]),
+    unless(MeshConfig, "enableEnvoyAccessLogService", &["false"]),
+    unless(MeshConfig, "disableEnvoyListenerLog", &["false"]),
+    entry(MeshConfig, "defaultConfig"),
+    unless(MeshConfig, "outboundTrafficPolicy.mode", &["REGISTRY_ONLY", "ALLOW_ANY"]),
+    entry(MeshConfig, "outboundTrafficPolicy.tls"),
+    entry(MeshConfig, "configSources"),
+    unless(MeshConfig, "enableAutoMtls", &["false"]),
+    entry(MeshConfig, "trustDomainAliases"),
+    entry(MeshConfig, "caCertificates"),
+    entry(MeshConfig, "localityLbSetting"),
+    entry(MeshConfig, "zoneAwareLbSetting"),
+    entry(MeshConfig, "inboundClusterStatName"),
+    entry(MeshConfig, "outboundClusterStatName"),
+    entry(MeshConfig, "certificates"),
+    entry(MeshConfig, "serviceSettings"),
+    entry(MeshConfig, "serviceScopeConfigs"),
+    unless(MeshConfig, "enablePrometheusMerge", &["false"]),
+    entry(MeshConfig, "verifyCertificateAtClient"),
+    entry(MeshConfig, "ca"),
+    entry(MeshConfig, "extensionProviders"),
+    entry(MeshConfig, "defaultProviders"),
+    entry(MeshConfig, "discoverySelectors"),
+    entry(MeshConfig, "pathNormalization"),
+    entry(MeshConfig, "meshMTLS"),
+    entry(MeshConfig, "tlsDefaults"),
+    entry(MeshConfig, "defaultTrafficPolicy"),
+    entry(MeshConfig, "serviceEntryVisibility"),
+];
+
+/// The warnings for what is written in an object's `spec`.
+pub(crate) fn warnings(kind: Kind, spec: &Node) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    for entry in NOT_YET.iter().filter(|e| e.kind == kind) {
+        walk(entry, entry.path, spec, FieldPath::spec(), &mut problems);
+    }
+    problems
+}
+
+/// Follows the rest of an entry's path wherever it leads.
+fn walk(entry: &Entry, rest: &'static str, node: &Node, path: FieldPath, problems: &mut Vec<Problem>) {
+    let (step, after) = rest.split_once('.').unwrap_or((rest, ""));
+    let (name, in_list) = match step.strip_suffix("[]") {
+        Some(name) => (name, true),
+        None => (step, false),
+    };
+    let Some(found) = node.entries().iter().find(|e| &*e.key == name || is_json_name(&e.key, name)) else {
+        return;
+    };
+    let path = path.then(Segment::Field(json_name(name).into()));
+    match (in_list, after) {
+        (true, _) => {
+            for (index, item) in found.value.items().iter().enumerate() {
+                walk(entry, after, item, path.index(index), problems);
+            }
+        }
+        (false, "") => {
+            if asks_for_something(&found.value, entry.unless) {
+                problems.push(Problem {
+                    path,
+                    at: found.at,
+                    severity: Severity::Warning,
+                    code: CODE,
+                    message: "this is not implemented yet and has no effect".to_owned(),
+                    hint: None,
+                });
+            }
+        }
+        (false, _) => walk(entry, after, &found.value, path, problems),
+    }
+}
+
+fn asks_for_something(value: &Node, unless: &[&str]) -> bool {
+    match value.scalar() {
+        Some(Scalar::Null) => false,
+        Some(Scalar::Text(text)) => !unless.contains(&text),
+        Some(Scalar::Bool(value)) => !unless.contains(&if value { "true" } else { "false" }),
+        Some(_) => true,
+        None => !(value.items().is_empty() && value.entries().is_empty()),
+    }
+}

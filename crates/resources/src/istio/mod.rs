@@ -1,0 +1,46 @@
+//! Istio's networking kinds (`networking.istio.io`), with every field that they have.
+//!
+//! Names are those of the proto files. What proto3 calls "not set" is an empty string, list or map, zero, or `None`
+//! where the difference matters.
+
+pub mod connection;
+pub mod destination_rule;
+pub mod gateway;
+pub mod http_route;
+pub mod load_balancer;
+pub mod service_entry;
+pub mod sidecar;
+pub mod virtual_service;
+pub mod workload;
+
+pub use connection::{
+    ClientTlsMode, ClientTlsSettings, ConnectionPoolSettings, H2UpgradePolicy, Http2KeepAlive, HttpPoolSettings,
+    OutlierDetection, TcpKeepalive, TcpSettings,
+};
+pub use destination_rule::{
+    DestinationRule, DestinationRuleSelector, PortTrafficPolicy, ProxyProtocol, ProxyProtocolVersion, RetryBudget,
+    Subset, TrafficPolicy, TunnelSettings,
+};
+pub use gateway::{Gateway, Port, Server, ServerTlsMode, ServerTlsSettings, TlsCertificate, TlsProtocol};
+pub use http_route::{
+    Abort, AbortType, CorsPolicy, Delay, DelayType, Delegate, HeaderOperations, Headers, HttpBody,
+    HttpDirectResponse, HttpFaultInjection, HttpMirrorPolicy, HttpRedirect, HttpRetry, HttpRewrite, Percent,
+    RedirectPort, RedirectPortSelection, RegexRewrite, UnmatchedPreflights,
+};
+pub use load_balancer::{
+    ConsistentHash, CookieAttribute, Distribute, Failover, HashAlgorithm, HashKey, HttpCookie, LbPolicy,
+    LoadBalancerSettings, LocalityLoadBalancerSetting, MagLev, RingHash, SimpleLb, WarmupConfiguration,
+    ZoneAwareLoadBalancerSetting,
+};
+pub use service_entry::{Location, Resolution, ServiceEntry, ServicePort};
+pub use sidecar::{
+    CaptureMode, EgressListener, IngressListener, OutboundMode, OutboundTrafficPolicy, Sidecar, SidecarPort,
+};
+pub use virtual_service::{
+    Destination, HttpAction, HttpMatchRequest, HttpRoute, HttpRouteDestination, L4MatchAttributes, PortSelector,
+    RouteDestination, StringMatch, TcpRoute, TlsMatchAttributes, TlsRoute, VirtualService,
+};
+pub use workload::{
+    ExecCheck, GrpcCheck, HealthCheck, HttpCheck, HttpCheckHeader, ReadinessProbe, TcpCheck, WorkloadEntry,
+    WorkloadGroup, WorkloadGroupMetadata, WorkloadSelector,
+};

@@ -1,0 +1,88 @@
+//! ServiceEntry: services that no platform registry knows.
+
+use std::sync::Arc;
+
+use names::Protocol;
+
+use crate::istio::{WorkloadEntry, WorkloadSelector};
+
+message! {
+    /// Adds services to the mesh's registry: one for each host.
+    pub struct ServiceEntry {
+        /// The hostnames; a wildcard only with resolution `NONE` or `DYNAMIC_DNS`. At least one.
+        pub hosts: Vec<Arc<str>>,
+        /// Virtual addresses of the services: IP addresses or CIDR ranges.
+        pub addresses: Vec<Arc<str>>,
+        /// The ports; numbers and names are unique.
+        pub ports: Vec<ServicePort>,
+        /// Whether the service is part of the mesh.
+        pub location: Location,
+        /// How endpoints are found.
+        pub resolution: Resolution,
+        /// The endpoints; excludes `workload_selector`.
+        pub endpoints: Vec<WorkloadEntry>,
+        /// Selects WorkloadEntries and Pods of the same namespace as endpoints.
+        pub workload_selector: Option<WorkloadSelector>,
+        /// Namespaces that see the services: `.`, `*`, `~` or names. Empty: the mesh's default, else everybody.
+        pub export_to: Vec<Arc<str>>,
+        /// Names that the server's certificate may have.
+        pub subject_alt_names: Vec<Arc<str>>,
+    }
+}
+
+message! {
+    /// A port of a ServiceEntry.
+    pub struct ServicePort {
+        /// The port number, 1 to 65535.
+        pub number: u32,
+        /// What it speaks, by name ([`ServicePort::kind`]).
+        pub protocol: Arc<str>,
+        /// The name, unique in the entry.
+        pub name: Arc<str>,
+        /// The port of the endpoints; 0 means the same number.
+        pub target_port: u32,
+    }
+}
+
+impl ServicePort {
+    /// The port's protocol. Without one it is selected by the port's name, as for Kubernetes services.
+    pub fn kind(&self) -> Protocol {
+        if self.protocol.is_empty() {
+            return Protocol::select(u16::try_from(self.number).unwrap_or(0), &self.name, "TCP", None);
+        }
+        Protocol::parse(&self.protocol)
+    }
+
+    /// The port of the endpoints.
+    pub fn target(&self) -> u32 {
+        if self.target_port == 0 { self.number } else { self.target_port }
+    }
+}
+
+enumeration! {
+    /// Whether a service is part of the mesh.
+    pub enum Location {
+        /// Outside: no mutual TLS by itself, and counted as external.
+        #[default]
+        MeshExternal = "MESH_EXTERNAL" 0,
+        /// Inside.
+        MeshInternal = "MESH_INTERNAL" 1,
+    }
+}
+
+enumeration! {
+    /// How the endpoints of a service are found.
+    pub enum Resolution {
+        /// Connections go where the client meant them to go.
+        #[default]
+        None = "NONE" 0,
+        /// The addresses of the endpoints.
+        Static = "STATIC" 1,
+        /// The proxy asks DNS and balances over all answers.
+        Dns = "DNS" 2,
+        /// The proxy asks DNS and uses the first answer for new connections.
+        DnsRoundRobin = "DNS_ROUND_ROBIN" 3,
+        /// The proxy asks DNS for the host of each request; for wildcard hosts.
+        DynamicDns = "DYNAMIC_DNS" 4,
+    }
+}

@@ -1,0 +1,78 @@
+//! Where in an object the content of its kind is.
+
+use crate::core::{EndpointSlice, Namespace, Node as KubeNode, Pod, Service};
+use crate::decode::{Decode, Decoder};
+use crate::diagnostic::Segment;
+use crate::istio::*;
+use crate::mesh::MeshConfig;
+use crate::object::Resource;
+use crate::parse::meta::part;
+use crate::yaml::Node;
+
+/// The content of a kind, as a whole object has it.
+pub(super) trait Content: Resource {
+    /// Decodes the content. Nothing is only returned after a problem was reported.
+    fn decode(root: &Node, cx: &mut Decoder) -> Option<Self>;
+}
+
+macro_rules! in_spec {
+    ($($kind:ident),*) => { $(
+        impl Content for $kind {
+            fn decode(root: &Node, cx: &mut Decoder) -> Option<$kind> {
+                match root.get("spec").filter(|s| !s.is_null()) {
+                    Some(_) => part(root, "spec", cx),
+                    None => Some($kind::default()),
+                }
+            }
+        }
+    )* };
+}
+
+in_spec!(ServiceEntry, WorkloadEntry, WorkloadGroup, VirtualService, DestinationRule, Gateway, Sidecar);
+
+impl Content for MeshConfig {
+    fn decode(root: &Node, cx: &mut Decoder) -> Option<MeshConfig> {
+        let mut config: MeshConfig = match root.get("spec").filter(|s| !s.is_null()) {
+            Some(_) => part(root, "spec", cx)?,
+            None => MeshConfig::default(),
+        };
+        config.keep_default_providers();
+        Some(config)
+    }
+}
+
+impl Content for Service {
+    fn decode(root: &Node, cx: &mut Decoder) -> Option<Service> {
+        let spec: Service = part(root, "spec", cx).unwrap_or_default();
+        Some(Service { status: part(root, "status", cx).unwrap_or_default(), ..spec })
+    }
+}
+
+impl Content for Pod {
+    fn decode(root: &Node, cx: &mut Decoder) -> Option<Pod> {
+        let spec: Pod = part(root, "spec", cx).unwrap_or_default();
+        Some(Pod { status: part(root, "status", cx).unwrap_or_default(), ..spec })
+    }
+}
+
+impl Content for KubeNode {
+    fn decode(root: &Node, cx: &mut Decoder) -> Option<KubeNode> {
+        let spec: KubeNode = part(root, "spec", cx).unwrap_or_default();
+        let addresses = root.get("status").and_then(|status| {
+            cx.within(Segment::Field("status".into()), |cx| part(status, "addresses", cx))
+        });
+        Some(KubeNode { addresses: addresses.unwrap_or_default(), ..spec })
+    }
+}
+
+impl Content for Namespace {
+    fn decode(root: &Node, cx: &mut Decoder) -> Option<Namespace> {
+        Some(part(root, "status", cx).unwrap_or_default())
+    }
+}
+
+impl Content for EndpointSlice {
+    fn decode(root: &Node, cx: &mut Decoder) -> Option<EndpointSlice> {
+        Decode::decode(root, cx)
+    }
+}

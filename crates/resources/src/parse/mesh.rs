@@ -1,0 +1,114 @@
+//! The mesh's settings: an object of their own, the text in Istio's ConfigMap, or a file of their own.
+
+use std::sync::Arc;
+
+use crate::decode::{Decode, Decoder, Problem, Unknown};
+use crate::diagnostic::{Diagnostic, FieldPath};
+use crate::effects;
+use crate::mesh::MeshConfig;
+use crate::object::{Kind, Meta, Object, ObjectKey, Origin, Resource};
+use crate::parse::object::Outcome;
+use crate::parse::{ParseOptions, Parsed, Reader, text_of};
+use crate::validate;
+use crate::yaml::{self, Document, Node, SyntaxError};
+
+impl MeshConfig {
+    /// The name of the one object that holds the mesh's settings, wherever they were written.
+    pub const NAME: &'static str = "default";
+
+    pub(super) const KIND_NAME: &'static str = Kind::MeshConfig.name();
+
+    /// The key of the one object that holds the mesh's settings.
+    pub fn key() -> ObjectKey {
+        ObjectKey::new(Kind::MeshConfig, "", MeshConfig::NAME)
+    }
+
+    /// The API groups under which the settings are accepted all mean the same.
+    pub(super) fn group_of(group: &str) -> &str {
+        if group == "core" || group.is_empty() { Kind::MeshConfig.group() } else { group }
+    }
+
+    pub(super) fn meta(file: &Arc<str>, line: u32) -> Meta {
+        let origin = Some(Origin { file: file.clone(), line });
+        Meta { origin, ..Meta::new(Kind::MeshConfig, "", MeshConfig::NAME) }
+    }
+}
+
+/// Parses a file that holds nothing but the fields of MeshConfig, as `istiod` mounts one.
+///
+/// The settings are there if they are valid; an empty file means the defaults.
+pub fn parse_mesh_config(bytes: &[u8], file: &str, options: &ParseOptions) -> (Option<MeshConfig>, Vec<Diagnostic>) {
+    let parsed = Parsed::default();
+    let mut reader = Reader { file: file.into(), options, parsed, seen: std::collections::HashMap::new() };
+    let (config, problems) = match text_of(bytes, &options.limits) {
+        Ok(text) => decode_text(text, 1, options),
+        Err(error) => (None, vec![problem(error)]),
+    };
+    for problem in problems {
+        reader.say(Some(MeshConfig::key()), problem);
+    }
+    let diagnostics = reader.parsed.diagnostics;
+    let valid = !diagnostics.iter().any(Diagnostic::is_error);
+    (config.filter(|_| valid), diagnostics)
+}
+
+/// The settings in a text, and what is to be said about them; paths begin at the settings themselves.
+fn decode_text(text: &str, first_line: u32, options: &ParseOptions) -> (Option<MeshConfig>, Vec<Problem>) {
+    let (root, duplicates) = match yaml::parse_document(Document { text, first_line }, &options.limits) {
+        Ok(parsed) => parsed,
+        Err(error) => return (None, vec![problem(error)]),
+    };
+    let unknown = if options.strict { Unknown::Refuse } else { Unknown::Warn };
+    let mut cx = Decoder::new(unknown, options.limits.problems);
+    let config = MeshConfig::decode(&root, &mut cx);
+    let mut problems: Vec<Problem> = duplicates.into_iter().map(problem).chain(cx.into_problems()).collect();
+    let Some(mut config) = config else {
+        return (None, problems);
+    };
+    config.keep_default_providers();
+    let object = MeshConfig::into_any(Arc::new(Object::new("", MeshConfig::NAME, config.clone())));
+    problems.extend(validate::findings(&object).into_iter().map(|f| f.below_spec().into_problem(&root)));
+    problems.extend(effects::warnings(Kind::MeshConfig, &root).into_iter().map(|mut p| {
+        p.path = p.path.without_first();
+        p
+    }));
+    (Some(config), problems)
+}
+
+fn problem(error: SyntaxError) -> Problem {
+    crate::parse::problem_at(error.at, crate::Severity::Error, error.code, error.message)
+}
+
+/// The text of the settings, if the object is the ConfigMap `istio` with the key `mesh`.
+pub(super) fn text_of_config_map(root: &Node) -> Option<&Node> {
+    let is = |node: Option<&Node>, text| node.and_then(Node::text).is_some_and(|t| &**t == text);
+    let named = is(root.get("metadata")?.get("name"), "istio");
+    if !(is(root.get("kind"), "ConfigMap") && is(root.get("apiVersion"), "v1") && named) {
+        return None;
+    }
+    root.get("data")?.get("mesh").filter(|n| n.text().is_some())
+}
+
+/// The settings in Istio's ConfigMap.
+pub(super) fn read_config_map(
+    root: &Node,
+    text: &Node,
+    file: &Arc<str>,
+    options: &ParseOptions,
+    mut problems: Vec<Problem>,
+) -> Outcome {
+    let content = text.text().cloned().unwrap_or_default();
+    let (config, found) = decode_text(&content, 1, options);
+    let path = FieldPath::root().field("data").field("mesh");
+    problems.extend(found.into_iter().map(|problem| {
+        let inner = problem.path.segments().to_vec();
+        let message = format!("{} (line {} of the text)", problem.message, problem.at.line);
+        Problem { path: inner.into_iter().fold(path.clone(), |path, step| path.then(step)), at: text.at, message, ..problem }
+    }));
+    let meta = MeshConfig::meta(file, root.at.line);
+    let object = config.map(|spec| {
+        let raw = Some(Arc::from(spec.to_json().to_string()));
+        MeshConfig::into_any(Arc::new(Object { meta, spec, raw }))
+    });
+    Outcome { key: Some(MeshConfig::key()), object, problems }
+}

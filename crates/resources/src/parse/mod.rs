@@ -1,0 +1,218 @@
+//! From the bytes of a file to objects and diagnostics.
+
+mod content;
+mod mesh;
+mod meta;
+mod object;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use crate::decode::Problem;
+use crate::diagnostic::{Diagnostic, FieldPath, Severity};
+use crate::object::{AnyObject, ObjectKey};
+use crate::yaml::{self, Node, Position, SyntaxError};
+
+pub use mesh::parse_mesh_config;
+
+/// Bounds on what is read, so that a hostile file costs no more than its size.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Limits {
+    /// Bytes of a file.
+    pub file_bytes: usize,
+    /// Bytes of a document.
+    pub document_bytes: usize,
+    /// Documents in a file.
+    pub documents: usize,
+    /// Levels of lists and objects in a document.
+    pub depth: usize,
+    /// Values in a document; an alias counts as what it stands for.
+    pub nodes: usize,
+    /// Diagnostics of an object or document; errors are kept before warnings.
+    pub problems: usize,
+}
+
+impl Default for Limits {
+    /// A file of 64 MiB with 100,000 documents; a document of 16 MiB, 64 levels and a million values; 100 diagnostics.
+    fn default() -> Limits {
+        Limits {
+            file_bytes: 64 << 20,
+            document_bytes: 16 << 20,
+            documents: 100_000,
+            depth: 64,
+            nodes: 1_000_000,
+            problems: 100,
+        }
+    }
+}
+
+/// How files are read.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ParseOptions {
+    /// The namespace of objects that name none.
+    pub default_namespace: Arc<str>,
+    /// Whether a field that a kind does not have is an error, and not a warning.
+    pub strict: bool,
+    /// Bounds.
+    pub limits: Limits,
+}
+
+impl Default for ParseOptions {
+    /// Namespace `default`, not strict, default limits.
+    fn default() -> ParseOptions {
+        ParseOptions { default_namespace: "default".into(), strict: false, limits: Limits::default() }
+    }
+}
+
+/// What a file holds.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Parsed {
+    /// The valid objects, each key once, in the order of the file.
+    pub objects: Vec<AnyObject>,
+    /// What is to be said, in the order of the file.
+    pub diagnostics: Vec<Diagnostic>,
+    /// Objects that are refused because of errors.
+    pub refused: Vec<ObjectKey>,
+    /// Documents of which it cannot even be told which object they are.
+    pub unreadable: usize,
+}
+
+impl Parsed {
+    /// Whether everything in the file is in force.
+    pub fn is_whole(&self) -> bool {
+        self.refused.is_empty() && self.unreadable == 0
+    }
+}
+
+/// Parses and validates all documents of a file, YAML or JSON. One bad document never stops the others.
+///
+/// `file` is only used to say where an object or a problem is. Lists (`kind: List`) are taken apart; objects of kinds
+/// that the mesh does not read are left out, with a diagnostic.
+pub fn parse_documents(bytes: &[u8], file: &str, options: &ParseOptions) -> Parsed {
+    let mut reader = Reader { file: file.into(), options, parsed: Parsed::default(), seen: HashMap::new() };
+    match text_of(bytes, &options.limits) {
+        Ok(text) => reader.documents(text),
+        Err(error) => reader.unreadable(error),
+    }
+    reader.parsed
+}
+
+/// The file as text, if it is one.
+fn text_of<'b>(bytes: &'b [u8], limits: &Limits) -> Result<&'b str, SyntaxError> {
+    let start = Position { line: 1, column: 1 };
+    if bytes.len() > limits.file_bytes {
+        let message = format!("the file is larger than {} bytes", limits.file_bytes);
+        return Err(SyntaxError { at: start, code: "limit", message });
+    }
+    std::str::from_utf8(bytes).map_err(|error| {
+        let line = 1 + bytes[..error.valid_up_to()].iter().filter(|b| **b == b'\n').count();
+        let at = Position { line: u32::try_from(line).unwrap_or(u32::MAX), column: 1 };
+        SyntaxError { at, code: "syntax", message: "the file is not UTF-8 text".to_owned() }
+    })
+}
+
+/// The state while a file is read.
+struct Reader<'o> {
+    file: Arc<str>,
+    options: &'o ParseOptions,
+    parsed: Parsed,
+    /// The lines of the objects so far.
+    seen: HashMap<ObjectKey, u32>,
+}
+
+impl Reader<'_> {
+    fn documents(&mut self, text: &str) {
+        for (number, document) in yaml::split(text).into_iter().enumerate() {
+            let at = Position { line: document.first_line, column: 1 };
+            if number >= self.options.limits.documents {
+                let message = format!("more than {} documents in a file; the rest is ignored", number);
+                return self.unreadable(SyntaxError { at, code: "limit", message });
+            }
+            if document.text.len() > self.options.limits.document_bytes {
+                let message = format!("the document is larger than {} bytes", self.options.limits.document_bytes);
+                self.unreadable(SyntaxError { at, code: "limit", message });
+                continue;
+            }
+            match yaml::parse_document(document, &self.options.limits) {
+                Ok((root, duplicates)) => self.document(&root, duplicates),
+                Err(error) => self.unreadable(error),
+            }
+        }
+    }
+
+    /// One document: an object or a list of them.
+    fn document(&mut self, root: &Node, duplicates: Vec<SyntaxError>) {
+        if root.is_null() {
+            return;
+        }
+        let Some(items) = list_items(root) else {
+            return self.object(root, duplicates);
+        };
+        let mut duplicates = duplicates.into_iter().peekable();
+        for (index, item) in items.iter().enumerate() {
+            let end = items.get(index + 1).map(|next| (next.at.line, next.at.column));
+            let inside = |e: &SyntaxError| end.is_none_or(|end| (e.at.line, e.at.column) < end);
+            let own = std::iter::from_fn(|| duplicates.next_if(inside)).collect();
+            self.object(item, own);
+        }
+    }
+
+    /// One object: admitted, refused, or not ours.
+    fn object(&mut self, root: &Node, duplicates: Vec<SyntaxError>) {
+        let outcome = object::read(root, &duplicates, &self.file, self.options);
+        let key = outcome.key;
+        let first = self.parsed.diagnostics.len();
+        for problem in outcome.problems {
+            self.say(key.clone(), problem);
+        }
+        let has_errors = self.parsed.diagnostics[first..].iter().any(Diagnostic::is_error);
+        match (key, outcome.object) {
+            (Some(key), object) => {
+                let line = root.at.line;
+                if let Some(earlier) = self.seen.insert(key.clone(), line) {
+                    self.seen.insert(key.clone(), earlier);
+                    let message = format!("the object is already in line {earlier}, and this one is ignored");
+                    return self.say(Some(key), problem_at(root.at, Severity::Warning, "duplicate-object", message));
+                }
+                match object {
+                    Some(object) if !has_errors => self.parsed.objects.push(object),
+                    _ => self.parsed.refused.push(key),
+                }
+            }
+            (None, _) if has_errors => self.parsed.unreadable += 1,
+            (None, _) => {}
+        }
+    }
+
+    fn unreadable(&mut self, error: SyntaxError) {
+        self.parsed.unreadable += 1;
+        self.say(None, problem_at(error.at, Severity::Error, error.code, error.message));
+    }
+
+    fn say(&mut self, object: Option<ObjectKey>, problem: Problem) {
+        self.parsed.diagnostics.push(Diagnostic {
+            file: Some(self.file.clone()),
+            line: problem.at.line,
+            column: problem.at.column,
+            object,
+            path: problem.path,
+            severity: problem.severity,
+            code: problem.code,
+            message: problem.message,
+            hint: problem.hint,
+        });
+    }
+}
+
+/// The items of a list of objects: `kind: List`, or a typed list such as `ServiceEntryList`.
+fn list_items(root: &Node) -> Option<&[Node]> {
+    let kind = root.get("kind")?.text()?;
+    let items = root.get("items")?;
+    let is_list = kind.ends_with("List") && matches!(items.value, yaml::Value::List(_));
+    is_list.then_some(items.items())
+}
+
+/// A problem with an object or document as a whole.
+fn problem_at(at: Position, severity: Severity, code: &'static str, message: String) -> Problem {
+    Problem { path: FieldPath::root(), at, severity, code, message, hint: None }
+}

@@ -1,0 +1,156 @@
+//! One object: its kind, its metadata, its content, and whether they are valid.
+
+use std::sync::Arc;
+
+use crate::core::{EndpointSlice, Namespace, Node as KubeNode, Pod, Service};
+use crate::decode::{Decoder, Problem, Unknown};
+use crate::diagnostic::{FieldPath, Severity};
+use crate::effects;
+use crate::istio::*;
+use crate::mesh::MeshConfig;
+use crate::object::{AnyObject, Kind, Meta, Object, ObjectKey};
+use crate::parse::content::Content;
+use crate::parse::{ParseOptions, mesh, meta, problem_at};
+use crate::validate;
+use crate::yaml::{Node, Position, SyntaxError, Value};
+
+/// What became of an object. Whether it is refused follows from its problems.
+pub(super) struct Outcome {
+    pub(super) key: Option<ObjectKey>,
+    pub(super) object: Option<AnyObject>,
+    pub(super) problems: Vec<Problem>,
+}
+
+/// Reads an object from its tree.
+pub(super) fn read(root: &Node, duplicates: &[SyntaxError], file: &Arc<str>, options: &ParseOptions) -> Outcome {
+    let mut problems: Vec<Problem> = (duplicates.iter().take(options.limits.problems))
+        .map(|d| problem_at(d.at, Severity::Error, d.code, d.message.clone()))
+        .collect();
+    match kind_of(root) {
+        Ok(Found::Kind(kind)) => read_kind(kind, root, file, options, problems),
+        Ok(Found::MeshConfigMap(text)) => mesh::read_config_map(root, text, file, options, problems),
+        Err(problem) => {
+            problems.push(problem);
+            Outcome { key: None, object: None, problems }
+        }
+    }
+}
+
+enum Found<'n> {
+    Kind(Kind),
+    /// The ConfigMap that holds the mesh's settings, and the node of its text.
+    MeshConfigMap(&'n Node),
+}
+
+/// The kind, from `apiVersion` and `kind`.
+fn kind_of(root: &Node) -> Result<Found<'_>, Problem> {
+    let error = |at: Position, code, message: &str| problem_at(at, Severity::Error, code, message.to_owned());
+    if !matches!(root.value, Value::Map(_)) {
+        return Err(error(root.at, "not-an-object", "a document must be an object with apiVersion and kind"));
+    }
+    let (Some(version), Some(kind)) = (root.get("apiVersion"), root.get("kind")) else {
+        return Err(error(root.at, "missing-field", "an object needs apiVersion and kind"));
+    };
+    let (Some(version_text), Some(kind)) = (version.text(), kind.text()) else {
+        return Err(error(root.at, "bad-value", "apiVersion and kind must be texts"));
+    };
+    let (group, version_text) = version_text.rsplit_once('/').unwrap_or(("", version_text));
+    let group = if &**kind == MeshConfig::KIND_NAME { MeshConfig::group_of(group) } else { group };
+    match Kind::find(group, kind) {
+        Some(found) if found.versions().contains(&version_text) => Ok(Found::Kind(found)),
+        Some(found) => {
+            let message = format!("{found} has no version {version_text:?}: {} are read", found.versions().join(", "));
+            Err(error(version.at, "unknown-version", &message))
+        }
+        None => match mesh::text_of_config_map(root) {
+            Some(text) => Ok(Found::MeshConfigMap(text)),
+            None => Err(ignored(root, group, kind)),
+        },
+    }
+}
+
+/// Says that objects of a kind are not read: a warning where Istio would read them.
+fn ignored(root: &Node, group: &str, kind: &str) -> Problem {
+    let of_mesh = group.ends_with("istio.io") || group.starts_with("gateway.networking.");
+    let (severity, code, what) = match of_mesh {
+        true => (Severity::Warning, "not-implemented-yet", "is not implemented yet and has no effect"),
+        false => (Severity::Info, "ignored-kind", "means nothing to the mesh and is ignored"),
+    };
+    let kind: String = kind.chars().take(80).collect();
+    problem_at(root.at, severity, code, format!("the kind {kind} {what}"))
+}
+
+fn read_kind(
+    kind: Kind,
+    root: &Node,
+    file: &Arc<str>,
+    options: &ParseOptions,
+    mut problems: Vec<Problem>,
+) -> Outcome {
+    let unknown = match (kind.is_istio(), options.strict) {
+        (false, _) => Unknown::Ignore,
+        (true, false) => Unknown::Warn,
+        (true, true) => Unknown::Refuse,
+    };
+    let mut cx = Decoder::new(unknown, options.limits.problems);
+    let meta = match kind {
+        Kind::MeshConfig => Some(MeshConfig::meta(file, root.at.line)),
+        _ => meta::decode(root, kind, file, options, &mut cx),
+    };
+    let Some(meta) = meta else {
+        problems.extend(cx.into_problems());
+        return Outcome { key: None, object: None, problems };
+    };
+    let key = meta.key();
+    let object = decode_any(kind, root, meta, &mut cx);
+    problems.extend(cx.into_problems());
+    if let Some(object) = &object {
+        // A value that could not be decoded looks absent: what validation then says would only confuse.
+        let broken: Vec<FieldPath> = (problems.iter().filter(|p| p.severity == Severity::Error))
+            .map(|p| p.path.clone())
+            .collect();
+        let findings = validate::findings(object).into_iter().filter(|f| !broken.iter().any(|b| f.concerns(b)));
+        problems.extend(findings.take(options.limits.problems).map(|f| f.into_problem(root)));
+    }
+    if let Some(spec) = root.get("spec") {
+        problems.extend(effects::warnings(kind, spec));
+    }
+    problems.sort_by_key(|p| (p.at.line, p.at.column));
+    Outcome { key: Some(key), object, problems }
+}
+
+fn decode_any(kind: Kind, root: &Node, meta: Meta, cx: &mut Decoder) -> Option<AnyObject> {
+    match kind {
+        Kind::ServiceEntry => content::<ServiceEntry>(root, meta, cx),
+        Kind::WorkloadEntry => content::<WorkloadEntry>(root, meta, cx),
+        Kind::WorkloadGroup => content::<WorkloadGroup>(root, meta, cx),
+        Kind::VirtualService => content::<VirtualService>(root, meta, cx),
+        Kind::DestinationRule => content::<DestinationRule>(root, meta, cx),
+        Kind::Gateway => content::<Gateway>(root, meta, cx),
+        Kind::Sidecar => content::<Sidecar>(root, meta, cx),
+        Kind::Service => content::<Service>(root, meta, cx),
+        Kind::EndpointSlice => content::<EndpointSlice>(root, meta, cx),
+        Kind::Pod => content::<Pod>(root, meta, cx),
+        Kind::Node => content::<KubeNode>(root, meta, cx),
+        Kind::Namespace => content::<Namespace>(root, meta, cx),
+        Kind::MeshConfig => content::<MeshConfig>(root, meta, cx),
+    }
+}
+
+fn content<S: Content>(root: &Node, meta: Meta, cx: &mut Decoder) -> Option<AnyObject> {
+    let spec = S::decode(root, cx)?;
+    let raw = S::KIND.is_istio().then(|| raw(root));
+    Some(S::into_any(Arc::new(Object { meta, spec, raw })))
+}
+
+/// The object as compact JSON, without what the platform writes.
+fn raw(root: &Node) -> Arc<str> {
+    let mut json = root.to_json();
+    if let Some(object) = json.as_object_mut() {
+        object.remove("status");
+        if let Some(meta) = object.get_mut("metadata").and_then(|m| m.as_object_mut()) {
+            meta.remove("managedFields");
+        }
+    }
+    json.to_string().into()
+}

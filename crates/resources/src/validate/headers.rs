@@ -1,0 +1,161 @@
+//! Names and values of HTTP headers.
+
+use crate::diagnostic::FieldPath;
+use crate::istio::{HeaderOperations, Headers};
+use crate::validate::Report;
+
+/// Whether it consists of the characters that RFC 7230 allows in the name of a header.
+pub(super) fn is_name(name: &str) -> bool {
+    let token = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
+    !name.is_empty() && name.bytes().all(token)
+}
+
+/// The name of a header to match: also a pseudo header, or the claim of a token (`@request.auth.claims.…`).
+pub(super) fn match_name(r: &mut Report, path: &FieldPath, name: &str) {
+    const PSEUDO: [&str; 5] = [":method", ":scheme", ":authority", ":path", ":status"];
+    if !PSEUDO.contains(&name) && !is_claim(name) && !is_name(name) {
+        r.error(path, "bad-header", format!("{name:?} is not the name of a header"));
+    }
+}
+
+/// Whether the name of a header stands for the claim of a token.
+pub(super) fn is_claim(name: &str) -> bool {
+    let prefix = name.get(.."@request.auth.claims".len());
+    prefix.is_some_and(|p| p.eq_ignore_ascii_case("@request.auth.claims"))
+        && name["@request.auth.claims".len()..].starts_with(['.', '['])
+}
+
+/// Whether it is the header of the authority.
+pub(super) fn is_authority(name: &str) -> bool {
+    name.eq_ignore_ascii_case(":authority") || name.eq_ignore_ascii_case("host")
+}
+
+/// Changes of headers, of a route or of one of its destinations.
+pub(super) fn operations(r: &mut Report, path: &FieldPath, headers: Option<&Headers>) {
+    let Some(headers) = headers else {
+        return;
+    };
+    if let Some(request) = &headers.request {
+        one_direction(r, &path.field("request"), request, true);
+    }
+    if let Some(response) = &headers.response {
+        one_direction(r, &path.field("response"), response, false);
+    }
+}
+
+fn one_direction(r: &mut Report, path: &FieldPath, operations: &HeaderOperations, authority_allowed: bool) {
+    for (field, values) in [("set", &operations.set), ("add", &operations.add)] {
+        for (name, value) in values {
+            let at = path.field(field).key(name.clone());
+            changed_name(r, &at, name, authority_allowed);
+            if let Some(problem) = value_problem(value) {
+                r.error(&at, "bad-header", format!("{value:?} is not the value of a header: {problem}"));
+            }
+        }
+    }
+    for (index, name) in operations.remove.iter().enumerate() {
+        changed_name(r, &path.field("remove").index(index), name, false);
+    }
+}
+
+/// The name of a header to change. The authority may be set in requests, but never removed.
+fn changed_name(r: &mut Report, path: &FieldPath, name: &str, authority_allowed: bool) {
+    if name.is_empty() {
+        r.error(path, "bad-header", "the name of the header is empty");
+    } else if is_authority(name) {
+        if !authority_allowed {
+            r.error(path, "bad-header", format!("the header {name:?} cannot be changed here"));
+        }
+    } else if name.starts_with(':') {
+        r.error(path, "bad-header", format!("the header {name:?} cannot be changed"));
+    } else if !is_name(name) {
+        r.error(path, "bad-header", format!("{name:?} is not the name of a header"));
+    }
+}
+
+/// Why Envoy would refuse a value: control characters, or a broken `%VARIABLE%` or `%VARIABLE(ARGUMENTS)%`.
+fn value_problem(value: &str) -> Option<&'static str> {
+    if value.bytes().any(|b| (b < 0x20 && b != b'\t') || b == 0x7f) {
+        return Some("it contains control characters");
+    }
+    let mut rest = value;
+    while let Some((_, after)) = rest.split_once('%') {
+        if let Some(after) = after.strip_prefix('%') {
+            rest = after;
+            continue;
+        }
+        rest = match variable_end(after) {
+            Some(after) => after,
+            None => return Some("a % does not begin a variable such as %HOSTNAME%, and is not written as %%"),
+        };
+    }
+    None
+}
+
+/// What follows the variable that begins after a `%`; nothing if it does not end well.
+fn variable_end(text: &str) -> Option<&str> {
+    let end = text.find(['%', '('])?;
+    let Some(arguments) = text[end..].strip_prefix('(') else {
+        return Some(&text[end + 1..]);
+    };
+    let after = match arguments.trim_start_matches(' ').strip_prefix('[') {
+        Some(list) => list_end(list)?.trim_start_matches(' ').strip_prefix(')')?,
+        None => &arguments[closing(arguments, ')')? + 1..],
+    };
+    after.trim_start_matches(' ').strip_prefix('%')
+}
+
+/// What follows a list of strings in double quotes that begins after a `[`.
+fn list_end(text: &str) -> Option<&str> {
+    let mut rest = text;
+    loop {
+        let string = rest.trim_start_matches(' ').strip_prefix('"')?;
+        let after = string[closing(string, '"')? + 1..].trim_start_matches(' ');
+        match after.strip_prefix(',') {
+            Some(next) => rest = next,
+            None => return after.strip_prefix(']'),
+        }
+    }
+}
+
+/// The position of a character that no backslash precedes.
+fn closing(text: &str, end: char) -> Option<usize> {
+    let mut escaped = false;
+    text.char_indices().find_map(|(position, c)| {
+        let found = c == end && !escaped;
+        escaped = c == '\\' && !escaped;
+        found.then_some(position)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values() {
+        for good in [
+            "",
+            "abc",
+            "100%%",
+            "a %HOSTNAME% b",
+            "%REQ(x-a)%",
+            "%PER_REQUEST_STATE(a.b)%",
+            "%UPSTREAM_METADATA([\"a\", \"b\\\"c\"])%",
+            "%START_TIME(%s)%",
+            "tab\tok",
+        ] {
+            assert_eq!(value_problem(good), None, "{good}");
+        }
+        for bad in ["%", "abc%123", "%START_TIME%%", "%REQ(x%", "%A([\"x\")%", "%A(\"x\"", "%A() x%", "a\nb", "\u{7f}"] {
+            assert!(value_problem(bad).is_some(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn names() {
+        assert!(is_claim("@request.auth.claims.sub") && is_claim("@request.auth.claims[a][b]"));
+        assert!(!is_claim("@request.auth.claims") && !is_claim("@request.auth.claimsx") && !is_claim("\u{e9}"));
+        assert!(is_name("x-a") && !is_name("") && !is_name("a b") && !is_name(":path"));
+    }
+}

@@ -1,0 +1,70 @@
+//! What validation finds, before it is known where in a file it is.
+
+use crate::decode::Problem;
+use crate::diagnostic::{Diagnostic, FieldPath, Severity};
+use crate::object::AnyObject;
+use crate::yaml::Node;
+
+/// Something that validation found.
+#[derive(Debug)]
+pub(crate) struct Finding {
+    path: FieldPath,
+    severity: Severity,
+    code: &'static str,
+    message: String,
+    hint: Option<String>,
+}
+
+impl Finding {
+    /// Whether it is about the field at `path`, something inside it, or the message that directly holds it.
+    pub(crate) fn concerns(&self, path: &FieldPath) -> bool {
+        let holds = self.path.contains(path) && path.segments().len() - self.path.segments().len() <= 1;
+        !path.is_empty() && (path.contains(&self.path) || holds)
+    }
+
+    /// The finding as seen from `spec`.
+    pub(crate) fn below_spec(mut self) -> Finding {
+        self.path = self.path.without_first();
+        self
+    }
+
+    /// The finding with its place in the document.
+    pub(crate) fn into_problem(self, root: &Node) -> Problem {
+        let Finding { path, severity, code, message, hint } = self;
+        Problem { at: root.locate(&path), path, severity, code, message, hint }
+    }
+
+    /// The finding for an object that has no file.
+    pub(crate) fn into_diagnostic(self, object: &AnyObject) -> Diagnostic {
+        let Finding { path, severity, code, message, hint } = self;
+        let object = Some(object.key());
+        Diagnostic { file: None, line: 0, column: 0, object, path, severity, code, message, hint }
+    }
+}
+
+/// Collects findings.
+#[derive(Default)]
+pub(crate) struct Report {
+    findings: Vec<Finding>,
+}
+
+impl Report {
+    /// What was found.
+    pub(crate) fn into_findings(self) -> Vec<Finding> {
+        self.findings
+    }
+
+    /// The object must be refused.
+    pub(crate) fn error(&mut self, path: &FieldPath, code: &'static str, message: impl Into<String>) {
+        self.add(path, Severity::Error, code, message.into());
+    }
+
+    /// The object does something else than it seems to.
+    pub(crate) fn warning(&mut self, path: &FieldPath, code: &'static str, message: impl Into<String>) {
+        self.add(path, Severity::Warning, code, message.into());
+    }
+
+    fn add(&mut self, path: &FieldPath, severity: Severity, code: &'static str, message: String) {
+        self.findings.push(Finding { path: path.clone(), severity, code, message, hint: None });
+    }
+}

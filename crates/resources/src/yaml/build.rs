@@ -1,0 +1,283 @@
+//! From the parser's events to the tree, within limits.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use granit_parser::{Event, Parser, ScalarStyle, Span, Tag};
+
+use crate::parse::Limits;
+use crate::yaml::node::{Entry, quote};
+use crate::yaml::{Document, Node, Position, Scalar, Value};
+
+/// Why a document could not be read at all.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct SyntaxError {
+    pub(crate) at: Position,
+    pub(crate) code: &'static str,
+    pub(crate) message: String,
+}
+
+/// The tree of one document. Keys that occur twice in a map are reported; the first of them is kept.
+pub(crate) fn parse_document(document: Document<'_>, limits: &Limits) -> Result<(Node, Vec<SyntaxError>), SyntaxError> {
+    let mut options = granit_parser::options! {
+        flow_nesting_limit: limits.depth,
+        block_nesting_limit: limits.depth,
+    };
+    options.set_emit_comments(false);
+    let mut builder = Builder {
+        first_line: document.first_line,
+        limits,
+        nodes: 0,
+        open: Vec::new(),
+        anchors: HashMap::new(),
+        root: None,
+        duplicates: Vec::new(),
+    };
+    for event in Parser::new_from_str_with_options(document.text, options) {
+        let (event, span) = event.map_err(|e| SyntaxError {
+            at: builder.position(e.marker().line(), e.marker().col()),
+            code: "syntax",
+            message: e.info(),
+        })?;
+        builder.event(event, span)?;
+    }
+    let at = builder.position(1, 0);
+    let root = builder.root.unwrap_or(Node { value: Value::Plain("".into()), at });
+    Ok((root, builder.duplicates))
+}
+
+struct Builder<'l> {
+    first_line: u32,
+    limits: &'l Limits,
+    nodes: usize,
+    open: Vec<Open>,
+    anchors: HashMap<usize, Node>,
+    root: Option<Node>,
+    duplicates: Vec<SyntaxError>,
+}
+
+/// A list or map whose end has not come yet.
+struct Open {
+    at: Position,
+    anchor: usize,
+    body: Body,
+}
+
+enum Body {
+    List(Vec<Node>),
+    Map { entries: Entries, key: Option<(Arc<str>, Position)>, merged: Entries },
+}
+
+/// Entries of a map, each key once, and where each key is.
+#[derive(Default)]
+struct Entries {
+    list: Vec<Entry>,
+    /// Positions in the list, kept only once the list is long: most maps are short.
+    index: HashMap<Arc<str>, usize>,
+}
+
+impl Entries {
+    const SHORT: usize = 16;
+
+    fn find(&self, key: &str) -> Option<&Entry> {
+        if self.list.len() <= Entries::SHORT {
+            return self.list.iter().find(|e| &*e.key == key);
+        }
+        self.index.get(key).map(|i| &self.list[*i])
+    }
+
+    fn push(&mut self, entry: Entry) {
+        self.list.push(entry);
+        if self.list.len() > Entries::SHORT {
+            let known = self.index.len();
+            let new = self.list.iter().enumerate().skip(known);
+            self.index.extend(new.map(|(i, e)| (e.key.clone(), i)));
+        }
+    }
+}
+
+type Step = Result<(), SyntaxError>;
+
+impl Builder<'_> {
+    fn event(&mut self, event: Event<'_>, span: Span) -> Step {
+        let at = self.position(span.start.line(), span.start.col());
+        match event {
+            Event::Scalar(text, style, anchor, tag) => {
+                let node = Node { value: self.scalar(&text, style, tag.as_deref(), at)?, at };
+                self.remember(anchor, &node)?;
+                self.place(node, style == ScalarStyle::Plain)
+            }
+            Event::SequenceStart(_, anchor, tag) => {
+                self.check_tag(tag.as_deref(), "seq", at)?;
+                self.start(Open { at, anchor, body: Body::List(Vec::new()) })
+            }
+            Event::MappingStart(_, anchor, tag) => {
+                self.check_tag(tag.as_deref(), "map", at)?;
+                let body = Body::Map { entries: Entries::default(), key: None, merged: Entries::default() };
+                self.start(Open { at, anchor, body })
+            }
+            Event::SequenceEnd | Event::MappingEnd => self.end(),
+            Event::Alias(id) => {
+                let node = self.anchors.get(&id).cloned();
+                let node = node.ok_or_else(|| error(at, "syntax", "an alias inside what it stands for"))?;
+                self.count(size(&node), at)?;
+                if self.open.len() + depth(&node) > self.limits.depth {
+                    return Err(error(at, "limit", format!("more than {} levels deep", self.limits.depth)));
+                }
+                self.place(node, false)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn start(&mut self, open: Open) -> Step {
+        self.count(1, open.at)?;
+        if self.open.len() >= self.limits.depth {
+            return Err(error(open.at, "limit", format!("more than {} levels deep", self.limits.depth)));
+        }
+        if let Some(Open { body: Body::Map { key: None, .. }, .. }) = self.open.last() {
+            return Err(error(open.at, "syntax", "a key must be a text"));
+        }
+        self.open.push(open);
+        Ok(())
+    }
+
+    fn end(&mut self) -> Step {
+        let Some(open) = self.open.pop() else {
+            return Ok(());
+        };
+        let value = match open.body {
+            Body::List(items) => Value::List(items),
+            Body::Map { mut entries, merged, .. } => {
+                for entry in merged.list {
+                    if entries.find(&entry.key).is_none() {
+                        entries.push(entry);
+                    }
+                }
+                Value::Map(entries.list)
+            }
+        };
+        let node = Node { value, at: open.at };
+        self.remember(open.anchor, &node)?;
+        self.place(node, false)
+    }
+
+    /// Puts a finished node where it belongs.
+    fn place(&mut self, node: Node, plain: bool) -> Step {
+        let Some(open) = self.open.last_mut() else {
+            self.root.get_or_insert(node);
+            return Ok(());
+        };
+        match &mut open.body {
+            Body::List(items) => items.push(node),
+            Body::Map { entries, key, merged } => match key.take() {
+                None => {
+                    let text = match node.value {
+                        Value::Plain(text) | Value::Quoted(text) => text,
+                        _ => return Err(error(node.at, "syntax", "a key must be a text")),
+                    };
+                    // A quoted `<<` is a key like any other.
+                    let text = if &*text == "<<" && plain { MERGE.into() } else { text };
+                    *key = Some((text, node.at));
+                }
+                Some((text, at)) if &*text == MERGE => merge(node, at, merged)?,
+                Some((text, at)) => match entries.find(&text) {
+                    None => entries.push(Entry { key: text, at, value: node }),
+                    Some(first) => {
+                        let message = format!("the key {} is here twice, first in line {}", quote(&text), first.at.line);
+                        self.duplicates.push(error(at, "duplicate-key", message));
+                    }
+                },
+            },
+        }
+        Ok(())
+    }
+
+    fn scalar(&mut self, text: &str, style: ScalarStyle, tag: Option<&Tag>, at: Position) -> Result<Value, SyntaxError> {
+        self.count(1, at)?;
+        let text: Arc<str> = text.into();
+        match tag.map(|t| (t, t.core_suffix())) {
+            None if style == ScalarStyle::Plain => Ok(Value::Plain(text)),
+            None | Some((_, Some("str"))) => Ok(Value::Quoted(text)),
+            Some((_, Some("null"))) => Ok(Value::Plain("".into())),
+            Some((_, Some("bool" | "int" | "float"))) if !matches!(Scalar::resolve(&text), Scalar::Text(_)) => {
+                Ok(Value::Plain(text))
+            }
+            Some((tag, _)) => Err(error(at, "syntax", format!("the tag {} does not fit here", tag.original()))),
+        }
+    }
+
+    fn check_tag(&self, tag: Option<&Tag>, expected: &str, at: Position) -> Step {
+        match tag {
+            Some(tag) if tag.core_suffix() != Some(expected) => {
+                Err(error(at, "syntax", format!("the tag {} does not fit here", tag.original())))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Keeps a copy of what an anchor names. Copies count like values, because anchors can be nested in each other.
+    fn remember(&mut self, anchor: usize, node: &Node) -> Step {
+        if anchor != 0 {
+            self.count(size(node), node.at)?;
+            self.anchors.insert(anchor, node.clone());
+        }
+        Ok(())
+    }
+
+    /// Aliases count as often as they are used, so that a few lines cannot stand for millions of nodes.
+    fn count(&mut self, nodes: usize, at: Position) -> Step {
+        self.nodes = self.nodes.saturating_add(nodes);
+        if self.nodes > self.limits.nodes {
+            return Err(error(at, "limit", format!("more than {} values in a document", self.limits.nodes)));
+        }
+        Ok(())
+    }
+
+    /// A place in the file, from a line (from 1) of the document and a column (from 0).
+    fn position(&self, line: usize, column: usize) -> Position {
+        let line = u32::try_from(line).unwrap_or(u32::MAX).saturating_sub(1);
+        let column = u32::try_from(column).unwrap_or(u32::MAX).saturating_add(1);
+        Position { line: self.first_line.saturating_add(line), column }
+    }
+}
+
+/// Stands for the merge key while a map is open; no file can contain it, because YAML refuses the character.
+const MERGE: &str = "\u{0}<<";
+
+/// The entries that a merge key brings: those of a map, or of each map of a list, the earlier first.
+fn merge(node: Node, at: Position, merged: &mut Entries) -> Step {
+    let maps = match node.value {
+        Value::Map(entries) => vec![entries],
+        Value::List(items) if items.iter().all(|i| matches!(i.value, Value::Map(_))) => {
+            items.iter().map(|i| i.entries().to_vec()).collect()
+        }
+        _ => return Err(error(at, "syntax", "a merge key (<<) takes an object or a list of objects")),
+    };
+    for entry in maps.into_iter().flatten() {
+        if merged.find(&entry.key).is_none() {
+            merged.push(entry);
+        }
+    }
+    Ok(())
+}
+
+fn size(node: &Node) -> usize {
+    match &node.value {
+        Value::List(items) => 1 + items.iter().map(size).sum::<usize>(),
+        Value::Map(entries) => 1 + entries.iter().map(|e| 1 + size(&e.value)).sum::<usize>(),
+        _ => 1,
+    }
+}
+
+fn depth(node: &Node) -> usize {
+    match &node.value {
+        Value::List(items) => 1 + items.iter().map(depth).max().unwrap_or(0),
+        Value::Map(entries) => 1 + entries.iter().map(|e| depth(&e.value)).max().unwrap_or(0),
+        _ => 0,
+    }
+}
+
+fn error(at: Position, code: &'static str, message: impl Into<String>) -> SyntaxError {
+    SyntaxError { at, code, message: message.into() }
+}

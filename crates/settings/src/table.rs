@@ -1,0 +1,126 @@
+//! The table itself.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::resolve::{Given, Problems};
+use crate::value::{Address, ByteSize, LogFilter, LogFormat, Value};
+
+/// One row of the table.
+#[derive(Debug)]
+pub struct Setting {
+    /// The heading it stands under.
+    pub group: &'static str,
+    /// The field's name, from which the others are made.
+    field: &'static str,
+    /// What istiod calls the flag, where it is spelt otherwise; accepted, too.
+    pub alias: Option<&'static str>,
+    /// What a value looks like.
+    pub form: &'static str,
+    /// The default, as it would be written; empty for "none".
+    pub default: &'static str,
+    /// What it means.
+    pub text: &'static str,
+}
+
+impl Setting {
+    /// The name in kebab-case, as in `--name` and in the settings file.
+    pub fn name(&self) -> String {
+        self.field.replace('_', "-")
+    }
+
+    /// The name of the environment variable.
+    pub fn variable(&self) -> String {
+        format!("{}{}", crate::ENVIRONMENT_PREFIX, self.field.to_ascii_uppercase())
+    }
+
+    /// The text as one paragraph.
+    pub fn paragraph(&self) -> String {
+        self.text.split_whitespace().collect::<Vec<_>>().join(" ")
+    }
+}
+
+/// Makes the struct and the table from one list, so that neither can have what the other lacks.
+macro_rules! settings {
+    ($( $group:literal { $(
+        $(#[doc = $text:literal])+
+        $field:ident $(as $alias:literal)? : $type:ty = $default:literal;
+    )+ } )+) => {
+        /// All settings of one process.
+        #[derive(Clone, Debug, PartialEq)]
+        pub struct Settings {
+            $($( $(#[doc = $text])+ pub $field: $type, )+)+
+        }
+
+        /// All settings, in the order of the reference.
+        pub static TABLE: &[Setting] = &[
+            $($( Setting {
+                group: $group,
+                field: stringify!($field),
+                alias: settings!(@alias $($alias)?),
+                form: <$type as Value>::FORM,
+                default: $default,
+                text: concat!($($text, "\n"),+),
+            }, )+)+
+        ];
+
+        impl Settings {
+            /// The settings that were given, with defaults for the others; or everything that is wrong with them.
+            pub fn from_given(given: &Given) -> Result<Settings, Problems> {
+                let mut problems = Vec::new();
+                $($( let $field = given.value::<$type>(stringify!($field), $default, &mut problems); )+)+
+                match ($($($field,)+)+) {
+                    ($($(Some($field),)+)+) if problems.is_empty() => Ok(Settings { $($($field,)+)+ }),
+                    _ => Err(Problems(problems)),
+                }
+            }
+        }
+    };
+    (@alias $alias:literal) => { Some($alias) };
+    (@alias) => { None };
+}
+
+settings! {
+    "Configuration" {
+        /// Directory of YAML and JSON files with the mesh's resources. It is read with everything below it and watched;
+        /// a change takes effect at once.
+        config_dir as "configDir": Option<PathBuf> = "";
+        /// File with the mesh configuration (MeshConfig). It is watched. Without one, MeshConfig's defaults hold.
+        mesh_config as "meshConfig": Option<PathBuf> = "";
+        /// DNS suffix of the services of the platform: a service's host name is `NAME.NAMESPACE.svc.DOMAIN`.
+        domain: String = "cluster.local";
+        /// Name of the cluster that the resources belong to.
+        cluster_id as "clusterID": String = "Kubernetes";
+    }
+    "Listeners" {
+        /// Address of the discovery service, plaintext gRPC.
+        grpc_addr as "grpcAddr": Address = ":15010";
+        /// Address of the readiness probe, `/ready`.
+        http_addr as "httpAddr": Address = ":8080";
+        /// Address of the metrics, `/metrics`, of `/version` and of the debug pages, `/debug`. The debug pages show
+        /// configuration; they answer every peer that can connect.
+        monitoring_addr as "monitoringAddr": Address = ":15014";
+    }
+    "Discovery" {
+        /// How often a connection on which nothing happens is probed.
+        keepalive_interval as "keepaliveInterval": Duration = "30s";
+        /// How long a probed connection may stay silent before it is closed.
+        keepalive_timeout as "keepaliveTimeout": Duration = "10s";
+        /// The largest request that a proxy may send; a larger one ends its stream.
+        max_request_bytes: ByteSize = "4MiB";
+    }
+    "Process" {
+        /// Number of threads; 0 means one per processor.
+        threads: usize = "0";
+        /// The least time between the starts of two commits. 0 commits every change at once; what changes while a commit
+        /// runs goes into the next one. A floor spares a small machine under a storm of changes.
+        commit_interval: Duration = "0s";
+        /// How long streams and requests may finish after a signal to stop.
+        shutdown_duration as "shutdownDuration": Duration = "10s";
+        /// What is logged: a level (off, error, warn, info, debug, trace), or several with targets, as in
+        /// `info,ads=debug`.
+        log_level: LogFilter = "info";
+        /// How a line of the log looks: `text` for people, `json` for machines.
+        log_format: LogFormat = "text";
+    }
+}

@@ -1,0 +1,251 @@
+//! The types that a setting can have: how each is written, and what is accepted.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// A type that a setting can have.
+pub trait Value: Sized {
+    /// What a value looks like, for help and error messages.
+    const FORM: &'static str;
+
+    /// Reads a value; an error says what is wrong, without repeating the form.
+    fn parse(text: &str) -> Result<Self, String>;
+}
+
+/// An address to listen on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Address {
+    host: Option<IpAddr>,
+    port: u16,
+}
+
+impl Address {
+    /// The addresses to try, best first. Without a host these are all IPv6 addresses, which on most systems includes
+    /// IPv4, and then all IPv4 addresses, for systems without IPv6.
+    pub fn candidates(&self) -> Vec<SocketAddr> {
+        match self.host {
+            Some(host) => vec![SocketAddr::new(host, self.port)],
+            None => vec![
+                SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), self.port),
+                SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), self.port),
+            ],
+        }
+    }
+}
+
+impl From<SocketAddr> for Address {
+    fn from(address: SocketAddr) -> Address {
+        Address { host: Some(address.ip()), port: address.port() }
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.host {
+            Some(host) => SocketAddr::new(host, self.port).fmt(f),
+            None => write!(f, ":{}", self.port),
+        }
+    }
+}
+
+impl Value for Address {
+    const FORM: &'static str = "IP:PORT or :PORT";
+
+    fn parse(text: &str) -> Result<Address, String> {
+        let (host, port) = text.rsplit_once(':').ok_or("there is no port")?;
+        let port = port.parse().map_err(|_| format!("`{port}` is not a port"))?;
+        let host = match host {
+            "" => None,
+            "localhost" => Some(Ipv4Addr::LOCALHOST.into()),
+            host => {
+                let bare = host.strip_prefix('[').and_then(|h| h.strip_suffix(']')).unwrap_or(host);
+                Some(bare.parse().map_err(|_| format!("`{host}` is not an IP address"))?)
+            }
+        };
+        Ok(Address { host, port })
+    }
+}
+
+/// A number of bytes.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct ByteSize(pub usize);
+
+impl Value for ByteSize {
+    const FORM: &'static str = "SIZE, such as 4096, 64KiB or 4MiB";
+
+    fn parse(text: &str) -> Result<ByteSize, String> {
+        let split = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+        let (number, unit) = text.split_at(split);
+        let shift = match unit.trim() {
+            "" | "B" => 0,
+            "KiB" | "Ki" => 10,
+            "MiB" | "Mi" => 20,
+            "GiB" | "Gi" => 30,
+            other => return Err(format!("`{other}` is not a unit")),
+        };
+        let number: usize = number.parse().map_err(|_| "there is no number that fits".to_owned())?;
+        number.checked_mul(1 << shift).map(ByteSize).ok_or_else(|| "it is too large".to_owned())
+    }
+}
+
+/// What is logged, in the form of tracing's filter directives.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct LogFilter(String);
+
+impl LogFilter {
+    /// The directives, comma separated.
+    pub fn directives(&self) -> &str {
+        &self.0
+    }
+}
+
+impl Value for LogFilter {
+    const FORM: &'static str = "LEVEL or TARGET=LEVEL, comma separated";
+
+    fn parse(text: &str) -> Result<LogFilter, String> {
+        for directive in text.split(',') {
+            let (target, level) = directive.split_once('=').unwrap_or(("all", directive));
+            let known = ["off", "error", "warn", "info", "debug", "trace"];
+            if !known.contains(&level.trim()) {
+                return Err(format!("`{level}` is not a level"));
+            }
+            if target.is_empty() || !target.chars().all(|c| c.is_ascii_alphanumeric() || "_:".contains(c)) {
+                return Err(format!("`{target}` is not a target"));
+            }
+        }
+        Ok(LogFilter(text.to_owned()))
+    }
+}
+
+/// How a line of the log looks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum LogFormat {
+    /// For people.
+    Text,
+    /// For machines.
+    Json,
+}
+
+impl Value for LogFormat {
+    const FORM: &'static str = "text or json";
+
+    fn parse(text: &str) -> Result<LogFormat, String> {
+        match text {
+            "text" => Ok(LogFormat::Text),
+            "json" => Ok(LogFormat::Json),
+            other => Err(format!("`{other}` is neither")),
+        }
+    }
+}
+
+impl Value for Duration {
+    const FORM: &'static str = "DURATION, such as 500ms, 10s or 1m30s";
+
+    fn parse(text: &str) -> Result<Duration, String> {
+        let mut rest = text.trim();
+        if rest == "0" {
+            return Ok(Duration::ZERO);
+        }
+        if rest.is_empty() {
+            return Err("it is empty".to_owned());
+        }
+        let mut seconds = 0.0;
+        while !rest.is_empty() {
+            let split = rest.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(rest.len());
+            let (number, tail) = rest.split_at(split);
+            let unit_end = tail.find(|c: char| c.is_ascii_digit()).unwrap_or(tail.len());
+            let (unit, tail) = tail.split_at(unit_end);
+            let number: f64 = number.parse().map_err(|_| "a number is missing".to_owned())?;
+            let scale = match unit {
+                "ns" => 1e-9,
+                "us" | "µs" => 1e-6,
+                "ms" => 1e-3,
+                "s" => 1.0,
+                "m" => 60.0,
+                "h" => 3600.0,
+                "" => return Err("the unit is missing".to_owned()),
+                other => return Err(format!("`{other}` is not a unit")),
+            };
+            seconds += number * scale;
+            rest = tail;
+        }
+        Duration::try_from_secs_f64(seconds).map_err(|_| "it is too long".to_owned())
+    }
+}
+
+impl Value for usize {
+    const FORM: &'static str = "NUMBER";
+
+    fn parse(text: &str) -> Result<usize, String> {
+        text.parse().map_err(|_| "it is not a whole number that fits".to_owned())
+    }
+}
+
+impl Value for String {
+    const FORM: &'static str = "NAME";
+
+    fn parse(text: &str) -> Result<String, String> {
+        if text.is_empty() { Err("it is empty".to_owned()) } else { Ok(text.to_owned()) }
+    }
+}
+
+impl Value for Option<PathBuf> {
+    const FORM: &'static str = "PATH";
+
+    fn parse(text: &str) -> Result<Option<PathBuf>, String> {
+        Ok(Some(PathBuf::from(text)).filter(|path| !path.as_os_str().is_empty()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_read_as_go_reads_them() {
+        let parsed = |text: &str| Address::parse(text).map(|a| a.candidates());
+        assert_eq!(parsed("127.0.0.1:15010"), Ok(vec!["127.0.0.1:15010".parse().unwrap()]));
+        assert_eq!(parsed("[::1]:80"), Ok(vec!["[::1]:80".parse().unwrap()]));
+        assert_eq!(parsed("localhost:80"), Ok(vec!["127.0.0.1:80".parse().unwrap()]));
+        assert_eq!(parsed(":15010"), Ok(vec!["[::]:15010".parse().unwrap(), "0.0.0.0:15010".parse().unwrap()]));
+        assert_eq!(parsed("15010"), Err("there is no port".to_owned()));
+        assert_eq!(parsed("host:1"), Err("`host` is not an IP address".to_owned()));
+        assert_eq!(parsed(":70000"), Err("`70000` is not a port".to_owned()));
+    }
+
+    #[test]
+    fn durations_are_read_as_go_reads_them() {
+        let millis = |text: &str| Duration::parse(text).map(|d| d.as_millis());
+        assert_eq!(millis("1m30s"), Ok(90_000));
+        assert_eq!(millis("1.5s"), Ok(1_500));
+        assert_eq!(millis("0"), Ok(0));
+        assert_eq!(millis("250ms"), Ok(250));
+        assert_eq!(millis("10"), Err("the unit is missing".to_owned()));
+        assert_eq!(millis("ten"), Err("a number is missing".to_owned()));
+        assert_eq!(millis("9999999999999999999999h"), Err("it is too long".to_owned()));
+    }
+
+    #[test]
+    fn sizes_have_binary_units() {
+        assert_eq!(ByteSize::parse("4MiB"), Ok(ByteSize(4 << 20)));
+        assert_eq!(ByteSize::parse("4096"), Ok(ByteSize(4096)));
+        assert_eq!(ByteSize::parse("4MB"), Err("`MB` is not a unit".to_owned()));
+        assert_eq!(ByteSize::parse("99999999999999GiB"), Err("it is too large".to_owned()));
+    }
+
+    #[test]
+    fn log_filters_are_checked() {
+        assert!(LogFilter::parse("info,ads=debug,world::commit=trace").is_ok());
+        assert_eq!(LogFilter::parse("loud"), Err("`loud` is not a level".to_owned()));
+        assert_eq!(LogFilter::parse("=info"), Err("`` is not a target".to_owned()));
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn no_text_makes_a_parser_panic(text in ".*") {
+            let _ = (Address::parse(&text), Duration::parse(&text), ByteSize::parse(&text), LogFilter::parse(&text));
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! Watching a real directory. No test waits for a time: each waits for the change that it expects.
+
+use std::path::Path;
+use std::sync::mpsc::{Receiver, sync_channel};
+use std::time::Duration;
+
+use resources::ParseOptions;
+use sources::Change;
+use sources::files::{Watch, load, watch};
+
+fn entry(name: &str, host: &str) -> String {
+    format!(
+        "apiVersion: networking.istio.io/v1\nkind: ServiceEntry\nmetadata: {{name: {name}, namespace: default}}\n\
+         spec:\n  hosts: [{host}]\n  ports: [{{number: 80, name: http, protocol: HTTP}}]\n  resolution: DNS\n"
+    )
+}
+
+fn start(dir: &Path) -> (Watch, Receiver<Change>) {
+    let (send, changes) = sync_channel(64);
+    let watch = watch(dir, &ParseOptions::default(), move |change| {
+        let _ = send.send(change);
+    });
+    (watch.expect("watch"), changes)
+}
+
+fn next(changes: &Receiver<Change>) -> Change {
+    changes.recv_timeout(Duration::from_secs(30)).expect("a change")
+}
+
+fn names(change: &Change) -> Vec<String> {
+    change.upserts.iter().map(|o| o.meta().name.to_string()).collect()
+}
+
+#[test]
+fn the_first_change_is_everything_and_later_ones_are_differences() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::create_dir(dir.path().join("sub")).unwrap();
+    std::fs::write(dir.path().join("a.yaml"), entry("a", "a.com")).unwrap();
+    std::fs::write(dir.path().join("sub/b.yml"), entry("b", "b.com")).unwrap();
+    std::fs::write(dir.path().join(".hidden.yaml"), entry("h", "h.com")).unwrap();
+    std::fs::write(dir.path().join("notes.txt"), "not yaml: [").unwrap();
+    let (_watch, changes) = start(dir.path());
+    assert_eq!(names(&next(&changes)), ["a", "b"]);
+    std::fs::write(dir.path().join("sub/b.yml"), entry("b", "c.com")).unwrap();
+    assert_eq!(names(&next(&changes)), ["b"]);
+    std::fs::remove_file(dir.path().join("a.yaml")).unwrap();
+    assert_eq!(next(&changes).deletes.len(), 1);
+}
+
+#[test]
+fn a_rename_over_a_file_replaces_it() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("a.yaml"), entry("a", "a.com")).unwrap();
+    let (_watch, changes) = start(dir.path());
+    next(&changes);
+    std::fs::write(dir.path().join(".a.yaml.tmp"), entry("a", "b.com")).unwrap();
+    std::fs::rename(dir.path().join(".a.yaml.tmp"), dir.path().join("a.yaml")).unwrap();
+    let change = next(&changes);
+    assert_eq!((names(&change), change.deletes.len()), (vec!["a".to_owned()], 0));
+}
+
+#[test]
+fn a_file_under_another_name_is_no_change() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("a.yaml"), entry("a", "a.com")).unwrap();
+    let before = load(dir.path(), &ParseOptions::default()).unwrap();
+    std::fs::rename(dir.path().join("a.yaml"), dir.path().join("z.yaml")).unwrap();
+    let after = load(dir.path(), &ParseOptions::default()).unwrap();
+    assert_eq!(names(&before), names(&after));
+}
+
+#[test]
+fn a_half_written_file_does_no_harm() {
+    use std::io::Write as _;
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.yaml");
+    std::fs::write(&path, entry("a", "a.com") + "---\n" + &entry("b", "b.com")).unwrap();
+    let (_watch, changes) = start(dir.path());
+    next(&changes);
+    // Opened anew, it is empty; the first object alone would be a valid file without the second.
+    let mut file = std::fs::File::create(&path).unwrap();
+    file.write_all(entry("a", "new.com").as_bytes()).unwrap();
+    file.flush().unwrap();
+    file.write_all(("---\n".to_owned() + &entry("b", "b.com")).as_bytes()).unwrap();
+    drop(file);
+    let change = next(&changes);
+    assert_eq!((names(&change), change.deletes.len()), (vec!["a".to_owned()], 0));
+}
+
+#[test]
+fn swapped_links_are_followed_as_in_a_mounted_config_map() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    for (folder, host) in [("..1", "a.com"), ("..2", "b.com")] {
+        std::fs::create_dir(at(folder)).unwrap();
+        std::fs::write(at(folder).join("mesh.yaml"), entry("a", host)).unwrap();
+    }
+    std::os::unix::fs::symlink("..1", at("..data")).unwrap();
+    std::os::unix::fs::symlink("..data/mesh.yaml", at("mesh.yaml")).unwrap();
+    let (_watch, changes) = start(dir.path());
+    assert_eq!(names(&next(&changes)), ["a"]);
+    std::os::unix::fs::symlink("..2", at("..data_tmp")).unwrap();
+    std::fs::rename(at("..data_tmp"), at("..data")).unwrap();
+    assert_eq!(names(&next(&changes)), ["a"]);
+}
+
+#[test]
+fn a_directory_that_is_not_there_is_an_error_that_names_it() {
+    let error = load(Path::new("no/such/dir"), &ParseOptions::default()).unwrap_err();
+    assert!(error.to_string().contains("no/such/dir"), "{error}");
+}

@@ -1,0 +1,163 @@
+//! The ports of a proxy's own workload that take traffic: what services lead to, or what its `Sidecar` declares.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use flow::Reads;
+use model::audience::{DefaultEndpoint, InboundPort, IpFamilies};
+use model::proxy::{InterceptionMode, Proxy};
+use model::service::{Service, ServiceKey};
+use names::Protocol;
+use registry::{InstancePorts, Services, ServicesByAddress};
+use resources::{CaptureMode, IngressListener, MeshConfig, Sidecar};
+
+use super::STATIC_PORTS;
+
+/// A service with this label keeps gateways from translating its ports to target ports.
+const NO_TRANSLATION_LABEL: &str = "experimental.istio.io/disable-gateway-port-translation";
+
+/// The ports that a sidecar accepts connections for, ascending. A `Sidecar` with ingress listeners replaces what services
+/// say. Without capture only such listeners exist: the application itself is bound to the ports of its services.
+pub(super) fn ports(
+    cx: &Reads<'_>,
+    proxy: &Proxy,
+    ip: IpFamilies,
+    sidecar: Option<&Sidecar>,
+    mesh: &MeshConfig,
+) -> Arc<[InboundPort]> {
+    let mut ports: BTreeMap<u16, InboundPort> = BTreeMap::new();
+    let mut add = |port: InboundPort| {
+        ports.entry(port.port).or_insert(port);
+    };
+    match sidecar.map(|s| &s.ingress[..]) {
+        Some(ingress @ [_, ..]) => ingress.iter().filter_map(|l| declared(proxy, ip, l)).for_each(&mut add),
+        _ if proxy.interception == InterceptionMode::None => {}
+        _ => targets(cx, proxy)
+            .into_iter()
+            .filter(|t| !is_reserved(t.workload_port, mesh))
+            .filter_map(Target::into_port)
+            .for_each(&mut add),
+    }
+    ports.into_values().collect()
+}
+
+/// For a gateway: the port of its workload that each port of its services leads to, where it is another one. Of several
+/// services with one port the oldest decides.
+pub(super) fn translated(cx: &Reads<'_>, proxy: &Proxy) -> Arc<[(u16, u16)]> {
+    let mut ports: BTreeMap<u16, u16> = BTreeMap::new();
+    for target in targets(cx, proxy) {
+        if !target.service.labels.contains_key(NO_TRANSLATION_LABEL) {
+            ports.entry(target.service_port).or_insert(target.workload_port);
+        }
+    }
+    ports.into_iter().filter(|(from, to)| from != to).collect()
+}
+
+/// A service port that leads to a port of the proxy's workload.
+struct Target {
+    service: Arc<Service>,
+    service_port: u16,
+    workload_port: u16,
+}
+
+impl Target {
+    fn into_port(self) -> Option<InboundPort> {
+        let protocol = self.service.port(self.service_port)?.protocol;
+        if protocol == Protocol::Udp {
+            return None;
+        }
+        Some(InboundPort {
+            port: self.workload_port,
+            protocol,
+            endpoint: None,
+            service: Some((self.service.key.clone(), self.service_port)),
+            bind: None,
+            captured: true,
+        })
+    }
+}
+
+/// What services of the proxy's own namespace have at its addresses, the oldest service first. Services of other
+/// namespaces have no say in what a workload accepts.
+fn targets(cx: &Reads<'_>, proxy: &Proxy) -> Vec<Target> {
+    let mut found: Vec<(Arc<Service>, IpAddr)> = Vec::new();
+    for ip in &proxy.addresses {
+        let keys = cx.get::<ServicesByAddress>(ip);
+        let own = keys.iter().flat_map(|members| members.iter()).filter(|k| k.namespace == proxy.namespace);
+        found.extend(own.filter_map(|k: &ServiceKey| Some(((*cx.get::<Services>(k)?).clone(), *ip))));
+    }
+    found.sort_by(|(a, _), (b, _)| (a.created, &a.key).cmp(&(b.created, &b.key)));
+    let ports = |(service, ip): (Arc<Service>, IpAddr)| {
+        let ports = cx.get::<InstancePorts>(&(ip, service.key.clone()));
+        let ports = ports.map(|p| p.to_vec()).unwrap_or_default().into_iter();
+        ports.map(move |(service_port, workload_port)| Target { service: service.clone(), service_port, workload_port })
+    };
+    found.into_iter().flat_map(ports).collect()
+}
+
+/// Ports of the proxy itself cannot be ports of its application.
+fn is_reserved(port: u16, mesh: &MeshConfig) -> bool {
+    let own = [mesh.proxy_listen_port, mesh.proxy_inbound_listen_port];
+    STATIC_PORTS.contains(&port) || own.contains(&i32::from(port))
+}
+
+/// An ingress listener of a `Sidecar`, unless the proxy cannot have it.
+fn declared(proxy: &Proxy, ip: IpFamilies, listener: &IngressListener) -> Option<InboundPort> {
+    let declared = listener.port.as_ref()?;
+    let port = u16::try_from(declared.number).ok().filter(|p| *p != 0)?;
+    let captured = match listener.capture_mode {
+        CaptureMode::Default => proxy.interception != InterceptionMode::None,
+        CaptureMode::Iptables => true,
+        CaptureMode::None => false,
+    };
+    if !captured && proxy.unprivileged && port < 1024 {
+        return None;
+    }
+    let protocol = declared.kind();
+    let wildcard = match &*listener.bind {
+        "" => protocol.is_http(),
+        bind => bind == ip.wildcard().to_string(),
+    };
+    if wildcard && STATIC_PORTS.contains(&port) {
+        return None;
+    }
+    let bind = match &*listener.bind {
+        // A chain of the virtual listener is not bound to anything. Istio names it by the workload's address all the
+        // same; that would set apart the listeners of workloads that differ in nothing else.
+        "" if captured => None,
+        "" => Some(own_address(proxy, ip).to_string().into()),
+        _ => Some(listener.bind.clone()),
+    };
+    let endpoint = default_endpoint(&listener.default_endpoint);
+    Some(InboundPort { port, protocol, endpoint, service: None, bind, captured })
+}
+
+/// Where a listener of the workload is bound if nobody says: the first address that others can reach, so that the
+/// application can have the same port at the loopback address; else all addresses.
+fn own_address(proxy: &Proxy, ip: IpFamilies) -> IpAddr {
+    let reachable = |a: &&IpAddr| {
+        let link_local = match a {
+            IpAddr::V4(v4) => v4.is_link_local() || v4.is_broadcast(),
+            IpAddr::V6(v6) => v6.is_unicast_link_local(),
+        };
+        !(a.is_loopback() || a.is_unspecified() || a.is_multicast() || link_local)
+    };
+    proxy.addresses.iter().find(reachable).copied().unwrap_or(ip.wildcard())
+}
+
+/// Parses `defaultEndpoint`: `127.0.0.1:PORT`, `0.0.0.0:PORT` (and their IPv6 forms), `unix:///PATH`. Absent where empty or
+/// not understood, which parsing has reported.
+fn default_endpoint(text: &str) -> Option<DefaultEndpoint> {
+    if let Some(path) = text.strip_prefix("unix://") {
+        return Some(DefaultEndpoint::Unix(path.into()));
+    }
+    let (host, port) = text.rsplit_once(':')?;
+    let port = port.parse().ok().filter(|p| *p != 0)?;
+    let address: IpAddr = host.trim_start_matches('[').trim_end_matches(']').parse().ok()?;
+    match address {
+        _ if address.is_loopback() => Some(DefaultEndpoint::Loopback(port)),
+        _ if address.is_unspecified() => Some(DefaultEndpoint::Instance(port)),
+        _ => None,
+    }
+}

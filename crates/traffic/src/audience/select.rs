@@ -1,0 +1,153 @@
+//! Which objects select a proxy by its labels.
+
+use std::sync::Arc;
+
+use flow::{Index, Members, Reads, Relation};
+use model::proxy::Labels;
+use model::service::ObjectId;
+use registry::inputs::{DestinationRules, Gateways, Sidecars, VirtualServices};
+use resources::{DestinationRule, Gateway, Object, Sidecar, VirtualService};
+
+/// `Sidecar` objects of a namespace.
+pub struct SidecarsByNamespace;
+
+impl Relation for SidecarsByNamespace {
+    const NAME: &'static str = "sidecars by namespace";
+    type Key = Arc<str>;
+    type Row = Members<ObjectId>;
+}
+
+impl Index for SidecarsByNamespace {
+    type Of = Sidecars;
+    fn keys(key: &ObjectId, _: &Arc<Object<Sidecar>>) -> Vec<Arc<str>> {
+        vec![key.namespace.clone()]
+    }
+}
+
+/// DestinationRules of a namespace that apply to some of its workloads only.
+pub struct RulesWithSelector;
+
+impl Relation for RulesWithSelector {
+    const NAME: &'static str = "destination rules with a selector";
+    type Key = Arc<str>;
+    type Row = Members<ObjectId>;
+}
+
+impl Index for RulesWithSelector {
+    type Of = DestinationRules;
+    fn keys(key: &ObjectId, row: &Arc<Object<DestinationRule>>) -> Vec<Arc<str>> {
+        row.spec.workload_selector.iter().map(|_| key.namespace.clone()).collect()
+    }
+}
+
+/// `Gateway` objects by one label of their selector (the first in order), or by none where the selector is empty: a
+/// proxy looks at those that its own labels lead to, not at all.
+pub struct GatewaysBySelector;
+
+impl Relation for GatewaysBySelector {
+    const NAME: &'static str = "gateways by selector";
+    type Key = Option<(Arc<str>, Arc<str>)>;
+    type Row = Members<ObjectId>;
+}
+
+impl Index for GatewaysBySelector {
+    type Of = Gateways;
+    fn keys(_: &ObjectId, row: &Arc<Object<Gateway>>) -> Vec<Option<(Arc<str>, Arc<str>)>> {
+        vec![row.spec.selector.first_key_value().map(|(k, v)| (k.clone(), v.clone()))]
+    }
+}
+
+/// The label keys that VirtualServices name in `sourceLabels`: all that a route can depend on of a client's labels.
+pub struct SourceLabelKeys;
+
+impl Relation for SourceLabelKeys {
+    const NAME: &'static str = "source label keys";
+    type Key = Arc<str>;
+    type Row = Members<ObjectId>;
+}
+
+impl Index for SourceLabelKeys {
+    type Of = VirtualServices;
+    fn keys(_: &ObjectId, row: &Arc<Object<VirtualService>>) -> Vec<Arc<str>> {
+        let spec = &row.spec;
+        let http = spec.http.iter().flat_map(|r| &r.matches).flat_map(|m| m.source_labels.keys());
+        let tls = spec.tls.iter().flat_map(|r| &r.matches).flat_map(|m| m.source_labels.keys());
+        let tcp = spec.tcp.iter().flat_map(|r| &r.matches).flat_map(|m| m.source_labels.keys());
+        http.chain(tls).chain(tcp).cloned().collect()
+    }
+}
+
+/// Adds this module's rules.
+pub(super) fn register(b: &mut flow::Builder) {
+    b.index::<SidecarsByNamespace>();
+    b.index::<RulesWithSelector>();
+    b.index::<GatewaysBySelector>();
+    b.index::<SourceLabelKeys>();
+}
+
+/// The `Sidecar` that applies to a workload: the oldest of its namespace that selects it by labels, else the oldest of
+/// its namespace without a selector, else the oldest of the root namespace without one.
+pub(super) fn sidecar(
+    cx: &Reads<'_>,
+    namespace: &Arc<str>,
+    labels: &Labels,
+    root: &Arc<str>,
+) -> Option<(ObjectId, Arc<Object<Sidecar>>)> {
+    let own = sidecars(cx, namespace);
+    let selects = |o: &&Arc<Object<Sidecar>>| {
+        o.spec.workload_selector.as_ref().is_some_and(|s| subset(&s.labels, labels))
+    };
+    let whole = |o: &&Arc<Object<Sidecar>>| o.spec.workload_selector.is_none();
+    let found = own.iter().find(selects).or_else(|| own.iter().find(whole)).cloned();
+    let found = found.or_else(|| (namespace != root).then(|| sidecars(cx, root).iter().find(whole).cloned()).flatten());
+    found.map(|object| {
+        let id = ObjectId { namespace: object.meta.namespace.clone(), name: object.meta.name.clone() };
+        (id, object)
+    })
+}
+
+/// DestinationRules of a namespace whose selector selects a workload, sorted.
+pub(super) fn rules(cx: &Reads<'_>, namespace: &Arc<str>, labels: &Labels) -> Vec<ObjectId> {
+    let candidates = cx.get::<RulesWithSelector>(namespace);
+    let candidates = candidates.iter().flat_map(|members| members.iter());
+    let selects = |id: &&ObjectId| {
+        let rule = cx.get::<DestinationRules>(id);
+        rule.and_then(|r| r.spec.workload_selector.as_ref().map(|s| subset(&s.match_labels, labels))) == Some(true)
+    };
+    candidates.filter(selects).cloned().collect()
+}
+
+/// `Gateway` objects that select a proxy with these labels, the oldest first.
+pub(super) fn gateways(cx: &Reads<'_>, labels: &Labels) -> Vec<ObjectId> {
+    let keys = labels.iter().map(|(k, v)| Some((k.clone(), v.clone()))).chain([None]);
+    let found = keys.filter_map(|key| cx.get::<GatewaysBySelector>(&key));
+    let ids: Vec<ObjectId> = found.flat_map(|members| members.to_vec()).collect();
+    let mut selected: Vec<(ObjectId, Arc<Object<Gateway>>)> = ids
+        .into_iter()
+        .filter_map(|id| cx.get::<Gateways>(&id).map(|o| (id, (*o).clone())))
+        .filter(|(_, object)| subset(&object.spec.selector, labels))
+        .collect();
+    selected.sort_by(|(_, a), (_, b)| a.meta.by_age(&b.meta));
+    selected.into_iter().map(|(id, _)| id).collect()
+}
+
+/// A client's labels, cut down to those that some VirtualService asks for.
+pub(super) fn asked(cx: &Reads<'_>, labels: &Labels) -> Labels {
+    let keys = cx.keys::<SourceLabelKeys>();
+    keys.iter().filter_map(|key| labels.get_key_value(key)).map(|(k, v)| (k.clone(), v.clone())).collect()
+}
+
+/// `Sidecar` objects of a namespace, the oldest first.
+fn sidecars(cx: &Reads<'_>, namespace: &Arc<str>) -> Vec<Arc<Object<Sidecar>>> {
+    let ids = cx.get::<SidecarsByNamespace>(namespace);
+    let ids = ids.iter().flat_map(|members| members.iter());
+    let mut objects: Vec<Arc<Object<Sidecar>>> =
+        ids.filter_map(|id| cx.get::<Sidecars>(id).map(|o| (*o).clone())).collect();
+    objects.sort_by(|a, b| a.meta.by_age(&b.meta));
+    objects
+}
+
+/// Whether a workload with these labels has all that a selector asks for.
+fn subset(selector: &Labels, labels: &Labels) -> bool {
+    selector.iter().all(|(k, v)| labels.get(k) == Some(v))
+}

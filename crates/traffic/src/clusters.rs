@@ -1,0 +1,144 @@
+//! Clusters: which of them an audience gets, and what a cluster's name means to a client.
+
+use std::sync::Arc;
+
+use flow::{Reads, Relation, Rule};
+use model::audience::{ClusterAudience, ClusterKey, InboundPort, OutboundKey, PolicyKey, ResourceKey, Scope};
+use model::proxy::ProxyKind;
+use model::service::{Resolution, ServiceKey};
+use names::{ClusterName, Direction, Hostname, Protocol};
+use registry::Services;
+use registry::inputs::Sidecars;
+
+use crate::Catalogue;
+use crate::policy::{DestinationPolicies, policy_for};
+use crate::scope::{self, ScopeServices};
+
+/// The names of clusters without a service.
+const PASSTHROUGH: &str = "PassthroughCluster";
+const BLACK_HOLE: &str = "BlackHoleCluster";
+const INBOUND_PASSTHROUGH: &str = "InboundPassthroughCluster";
+
+/// The clusters of one service under one policy: per TCP port one for the service and one for each subset.
+pub struct ServiceClusters;
+
+impl Relation for ServiceClusters {
+    const NAME: &'static str = "service clusters";
+    type Key = ServiceClustersKey;
+    type Row = Vec<(Arc<str>, OutboundKey)>;
+}
+
+/// What decides the clusters of a service; all clients with the same policy share them.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct ServiceClustersKey {
+    /// The service.
+    pub service: ServiceKey,
+    /// The traffic policy.
+    pub policy: Option<PolicyKey>,
+    /// For gateways, which have no original destination to pass on.
+    pub gateway: bool,
+}
+
+impl Rule for ServiceClusters {
+    fn derive(cx: &Reads<'_>, key: &ServiceClustersKey) -> Option<Vec<(Arc<str>, OutboundKey)>> {
+        let service = cx.get::<Services>(&key.service)?;
+        let policy = key.policy.as_ref().and_then(|policy| cx.get::<DestinationPolicies>(policy));
+        let mut subsets: Vec<Arc<str>> = vec![Arc::from("")];
+        if let Some(policy) = &policy {
+            subsets.extend(policy.subsets.iter().map(|s| s.name.clone()));
+        }
+        let mut out = Vec::new();
+        for port in service.ports.iter().filter(|p| p.protocol != Protocol::Udp) {
+            for subset in &subsets {
+                let cluster = OutboundKey {
+                    service: key.service.clone(),
+                    port: port.number,
+                    subset: subset.clone(),
+                    policy: key.policy.clone(),
+                    from_endpoints: key.gateway && service.resolution == Resolution::Passthrough,
+                    lookup: None,
+                };
+                out.push((Arc::from(cluster.cluster_name()), cluster));
+            }
+        }
+        Some(out)
+    }
+}
+
+/// All clusters of an audience.
+pub struct ClusterCatalogue;
+
+impl Relation for ClusterCatalogue {
+    const NAME: &'static str = "cluster catalogue";
+    type Key = Arc<ClusterAudience>;
+    type Row = Catalogue;
+}
+
+impl Rule for ClusterCatalogue {
+    fn derive(cx: &Reads<'_>, audience: &Arc<ClusterAudience>) -> Option<Catalogue> {
+        let visible = cx.get::<ScopeServices>(&audience.scope)?;
+        let mut entries = Vec::with_capacity(visible.services.len() * 2 + audience.inbound.len() + 3);
+        for service in visible.services.iter() {
+            let key = ServiceClustersKey {
+                service: service.key.clone(),
+                policy: policy_for(cx, &audience.scope, &service.key),
+                gateway: audience.kind == ProxyKind::Router,
+            };
+            cx.with::<ServiceClusters, _>(&key, |clusters| {
+                let seen = clusters.into_iter().flatten().filter(|(_, key)| service.ports.include(key.port));
+                entries.extend(seen.map(|(name, key)| entry(name.clone(), ClusterKey::Outbound(key.clone()))));
+            });
+        }
+        entries.push(entry(BLACK_HOLE, ClusterKey::BlackHole));
+        if audience.kind == ProxyKind::Sidecar {
+            entries.push(entry(PASSTHROUGH, ClusterKey::Passthrough));
+            entries.push(entry(INBOUND_PASSTHROUGH, ClusterKey::InboundPassthrough(audience.ip)));
+            entries.extend(audience.inbound.iter().map(|port| inbound(cx, audience, port)));
+        }
+        Some(Catalogue::new(entries))
+    }
+}
+
+fn entry(name: impl Into<Arc<str>>, key: ClusterKey) -> (Arc<str>, ResourceKey) {
+    (name.into(), ResourceKey::Cluster(key))
+}
+
+/// The cluster that leads to a port of the workload itself.
+fn inbound(cx: &Reads<'_>, audience: &ClusterAudience, port: &InboundPort) -> (Arc<str>, ResourceKey) {
+    let pools = |id: &&model::service::ObjectId| {
+        cx.with::<Sidecars, _>(id, |sidecar| {
+            let spec = sidecar.map(|s| &s.spec);
+            let own = spec.into_iter().flat_map(|s| &s.ingress).any(|l| l.connection_pool.is_some());
+            own || spec.is_some_and(|s| s.inbound_connection_pool.is_some())
+        })
+    };
+    let key = ClusterKey::Inbound {
+        port: port.port,
+        protocol: port.protocol,
+        endpoint: port.endpoint.clone(),
+        ip: audience.ip,
+        sidecar: audience.scope.sidecar.as_ref().filter(pools).cloned(),
+    };
+    entry(ClusterName::inbound(port.port).to_string(), key)
+}
+
+/// The outbound cluster that a client of this scope means by a name, if it has such a cluster: for endpoints, which
+/// clients ask for by the cluster's name. `from_endpoints` is not set in it, as it changes no endpoints.
+pub fn resolve(cx: &Reads<'_>, scope: &Arc<Scope>, name: &str) -> Option<OutboundKey> {
+    let name = ClusterName::parse(name).ok().filter(|n| n.direction == Direction::Outbound)?;
+    let host = Hostname::parse(&name.host).ok()?;
+    let visible = scope::find(cx, scope, &host)?;
+    let policy = policy_for(cx, scope, &visible.key);
+    let clusters = ServiceClustersKey { service: visible.key.clone(), policy, gateway: false };
+    cx.with::<ServiceClusters, _>(&clusters, |clusters| {
+        let mut clusters = clusters.into_iter().flatten().map(|(_, key)| key);
+        let found = clusters.find(|key| key.port == name.port && key.subset == name.subset);
+        found.filter(|key| visible.ports.include(key.port)).cloned()
+    })
+}
+
+/// Adds this module's rules.
+pub(crate) fn register(b: &mut flow::Builder) {
+    b.view::<ServiceClusters>();
+    b.view::<ClusterCatalogue>();
+}

@@ -1,0 +1,212 @@
+//! Inbound listeners of a sidecar: the one that captured connections arrive at, with chains for each port of the workload,
+//! and a listener for each port that a `Sidecar` has bound for real.
+//!
+//! Peers are not authenticated yet: all chains are those of plain text.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use flow::{Reads, Relation, Rule};
+use model::audience::{InboundPort, IpFamilies, ListenerAudience};
+use model::listener::{
+    Bind, ChainKind, ChainMatch, ChainSpec, Direction, HttpChain, ListenerSpec, RouteSource,
+};
+use model::proxy::InterceptionMode;
+use names::{ClusterName, Protocol};
+use registry::inputs::Mesh;
+use resources::MeshConfig;
+
+use super::chain::{BLACK_HOLE, INBOUND_PASSTHROUGH, PLAINTEXT_HTTP, RAW_BUFFER, to_cluster};
+use super::l4;
+
+/// Name of the listener of captured connections and of its chain for ports that nobody declared.
+const VIRTUAL_INBOUND: &str = "virtualInbound";
+
+/// The inbound listeners of sidecars.
+pub struct InboundListeners;
+
+impl Relation for InboundListeners {
+    const NAME: &'static str = "inbound listeners";
+    type Key = Arc<ListenerAudience>;
+    type Row = Vec<Arc<ListenerSpec>>;
+}
+
+impl Rule for InboundListeners {
+    fn derive(cx: &Reads<'_>, audience: &Arc<ListenerAudience>) -> Option<Vec<Arc<ListenerSpec>>> {
+        let mesh = cx.get::<Mesh>(&())?;
+        let inbound = Inbound { audience, detection_timeout_ms: l4::detection_timeout_ms(cx) };
+        let bound = audience.inbound.iter().filter(|p| !p.captured).filter_map(|p| inbound.bound(p));
+        Some(inbound.captured(&mesh.config).into_iter().chain(bound).map(Arc::new).collect())
+    }
+}
+
+/// Adds this module's rules.
+pub(super) fn register(b: &mut flow::Builder) {
+    b.view::<InboundListeners>();
+}
+
+struct Inbound<'a> {
+    audience: &'a ListenerAudience,
+    detection_timeout_ms: u64,
+}
+
+/// What the chains of one port are made of.
+struct Port<'a> {
+    /// Names of the HTTP chain and of the TCP chain.
+    names: [Arc<str>; 2],
+    /// What connections are for; none for ports that nobody declared.
+    destination: Option<u16>,
+    protocol: Protocol,
+    cluster: &'a str,
+    stat_prefix: Arc<str>,
+    /// The service's port and host, for the names of its virtual host and of its traces.
+    service_port: u16,
+    host: Arc<str>,
+}
+
+impl Inbound<'_> {
+    /// The listener that captured connections arrive at; none where nothing is captured.
+    fn captured(&self, mesh: &MeshConfig) -> Option<ListenerSpec> {
+        let interception = self.audience.interception;
+        if interception == InterceptionMode::None {
+            return None;
+        }
+        let port = u16::try_from(mesh.proxy_inbound_listen_port).ok().filter(|p| *p != 0)?;
+        let ip = self.audience.ip;
+        let additional = if ip == IpFamilies::Dual { vec![[0u16; 8].into()] } else { Vec::new() };
+        let mut chains = vec![blackhole(port)];
+        chains.extend(self.undeclared());
+        chains.extend(self.audience.inbound.iter().filter(|p| p.captured).flat_map(|p| self.declared(p)));
+        let bind = Bind::Socket { address: ip.wildcard(), additional, port };
+        let spec = self.listener(VIRTUAL_INBOUND.into(), bind, chains);
+        Some(ListenerSpec {
+            original_dst_filter: true,
+            transparent: interception == InterceptionMode::Tproxy,
+            ..spec
+        })
+    }
+
+    /// A listener for a port that is bound for real.
+    fn bound(&self, port: &InboundPort) -> Option<ListenerSpec> {
+        let address: IpAddr = port.bind.as_ref()?.parse().ok()?;
+        let bind = Bind::Socket { address, additional: Vec::new(), port: port.port };
+        Some(self.listener(self.name(port), bind, self.declared(port)))
+    }
+
+    fn listener(&self, name: Arc<str>, bind: Bind, chains: Vec<ChainSpec>) -> ListenerSpec {
+        let declared = declared_ports(&chains);
+        ListenerSpec {
+            name,
+            bind,
+            bind_to_port: true,
+            direction: Direction::Inbound,
+            use_original_dst: false,
+            transparent: false,
+            original_dst_filter: false,
+            tls_inspector: false,
+            http_inspector: declared.is_some(),
+            server_first_ports: declared.unwrap_or_default(),
+            inspection_timeout_ms: Some(self.detection_timeout_ms),
+            chains,
+            default_chain: None,
+            capabilities: self.audience.capabilities,
+        }
+    }
+
+    /// Chains for ports that no service and no `Sidecar` declares.
+    fn undeclared(&self) -> Vec<ChainSpec> {
+        self.chains(Port {
+            names: ["virtualInbound-catchall-http".into(), VIRTUAL_INBOUND.into()],
+            destination: None,
+            protocol: Protocol::Unsupported,
+            cluster: INBOUND_PASSTHROUGH,
+            stat_prefix: format!("{INBOUND_PASSTHROUGH};").into(),
+            service_port: 0,
+            host: "".into(),
+        })
+    }
+
+    fn declared(&self, port: &InboundPort) -> Vec<ChainSpec> {
+        let name = self.name(port);
+        let (host, service_port) = match &port.service {
+            Some((service, number)) => (service.hostname.as_arc().clone(), *number),
+            // There is no service; something has to stand in traces all the same.
+            None => (self.sidecar_host(), port.port),
+        };
+        self.chains(Port {
+            names: [name.clone(), name.clone()],
+            destination: Some(port.port),
+            protocol: port.protocol,
+            cluster: &ClusterName::inbound(port.port).to_string(),
+            stat_prefix: format!("inbound_{name};").into(),
+            service_port,
+            host,
+        })
+    }
+
+    /// The chains of a port: one for what is declared, or one for detected HTTP and one for the rest.
+    fn chains(&self, port: Port<'_>) -> Vec<ChainSpec> {
+        let detected = port.protocol.is_unsupported();
+        let mut chains = Vec::new();
+        if detected || port.protocol.is_http() {
+            let kind = ChainKind::Http(HttpChain {
+                stat_prefix: port.stat_prefix.clone(),
+                protocol: port.protocol,
+                routes: RouteSource::Inbound {
+                    cluster: port.cluster.into(),
+                    port: port.service_port,
+                    operation: format!("{}:{}/*", port.host, port.service_port).into(),
+                },
+                accepts_http10: self.audience.accepts_http10,
+                use_remote_address: false,
+                alpn_filter: false,
+            });
+            let application_protocols = if detected { PLAINTEXT_HTTP.to_vec() } else { Vec::new() };
+            let matches = ChainMatch { application_protocols, ..plain(port.destination) };
+            chains.push(ChainSpec { name: port.names[0].clone(), matches, kind });
+        }
+        if detected || !port.protocol.is_http() {
+            let matches = plain(port.destination);
+            chains.push(ChainSpec { name: port.names[1].clone(), matches, kind: to_cluster(port.cluster) });
+        }
+        chains
+    }
+
+    fn name(&self, port: &InboundPort) -> Arc<str> {
+        match &port.bind {
+            Some(bind) => format!("{bind}_{}", port.port).into(),
+            None => format!("{}_{}", self.audience.ip.wildcard(), port.port).into(),
+        }
+    }
+
+    fn sidecar_host(&self) -> Arc<str> {
+        let scope = &self.audience.scope;
+        // A Sidecar of the root namespace takes effect in the workload's own.
+        scope.sidecar.as_ref().map_or_else(|| "".into(), |s| format!("{}.{}", s.name, scope.namespace).into())
+    }
+}
+
+/// Connections in plain text to a port.
+fn plain(destination_port: Option<u16>) -> ChainMatch {
+    ChainMatch { destination_port, transport_protocol: Some(RAW_BUFFER), ..ChainMatch::default() }
+}
+
+/// Connections to the listener's own port were not captured; passed on they would come here again.
+fn blackhole(port: u16) -> ChainSpec {
+    ChainSpec {
+        name: format!("{VIRTUAL_INBOUND}-blackhole").into(),
+        matches: ChainMatch { destination_port: Some(port), ..ChainMatch::default() },
+        kind: to_cluster(BLACK_HOLE),
+    }
+}
+
+/// The ports at which nothing has to be detected, or none if that is so at all of them.
+fn declared_ports(chains: &[ChainSpec]) -> Option<Vec<u16>> {
+    let mut detected: BTreeMap<Option<u16>, bool> = BTreeMap::new();
+    for chain in chains {
+        *detected.entry(chain.matches.destination_port).or_default() |= !chain.matches.application_protocols.is_empty();
+    }
+    let declared = detected.iter().filter(|(_, detected)| !**detected).filter_map(|(port, _)| *port).collect();
+    detected.values().any(|detected| *detected).then_some(declared)
+}

@@ -1,0 +1,279 @@
+//! The TCP and TLS routes of VirtualServices, and what connections that they route share with plain services: clusters,
+//! weights, idle time-outs, hashing.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use flow::{Index, Members, Reads, Relation, Rule};
+use ipnet::IpNet;
+use model::audience::{PolicyKey, Scope};
+use model::listener::TcpChain;
+use model::service::{ObjectId, Service, ServiceKey};
+use names::{ClusterName, Hostname};
+use registry::Services;
+use registry::inputs::Mesh;
+use resources::{HashKey, LbPolicy, RouteDestination, TlsRoute, TrafficPolicy};
+
+use crate::policy::{DestinationPolicies, policy_for};
+use crate::scope::{self, Ports};
+use crate::virtual_service::{EffectiveVirtualServices, Guard, Summary, VirtualServiceSummaries};
+
+/// The TCP and TLS routes of a VirtualService; no row where it has none. Listeners read this, so that its HTTP routes may
+/// change as they like.
+pub struct L4Rules;
+
+impl Relation for L4Rules {
+    const NAME: &'static str = "tcp and tls routes";
+    type Key = ObjectId;
+    type Row = Arc<Rules>;
+}
+
+/// TCP and TLS routes, in order: the first that matches wins.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Rules {
+    /// For TLS that is not terminated.
+    pub tls: Vec<TlsRule>,
+    /// For other TCP.
+    pub tcp: Vec<TcpRule>,
+}
+
+/// A route for TLS connections.
+#[derive(Clone, PartialEq, Debug)]
+pub struct TlsRule {
+    /// It applies when one of these does.
+    pub matches: Vec<L4Match>,
+    /// Where to.
+    pub targets: Vec<Target>,
+}
+
+/// A route for TCP connections.
+#[derive(Clone, PartialEq, Debug)]
+pub struct TcpRule {
+    /// It applies when one of these does; empty means always.
+    pub matches: Vec<L4Match>,
+    /// Where to.
+    pub targets: Vec<Target>,
+}
+
+/// A condition on a connection.
+#[derive(Clone, PartialEq, Debug)]
+pub struct L4Match {
+    /// What is decided when the listener is made.
+    pub guard: Guard,
+    /// Server names; empty for TCP.
+    pub sni: Vec<Arc<str>>,
+    /// Destination addresses; empty for any.
+    pub subnets: Vec<IpNet>,
+}
+
+/// A destination with its share of connections.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Target {
+    /// The service's host.
+    pub host: Hostname,
+    /// The subset; empty for the whole service.
+    pub subset: Arc<str>,
+    /// The service's port, where it is given.
+    pub port: Option<u16>,
+    /// The share; 0 for none, unless there is one destination only.
+    pub weight: u32,
+}
+
+impl Rule for L4Rules {
+    fn derive(cx: &Reads<'_>, key: &ObjectId) -> Option<Arc<Rules>> {
+        let object = cx.get::<EffectiveVirtualServices>(key)?;
+        let tls = object.spec.tls.iter().filter(|r| !r.route.is_empty()).map(tls_rule).collect();
+        let tcp = object.spec.tcp.iter().filter(|r| !r.route.is_empty());
+        let tcp = tcp.map(|rule| TcpRule {
+            matches: rule.matches.iter().map(|m| condition(Guard::of_tcp(m), &[], &m.destination_subnets)).collect(),
+            targets: targets(&rule.route),
+        });
+        let rules = Rules { tls, tcp: tcp.collect() };
+        (rules != Rules::default()).then(|| Arc::new(rules))
+    }
+}
+
+/// VirtualServices for sidecars that have TCP or TLS routes. Most meshes have few or none of them.
+pub struct L4VirtualServices;
+
+impl Relation for L4VirtualServices {
+    const NAME: &'static str = "virtual services with tcp or tls routes";
+    type Key = ();
+    type Row = Members<ObjectId>;
+}
+
+impl Index for L4VirtualServices {
+    type Of = VirtualServiceSummaries;
+    fn keys(_: &ObjectId, row: &Arc<Summary>) -> Vec<()> {
+        if row.applies_to_mesh() && (row.has_tcp || row.has_tls) { vec![()] } else { Vec::new() }
+    }
+}
+
+/// What a DestinationRule says about connections that a listener passes on without reading them.
+pub struct TcpPolicies;
+
+impl Relation for TcpPolicies {
+    const NAME: &'static str = "tcp policies";
+    type Key = PolicyKey;
+    type Row = TcpPolicy;
+}
+
+/// See [`TcpPolicies`]. Only the rule's own policy counts, not those of its ports: a listener may have several.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct TcpPolicy {
+    idle_timeout_ms: Option<u64>,
+    max_connection_duration_ms: Option<u64>,
+    hash_source_ip: bool,
+    /// Subsets that say how an endpoint is chosen, and whether by the client's address.
+    by_subset: BTreeMap<Arc<str>, bool>,
+}
+
+impl Rule for TcpPolicies {
+    fn derive(cx: &Reads<'_>, key: &PolicyKey) -> Option<TcpPolicy> {
+        let merged = cx.get::<DestinationPolicies>(key)?;
+        let tcp = merged.policy.as_ref().and_then(|p| p.connection_pool.as_ref()).and_then(|c| c.tcp.as_ref());
+        let subsets = merged.subsets.iter();
+        let policy = TcpPolicy {
+            idle_timeout_ms: tcp.and_then(|t| t.idle_timeout).map(millis),
+            max_connection_duration_ms: tcp.and_then(|t| t.max_connection_duration).map(millis),
+            hash_source_ip: merged.policy.as_ref().and_then(hashes_source_ip).unwrap_or(false),
+            by_subset: subsets
+                .filter_map(|s| Some((s.name.clone(), hashes_source_ip(s.traffic_policy.as_ref()?)?)))
+                .collect(),
+        };
+        (policy != TcpPolicy::default()).then_some(policy)
+    }
+}
+
+/// Adds this module's rules.
+pub(super) fn register(b: &mut flow::Builder) {
+    b.view::<L4Rules>();
+    b.index::<L4VirtualServices>();
+    b.view::<TcpPolicies>();
+}
+
+/// Makes TCP proxies for one client scope.
+pub(crate) struct Router<'a> {
+    /// The reads of the rule that asks.
+    pub(crate) cx: &'a Reads<'a>,
+    /// The client's scope.
+    pub(crate) scope: &'a Arc<Scope>,
+}
+
+impl Router<'_> {
+    /// Everything to the cluster of a service. A service with a single port is called at that one, whatever port the
+    /// listener has; else the listener's port is the service's.
+    pub(crate) fn to_service(&self, service: &Service, only_port: Option<u16>, listener_port: u16) -> TcpChain {
+        let port = only_port.unwrap_or(listener_port);
+        let cluster = ClusterName::outbound(port, "", service.key.hostname.as_arc().clone()).to_string();
+        self.single(&cluster, Some(&service.key), "")
+    }
+
+    /// To the targets of a VirtualService's route, by weight. None where nothing has a share.
+    pub(crate) fn to_targets(&self, id: &ObjectId, targets: &[Target], listener_port: u16) -> Option<TcpChain> {
+        // The policy of the first target's service holds for all: there is one TCP proxy.
+        let first = self.visible(&targets.first()?.host);
+        if let [only] = targets {
+            let cluster = self.cluster(only, listener_port);
+            return Some(self.single(&cluster, first.as_ref().map(|(service, _)| &service.key), &only.subset));
+        }
+        let weighted = targets.iter().filter(|t| t.weight > 0);
+        let clusters: Vec<(Arc<str>, u32)> =
+            weighted.map(|t| (self.cluster(t, listener_port).into(), t.weight)).collect();
+        let policy = self.policy(first.as_ref().map(|(service, _)| &service.key));
+        (!clusters.is_empty()).then(|| TcpChain {
+            stat_prefix: format!("{}.{}", id.name, id.namespace).into(),
+            clusters,
+            idle_timeout_ms: policy.idle_timeout_ms,
+            max_connection_duration_ms: policy.max_connection_duration_ms,
+            hash_source_ip: policy.hash_source_ip,
+        })
+    }
+
+    fn single(&self, cluster: &str, service: Option<&ServiceKey>, subset: &str) -> TcpChain {
+        let policy = self.policy(service);
+        let cluster: Arc<str> = cluster.into();
+        TcpChain {
+            stat_prefix: cluster.clone(),
+            clusters: vec![(cluster, 1)],
+            idle_timeout_ms: policy.idle_timeout_ms,
+            max_connection_duration_ms: policy.max_connection_duration_ms,
+            hash_source_ip: policy.by_subset.get(subset).copied().unwrap_or(policy.hash_source_ip),
+        }
+    }
+
+    /// The name of a target's cluster, for a client at a listener of this port.
+    fn cluster(&self, target: &Target, listener_port: u16) -> String {
+        let single_port = || self.visible(&target.host).and_then(|(_, only_port)| only_port);
+        let port = target.port.or_else(single_port).unwrap_or(listener_port);
+        ClusterName::outbound(port, target.subset.clone(), target.host.as_arc().clone()).to_string()
+    }
+
+    fn policy(&self, service: Option<&ServiceKey>) -> TcpPolicy {
+        let key = service.and_then(|service| policy_for(self.cx, self.scope, service));
+        let policy = key.and_then(|key| self.cx.get::<TcpPolicies>(&key));
+        policy.map(|p| (*p).clone()).unwrap_or_default()
+    }
+
+    /// The service that a host means for the client, and its port if the client sees a single one.
+    fn visible(&self, host: &Hostname) -> Option<(Arc<Service>, Option<u16>)> {
+        let visible = scope::find(self.cx, self.scope, host)?;
+        let service = self.cx.get::<Services>(&visible.key)?;
+        Some(((*service).clone(), single_port(&visible.ports, &service)))
+    }
+}
+
+/// How long inspectors wait for the first bytes of a connection, in milliseconds; 0 for ever.
+pub(crate) fn detection_timeout_ms(cx: &Reads<'_>) -> u64 {
+    cx.get::<Mesh>(&()).map_or(0, |mesh| millis(mesh.config.protocol_detection_timeout))
+}
+
+/// The only port of a service, if the client sees a single one.
+pub(crate) fn single_port(seen: &Ports, service: &Service) -> Option<u16> {
+    match (seen, &service.ports[..]) {
+        (Ports::Only(ports), _) if ports.len() == 1 => ports.first().copied(),
+        (_, [only]) => Some(only.number),
+        _ => None,
+    }
+}
+
+fn tls_rule(rule: &TlsRoute) -> TlsRule {
+    let matches = rule.matches.iter();
+    TlsRule {
+        matches: matches.map(|m| condition(Guard::of_tls(m), &m.sni_hosts, &m.destination_subnets)).collect(),
+        targets: targets(&rule.route),
+    }
+}
+
+fn condition(guard: Guard, sni: &[Arc<str>], subnets: &[Arc<str>]) -> L4Match {
+    let net = |text: &Arc<str>| text.parse().ok().or_else(|| text.parse::<IpAddr>().ok().map(IpNet::from));
+    L4Match { guard, sni: sni.to_vec(), subnets: subnets.iter().filter_map(net).collect() }
+}
+
+fn targets(routes: &[RouteDestination]) -> Vec<Target> {
+    let target = |route: &RouteDestination| {
+        let destination = &route.destination;
+        Some(Target {
+            host: Hostname::parse(&destination.host).ok()?,
+            subset: destination.subset.clone(),
+            port: destination.port.as_ref().and_then(|p| u16::try_from(p.number).ok()).filter(|p| *p != 0),
+            weight: u32::try_from(route.weight).unwrap_or(0),
+        })
+    };
+    routes.iter().filter_map(target).collect()
+}
+
+/// Whether a policy spreads connections by the client's address; none where it does not say how an endpoint is chosen.
+fn hashes_source_ip(policy: &TrafficPolicy) -> Option<bool> {
+    let by_hash = match &policy.load_balancer.as_ref()?.policy {
+        Some(LbPolicy::ConsistentHash(hash)) => matches!(hash.key, Some(HashKey::UseSourceIp(true))),
+        _ => false,
+    };
+    Some(by_hash)
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,52 @@
+//! What a proxy listens for. Complete values: whoever encodes them decides nothing.
+
+pub(crate) mod chain;
+pub(crate) mod entry;
+pub mod inbound;
+pub mod l4;
+pub mod outbound;
+
+use std::sync::Arc;
+
+use flow::{Reads, Relation, Rule};
+use model::audience::{ListenerAudience, ResourceKey};
+use model::listener::ListenerSpec;
+use model::proxy::ProxyKind;
+
+use crate::Catalogue;
+use crate::gateways::GatewayListeners;
+use inbound::InboundListeners;
+use outbound::OutboundListeners;
+
+/// All listeners of an audience.
+pub struct ListenerCatalogue;
+
+impl Relation for ListenerCatalogue {
+    const NAME: &'static str = "listener catalogue";
+    type Key = Arc<ListenerAudience>;
+    type Row = Catalogue;
+}
+
+impl Rule for ListenerCatalogue {
+    fn derive(cx: &Reads<'_>, audience: &Arc<ListenerAudience>) -> Option<Catalogue> {
+        let listeners = match audience.kind {
+            ProxyKind::Router => vec![cx.get::<GatewayListeners>(audience)?],
+            ProxyKind::Sidecar => {
+                // What a workload serves is no part of what it calls.
+                let caller = Arc::new(ListenerAudience { inbound: Arc::from([]), ..(**audience).clone() });
+                vec![cx.get::<OutboundListeners>(&caller)?, cx.get::<InboundListeners>(audience)?]
+            }
+        };
+        let entry = |spec: &Arc<ListenerSpec>| (spec.name.clone(), ResourceKey::Listener(spec.clone()));
+        Some(Catalogue::new(listeners.iter().flat_map(|list| list.iter()).map(entry).collect()))
+    }
+}
+
+/// Adds this module's rules.
+pub(crate) fn register(b: &mut flow::Builder) {
+    l4::register(b);
+    outbound::register(b);
+    inbound::register(b);
+    crate::gateways::register_listeners(b);
+    b.view::<ListenerCatalogue>();
+}

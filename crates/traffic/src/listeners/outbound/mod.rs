@@ -1,0 +1,211 @@
+//! Outbound listeners of a sidecar: one per address and port that services have, those that a `Sidecar` declares, and
+//! the one that captured connections arrive at.
+
+mod headless;
+mod place;
+mod service;
+mod special;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use flow::{Reads, Relation, Rule};
+use model::audience::ListenerAudience;
+use model::listener::ListenerSpec;
+use model::proxy::InterceptionMode;
+use model::service::{ExportTo, ObjectId, Service};
+use registry::Services;
+use registry::inputs::Mesh;
+use resources::{CaptureMode, MeshConfig};
+
+use super::entry::{Bound, Entry, Primary, Settings};
+use super::l4::{self, L4Rules, L4VirtualServices, Router, Rules};
+use crate::scope::{EgressListener, EgressPort, Ports, ScopeServices};
+use crate::virtual_service::{Summary, VirtualServiceSummaries};
+use place::Places;
+use service::Wanted;
+
+pub use headless::InstanceAddresses;
+
+/// The outbound listeners of sidecars, in no particular order of names. The key's inbound ports are empty: workloads that
+/// see the same share these listeners, whatever they serve.
+pub struct OutboundListeners;
+
+impl Relation for OutboundListeners {
+    const NAME: &'static str = "outbound listeners";
+    type Key = Arc<ListenerAudience>;
+    type Row = Vec<Arc<ListenerSpec>>;
+}
+
+impl Rule for OutboundListeners {
+    fn derive(cx: &Reads<'_>, audience: &Arc<ListenerAudience>) -> Option<Vec<Arc<ListenerSpec>>> {
+        let mesh = cx.get::<Mesh>(&())?;
+        let visible = cx.get::<ScopeServices>(&audience.scope)?;
+        let mut build = Build::new(cx, audience, &mesh.config);
+        for listener in &visible.listeners {
+            build.egress(listener);
+        }
+        let elsewhere = special::elsewhere(&visible.outbound);
+        let mut listeners = build.finish(&elsewhere);
+        listeners.extend(special::http_proxy(audience, &mesh.config).map(Arc::new));
+        listeners.extend(special::virtual_outbound(audience, &mesh.config, &elsewhere).map(Arc::new));
+        Some(listeners)
+    }
+}
+
+/// Adds this module's rules.
+pub(super) fn register(b: &mut flow::Builder) {
+    b.view::<InstanceAddresses>();
+    b.view::<OutboundListeners>();
+}
+
+/// A service that a listener has, and how much of it.
+type Seen = (Arc<Service>, Ports);
+
+/// A VirtualService with TCP or TLS routes.
+pub(super) type L4Service = (Arc<Summary>, Arc<Rules>);
+
+/// The listeners while they are put together.
+struct Build<'a> {
+    cx: &'a Reads<'a>,
+    audience: &'a ListenerAudience,
+    router: Router<'a>,
+    places: Places<'a>,
+    settings: Settings,
+    /// VirtualServices with TCP or TLS routes that the client sees, in order of precedence.
+    l4: Vec<L4Service>,
+    entries: BTreeMap<(Primary, u16), Entry>,
+}
+
+impl<'a> Build<'a> {
+    fn new(cx: &'a Reads<'a>, audience: &'a ListenerAudience, mesh: &'a MeshConfig) -> Build<'a> {
+        Build {
+            cx,
+            audience,
+            router: Router { cx, scope: &audience.scope },
+            places: Places { audience, mesh },
+            settings: Settings {
+                detection_timeout_ms: l4::detection_timeout_ms(cx),
+                capabilities: audience.capabilities,
+            },
+            l4: visible_l4(cx, &audience.scope.namespace),
+            entries: BTreeMap::new(),
+        }
+    }
+
+    /// Adds what one egress listener brings.
+    fn egress(&mut self, listener: &EgressListener) {
+        let unix = listener.bind.as_ref().is_some_and(|bind| bind.starts_with("unix://"));
+        let bind_to_port = self.audience.interception == InterceptionMode::None
+            || listener.capture == CaptureMode::None
+            || unix;
+        let bound = match &listener.bind {
+            Some(text) => match Bound::parse(text) {
+                Some(bound) => Some(bound),
+                None => return,
+            },
+            // Nothing is captured: applications are told to call the loopback address, and nobody else may.
+            None if bind_to_port => self.places.loopback(),
+            None => None,
+        };
+        let hosts = &listener.hosts;
+        let routes: Vec<L4Service> =
+            self.l4.iter().filter(|(s, _)| hosts.admits_routes(&s.id.namespace, &s.hosts)).cloned().collect();
+        let services = self.oldest_first(listener);
+        match &listener.port {
+            Some(port) => self.declared(port, &services, bound.as_ref(), bind_to_port, &routes),
+            None => self.all_ports(&services, bound.as_ref(), bind_to_port, &routes),
+        }
+    }
+
+    /// A listener at the port that a `Sidecar` declares, for some services.
+    fn declared(
+        &mut self,
+        port: &EgressPort,
+        services: &[Seen],
+        bound: Option<&Bound>,
+        bind_to_port: bool,
+        routes: &[L4Service],
+    ) {
+        if !self.places.usable(bind_to_port, bound, port.number, port.protocol) {
+            return;
+        }
+        for (service, ports) in services {
+            self.add_at_addresses(Wanted {
+                service,
+                port: port.number,
+                protocol: port.protocol,
+                only_port: l4::single_port(ports, service),
+                bound: bound.cloned(),
+                bind_to_port,
+                routes,
+            });
+        }
+    }
+
+    /// A listener at each port of each service, except where a listener was declared.
+    fn all_ports(
+        &mut self,
+        services: &[Seen],
+        bound: Option<&Bound>,
+        bind_to_port: bool,
+        routes: &[L4Service],
+    ) {
+        self.entries.values_mut().for_each(|entry| entry.locked = true);
+        for (service, ports) in services {
+            for port in service.ports.iter().filter(|p| ports.include(p.number)) {
+                if !self.places.usable(bind_to_port, bound, port.number, port.protocol) {
+                    continue;
+                }
+                self.add_port(Wanted {
+                    service,
+                    port: port.number,
+                    protocol: port.protocol,
+                    only_port: Some(port.number),
+                    bound: bound.cloned(),
+                    bind_to_port,
+                    routes,
+                });
+            }
+        }
+    }
+
+    /// The services of a listener, the oldest first: it wins where two want the same.
+    fn oldest_first(&self, listener: &EgressListener) -> Vec<Seen> {
+        let seen = listener.services.iter();
+        let mut services: Vec<Seen> = seen
+            .filter_map(|seen| Some(((*self.cx.get::<Services>(&seen.key)?).clone(), seen.ports.clone())))
+            .collect();
+        services.sort_by(|(a, _), (b, _)| (a.created, &a.key).cmp(&(b.created, &b.key)));
+        services
+    }
+
+    fn finish(self, elsewhere: &str) -> Vec<Arc<ListenerSpec>> {
+        let fallback = special::fallback(elsewhere);
+        let finish = |((primary, port), entry): ((Primary, u16), Entry)| {
+            Arc::new(entry.finish(primary.listener(port), &fallback, self.settings))
+        };
+        self.entries.into_iter().map(finish).collect()
+    }
+}
+
+/// VirtualServices with TCP or TLS routes that a namespace sees: its own before those exported to it in particular, and
+/// those before the ones for everybody; the oldest first among equals.
+fn visible_l4(cx: &Reads<'_>, namespace: &str) -> Vec<L4Service> {
+    let ids = cx.get::<L4VirtualServices>(&());
+    let ids = ids.iter().flat_map(|members| members.iter());
+    let found = ids.filter_map(|id: &ObjectId| {
+        let summary = cx.get::<VirtualServiceSummaries>(id)?;
+        let rank = match &summary.export_to {
+            ExportTo::All => 2,
+            ExportTo::Namespaces(names) if !names.contains(namespace) => return None,
+            ExportTo::Namespaces(_) => u8::from(&*id.namespace != namespace),
+        };
+        Some((rank, (*summary).clone(), (*cx.get::<L4Rules>(id)?).clone()))
+    });
+    let mut found: Vec<(u8, Arc<Summary>, Arc<Rules>)> = found.collect();
+    found.sort_by(|(rank_a, a, _), (rank_b, b, _)| {
+        (rank_a, a.created, &a.id.name, &a.id.namespace).cmp(&(rank_b, b.created, &b.id.name, &b.id.namespace))
+    });
+    found.into_iter().map(|(_, summary, rules)| (summary, rules)).collect()
+}

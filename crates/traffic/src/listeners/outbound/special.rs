@@ -1,0 +1,105 @@
+//! Outbound listeners that no service asks for: where captured connections arrive, and the HTTP proxy; and the chain for
+//! connections to unknown destinations.
+
+use std::sync::Arc;
+
+use model::audience::{IpFamilies, ListenerAudience};
+use model::listener::{
+    Bind, ChainKind, ChainMatch, ChainSpec, Direction, HttpChain, ListenerSpec, RouteSource,
+};
+use model::proxy::InterceptionMode;
+use names::{ClusterName, Protocol};
+use resources::MeshConfig;
+
+use super::place::Places;
+use crate::listeners::chain::{BLACK_HOLE, Chain, PASSTHROUGH, to_cluster};
+use crate::listeners::entry::{Entry, Settings};
+use crate::scope::OutboundPolicy;
+
+/// Name of the listener of captured connections, and the prefix of its chains.
+const VIRTUAL_OUTBOUND: &str = "virtualOutbound";
+/// The route table of the HTTP proxy.
+const HTTP_PROXY_ROUTES: &str = "http_proxy";
+
+/// The cluster of connections to unknown destinations.
+pub(super) fn elsewhere(policy: &OutboundPolicy) -> Arc<str> {
+    match policy {
+        OutboundPolicy::RegistryOnly => BLACK_HOLE.into(),
+        OutboundPolicy::AllowAny { egress_proxy: None } => PASSTHROUGH.into(),
+        OutboundPolicy::AllowAny { egress_proxy: Some(to) } => {
+            let port = to.port.as_ref().and_then(|p| u16::try_from(p.number).ok()).unwrap_or(0);
+            ClusterName::outbound(port, to.subset.clone(), to.host.clone()).to_string().into()
+        }
+    }
+}
+
+/// The chain of listeners of services for connections that are to none of them.
+pub(super) fn fallback(elsewhere: &str) -> ChainSpec {
+    let name = "PassthroughFilterChain".into();
+    ChainSpec { name, matches: ChainMatch::default(), kind: to_cluster(elsewhere) }
+}
+
+/// The listener that captured connections arrive at. It hands them to the listener of the address that the application
+/// called, and deals with the others itself.
+pub(super) fn virtual_outbound(
+    audience: &ListenerAudience,
+    mesh: &MeshConfig,
+    elsewhere: &str,
+) -> Option<ListenerSpec> {
+    if audience.interception == InterceptionMode::None {
+        return None;
+    }
+    let port = u16::try_from(mesh.proxy_listen_port).ok().filter(|p| *p != 0)?;
+    let chain = |name: &str, destination_port, cluster: &str| ChainSpec {
+        name: format!("{VIRTUAL_OUTBOUND}-{name}").into(),
+        matches: ChainMatch { destination_port, ..ChainMatch::default() },
+        kind: to_cluster(cluster),
+    };
+    Some(ListenerSpec {
+        name: VIRTUAL_OUTBOUND.into(),
+        bind: everywhere(audience.ip, port),
+        bind_to_port: true,
+        direction: Direction::Outbound,
+        use_original_dst: true,
+        transparent: audience.interception == InterceptionMode::Tproxy,
+        original_dst_filter: false,
+        tls_inspector: false,
+        http_inspector: false,
+        server_first_ports: Vec::new(),
+        inspection_timeout_ms: None,
+        // A connection to this very port was not captured, and to pass it on would bring it here again.
+        chains: vec![chain("blackhole", Some(port), BLACK_HOLE), chain("catchall-tcp", None, elsewhere)],
+        default_chain: None,
+        capabilities: audience.capabilities,
+    })
+}
+
+/// The listener for applications that know the mesh as an HTTP proxy (`proxyHttpPort`).
+pub(super) fn http_proxy(audience: &ListenerAudience, mesh: &MeshConfig) -> Option<ListenerSpec> {
+    let port = u16::try_from(mesh.proxy_http_port).ok().filter(|p| *p != 0)?;
+    let bound = Places { audience, mesh }.loopback()?;
+    let name = bound.primary.listener(port);
+    let routes = RouteSource::Discovered(HTTP_PROXY_ROUTES.into());
+    let chain = Chain::any(ChainKind::Http(http(audience, &name, Protocol::HttpProxy, routes)));
+    let entry =
+        Entry { bound, bind_to_port: true, port, protocol: Protocol::HttpProxy, chains: vec![chain], locked: true };
+    let settings = Settings { detection_timeout_ms: 0, capabilities: audience.capabilities };
+    Some(entry.finish(name, &fallback(PASSTHROUGH), settings))
+}
+
+/// The HTTP connection manager of an outbound listener of this name.
+pub(super) fn http(audience: &ListenerAudience, name: &str, protocol: Protocol, routes: RouteSource) -> HttpChain {
+    HttpChain {
+        stat_prefix: format!("outbound_{name};").into(),
+        protocol,
+        routes,
+        accepts_http10: audience.accepts_http10,
+        use_remote_address: false,
+        alpn_filter: audience.capabilities.istio_alpn,
+    }
+}
+
+fn everywhere(ip: IpFamilies, port: u16) -> Bind {
+    let additional = if ip == IpFamilies::Dual { vec![[0u16; 8].into()] } else { Vec::new() };
+    Bind::Socket { address: ip.wildcard(), additional, port }
+}

@@ -1,0 +1,181 @@
+//! Choosing the policy of a service for a client.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use flow::{Reads, Relation, Rule};
+use model::audience::{PolicyKey, Scope};
+use model::service::{ExportTo, ObjectId, ServiceKey};
+use names::Hostname;
+use registry::inputs::Mesh;
+
+use super::groups::{Group, grouped};
+use super::{DestinationRuleSummaries, DestinationRulesByHost, RuleSummary};
+use crate::hosts::Pattern;
+
+/// All policies that cover a host, whoever sees them.
+pub struct PolicyCandidates;
+
+impl Relation for PolicyCandidates {
+    const NAME: &'static str = "policy candidates";
+    type Key = Hostname;
+    type Row = Arc<Candidates>;
+}
+
+/// The policies that cover a host.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Candidates {
+    /// The mesh's root namespace: its policies are for everybody who has none closer by.
+    pub root: Arc<str>,
+    /// The most specific host first, then by namespace.
+    pub hosts: Vec<HostPolicies>,
+}
+
+/// The policies of one namespace for one host or wildcard.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct HostPolicies {
+    /// The namespace of the rules.
+    pub namespace: Arc<str>,
+    /// In order of precedence; those with a selector go first.
+    pub groups: Vec<GroupRef>,
+}
+
+/// A policy, and who sees it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct GroupRef {
+    /// What names it.
+    pub key: PolicyKey,
+    /// The rule with a `workloadSelector` that it stands for; none if it is for all clients.
+    pub selected: Option<ObjectId>,
+    /// Who sees it.
+    pub export_to: ExportTo,
+    /// Only its own namespace sees it.
+    pub private: bool,
+}
+
+impl Rule for PolicyCandidates {
+    fn derive(cx: &Reads<'_>, key: &Hostname) -> Option<Arc<Candidates>> {
+        let mesh = cx.get::<Mesh>(&())?;
+        let rules = rules_covering(cx, key);
+        let mut by_host: Vec<((Hostname, Arc<str>), Vec<Arc<RuleSummary>>)> = rules.into_iter().collect();
+        by_host.sort_by(|((a, n), _), ((b, m), _)| a.by_specificity(b).then_with(|| n.cmp(m)));
+        let policies = |((_, namespace), rules): ((Hostname, Arc<str>), _)| HostPolicies {
+            namespace,
+            groups: grouped(rules).iter().map(group_ref).collect(),
+        };
+        let hosts = by_host.into_iter().map(policies).collect();
+        Some(Arc::new(Candidates { root: mesh.config.root_namespace.clone(), hosts }))
+    }
+}
+
+/// The rules that cover a host, by their host and namespace.
+fn rules_covering(cx: &Reads<'_>, host: &Hostname) -> BTreeMap<(Hostname, Arc<str>), Vec<Arc<RuleSummary>>> {
+    let mut out: BTreeMap<_, Vec<_>> = BTreeMap::new();
+    for pattern in Pattern::covering(host) {
+        let Some(members) = cx.get::<DestinationRulesByHost>(&pattern) else { continue };
+        let summaries = members.iter().filter_map(|id| cx.get::<DestinationRuleSummaries>(id));
+        for rule in summaries.filter(|rule| host.subset_of(&rule.host)) {
+            out.entry((rule.host.clone(), rule.id.namespace.clone())).or_default().push((*rule).clone());
+        }
+    }
+    out
+}
+
+fn group_ref(group: &Group) -> GroupRef {
+    let head = group.head();
+    GroupRef {
+        key: group.key.clone(),
+        selected: head.selector.is_some().then(|| head.id.clone()),
+        export_to: head.export_to.clone(),
+        private: head.is_private(),
+    }
+}
+
+/// The policy that applies to a service for the clients of a scope, if any.
+pub fn policy_for(cx: &Reads<'_>, scope: &Scope, service: &ServiceKey) -> Option<PolicyKey> {
+    cx.with::<PolicyCandidates, _>(&service.hostname, |candidates| candidates?.choose(scope, &service.namespace))
+}
+
+impl Candidates {
+    /// The client's namespace goes first, then the service's, then the root namespace. Within a namespace the most
+    /// specific host wins. The root namespace's own clients look at the service's namespace first, too, so that
+    /// mesh-wide rules do not hide closer ones from gateways that run there.
+    fn choose(&self, scope: &Scope, service: &Arc<str>) -> Option<PolicyKey> {
+        let (client, root) = (&scope.namespace, &self.root);
+        let own = |group: &GroupRef| client != root || group.private;
+        let exported = |group: &GroupRef| !group.private;
+        let steps: [(&Arc<str>, &dyn Fn(&GroupRef) -> bool); 3] =
+            [(client, &own), (service, &exported), (root, &exported)];
+        steps.into_iter().find_map(|(namespace, eligible)| {
+            let hosts = self.hosts.iter().filter(|h| h.namespace == *namespace);
+            hosts.into_iter().find_map(|host| pick(host, scope, eligible))
+        })
+    }
+}
+
+/// The policy of one host: one that selects the client, or else the last of those for all clients, as in Istio.
+fn pick(host: &HostPolicies, scope: &Scope, eligible: &dyn Fn(&GroupRef) -> bool) -> Option<PolicyKey> {
+    let seen = || host.groups.iter().filter(|g| eligible(g) && g.export_to.includes(&scope.namespace));
+    let selects = |g: &&GroupRef| g.selected.as_ref().is_some_and(|rule| scope.selected_rules.contains(rule));
+    let chosen = seen().find(selects).or_else(|| seen().rfind(|g| g.selected.is_none()))?;
+    Some(chosen.key.clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn candidates(list: &[(&str, &str, &[&str], bool)]) -> Candidates {
+        let host = |(host, namespace, export, selected): &(&str, &str, &[&str], bool)| {
+            let names = export.iter().map(|n| Arc::from(*n)).collect();
+            let export_to = if *export == ["*"] { ExportTo::All } else { ExportTo::Namespaces(names) };
+            let id = ObjectId { namespace: (*namespace).into(), name: "rule".into() };
+            let key = PolicyKey {
+                namespace: (*namespace).into(),
+                host: Hostname::parse(host).unwrap(),
+                selected: selected.then(|| "rule".into()),
+            };
+            let group = GroupRef { key, selected: selected.then_some(id), export_to, private: *export == [*namespace] };
+            HostPolicies { namespace: (*namespace).into(), groups: vec![group] }
+        };
+        Candidates { root: "root".into(), hosts: list.iter().map(host).collect() }
+    }
+
+    fn scope(namespace: &str, selected: &[&str]) -> Scope {
+        let rule = |n: &&str| ObjectId { namespace: (*n).into(), name: "rule".into() };
+        Scope { namespace: namespace.into(), sidecar: None, selected_rules: selected.iter().map(rule).collect() }
+    }
+
+    #[test]
+    fn the_closest_namespace_wins() {
+        let c = candidates(&[
+            ("a.b", "svc", &["*"], false),
+            ("*.b", "client", &["client"], false),
+            ("*.b", "root", &["*"], false),
+        ]);
+        let namespace = |client: &str| c.choose(&scope(client, &[]), &"svc".into()).map(|k| k.namespace.to_string());
+        assert_eq!(namespace("client").as_deref(), Some("client"));
+        assert_eq!(namespace("other").as_deref(), Some("svc"));
+        assert_eq!(namespace("root").as_deref(), Some("svc"));
+        let elsewhere = c.choose(&scope("other", &[]), &"third".into());
+        assert_eq!(elsewhere.map(|k| k.namespace.to_string()).as_deref(), Some("root"));
+    }
+
+    #[test]
+    fn what_is_not_exported_is_not_seen() {
+        let c = candidates(&[("a.b", "svc", &["svc"], false)]);
+        assert!(c.choose(&scope("other", &[]), &"svc".into()).is_none());
+        assert!(c.choose(&scope("svc", &[]), &"svc".into()).is_some());
+        let c = candidates(&[("a.b", "svc", &["friend"], false)]);
+        assert!(c.choose(&scope("friend", &[]), &"svc".into()).is_some());
+        assert!(c.choose(&scope("svc", &[]), &"svc".into()).is_none());
+    }
+
+    #[test]
+    fn a_rule_that_selects_others_hides_nothing() {
+        let c = candidates(&[("a.b", "client", &["client"], true), ("*.b", "client", &["*"], false)]);
+        let host = |s: Scope| c.choose(&s, &"svc".into()).unwrap().host.to_string();
+        assert_eq!(host(scope("client", &[])), "*.b");
+        assert_eq!(host(scope("client", &["client"])), "a.b");
+    }
+}

@@ -1,0 +1,127 @@
+//! Which DestinationRules of one namespace and host are merged, and which stand apart.
+
+use std::sync::Arc;
+
+use model::audience::PolicyKey;
+use model::service::ExportTo;
+
+use super::RuleSummary;
+
+/// Rules that are merged. The first decides where the others have something to say, too.
+pub(super) struct Group {
+    /// The rules, in order of precedence; never empty.
+    pub rules: Vec<Arc<RuleSummary>>,
+    /// What names the group.
+    pub key: PolicyKey,
+}
+
+impl Group {
+    /// The rule that the group stands for.
+    pub fn head(&self) -> &RuleSummary {
+        &self.rules[0]
+    }
+}
+
+/// The groups of the rules of one namespace and host, in order of precedence of their heads.
+///
+/// Rules are merged when the same clients see them, by export and by selector. A rule that more namespaces see than a
+/// group's head is merged into that group and stands apart as well, for those who do not see the head.
+pub(super) fn grouped(mut rules: Vec<Arc<RuleSummary>>) -> Vec<Group> {
+    rules.sort_by(|a, b| a.precedence(b));
+    let mut groups: Vec<Vec<Arc<RuleSummary>>> = Vec::new();
+    for rule in rules {
+        let mut apart = true;
+        for group in &mut groups {
+            let head = &group[0];
+            let same = head.export_to == rule.export_to;
+            if !same && !wider(&rule.export_to, &head.export_to) {
+                continue;
+            }
+            if rule.selector.is_some() && rule.selector != head.selector {
+                continue;
+            }
+            apart &= !(same && rule.selector == head.selector);
+            group.push(rule.clone());
+        }
+        if apart {
+            groups.push(vec![rule]);
+        }
+    }
+    let unselected = groups.iter().filter(|g| g[0].selector.is_none()).count();
+    let key = |head: &RuleSummary| PolicyKey {
+        namespace: head.id.namespace.clone(),
+        host: head.host.clone(),
+        // The usual case needs no name: all rules without a selector are one policy.
+        selected: (head.selector.is_some() || unselected > 1).then(|| head.id.name.clone()),
+    };
+    groups.into_iter().map(|rules| Group { key: key(&rules[0]), rules }).collect()
+}
+
+/// Whether `rule` is exported by name to more namespaces than `head`.
+fn wider(rule: &ExportTo, head: &ExportTo) -> bool {
+    match (rule, head) {
+        (ExportTo::Namespaces(rule), ExportTo::Namespaces(head)) => !head.is_empty() && rule.is_superset(head),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use model::proxy::Labels;
+    use model::service::ObjectId;
+    use names::Hostname;
+    use resources::Timestamp;
+
+    use super::*;
+
+    fn rule(name: &str, created: i64, export: &[&str], selector: Option<&str>) -> Arc<RuleSummary> {
+        let label = |app: &str| Labels::from([("app".into(), app.into())]);
+        Arc::new(RuleSummary {
+            id: ObjectId { namespace: "n".into(), name: name.into() },
+            created: Some(Timestamp::from_unix(created)),
+            host: Hostname::parse("a.b").unwrap(),
+            export_to: match export {
+                ["*"] => ExportTo::All,
+                names => ExportTo::Namespaces(names.iter().map(|n| Arc::from(*n)).collect()),
+            },
+            selector: selector.map(label),
+        })
+    }
+
+    fn names(groups: &[Group]) -> Vec<(Option<&str>, Vec<&str>)> {
+        let rules = |g: &'_ Group| g.rules.iter().map(|r| r.id.name.clone()).collect::<Vec<_>>();
+        groups
+            .iter()
+            .map(|g| {
+                assert_eq!(rules(g).len(), g.rules.len());
+                (g.key.selected.as_deref(), g.rules.iter().map(|r| &*r.id.name).collect())
+            })
+            .collect()
+    }
+
+    #[test]
+    fn rules_that_the_same_clients_see_are_merged() {
+        let groups = grouped(vec![rule("young", 2, &["*"], None), rule("old", 1, &["*"], None)]);
+        assert_eq!(names(&groups), [(None, vec!["old", "young"])]);
+    }
+
+    #[test]
+    fn selectors_and_exports_keep_rules_apart() {
+        let groups = grouped(vec![
+            rule("public", 1, &["*"], None),
+            rule("private", 2, &["n"], None),
+            rule("wider", 3, &["m", "n"], None),
+            rule("x", 4, &["n"], Some("x")),
+            rule("x2", 5, &["n"], Some("x")),
+            rule("y", 6, &["n"], Some("y")),
+        ]);
+        let want = [
+            (Some("x"), vec!["x", "x2", "private", "wider"]),
+            (Some("y"), vec!["y", "private", "wider"]),
+            (Some("public"), vec!["public"]),
+            (Some("private"), vec!["private", "wider"]),
+            (Some("wider"), vec!["wider"]),
+        ];
+        assert_eq!(names(&groups), want);
+    }
+}

@@ -1,0 +1,193 @@
+//! What the DestinationRules of a policy come to, and what that means for one subset and port.
+
+use std::sync::Arc;
+
+use flow::{Reads, Relation, Rule};
+use model::audience::PolicyKey;
+use model::service::ObjectId;
+use registry::inputs::DestinationRules;
+use resources::istio::{
+    ClientTlsSettings, ConnectionPoolSettings, LoadBalancerSettings, OutlierDetection, ProxyProtocol, RetryBudget,
+    Subset, TrafficPolicy, TunnelSettings,
+};
+
+use super::groups::grouped;
+use super::{DestinationRuleSummaries, DestinationRulesByHost};
+use crate::hosts::Pattern;
+
+/// The merged DestinationRules that a key names.
+pub struct DestinationPolicies;
+
+impl Relation for DestinationPolicies {
+    const NAME: &'static str = "destination policies";
+    type Key = PolicyKey;
+    type Row = Arc<DestinationPolicy>;
+}
+
+/// Merged DestinationRules.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct DestinationPolicy {
+    /// The policy for all subsets: that of the first rule that has one.
+    pub policy: Option<TrafficPolicy>,
+    /// The subsets of all rules. Of several of one name the first stays.
+    pub subsets: Vec<Subset>,
+    /// The rules, the one that counts most first.
+    pub origins: Vec<ObjectId>,
+    /// The policy was chosen by its `workloadSelector`.
+    pub selected: bool,
+}
+
+impl DestinationPolicy {
+    /// The subset of this name.
+    pub fn subset(&self, name: &str) -> Option<&Subset> {
+        self.subsets.iter().find(|s| &*s.name == name)
+    }
+}
+
+impl Rule for DestinationPolicies {
+    fn derive(cx: &Reads<'_>, key: &PolicyKey) -> Option<Arc<DestinationPolicy>> {
+        let members = cx.get::<DestinationRulesByHost>(&Pattern::of(&key.host))?;
+        let own = members.iter().filter(|id| id.namespace == key.namespace);
+        let summaries = own.filter_map(|id| cx.get::<DestinationRuleSummaries>(id)).map(|s| (*s).clone());
+        let rules = summaries.filter(|s| s.host == key.host).collect();
+        let group = grouped(rules).into_iter().find(|g| g.key == *key)?;
+        let mut out = DestinationPolicy { selected: group.head().selector.is_some(), ..Default::default() };
+        for rule in &group.rules {
+            let Some(object) = cx.get::<DestinationRules>(&rule.id) else { continue };
+            if out.policy.is_none() {
+                out.policy = object.spec.traffic_policy.clone();
+            }
+            for subset in &object.spec.subsets {
+                if out.subset(&subset.name).is_none() {
+                    out.subsets.push(subset.clone());
+                }
+            }
+            out.origins.push(rule.id.clone());
+        }
+        Some(Arc::new(out))
+    }
+}
+
+/// The traffic policy of one subset and port; what is absent has the mesh's default.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub struct EffectivePolicy<'a> {
+    /// How an endpoint is chosen.
+    pub load_balancer: Option<&'a LoadBalancerSettings>,
+    /// Limits on connections and requests.
+    pub connection_pool: Option<&'a ConnectionPoolSettings>,
+    /// When an endpoint is taken out.
+    pub outlier_detection: Option<&'a OutlierDetection>,
+    /// TLS towards the endpoints.
+    pub tls: Option<&'a ClientTlsSettings>,
+    /// TCP in an HTTP tunnel.
+    pub tunnel: Option<&'a TunnelSettings>,
+    /// The PROXY protocol towards the endpoints.
+    pub proxy_protocol: Option<&'a ProxyProtocol>,
+    /// A limit on retries.
+    pub retry_budget: Option<&'a RetryBudget>,
+}
+
+/// The policy of a subset (empty for none) and port.
+///
+/// The settings of a port replace the four settings that ports can have, those they leave out included; a subset's
+/// settings go over the rule's, one by one.
+pub fn effective<'a>(policy: Option<&'a DestinationPolicy>, subset: &str, port: u16) -> EffectivePolicy<'a> {
+    let Some(policy) = policy else { return EffectivePolicy::default() };
+    let base = policy.policy.as_ref().map(|p| level(p, port).0).unwrap_or_default();
+    let over = policy.subset(subset).and_then(|s| s.traffic_policy.as_ref());
+    match over.map(|p| level(p, port)) {
+        None => base,
+        // The port's settings stand for all four.
+        Some((over, true)) => {
+            EffectivePolicy { tunnel: base.tunnel, proxy_protocol: base.proxy_protocol, retry_budget: base.retry_budget, ..over }
+        }
+        Some((over, false)) => EffectivePolicy {
+            load_balancer: over.load_balancer.or(base.load_balancer),
+            connection_pool: over.connection_pool.or(base.connection_pool),
+            outlier_detection: over.outlier_detection.or(base.outlier_detection),
+            tls: over.tls.or(base.tls),
+            tunnel: over.tunnel.or(base.tunnel),
+            proxy_protocol: over.proxy_protocol.or(base.proxy_protocol),
+            retry_budget: over.retry_budget.or(base.retry_budget),
+        },
+    }
+}
+
+/// A policy's settings for a port, and whether they are the port's own.
+fn level(policy: &TrafficPolicy, port: u16) -> (EffectivePolicy<'_>, bool) {
+    let is_port = |number: u32| number == u32::from(port);
+    let own = policy.port_level_settings.iter().find(|p| p.port.as_ref().is_some_and(|p| is_port(p.number)));
+    if let Some(own) = own {
+        let settings = EffectivePolicy {
+            load_balancer: own.load_balancer.as_ref(),
+            connection_pool: own.connection_pool.as_ref(),
+            outlier_detection: own.outlier_detection.as_ref(),
+            tls: own.tls.as_ref(),
+            ..EffectivePolicy::default()
+        };
+        return (settings, true);
+    }
+    let settings = EffectivePolicy {
+        load_balancer: policy.load_balancer.as_ref(),
+        connection_pool: policy.connection_pool.as_ref(),
+        outlier_detection: policy.outlier_detection.as_ref(),
+        tls: policy.tls.as_ref(),
+        tunnel: policy.tunnel.as_ref(),
+        proxy_protocol: policy.proxy_protocol.as_ref(),
+        retry_budget: policy.retry_budget.as_ref(),
+    };
+    (settings, false)
+}
+
+#[cfg(test)]
+mod tests {
+    use resources::istio::{PortSelector, PortTrafficPolicy};
+
+    use super::*;
+
+    fn retries(most: i32) -> OutlierDetection {
+        OutlierDetection { max_ejection_percent: most, ..Default::default() }
+    }
+
+    fn port(number: u32, outlier: Option<i32>) -> PortTrafficPolicy {
+        let port = Some(PortSelector { number });
+        PortTrafficPolicy { port, outlier_detection: outlier.map(retries), ..Default::default() }
+    }
+
+    fn policy() -> DestinationPolicy {
+        let top = TrafficPolicy {
+            outlier_detection: Some(retries(1)),
+            connection_pool: Some(ConnectionPoolSettings::default()),
+            retry_budget: Some(RetryBudget::default()),
+            port_level_settings: vec![port(80, Some(2))],
+            ..Default::default()
+        };
+        let v1 = TrafficPolicy {
+            outlier_detection: Some(retries(3)),
+            port_level_settings: vec![port(90, None)],
+            ..Default::default()
+        };
+        let subset = |name: &str, policy| Subset { name: name.into(), traffic_policy: policy, ..Default::default() };
+        DestinationPolicy {
+            policy: Some(top),
+            subsets: vec![subset("v1", Some(v1)), subset("v2", None)],
+            ..Default::default()
+        }
+    }
+
+    #[test]
+    fn ports_replace_and_subsets_overlay() {
+        let policy = policy();
+        let ejection = |subset, port| effective(Some(&policy), subset, port).outlier_detection.map(|o| o.max_ejection_percent);
+        let pool = |subset, port| effective(Some(&policy), subset, port).connection_pool.is_some();
+        assert_eq!((ejection("", 70), pool("", 70)), (Some(1), true));
+        assert_eq!((ejection("", 80), pool("", 80)), (Some(2), false));
+        assert_eq!((ejection("v1", 70), pool("v1", 70)), (Some(3), true));
+        assert_eq!((ejection("v1", 80), pool("v1", 80)), (Some(3), false));
+        assert_eq!((ejection("v1", 90), pool("v1", 90)), (None, false));
+        assert_eq!((ejection("v2", 80), pool("v2", 80)), (Some(2), false));
+        assert!(effective(Some(&policy), "v1", 90).retry_budget.is_some());
+        assert!(effective(Some(&policy), "", 80).retry_budget.is_none());
+        assert_eq!(effective(None, "", 80), EffectivePolicy::default());
+    }
+}

@@ -1,0 +1,89 @@
+//! Summaries of DestinationRules: what decides where they apply.
+
+use std::cmp::Ordering;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use flow::{Index, Members, Reads, Relation, Rule};
+use model::proxy::Labels;
+use model::service::{ExportTo, ObjectId};
+use names::Hostname;
+use registry::inputs::{DestinationRules, Mesh};
+use resources::Timestamp;
+
+use crate::hosts::Pattern;
+
+/// The summary of each DestinationRule whose host can be understood.
+pub struct DestinationRuleSummaries;
+
+impl Relation for DestinationRuleSummaries {
+    const NAME: &'static str = "destination rule summaries";
+    type Key = ObjectId;
+    type Row = Arc<RuleSummary>;
+}
+
+/// What decides where a DestinationRule applies.
+#[derive(Clone, PartialEq, Debug)]
+pub struct RuleSummary {
+    /// The rule.
+    pub id: ObjectId,
+    /// When it was created.
+    pub created: Option<Timestamp>,
+    /// Its host, by its full name.
+    pub host: Hostname,
+    /// Who sees it. A rule with a selector is for its own namespace, whatever it says.
+    pub export_to: ExportTo,
+    /// The labels of the clients that it is for; none for all.
+    pub selector: Option<Labels>,
+}
+
+impl RuleSummary {
+    /// Whether only its own namespace sees it.
+    pub fn is_private(&self) -> bool {
+        matches!(&self.export_to, ExportTo::Namespaces(names) if names.iter().eq([&self.id.namespace]))
+    }
+
+    /// The order in which rules are merged: those with a selector first, then the oldest.
+    pub fn precedence(&self, other: &RuleSummary) -> Ordering {
+        let key = |r: &RuleSummary| (r.selector.is_none(), r.created, r.id.name.clone(), r.id.namespace.clone());
+        key(self).cmp(&key(other))
+    }
+}
+
+impl Rule for DestinationRuleSummaries {
+    fn derive(cx: &Reads<'_>, key: &ObjectId) -> Option<Arc<RuleSummary>> {
+        let object = cx.get::<DestinationRules>(key)?;
+        let mesh = cx.get::<Mesh>(&())?;
+        let selector = object.spec.workload_selector.as_ref().map(|s| s.match_labels.clone());
+        let export_to = match selector {
+            Some(_) => ExportTo::Namespaces(BTreeSet::from([key.namespace.clone()])),
+            None => {
+                let default = &mesh.config.default_destination_rule_export_to;
+                registry::export_to(&object.spec.export_to, default, &key.namespace)
+            }
+        };
+        Some(Arc::new(RuleSummary {
+            id: key.clone(),
+            created: object.meta.creation_timestamp,
+            host: Hostname::resolve(&object.spec.host, &key.namespace, &mesh.domain).ok()?,
+            export_to,
+            selector,
+        }))
+    }
+}
+
+/// DestinationRules by their host.
+pub struct DestinationRulesByHost;
+
+impl Relation for DestinationRulesByHost {
+    const NAME: &'static str = "destination rules by host";
+    type Key = Pattern;
+    type Row = Members<ObjectId>;
+}
+
+impl Index for DestinationRulesByHost {
+    type Of = DestinationRuleSummaries;
+    fn keys(_: &ObjectId, row: &Arc<RuleSummary>) -> Vec<Pattern> {
+        vec![Pattern::of(&row.host)]
+    }
+}

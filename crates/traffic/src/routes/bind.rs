@@ -1,0 +1,59 @@
+//! Keys of routes: a VirtualService, or a service's default, bound to what a client means by its destinations.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use flow::Reads;
+use model::audience::{DestinationRef, RoutesKey, Scope, Source};
+use model::proxy::Labels;
+use model::service::{ObjectId, ServiceKey};
+use names::Hostname;
+
+use crate::policy::policy_for;
+use crate::scope::Visible;
+use crate::virtual_service::Summary;
+
+/// The routes of a VirtualService for a host, at a port, for a gateway (none for sidecars) and a client. The key is cut
+/// down to what the VirtualService asks for, so that as many clients as possible share it.
+pub fn bind(
+    cx: &Reads<'_>,
+    scope: &Scope,
+    visible: &Visible,
+    summary: &Summary,
+    at: (&Hostname, u16, Option<&ObjectId>),
+    source: &Source,
+) -> Arc<RoutesKey> {
+    let (host, port, gateway) = at;
+    let meant = |host: &Hostname| {
+        let service = visible.find(host).map(|s| s.key.clone());
+        let policy = service.as_ref().and_then(|key| policy_for(cx, scope, key));
+        (host.clone(), DestinationRef { service, policy })
+    };
+    Arc::new(RoutesKey {
+        virtual_service: Some(summary.id.clone()),
+        host: host.clone(),
+        port,
+        gateway: gateway.cloned(),
+        source: Arc::new(summary.cut(port, gateway, source)),
+        destinations: Arc::new(summary.http_destinations.iter().map(meant).collect()),
+    })
+}
+
+/// The default routes of a service: everything goes to it.
+pub(super) fn default(cx: &Reads<'_>, scope: &Scope, service: &ServiceKey, port: u16) -> Arc<RoutesKey> {
+    let policy = policy_for(cx, scope, service);
+    let meant = DestinationRef { service: Some(service.clone()), policy };
+    Arc::new(RoutesKey {
+        virtual_service: None,
+        host: service.hostname.clone(),
+        port,
+        gateway: None,
+        source: Arc::new(nobody()),
+        destinations: Arc::new(BTreeMap::from([(service.hostname.clone(), meant)])),
+    })
+}
+
+/// The client of routes that ask nothing of it.
+pub(super) fn nobody() -> Source {
+    Source { namespace: "".into(), labels: Labels::new() }
+}

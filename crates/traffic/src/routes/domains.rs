@@ -1,0 +1,129 @@
+//! The names under which clients call a service, and its virtual host for those whose routes are the default.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use flow::{Reads, Relation, Rule};
+use model::service::{Registry, Resolution, Service, ServiceKey};
+use registry::Services;
+use registry::inputs::Mesh;
+
+/// A service's name and domains as a virtual host, shared by all clients that call it by the same names.
+pub struct ServiceHosts;
+
+impl Relation for ServiceHosts {
+    const NAME: &'static str = "service hosts";
+    type Key = ServiceHostKey;
+    type Row = Arc<ServiceHost>;
+}
+
+/// What decides the names under which a service is called.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct ServiceHostKey {
+    /// The service.
+    pub service: ServiceKey,
+    /// The port that clients call.
+    pub port: u16,
+    /// The client's namespace, where it is the one that the hostname of a Kubernetes service names: those clients may
+    /// leave the namespace out.
+    pub local: bool,
+    /// Domains have the port behind them, for tables that serve several ports.
+    pub with_port: bool,
+}
+
+/// How a service is called at one port that speaks HTTP, or may do so.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ServiceHost {
+    /// `HOST:PORT`.
+    pub name: Arc<str>,
+    /// The domains; the first is the hostname.
+    pub domains: Vec<Arc<str>>,
+}
+
+impl Rule for ServiceHosts {
+    fn derive(cx: &Reads<'_>, key: &ServiceHostKey) -> Option<Arc<ServiceHost>> {
+        let service = cx.get::<Services>(&key.service)?;
+        let protocol = service.port(key.port)?.protocol;
+        if !protocol.is_http() && !protocol.is_unsupported() {
+            return None;
+        }
+        let mesh = cx.get::<Mesh>(&())?;
+        let port = key.with_port.then_some(key.port);
+        Some(Arc::new(ServiceHost {
+            name: format!("{}:{}", key.service.hostname, key.port).into(),
+            domains: domains(&service, &mesh.domain, key.local, port),
+        }))
+    }
+}
+
+/// Whether clients of this namespace may leave the namespace out when they call this host.
+pub(super) fn is_local(host: &str, namespace: &str) -> bool {
+    let mut labels = host.split('.').skip(1);
+    labels.next() == Some(namespace) && labels.next() == Some("svc")
+}
+
+/// The names of a service: its hostname, with and without a final dot, the short forms of a Kubernetes name, all names
+/// below it if it is headless, and its addresses. With a port each is there twice, with the port and without.
+fn domains(service: &Service, mesh_domain: &str, local: bool, port: Option<u16>) -> Vec<Arc<str>> {
+    let host = service.key.hostname.as_str();
+    let mut names: Vec<String> = vec![bracketed(host)];
+    if host.parse::<IpAddr>().is_err() {
+        names.push(format!("{host}."));
+    }
+    names.extend(short_forms(host, mesh_domain, local));
+    if service.resolution == Resolution::Passthrough && service.registry == Registry::Kubernetes {
+        // The pods of a headless service have names of their own below it.
+        let pods: Vec<String> = names.iter().map(|name| format!("*.{name}")).collect();
+        names.extend(pods);
+    }
+    let single = service.addresses.iter().filter(|net| net.prefix_len() == net.max_prefix_len());
+    let addresses = single.map(|net| net.addr()).filter(|ip| !ip.is_unspecified());
+    names.extend(addresses.map(|ip| bracketed(&ip.to_string())));
+    match port {
+        None => names.into_iter().map(Arc::from).collect(),
+        Some(port) => names.iter().flat_map(|n| [n.clone(), format!("{n}:{port}")]).map(Arc::from).collect(),
+    }
+}
+
+/// The short forms of `NAME.NAMESPACE.svc.DOMAIN`; none for other hosts.
+fn short_forms(host: &str, mesh_domain: &str, local: bool) -> Vec<String> {
+    let Some(short) = host.strip_suffix(mesh_domain).and_then(|rest| rest.strip_suffix(".svc.")) else {
+        return Vec::new();
+    };
+    let Some((name, _)) = short.split_once('.') else { return Vec::new() };
+    let full = format!("{short}.svc");
+    match local {
+        true => vec![name.to_owned(), full, short.to_owned()],
+        false => vec![short.to_owned(), full],
+    }
+}
+
+/// A `Host` header has IPv6 addresses in brackets.
+pub(super) fn bracketed(host: &str) -> String {
+    match host.parse::<IpAddr>() {
+        Ok(IpAddr::V6(ip)) => format!("[{ip}]"),
+        _ => host.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn short_forms_depend_on_the_client() {
+        let host = "a.ns.svc.cluster.local";
+        assert_eq!(short_forms(host, "cluster.local", true), ["a", "a.ns.svc", "a.ns"]);
+        assert_eq!(short_forms(host, "cluster.local", false), ["a.ns", "a.ns.svc"]);
+        assert!(short_forms("a.com", "cluster.local", true).is_empty());
+        assert!(short_forms("svc.cluster.local", "cluster.local", true).is_empty());
+        assert!(is_local(host, "ns") && !is_local(host, "other") && !is_local("a.ns.com", "ns"));
+    }
+
+    #[test]
+    fn addresses() {
+        assert_eq!(bracketed("2001:DB8::1"), "[2001:db8::1]");
+        assert_eq!(bracketed("10.0.0.1"), "10.0.0.1");
+        assert_eq!(bracketed("a.b"), "a.b");
+    }
+}

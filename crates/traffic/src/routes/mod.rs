@@ -1,0 +1,49 @@
+//! Route tables: which virtual hosts a table has, under which domains, and what decides the routes of each.
+//!
+//! A table lists virtual hosts and never looks into their routes: a changed weight, match or time-out re-runs the
+//! routes of one virtual host ([`RoutesKey`]) and no table. Virtual hosts that are the same for many clients are
+//! derived once ([`ServiceHosts`]).
+
+mod bind;
+mod domains;
+mod names;
+mod sidecar;
+
+use std::sync::Arc;
+
+use flow::{Reads, Relation, Rule};
+use model::audience::{RouteAudience, RouteTable};
+use model::proxy::ProxyKind;
+
+pub use bind::bind;
+pub use domains::{ServiceHost, ServiceHostKey, ServiceHosts};
+
+use crate::gateways;
+
+/// The route table of a name, as an audience sees it.
+///
+/// A sidecar gets an answer for every name, an empty table for those that mean nothing to it, so that a listener which
+/// is about to go never waits for its routes.
+pub struct RouteTables;
+
+impl Relation for RouteTables {
+    const NAME: &'static str = "route tables";
+    type Key = (Arc<RouteAudience>, Arc<str>);
+    type Row = Arc<RouteTable>;
+}
+
+impl Rule for RouteTables {
+    fn derive(cx: &Reads<'_>, (audience, name): &(Arc<RouteAudience>, Arc<str>)) -> Option<Arc<RouteTable>> {
+        let table = match audience.kind {
+            ProxyKind::Sidecar => sidecar::table(cx, audience, name),
+            ProxyKind::Router => gateways::gateway_table(cx, audience, name)?,
+        };
+        Some(Arc::new(table))
+    }
+}
+
+/// Adds this module's rules.
+pub(crate) fn register(b: &mut flow::Builder) {
+    b.view::<ServiceHosts>();
+    b.view::<RouteTables>();
+}

@@ -1,0 +1,231 @@
+//! What a client sees: services per egress listener, one for each hostname.
+//!
+//! Of several services with one hostname the client's own namespace wins, then Kubernetes, then the oldest. A scope
+//! without a `Sidecar` sees all that is exported to it; [`find`] then answers for one host without reading the rest.
+
+mod imported;
+mod visible;
+
+use std::sync::Arc;
+
+use flow::{Index, Members, Reads, Relation, Rule};
+use model::audience::Scope;
+use model::service::{Service, ServiceKey};
+use names::{Hostname, Protocol};
+use registry::inputs::{Mesh, Sidecars};
+use registry::{Exported, Services};
+use resources::istio::{CaptureMode, Destination, OutboundMode, OutboundTrafficPolicy};
+
+use crate::hosts::EgressHosts;
+
+/// Services by a port that they have, whatever its protocol.
+pub struct ServicesByPort;
+
+impl Relation for ServicesByPort {
+    const NAME: &'static str = "services by port";
+    type Key = u16;
+    type Row = Members<ServiceKey>;
+}
+
+impl Index for ServicesByPort {
+    type Of = Services;
+    fn keys(_: &ServiceKey, row: &Arc<Service>) -> Vec<u16> {
+        row.ports.iter().map(|p| p.number).collect()
+    }
+}
+
+/// Services by the namespace that defines them and by whom they are exported to.
+pub struct ServicesByNamespace;
+
+impl Relation for ServicesByNamespace {
+    const NAME: &'static str = "services by namespace";
+    type Key = (Arc<str>, Exported);
+    type Row = Members<ServiceKey>;
+}
+
+impl Index for ServicesByNamespace {
+    type Of = Services;
+    fn keys(key: &ServiceKey, row: &Arc<Service>) -> Vec<(Arc<str>, Exported)> {
+        registry::ServicesByExport::keys(key, row).into_iter().map(|e| (key.namespace.clone(), e)).collect()
+    }
+}
+
+/// What a scope sees.
+pub struct ScopeServices;
+
+impl Relation for ScopeServices {
+    const NAME: &'static str = "scope services";
+    type Key = Arc<Scope>;
+    type Row = Arc<Visible>;
+}
+
+/// What a client sees.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Visible {
+    /// The egress listeners, in the order in which they are written. One without a port ends the list.
+    pub listeners: Vec<EgressListener>,
+    /// The services of all listeners and what their VirtualServices lead to, by hostname, each hostname once.
+    pub services: Arc<[VisibleService]>,
+    /// What happens to traffic to unknown destinations.
+    pub outbound: OutboundPolicy,
+}
+
+/// A service that is seen, and how much of it.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct VisibleService {
+    /// The service.
+    pub key: ServiceKey,
+    /// Its ports.
+    pub ports: Ports,
+}
+
+/// Which ports of a service are seen.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub enum Ports {
+    /// All.
+    All,
+    /// These, ascending.
+    Only(Arc<[u16]>),
+}
+
+impl Ports {
+    /// Whether this port is seen.
+    pub fn include(&self, port: u16) -> bool {
+        match self {
+            Ports::All => true,
+            Ports::Only(ports) => ports.contains(&port),
+        }
+    }
+
+    /// What either sees.
+    pub fn union(&self, other: &Ports) -> Ports {
+        match (self, other) {
+            (Ports::Only(a), Ports::Only(b)) => {
+                Ports::Only(Members::new(a.iter().chain(b.iter()).copied().collect()).to_vec().into())
+            }
+            _ => Ports::All,
+        }
+    }
+}
+
+/// One way out for an application's traffic.
+#[derive(Clone, PartialEq, Debug)]
+pub struct EgressListener {
+    /// Its port; none for the listener that stands for all ports without one of their own.
+    pub port: Option<EgressPort>,
+    /// The address or Unix socket to listen on, where the `Sidecar` says.
+    pub bind: Option<Arc<str>>,
+    /// Whether its traffic is captured.
+    pub capture: CaptureMode,
+    /// What it lets in.
+    pub hosts: EgressHosts,
+    /// The services, by hostname, each hostname once.
+    pub services: Arc<[VisibleService]>,
+}
+
+/// The port of an egress listener.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct EgressPort {
+    /// The number; 0 for Unix sockets.
+    pub number: u16,
+    /// What is spoken.
+    pub protocol: Protocol,
+    /// Its name.
+    pub name: Arc<str>,
+}
+
+impl EgressListener {
+    /// The only port whose services it has: its own, but for generic HTTP proxies and Unix sockets.
+    pub fn service_port(&self) -> Option<u16> {
+        let port = self.port.as_ref()?;
+        (port.number != 0 && port.protocol != Protocol::HttpProxy).then_some(port.number)
+    }
+
+    /// The service of this hostname.
+    pub fn find(&self, host: &Hostname) -> Option<&VisibleService> {
+        find_in(&self.services, host)
+    }
+}
+
+/// What happens to traffic to unknown destinations.
+#[derive(Clone, PartialEq, Debug)]
+pub enum OutboundPolicy {
+    /// It passes: to where the application wanted, or through this service.
+    AllowAny {
+        /// The service that it is sent through.
+        egress_proxy: Option<Destination>,
+    },
+    /// It is refused.
+    RegistryOnly,
+}
+
+impl Visible {
+    /// The service of this hostname.
+    pub fn find(&self, host: &Hostname) -> Option<&VisibleService> {
+        find_in(&self.services, host)
+    }
+
+    /// The listener that a route table with this port (0: an HTTP proxy or Unix socket) and name belongs to.
+    pub fn listener(&self, port: u16, name: &str) -> Option<&EgressListener> {
+        self.listeners.iter().find(|listener| match &listener.port {
+            None => true,
+            Some(own) if own.number != port => false,
+            Some(_) => port != 0 || listener.bind.as_deref() == Some(name),
+        })
+    }
+}
+
+impl Rule for ScopeServices {
+    fn derive(cx: &Reads<'_>, scope: &Arc<Scope>) -> Option<Arc<Visible>> {
+        let mesh = cx.get::<Mesh>(&())?;
+        let sidecar = scope.sidecar.as_ref().and_then(|id| cx.get::<Sidecars>(id));
+        let policy = sidecar.as_ref().and_then(|s| s.spec.outbound_traffic_policy.as_ref());
+        let outbound = outbound(policy.or(mesh.config.outbound_traffic_policy.as_ref()));
+        let written = sidecar.as_ref().map_or(&[][..], |s| &s.spec.egress);
+        if written.is_empty() {
+            let services = visible::exported_to(cx, &scope.namespace);
+            let listener = EgressListener {
+                port: None,
+                bind: None,
+                capture: CaptureMode::Default,
+                hosts: EgressHosts::everything(),
+                services: services.clone(),
+            };
+            return Some(Arc::new(Visible { listeners: vec![listener], services, outbound }));
+        }
+        let listeners: Vec<EgressListener> = written.iter().map(|l| imported::listener(cx, scope, l)).collect();
+        let services = imported::union(cx, scope, &listeners);
+        Some(Arc::new(Visible { listeners, services, outbound }))
+    }
+}
+
+fn outbound(policy: Option<&OutboundTrafficPolicy>) -> OutboundPolicy {
+    match policy {
+        Some(policy) if policy.mode == OutboundMode::RegistryOnly => OutboundPolicy::RegistryOnly,
+        Some(policy) => OutboundPolicy::AllowAny { egress_proxy: policy.egress_proxy.clone() },
+        None => OutboundPolicy::AllowAny { egress_proxy: None },
+    }
+}
+
+/// The service that a scope sees under a hostname, as [`Visible::find`], with reads as narrow as they can be: for rules
+/// that ask for a few hosts.
+pub fn find(cx: &Reads<'_>, scope: &Arc<Scope>, host: &Hostname) -> Option<VisibleService> {
+    if scope.sidecar.is_some() {
+        return cx.get::<ScopeServices>(scope)?.find(host).cloned();
+    }
+    let candidates = cx.get::<registry::ServicesByHost>(host)?;
+    let key = visible::preferred(cx, &scope.namespace, visible::visible_of(cx, &scope.namespace, &candidates))?;
+    Some(VisibleService { key, ports: Ports::All })
+}
+
+fn find_in<'a>(services: &'a [VisibleService], host: &Hostname) -> Option<&'a VisibleService> {
+    let at = services.binary_search_by(|s| s.key.hostname.cmp(host)).ok()?;
+    Some(&services[at])
+}
+
+/// Adds this module's rules.
+pub(crate) fn register(b: &mut flow::Builder) {
+    b.index::<ServicesByPort>();
+    b.index::<ServicesByNamespace>();
+    b.view::<ScopeServices>();
+}

@@ -1,0 +1,129 @@
+//! A VirtualService as it takes effect: hosts and gateways by their full names, delegates replaced by their routes.
+
+use std::sync::Arc;
+
+use flow::{Reads, Relation, Rule};
+use model::service::ObjectId;
+use names::Hostname;
+use registry::inputs::{Mesh, MeshSettings, VirtualServices};
+use resources::Object;
+use resources::istio::{Destination, HttpRoute, VirtualService};
+
+use super::delegate;
+
+/// VirtualServices with hosts. Short names are full, gateways are written `namespace/name` or `mesh`, and routes that
+/// delegate are replaced by the routes of the VirtualService that they delegate to.
+///
+/// A route whose delegate does not exist, or is not exported to the namespace of the VirtualService, is left out.
+pub struct EffectiveVirtualServices;
+
+impl Relation for EffectiveVirtualServices {
+    const NAME: &'static str = "effective virtual services";
+    type Key = ObjectId;
+    type Row = Arc<Object<VirtualService>>;
+}
+
+impl Rule for EffectiveVirtualServices {
+    fn derive(cx: &Reads<'_>, key: &ObjectId) -> Option<Arc<Object<VirtualService>>> {
+        let object = cx.get::<VirtualServices>(key)?;
+        if object.spec.is_delegate() {
+            return None;
+        }
+        let mesh = cx.get::<Mesh>(&())?;
+        let mut spec = resolved(&object.spec, &key.namespace, &mesh);
+        if spec.http.iter().any(|route| route.delegate.is_some()) {
+            spec.http = spec.http.into_iter().flat_map(|route| delegated(cx, &mesh, key, route)).collect();
+        }
+        if spec == object.spec {
+            // Most are written in full: keep one copy.
+            return Some((*object).clone());
+        }
+        Some(Arc::new(Object { meta: object.meta.clone(), spec, raw: object.raw.clone() }))
+    }
+}
+
+/// The routes that stand for this one: itself, or those of its delegate.
+fn delegated(cx: &Reads<'_>, mesh: &MeshSettings, root: &ObjectId, route: HttpRoute) -> Vec<HttpRoute> {
+    let Some(delegate) = &route.delegate else { return vec![route] };
+    let namespace = if delegate.namespace.is_empty() { &root.namespace } else { &delegate.namespace };
+    let id = ObjectId { namespace: namespace.clone(), name: delegate.name.clone() };
+    let Some(object) = cx.get::<VirtualServices>(&id) else { return Vec::new() };
+    let default = &mesh.config.default_virtual_service_export_to;
+    let exported = registry::export_to(&object.spec.export_to, default, &id.namespace).includes(&root.namespace);
+    if !object.spec.is_delegate() || !exported {
+        return Vec::new();
+    }
+    let routes = resolved(&object.spec, &id.namespace, mesh).http;
+    delegate::merge(&route, routes)
+}
+
+/// The specification with full names, as an object of this namespace means them.
+fn resolved(spec: &VirtualService, namespace: &str, mesh: &MeshSettings) -> VirtualService {
+    let mut out = spec.clone();
+    let host = |text: &mut Arc<str>| {
+        if let Ok(full) = Hostname::resolve(text, namespace, &mesh.domain) {
+            *text = full.as_arc().clone();
+        }
+    };
+    let gateways = |names: &mut Vec<Arc<str>>| {
+        for name in names {
+            *name = full_gateway(name, namespace);
+        }
+    };
+    let destination = |d: &mut Destination| host(&mut d.host);
+    out.hosts.iter_mut().for_each(host);
+    gateways(&mut out.gateways);
+    for route in &mut out.http {
+        route.matches.iter_mut().for_each(|m| gateways(&mut m.gateways));
+        route.route.iter_mut().for_each(|r| destination(&mut r.destination));
+        route.mirror.iter_mut().for_each(destination);
+        route.mirrors.iter_mut().for_each(|m| destination(&mut m.destination));
+    }
+    for route in &mut out.tcp {
+        route.matches.iter_mut().for_each(|m| gateways(&mut m.gateways));
+        route.route.iter_mut().for_each(|r| destination(&mut r.destination));
+    }
+    for route in &mut out.tls {
+        route.matches.iter_mut().for_each(|m| gateways(&mut m.gateways));
+        route.route.iter_mut().for_each(|r| destination(&mut r.destination));
+    }
+    out
+}
+
+/// A gateway's name as `namespace/name`. Besides the short name and the full one there is the old form
+/// `name.namespace…`.
+fn full_gateway(name: &Arc<str>, namespace: &str) -> Arc<str> {
+    if &**name == VirtualService::MESH {
+        return name.clone();
+    }
+    if let Some(own) = name.strip_prefix("./") {
+        return format!("{namespace}/{own}").into();
+    }
+    if name.contains('/') {
+        return name.clone();
+    }
+    match name.split_once('.') {
+        Some((short, rest)) => format!("{}/{short}", rest.split('.').next().unwrap_or(rest)).into(),
+        None => format!("{namespace}/{name}").into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gateways() {
+        let cases = [
+            ("mesh", "mesh"),
+            ("gw", "ns/gw"),
+            ("./gw", "ns/gw"),
+            ("other/gw", "other/gw"),
+            ("gw.other", "other/gw"),
+            ("gw.other.svc.cluster.local", "other/gw"),
+        ];
+        for (text, want) in cases {
+            assert_eq!(&*full_gateway(&text.into(), "ns"), want);
+        }
+    }
+}

@@ -1,0 +1,297 @@
+//! Summaries: what decides whether and where a VirtualService applies, and nothing that only decides how.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use flow::{Reads, Relation, Rule};
+use model::audience::Source;
+use model::proxy::Labels;
+use model::service::{ExportTo, ObjectId};
+use names::Hostname;
+use registry::inputs::Mesh;
+use resources::istio::{
+    Destination, HttpMatchRequest, HttpRoute, L4MatchAttributes, TlsMatchAttributes, VirtualService,
+};
+use resources::{Object, Timestamp};
+
+use super::EffectiveVirtualServices;
+
+/// The summary of each VirtualService that has hosts.
+pub struct VirtualServiceSummaries;
+
+impl Relation for VirtualServiceSummaries {
+    const NAME: &'static str = "virtual service summaries";
+    type Key = ObjectId;
+    type Row = Arc<Summary>;
+}
+
+impl Rule for VirtualServiceSummaries {
+    fn derive(cx: &Reads<'_>, key: &ObjectId) -> Option<Arc<Summary>> {
+        let object = cx.get::<EffectiveVirtualServices>(key)?;
+        let mesh = cx.get::<Mesh>(&())?;
+        let default = &mesh.config.default_virtual_service_export_to;
+        let export_to = registry::export_to(&object.spec.export_to, default, &key.namespace);
+        Some(Arc::new(Summary::of(key.clone(), &object, export_to)))
+    }
+}
+
+/// What decides whether and where a VirtualService applies.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Summary {
+    /// The VirtualService.
+    pub id: ObjectId,
+    /// When it was created.
+    pub created: Option<Timestamp>,
+    /// Its hosts, in the order in which they are written.
+    pub hosts: Vec<Hostname>,
+    /// What it is bound to; never empty.
+    pub gateways: Vec<Binding>,
+    /// Who sees it.
+    pub export_to: ExportTo,
+    /// The conditions of its HTTP routes, as far as they can be decided beforehand: one per route and match.
+    pub http: Vec<Guard>,
+    /// Where its HTTP routes and mirrors lead to.
+    pub http_destinations: BTreeSet<Hostname>,
+    /// All destinations, HTTP or not, sorted.
+    pub destinations: Vec<DestinationUse>,
+    /// It has TCP routes.
+    pub has_tcp: bool,
+    /// It has TLS routes.
+    pub has_tls: bool,
+}
+
+/// What a VirtualService is bound to.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub enum Binding {
+    /// All sidecars.
+    Mesh,
+    /// A gateway.
+    Gateway(ObjectId),
+}
+
+impl Binding {
+    /// Parses the full form: `mesh`, or `namespace/name`.
+    pub fn parse(text: &str) -> Option<Binding> {
+        if text == VirtualService::MESH {
+            return Some(Binding::Mesh);
+        }
+        let (namespace, name) = text.split_once('/')?;
+        Some(Binding::Gateway(ObjectId { namespace: namespace.into(), name: name.into() }))
+    }
+
+    /// Whether it is this gateway; none means the mesh.
+    pub fn is(&self, gateway: Option<&ObjectId>) -> bool {
+        match self {
+            Binding::Mesh => gateway.is_none(),
+            Binding::Gateway(id) => gateway == Some(id),
+        }
+    }
+}
+
+/// One use of a destination.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct DestinationUse {
+    /// The host.
+    pub host: Hostname,
+    /// The port, where it is given.
+    pub port: Option<u16>,
+    /// The only namespaces whose clients get there (`sourceNamespace`); empty for all.
+    pub namespaces: BTreeSet<Arc<str>>,
+}
+
+/// The part of a condition that is decided when routes are made, not when requests come.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Guard {
+    /// The port that clients call.
+    pub port: Option<u16>,
+    /// Gateways; empty for all that the VirtualService is bound to.
+    pub gateways: Vec<Binding>,
+    /// Labels of the client.
+    pub source_labels: Labels,
+    /// The client's namespace.
+    pub source_namespace: Option<Arc<str>>,
+}
+
+impl Guard {
+    /// The guard of an HTTP condition. One that names gateways asks nothing of the client, as in Istio.
+    pub fn of_http(condition: &HttpMatchRequest) -> Guard {
+        let gateways = bindings(&condition.gateways);
+        let client = condition.gateways.is_empty();
+        Guard {
+            port: port(condition.port),
+            gateways,
+            source_labels: if client { condition.source_labels.clone() } else { Labels::new() },
+            source_namespace: namespace(&condition.source_namespace).filter(|_| client),
+        }
+    }
+
+    /// The guard of a TCP condition.
+    pub fn of_tcp(condition: &L4MatchAttributes) -> Guard {
+        Guard {
+            port: port(condition.port),
+            gateways: bindings(&condition.gateways),
+            source_labels: condition.source_labels.clone(),
+            source_namespace: namespace(&condition.source_namespace),
+        }
+    }
+
+    /// The guard of a TLS condition.
+    pub fn of_tls(condition: &TlsMatchAttributes) -> Guard {
+        Guard {
+            port: port(condition.port),
+            gateways: bindings(&condition.gateways),
+            source_labels: condition.source_labels.clone(),
+            source_namespace: namespace(&condition.source_namespace),
+        }
+    }
+
+    /// Whether the condition can hold for a client at a listener of this port; `gateway` is none for sidecars.
+    pub fn admits(&self, port: u16, gateway: Option<&ObjectId>, source: &Source) -> bool {
+        self.concerns(port, gateway)
+            && self.source_namespace.as_ref().is_none_or(|n| *n == source.namespace)
+            && self.source_labels.iter().all(|(key, value)| source.labels.get(key) == Some(value))
+    }
+
+    /// Whether the condition can hold for some client there.
+    fn concerns(&self, port: u16, gateway: Option<&ObjectId>) -> bool {
+        self.port.is_none_or(|p| p == port)
+            && (self.gateways.is_empty() || self.gateways.iter().any(|g| g.is(gateway)))
+    }
+}
+
+impl Summary {
+    /// The summary of an effective VirtualService.
+    pub fn of(id: ObjectId, object: &Object<VirtualService>, export_to: ExportTo) -> Summary {
+        let spec = &object.spec;
+        let http = spec.http.iter().flat_map(guards).collect();
+        let http_uses: Vec<DestinationUse> = spec.http.iter().flat_map(http_uses).collect();
+        let tcp = spec.tcp.iter().flat_map(|r| &r.route);
+        let tls = spec.tls.iter().flat_map(|r| &r.route);
+        let l4_uses = tcp.chain(tls).filter_map(|r| used(&r.destination, &BTreeSet::new()));
+        let http_destinations = http_uses.iter().map(|u| u.host.clone()).collect();
+        let destinations: BTreeSet<DestinationUse> = l4_uses.chain(http_uses).collect();
+        let gateways = if spec.gateways.is_empty() { vec![Binding::Mesh] } else { bindings(&spec.gateways) };
+        Summary {
+            id,
+            created: object.meta.creation_timestamp,
+            hosts: spec.hosts.iter().filter_map(|h| Hostname::parse(h).ok()).collect(),
+            gateways,
+            export_to,
+            http,
+            http_destinations,
+            destinations: destinations.into_iter().collect(),
+            has_tcp: !spec.tcp.is_empty(),
+            has_tls: !spec.tls.is_empty(),
+        }
+    }
+
+    /// Whether it applies to sidecars.
+    pub fn applies_to_mesh(&self) -> bool {
+        self.gateways.contains(&Binding::Mesh)
+    }
+
+    /// Whether some HTTP route is left for this client at a listener of this port.
+    pub fn routes(&self, port: u16, gateway: Option<&ObjectId>, source: &Source) -> bool {
+        self.http.iter().any(|guard| guard.admits(port, gateway, source))
+    }
+
+    /// The client, cut down to what the HTTP routes for this port and gateway ask of it.
+    pub fn cut(&self, port: u16, gateway: Option<&ObjectId>, source: &Source) -> Source {
+        let asked = || self.http.iter().filter(|guard| guard.concerns(port, gateway));
+        let by_namespace = asked().any(|guard| guard.source_namespace.is_some());
+        let keys: BTreeSet<&Arc<str>> = asked().flat_map(|guard| guard.source_labels.keys()).collect();
+        Source {
+            namespace: if by_namespace { source.namespace.clone() } else { "".into() },
+            labels: keys.into_iter().filter_map(|key| source.labels.get_key_value(key)).map(cloned).collect(),
+        }
+    }
+}
+
+fn cloned((key, value): (&Arc<str>, &Arc<str>)) -> (Arc<str>, Arc<str>) {
+    (key.clone(), value.clone())
+}
+
+/// The guards of a route. One that always applies has one guard that asks nothing.
+fn guards(route: &HttpRoute) -> Vec<Guard> {
+    match &route.matches[..] {
+        [] => vec![Guard::default()],
+        matches => matches.iter().map(Guard::of_http).collect(),
+    }
+}
+
+fn http_uses(route: &HttpRoute) -> Vec<DestinationUse> {
+    let namespaces: BTreeSet<Arc<str>> = match route.matches.iter().any(|m| m.source_namespace.is_empty()) {
+        true => BTreeSet::new(),
+        false => route.matches.iter().map(|m| m.source_namespace.clone()).collect(),
+    };
+    let routes = route.route.iter().map(|r| &r.destination);
+    let mirrors = route.mirror.iter().chain(route.mirrors.iter().map(|m| &m.destination));
+    routes.chain(mirrors).filter_map(|d| used(d, &namespaces)).collect()
+}
+
+fn used(destination: &Destination, namespaces: &BTreeSet<Arc<str>>) -> Option<DestinationUse> {
+    let host = Hostname::parse(&destination.host).ok()?;
+    let port = destination.port.as_ref().and_then(|p| port(p.number));
+    Some(DestinationUse { host, port, namespaces: namespaces.clone() })
+}
+
+fn bindings(gateways: &[Arc<str>]) -> Vec<Binding> {
+    gateways.iter().filter_map(|g| Binding::parse(g)).collect()
+}
+
+/// 0 means any port. A number that is no port is one that nothing listens on.
+fn port(number: u32) -> Option<u16> {
+    (number != 0).then(|| u16::try_from(number).unwrap_or(0))
+}
+
+fn namespace(text: &Arc<str>) -> Option<Arc<str>> {
+    (!text.is_empty()).then(|| text.clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn source(namespace: &str, labels: &[(&str, &str)]) -> Source {
+        let labels = labels.iter().map(|(k, v)| (Arc::from(*k), Arc::from(*v))).collect();
+        Source { namespace: namespace.into(), labels }
+    }
+
+    fn summary(matches: Vec<HttpMatchRequest>) -> Summary {
+        let spec = VirtualService {
+            hosts: vec!["a.b".into()],
+            http: vec![HttpRoute { matches, ..Default::default() }],
+            ..Default::default()
+        };
+        let id = ObjectId { namespace: "ns".into(), name: "vs".into() };
+        Summary::of(id, &Object::new("ns", "vs", spec), ExportTo::All)
+    }
+
+    #[test]
+    fn a_client_is_cut_down_to_what_is_asked() {
+        let mut by_label = HttpMatchRequest { port: 80, ..Default::default() };
+        by_label.source_labels.insert("app".into(), "x".into());
+        let by_namespace = HttpMatchRequest { port: 90, source_namespace: "n".into(), ..Default::default() };
+        let summary = summary(vec![by_label, by_namespace]);
+        let client = source("n", &[("app", "x"), ("v", "1")]);
+        assert_eq!(summary.cut(80, None, &client), source("", &[("app", "x")]));
+        assert_eq!(summary.cut(90, None, &client), source("n", &[]));
+        assert_eq!(summary.cut(70, None, &client), source("", &[]));
+        assert!(summary.routes(80, None, &client) && summary.routes(90, None, &client));
+        assert!(!summary.routes(80, None, &source("n", &[("app", "y")])));
+        assert!(!summary.routes(90, None, &source("m", &[])));
+        assert!(!summary.routes(70, None, &client));
+    }
+
+    #[test]
+    fn a_condition_that_names_gateways_asks_nothing_of_the_client() {
+        let mut condition = HttpMatchRequest { gateways: vec!["mesh".into(), "ns/gw".into()], ..Default::default() };
+        condition.source_labels.insert("app".into(), "x".into());
+        let summary = summary(vec![condition]);
+        let gateway = ObjectId { namespace: "ns".into(), name: "gw".into() };
+        let other = ObjectId { namespace: "ns".into(), name: "other".into() };
+        assert!(summary.routes(80, None, &source("n", &[])));
+        assert!(summary.routes(80, Some(&gateway), &source("n", &[])));
+        assert!(!summary.routes(80, Some(&other), &source("n", &[])));
+    }
+}

@@ -1,0 +1,92 @@
+//! A batch of changes from outside, before it is committed.
+
+use std::sync::Arc;
+
+use model::service::{ObjectId, Registry};
+use registry::inputs::{
+    DestinationRules, EndpointSlices, Gateways, Mesh, MeshSettings, Namespaces, Nodes, ServiceObject, ServiceObjectKey,
+    ServiceObjects, Sidecars, VirtualServices, WorkloadGroups, WorkloadObject, WorkloadObjectKey, WorkloadObjects,
+};
+use resources::{AnyObject, Kind, ObjectKey};
+
+/// Changes that are committed together: derivation sees all of them or none.
+#[derive(Default)]
+pub struct Batch {
+    inner: flow::Batch,
+}
+
+impl Batch {
+    /// No changes.
+    pub fn new() -> Batch {
+        Batch::default()
+    }
+
+    /// Whether there is nothing in it.
+    pub fn is_empty(&self) -> bool {
+        self.inner.is_empty()
+    }
+
+    /// Adds or replaces an object. The mesh configuration is not an object here: see [`Batch::set_mesh`].
+    pub fn put(&mut self, object: AnyObject) {
+        let id = id_of(&object.meta().key());
+        let name = id.name.clone();
+        let b = &mut self.inner;
+        match object {
+            AnyObject::ServiceEntry(o) => b.put::<ServiceObjects>(service(Registry::ServiceEntry, id), ServiceObject::Entry(o)),
+            AnyObject::Service(o) => b.put::<ServiceObjects>(service(Registry::Kubernetes, id), ServiceObject::Kubernetes(o)),
+            AnyObject::WorkloadEntry(o) => b.put::<WorkloadObjects>(workload(false, id), WorkloadObject::Entry(o)),
+            AnyObject::Pod(o) => b.put::<WorkloadObjects>(workload(true, id), WorkloadObject::Pod(o)),
+            AnyObject::WorkloadGroup(o) => b.put::<WorkloadGroups>(id, o),
+            AnyObject::EndpointSlice(o) => b.put::<EndpointSlices>(id, o),
+            AnyObject::VirtualService(o) => b.put::<VirtualServices>(id, o),
+            AnyObject::DestinationRule(o) => b.put::<DestinationRules>(id, o),
+            AnyObject::Gateway(o) => b.put::<Gateways>(id, o),
+            AnyObject::Sidecar(o) => b.put::<Sidecars>(id, o),
+            AnyObject::Node(o) => b.put::<Nodes>(name, o),
+            AnyObject::Namespace(o) => b.put::<Namespaces>(name, o),
+            AnyObject::MeshConfig(_) => {}
+        }
+    }
+
+    /// Removes an object; one that is not there is no change.
+    pub fn remove(&mut self, key: &ObjectKey) {
+        let id = id_of(key);
+        let b = &mut self.inner;
+        match key.kind {
+            Kind::ServiceEntry => b.remove::<ServiceObjects>(service(Registry::ServiceEntry, id)),
+            Kind::Service => b.remove::<ServiceObjects>(service(Registry::Kubernetes, id)),
+            Kind::WorkloadEntry => b.remove::<WorkloadObjects>(workload(false, id)),
+            Kind::Pod => b.remove::<WorkloadObjects>(workload(true, id)),
+            Kind::WorkloadGroup => b.remove::<WorkloadGroups>(id),
+            Kind::EndpointSlice => b.remove::<EndpointSlices>(id),
+            Kind::VirtualService => b.remove::<VirtualServices>(id),
+            Kind::DestinationRule => b.remove::<DestinationRules>(id),
+            Kind::Gateway => b.remove::<Gateways>(id),
+            Kind::Sidecar => b.remove::<Sidecars>(id),
+            Kind::Node => b.remove::<Nodes>(id.name),
+            Kind::Namespace => b.remove::<Namespaces>(id.name),
+            Kind::MeshConfig => {}
+        }
+    }
+
+    /// Replaces the mesh-wide settings.
+    pub fn set_mesh(&mut self, settings: MeshSettings) {
+        self.inner.put::<Mesh>((), Arc::new(settings));
+    }
+
+    pub(crate) fn into_inner(self) -> flow::Batch {
+        self.inner
+    }
+}
+
+fn id_of(key: &ObjectKey) -> ObjectId {
+    ObjectId { namespace: key.namespace.clone(), name: key.name.clone() }
+}
+
+fn service(registry: Registry, id: ObjectId) -> ServiceObjectKey {
+    ServiceObjectKey { registry, id }
+}
+
+fn workload(pod: bool, id: ObjectId) -> WorkloadObjectKey {
+    WorkloadObjectKey { pod, id }
+}

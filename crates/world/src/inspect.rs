@@ -1,0 +1,97 @@
+//! What debug pages show of the world, as JSON.
+
+use registry::inputs::{
+    DestinationRules, Gateways, ServiceObject, ServiceObjects, Sidecars, VirtualServices, WorkloadGroups,
+    WorkloadObject, WorkloadObjects,
+};
+use registry::{ServiceEndpoints, Services};
+use resources::Object;
+use serde_json::{Map, Value, json};
+
+use crate::World;
+
+impl World {
+    /// All configuration objects as they were written (`/debug/configz`), by kind, then namespace and name.
+    pub fn configz(&self) -> Value {
+        let mut all = Vec::new();
+        for (_, object) in self.engine.iter::<ServiceObjects>() {
+            if let ServiceObject::Entry(o) = &*object {
+                all.push(written(o));
+            }
+        }
+        for (_, object) in self.engine.iter::<WorkloadObjects>() {
+            if let WorkloadObject::Entry(o) = &*object {
+                all.push(written(o));
+            }
+        }
+        all.extend(self.engine.iter::<WorkloadGroups>().map(|(_, o)| written(&o)));
+        all.extend(self.engine.iter::<VirtualServices>().map(|(_, o)| written(&o)));
+        all.extend(self.engine.iter::<DestinationRules>().map(|(_, o)| written(&o)));
+        all.extend(self.engine.iter::<Gateways>().map(|(_, o)| written(&o)));
+        all.extend(self.engine.iter::<Sidecars>().map(|(_, o)| written(&o)));
+        let order = |v: &Value| {
+            let text = |pointer: &str| v.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
+            (text("/kind"), text("/metadata/namespace"), text("/metadata/name"))
+        };
+        all.sort_by_cached_key(order);
+        Value::Array(all)
+    }
+
+    /// All services (`/debug/registryz`), by hostname.
+    pub fn registryz(&self) -> Value {
+        let services = self.engine.iter::<Services>().map(|(_, s)| {
+            let ports = s.ports.iter().map(|p| {
+                json!({"name": &*p.name, "port": p.number, "protocol": p.protocol.to_string()})
+            });
+            json!({
+                "hostname": s.key.hostname.as_str(),
+                "namespace": &*s.key.namespace,
+                "registry": format!("{:?}", s.registry),
+                "object": s.object.to_string(),
+                "ports": ports.collect::<Vec<_>>(),
+                "addresses": s.addresses.iter().map(ToString::to_string).collect::<Vec<_>>(),
+                "resolution": format!("{:?}", s.resolution),
+                "meshExternal": s.external,
+                "exportTo": format!("{:?}", s.export_to),
+            })
+        });
+        Value::Array(services.collect())
+    }
+
+    /// Endpoints per service (`/debug/endpointz`).
+    pub fn endpointz(&self) -> Value {
+        let services = self.engine.iter::<ServiceEndpoints>().map(|(key, row)| {
+            let endpoints = row.iter().map(|e| {
+                let ports: Map<String, Value> = e.ports.iter().map(|(k, v)| (k.to_string(), (*v).into())).collect();
+                json!({
+                    "address": format!("{:?}", e.address),
+                    "ports": ports,
+                    "labels": e.labels.iter().map(|(k, v)| format!("{k}={v}")).collect::<Vec<_>>(),
+                    "locality": format!("{}/{}/{}", e.locality.region, e.locality.zone, e.locality.sub_zone),
+                    "weight": e.weight,
+                    "health": format!("{:?}", e.health),
+                    "workload": e.workload.as_ref().map(ToString::to_string),
+                })
+            });
+            json!({
+                "service": key.hostname.as_str(),
+                "namespace": &*key.namespace,
+                "endpoints": endpoints.collect::<Vec<_>>(),
+            })
+        });
+        Value::Array(services.collect())
+    }
+
+    /// Cells, edges, runs and panics per relation (`/debug/worldz`).
+    pub fn worldz(&self) -> Value {
+        let stats = self.engine.stats();
+        let relations = stats.relations.iter().map(|r| {
+            json!({"relation": r.name, "cells": r.cells, "edges": r.edges, "runs": r.runs, "equal": r.cutoffs, "panics": r.panics})
+        });
+        Value::Array(relations.collect())
+    }
+}
+
+fn written<S>(object: &Object<S>) -> Value {
+    object.raw.as_ref().and_then(|text| serde_json::from_str(text).ok()).unwrap_or(Value::Null)
+}

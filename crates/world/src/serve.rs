@@ -1,0 +1,126 @@
+//! What serving asks of the world: audiences, catalogues and resources, and what a commit changed of them.
+
+use std::sync::Arc;
+
+use envoy::{Clusters, Endpoints, Listeners, RouteConfigs};
+use flow::{CellId, Delta};
+use model::audience::{ClusterAudience, ListenerAudience, ResourceKey, RouteAudience, Scope};
+use model::xds::{Resource, ResourceType};
+use registry::inputs::ProxyToken;
+use traffic::{Audiences, Catalogue, ClusterCatalogue, ListenerCatalogue};
+
+use crate::World;
+
+/// What proxies must share to receive equal bytes of one type.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub enum Audience {
+    /// Of clusters.
+    Cluster(Arc<ClusterAudience>),
+    /// Of endpoints.
+    Endpoints(Arc<Scope>),
+    /// Of listeners.
+    Listener(Arc<ListenerAudience>),
+    /// Of route tables.
+    Route(Arc<RouteAudience>),
+}
+
+/// What a commit changed of that which is served.
+#[derive(Default, Debug)]
+pub struct Changes {
+    /// The commit's number; ascending.
+    pub epoch: u64,
+    /// Resources that are open and differ now; none: it is gone.
+    pub resources: Vec<(CellId, Option<Resource>)>,
+    /// Catalogues that are open and differ now.
+    pub catalogues: Vec<(CellId, Arc<Catalogue>)>,
+    /// Proxies whose audiences differ now.
+    pub moved: Vec<ProxyToken>,
+    /// Rules that panicked, with key and message; their cells keep what they had.
+    pub panics: Vec<String>,
+}
+
+impl Changes {
+    /// Whether nobody needs to be told.
+    pub fn is_empty(&self) -> bool {
+        self.resources.is_empty() && self.catalogues.is_empty() && self.moved.is_empty()
+    }
+
+    pub(crate) fn of(delta: &Delta) -> Changes {
+        let mut changes = Changes { epoch: delta.epoch(), ..Changes::default() };
+        changes.add_resources::<Clusters>(delta);
+        changes.add_resources::<Endpoints>(delta);
+        changes.add_resources::<Listeners>(delta);
+        changes.add_resources::<RouteConfigs>(delta);
+        changes.add_catalogues::<ClusterCatalogue>(delta);
+        changes.add_catalogues::<ListenerCatalogue>(delta);
+        changes.moved = delta.changes::<Audiences>().iter().map(|c| c.key).collect();
+        changes.panics = delta.panics().iter().map(|p| format!("{}[{}]: {}", p.rule, p.key, p.message)).collect();
+        changes
+    }
+
+    fn add_resources<R: flow::Relation<Row = Resource>>(&mut self, delta: &Delta) {
+        let changes = delta.changes::<R>().iter();
+        self.resources.extend(changes.map(|c| (c.cell, c.after.as_deref().cloned())));
+    }
+
+    fn add_catalogues<R: flow::Relation<Row = Catalogue>>(&mut self, delta: &Delta) {
+        let changes = delta.changes::<R>().iter();
+        self.catalogues.extend(changes.map(|c| (c.cell, c.after.clone().unwrap_or_default())));
+    }
+}
+
+impl World {
+    /// The audience of a connected proxy for a type; none for a proxy that is not connected.
+    pub fn audience(&self, token: ProxyToken, kind: ResourceType) -> Option<Audience> {
+        let audiences = self.engine.get::<Audiences>(&token)?;
+        Some(match kind {
+            ResourceType::Cluster => Audience::Cluster(audiences.cluster.clone()),
+            ResourceType::Endpoints => Audience::Endpoints(audiences.scope.clone()),
+            ResourceType::Listener => Audience::Listener(audiences.listener.clone()),
+            ResourceType::Route => Audience::Route(audiences.route.clone()),
+        })
+    }
+
+    /// Opens the list of all that a wildcard type holds for an audience. Named types have none.
+    pub fn open_catalogue(&mut self, audience: &Audience) -> Option<(CellId, Arc<Catalogue>)> {
+        match audience {
+            Audience::Cluster(a) => Some(self.subscribe::<ClusterCatalogue>(a.clone())),
+            Audience::Listener(a) => Some(self.subscribe::<ListenerCatalogue>(a.clone())),
+            Audience::Endpoints(_) | Audience::Route(_) => None,
+        }
+    }
+
+    /// What a name of a named type means for an audience. Wildcard types resolve through their catalogue.
+    pub fn resolve(&self, audience: &Audience, name: &Arc<str>) -> Option<ResourceKey> {
+        match audience {
+            Audience::Endpoints(scope) => Some(ResourceKey::Endpoints(scope.clone(), name.clone())),
+            Audience::Route(a) => Some(ResourceKey::Route(a.clone(), name.clone())),
+            Audience::Cluster(_) | Audience::Listener(_) => None,
+        }
+    }
+
+    /// Opens one resource: from now on commits tell of its changes.
+    pub fn open(&mut self, key: &ResourceKey) -> (CellId, Option<Resource>) {
+        match key {
+            ResourceKey::Cluster(k) => self.open_in::<Clusters>(k.clone()),
+            ResourceKey::Endpoints(scope, name) => self.open_in::<Endpoints>((scope.clone(), name.clone())),
+            ResourceKey::Listener(spec) => self.open_in::<Listeners>(spec.clone()),
+            ResourceKey::Route(audience, name) => self.open_in::<RouteConfigs>((audience.clone(), name.clone())),
+        }
+    }
+
+    /// Closes what was opened, once for each opening.
+    pub fn close(&mut self, cell: CellId) {
+        self.engine.unsubscribe(cell);
+    }
+
+    fn open_in<R: flow::Rule<Row = Resource>>(&mut self, key: R::Key) -> (CellId, Option<Resource>) {
+        let cell = self.engine.subscribe::<R>(key);
+        (cell, self.engine.row::<R>(cell).map(|r| (*r).clone()))
+    }
+
+    fn subscribe<R: flow::Rule<Row = Catalogue>>(&mut self, key: R::Key) -> (CellId, Arc<Catalogue>) {
+        let cell = self.engine.subscribe::<R>(key);
+        (cell, self.engine.row::<R>(cell).unwrap_or_default())
+    }
+}

@@ -1,0 +1,29 @@
+//! The programs under test.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+/// The pinned Envoy; fetched first if it is not there.
+pub fn envoy_binary() -> &'static Path {
+    static PATH: OnceLock<PathBuf> = OnceLock::new();
+    PATH.get_or_init(|| parts::envoy(&mut |line| eprintln!("{line}")).unwrap_or_else(|error| panic!("{error}")))
+}
+
+/// `rutter`, built from the same sources; or the program that `RUTTER_BIN` names.
+pub fn rutter_binary() -> &'static Path {
+    static PATH: OnceLock<PathBuf> = OnceLock::new();
+    PATH.get_or_init(|| std::env::var_os("RUTTER_BIN").map_or_else(build, PathBuf::from))
+}
+
+/// Builds it, so that a test that is run alone does not meet an old one; takes no time if it is there.
+fn build() -> PathBuf {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let built = Command::new(cargo).args(["build", "--quiet", "--package", "rutter"]).current_dir(root).status();
+    assert!(built.is_ok_and(|status| status.success()), "`cargo build --package rutter` failed");
+    // This program is TARGET/debug/deps/NAME.
+    let here = std::env::current_exe().unwrap_or_else(|error| panic!("{error}"));
+    let target = here.ancestors().nth(2).unwrap_or(Path::new("."));
+    target.join("rutter")
+}

@@ -1,0 +1,66 @@
+//! A control plane over a directory of its own.
+
+use std::time::Duration;
+
+use parts::run::{ConfigDir, Control, Envoy, Node, Protocol, Result, wait_for};
+
+use crate::{envoy_binary, rutter_binary};
+
+/// How long a change may take on a busy machine before a test gives up.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A control plane and the directory that it watches.
+#[derive(Debug)]
+pub struct Mesh {
+    /// The directory.
+    pub config: ConfigDir,
+    /// The control plane.
+    pub control: Control,
+}
+
+impl Mesh {
+    /// Starts a control plane over these files.
+    pub async fn start(files: &[(&str, &str)]) -> Result<Mesh> {
+        let config = ConfigDir::new()?;
+        for (name, text) in files {
+            config.put(name, text)?;
+        }
+        let control = Control::start(rutter_binary(), config.path(), &[]).await?;
+        Ok(Mesh { config, control })
+    }
+
+    /// Starts an Envoy that connects to it.
+    pub async fn envoy(&self, node: &Node, protocol: Protocol) -> Result<Envoy> {
+        Envoy::start(envoy_binary(), node, protocol, self.control.grpc()).await
+    }
+
+    /// Writes a file, and waits until the proxy runs other routes than before.
+    pub async fn reroute(&self, envoy: &Envoy, file: &str, text: &str) -> Result<()> {
+        let before = envoy.routes().await?;
+        self.config.put(file, text)?;
+        let changed = || async { envoy.routes().await.ok().filter(|now| *now != before).map(drop) };
+        wait_for("other routes in Envoy", PATIENCE, changed).await
+    }
+
+    /// Waits until the proxy's cluster has exactly these endpoints.
+    pub async fn wait_for_endpoints(&self, envoy: &Envoy, cluster: &str, endpoints: &[String]) -> Result<()> {
+        let mut wanted = endpoints.to_vec();
+        wanted.sort();
+        let reached = || async { envoy.endpoints(cluster).await.ok().flatten().filter(|now| *now == wanted).map(drop) };
+        let result = wait_for(&format!("{wanted:?} in {cluster}"), PATIENCE, reached).await;
+        match result {
+            Ok(()) => Ok(()),
+            Err(error) => Err(format!("{error}; there are {:?}", envoy.endpoints(cluster).await?).into()),
+        }
+    }
+
+    /// Waits until `/debug/syncz` has (or no longer has) this text.
+    pub async fn wait_for_syncz(&self, text: &str, present: bool) -> Result<()> {
+        let what = format!("`{text}` to {} syncz", if present { "appear in" } else { "leave" });
+        let reached = || async {
+            let page = self.control.debug("/debug/syncz").await.ok()?.text();
+            Some(()).filter(|()| page.contains(text) == present)
+        };
+        wait_for(&what, PATIENCE, reached).await
+    }
+}

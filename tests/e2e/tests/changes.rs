@@ -1,0 +1,117 @@
+//! Changes under load lose no request, and a control plane that dies disturbs nobody.
+
+use std::time::Duration;
+
+use e2e::{HOST, Shop, both_protocols};
+use parts::run::{Backend, wait_for};
+
+/// How many bytes a proxy may receive when it connects again and nothing has changed: settings and headers of HTTP/2,
+/// and empty answers.
+const GREETING: u64 = 2_048;
+
+fn to(version: &str) -> String {
+    format!("[{{ route: [{{ destination: {{ host: {HOST}, subset: {version} }} }}] }}]")
+}
+
+both_protocols! {
+    async fn route_changes_under_load_lose_no_request(protocol) {
+        let shop = Shop::start(protocol, &["v1", "v2"], &to("v1")).await?;
+        let traffic = shop.traffic(500);
+        traffic.next(100).await?;
+        for round in 0..10 {
+            shop.route(&to(if round % 2 == 0 { "v2" } else { "v1" })).await?;
+            traffic.next(50).await?;
+        }
+        let counts = traffic.stop().await;
+        assert_eq!(counts.errors, 0, "{counts:?}");
+        assert!(counts.by_version.values().all(|n| *n > 100) && counts.by_version.len() == 2, "{counts:?}");
+    }
+
+    async fn replacing_twenty_endpoints_under_load_loses_no_request(protocol) {
+        let mut shop = Shop::start(protocol, &["v1", "v1"], &to("v1")).await?;
+        let traffic = shop.traffic(500);
+        for number in 0..20 {
+            let next = Backend::start("v1", &format!("next-{number}")).await?;
+            shop.enlist("v1", &next)?;
+            shop.delist(&shop.instances[0])?;
+            shop.instances.push(next);
+            let left: Vec<String> = shop.instances[1..].iter().map(|b| b.address().to_string()).collect();
+            shop.mesh.wait_for_endpoints(&shop.client, &shop.cluster("v1"), &left).await?;
+            // What was on its way to it is answered; then it goes.
+            traffic.next(30).await?;
+            shop.instances.remove(0);
+        }
+        let counts = traffic.stop().await;
+        assert_eq!(counts.errors, 0, "{counts:?}");
+        assert!(counts.by_instance.len() >= 20, "{counts:?}");
+    }
+
+    async fn a_new_subset_and_the_route_to_it_in_one_file_lose_no_request(protocol) {
+        // The route must not reach the proxy before the cluster that it names.
+        let shop = Shop::start(protocol, &["v1", "v3"], &to("v1")).await?;
+        let traffic = shop.traffic(500);
+        for round in 0..5 {
+            let subset = format!("v3-{round}");
+            let text = format!(
+                "{}\n---\napiVersion: networking.istio.io/v1\nkind: DestinationRule\n\
+                 metadata: {{ name: extra, namespace: test }}\n\
+                 spec: {{ host: {HOST}, subsets: [{{ name: {subset}, labels: {{ version: v3 }} }}] }}\n",
+                e2e::virtual_service("[mesh]", &to(&subset))
+            );
+            shop.mesh.reroute(&shop.client, "route.yaml", &text).await?;
+            let counts = traffic.next(100).await?;
+            assert_eq!(counts.errors, 0, "{subset}: {counts:?}");
+        }
+        let counts = traffic.stop().await;
+        assert_eq!(counts.errors, 0, "{counts:?}");
+        assert!(counts.by_version["v3"] > 300, "{counts:?}");
+    }
+
+    async fn a_killed_control_plane_disturbs_nobody_and_resends_nothing(protocol) {
+        let mut shop = Shop::start(protocol, &["v1", "v2"], &to("v1")).await?;
+        let traffic = shop.traffic(300);
+        traffic.next(100).await?;
+        let (first_sync, updates) = (shop.client.discovery_bytes().await?, updates(&shop).await?);
+        shop.mesh.control.kill().await?;
+        traffic.next(200).await?;
+        shop.mesh.control.begin().await?;
+        wait_for("Envoy to come back", Duration::from_secs(20), || async {
+            shop.client.stat("^control_plane.connected_state$").await.ok().filter(|state| *state == 1).map(drop)
+        })
+        .await?;
+        // The new one has answered everything when a change arrives through it.
+        traffic.next(300).await?;
+        let again = shop.client.discovery_bytes().await? - first_sync;
+        assert!(again <= GREETING, "{again} bytes after the restart, {first_sync} before");
+        assert_eq!(updates, self::updates(&shop).await?, "nothing was applied again");
+        shop.route(&to("v2")).await?;
+        traffic.next(20).await?;
+        let counts = traffic.next(200).await?;
+        assert!((counts.share("v2") - 1.0).abs() < f64::EPSILON, "the new control plane is heard: {counts:?}");
+        let counts = traffic.stop().await;
+        assert_eq!(counts.errors, 0, "{counts:?}");
+    }
+
+    async fn what_changed_while_the_control_plane_was_away_arrives_when_it_is_back(protocol) {
+        let mut shop = Shop::start(protocol, &["v1", "v2"], &to("v1")).await?;
+        assert!(shop.mesh.control.stop().await?, "an orderly stop ends without an error");
+        assert_eq!(shop.get("/", &[]).await?.header("x-version"), "v1");
+        let next = Backend::start("v2", "shop-late").await?;
+        shop.enlist("v2", &next)?;
+        shop.delist(&shop.instances[1])?;
+        shop.mesh.config.put("route.yaml", &e2e::virtual_service("[mesh]", &to("v2")))?;
+        shop.mesh.control.begin().await?;
+        shop.mesh.wait_for_endpoints(&shop.client, &shop.cluster("v2"), &[next.address().to_string()]).await?;
+        wait_for("the new route", Duration::from_secs(20), || async {
+            shop.get("/", &[]).await.ok().filter(|answer| answer.header("x-instance") == "shop-late").map(drop)
+        })
+        .await?;
+    }
+}
+
+/// How often Envoy has applied a new configuration.
+async fn updates(shop: &Shop) -> parts::run::Result<Vec<(String, u64)>> {
+    let applied = "(cds|lds|rds|eds).*(config_reload|update_rejected)$";
+    let stats = shop.client.stats(&format!("{applied}|^cluster_manager.cluster_(added|modified|removed)$|^cluster.outbound.*assignment_stale$")).await?;
+    Ok(stats.into_iter().collect())
+}

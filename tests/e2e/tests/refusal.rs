@@ -1,0 +1,49 @@
+//! What Envoy refuses is seen, with Envoy's own words, and the next good change heals it.
+
+use e2e::{HOST, Shop, both_protocols};
+use parts::run::wait_for;
+use std::time::Duration;
+
+/// Envoy's limit on the size of a compiled regular expression; the expression is valid, so nobody else minds it.
+const REGEX: &str = "/[a-z]{1,50}/[0-9]{1,50}/(one|two|three|four|five|six|seven|eight|nine|ten)+";
+/// The words with which it refuses.
+const WORDS: &str = "max program size";
+
+fn to(version: &str, rest: &str) -> String {
+    format!("[{{ route: [{{ destination: {{ host: {HOST}, subset: {version} }} }}]{rest} }}]")
+}
+
+both_protocols! {
+    async fn a_refused_route_is_shown_and_the_next_good_one_heals_it(protocol) {
+        let shop = Shop::start(protocol, &["v1", "v2"], &to("v1", "")).await?;
+        let traffic = shop.traffic(100);
+        let rejects = async || shop.mesh.control.metric("pilot_total_xds_rejects", "rds").await;
+        assert_eq!(rejects().await?, 0.0);
+
+        let bad = to("v2", &format!(", match: [{{ uri: {{ regex: '{REGEX}' }} }}]"));
+        shop.mesh.config.put("route.yaml", &e2e::virtual_service("[mesh]", &bad))?;
+        shop.mesh.wait_for_syncz(WORDS, true).await?;
+        assert_eq!(rejects().await?, 1.0, "refused once, and not sent again and again");
+        assert!(shop.mesh.control.metric("pilot_xds_rds_reject", "client.test").await? >= 1.0);
+        assert_eq!(shop.get("/", &[]).await?.header("x-version"), "v1", "the last good route holds");
+
+        shop.route(&to("v2", "")).await?;
+        shop.mesh.wait_for_syncz(WORDS, false).await?;
+        assert_eq!(shop.get("/", &[]).await?.header("x-version"), "v2");
+        wait_for("the gauge to go back", Duration::from_secs(20), || async {
+            shop.mesh.control.metric("pilot_xds_rds_reject", "client.test").await.ok().filter(|n| *n == 0.0).map(drop)
+        })
+        .await?;
+        let counts = traffic.stop().await;
+        assert_eq!(counts.errors, 0, "{counts:?}");
+    }
+
+    async fn a_broken_file_keeps_what_was_good(protocol) {
+        let shop = Shop::start(protocol, &["v1", "v2"], &to("v1", "")).await?;
+        shop.mesh.config.put("route.yaml", "apiVersion: networking.istio.io/v1\nkind: VirtualService\nspec: [")?;
+        shop.mesh.control.wait_for_log("route.yaml").await?;
+        assert_eq!(shop.get("/", &[]).await?.header("x-version"), "v1");
+        shop.route(&to("v2", "")).await?;
+        assert_eq!(shop.get("/", &[]).await?.header("x-version"), "v2");
+    }
+}

@@ -1,0 +1,91 @@
+//! What happens when the service misbehaves: timeouts, retries, ejection, connection limits.
+
+use std::time::{Duration, Instant};
+
+use e2e::{HOST, Shop, both_protocols};
+
+fn plain(rest: &str) -> String {
+    format!("[{{ route: [{{ destination: {{ host: {HOST} }} }}]{rest} }}]")
+}
+
+both_protocols! {
+    async fn a_timeout_ends_a_slow_request(protocol) {
+        let shop = Shop::start(protocol, &["v1"], &plain(", timeout: 0.3s")).await?;
+        assert_eq!(shop.get("/", &[]).await?.status, 200);
+        let begin = Instant::now();
+        let answer = shop.get("/", &[("x-ask-delay-ms", "20000")]).await?;
+        assert_eq!(answer.status, 504, "{}", answer.text());
+        let took = begin.elapsed();
+        assert!(took >= Duration::from_millis(290) && took < Duration::from_secs(5), "{took:?}");
+    }
+
+    async fn without_a_timeout_a_slow_request_is_waited_for(protocol) {
+        let shop = Shop::start(protocol, &["v1"], &plain("")).await?;
+        assert_eq!(shop.get("/", &[("x-ask-delay-ms", "700")]).await?.status, 200);
+    }
+
+    async fn failed_requests_are_retried_as_often_as_allowed(protocol) {
+        let shop = Shop::start(protocol, &["v1"], &plain(", retries: { attempts: 3, retryOn: 5xx }")).await?;
+        let instance = &shop.instances[0];
+        instance.fail_next(3);
+        assert_eq!(shop.get("/", &[]).await?.status, 200);
+        assert_eq!(instance.requests(), 4, "three retries");
+        instance.fail_next(4);
+        assert_eq!(shop.get("/", &[]).await?.status, 503);
+        assert_eq!(instance.requests(), 8, "no more than three retries");
+    }
+
+    async fn a_closed_connection_is_retried_when_asked_for(protocol) {
+        let shop = Shop::start(protocol, &["v1", "v1"], &plain(", retries: { attempts: 2, retryOn: reset }")).await?;
+        shop.instances[0].reset(true);
+        for _ in 0..20 {
+            let answer = shop.get("/", &[]).await?;
+            assert_eq!((answer.status.as_u16(), answer.header("x-instance")), (200, "shop-1"), "{}", answer.text());
+        }
+        assert!(shop.instances[0].requests() > 0, "the broken instance was tried");
+    }
+
+    async fn retries_can_be_turned_off(protocol) {
+        let shop = Shop::start(protocol, &["v1"], &plain(", retries: { attempts: 0 }")).await?;
+        shop.instances[0].fail_next(1);
+        assert_eq!(shop.get("/", &[]).await?.status, 503);
+        assert_eq!(shop.instances[0].requests(), 1);
+    }
+
+    async fn an_instance_that_fails_is_ejected_and_comes_back(protocol) {
+        let policy = "{ tls: { mode: DISABLE }, outlierDetection: \
+            { consecutive5xxErrors: 3, interval: 0.1s, baseEjectionTime: 1s, maxEjectionPercent: 100 } }";
+        let route = plain(", retries: { attempts: 0 }");
+        let shop = Shop::with_policy(protocol, &["v1", "v1"], &route, policy).await?;
+        let bad = &shop.instances[0];
+        bad.answer_with(500);
+        let mut failures = 0;
+        while bad.requests() < 3 {
+            failures += u32::from(shop.get("/", &[]).await?.status == 500);
+        }
+        assert_eq!(failures, 3, "each failure was seen, and nothing else failed");
+        for _ in 0..10 {
+            assert_eq!(shop.get("/", &[]).await?.header("x-instance"), "shop-1", "the failing instance is ejected");
+        }
+        bad.answer_with(200);
+        let begin = Instant::now();
+        while shop.get("/", &[]).await?.header("x-instance") != "shop-0" {
+            assert!(begin.elapsed() < Duration::from_secs(20), "it is taken back after the ejection time");
+        }
+    }
+
+    async fn a_connection_limit_refuses_what_is_too_much(protocol) {
+        let policy = "{ tls: { mode: DISABLE }, connectionPool: \
+            { tcp: { maxConnections: 1 }, http: { http1MaxPendingRequests: 1 } } }";
+        let shop = Shop::with_policy(protocol, &["v1"], &plain(", retries: { attempts: 0 }"), policy).await?;
+        let slow = [("x-ask-delay-ms", "500")];
+        let answers = tokio::join!(
+            shop.get("/1", &slow), shop.get("/2", &slow), shop.get("/3", &slow), shop.get("/4", &slow),
+            shop.get("/5", &slow), shop.get("/6", &slow), shop.get("/7", &slow), shop.get("/8", &slow),
+        );
+        let answers = [answers.0?, answers.1?, answers.2?, answers.3?, answers.4?, answers.5?, answers.6?, answers.7?];
+        let refused = answers.iter().filter(|answer| answer.status == 503).count();
+        assert!((1..8).contains(&refused), "{refused} of 8 were refused");
+        assert_eq!(shop.get("/", &[]).await?.status, 200);
+    }
+}

@@ -1,0 +1,135 @@
+//! The file format: sections that start with a line `=== KIND ARGUMENTS`.
+
+use anyhow::{Context, Result, bail};
+
+/// One section of a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Section {
+    /// What it asks for.
+    pub step: Step,
+    /// The heading as written, without `=== `.
+    pub heading: String,
+    /// The lines up to the next heading.
+    pub body: String,
+    /// Line number of the heading, from 1.
+    pub line: usize,
+}
+
+/// What a section asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Prose.
+    About,
+    /// Objects to add or replace, as one commit.
+    Objects,
+    /// A proxy connects.
+    Proxy(String),
+    /// A proxy goes.
+    Disconnect(String),
+    /// Objects to remove (`KIND NAMESPACE/NAME`), as one commit; in the heading or one a line in the body.
+    Delete(Option<String>),
+    /// Answer: what a proxy has.
+    Show(Show),
+    /// Answer: which resources of which proxies the last commit changed.
+    Changed,
+    /// Answer: which rules ran in the last commit, how often.
+    Recomputed,
+    /// Answer: the diagnostics of all documents so far.
+    Diagnostics,
+}
+
+/// What to show.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Show {
+    /// The proxy.
+    pub proxy: String,
+    /// `CDS`, `EDS`, `LDS` or `RDS`.
+    pub kind: String,
+    /// One resource; all names where absent.
+    pub name: Option<String>,
+    /// Paths into the resource; all of it where empty.
+    pub paths: Vec<String>,
+}
+
+impl Step {
+    /// Whether the body is an answer that can be rewritten.
+    pub fn is_answer(&self) -> bool {
+        matches!(self, Step::Show(_) | Step::Changed | Step::Recomputed | Step::Diagnostics)
+    }
+
+    fn parse(heading: &str) -> Result<Step> {
+        let (kind, rest) = heading.split_once(' ').unwrap_or((heading, ""));
+        let rest = rest.trim();
+        Ok(match kind {
+            "about" => Step::About,
+            "objects" | "edit" => Step::Objects,
+            "proxy" => Step::Proxy(rest.to_owned()),
+            "disconnect" => Step::Disconnect(rest.to_owned()),
+            "delete" => Step::Delete((!rest.is_empty()).then(|| rest.to_owned())),
+            "show" => Step::Show(Show::parse(rest)?),
+            "changed" => Step::Changed,
+            "recomputed" => Step::Recomputed,
+            "diagnostics" => Step::Diagnostics,
+            other => bail!("unknown section {other:?}"),
+        })
+    }
+}
+
+impl Show {
+    fn parse(text: &str) -> Result<Show> {
+        // Cluster names hold bars, so that only a bar between spaces separates the paths.
+        let (head, paths) = text.split_once(" | ").unwrap_or((text, ""));
+        let mut words = head.split_whitespace();
+        let proxy = words.next().context("show needs a proxy")?.to_owned();
+        let kind = words.next().context("show needs a resource type")?.to_owned();
+        let paths = paths.split(',').map(str::trim).filter(|p| !p.is_empty()).map(str::to_owned).collect();
+        Ok(Show { proxy, kind, name: words.next().map(str::to_owned), paths })
+    }
+}
+
+/// Splits a file into sections.
+///
+/// # Errors
+/// The line and what is wrong with its heading.
+pub fn parse(text: &str) -> Result<Vec<Section>> {
+    let mut sections: Vec<Section> = Vec::new();
+    for (index, line) in text.lines().enumerate() {
+        let number = index + 1;
+        if let Some(heading) = line.strip_prefix("=== ") {
+            let step = Step::parse(heading.trim()).with_context(|| format!("line {number}"))?;
+            sections.push(Section { step, heading: heading.trim().to_owned(), body: String::new(), line: number });
+        } else if let Some(section) = sections.last_mut() {
+            section.body.push_str(line);
+            section.body.push('\n');
+        } else if !line.trim().is_empty() {
+            bail!("line {number}: text before the first section");
+        }
+    }
+    Ok(sections)
+}
+
+/// The file that these sections make.
+pub fn print(sections: &[Section]) -> String {
+    sections.iter().map(|s| format!("=== {}\n{}", s.heading, s.body)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_and_prints_the_same() {
+        let text = "=== about\nWords.\n=== show client EDS outbound|80||a | endpoints[].x, y\n- 1\n";
+        let sections = parse(text).unwrap();
+        assert_eq!(print(&sections), text);
+        let Step::Show(show) = &sections[1].step else { panic!("not a show: {:?}", sections[1]) };
+        assert_eq!(show.name.as_deref(), Some("outbound|80||a"));
+        assert_eq!(show.paths, ["endpoints[].x", "y"]);
+    }
+
+    #[test]
+    fn refuses_what_it_does_not_know() {
+        assert!(parse("=== nonsense\n").unwrap_err().to_string().contains("line 1"));
+        assert!(parse("words\n").is_err());
+    }
+}

@@ -1,0 +1,222 @@
+//! Plays a scenario.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::{Context, Result, anyhow, bail};
+use model::xds::{Resource, ResourceType};
+use registry::inputs::MeshSettings;
+use resources::{AnyObject, Kind, MeshConfig, ObjectKey, ParseOptions};
+use serde_json::Value;
+use world::{Batch, World};
+
+use crate::format::{Section, Show, Step};
+use crate::project::project;
+use crate::state::{Client, Holdings, json};
+
+/// Plays the scenario in a file and compares its answers, or rewrites them.
+///
+/// # Errors
+/// What differs, with the heading's line; or why a step cannot be played.
+pub fn file(path: &Path, bless: bool) -> Result<()> {
+    let text = std::fs::read_to_string(path)?;
+    let mut sections = crate::format::parse(&text)?;
+    let mut player = Player::new();
+    let mut wrong = String::new();
+    for section in &mut sections {
+        let at = format!("line {}: === {}", section.line, section.heading);
+        let answer = player.step(section).with_context(|| at.clone())?;
+        let Some(answer) = answer else { continue };
+        if bless {
+            section.body = answer;
+        } else if section.body.trim_end() != answer.trim_end() {
+            let _ = write!(wrong, "{at}\nexpected:\n{}\nfound:\n{answer}\n", section.body);
+        }
+    }
+    if bless {
+        let printed = crate::format::print(&sections);
+        if printed != text {
+            std::fs::write(path, printed)?;
+        }
+    }
+    if wrong.is_empty() { Ok(()) } else { Err(anyhow!(wrong)) }
+}
+
+struct Player {
+    world: World,
+    clients: BTreeMap<String, Client>,
+    changed: String,
+    runs: Vec<(&'static str, u64)>,
+    diagnostics: String,
+}
+
+impl Player {
+    fn new() -> Player {
+        let world = World::new(mesh(MeshConfig::default()), 1);
+        Player { world, clients: BTreeMap::new(), changed: String::new(), runs: Vec::new(), diagnostics: String::new() }
+    }
+
+    /// Plays one step; an answer where the step asks for one.
+    fn step(&mut self, section: &Section) -> Result<Option<String>> {
+        match &section.step {
+            Step::About => return Ok(None),
+            Step::Objects => self.objects(&section.body)?,
+            Step::Proxy(name) => self.connect(name, &section.body)?,
+            Step::Disconnect(name) => {
+                let client = self.clients.remove(name).with_context(|| format!("no proxy {name}"))?;
+                let token = client.token;
+                client.close(&mut self.world);
+                self.world.disconnect(token);
+            }
+            Step::Delete(one) => self.delete(one.as_deref().unwrap_or(&section.body))?,
+            Step::Show(show) => return self.show(show).map(Some),
+            Step::Changed => return Ok(Some(self.changed.clone())),
+            Step::Recomputed => return Ok(Some(self.recomputed())),
+            Step::Diagnostics => return Ok(Some(self.diagnostics.clone())),
+        }
+        self.world.check().map_err(|m| anyhow!("incremental and recomputed differ: {m}"))?;
+        Ok(None)
+    }
+
+    fn objects(&mut self, yaml: &str) -> Result<()> {
+        let parsed = resources::parse_documents(yaml.as_bytes(), "scenario", &ParseOptions::default());
+        for diagnostic in &parsed.diagnostics {
+            let _ = writeln!(self.diagnostics, "{diagnostic}");
+        }
+        let mut batch = Batch::new();
+        for object in parsed.objects {
+            match &object {
+                AnyObject::MeshConfig(o) => batch.set_mesh(mesh(o.spec.clone())),
+                _ => batch.put(object),
+            }
+        }
+        self.commit(batch)
+    }
+
+    fn delete(&mut self, lines: &str) -> Result<()> {
+        let mut batch = Batch::new();
+        for line in lines.lines().map(str::trim).filter(|l| !l.is_empty()) {
+            let (kind, id) = line.split_once(' ').context("want `KIND NAMESPACE/NAME`")?;
+            let kind = *Kind::ALL.iter().find(|k| k.name() == kind).with_context(|| format!("unknown kind {kind}"))?;
+            let (namespace, name) = id.split_once('/').unwrap_or(("", id));
+            batch.remove(&ObjectKey::new(kind, namespace, name));
+        }
+        self.commit(batch)
+    }
+
+    fn commit(&mut self, batch: Batch) -> Result<()> {
+        let before = self.runs_so_far();
+        let changes = self.world.commit(batch);
+        if !changes.panics.is_empty() {
+            bail!("rules panicked: {:?}", changes.panics);
+        }
+        let after = self.runs_so_far();
+        self.runs = after
+            .into_iter()
+            .filter_map(|(name, runs)| {
+                let ran = runs - before.iter().find(|(n, _)| *n == name).map_or(0, |(_, r)| *r);
+                (ran > 0).then_some((name, ran))
+            })
+            .collect();
+        self.changed.clear();
+        for (name, client) in &mut self.clients {
+            let held = client.refresh(&mut self.world).with_context(|| format!("proxy {name}"))?;
+            describe(name, &held, client.holdings(), &mut self.changed);
+        }
+        Ok(())
+    }
+
+    fn connect(&mut self, name: &str, yaml: &str) -> Result<()> {
+        let proxy = crate::run::proxy::parse(name, yaml)?;
+        let mut client = Client::new(self.world.connect(proxy));
+        client.refresh(&mut self.world)?;
+        self.clients.insert(name.to_owned(), client);
+        Ok(())
+    }
+
+    fn show(&self, show: &Show) -> Result<String> {
+        let client = self.clients.get(&show.proxy).with_context(|| format!("no proxy {}", show.proxy))?;
+        let kind = *ResourceType::ALL.iter().find(|t| t.short_name() == show.kind).context("want CDS, EDS, LDS, RDS")?;
+        let value = match &show.name {
+            None => {
+                let names = client.holdings().keys().filter(|(k, _)| *k == kind);
+                Value::Array(names.map(|(_, name)| Value::from(&**name)).collect())
+            }
+            Some(name) => match client.holdings().get(&(kind, Arc::from(name.as_str()))) {
+                Some(resource) => project(&json(kind, resource)?, &show.paths),
+                None => Value::from("absent"),
+            },
+        };
+        Ok(serde_saphyr::to_string(&value)?)
+    }
+
+    fn runs_so_far(&self) -> Vec<(&'static str, u64)> {
+        self.world.engine().stats().relations.iter().map(|r| (r.name, r.runs)).collect()
+    }
+
+    fn recomputed(&self) -> String {
+        self.runs.iter().map(|(name, runs)| format!("{name}: {runs}\n")).collect()
+    }
+}
+
+fn mesh(config: MeshConfig) -> MeshSettings {
+    MeshSettings { config, domain: "cluster.local".into(), cluster_id: "Kubernetes".into() }
+}
+
+fn describe(client: &str, before: &Holdings, after: &Holdings, out: &mut String) {
+    let mut line = |sign: char, kind: ResourceType, name: &str| {
+        let _ = writeln!(out, "{client} {} {sign}{name}", kind.short_name());
+    };
+    let differs = |a: &Resource, b: &Resource| a != b;
+    for ((kind, name), resource) in after {
+        match before.get(&(*kind, name.clone())) {
+            None => line('+', *kind, name),
+            Some(old) if differs(old, resource) => line('~', *kind, name),
+            Some(_) => {}
+        }
+    }
+    for (kind, name) in before.keys().filter(|k| !after.contains_key(*k)) {
+        line('-', *kind, name);
+    }
+}
+
+/// Proxies as scenarios describe them.
+pub mod proxy {
+    use anyhow::{Context, Result};
+    use model::proxy::Proxy;
+    use protos::envoy::config::core::v3::Node;
+    use serde_json::{Map, Value, json};
+
+    /// A proxy from a scenario's short description, through a node message as Envoy sends it.
+    ///
+    /// # Errors
+    /// A field of the wrong form, or a node that discovery refuses.
+    pub fn parse(name: &str, yaml: &str) -> Result<Proxy> {
+        let body: Value = if yaml.trim().is_empty() { json!({}) } else { serde_saphyr::from_str(yaml)? };
+        let text = |key: &str, default: &str| body[key].as_str().unwrap_or(default).to_owned();
+        let namespace = text("namespace", "default");
+        let ips: Vec<String> = match &body["ips"] {
+            Value::Array(list) => list.iter().filter_map(|v| v.as_str().map(str::to_owned)).collect(),
+            _ => vec![text("ip", "10.1.0.1")],
+        };
+        let id = format!("{}~{}~{name}.{namespace}~{namespace}.svc.cluster.local", text("type", "sidecar"), ips[0]);
+        let mut metadata = body["metadata"].as_object().cloned().unwrap_or_else(Map::new);
+        metadata.insert("NAMESPACE".into(), namespace.clone().into());
+        metadata.insert("INSTANCE_IPS".into(), ips.join(",").into());
+        metadata.insert("LABELS".into(), body["labels"].clone().as_object().cloned().unwrap_or_default().into());
+        let locality = text("locality", "");
+        let mut parts = locality.splitn(3, '/');
+        let mut part = || parts.next().unwrap_or_default().to_owned();
+        let extensions = body["extensions"].as_array().cloned().unwrap_or_default();
+        let node = json!({
+            "id": id,
+            "metadata": metadata,
+            "locality": {"region": part(), "zone": part(), "subZone": part()},
+            "extensions": extensions.iter().map(|e| json!({"name": e})).collect::<Vec<_>>(),
+        });
+        let node: Node = protos::from_json("envoy.config.core.v3.Node", &node).context("node")?;
+        Ok(ads::parse_node(&node)?)
+    }
+}

@@ -1,0 +1,132 @@
+//! What one proxy holds, found out the way a client does: the catalogues, then the names that they refer to.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use anyhow::{Context, Result};
+use flow::CellId;
+use model::audience::ResourceKey;
+use model::xds::{Resource, ResourceType};
+use registry::inputs::ProxyToken;
+use serde_json::Value;
+use world::{Audience, World};
+
+/// All that a proxy holds, by type and name.
+pub type Holdings = BTreeMap<(ResourceType, Arc<str>), Resource>;
+
+/// A connected proxy: its subscriptions stay open between steps, so that commits take the incremental way.
+pub struct Client {
+    /// The world's token for it.
+    pub token: ProxyToken,
+    open: Vec<CellId>,
+    holdings: Holdings,
+}
+
+impl Client {
+    /// A proxy that has just connected and holds nothing.
+    pub fn new(token: ProxyToken) -> Client {
+        Client { token, open: Vec::new(), holdings: Holdings::new() }
+    }
+
+    /// What it held after the last [`Client::refresh`].
+    pub fn holdings(&self) -> &Holdings {
+        &self.holdings
+    }
+
+    /// Closes everything.
+    pub fn close(self, world: &mut World) {
+        self.open.into_iter().for_each(|cell| world.close(cell));
+    }
+
+    /// Fetches everything anew; returns what it held before.
+    ///
+    /// # Errors
+    /// A resource that cannot be decoded, or a catalogue that lists what does not exist.
+    pub fn refresh(&mut self, world: &mut World) -> Result<Holdings> {
+        let mut walk = Walk { world, token: self.token, open: Vec::new(), holdings: Holdings::new() };
+        let walked = walk.all();
+        let (open, holdings) = (walk.open, walk.holdings);
+        // New ones are open before the old ones go: what both want is not derived again.
+        let before = std::mem::replace(&mut self.open, open);
+        before.into_iter().for_each(|cell| world.close(cell));
+        walked?;
+        Ok(std::mem::replace(&mut self.holdings, holdings))
+    }
+}
+
+/// A resource as JSON, `Any`s decoded.
+///
+/// # Errors
+/// The bytes are not a message of the type.
+pub fn json(kind: ResourceType, resource: &Resource) -> Result<Value> {
+    protos::json(kind.type_url(), resource.body()).with_context(|| format!("{} {}", kind.short_name(), resource.name()))
+}
+
+struct Walk<'w> {
+    world: &'w mut World,
+    token: ProxyToken,
+    open: Vec<CellId>,
+    holdings: Holdings,
+}
+
+impl Walk<'_> {
+    fn all(&mut self) -> Result<()> {
+        let endpoints = self.wildcard(ResourceType::Cluster, endpoint_names)?;
+        self.named(ResourceType::Endpoints, endpoints)?;
+        let routes = self.wildcard(ResourceType::Listener, route_names)?;
+        self.named(ResourceType::Route, routes)
+    }
+
+    fn audience(&self, kind: ResourceType) -> Result<Audience> {
+        self.world.audience(self.token, kind).context("the proxy has no audience")
+    }
+
+    fn wildcard(&mut self, kind: ResourceType, refer: fn(&Value, &mut BTreeSet<Arc<str>>)) -> Result<BTreeSet<Arc<str>>> {
+        let audience = self.audience(kind)?;
+        let (cell, catalogue) = self.world.open_catalogue(&audience).context("no catalogue")?;
+        self.open.push(cell);
+        let mut names = BTreeSet::new();
+        for (name, key) in catalogue.entries() {
+            let resource = self.fetch(kind, key)?.with_context(|| format!("listed but absent: {name}"))?;
+            anyhow::ensure!(resource.name() == name, "listed as {name}, named {}", resource.name());
+            refer(&json(kind, &resource)?, &mut names);
+        }
+        Ok(names)
+    }
+
+    fn named(&mut self, kind: ResourceType, names: BTreeSet<Arc<str>>) -> Result<()> {
+        let audience = self.audience(kind)?;
+        for name in names {
+            let key = self.world.resolve(&audience, &name).with_context(|| format!("cannot resolve {name}"))?;
+            self.fetch(kind, &key)?;
+        }
+        Ok(())
+    }
+
+    fn fetch(&mut self, kind: ResourceType, key: &ResourceKey) -> Result<Option<Resource>> {
+        let (cell, resource) = self.world.open(key);
+        self.open.push(cell);
+        if let Some(resource) = &resource {
+            self.holdings.insert((kind, resource.name().clone()), resource.clone());
+        }
+        Ok(resource)
+    }
+}
+
+fn endpoint_names(cluster: &Value, names: &mut BTreeSet<Arc<str>>) {
+    if cluster["type"] == "EDS" {
+        let name = cluster["edsClusterConfig"]["serviceName"].as_str().or(cluster["name"].as_str());
+        names.extend(name.map(Arc::from));
+    }
+}
+
+fn route_names(listener: &Value, names: &mut BTreeSet<Arc<str>>) {
+    match listener {
+        Value::Object(fields) => {
+            names.extend(fields.get("routeConfigName").and_then(Value::as_str).map(Arc::from));
+            fields.values().for_each(|v| route_names(v, names));
+        }
+        Value::Array(items) => items.iter().for_each(|v| route_names(v, names)),
+        _ => {}
+    }
+}

@@ -1,0 +1,67 @@
+//! What the sources of the pure layers mention.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+
+use super::table::{self, Place};
+use crate::lint::rust_files;
+
+/// Every mention of I/O, clocks or the environment in a pure crate's sources, in words. Tests and comments do not count.
+pub(super) fn faults(root: &Path) -> Result<Vec<String>> {
+    let mut faults = Vec::new();
+    for (name, place) in table::CRATES {
+        if !matches!(place, Place::Layer(layer, _) if *layer <= table::PURE_UP_TO) {
+            continue;
+        }
+        for file in rust_files(&root.join("crates").join(name).join("src"))? {
+            let text = fs::read_to_string(&file).with_context(|| file.display().to_string())?;
+            let shown = file.strip_prefix(root).unwrap_or(&file).display().to_string();
+            faults.extend(mentions(&shown, &text));
+        }
+    }
+    Ok(faults)
+}
+
+fn mentions(file: &str, text: &str) -> Vec<String> {
+    if file.ends_with("/tests.rs") || file.contains("/tests/") {
+        return Vec::new();
+    }
+    // By convention the tests of a file are its last module.
+    let code = text.split("#[cfg(test)]\nmod ").next().unwrap_or(text);
+    let mut found = Vec::new();
+    for (number, line) in code.lines().enumerate() {
+        let line = line.split("//").next().unwrap_or(line);
+        for (word, what) in table::IMPURE_WORDS {
+            let allowed = table::ALLOWED_WORDS.iter().any(|(f, w, _)| *f == file && w == word);
+            if line.contains(word) && !allowed {
+                found.push(format!("{file}:{}: `{word}` brings {what} into a pure layer", number + 1));
+            }
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::mentions;
+
+    #[test]
+    fn a_clock_is_found_with_its_line() {
+        let found = mentions("crates/ads/src/a.rs", "fn f() {\n    let t = std::time::Instant::now();\n}\n");
+        assert_eq!(found, ["crates/ads/src/a.rs:2: `Instant::now` brings a clock into a pure layer"]);
+    }
+
+    #[test]
+    fn comments_and_tests_do_not_count() {
+        let text = "// std::fs is not used\nfn f() {}\n#[cfg(test)]\nmod tests {\n    use std::fs;\n}\n";
+        assert!(mentions("crates/ads/src/a.rs", text).is_empty());
+        assert!(mentions("crates/ads/src/tests.rs", "use std::fs;").is_empty());
+    }
+
+    #[test]
+    fn a_time_that_is_handed_in_is_fine() {
+        assert!(mentions("crates/ads/src/a.rs", "fn f(now: std::time::Instant) {}\n").is_empty());
+    }
+}

@@ -1,0 +1,87 @@
+//! The table: which crate stands where, and what each layer may not use.
+
+/// Where a crate stands.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Place {
+    /// In the stack: the layer, and the crates of the same layer that it may depend on.
+    Layer(u8, &'static [&'static str]),
+    /// Beside the stack: the crates of the workspace that it may depend on.
+    Beside(&'static [&'static str]),
+    /// Tests: they may use everything.
+    Tests,
+}
+
+/// Every crate of the workspace.
+pub(super) const CRATES: &[(&str, Place)] = &[
+    ("stdx", Place::Layer(0, &[])),
+    ("names", Place::Layer(0, &["stdx"])),
+    ("flow", Place::Layer(0, &["stdx"])),
+    ("protos", Place::Layer(0, &["stdx"])),
+    ("model", Place::Layer(1, &[])),
+    ("resources", Place::Layer(1, &["model"])),
+    ("registry", Place::Layer(2, &[])),
+    ("traffic", Place::Layer(2, &["registry"])),
+    ("envoy", Place::Layer(2, &["registry", "traffic"])),
+    ("world", Place::Layer(2, &["registry", "traffic", "envoy"])),
+    ("ads", Place::Layer(3, &[])),
+    ("sources", Place::Layer(4, &[])),
+    ("server", Place::Layer(4, &[])),
+    ("settings", Place::Layer(4, &[])),
+    ("rutter", Place::Layer(5, &[])),
+    ("parts", Place::Beside(&[])),
+    ("xtask", Place::Beside(&["parts"])),
+    ("scenarios", Place::Tests),
+    ("e2e", Place::Tests),
+    ("load", Place::Tests),
+];
+
+/// The crates beside the stack that a crate of the stack may use all the same, with the reason in a comment.
+pub(super) const EXCEPTIONS: &[(&str, &str)] = &[
+    // The demo runs a real Envoy, which `parts` fetches.
+    ("rutter", "parts"),
+];
+
+/// Layers 1 to 3 read only the layers below; `ads` (3) does not even read layer 2: it serves whatever it is handed.
+pub(super) fn may_read(layer: u8, other: u8) -> bool {
+    match layer {
+        3 => other <= 1,
+        _ => other < layer,
+    }
+}
+
+/// The highest layer that does no I/O.
+pub(super) const PURE_UP_TO: u8 = 3;
+
+/// Packages that the pure layers do not use: they bring sockets, clocks, tasks or the environment.
+pub(super) const IMPURE_PACKAGES: &[&str] = &[
+    "async-std", "axum", "chrono", "clap", "h2", "hyper", "hyper-util", "kube", "kube-client", "mio", "notify", "rand",
+    "reqwest", "rustls", "smol", "socket2", "time", "tokio", "tokio-stream", "tokio-util", "tonic", "tower",
+];
+
+/// Packages that nobody uses, and why.
+pub(super) const BANNED_PACKAGES: &[(&str, &str)] = &[
+    ("ring", "aws-lc-rs is the one provider of cryptography"),
+    ("openssl", "aws-lc-rs is the one provider of cryptography"),
+    ("serde_yaml", "archived; serde-saphyr reads YAML"),
+    ("lazy_static", "the standard library has LazyLock"),
+    ("once_cell", "the standard library has OnceLock"),
+];
+
+/// What the sources of the pure layers may not mention, and what it would bring in.
+pub(super) const IMPURE_WORDS: &[(&str, &str)] = &[
+    ("std::env::", "the environment"),
+    ("std::fs", "files"),
+    ("std::process", "processes"),
+    ("SystemTime::now", "a clock"),
+    ("Instant::now", "a clock"),
+    ("TcpStream", "sockets"),
+    ("TcpListener", "sockets"),
+    ("UdpSocket", "sockets"),
+    ("UnixStream", "sockets"),
+    ("UnixListener", "sockets"),
+    ("thread::sleep", "waiting"),
+    ("println!", "the terminal"),
+];
+
+/// Files of pure crates that may mention one of those words, and why.
+pub(super) const ALLOWED_WORDS: &[(&str, &str, &str)] = &[];

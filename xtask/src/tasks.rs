@@ -1,0 +1,63 @@
+//! The tasks that are a few commands each.
+
+use anyhow::{Context, Result, bail};
+
+use crate::layers;
+use crate::run::{cargo, root, run, say, works};
+
+/// Fetches the real parts.
+pub(crate) fn setup() -> Result<()> {
+    parts::envoy(&mut say).context("setup: Envoy")?;
+    Ok(())
+}
+
+/// Runs every test; or, with arguments, `cargo test` with them.
+pub(crate) fn test(arguments: &[String]) -> Result<()> {
+    setup()?;
+    if !arguments.is_empty() {
+        return run(cargo(&["test"]).args(arguments));
+    }
+    layers::check()?;
+    // Compile everything first, so that a mistake in the last crate is not found after minutes of tests.
+    run(&mut cargo(&["test", "--workspace", "--no-run"]))?;
+    run(&mut cargo(&["build", "--package", "rutter"]))?;
+    run(&mut cargo(&["test", "--workspace", "--exclude", "scenarios", "--exclude", "e2e"]))?;
+    run(&mut cargo(&["test", "--package", "scenarios"]))?;
+    run(&mut cargo(&["test", "--package", "e2e"]))?;
+    say("all tests passed");
+    Ok(())
+}
+
+/// Writes the generated pages.
+pub(crate) fn docs() -> Result<()> {
+    run(cargo(&["test", "--quiet", "--package", "settings", "reference_page"]).env("RUTTER_UPDATE_DOCS", "1"))
+}
+
+/// Runs a benchmark.
+pub(crate) fn bench(arguments: &[String]) -> Result<()> {
+    match arguments.first().map(String::as_str) {
+        Some("flow") => run(cargo(&["bench", "--package", "flow"]).args(&arguments[1..])),
+        Some("load") => {
+            run(&mut cargo(&["build", "--release", "--package", "rutter", "--package", "load"]))?;
+            run(cargo(&["run", "--release", "--quiet", "--package", "load", "--"]).args(&arguments[1..]))
+        }
+        _ => bail!("which benchmark? `flow` or `load`"),
+    }
+}
+
+/// Lists the fuzz targets, or runs one for a while.
+pub(crate) fn fuzz(arguments: &[String]) -> Result<()> {
+    if !works(&mut cargo(&["fuzz", "--version"])) {
+        bail!("cargo-fuzz is missing: `cargo install cargo-fuzz`, and a nightly toolchain");
+    }
+    let fuzz = || {
+        let mut command = std::process::Command::new("cargo");
+        command.args(["+nightly", "fuzz"]).current_dir(root());
+        command
+    };
+    match arguments {
+        [] => run(fuzz().arg("list")),
+        [target] => run(fuzz().args(["run", target])),
+        [target, seconds, ..] => run(fuzz().args(["run", target, "--", &format!("-max_total_time={seconds}")])),
+    }
+}
