@@ -15,10 +15,24 @@ const LONG: usize = 400;
 pub(crate) fn lint() -> Result<()> {
     run(&mut cargo(&["fmt", "--all", "--check"]))?;
     layers::check()?;
-    run(&mut cargo(&["clippy", "--workspace", "--all-targets", "--", "--deny", "warnings"]))?;
+    run(&mut cargo(&[
+        "clippy",
+        "--workspace",
+        "--all-targets",
+        "--",
+        "--deny",
+        "warnings",
+    ]))?;
     report_long_files()?;
     if works(&mut cargo(&["deny", "--version"])) {
-        run(&mut cargo(&["deny", "--all-features", "check", "bans", "licenses", "sources"]))?;
+        run(&mut cargo(&[
+            "deny",
+            "--all-features",
+            "check",
+            "bans",
+            "licenses",
+            "sources",
+        ]))?;
     } else {
         say("cargo-deny is not installed: licences and sources of dependencies were not checked");
     }
@@ -29,7 +43,10 @@ fn report_long_files() -> Result<()> {
     let mut long = Vec::new();
     for dir in ["crates", "tests", "xtask"] {
         for file in rust_files(&root().join(dir))? {
-            let lines = fs::read_to_string(&file).with_context(|| file.display().to_string())?.lines().count();
+            let lines = fs::read_to_string(&file)
+                .with_context(|| file.display().to_string())?
+                .lines()
+                .count();
             if lines > LONG {
                 long.push((lines, file.strip_prefix(root()).unwrap_or(&file).display().to_string()));
             }

@@ -21,7 +21,14 @@ pub(crate) fn test(arguments: &[String]) -> Result<()> {
     // Compile everything first, so that a mistake in the last crate is not found after minutes of tests.
     run(&mut cargo(&["test", "--workspace", "--no-run"]))?;
     run(&mut cargo(&["build", "--package", "rutter"]))?;
-    run(&mut cargo(&["test", "--workspace", "--exclude", "scenarios", "--exclude", "e2e"]))?;
+    run(&mut cargo(&[
+        "test",
+        "--workspace",
+        "--exclude",
+        "scenarios",
+        "--exclude",
+        "e2e",
+    ]))?;
     run(&mut cargo(&["test", "--package", "scenarios"]))?;
     run(&mut cargo(&["test", "--package", "e2e"]))?;
     say("all tests passed");
@@ -38,7 +45,14 @@ pub(crate) fn bench(arguments: &[String]) -> Result<()> {
     match arguments.first().map(String::as_str) {
         Some("flow") => run(cargo(&["bench", "--package", "flow"]).args(&arguments[1..])),
         Some("load") => {
-            run(&mut cargo(&["build", "--release", "--package", "rutter", "--package", "load"]))?;
+            run(&mut cargo(&[
+                "build",
+                "--release",
+                "--package",
+                "rutter",
+                "--package",
+                "load",
+            ]))?;
             run(cargo(&["run", "--release", "--quiet", "--package", "load", "--"]).args(&arguments[1..]))
         }
         _ => bail!("which benchmark? `flow` or `load`"),

@@ -28,6 +28,8 @@ pub(crate) struct Ledger<O: Origin> {
     pub(crate) selections: Slab<Selection>,
     /// Selections of this epoch's changes, each once.
     marked: Vec<SelectionId>,
+    /// With this many tombs it is time to see which are still needed.
+    pub(crate) prune_at: usize,
 }
 
 struct Entry<C> {
@@ -58,6 +60,7 @@ impl<O: Origin> Ledger<O> {
             digest: 0,
             selections: Slab::new(),
             marked: Vec::new(),
+            prune_at: 0,
         }
     }
 
@@ -376,7 +379,7 @@ impl Log {
 
     /// Names that changed after `from`; `None` if that is longer ago than is remembered.
     fn since(&self, from: Epoch) -> Option<impl Iterator<Item = &Name>> {
-        let after = |(epoch, _): &&(Epoch, Name)| *epoch > from;
+        let after = move |(epoch, _): &&(Epoch, Name)| *epoch > from;
         (from >= self.floor).then(|| self.changes.iter().rev().take_while(after).map(|(_, name)| name))
     }
 }

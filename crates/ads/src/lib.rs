@@ -39,7 +39,7 @@ pub use decode::{DecodeError, Request, decode_delta, decode_sotw};
 pub use hub::{Hub, Stats, StreamId, Variant};
 pub use limits::Limits;
 pub use next::{Next, Response};
-pub use node::{NodeError, parse_node};
+pub use node::{NodeError, decode_node, parse_node};
 pub use origin::{Changes, Origin};
 pub use status::{Code, Exchange, Refusal, Status, StreamStatus, WatchStatus};
 

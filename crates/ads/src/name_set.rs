@@ -22,7 +22,7 @@ impl NameSet {
     pub(crate) fn new(mut names: Vec<Name>) -> NameSet {
         names.sort_unstable();
         names.dedup();
-        let digest = names.iter().fold(0, |sum: u64, name| sum.wrapping_add(hash(name)));
+        let digest = NameSet::digest_of(names.iter().map(|name| &**name));
         NameSet { names: names.into(), digest }
     }
 
@@ -38,13 +38,18 @@ impl NameSet {
         self.names.iter()
     }
 
+    /// The digest of the set of these names, if each occurs once.
+    pub(crate) fn digest_of<'a>(names: impl Iterator<Item = &'a str>) -> u64 {
+        names.fold(0, |sum, name| sum.wrapping_add(hash(name)))
+    }
+
     /// A hash that does not depend on the order, so that it can be edited, too.
     pub(crate) fn digest(&self) -> u64 {
         self.digest
     }
 
     /// The set without `removed` and with `added`.
-    pub(crate) fn edit(&self, added: Vec<Name>, removed: &[&str]) -> Edit<'_> {
+    pub(crate) fn edit<'a>(&'a self, added: Vec<Name>, removed: &[&'a str]) -> Edit<'a> {
         let mut removed: Vec<&str> = removed.iter().copied().filter(|name| self.contains(name)).collect();
         removed.sort_unstable();
         removed.dedup();

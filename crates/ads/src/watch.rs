@@ -30,6 +30,8 @@ pub(crate) struct Watch {
     pub(crate) rewarm: Vec<Name>,
     /// An answer is due even if there is nothing to say.
     pub(crate) must_answer: bool,
+    /// How many responses were sent.
+    pub(crate) responses: u64,
     pub(crate) inflight: Option<Inflight>,
     pub(crate) refused: Option<Refused>,
     /// Its audience differs from its ledger's; it moves when the outstanding response is answered.
@@ -115,6 +117,7 @@ impl Watch {
             debt: Debt::default(),
             rewarm: Vec::new(),
             must_answer: false,
+            responses: 0,
             inflight: None,
             refused: None,
             moving: false,

@@ -1,1 +1,35 @@
-//! Rules that encode clusters, endpoints, listeners and routes for Envoy
+//! Rules that encode clusters, endpoints, listeners and routes for Envoy.
+//!
+//! What a proxy gets was decided before, in `traffic`, and is in the keys and the rows that these rules read; here it
+//! becomes bytes. A message is built, encoded and dropped: only bytes are kept, and every stream that gets a resource
+//! shares them. Equal keys and rows make equal bytes, whatever order things happened in.
+//!
+//! Knows nothing of proxies, subscriptions and streams. What Envoy's stock build would refuse is never written: a value
+//! out of its range is left out or cut, and extensions of Istio's build need a capability in the key.
+
+mod access_log;
+mod assignment;
+mod cluster;
+mod endpoints;
+mod listener;
+mod parts;
+mod route;
+#[cfg(test)]
+mod testing;
+mod wire;
+
+pub use cluster::Clusters;
+pub use endpoints::{Endpoints, LoadAssignments};
+pub use listener::Listeners;
+pub use route::{EncodedRoutes, HttpRoutes, RouteConfigs, VirtualHosts};
+
+/// Adds this crate's rules to a graph. The rules of `registry` and `traffic` must be there.
+pub fn register(b: &mut flow::Builder) {
+    b.view::<Clusters>();
+    b.view::<LoadAssignments>();
+    b.view::<Endpoints>();
+    b.view::<HttpRoutes>();
+    b.view::<VirtualHosts>();
+    b.view::<RouteConfigs>();
+    b.view::<Listeners>();
+}

@@ -60,8 +60,10 @@ pub(crate) struct Graph {
     /// The first of them stand for the numbers of key sets and are never there.
     blocks: Vec<Option<Block>>,
     free_blocks: BTreeSet<u32>,
-    /// For each relation its blocks that have room. The lowest is filled first, so that numbers do not depend on the
-    /// order in which cells went.
+    /// For each relation its blocks.
+    owned: Vec<BTreeSet<u32>>,
+    /// Those of them that have room. The lowest is filled first, so that numbers do not depend on the order in which
+    /// cells went.
     open: Vec<BTreeSet<u32>>,
 }
 
@@ -72,6 +74,7 @@ impl Graph {
             key_sets: vec![EMPTY; relations],
             blocks: vec![None; relations.div_ceil(BLOCK)],
             free_blocks: BTreeSet::new(),
+            owned: vec![BTreeSet::new(); relations],
             open: vec![BTreeSet::new(); relations],
         }
     }
@@ -160,6 +163,7 @@ impl Graph {
         block.used &= !(1 << (cell as usize % BLOCK));
         if block.used == 0 {
             self.open[block.relation as usize].remove(&number);
+            self.owned[block.relation as usize].remove(&number);
             drop_page(block.page as usize);
             self.blocks[number as usize] = None;
             self.free_blocks.insert(number);
@@ -170,17 +174,11 @@ impl Graph {
 
     /// All cells of a relation, in the order of their numbers.
     pub(crate) fn cells_of(&self, relation: usize) -> impl Iterator<Item = u32> + '_ {
-        let blocks = self
-            .blocks
-            .iter()
-            .enumerate()
-            .filter_map(|(at, block)| Some((at, block.as_ref()?)));
-        blocks
-            .filter(move |(_, block)| block.relation as usize == relation)
-            .flat_map(|(at, block)| {
-                let cells = (0..BLOCK).filter(|bit| block.used >> bit & 1 == 1);
-                cells.map(move |bit| (at * BLOCK + bit) as u32)
-            })
+        self.owned[relation].iter().flat_map(|number| {
+            let used = self.blocks[*number as usize].as_ref().map_or(0, |block| block.used);
+            let cells = (0..BLOCK as u32).filter(move |bit| (used >> bit) & 1 == 1);
+            cells.map(move |bit| number * BLOCK as u32 + bit)
+        })
     }
 
     /// The bytes of nodes and of the lists around them; edges that are not inside nodes are not in it.
@@ -206,6 +204,7 @@ impl Graph {
                 self.blocks.len() as u32 - 1
             }
         };
+        self.owned[relation].insert(number);
         self.open[relation].insert(number);
         number
     }

@@ -221,7 +221,7 @@ fn from_entry(key: &ServiceObjectKey, object: &Object<ServiceEntry>, mesh: &Mesh
 
 /// An address or a CIDR block.
 fn parse_net(text: &str) -> Option<IpNet> {
-    text.parse().ok().or_else(|| text.parse().ok().map(IpNet::from))
+    text.parse().ok().or_else(|| text.parse::<IpAddr>().ok().map(IpNet::from))
 }
 
 fn sorted_ports(ports: impl Iterator<Item = ServicePort>) -> Vec<ServicePort> {

@@ -9,7 +9,9 @@ use tracing_subscriber::EnvFilter;
 /// Starts logging as the settings say. Called once.
 pub(crate) fn start(settings: &Settings) -> Result<()> {
     let filter = EnvFilter::try_new(settings.log_level.directives())?;
-    let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr);
+    let lines = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(io::stderr);
     match settings.log_format {
         LogFormat::Text => lines.with_ansi(io::IsTerminal::is_terminal(&io::stderr())).try_init(),
         LogFormat::Json => lines.json().flatten_event(true).try_init(),

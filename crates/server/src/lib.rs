@@ -1,1 +1,21 @@
-//! The network edge: discovery over HTTP/2, readiness, metrics, debug
+//! The network edge: discovery over HTTP/2, readiness, metrics, debug pages.
+//!
+//! One thread ([`pilot`]) owns the derived world and the hub of streams; everything else talks to it through a bounded
+//! channel. A stream is two halves: a task that reads requests, and a body that HTTP/2 pulls responses from. A response is
+//! a rope of shared bytes; this crate copies only pieces too small to be worth a write of their own.
+//!
+//! Decides nothing: what is served comes from `world`, when it is sent from `ads`.
+
+mod config_dump;
+mod debug;
+mod discovery;
+mod grpc;
+mod listen;
+mod metrics;
+mod origin;
+mod pages;
+mod pilot;
+mod syncz;
+
+pub use listen::{Addresses, Options, Server};
+pub use pilot::{Closed, Pilot};

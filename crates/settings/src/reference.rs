@@ -20,8 +20,15 @@ pub fn reference() -> String {
             group = setting.group;
             let _ = write!(page, "\n## {group}\n");
         }
-        let default = if setting.default.is_empty() { "none".to_owned() } else { format!("`{}`", setting.default) };
-        let alias = setting.alias.map(|alias| format!(" · also `--{alias}`, as istiod has it")).unwrap_or_default();
+        let default = if setting.default.is_empty() {
+            "none".to_owned()
+        } else {
+            format!("`{}`", setting.default)
+        };
+        let alias = setting
+            .alias
+            .map(|alias| format!(" · also `--{alias}`, as istiod has it"))
+            .unwrap_or_default();
         let _ = write!(
             page,
             "\n### `--{}`\n\n{}\n\nType: {} · default: {default} · environment: `{}`{alias}\n",

@@ -90,13 +90,13 @@ pub struct Given(BTreeMap<String, (String, Source)>);
 
 impl Given {
     /// Gathers flags, environment and settings file. `environment` looks a variable up.
-    pub fn gather(
-        matches: &ArgMatches,
-        environment: &dyn Fn(&str) -> Option<OsString>,
-    ) -> Result<Given, Problems> {
+    pub fn gather(matches: &ArgMatches, environment: &dyn Fn(&str) -> Option<OsString>) -> Result<Given, Problems> {
         let text = |value: OsString| value.to_string_lossy().into_owned();
         let mut given = Given::default();
-        let named = matches.get_one::<String>(FILE_FLAG).cloned().or_else(|| environment(FILE_VARIABLE).map(text));
+        let named = matches
+            .get_one::<String>(FILE_FLAG)
+            .cloned()
+            .or_else(|| environment(FILE_VARIABLE).map(text));
         if let Some(file) = named.filter(|file| !file.is_empty()) {
             given.add_file(Path::new(&file))?;
         }
@@ -123,33 +123,54 @@ impl Given {
             Some((value, from)) => (value.as_str(), from.clone()),
             None => (default, Source::Default),
         };
-        let problem = |reason| Problem::Value { setting: name, value: value.to_owned(), from, reason, form: T::FORM };
+        let problem = |reason| Problem::Value {
+            setting: name,
+            value: value.to_owned(),
+            from,
+            reason,
+            form: T::FORM,
+        };
         T::parse(value).map_err(|reason| problems.push(problem(reason))).ok()
     }
 
     fn add_file(&mut self, file: &Path) -> Result<(), Problems> {
         let shown = file.display().to_string();
-        let failed = |reason: String| Problems(vec![Problem::File { file: shown.clone(), reason }]);
+        let failed = |reason: String| {
+            Problems(vec![Problem::File {
+                file: shown.clone(),
+                reason,
+            }])
+        };
         let mut text = String::new();
         let opened = File::open(file).map_err(|e| failed(e.to_string()))?;
-        opened.take(FILE_LIMIT + 1).read_to_string(&mut text).map_err(|e| failed(e.to_string()))?;
+        opened
+            .take(FILE_LIMIT + 1)
+            .read_to_string(&mut text)
+            .map_err(|e| failed(e.to_string()))?;
         if text.len() as u64 > FILE_LIMIT {
             return Err(failed(format!("it has more than {FILE_LIMIT} bytes")));
         }
         if text.trim().is_empty() {
             return Ok(());
         }
-        let values: BTreeMap<String, Scalar> =
-            serde_saphyr::from_str(&text).map_err(|e| failed(e.to_string()))?;
+        let values: BTreeMap<String, Scalar> = serde_saphyr::from_str(&text).map_err(|e| failed(e.to_string()))?;
         let mut unknown = Vec::new();
         for (key, Scalar(value)) in values {
             if TABLE.iter().any(|s| s.name() == key) {
                 self.set(&key, value, Source::File(file.to_owned()));
             } else {
-                unknown.push(Problem::Unknown { file: shown.clone(), hint: similar(&key), key });
+                unknown.push(Problem::Unknown {
+                    file: shown.clone(),
+                    hint: similar(&key),
+                    key,
+                });
             }
         }
-        if unknown.is_empty() { Ok(()) } else { Err(Problems(unknown)) }
+        if unknown.is_empty() {
+            Ok(())
+        } else {
+            Err(Problems(unknown))
+        }
     }
 }
 
@@ -159,19 +180,33 @@ pub fn flags(command: Command) -> Command {
         .long(FILE_FLAG)
         .value_name("FILE")
         .help(format!("YAML file with settings, `name: value` [env: {FILE_VARIABLE}]"));
-    TABLE.iter().fold(command.arg(file), |command, setting| command.arg(flag(setting)))
+    TABLE
+        .iter()
+        .fold(command.arg(file), |command, setting| command.arg(flag(setting)))
 }
 
 fn flag(setting: &Setting) -> Arg {
-    let default = if setting.default.is_empty() { String::new() } else { format!(" [default: {}]", setting.default) };
+    let default = if setting.default.is_empty() {
+        String::new()
+    } else {
+        format!(" [default: {}]", setting.default)
+    };
     let first_word = setting.form.split([' ', ',']).next().unwrap_or("VALUE");
-    let shown = if first_word.chars().any(|c| c.is_ascii_lowercase()) { "CHOICE" } else { first_word };
+    let shown = if first_word.chars().any(|c| c.is_ascii_lowercase()) {
+        "CHOICE"
+    } else {
+        first_word
+    };
     let mut arg = Arg::new(setting.name())
         .long(setting.name())
         .value_name(shown)
         .allow_hyphen_values(true)
         .help_heading(setting.group)
-        .help(format!("{}{default} [env: {}]", setting.paragraph(), setting.variable()));
+        .help(format!(
+            "{}{default} [env: {}]",
+            setting.paragraph(),
+            setting.variable()
+        ));
     if let Some(alias) = setting.alias {
         arg = arg.alias(alias);
     }
@@ -186,7 +221,9 @@ fn similar(key: &str) -> String {
         let name = bare(name);
         name == wanted || (wanted.len() > 3 && (name.contains(&wanted) || wanted.contains(&name)))
     });
-    close.map(|name| format!("; did you mean `{name}`?")).unwrap_or_default()
+    close
+        .map(|name| format!("; did you mean `{name}`?"))
+        .unwrap_or_default()
 }
 
 impl fmt::Display for Source {

@@ -37,7 +37,10 @@ impl Address {
 
 impl From<SocketAddr> for Address {
     fn from(address: SocketAddr) -> Address {
-        Address { host: Some(address.ip()), port: address.port() }
+        Address {
+            host: Some(address.ip()),
+            port: address.port(),
+        }
     }
 }
 
@@ -86,7 +89,10 @@ impl Value for ByteSize {
             other => return Err(format!("`{other}` is not a unit")),
         };
         let number: usize = number.parse().map_err(|_| "there is no number that fits".to_owned())?;
-        number.checked_mul(1 << shift).map(ByteSize).ok_or_else(|| "it is too large".to_owned())
+        number
+            .checked_mul(1 << shift)
+            .map(ByteSize)
+            .ok_or_else(|| "it is too large".to_owned())
     }
 }
 
@@ -153,7 +159,9 @@ impl Value for Duration {
         }
         let mut seconds = 0.0;
         while !rest.is_empty() {
-            let split = rest.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(rest.len());
+            let split = rest
+                .find(|c: char| !c.is_ascii_digit() && c != '.')
+                .unwrap_or(rest.len());
             let (number, tail) = rest.split_at(split);
             let unit_end = tail.find(|c: char| c.is_ascii_digit()).unwrap_or(tail.len());
             let (unit, tail) = tail.split_at(unit_end);
@@ -179,7 +187,8 @@ impl Value for usize {
     const FORM: &'static str = "NUMBER";
 
     fn parse(text: &str) -> Result<usize, String> {
-        text.parse().map_err(|_| "it is not a whole number that fits".to_owned())
+        text.parse()
+            .map_err(|_| "it is not a whole number that fits".to_owned())
     }
 }
 
@@ -187,7 +196,11 @@ impl Value for String {
     const FORM: &'static str = "NAME";
 
     fn parse(text: &str) -> Result<String, String> {
-        if text.is_empty() { Err("it is empty".to_owned()) } else { Ok(text.to_owned()) }
+        if text.is_empty() {
+            Err("it is empty".to_owned())
+        } else {
+            Ok(text.to_owned())
+        }
     }
 }
 
@@ -209,7 +222,10 @@ mod tests {
         assert_eq!(parsed("127.0.0.1:15010"), Ok(vec!["127.0.0.1:15010".parse().unwrap()]));
         assert_eq!(parsed("[::1]:80"), Ok(vec!["[::1]:80".parse().unwrap()]));
         assert_eq!(parsed("localhost:80"), Ok(vec!["127.0.0.1:80".parse().unwrap()]));
-        assert_eq!(parsed(":15010"), Ok(vec!["[::]:15010".parse().unwrap(), "0.0.0.0:15010".parse().unwrap()]));
+        assert_eq!(
+            parsed(":15010"),
+            Ok(vec!["[::]:15010".parse().unwrap(), "0.0.0.0:15010".parse().unwrap()])
+        );
         assert_eq!(parsed("15010"), Err("there is no port".to_owned()));
         assert_eq!(parsed("host:1"), Err("`host` is not an IP address".to_owned()));
         assert_eq!(parsed(":70000"), Err("`70000` is not a port".to_owned()));

@@ -26,8 +26,10 @@ impl Pattern {
     pub fn covering(host: &Hostname) -> Vec<Pattern> {
         let mut out = vec![Pattern::of(host)];
         for suffix in suffixes(host).filter(|s| s.is_empty() || s.starts_with('.')) {
-            let wildcard = Hostname::parse(&format!("*{suffix}")).map(|w| Pattern::of(&w));
-            out.extend(wildcard.into_iter().filter(|w| *w != out[0]));
+            let Ok(wildcard) = Hostname::parse(&format!("*{suffix}")) else { continue };
+            if wildcard != *host {
+                out.push(Pattern::of(&wildcard));
+            }
         }
         if out[0] != Pattern::Partial {
             out.push(Pattern::Partial);

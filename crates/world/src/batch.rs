@@ -74,6 +74,11 @@ impl Batch {
         self.inner.put::<Mesh>((), Arc::new(settings));
     }
 
+    /// Adds a later batch: where both speak of one object, the later one holds.
+    pub fn merge(&mut self, later: Batch) {
+        self.inner.merge(later.inner);
+    }
+
     pub(crate) fn into_inner(self) -> flow::Batch {
         self.inner
     }

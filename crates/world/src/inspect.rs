@@ -1,7 +1,8 @@
 //! What debug pages show of the world, as JSON.
 
+use flow::Relation as _;
 use registry::inputs::{
-    DestinationRules, Gateways, ServiceObject, ServiceObjects, Sidecars, VirtualServices, WorkloadGroups,
+    DestinationRules, Gateways, Mesh, ServiceObject, ServiceObjects, Sidecars, VirtualServices, WorkloadGroups,
     WorkloadObject, WorkloadObjects,
 };
 use registry::{ServiceEndpoints, Services};
@@ -80,6 +81,16 @@ impl World {
             })
         });
         Value::Array(services.collect())
+    }
+
+    /// How many services there are.
+    pub fn services(&self) -> usize {
+        self.engine.stats().relation(Services::NAME).map_or(0, |r| r.cells)
+    }
+
+    /// The mesh configuration in force (`/debug/mesh`).
+    pub fn mesh(&self) -> Value {
+        self.engine.get::<Mesh>(&()).map_or(Value::Null, |mesh| mesh.config.to_json())
     }
 
     /// Cells, edges, runs and panics per relation (`/debug/worldz`).

@@ -49,11 +49,11 @@ impl World {
     }
 
     /// Adds a connected proxy. Its audiences are known when this returns.
-    pub fn connect(&mut self, proxy: Proxy) -> ProxyToken {
+    pub fn connect(&mut self, proxy: Arc<Proxy>) -> ProxyToken {
         let token = ProxyToken(self.next_token);
         self.next_token += 1;
         let mut batch = flow::Batch::new();
-        batch.put::<Proxies>(token, Arc::new(proxy));
+        batch.put::<Proxies>(token, proxy);
         self.engine.commit(batch);
         token
     }

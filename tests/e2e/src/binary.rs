@@ -20,8 +20,14 @@ pub fn rutter_binary() -> &'static Path {
 fn build() -> PathBuf {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let built = Command::new(cargo).args(["build", "--quiet", "--package", "rutter"]).current_dir(root).status();
-    assert!(built.is_ok_and(|status| status.success()), "`cargo build --package rutter` failed");
+    let built = Command::new(cargo)
+        .args(["build", "--quiet", "--package", "rutter"])
+        .current_dir(root)
+        .status();
+    assert!(
+        built.is_ok_and(|status| status.success()),
+        "`cargo build --package rutter` failed"
+    );
     // This program is TARGET/debug/deps/NAME.
     let here = std::env::current_exe().unwrap_or_else(|error| panic!("{error}"));
     let target = here.ancestors().nth(2).unwrap_or(Path::new("."));

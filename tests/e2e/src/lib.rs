@@ -5,10 +5,12 @@
 
 mod binary;
 mod mesh;
+mod namespace;
 mod shop;
 
 pub use binary::{envoy_binary, rutter_binary};
 pub use mesh::Mesh;
+pub use namespace::Namespace;
 pub use shop::{HOST, Shop, virtual_service};
 
 /// Makes of one test, a function of the protocol, one over the state of the world and one over delta.
@@ -26,14 +28,15 @@ macro_rules! both_protocols {
                     Ok(())
                 }
 
+                // Errors carry logs of several lines, which only `Display` shows as such.
                 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-                async fn sotw() -> parts::run::Result<()> {
-                    test(parts::run::Protocol::Sotw).await
+                async fn sotw() {
+                    test(parts::run::Protocol::Sotw).await.unwrap_or_else(|error| panic!("{error}"));
                 }
 
                 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-                async fn delta() -> parts::run::Result<()> {
-                    test(parts::run::Protocol::Delta).await
+                async fn delta() {
+                    test(parts::run::Protocol::Delta).await.unwrap_or_else(|error| panic!("{error}"));
                 }
             }
         )+

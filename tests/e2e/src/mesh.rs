@@ -1,5 +1,6 @@
 //! A control plane over a directory of its own.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 use parts::run::{ConfigDir, Control, Envoy, Node, Protocol, Result, wait_for};
@@ -21,11 +22,16 @@ pub struct Mesh {
 impl Mesh {
     /// Starts a control plane over these files.
     pub async fn start(files: &[(&str, &str)]) -> Result<Mesh> {
+        Mesh::start_on([127, 0, 0, 1].into(), files).await
+    }
+
+    /// The same, listening on this address of the machine.
+    pub async fn start_on(ip: IpAddr, files: &[(&str, &str)]) -> Result<Mesh> {
         let config = ConfigDir::new()?;
         for (name, text) in files {
             config.put(name, text)?;
         }
-        let control = Control::start(rutter_binary(), config.path(), &[]).await?;
+        let control = Control::start_on(ip, rutter_binary(), config.path(), &[]).await?;
         Ok(Mesh { config, control })
     }
 
@@ -46,7 +52,15 @@ impl Mesh {
     pub async fn wait_for_endpoints(&self, envoy: &Envoy, cluster: &str, endpoints: &[String]) -> Result<()> {
         let mut wanted = endpoints.to_vec();
         wanted.sort();
-        let reached = || async { envoy.endpoints(cluster).await.ok().flatten().filter(|now| *now == wanted).map(drop) };
+        let reached = || async {
+            envoy
+                .endpoints(cluster)
+                .await
+                .ok()
+                .flatten()
+                .filter(|now| *now == wanted)
+                .map(drop)
+        };
         let result = wait_for(&format!("{wanted:?} in {cluster}"), PATIENCE, reached).await;
         match result {
             Ok(()) => Ok(()),

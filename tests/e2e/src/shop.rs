@@ -43,11 +43,24 @@ impl Shop {
             files.push((format!("{name}.yaml"), instance(&name, version, backend.address())));
             instances.push(backend);
         }
-        let files: Vec<(&str, &str)> = files.iter().map(|(name, text)| (name.as_str(), text.as_str())).collect();
+        let files: Vec<(&str, &str)> = files
+            .iter()
+            .map(|(name, text)| (name.as_str(), text.as_str()))
+            .collect();
         let mesh = Mesh::start(&files).await?;
-        let client = mesh.envoy(&Node::sidecar("client", "test", "127.0.0.2", &[("app", "client")]), protocol).await?;
+        let client = mesh
+            .envoy(
+                &Node::sidecar("client", "test", "127.0.0.2", &[("app", "client")]),
+                protocol,
+            )
+            .await?;
         client.wait_for_listener(([127, 0, 0, 1], port).into()).await?;
-        Ok(Shop { mesh, client, instances, port })
+        Ok(Shop {
+            mesh,
+            client,
+            instances,
+            port,
+        })
     }
 
     /// Where the client sends what is meant for the service.
@@ -62,13 +75,17 @@ impl Shop {
 
     /// Replaces the VirtualService's list of HTTP routes, and waits until the client has it.
     pub async fn route(&self, route: &str) -> Result<()> {
-        self.mesh.reroute(&self.client, "route.yaml", &virtual_service("[mesh]", route)).await
+        self.mesh
+            .reroute(&self.client, "route.yaml", &virtual_service("[mesh]", route))
+            .await
     }
 
     /// Adds or replaces an instance's entry in the configuration.
     pub fn enlist(&self, version: &str, backend: &Backend) -> Result<()> {
         let name = backend.instance();
-        self.mesh.config.put(&format!("{name}.yaml"), &instance(name, version, backend.address()))
+        self.mesh
+            .config
+            .put(&format!("{name}.yaml"), &instance(name, version, backend.address()))
     }
 
     /// Removes an instance's entry.

@@ -112,6 +112,11 @@ both_protocols! {
 /// How often Envoy has applied a new configuration.
 async fn updates(shop: &Shop) -> parts::run::Result<Vec<(String, u64)>> {
     let applied = "(cds|lds|rds|eds).*(config_reload|update_rejected)$";
-    let stats = shop.client.stats(&format!("{applied}|^cluster_manager.cluster_(added|modified|removed)$|^cluster.outbound.*assignment_stale$")).await?;
+    let stats = shop
+        .client
+        .stats(&format!(
+            "{applied}|^cluster_manager.cluster_(added|modified|removed)$|^cluster.outbound.*assignment_stale$"
+        ))
+        .await?;
     Ok(stats.into_iter().collect())
 }

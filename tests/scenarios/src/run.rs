@@ -130,7 +130,7 @@ impl Player {
 
     fn connect(&mut self, name: &str, yaml: &str) -> Result<()> {
         let proxy = crate::run::proxy::parse(name, yaml)?;
-        let mut client = Client::new(self.world.connect(proxy));
+        let mut client = Client::new(self.world.connect(std::sync::Arc::new(proxy)));
         client.refresh(&mut self.world)?;
         self.clients.insert(name.to_owned(), client);
         Ok(())

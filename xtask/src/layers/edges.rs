@@ -11,7 +11,9 @@ pub(super) fn faults(metadata: &Value) -> Result<Vec<String>> {
     for package in packages(metadata)? {
         let name = text(package, "name");
         let Some(place) = place(name) else {
-            faults.push(format!("{name} is not in the table: add it to xtask/src/layers/table.rs and ARCHITECTURE.md"));
+            faults.push(format!(
+                "{name} is not in the table: add it to xtask/src/layers/table.rs and ARCHITECTURE.md"
+            ));
             continue;
         };
         for dependency in package["dependencies"].as_array().into_iter().flatten() {
@@ -51,7 +53,10 @@ fn fault(name: &str, from: Place, other: &str, for_tests: bool) -> Option<String
 }
 
 fn place(name: &str) -> Option<Place> {
-    table::CRATES.iter().find(|(known, _)| *known == name).map(|(_, place)| *place)
+    table::CRATES
+        .iter()
+        .find(|(known, _)| *known == name)
+        .map(|(_, place)| *place)
 }
 
 fn shown(place: Place) -> String {
@@ -63,7 +68,9 @@ fn shown(place: Place) -> String {
 }
 
 fn packages(metadata: &Value) -> Result<&Vec<Value>> {
-    metadata["packages"].as_array().context("cargo metadata has no list of packages")
+    metadata["packages"]
+        .as_array()
+        .context("cargo metadata has no list of packages")
 }
 
 fn text<'a>(value: &'a Value, key: &str) -> &'a str {
@@ -82,31 +89,67 @@ mod tests {
 
     #[test]
     fn down_is_allowed() {
-        assert!(check("world", json!([{"name": "flow"}, {"name": "model"}, {"name": "traffic"}])).is_empty());
-        assert!(check("rutter", json!([{"name": "server"}, {"name": "parts"}, {"name": "tokio"}])).is_empty());
+        assert!(
+            check(
+                "world",
+                json!([{"name": "flow"}, {"name": "model"}, {"name": "traffic"}])
+            )
+            .is_empty()
+        );
+        assert!(
+            check(
+                "rutter",
+                json!([{"name": "server"}, {"name": "parts"}, {"name": "tokio"}])
+            )
+            .is_empty()
+        );
         assert!(check("server", json!([{"name": "ads"}, {"name": "hyper"}])).is_empty());
         assert!(check("e2e", json!([{"name": "rutter"}, {"name": "parts"}])).is_empty());
     }
 
     #[test]
     fn up_and_sideways_are_not() {
-        assert_eq!(check("model", json!([{"name": "world"}])), ["model (L1) depends on world (L2)"]);
-        assert_eq!(check("registry", json!([{"name": "traffic"}])), ["registry (L2) depends on traffic (L2)"]);
-        assert_eq!(check("sources", json!([{"name": "server"}])), ["sources (L4) depends on server (L4)"]);
-        assert_eq!(check("server", json!([{"name": "parts"}])), ["server (L4) depends on parts (beside)"]);
-        assert_eq!(check("world", json!([{"name": "scenarios", "kind": "dev"}])), ["world (L2) depends on scenarios (tests)"]);
+        assert_eq!(
+            check("model", json!([{"name": "world"}])),
+            ["model (L1) depends on world (L2)"]
+        );
+        assert_eq!(
+            check("registry", json!([{"name": "traffic"}])),
+            ["registry (L2) depends on traffic (L2)"]
+        );
+        assert_eq!(
+            check("sources", json!([{"name": "server"}])),
+            ["sources (L4) depends on server (L4)"]
+        );
+        assert_eq!(
+            check("server", json!([{"name": "parts"}])),
+            ["server (L4) depends on parts (beside)"]
+        );
+        assert_eq!(
+            check("world", json!([{"name": "scenarios", "kind": "dev"}])),
+            ["world (L2) depends on scenarios (tests)"]
+        );
     }
 
     #[test]
     fn the_protocol_machine_does_not_know_the_world() {
-        assert_eq!(check("ads", json!([{"name": "world"}])), ["ads (L3) depends on world (L2)"]);
+        assert_eq!(
+            check("ads", json!([{"name": "world"}])),
+            ["ads (L3) depends on world (L2)"]
+        );
         assert!(check("ads", json!([{"name": "model"}, {"name": "protos"}])).is_empty());
     }
 
     #[test]
     fn the_middle_has_no_runtime_but_its_tests_may() {
-        assert_eq!(check("ads", json!([{"name": "tokio"}])), ["ads is in a pure layer and uses tokio"]);
-        assert_eq!(check("protos", json!([{"name": "tonic", "kind": "build"}])), ["protos is in a pure layer and uses tonic"]);
+        assert_eq!(
+            check("ads", json!([{"name": "tokio"}])),
+            ["ads is in a pure layer and uses tokio"]
+        );
+        assert_eq!(
+            check("protos", json!([{"name": "tonic", "kind": "build"}])),
+            ["protos is in a pure layer and uses tonic"]
+        );
         assert!(check("ads", json!([{"name": "tokio", "kind": "dev"}])).is_empty());
     }
 

@@ -36,7 +36,10 @@ fn mentions(file: &str, text: &str) -> Vec<String> {
         for (word, what) in table::IMPURE_WORDS {
             let allowed = table::ALLOWED_WORDS.iter().any(|(f, w, _)| *f == file && w == word);
             if line.contains(word) && !allowed {
-                found.push(format!("{file}:{}: `{word}` brings {what} into a pure layer", number + 1));
+                found.push(format!(
+                    "{file}:{}: `{word}` brings {what} into a pure layer",
+                    number + 1
+                ));
             }
         }
     }
@@ -49,8 +52,14 @@ mod tests {
 
     #[test]
     fn a_clock_is_found_with_its_line() {
-        let found = mentions("crates/ads/src/a.rs", "fn f() {\n    let t = std::time::Instant::now();\n}\n");
-        assert_eq!(found, ["crates/ads/src/a.rs:2: `Instant::now` brings a clock into a pure layer"]);
+        let found = mentions(
+            "crates/ads/src/a.rs",
+            "fn f() {\n    let t = std::time::Instant::now();\n}\n",
+        );
+        assert_eq!(
+            found,
+            ["crates/ads/src/a.rs:2: `Instant::now` brings a clock into a pure layer"]
+        );
     }
 
     #[test]

@@ -54,8 +54,28 @@ pub(super) const PURE_UP_TO: u8 = 3;
 
 /// Packages that the pure layers do not use: they bring sockets, clocks, tasks or the environment.
 pub(super) const IMPURE_PACKAGES: &[&str] = &[
-    "async-std", "axum", "chrono", "clap", "h2", "hyper", "hyper-util", "kube", "kube-client", "mio", "notify", "rand",
-    "reqwest", "rustls", "smol", "socket2", "time", "tokio", "tokio-stream", "tokio-util", "tonic", "tower",
+    "async-std",
+    "axum",
+    "chrono",
+    "clap",
+    "h2",
+    "hyper",
+    "hyper-util",
+    "kube",
+    "kube-client",
+    "mio",
+    "notify",
+    "rand",
+    "reqwest",
+    "rustls",
+    "smol",
+    "socket2",
+    "time",
+    "tokio",
+    "tokio-stream",
+    "tokio-util",
+    "tonic",
+    "tower",
 ];
 
 /// Packages that nobody uses, and why.

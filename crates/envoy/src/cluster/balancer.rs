@@ -6,7 +6,7 @@ use protos::envoy::config::cluster::v3::cluster::{
 };
 use protos::envoy::config::core::v3::RuntimeDouble;
 use protos::envoy::r#type::v3::Percent;
-use resources::{ConsistentHash, HashAlgorithm, LbPolicy, LoadBalancerSettings, SimpleLb};
+use resources::istio::{ConsistentHash, HashAlgorithm, LbPolicy, LoadBalancerSettings, SimpleLb};
 
 use super::draft::Draft;
 use crate::parts::duration;

@@ -12,13 +12,14 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use flow::{Reads, Relation, Rule};
-use model::audience::{ClusterKey, DefaultEndpoint, IpFamilies, OutboundKey};
-use model::service::{Endpoint, ObjectId};
+use model::audience::{ClusterKey, OutboundKey};
+use model::service::Endpoint;
 use model::xds::Resource;
 use registry::inputs::{Mesh, MeshSettings, Sidecars};
 use registry::{ServiceEndpoints, Services};
-use resources::{ConnectionPoolSettings, Sidecar};
-use traffic::policy::{DestinationPolicies, effective};
+use resources::MeshConfig;
+use resources::istio::{ConnectionPoolSettings, Sidecar};
+use traffic::policy::{DestinationPolicies, DestinationPolicy, EffectivePolicy, effective};
 
 use outbound::Outbound;
 pub(crate) use outbound::{discovery, has_persistent_sessions, is_dns};
@@ -63,7 +64,6 @@ fn outbound(cx: &Reads<'_>, key: &OutboundKey, mesh: &MeshSettings) -> Option<Re
     if !key.subset.is_empty() && subset.is_none() {
         return None;
     }
-    let policy = effective(rule.as_deref().map(|r| &**r), mesh.config.default_traffic_policy.as_ref(), &key.subset, key.port);
     // Only these clusters have their endpoints inside, so the others are left alone when endpoints change.
     let endpoints: Option<Arc<[Endpoint]>> = match is_dns(discovery(&service, key.from_endpoints)) {
         true => cx.get::<ServiceEndpoints>(&key.service).map(|row| (*row).clone()),
@@ -74,12 +74,22 @@ fn outbound(cx: &Reads<'_>, key: &OutboundKey, mesh: &MeshSettings) -> Option<Re
         service: &service,
         port,
         mesh,
-        policy: &policy,
+        policy: merged(rule.as_deref().map(|rule| &**rule), key, &mesh.config),
         labels: subset.map(|subset| &subset.labels),
         origin: rule.as_ref().and_then(|rule| rule.origins.first()),
         endpoints: endpoints.as_deref().unwrap_or_default(),
     };
     Some(Resource::new(key.cluster_name(), cluster.encode()?))
+}
+
+/// The policy of a port and subset, over the mesh's.
+fn merged<'a>(rule: Option<&'a DestinationPolicy>, key: &OutboundKey, mesh: &'a MeshConfig) -> EffectivePolicy<'a> {
+    let mut policy = effective(rule, &key.subset, key.port);
+    if let Some(default) = &mesh.default_traffic_policy {
+        policy.connection_pool = policy.connection_pool.or(default.connection_pool.as_ref());
+        policy.outlier_detection = policy.outlier_detection.or(default.outlier_detection.as_ref());
+    }
+    policy
 }
 
 /// The connection pool that a `Sidecar` sets for a port of its workload.

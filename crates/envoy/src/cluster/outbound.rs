@@ -34,7 +34,7 @@ pub(crate) struct Outbound<'a> {
     pub(crate) port: &'a ServicePort,
     pub(crate) mesh: &'a MeshSettings,
     /// The policy for this port and subset.
-    pub(crate) policy: &'a EffectivePolicy,
+    pub(crate) policy: EffectivePolicy<'a>,
     /// The labels of the subset.
     pub(crate) labels: Option<&'a model::proxy::Labels>,
     /// The DestinationRule that the policy is from.
@@ -84,6 +84,8 @@ impl Outbound<'_> {
     }
 
     /// Names and addresses come with the cluster, and Envoy asks DNS for the names.
+    // The options have a newer place, which Envoys older than a year do not know.
+    #[allow(deprecated)]
     fn resolve_names(&self, draft: &mut Draft, single: bool) -> Option<()> {
         let selection = Selection {
             port_name: &self.port.name,
@@ -120,12 +122,12 @@ impl Outbound<'_> {
 
     fn apply_policy(&self, draft: &mut Draft, mesh: &MeshConfig) {
         let policy = self.policy;
-        let pool = policy.connection_pool.as_ref();
+        let pool = policy.connection_pool;
         if pool::upgrades_to_http2(mesh, pool, self.port.protocol) {
             draft.speak_http2();
         }
-        pool::apply(draft, mesh, pool, policy.retry_budget.as_ref());
-        outlier::apply(draft, policy.outlier_detection.as_ref());
+        pool::apply(draft, mesh, pool, policy.retry_budget);
+        outlier::apply(draft, policy.outlier_detection);
         // Endpoints that are not ready are sent as unhealthy. Without a threshold of zero Envoy would use them, too,
         // as soon as there are many of them.
         draft.balancing().healthy_panic_threshold.get_or_insert(Percent { value: 0.0 });
@@ -133,12 +135,12 @@ impl Outbound<'_> {
             let kept = [HealthStatus::Healthy, HealthStatus::Draining, HealthStatus::Unknown, HealthStatus::Degraded];
             draft.balancing().override_host_status = Some(HealthStatusSet { statuses: kept.map(i32::from).to_vec() });
         }
-        balancer::apply(draft, policy.load_balancer.as_ref());
+        balancer::apply(draft, policy.load_balancer);
         if draft.discovery() == DiscoveryType::OriginalDst {
             draft.cluster.lb_policy = LbPolicy::ClusterProvided.into();
             draft.cluster.lb_config = None;
         }
-        tls::apply(draft, self.service, policy.tls.as_ref(), policy.proxy_protocol.as_ref());
+        tls::apply(draft, self.service, policy.tls, policy.proxy_protocol);
     }
 
     /// What telemetry and `istioctl` read.
@@ -149,7 +151,7 @@ impl Outbound<'_> {
             if !self.key.subset.is_empty() {
                 fields.push(("subset", text(&*self.key.subset)));
             }
-            if tls::is_custom(self.policy.tls.as_ref()) {
+            if tls::is_custom(self.policy.tls) {
                 fields.push(("alpn_override", text("false")));
             }
         }
@@ -162,7 +164,7 @@ impl Outbound<'_> {
             ("namespace", text(&*self.service.key.namespace)),
         ]);
         let service = Value { kind: Some(Kind::StructValue(service)) };
-        let list = protos::ListValue { values: vec![service] };
+        let list = prost_types::ListValue { values: vec![service] };
         fields.push(("services", Value { kind: Some(Kind::ListValue(list)) }));
         fields
     }

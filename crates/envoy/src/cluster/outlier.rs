@@ -6,7 +6,7 @@ use protos::envoy::config::common::matcher::v3::{HttpHeadersMatch, MatchPredicat
 use protos::envoy::config::route::v3::{HeaderMatcher, header_matcher::HeaderMatchSpecifier};
 use protos::envoy::extensions::upstreams::http::v3::http_protocol_options;
 use protos::envoy::r#type::v3::Percent;
-use resources::OutlierDetection;
+use resources::istio::OutlierDetection;
 
 use super::draft::Draft;
 use crate::parts::{duration, exact};

@@ -7,10 +7,8 @@ use protos::envoy::config::cluster::v3::circuit_breakers::thresholds::RetryBudge
 use protos::envoy::config::cluster::v3::{CircuitBreakers, UpstreamConnectionOptions};
 use protos::envoy::config::core::v3::{KeepaliveSettings, TcpKeepalive as KeepaliveOptions};
 use protos::envoy::r#type::v3::Percent;
-use resources::{
-    ConnectionPoolSettings, H2UpgradePolicy, Http2KeepAlive, HttpPoolSettings, MeshConfig, RetryBudget, TcpKeepalive,
-    TcpSettings,
-};
+use resources::MeshConfig;
+use resources::istio::{ConnectionPoolSettings, H2UpgradePolicy, Http2KeepAlive, HttpPoolSettings, RetryBudget, TcpKeepalive, TcpSettings};
 
 use super::draft::Draft;
 use crate::parts::duration;
@@ -69,7 +67,7 @@ pub(crate) fn upgrades_to_http2(
     match http.map(|http| http.h2_upgrade_policy).unwrap_or_default() {
         H2UpgradePolicy::Upgrade => true,
         H2UpgradePolicy::DoNotUpgrade => false,
-        H2UpgradePolicy::Default => protocol.is_http() && mesh.h2_upgrade_policy == resources::MeshH2UpgradePolicy::Upgrade,
+        H2UpgradePolicy::Default => protocol.is_http() && mesh.h2_upgrade_policy == resources::mesh::MeshH2UpgradePolicy::Upgrade,
     }
 }
 

@@ -8,7 +8,9 @@ use protos::envoy::config::cluster::v3::cluster::{DiscoveryType, LbConfig, LbPol
 use protos::envoy::config::core::v3::{Address, BindConfig, ExtraSourceAddress};
 use protos::envoy::config::endpoint::v3::lb_endpoint::HostIdentifier;
 use protos::envoy::config::endpoint::v3::{ClusterLoadAssignment, Endpoint, LbEndpoint, LocalityLbEndpoints};
-use resources::{ConnectionPoolSettings, InboundMode, MeshConfig};
+use resources::MeshConfig;
+use resources::istio::ConnectionPoolSettings;
+use resources::mesh::InboundMode;
 
 use super::draft::Draft;
 use super::pool;

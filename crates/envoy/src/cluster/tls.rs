@@ -12,7 +12,7 @@ use protos::envoy::extensions::transport_sockets::tls::v3::{
     CertificateValidationContext, CommonTlsContext, SubjectAltNameMatcher, TlsCertificate, TlsParameters,
     UpstreamTlsContext,
 };
-use resources::{ClientTlsMode, ClientTlsSettings, ProxyProtocol, ProxyProtocolVersion};
+use resources::istio::{ClientTlsMode, ClientTlsSettings, ProxyProtocol, ProxyProtocolVersion};
 
 use super::draft::Draft;
 use crate::parts::{exact, file, transport_socket};
@@ -105,7 +105,7 @@ fn validation(tls: &ClientTlsSettings, names: &[std::sync::Arc<str>]) -> Certifi
 /// The folder to watch for new versions of a file.
 fn folder(path: &str) -> Option<WatchedDirectory> {
     let (folder, _) = path.rsplit_once('/').filter(|(folder, _)| !folder.is_empty())?;
-    Some(WatchedDirectory { path: folder.to_owned() })
+    Some(WatchedDirectory { path: folder.to_owned(), ..Default::default() })
 }
 
 fn with_proxy_protocol(inner: Option<TransportSocket>, settings: &ProxyProtocol) -> TransportSocket {

@@ -71,9 +71,10 @@ pub(crate) fn block_all() -> Route {
 }
 
 /// Sets how long a response may take; absent means as long as it does. Deadlines of gRPC clients count, too.
+// The newer max_stream_duration cuts off streams that this lets live.
+#[allow(deprecated)]
 pub(crate) fn set_timeout(action: &mut RouteAction, timeout: Option<std::time::Duration>) {
     let timeout = duration(timeout.unwrap_or_default());
-    // The newer max_stream_duration cuts streams off that this lets live.
     action.max_grpc_timeout = Some(timeout);
     action.timeout = Some(timeout);
 }

@@ -4,7 +4,7 @@ use protos::envoy::config::route::v3::route_action::HashPolicy;
 use protos::envoy::config::route::v3::route_action::hash_policy::{
     ConnectionProperties, Cookie, CookieAttribute, Header, PolicySpecifier, QueryParameter,
 };
-use resources::{HashKey, LbPolicy, LoadBalancerSettings};
+use resources::istio::{HashKey, LbPolicy, LoadBalancerSettings};
 
 use crate::parts::duration;
 
@@ -33,6 +33,6 @@ pub(crate) fn policy(settings: Option<&LoadBalancerSettings>) -> Option<HashPoli
     Some(HashPolicy { policy_specifier: Some(specifier), terminal: false })
 }
 
-fn attribute(attribute: &resources::CookieAttribute) -> CookieAttribute {
+fn attribute(attribute: &resources::istio::CookieAttribute) -> CookieAttribute {
     CookieAttribute { name: attribute.name.to_string(), value: attribute.value.to_string() }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use protos::envoy::config::core::v3::header_value_option::HeaderAppendAction;
 use protos::envoy::config::core::v3::{HeaderValue, HeaderValueOption};
-use resources::{HeaderOperations, Headers};
+use resources::istio::{HeaderOperations, Headers};
 
 /// Changes of headers in Envoy's terms.
 #[derive(Default)]

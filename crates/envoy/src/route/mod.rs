@@ -27,6 +27,7 @@ use traffic::virtual_service::EffectiveVirtualServices;
 pub(crate) use defaults::inbound_table;
 
 use crate::wire::Writer;
+use translate::{Context, Destinations};
 
 /// The largest body of a fixed response, in bytes.
 const MAX_DIRECT_RESPONSE: u64 = 1024 * 1024;
@@ -71,14 +72,14 @@ impl Relation for HttpRoutes {
 impl Rule for HttpRoutes {
     fn derive(cx: &Reads<'_>, key: &Arc<RoutesKey>) -> Option<EncodedRoutes> {
         let mesh = cx.get::<Mesh>(&())?;
-        let destinations = translate::Destinations { cx, key };
         let Some(id) = &key.virtual_service else {
-            let hash = destinations.hash_of_default();
+            let hash = Destinations::read(cx, key, None).hash_of_default(&key.host);
             let route = defaults::outbound(key.host.as_str(), key.port, hash.as_ref(), &mesh.config);
             return Some(EncodedRoutes::of([route]));
         };
         let object = cx.get::<EffectiveVirtualServices>(id)?;
-        let context = translate::Context { id, key, config: &mesh.config, destinations: &destinations };
+        let destinations = Destinations::read(cx, key, Some(&object.spec));
+        let context = Context { id, key, config: &mesh.config, destinations: &destinations };
         Some(EncodedRoutes::of(translate::routes(&object.spec, &context)))
     }
 }

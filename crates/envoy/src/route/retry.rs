@@ -6,7 +6,7 @@ use protos::envoy::config::route::v3::retry_policy::{
 };
 use protos::envoy::extensions::retry::host::previous_hosts::v3::PreviousHostsPredicate;
 use protos::envoy::extensions::retry::priority::previous_priorities::v3::PreviousPrioritiesConfig;
-use resources::HttpRetry;
+use resources::istio::HttpRetry;
 
 use crate::parts::{any, duration};
 

@@ -5,7 +5,7 @@
 macro_rules! relation {
     ($name:ident, $text:literal, $key:ty, $row:ty) => {
         #[doc = $text]
-        pub struct $name;
+        pub(crate) struct $name;
         impl flow::Relation for $name {
             const NAME: &'static str = $text;
             type Key = $key;
@@ -50,7 +50,7 @@ macro_rules! index {
 pub(crate) use {index, input, relation, rule};
 
 /// A batch of writes to one input; `None` removes.
-pub fn batch<T: flow::Input>(writes: impl IntoIterator<Item = (T::Key, Option<T::Row>)>) -> flow::Batch {
+pub(crate) fn batch<T: flow::Input>(writes: impl IntoIterator<Item = (T::Key, Option<T::Row>)>) -> flow::Batch {
     let mut batch = flow::Batch::new();
     for (key, row) in writes {
         match row {
@@ -62,31 +62,31 @@ pub fn batch<T: flow::Input>(writes: impl IntoIterator<Item = (T::Key, Option<T:
 }
 
 /// Commits one write.
-pub fn put<T: flow::Input>(engine: &mut flow::Engine, key: T::Key, row: T::Row) -> flow::Delta {
+pub(crate) fn put<T: flow::Input>(engine: &mut flow::Engine, key: T::Key, row: T::Row) -> flow::Delta {
     engine.commit(batch::<T>([(key, Some(row))]))
 }
 
 /// Commits one removal.
-pub fn remove<T: flow::Input>(engine: &mut flow::Engine, key: T::Key) -> flow::Delta {
+pub(crate) fn remove<T: flow::Input>(engine: &mut flow::Engine, key: T::Key) -> flow::Delta {
     engine.commit(batch::<T>([(key, None)]))
 }
 
 /// The books are right, and everything is as if derived from scratch.
-pub fn sound(engine: &flow::Engine) {
+pub(crate) fn sound(engine: &flow::Engine) {
     assert_eq!(engine.audit(), Ok(()));
     assert_eq!(engine.agree(&engine.recompute()), Ok(()));
 }
 
 /// Random numbers (xorshift64*), the same in every run.
-pub struct Random(u64);
+pub(crate) struct Random(u64);
 
 impl Random {
-    pub fn new(seed: u64) -> Self {
+    pub(crate) fn new(seed: u64) -> Self {
         Self(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
     }
 
     /// A number below `end`.
-    pub fn below(&mut self, end: usize) -> usize {
+    pub(crate) fn below(&mut self, end: usize) -> usize {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
         self.0 ^= self.0 >> 27;
@@ -94,7 +94,7 @@ impl Random {
     }
 
     /// True once in `times`.
-    pub fn once_in(&mut self, times: usize) -> bool {
+    pub(crate) fn once_in(&mut self, times: usize) -> bool {
         self.below(times) == 0
     }
 }

@@ -1,6 +1,6 @@
 //! A small HTTP service: it says who it is, repeats what it was asked, and misbehaves on demand.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
 use std::time::Duration;
@@ -44,7 +44,12 @@ struct State {
 impl Backend {
     /// Starts an instance on a free loopback port.
     pub async fn start(version: &str, instance: &str) -> Result<Backend> {
-        let listener = TcpListener::bind("127.0.0.1:0").await?;
+        Backend::start_on([127, 0, 0, 1].into(), version, instance).await
+    }
+
+    /// The same on a free port of this address.
+    pub async fn start_on(ip: IpAddr, version: &str, instance: &str) -> Result<Backend> {
+        let listener = TcpListener::bind((ip, 0)).await?;
         let address = listener.local_addr()?;
         let state = Arc::new(State {
             version: version.to_owned(),
@@ -86,7 +91,9 @@ impl Backend {
 
     /// From now on every answer takes this long.
     pub fn delay(&self, delay: Duration) {
-        self.state.delay_millis.store(delay.as_millis() as u64, Ordering::Relaxed);
+        self.state
+            .delay_millis
+            .store(delay.as_millis() as u64, Ordering::Relaxed);
     }
 
     /// From now on (or no longer) the connection is closed instead of answering.
@@ -121,7 +128,10 @@ async fn connection(stream: TcpStream, state: Arc<State>) {
     let _ = stream.set_nodelay(true);
     let service = service_fn(move |request| answer(request, Arc::clone(&state)));
     // How a connection ends is the client's business; what it means is counted there.
-    let _ = http1::Builder::new().timer(TokioTimer::new()).serve_connection(TokioIo::new(stream), service).await;
+    let _ = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .serve_connection(TokioIo::new(stream), service)
+        .await;
 }
 
 /// An error here makes the server close the connection without an answer.
@@ -138,7 +148,10 @@ async fn answer(
     if state.reset.load(Ordering::Relaxed) {
         return Err(std::io::ErrorKind::ConnectionReset.into());
     }
-    let failing = state.failures.try_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok();
+    let failing = state
+        .failures
+        .try_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1))
+        .is_ok();
     let status = match (failing, asked("x-ask-status"), state.status.load(Ordering::Relaxed)) {
         (true, _, _) => 503,
         (false, Some(asked), _) => asked as u16,
@@ -152,7 +165,12 @@ fn respond(request: &Request<Incoming>, state: &State, status: u16) -> Response<
     let headers: serde_json::Map<String, serde_json::Value> = request
         .headers()
         .iter()
-        .map(|(name, value)| (name.as_str().to_owned(), String::from_utf8_lossy(value.as_bytes()).into()))
+        .map(|(name, value)| {
+            (
+                name.as_str().to_owned(),
+                String::from_utf8_lossy(value.as_bytes()).into(),
+            )
+        })
         .collect();
     let body = json!({
         "version": state.version,

@@ -1,7 +1,7 @@
 //! The control plane as a child process.
 
 use std::fs::{File, OpenOptions};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
@@ -29,7 +29,12 @@ pub struct Control {
 impl Control {
     /// Starts it over this configuration directory, with more flags as given, and waits until it is ready.
     pub async fn start(binary: &Path, config: &Path, flags: &[&str]) -> Result<Control> {
-        let address = || SocketAddr::from(([127, 0, 0, 1], free_port()));
+        Control::start_on([127, 0, 0, 1].into(), binary, config, flags).await
+    }
+
+    /// The same, listening on this address of the machine.
+    pub async fn start_on(ip: IpAddr, binary: &Path, config: &Path, flags: &[&str]) -> Result<Control> {
+        let address = || SocketAddr::from((ip, free_port()));
         let mut control = Control {
             binary: binary.to_owned(),
             config: config.to_owned(),
@@ -64,10 +69,17 @@ impl Control {
         self.child = Some(child);
         let address = self.http;
         let end = tokio::time::Instant::now() + PATIENCE;
-        while !http::get(address, "/ready", &[]).await.is_ok_and(|answer| answer.status.is_success()) {
+        while !http::get(address, "/ready", &[])
+            .await
+            .is_ok_and(|answer| answer.status.is_success())
+        {
             let ended = self.child.as_mut().and_then(|child| child.try_wait().ok().flatten());
             if ended.is_some() || tokio::time::Instant::now() > end {
-                return Err(format!("the control plane did not become ready; its log:\n{}", self.log()?).into());
+                return Err(format!(
+                    "the control plane did not become ready; its log ends:\n{}",
+                    self.log_end()?
+                )
+                .into());
             }
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
@@ -84,11 +96,18 @@ impl Control {
 
     /// Asks it to stop (SIGTERM) and waits until it has; returns whether it ended without an error.
     pub async fn stop(&mut self) -> Result<bool> {
-        let Some(mut child) = self.child.take() else { return Ok(true) };
+        let Some(mut child) = self.child.take() else {
+            return Ok(true);
+        };
         if let Some(id) = child.id() {
-            Command::new("sh").args(["-c", &format!("kill -TERM {id}")]).status().await?;
+            Command::new("sh")
+                .args(["-c", &format!("kill -TERM {id}")])
+                .status()
+                .await?;
         }
-        let status = tokio::time::timeout(PATIENCE, child.wait()).await.map_err(|_| "it did not stop in time")??;
+        let status = tokio::time::timeout(PATIENCE, child.wait())
+            .await
+            .map_err(|_| "it did not stop in time")??;
         Ok(status.success())
     }
 
@@ -113,12 +132,23 @@ impl Control {
         let of_metric = |line: &&str| {
             line.strip_prefix(name).is_some_and(|rest| rest.starts_with(['{', ' '])) && line.contains(labels)
         };
-        Ok(text.lines().filter(of_metric).filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum())
+        Ok(text
+            .lines()
+            .filter(of_metric)
+            .filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok())
+            .sum())
     }
 
     /// What it has logged so far.
     pub fn log(&self) -> Result<String> {
         Ok(std::io::read_to_string(File::open(self.log.path())?)?)
+    }
+
+    /// The last lines of the log, for an error message.
+    pub fn log_end(&self) -> Result<String> {
+        let log = self.log()?;
+        let lines: Vec<&str> = log.lines().collect();
+        Ok(lines[lines.len().saturating_sub(30)..].join("\n"))
     }
 
     /// Waits until the log has a line with this text.

@@ -74,32 +74,29 @@ pub struct Envoy {
 impl Envoy {
     /// Starts one that asks the control plane at `xds`, and waits until its admin pages answer.
     pub async fn start(binary: &Path, node: &Node, protocol: Protocol, xds: SocketAddr) -> Result<Envoy> {
-        Envoy::with_bootstrap(binary, &bootstrap(node, protocol, xds), None).await
+        Envoy::launch(Command::new(binary), &bootstrap(node, protocol, xds)).await
     }
 
-    /// The same in a network namespace of this name.
+    /// The same in the network namespace of this name; its admin pages are at `ip`, which must be reachable from here.
     pub async fn start_in_namespace(
         binary: &Path,
         node: &Node,
         protocol: Protocol,
         xds: SocketAddr,
-        namespace: &str,
+        (namespace, ip): (&str, &str),
     ) -> Result<Envoy> {
-        Envoy::with_bootstrap(binary, &bootstrap(node, protocol, xds), Some(namespace)).await
+        let mut bootstrap = bootstrap(node, protocol, xds);
+        bootstrap["admin"]["address"]["socket_address"]["address"] = ip.into();
+        let mut command = Command::new("ip");
+        command.args(["netns", "exec", namespace]).arg(binary);
+        Envoy::launch(command, &bootstrap).await
     }
 
-    async fn with_bootstrap(binary: &Path, bootstrap: &Value, namespace: Option<&str>) -> Result<Envoy> {
+    async fn launch(mut command: Command, bootstrap: &Value) -> Result<Envoy> {
         let dir = tempfile::Builder::new().prefix("rutter-envoy-").tempdir()?;
         let (config, admin_file) = (dir.path().join("bootstrap.json"), dir.path().join("admin"));
         fs::write(&config, serde_json::to_vec_pretty(bootstrap)?)?;
-        let mut command = match namespace {
-            Some(namespace) => {
-                let mut command = Command::new("ip");
-                command.args(["netns", "exec", namespace]).arg(binary);
-                command
-            }
-            None => Command::new(binary),
-        };
+        let shown = command.as_std().get_program().to_string_lossy().into_owned();
         let log = fs::File::create(dir.path().join("log"))?;
         let mut child = command
             .arg("--config-path")
@@ -114,7 +111,7 @@ impl Envoy {
             .stderr(Stdio::from(log))
             .kill_on_drop(true)
             .spawn()
-            .map_err(|e| format!("{}: {e}", binary.display()))?;
+            .map_err(|e| format!("{shown}: {e}"))?;
         let admin = || async { fs::read_to_string(&admin_file).ok()?.trim().parse::<SocketAddr>().ok() };
         let admin = match wait_for("Envoy's admin address", PATIENCE, admin).await {
             Ok(admin) => admin,
@@ -159,7 +156,13 @@ impl Envoy {
 
     /// One list of the configuration dump, such as `dynamic_route_configs`.
     pub async fn dump(&self, resource: &str) -> Result<Vec<Value>> {
-        let dump = self.admin(&format!("/config_dump?resource={resource}")).await?.json()?;
+        let answer = self.admin(&format!("/config_dump?resource={resource}")).await?;
+        // Envoy answers 404 for a list that is still empty.
+        let dump = if answer.status.is_success() {
+            answer.json()?
+        } else {
+            Value::Null
+        };
         Ok(dump["configs"].as_array().cloned().unwrap_or_default())
     }
 
@@ -167,14 +170,19 @@ impl Envoy {
     pub async fn listeners(&self) -> Result<BTreeMap<String, Value>> {
         let listeners = self.dump("dynamic_listeners").await?.into_iter();
         let active = listeners.filter(|l| l["active_state"]["listener"].is_object());
-        Ok(active.map(|l| (text(&l["name"]), l["active_state"]["listener"].clone())).collect())
+        Ok(active
+            .map(|l| (text(&l["name"]), l["active_state"]["listener"].clone()))
+            .collect())
     }
 
     /// The route configurations by name, with their versions.
     pub async fn routes(&self) -> Result<BTreeMap<String, (String, Value)>> {
         let routes = self.dump("dynamic_route_configs").await?.into_iter();
         let named = |mut r: Value| {
-            (text(&r["route_config"]["name"]), (text(&r["version_info"]), r["route_config"].take()))
+            (
+                text(&r["route_config"]["name"]),
+                (text(&r["version_info"]), r["route_config"].take()),
+            )
         };
         Ok(routes.map(named).collect())
     }
@@ -183,13 +191,21 @@ impl Envoy {
     pub async fn endpoints(&self, cluster: &str) -> Result<Option<Vec<String>>> {
         let clusters = self.admin("/clusters?format=json").await?.json()?;
         let list = clusters["cluster_statuses"].as_array().cloned().unwrap_or_default();
-        let Some(found) = list.into_iter().find(|c| c["name"] == cluster) else { return Ok(None) };
+        let Some(found) = list.into_iter().find(|c| c["name"] == cluster) else {
+            return Ok(None);
+        };
         let mut endpoints: Vec<String> = found["host_statuses"]
             .as_array()
             .into_iter()
             .flatten()
             .map(|host| &host["address"]["socket_address"])
-            .map(|address| format!("{}:{}", address["address"].as_str().unwrap_or_default(), address["port_value"]))
+            .map(|address| {
+                format!(
+                    "{}:{}",
+                    address["address"].as_str().unwrap_or_default(),
+                    address["port_value"]
+                )
+            })
             .collect();
         endpoints.sort();
         Ok(Some(endpoints))
@@ -198,7 +214,13 @@ impl Envoy {
     /// Waits until it listens on this address.
     pub async fn wait_for_listener(&self, address: SocketAddr) -> Result<()> {
         let text = address.to_string();
-        let found = || async { self.admin("/listeners").await.ok().filter(|r| r.text().contains(&text)).map(drop) };
+        let found = || async {
+            self.admin("/listeners")
+                .await
+                .ok()
+                .filter(|r| r.text().contains(&text))
+                .map(drop)
+        };
         let result = wait_for(&format!("Envoy to listen on {address}"), PATIENCE, found).await;
         match result {
             Ok(()) => Ok(()),

@@ -31,7 +31,10 @@ pub struct Response {
 impl Response {
     /// A header as text; empty if it is missing.
     pub fn header(&self, name: &str) -> &str {
-        self.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
+        self.headers
+            .get(name)
+            .and_then(|value| value.to_str().ok())
+            .unwrap_or_default()
     }
 
     /// The body as text.
@@ -55,9 +58,15 @@ pub async fn send(address: SocketAddr, method: Method, path: &str, headers: &[(&
         let (head, body) = response.into_parts();
         let body = Limited::new(body, BODY_LIMIT).collect().await?.to_bytes();
         driver.abort();
-        Ok(Response { status: head.status, headers: head.headers, body })
+        Ok(Response {
+            status: head.status,
+            headers: head.headers,
+            body,
+        })
     };
-    tokio::time::timeout(PATIENCE, exchange).await.map_err(|_| format!("{address}{path} did not answer"))?
+    tokio::time::timeout(PATIENCE, exchange)
+        .await
+        .map_err(|_| format!("{address}{path} did not answer"))?
 }
 
 /// A `GET` with these headers.

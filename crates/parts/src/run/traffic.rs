@@ -49,7 +49,10 @@ impl Counts {
     /// What was counted since `earlier`.
     pub fn since(&self, earlier: &Counts) -> Counts {
         let less = |now: &BTreeMap<String, u64>, then: &BTreeMap<String, u64>| {
-            now.iter().map(|(k, n)| (k.clone(), n - then.get(k).unwrap_or(&0))).filter(|(_, n)| *n > 0).collect()
+            now.iter()
+                .map(|(k, n)| (k.clone(), n - then.get(k).unwrap_or(&0)))
+                .filter(|(_, n)| *n > 0)
+                .collect()
         };
         Counts {
             requests: self.requests - earlier.requests,
@@ -142,12 +145,23 @@ impl Worker {
         counts.slowest = counts.slowest.max(took);
         let fault = match result {
             Ok(response) if response.status.is_success() => {
-                *counts.by_version.entry(response.header("x-version").to_owned()).or_default() += 1;
-                *counts.by_instance.entry(response.header("x-instance").to_owned()).or_default() += 1;
+                *counts
+                    .by_version
+                    .entry(response.header("x-version").to_owned())
+                    .or_default() += 1;
+                *counts
+                    .by_instance
+                    .entry(response.header("x-instance").to_owned())
+                    .or_default() += 1;
                 return;
             }
             Ok(response) => {
-                format!("{} {} {}", response.status, response.header("x-instance"), response.text())
+                format!(
+                    "{} {} {}",
+                    response.status,
+                    response.header("x-instance"),
+                    response.text()
+                )
             }
             Err(error) => {
                 self.connection = None;
@@ -172,7 +186,11 @@ impl Worker {
         let body = body.collect().await?.to_bytes();
         let closing = head.headers.get("connection").is_some_and(|value| value == "close");
         self.connection = Some(connection).filter(|_| !closing);
-        Ok(http::Response { status: head.status, headers: head.headers, body })
+        Ok(http::Response {
+            status: head.status,
+            headers: head.headers,
+            body,
+        })
     }
 }
 

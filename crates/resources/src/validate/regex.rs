@@ -57,7 +57,7 @@ fn repetitions(hir: &Hir) -> u32 {
     }
 }
 
-/// The expression in the parser's syntax, where that differs from RE2's: inside of brackets `[`, `&`, `-` twice and `~`
+/// The expression in the parser's syntax, where that differs from RE2's: inside of brackets `[`, `&` and `~`
 /// are plain characters to RE2, and `\Q…\E` quotes.
 fn translated(regex: &str) -> String {
     let mut out = String::with_capacity(regex.len() + 8);

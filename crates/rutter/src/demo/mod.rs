@@ -62,8 +62,14 @@ async fn show(matches: &ArgMatches) -> Result<bool> {
         Some(path) => path.clone(),
         None => parts::envoy(&mut |line| screen.say(line)).context("the demo needs Envoy")?,
     };
-    let protocol = if matches.get_flag("sotw") { Protocol::Sotw } else { Protocol::Delta };
-    let stage = Stage::start(&envoy, protocol, &mut screen).await.map_err(anyhow::Error::from_boxed)?;
+    let protocol = if matches.get_flag("sotw") {
+        Protocol::Sotw
+    } else {
+        Protocol::Delta
+    };
+    let stage = Stage::start(&envoy, protocol, &mut screen)
+        .await
+        .map_err(anyhow::Error::from_boxed)?;
     let mut promises = Promises::new();
     let told = story::tell(stage, &mut screen, &mut promises, matches.get_flag("once")).await;
     screen.close();

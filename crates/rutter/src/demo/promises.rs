@@ -15,7 +15,10 @@ pub(super) struct Promises {
 
 impl Promises {
     pub(super) fn new() -> Promises {
-        Promises { latencies: Vec::new(), held: Vec::new() }
+        Promises {
+            latencies: Vec::new(),
+            held: Vec::new(),
+        }
     }
 
     /// A change that reached both proxies after this time.
@@ -32,7 +35,11 @@ impl Promises {
         let allowed = 4.0 * (wanted * (1.0 - wanted) / good.max(1) as f64).sqrt();
         self.check(
             good > 0 && (share - wanted).abs() <= allowed + 1e-9,
-            format!("{:.1} % for {:.0} % of v2 through the {through}, in {good} requests", share * 100.0, wanted * 100.0),
+            format!(
+                "{:.1} % for {:.0} % of v2 through the {through}, in {good} requests",
+                share * 100.0,
+                wanted * 100.0
+            ),
         );
     }
 
@@ -43,7 +50,10 @@ impl Promises {
 
     /// All traffic, at the end.
     pub(super) fn traffic(&mut self, through: &str, counts: &Counts) {
-        let mut text = format!("{} requests through the {through}, {} not answered with 200", counts.requests, counts.errors);
+        let mut text = format!(
+            "{} requests through the {through}, {} not answered with 200",
+            counts.requests, counts.errors
+        );
         if let Some(first) = counts.described.first() {
             text += &format!(" (the first: {first})");
         }

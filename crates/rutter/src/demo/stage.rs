@@ -36,9 +36,17 @@ impl Stage {
         config.put("service.yaml", &config::service(service_port, gateway_port))?;
         config.put("split.yaml", &config::split(10, service_port))?;
         let mut backends = Vec::new();
-        for (version, name) in [("v1", "shop-v1-a"), ("v1", "shop-v1-b"), ("v2", "shop-v2-a"), ("v2", "shop-v2-b")] {
+        for (version, name) in [
+            ("v1", "shop-v1-a"),
+            ("v1", "shop-v1-b"),
+            ("v2", "shop-v2-a"),
+            ("v2", "shop-v2-b"),
+        ] {
             let backend = Backend::start(version, name).await?;
-            config.put(&format!("{name}.yaml"), &config::instance(name, version, backend.address()))?;
+            config.put(
+                &format!("{name}.yaml"),
+                &config::instance(name, version, backend.address()),
+            )?;
             screen.say(&format!("service:       {name} on {}", backend.address()));
             backends.push(backend);
         }
@@ -49,16 +57,29 @@ impl Stage {
         let front = Node::gateway("gateway", config::NAMESPACE, "127.0.0.3", &[("app", "gateway")]);
         let sidecar = Envoy::start(envoy, &client, protocol, control.grpc()).await?;
         let gateway = Envoy::start(envoy, &front, protocol, control.grpc()).await?;
-        let (service, front) = (([127, 0, 0, 1], service_port).into(), ([127, 0, 0, 1], gateway_port).into());
+        let (service, front) = (
+            ([127, 0, 0, 1], service_port).into(),
+            ([127, 0, 0, 1], gateway_port).into(),
+        );
         sidecar.wait_for_listener(service).await?;
         gateway.wait_for_listener(front).await?;
-        screen.say(&format!("sidecar:       Envoy, the client's outbound traffic on {service}"));
+        screen.say(&format!(
+            "sidecar:       Envoy, the client's outbound traffic on {service}"
+        ));
         screen.say(&format!("gateway:       Envoy on {front}"));
         let host = [("host", config::HOST)];
         let through_sidecar = Traffic::start(service, "/", &host, RATE, CONNECTIONS);
         let through_gateway = Traffic::start(front, "/", &host, RATE, CONNECTIONS);
-        let stage =
-            Stage { config, control, sidecar, gateway, through_sidecar, through_gateway, service_port, backends };
+        let stage = Stage {
+            config,
+            control,
+            sidecar,
+            gateway,
+            through_sidecar,
+            through_gateway,
+            service_port,
+            backends,
+        };
         Ok(stage)
     }
 
@@ -82,7 +103,10 @@ impl Stage {
         let backend = Backend::start(version, name).await?;
         let address = backend.address().to_string();
         let begin = Instant::now();
-        self.config.put(&format!("{name}.yaml"), &config::instance(name, version, backend.address()))?;
+        self.config.put(
+            &format!("{name}.yaml"),
+            &config::instance(name, version, backend.address()),
+        )?;
         self.backends.push(backend);
         self.wait_for_endpoint(version, &address, true).await?;
         Ok(begin.elapsed())
@@ -100,7 +124,11 @@ impl Stage {
 
     /// The instance of this name.
     pub(super) fn backend(&self, name: &str) -> Result<&Backend> {
-        Ok(self.backends.iter().find(|b| b.instance() == name).ok_or("there is no such instance")?)
+        Ok(self
+            .backends
+            .iter()
+            .find(|b| b.instance() == name)
+            .ok_or("there is no such instance")?)
     }
 
     /// The name of a version's cluster.
@@ -124,5 +152,10 @@ impl Stage {
 
 /// The versions of all route configurations of a proxy.
 async fn versions(envoy: &Envoy) -> Result<Vec<String>> {
-    Ok(envoy.routes().await?.into_values().map(|(version, _)| version).collect())
+    Ok(envoy
+        .routes()
+        .await?
+        .into_values()
+        .map(|(version, _)| version)
+        .collect())
 }

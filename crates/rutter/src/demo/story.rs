@@ -60,7 +60,10 @@ pub(super) async fn tell(mut stage: Stage, screen: &mut Screen, promises: &mut P
 
 fn reached(screen: &mut Screen, promises: &mut Promises, latency: Duration) {
     promises.change_took(latency);
-    screen.say(&format!("     in both proxies {:.1} ms after the file was written", latency.as_secs_f64() * 1000.0));
+    screen.say(&format!(
+        "     in both proxies {:.1} ms after the file was written",
+        latency.as_secs_f64() * 1000.0
+    ));
 }
 
 async fn measure_split(
@@ -105,11 +108,19 @@ async fn restart(stage: &mut Stage, screen: &mut Screen, promises: &mut Promises
     stage.control.begin().await?;
     for envoy in [&stage.sidecar, &stage.gateway] {
         parts::run::wait_for("the proxies to come back", Duration::from_secs(20), || async {
-            envoy.stat("^control_plane.connected_state$").await.ok().filter(|state| *state == 1).map(drop)
+            envoy
+                .stat("^control_plane.connected_state$")
+                .await
+                .ok()
+                .filter(|state| *state == 1)
+                .map(drop)
         })
         .await?;
     }
-    screen.say(&format!("     the proxies are connected again after {} ms", begin.elapsed().as_millis()));
+    screen.say(&format!(
+        "     the proxies are connected again after {} ms",
+        begin.elapsed().as_millis()
+    ));
     watch(stage, screen, watched).await?;
     let sent = received(stage).await? - first_sync;
     promises.check(

@@ -10,7 +10,8 @@ use model::proxy::{InterceptionMode, Proxy};
 use model::service::{Service, ServiceKey};
 use names::Protocol;
 use registry::{InstancePorts, Services, ServicesByAddress};
-use resources::{CaptureMode, IngressListener, MeshConfig, Sidecar};
+use resources::MeshConfig;
+use resources::istio::{CaptureMode, IngressListener, Sidecar};
 
 use super::STATIC_PORTS;
 

@@ -6,7 +6,8 @@ use flow::{Index, Members, Reads, Relation};
 use model::proxy::Labels;
 use model::service::ObjectId;
 use registry::inputs::{DestinationRules, Gateways, Sidecars, VirtualServices};
-use resources::{DestinationRule, Gateway, Object, Sidecar, VirtualService};
+use resources::Object;
+use resources::istio::{DestinationRule, Gateway, Sidecar, VirtualService};
 
 /// `Sidecar` objects of a namespace.
 pub struct SidecarsByNamespace;

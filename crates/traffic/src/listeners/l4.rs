@@ -14,7 +14,7 @@ use model::service::{ObjectId, Service, ServiceKey};
 use names::{ClusterName, Hostname};
 use registry::Services;
 use registry::inputs::Mesh;
-use resources::{HashKey, LbPolicy, RouteDestination, TlsRoute, TrafficPolicy};
+use resources::istio::{HashKey, LbPolicy, RouteDestination, TlsRoute, TrafficPolicy};
 
 use crate::policy::{DestinationPolicies, policy_for};
 use crate::scope::{self, Ports};

@@ -59,7 +59,7 @@ impl Rule for DestinationRuleSummaries {
             Some(_) => ExportTo::Namespaces(BTreeSet::from([key.namespace.clone()])),
             None => {
                 let default = &mesh.config.default_destination_rule_export_to;
-                registry::export_to(&object.spec.export_to, default, &key.namespace)
+                registry::services::export_to(&object.spec.export_to, default, &key.namespace)
             }
         };
         Some(Arc::new(RuleSummary {

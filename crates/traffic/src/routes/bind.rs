@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use flow::Reads;
-use model::audience::{DestinationRef, RoutesKey, Scope, Source};
+use model::audience::{DestinationRef, PolicyKey, RoutesKey, Scope, Source};
 use model::proxy::Labels;
 use model::service::{ObjectId, ServiceKey};
 use names::Hostname;
@@ -40,8 +40,7 @@ pub fn bind(
 }
 
 /// The default routes of a service: everything goes to it.
-pub(super) fn default(cx: &Reads<'_>, scope: &Scope, service: &ServiceKey, port: u16) -> Arc<RoutesKey> {
-    let policy = policy_for(cx, scope, service);
+pub(super) fn default(service: &ServiceKey, port: u16, policy: Option<PolicyKey>) -> Arc<RoutesKey> {
     let meant = DestinationRef { service: Some(service.clone()), policy };
     Arc::new(RoutesKey {
         virtual_service: None,

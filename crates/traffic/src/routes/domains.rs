@@ -1,4 +1,4 @@
-//! The names under which clients call a service, and its virtual host for those whose routes are the default.
+//! The names under which clients call a service.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -24,10 +24,9 @@ pub struct ServiceHostKey {
     pub service: ServiceKey,
     /// The port that clients call.
     pub port: u16,
-    /// The client's namespace, where it is the one that the hostname of a Kubernetes service names: those clients may
-    /// leave the namespace out.
+    /// The client is in the namespace that the hostname of a Kubernetes service names: it may leave the namespace out.
     pub local: bool,
-    /// Domains have the port behind them, for tables that serve several ports.
+    /// The table serves several ports: domains have the port behind them, and only those of port 80 are there without.
     pub with_port: bool,
 }
 
@@ -63,7 +62,7 @@ pub(super) fn is_local(host: &str, namespace: &str) -> bool {
 }
 
 /// The names of a service: its hostname, with and without a final dot, the short forms of a Kubernetes name, all names
-/// below it if it is headless, and its addresses. With a port each is there twice, with the port and without.
+/// below it if it is headless, and its addresses. A given port goes behind each; port 80 may be left out.
 fn domains(service: &Service, mesh_domain: &str, local: bool, port: Option<u16>) -> Vec<Arc<str>> {
     let host = service.key.hostname.as_str();
     let mut names: Vec<String> = vec![bracketed(host)];
@@ -79,10 +78,15 @@ fn domains(service: &Service, mesh_domain: &str, local: bool, port: Option<u16>)
     let single = service.addresses.iter().filter(|net| net.prefix_len() == net.max_prefix_len());
     let addresses = single.map(|net| net.addr()).filter(|ip| !ip.is_unspecified());
     names.extend(addresses.map(|ip| bracketed(&ip.to_string())));
-    match port {
-        None => names.into_iter().map(Arc::from).collect(),
-        Some(port) => names.iter().flat_map(|n| [n.clone(), format!("{n}:{port}")]).map(Arc::from).collect(),
-    }
+    with_port(names, port)
+}
+
+/// The names with the port behind them, in a table that serves several; without it, too, where it is the usual one.
+pub(super) fn with_port(names: Vec<String>, port: Option<u16>) -> Vec<Arc<str>> {
+    let Some(port) = port else { return names.into_iter().map(Arc::from).collect() };
+    let behind: Vec<String> = names.iter().map(|name| format!("{name}:{port}")).collect();
+    let plain = names.into_iter().filter(|_| port == 80);
+    plain.chain(behind).map(Arc::from).collect()
 }
 
 /// The short forms of `NAME.NAMESPACE.svc.DOMAIN`; none for other hosts.

@@ -2,12 +2,14 @@
 //!
 //! A table lists virtual hosts and never looks into their routes: a changed weight, match or time-out re-runs the
 //! routes of one virtual host ([`RoutesKey`]) and no table. Virtual hosts that are the same for many clients are
-//! derived once ([`ServiceHosts`]).
+//! derived once ([`DefaultHosts`]).
 
 mod bind;
+mod catch_all;
 mod domains;
-mod names;
 mod sidecar;
+mod table_name;
+mod unique;
 
 use std::sync::Arc;
 
@@ -17,8 +19,11 @@ use model::proxy::ProxyKind;
 
 pub use bind::bind;
 pub use domains::{ServiceHost, ServiceHostKey, ServiceHosts};
+pub use sidecar::{DefaultHostKey, DefaultHosts};
 
 use crate::gateways;
+
+pub(crate) use unique::unique;
 
 /// The route table of a name, as an audience sees it.
 ///
@@ -45,5 +50,6 @@ impl Rule for RouteTables {
 /// Adds this module's rules.
 pub(crate) fn register(b: &mut flow::Builder) {
     b.view::<ServiceHosts>();
+    b.view::<DefaultHosts>();
     b.view::<RouteTables>();
 }

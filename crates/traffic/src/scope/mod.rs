@@ -14,7 +14,7 @@ use model::service::{Service, ServiceKey};
 use names::{Hostname, Protocol};
 use registry::inputs::{Mesh, Sidecars};
 use registry::{Exported, Services};
-use resources::istio::{CaptureMode, Destination, OutboundMode, OutboundTrafficPolicy};
+use resources::istio::{CaptureMode, Destination, OutboundMode};
 
 use crate::hosts::EgressHosts;
 
@@ -179,8 +179,10 @@ impl Rule for ScopeServices {
     fn derive(cx: &Reads<'_>, scope: &Arc<Scope>) -> Option<Arc<Visible>> {
         let mesh = cx.get::<Mesh>(&())?;
         let sidecar = scope.sidecar.as_ref().and_then(|id| cx.get::<Sidecars>(id));
-        let policy = sidecar.as_ref().and_then(|s| s.spec.outbound_traffic_policy.as_ref());
-        let outbound = outbound(policy.or(mesh.config.outbound_traffic_policy.as_ref()));
+        let outbound = match sidecar.as_ref().and_then(|s| s.spec.outbound_traffic_policy.as_ref()) {
+            Some(policy) => outbound(policy.mode, policy.egress_proxy.as_ref()),
+            None => outbound(mesh.config.outbound_traffic_policy.mode, None),
+        };
         let written = sidecar.as_ref().map_or(&[][..], |s| &s.spec.egress);
         if written.is_empty() {
             let services = visible::exported_to(cx, &scope.namespace);
@@ -199,11 +201,13 @@ impl Rule for ScopeServices {
     }
 }
 
-fn outbound(policy: Option<&OutboundTrafficPolicy>) -> OutboundPolicy {
-    match policy {
-        Some(policy) if policy.mode == OutboundMode::RegistryOnly => OutboundPolicy::RegistryOnly,
-        Some(policy) => OutboundPolicy::AllowAny { egress_proxy: policy.egress_proxy.clone() },
-        None => OutboundPolicy::AllowAny { egress_proxy: None },
+fn outbound(mode: OutboundMode, egress_proxy: Option<&Destination>) -> OutboundPolicy {
+    match mode {
+        OutboundMode::RegistryOnly => OutboundPolicy::RegistryOnly,
+        // Names are not resolved per request yet: traffic passes to the address that the application chose.
+        OutboundMode::AllowAny | OutboundMode::AllowAnyDynamicDns => {
+            OutboundPolicy::AllowAny { egress_proxy: egress_proxy.cloned() }
+        }
     }
 }
 

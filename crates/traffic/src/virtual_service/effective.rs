@@ -49,7 +49,7 @@ fn delegated(cx: &Reads<'_>, mesh: &MeshSettings, root: &ObjectId, route: HttpRo
     let id = ObjectId { namespace: namespace.clone(), name: delegate.name.clone() };
     let Some(object) = cx.get::<VirtualServices>(&id) else { return Vec::new() };
     let default = &mesh.config.default_virtual_service_export_to;
-    let exported = registry::export_to(&object.spec.export_to, default, &id.namespace).includes(&root.namespace);
+    let exported = registry::services::export_to(&object.spec.export_to, default, &id.namespace).includes(&root.namespace);
     if !object.spec.is_delegate() || !exported {
         return Vec::new();
     }

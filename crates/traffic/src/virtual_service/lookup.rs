@@ -175,7 +175,7 @@ impl MeshLookup {
     }
 
     /// All VirtualServices that name a host or have a wildcard that overlaps it, in order of precedence.
-    pub fn matching(&self, listener: &EgressHosts, host: &Hostname) -> Vec<&MeshEntry> {
+    pub fn matching<'a>(&'a self, listener: &'a EgressHosts, host: &Hostname) -> Vec<&'a MeshEntry> {
         if host.is_wildcard() {
             return self.all(listener).filter(|e| e.hosts.iter().any(|h| h.matches(host))).collect();
         }

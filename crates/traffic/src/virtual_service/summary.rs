@@ -30,7 +30,7 @@ impl Rule for VirtualServiceSummaries {
         let object = cx.get::<EffectiveVirtualServices>(key)?;
         let mesh = cx.get::<Mesh>(&())?;
         let default = &mesh.config.default_virtual_service_export_to;
-        let export_to = registry::export_to(&object.spec.export_to, default, &key.namespace);
+        let export_to = registry::services::export_to(&object.spec.export_to, default, &key.namespace);
         Some(Arc::new(Summary::of(key.clone(), &object, export_to)))
     }
 }

@@ -16,7 +16,8 @@ use model::proxy::InterceptionMode;
 use model::service::{ExportTo, ObjectId, Service};
 use registry::Services;
 use registry::inputs::Mesh;
-use resources::{CaptureMode, MeshConfig};
+use resources::MeshConfig;
+use resources::istio::CaptureMode;
 
 use super::entry::{Bound, Entry, Primary, Settings};
 use super::l4::{self, L4Rules, L4VirtualServices, Router, Rules};

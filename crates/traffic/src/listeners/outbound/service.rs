@@ -57,7 +57,10 @@ impl Build<'_> {
         if addresses.is_empty() && !self.has_instances(service) {
             return self.add_at_addresses(wanted);
         }
-        for address in addresses.into_iter().filter(|a| self.places.has_family(*a)) {
+        for address in addresses {
+            if !self.places.has_family(address) {
+                continue;
+            }
             let bound = Bound { primary: Primary::Ip(address), additional: Vec::new() };
             self.add(Wanted { bound: Some(bound), ..wanted.clone() }, &Address::Unspecified);
         }

@@ -1,0 +1,94 @@
+//! What a commit does to ledgers, and which streams it concerns.
+
+use std::collections::BTreeSet;
+
+use model::xds::ResourceType;
+
+use crate::cells::LedgerId;
+use crate::{Changes, Code, Epoch, Hub, Moment, Origin, Status, StreamId};
+
+/// Fewer tombs than this are not worth a look at every stream.
+const FEW_TOMBS: usize = 64;
+
+impl<O: Origin> Hub<O> {
+    /// Takes in what a commit changed. Streams that this concerns are woken.
+    pub fn apply(&mut self, origin: &mut O, changes: Changes<O>, now: Moment) {
+        if changes.is_empty() {
+            return;
+        }
+        self.core.epoch += 1;
+        let epoch = self.core.epoch;
+        let mut touched: BTreeSet<LedgerId> = BTreeSet::new();
+        for (cell, resource) in changes.resources {
+            let Some((old, users)) = self.core.cells.replace(cell, resource.clone()) else { continue };
+            for (ledger, name) in users {
+                self.core.ledgers[ledger].on_resource(&name, old.as_ref(), resource.as_ref(), epoch);
+                touched.insert(ledger);
+            }
+        }
+        for (cell, catalogue) in changes.catalogues {
+            let Some(ledger) = self.core.catalogues.get(&cell).copied() else { continue };
+            self.core.ledgers[ledger].on_catalogue(origin, &mut self.core.cells, catalogue, epoch);
+            touched.insert(ledger);
+        }
+        for ledger in &touched {
+            self.wake_marked(*ledger, now);
+        }
+        for token in changes.moved {
+            let Some(id) = self.stream_of(token) else { continue };
+            let Some(stream) = self.streams.get_mut(&id) else { continue };
+            for kind in ResourceType::ALL {
+                self.core.relocate(origin, stream, kind);
+            }
+            self.wake(id, now);
+        }
+        for ledger in touched {
+            self.prune(ledger);
+        }
+    }
+
+    fn wake(&mut self, id: StreamId, now: Moment) {
+        if let Some(stream) = self.streams.get_mut(&id) {
+            stream.busy_since.get_or_insert(now);
+            self.woken.insert(id);
+        }
+    }
+
+    fn wake_marked(&mut self, ledger: LedgerId, now: Moment) {
+        for selection in self.core.ledgers[ledger].take_marked() {
+            let streams: Vec<StreamId> =
+                self.core.ledgers[ledger].selections[selection].streams.iter().copied().collect();
+            streams.into_iter().for_each(|id| self.wake(id, now));
+        }
+    }
+
+    /// Forgets names that went and that every stream knows to have gone. A stream that stays behind for longer than is
+    /// remembered must begin again: it will say what it has.
+    fn prune(&mut self, id: LedgerId) {
+        let Some(ledger) = self.core.ledgers.get_mut(id) else { return };
+        if ledger.tombs.len() < ledger.prune_at.max(FEW_TOMBS) {
+            return;
+        }
+        let streams = ledger.selections.iter().flat_map(|(_, selection)| selection.streams.iter().copied());
+        let kind = ledger.kind;
+        let told: Vec<(Epoch, StreamId)> = streams
+            .filter_map(|id| {
+                let watch = self.streams.get(&id)?.watch(kind)?;
+                let refused = watch.inflight.as_ref().map_or(watch.swept, |inflight| inflight.swept_before);
+                Some((watch.swept.min(refused), id))
+            })
+            .collect();
+        let earliest = told.iter().map(|(epoch, _)| *epoch).min().unwrap_or(Epoch::MAX);
+        ledger.prune(earliest);
+        ledger.prune_at = 2 * ledger.tombs.len();
+        if ledger.tombs.len() <= self.core.limits.removed_names + ledger.len() {
+            return;
+        }
+        for (_, id) in told.into_iter().filter(|(epoch, _)| *epoch == earliest) {
+            if let Some(stream) = self.streams.get_mut(&id) {
+                stream.doomed = Some(Status::new(Code::Unavailable, "too far behind: connect again"));
+                self.woken.insert(id);
+            }
+        }
+    }
+}

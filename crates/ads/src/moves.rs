@@ -1,0 +1,69 @@
+//! Proxies whose audience changes: the client keeps what is equal in the new ledger and is sent the difference.
+
+use model::xds::{Resource, ResourceType};
+
+use crate::hub::{Core, Stream};
+use crate::name_set::NameSet;
+use crate::watch::{Debt, Watch};
+use crate::{Epoch, Name, Origin};
+
+impl<O: Origin> Core<O> {
+    /// Moves a watch to the ledger of its present audience, if that is another one. With a response outstanding, what
+    /// the client has is not known; the move waits for the answer.
+    pub(crate) fn relocate(&mut self, origin: &mut O, stream: &mut Stream<O::Token>, kind: ResourceType) {
+        let id = stream.id;
+        let Some(watch) = stream.watches[kind as usize].as_deref_mut() else { return };
+        let audience = origin.audience(stream.token, kind);
+        if self.ledgers[watch.ledger].audience == audience {
+            watch.moving = false;
+            return;
+        }
+        watch.moving = watch.inflight.is_some();
+        if watch.moving {
+            return;
+        }
+        let old = (watch.ledger, watch.selection);
+        let names = self.selection(watch).names.clone();
+        let ledger = self.ledger(origin, kind, audience);
+        let selection = match &names {
+            None => self.ledgers[ledger].select_all(&mut self.serial, self.epoch),
+            Some(names) => self.select(origin, ledger, &names.edit(Vec::new(), &[])),
+        };
+        if watch.sent > 0 {
+            let debt = self.difference(watch, names.as_ref(), ledger, selection);
+            watch.debt = debt;
+            watch.sent = self.epoch;
+            watch.swept = self.epoch;
+            watch.refused = None;
+        }
+        (watch.ledger, watch.selection) = (ledger, selection);
+        self.enter(watch, id);
+        self.leave(origin, old, id);
+    }
+
+    /// What a client whose place is in one ledger must be sent to have what another one holds.
+    fn difference(&self, watch: &Watch, names: Option<&NameSet>, ledger: usize, selection: usize) -> Debt {
+        let (old, new) = (&self.ledgers[watch.ledger], &self.ledgers[ledger]);
+        let owed_before = |name: &Name| watch.debt.owed.binary_search(name).is_ok();
+        let has = |name: &Name, resource: &Resource| {
+            let known = old.epoch_of(name) <= watch.sent && !owed_before(name);
+            known && old.resource(&self.cells, name).is_some_and(|had| had.version() == resource.version())
+        };
+        let mut debt = Debt::default();
+        let wanted = new.live(&self.cells, &new.selections[selection]);
+        debt.owe(wanted.filter(|(name, resource)| !has(name, resource)).map(|(name, _)| name.clone()));
+
+        let absent = |name: &Name| new.resource(&self.cells, name).is_none();
+        let mut gone: Vec<(Name, Option<Resource>)> = watch.debt.gone.clone();
+        let before = &old.selections[watch.selection];
+        gone.extend(old.live(&self.cells, before).map(|(name, resource)| (name.clone(), Some(resource.clone()))));
+        let tombs = old.removed(before, watch.swept, Epoch::MAX);
+        gone.extend(tombs.map(|(name, tomb)| (name.clone(), Some(tomb.last.clone()))));
+        gone.retain(|(name, _)| absent(name));
+        // Names that mean nothing and have not been answered yet still need an answer.
+        let unanswered = names.into_iter().flat_map(NameSet::iter);
+        debt.owe(unanswered.filter(|name| absent(name) && owed_before(name)).cloned());
+        debt.let_go(gone, self.epoch);
+        debt
+    }
+}

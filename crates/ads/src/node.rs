@@ -1,0 +1,204 @@
+//! Who a client says it is: the node message of its first request, as facts.
+//!
+//! The id is `TYPE~IP~ID~DOMAIN`; the metadata are what Istio's agent collects. Texts that are "true", JSON booleans and
+//! comma separated lists are what the agent makes of them.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use model::proxy::{Capabilities, InterceptionMode, Labels, Locality, Proxy, ProxyKind};
+use names::{NameError, NodeId, NodeType};
+use protos::envoy::config::core::v3::{Extension, Node};
+use protos::{Message, Struct, Value, value::Kind};
+
+/// Why a client cannot be served.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum NodeError {
+    /// The bytes are no node message.
+    #[error("the node is not a node message: {0}")]
+    Malformed(String),
+    /// The first request of a stream has none.
+    #[error("the first request has no node")]
+    Missing,
+    /// The id is malformed.
+    #[error("node id {0}")]
+    Id(#[from] NameError),
+    /// A kind of client that is not served.
+    #[error("clients of type {0} are not served")]
+    Unsupported(&'static str),
+    /// Neither the id nor the metadata give an address.
+    #[error("the node has no IP address, neither in its id nor in INSTANCE_IPS")]
+    NoAddress,
+    /// Neither the metadata nor the id give a namespace.
+    #[error("the node has no namespace, neither in NAMESPACE nor in the domain of its id")]
+    NoNamespace,
+    /// A value is not what it should be.
+    #[error("node metadata {key} {reason}")]
+    Metadata {
+        /// Which.
+        key: &'static str,
+        /// What is wrong with it.
+        reason: String,
+    },
+}
+
+/// The longest text that is taken from a node, in bytes.
+const TEXT: usize = 1024;
+/// The most labels.
+const LABELS: usize = 1024;
+/// The most addresses.
+const ADDRESSES: usize = 64;
+
+/// Reads an encoded node message.
+///
+/// # Errors
+/// It is malformed, or [`parse_node`] refuses it.
+pub fn decode_node(node: Bytes) -> Result<Proxy, NodeError> {
+    parse_node(&Node::decode(node).map_err(|error| NodeError::Malformed(error.to_string()))?)
+}
+
+/// The facts that a node message states.
+///
+/// # Errors
+/// It lacks what every client has, or is of a kind that is not served.
+pub fn parse_node(node: &Node) -> Result<Proxy, NodeError> {
+    let id = NodeId::parse(&node.id)?;
+    let metadata = Metadata(node.metadata.as_ref());
+    let kind = match id.kind {
+        NodeType::Sidecar if metadata.text("GENERATOR")?.is_empty() => ProxyKind::Sidecar,
+        NodeType::Sidecar => return Err(NodeError::Unsupported("gRPC without a proxy (GENERATOR)")),
+        NodeType::Router => ProxyKind::Router,
+        other => return Err(NodeError::Unsupported(other.name())),
+    };
+    let namespace = match metadata.text("NAMESPACE")? {
+        "" => id.namespace().ok_or(NodeError::NoNamespace)?,
+        namespace => namespace,
+    };
+    let domain = if id.domain.is_empty() { format!("{namespace}.svc.cluster.local").into() } else { id.domain.clone() };
+    Ok(Proxy {
+        kind,
+        id: id.id.clone(),
+        namespace: namespace.into(),
+        dns_domain: domain,
+        addresses: addresses(id.ip, &metadata)?,
+        labels: metadata.labels()?,
+        locality: locality(node)?,
+        network: metadata.text("NETWORK")?.into(),
+        cluster_id: metadata.text("CLUSTER_ID")?.into(),
+        service_account: metadata.text("SERVICE_ACCOUNT")?.into(),
+        interception: interception(&metadata)?,
+        capabilities: capabilities(&node.extensions),
+        accepts_http10: metadata.text("HTTP10")? == "1",
+        unprivileged: metadata.flag("UNPRIVILEGED_POD")?,
+        version: metadata.text("ISTIO_VERSION")?.into(),
+    })
+}
+
+fn addresses(primary: Option<IpAddr>, metadata: &Metadata<'_>) -> Result<Vec<IpAddr>, NodeError> {
+    let mut addresses: Vec<IpAddr> = primary.into_iter().collect();
+    for text in metadata.text("INSTANCE_IPS")?.split(',').map(str::trim) {
+        // Istio's agent lists what the interfaces have; what is no address is left out, as there.
+        if let Ok(address) = text.parse()
+            && !addresses.contains(&address)
+        {
+            addresses.push(address);
+        }
+        if addresses.len() > ADDRESSES {
+            return Err(metadata_error("INSTANCE_IPS", format!("has more than {ADDRESSES} addresses")));
+        }
+    }
+    if addresses.is_empty() { Err(NodeError::NoAddress) } else { Ok(addresses) }
+}
+
+fn locality(node: &Node) -> Result<Locality, NodeError> {
+    let Some(locality) = &node.locality else { return Ok(Locality::default()) };
+    let part = |text: &str| -> Result<Arc<str>, NodeError> { Ok(bounded("locality", text)?.into()) };
+    Ok(Locality {
+        region: part(&locality.region)?,
+        zone: part(&locality.zone)?,
+        sub_zone: part(&locality.sub_zone)?,
+    })
+}
+
+fn interception(metadata: &Metadata<'_>) -> Result<InterceptionMode, NodeError> {
+    match metadata.text("INTERCEPTION_MODE")? {
+        "" | "REDIRECT" => Ok(InterceptionMode::Redirect),
+        "TPROXY" => Ok(InterceptionMode::Tproxy),
+        "NONE" => Ok(InterceptionMode::None),
+        other => Err(metadata_error("INTERCEPTION_MODE", format!("is {other:?}, not REDIRECT, TPROXY or NONE"))),
+    }
+}
+
+/// What the client's build has beyond the stock one. A filter is known by its name or by the type of its configuration.
+fn capabilities(extensions: &[Extension]) -> Capabilities {
+    let has = |name: &str, message: &str| {
+        let named = |url: &String| url.rsplit('/').next() == Some(message);
+        extensions.iter().any(|one| !one.disabled && (one.name == name || one.type_urls.iter().any(named)))
+    };
+    let tcp_exchange = has("istio.metadata_exchange", "envoy.tcp.metadataexchange.config.MetadataExchange");
+    let http_exchange = has("envoy.filters.http.peer_metadata", "io.istio.http.peer_metadata.Config");
+    Capabilities {
+        istio_alpn: has("istio.alpn", "istio.envoy.config.filter.http.alpn.v2alpha1.FilterConfig"),
+        istio_stats: has("istio.stats", "stats.PluginConfig"),
+        metadata_exchange: tcp_exchange && http_exchange,
+    }
+}
+
+struct Metadata<'a>(Option<&'a Struct>);
+
+impl<'a> Metadata<'a> {
+    /// A text; empty if there is none.
+    fn text(&self, key: &'static str) -> Result<&'a str, NodeError> {
+        match self.get(key) {
+            None | Some(Kind::NullValue(_)) => Ok(""),
+            Some(Kind::StringValue(text)) => bounded(key, text),
+            Some(_) => Err(metadata_error(key, "is not a text")),
+        }
+    }
+
+    /// A boolean, or a text that says one; false if there is none.
+    fn flag(&self, key: &'static str) -> Result<bool, NodeError> {
+        match self.get(key) {
+            Some(Kind::BoolValue(flag)) => Ok(*flag),
+            _ => Ok(self.text(key)?.eq_ignore_ascii_case("true")),
+        }
+    }
+
+    fn labels(&self) -> Result<Labels, NodeError> {
+        const KEY: &str = "LABELS";
+        let labels = match self.get(KEY) {
+            None | Some(Kind::NullValue(_)) => return Ok(Labels::new()),
+            Some(Kind::StructValue(labels)) => labels,
+            Some(_) => return Err(metadata_error(KEY, "is not an object")),
+        };
+        if labels.fields.len() > LABELS {
+            return Err(metadata_error(KEY, format!("has more than {LABELS} entries")));
+        }
+        let one = |(name, value): (&String, &Value)| {
+            let Some(Kind::StringValue(value)) = &value.kind else {
+                return Err(metadata_error(KEY, "has a value that is not a text"));
+            };
+            Ok((bounded(KEY, name)?.into(), bounded(KEY, value)?.into()))
+        };
+        labels.fields.iter().map(one).collect()
+    }
+
+    fn get(&self, key: &str) -> Option<&'a Kind> {
+        self.0?.fields.get(key)?.kind.as_ref()
+    }
+}
+
+fn bounded<'a>(key: &'static str, text: &'a str) -> Result<&'a str, NodeError> {
+    if text.len() > TEXT {
+        return Err(metadata_error(key, format!("is longer than {TEXT} bytes")));
+    }
+    Ok(text)
+}
+
+fn metadata_error(key: &'static str, reason: impl Into<String>) -> NodeError {
+    NodeError::Metadata { key, reason: reason.into() }
+}
+
+#[cfg(test)]
+mod tests;

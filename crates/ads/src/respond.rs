@@ -1,0 +1,133 @@
+//! What follows from a client's answer, and how watches come into being and change what they select.
+
+use model::xds::ResourceType;
+
+use crate::hub::{Core, Stream};
+use crate::name_set::{Edit, NameSet};
+use crate::watch::Watch;
+use crate::{Moment, Name, Origin};
+
+impl<O: Origin> Core<O> {
+    /// The client answered its outstanding response of this type, if it has one.
+    pub(crate) fn answered(
+        &mut self,
+        origin: &mut O,
+        stream: &mut Stream<O::Token>,
+        kind: ResourceType,
+        error: Option<String>,
+        now: Moment,
+    ) {
+        let Some(watch) = stream.watch_mut(kind) else { return };
+        if watch.inflight.is_none() {
+            return;
+        }
+        let accepted = error.is_none();
+        match error {
+            None => {
+                watch.accept(now);
+                self.stats.accepted[kind as usize] += 1;
+            }
+            Some(message) => {
+                watch.refuse(message, now);
+                self.stats.refused[kind as usize] += 1;
+            }
+        }
+        if kind == ResourceType::Cluster {
+            stream.clusters_answered(accepted, now);
+        }
+        self.relocate(origin, stream, kind);
+    }
+
+    /// A new watch of these names, or of all; the stream is in its selection already.
+    pub(crate) fn watch(
+        &mut self,
+        origin: &mut O,
+        stream: &Stream<O::Token>,
+        kind: ResourceType,
+        names: Option<Vec<Name>>,
+    ) -> Watch {
+        let audience = origin.audience(stream.token, kind);
+        let ledger = self.ledger(origin, kind, audience);
+        let selection = match names {
+            None => self.ledgers[ledger].select_all(&mut self.serial, self.epoch),
+            Some(names) => {
+                let names = NameSet::new(self.share(ledger, names));
+                self.select(origin, ledger, &names.edit(Vec::new(), &[]))
+            }
+        };
+        let mut watch = Watch::new(kind, ledger, selection);
+        // What went before it came is none of its business.
+        watch.swept = self.epoch;
+        self.enter(&watch, stream.id);
+        watch
+    }
+
+    /// Makes the watch select these names, or all, of its ledger.
+    pub(crate) fn reselect(
+        &mut self,
+        origin: &mut O,
+        stream: &mut Stream<O::Token>,
+        kind: ResourceType,
+        names: Option<&NameSet>,
+    ) {
+        match names {
+            Some(names) => self.reselect_edit(origin, stream, kind, &names.edit(Vec::new(), &[])),
+            None => {
+                let Some(watch) = stream.watch(kind) else { return };
+                let ledger = watch.ledger;
+                let selection = self.ledgers[ledger].select_all(&mut self.serial, self.epoch);
+                self.switch(origin, stream, kind, selection);
+            }
+        }
+    }
+
+    /// Makes the watch select the names that an edit leaves.
+    pub(crate) fn reselect_edit(
+        &mut self,
+        origin: &mut O,
+        stream: &mut Stream<O::Token>,
+        kind: ResourceType,
+        edit: &Edit<'_>,
+    ) {
+        let Some(watch) = stream.watch(kind) else { return };
+        let selection = self.select(origin, watch.ledger, edit);
+        self.switch(origin, stream, kind, selection);
+    }
+
+    /// The same names, shared with the ledger where it has them.
+    pub(crate) fn share(&self, ledger: usize, names: Vec<Name>) -> Vec<Name> {
+        let ledger = &self.ledgers[ledger];
+        names.into_iter().map(|name| ledger.name(&name).cloned().unwrap_or(name)).collect()
+    }
+
+    pub(crate) fn select(&mut self, origin: &mut O, ledger: usize, edit: &Edit<'_>) -> usize {
+        self.ledgers[ledger].select(origin, &mut self.cells, edit, &mut self.serial, self.epoch)
+    }
+
+    fn switch(&mut self, origin: &mut O, stream: &mut Stream<O::Token>, kind: ResourceType, selection: usize) {
+        let id = stream.id;
+        let Some(watch) = stream.watch_mut(kind) else { return };
+        let old = std::mem::replace(&mut watch.selection, selection);
+        if old != selection {
+            self.enter(watch, id);
+            let left = (watch.ledger, old);
+            self.leave(origin, left, id);
+        }
+    }
+}
+
+impl<T> Stream<T> {
+    /// Clusters were accepted or refused: what waited for that goes on.
+    fn clusters_answered(&mut self, accepted: bool, now: Moment) {
+        match &mut self.settling {
+            Some(settling) if accepted => settling.answered = Some(now),
+            settling => *settling = None,
+        }
+        // Had the client a new use for endpoints that it has, it would have said so before it accepted the clusters. It
+        // may also have a new use without saying so.
+        if let Some(endpoints) = self.watch_mut(ResourceType::Endpoints) {
+            let rewarm = std::mem::take(&mut endpoints.rewarm);
+            endpoints.debt.owe(rewarm);
+        }
+    }
+}

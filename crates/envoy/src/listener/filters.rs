@@ -1,0 +1,68 @@
+//! Filters by name.
+
+use protos::envoy::config::listener::v3::{Filter, filter};
+use protos::envoy::extensions::filters::http::cors::v3::Cors;
+use protos::envoy::extensions::filters::http::fault::v3::HttpFault;
+use protos::envoy::extensions::filters::http::grpc_stats::v3::{
+    FilterConfig as GrpcStats, filter_config::PerMethodStatSpecifier,
+};
+use protos::envoy::extensions::filters::http::grpc_web::v3::GrpcWeb;
+use protos::envoy::extensions::filters::http::router::v3::Router;
+use protos::envoy::extensions::filters::network::http_connection_manager::v3::{HttpFilter, http_filter};
+use protos::istio::envoy::config::filter::http::alpn::v2alpha1::FilterConfig as Alpn;
+use protos::istio::envoy::config::filter::http::alpn::v2alpha1::filter_config::{AlpnOverride, Protocol};
+use protos::{Message, Name};
+
+use crate::parts::any;
+
+/// A network filter by name.
+pub(crate) fn network_filter<M: Message + Name>(name: &str, config: &M) -> Filter {
+    Filter { name: name.to_owned(), config_type: Some(filter::ConfigType::TypedConfig(any(config))) }
+}
+
+/// The HTTP filters of a chain, in order.
+///
+/// Faults and cross-origin sharing are there for routes to give options to; without options they do nothing.
+pub(crate) fn http_filters(alpn: bool, grpc_web: bool, debug_headers: bool) -> Vec<HttpFilter> {
+    let mut filters = Vec::new();
+    if grpc_web {
+        filters.push(http_filter("envoy.filters.http.grpc_web", &GrpcWeb {}));
+    }
+    let stats = GrpcStats {
+        emit_filter_state: true,
+        per_method_stat_specifier: Some(PerMethodStatSpecifier::StatsForAllMethods(false)),
+        ..Default::default()
+    };
+    filters.push(http_filter("envoy.filters.http.grpc_stats", &stats));
+    if alpn {
+        filters.push(http_filter("istio.alpn", &alpn_overrides()));
+    }
+    filters.push(http_filter("envoy.filters.http.fault", &HttpFault::default()));
+    filters.push(http_filter("envoy.filters.http.cors", &Cors {}));
+    let router = Router { suppress_envoy_headers: !debug_headers, ..Default::default() };
+    filters.push(http_filter("envoy.filters.http.router", &router));
+    filters
+}
+
+fn http_filter<M: Message + Name>(name: &str, config: &M) -> HttpFilter {
+    HttpFilter {
+        name: name.to_owned(),
+        config_type: Some(http_filter::ConfigType::TypedConfig(any(config))),
+        ..Default::default()
+    }
+}
+
+/// What a sidecar offers to another one in the TLS handshake, by what it is going to speak.
+fn alpn_overrides() -> Alpn {
+    let of = |protocol: Protocol, names: [&str; 3]| AlpnOverride {
+        upstream_protocol: protocol.into(),
+        alpn_override: names.map(str::to_owned).to_vec(),
+    };
+    Alpn {
+        alpn_override: vec![
+            of(Protocol::Http10, ["istio-http/1.0", "istio", "http/1.0"]),
+            of(Protocol::Http11, ["istio-http/1.1", "istio", "http/1.1"]),
+            of(Protocol::Http2, ["istio-h2", "istio", "h2"]),
+        ],
+    }
+}

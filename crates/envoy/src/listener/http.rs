@@ -1,0 +1,144 @@
+//! HTTP connection managers.
+
+use model::listener::{Direction, HttpChain, RouteSource};
+use protos::envoy::config::core::v3::{Http1ProtocolOptions, Http2ProtocolOptions};
+use protos::envoy::config::listener::v3::Filter;
+use protos::envoy::extensions::filters::network::http_connection_manager::v3::http_connection_manager::{
+    CodecType, ForwardClientCertDetails, PathWithEscapedSlashesAction, RouteSpecifier, ServerHeaderTransformation,
+    SetCurrentClientCertDetails, UpgradeConfig,
+};
+use protos::envoy::extensions::filters::network::http_connection_manager::v3::{HttpConnectionManager, Rds};
+use resources::MeshConfig;
+use resources::mesh::{NormalizationType, ProxyHeaders};
+
+use super::filters::{http_filters, network_filter};
+use crate::parts::{aggregated_discovery, seconds};
+use crate::{access_log, route};
+
+/// What proxies call themselves in the header `server`. Sidecars do so on the way in only.
+const SERVER_NAME: &str = "istio-envoy";
+
+/// The filter of a chain that understands HTTP.
+pub(crate) fn filter(chain: &HttpChain, direction: Direction, mesh: &MeshConfig) -> Filter {
+    let none = ProxyHeaders::default();
+    let headers = mesh.default_config.proxy_headers.as_ref().unwrap_or(&none);
+    let mut manager = HttpConnectionManager {
+        codec_type: CodecType::Auto.into(),
+        stat_prefix: chain.stat_prefix.to_string(),
+        route_specifier: Some(routes(chain)),
+        use_remote_address: Some(chain.use_remote_address),
+        upgrade_configs: vec![UpgradeConfig { upgrade_type: "websocket".to_owned(), ..Default::default() }],
+        // Streams may be idle as long as their ends like it.
+        stream_idle_timeout: Some(seconds(0)),
+        access_log: access_log::of_traffic(mesh).into_iter().collect(),
+        http_filters: http_filters(
+            chain.alpn_filter,
+            chain.protocol == names::Protocol::GrpcWeb,
+            !headers.envoy_debug_headers.as_ref().and_then(|switch| switch.disabled).unwrap_or(false),
+        ),
+        ..Default::default()
+    };
+    if chain.accepts_http10 {
+        manager.http_protocol_options = Some(Http1ProtocolOptions { accept_http_10: true, ..Default::default() });
+    }
+    if direction == Direction::Inbound && chain.protocol.is_http2() {
+        manager.http2_protocol_options = Some(Http2ProtocolOptions::default());
+    }
+    normalize_paths(&mut manager, mesh);
+    apply_headers(&mut manager, headers, direction);
+    forward_certificates(&mut manager, headers, direction, mesh);
+    network_filter("envoy.filters.network.http_connection_manager", &manager)
+}
+
+fn routes(chain: &HttpChain) -> RouteSpecifier {
+    match &chain.routes {
+        RouteSource::Discovered(name) => RouteSpecifier::Rds(Rds {
+            config_source: Some(aggregated_discovery()),
+            route_config_name: name.to_string(),
+        }),
+        RouteSource::Inbound { cluster, port, operation } => {
+            RouteSpecifier::RouteConfig(route::inbound_table(cluster, *port, operation, chain.protocol.is_grpc()))
+        }
+    }
+}
+
+fn normalize_paths(manager: &mut HttpConnectionManager, mesh: &MeshConfig) {
+    let normalization = mesh.path_normalization.normalization;
+    let decode = normalization == NormalizationType::DecodeAndMergeSlashes;
+    manager.normalize_path = Some(normalization != NormalizationType::None);
+    manager.merge_slashes = decode || normalization == NormalizationType::MergeSlashes;
+    let slashes = match decode {
+        true => PathWithEscapedSlashesAction::UnescapeAndForward,
+        false => PathWithEscapedSlashesAction::KeepUnchanged,
+    };
+    manager.path_with_escaped_slashes_action = slashes.into();
+}
+
+fn apply_headers(manager: &mut HttpConnectionManager, headers: &ProxyHeaders, direction: Direction) {
+    let server = headers.server.as_ref();
+    if server.and_then(|server| server.disabled).unwrap_or(false) {
+        manager.server_header_transformation = ServerHeaderTransformation::PassThrough.into();
+    } else if let Some(server) = server.filter(|server| !server.value.is_empty()) {
+        manager.server_name = server.value.to_string();
+    } else if direction != Direction::Outbound {
+        manager.server_name = SERVER_NAME.to_owned();
+    }
+    if headers.request_id.as_ref().and_then(|switch| switch.disabled).unwrap_or(false) {
+        manager.generate_request_id = Some(false);
+    }
+    manager.append_x_forwarded_port =
+        headers.x_forwarded_port.as_ref().and_then(|switch| switch.enabled).unwrap_or(false);
+}
+
+/// What of the client's certificate is passed on: by a sidecar to its application beside what came with the request, by
+/// a gateway instead of it.
+fn forward_certificates(
+    manager: &mut HttpConnectionManager,
+    headers: &ProxyHeaders,
+    direction: Direction,
+    mesh: &MeshConfig,
+) {
+    match direction {
+        Direction::Outbound => {}
+        Direction::Inbound => {
+            let details = headers.set_current_client_cert_details.clone().unwrap_or_default();
+            let mode = forwarding(headers.forwarded_client_cert).unwrap_or(ForwardClientCertDetails::AppendForward);
+            manager.forward_client_cert_details = mode.into();
+            manager.set_current_client_cert_details = Some(SetCurrentClientCertDetails {
+                subject: Some(details.subject.unwrap_or(true)),
+                uri: details.uri.unwrap_or(true),
+                dns: details.dns.unwrap_or(true),
+                cert: details.cert.unwrap_or(false),
+                chain: details.chain.unwrap_or(false),
+                ..Default::default()
+            });
+        }
+        Direction::Gateway => {
+            let topology = mesh.default_config.gateway_topology.as_ref();
+            manager.xff_num_trusted_hops = topology.map(|topology| topology.num_trusted_proxies).unwrap_or(0);
+            let mode = topology.and_then(|topology| forwarding(topology.forward_client_cert_details));
+            let mode = mode.unwrap_or(ForwardClientCertDetails::SanitizeSet);
+            manager.forward_client_cert_details = mode.into();
+            let sets = matches!(mode, ForwardClientCertDetails::AppendForward | ForwardClientCertDetails::SanitizeSet);
+            manager.set_current_client_cert_details = sets.then(|| SetCurrentClientCertDetails {
+                subject: Some(true),
+                cert: true,
+                dns: true,
+                uri: true,
+                ..Default::default()
+            });
+        }
+    }
+}
+
+fn forwarding(mode: resources::mesh::ForwardClientCertDetails) -> Option<ForwardClientCertDetails> {
+    use resources::mesh::ForwardClientCertDetails as Mode;
+    match mode {
+        Mode::Undefined => None,
+        Mode::Sanitize => Some(ForwardClientCertDetails::Sanitize),
+        Mode::ForwardOnly => Some(ForwardClientCertDetails::ForwardOnly),
+        Mode::AppendForward => Some(ForwardClientCertDetails::AppendForward),
+        Mode::SanitizeSet => Some(ForwardClientCertDetails::SanitizeSet),
+        Mode::AlwaysForwardOnly => Some(ForwardClientCertDetails::AlwaysForwardOnly),
+    }
+}

@@ -1,0 +1,68 @@
+//! Listener filters: what is found out about a connection before a chain is chosen.
+
+use model::listener::{Direction, ListenerSpec};
+use protos::envoy::config::listener::v3::listener_filter::ConfigType;
+use protos::envoy::config::listener::v3::listener_filter_chain_match_predicate::{MatchSet, Rule};
+use protos::envoy::config::listener::v3::{ListenerFilter, ListenerFilterChainMatchPredicate as Predicate};
+use protos::envoy::extensions::filters::listener::http_inspector::v3::HttpInspector;
+use protos::envoy::extensions::filters::listener::original_dst::v3::OriginalDst;
+use protos::envoy::extensions::filters::listener::original_src::v3::OriginalSrc;
+use protos::envoy::extensions::filters::listener::tls_inspector::v3::TlsInspector;
+use protos::envoy::r#type::v3::Int32Range;
+use protos::{Message, Name};
+
+use crate::parts::{any, duration};
+
+/// The mark of packets from the proxy, by which iptables lets them pass.
+const SOURCE_MARK: u32 = 1337;
+/// Bytes read at first: most client hellos are shorter than Envoy's 64 KiB.
+const TLS_READ_BUFFER: u32 = 512;
+
+/// The listener filters, in the order in which they must run: the original destination decides at which ports the others
+/// do nothing, and what is TLS is no HTTP.
+pub(crate) fn filters(spec: &ListenerSpec) -> Vec<ListenerFilter> {
+    let mut filters = Vec::new();
+    if spec.original_dst_filter {
+        filters.push(filter("envoy.filters.listener.original_dst", &OriginalDst::default()));
+    }
+    if spec.transparent && spec.direction == Direction::Inbound {
+        // The application shall see the client's address.
+        let config = OriginalSrc { mark: SOURCE_MARK, ..Default::default() };
+        filters.push(filter("envoy.filters.listener.original_src", &config));
+    }
+    if spec.tls_inspector {
+        let config = TlsInspector { initial_read_buffer_size: Some(TLS_READ_BUFFER), ..Default::default() };
+        filters.push(filter("envoy.filters.listener.tls_inspector", &config));
+    }
+    if spec.http_inspector {
+        let mut inspector = filter("envoy.filters.listener.http_inspector", &HttpInspector::default());
+        inspector.filter_disabled = any_port(&spec.server_first_ports);
+        filters.push(inspector);
+    }
+    filters
+}
+
+/// How long the filters may take; 0 means for ever.
+pub(crate) fn timeout(milliseconds: u64) -> protos::Duration {
+    duration(std::time::Duration::from_millis(milliseconds))
+}
+
+fn filter<M: Message + Name>(name: &str, config: &M) -> ListenerFilter {
+    let config = ConfigType::TypedConfig(any(config));
+    ListenerFilter { name: name.to_owned(), config_type: Some(config), filter_disabled: None }
+}
+
+/// The condition that connections to one of these ports fulfil.
+fn any_port(ports: &[u16]) -> Option<Predicate> {
+    let range = |port: &u16| {
+        // The end is exclusive.
+        let (start, end) = (i32::from(*port), i32::from(*port) + 1);
+        Predicate { rule: Some(Rule::DestinationPortRange(Int32Range { start, end })) }
+    };
+    match ports {
+        [] => None,
+        [port] => Some(range(port)),
+        // Envoy wants two rules or more in a set.
+        ports => Some(Predicate { rule: Some(Rule::OrMatch(MatchSet { rules: ports.iter().map(range).collect() })) }),
+    }
+}

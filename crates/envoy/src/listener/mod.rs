@@ -1,0 +1,115 @@
+//! Listeners (LDS).
+
+mod filters;
+mod http;
+mod inspect;
+mod tcp;
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use flow::{Reads, Relation, Rule};
+use model::listener::{Bind, ChainKind, ChainMatch, ChainSpec, Direction, ListenerSpec};
+use model::xds::Resource;
+use protos::envoy::config::core::v3::{Address, CidrRange, TrafficDirection};
+use protos::envoy::config::listener::v3::{AdditionalAddress, FilterChain, FilterChainMatch, Listener};
+use registry::inputs::Mesh;
+use resources::MeshConfig;
+
+use crate::access_log;
+use crate::parts::{address, pipe, seconds};
+
+/// How long a client of a gateway may take for its handshake, in seconds.
+const GATEWAY_HANDSHAKE: i64 = 15;
+
+/// Encoded listeners.
+pub struct Listeners;
+
+impl Relation for Listeners {
+    const NAME: &'static str = "listeners";
+    type Key = Arc<ListenerSpec>;
+    type Row = Resource;
+}
+
+impl Rule for Listeners {
+    fn derive(cx: &Reads<'_>, key: &Arc<ListenerSpec>) -> Option<Resource> {
+        let mesh = cx.get::<Mesh>(&())?;
+        Some(Resource::new(key.name.clone(), encode(key, &mesh.config)))
+    }
+}
+
+/// The encoded listener.
+fn encode(spec: &ListenerSpec, mesh: &MeshConfig) -> Bytes {
+    let (address, additional) = bound_to(&spec.bind);
+    let direction = match spec.direction {
+        Direction::Inbound => TrafficDirection::Inbound,
+        // To Istio traffic that comes to a gateway is on its way out.
+        Direction::Outbound | Direction::Gateway => TrafficDirection::Outbound,
+    };
+    let listener = Listener {
+        name: spec.name.to_string(),
+        address: Some(address),
+        additional_addresses: additional,
+        traffic_direction: direction.into(),
+        bind_to_port: (!spec.bind_to_port).then_some(false),
+        use_original_dst: spec.use_original_dst.then_some(true),
+        transparent: spec.transparent.then_some(true),
+        listener_filters: inspect::filters(spec),
+        listener_filters_timeout: spec.inspection_timeout_ms.map(inspect::timeout),
+        continue_on_listener_filters_timeout: spec.inspection_timeout_ms.is_some(),
+        filter_chains: spec.chains.iter().map(|chain| filter_chain(chain, spec, mesh)).collect(),
+        default_filter_chain: spec.default_chain.as_ref().map(|chain| filter_chain(chain, spec, mesh)),
+        access_log: access_log::of_listener(mesh).into_iter().collect(),
+        ..Default::default()
+    };
+    protos::encode(&listener)
+}
+
+fn bound_to(bind: &Bind) -> (Address, Vec<AdditionalAddress>) {
+    match bind {
+        Bind::Unix(path) => (pipe(path), Vec::new()),
+        Bind::Socket { address: first, additional, port } => {
+            let more = additional.iter().map(|ip| AdditionalAddress {
+                address: Some(address(*ip, *port)),
+                ..Default::default()
+            });
+            (address(*first, *port), more.collect())
+        }
+    }
+}
+
+fn filter_chain(chain: &ChainSpec, spec: &ListenerSpec, mesh: &MeshConfig) -> FilterChain {
+    let filters = match &chain.kind {
+        ChainKind::Http(http) => vec![http::filter(http, spec.direction, mesh)],
+        ChainKind::Tcp(tcp) => vec![tcp::filter(tcp, mesh)],
+    };
+    FilterChain {
+        name: chain.name.to_string(),
+        filter_chain_match: matched(&chain.matches),
+        filters,
+        transport_socket_connect_timeout: (spec.direction == Direction::Gateway).then(|| seconds(GATEWAY_HANDSHAKE)),
+        ..Default::default()
+    }
+}
+
+/// What connections a chain takes; nothing for a chain that takes all.
+fn matched(matches: &ChainMatch) -> Option<FilterChainMatch> {
+    if *matches == ChainMatch::default() {
+        return None;
+    }
+    let ranges = matches.prefix_ranges.iter().map(|range| CidrRange {
+        address_prefix: range.network().to_string(),
+        prefix_len: Some(u32::from(range.prefix_len())),
+    });
+    Some(FilterChainMatch {
+        destination_port: matches.destination_port.map(u32::from),
+        prefix_ranges: ranges.collect(),
+        server_names: matches.server_names.iter().map(|name| name.to_string()).collect(),
+        transport_protocol: matches.transport_protocol.unwrap_or_default().to_owned(),
+        application_protocols: matches.application_protocols.iter().map(|name| (*name).to_owned()).collect(),
+        ..Default::default()
+    })
+}
+
+#[cfg(test)]
+mod tests;

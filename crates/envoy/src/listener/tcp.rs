@@ -1,0 +1,48 @@
+//! TCP proxies.
+
+use model::listener::TcpChain;
+use protos::envoy::config::listener::v3::Filter;
+use protos::envoy::extensions::filters::network::tcp_proxy::v3::TcpProxy;
+use protos::envoy::extensions::filters::network::tcp_proxy::v3::tcp_proxy::{
+    ClusterSpecifier, WeightedCluster, weighted_cluster::ClusterWeight,
+};
+use protos::envoy::r#type::v3::HashPolicy;
+use protos::envoy::r#type::v3::hash_policy::{PolicySpecifier, SourceIp};
+use resources::MeshConfig;
+
+use super::filters::network_filter;
+use crate::access_log;
+use crate::parts::duration;
+
+/// The filter of a chain that passes bytes on.
+pub(crate) fn filter(chain: &TcpChain, mesh: &MeshConfig) -> Filter {
+    let milliseconds = |time: u64| duration(std::time::Duration::from_millis(time));
+    let proxy = TcpProxy {
+        stat_prefix: chain.stat_prefix.to_string(),
+        cluster_specifier: Some(clusters(chain)),
+        idle_timeout: chain.idle_timeout_ms.map(milliseconds),
+        max_downstream_connection_duration: chain.max_connection_duration_ms.filter(|time| *time > 0).map(milliseconds),
+        hash_policy: chain.hash_source_ip.then(by_source).into_iter().collect(),
+        access_log: access_log::of_traffic(mesh).into_iter().collect(),
+        ..Default::default()
+    };
+    network_filter("envoy.filters.network.tcp_proxy", &proxy)
+}
+
+fn clusters(chain: &TcpChain) -> ClusterSpecifier {
+    match &chain.clusters[..] {
+        [(cluster, _)] => ClusterSpecifier::Cluster(cluster.to_string()),
+        // Envoy refuses weights of zero.
+        several => ClusterSpecifier::WeightedClusters(WeightedCluster {
+            clusters: several
+                .iter()
+                .filter(|(_, weight)| *weight > 0)
+                .map(|(name, weight)| ClusterWeight { name: name.to_string(), weight: *weight, ..Default::default() })
+                .collect(),
+        }),
+    }
+}
+
+fn by_source() -> HashPolicy {
+    HashPolicy { policy_specifier: Some(PolicySpecifier::SourceIp(SourceIp {})) }
+}

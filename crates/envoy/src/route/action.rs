@@ -1,0 +1,193 @@
+//! What a route of a VirtualService does with a request.
+
+use bytes::Bytes;
+use protos::envoy::config::core::v3::{DataSource, data_source};
+use protos::envoy::config::route::v3::redirect_action::{PathRewriteSpecifier, RedirectResponseCode, SchemeRewriteSpecifier};
+use protos::envoy::config::route::v3::route::Action;
+use protos::envoy::config::route::v3::route_action::{ClusterSpecifier, HostRewriteSpecifier, RequestMirrorPolicy};
+use protos::envoy::config::route::v3::weighted_cluster::{ClusterWeight, cluster_weight};
+use protos::envoy::config::route::v3::{DirectResponseAction, RedirectAction, Route, RouteAction, WeightedCluster};
+use protos::envoy::r#type::matcher::v3::RegexMatchAndSubstitute;
+use protos::envoy::r#type::v3::FractionalPercent;
+use resources::MeshConfig;
+use resources::istio::{Destination, HttpBody, HttpDirectResponse, HttpRedirect, HttpRewrite, HttpRoute, HttpRouteDestination, RedirectPort, RedirectPortSelection};
+
+use super::headers::Operations;
+use super::translate::Destinations;
+use super::{defaults, retry};
+use crate::parts::{fraction, hundredths, millionths, regex};
+
+/// What is answered where a rule leads nowhere.
+const NOWHERE: u32 = 503;
+
+/// Forwards requests to the rule's destinations. Changes of headers that a single destination asks for go to `out`.
+pub(crate) fn forward(
+    out: &mut Route,
+    rule: &HttpRoute,
+    authority: Option<String>,
+    destinations: &Destinations,
+    mesh: &MeshConfig,
+) {
+    let mut action = RouteAction::default();
+    defaults::set_timeout(&mut action, rule.timeout);
+    let mut authority = authority;
+    if let Some(rewrite) = &rule.rewrite {
+        apply_rewrite(&mut action, rewrite);
+        action.append_x_forwarded_host = defaults::appends_forwarded_host(mesh);
+        if !rewrite.authority.is_empty() {
+            authority = Some(rewrite.authority.to_string());
+        }
+    }
+    action.host_rewrite_specifier =
+        authority.filter(|host| !host.is_empty()).map(HostRewriteSpecifier::HostRewriteLiteral);
+    action.request_mirror_policies = mirrors(rule, destinations);
+
+    let mut hashed = false;
+    match &rule.route[..] {
+        [only] => hashed = forward_to_one(out, &mut action, only, destinations),
+        several => {
+            let weighted: Vec<_> = several.iter().filter(|destination| destination.weight > 0).collect();
+            if weighted.is_empty() {
+                out.action = Some(Action::DirectResponse(direct_response(NOWHERE, None)));
+                return;
+            }
+            let clusters = weighted.iter().map(|destination| weight(destination, destinations)).collect();
+            action.cluster_specifier =
+                Some(ClusterSpecifier::WeightedClusters(WeightedCluster { clusters, ..Default::default() }));
+            action.hash_policy = weighted.iter().filter_map(|d| destinations.hash(&d.destination)).collect();
+        }
+    }
+    let retries = rule.retries.as_ref().or(mesh.default_http_retry_policy.as_ref());
+    action.retry_policy = retry::policy(retries, hashed);
+    out.action = Some(Action::Route(action));
+}
+
+/// Answers with a redirect; `port` is that of the listener.
+pub(crate) fn redirect(redirect: &HttpRedirect, port: u16) -> Action {
+    let text = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
+    let path = match text(&redirect.prefix_rewrite) {
+        Some(prefix) => Some(PathRewriteSpecifier::PrefixRewrite(prefix)),
+        None => text(&redirect.uri).map(PathRewriteSpecifier::PathRedirect),
+    };
+    let code = match redirect.redirect_code {
+        302 => RedirectResponseCode::Found,
+        303 => RedirectResponseCode::SeeOther,
+        307 => RedirectResponseCode::TemporaryRedirect,
+        308 => RedirectResponseCode::PermanentRedirect,
+        _ => RedirectResponseCode::MovedPermanently,
+    };
+    Action::Redirect(RedirectAction {
+        host_redirect: redirect.authority.to_string(),
+        port_redirect: redirect_port(redirect, port),
+        response_code: code.into(),
+        scheme_rewrite_specifier: text(&redirect.scheme).map(SchemeRewriteSpecifier::SchemeRedirect),
+        path_rewrite_specifier: path,
+        ..Default::default()
+    })
+}
+
+/// Answers with a fixed response.
+pub(crate) fn respond(response: &HttpDirectResponse) -> Action {
+    let specifier = match response.body.as_ref() {
+        None | Some(HttpBody::Empty) => None,
+        Some(HttpBody::Text(text)) => Some(data_source::Specifier::InlineString(text.to_string())),
+        Some(HttpBody::Bytes(bytes)) => Some(data_source::Specifier::InlineBytes(Bytes::copy_from_slice(bytes))),
+    };
+    let body = specifier.map(|specifier| DataSource { specifier: Some(specifier), ..Default::default() });
+    Action::DirectResponse(direct_response(response.status, body))
+}
+
+/// A fixed response. A status that HTTP does not have becomes 500.
+fn direct_response(status: u32, body: Option<DataSource>) -> DirectResponseAction {
+    let status = if (200..600).contains(&status) { status } else { 500 };
+    DirectResponseAction { status, body, ..Default::default() }
+}
+
+/// The port to redirect to; 0 for the one that the scheme has anyway.
+fn redirect_port(redirect: &HttpRedirect, listener: u16) -> u32 {
+    let port = match redirect.port {
+        Some(RedirectPort::Port(port)) => port,
+        Some(RedirectPort::Derive(RedirectPortSelection::FromRequestPort)) => u32::from(listener),
+        Some(RedirectPort::Derive(RedirectPortSelection::FromProtocolDefault)) | None => 0,
+    };
+    // Listeners do not terminate TLS, so requests come as HTTP.
+    let scheme = if redirect.scheme.is_empty() { "http" } else { &*redirect.scheme };
+    match (port, scheme) {
+        (80, "http") | (443, "https") => 0,
+        (port, _) => port.min(u32::from(u16::MAX)),
+    }
+}
+
+/// Forwards to one destination. Returns whether it chooses endpoints by a hash.
+fn forward_to_one(
+    out: &mut Route,
+    action: &mut RouteAction,
+    destination: &HttpRouteDestination,
+    destinations: &Destinations,
+) -> bool {
+    action.cluster_specifier = Some(ClusterSpecifier::Cluster(destinations.cluster(&destination.destination)));
+    let operations = Operations::of(destination.headers.as_ref());
+    out.request_headers_to_add.extend(operations.request_add);
+    out.request_headers_to_remove.extend(operations.request_remove);
+    out.response_headers_to_add.extend(operations.response_add);
+    out.response_headers_to_remove.extend(operations.response_remove);
+    // What the rule says of the authority goes before what its destination says.
+    if let (None, Some(authority)) = (&action.host_rewrite_specifier, operations.authority) {
+        action.host_rewrite_specifier = Some(HostRewriteSpecifier::HostRewriteLiteral(authority));
+    }
+    let hash = destinations.hash(&destination.destination);
+    let hashed = hash.is_some();
+    action.hash_policy.extend(hash);
+    hashed
+}
+
+fn weight(destination: &HttpRouteDestination, destinations: &Destinations) -> ClusterWeight {
+    let operations = Operations::of(destination.headers.as_ref());
+    ClusterWeight {
+        name: destinations.cluster(&destination.destination),
+        weight: u32::try_from(destination.weight).ok(),
+        request_headers_to_add: operations.request_add,
+        request_headers_to_remove: operations.request_remove,
+        response_headers_to_add: operations.response_add,
+        response_headers_to_remove: operations.response_remove,
+        host_rewrite_specifier: operations.authority.map(cluster_weight::HostRewriteSpecifier::HostRewriteLiteral),
+        ..Default::default()
+    }
+}
+
+fn apply_rewrite(action: &mut RouteAction, rewrite: &HttpRewrite) {
+    match &rewrite.uri_regex_rewrite {
+        Some(rule) if !rule.regex.is_empty() => {
+            action.regex_rewrite = Some(RegexMatchAndSubstitute {
+                pattern: Some(regex(&rule.regex)),
+                substitution: rule.rewrite.to_string(),
+            });
+        }
+        _ => action.prefix_rewrite = rewrite.uri.to_string(),
+    }
+}
+
+/// Where copies of requests go.
+fn mirrors(rule: &HttpRoute, destinations: &Destinations) -> Vec<RequestMirrorPolicy> {
+    let old = rule.mirror.as_ref().map(|destination| {
+        let share = match (&rule.mirror_percentage, rule.mirror_percent) {
+            (Some(percentage), _) => millionths(percentage.value),
+            (None, percent) => hundredths(percent.unwrap_or(100)),
+        };
+        (destination, share)
+    });
+    let new = rule.mirrors.iter().map(|mirror| {
+        let share = mirror.percentage.as_ref().map_or(hundredths(100), |percentage| millionths(percentage.value));
+        (&mirror.destination, share)
+    });
+    let policy = |(destination, share): (&Destination, FractionalPercent)| RequestMirrorPolicy {
+        cluster: destinations.cluster(destination),
+        runtime_fraction: Some(fraction(share)),
+        trace_sampled: Some(false),
+        // Copies keep the name that the application knows itself by.
+        disable_shadow_host_suffix_append: true,
+        ..Default::default()
+    };
+    let named = |(destination, share): &(&Destination, FractionalPercent)| !destination.host.is_empty() && share.numerator > 0;
+    old.into_iter().chain(new).filter(named).map(policy).collect()
+}

@@ -1,0 +1,188 @@
+//! HTTP rules of a VirtualService as routes.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use flow::Reads;
+use model::audience::RoutesKey;
+use model::service::ObjectId;
+use names::Hostname;
+use protos::envoy::config::route::v3::route::Action;
+use protos::envoy::config::route::v3::route_action::{ClusterSpecifier, HashPolicy};
+use protos::envoy::config::route::v3::{Decorator, Route};
+use registry::Services;
+use resources::MeshConfig;
+use resources::istio::{Destination, HttpAction, HttpMatchRequest, HttpRoute, VirtualService};
+use traffic::policy::{DestinationPolicies, DestinationPolicy, effective};
+use traffic::virtual_service::Guard;
+
+use super::headers::Operations;
+use super::{action, faults, hash, matching};
+use crate::parts::{istio_metadata, origin};
+
+/// What Istio calls the cluster of a destination without a host.
+const UNKNOWN_SERVICE: &str = "UnknownService";
+
+/// What rules are translated with.
+pub(crate) struct Context<'a> {
+    /// The VirtualService.
+    pub(crate) id: &'a ObjectId,
+    /// For whom the routes are.
+    pub(crate) key: &'a RoutesKey,
+    /// The mesh's defaults.
+    pub(crate) config: &'a MeshConfig,
+    /// What the destinations' hosts mean.
+    pub(crate) destinations: &'a Destinations,
+}
+
+/// What the hosts of destinations mean to the client.
+#[derive(Default)]
+pub(crate) struct Destinations {
+    /// The port of the listener.
+    port: u16,
+    known: BTreeMap<Arc<str>, Known>,
+}
+
+/// What is known of a host.
+#[derive(Default)]
+struct Known {
+    /// Its port, if it has one only.
+    only_port: Option<u16>,
+    policy: Option<Arc<DestinationPolicy>>,
+}
+
+/// The routes of a VirtualService, in order; conditions that cannot hold for this client are left out.
+pub(crate) fn routes<'a>(spec: &'a VirtualService, context: &'a Context<'_>) -> impl Iterator<Item = Route> + 'a {
+    spec.http.iter().flat_map(move |rule| conditions(rule, context).map(move |condition| route(rule, condition, context)))
+}
+
+impl Destinations {
+    /// Reads what the rules of a VirtualService, or the default route where there is none, need to know.
+    pub(crate) fn read(cx: &Reads<'_>, key: &RoutesKey, spec: Option<&VirtualService>) -> Destinations {
+        let mut known: BTreeMap<Arc<str>, Known> = BTreeMap::new();
+        let rules = spec.map(|spec| &spec.http[..]).unwrap_or_default();
+        for destination in rules.iter().flat_map(all_destinations) {
+            let Some(reference) = lookup(key, &destination.host) else { continue };
+            let entry = known.entry(destination.host.clone()).or_insert_with(|| Known {
+                only_port: None,
+                policy: reference.policy.as_ref().and_then(|policy| cx.get::<DestinationPolicies>(policy)).map(|row| (*row).clone()),
+            });
+            // Only then does it matter what ports the service has.
+            if destination.port.is_none() && entry.only_port.is_none() {
+                let service = reference.service.as_ref().and_then(|service| cx.get::<Services>(service));
+                entry.only_port = service.and_then(|service| match &service.ports[..] {
+                    [port] => Some(port.number),
+                    _ => None,
+                });
+            }
+        }
+        if spec.is_none() {
+            let policy = key.destinations.get(&key.host).and_then(|reference| reference.policy.as_ref());
+            let policy = policy.and_then(|policy| cx.get::<DestinationPolicies>(policy)).map(|row| (*row).clone());
+            known.insert(key.host.as_arc().clone(), Known { only_port: None, policy });
+        }
+        Destinations { port: key.port, known }
+    }
+
+    /// The cluster of a destination: `outbound|PORT|SUBSET|HOST`. Where the destination names no port it is the
+    /// service's only one, else the listener's.
+    pub(crate) fn cluster(&self, destination: &Destination) -> String {
+        if destination.host.is_empty() {
+            return UNKNOWN_SERVICE.to_owned();
+        }
+        format!("outbound|{}|{}|{}", self.port_of(destination), destination.subset, destination.host)
+    }
+
+    /// What of a request decides which endpoint of a destination it goes to.
+    pub(crate) fn hash(&self, destination: &Destination) -> Option<HashPolicy> {
+        let port = u16::try_from(self.port_of(destination)).ok()?;
+        self.hash_of(&destination.host, &destination.subset, port)
+    }
+
+    /// The same for all endpoints of a service at the listener's port.
+    pub(crate) fn hash_of_default(&self, host: &Hostname) -> Option<HashPolicy> {
+        self.hash_of(host.as_str(), "", self.port)
+    }
+
+    fn hash_of(&self, host: &str, subset: &str, port: u16) -> Option<HashPolicy> {
+        let policy = self.known.get(host)?.policy.as_deref();
+        hash::policy(effective(policy, subset, port).load_balancer)
+    }
+
+    fn port_of(&self, destination: &Destination) -> u32 {
+        let only = self.known.get(&destination.host).and_then(|known| known.only_port);
+        let given = destination.port.as_ref().map(|port| port.number);
+        given.unwrap_or_else(|| u32::from(only.unwrap_or(self.port)))
+    }
+}
+
+fn lookup<'k>(key: &'k RoutesKey, host: &str) -> Option<&'k model::audience::DestinationRef> {
+    key.destinations.get(&Hostname::parse(host).ok()?)
+}
+
+/// The destinations that a rule names, those of copies included.
+fn all_destinations(rule: &HttpRoute) -> impl Iterator<Item = &Destination> {
+    let mirrors = rule.mirrors.iter().map(|mirror| &mirror.destination);
+    rule.route.iter().map(|route| &route.destination).chain(&rule.mirror).chain(mirrors)
+}
+
+/// The conditions of a rule that can hold for this client; a rule without any always holds.
+fn conditions<'a>(
+    rule: &'a HttpRoute,
+    context: &'a Context<'_>,
+) -> impl Iterator<Item = Option<&'a HttpMatchRequest>> + 'a {
+    let key = context.key;
+    let admitted = |condition: &&HttpMatchRequest| Guard::of_http(condition).admits(key.port, key.gateway.as_ref(), &key.source);
+    let always = rule.matches.is_empty().then_some(None);
+    always.into_iter().chain(rule.matches.iter().filter(admitted).map(Some))
+}
+
+fn route(rule: &HttpRoute, condition: Option<&HttpMatchRequest>, context: &Context<'_>) -> Route {
+    let mut out = Route {
+        name: route_name(rule, condition),
+        r#match: Some(condition.map_or_else(matching::everything, matching::translate)),
+        metadata: istio_metadata(vec![origin("virtual-service", context.id)]),
+        stat_prefix: condition.map(|condition| condition.stat_prefix.to_string()).unwrap_or_default(),
+        typed_per_filter_config: faults::filter_options(rule),
+        ..Default::default()
+    };
+    let operations = Operations::of(rule.headers.as_ref());
+    out.request_headers_to_add = operations.request_add;
+    out.request_headers_to_remove = operations.request_remove;
+    out.response_headers_to_add = operations.response_add;
+    out.response_headers_to_remove = operations.response_remove;
+    match rule.action() {
+        HttpAction::Redirect(redirect) => out.action = Some(action::redirect(redirect, context.key.port)),
+        HttpAction::DirectResponse(response) => out.action = Some(action::respond(response)),
+        HttpAction::Route(_) | HttpAction::Delegate(_) => {
+            action::forward(&mut out, rule, operations.authority, context.destinations, context.config);
+        }
+    }
+    let operation = operation(&out, context);
+    out.decorator = Some(Decorator { operation, propagate: None });
+    out
+}
+
+/// `RULE`, or `RULE.CONDITION`.
+fn route_name(rule: &HttpRoute, condition: Option<&HttpMatchRequest>) -> String {
+    match condition {
+        Some(condition) if !condition.name.is_empty() => format!("{}.{}", rule.name, condition.name),
+        _ => rule.name.to_string(),
+    }
+}
+
+/// What traces call the route: `HOST:PORT/PATH` where it has one destination, else `VIRTUAL_SERVICE:PORT/PATH`.
+fn operation(route: &Route, context: &Context<'_>) -> String {
+    let path = route.r#match.as_ref().map(matching::shown_path).unwrap_or_else(|| "/*".into());
+    let cluster = match &route.action {
+        Some(Action::Route(action)) => match &action.cluster_specifier {
+            Some(ClusterSpecifier::Cluster(cluster)) => names::ClusterName::parse(cluster).ok(),
+            _ => None,
+        },
+        _ => None,
+    };
+    match cluster {
+        Some(cluster) => format!("{}:{}{path}", cluster.host, cluster.port),
+        None => format!("{}:{}{path}", context.id.name, context.key.port),
+    }
+}

@@ -1,0 +1,89 @@
+//! What tests share: objects from YAML, encoded messages as JSON.
+
+use std::sync::Arc;
+
+use model::service::{Endpoint, EndpointAddress, ExportTo, Health, ObjectId, Registry, Resolution, Service, ServiceKey, ServicePort};
+use names::{Hostname, Protocol};
+use protos::{Message, Name};
+use registry::inputs::MeshSettings;
+use resources::{AnyObject, MeshConfig, Object, ParseOptions, Resource};
+use serde_json::Value;
+
+/// The one object of a kind in a document, which must have no errors.
+pub(crate) fn object<K: Resource>(yaml: &str) -> Arc<Object<K>> {
+    let parsed = resources::parse_documents(yaml.as_bytes(), "test.yaml", &ParseOptions::default());
+    assert!(parsed.refused.is_empty() && parsed.unreadable == 0, "{:#?}", parsed.diagnostics);
+    let found: Vec<&AnyObject> = parsed.objects.iter().collect();
+    let [object] = found[..] else { panic!("{} objects", found.len()) };
+    K::from_any(object).expect("another kind").clone()
+}
+
+/// Settings of a mesh, from YAML; empty for the defaults.
+pub(crate) fn mesh(yaml: &str) -> MeshConfig {
+    let (config, diagnostics) = resources::parse_mesh_config(yaml.as_bytes(), "mesh.yaml", &ParseOptions::default());
+    config.unwrap_or_else(|| panic!("{diagnostics:#?}"))
+}
+
+/// The same, as the rules read it.
+pub(crate) fn settings(yaml: &str) -> MeshSettings {
+    MeshSettings { config: mesh(yaml), domain: "cluster.local".into(), cluster_id: "Kubernetes".into() }
+}
+
+/// An encoded message as JSON.
+pub(crate) fn json<M: Message + Name>(bytes: &[u8]) -> Value {
+    protos::json(&M::type_url(), bytes).expect("encoded message")
+}
+
+/// The value under a path such as `a.b[0].c`; null where there is none.
+pub(crate) fn at<'a>(value: &'a Value, path: &str) -> &'a Value {
+    let path = path.replace('[', ".").replace(']', "");
+    path.split('.').fold(value, |value, step| match step.parse::<usize>() {
+        Ok(index) if value.is_array() => &value[index],
+        _ => &value[step],
+    })
+}
+
+/// Compares the values under paths with what is expected.
+#[track_caller]
+pub(crate) fn check(value: &Value, expected: &[(&str, Value)]) {
+    for (path, want) in expected {
+        assert_eq!(at(value, path), want, "{path} in {value:#}");
+    }
+}
+
+/// A Kubernetes service `reviews.shop` with one port, 80 `http`.
+pub(crate) fn service(protocol: Protocol) -> Service {
+    Service {
+        key: ServiceKey { hostname: Hostname::parse("reviews.shop.svc.cluster.local").unwrap(), namespace: "shop".into() },
+        registry: Registry::Kubernetes,
+        object: ObjectId { namespace: "shop".into(), name: "reviews".into() },
+        ports: vec![ServicePort { number: 80, name: "http".into(), protocol, target: None }],
+        addresses: Vec::new(),
+        resolution: Resolution::Endpoints,
+        headless: false,
+        external: false,
+        export_to: ExportTo::All,
+        subject_alt_names: Vec::new(),
+        labels: Default::default(),
+        created: None,
+        node_local: false,
+        publish_not_ready: false,
+    }
+}
+
+/// An endpoint of that service.
+pub(crate) fn endpoint(address: &str) -> Endpoint {
+    let ip = address.parse().map(EndpointAddress::Ip);
+    Endpoint {
+        address: ip.unwrap_or_else(|_| EndpointAddress::Hostname(address.into())),
+        ports: Arc::new([("http".into(), 8080)].into()),
+        labels: Arc::new([("version".into(), "v1".into())].into()),
+        locality: Default::default(),
+        weight: 1,
+        network: "".into(),
+        service_account: "".into(),
+        health: Health::Healthy,
+        node: "".into(),
+        workload: None,
+    }
+}

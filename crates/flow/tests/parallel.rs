@@ -1,0 +1,135 @@
+//! Many cells on several threads: the same bytes as on one.
+
+mod common;
+use common::*;
+
+use std::sync::{Condvar, Mutex};
+use std::time::Duration;
+
+use flow::{Engine, Members};
+
+input!(Word, "word", u32, String);
+index!(ByLength, "by length", usize, Word, |_key, row| vec![
+    row.len(),
+    row.len() / 2
+]);
+rule!(Upper, "upper", u32, String, |cx, key| cx
+    .get::<Word>(key)
+    .map(|word| word.to_uppercase()));
+rule!(Encoded, "encoded", (u32, u32), Vec<u8>, |cx, key| {
+    let (from, to) = *key;
+    let words = (from..to).filter_map(|key| cx.get::<Upper>(&key));
+    Some(
+        words
+            .flat_map(|word| word.bytes().chain([0]).collect::<Vec<_>>())
+            .collect(),
+    )
+});
+rule!(Digest, "digest", usize, Vec<u8>, |cx, length| {
+    let members: Option<_> = cx.get::<ByLength>(length);
+    // Views that several cells ask for at once, for the first time.
+    let parts = members
+        .iter()
+        .flat_map(|members| members.iter())
+        .map(|key| (key / 8 * 4, key / 8 * 4 + 9));
+    let mut sum = vec![0_u8; 32];
+    for bytes in parts.filter_map(|part| cx.get::<Encoded>(&part)) {
+        for (at, byte) in bytes.iter().enumerate() {
+            sum[at % 32] = sum[at % 32].wrapping_mul(31).wrapping_add(*byte);
+        }
+    }
+    Some(sum)
+});
+
+fn engine(threads: usize) -> Engine {
+    let mut builder = Engine::builder();
+    builder.threads(threads).parallel_from(4);
+    builder
+        .input::<Word>()
+        .index::<ByLength>()
+        .world::<Upper, Word>()
+        .view::<Encoded>()
+        .world::<Digest, ByLength>();
+    builder.build()
+}
+
+#[test]
+fn serial_and_parallel_give_the_same_bytes() {
+    let mut random = Random::new(5);
+    let mut engines = [1, 2, 5].map(engine);
+    for _ in 0..30 {
+        let edits: Vec<_> = (0..200)
+            .map(|_| {
+                let word = (!random.once_in(5)).then(|| "abcd".repeat(random.below(12)) + &"e".repeat(random.below(4)));
+                (random.below(2_000) as u32, word)
+            })
+            .collect();
+        let deltas = engines
+            .each_mut()
+            .map(|engine| engine.commit(batch::<Word>(edits.clone())));
+        let [serial, others @ ..] = deltas;
+        for other in &others {
+            assert_eq!(format!("{serial:?}"), format!("{other:?}"));
+            assert_eq!(serial.cells(), other.cells());
+            assert!(serial.runs().eq(other.runs()));
+        }
+    }
+    let [serial, others @ ..] = &engines;
+    for other in others {
+        assert_eq!(other.agree(serial), Ok(()));
+        sound(other);
+        assert_eq!(serial.stats(), other.stats());
+        let keys: Members<usize> = other.keys::<Digest>();
+        assert!(
+            keys.iter()
+                .all(|key| other.get::<Digest>(key) == serial.get::<Digest>(key))
+        );
+    }
+}
+
+#[test]
+fn many_subscriptions_at_once() {
+    let mut engines = [1, 4].map(engine);
+    let keys: Vec<(u32, u32)> = (0..500).map(|at| (at % 300, at % 300 + 20)).collect();
+    let [serial, parallel] = engines.each_mut().map(|engine| {
+        engine.commit(batch::<Word>((0..400).map(|key| (key, Some(format!("w{key}"))))));
+        engine.subscribe_all::<Encoded>(&keys)
+    });
+    assert_eq!(serial, parallel);
+    assert_eq!(
+        engines[0]
+            .stats()
+            .relation("encoded")
+            .map(|encoded| (encoded.cells, encoded.runs)),
+        Some((350, 350))
+    );
+    assert_eq!(engines[0].stats(), engines[1].stats());
+    sound(&engines[1]);
+}
+
+static WAITING: Mutex<usize> = Mutex::new(0);
+static CAME: Condvar = Condvar::new();
+
+rule!(Meeting, "meeting", u32, bool, |_cx, _key| {
+    // Waits for another one to run at the same time.
+    let mut waiting = WAITING.lock().ok()?;
+    *waiting += 1;
+    CAME.notify_all();
+    let (waiting, _) = CAME
+        .wait_timeout_while(waiting, Duration::from_secs(60), |waiting| *waiting < 2)
+        .ok()?;
+    Some(*waiting >= 2)
+});
+
+#[test]
+fn rules_run_at_the_same_time() {
+    let mut builder = Engine::builder();
+    builder.threads(2).parallel_from(2).view::<Meeting>();
+    let mut engine = builder.build();
+    let cells = engine.subscribe_all::<Meeting>(&[1, 2]);
+    assert!(
+        cells
+            .iter()
+            .all(|cell| engine.row::<Meeting>(*cell).as_deref() == Some(&true))
+    );
+}

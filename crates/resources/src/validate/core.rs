@@ -1,0 +1,88 @@
+//! Kubernetes' own kinds. In a cluster the API server has checked them; in files nobody has.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use crate::core::{AddressType, EndpointSlice, Pod, Service, ServiceType, TargetPort};
+use crate::diagnostic::FieldPath;
+use crate::validate::{Report, common, hosts};
+
+pub(super) fn check_service(r: &mut Report, spec: &Service) {
+    let path = FieldPath::spec();
+    let (mut names, mut numbers) = (BTreeSet::new(), BTreeSet::new());
+    for (index, port) in spec.ports.iter().enumerate() {
+        let at = path.field("ports").index(index);
+        common::port(r, &at.field("port"), u32::from(port.port));
+        if let Some(TargetPort::Number(number)) = &port.target_port {
+            common::port(r, &at.field("targetPort"), u32::from(*number));
+        }
+        if spec.ports.len() > 1 && port.name.is_empty() {
+            r.error(&at, "missing-field", "with several ports each needs a name");
+        } else if !port.name.is_empty() && !hosts::is_label(&port.name) {
+            r.error(&at.field("name"), "bad-value", format!("{:?} is not the name of a port", &*port.name));
+        } else if !names.insert(&port.name) {
+            r.error(&at.field("name"), "duplicate", format!("there are two ports {:?}", &*port.name));
+        }
+        if !matches!(&*port.protocol, "" | "TCP" | "UDP" | "SCTP") {
+            r.error(&at.field("protocol"), "bad-value", "the protocol must be TCP, UDP or SCTP");
+        }
+        let transport = if port.protocol.is_empty() { "TCP" } else { &port.protocol };
+        if !numbers.insert((port.port, transport)) {
+            r.error(&at.field("port"), "duplicate", format!("there are two {transport} ports {}", port.port));
+        }
+    }
+    for (index, address) in spec.cluster_ips.iter().enumerate().filter(|(_, ip)| &***ip != "None") {
+        common::ip_address(r, &path.field("clusterIPs").index(index), address);
+    }
+    if !matches!(&*spec.cluster_ip, "" | "None") {
+        common::ip_address(r, &path.field("clusterIP"), &spec.cluster_ip);
+    }
+    for (index, address) in spec.external_ips.iter().enumerate() {
+        common::ip_address(r, &path.field("externalIPs").index(index), address);
+    }
+    if spec.kind == ServiceType::ExternalName && spec.external_name.parse::<IpAddr>().is_err() {
+        hosts::fqdn(r, &path.field("externalName"), &spec.external_name);
+    }
+}
+
+pub(super) fn check_endpoint_slice(r: &mut Report, spec: &EndpointSlice) {
+    let path = FieldPath::root();
+    for (index, endpoint) in spec.endpoints.iter().enumerate() {
+        let at = path.field("endpoints").index(index).field("addresses");
+        if endpoint.addresses.is_empty() {
+            r.error(&at, "missing-field", "an endpoint needs an address");
+        }
+        for (number, address) in endpoint.addresses.iter().enumerate() {
+            let fits = match (spec.address_type, address.parse::<IpAddr>()) {
+                (AddressType::Ipv4, Ok(ip)) => ip.is_ipv4(),
+                (AddressType::Ipv6, Ok(ip)) => ip.is_ipv6(),
+                (AddressType::Fqdn, _) => hosts::fqdn_problem(address).is_none(),
+                (_, Err(_)) => false,
+            };
+            if !fits {
+                let message = format!("{address:?} is not an address of the type {}", spec.address_type.name());
+                r.error(&at.index(number), "bad-value", message);
+            }
+        }
+    }
+    let mut names = BTreeSet::new();
+    for (index, port) in spec.ports.iter().enumerate() {
+        let at = path.field("ports").index(index);
+        if !names.insert(&port.name) {
+            r.error(&at.field("name"), "duplicate", format!("there are two ports {:?}", &*port.name));
+        }
+        if let Some(number) = port.port {
+            common::port(r, &at.field("port"), u32::from(number));
+        }
+    }
+}
+
+pub(super) fn check_pod(r: &mut Report, spec: &Pod) {
+    let status = FieldPath::root().field("status");
+    if !spec.status.pod_ip.is_empty() {
+        common::ip_address(r, &status.field("podIP"), &spec.status.pod_ip);
+    }
+    for (index, address) in spec.status.pod_ips.iter().enumerate() {
+        common::ip_address(r, &status.field("podIPs").index(index).field("ip"), &address.ip);
+    }
+}

@@ -1,0 +1,34 @@
+//! DestinationRule.
+
+use std::collections::BTreeSet;
+
+use crate::diagnostic::FieldPath;
+use crate::istio::DestinationRule;
+use crate::object::Meta;
+use crate::validate::common::{self, Exported};
+use crate::validate::{Report, hosts, traffic_policy};
+
+pub(super) fn check(r: &mut Report, meta: &Meta, spec: &DestinationRule) {
+    let path = FieldPath::spec();
+    match &*spec.host {
+        "" => r.error(&path.field("host"), "missing-field", "a DestinationRule needs a host"),
+        host => hosts::wildcard_host(r, &path.field("host"), host),
+    }
+    traffic_policy::check(r, &path.field("trafficPolicy"), spec.traffic_policy.as_ref());
+    let mut names = BTreeSet::new();
+    for (index, subset) in spec.subsets.iter().enumerate() {
+        let at = path.field("subsets").index(index);
+        common::subset_name(r, &at.field("name"), &subset.name);
+        if !names.insert(&subset.name) {
+            r.error(&at.field("name"), "duplicate", format!("there are two subsets {:?}", &*subset.name));
+        }
+        common::labels(r, &at.field("labels"), &subset.labels);
+        traffic_policy::check(r, &at.field("trafficPolicy"), subset.traffic_policy.as_ref());
+    }
+    let exported = if spec.workload_selector.is_some() { Exported::Selected } else { Exported::Routes };
+    common::export_to(r, &path.field("exportTo"), &meta.namespace, &spec.export_to, exported);
+    if let Some(selector) = &spec.workload_selector {
+        let at = path.field("workloadSelector").field("matchLabels");
+        common::selector_labels(r, &at, &selector.match_labels);
+    }
+}

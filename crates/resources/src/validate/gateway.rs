@@ -1,0 +1,236 @@
+//! Gateway, and TLS towards clients.
+
+use std::collections::BTreeSet;
+
+use crate::diagnostic::FieldPath;
+use crate::istio::{Gateway, Port, Server, ServerTlsMode, ServerTlsSettings, TlsProtocol};
+use crate::object::Meta;
+use crate::validate::hosts::Owner;
+use crate::validate::{Report, common, hosts};
+
+pub(super) fn check(r: &mut Report, meta: &Meta, spec: &Gateway) {
+    let path = FieldPath::spec();
+    if !hosts::is_label(&meta.name) {
+        let at = FieldPath::root().field("metadata").field("name");
+        r.error(&at, "bad-name", "the name of a Gateway cannot have dots");
+    }
+    if spec.servers.is_empty() {
+        r.error(&path.field("servers"), "missing-field", "a Gateway needs at least one server");
+    }
+    let mut names = BTreeSet::new();
+    for (index, server) in spec.servers.iter().enumerate() {
+        let at = path.field("servers").index(index);
+        self::server(r, &at, server);
+        let Some(port) = &server.port else {
+            continue;
+        };
+        if !port.name.is_empty() && !names.insert(&port.name) {
+            let message = format!("there are two ports {:?}", &*port.name);
+            r.error(&at.field("port").field("name"), "duplicate", message);
+        }
+    }
+}
+
+fn server(r: &mut Report, path: &FieldPath, server: &Server) {
+    if server.hosts.is_empty() {
+        r.error(&path.field("hosts"), "missing-field", "a server needs at least one host");
+    }
+    for (index, host) in server.hosts.iter().enumerate() {
+        hosts::namespaced_host(r, &path.field("hosts").index(index), host, Owner::Gateway);
+    }
+    let socket = server.bind.strip_prefix(common::UNIX);
+    if let Some(socket) = socket {
+        common::unix_path(r, &path.field("bind"), socket);
+    } else if !server.bind.is_empty() {
+        common::ip_address(r, &path.field("bind"), &server.bind);
+    }
+    if let Some(tls) = &server.tls {
+        server_tls(r, &path.field("tls"), tls);
+    }
+    match &server.port {
+        None => r.error(path, "missing-field", "a server needs a port"),
+        Some(port) => {
+            self::port(r, &path.field("port"), port, socket.is_some());
+            tls_fits_port(r, path, server, port);
+        }
+    }
+}
+
+fn port(r: &mut Report, path: &FieldPath, port: &Port, on_socket: bool) {
+    if port.protocol.is_empty() {
+        r.error(&path.field("protocol"), "missing-field", "a port needs a protocol");
+    }
+    common::protocol(r, &path.field("protocol"), &port.protocol);
+    match (port.number, on_socket) {
+        (0, true) => {}
+        (_, true) => r.error(&path.field("number"), "exclusive-fields", "a Unix socket has no port number; it must be 0"),
+        (number, false) => common::port(r, &path.field("number"), number),
+    }
+    if port.name.is_empty() {
+        r.error(&path.field("name"), "missing-field", "a port needs a name");
+    }
+    if port.target_port != 0 {
+        r.error(&path.field("targetPort"), "no-effect", "targetPort has no effect on Gateways");
+    }
+}
+
+/// TLS settings exactly where the protocol is TLS; for HTTP only a redirect.
+fn tls_fits_port(r: &mut Report, path: &FieldPath, server: &Server, port: &Port) {
+    let protocol = port.kind();
+    let at = path.field("tls");
+    match &server.tls {
+        _ if protocol.is_unsupported() => {}
+        None if protocol.is_tls() => {
+            r.error(path, "missing-field", format!("a server for {protocol} needs tls settings"));
+        }
+        Some(tls) if !protocol.is_http() && tls.https_redirect => {
+            r.warning(&at.field("httpsRedirect"), "no-effect", "httpsRedirect is for HTTP servers");
+        }
+        Some(tls) if protocol.is_http() => {
+            let passes = matches!(tls.mode, ServerTlsMode::Passthrough | ServerTlsMode::AutoPassthrough);
+            let files = [&tls.ca_certificates, &tls.private_key, &tls.server_certificate];
+            if !passes || files.iter().any(|file| !file.is_empty()) {
+                let message = "a server for plain HTTP can have httpsRedirect, but no other tls settings";
+                r.error(&at, "exclusive-fields", message);
+            }
+        }
+        Some(_) if !protocol.is_tls() => {
+            r.error(&at, "exclusive-fields", format!("a server for {protocol} cannot have tls settings"));
+        }
+        _ => {}
+    }
+}
+
+/// TLS towards clients, of a Gateway or of a Sidecar's ingress.
+pub(super) fn server_tls(r: &mut Report, path: &FieldPath, tls: &ServerTlsSettings) {
+    ciphers(r, path, tls);
+    let sources = sources(tls);
+    let crl = !tls.ca_crl.is_empty();
+    match tls.mode {
+        ServerTlsMode::IstioMutual => {
+            for (field, _) in sources.iter().filter(|(_, set)| *set) {
+                let message = "ISTIO_MUTUAL uses the mesh's certificates and no others";
+                r.error(&path.field(*field), "exclusive-fields", message);
+            }
+            return;
+        }
+        ServerTlsMode::Passthrough | ServerTlsMode::AutoPassthrough => {
+            for (field, _) in sources.iter().chain(&[("caCrl", crl)]).filter(|(_, set)| *set) {
+                let message = "TLS is not terminated in this mode, and certificates have no effect";
+                r.warning(&path.field(*field), "no-effect", message);
+            }
+        }
+        ServerTlsMode::Simple | ServerTlsMode::Mutual | ServerTlsMode::OptionalMutual => {}
+    }
+    one_source(r, path, tls);
+    if crl && !tls.credential_name.is_empty() {
+        let message = "with credentialName the revocation list must be in the secret";
+        r.error(&path.field("caCrl"), "exclusive-fields", message);
+    }
+    if crl && tls.mode == ServerTlsMode::Simple {
+        r.error(&path.field("caCrl"), "exclusive-fields", "SIMPLE checks no client certificates to be revoked");
+    }
+    if tls.credential_names.len() > 2 {
+        r.error(&path.field("credentialNames"), "out-of-range", "at most two secrets are supported");
+    }
+    let by_secret = !tls.credential_name.is_empty() || !tls.credential_names.is_empty();
+    let terminates = !matches!(tls.mode, ServerTlsMode::Passthrough | ServerTlsMode::AutoPassthrough);
+    if terminates && !by_secret {
+        certificates(r, path, tls);
+    }
+}
+
+/// The fields that say where certificates come from, and whether they are set.
+fn sources(tls: &ServerTlsSettings) -> [(&'static str, bool); 6] {
+    [
+        ("serverCertificate", !tls.server_certificate.is_empty()),
+        ("privateKey", !tls.private_key.is_empty()),
+        ("caCertificates", !tls.ca_certificates.is_empty()),
+        ("credentialName", !tls.credential_name.is_empty()),
+        ("credentialNames", !tls.credential_names.is_empty()),
+        ("tlsCertificates", !tls.tls_certificates.is_empty()),
+    ]
+}
+
+fn one_source(r: &mut Report, path: &FieldPath, tls: &ServerTlsSettings) {
+    let files = !tls.server_certificate.is_empty() && !tls.private_key.is_empty();
+    let sources = [
+        ("serverCertificate", files),
+        ("credentialName", !tls.credential_name.is_empty()),
+        ("credentialNames", !tls.credential_names.is_empty()),
+        ("tlsCertificates", !tls.tls_certificates.is_empty()),
+    ];
+    let set: Vec<&str> = sources.iter().filter(|(_, set)| *set).map(|(name, _)| *name).collect();
+    if let [first, second, ..] = set[..] {
+        let message = format!("certificates come from {first} or from {second}, not from both");
+        r.error(&path.field(second), "exclusive-fields", message);
+    }
+}
+
+/// The files of a server that terminates TLS.
+fn certificates(r: &mut Report, path: &FieldPath, tls: &ServerTlsSettings) {
+    let mode = tls.mode.name();
+    let mutual = matches!(tls.mode, ServerTlsMode::Mutual | ServerTlsMode::OptionalMutual);
+    if mutual && tls.ca_certificates.is_empty() {
+        let message = format!("{mode} needs caCertificates to check clients by, or credentialName");
+        r.error(path, "missing-field", message);
+    }
+    if tls.tls_certificates.len() > 2 {
+        r.warning(&path.field("tlsCertificates"), "no-effect", "only two certificates are supported");
+    }
+    let needed = |r: &mut Report, at: &FieldPath, certificate: &str, key: &str| {
+        for (field, value) in [("serverCertificate", certificate), ("privateKey", key)] {
+            if value.is_empty() {
+                r.error(at, "missing-field", format!("{mode} needs {field}, or credentialName"));
+            }
+        }
+    };
+    if tls.tls_certificates.is_empty() {
+        needed(r, path, &tls.server_certificate, &tls.private_key);
+    }
+    for (index, pair) in tls.tls_certificates.iter().enumerate() {
+        let at = path.field("tlsCertificates").index(index);
+        needed(r, &at, &pair.server_certificate, &pair.private_key);
+    }
+}
+
+/// The cipher suites that Envoy knows.
+const CIPHERS: [&str; 19] = [
+    "ECDHE-ECDSA-AES128-GCM-SHA256",
+    "ECDHE-RSA-AES128-GCM-SHA256",
+    "ECDHE-ECDSA-AES256-GCM-SHA384",
+    "ECDHE-RSA-AES256-GCM-SHA384",
+    "ECDHE-ECDSA-CHACHA20-POLY1305",
+    "ECDHE-RSA-CHACHA20-POLY1305",
+    "ECDHE-PSK-CHACHA20-POLY1305",
+    "ECDHE-ECDSA-AES128-SHA",
+    "ECDHE-RSA-AES128-SHA",
+    "ECDHE-PSK-AES128-CBC-SHA",
+    "ECDHE-ECDSA-AES256-SHA",
+    "ECDHE-RSA-AES256-SHA",
+    "ECDHE-PSK-AES256-CBC-SHA",
+    "AES128-GCM-SHA256",
+    "AES256-GCM-SHA384",
+    "AES128-SHA",
+    "AES256-SHA",
+    "PSK-AES128-CBC-SHA",
+    "PSK-AES256-CBC-SHA",
+];
+
+fn ciphers(r: &mut Report, path: &FieldPath, tls: &ServerTlsSettings) {
+    let at = path.field("cipherSuites");
+    let mut seen = BTreeSet::new();
+    for (index, suite) in tls.cipher_suites.iter().enumerate() {
+        let known = CIPHERS.contains(&&**suite) || &**suite == "DES-CBC3-SHA";
+        if !known {
+            r.warning(&at.index(index), "no-effect", format!("{suite:?} is not a cipher suite and is ignored"));
+        } else if !seen.insert(suite) {
+            r.warning(&at.index(index), "duplicate", format!("{suite:?} is there twice"));
+        }
+    }
+    let old = matches!(tls.min_protocol_version, TlsProtocol::V1_0 | TlsProtocol::V1_1);
+    if old && tls.cipher_suites.is_empty() {
+        let message = "versions below TLSV1_2 need cipherSuites that allow them";
+        r.warning(&path.field("minProtocolVersion"), "no-effect", message);
+    }
+}

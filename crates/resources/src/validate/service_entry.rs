@@ -1,0 +1,174 @@
+//! ServiceEntry.
+
+use std::collections::BTreeSet;
+
+use names::Protocol;
+
+use crate::diagnostic::FieldPath;
+use crate::istio::{Location, Resolution, ServiceEntry};
+use crate::object::Meta;
+use crate::validate::common::{self, Exported};
+use crate::validate::{Report, hosts, workload};
+
+pub(super) fn check(r: &mut Report, meta: &Meta, spec: &ServiceEntry) {
+    let path = FieldPath::spec();
+    common::workload_selector(r, &path.field("workloadSelector"), spec.workload_selector.as_ref());
+    if spec.workload_selector.is_some() && !spec.endpoints.is_empty() {
+        let message = "only one of workloadSelector and endpoints may be set";
+        r.error(&path.field("endpoints"), "exclusive-fields", message);
+    }
+    entry_hosts(r, &path.field("hosts"), spec);
+    addresses(r, &path.field("addresses"), spec);
+    ports(r, &path.field("ports"), meta, spec);
+    match spec.resolution {
+        Resolution::None => unresolved(r, &path, spec),
+        Resolution::Static => {
+            let ports = port_names(spec);
+            for (index, endpoint) in spec.endpoints.iter().enumerate() {
+                let at = path.field("endpoints").index(index);
+                workload::endpoint(r, &at, endpoint, &ports, workload::Addresses::IpOrSocket);
+            }
+        }
+        Resolution::Dns | Resolution::DnsRoundRobin => by_dns(r, &path, spec),
+        Resolution::DynamicDns => by_dynamic_dns(r, &path, meta, spec),
+    }
+    several_hosts(r, &path, spec);
+    common::export_to(r, &path.field("exportTo"), &meta.namespace, &spec.export_to, Exported::Services);
+}
+
+fn entry_hosts(r: &mut Report, path: &FieldPath, spec: &ServiceEntry) {
+    if spec.hosts.is_empty() {
+        r.error(path, "missing-field", "a ServiceEntry needs at least one host");
+    }
+    for (index, host) in spec.hosts.iter().enumerate() {
+        let at = path.index(index);
+        if &**host == "*" {
+            r.error(&at, "bad-host", "a ServiceEntry cannot stand for every host");
+            continue;
+        }
+        hosts::wildcard_host(r, &at, host);
+        if spec.resolution != Resolution::DynamicDns && hosts::is_partial_wildcard(host) {
+            r.warning(&at, "bad-host", format!("{host:?} has a wildcard for a part of a label"));
+        }
+    }
+}
+
+fn addresses(r: &mut Report, path: &FieldPath, spec: &ServiceEntry) {
+    let ranges_allowed = matches!(spec.resolution, Resolution::None | Resolution::Static);
+    for (index, address) in spec.addresses.iter().enumerate() {
+        let at = path.index(index);
+        common::subnet(r, &at, address);
+        if address.contains('/') && !ranges_allowed {
+            r.error(&at, "exclusive-fields", "CIDR ranges are allowed with resolution NONE and STATIC only");
+        }
+    }
+}
+
+fn ports(r: &mut Report, path: &FieldPath, meta: &Meta, spec: &ServiceEntry) {
+    let (mut names, mut numbers) = (BTreeSet::new(), BTreeSet::new());
+    for (index, port) in spec.ports.iter().enumerate() {
+        let at = path.index(index);
+        common::port(r, &at.field("number"), port.number);
+        common::port_name(r, &at.field("name"), &port.name);
+        common::protocol(r, &at.field("protocol"), &port.protocol);
+        if port.target_port != 0 {
+            common::port(r, &at.field("targetPort"), port.target_port);
+        }
+        if !names.insert(&port.name) {
+            r.error(&at.field("name"), "duplicate", format!("there are two ports {:?}", &*port.name));
+        }
+        if !numbers.insert(port.number) {
+            r.error(&at.field("number"), "duplicate", format!("there are two ports {}", port.number));
+        }
+        let plain = matches!(&*port.protocol, "" | "TCP");
+        if plain && spec.addresses.is_empty() && !gets_address(meta, spec) {
+            let message = "a TCP port without addresses takes all traffic to its port number";
+            r.warning(&at, "ambiguous", message);
+        }
+    }
+}
+
+/// Whether the entry's services get an address of their own where users gave none.
+fn gets_address(meta: &Meta, spec: &ServiceEntry) -> bool {
+    let wanted = meta.label("networking.istio.io/enable-autoallocate-ip") != Some("false");
+    let resolved = !matches!(spec.resolution, Resolution::None);
+    let plain = spec.hosts.iter().all(|host| !host.starts_with('*')) || spec.resolution == Resolution::DynamicDns;
+    wanted && resolved && plain
+}
+
+fn unresolved(r: &mut Report, path: &FieldPath, spec: &ServiceEntry) {
+    if !spec.endpoints.is_empty() {
+        r.error(&path.field("endpoints"), "exclusive-fields", "resolution NONE has no endpoints");
+    }
+    if spec.workload_selector.is_some() {
+        r.warning(&path.field("workloadSelector"), "no-effect", "resolution NONE has no endpoints to select");
+    }
+}
+
+fn by_dns(r: &mut Report, path: &FieldPath, spec: &ServiceEntry) {
+    let mode = spec.resolution.name();
+    if spec.endpoints.is_empty() {
+        for (index, host) in spec.hosts.iter().enumerate() {
+            if let Some(problem) = hosts::fqdn_problem(host) {
+                let message = format!("resolution {mode} without endpoints resolves {host:?}, and {problem}");
+                r.error(&path.field("hosts").index(index), "bad-host", message);
+            }
+        }
+    }
+    if spec.resolution == Resolution::DnsRoundRobin && spec.endpoints.len() > 1 {
+        let message = format!("resolution {mode} has at most one endpoint");
+        r.error(&path.field("endpoints"), "exclusive-fields", message);
+    }
+    let ports = port_names(spec);
+    for (index, endpoint) in spec.endpoints.iter().enumerate() {
+        let at = path.field("endpoints").index(index);
+        workload::endpoint(r, &at, endpoint, &ports, workload::Addresses::IpOrName);
+    }
+    let tcp = spec.ports.iter().any(|port| Protocol::parse(&port.protocol).is_tcp());
+    if !spec.addresses.is_empty() && spec.hosts.len() > 1 && tcp {
+        let message = "several hosts share the addresses, which TCP cannot tell apart";
+        r.warning(&path.field("hosts"), "ambiguous", message);
+    }
+}
+
+fn by_dynamic_dns(r: &mut Report, path: &FieldPath, meta: &Meta, spec: &ServiceEntry) {
+    for (index, host) in spec.hosts.iter().enumerate().filter(|(_, host)| !host.starts_with('*')) {
+        let message = format!("resolution DYNAMIC_DNS is for wildcard hosts, and {host:?} is none");
+        r.error(&path.field("hosts").index(index), "bad-host", message);
+    }
+    for (field, set) in [("addresses", !spec.addresses.is_empty()), ("endpoints", !spec.endpoints.is_empty())] {
+        if set {
+            let message = format!("resolution DYNAMIC_DNS has no {field}");
+            r.error(&path.field(field), "exclusive-fields", message);
+        }
+    }
+    for (index, port) in spec.ports.iter().enumerate() {
+        use Protocol::*;
+        if !matches!(Protocol::parse(&port.protocol), Http | Http2 | Grpc | Tls) {
+            let message = "resolution DYNAMIC_DNS is for HTTP, HTTP2, GRPC and TLS";
+            r.error(&path.field("ports").index(index).field("protocol"), "bad-value", message);
+        }
+    }
+    let waypoint = meta.label("istio.io/use-waypoint").is_some_and(|w| !w.is_empty() && !w.eq_ignore_ascii_case("none"));
+    if spec.location == Location::MeshInternal && waypoint {
+        let message = "MESH_INTERNAL with resolution DYNAMIC_DNS does not go together with a waypoint";
+        r.error(&path.field("location"), "exclusive-fields", message);
+    }
+}
+
+/// What cannot be told apart by its bytes can have one host only.
+fn several_hosts(r: &mut Report, path: &FieldPath, spec: &ServiceEntry) {
+    if spec.resolution == Resolution::None || spec.hosts.len() < 2 {
+        return;
+    }
+    let blind = |protocol: Protocol| !protocol.is_http() && !protocol.is_tls();
+    let port = spec.ports.iter().position(|port| blind(Protocol::parse(&port.protocol)));
+    if let Some(index) = port {
+        let message = "with several hosts all ports must be HTTP or TLS";
+        r.error(&path.field("ports").index(index).field("protocol"), "exclusive-fields", message);
+    }
+}
+
+fn port_names(spec: &ServiceEntry) -> Vec<&str> {
+    spec.ports.iter().map(|port| &*port.name).collect()
+}

@@ -1,0 +1,90 @@
+//! Rules of a VirtualService that can never apply, because earlier ones take all of their traffic.
+
+use crate::diagnostic::FieldPath;
+use crate::istio::{HttpMatchRequest, StringMatch, VirtualService};
+use crate::validate::Report;
+
+pub(super) fn check(r: &mut Report, path: &FieldPath, spec: &VirtualService) {
+    let http: Vec<&[HttpMatchRequest]> = spec.http.iter().map(|route| &*route.matches).collect();
+    // The name of a match says nothing about when it applies.
+    let same = |a: &HttpMatchRequest, b: &HttpMatchRequest| {
+        a == b || HttpMatchRequest { name: b.name.clone(), stat_prefix: b.stat_prefix.clone(), ..a.clone() } == *b
+    };
+    rules(r, &path.field("http"), &http, same);
+    prefixes(r, &path.field("http"), &http);
+    let tls: Vec<_> = spec.tls.iter().map(|route| &*route.matches).collect();
+    rules(r, &path.field("tls"), &tls, |a, b| a == b);
+    let tcp: Vec<_> = spec.tcp.iter().map(|route| &*route.matches).collect();
+    rules(r, &path.field("tcp"), &tcp, |a, b| a == b);
+}
+
+/// How many matches are compared with each other; more would take too long for what a warning is worth.
+const MOST: usize = 500;
+
+/// Rules after one that always applies, and matches that were there before.
+fn rules<M>(r: &mut Report, path: &FieldPath, rules: &[&[M]], same: impl Fn(&M, &M) -> bool) {
+    let always = rules.iter().position(|matches| matches.is_empty());
+    let mut seen: Vec<(usize, &M)> = Vec::new();
+    for (index, matches) in rules.iter().enumerate() {
+        let at = path.index(index);
+        if let Some(always) = always.filter(|always| *always < index) {
+            let message = format!("the rule can never apply: rule {always} takes everything");
+            r.warning(&at, "unreachable", message);
+            continue;
+        }
+        let mut repeated = 0;
+        for (number, condition) in matches.iter().enumerate() {
+            match seen.iter().find(|(_, earlier)| same(earlier, condition)) {
+                Some((earlier, _)) => {
+                    repeated += 1;
+                    let message = format!("the match is already in rule {earlier}");
+                    r.warning(&at.field("match").index(number), "unreachable", message);
+                }
+                None if seen.len() < MOST => seen.push((index, condition)),
+                None => {}
+            }
+        }
+        if repeated > 0 && repeated == matches.len() {
+            r.warning(&at, "unreachable", "the rule can never apply: earlier rules have all of its matches");
+        }
+    }
+}
+
+/// Matches by a prefix of the path that an earlier match by a shorter prefix covers.
+fn prefixes(r: &mut Report, path: &FieldPath, rules: &[&[HttpMatchRequest]]) {
+    let all = rules.iter().enumerate().flat_map(|(rule, matches)| {
+        matches.iter().enumerate().filter_map(move |(number, m)| match &m.uri {
+            Some(StringMatch::Prefix(prefix)) if !prefix.is_empty() => Some((rule, number, &**prefix, m)),
+            _ => None,
+        })
+    });
+    let all: Vec<_> = all.take(MOST).collect();
+    for (position, (rule, number, prefix, later)) in all.iter().enumerate() {
+        let covers = |(_, _, shorter, earlier): &&(usize, usize, &str, &HttpMatchRequest)| {
+            prefix.len() > shorter.len() && prefix.starts_with(shorter) && asks_less(earlier, later)
+        };
+        if let Some((earlier, _, shorter, _)) = all[..position].iter().find(covers) {
+            let at = path.index(*rule).field("match").index(*number);
+            let message = format!("the match can never apply: the prefix {shorter:?} of rule {earlier} covers it");
+            r.warning(&at, "unreachable", message);
+        }
+    }
+}
+
+/// Whether everything that the first match asks for beside the path is asked for by the second, too.
+fn asks_less(first: &HttpMatchRequest, second: &HttpMatchRequest) -> bool {
+    let texts = [
+        (&first.scheme, &second.scheme),
+        (&first.method, &second.method),
+        (&first.authority, &second.authority),
+    ];
+    texts.iter().all(|(a, b)| a.is_none() || a == b)
+        && first.headers.iter().all(|(name, text)| second.headers.get(name) == Some(text))
+        && first.query_params.iter().all(|(name, text)| second.query_params.get(name) == Some(text))
+        && first.without_headers.iter().all(|(name, text)| second.without_headers.get(name) == Some(text))
+        && first.source_labels.iter().all(|(name, value)| second.source_labels.get(name) == Some(value))
+        && (first.port == 0 || first.port == second.port)
+        && (first.gateways.is_empty() || first.gateways == second.gateways)
+        && (first.source_namespace.is_empty() || first.source_namespace == second.source_namespace)
+        && (first.ignore_uri_case || !second.ignore_uri_case)
+}

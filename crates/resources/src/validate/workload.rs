@@ -1,0 +1,131 @@
+//! WorkloadEntry, WorkloadGroup, and endpoints of ServiceEntries.
+
+use std::net::IpAddr;
+
+use crate::diagnostic::FieldPath;
+use crate::istio::{HealthCheck, ReadinessProbe, WorkloadEntry, WorkloadGroup};
+use crate::validate::{Report, common, hosts};
+
+/// What the address of a workload may be.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Addresses {
+    /// Anything: it is not known how the service resolves.
+    Any,
+    /// For endpoints that are not resolved.
+    IpOrSocket,
+    /// For endpoints that DNS resolves.
+    IpOrName,
+}
+
+pub(super) fn check_entry(r: &mut Report, spec: &WorkloadEntry) {
+    workload(r, &FieldPath::spec(), spec, None, Addresses::Any);
+}
+
+/// An endpoint of a service with ports of these names.
+pub(super) fn endpoint(
+    r: &mut Report,
+    path: &FieldPath,
+    entry: &WorkloadEntry,
+    ports: &[&str],
+    addresses: Addresses,
+) {
+    workload(r, path, entry, Some(ports), addresses);
+}
+
+fn workload(r: &mut Report, path: &FieldPath, entry: &WorkloadEntry, ports: Option<&[&str]>, addresses: Addresses) {
+    address(r, path, entry, ports, addresses);
+    for (name, number) in &entry.ports {
+        let at = path.field("ports").key(name.clone());
+        if ports.is_some_and(|ports| !ports.contains(&&**name)) {
+            r.error(&at, "bad-value", format!("the service has no port {name:?}"));
+        }
+        common::port_name(r, &at, name);
+        common::port(r, &at, *number);
+    }
+    common::labels(r, &path.field("labels"), &entry.labels);
+}
+
+fn address(r: &mut Report, path: &FieldPath, entry: &WorkloadEntry, ports: Option<&[&str]>, addresses: Addresses) {
+    let at = path.field("address");
+    let address = &*entry.address;
+    if address.is_empty() {
+        match (&*entry.network, addresses) {
+            ("", _) | (_, Addresses::IpOrName) => r.error(&at, "missing-field", "a workload needs an address"),
+            (network, _) => {
+                let message = format!("the workload has no address; it is reached by a gateway of {network:?} only");
+                r.warning(&at, "ambiguous", message);
+            }
+        }
+    } else if let Some(socket) = address.strip_prefix(common::UNIX).filter(|_| addresses != Addresses::IpOrName) {
+        common::unix_path(r, &at, socket);
+        if !entry.ports.is_empty() {
+            r.error(&path.field("ports"), "exclusive-fields", "a Unix socket has no ports");
+        }
+        if ports.is_some_and(|ports| ports.len() != 1) {
+            r.error(&at, "exclusive-fields", "a Unix socket can serve a service with exactly one port only");
+        }
+    } else if address.parse::<IpAddr>().is_err() {
+        if addresses == Addresses::IpOrSocket {
+            let message = format!("{address:?} is not an IP address, which resolution STATIC needs");
+            r.error(&at, "bad-value", message);
+        } else if let Some(problem) = hosts::fqdn_problem(address) {
+            let message = format!("{address:?} is neither an IP address nor a DNS name: {problem}");
+            r.error(&at, "bad-value", message);
+        }
+    }
+}
+
+pub(super) fn check_group(r: &mut Report, spec: &WorkloadGroup) {
+    let path = FieldPath::spec();
+    match &spec.template {
+        None => r.error(&path, "missing-field", "a WorkloadGroup needs a template"),
+        Some(template) => {
+            for (name, number) in &template.ports {
+                common::port(r, &path.field("template").field("ports").key(name.clone()), *number);
+            }
+            common::labels(r, &path.field("template").field("labels"), &template.labels);
+        }
+    }
+    if let Some(metadata) = &spec.metadata {
+        common::labels(r, &path.field("metadata").field("labels"), &metadata.labels);
+    }
+    if let Some(probe) = &spec.probe {
+        readiness_probe(r, &path.field("probe"), probe);
+    }
+}
+
+/// A probe, of a group or in a proxy's configuration.
+pub(super) fn readiness_probe(r: &mut Report, path: &FieldPath, probe: &ReadinessProbe) {
+    for (field, value) in [
+        ("initialDelaySeconds", probe.initial_delay_seconds),
+        ("timeoutSeconds", probe.timeout_seconds),
+        ("periodSeconds", probe.period_seconds),
+        ("successThreshold", probe.success_threshold),
+        ("failureThreshold", probe.failure_threshold),
+    ] {
+        common::not_negative(r, &path.field(field), value);
+    }
+    match &probe.method {
+        None => r.error(path, "missing-field", "a probe needs httpGet, tcpSocket, exec or grpc"),
+        Some(HealthCheck::HttpGet(http)) => {
+            let at = path.field("httpGet");
+            common::port(r, &at.field("port"), http.port);
+            if !matches!(&*http.scheme, "" | "HTTP" | "HTTPS") {
+                r.error(&at.field("scheme"), "bad-value", "the scheme must be HTTP or HTTPS");
+            }
+            for (index, header) in http.http_headers.iter().enumerate() {
+                let plain = |b: u8| b.is_ascii_alphanumeric() || b == b'-';
+                if header.name.is_empty() || !header.name.bytes().all(plain) {
+                    let at = at.field("httpHeaders").index(index).field("name");
+                    r.error(&at, "bad-header", format!("{:?} is not the name of a header", &*header.name));
+                }
+            }
+        }
+        Some(HealthCheck::TcpSocket(tcp)) => common::port(r, &path.field("tcpSocket").field("port"), tcp.port),
+        Some(HealthCheck::Exec(exec)) if exec.command.is_empty() => {
+            r.error(&path.field("exec").field("command"), "missing-field", "the command is needed");
+        }
+        Some(HealthCheck::Exec(_)) => {}
+        Some(HealthCheck::Grpc(grpc)) => common::port(r, &path.field("grpc").field("port"), grpc.port),
+    }
+}

@@ -1,0 +1,57 @@
+//! `/debug/config_dump`: all that one proxy has, in the form of Envoy's admin interface.
+
+use model::xds::{Resource, ResourceType};
+use serde_json::{Map, Value, json};
+
+use crate::pilot::Core;
+
+/// A proxy's resources, not decoded yet.
+pub(crate) struct Dump {
+    resources: Vec<(ResourceType, Vec<Resource>)>,
+}
+
+/// Gathers the resources of the proxy whose id is, or contains, `id`. None: no such proxy is connected.
+pub(crate) fn gather(core: &Core, id: &str) -> Option<Dump> {
+    let statuses = core.hub.statuses();
+    // An exact id wins over one that only contains the text; of several the last that connected.
+    let exact = statuses.iter().rev().find(|s| &*s.proxy.id == id);
+    let stream = exact.or_else(|| statuses.iter().rev().find(|s| s.proxy.id.contains(id)))?.id;
+    let resources = ResourceType::ALL.into_iter().map(|kind| (kind, core.hub.resources(stream, kind)));
+    Some(Dump { resources: resources.collect() })
+}
+
+impl Dump {
+    /// The dump as JSON.
+    pub(crate) fn into_json(self) -> Value {
+        Value::Object(Map::from_iter([("configs".into(), self.resources.iter().map(|(k, r)| section(*k, r)).collect())]))
+    }
+}
+
+fn section(kind: ResourceType, resources: &[Resource]) -> Value {
+    let (message, list, field) = match kind {
+        ResourceType::Cluster => ("ClustersConfigDump", "dynamicActiveClusters", "cluster"),
+        ResourceType::Endpoints => ("EndpointsConfigDump", "dynamicEndpointConfigs", "endpointConfig"),
+        ResourceType::Listener => ("ListenersConfigDump", "dynamicListeners", "listener"),
+        ResourceType::Route => ("RoutesConfigDump", "dynamicRouteConfigs", "routeConfig"),
+    };
+    let entries: Value = resources.iter().map(|resource| entry(kind, field, resource)).collect();
+    json!({"@type": format!("type.googleapis.com/envoy.admin.v3.{message}"), list: entries})
+}
+
+fn entry(kind: ResourceType, field: &str, resource: &Resource) -> Value {
+    let body = match protos::json(kind.type_url(), resource.body()) {
+        Ok(Value::Object(mut fields)) => {
+            fields.insert("@type".into(), kind.type_url().into());
+            Value::Object(fields)
+        }
+        Ok(other) => other,
+        Err(error) => json!({"name": &**resource.name(), "error": error.to_string()}),
+    };
+    let version = resource.version().to_string();
+    match kind {
+        ResourceType::Listener => {
+            json!({"name": &**resource.name(), "activeState": {"versionInfo": version, field: body}})
+        }
+        _ => json!({"versionInfo": version, field: body}),
+    }
+}

@@ -1,0 +1,28 @@
+//! Small debug pages.
+
+use serde_json::{Value, json};
+
+use crate::pilot::Core;
+
+/// Connected proxies: id, kind, namespace, addresses.
+pub(crate) fn connections(core: &Core) -> Value {
+    let clients = core.hub.statuses().into_iter().map(|status| {
+        json!({
+            "connectionId": format!("{}-{}", status.proxy.id, status.id.0),
+            "proxy": &*status.proxy.id,
+            "namespace": &*status.proxy.namespace,
+            "addresses": status.proxy.addresses.iter().map(ToString::to_string).collect::<Vec<_>>(),
+            "labels": status.proxy.labels.iter().map(|(k, v)| format!("{k}={v}")).collect::<Vec<_>>(),
+        })
+    });
+    let clients: Vec<Value> = clients.collect();
+    json!({"totalClients": clients.len(), "clients": clients})
+}
+
+/// Derives everything anew and compares with what is served.
+pub(crate) fn recompute(core: &Core) -> Value {
+    match core.served.0.check() {
+        Ok(()) => json!({"agrees": true}),
+        Err(mismatch) => json!({"agrees": false, "mismatch": mismatch.to_string()}),
+    }
+}

@@ -1,0 +1,113 @@
+//! The aggregated discovery service: one request, one stream.
+
+use std::sync::Arc;
+
+use ads::{Limits, Request, StreamId, Variant, decode_delta, decode_sotw, parse_node};
+use bytes::Bytes;
+use hyper::body::Incoming;
+use hyper::{Method, Response};
+use protos::Message as _;
+use protos::envoy::config::core::v3::Node;
+use tokio::sync::{mpsc, oneshot};
+
+use crate::grpc::{Down, Messages, Status, StreamBody, refuse, stream};
+use crate::pilot::{DOWN_QUEUE, Message, Pilot};
+
+/// State of the world.
+const SOTW: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources";
+/// Incremental.
+const DELTA: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources";
+
+/// What a stream needs of the server.
+#[derive(Clone)]
+pub(crate) struct Discovery {
+    pub(crate) pilot: Pilot,
+    pub(crate) limits: Arc<Limits>,
+    pub(crate) max_request_bytes: usize,
+}
+
+impl Discovery {
+    /// Answers a call.
+    pub(crate) fn call(&self, request: http::Request<Incoming>) -> Response<StreamBody> {
+        let grpc = request.headers().get(http::header::CONTENT_TYPE);
+        if request.method() != Method::POST || !grpc.is_some_and(|t| t.as_bytes().starts_with(b"application/grpc")) {
+            return refuse(&Status::new(Status::UNIMPLEMENTED, "this address speaks gRPC only"));
+        }
+        let variant = match request.uri().path() {
+            SOTW => Variant::Sotw,
+            DELTA => Variant::Delta,
+            other => return refuse(&Status::new(Status::UNIMPLEMENTED, format!("there is no method {other}"))),
+        };
+        let (down, receiver) = mpsc::channel(DOWN_QUEUE);
+        let upstream = Upstream { discovery: self.clone(), variant, down };
+        let messages = Messages::new(request.into_body(), self.max_request_bytes);
+        tokio::spawn(upstream.run(messages));
+        stream(receiver)
+    }
+}
+
+/// The requesting half of a stream.
+struct Upstream {
+    discovery: Discovery,
+    variant: Variant,
+    down: mpsc::Sender<Down>,
+}
+
+impl Upstream {
+    async fn run(self, mut messages: Messages) {
+        let mut id = None;
+        let ended = self.read(&mut messages, &mut id).await;
+        // Room is left for the end: see DOWN_QUEUE. A client that has gone does not hear it.
+        let _ = self.down.try_send(Down::End(ended));
+        if let Some(id) = id {
+            let _ = self.discovery.pilot.send(Message::Disconnect(id)).await;
+        }
+    }
+
+    async fn read(&self, messages: &mut Messages, id: &mut Option<StreamId>) -> Status {
+        loop {
+            let message = tokio::select! {
+                message = messages.next() => message,
+                () = self.down.closed() => return Status::new(Status::UNAVAILABLE, "the client went"),
+            };
+            let outcome = match message {
+                Ok(Some(message)) => self.take(message, id).await,
+                Ok(None) => return Status::new(Status::OK, ""),
+                Err(status) => Err(status),
+            };
+            if let Err(status) = outcome {
+                return status;
+            }
+        }
+    }
+
+    async fn take(&self, message: Bytes, id: &mut Option<StreamId>) -> Result<(), Status> {
+        let decoded = match self.variant {
+            Variant::Sotw => decode_sotw(&message, &self.discovery.limits),
+            Variant::Delta => decode_delta(&message, &self.discovery.limits),
+        };
+        let request = decoded.map_err(|e| Status::new(Status::INVALID_ARGUMENT, e.to_string()))?;
+        let id = match *id {
+            Some(id) => id,
+            None => *id.insert(self.connect(&request).await?),
+        };
+        let sent = self.discovery.pilot.send(Message::Request(id, request)).await;
+        sent.map_err(|closed| Status::new(Status::UNAVAILABLE, closed.to_string()))
+    }
+
+    async fn connect(&self, request: &Request) -> Result<StreamId, Status> {
+        let invalid = |text: String| Status::new(Status::INVALID_ARGUMENT, text);
+        let node = request.node.clone().ok_or_else(|| invalid("missing node information".into()))?;
+        let node = Node::decode(node).map_err(|_| invalid("the node is not a node message".into()))?;
+        let proxy = parse_node(&node).map_err(|e| invalid(e.to_string()))?;
+        let name = proxy.id.clone();
+        let (reply, answer) = oneshot::channel();
+        let connect =
+            Message::Connect { proxy: Box::new(proxy), variant: self.variant, down: self.down.clone(), reply };
+        let closed = || Status::new(Status::UNAVAILABLE, "the control plane is shutting down");
+        self.discovery.pilot.send(connect).await.map_err(|_| closed())?;
+        let id = answer.await.map_err(|_| closed())??;
+        tracing::info!(proxy = %name, variant = ?self.variant, stream = id.0, "connected");
+        Ok(id)
+    }
+}

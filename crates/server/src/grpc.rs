@@ -1,0 +1,261 @@
+//! gRPC's framing over HTTP/2 bodies, without a framework: messages in with a limit, ropes out without a copy.
+
+use std::collections::VecDeque;
+use std::io::IoSlice;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::{Buf, Bytes, BytesMut};
+use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
+use http_body::{Body, Frame};
+use http_body_util::BodyExt as _;
+use hyper::body::Incoming;
+use tokio::sync::mpsc;
+
+use ads::Rope;
+
+/// Bytes before each message: a flag for compression and the length.
+const PREFIX_BYTES: usize = 5;
+/// Pieces below this many bytes are copied together: a write of their own would cost more than the copy.
+const SMALL_PIECE: usize = 1024;
+
+/// A gRPC status.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Status {
+    /// Its number.
+    pub(crate) code: u32,
+    /// For people.
+    pub(crate) message: String,
+}
+
+impl Status {
+    pub(crate) const OK: u32 = 0;
+    pub(crate) const INVALID_ARGUMENT: u32 = 3;
+    pub(crate) const RESOURCE_EXHAUSTED: u32 = 8;
+    pub(crate) const UNIMPLEMENTED: u32 = 12;
+    pub(crate) const INTERNAL: u32 = 13;
+    pub(crate) const UNAVAILABLE: u32 = 14;
+
+    pub(crate) fn new(code: u32, message: impl Into<String>) -> Status {
+        Status { code, message: message.into() }
+    }
+
+    fn headers(&self) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        headers.insert("grpc-status", HeaderValue::from(self.code));
+        if !self.message.is_empty()
+            && let Ok(text) = HeaderValue::from_str(&percent_encode(&self.message))
+        {
+            headers.insert("grpc-message", text);
+        }
+        headers
+    }
+}
+
+impl From<ads::Status> for Status {
+    fn from(status: ads::Status) -> Status {
+        Status::new(status.code as u32, status.message)
+    }
+}
+
+/// gRPC's encoding of status messages: printable ASCII but for the percent sign, the rest as `%XX`.
+fn percent_encode(text: &str) -> String {
+    text.bytes().fold(String::with_capacity(text.len()), |mut out, byte| {
+        match byte {
+            b'%' | ..b' ' | 0x7f.. => out.push_str(&format!("%{byte:02X}")),
+            _ => out.push(char::from(byte)),
+        }
+        out
+    })
+}
+
+/// An answer that is only a status.
+pub(crate) fn refuse(status: &Status) -> Response<StreamBody> {
+    let mut response = Response::new(StreamBody { down: None });
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
+    response.headers_mut().extend(status.headers());
+    response
+}
+
+/// An answer that will be what `down` brings.
+pub(crate) fn stream(down: mpsc::Receiver<Down>) -> Response<StreamBody> {
+    let mut response = Response::new(StreamBody { down: Some(down) });
+    *response.status_mut() = StatusCode::OK;
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
+    response
+}
+
+/// What goes down a stream.
+#[derive(Debug)]
+pub(crate) enum Down {
+    /// A message.
+    Message(Rope),
+    /// The end.
+    End(Status),
+}
+
+/// The body of a streaming response.
+pub(crate) struct StreamBody {
+    down: Option<mpsc::Receiver<Down>>,
+}
+
+impl Body for StreamBody {
+    type Data = MessageBuf;
+    type Error = std::convert::Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<MessageBuf>, Self::Error>>> {
+        let Some(down) = &mut self.down else { return Poll::Ready(None) };
+        let next = std::task::ready!(down.poll_recv(cx));
+        // The other end went without a word: only a panic does that.
+        let next = next.unwrap_or_else(|| Down::End(Status::new(Status::INTERNAL, "the stream's state was lost")));
+        Poll::Ready(Some(Ok(match next {
+            Down::Message(rope) => Frame::data(MessageBuf::new(&rope)),
+            Down::End(status) => {
+                self.down = None;
+                Frame::trailers(status.headers())
+            }
+        })))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.down.is_none()
+    }
+}
+
+/// One framed message as a rope of shared pieces.
+pub(crate) struct MessageBuf {
+    pieces: VecDeque<Bytes>,
+    remaining: usize,
+}
+
+impl MessageBuf {
+    fn new(rope: &Rope) -> MessageBuf {
+        let mut pieces = VecDeque::new();
+        let mut small = BytesMut::with_capacity(SMALL_PIECE * 2);
+        small.extend_from_slice(&[0]);
+        // Responses are bounded far below 4 GiB by what a mesh holds; a larger one would be cut by the client's limit.
+        small.extend_from_slice(&u32::try_from(rope.len()).unwrap_or(u32::MAX).to_be_bytes());
+        for piece in rope.pieces() {
+            if piece.len() < SMALL_PIECE {
+                small.extend_from_slice(piece);
+                continue;
+            }
+            if !small.is_empty() {
+                pieces.push_back(small.split().freeze());
+            }
+            pieces.push_back(piece.clone());
+        }
+        if !small.is_empty() {
+            pieces.push_back(small.freeze());
+        }
+        MessageBuf { pieces, remaining: rope.len() + PREFIX_BYTES }
+    }
+}
+
+impl Buf for MessageBuf {
+    fn remaining(&self) -> usize {
+        self.remaining
+    }
+
+    fn chunk(&self) -> &[u8] {
+        self.pieces.front().map_or(&[], |piece| piece)
+    }
+
+    fn advance(&mut self, mut count: usize) {
+        self.remaining -= count;
+        while let Some(front) = self.pieces.front_mut() {
+            if count < front.len() {
+                front.advance(count);
+                return;
+            }
+            count -= front.len();
+            self.pieces.pop_front();
+        }
+    }
+
+    fn chunks_vectored<'a>(&'a self, slices: &mut [IoSlice<'a>]) -> usize {
+        let mut used = 0;
+        for (slice, piece) in slices.iter_mut().zip(&self.pieces) {
+            *slice = IoSlice::new(piece);
+            used += 1;
+        }
+        used
+    }
+}
+
+/// Reads the messages of a request.
+pub(crate) struct Messages {
+    body: Incoming,
+    buffer: BytesMut,
+    limit: usize,
+}
+
+impl Messages {
+    /// Messages of at most `limit` bytes each.
+    pub(crate) fn new(body: Incoming, limit: usize) -> Messages {
+        Messages { body, buffer: BytesMut::new(), limit }
+    }
+
+    /// The next message; none where the client has ended the request.
+    ///
+    /// # Errors
+    /// What is wrong with the framing, or that the connection broke.
+    pub(crate) async fn next(&mut self) -> Result<Option<Bytes>, Status> {
+        loop {
+            if let Some(message) = self.take()? {
+                return Ok(Some(message));
+            }
+            match self.body.frame().await {
+                Some(Ok(frame)) => {
+                    if let Ok(data) = frame.into_data() {
+                        self.buffer.extend_from_slice(&data);
+                    }
+                }
+                Some(Err(_)) => return Err(Status::new(Status::UNAVAILABLE, "the connection broke")),
+                None if self.buffer.is_empty() => return Ok(None),
+                None => return Err(Status::new(Status::INVALID_ARGUMENT, "the request ends within a message")),
+            }
+        }
+    }
+
+    fn take(&mut self) -> Result<Option<Bytes>, Status> {
+        let Some((prefix, rest)) = self.buffer.split_first_chunk::<PREFIX_BYTES>() else { return Ok(None) };
+        if prefix[0] != 0 {
+            return Err(Status::new(Status::UNIMPLEMENTED, "compressed messages are not accepted"));
+        }
+        let length = u32::from_be_bytes([prefix[1], prefix[2], prefix[3], prefix[4]]) as usize;
+        if length > self.limit {
+            let text = format!("a request of {length} bytes; at most {} are accepted", self.limit);
+            return Err(Status::new(Status::RESOURCE_EXHAUSTED, text));
+        }
+        if rest.len() < length {
+            return Ok(None);
+        }
+        self.buffer.advance(PREFIX_BYTES);
+        let message = self.buffer.split_to(length).freeze();
+        // A large request must not hold its memory for the life of the stream.
+        if self.buffer.is_empty() {
+            self.buffer = BytesMut::new();
+        }
+        Ok(Some(message))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn status_texts_are_encoded() {
+        assert_eq!(percent_encode("50% of naïve\n"), "50%25 of na%C3%AFve%0A");
+    }
+
+    #[test]
+    fn a_status_has_both_headers() {
+        let headers = Status::new(Status::INVALID_ARGUMENT, "no node").headers();
+        assert_eq!((headers["grpc-status"].to_str(), headers["grpc-message"].to_str()), (Ok("3"), Ok("no node")));
+    }
+}

@@ -1,0 +1,174 @@
+//! Metrics in Prometheus' text form, under Istio's names where it has them.
+
+use ads::Response;
+use model::xds::ResourceType;
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::Registry;
+
+use crate::pilot::Core;
+
+/// Upper bounds of the buckets of `pilot_proxy_convergence_time`, in seconds, as Istio's but finer at the low end.
+const CONVERGENCE_BUCKETS: [f64; 14] = [0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 3.0, 5.0, 10.0, 15.0, 20.0, 25.0, 30.0];
+
+/// What the pilot counts beside the hub.
+#[derive(Debug)]
+pub(crate) struct Counts {
+    pub(crate) commits: u64,
+    pub(crate) commit_seconds: f64,
+    pub(crate) rule_panics: u64,
+    pub(crate) panics: u64,
+    convergence: Histogram,
+}
+
+impl Default for Counts {
+    fn default() -> Counts {
+        let convergence = Histogram::new(CONVERGENCE_BUCKETS);
+        Counts { commits: 0, commit_seconds: 0.0, rule_panics: 0, panics: 0, convergence }
+    }
+}
+
+impl Counts {
+    /// Notes a response that is being sent.
+    pub(crate) fn note(&self, response: &Response) {
+        self.convergence.observe(response.waited.as_secs_f64());
+    }
+}
+
+/// All metrics as they are now.
+#[derive(Debug)]
+pub(crate) struct Snapshot {
+    hub: ads::Stats,
+    streams: usize,
+    sizes: Vec<(String, u64)>,
+    refused_now: [u64; 4],
+    counts: (u64, f64, u64, u64),
+    convergence: Histogram,
+    relations: Vec<(String, u64, u64, u64)>,
+    services: u64,
+}
+
+impl Snapshot {
+    /// Takes one.
+    pub(crate) fn of(core: &Core) -> Snapshot {
+        let counts = &core.counts;
+        let mut refused_now = [0; 4];
+        for watch in core.hub.statuses().iter().flat_map(|s| &s.watches) {
+            if watch.error.is_some() {
+                refused_now[index(watch.kind)] += 1;
+            }
+        }
+        let stats = core.served.0.engine().stats();
+        let relations = stats.relations.iter();
+        Snapshot {
+            hub: core.hub.stats(),
+            streams: core.hub.len(),
+            sizes: core.hub.sizes().into_iter().map(|(n, v)| (n.to_owned(), v as u64)).collect(),
+            refused_now,
+            counts: (counts.commits, counts.commit_seconds, counts.rule_panics, counts.panics),
+            convergence: counts.convergence.clone(),
+            relations: relations.map(|r| (r.name.to_owned(), r.cells as u64, r.edges as u64, r.runs as u64)).collect(),
+            services: core.served.0.services() as u64,
+        }
+    }
+
+    /// The text that Prometheus reads.
+    pub(crate) fn text(self) -> String {
+        let mut registry = Registry::default();
+        registry.register_collector(Box::new(self));
+        let mut text = String::new();
+        // Writing to a string does not fail.
+        let _ = prometheus_client::encoding::text::encode(&mut text, &registry);
+        text
+    }
+}
+
+impl Collector for Snapshot {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
+        let mut out = Writer(&mut encoder);
+        out.gauge("pilot_xds", "Connected discovery streams", &[("", "", self.streams as f64)])?;
+        out.gauge("pilot_services", "Services known to the control plane", &[("", "", self.services as f64)])?;
+        let (commits, seconds, rule_panics, panics) = self.counts;
+        out.by_type("pilot_xds_pushes", "Responses sent", &self.hub.responses)?;
+        out.by_type("rutter_xds_response_bytes", "Bytes of responses sent", &self.hub.bytes)?;
+        out.by_type("rutter_xds_resources", "Resources in responses sent", &self.hub.resources)?;
+        out.by_type("rutter_xds_responses_composed", "Responses that were composed and not shared", &self.hub.composed)?;
+        out.by_type("rutter_xds_acks", "Responses that proxies accepted", &self.hub.accepted)?;
+        out.by_type("pilot_total_xds_rejects", "Responses that proxies refused", &self.hub.refused)?;
+        out.by_type("pilot_xds_expired_nonce", "Requests that answered an older response than the last", &self.hub.stale)?;
+        out.by_type("rutter_xds_overdue", "Responses that went ahead after waiting for their turn", &self.hub.overdue)?;
+        let refused = ResourceType::ALL.map(|kind| ("type", short(kind), self.refused_now[index(kind)] as f64));
+        out.gauge("rutter_xds_refused_now", "Streams whose last response was refused", &refused)?;
+        out.counter("rutter_commits", "Commits of changes", &[("", "", commits as f64)])?;
+        out.counter("rutter_commit_seconds", "Seconds spent on commits", &[("", "", seconds)])?;
+        out.counter("rutter_rule_panics", "Panics of rules, contained", &[("", "", rule_panics as f64)])?;
+        out.counter("rutter_panics", "Other panics, contained", &[("", "", panics as f64)])?;
+        let sizes: Vec<(&str, &str, f64)> = self.sizes.iter().map(|(n, v)| ("what", n.as_str(), *v as f64)).collect();
+        out.gauge("rutter_hub", "Sizes of what serving holds", &sizes)?;
+        let of = |pick: fn(&(String, u64, u64, u64)) -> u64| -> Vec<(&str, &str, f64)> {
+            self.relations.iter().map(|r| ("relation", r.0.as_str(), pick(r) as f64)).collect()
+        };
+        out.gauge("rutter_cells", "Cells of the derived world", &of(|r| r.1))?;
+        out.gauge("rutter_edges", "Reads that the derived world remembers", &of(|r| r.2))?;
+        out.counter("rutter_rule_runs", "Times that rules ran", &of(|r| r.3))?;
+        let help = "Seconds from the change to its sending";
+        let metric = encoder.encode_descriptor("pilot_proxy_convergence_time", help, None, MetricType::Histogram)?;
+        self.convergence.encode(metric)
+    }
+}
+
+struct Writer<'a, 'b>(&'a mut DescriptorEncoder<'b>);
+
+/// A label's name and value (both empty: no label), and the number.
+type Sample<'a> = (&'a str, &'a str, f64);
+
+impl Writer<'_, '_> {
+    fn by_type(&mut self, name: &str, help: &str, values: &[u64; 4]) -> std::fmt::Result {
+        self.counter(name, help, &ResourceType::ALL.map(|kind| ("type", short(kind), values[index(kind)] as f64)))
+    }
+
+    fn counter(&mut self, name: &str, help: &str, samples: &[Sample<'_>]) -> std::fmt::Result {
+        self.samples(name, help, MetricType::Counter, samples, |value, to| ConstCounter::new(value).encode(to))
+    }
+
+    fn gauge(&mut self, name: &str, help: &str, samples: &[Sample<'_>]) -> std::fmt::Result {
+        self.samples(name, help, MetricType::Gauge, samples, |value, to| ConstGauge::new(value).encode(to))
+    }
+
+    fn samples(
+        &mut self,
+        name: &str,
+        help: &str,
+        kind: MetricType,
+        samples: &[Sample<'_>],
+        encode: impl Fn(f64, prometheus_client::encoding::MetricEncoder<'_>) -> std::fmt::Result,
+    ) -> std::fmt::Result {
+        let mut descriptor = self.0.encode_descriptor(name, help, None, kind)?;
+        for (label, text, value) in samples {
+            if label.is_empty() {
+                encode(*value, descriptor.encode_family(&())?)?;
+            } else {
+                encode(*value, descriptor.encode_family(&[(*label, *text)])?)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn index(kind: ResourceType) -> usize {
+    ResourceType::ALL.iter().position(|k| *k == kind).unwrap_or_default()
+}
+
+/// The label that Istio uses: `cds`, `eds`, `lds`, `rds`.
+fn short(kind: ResourceType) -> &'static str {
+    match kind {
+        ResourceType::Cluster => "cds",
+        ResourceType::Endpoints => "eds",
+        ResourceType::Listener => "lds",
+        ResourceType::Route => "rds",
+    }
+}

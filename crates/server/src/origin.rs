@@ -1,0 +1,64 @@
+//! The world as the origin of what is served.
+//!
+//! The trait is `ads`'s and the type is `world`'s; neither knows the other.
+
+use std::sync::Arc;
+
+use ads::Origin;
+use flow::CellId;
+use model::audience::ResourceKey;
+use model::proxy::Proxy;
+use model::xds::{Resource, ResourceType};
+use registry::inputs::ProxyToken;
+use world::{Audience, Catalogue, World};
+
+/// The world, served.
+pub(crate) struct Served(pub(crate) World);
+
+impl Served {
+    /// What a commit changed, in the words of `ads`.
+    pub(crate) fn changes(changes: world::Changes) -> ads::Changes<Served> {
+        ads::Changes { resources: changes.resources, catalogues: changes.catalogues, moved: changes.moved }
+    }
+}
+
+impl Origin for Served {
+    type Token = ProxyToken;
+    type Cell = CellId;
+    // None: a proxy that has gone meanwhile.
+    type Audience = Option<Audience>;
+    type Key = ResourceKey;
+    type Catalogue = Arc<Catalogue>;
+
+    fn connect(&mut self, proxy: &Arc<Proxy>) -> Result<ProxyToken, String> {
+        Ok(self.0.connect(proxy.clone()))
+    }
+
+    fn disconnect(&mut self, token: ProxyToken) {
+        self.0.disconnect(token);
+    }
+
+    fn audience(&self, token: ProxyToken, kind: ResourceType) -> Option<Audience> {
+        self.0.audience(token, kind)
+    }
+
+    fn open_catalogue(&mut self, _: ResourceType, audience: &Option<Audience>) -> Option<(CellId, Arc<Catalogue>)> {
+        self.0.open_catalogue(audience.as_ref()?)
+    }
+
+    fn rows(catalogue: &Arc<Catalogue>) -> &[(Arc<str>, ResourceKey)] {
+        &catalogue.entries
+    }
+
+    fn resolve(&self, _: ResourceType, audience: &Option<Audience>, name: &Arc<str>) -> Option<ResourceKey> {
+        self.0.resolve(audience.as_ref()?, name)
+    }
+
+    fn open(&mut self, key: &ResourceKey) -> (CellId, Option<Resource>) {
+        self.0.open(key)
+    }
+
+    fn close(&mut self, cell: CellId) {
+        self.0.close(cell);
+    }
+}

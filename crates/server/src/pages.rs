@@ -1,0 +1,131 @@
+//! The HTTP pages: readiness, metrics, version, debug.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use bytes::Bytes;
+use http::{HeaderValue, Request, Response, StatusCode, header};
+use http_body_util::Full;
+use serde_json::Value;
+
+use crate::metrics::Snapshot;
+use crate::pilot::Pilot;
+use crate::{config_dump, debug, syncz};
+
+/// What the pages need.
+#[derive(Clone)]
+pub(crate) struct Pages {
+    pub(crate) pilot: Pilot,
+    pub(crate) ready: Arc<AtomicBool>,
+    pub(crate) version: Arc<str>,
+}
+
+/// The debug pages, with what they show.
+const DEBUG_PAGES: [(&str, &str); 9] = [
+    ("/debug/syncz", "Each connected proxy: what was sent, what it accepted, what it refused and why"),
+    ("/debug/config_dump", "All that one proxy has, as Envoy's config dump (?proxyID=POD.NAMESPACE)"),
+    ("/debug/connections", "Connected proxies"),
+    ("/debug/configz", "All configuration objects"),
+    ("/debug/registryz", "All services"),
+    ("/debug/endpointz", "The endpoints of each service"),
+    ("/debug/mesh", "The mesh configuration"),
+    ("/debug/worldz", "Cells, reads and runs of each rule"),
+    ("/debug/recompute", "Derives everything anew and compares: says whether they agree"),
+];
+
+impl Pages {
+    /// Answers a request.
+    pub(crate) async fn answer<B>(&self, request: &Request<B>) -> Response<Full<Bytes>> {
+        if request.method() != http::Method::GET {
+            return text(StatusCode::METHOD_NOT_ALLOWED, "only GET is answered here\n");
+        }
+        let query = request.uri().query().unwrap_or_default();
+        match request.uri().path() {
+            "/ready" if self.ready.load(Ordering::Acquire) => text(StatusCode::OK, "ready\n"),
+            "/ready" => text(StatusCode::SERVICE_UNAVAILABLE, "not ready: sources are not read yet, or shutting down\n"),
+            "/version" => text(StatusCode::OK, &format!("{}\n", self.version)),
+            "/metrics" => match self.pilot.inspect(|core| Snapshot::of(core)).await {
+                Ok(snapshot) => metrics(snapshot),
+                Err(closed) => text(StatusCode::SERVICE_UNAVAILABLE, &format!("{closed}\n")),
+            },
+            "/debug" | "/debug/" => html(&index()),
+            "/debug/list" => json(&DEBUG_PAGES.iter().map(|(path, _)| Value::from(*path)).collect()),
+            path => self.debug(path.strip_prefix("/debug/").unwrap_or_default(), query).await,
+        }
+    }
+
+    async fn debug(&self, page: &str, query: &str) -> Response<Full<Bytes>> {
+        let started = self.pilot.started();
+        let looked = match page {
+            "syncz" => self.pilot.inspect(move |core| syncz::page(core, started)).await,
+            "connections" => self.pilot.inspect(|core| debug::connections(core)).await,
+            "configz" => self.pilot.inspect(|core| core.served.0.configz()).await,
+            "registryz" => self.pilot.inspect(|core| core.served.0.registryz()).await,
+            "endpointz" => self.pilot.inspect(|core| core.served.0.endpointz()).await,
+            "mesh" => self.pilot.inspect(|core| core.served.0.mesh()).await,
+            "worldz" => self.pilot.inspect(|core| core.served.0.worldz()).await,
+            "recompute" => self.pilot.inspect(|core| debug::recompute(core)).await,
+            "config_dump" => return self.config_dump(query).await,
+            _ => return text(StatusCode::NOT_FOUND, "no such page; /debug lists them\n"),
+        };
+        match looked {
+            Ok(value) => json(&value),
+            Err(closed) => text(StatusCode::SERVICE_UNAVAILABLE, &format!("{closed}\n")),
+        }
+    }
+
+    async fn config_dump(&self, query: &str) -> Response<Full<Bytes>> {
+        let Some(id) = parameter(query, "proxyID").or_else(|| parameter(query, "proxy_id")) else {
+            return text(StatusCode::BAD_REQUEST, "You must provide a proxyID in the query string\n");
+        };
+        // Only the bytes are fetched on the world's thread; turning them into JSON takes its time elsewhere.
+        let gathered = self.pilot.inspect(move |core| config_dump::gather(core, &id)).await;
+        match gathered {
+            Ok(Some(dump)) => match tokio::task::spawn_blocking(move || dump.into_json()).await {
+                Ok(value) => json(&value),
+                Err(_) => text(StatusCode::INTERNAL_SERVER_ERROR, "the dump failed; see the log\n"),
+            },
+            Ok(None) => text(
+                StatusCode::NOT_FOUND,
+                "Proxy not connected to this Pilot instance. It may be connected to another instance.\n",
+            ),
+            Err(closed) => text(StatusCode::SERVICE_UNAVAILABLE, &format!("{closed}\n")),
+        }
+    }
+}
+
+/// The value of a query parameter. Proxy ids hold nothing that needs to be escaped.
+fn parameter(query: &str, name: &str) -> Option<String> {
+    let mut pairs = query.split('&').filter_map(|pair| pair.split_once('='));
+    pairs.find(|(key, value)| *key == name && !value.is_empty()).map(|(_, value)| value.to_owned())
+}
+
+fn index() -> String {
+    let row = |(path, text): &(&str, &str)| format!("<tr><td><a href=\"{path}\">{path}</a></td><td>{text}</td></tr>\n");
+    let rows: String = DEBUG_PAGES.iter().map(row).collect();
+    format!("<!doctype html><html lang=\"en\"><title>Rutter: debug</title><h1>Debug</h1>\n<table>\n{rows}</table></html>\n")
+}
+
+fn metrics(snapshot: Snapshot) -> Response<Full<Bytes>> {
+    let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+    typed(StatusCode::OK, kind, snapshot.text())
+}
+
+fn json(value: &Value) -> Response<Full<Bytes>> {
+    typed(StatusCode::OK, "application/json", format!("{value:#}\n"))
+}
+
+fn html(page: &str) -> Response<Full<Bytes>> {
+    typed(StatusCode::OK, "text/html; charset=utf-8", page.to_owned())
+}
+
+fn text(status: StatusCode, body: &str) -> Response<Full<Bytes>> {
+    typed(status, "text/plain; charset=utf-8", body.to_owned())
+}
+
+fn typed(status: StatusCode, kind: &'static str, body: String) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(Bytes::from(body)));
+    *response.status_mut() = status;
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
+    response
+}

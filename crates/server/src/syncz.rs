@@ -1,0 +1,88 @@
+//! `/debug/syncz`: for each connected proxy what was sent, what it accepted, and what it refused in its own words.
+
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use ads::{Moment, StreamStatus, WatchStatus};
+use model::proxy::ProxyKind;
+use model::xds::ResourceType;
+use resources::Timestamp;
+use serde_json::{Map, Value, json};
+
+use crate::pilot::Core;
+
+/// The page, in Istio's form (`SyncStatus`), with the refusal's text beside it.
+pub(crate) fn page(core: &Core, started: Instant) -> Value {
+    let clock = Clock::new(started);
+    Value::Array(core.hub.statuses().iter().map(|status| proxy(status, &clock)).collect())
+}
+
+/// Turns moments into wall-clock time.
+struct Clock {
+    start: SystemTime,
+}
+
+impl Clock {
+    fn new(started: Instant) -> Clock {
+        Clock { start: SystemTime::now().checked_sub(started.elapsed()).unwrap_or(UNIX_EPOCH) }
+    }
+
+    fn show(&self, at: Moment) -> String {
+        let since = (self.start + at).duration_since(UNIX_EPOCH).unwrap_or_default();
+        Timestamp::from_unix(i64::try_from(since.as_secs()).unwrap_or(i64::MAX)).to_string()
+    }
+}
+
+fn proxy(status: &StreamStatus, clock: &Clock) -> Value {
+    let facts = &status.proxy;
+    let mut fields = Map::new();
+    fields.insert("cluster_id".into(), facts.cluster_id.to_string().into());
+    fields.insert("proxy".into(), facts.id.to_string().into());
+    let kind = match facts.kind {
+        ProxyKind::Sidecar => "sidecar",
+        ProxyKind::Router => "router",
+    };
+    fields.insert("proxy_type".into(), kind.into());
+    fields.insert("istio_version".into(), facts.version.to_string().into());
+    fields.insert("connected_at".into(), clock.show(status.connected).into());
+    fields.insert("variant".into(), format!("{:?}", status.variant).to_lowercase().into());
+    let mut resources = Map::new();
+    for watch in &status.watches {
+        let name = long_name(watch.kind);
+        let nonce = |e: &Option<ads::Exchange>| e.as_ref().map_or(String::new(), |e| e.nonce.to_string());
+        fields.insert(format!("{name}_sent"), nonce(&watch.sent).into());
+        fields.insert(format!("{name}_acked"), nonce(&watch.acked).into());
+        resources.insert(watch.kind.type_url().into(), resource(watch, clock));
+    }
+    fields.insert("resources".into(), resources.into());
+    fields.insert("not_served".into(), status.unserved.iter().map(|t| Value::from(&**t)).collect());
+    Value::Object(fields)
+}
+
+fn resource(watch: &WatchStatus, clock: &Clock) -> Value {
+    let state = match (&watch.error, watch.synced, &watch.sent) {
+        (Some(_), ..) => "ERROR",
+        (None, true, _) => "SYNCED",
+        (None, false, None) => "NOT_SENT",
+        (None, false, Some(_)) => "STALE",
+    };
+    json!({
+        "status": state,
+        "sent": watch.sent.as_ref().map(|e| &*e.nonce),
+        "acked": watch.acked.as_ref().map(|e| &*e.nonce),
+        "sentTime": watch.sent.as_ref().map(|e| clock.show(e.at)),
+        "version": watch.acked.as_ref().map(|e| &*e.version),
+        "names": watch.names,
+        "lastError": watch.error.as_ref().map(|e| &*e.message),
+        "lastErrorTime": watch.error.as_ref().map(|e| clock.show(e.at)),
+        "refusedVersion": watch.error.as_ref().map(|e| &*e.version),
+    })
+}
+
+fn long_name(kind: ResourceType) -> &'static str {
+    match kind {
+        ResourceType::Cluster => "cluster",
+        ResourceType::Endpoints => "endpoint",
+        ResourceType::Listener => "listener",
+        ResourceType::Route => "route",
+    }
+}

@@ -1,0 +1,144 @@
+//! Listeners of gateways: one for each address and port.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use flow::{Reads, Relation, Rule};
+use model::audience::{IpFamilies, ListenerAudience};
+use model::listener::{Bind, ChainKind, Direction, HttpChain, ListenerSpec, RouteSource};
+use model::service::ObjectId;
+
+use super::merge::{GatewaySet, MergedGateways, MergedPort, PortKind, Server, ServerTls};
+use crate::audience::STATIC_PORTS;
+use crate::listeners::chain::Chain;
+use crate::listeners::l4::{L4Match, L4Rules, Router, Rules};
+use crate::virtual_service::{Guard, Summary, for_gateway};
+
+/// The listeners of gateways.
+pub struct GatewayListeners;
+
+impl Relation for GatewayListeners {
+    const NAME: &'static str = "gateway listeners";
+    type Key = Arc<ListenerAudience>;
+    type Row = Vec<Arc<ListenerSpec>>;
+}
+
+impl Rule for GatewayListeners {
+    fn derive(cx: &Reads<'_>, audience: &Arc<ListenerAudience>) -> Option<Vec<Arc<ListenerSpec>>> {
+        let merged = cx.get::<MergedGateways>(&GatewaySet::from(&**audience))?;
+        let build = Build { cx, audience, router: Router { cx, scope: &audience.scope } };
+        Some(merged.ports.iter().filter_map(|port| build.listener(port)).map(Arc::new).collect())
+    }
+}
+
+struct Build<'a> {
+    cx: &'a Reads<'a>,
+    audience: &'a ListenerAudience,
+    router: Router<'a>,
+}
+
+impl Build<'_> {
+    /// The listener of a port; none where the proxy cannot have it or it would have nothing to do.
+    fn listener(&self, port: &MergedPort) -> Option<ListenerSpec> {
+        let ip = self.audience.ip;
+        let (address, additional): (IpAddr, Vec<IpAddr>) = match &port.bind {
+            Some(bind) => (bind.parse().ok()?, Vec::new()),
+            None if ip == IpFamilies::Dual => (ip.wildcard(), vec![[0u16; 8].into()]),
+            None => (ip.wildcard(), Vec::new()),
+        };
+        let privileged = self.audience.unprivileged && port.number < 1024;
+        if privileged || port.bind.is_none() && STATIC_PORTS.contains(&port.number) {
+            return None;
+        }
+        let name: Arc<str> = format!("{address}_{}", port.number).into();
+        let chains = match port.kind {
+            PortKind::Http => vec![self.http(port, &name)?],
+            PortKind::Opaque => port.servers.iter().filter_map(|s| self.opaque(s)).collect(),
+            PortKind::Tls => self.passed_through(&port.servers),
+        };
+        if chains.is_empty() {
+            return None;
+        }
+        Some(ListenerSpec {
+            name,
+            bind: Bind::Socket { address, additional, port: port.number },
+            bind_to_port: true,
+            direction: Direction::Gateway,
+            use_original_dst: false,
+            transparent: false,
+            original_dst_filter: false,
+            tls_inspector: chains.iter().any(|c: &Chain| !c.sni.is_empty()),
+            http_inspector: false,
+            server_first_ports: Vec::new(),
+            inspection_timeout_ms: None,
+            chains: chains.into_iter().map(Chain::into_spec).collect(),
+            default_chain: None,
+            capabilities: self.audience.capabilities,
+        })
+    }
+
+    fn http(&self, port: &MergedPort, name: &str) -> Option<Chain> {
+        let http = HttpChain {
+            stat_prefix: format!("outbound_{name};").into(),
+            protocol: port.servers.first()?.protocol,
+            routes: RouteSource::Discovered(port.route_table().into()),
+            accepts_http10: self.audience.accepts_http10,
+            use_remote_address: true,
+            alpn_filter: self.audience.capabilities.istio_alpn,
+        };
+        Some(Chain::any(ChainKind::Http(http)))
+    }
+
+    /// The first TCP route for a server, of the VirtualServices in order of precedence.
+    fn opaque(&self, server: &Server) -> Option<Chain> {
+        let services = self.services(server);
+        let (summary, rule) = services.iter().find_map(|(summary, rules)| {
+            let holds = |m: &L4Match| admits(m, server);
+            let rule = rules.tcp.iter().find(|r| r.matches.is_empty() || r.matches.iter().any(holds))?;
+            Some((summary, rule))
+        })?;
+        self.router.to_targets(&summary.id, &rule.targets, server.port).map(|tcp| Chain::any(ChainKind::Tcp(tcp)))
+    }
+
+    /// Chains by server name for the servers that leave TLS unopened. A name that an older route has is not given twice.
+    fn passed_through(&self, servers: &[Server]) -> Vec<Chain> {
+        let mut known: BTreeSet<Arc<str>> = BTreeSet::new();
+        let mut chains = Vec::new();
+        for server in servers.iter().filter(|s| s.tls == ServerTls::Passthrough) {
+            for (summary, rules) in self.services(server) {
+                for (condition, targets) in rules.tls.iter().flat_map(|r| r.matches.iter().map(move |m| (m, &r.targets)))
+                {
+                    let taken = condition.sni.iter().any(|name| known.contains(name));
+                    if taken || condition.sni.is_empty() || !admits(condition, server) {
+                        continue;
+                    }
+                    let Some(tcp) = self.router.to_targets(&summary.id, targets, server.port) else { continue };
+                    known.extend(condition.sni.iter().cloned());
+                    chains.push(Chain { sni: condition.sni.clone(), ..Chain::any(ChainKind::Tcp(tcp)) });
+                }
+            }
+        }
+        chains
+    }
+
+    /// VirtualServices with TCP or TLS routes that are bound to the server's gateway and overlap its hosts.
+    fn services(&self, server: &Server) -> Vec<(Arc<Summary>, Arc<Rules>)> {
+        let gateway: &ObjectId = &server.gateway;
+        let overlaps = |s: &Arc<Summary>| {
+            server.hosts_for(&s.id.namespace).any(|mine| s.hosts.iter().any(|theirs| mine.matches(theirs)))
+        };
+        for_gateway(self.cx, gateway, &self.audience.scope.namespace)
+            .into_iter()
+            .filter(|s| (s.has_tcp || s.has_tls) && overlaps(s))
+            .filter_map(|s| self.cx.get::<L4Rules>(&s.id).map(|rules| (s, (*rules).clone())))
+            .collect()
+    }
+}
+
+/// Whether a condition can hold at a server. Nobody's labels count at a gateway: its clients are outside.
+fn admits(condition: &L4Match, server: &Server) -> bool {
+    let Guard { port, gateways, .. } = &condition.guard;
+    port.is_none_or(|p| p == server.port)
+        && (gateways.is_empty() || gateways.iter().any(|g| g.is(Some(&server.gateway))))
+}

@@ -1,0 +1,323 @@
+//! Merging: servers of several `Gateway` objects at one address and port become one listener.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use flow::{Reads, Relation, Rule};
+use model::audience::{ListenerAudience, RouteAudience};
+use model::service::ObjectId;
+use names::{Hostname, Protocol};
+use registry::inputs::Gateways;
+use resources::istio::{self, ServerTlsMode, ServerTlsSettings};
+
+/// What decides how a proxy's gateways are merged.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct GatewaySet {
+    /// The `Gateway` objects, in order of precedence.
+    pub gateways: Arc<[ObjectId]>,
+    /// Where their servers' ports really are, see [`RouteAudience::gateway_ports`].
+    pub ports: Arc<[(u16, u16)]>,
+}
+
+impl From<&RouteAudience> for GatewaySet {
+    fn from(audience: &RouteAudience) -> GatewaySet {
+        GatewaySet { gateways: audience.gateways.clone(), ports: audience.gateway_ports.clone() }
+    }
+}
+
+impl From<&ListenerAudience> for GatewaySet {
+    fn from(audience: &ListenerAudience) -> GatewaySet {
+        GatewaySet { gateways: audience.gateways.clone(), ports: audience.gateway_ports.clone() }
+    }
+}
+
+/// The merged gateway of each set.
+pub struct MergedGateways;
+
+impl Relation for MergedGateways {
+    const NAME: &'static str = "merged gateways";
+    type Key = GatewaySet;
+    type Row = Arc<MergedGateway>;
+}
+
+/// What a set of gateways comes to.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct MergedGateway {
+    /// The ports, in the order in which they were first declared.
+    pub ports: Vec<MergedPort>,
+    /// Servers that answer nobody, and why.
+    pub unserved: Vec<Unserved>,
+}
+
+/// An address and port with the servers that share it.
+#[derive(Clone, PartialEq, Debug)]
+pub struct MergedPort {
+    /// The port of the workload.
+    pub number: u16,
+    /// The address; none for all.
+    pub bind: Option<Arc<str>>,
+    /// What is spoken there.
+    pub kind: PortKind,
+    /// The servers, in order of precedence.
+    pub servers: Vec<Server>,
+}
+
+/// What the servers of a port have in common.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum PortKind {
+    /// Plain-text HTTP: the servers share a route table.
+    Http,
+    /// Bytes that are not looked into: there is one server.
+    Opaque,
+    /// TLS: servers differ by server name.
+    Tls,
+}
+
+/// One server of a gateway.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Server {
+    /// The gateway.
+    pub gateway: ObjectId,
+    /// Which of its servers.
+    pub index: usize,
+    /// The port as written: conditions on the port mean this one.
+    pub port: u16,
+    /// What it speaks.
+    pub protocol: Protocol,
+    /// The hosts.
+    pub hosts: Vec<ServerHost>,
+    /// What it does about TLS.
+    pub tls: ServerTls,
+}
+
+/// A host of a server.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct ServerHost {
+    /// The namespace of the VirtualServices that may serve it; none for any.
+    pub namespace: Option<Arc<str>>,
+    /// The host or wildcard.
+    pub host: Hostname,
+}
+
+/// What a server does about TLS.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ServerTls {
+    /// Nothing: plain text.
+    None,
+    /// Plain text, but requests are told to come back over HTTPS.
+    Redirect,
+    /// It is passed on unopened, by server name.
+    Passthrough,
+    /// It is opened, or its server name says the cluster; neither is done yet.
+    Other(ServerTlsMode),
+}
+
+/// A server that answers nobody.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Unserved {
+    /// The gateway.
+    pub gateway: ObjectId,
+    /// Which of its servers.
+    pub server: usize,
+    /// Why.
+    pub reason: UnservedReason,
+}
+
+/// Why a server answers nobody.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum UnservedReason {
+    /// It has no port, or a number that is none.
+    NoPort,
+    /// An older server has the same address and port, and they cannot share it.
+    Conflict,
+    /// An older TLS server of the same address and port has one of its hosts.
+    DuplicateHost,
+    /// It needs certificates or the mesh's own TLS, which are not implemented yet.
+    NotImplemented,
+}
+
+impl MergedPort {
+    /// The name of the route table of an HTTP port: `http.PORT`, or `http.PORT.BIND`.
+    pub fn route_table(&self) -> String {
+        match &self.bind {
+            Some(bind) => format!("http.{}.{bind}", self.number),
+            None => format!("http.{}", self.number),
+        }
+    }
+}
+
+impl Server {
+    /// The server's hosts that VirtualServices of this namespace may serve.
+    pub fn hosts_for<'a>(&'a self, namespace: &'a str) -> impl Iterator<Item = &'a Hostname> {
+        self.hosts.iter().filter(move |h| h.namespace.as_deref().is_none_or(|n| n == namespace)).map(|h| &h.host)
+    }
+}
+
+impl Rule for MergedGateways {
+    fn derive(cx: &Reads<'_>, set: &GatewaySet) -> Option<Arc<MergedGateway>> {
+        let mut merge = Merge::default();
+        for id in set.gateways.iter() {
+            let Some(object) = cx.get::<Gateways>(id) else { continue };
+            for (index, server) in object.spec.servers.iter().enumerate() {
+                if let Err(reason) = merge.add(set, id, index, server) {
+                    merge.unserved.push(Unserved { gateway: id.clone(), server: index, reason });
+                }
+            }
+        }
+        Some(Arc::new(MergedGateway { ports: merge.ports, unserved: merge.unserved }))
+    }
+}
+
+#[derive(Default)]
+struct Merge {
+    ports: Vec<MergedPort>,
+    unserved: Vec<Unserved>,
+    /// Hosts of the TLS servers of each address and port: Envoy refuses two chains with one server name.
+    tls_hosts: BTreeMap<(Option<Arc<str>>, u16), BTreeSet<ServerHost>>,
+}
+
+impl Merge {
+    fn add(
+        &mut self,
+        set: &GatewaySet,
+        gateway: &ObjectId,
+        index: usize,
+        server: &istio::Server,
+    ) -> Result<(), UnservedReason> {
+        let port = server.port.as_ref().ok_or(UnservedReason::NoPort)?;
+        let written = u16::try_from(port.number).ok().filter(|p| *p != 0).ok_or(UnservedReason::NoPort)?;
+        let number = translated(&set.ports, written);
+        let bind = (!server.bind.is_empty()).then(|| server.bind.clone());
+        let protocol = port.kind();
+        let hosts: Vec<ServerHost> = server.hosts.iter().filter_map(|h| host(h, &gateway.namespace)).collect();
+        if server.tls.is_some() {
+            let known = self.tls_hosts.entry((bind.clone(), number)).or_default();
+            if hosts.iter().any(|h| known.contains(h)) {
+                return Err(UnservedReason::DuplicateHost);
+            }
+            known.extend(hosts.iter().cloned());
+        }
+        let tls = tls(protocol, server.tls.as_ref());
+        let kind = match tls {
+            _ if protocol.is_http() => PortKind::Http,
+            ServerTls::None | ServerTls::Redirect => PortKind::Opaque,
+            ServerTls::Passthrough | ServerTls::Other(_) => PortKind::Tls,
+        };
+        let server = Server { gateway: gateway.clone(), index, port: written, protocol, hosts, tls };
+        match self.ports.iter_mut().find(|p| p.number == number && p.bind == bind) {
+            // Nothing tells connections of two opaque servers apart.
+            Some(port) if port.kind != kind || kind == PortKind::Opaque => return Err(UnservedReason::Conflict),
+            Some(port) => port.servers.push(server),
+            None => self.ports.push(MergedPort { number, bind, kind, servers: vec![server] }),
+        }
+        match tls {
+            ServerTls::Other(_) => Err(UnservedReason::NotImplemented),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn tls(protocol: Protocol, settings: Option<&ServerTlsSettings>) -> ServerTls {
+    match settings {
+        None => ServerTls::None,
+        // For HTTP the redirect is all that TLS settings can say.
+        Some(settings) if protocol.is_http() => {
+            if settings.https_redirect { ServerTls::Redirect } else { ServerTls::None }
+        }
+        Some(settings) => match settings.mode {
+            ServerTlsMode::Passthrough => ServerTls::Passthrough,
+            mode => ServerTls::Other(mode),
+        },
+    }
+}
+
+/// Where a port is on the workload, if a service of the gateway leads from it to another.
+fn translated(ports: &[(u16, u16)], number: u16) -> u16 {
+    ports.binary_search_by_key(&number, |(from, _)| *from).map_or(number, |at| ports[at].1)
+}
+
+/// Parses `host`, `namespace/host`, `./host` or `*/host`.
+fn host(text: &str, own: &Arc<str>) -> Option<ServerHost> {
+    let (namespace, host) = match text.split_once('/') {
+        None | Some(("*", _)) => (None, text.rsplit('/').next().unwrap_or(text)),
+        Some((".", host)) => (Some(own.clone()), host),
+        Some((namespace, host)) => (Some(namespace.into()), host),
+    };
+    Some(ServerHost { namespace, host: Hostname::parse(host).ok()? })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn id(name: &str) -> ObjectId {
+        ObjectId { namespace: "gw".into(), name: name.into() }
+    }
+
+    fn server(port: u32, protocol: &str, hosts: &[&str], tls: Option<ServerTlsMode>) -> istio::Server {
+        let port = istio::Port { number: port, protocol: protocol.into(), ..Default::default() };
+        let tls = tls.map(|mode| ServerTlsSettings { mode, https_redirect: true, ..Default::default() });
+        let hosts = hosts.iter().map(|h| (*h).into()).collect();
+        istio::Server { port: Some(port), hosts, tls, ..Default::default() }
+    }
+
+    fn merged(servers: &[istio::Server]) -> (Merge, Vec<Result<(), UnservedReason>>) {
+        let set = GatewaySet { gateways: [].into(), ports: [(80, 8080)].into() };
+        let mut merge = Merge::default();
+        let results = servers.iter().enumerate().map(|(i, s)| merge.add(&set, &id("g"), i, s)).collect();
+        (merge, results)
+    }
+
+    #[test]
+    fn http_servers_of_one_port_are_one_listener() {
+        let (merge, results) = merged(&[
+            server(80, "HTTP", &["a.com"], None),
+            server(8080, "GRPC", &["b.com"], None),
+            server(80, "TCP", &["*"], None),
+            server(80, "TLS", &["*"], Some(ServerTlsMode::Passthrough)),
+        ]);
+        assert_eq!(results, [Ok(()), Ok(()), Err(UnservedReason::Conflict), Err(UnservedReason::Conflict)]);
+        let [port] = &merge.ports[..] else { panic!("one port") };
+        assert_eq!((port.number, port.kind, port.servers.len()), (8080, PortKind::Http, 2));
+        assert_eq!(port.route_table(), "http.8080");
+    }
+
+    #[test]
+    fn tls_servers_of_one_port_differ_by_host() {
+        let passthrough = Some(ServerTlsMode::Passthrough);
+        let (merge, results) = merged(&[
+            server(443, "TLS", &["a.com"], passthrough),
+            server(443, "HTTPS", &["b.com"], passthrough),
+            server(443, "TLS", &["c.com", "a.com"], passthrough),
+            server(443, "HTTPS", &["d.com"], Some(ServerTlsMode::Simple)),
+        ]);
+        let duplicate = Err(UnservedReason::DuplicateHost);
+        assert_eq!(results, [Ok(()), Ok(()), duplicate, Err(UnservedReason::NotImplemented)]);
+        assert_eq!(merge.ports.len(), 1);
+        assert_eq!(merge.ports[0].servers.len(), 3);
+    }
+
+    #[test]
+    fn other_addresses_are_other_listeners() {
+        let bound = |bind: &str, s: istio::Server| istio::Server { bind: bind.into(), ..s };
+        let (merge, results) = merged(&[
+            bound("10.0.0.1", server(9000, "TCP", &["*"], None)),
+            bound("10.0.0.2", server(9000, "HTTP", &["*"], None)),
+            server(9000, "TCP", &["*"], None),
+            server(9000, "TCP", &["*"], None),
+        ]);
+        assert_eq!(results, [Ok(()), Ok(()), Ok(()), Err(UnservedReason::Conflict)]);
+        assert_eq!(merge.ports[1].route_table(), "http.9000.10.0.0.2");
+    }
+
+    #[test]
+    fn hosts() {
+        let own: Arc<str> = "own".into();
+        let parsed = |text| host(text, &own).map(|h| (h.namespace.map(|n| n.to_string()), h.host.to_string()));
+        assert_eq!(parsed("a.com"), Some((None, "a.com".into())));
+        assert_eq!(parsed("*/*"), Some((None, "*".into())));
+        assert_eq!(parsed("./a.com"), Some((Some("own".into()), "a.com".into())));
+        assert_eq!(parsed("ns/*.com"), Some((Some("ns".into()), "*.com".into())));
+        assert_eq!(parsed("ns/a b"), None);
+    }
+}

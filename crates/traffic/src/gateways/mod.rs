@@ -1,0 +1,25 @@
+//! Gateways: what all `Gateway` objects of a proxy come to together, its listeners, and its route tables.
+//!
+//! TLS is not terminated yet: a server that would need a certificate has its port, and says why it answers nobody
+//! ([`MergedGateway::unserved`]).
+
+mod listeners;
+mod merge;
+mod routes;
+
+pub use listeners::GatewayListeners;
+pub use merge::{
+    GatewaySet, MergedGateway, MergedGateways, MergedPort, PortKind, Server, ServerHost, ServerTls, Unserved,
+    UnservedReason,
+};
+pub use routes::gateway_table;
+
+/// Adds the rules that route tables need.
+pub(crate) fn register(b: &mut flow::Builder) {
+    b.view::<MergedGateways>();
+}
+
+/// Adds the rules of gateways' listeners.
+pub(crate) fn register_listeners(b: &mut flow::Builder) {
+    b.view::<GatewayListeners>();
+}

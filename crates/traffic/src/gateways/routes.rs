@@ -1,0 +1,135 @@
+//! Route tables of gateways: the VirtualServices that are bound to a port's servers, by host.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use flow::Reads;
+use model::audience::{RouteAudience, RouteTable, RoutesKey, VirtualHostContent, VirtualHostSpec};
+use names::Hostname;
+
+use super::merge::{GatewaySet, MergedGateways, MergedPort, PortKind, Server, ServerTls};
+use crate::routes;
+use crate::scope::{ScopeServices, Visible};
+use crate::virtual_service::{Summary, for_gateway};
+
+/// The route table of this name (`http.PORT`) of a gateway. A name that none of its ports has gets an empty table: a
+/// listener that is being removed may still ask.
+pub fn gateway_table(cx: &Reads<'_>, audience: &Arc<RouteAudience>, name: &str) -> Option<RouteTable> {
+    let merged = cx.get::<MergedGateways>(&GatewaySet::from(&**audience))?;
+    let port = merged.ports.iter().find(|p| p.kind == PortKind::Http && p.route_table() == name);
+    let virtual_hosts = match port {
+        Some(port) => virtual_hosts(cx, audience, port)?,
+        None => Vec::new(),
+    };
+    Some(RouteTable { virtual_hosts, ignore_port: true })
+}
+
+/// A virtual host while servers add to it.
+struct Host {
+    /// The port of the first server that has it.
+    port: u16,
+    routes: Vec<Arc<RoutesKey>>,
+    require_tls: bool,
+}
+
+fn virtual_hosts(cx: &Reads<'_>, audience: &RouteAudience, port: &MergedPort) -> Option<Vec<Arc<VirtualHostSpec>>> {
+    let visible = cx.get::<ScopeServices>(&audience.scope)?;
+    let mut hosts: BTreeMap<Hostname, Host> = BTreeMap::new();
+    for server in &port.servers {
+        let redirect = server.tls == ServerTls::Redirect;
+        for summary in for_gateway(cx, &server.gateway, &audience.scope.namespace) {
+            let Some(routes) = bound(cx, audience, &visible, server, &summary) else { continue };
+            for host in intersection(server, &summary) {
+                let entry = hosts.entry(host).or_insert_with(|| Host::new(server));
+                entry.require_tls |= redirect;
+                if !entry.routes.contains(&routes) {
+                    entry.routes.push(routes.clone());
+                }
+            }
+        }
+        // Hosts without routes are redirected all the same.
+        for host in server.hosts.iter().filter(|_| redirect) {
+            hosts.entry(host.host.clone()).or_insert_with(|| Host::new(server)).require_tls = true;
+        }
+    }
+    if hosts.is_empty() {
+        let number = port.servers.first().map_or(port.number, |s| s.port);
+        return Some(vec![Arc::new(VirtualHostSpec {
+            name: format!("blackhole:{number}").into(),
+            domains: vec!["*".into()],
+            content: VirtualHostContent::NotFound,
+            require_tls: false,
+        })]);
+    }
+    Some(collapsed(hosts))
+}
+
+impl Host {
+    fn new(server: &Server) -> Host {
+        Host { port: server.port, routes: Vec::new(), require_tls: false }
+    }
+
+    fn content(&self) -> VirtualHostContent {
+        match &self.routes[..] {
+            [] => VirtualHostContent::NotFound,
+            routes => VirtualHostContent::Routes(routes.to_vec()),
+        }
+    }
+}
+
+/// The routes of a VirtualService for a server; none if none of them can ever be taken there.
+fn bound(
+    cx: &Reads<'_>,
+    audience: &RouteAudience,
+    visible: &Visible,
+    server: &Server,
+    summary: &Summary,
+) -> Option<Arc<RoutesKey>> {
+    if !summary.routes(server.port, Some(&server.gateway), &audience.source) {
+        return None;
+    }
+    // The routes are the same for all hosts of the VirtualService: one of them stands for all, and they are encoded once.
+    let host = summary.hosts.iter().min()?;
+    let at = (host, server.port, Some(&server.gateway));
+    Some(routes::bind(cx, &audience.scope, visible, summary, at, &audience.source))
+}
+
+/// The hosts that both a server and a VirtualService have; of a host and a wildcard that covers it, the host.
+fn intersection(server: &Server, summary: &Summary) -> Vec<Hostname> {
+    let mut found: Vec<Hostname> = Vec::new();
+    for mine in server.hosts_for(&summary.id.namespace) {
+        for theirs in &summary.hosts {
+            let narrower = match (mine.subset_of(theirs), theirs.subset_of(mine)) {
+                (true, _) => mine,
+                (false, true) => theirs,
+                (false, false) => continue,
+            };
+            if !found.contains(narrower) {
+                found.push(narrower.clone());
+            }
+        }
+    }
+    found
+}
+
+/// One virtual host for all hosts that have the same routes, named by the first of them: a VirtualService with a hundred
+/// hosts would otherwise be sent a hundred times.
+fn collapsed(hosts: BTreeMap<Hostname, Host>) -> Vec<Arc<VirtualHostSpec>> {
+    let mut specs: Vec<VirtualHostSpec> = Vec::new();
+    let mut known: HashMap<(VirtualHostContent, bool), usize> = HashMap::new();
+    for (host, entry) in hosts {
+        let content = entry.content();
+        let at = *known.entry((content.clone(), entry.require_tls)).or_insert_with(|| {
+            specs.push(VirtualHostSpec {
+                name: format!("{host}:{}", entry.port).into(),
+                domains: Vec::new(),
+                content,
+                require_tls: entry.require_tls,
+            });
+            specs.len() - 1
+        });
+        specs[at].domains.push(host.as_arc().clone());
+    }
+    specs.sort_by(|a, b| a.name.cmp(&b.name));
+    specs.into_iter().map(Arc::new).collect()
+}

@@ -1,0 +1,114 @@
+//! A network namespace that stands for a pod: traffic is captured in it as Istio's init container does.
+
+use std::net::Ipv4Addr;
+use std::process::Command;
+
+use parts::run::Result;
+
+/// The user as whom an application in the pod runs; what it sends is captured. (The proxy runs as another.)
+const APPLICATION: u32 = 1000;
+
+/// A network namespace with an address of its own, connected to this machine, with iptables' redirection in place.
+#[derive(Debug)]
+pub struct Namespace {
+    /// Its name.
+    pub name: String,
+    /// Its address.
+    pub ip: Ipv4Addr,
+    /// This machine's address at the other end.
+    pub host: Ipv4Addr,
+}
+
+impl Namespace {
+    /// A new one; or, in words, what this machine lacks for it.
+    pub fn new() -> Result<std::result::Result<Namespace, String>> {
+        if let Some(missing) = missing() {
+            return Ok(Err(missing));
+        }
+        // Addresses of a range that is set aside for tests of networks; the process id keeps runs apart.
+        let (name, number) = (
+            format!("rutter-{}", std::process::id()),
+            (std::process::id() % 250) as u8,
+        );
+        let namespace = Namespace {
+            name,
+            ip: Ipv4Addr::new(198, 18, number, 2),
+            host: Ipv4Addr::new(198, 18, number, 1),
+        };
+        namespace.set_up()?;
+        Ok(Ok(namespace))
+    }
+
+    /// Runs a Python program in it as the application, and returns what it prints.
+    pub fn python(&self, program: &str) -> Result<String> {
+        let output = self.application(program).output()?;
+        if !output.status.success() {
+            return Err(String::from_utf8_lossy(&output.stderr).into_owned().into());
+        }
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    }
+
+    /// A command that runs a Python program in it as the application.
+    pub fn application(&self, program: &str) -> Command {
+        let mut command = Command::new("ip");
+        let as_user = format!("import os; os.setuid({APPLICATION})\n{program}");
+        command.args(["netns", "exec", &self.name, "python3", "-c", &as_user]);
+        command
+    }
+
+    fn set_up(&self) -> Result<()> {
+        let Namespace { name, ip, host } = self;
+        let (outer, inner) = (
+            format!("rt{}a", std::process::id()),
+            format!("rt{}b", std::process::id()),
+        );
+        run(&format!("ip netns add {name}"))?;
+        run(&format!("ip link add {outer} type veth peer name {inner} netns {name}"))?;
+        run(&format!("ip addr add {host}/30 dev {outer}"))?;
+        run(&format!("ip link set {outer} up"))?;
+        let inside = |command: &str| run(&format!("ip netns exec {name} {command}"));
+        inside("ip link set lo up")?;
+        inside(&format!("ip addr add {ip}/30 dev {inner}"))?;
+        inside(&format!("ip link set {inner} up"))?;
+        inside(&format!("ip route add default via {host}"))?;
+        inside(&format!(
+            "iptables -t nat -A OUTPUT -p tcp -m owner --uid-owner {APPLICATION} -j REDIRECT --to-ports 15001"
+        ))?;
+        inside("iptables -t nat -A PREROUTING -p tcp --dport 8080 -j REDIRECT --to-ports 15006")
+    }
+}
+
+impl Drop for Namespace {
+    fn drop(&mut self) {
+        // The pair of interfaces goes with it.
+        let _ = run(&format!("ip netns del {}", self.name));
+    }
+}
+
+/// What is not there: root, `ip`, `iptables`, or the right to make namespaces.
+fn missing() -> Option<String> {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    if !status.lines().any(|line| line.starts_with("Uid:\t0\t")) {
+        return Some("it needs root".into());
+    }
+    let lacking = |program: &str| Command::new(program).arg("-V").output().is_err();
+    if let Some(program) = ["ip", "iptables"].into_iter().find(|program| lacking(program)) {
+        return Some(format!("`{program}` is not installed"));
+    }
+    let probe = format!("rutter-probe-{}", std::process::id());
+    if let Err(error) = run(&format!("ip netns add {probe}")) {
+        return Some(format!("network namespaces cannot be made here: {error}"));
+    }
+    let table = run(&format!("ip netns exec {probe} iptables -t nat -L -n"));
+    let _ = run(&format!("ip netns del {probe}"));
+    table.err().map(|error| format!("iptables does not work here: {error}"))
+}
+
+fn run(command: &str) -> Result<()> {
+    let mut words = command.split(' ');
+    let output = Command::new(words.next().unwrap_or_default()).args(words).output()?;
+    if output.status.success() {
+        return Ok(());
+    }
+    Err(format!("`{command}`: {}", String::from_utf8_lossy(&output.stderr).trim()).into())
+}

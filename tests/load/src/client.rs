@@ -1,0 +1,251 @@
+//! One simulated proxy: what Envoy would ask, in Envoy's order, over a connection of its own.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+use anyhow::{Context, Result, bail};
+use bytes::{Bytes, BytesMut};
+use h2::client::SendRequest;
+use h2::{RecvStream, SendStream};
+use parts::run::Protocol;
+use tokio::net::TcpStream;
+
+use crate::wire;
+
+/// The four types, in the order in which Envoy asks for them.
+const TYPES: [&str; 4] = [
+    "type.googleapis.com/envoy.config.cluster.v3.Cluster",
+    "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment",
+    "type.googleapis.com/envoy.config.listener.v3.Listener",
+    "type.googleapis.com/envoy.config.route.v3.RouteConfiguration",
+];
+const CLUSTERS: usize = 0;
+const ENDPOINTS: usize = 1;
+const LISTENERS: usize = 2;
+const ROUTES: usize = 3;
+
+/// What one proxy has seen; read while it runs.
+#[derive(Debug, Default)]
+pub struct Seen {
+    /// Bytes of all responses.
+    pub bytes: AtomicU64,
+    /// Responses.
+    pub responses: AtomicU64,
+    times: Mutex<(Option<Instant>, Option<Instant>)>,
+}
+
+impl Seen {
+    /// When the first and the last response came since `forget`.
+    pub fn times(&self) -> Option<(Instant, Instant)> {
+        let times = self.times.lock().unwrap_or_else(PoisonError::into_inner);
+        Some((times.0?, times.1?))
+    }
+
+    /// Begins anew.
+    pub fn forget(&self) {
+        *self.times.lock().unwrap_or_else(PoisonError::into_inner) = (None, None);
+    }
+
+    fn response(&self) {
+        let now = Instant::now();
+        let mut times = self.times.lock().unwrap_or_else(PoisonError::into_inner);
+        *times = (times.0.or(Some(now)), Some(now));
+        self.responses.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// Runs one proxy until its stream ends, which is an error.
+pub async fn run(address: SocketAddr, node: Bytes, protocol: Protocol, seen: Arc<Seen>) -> Result<()> {
+    let mut client = connect(address).await?;
+    let method = match protocol {
+        Protocol::Sotw => "StreamAggregatedResources",
+        Protocol::Delta => "DeltaAggregatedResources",
+    };
+    let request = http::Request::post(format!(
+        "http://{address}/envoy.service.discovery.v3.AggregatedDiscoveryService/{method}"
+    ))
+    .header("content-type", "application/grpc")
+    .header("te", "trailers")
+    .body(())?;
+    let (response, send) = client.send_request(request, false)?;
+    let mut proxy = Proxy {
+        protocol,
+        node: Some(node),
+        send,
+        types: Default::default(),
+    };
+    proxy.ask(CLUSTERS, &[], b"")?;
+    proxy.ask(LISTENERS, &[], b"")?;
+    let response = response.await?;
+    if !response.status().is_success() {
+        bail!("the server answered {}", response.status());
+    }
+    let mut messages = Messages {
+        body: response.into_body(),
+        buffer: BytesMut::new(),
+        seen: Arc::clone(&seen),
+    };
+    while let Some(message) = messages.next().await? {
+        proxy.receive(&message)?;
+        seen.response();
+    }
+    let trailers = messages.body.trailers().await?;
+    bail!("the server ended the stream: {trailers:?}");
+}
+
+async fn connect(address: SocketAddr) -> Result<SendRequest<Bytes>> {
+    let stream = TcpStream::connect(address).await?;
+    stream.set_nodelay(true)?;
+    // Envoy's windows for gRPC are 256 MiB; a smaller one would measure the client.
+    let (client, connection) = h2::client::Builder::new()
+        .initial_window_size(64 << 20)
+        .initial_connection_window_size(64 << 20)
+        .handshake(stream)
+        .await?;
+    tokio::spawn(connection);
+    Ok(client.ready().await?)
+}
+
+struct Proxy {
+    protocol: Protocol,
+    /// Sent with the first request only.
+    node: Option<Bytes>,
+    send: SendStream<Bytes>,
+    types: [Subscription; 4],
+}
+
+#[derive(Default)]
+struct Subscription {
+    /// The names that are asked for; for CDS and LDS, what each resource refers to.
+    names: BTreeSet<String>,
+    referred: BTreeMap<String, Vec<String>>,
+    version: Bytes,
+}
+
+impl Proxy {
+    /// Acknowledges a response, and asks for what it refers to.
+    fn receive(&mut self, message: &[u8]) -> Result<()> {
+        let url = wire::field(message, 4);
+        let kind = TYPES
+            .iter()
+            .position(|t| t.as_bytes() == url)
+            .context("a response of an unknown type")?;
+        if self.protocol == Protocol::Sotw {
+            self.types[kind].version = Bytes::copy_from_slice(wire::field(message, 1));
+        }
+        let nonce = wire::field(message, 5).to_vec();
+        self.ask(kind, &[], &nonce)?;
+        match kind {
+            CLUSTERS => self.follow(kind, ENDPOINTS, message),
+            LISTENERS => self.follow(kind, ROUTES, message),
+            _ => Ok(()),
+        }
+    }
+
+    /// Takes note of what the resources refer to, and asks for what is new.
+    fn follow(&mut self, kind: usize, next: usize, message: &[u8]) -> Result<()> {
+        if self.protocol == Protocol::Sotw {
+            self.types[kind].referred.clear();
+        }
+        for (number, value) in wire::fields(message) {
+            match (number, self.protocol) {
+                (2, protocol) => {
+                    let any = if protocol == Protocol::Delta {
+                        wire::field(value, 2)
+                    } else {
+                        value
+                    };
+                    let (name, refers) = referred(kind, wire::field(any, 2));
+                    self.types[kind].referred.insert(name, refers);
+                }
+                (6, Protocol::Delta) => {
+                    self.types[kind].referred.remove(&*String::from_utf8_lossy(value));
+                }
+                _ => {}
+            }
+        }
+        let wanted: BTreeSet<String> = self.types[kind].referred.values().flatten().cloned().collect();
+        let new: Vec<String> = wanted.difference(&self.types[next].names).cloned().collect();
+        let changed = wanted != self.types[next].names;
+        self.types[next].names = wanted;
+        if changed { self.ask(next, &new, b"") } else { Ok(()) }
+    }
+
+    /// Sends a request: an acknowledgement if there is a nonce, else a subscription.
+    fn ask(&mut self, kind: usize, new: &[String], nonce: &[u8]) -> Result<()> {
+        let mut out = BytesMut::new();
+        let node = self.node.take().unwrap_or_default();
+        match self.protocol {
+            Protocol::Delta => {
+                if !node.is_empty() {
+                    wire::put(&mut out, 1, &node);
+                }
+                wire::put(&mut out, 2, TYPES[kind].as_bytes());
+                new.iter().for_each(|name| wire::put(&mut out, 3, name.as_bytes()));
+                wire::put(&mut out, 6, nonce);
+            }
+            Protocol::Sotw => {
+                let subscription = &mut self.types[kind];
+                wire::put(&mut out, 1, &subscription.version);
+                if !node.is_empty() {
+                    wire::put(&mut out, 2, &node);
+                }
+                subscription.names.iter().for_each(|name| {
+                    if kind == ENDPOINTS || kind == ROUTES {
+                        wire::put(&mut out, 3, name.as_bytes());
+                    }
+                });
+                wire::put(&mut out, 4, TYPES[kind].as_bytes());
+                wire::put(&mut out, 5, nonce);
+            }
+        }
+        self.send
+            .send_data(wire::frame(&out), false)
+            .context("the stream is closed")
+    }
+}
+
+/// The name of a cluster or listener, and what it makes a proxy ask for.
+fn referred(kind: usize, resource: &[u8]) -> (String, Vec<String>) {
+    let name = String::from_utf8_lossy(wire::field(resource, 1)).into_owned();
+    let refers = match kind {
+        CLUSTERS if wire::has_discovered_endpoints(resource) => vec![name.clone()],
+        LISTENERS => wire::route_names(resource),
+        _ => Vec::new(),
+    };
+    (name, refers)
+}
+
+/// The messages of a response body.
+struct Messages {
+    body: RecvStream,
+    buffer: BytesMut,
+    seen: Arc<Seen>,
+}
+
+impl Messages {
+    async fn next(&mut self) -> Result<Option<Bytes>> {
+        loop {
+            if let Some(head) = self.buffer.first_chunk::<5>() {
+                let length = u32::from_be_bytes([head[1], head[2], head[3], head[4]]) as usize;
+                if self.buffer.len() >= 5 + length {
+                    return Ok(Some(self.buffer.split_to(5 + length).freeze().slice(5..)));
+                }
+                self.buffer.reserve(5 + length - self.buffer.len());
+            } else if self.buffer.capacity() > 64 << 10 {
+                // What a large message needed is not kept.
+                self.buffer = BytesMut::from(&self.buffer[..]);
+            }
+            let Some(chunk) = self.body.data().await else {
+                return Ok(None);
+            };
+            let chunk = chunk?;
+            self.body.flow_control().release_capacity(chunk.len())?;
+            self.seen.bytes.fetch_add(chunk.len() as u64, Ordering::Relaxed);
+            self.buffer.extend_from_slice(&chunk);
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! The figures, as a table for people and for docs/performance.md.
+
+use std::fmt::Write;
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::Result;
+use parts::run::Protocol;
+
+use crate::run::Plan;
+
+/// What one piece of work cost.
+#[derive(Clone, Debug)]
+pub struct Measured {
+    /// What happened.
+    pub work: String,
+    /// Until the first proxy had all of it.
+    pub first: Duration,
+    /// Until the last one had.
+    pub last: Duration,
+    /// Processor time of the control plane.
+    pub processor: Duration,
+    /// Bytes that the proxies received.
+    pub bytes: u64,
+    /// Responses that the proxies received.
+    pub responses: u64,
+}
+
+impl Measured {
+    /// The middle one, by the time of the last proxy; of an empty list, nothing is made.
+    pub fn median(mut rows: Vec<Measured>) -> Measured {
+        rows.sort_by_key(|row| row.last);
+        rows.swap_remove(rows.len() / 2)
+    }
+}
+
+/// All figures of one run.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// What was measured.
+    pub plan: Plan,
+    /// One row for each piece of work.
+    pub rows: Vec<Measured>,
+    /// Resident memory before the first proxy came, in bytes.
+    pub resident_idle: u64,
+    /// Resident memory with all proxies, in bytes.
+    pub resident: u64,
+    /// Its highest value up to then, in bytes.
+    pub peak: u64,
+    /// Resident memory that one more proxy adds, in bytes.
+    pub per_proxy: u64,
+}
+
+impl Report {
+    /// An empty one.
+    pub fn default_for(plan: Plan) -> Report {
+        Report {
+            plan,
+            rows: Vec::new(),
+            resident_idle: 0,
+            resident: 0,
+            peak: 0,
+            per_proxy: 0,
+        }
+    }
+
+    /// One line that says what was measured.
+    pub fn title(&self) -> String {
+        let size = &self.plan.size;
+        format!(
+            "{} services × {} ports × {} endpoints in {} namespaces, {} proxies, {}",
+            size.services,
+            size.ports,
+            size.endpoints,
+            size.namespaces,
+            self.plan.proxies,
+            if self.plan.protocol == Protocol::Delta {
+                "delta"
+            } else {
+                "state of the world"
+            }
+        )
+    }
+
+    /// A table in Markdown.
+    pub fn markdown(&self) -> String {
+        let mut text = format!("### {}\n\n", self.title());
+        text +=
+            "| work | first proxy | last proxy | control plane | sent | responses |\n|---|---:|---:|---:|---:|---:|\n";
+        for row in &self.rows {
+            let _ = writeln!(
+                text,
+                "| {} | {} | {} | {} CPU | {} | {} |",
+                row.work,
+                shown(row.first),
+                shown(row.last),
+                shown(row.processor),
+                size(row.bytes),
+                row.responses
+            );
+        }
+        let _ = write!(
+            text,
+            "\nResident memory: {} before the first proxy, {} with all of them (highest so far: {}), {} for one more.\n",
+            size(self.resident_idle),
+            size(self.resident),
+            size(self.peak),
+            size(self.per_proxy)
+        );
+        text
+    }
+
+    /// Puts the table into a page: in place of one with the same title, else at the end.
+    pub fn write_into(&self, page: &Path) -> Result<()> {
+        let old = fs::read_to_string(page).unwrap_or_default();
+        let heading = format!("### {}\n", self.title());
+        let new = match old.split_once(&heading) {
+            Some((before, after)) => {
+                let end = after.find("\n#").map_or(after.len(), |at| at + 1);
+                format!(
+                    "{before}{}{}{}",
+                    self.markdown(),
+                    if end < after.len() { "\n" } else { "" },
+                    &after[end..]
+                )
+            }
+            None => format!("{}\n\n{}", old.trim_end(), self.markdown()),
+        };
+        Ok(fs::write(page, new)?)
+    }
+}
+
+fn shown(time: Duration) -> String {
+    let millis = time.as_secs_f64() * 1000.0;
+    match millis {
+        m if m >= 10_000.0 => format!("{:.1} s", m / 1000.0),
+        m if m >= 10.0 => format!("{m:.0} ms"),
+        m => format!("{m:.1} ms"),
+    }
+}
+
+fn size(bytes: u64) -> String {
+    match bytes {
+        b if b >= 10 << 20 => format!("{} MiB", b >> 20),
+        b if b >= 1 << 20 => format!("{:.1} MiB", b as f64 / f64::from(1 << 20)),
+        b => format!("{} KiB", b.div_ceil(1 << 10)),
+    }
+}

@@ -1,0 +1,165 @@
+//! The few protobuf messages that a simulated proxy needs, read and written by hand.
+
+use bytes::{BufMut, Bytes, BytesMut};
+
+/// The fields of a message in order: the number, and the bytes of length-delimited ones (others are skipped). Ends at
+/// the first thing that is not protobuf.
+pub fn fields(mut message: &[u8]) -> impl Iterator<Item = (u64, &[u8])> {
+    std::iter::from_fn(move || {
+        loop {
+            let tag = varint(&mut message)?;
+            let length = match tag & 7 {
+                0 => {
+                    varint(&mut message)?;
+                    continue;
+                }
+                1 => {
+                    message = message.get(8..)?;
+                    continue;
+                }
+                2 => usize::try_from(varint(&mut message)?).ok()?,
+                5 => {
+                    message = message.get(4..)?;
+                    continue;
+                }
+                _ => return None,
+            };
+            let (value, rest) = message.split_at_checked(length)?;
+            message = rest;
+            return Some((tag >> 3, value));
+        }
+    })
+}
+
+/// The first field of this number, empty if there is none.
+pub fn field(message: &[u8], number: u64) -> &[u8] {
+    fields(message)
+        .find(|(n, _)| *n == number)
+        .map(|(_, value)| value)
+        .unwrap_or_default()
+}
+
+/// Appends a length-delimited field.
+pub fn put(out: &mut BytesMut, number: u64, value: &[u8]) {
+    put_varint(out, number << 3 | 2);
+    put_varint(out, value.len() as u64);
+    out.put_slice(value);
+}
+
+/// A message with the five bytes in front that gRPC wants.
+pub fn frame(message: &[u8]) -> Bytes {
+    let mut out = BytesMut::with_capacity(message.len() + 5);
+    out.put_u8(0);
+    out.put_u32(u32::try_from(message.len()).unwrap_or(u32::MAX));
+    out.put_slice(message);
+    out.freeze()
+}
+
+/// A node message: a sidecar of this name, namespace and address.
+pub fn node(name: &str, namespace: &str, ip: &str) -> Bytes {
+    let mut metadata = BytesMut::new();
+    for (key, value) in [
+        ("NAMESPACE", namespace),
+        ("CLUSTER_ID", "Kubernetes"),
+        ("ISTIO_VERSION", "1.32.0"),
+    ] {
+        let mut text = BytesMut::new();
+        put(&mut text, 3, value.as_bytes());
+        let mut entry = BytesMut::new();
+        put(&mut entry, 1, key.as_bytes());
+        put(&mut entry, 2, &text);
+        put(&mut metadata, 1, &entry);
+    }
+    let mut node = BytesMut::new();
+    put(
+        &mut node,
+        1,
+        format!("sidecar~{ip}~{name}.{namespace}~{namespace}.svc.cluster.local").as_bytes(),
+    );
+    put(&mut node, 2, b"load");
+    put(&mut node, 3, &metadata);
+    node.freeze()
+}
+
+/// The names of the route configurations that a listener asks for.
+pub fn route_names(listener: &[u8]) -> Vec<String> {
+    let chains = fields(listener)
+        .filter(|(n, _)| *n == 3 || *n == 25)
+        .map(|(_, chain)| chain);
+    let filters = chains.flat_map(|chain| fields(chain).filter(|(n, _)| *n == 3).map(|(_, filter)| filter));
+    // Filter.typed_config → Any.value → HttpConnectionManager.rds → Rds.route_config_name
+    let names = filters.map(|filter| {
+        let any = field(filter, 4);
+        let is_http = field(any, 1).ends_with(b"HttpConnectionManager");
+        if is_http {
+            field(field(field(any, 2), 3), 2)
+        } else {
+            &[]
+        }
+    });
+    names
+        .filter(|name| !name.is_empty())
+        .map(|name| String::from_utf8_lossy(name).into_owned())
+        .collect()
+}
+
+/// Whether a cluster's endpoints are discovered: it has an `eds_cluster_config`.
+pub fn has_discovered_endpoints(cluster: &[u8]) -> bool {
+    fields(cluster).any(|(n, _)| n == 3)
+}
+
+fn varint(bytes: &mut &[u8]) -> Option<u64> {
+    let mut value = 0;
+    for shift in (0..64).step_by(7) {
+        let (first, rest) = bytes.split_first()?;
+        *bytes = rest;
+        value |= u64::from(first & 0x7f) << shift;
+        if first & 0x80 == 0 {
+            return Some(value);
+        }
+    }
+    None
+}
+
+fn put_varint(out: &mut BytesMut, mut value: u64) {
+    while value >= 0x80 {
+        out.put_u8((value as u8 & 0x7f) | 0x80);
+        value >>= 7;
+    }
+    out.put_u8(value as u8);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_read() {
+        let mut message = BytesMut::new();
+        put(&mut message, 1, b"one");
+        put(&mut message, 300, &[7; 200]);
+        assert_eq!(
+            fields(&message).collect::<Vec<_>>(),
+            [(1, &b"one"[..]), (300, &[7; 200][..])]
+        );
+    }
+
+    #[test]
+    fn numbers_are_skipped_and_rubbish_ends_it() {
+        let message = [0x08, 0x96, 0x01, 0x12, 0x01, b'x', 0x12, 0xff];
+        assert_eq!(fields(&message).collect::<Vec<_>>(), [(2, &b"x"[..])]);
+    }
+
+    #[test]
+    fn a_route_name_is_found_in_a_listener() {
+        let nest = |path: &[(u64, &[u8])]| {
+            let mut out = BytesMut::new();
+            path.iter().for_each(|(number, value)| put(&mut out, *number, value));
+            out
+        };
+        let manager = nest(&[(3, &nest(&[(2, b"80")]))]);
+        let any = nest(&[(1, b"type.googleapis.com/x.HttpConnectionManager"), (2, &manager)]);
+        let listener = nest(&[(1, b"0.0.0.0_80"), (3, &nest(&[(3, &nest(&[(4, &any)]))]))]);
+        assert_eq!(route_names(&listener), ["80"]);
+    }
+}
