@@ -20,14 +20,18 @@ impl<O: Origin> Hub<O> {
         let epoch = self.core.epoch;
         let mut touched: BTreeSet<LedgerId> = BTreeSet::new();
         for (cell, resource) in changes.resources {
-            let Some((old, users)) = self.core.cells.replace(cell, resource.clone()) else { continue };
+            let Some((old, users)) = self.core.cells.replace(cell, resource.clone()) else {
+                continue;
+            };
             for (ledger, name) in users {
                 self.core.ledgers[ledger].on_resource(&name, old.as_ref(), resource.as_ref(), epoch);
                 touched.insert(ledger);
             }
         }
         for (cell, catalogue) in changes.catalogues {
-            let Some(ledger) = self.core.catalogues.get(&cell).copied() else { continue };
+            let Some(ledger) = self.core.catalogues.get(&cell).copied() else {
+                continue;
+            };
             self.core.ledgers[ledger].on_catalogue(origin, &mut self.core.cells, catalogue, epoch);
             touched.insert(ledger);
         }
@@ -36,7 +40,9 @@ impl<O: Origin> Hub<O> {
         }
         for token in changes.moved {
             let Some(id) = self.stream_of(token) else { continue };
-            let Some(stream) = self.streams.get_mut(&id) else { continue };
+            let Some(stream) = self.streams.get_mut(&id) else {
+                continue;
+            };
             for kind in ResourceType::ALL {
                 self.core.relocate(origin, stream, kind);
             }
@@ -56,8 +62,11 @@ impl<O: Origin> Hub<O> {
 
     fn wake_marked(&mut self, ledger: LedgerId, now: Moment) {
         for selection in self.core.ledgers[ledger].take_marked() {
-            let streams: Vec<StreamId> =
-                self.core.ledgers[ledger].selections[selection].streams.iter().copied().collect();
+            let streams: Vec<StreamId> = self.core.ledgers[ledger].selections[selection]
+                .streams
+                .iter()
+                .copied()
+                .collect();
             streams.into_iter().for_each(|id| self.wake(id, now));
         }
     }
@@ -65,23 +74,32 @@ impl<O: Origin> Hub<O> {
     /// Forgets names that went and that every stream knows to have gone. A stream that stays behind for longer than is
     /// remembered must begin again: it will say what it has.
     fn prune(&mut self, id: LedgerId) {
-        let Some(ledger) = self.core.ledgers.get_mut(id) else { return };
+        let Some(ledger) = self.core.ledgers.get_mut(id) else {
+            return;
+        };
         if ledger.tombs.len() < ledger.prune_at.max(FEW_TOMBS) {
             return;
         }
-        let streams = ledger.selections.iter().flat_map(|(_, selection)| selection.streams.iter().copied());
+        let streams = ledger
+            .selections
+            .iter()
+            .flat_map(|(_, selection)| selection.streams.iter().copied());
         let kind = ledger.kind;
         let told: Vec<(Epoch, StreamId)> = streams
             .filter_map(|id| {
                 let watch = self.streams.get(&id)?.watch(kind)?;
-                let refused = watch.inflight.as_ref().map_or(watch.swept, |inflight| inflight.swept_before);
+                let refused = watch
+                    .inflight
+                    .as_ref()
+                    .map_or(watch.swept, |inflight| inflight.swept_before);
                 Some((watch.swept.min(refused), id))
             })
             .collect();
         let earliest = told.iter().map(|(epoch, _)| *epoch).min().unwrap_or(Epoch::MAX);
         ledger.prune(earliest);
-        ledger.prune_at = 2 * ledger.tombs.len();
-        if ledger.tombs.len() <= self.core.limits.removed_names + ledger.len() {
+        let limit = self.core.limits.removed_names + ledger.len();
+        ledger.prune_at = limit.min(2 * ledger.tombs.len());
+        if ledger.tombs.len() <= limit {
             return;
         }
         for (_, id) in told.into_iter().filter(|(epoch, _)| *epoch == earliest) {

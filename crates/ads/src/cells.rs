@@ -22,7 +22,9 @@ struct Cell {
 
 impl<C: Copy + Eq + Hash> Cells<C> {
     pub(crate) fn new() -> Cells<C> {
-        Cells { cells: FxHashMap::default() }
+        Cells {
+            cells: FxHashMap::default(),
+        }
     }
 
     pub(crate) fn get(&self, cell: C) -> Option<&Resource> {
@@ -31,7 +33,10 @@ impl<C: Copy + Eq + Hash> Cells<C> {
 
     /// Notes that a ledger lists a cell under a name.
     pub(crate) fn add(&mut self, cell: C, resource: Option<Resource>, ledger: LedgerId, name: Name) {
-        let cell = self.cells.entry(cell).or_insert_with(|| Cell { resource: None, users: Vec::new() });
+        let cell = self.cells.entry(cell).or_insert_with(|| Cell {
+            resource: None,
+            users: Vec::new(),
+        });
         cell.resource = resource;
         cell.users.push((ledger, name));
     }
@@ -39,7 +44,11 @@ impl<C: Copy + Eq + Hash> Cells<C> {
     /// Undoes one [`Cells::add`]; forgets a cell that nobody lists.
     pub(crate) fn remove(&mut self, id: C, ledger: LedgerId, name: &str) {
         let Some(cell) = self.cells.get_mut(&id) else { return };
-        if let Some(at) = cell.users.iter().position(|(user, as_name)| *user == ledger && **as_name == *name) {
+        if let Some(at) = cell
+            .users
+            .iter()
+            .position(|(user, as_name)| *user == ledger && **as_name == *name)
+        {
             cell.users.swap_remove(at);
         }
         if cell.users.is_empty() {

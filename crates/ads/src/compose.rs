@@ -34,7 +34,11 @@ impl Rope {
 
     fn new(head: Vec<u8>, tail: Arc<[Bytes]>) -> Rope {
         let len = head.len() + tail.iter().map(Bytes::len).sum::<usize>();
-        Rope { head: head.into(), tail, len }
+        Rope {
+            head: head.into(),
+            tail,
+            len,
+        }
     }
 }
 
@@ -79,7 +83,10 @@ const COPIED: usize = 1024;
 
 /// Encodes a response.
 pub(crate) fn encode(envelope: &Envelope<'_>, content: &Content) -> Rope {
-    let mut pieces = Pieces { done: Vec::new(), open: Vec::with_capacity(256) };
+    let mut pieces = Pieces {
+        done: Vec::new(),
+        open: Vec::with_capacity(256),
+    };
     for (name, version, body) in &content.resources {
         if envelope.delta {
             delta_resource(&mut pieces, envelope.kind, name, *version, body);
@@ -105,7 +112,11 @@ fn head(envelope: &Envelope<'_>) -> Vec<u8> {
     put_bytes(&mut head, 4, envelope.kind.type_url().as_bytes());
     put_bytes(&mut head, 5, envelope.nonce.as_bytes());
     // `control_plane`, whose number differs between the two responses.
-    put_head(&mut head, if envelope.delta { 7 } else { 6 }, bytes_len(envelope.identifier.len()));
+    put_head(
+        &mut head,
+        if envelope.delta { 7 } else { 6 },
+        bytes_len(envelope.identifier.len()),
+    );
     put_bytes(&mut head, 1, envelope.identifier.as_bytes());
     head
 }
@@ -114,7 +125,11 @@ fn head(envelope: &Envelope<'_>) -> Vec<u8> {
 fn delta_resource(pieces: &mut Pieces, kind: ResourceType, name: &str, version: Version, body: &Bytes) {
     let version = version.to_string();
     let any_len = any_len(kind, body);
-    put_head(&mut pieces.open, 2, bytes_len(name.len()) + bytes_len(version.len()) + bytes_len(any_len));
+    put_head(
+        &mut pieces.open,
+        2,
+        bytes_len(name.len()) + bytes_len(version.len()) + bytes_len(any_len),
+    );
     put_bytes(&mut pieces.open, 3, name.as_bytes());
     put_bytes(&mut pieces.open, 1, version.as_bytes());
     put_head(&mut pieces.open, 2, any_len);
@@ -187,8 +202,13 @@ mod tests {
 
     #[test]
     fn a_delta_response_is_what_prost_reads() {
-        let envelope =
-            Envelope { kind: ResourceType::Cluster, delta: true, version: "v", nonce: "n", identifier: "me" };
+        let envelope = Envelope {
+            kind: ResourceType::Cluster,
+            delta: true,
+            version: "v",
+            nonce: "n",
+            identifier: "me",
+        };
         let content = content();
         let rope = encode(&envelope, &content);
         let read = DeltaDiscoveryResponse::decode(flat(&rope).as_slice()).unwrap();
@@ -199,24 +219,48 @@ mod tests {
         for (resource, (name, version, body)) in read.resources.iter().zip(&content.resources) {
             assert_eq!((&*resource.name, &*resource.version), (&**name, &*version.to_string()));
             let any = resource.resource.as_ref().unwrap();
-            assert_eq!((any.type_url.as_str(), &any.value), (ResourceType::Cluster.type_url(), body));
+            assert_eq!(
+                (any.type_url.as_str(), &any.value),
+                (ResourceType::Cluster.type_url(), body)
+            );
         }
         assert_eq!(read.resources.len(), 4);
         let large = rope.pieces().find(|piece| piece.len() == 5000).unwrap();
-        assert_eq!(large.as_ptr(), content.resources[1].2.as_ptr(), "a large body is shared, not copied");
+        assert_eq!(
+            large.as_ptr(),
+            content.resources[1].2.as_ptr(),
+            "a large body is shared, not copied"
+        );
     }
 
     #[test]
     fn a_state_of_the_world_response_is_what_prost_reads_and_can_be_renamed() {
-        let envelope =
-            Envelope { kind: ResourceType::Route, delta: false, version: "v", nonce: "n", identifier: "me" };
-        let content = Content { removed: Vec::new(), ..content() };
+        let envelope = Envelope {
+            kind: ResourceType::Route,
+            delta: false,
+            version: "v",
+            nonce: "n",
+            identifier: "me",
+        };
+        let content = Content {
+            removed: Vec::new(),
+            ..content()
+        };
         let rope = encode(&envelope, &content);
-        let rope = renamed(&Envelope { nonce: "other", ..envelope }, &rope);
+        let rope = renamed(
+            &Envelope {
+                nonce: "other",
+                ..envelope
+            },
+            &rope,
+        );
         let read = DiscoveryResponse::decode(flat(&rope).as_slice()).unwrap();
         assert_eq!((read.version_info.as_str(), read.nonce.as_str()), ("v", "other"));
         assert_eq!(read.control_plane.unwrap().identifier, "me");
         let bodies: Vec<&Bytes> = read.resources.iter().map(|any| &any.value).collect();
-        assert_eq!(bodies, content.resources.iter().map(|(_, _, body)| body).collect::<Vec<_>>());
+        assert_eq!(
+            bodies,
+            content.resources.iter().map(|(_, _, body)| body).collect::<Vec<_>>()
+        );
     }
 }

@@ -14,7 +14,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use crate::decode::{Body, Texts};
 use crate::hub::{Core, Stream};
 use crate::name_set::NameSet;
-use crate::watch::Watch;
+use crate::watch::{Gone, Watch};
 use crate::{Code, Moment, Name, Origin, Request, Status};
 
 impl<O: Origin> Core<O> {
@@ -26,7 +26,14 @@ impl<O: Origin> Core<O> {
         request: Request,
         now: Moment,
     ) -> Result<(), Status> {
-        let Body::Delta { subscribe, unsubscribe, initial } = request.body else { return Ok(()) };
+        let Body::Delta {
+            subscribe,
+            unsubscribe,
+            initial,
+        } = request.body
+        else {
+            return Ok(());
+        };
         let Some(watch) = stream.watch(kind) else {
             return self.delta_first(origin, stream, kind, &subscribe, &unsubscribe, &initial);
         };
@@ -41,7 +48,9 @@ impl<O: Origin> Core<O> {
             return Ok(());
         }
         self.delta_wildcard(origin, stream, kind, &subscribe, &unsubscribe);
-        let all = stream.watch(kind).is_some_and(|watch| self.selection(watch).names.is_none());
+        let all = stream
+            .watch(kind)
+            .is_some_and(|watch| self.selection(watch).names.is_none());
         if all {
             self.delta_beside_wildcard(stream, kind, &subscribe, &unsubscribe)
         } else {
@@ -70,14 +79,23 @@ impl<O: Origin> Core<O> {
         let mut watch = self.watch(origin, stream, kind, (!all).then(|| names.clone()));
         watch.must_answer = true;
         if all {
-            watch.explicit = names;
+            watch.explicit = names.clone();
         }
         if !initial.0.is_empty() {
             stream.resumed = true;
             self.resume(stream, &mut watch, initial);
         }
-        let missing: Vec<Name> = watch.explicit.iter().filter(|name| !self.is_live(&watch, name)).cloned().collect();
-        watch.debt.let_go(missing.into_iter().map(|name| (name, None)), self.epoch);
+        if !all && kind.is_wildcard() {
+            let missing: Vec<Name> = names.into_iter().filter(|name| !self.is_live(&watch, name)).collect();
+            watch.debt.owe(missing);
+        }
+        let missing: Vec<Name> = watch
+            .explicit
+            .iter()
+            .filter(|name| !self.is_live(&watch, name))
+            .cloned()
+            .collect();
+        watch.debt.let_go(missing.into_iter().map(Gone::unknown), self.epoch);
         if kind == ResourceType::Endpoints {
             stream.early_clusters = Some(Vec::new());
         }
@@ -97,7 +115,9 @@ impl<O: Origin> Core<O> {
         };
         let mut owed = Vec::new();
         for (name, resource) in ledger.live(&self.cells, selection) {
-            let same = had.get(&**name).is_some_and(|version| *version == resource.version().to_string());
+            let same = had
+                .get(&**name)
+                .is_some_and(|version| *version == resource.version().to_string());
             if !same || dropped(name) {
                 owed.push(name.clone());
             }
@@ -105,7 +125,7 @@ impl<O: Origin> Core<O> {
         let mut gone = Vec::new();
         for name in had.keys() {
             if selection.covers(name) && ledger.resource(&self.cells, name).is_none() {
-                gone.push((Name::from(*name), None));
+                gone.push(Gone::unknown(Name::from(*name)));
             }
         }
         for name in selection.names.iter().flat_map(NameSet::iter) {
@@ -144,7 +164,7 @@ impl<O: Origin> Core<O> {
             if let Some(watch) = stream.watch_mut(kind) {
                 watch.explicit.clear();
                 watch.debt.owed.retain(|name| explicit.contains(name));
-                watch.debt.gone.retain(|(name, _)| explicit.contains(name));
+                watch.debt.gone.retain(|gone| explicit.contains(&gone.name));
             }
         }
     }
@@ -159,16 +179,20 @@ impl<O: Origin> Core<O> {
     ) -> Result<(), Status> {
         let named: Vec<Name> = subscribe.iter().filter(|name| *name != "*").map(Name::from).collect();
         let dropped: Vec<Name> = unsubscribe.iter().filter(|name| *name != "*").map(Name::from).collect();
-        let Some(watch) = stream.watches[kind as usize].as_deref_mut() else { return Ok(()) };
+        let Some(watch) = stream.watches[kind as usize].as_deref_mut() else {
+            return Ok(());
+        };
         watch.explicit.retain(|name| !dropped.contains(name));
         watch.explicit.extend(named.iter().cloned());
         watch.explicit.sort_unstable();
         watch.explicit.dedup();
         self.check_count(watch.explicit.len())?;
-        let (live, missing): (Vec<Name>, Vec<Name>) =
-            named.into_iter().chain(dropped).partition(|name| self.is_live(watch, name));
+        let (live, missing): (Vec<Name>, Vec<Name>) = named
+            .into_iter()
+            .chain(dropped)
+            .partition(|name| self.is_live(watch, name));
         watch.debt.owe(live);
-        watch.debt.let_go(missing.into_iter().map(|name| (name, None)), self.epoch);
+        watch.debt.let_go(missing.into_iter().map(Gone::unknown), self.epoch);
         Ok(())
     }
 
@@ -181,11 +205,14 @@ impl<O: Origin> Core<O> {
         unsubscribe: &Texts,
     ) -> Result<(), Status> {
         let Some(watch) = stream.watch(kind) else { return Ok(()) };
-        let Some(current) = self.selection(watch).names.clone() else { return Ok(()) };
+        let Some(current) = self.selection(watch).names.clone() else {
+            return Ok(());
+        };
         let ledger = &self.ledgers[watch.ledger];
         let wanted = subscribe.iter().filter(|name| *name != "*");
-        let wanted: Vec<Name> =
-            wanted.map(|name| ledger.name(name).cloned().unwrap_or_else(|| name.into())).collect();
+        let wanted: Vec<Name> = wanted
+            .map(|name| ledger.name(name).cloned().unwrap_or_else(|| name.into()))
+            .collect();
         let dropped: Vec<&str> = unsubscribe.iter().collect();
         let edit = current.edit(wanted.clone(), &dropped);
         self.check_count(edit.len())?;
@@ -193,13 +220,18 @@ impl<O: Origin> Core<O> {
         if !empty {
             self.reselect_edit(origin, stream, kind, &edit);
         }
-        let Some(watch) = stream.watch_mut(kind) else { return Ok(()) };
+        let Some(watch) = stream.watch_mut(kind) else {
+            return Ok(());
+        };
         if !empty {
-            let gone = &edit.removed;
-            watch.debt.owed.retain(|name| gone.binary_search(&&**name).is_err());
-            watch.debt.gone.retain(|(name, _)| gone.binary_search(&&**name).is_err());
+            let dropped = &edit.removed;
+            watch.debt.owed.retain(|name| dropped.binary_search(&&**name).is_err());
+            watch
+                .debt
+                .gone
+                .retain(|gone| dropped.binary_search(&&*gone.name).is_err());
         }
-        watch.debt.gone.retain(|(name, _)| !wanted.contains(name));
+        watch.debt.gone.retain(|gone| !wanted.contains(&gone.name));
         watch.debt.owe(wanted);
         Ok(())
     }
@@ -207,7 +239,10 @@ impl<O: Origin> Core<O> {
     fn check_count(&self, names: usize) -> Result<(), Status> {
         let limit = self.limits.names;
         if names > limit {
-            return Err(Status::new(Code::ResourceExhausted, format!("more than {limit} names are subscribed to")));
+            return Err(Status::new(
+                Code::ResourceExhausted,
+                format!("more than {limit} names are subscribed to"),
+            ));
         }
         Ok(())
     }

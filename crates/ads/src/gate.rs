@@ -51,10 +51,17 @@ impl<O: Origin> Core<O> {
         match kind {
             ResourceType::Cluster if stream.settling.is_some() => None,
             ResourceType::Cluster if expired(stream.sweep_hold) => Some(Window::all(self.epoch)),
-            ResourceType::Cluster => Some(Window { upto: self.epoch, sweep: self.users_of_clusters(stream) }),
+            ResourceType::Cluster => Some(Window {
+                upto: self.epoch,
+                sweep: self.users_of_clusters(stream),
+            }),
             ResourceType::Endpoints => Some(Window::all(self.epoch)),
             ResourceType::Listener | ResourceType::Route => {
-                let upto = if expired(stream.hold) { self.epoch } else { self.clusters_in_place(stream) };
+                let upto = if expired(stream.hold) {
+                    self.epoch
+                } else {
+                    self.clusters_in_place(stream)
+                };
                 (upto > 0).then_some(Window::all(upto))
             }
         }
@@ -79,7 +86,11 @@ impl<O: Origin> Core<O> {
             Some(endpoints) => {
                 let selection = self.selection(endpoints);
                 let pending = endpoints.has_updates(selection);
-                if target.is_none() && self.endpoints_of(stream, &settling.fresh).all(|name| selection.covers(&name)) {
+                if target.is_none()
+                    && self
+                        .endpoints_of(stream, &settling.fresh)
+                        .all(|name| selection.covers(&name))
+                {
                     target = Some(endpoints.responses + u64::from(pending));
                 }
                 let answered = endpoints.responses - u64::from(endpoints.inflight.is_some());
@@ -102,15 +113,26 @@ impl<O: Origin> Core<O> {
             _ => (self.epoch, now),
         });
         let clusters = stream.watch(ResourceType::Cluster);
-        let swept = clusters.filter(|watch| watch.has_removals(self.selection(watch))).map(|watch| watch.swept);
+        let swept = clusters
+            .filter(|watch| watch.has_removals(self.selection(watch)))
+            .map(|watch| watch.swept);
         stream.sweep_hold = swept.map(|swept| match stream.sweep_hold {
             Some((epoch, since)) if swept < epoch => (epoch, since),
             _ => (self.epoch, now),
         });
         let settling = stream.settling.as_ref().and_then(|settling| settling.answered);
-        let starts = [stream.hold.map(|(_, since)| since), stream.sweep_hold.map(|(_, since)| since), settling];
+        let starts = [
+            stream.hold.map(|(_, since)| since),
+            stream.sweep_hold.map(|(_, since)| since),
+            settling,
+        ];
         // What has expired already waits for an answer of the client, not for the time.
-        starts.into_iter().flatten().map(|since| since + self.limits.hold).filter(|at| *at > now).min()
+        starts
+            .into_iter()
+            .flatten()
+            .map(|since| since + self.limits.hold)
+            .filter(|at| *at > now)
+            .min()
     }
 
     /// Up to which epoch clusters and their endpoints are in place at the client.
@@ -128,15 +150,21 @@ impl<O: Origin> Core<O> {
         if listeners.is_none() && stream.resumed {
             return 0;
         }
-        self.reached(stream, ResourceType::Listener).min(self.reached(stream, ResourceType::Route))
+        self.reached(stream, ResourceType::Listener)
+            .min(self.reached(stream, ResourceType::Route))
     }
 
     /// Up to which epoch the client has answered for a type; for one that it has not subscribed to, all.
     fn reached(&self, stream: &Stream<O::Token>, kind: ResourceType) -> Epoch {
-        let Some(watch) = stream.watch(kind) else { return self.epoch };
+        let Some(watch) = stream.watch(kind) else {
+            return self.epoch;
+        };
         let selection = self.selection(watch);
         let clusters = kind == ResourceType::Cluster;
-        let waiting = watch.inflight.as_ref().is_some_and(|inflight| inflight.updates || !clusters);
+        let waiting = watch
+            .inflight
+            .as_ref()
+            .is_some_and(|inflight| inflight.updates || !clusters);
         let pending = watch.has_updates(selection) || !clusters && watch.has_removals(selection);
         if waiting || pending { watch.settled } else { self.epoch }
     }
@@ -165,15 +193,26 @@ impl<O: Origin> Core<O> {
         stream: &'a Stream<O::Token>,
         clusters: &'a [Name],
     ) -> impl Iterator<Item = Name> + 'a {
-        let ledger = stream.watch(ResourceType::Cluster).map(|watch| &self.ledgers[watch.ledger]);
-        let body = move |name: &Name| ledger?.resource(&self.cells, name).map(|resource| resource.body().clone());
-        clusters.iter().filter_map(move |name| endpoints_name(name, &body(name)?))
+        let ledger = stream
+            .watch(ResourceType::Cluster)
+            .map(|watch| &self.ledgers[watch.ledger]);
+        let body = move |name: &Name| {
+            ledger?
+                .resource(&self.cells, name)
+                .map(|resource| resource.body().clone())
+        };
+        clusters
+            .iter()
+            .filter_map(move |name| endpoints_name(name, &body(name)?))
     }
 }
 
 impl Window {
     fn all(epoch: Epoch) -> Window {
-        Window { upto: epoch, sweep: epoch }
+        Window {
+            upto: epoch,
+            sweep: epoch,
+        }
     }
 }
 
@@ -213,7 +252,10 @@ mod tests {
     #[test]
     fn the_endpoints_of_a_cluster_are_found_in_its_bytes() {
         let cluster = |kind: DiscoveryType, service: &str| {
-            let eds = EdsClusterConfig { service_name: service.to_owned(), ..EdsClusterConfig::default() };
+            let eds = EdsClusterConfig {
+                service_name: service.to_owned(),
+                ..EdsClusterConfig::default()
+            };
             let cluster = Cluster {
                 name: "c".to_owned(),
                 alt_stat_name: "other".to_owned(),

@@ -132,15 +132,11 @@ impl<O: Origin> Hub<O> {
     ///
     /// # Errors
     /// The origin does not serve it.
-    pub fn connect(
-        &mut self,
-        origin: &mut O,
-        proxy: Proxy,
-        variant: Variant,
-        now: Moment,
-    ) -> Result<StreamId, Status> {
+    pub fn connect(&mut self, origin: &mut O, proxy: Proxy, variant: Variant, now: Moment) -> Result<StreamId, Status> {
         let proxy = Arc::new(proxy);
-        let token = origin.connect(&proxy).map_err(|reason| Status::new(Code::InvalidArgument, reason))?;
+        let token = origin
+            .connect(&proxy)
+            .map_err(|reason| Status::new(Code::InvalidArgument, reason))?;
         let id = StreamId(self.next_stream);
         self.next_stream += 1;
         let stream = Stream::new(id, token, proxy, variant, Rate::new(&self.core.limits, now), now);
@@ -151,7 +147,9 @@ impl<O: Origin> Hub<O> {
 
     /// Takes a stream out. One that is not there is nothing to do.
     pub fn disconnect(&mut self, origin: &mut O, id: StreamId) {
-        let Some(mut stream) = self.streams.remove(&id) else { return };
+        let Some(mut stream) = self.streams.remove(&id) else {
+            return;
+        };
         self.by_token.remove(&stream.token);
         self.woken.remove(&id);
         if let Some(timer) = stream.timer {
@@ -168,7 +166,9 @@ impl<O: Origin> Hub<O> {
     /// # Errors
     /// The client broke the protocol or a limit: end the stream with this status, and call [`Hub::disconnect`].
     pub fn request(&mut self, origin: &mut O, id: StreamId, request: Request, now: Moment) -> Result<(), Status> {
-        let Some(stream) = self.streams.get_mut(&id) else { return Ok(()) };
+        let Some(stream) = self.streams.get_mut(&id) else {
+            return Ok(());
+        };
         self.woken.insert(id);
         stream.busy_since.get_or_insert(now);
         let kind = ResourceType::from_type_url(&request.type_url);
@@ -186,7 +186,10 @@ impl<O: Origin> Hub<O> {
             }
             (Some(kind), Body::Sotw { .. }, Variant::Sotw) => self.core.sotw(origin, stream, kind, request, now),
             (Some(kind), Body::Delta { .. }, Variant::Delta) => self.core.delta(origin, stream, kind, request, now),
-            _ => Err(Status::new(Code::InvalidArgument, "a request of the other variant of the protocol")),
+            _ => Err(Status::new(
+                Code::InvalidArgument,
+                "a request of the other variant of the protocol",
+            )),
         }
     }
 
@@ -255,16 +258,26 @@ impl<O: Origin> Hub<O> {
             proxy: stream.proxy.clone(),
             variant: stream.variant,
             connected: stream.connected,
-            watches: stream.watches.iter().flatten().map(|watch| self.core.watch_status(watch)).collect(),
+            watches: stream
+                .watches
+                .iter()
+                .flatten()
+                .map(|watch| self.core.watch_status(watch))
+                .collect(),
             unserved: stream.unserved.clone(),
         })
     }
 
     /// What a stream's client has of a type, or is about to be sent.
     pub fn resources(&self, id: StreamId, kind: ResourceType) -> Vec<Resource> {
-        let Some(watch) = self.streams.get(&id).and_then(|stream| stream.watch(kind)) else { return Vec::new() };
+        let Some(watch) = self.streams.get(&id).and_then(|stream| stream.watch(kind)) else {
+            return Vec::new();
+        };
         let ledger = &self.core.ledgers[watch.ledger];
-        ledger.live(&self.core.cells, self.core.selection(watch)).map(|(_, resource)| resource.clone()).collect()
+        ledger
+            .live(&self.core.cells, self.core.selection(watch))
+            .map(|(_, resource)| resource.clone())
+            .collect()
     }
 
     pub(crate) fn stream_of(&self, token: O::Token) -> Option<StreamId> {
@@ -298,7 +311,9 @@ impl<O: Origin> Core<O> {
 
     /// Puts a stream into a watch's selection.
     pub(crate) fn enter(&mut self, watch: &Watch, stream: StreamId) {
-        self.ledgers[watch.ledger].selections[watch.selection].streams.insert(stream);
+        self.ledgers[watch.ledger].selections[watch.selection]
+            .streams
+            .insert(stream);
     }
 
     /// Takes a stream out of a selection, and closes what nobody sees any more.

@@ -56,7 +56,10 @@ impl<O: Origin> Ledger<O> {
             catalogue: None,
             entries: BTreeMap::new(),
             tombs: BTreeMap::new(),
-            log: Log { floor: epoch, changes: VecDeque::new() },
+            log: Log {
+                floor: epoch,
+                changes: VecDeque::new(),
+            },
             digest: 0,
             selections: Slab::new(),
             marked: Vec::new(),
@@ -66,7 +69,9 @@ impl<O: Origin> Ledger<O> {
 
     /// Opens the catalogue and everything in it; wildcard types only.
     pub(crate) fn open(&mut self, origin: &mut O, cells: &mut Cells<O::Cell>, epoch: Epoch) {
-        let Some((cell, catalogue)) = origin.open_catalogue(self.kind, &self.audience) else { return };
+        let Some((cell, catalogue)) = origin.open_catalogue(self.kind, &self.audience) else {
+            return;
+        };
         for (name, key) in O::rows(&catalogue) {
             let resource = self.insert(origin, cells, name, key, epoch);
             self.digest = self.digest.wrapping_add(contribution(name, resource.as_ref()));
@@ -111,8 +116,16 @@ impl<O: Origin> Ledger<O> {
         selection: &'a Selection,
     ) -> Box<dyn Iterator<Item = (&'a Name, &'a Resource)> + 'a> {
         match &selection.names {
-            None => Box::new(self.entries.iter().filter_map(|(name, entry)| Some((name, cells.get(entry.cell?)?)))),
-            Some(names) => Box::new(names.iter().filter_map(|name| Some((name, self.resource(cells, name)?)))),
+            None => Box::new(
+                self.entries
+                    .iter()
+                    .filter_map(|(name, entry)| Some((name, cells.get(entry.cell?)?))),
+            ),
+            Some(names) => Box::new(
+                names
+                    .iter()
+                    .filter_map(|name| Some((name, self.resource(cells, name)?))),
+            ),
         }
     }
 
@@ -123,8 +136,10 @@ impl<O: Origin> Ledger<O> {
             epoch > from && epoch <= upto
         };
         if let Some(logged) = self.log.since(from) {
-            let mut names: Vec<Name> =
-                logged.filter(|name| selection.covers(name) && within(name)).cloned().collect();
+            let mut names: Vec<Name> = logged
+                .filter(|name| selection.covers(name) && within(name))
+                .cloned()
+                .collect();
             names.sort_unstable();
             names.dedup();
             return names;
@@ -148,18 +163,25 @@ impl<O: Origin> Ledger<O> {
         upto: Epoch,
     ) -> impl Iterator<Item = (&'a Name, &'a Tomb)> {
         let within = move |tomb: &Tomb| tomb.epoch > from && tomb.epoch <= upto;
-        self.tombs.iter().filter(move |(name, tomb)| within(tomb) && selection.covers(name))
+        self.tombs
+            .iter()
+            .filter(move |(name, tomb)| within(tomb) && selection.covers(name))
     }
 
     /// A cell changed. Notes it under `name`.
     pub(crate) fn on_resource(&mut self, name: &Name, old: Option<&Resource>, new: Option<&Resource>, epoch: Epoch) {
-        let Some(entry) = self.entries.get_mut(name) else { return };
+        let Some(entry) = self.entries.get_mut(name) else {
+            return;
+        };
         if !self.kind.is_wildcard() {
             entry.epoch = epoch;
             self.mark(name, epoch, false);
             return;
         }
-        self.digest = self.digest.wrapping_sub(contribution(name, old)).wrapping_add(contribution(name, new));
+        self.digest = self
+            .digest
+            .wrapping_sub(contribution(name, old))
+            .wrapping_add(contribution(name, new));
         match (old, new) {
             (_, Some(_)) => {
                 entry.epoch = epoch;
@@ -167,7 +189,13 @@ impl<O: Origin> Ledger<O> {
                 self.mark(name, epoch, false);
             }
             (Some(old), None) => {
-                self.tombs.insert(name.clone(), Tomb { epoch, last: old.clone() });
+                self.tombs.insert(
+                    name.clone(),
+                    Tomb {
+                        epoch,
+                        last: old.clone(),
+                    },
+                );
                 self.mark(name, epoch, true);
             }
             (None, None) => {}
@@ -175,14 +203,10 @@ impl<O: Origin> Ledger<O> {
     }
 
     /// The catalogue changed: opens what is new and closes what is no longer in it.
-    pub(crate) fn on_catalogue(
-        &mut self,
-        origin: &mut O,
-        cells: &mut Cells<O::Cell>,
-        new: O::Catalogue,
-        epoch: Epoch,
-    ) {
-        let Some((cell, old)) = self.catalogue.take() else { return };
+    pub(crate) fn on_catalogue(&mut self, origin: &mut O, cells: &mut Cells<O::Cell>, new: O::Catalogue, epoch: Epoch) {
+        let Some((cell, old)) = self.catalogue.take() else {
+            return;
+        };
         let (mut before, mut after) = (O::rows(&old).iter().peekable(), O::rows(&new).iter().peekable());
         loop {
             match (before.peek(), after.peek()) {
@@ -224,7 +248,14 @@ impl<O: Origin> Ledger<O> {
     ) -> Option<Resource> {
         let (cell, resource) = origin.open(key);
         cells.add(cell, resource.clone(), self.id, name.clone());
-        self.entries.insert(name.clone(), Entry { cell: Some(cell), epoch, users: 0 });
+        self.entries.insert(
+            name.clone(),
+            Entry {
+                cell: Some(cell),
+                epoch,
+                users: 0,
+            },
+        );
         resource
     }
 
@@ -242,7 +273,9 @@ impl<O: Origin> Ledger<O> {
         // Opened before the old one is closed: what both are derived from need not be derived again.
         let (cell, new) = origin.open(key);
         cells.add(cell, new.clone(), self.id, name.clone());
-        let Some(entry) = self.entries.get_mut(name) else { return };
+        let Some(entry) = self.entries.get_mut(name) else {
+            return;
+        };
         let closed = entry.cell.replace(cell);
         self.close_cell(origin, cells, name, closed);
         if old != new {
@@ -267,7 +300,11 @@ impl<O: Origin> Ledger<O> {
                 selection.outdate();
                 self.marked.push(id);
             }
-            if removed { selection.removed = epoch } else { selection.changed = epoch }
+            if removed {
+                selection.removed = epoch
+            } else {
+                selection.changed = epoch
+            }
         }
     }
 }
@@ -276,7 +313,11 @@ impl<O: Origin> Ledger<O> {
 impl<O: Origin> Ledger<O> {
     /// The selection of all names.
     pub(crate) fn select_all(&mut self, serial: &mut u64, epoch: Epoch) -> SelectionId {
-        let found = self.selections.iter().find(|(_, selection)| selection.names.is_none()).map(|(id, _)| id);
+        let found = self
+            .selections
+            .iter()
+            .find(|(_, selection)| selection.names.is_none())
+            .map(|(id, _)| id);
         found.unwrap_or_else(|| self.add_selection(None, serial, epoch))
     }
 
@@ -291,7 +332,10 @@ impl<O: Origin> Ledger<O> {
     ) -> SelectionId {
         let digest = edit.digest();
         let found = self.selections.iter().find(|(_, selection)| {
-            selection.names.as_ref().is_some_and(|names| names.digest() == digest && edit.yields(names))
+            selection
+                .names
+                .as_ref()
+                .is_some_and(|names| names.digest() == digest && edit.yields(names))
         });
         if let Some((id, _)) = found {
             return id;
@@ -314,7 +358,9 @@ impl<O: Origin> Ledger<O> {
             return;
         }
         for name in selection.names.iter().flat_map(NameSet::iter) {
-            let Some(entry) = self.entries.get_mut(name) else { continue };
+            let Some(entry) = self.entries.get_mut(name) else {
+                continue;
+            };
             entry.users -= 1;
             if entry.users == 0 {
                 let cell = entry.cell;
@@ -349,6 +395,8 @@ impl<O: Origin> Ledger<O> {
             cell
         });
         self.entries.insert(name.clone(), Entry { cell, epoch, users: 1 });
+        // Nobody else sees it yet, but a stream that is behind this epoch may come to.
+        self.log.push(epoch, name.clone());
     }
 }
 

@@ -4,7 +4,7 @@ use model::xds::{Resource, ResourceType};
 
 use crate::hub::{Core, Stream};
 use crate::name_set::NameSet;
-use crate::watch::{Debt, Watch};
+use crate::watch::{Debt, Gone, Watch};
 use crate::{Epoch, Name, Origin};
 
 impl<O: Origin> Core<O> {
@@ -12,7 +12,9 @@ impl<O: Origin> Core<O> {
     /// the client has is not known; the move waits for the answer.
     pub(crate) fn relocate(&mut self, origin: &mut O, stream: &mut Stream<O::Token>, kind: ResourceType) {
         let id = stream.id;
-        let Some(watch) = stream.watches[kind as usize].as_deref_mut() else { return };
+        let Some(watch) = stream.watches[kind as usize].as_deref_mut() else {
+            return;
+        };
         let audience = origin.audience(stream.token, kind);
         if self.ledgers[watch.ledger].audience == audience {
             watch.moving = false;
@@ -45,21 +47,45 @@ impl<O: Origin> Core<O> {
     fn difference(&self, watch: &Watch, names: Option<&NameSet>, ledger: usize, selection: usize) -> Debt {
         let (old, new) = (&self.ledgers[watch.ledger], &self.ledgers[ledger]);
         let owed_before = |name: &Name| watch.debt.owed.binary_search(name).is_ok();
+        let certain = |name: &Name| old.epoch_of(name) <= watch.sent && !owed_before(name);
         let has = |name: &Name, resource: &Resource| {
-            let known = old.epoch_of(name) <= watch.sent && !owed_before(name);
-            known && old.resource(&self.cells, name).is_some_and(|had| had.version() == resource.version())
+            let present = old.resource(&self.cells, name).filter(|_| certain(name));
+            // What it has not been told yet to have gone, it has, too.
+            let kept = || {
+                watch
+                    .debt
+                    .gone
+                    .iter()
+                    .find(|gone| gone.name == *name && gone.certain)?
+                    .last
+                    .as_ref()
+            };
+            present
+                .or_else(kept)
+                .is_some_and(|had| had.version() == resource.version())
         };
         let mut debt = Debt::default();
         let wanted = new.live(&self.cells, &new.selections[selection]);
-        debt.owe(wanted.filter(|(name, resource)| !has(name, resource)).map(|(name, _)| name.clone()));
+        debt.owe(
+            wanted
+                .filter(|(name, resource)| !has(name, resource))
+                .map(|(name, _)| name.clone()),
+        );
 
         let absent = |name: &Name| new.resource(&self.cells, name).is_none();
-        let mut gone: Vec<(Name, Option<Resource>)> = watch.debt.gone.clone();
+        let mut gone: Vec<Gone> = watch.debt.gone.clone();
         let before = &old.selections[watch.selection];
-        gone.extend(old.live(&self.cells, before).map(|(name, resource)| (name.clone(), Some(resource.clone()))));
-        let tombs = old.removed(before, watch.swept, Epoch::MAX);
-        gone.extend(tombs.map(|(name, tomb)| (name.clone(), Some(tomb.last.clone()))));
-        gone.retain(|(name, _)| absent(name));
+        gone.extend(old.live(&self.cells, before).map(|(name, resource)| Gone {
+            name: name.clone(),
+            last: Some(resource.clone()),
+            certain: certain(name),
+        }));
+        gone.extend(old.removed(before, watch.swept, Epoch::MAX).map(|(name, tomb)| Gone {
+            name: name.clone(),
+            last: Some(tomb.last.clone()),
+            certain: false,
+        }));
+        gone.retain(|gone| absent(&gone.name));
         // Names that mean nothing and have not been answered yet still need an answer.
         let unanswered = names.into_iter().flat_map(NameSet::iter);
         debt.owe(unanswered.filter(|name| absent(name) && owed_before(name)).cloned());

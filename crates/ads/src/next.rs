@@ -49,14 +49,25 @@ pub struct Response {
 impl<O: Origin> Hub<O> {
     /// What to do for a stream now. Ask again until it is idle.
     pub fn next(&mut self, id: StreamId, now: Moment) -> Next {
-        let Some(stream) = self.streams.get_mut(&id) else { return Next::Idle };
+        let Some(stream) = self.streams.get_mut(&id) else {
+            return Next::Idle;
+        };
         if let Some(status) = stream.doomed.take() {
             return Next::End(status);
         }
-        self.core.check_settling(stream, now);
-        for kind in ResourceType::ALL {
-            if let Some(response) = self.core.attempt(stream, kind, now) {
-                return Next::Send(response);
+        loop {
+            self.core.check_settling(stream, now);
+            let mut advanced = false;
+            for kind in ResourceType::ALL {
+                match self.core.attempt(stream, kind, now) {
+                    Attempt::Nothing => {}
+                    Attempt::Advanced => advanced = true,
+                    Attempt::Send(response) => return Next::Send(response),
+                }
+            }
+            // What turned out to be no news to the client may be what something else waited for.
+            if !advanced {
+                break;
             }
         }
         stream.busy_since = None;
@@ -68,6 +79,14 @@ impl<O: Origin> Hub<O> {
         }
         Next::Idle
     }
+}
+
+/// What came of looking at one type.
+enum Attempt {
+    Nothing,
+    /// There was news, but nothing in it for this client.
+    Advanced,
+    Send(Response),
 }
 
 /// What a response will be made of, and where it leaves the watch.
@@ -82,22 +101,29 @@ struct Plan {
 }
 
 impl<O: Origin> Core<O> {
-    fn attempt(&mut self, stream: &mut Stream<O::Token>, kind: ResourceType, now: Moment) -> Option<Response> {
-        let watch = stream.watch(kind).filter(|watch| watch.inflight.is_none())?;
-        let window = self.window(stream, kind, now)?;
+    fn attempt(&mut self, stream: &mut Stream<O::Token>, kind: ResourceType, now: Moment) -> Attempt {
         let full = stream.variant == Variant::Sotw && kind.is_wildcard();
-        let plan = self.plan(stream, watch, window, full)?;
+        let Some(watch) = stream.watch(kind).filter(|watch| watch.inflight.is_none()) else {
+            return Attempt::Nothing;
+        };
+        let Some(window) = self.window(stream, kind, now) else {
+            return Attempt::Nothing;
+        };
+        let Some(plan) = self.plan(stream, watch, window, full) else {
+            return Attempt::Nothing;
+        };
         let composed = self.composed(stream, watch, &plan, full);
         let nothing = composed.resources == 0 && composed.removed == 0 && !full;
-        let watch = stream.watches[kind as usize].as_deref_mut()?;
-        if nothing && !(watch.must_answer && plan.news) {
+        if !nothing || watch.must_answer && plan.news {
+            return Attempt::Send(self.send(stream, kind, window, plan, &composed, now));
+        }
+        if let Some(watch) = stream.watch_mut(kind) {
             watch.sent = plan.key.upto;
             watch.swept = plan.key.sweep;
             watch.debt = plan.left;
             watch.refused = None;
-            return None;
         }
-        Some(self.send(stream, kind, window, plan, &composed, now))
+        Attempt::Advanced
     }
 
     /// What may and should be sent; `None` if there is no reason to send anything.
@@ -116,8 +142,7 @@ impl<O: Origin> Core<O> {
         let may_sweep = |at: Epoch| !watch.kind.is_wildcard() || at <= window.sweep;
         let gone = !watch.debt.gone.is_empty() && may_sweep(watch.debt.gone_at);
         let after = watch.sweeps_after();
-        let tombs =
-            selection.removed > after && ledger.removed(selection, after, window.sweep).next().is_some();
+        let tombs = selection.removed > after && ledger.removed(selection, after, window.sweep).next().is_some();
         if !news && !gone && !tombs {
             return None;
         }
@@ -158,11 +183,18 @@ impl<O: Origin> Core<O> {
         let ledger = &self.ledgers[watch.ledger];
         let selection = self.selection(watch);
         let (content, fresh) = if full {
-            (self.whole(ledger, selection, plan), changed_names(ledger, selection, plan))
+            (
+                self.whole(ledger, selection, plan),
+                changed_names(ledger, selection, plan),
+            )
         } else {
             let content = self.partial(ledger, selection, plan);
             let names = content.resources.iter().map(|(name, ..)| name.clone());
-            let fresh = if plan.key.from == 0 { Fresh::All } else { Fresh::Names(names.collect()) };
+            let fresh = if plan.key.from == 0 {
+                Fresh::All
+            } else {
+                Fresh::Names(names.collect())
+            };
             (content, fresh)
         };
         let version = match selection.names {
@@ -208,17 +240,20 @@ impl<O: Origin> Core<O> {
         for (name, tomb) in ledger.removed(selection, plan.key.sweep, Epoch::MAX) {
             resources.push((name.clone(), tomb.last.version(), tomb.last.body().clone()));
         }
-        for (name, last) in &plan.left.gone {
-            let there = ledger.resource(&self.cells, name).is_some();
-            if let Some(last) = last.as_ref().filter(|_| !there) {
-                resources.push((name.clone(), last.version(), last.body().clone()));
+        for gone in &plan.left.gone {
+            let there = ledger.resource(&self.cells, &gone.name).is_some();
+            if let Some(last) = gone.last.as_ref().filter(|_| !there) {
+                resources.push((gone.name.clone(), last.version(), last.body().clone()));
             }
         }
         if resources.len() > live {
             resources.sort_by(|(one, ..), (other, ..)| one.cmp(other));
             resources.dedup_by(|(one, ..), (other, ..)| one == other);
         }
-        Content { resources, removed: Vec::new() }
+        Content {
+            resources,
+            removed: Vec::new(),
+        }
     }
 
     /// What changed, and what the client is owed.
@@ -248,8 +283,13 @@ impl<O: Origin> Core<O> {
             }
         }
         let absent = |name: &&Name| ledger.resource(&self.cells, name).is_none();
-        removed.extend(ledger.removed(selection, key.swept, key.sweep).map(|(name, _)| name).cloned());
-        removed.extend(plan.paid.gone.iter().map(|(name, _)| name).filter(absent).cloned());
+        removed.extend(
+            ledger
+                .removed(selection, key.swept, key.sweep)
+                .map(|(name, _)| name)
+                .cloned(),
+        );
+        removed.extend(plan.paid.gone.iter().map(|gone| &gone.name).filter(absent).cloned());
         removed.sort_unstable();
         removed.dedup();
         if !key.delta {
@@ -277,12 +317,25 @@ impl<O: Origin> Core<O> {
         let waited = now.saturating_sub(stream.busy_since.unwrap_or(now));
         let (mut rope, mut nonce) = (composed.rope.clone(), composed.nonce.clone());
         let watch = stream.watches[kind as usize].as_deref_mut();
-        if watch.as_ref().and_then(|watch| watch.nonce()).is_some_and(|last| *last == nonce) {
+        if watch
+            .as_ref()
+            .and_then(|watch| watch.nonce())
+            .is_some_and(|last| *last == nonce)
+        {
             // The client could not tell the two apart, nor we its answers.
             nonce = format!("{nonce}.{sequence:x}").into();
             let (version, identifier) = (&composed.version, &self.limits.identifier);
             let delta = plan.key.delta;
-            rope = renamed(&Envelope { kind, delta, version, nonce: &nonce, identifier }, &rope);
+            rope = renamed(
+                &Envelope {
+                    kind,
+                    delta,
+                    version,
+                    nonce: &nonce,
+                    identifier,
+                },
+                &rope,
+            );
         }
         if let Some(watch) = watch {
             watch.inflight = Some(Inflight {
@@ -301,13 +354,24 @@ impl<O: Origin> Core<O> {
             watch.must_answer = false;
             watch.responses += 1;
             watch.last = Some((composed.clone(), nonce.clone()));
-            watch.sent_at = Some(Exchange { version: composed.version.clone(), nonce: nonce.clone(), at: now });
+            watch.sent_at = Some(Exchange {
+                version: composed.version.clone(),
+                nonce: nonce.clone(),
+                at: now,
+            });
         }
         let stats = &mut self.stats;
         stats.responses[kind as usize] += 1;
         stats.resources[kind as usize] += composed.resources as u64;
         stats.bytes[kind as usize] += rope.len() as u64;
-        Response { kind, rope, nonce, resources: composed.resources, removed: composed.removed, waited }
+        Response {
+            kind,
+            rope,
+            nonce,
+            resources: composed.resources,
+            removed: composed.removed,
+            waited,
+        }
     }
 
     /// Notes what a response that is about to be sent means for the types that come after its own.
@@ -323,7 +387,9 @@ impl<O: Origin> Core<O> {
             Fresh::All => None,
             Fresh::Names(names) => Some(self.endpoints_of(stream, names).collect()),
         };
-        let subscribed = stream.watch(ResourceType::Endpoints).and_then(|watch| self.selection(watch).names.clone());
+        let subscribed = stream
+            .watch(ResourceType::Endpoints)
+            .and_then(|watch| self.selection(watch).names.clone());
         let delta = stream.variant == Variant::Delta;
         if let Some(watch) = stream.watch_mut(ResourceType::Endpoints) {
             let subscribed = subscribed.iter().flat_map(|names| names.iter());
@@ -346,7 +412,12 @@ impl<O: Origin> Core<O> {
         let wildcard = watch.is_some_and(|watch| self.selection(watch).names.is_none());
         if let (Fresh::Names(names), true, true) = (fresh, wildcard, from > 0) {
             let before = watch.map_or(0, |watch| watch.settled);
-            stream.settling = Some(Settling { fresh: names.clone(), before, answered: None, target: None });
+            stream.settling = Some(Settling {
+                fresh: names.clone(),
+                before,
+                answered: None,
+                target: None,
+            });
         }
     }
 
@@ -380,7 +451,10 @@ fn changed_names<O: Origin>(ledger: &Ledger<O>, selection: &Selection, plan: &Pl
 /// What a client gets for a name that means nothing, so that it does not wait: no endpoints, no routes.
 fn placeholder(kind: ResourceType, name: &str) -> Bytes {
     if kind == ResourceType::Endpoints {
-        protos::encode(&ClusterLoadAssignment { cluster_name: name.to_owned(), ..ClusterLoadAssignment::default() })
+        protos::encode(&ClusterLoadAssignment {
+            cluster_name: name.to_owned(),
+            ..ClusterLoadAssignment::default()
+        })
     } else {
         let validate_clusters = Some(false);
         protos::encode(&RouteConfiguration {
@@ -392,9 +466,8 @@ fn placeholder(kind: ResourceType, name: &str) -> Bytes {
 }
 
 fn digest(content: &Content) -> String {
-    let digest = content
-        .resources
-        .iter()
-        .fold(0u64, |sum, (name, version, _)| sum.wrapping_add(xxh3_64_with_seed(name.as_bytes(), version.0)));
+    let digest = content.resources.iter().fold(0u64, |sum, (name, version, _)| {
+        sum.wrapping_add(xxh3_64_with_seed(name.as_bytes(), version.0))
+    });
     format!("{digest:016x}")
 }

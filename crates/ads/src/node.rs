@@ -75,7 +75,11 @@ pub fn parse_node(node: &Node) -> Result<Proxy, NodeError> {
         "" => id.namespace().ok_or(NodeError::NoNamespace)?,
         namespace => namespace,
     };
-    let domain = if id.domain.is_empty() { format!("{namespace}.svc.cluster.local").into() } else { id.domain.clone() };
+    let domain = if id.domain.is_empty() {
+        format!("{namespace}.svc.cluster.local").into()
+    } else {
+        id.domain.clone()
+    };
     Ok(Proxy {
         kind,
         id: id.id.clone(),
@@ -105,14 +109,23 @@ fn addresses(primary: Option<IpAddr>, metadata: &Metadata<'_>) -> Result<Vec<IpA
             addresses.push(address);
         }
         if addresses.len() > ADDRESSES {
-            return Err(metadata_error("INSTANCE_IPS", format!("has more than {ADDRESSES} addresses")));
+            return Err(metadata_error(
+                "INSTANCE_IPS",
+                format!("has more than {ADDRESSES} addresses"),
+            ));
         }
     }
-    if addresses.is_empty() { Err(NodeError::NoAddress) } else { Ok(addresses) }
+    if addresses.is_empty() {
+        Err(NodeError::NoAddress)
+    } else {
+        Ok(addresses)
+    }
 }
 
 fn locality(node: &Node) -> Result<Locality, NodeError> {
-    let Some(locality) = &node.locality else { return Ok(Locality::default()) };
+    let Some(locality) = &node.locality else {
+        return Ok(Locality::default());
+    };
     let part = |text: &str| -> Result<Arc<str>, NodeError> { Ok(bounded("locality", text)?.into()) };
     Ok(Locality {
         region: part(&locality.region)?,
@@ -126,7 +139,10 @@ fn interception(metadata: &Metadata<'_>) -> Result<InterceptionMode, NodeError> 
         "" | "REDIRECT" => Ok(InterceptionMode::Redirect),
         "TPROXY" => Ok(InterceptionMode::Tproxy),
         "NONE" => Ok(InterceptionMode::None),
-        other => Err(metadata_error("INTERCEPTION_MODE", format!("is {other:?}, not REDIRECT, TPROXY or NONE"))),
+        other => Err(metadata_error(
+            "INTERCEPTION_MODE",
+            format!("is {other:?}, not REDIRECT, TPROXY or NONE"),
+        )),
     }
 }
 
@@ -134,12 +150,20 @@ fn interception(metadata: &Metadata<'_>) -> Result<InterceptionMode, NodeError> 
 fn capabilities(extensions: &[Extension]) -> Capabilities {
     let has = |name: &str, message: &str| {
         let named = |url: &String| url.rsplit('/').next() == Some(message);
-        extensions.iter().any(|one| !one.disabled && (one.name == name || one.type_urls.iter().any(named)))
+        extensions
+            .iter()
+            .any(|one| !one.disabled && (one.name == name || one.type_urls.iter().any(named)))
     };
-    let tcp_exchange = has("istio.metadata_exchange", "envoy.tcp.metadataexchange.config.MetadataExchange");
+    let tcp_exchange = has(
+        "istio.metadata_exchange",
+        "envoy.tcp.metadataexchange.config.MetadataExchange",
+    );
     let http_exchange = has("envoy.filters.http.peer_metadata", "io.istio.http.peer_metadata.Config");
     Capabilities {
-        istio_alpn: has("istio.alpn", "istio.envoy.config.filter.http.alpn.v2alpha1.FilterConfig"),
+        istio_alpn: has(
+            "istio.alpn",
+            "istio.envoy.config.filter.http.alpn.v2alpha1.FilterConfig",
+        ),
         istio_stats: has("istio.stats", "stats.PluginConfig"),
         metadata_exchange: tcp_exchange && http_exchange,
     }
@@ -197,7 +221,10 @@ fn bounded<'a>(key: &'static str, text: &'a str) -> Result<&'a str, NodeError> {
 }
 
 fn metadata_error(key: &'static str, reason: impl Into<String>) -> NodeError {
-    NodeError::Metadata { key, reason: reason.into() }
+    NodeError::Metadata {
+        key,
+        reason: reason.into(),
+    }
 }
 
 #[cfg(test)]

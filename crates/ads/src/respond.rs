@@ -97,7 +97,10 @@ impl<O: Origin> Core<O> {
     /// The same names, shared with the ledger where it has them.
     pub(crate) fn share(&self, ledger: usize, names: Vec<Name>) -> Vec<Name> {
         let ledger = &self.ledgers[ledger];
-        names.into_iter().map(|name| ledger.name(&name).cloned().unwrap_or(name)).collect()
+        names
+            .into_iter()
+            .map(|name| ledger.name(&name).cloned().unwrap_or(name))
+            .collect()
     }
 
     pub(crate) fn select(&mut self, origin: &mut O, ledger: usize, edit: &Edit<'_>) -> usize {

@@ -45,7 +45,14 @@ const CACHED: usize = 4;
 
 impl Selection {
     pub(crate) fn new(names: Option<NameSet>, changed: Epoch, removed: Epoch, serial: u64) -> Selection {
-        Selection { names, changed, removed, streams: BTreeSet::new(), serial, cache: VecDeque::new() }
+        Selection {
+            names,
+            changed,
+            removed,
+            streams: BTreeSet::new(),
+            serial,
+            cache: VecDeque::new(),
+        }
     }
 
     pub(crate) fn covers(&self, name: &str) -> bool {
@@ -53,7 +60,10 @@ impl Selection {
     }
 
     pub(crate) fn cached(&self, key: &Key) -> Option<Arc<Composed>> {
-        self.cache.iter().find(|(cached, _)| cached == key).map(|(_, composed)| composed.clone())
+        self.cache
+            .iter()
+            .find(|(cached, _)| cached == key)
+            .map(|(_, composed)| composed.clone())
     }
 
     pub(crate) fn cache(&mut self, key: Key, composed: Arc<Composed>) {

@@ -23,7 +23,9 @@ impl<O: Origin> Core<O> {
         request: Request,
         now: Moment,
     ) -> Result<(), Status> {
-        let Body::Sotw { version, names } = request.body else { return Ok(()) };
+        let Body::Sotw { version, names } = request.body else {
+            return Ok(());
+        };
         let Some(watch) = stream.watch_mut(kind) else {
             self.sotw_first(origin, stream, kind, &version, &names);
             return Ok(());
@@ -73,7 +75,9 @@ impl<O: Origin> Core<O> {
 
     /// Follows a change of the names that the client wants, if there is one.
     fn sotw_names(&mut self, origin: &mut O, stream: &mut Stream<O::Token>, kind: ResourceType, texts: &Texts) {
-        let Some(watch) = stream.watches[kind as usize].as_deref_mut() else { return };
+        let Some(watch) = stream.watches[kind as usize].as_deref_mut() else {
+            return;
+        };
         watch.named_once |= !texts.is_empty();
         let all = kind.is_wildcard() && (texts.contains("*") || !watch.named_once);
         if texts.is_empty() && !all {
@@ -108,7 +112,9 @@ impl<O: Origin> Core<O> {
         current: &NameSet,
         texts: &Texts,
     ) {
-        let Some(ledger) = stream.watch(kind).map(|watch| watch.ledger) else { return };
+        let Some(ledger) = stream.watch(kind).map(|watch| watch.ledger) else {
+            return;
+        };
         let wanted = NameSet::new(self.share(ledger, self.names(texts)));
         let added: Vec<Name> = wanted.iter().filter(|name| !current.contains(name)).cloned().collect();
         let changed = !added.is_empty() || wanted.len() != current.len();

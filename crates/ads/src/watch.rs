@@ -48,10 +48,30 @@ pub(crate) struct Watch {
 pub(crate) struct Debt {
     /// Names whose present content it needs.
     pub(crate) owed: Vec<Name>,
-    /// Names that it may have and that are no longer there; with their content, where it is known.
-    pub(crate) gone: Vec<(Name, Option<Resource>)>,
+    /// Names that it may have and that are no longer there.
+    pub(crate) gone: Vec<Gone>,
     /// When the latest of `gone` was noted.
     pub(crate) gone_at: Epoch,
+}
+
+/// A name that a client may have and that is no longer there.
+#[derive(Clone)]
+pub(crate) struct Gone {
+    pub(crate) name: Name,
+    /// What it held last, where that is known.
+    pub(crate) last: Option<Resource>,
+    /// Whether the client is sure to have exactly that.
+    pub(crate) certain: bool,
+}
+
+impl Gone {
+    pub(crate) fn unknown(name: Name) -> Gone {
+        Gone {
+            name,
+            last: None,
+            certain: false,
+        }
+    }
 }
 
 impl Debt {
@@ -65,14 +85,14 @@ impl Debt {
         self.owed.dedup();
     }
 
-    pub(crate) fn let_go(&mut self, gone: impl IntoIterator<Item = (Name, Option<Resource>)>, epoch: Epoch) {
+    pub(crate) fn let_go(&mut self, gone: impl IntoIterator<Item = Gone>, epoch: Epoch) {
         let before = self.gone.len();
         self.gone.extend(gone);
         if self.gone.len() > before {
             self.gone_at = epoch;
         }
-        self.gone.sort_by(|(one, _), (other, _)| one.cmp(other));
-        self.gone.dedup_by(|(one, _), (other, _)| one == other);
+        self.gone.sort_by(|one, other| one.name.cmp(&other.name));
+        self.gone.dedup_by(|later, first| later.name == first.name);
     }
 
     pub(crate) fn add(&mut self, other: Debt) {
@@ -135,12 +155,16 @@ impl Watch {
 
     /// Only what changed after this epoch is a reason to send something.
     pub(crate) fn news_after(&self) -> Epoch {
-        self.refused.as_ref().map_or(self.sent, |refused| refused.upto.max(self.sent))
+        self.refused
+            .as_ref()
+            .map_or(self.sent, |refused| refused.upto.max(self.sent))
     }
 
     /// Only what went after this epoch is a reason to send something.
     pub(crate) fn sweeps_after(&self) -> Epoch {
-        self.refused.as_ref().map_or(self.swept, |refused| refused.sweep.max(self.swept))
+        self.refused
+            .as_ref()
+            .map_or(self.swept, |refused| refused.sweep.max(self.swept))
     }
 
     /// Whether there is something that brings the client something and has not been sent.
@@ -158,7 +182,10 @@ impl Watch {
         let Some(inflight) = self.inflight.take() else { return };
         self.settled = inflight.upto;
         self.error = None;
-        self.acked_at = self.sent_at.as_ref().map(|sent| Exchange { at: now, ..sent.clone() });
+        self.acked_at = self.sent_at.as_ref().map(|sent| Exchange {
+            at: now,
+            ..sent.clone()
+        });
     }
 
     /// The client has refused the outstanding response.
@@ -167,8 +194,16 @@ impl Watch {
         self.settled = inflight.upto;
         self.sent = inflight.sent_before;
         self.swept = inflight.swept_before;
-        self.refused = Some(Refused { upto: inflight.upto, sweep: inflight.sweep, debt: inflight.debt });
-        let (version, nonce) = self.last.as_ref().map(|(c, nonce)| (c.version.clone(), nonce.clone())).unzip();
+        self.refused = Some(Refused {
+            upto: inflight.upto,
+            sweep: inflight.sweep,
+            debt: inflight.debt,
+        });
+        let (version, nonce) = self
+            .last
+            .as_ref()
+            .map(|(c, nonce)| (c.version.clone(), nonce.clone()))
+            .unzip();
         self.error = Some(Refusal {
             message: message.into(),
             version: version.unwrap_or_default(),

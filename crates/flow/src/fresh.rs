@@ -28,12 +28,15 @@ type Shard<R> = FxHashMap<<R as Relation>::Key, Arc<FreshCell<R>>>;
 
 /// The fresh cells of one relation.
 pub(crate) struct Fresh<R: Relation> {
+    /// How many there are, so that it costs nothing to see that there are none.
+    count: AtomicU32,
     shards: [Mutex<Shard<R>>; SHARDS],
 }
 
 impl<R: Relation> Fresh<R> {
     pub(crate) fn new() -> Self {
         Self {
+            count: AtomicU32::new(0),
             shards: std::array::from_fn(|_| Mutex::default()),
         }
     }
@@ -50,16 +53,20 @@ impl<R: Relation> Fresh<R> {
             derived: OnceLock::new(),
         });
         shard.insert(key.clone(), cell.clone());
+        self.count.fetch_add(1, Ordering::Relaxed);
         cell
     }
 
-    /// Takes all of them, in the order of their keys.
-    pub(crate) fn take(&self) -> Vec<(R::Key, Arc<FreshCell<R>>)> {
-        let mut all: Vec<_> = self
+    /// Takes all of them, in the order of their keys. No rule runs meanwhile.
+    pub(crate) fn take(&mut self) -> Vec<(R::Key, Arc<FreshCell<R>>)> {
+        if std::mem::take(self.count.get_mut()) == 0 {
+            return Vec::new();
+        }
+        let shards = self
             .shards
-            .iter()
-            .flat_map(|shard| std::mem::take(&mut *lock(shard)))
-            .collect();
+            .iter_mut()
+            .map(|shard| shard.get_mut().unwrap_or_else(PoisonError::into_inner));
+        let mut all: Vec<_> = shards.flat_map(std::mem::take).collect();
         all.sort_unstable_by(|a, b| a.0.cmp(&b.0));
         all
     }

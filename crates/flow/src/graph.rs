@@ -192,7 +192,7 @@ impl Graph {
             relation: relation as u16,
             page: page as u32,
             used: 0,
-            nodes: Arc::new(std::array::from_fn(|_| EMPTY)),
+            nodes: Arc::new([const { EMPTY }; BLOCK]),
         };
         let number = match self.free_blocks.pop_first() {
             Some(free) => {

@@ -30,7 +30,7 @@ pub(crate) fn adopt_all(core: &mut Core, tx: &mut Tx) {
 /// Gives the fresh cells of one relation their numbers, in the order of their keys. What they read is of relations
 /// before it, which have theirs already.
 pub(crate) fn adopt<R: Relation>(core: &mut Core, tx: &mut Tx, relation: usize) {
-    for (key, fresh) in core.table::<R>(relation).fresh.take() {
+    for (key, fresh) in core.table_mut::<R>(relation).0.fresh.take() {
         let cell = core.find_or_add::<R>(relation, &key);
         let at = (fresh.stand_in - FRESH) as usize;
         tx.stand_ins[at] = cell;

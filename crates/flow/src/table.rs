@@ -91,7 +91,7 @@ impl<R: Relation> Table<R> {
     }
 
     fn new_page(&mut self) -> usize {
-        let page: Page<R> = Arc::new(std::array::from_fn(|_| None));
+        let page: Page<R> = Arc::new([const { None }; BLOCK]);
         match self.free_pages.pop() {
             Some(free) => {
                 self.pages[free as usize] = Some(page);

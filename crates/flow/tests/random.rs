@@ -13,7 +13,7 @@ use flow::{Batch, CellId, Delta, Engine};
 use program::*;
 
 /// Epochs of each test; there are eight.
-const EPOCHS: usize = 12_600;
+const EPOCHS: usize = 12_500;
 
 /// An engine with what is known of it from outside.
 struct Run {

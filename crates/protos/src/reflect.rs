@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use prost::Message;
+use prost::{Message, Name};
 use prost_reflect::{DescriptorPool, DynamicMessage, MapKey, ReflectMessage, SerializeOptions, Value};
 
 use crate::{Any, any};
@@ -55,6 +55,17 @@ pub fn json(type_url: &str, body: &[u8]) -> Result<serde_json::Value, JsonError>
     message
         .serialize_with_options(serde_json::value::Serializer, &SerializeOptions::new())
         .map_err(JsonError::Serialize)
+}
+
+/// The message that a JSON value is the canonical form of.
+///
+/// # Errors
+/// No message has the name of `M`, or the value is not its form.
+pub fn from_json<M: Message + Name + Default>(value: &serde_json::Value) -> Result<M, JsonError> {
+    let name = M::full_name();
+    let descriptor = descriptor_pool().get_message_by_name(&name).ok_or(JsonError::UnknownType(name))?;
+    let message = DynamicMessage::deserialize(descriptor, value).map_err(JsonError::Serialize)?;
+    M::decode(message.encode_to_vec().as_slice()).map_err(JsonError::Decode)
 }
 
 fn decode(type_url: &str, body: &[u8]) -> Result<DynamicMessage, JsonError> {

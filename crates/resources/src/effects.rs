@@ -70,7 +70,7 @@ pub const NOT_YET: &[Entry] = &[
     entry(DestinationRule, "workloadSelector"),
     unless(ServiceEntry, "resolution", &["NONE", "STATIC", "DNS", "DNS_ROUND_ROBIN"]),
     entry(ServiceEntry, "subjectAltNames"),
-    unless(Gateway, "servers[].tls.mode", &[]),
+    unless(Gateway, "servers[].tls.mode", &["PASSTHROUGH"]),
     entry(Sidecar, "ingress[].tls"),
     entry(Sidecar, "outboundTrafficPolicy.egressProxy"),
     entry(WorkloadGroup, "probe"),

@@ -225,6 +225,12 @@ macro_rules! kinds {
                 match self { $(AnyObject::$kind(object) => &object.meta,)* }
             }
 
+            /// The content in JSON as Istio writes it, fields left out that are at their default. For the core kinds it
+            /// has the fields of the type, which are not all of what Kubernetes has.
+            pub fn spec_json(&self) -> serde_json::Value {
+                match self { $(AnyObject::$kind(object) => crate::decode::Decode::encode(&object.spec),)* }
+            }
+
             /// The object as it was written, where that is kept ([`Object::raw`]).
             pub fn raw(&self) -> Option<&Arc<str>> {
                 match self { $(AnyObject::$kind(object) => object.raw.as_ref(),)* }

@@ -2,6 +2,7 @@
 
 mod demo;
 mod log;
+mod serve;
 mod validate;
 
 use std::io::{self, Write};
@@ -62,7 +63,8 @@ fn command() -> Command {
 fn serve(matches: &ArgMatches) -> Result<()> {
     let given = Given::gather(matches, &|name| std::env::var_os(name))?;
     let settings = Settings::from_given(&given)?;
-    log::start(&settings)
+    log::start(&settings)?;
+    serve::run(&settings)
 }
 
 fn version() -> Result<()> {

@@ -149,11 +149,9 @@ impl Writer<'_, '_> {
     ) -> std::fmt::Result {
         let mut descriptor = self.0.encode_descriptor(name, help, None, kind)?;
         for (label, text, value) in samples {
-            if label.is_empty() {
-                encode(*value, descriptor.encode_family(&())?)?;
-            } else {
-                encode(*value, descriptor.encode_family(&[(*label, *text)])?)?;
-            }
+            let pair = [(*label, *text)];
+            let labels: &[(&str, &str)] = if label.is_empty() { &[] } else { &pair };
+            encode(*value, descriptor.encode_family(&labels)?)?;
         }
         Ok(())
     }

@@ -16,20 +16,20 @@ impl World {
     pub fn configz(&self) -> Value {
         let mut all = Vec::new();
         for (_, object) in self.engine.iter::<ServiceObjects>() {
-            if let ServiceObject::Entry(o) = &*object {
+            if let ServiceObject::Entry(o) = &**object {
                 all.push(written(o));
             }
         }
         for (_, object) in self.engine.iter::<WorkloadObjects>() {
-            if let WorkloadObject::Entry(o) = &*object {
+            if let WorkloadObject::Entry(o) = &**object {
                 all.push(written(o));
             }
         }
-        all.extend(self.engine.iter::<WorkloadGroups>().map(|(_, o)| written(&o)));
-        all.extend(self.engine.iter::<VirtualServices>().map(|(_, o)| written(&o)));
-        all.extend(self.engine.iter::<DestinationRules>().map(|(_, o)| written(&o)));
-        all.extend(self.engine.iter::<Gateways>().map(|(_, o)| written(&o)));
-        all.extend(self.engine.iter::<Sidecars>().map(|(_, o)| written(&o)));
+        all.extend(self.engine.iter::<WorkloadGroups>().map(|(_, o)| written(o)));
+        all.extend(self.engine.iter::<VirtualServices>().map(|(_, o)| written(o)));
+        all.extend(self.engine.iter::<DestinationRules>().map(|(_, o)| written(o)));
+        all.extend(self.engine.iter::<Gateways>().map(|(_, o)| written(o)));
+        all.extend(self.engine.iter::<Sidecars>().map(|(_, o)| written(o)));
         let order = |v: &Value| {
             let text = |pointer: &str| v.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
             (text("/kind"), text("/metadata/namespace"), text("/metadata/name"))
@@ -97,7 +97,7 @@ impl World {
     pub fn worldz(&self) -> Value {
         let stats = self.engine.stats();
         let relations = stats.relations.iter().map(|r| {
-            json!({"relation": r.name, "cells": r.cells, "edges": r.edges, "runs": r.runs, "equal": r.cutoffs, "panics": r.panics})
+            json!({"relation": r.name, "cells": r.cells, "edges": r.edges, "runs": r.runs, "equal": r.cut_offs, "panics": r.panics})
         });
         Value::Array(relations.collect())
     }

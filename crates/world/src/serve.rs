@@ -7,7 +7,10 @@ use flow::{CellId, Delta};
 use model::audience::{ClusterAudience, ListenerAudience, ResourceKey, RouteAudience, Scope};
 use model::xds::{Resource, ResourceType};
 use registry::inputs::ProxyToken;
-use traffic::{Audiences, Catalogue, ClusterCatalogue, ListenerCatalogue};
+use traffic::Catalogue;
+use traffic::audience::Audiences;
+use traffic::clusters::ClusterCatalogue;
+use traffic::listeners::ListenerCatalogue;
 
 use crate::World;
 

@@ -6,5 +6,6 @@
 
 pub mod format;
 pub mod project;
+pub mod proxy;
 pub mod run;
 pub mod state;

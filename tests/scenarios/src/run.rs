@@ -48,7 +48,7 @@ struct Player {
     world: World,
     clients: BTreeMap<String, Client>,
     changed: String,
-    runs: Vec<(&'static str, u64)>,
+    runs: Vec<(&'static str, usize)>,
     diagnostics: String,
 }
 
@@ -129,8 +129,8 @@ impl Player {
     }
 
     fn connect(&mut self, name: &str, yaml: &str) -> Result<()> {
-        let proxy = crate::run::proxy::parse(name, yaml)?;
-        let mut client = Client::new(self.world.connect(std::sync::Arc::new(proxy)));
+        let proxy = crate::proxy::parse(name, yaml)?;
+        let mut client = Client::new(self.world.connect(Arc::new(proxy)));
         client.refresh(&mut self.world)?;
         self.clients.insert(name.to_owned(), client);
         Ok(())
@@ -152,7 +152,7 @@ impl Player {
         Ok(serde_saphyr::to_string(&value)?)
     }
 
-    fn runs_so_far(&self) -> Vec<(&'static str, u64)> {
+    fn runs_so_far(&self) -> Vec<(&'static str, usize)> {
         self.world.engine().stats().relations.iter().map(|r| (r.name, r.runs)).collect()
     }
 
@@ -179,44 +179,5 @@ fn describe(client: &str, before: &Holdings, after: &Holdings, out: &mut String)
     }
     for (kind, name) in before.keys().filter(|k| !after.contains_key(*k)) {
         line('-', *kind, name);
-    }
-}
-
-/// Proxies as scenarios describe them.
-pub mod proxy {
-    use anyhow::{Context, Result};
-    use model::proxy::Proxy;
-    use protos::envoy::config::core::v3::Node;
-    use serde_json::{Map, Value, json};
-
-    /// A proxy from a scenario's short description, through a node message as Envoy sends it.
-    ///
-    /// # Errors
-    /// A field of the wrong form, or a node that discovery refuses.
-    pub fn parse(name: &str, yaml: &str) -> Result<Proxy> {
-        let body: Value = if yaml.trim().is_empty() { json!({}) } else { serde_saphyr::from_str(yaml)? };
-        let text = |key: &str, default: &str| body[key].as_str().unwrap_or(default).to_owned();
-        let namespace = text("namespace", "default");
-        let ips: Vec<String> = match &body["ips"] {
-            Value::Array(list) => list.iter().filter_map(|v| v.as_str().map(str::to_owned)).collect(),
-            _ => vec![text("ip", "10.1.0.1")],
-        };
-        let id = format!("{}~{}~{name}.{namespace}~{namespace}.svc.cluster.local", text("type", "sidecar"), ips[0]);
-        let mut metadata = body["metadata"].as_object().cloned().unwrap_or_else(Map::new);
-        metadata.insert("NAMESPACE".into(), namespace.clone().into());
-        metadata.insert("INSTANCE_IPS".into(), ips.join(",").into());
-        metadata.insert("LABELS".into(), body["labels"].clone().as_object().cloned().unwrap_or_default().into());
-        let locality = text("locality", "");
-        let mut parts = locality.splitn(3, '/');
-        let mut part = || parts.next().unwrap_or_default().to_owned();
-        let extensions = body["extensions"].as_array().cloned().unwrap_or_default();
-        let node = json!({
-            "id": id,
-            "metadata": metadata,
-            "locality": {"region": part(), "zone": part(), "subZone": part()},
-            "extensions": extensions.iter().map(|e| json!({"name": e})).collect::<Vec<_>>(),
-        });
-        let node: Node = protos::from_json("envoy.config.core.v3.Node", &node).context("node")?;
-        Ok(ads::parse_node(&node)?)
     }
 }

@@ -86,7 +86,7 @@ impl Walk<'_> {
         let (cell, catalogue) = self.world.open_catalogue(&audience).context("no catalogue")?;
         self.open.push(cell);
         let mut names = BTreeSet::new();
-        for (name, key) in catalogue.entries() {
+        for (name, key) in &catalogue.entries {
             let resource = self.fetch(kind, key)?.with_context(|| format!("listed but absent: {name}"))?;
             anyhow::ensure!(resource.name() == name, "listed as {name}, named {}", resource.name());
             refer(&json(kind, &resource)?, &mut names);

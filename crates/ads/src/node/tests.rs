@@ -2,15 +2,23 @@ use super::*;
 use protos::envoy::config::core::v3::Locality as ProtoLocality;
 
 fn text(text: &str) -> Value {
-    Value { kind: Some(Kind::StringValue(text.to_owned())) }
+    Value {
+        kind: Some(Kind::StringValue(text.to_owned())),
+    }
 }
 
 fn object(fields: impl IntoIterator<Item = (&'static str, Value)>) -> Struct {
-    Struct { fields: fields.into_iter().map(|(key, value)| (key.to_owned(), value)).collect() }
+    Struct {
+        fields: fields.into_iter().map(|(key, value)| (key.to_owned(), value)).collect(),
+    }
 }
 
 fn node(id: &str, metadata: impl IntoIterator<Item = (&'static str, Value)>) -> Node {
-    Node { id: id.to_owned(), metadata: Some(object(metadata)), ..Node::default() }
+    Node {
+        id: id.to_owned(),
+        metadata: Some(object(metadata)),
+        ..Node::default()
+    }
 }
 
 const SIDECAR: &str = "sidecar~10.0.0.1~web-1.shop~shop.svc.cluster.local";
@@ -19,10 +27,21 @@ const SIDECAR: &str = "sidecar~10.0.0.1~web-1.shop~shop.svc.cluster.local";
 fn everything_that_is_read_is_read() {
     let labels = Kind::StructValue(object([("app", text("web")), ("version", text("v1"))]));
     let node = Node {
-        locality: Some(ProtoLocality { region: "r".into(), zone: "z".into(), sub_zone: "s".into() }),
+        locality: Some(ProtoLocality {
+            region: "r".into(),
+            zone: "z".into(),
+            sub_zone: "s".into(),
+        }),
         extensions: vec![
-            Extension { name: "istio.alpn".into(), ..Extension::default() },
-            Extension { name: "istio.stats".into(), disabled: true, ..Extension::default() },
+            Extension {
+                name: "istio.alpn".into(),
+                ..Extension::default()
+            },
+            Extension {
+                name: "istio.stats".into(),
+                disabled: true,
+                ..Extension::default()
+            },
             Extension {
                 type_urls: vec!["envoy.tcp.metadataexchange.config.MetadataExchange".into()],
                 ..Extension::default()
@@ -43,9 +62,19 @@ fn everything_that_is_read_is_read() {
                 ("SERVICE_ACCOUNT", text("web")),
                 ("INTERCEPTION_MODE", text("NONE")),
                 ("HTTP10", text("1")),
-                ("UNPRIVILEGED_POD", Value { kind: Some(Kind::BoolValue(true)) }),
+                (
+                    "UNPRIVILEGED_POD",
+                    Value {
+                        kind: Some(Kind::BoolValue(true)),
+                    },
+                ),
                 ("ISTIO_VERSION", text("1.28.0")),
-                ("PROXY_CONFIG", Value { kind: Some(Kind::NumberValue(1.0)) }),
+                (
+                    "PROXY_CONFIG",
+                    Value {
+                        kind: Some(Kind::NumberValue(1.0)),
+                    },
+                ),
             ],
         )
     };
@@ -61,7 +90,11 @@ fn everything_that_is_read_is_read() {
         cluster_id: "c1".into(),
         service_account: "web".into(),
         interception: InterceptionMode::None,
-        capabilities: Capabilities { istio_alpn: true, istio_stats: false, metadata_exchange: true },
+        capabilities: Capabilities {
+            istio_alpn: true,
+            istio_stats: false,
+            metadata_exchange: true,
+        },
         accepts_http10: true,
         unprivileged: true,
         version: "1.28.0".into(),
@@ -72,30 +105,68 @@ fn everything_that_is_read_is_read() {
 
 #[test]
 fn what_is_left_out_has_a_default() {
-    let proxy = parse_node(&Node { id: SIDECAR.into(), ..Node::default() }).unwrap();
-    assert_eq!((&*proxy.namespace, proxy.interception), ("shop", InterceptionMode::Redirect));
+    let proxy = parse_node(&Node {
+        id: SIDECAR.into(),
+        ..Node::default()
+    })
+    .unwrap();
+    assert_eq!(
+        (&*proxy.namespace, proxy.interception),
+        ("shop", InterceptionMode::Redirect)
+    );
     assert_eq!(proxy.capabilities, Capabilities::default());
     assert!(!proxy.accepts_http10 && !proxy.unprivileged && proxy.locality.is_empty());
 
-    let proxy = parse_node(&node("router~~gw.ns~", [("NAMESPACE", text("ns")), ("INSTANCE_IPS", text("::1"))])).unwrap();
-    assert_eq!((proxy.kind, &*proxy.dns_domain), (ProxyKind::Router, "ns.svc.cluster.local"));
+    let proxy = parse_node(&node(
+        "router~~gw.ns~",
+        [("NAMESPACE", text("ns")), ("INSTANCE_IPS", text("::1"))],
+    ))
+    .unwrap();
+    assert_eq!(
+        (proxy.kind, &*proxy.dns_domain),
+        (ProxyKind::Router, "ns.svc.cluster.local")
+    );
     assert_eq!(proxy.addresses, ["::1".parse::<IpAddr>().unwrap()]);
 }
 
 #[test]
 fn what_cannot_be_served_is_refused_with_a_reason() {
-    let many = (0..=ADDRESSES).map(|n| format!("10.0.{}.{}", n / 200, n % 200 + 2)).collect::<Vec<_>>().join(",");
+    let many = (0..=ADDRESSES)
+        .map(|n| format!("10.0.{}.{}", n / 200, n % 200 + 2))
+        .collect::<Vec<_>>()
+        .join(",");
     let long = "x".repeat(TEXT + 1);
     let refused: [(&str, Vec<(&'static str, Value)>, &str); 12] = [
         ("sidecar~10.0.0.1~x", vec![], "four parts"),
         ("envoy~10.0.0.1~x.y~y.svc", vec![], "unknown type"),
-        ("waypoint~10.0.0.1~x.y~y.svc", vec![], "clients of type waypoint are not served"),
-        ("ztunnel~10.0.0.1~x.y~y.svc", vec![], "clients of type ztunnel are not served"),
+        (
+            "waypoint~10.0.0.1~x.y~y.svc",
+            vec![],
+            "clients of type waypoint are not served",
+        ),
+        (
+            "ztunnel~10.0.0.1~x.y~y.svc",
+            vec![],
+            "clients of type ztunnel are not served",
+        ),
         (SIDECAR, vec![("GENERATOR", text("grpc"))], "gRPC without a proxy"),
         ("sidecar~nowhere~x.y~y.svc", vec![], "no IP address"),
         ("sidecar~10.0.0.1~x~", vec![], "no namespace"),
-        (SIDECAR, vec![("INTERCEPTION_MODE", text("MAGIC"))], "INTERCEPTION_MODE is \"MAGIC\""),
-        (SIDECAR, vec![("NETWORK", Value { kind: Some(Kind::NumberValue(1.0)) })], "NETWORK is not a text"),
+        (
+            SIDECAR,
+            vec![("INTERCEPTION_MODE", text("MAGIC"))],
+            "INTERCEPTION_MODE is \"MAGIC\"",
+        ),
+        (
+            SIDECAR,
+            vec![(
+                "NETWORK",
+                Value {
+                    kind: Some(Kind::NumberValue(1.0)),
+                },
+            )],
+            "NETWORK is not a text",
+        ),
         (SIDECAR, vec![("LABELS", text("a=b"))], "LABELS is not an object"),
         (SIDECAR, vec![("CLUSTER_ID", text(&long))], "CLUSTER_ID is longer"),
         (SIDECAR, vec![("INSTANCE_IPS", text(&many))], "INSTANCE_IPS"),
@@ -104,5 +175,8 @@ fn what_cannot_be_served_is_refused_with_a_reason() {
         let error = parse_node(&node(id, metadata)).unwrap_err().to_string();
         assert!(error.contains(reason), "{id}: {error}");
     }
-    assert!(matches!(decode_node(Bytes::from_static(b"\xff")), Err(NodeError::Malformed(_))));
+    assert!(matches!(
+        decode_node(Bytes::from_static(b"\xff")),
+        Err(NodeError::Malformed(_))
+    ));
 }

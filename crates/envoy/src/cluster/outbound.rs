@@ -1,7 +1,7 @@
 //! Clusters of services: `outbound|PORT|SUBSET|HOST`.
 
 use bytes::Bytes;
-use model::audience::OutboundKey;
+use model::audience::{IpFamilies, OutboundKey};
 use model::service::{Endpoint, ObjectId, Registry, Resolution, Service, ServicePort};
 use protos::envoy::config::cluster::v3::cluster::{DiscoveryType, DnsLookupFamily, EdsClusterConfig, LbPolicy};
 use protos::envoy::config::core::v3::{HealthStatus, HealthStatusSet};
@@ -103,7 +103,12 @@ impl Outbound<'_> {
         }
         let cluster = &mut draft.cluster;
         cluster.load_assignment = Some(ClusterLoadAssignment::decode(bytes).ok()?);
-        cluster.dns_lookup_family = DnsLookupFamily::V4Preferred.into();
+        let family = match self.key.lookup {
+            None | Some(IpFamilies::V4) => DnsLookupFamily::V4Only,
+            Some(IpFamilies::V6) => DnsLookupFamily::V6Only,
+            Some(IpFamilies::Dual) => DnsLookupFamily::All,
+        };
+        cluster.dns_lookup_family = family.into();
         let resolver = CaresDnsResolverConfig { udp_max_queries: Some(UDP_MAX_QUERIES), ..Default::default() };
         cluster.typed_dns_resolver_config = Some(extension("envoy.network.dns_resolver.cares", &resolver));
         cluster.dns_jitter = Some(duration(std::time::Duration::from_millis(DNS_JITTER_MS)));

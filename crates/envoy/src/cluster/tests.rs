@@ -1,5 +1,5 @@
 use model::audience::{DefaultEndpoint, IpFamilies};
-use model::service::{Registry, Resolution, Service};
+use model::service::{ObjectId, Registry, Resolution, Service};
 use names::Protocol;
 use protos::envoy::config::cluster::v3::Cluster;
 use resources::istio::DestinationRule;
@@ -16,6 +16,7 @@ struct Case {
     subset: &'static str,
     mesh: &'static str,
     from_endpoints: bool,
+    lookup: Option<IpFamilies>,
     endpoints: Vec<Endpoint>,
 }
 
@@ -27,6 +28,7 @@ impl Case {
             subset: "",
             mesh: "",
             from_endpoints: false,
+            lookup: None,
             endpoints: Vec::new(),
         }
     }
@@ -55,6 +57,7 @@ impl Case {
             subset: self.subset.into(),
             policy: None,
             from_endpoints: self.from_endpoints,
+            lookup: self.lookup,
         };
         let cluster = Outbound {
             key: &key,
@@ -309,7 +312,7 @@ fn names_that_dns_resolves() {
     let cluster = case(Resolution::Dns, names()).run().unwrap();
     check(&cluster, &[
         ("type", json!("STRICT_DNS")),
-        ("dnsLookupFamily", json!("V4_PREFERRED")),
+        ("dnsLookupFamily", json!("V4_ONLY")),
         ("dnsRefreshRate", json!("30s")),
         ("respectDnsTtl", json!(true)),
         ("typedDnsResolverConfig.typedConfig.udpMaxQueries", json!(100)),
@@ -327,6 +330,8 @@ fn names_that_dns_resolves() {
     assert_eq!(logical["type"], "LOGICAL_DNS");
     assert_eq!(addresses(&logical), [address("10.0.0.1")]);
     assert_eq!(case(Resolution::Dns, Vec::new()).run(), None);
+    let both = Case { lookup: Some(IpFamilies::Dual), ..case(Resolution::Dns, names()) };
+    both.check(&[("dnsLookupFamily", json!("ALL"))]);
 }
 
 #[test]

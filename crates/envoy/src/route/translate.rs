@@ -116,6 +116,19 @@ impl Destinations {
     }
 }
 
+#[cfg(test)]
+impl Destinations {
+    /// Nothing is known of any host.
+    pub(crate) fn at(port: u16) -> Destinations {
+        Destinations { port, known: BTreeMap::new() }
+    }
+
+    /// This is known of a host.
+    pub(crate) fn know(&mut self, host: &str, only_port: Option<u16>, policy: Option<DestinationPolicy>) {
+        self.known.insert(host.into(), Known { only_port, policy: policy.map(Arc::new) });
+    }
+}
+
 fn lookup<'k>(key: &'k RoutesKey, host: &str) -> Option<&'k model::audience::DestinationRef> {
     key.destinations.get(&Hostname::parse(host).ok()?)
 }

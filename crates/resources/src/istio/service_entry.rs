@@ -45,11 +45,8 @@ message! {
 }
 
 impl ServicePort {
-    /// The port's protocol. Without one it is selected by the port's name, as for Kubernetes services.
+    /// The port's protocol. Without one it is detected: the port's name says nothing, unlike for Kubernetes services.
     pub fn kind(&self) -> Protocol {
-        if self.protocol.is_empty() {
-            return Protocol::select(u16::try_from(self.number).unwrap_or(0), &self.name, "TCP", None);
-        }
         Protocol::parse(&self.protocol)
     }
 

@@ -10,7 +10,7 @@ use crate::object::{Kind, Meta, Object, ObjectKey, Origin, Resource};
 use crate::parse::object::Outcome;
 use crate::parse::{ParseOptions, Parsed, Reader, text_of};
 use crate::validate;
-use crate::yaml::{self, Document, Node, SyntaxError};
+use crate::yaml::{self, Document, Node, Position, SyntaxError, Value};
 
 impl MeshConfig {
     /// The name of the one object that holds the mesh's settings, wherever they were written.
@@ -101,14 +101,31 @@ pub(super) fn read_config_map(
     let (config, found) = decode_text(&content, 1, options);
     let path = FieldPath::root().field("data").field("mesh");
     problems.extend(found.into_iter().map(|problem| {
-        let inner = problem.path.segments().to_vec();
-        let message = format!("{} (line {} of the text)", problem.message, problem.at.line);
-        Problem { path: inner.into_iter().fold(path.clone(), |path, step| path.then(step)), at: text.at, message, ..problem }
+        let path = problem.path.segments().iter().cloned().fold(path.clone(), |path, step| path.then(step));
+        match place_in_file(text, &content, problem.at) {
+            Some(at) => Problem { path, at, ..problem },
+            None => {
+                let message = format!("{} (line {} of the text)", problem.message, problem.at.line);
+                Problem { path, at: text.at, message, ..problem }
+            }
+        }
     }));
     let meta = MeshConfig::meta(file, root.at.line);
     let object = config.map(|spec| {
-        let raw = Some(Arc::from(spec.to_json().to_string()));
-        MeshConfig::into_any(Arc::new(Object { meta, spec, raw }))
+        let raw = serde_json::json!({
+            "apiVersion": Kind::MeshConfig.api_version(),
+            "kind": Kind::MeshConfig.name(),
+            "metadata": { "name": MeshConfig::NAME },
+            "spec": spec.to_json(),
+        });
+        MeshConfig::into_any(Arc::new(Object { meta, spec, raw: Some(raw.to_string().into()) }))
     });
     Outcome { key: Some(MeshConfig::key()), object, problems }
+}
+
+/// The place in the file of a place in a text, if the text is a literal block: its lines are lines of the file then.
+fn place_in_file(node: &Node, text: &str, at: Position) -> Option<Position> {
+    // Blank lines at the beginning would be counted from somewhere else.
+    let literal = matches!(node.value, Value::Literal(_)) && !text.starts_with(['\n', ' ']);
+    literal.then(|| Position { line: node.at.line + at.line - 1, column: node.at.column + at.column - 1 })
 }

@@ -8,7 +8,7 @@ use crate::decode::{Decode, Decoder, Fields, Unknown};
 use crate::diagnostic::Segment;
 use crate::object::{Kind, Meta, Origin, Owner};
 use crate::parse::ParseOptions;
-use crate::yaml::Node;
+use crate::yaml::{Node, quote};
 
 /// Decodes `metadata`. Nothing if the object has no usable name; that is reported.
 pub(super) fn decode(
@@ -34,13 +34,13 @@ fn fields(root: &Node, kind: Kind, options: &ParseOptions, cx: &mut Decoder) -> 
     let mut fields = Fields::of(node, cx)?;
     let name: Arc<str> = fields.decode("name", cx).unwrap_or_default();
     let namespace: Option<Arc<str>> = fields.decode("namespace", cx);
-    let valid_name = match kind {
-        Kind::Service | Kind::Namespace => dns::is_label(&name),
-        _ => dns::is_subdomain(&name),
+    let (valid_name, allowed) = match kind {
+        Kind::Service | Kind::Namespace => (dns::is_label(&name), "lower-case letters, digits and dashes"),
+        _ => (dns::is_subdomain(&name), "lower-case letters, digits, dashes and dots"),
     };
     if !valid_name {
         let at = node.get("name").map_or(node.at, |n| n.at);
-        let message = format!("{:?} is not a name: lower-case letters, digits, '-' and '.'", &*name);
+        let message = format!("{} is not the name of a {kind}: {allowed}", quote(&name));
         cx.within(Segment::Field("name".into()), |cx| cx.error(at, "bad-name", message, None));
         return None;
     }

@@ -4,6 +4,8 @@ mod content;
 mod mesh;
 mod meta;
 mod object;
+#[cfg(test)]
+mod tests;
 
 use std::collections::HashMap;
 use std::sync::Arc;

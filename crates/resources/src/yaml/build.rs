@@ -173,7 +173,7 @@ impl Builder<'_> {
             Body::Map { entries, key, merged } => match key.take() {
                 None => {
                     let text = match node.value {
-                        Value::Plain(text) | Value::Quoted(text) => text,
+                        Value::Plain(text) | Value::Quoted(text) | Value::Literal(text) => text,
                         _ => return Err(error(node.at, "syntax", "a key must be a text")),
                     };
                     // A quoted `<<` is a key like any other.
@@ -198,6 +198,7 @@ impl Builder<'_> {
         let text: Arc<str> = text.into();
         match tag.map(|t| (t, t.core_suffix())) {
             None if style == ScalarStyle::Plain => Ok(Value::Plain(text)),
+            None if style == ScalarStyle::Literal => Ok(Value::Literal(text)),
             None | Some((_, Some("str"))) => Ok(Value::Quoted(text)),
             Some((_, Some("null"))) => Ok(Value::Plain("".into())),
             Some((_, Some("bool" | "int" | "float"))) if !matches!(Scalar::resolve(&text), Scalar::Text(_)) => {

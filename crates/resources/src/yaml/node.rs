@@ -24,8 +24,10 @@ pub(crate) struct Node {
 pub(crate) enum Value {
     /// A text without quotes: it may mean a number, a boolean, or nothing.
     Plain(Arc<str>),
-    /// A text in quotes or a block: always a string.
+    /// A text in quotes or a folded block: always a string.
     Quoted(Arc<str>),
+    /// A text in a literal block (`|`): a string, each of whose lines is a line of the file.
+    Literal(Arc<str>),
     List(Vec<Node>),
     Map(Vec<Entry>),
 }
@@ -64,7 +66,7 @@ impl Node {
     pub(crate) fn scalar(&self) -> Option<Scalar<'_>> {
         match &self.value {
             Value::Plain(text) => Some(Scalar::resolve(text)),
-            Value::Quoted(text) => Some(Scalar::Text(text)),
+            Value::Quoted(text) | Value::Literal(text) => Some(Scalar::Text(text)),
             _ => None,
         }
     }
@@ -72,7 +74,7 @@ impl Node {
     /// The string, if it is one.
     pub(crate) fn text(&self) -> Option<&Arc<str>> {
         match &self.value {
-            Value::Quoted(text) => Some(text),
+            Value::Quoted(text) | Value::Literal(text) => Some(text),
             Value::Plain(text) if matches!(Scalar::resolve(text), Scalar::Text(_)) => Some(text),
             _ => None,
         }
@@ -112,7 +114,7 @@ impl Node {
         match &self.value {
             Value::List(_) => "a list".to_owned(),
             Value::Map(_) => "an object".to_owned(),
-            Value::Quoted(text) => format!("the text {}", quote(text)),
+            Value::Quoted(text) | Value::Literal(text) => format!("the text {}", quote(text)),
             Value::Plain(text) => match Scalar::resolve(text) {
                 Scalar::Null => "nothing".to_owned(),
                 Scalar::Bool(value) => format!("the boolean {value}"),
@@ -126,7 +128,7 @@ impl Node {
     pub(crate) fn to_json(&self) -> serde_json::Value {
         use serde_json::Value as Json;
         match &self.value {
-            Value::Quoted(text) => Json::String(text.to_string()),
+            Value::Quoted(text) | Value::Literal(text) => Json::String(text.to_string()),
             Value::Plain(text) => match Scalar::resolve(text) {
                 Scalar::Null => Json::Null,
                 Scalar::Bool(value) => Json::Bool(value),

@@ -1,0 +1,13 @@
+//! The protocol machine from outside: a world of made-up resources, clients that behave like Envoy, and what they see.
+
+mod client;
+mod delta;
+mod harness;
+mod limits;
+mod moves;
+mod order;
+mod property;
+mod refusal;
+mod resume;
+mod sotw;
+mod world;

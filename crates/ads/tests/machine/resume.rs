@@ -1,0 +1,129 @@
+use ads::StreamId;
+use ads::Variant::{Delta, Sotw};
+use model::xds::ResourceType;
+
+use crate::client::{Client, resume};
+use crate::harness::*;
+
+/// What a client that was settled would say that it has.
+fn versions(h: &Harness, id: StreamId, kind: ResourceType) -> Vec<(String, String)> {
+    let version = |r: &model::xds::Resource| (r.name().to_string(), r.version().to_string());
+    h.hub.resources(id, kind).iter().map(version).collect()
+}
+
+fn borrow(versions: &[(String, String)]) -> Vec<(&str, &str)> {
+    versions
+        .iter()
+        .map(|(name, version)| (name.as_str(), version.as_str()))
+        .collect()
+}
+
+#[test]
+fn what_a_client_has_is_not_sent_again() {
+    let mut h = Harness::small();
+    let old = Client::settled(&mut h, Delta);
+    let had = [CDS, EDS, LDS, RDS].map(|kind| versions(&h, old.id, kind));
+    h.disconnect(old.id);
+    let mut client = Client::new(&mut h, Delta);
+    for (kind, names) in [(CDS, &[][..]), (EDS, &["a", "b"]), (LDS, &[]), (RDS, &["r"])] {
+        h.request(client.id, resume(kind, names, &borrow(&had[kind as usize])))
+            .unwrap();
+    }
+    let all = client.drain(&mut h);
+    assert_eq!(all, ["CDS", "EDS", "LDS", "RDS"], "answered, with nothing");
+    assert!(
+        h.hub
+            .status(client.id)
+            .unwrap()
+            .watches
+            .iter()
+            .all(|watch| watch.synced)
+    );
+    h.change(&[(EDS, "b", 2), (LDS, "r", 2)]);
+    assert_eq!(client.drain(&mut h), ["EDS b=2", "LDS r=2"]);
+}
+
+#[test]
+fn what_changed_or_went_meanwhile_is_sent() {
+    let mut h = Harness::small();
+    let old = Client::settled(&mut h, Delta);
+    let clusters = versions(&h, old.id, CDS);
+    let endpoints = versions(&h, old.id, EDS);
+    h.disconnect(old.id);
+    h.change(&[(CDS, "a", 2), (CDS, "b", 0), (CDS, "c", 1), (EDS, "b", 0)]);
+    let mut client = Client::new(&mut h, Delta);
+    h.request(client.id, resume(LDS, &[], &[])).unwrap();
+    client.drain(&mut h);
+    h.request(client.id, resume(CDS, &[], &borrow(&clusters))).unwrap();
+    assert_eq!(client.take(&mut h), ["CDS a=2 c=1 -b"]);
+    client.ack(&mut h, CDS);
+    h.request(client.id, resume(EDS, &["a", "b", "c"], &borrow(&endpoints)))
+        .unwrap();
+    assert_eq!(
+        client.take(&mut h),
+        ["EDS a=1 c=0 -b"],
+        "a is unchanged, but its cluster was sent again"
+    );
+}
+
+#[test]
+fn endpoints_are_sent_again_if_all_clusters_were() {
+    let mut h = Harness::small();
+    let old = Client::settled(&mut h, Delta);
+    let had = versions(&h, old.id, EDS);
+    let routes = versions(&h, old.id, RDS);
+    let mut client = Client::new(&mut h, Delta);
+    client.ask(&mut h, CDS, &[]);
+    client.drain(&mut h);
+    h.request(client.id, resume(EDS, &["a", "b"], &borrow(&had))).unwrap();
+    assert_eq!(client.drain(&mut h), ["EDS a=1 b=1"]);
+    client.ask(&mut h, LDS, &[]);
+    client.drain(&mut h);
+    h.request(client.id, resume(RDS, &["r"], &borrow(&routes))).unwrap();
+    assert_eq!(client.drain(&mut h), ["RDS r=1"]);
+}
+
+#[test]
+fn names_that_a_client_has_are_names_that_it_wants() {
+    let mut h = Harness::small();
+    let mut client = Client::new(&mut h, Delta);
+    h.request(client.id, resume(EDS, &["a"], &[("b", "0")])).unwrap();
+    assert_eq!(client.drain(&mut h), ["EDS a=1 b=1"]);
+}
+
+#[test]
+fn in_state_of_the_world_the_version_of_everything_is_recognised() {
+    let mut h = Harness::small();
+    let old = Client::settled(&mut h, Sotw);
+    let (clusters, endpoints) = (old.last(CDS).version.clone(), old.last(EDS).version.clone());
+    let mut client = Client::new(&mut h, Sotw);
+    h.request(client.id, sotw(CDS, &[], &clusters, "")).unwrap();
+    assert_eq!(client.take(&mut h), [""; 0]);
+    h.request(client.id, sotw(EDS, &["a", "b"], &endpoints, "")).unwrap();
+    assert_eq!(
+        client.take(&mut h),
+        ["EDS a=1 b=1"],
+        "which of these the client still has is not known"
+    );
+    h.change(&[(CDS, "b", 2)]);
+    assert_eq!(client.take(&mut h), ["CDS a=1 b=2"]);
+
+    let mut late = Client::new(&mut h, Sotw);
+    h.request(late.id, sotw(CDS, &[], &clusters, "")).unwrap();
+    assert_eq!(late.take(&mut h), ["CDS a=1 b=2"]);
+}
+
+#[test]
+fn the_version_of_everything_does_not_depend_on_how_it_came_about() {
+    let mut h = Harness::small();
+    let mut old = Client::settled(&mut h, Sotw);
+    h.change(&[(CDS, "a", 2), (CDS, "z", 1)]);
+    old.drain(&mut h);
+    h.change(&[(CDS, "z", 0)]);
+    old.drain(&mut h);
+    h.change(&[(CDS, "a", 1)]);
+    old.drain(&mut h);
+    let mut replica = Harness::small();
+    let other = Client::settled(&mut replica, Sotw);
+    assert_eq!(old.last(CDS).version, other.last(CDS).version);
+}
