@@ -85,7 +85,7 @@ impl Default for Body {
 }
 
 /// A list of texts in one buffer.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Default)]
 pub struct Texts {
     buffer: String,
     ends: Vec<u32>,
@@ -118,6 +118,12 @@ impl Texts {
     fn push(&mut self, text: &str) {
         self.buffer.push_str(text);
         self.ends.push(u32::try_from(self.buffer.len()).unwrap_or(u32::MAX));
+    }
+}
+
+impl std::fmt::Debug for Texts {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_list().entries(self.iter()).finish()
     }
 }
 

@@ -38,7 +38,7 @@ impl<O: Origin> Core<O> {
             watch.swept = self.epoch;
             watch.refused = None;
         }
-        (watch.ledger, watch.selection) = (ledger, selection);
+        (watch.ledger, watch.selection, watch.joined) = (ledger, selection, self.epoch);
         self.enter(watch, id);
         self.leave(origin, old, id);
     }

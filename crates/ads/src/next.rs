@@ -130,7 +130,7 @@ impl<O: Origin> Core<O> {
     fn plan(&self, stream: &Stream<O::Token>, watch: &Watch, window: Window, full: bool) -> Option<Plan> {
         let ledger = &self.ledgers[watch.ledger];
         let selection = self.selection(watch);
-        if full && selection.changed > window.upto {
+        if window.upto < watch.joined || full && selection.changed > window.upto {
             return None;
         }
         let payable = |name: &Name| ledger.epoch_of(name) <= window.upto;

@@ -55,9 +55,7 @@ impl<O: Origin> Core<O> {
                 self.select(origin, ledger, &names.edit(Vec::new(), &[]))
             }
         };
-        let mut watch = Watch::new(kind, ledger, selection);
-        // What went before it came is none of its business.
-        watch.swept = self.epoch;
+        let watch = Watch::new(kind, ledger, selection, self.epoch);
         self.enter(&watch, stream.id);
         watch
     }

@@ -14,6 +14,8 @@ pub(crate) struct Watch {
     pub(crate) kind: ResourceType,
     pub(crate) ledger: LedgerId,
     pub(crate) selection: SelectionId,
+    /// When it came to this ledger: to its client, nothing in it is older.
+    pub(crate) joined: Epoch,
     /// Names that the client asked for beside a wildcard.
     pub(crate) explicit: Vec<Name>,
     /// Whether the client ever named a resource: from then on no names mean none, not all (state of the world).
@@ -124,15 +126,17 @@ pub(crate) struct Refused {
 }
 
 impl Watch {
-    pub(crate) fn new(kind: ResourceType, ledger: LedgerId, selection: SelectionId) -> Watch {
+    /// What went before `joined` is none of its business.
+    pub(crate) fn new(kind: ResourceType, ledger: LedgerId, selection: SelectionId, joined: Epoch) -> Watch {
         Watch {
             kind,
             ledger,
             selection,
+            joined,
             explicit: Vec::new(),
             named_once: false,
             sent: 0,
-            swept: 0,
+            swept: joined,
             settled: 0,
             debt: Debt::default(),
             rewarm: Vec::new(),

@@ -20,8 +20,8 @@ fn main() {
     let arguments: Vec<String> = std::env::args().collect();
     let threads = arguments.iter().position(|argument| argument == "--threads");
     let threads = threads.and_then(|at| arguments.get(at + 1)?.parse().ok()).unwrap_or(1);
-    mesh(1_000, 100, threads);
     mesh(10_000, 1_000, threads);
+    mesh(1_000, 100, threads);
 }
 
 /// Builds a mesh and measures it.
@@ -32,23 +32,25 @@ fn mesh(services: u32, audiences: u32, threads: usize) {
     );
     let mut engine = engine(threads);
     let start = resident();
-    let mut steps = Steps { start, before: start };
+    let mut steps = Steps {
+        start,
+        before: start,
+        time: Instant::now(),
+        cpu: cpu(),
+    };
     let batch = inputs(services, ENDPOINTS);
-    steps.report("the batch itself", Duration::ZERO, &engine);
-    let time = Instant::now();
+    steps.report("the batch itself", &engine);
     drop(engine.commit(batch));
-    steps.report("inputs, index and world rules", time.elapsed(), &engine);
+    steps.report("inputs, index and world rules", &engine);
 
     let names: Vec<Name> = (0..services).map(name).collect();
-    let time = Instant::now();
     engine.subscribe_all::<Assignment>(&names);
     engine.subscribe_all::<Cluster>(&names);
-    steps.report("views of each service", time.elapsed(), &engine);
+    steps.report("views of each service", &engine);
 
     let before = (resident(), engine.stats().edges());
-    let time = Instant::now();
     engine.subscribe_all::<Catalogue>(&(0..audiences).collect::<Vec<_>>());
-    steps.report("views of each audience", time.elapsed(), &engine);
+    steps.report("views of each audience", &engine);
     edges(&engine, before, services as usize * audiences as usize);
     footprint(&engine);
 
@@ -61,20 +63,23 @@ fn mesh(services: u32, audiences: u32, threads: usize) {
 struct Steps {
     start: f64,
     before: f64,
+    time: Instant,
+    cpu: f64,
 }
 
 impl Steps {
-    fn report(&mut self, step: &str, time: Duration, engine: &Engine) {
+    fn report(&mut self, step: &str, engine: &Engine) {
         let (now, stats) = (resident(), engine.stats());
         println!(
-            "  {step:<32} {:>9.1} ms  {:>+8.1} MiB  now {:>8.1} MiB, {} cells, {} edges",
-            time.as_secs_f64() * 1e3,
+            "  {step:<30} {:>6.2} s {:>6.2} CPU-s {:>+7.1} MiB, now {:>6.1} MiB, {} cells, {} edges",
+            self.time.elapsed().as_secs_f64(),
+            cpu() - self.cpu,
             (now - self.before) / MIB,
             (now - self.start) / MIB,
             stats.cells(),
             stats.edges()
         );
-        self.before = now;
+        (self.before, self.time, self.cpu) = (now, Instant::now(), cpu());
     }
 }
 
@@ -196,4 +201,17 @@ fn resident() -> f64 {
         .nth(1)
         .and_then(|pages| pages.parse::<f64>().ok());
     pages.unwrap_or_default() * 4_096.0
+}
+
+/// CPU seconds of this process so far, to the hundredth.
+fn cpu() -> f64 {
+    let line = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    let ticks = line
+        .rsplit(')')
+        .next()
+        .unwrap_or_default()
+        .split_whitespace()
+        .skip(11)
+        .take(2);
+    ticks.filter_map(|ticks| ticks.parse::<f64>().ok()).sum::<f64>() / 100.0
 }

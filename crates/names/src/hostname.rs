@@ -33,7 +33,10 @@ impl Hostname {
             _ => rest.split('.').all(dns::is_relaxed_label) || rest.parse::<IpAddr>().is_ok(),
         };
         if !valid {
-            return Err(NameError::new(text, "is not a hostname: labels of letters, digits and dashes, '*' only in front"));
+            return Err(NameError::new(
+                text,
+                "is not a hostname: labels of letters, digits and dashes, '*' only in front",
+            ));
         }
         Ok(Hostname(lowered.into()))
     }

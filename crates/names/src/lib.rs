@@ -29,6 +29,9 @@ pub struct NameError {
 impl NameError {
     /// An error about this text. Long texts are cut, so that outside bytes cannot fill a log.
     pub fn new(text: &str, reason: &'static str) -> NameError {
-        NameError { text: text.chars().take(100).collect(), reason }
+        NameError {
+            text: text.chars().take(100).collect(),
+            reason,
+        }
     }
 }

@@ -59,7 +59,10 @@ impl Protocol {
     /// The protocol of this name, in any case, as Gateway, ServiceEntry and Sidecar write it. Others are `Unsupported`.
     pub fn parse(text: &str) -> Protocol {
         let declared = Protocol::ALL.into_iter().filter(|p| *p != Protocol::Unsupported);
-        declared.into_iter().find(|p| p.name().eq_ignore_ascii_case(text)).unwrap_or_default()
+        declared
+            .into_iter()
+            .find(|p| p.name().eq_ignore_ascii_case(text))
+            .unwrap_or_default()
     }
 
     /// The protocol of a Kubernetes service port: from `appProtocol` where it is set, else from the port's name up to
@@ -75,7 +78,10 @@ impl Protocol {
             _ => {}
         }
         let declared = app_protocol.unwrap_or(name);
-        if declared.get(..8).is_some_and(|head| head.eq_ignore_ascii_case("grpc-web")) {
+        if declared
+            .get(..8)
+            .is_some_and(|head| head.eq_ignore_ascii_case("grpc-web"))
+        {
             return Protocol::GrpcWeb;
         }
         let head = declared.split('-').next().unwrap_or_default();
@@ -180,7 +186,11 @@ mod tests {
             ("grpc\u{e9}web", None, 80, Protocol::Unsupported),
         ];
         for (name, app, port, want) in cases {
-            assert_eq!(Protocol::select(port, name, "TCP", app), want, "{name:?} {app:?} {port}");
+            assert_eq!(
+                Protocol::select(port, name, "TCP", app),
+                want,
+                "{name:?} {app:?} {port}"
+            );
         }
         assert_eq!(Protocol::select(80, "http", "UDP", Some("http")), Protocol::Udp);
     }
@@ -198,7 +208,12 @@ mod tests {
     #[test]
     fn groups_do_not_overlap() {
         for protocol in Protocol::ALL {
-            let groups = [protocol.is_http(), protocol.is_tcp(), protocol.is_unsupported(), protocol == Protocol::Udp];
+            let groups = [
+                protocol.is_http(),
+                protocol.is_tcp(),
+                protocol.is_unsupported(),
+                protocol == Protocol::Udp,
+            ];
             assert_eq!(groups.into_iter().filter(|g| *g).count(), 1, "{protocol}");
         }
     }

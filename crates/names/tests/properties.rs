@@ -10,14 +10,14 @@ fn label() -> impl Strategy<Value = String> {
 }
 
 fn plain() -> impl Strategy<Value = Hostname> {
-    prop::collection::vec(label(), 1..5).prop_map(|labels| labels.join(".").parse().unwrap())
+    prop::collection::vec(label(), 1..5).prop_map(|labels| labels.join(".").parse().expect("a hostname"))
 }
 
 /// Hosts and wildcards over few labels, so that they often overlap.
 fn hostname() -> impl Strategy<Value = Hostname> {
     let wildcard = prop::collection::vec(label(), 0..4).prop_map(|labels| match &labels[..] {
-        [] => "*".parse().unwrap(),
-        labels => format!("*.{}", labels.join(".")).parse().unwrap(),
+        [] => "*".parse().expect("a wildcard"),
+        labels => format!("*.{}", labels.join(".")).parse().expect("a wildcard"),
     });
     prop_oneof![plain(), wildcard]
 }

@@ -222,9 +222,10 @@ fn of_entry(cx: &Reads<'_>, service: &Service, spec: &ServiceEntry) -> Vec<Endpo
         let selected = select(cx, &service.key.namespace, &selector.labels);
         endpoints.extend(selected.iter().map(|w| at_service(w, service)));
     }
-    for inline in &spec.endpoints {
-        let workload = from_entry(&service.object, inline, &Labels::new());
-        endpoints.push(Endpoint { workload: None, ..at_service(&workload, service) });
+    for (number, inline) in spec.endpoints.iter().enumerate() {
+        let ObjectId { namespace, name } = service.object.clone();
+        let id = ObjectId { namespace, name: format!("{name}-{number}").into() };
+        endpoints.push(at_service(&from_entry(&id, inline, &Labels::new()), service));
     }
     let by_dns = matches!(service.resolution, Resolution::Dns | Resolution::DnsRoundRobin);
     if endpoints.is_empty() && by_dns && !service.key.hostname.is_wildcard() {
@@ -261,5 +262,6 @@ fn named(hostname: &str, service: &Service) -> Endpoint {
         _ => p.number,
     };
     let ports = service.ports.iter().map(|p| (p.name.clone(), target(p)));
-    Endpoint { ports: Arc::new(ports.collect()), ..bare(parse_address(hostname)) }
+    let workload = Some(service.object.clone());
+    Endpoint { ports: Arc::new(ports.collect()), workload, ..bare(parse_address(hostname)) }
 }

@@ -22,7 +22,11 @@ pub struct Entry {
 }
 
 const fn entry(kind: Kind, path: &'static str) -> Entry {
-    Entry { kind, path, unless: &[] }
+    Entry {
+        kind,
+        path,
+        unless: &[],
+    }
 }
 
 const fn unless(kind: Kind, path: &'static str, unless: &'static [&'static str]) -> Entry {
@@ -42,9 +46,17 @@ pub const NOT_YET: &[Entry] = &[
     entry(VirtualService, "http[].delegate"),
     entry(VirtualService, "http[].match[].statPrefix"),
     unless(DestinationRule, "trafficPolicy.tls.mode", &["DISABLE"]),
-    unless(DestinationRule, "trafficPolicy.portLevelSettings[].tls.mode", &["DISABLE"]),
+    unless(
+        DestinationRule,
+        "trafficPolicy.portLevelSettings[].tls.mode",
+        &["DISABLE"],
+    ),
     unless(DestinationRule, "subsets[].trafficPolicy.tls.mode", &["DISABLE"]),
-    unless(DestinationRule, "subsets[].trafficPolicy.portLevelSettings[].tls.mode", &["DISABLE"]),
+    unless(
+        DestinationRule,
+        "subsets[].trafficPolicy.portLevelSettings[].tls.mode",
+        &["DISABLE"],
+    ),
     entry(DestinationRule, "trafficPolicy.tunnel"),
     entry(DestinationRule, "subsets[].trafficPolicy.tunnel"),
     entry(DestinationRule, "trafficPolicy.proxyProtocol"),
@@ -52,23 +64,57 @@ pub const NOT_YET: &[Entry] = &[
     entry(DestinationRule, "trafficPolicy.retryBudget"),
     entry(DestinationRule, "subsets[].trafficPolicy.retryBudget"),
     entry(DestinationRule, "trafficPolicy.loadBalancer.localityLbSetting"),
-    entry(DestinationRule, "trafficPolicy.portLevelSettings[].loadBalancer.localityLbSetting"),
-    entry(DestinationRule, "subsets[].trafficPolicy.loadBalancer.localityLbSetting"),
-    entry(DestinationRule, "subsets[].trafficPolicy.portLevelSettings[].loadBalancer.localityLbSetting"),
+    entry(
+        DestinationRule,
+        "trafficPolicy.portLevelSettings[].loadBalancer.localityLbSetting",
+    ),
+    entry(
+        DestinationRule,
+        "subsets[].trafficPolicy.loadBalancer.localityLbSetting",
+    ),
+    entry(
+        DestinationRule,
+        "subsets[].trafficPolicy.portLevelSettings[].loadBalancer.localityLbSetting",
+    ),
     entry(DestinationRule, "trafficPolicy.loadBalancer.zoneAwareLbSetting"),
-    entry(DestinationRule, "trafficPolicy.portLevelSettings[].loadBalancer.zoneAwareLbSetting"),
-    entry(DestinationRule, "subsets[].trafficPolicy.loadBalancer.zoneAwareLbSetting"),
-    entry(DestinationRule, "subsets[].trafficPolicy.portLevelSettings[].loadBalancer.zoneAwareLbSetting"),
+    entry(
+        DestinationRule,
+        "trafficPolicy.portLevelSettings[].loadBalancer.zoneAwareLbSetting",
+    ),
+    entry(
+        DestinationRule,
+        "subsets[].trafficPolicy.loadBalancer.zoneAwareLbSetting",
+    ),
+    entry(
+        DestinationRule,
+        "subsets[].trafficPolicy.portLevelSettings[].loadBalancer.zoneAwareLbSetting",
+    ),
     entry(DestinationRule, "trafficPolicy.loadBalancer.warmup"),
     entry(DestinationRule, "trafficPolicy.loadBalancer.warmupDurationSecs"),
     entry(DestinationRule, "trafficPolicy.portLevelSettings[].loadBalancer.warmup"),
-    entry(DestinationRule, "trafficPolicy.portLevelSettings[].loadBalancer.warmupDurationSecs"),
+    entry(
+        DestinationRule,
+        "trafficPolicy.portLevelSettings[].loadBalancer.warmupDurationSecs",
+    ),
     entry(DestinationRule, "subsets[].trafficPolicy.loadBalancer.warmup"),
-    entry(DestinationRule, "subsets[].trafficPolicy.loadBalancer.warmupDurationSecs"),
-    entry(DestinationRule, "subsets[].trafficPolicy.portLevelSettings[].loadBalancer.warmup"),
-    entry(DestinationRule, "subsets[].trafficPolicy.portLevelSettings[].loadBalancer.warmupDurationSecs"),
+    entry(
+        DestinationRule,
+        "subsets[].trafficPolicy.loadBalancer.warmupDurationSecs",
+    ),
+    entry(
+        DestinationRule,
+        "subsets[].trafficPolicy.portLevelSettings[].loadBalancer.warmup",
+    ),
+    entry(
+        DestinationRule,
+        "subsets[].trafficPolicy.portLevelSettings[].loadBalancer.warmupDurationSecs",
+    ),
     entry(DestinationRule, "workloadSelector"),
-    unless(ServiceEntry, "resolution", &["NONE", "STATIC", "DNS", "DNS_ROUND_ROBIN"]),
+    unless(
+        ServiceEntry,
+        "resolution",
+        &["NONE", "STATIC", "DNS", "DNS_ROUND_ROBIN"],
+    ),
     entry(ServiceEntry, "subjectAltNames"),
     unless(Gateway, "servers[].tls.mode", &["PASSTHROUGH"]),
     entry(Sidecar, "ingress[].tls"),
@@ -86,7 +132,11 @@ pub const NOT_YET: &[Entry] = &[
     unless(MeshConfig, "enableEnvoyAccessLogService", &["false"]),
     unless(MeshConfig, "disableEnvoyListenerLog", &["false"]),
     entry(MeshConfig, "defaultConfig"),
-    unless(MeshConfig, "outboundTrafficPolicy.mode", &["REGISTRY_ONLY", "ALLOW_ANY"]),
+    unless(
+        MeshConfig,
+        "outboundTrafficPolicy.mode",
+        &["REGISTRY_ONLY", "ALLOW_ANY"],
+    ),
     entry(MeshConfig, "outboundTrafficPolicy.tls"),
     entry(MeshConfig, "configSources"),
     unless(MeshConfig, "enableAutoMtls", &["false"]),
@@ -128,7 +178,11 @@ fn walk(entry: &Entry, rest: &'static str, node: &Node, path: FieldPath, problem
         Some(name) => (name, true),
         None => (step, false),
     };
-    let Some(found) = node.entries().iter().find(|e| &*e.key == name || is_json_name(&e.key, name)) else {
+    let Some(found) = node
+        .entries()
+        .iter()
+        .find(|e| &*e.key == name || is_json_name(&e.key, name))
+    else {
         return;
     };
     let path = path.then(Segment::Field(json_name(name).into()));

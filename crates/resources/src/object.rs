@@ -6,9 +6,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::core::{EndpointSlice, Namespace, Node, Pod, Service};
-use crate::istio::{
-    DestinationRule, Gateway, ServiceEntry, Sidecar, VirtualService, WorkloadEntry, WorkloadGroup,
-};
+use crate::istio::{DestinationRule, Gateway, ServiceEntry, Sidecar, VirtualService, WorkloadEntry, WorkloadGroup};
 use crate::mesh::MeshConfig;
 use crate::time::Timestamp;
 
@@ -29,7 +27,11 @@ pub struct ObjectKey {
 impl ObjectKey {
     /// The key of these parts.
     pub fn new(kind: Kind, namespace: impl Into<Arc<str>>, name: impl Into<Arc<str>>) -> ObjectKey {
-        ObjectKey { kind, namespace: namespace.into(), name: name.into() }
+        ObjectKey {
+            kind,
+            namespace: namespace.into(),
+            name: name.into(),
+        }
     }
 }
 
@@ -114,7 +116,11 @@ impl Meta {
 
     /// The key that this metadata names.
     pub fn key(&self) -> ObjectKey {
-        ObjectKey { kind: self.kind, namespace: self.namespace.clone(), name: self.name.clone() }
+        ObjectKey {
+            kind: self.kind,
+            namespace: self.namespace.clone(),
+            name: self.name.clone(),
+        }
     }
 
     /// A label's value.
@@ -160,7 +166,11 @@ pub struct Object<S> {
 impl<S: Resource> Object<S> {
     /// An object that was not written by a user.
     pub fn new(namespace: impl Into<Arc<str>>, name: impl Into<Arc<str>>, spec: S) -> Object<S> {
-        Object { meta: Meta::new(S::KIND, namespace, name), spec, raw: None }
+        Object {
+            meta: Meta::new(S::KIND, namespace, name),
+            spec,
+            raw: None,
+        }
     }
 }
 
@@ -272,7 +282,10 @@ kinds! {
 impl Kind {
     /// The kind with this group and name.
     pub fn find(group: &str, name: &str) -> Option<Kind> {
-        Kind::ALL.iter().copied().find(|k| k.name() == name && k.group() == group)
+        Kind::ALL
+            .iter()
+            .copied()
+            .find(|k| k.name() == name && k.group() == group)
     }
 
     /// The preferred `apiVersion`: `GROUP/VERSION`, or `VERSION` for the core group.
@@ -285,7 +298,10 @@ impl Kind {
 
     /// Whether it is one of Istio's kinds, whose unknown fields are reported.
     pub const fn is_istio(self) -> bool {
-        !matches!(self, Kind::Service | Kind::EndpointSlice | Kind::Pod | Kind::Node | Kind::Namespace)
+        !matches!(
+            self,
+            Kind::Service | Kind::EndpointSlice | Kind::Pod | Kind::Node | Kind::Namespace
+        )
     }
 }
 

@@ -61,7 +61,11 @@ fn fraction(text: &str) -> Option<(u32, &str)> {
     if digits.is_empty() {
         return None;
     }
-    let nanos = digits.bytes().chain(std::iter::repeat(b'0')).take(9).fold(0, |n, d| n * 10 + u32::from(d - b'0'));
+    let nanos = digits
+        .bytes()
+        .chain(std::iter::repeat(b'0'))
+        .take(9)
+        .fold(0, |n, d| n * 10 + u32::from(d - b'0'));
     Some((nanos, rest))
 }
 
@@ -106,9 +110,19 @@ impl fmt::Display for Timestamp {
         let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
         let march_month = (5 * day_of_year + 2) / 153;
         let day = day_of_year - (153 * march_month + 2) / 5 + 1;
-        let month = if march_month < 10 { march_month + 3 } else { march_month - 9 };
+        let month = if march_month < 10 {
+            march_month + 3
+        } else {
+            march_month - 9
+        };
         let year = year_of_era + era * 400 + i64::from(month <= 2);
-        write!(f, "{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}Z", rest / 3600, rest / 60 % 60, rest % 60)
+        write!(
+            f,
+            "{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}Z",
+            rest / 3600,
+            rest / 60 % 60,
+            rest % 60
+        )
     }
 }
 
@@ -133,16 +147,27 @@ mod tests {
             let time = Timestamp::parse(text).unwrap();
             assert_eq!((time.unix_seconds(), time.to_string().as_str()), (seconds, text));
         }
-        assert_eq!(Timestamp::parse("2026-08-02T12:00:00+02:00"), Timestamp::parse("2026-08-02T10:00:00Z"));
+        assert_eq!(
+            Timestamp::parse("2026-08-02T12:00:00+02:00"),
+            Timestamp::parse("2026-08-02T10:00:00Z")
+        );
         assert!(Timestamp::parse("2026-08-02T10:00:00.25Z") > Timestamp::parse("2026-08-02T10:00:00.2Z"));
     }
 
     #[test]
     fn refused() {
-        for bad in
-            ["", "2026", "2026-02-29T00:00:00Z", "2026-13-01T00:00:00Z", "2026-01-01T24:00:00Z", "2026-01-01T00:00:00",
-             "2026-01-01T00:00:00.Z", "2026-01-01T00:00:00+2:00", "\u{e9}\u{e9}\u{e9}\u{e9}\u{e9}T00:00:00Z", "+026-01-01T00:00:00Z"]
-        {
+        for bad in [
+            "",
+            "2026",
+            "2026-02-29T00:00:00Z",
+            "2026-13-01T00:00:00Z",
+            "2026-01-01T24:00:00Z",
+            "2026-01-01T00:00:00",
+            "2026-01-01T00:00:00.Z",
+            "2026-01-01T00:00:00+2:00",
+            "\u{e9}\u{e9}\u{e9}\u{e9}\u{e9}T00:00:00Z",
+            "+026-01-01T00:00:00Z",
+        ] {
             assert_eq!(Timestamp::parse(bad), None, "{bad}");
         }
     }

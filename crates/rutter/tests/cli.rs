@@ -20,10 +20,16 @@ fn text(bytes: &[u8]) -> String {
 fn version_and_completion_print_and_succeed() {
     let version = rutter(&["version"]);
     assert!(version.status.success());
-    assert_eq!(text(&version.stdout).trim(), format!("rutter {}", env!("CARGO_PKG_VERSION")));
+    assert_eq!(
+        text(&version.stdout).trim(),
+        format!("rutter {}", env!("CARGO_PKG_VERSION"))
+    );
     for shell in ["bash", "zsh", "fish"] {
         let script = rutter(&["completion", shell]);
-        assert!(script.status.success() && text(&script.stdout).contains("mesh-config"), "{shell}");
+        assert!(
+            script.status.success() && text(&script.stdout).contains("mesh-config"),
+            "{shell}"
+        );
     }
 }
 
@@ -52,15 +58,39 @@ fn validate_says_file_line_and_column_and_fails() {
 
 #[test]
 fn serve_refuses_settings_that_make_no_sense_and_says_why() {
-    let bad = rutter(&["serve", "--config-dir", "/", "--grpc-addr", "nowhere", "--shutdown-duration", "soon"]);
+    let bad = rutter(&[
+        "serve",
+        "--config-dir",
+        "/",
+        "--grpc-addr",
+        "nowhere",
+        "--shutdown-duration",
+        "soon",
+    ]);
     assert!(!bad.status.success());
     let said = text(&bad.stderr);
-    assert!(said.contains("grpc-addr is `nowhere` (from the command line)"), "{said}");
-    assert!(said.contains("shutdown-duration is `soon`"), "all problems at once: {said}");
+    assert!(
+        said.contains("grpc-addr is `nowhere` (from the command line)"),
+        "{said}"
+    );
+    assert!(
+        said.contains("shutdown-duration is `soon`"),
+        "all problems at once: {said}"
+    );
     let none = rutter(&["serve"]);
     assert!(!none.status.success());
     assert!(text(&none.stderr).contains("--config-dir"), "{}", text(&none.stderr));
-    let missing = rutter(&["serve", "--config-dir", "/no/such/directory", "--grpc-addr", "127.0.0.1:0"]);
+    let missing = rutter(&[
+        "serve",
+        "--config-dir",
+        "/no/such/directory",
+        "--grpc-addr",
+        "127.0.0.1:0",
+    ]);
     assert!(!missing.status.success());
-    assert!(text(&missing.stderr).contains("/no/such/directory"), "{}", text(&missing.stderr));
+    assert!(
+        text(&missing.stderr).contains("/no/such/directory"),
+        "{}",
+        text(&missing.stderr)
+    );
 }

@@ -51,7 +51,9 @@ impl Namespace {
     /// A command that runs a Python program in it as the application.
     pub fn application(&self, program: &str) -> Command {
         let mut command = Command::new("ip");
-        let as_user = format!("import os; os.setuid({APPLICATION})\n{program}");
+        // Imported first: the interpreter's library need not be readable to that user.
+        let imports = "import os, http.server, urllib.request, urllib.error, encodings.idna";
+        let as_user = format!("{imports}\nos.setuid({APPLICATION})\n{program}");
         command.args(["netns", "exec", &self.name, "python3", "-c", &as_user]);
         command
     }

@@ -47,8 +47,7 @@ endpoints: [{{ addresses: [{application}], conditions: {{ ready: true }} }}]
 /// Asks for a page and prints status, version and server.
 fn fetch(url: &str) -> String {
     format!(
-        "import urllib.request as u, urllib.error\n\
-         try: r = u.urlopen('{url}', timeout=20)\n\
+        "try: r = urllib.request.urlopen('{url}', timeout=20)\n\
          except urllib.error.HTTPError as e: r = e\n\
          print(r.status, r.headers.get('x-version'), r.headers.get('server'))"
     )
@@ -56,7 +55,6 @@ fn fetch(url: &str) -> String {
 
 /// An application that answers with its own header, on the port that the pod's service names.
 const APPLICATION: &str = "\
-import http.server
 class Answer(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
         self.send_response(200)

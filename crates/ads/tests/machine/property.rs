@@ -254,7 +254,7 @@ impl Envoy {
                 || self.asked.contains(name)
                 || self.exempt(EDS)
                 || self.exempt(CDS)
-                || self.resumed;
+                || self.resumed || self.moved;
             assert!(
                 !same || reason || self.variant == Variant::Sotw,
                 "{name}={number} for no reason"
@@ -306,7 +306,8 @@ impl Envoy {
     /// Takes a response of a root type; gives the names that are new or different.
     fn take_whole(&mut self, response: &Received) -> Vec<String> {
         let kind = response.kind;
-        let exempt = self.exempt(kind);
+        // Proxies that move to and fro may be sent again what they kept.
+        let exempt = self.exempt(kind) || self.moved;
         let has = &mut self.has[kind as usize];
         let old = has.clone();
         if self.variant == Variant::Sotw {
@@ -336,6 +337,16 @@ struct Run {
     h: Harness,
     clients: Vec<Envoy>,
     number: u32,
+    /// What happened, shown if it ends badly.
+    log: Vec<String>,
+}
+
+impl Drop for Run {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            println!("=== {}", self.log.join("\n"));
+        }
+    }
 }
 
 impl Run {
@@ -346,7 +357,7 @@ impl Run {
             Envoy::connect(&mut h, Variant::Sotw, true, None),
             Envoy::connect(&mut h, Variant::Sotw, false, None),
         ];
-        Run { h, clients, number: 0 }
+        Run { h, clients, number: 0, log: Vec::new() }
     }
 
     fn content(&mut self, clusters: Vec<String>) -> Content {
@@ -359,6 +370,7 @@ impl Run {
     }
 
     fn step(&mut self, step: &Step) {
+        self.log.push(format!("{step:?}"));
         match *step {
             Step::Cluster { audience, cluster, how } => {
                 self.change_cluster(AUDIENCES[audience], CLUSTERS[cluster], how)
@@ -436,6 +448,9 @@ impl Run {
     fn deliver(&mut self, client: usize) {
         let envoy = &mut self.clients[client];
         if let Some(request) = envoy.outbox.pop_front() {
+            let kind = ResourceType::from_type_url(&request.type_url).unwrap().short_name();
+            let (nonce, error, body) = (&request.nonce, &request.error, &request.body);
+            self.log.push(format!("<- {client} {kind} {nonce:?} {error:?} {body:?}"));
             self.h
                 .hub
                 .request(&mut self.h.world, envoy.id, request, self.h.now)
@@ -456,6 +471,7 @@ impl Run {
         self.h.now += ads::Moment::from_millis(1);
         for id in self.h.hub.take_woken() {
             let received = self.h.poll(id);
+            self.log.extend(received.iter().map(|one| format!("-> {id:?} {} {}", show(one), one.nonce)));
             if let Some(envoy) = self.clients.iter_mut().find(|envoy| envoy.id == id) {
                 envoy.inbox.extend(received);
             }

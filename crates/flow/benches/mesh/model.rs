@@ -52,7 +52,8 @@ macro_rules! rule {
         impl Rule for $name {
             fn derive($cx: &Reads<'_>, $of: &$key) -> Option<$row> {
                 let start = Instant::now();
-                let row = (|| $body)();
+                let derive = || $body;
+                let row = derive();
                 IN_RULES.fetch_add(start.elapsed().as_nanos() as u64, Ordering::Relaxed);
                 row
             }

@@ -126,11 +126,15 @@ impl Control {
         http::get(self.monitoring, path, &[]).await
     }
 
-    /// The sum of a metric over all its labels, or over those lines that contain `labels`.
+    /// The sum of a metric over all its labels, or over those lines that contain `labels`. A counter may have the suffix
+    /// that OpenMetrics wants.
     pub async fn metric(&self, name: &str, labels: &str) -> Result<f64> {
         let text = self.debug("/metrics").await?.text();
         let of_metric = |line: &&str| {
-            line.strip_prefix(name).is_some_and(|rest| rest.starts_with(['{', ' '])) && line.contains(labels)
+            let rest = line
+                .strip_prefix(name)
+                .map(|rest| rest.strip_prefix("_total").unwrap_or(rest));
+            rest.is_some_and(|rest| rest.starts_with(['{', ' '])) && line.contains(labels)
         };
         Ok(text
             .lines()

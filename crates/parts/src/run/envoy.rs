@@ -15,6 +15,9 @@ use super::{Result, http, wait_for};
 /// How long a start may take on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(30);
 
+/// The threads of one Envoy that take connections.
+const WORKERS: u64 = 2;
+
 /// Which variant of the aggregated discovery protocol is spoken.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Protocol {
@@ -103,7 +106,13 @@ impl Envoy {
             .arg(&config)
             .arg("--admin-address-path")
             .arg(&admin_file)
-            .args(["--disable-hot-restart", "--concurrency", "2", "--log-level", "warning"])
+            .args([
+                "--disable-hot-restart",
+                "--concurrency",
+                &WORKERS.to_string(),
+                "--log-level",
+                "warning",
+            ])
             // What an old listener still serves is drained in this time.
             .args(["--drain-time-s", "2", "--drain-strategy", "immediate"])
             .stdin(Stdio::null())
@@ -211,15 +220,14 @@ impl Envoy {
         Ok(Some(endpoints))
     }
 
-    /// Waits until it listens on this address.
+    /// Waits until it listens on this address, with every worker.
     pub async fn wait_for_listener(&self, address: SocketAddr) -> Result<()> {
         let text = address.to_string();
+        // A listener is listed before the workers have it, and refuses connections until then.
         let found = || async {
-            self.admin("/listeners")
-                .await
-                .ok()
-                .filter(|r| r.text().contains(&text))
-                .map(drop)
+            let listed = self.admin("/listeners").await.ok()?.text();
+            let taken = self.stat("^listener_manager.listener_create_success$").await.ok()?;
+            Some(()).filter(|()| listed.contains(&text) && taken >= WORKERS * listed.lines().count() as u64)
         };
         let result = wait_for(&format!("Envoy to listen on {address}"), PATIENCE, found).await;
         match result {

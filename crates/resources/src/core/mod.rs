@@ -11,9 +11,7 @@ pub use endpoint_slice::{
 };
 pub use namespace::Namespace;
 pub use node::{Node, NodeAddress};
-pub use pod::{
-    Container, ContainerPort, ContainerStatus, Pod, PodCondition, PodIp, PodPhase, PodStatus,
-};
+pub use pod::{Container, ContainerPort, ContainerStatus, Pod, PodCondition, PodIp, PodPhase, PodStatus};
 pub use service::{
     InternalTrafficPolicy, LoadBalancerIngress, LoadBalancerStatus, Service, ServicePort, ServiceStatus, ServiceType,
     TargetPort,

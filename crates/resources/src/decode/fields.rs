@@ -21,7 +21,11 @@ impl<'n> Fields<'n> {
             cx.mismatch(node, "an object");
             return None;
         }
-        Some(Fields { node, taken: vec![false; node.entries().len()], known: Vec::new() })
+        Some(Fields {
+            node,
+            taken: vec![false; node.entries().len()],
+            known: Vec::new(),
+        })
     }
 
     /// Decodes the field of this name, which may be written as in JSON or as in the proto file.
@@ -62,7 +66,13 @@ impl<'n> Fields<'n> {
             let names = self.known.iter().map(|n| json_name(n));
             let hint = nearest(&entry.key, names).map(|name| format!("did you mean {name}?"));
             cx.within(Segment::Field(shortened(&entry.key)), |cx| {
-                cx.report(entry.at, severity, "unknown-field", "there is no such field".to_owned(), hint);
+                cx.report(
+                    entry.at,
+                    severity,
+                    "unknown-field",
+                    "there is no such field".to_owned(),
+                    hint,
+                );
             });
         }
     }
@@ -117,7 +127,10 @@ pub(crate) fn nearest<N: AsRef<str>>(text: &str, names: impl IntoIterator<Item =
     }
     let allowed = 1 + text.chars().count() / 4;
     let scored = names.into_iter().map(|name| (distance(text, name.as_ref()), name));
-    scored.filter(|(d, _)| *d <= allowed).min_by_key(|(d, _)| *d).map(|(_, name)| name)
+    scored
+        .filter(|(d, _)| *d <= allowed)
+        .min_by_key(|(d, _)| *d)
+        .map(|(_, name)| name)
 }
 
 /// How many characters must be put in, taken out or replaced to make one text of the other; case does not count.

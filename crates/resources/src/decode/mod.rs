@@ -48,7 +48,12 @@ pub(crate) struct Decoder {
 impl Decoder {
     /// A decoder that keeps at most this many problems.
     pub(crate) fn new(unknown: Unknown, max_problems: usize) -> Decoder {
-        Decoder { unknown, path: FieldPath::root(), problems: Vec::new(), max_problems }
+        Decoder {
+            unknown,
+            path: FieldPath::root(),
+            problems: Vec::new(),
+            max_problems,
+        }
     }
 
     /// What was found, in the order of the document's fields.
@@ -66,7 +71,12 @@ impl Decoder {
 
     /// Reports that a value is not what its field takes.
     pub(crate) fn mismatch(&mut self, node: &Node, expected: &str) {
-        self.error(node.at, "bad-value", format!("expected {expected}, found {}", node.describe()), None);
+        self.error(
+            node.at,
+            "bad-value",
+            format!("expected {expected}, found {}", node.describe()),
+            None,
+        );
     }
 
     /// Reports an error at the current path.
@@ -90,7 +100,14 @@ impl Decoder {
                 None => return,
             }
         }
-        self.problems.push(Problem { path: self.path.clone(), at, severity, code, message, hint });
+        self.problems.push(Problem {
+            path: self.path.clone(),
+            at,
+            severity,
+            code,
+            message,
+            hint,
+        });
     }
 }
 

@@ -179,10 +179,18 @@ fn from_base64(text: &str) -> Option<Vec<u8>> {
 fn to_base64(bytes: &[u8]) -> String {
     let mut out = String::with_capacity(bytes.len().div_ceil(3) * 4);
     for chunk in bytes.chunks(3) {
-        let group = chunk.iter().chain(&[0, 0]).take(3).fold(0u32, |n, b| n << 8 | u32::from(*b));
+        let group = chunk
+            .iter()
+            .chain(&[0, 0])
+            .take(3)
+            .fold(0u32, |n, b| n << 8 | u32::from(*b));
         for position in 0..4 {
             let symbol = ALPHABET[(group >> (18 - 6 * position) & 63) as usize];
-            out.push(if position <= chunk.len() { char::from(symbol) } else { '=' });
+            out.push(if position <= chunk.len() {
+                char::from(symbol)
+            } else {
+                '='
+            });
         }
     }
     out
@@ -220,7 +228,11 @@ impl<T: Decode> Decode for BTreeMap<Arc<str>, T> {
     }
 
     fn encode(&self) -> Json {
-        Json::Object(self.iter().map(|(key, value)| (key.to_string(), value.encode())).collect())
+        Json::Object(
+            self.iter()
+                .map(|(key, value)| (key.to_string(), value.encode()))
+                .collect(),
+        )
     }
 }
 
@@ -262,7 +274,13 @@ mod tests {
 
     #[test]
     fn base64() {
-        for (bytes, text) in [(&b""[..], ""), (b"f", "Zg=="), (b"fo", "Zm8="), (b"foo", "Zm9v"), (&[0xff, 0xfe], "//4=")] {
+        for (bytes, text) in [
+            (&b""[..], ""),
+            (b"f", "Zg=="),
+            (b"fo", "Zm8="),
+            (b"foo", "Zm9v"),
+            (&[0xff, 0xfe], "//4="),
+        ] {
             assert_eq!(to_base64(bytes), text);
             assert_eq!(from_base64(text).as_deref(), Some(bytes));
         }

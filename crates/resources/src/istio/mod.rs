@@ -23,9 +23,9 @@ pub use destination_rule::{
 };
 pub use gateway::{Gateway, Port, Server, ServerTlsMode, ServerTlsSettings, TlsCertificate, TlsProtocol};
 pub use http_route::{
-    Abort, AbortType, CorsPolicy, Delay, DelayType, Delegate, HeaderOperations, Headers, HttpBody,
-    HttpDirectResponse, HttpFaultInjection, HttpMirrorPolicy, HttpRedirect, HttpRetry, HttpRewrite, Percent,
-    RedirectPort, RedirectPortSelection, RegexRewrite, UnmatchedPreflights,
+    Abort, AbortType, CorsPolicy, Delay, DelayType, Delegate, HeaderOperations, Headers, HttpBody, HttpDirectResponse,
+    HttpFaultInjection, HttpMirrorPolicy, HttpRedirect, HttpRetry, HttpRewrite, Percent, RedirectPort,
+    RedirectPortSelection, RegexRewrite, UnmatchedPreflights,
 };
 pub use load_balancer::{
     ConsistentHash, CookieAttribute, Distribute, Failover, HashAlgorithm, HashKey, HttpCookie, LbPolicy,

@@ -52,7 +52,11 @@ impl ServicePort {
 
     /// The port of the endpoints.
     pub fn target(&self) -> u32 {
-        if self.target_port == 0 { self.number } else { self.target_port }
+        if self.target_port == 0 {
+            self.number
+        } else {
+            self.target_port
+        }
     }
 }
 

@@ -95,9 +95,18 @@ impl HttpRoute {
     /// What the rule does.
     pub fn action(&self) -> HttpAction<'_> {
         match self {
-            HttpRoute { redirect: Some(redirect), .. } => HttpAction::Redirect(redirect),
-            HttpRoute { direct_response: Some(response), .. } => HttpAction::DirectResponse(response),
-            HttpRoute { delegate: Some(delegate), .. } => HttpAction::Delegate(delegate),
+            HttpRoute {
+                redirect: Some(redirect),
+                ..
+            } => HttpAction::Redirect(redirect),
+            HttpRoute {
+                direct_response: Some(response),
+                ..
+            } => HttpAction::DirectResponse(response),
+            HttpRoute {
+                delegate: Some(delegate),
+                ..
+            } => HttpAction::Delegate(delegate),
             _ => HttpAction::Route(&self.route),
         }
     }

@@ -3,9 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::istio::{
-    HttpRetry, LocalityLoadBalancerSetting, OutboundMode, TcpKeepalive, ZoneAwareLoadBalancerSetting,
-};
+use crate::istio::{HttpRetry, LocalityLoadBalancerSetting, OutboundMode, TcpKeepalive, ZoneAwareLoadBalancerSetting};
 use crate::mesh::provider::{ExtensionProvider, default_extension_providers};
 use crate::mesh::proxy::ProxyConfig;
 use crate::mesh::settings::*;

@@ -10,8 +10,14 @@ use crate::object::StringMap;
 
 /// The providers that are always there: `prometheus`, `stackdriver`, and `envoy` (a log on standard output).
 pub(crate) fn default_extension_providers() -> Vec<ExtensionProvider> {
-    let log = FileAccessLogProvider { path: "/dev/stdout".into(), ..FileAccessLogProvider::default() };
-    let provider = |name: &str, kind| ExtensionProvider { name: name.into(), provider: Some(kind) };
+    let log = FileAccessLogProvider {
+        path: "/dev/stdout".into(),
+        ..FileAccessLogProvider::default()
+    };
+    let provider = |name: &str, kind| ExtensionProvider {
+        name: name.into(),
+        provider: Some(kind),
+    };
     vec![
         provider("prometheus", Provider::Prometheus(EmptyMessage::default())),
         provider("stackdriver", Provider::Stackdriver(StackdriverProvider::default())),

@@ -205,7 +205,9 @@ message! {
 impl LabelSelector {
     /// Whether labels fulfil all conditions. An operator that is unknown holds for nothing.
     pub fn matches(&self, labels: &StringMap) -> bool {
-        self.match_labels.iter().all(|(key, value)| labels.get(key) == Some(value))
+        self.match_labels
+            .iter()
+            .all(|(key, value)| labels.get(key) == Some(value))
             && self.match_expressions.iter().all(|e| e.matches(labels))
     }
 }

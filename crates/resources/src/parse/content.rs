@@ -28,7 +28,15 @@ macro_rules! in_spec {
     )* };
 }
 
-in_spec!(ServiceEntry, WorkloadEntry, WorkloadGroup, VirtualService, DestinationRule, Gateway, Sidecar);
+in_spec!(
+    ServiceEntry,
+    WorkloadEntry,
+    WorkloadGroup,
+    VirtualService,
+    DestinationRule,
+    Gateway,
+    Sidecar
+);
 
 impl Content for MeshConfig {
     fn decode(root: &Node, cx: &mut Decoder) -> Option<MeshConfig> {
@@ -44,24 +52,33 @@ impl Content for MeshConfig {
 impl Content for Service {
     fn decode(root: &Node, cx: &mut Decoder) -> Option<Service> {
         let spec: Service = part(root, "spec", cx).unwrap_or_default();
-        Some(Service { status: part(root, "status", cx).unwrap_or_default(), ..spec })
+        Some(Service {
+            status: part(root, "status", cx).unwrap_or_default(),
+            ..spec
+        })
     }
 }
 
 impl Content for Pod {
     fn decode(root: &Node, cx: &mut Decoder) -> Option<Pod> {
         let spec: Pod = part(root, "spec", cx).unwrap_or_default();
-        Some(Pod { status: part(root, "status", cx).unwrap_or_default(), ..spec })
+        Some(Pod {
+            status: part(root, "status", cx).unwrap_or_default(),
+            ..spec
+        })
     }
 }
 
 impl Content for KubeNode {
     fn decode(root: &Node, cx: &mut Decoder) -> Option<KubeNode> {
         let spec: KubeNode = part(root, "spec", cx).unwrap_or_default();
-        let addresses = root.get("status").and_then(|status| {
-            cx.within(Segment::Field("status".into()), |cx| part(status, "addresses", cx))
-        });
-        Some(KubeNode { addresses: addresses.unwrap_or_default(), ..spec })
+        let addresses = root
+            .get("status")
+            .and_then(|status| cx.within(Segment::Field("status".into()), |cx| part(status, "addresses", cx)));
+        Some(KubeNode {
+            addresses: addresses.unwrap_or_default(),
+            ..spec
+        })
     }
 }
 

@@ -25,12 +25,22 @@ impl MeshConfig {
 
     /// The API groups under which the settings are accepted all mean the same.
     pub(super) fn group_of(group: &str) -> &str {
-        if group == "core" || group.is_empty() { Kind::MeshConfig.group() } else { group }
+        if group == "core" || group.is_empty() {
+            Kind::MeshConfig.group()
+        } else {
+            group
+        }
     }
 
     pub(super) fn meta(file: &Arc<str>, line: u32) -> Meta {
-        let origin = Some(Origin { file: file.clone(), line });
-        Meta { origin, ..Meta::new(Kind::MeshConfig, "", MeshConfig::NAME) }
+        let origin = Some(Origin {
+            file: file.clone(),
+            line,
+        });
+        Meta {
+            origin,
+            ..Meta::new(Kind::MeshConfig, "", MeshConfig::NAME)
+        }
     }
 }
 
@@ -39,7 +49,12 @@ impl MeshConfig {
 /// The settings are there if they are valid; an empty file means the defaults.
 pub fn parse_mesh_config(bytes: &[u8], file: &str, options: &ParseOptions) -> (Option<MeshConfig>, Vec<Diagnostic>) {
     let parsed = Parsed::default();
-    let mut reader = Reader { file: file.into(), options, parsed, seen: std::collections::HashMap::new() };
+    let mut reader = Reader {
+        file: file.into(),
+        options,
+        parsed,
+        seen: std::collections::HashMap::new(),
+    };
     let (config, problems) = match text_of(bytes, &options.limits) {
         Ok(text) => decode_text(text, 1, options),
         Err(error) => (None, vec![problem(error)]),
@@ -67,11 +82,16 @@ fn decode_text(text: &str, first_line: u32, options: &ParseOptions) -> (Option<M
     };
     config.keep_default_providers();
     let object = MeshConfig::into_any(Arc::new(Object::new("", MeshConfig::NAME, config.clone())));
-    problems.extend(validate::findings(&object).into_iter().map(|f| f.below_spec().into_problem(&root)));
+    problems.extend(
+        validate::findings(&object)
+            .into_iter()
+            .map(|f| f.below_spec().into_problem(&root)),
+    );
     problems.extend(effects::warnings(Kind::MeshConfig, &root).into_iter().map(|mut p| {
         p.path = p.path.without_first();
         p
     }));
+    problems.sort_by_key(|p| (p.at.line, p.at.column));
     (Some(config), problems)
 }
 
@@ -101,12 +121,22 @@ pub(super) fn read_config_map(
     let (config, found) = decode_text(&content, 1, options);
     let path = FieldPath::root().field("data").field("mesh");
     problems.extend(found.into_iter().map(|problem| {
-        let path = problem.path.segments().iter().cloned().fold(path.clone(), |path, step| path.then(step));
+        let path = problem
+            .path
+            .segments()
+            .iter()
+            .cloned()
+            .fold(path.clone(), |path, step| path.then(step));
         match place_in_file(text, &content, problem.at) {
             Some(at) => Problem { path, at, ..problem },
             None => {
                 let message = format!("{} (line {} of the text)", problem.message, problem.at.line);
-                Problem { path, at: text.at, message, ..problem }
+                Problem {
+                    path,
+                    at: text.at,
+                    message,
+                    ..problem
+                }
             }
         }
     }));
@@ -118,14 +148,25 @@ pub(super) fn read_config_map(
             "metadata": { "name": MeshConfig::NAME },
             "spec": spec.to_json(),
         });
-        MeshConfig::into_any(Arc::new(Object { meta, spec, raw: Some(raw.to_string().into()) }))
+        MeshConfig::into_any(Arc::new(Object {
+            meta,
+            spec,
+            raw: Some(raw.to_string().into()),
+        }))
     });
-    Outcome { key: Some(MeshConfig::key()), object, problems }
+    Outcome {
+        key: Some(MeshConfig::key()),
+        object,
+        problems,
+    }
 }
 
 /// The place in the file of a place in a text, if the text is a literal block: its lines are lines of the file then.
 fn place_in_file(node: &Node, text: &str, at: Position) -> Option<Position> {
     // Blank lines at the beginning would be counted from somewhere else.
     let literal = matches!(node.value, Value::Literal(_)) && !text.starts_with(['\n', ' ']);
-    literal.then(|| Position { line: node.at.line + at.line - 1, column: node.at.column + at.column - 1 })
+    literal.then(|| Position {
+        line: node.at.line + at.line - 1,
+        column: node.at.column + at.column - 1,
+    })
 }

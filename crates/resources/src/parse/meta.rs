@@ -22,13 +22,21 @@ pub(super) fn decode(
     let meta = cx.within(Segment::Field("metadata".into()), |cx| fields(root, kind, options, cx));
     cx.unknown = unknown;
     let mut meta = meta?;
-    meta.origin = Some(Origin { file: file.clone(), line: root.at.line });
+    meta.origin = Some(Origin {
+        file: file.clone(),
+        line: root.at.line,
+    });
     Some(meta)
 }
 
 fn fields(root: &Node, kind: Kind, options: &ParseOptions, cx: &mut Decoder) -> Option<Meta> {
     let Some(node) = root.get("metadata") else {
-        cx.error(root.at, "missing-field", "an object needs metadata with a name".to_owned(), None);
+        cx.error(
+            root.at,
+            "missing-field",
+            "an object needs metadata with a name".to_owned(),
+            None,
+        );
         return None;
     };
     let mut fields = Fields::of(node, cx)?;
@@ -41,7 +49,9 @@ fn fields(root: &Node, kind: Kind, options: &ParseOptions, cx: &mut Decoder) -> 
     if !valid_name {
         let at = node.get("name").map_or(node.at, |n| n.at);
         let message = format!("{} is not the name of a {kind}: {allowed}", quote(&name));
-        cx.within(Segment::Field("name".into()), |cx| cx.error(at, "bad-name", message, None));
+        cx.within(Segment::Field("name".into()), |cx| {
+            cx.error(at, "bad-name", message, None)
+        });
         return None;
     }
     let namespace = match namespace.filter(|n| !n.is_empty()) {
@@ -49,9 +59,13 @@ fn fields(root: &Node, kind: Kind, options: &ParseOptions, cx: &mut Decoder) -> 
         None => options.default_namespace.clone(),
         Some(namespace) => namespace,
     };
-    if kind.is_namespaced() && let Err(error) = dns::check_namespace(&namespace) {
+    if kind.is_namespaced()
+        && let Err(error) = dns::check_namespace(&namespace)
+    {
         let at = node.get("namespace").map_or(node.at, |n| n.at);
-        cx.within(Segment::Field("namespace".into()), |cx| cx.error(at, "bad-name", error.to_string(), None));
+        cx.within(Segment::Field("namespace".into()), |cx| {
+            cx.error(at, "bad-name", error.to_string(), None)
+        });
         return None;
     }
     let mut meta = Meta::new(kind, namespace, name);
@@ -63,15 +77,23 @@ fn fields(root: &Node, kind: Kind, options: &ParseOptions, cx: &mut Decoder) -> 
     meta.generation = fields.decode("generation", cx).unwrap_or_default();
     meta.uid = fields.decode("uid", cx).unwrap_or_default();
     meta.generate_name = fields.decode("generateName", cx).unwrap_or_default();
-    meta.owner = fields.find("ownerReferences", cx).and_then(|(_, owners)| controller(owners));
+    meta.owner = fields
+        .find("ownerReferences", cx)
+        .and_then(|(_, owners)| controller(owners));
     Some(meta)
 }
 
 /// The owner that is the controller.
 fn controller(owners: &Node) -> Option<Owner> {
-    let is_controller = |o: &&Node| o.get("controller").is_some_and(|c| c.to_json() == serde_json::Value::Bool(true));
+    let is_controller = |o: &&Node| {
+        o.get("controller")
+            .is_some_and(|c| c.to_json() == serde_json::Value::Bool(true))
+    };
     let owner = owners.items().iter().find(is_controller)?;
-    Some(Owner { kind: owner.get("kind")?.text()?.clone(), name: owner.get("name")?.text()?.clone() })
+    Some(Owner {
+        kind: owner.get("kind")?.text()?.clone(),
+        name: owner.get("name")?.text()?.clone(),
+    })
 }
 
 /// Decodes one field of the root, such as `spec`.

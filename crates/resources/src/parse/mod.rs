@@ -62,7 +62,11 @@ pub struct ParseOptions {
 impl Default for ParseOptions {
     /// Namespace `default`, not strict, default limits.
     fn default() -> ParseOptions {
-        ParseOptions { default_namespace: "default".into(), strict: false, limits: Limits::default() }
+        ParseOptions {
+            default_namespace: "default".into(),
+            strict: false,
+            limits: Limits::default(),
+        }
     }
 }
 
@@ -91,7 +95,12 @@ impl Parsed {
 /// `file` is only used to say where an object or a problem is. Lists (`kind: List`) are taken apart; objects of kinds
 /// that the mesh does not read are left out, with a diagnostic.
 pub fn parse_documents(bytes: &[u8], file: &str, options: &ParseOptions) -> Parsed {
-    let mut reader = Reader { file: file.into(), options, parsed: Parsed::default(), seen: HashMap::new() };
+    let mut reader = Reader {
+        file: file.into(),
+        options,
+        parsed: Parsed::default(),
+        seen: HashMap::new(),
+    };
     match text_of(bytes, &options.limits) {
         Ok(text) => reader.documents(text),
         Err(error) => reader.unreadable(error),
@@ -104,12 +113,23 @@ fn text_of<'b>(bytes: &'b [u8], limits: &Limits) -> Result<&'b str, SyntaxError>
     let start = Position { line: 1, column: 1 };
     if bytes.len() > limits.file_bytes {
         let message = format!("the file is larger than {} bytes", limits.file_bytes);
-        return Err(SyntaxError { at: start, code: "limit", message });
+        return Err(SyntaxError {
+            at: start,
+            code: "limit",
+            message,
+        });
     }
     std::str::from_utf8(bytes).map_err(|error| {
         let line = 1 + bytes[..error.valid_up_to()].iter().filter(|b| **b == b'\n').count();
-        let at = Position { line: u32::try_from(line).unwrap_or(u32::MAX), column: 1 };
-        SyntaxError { at, code: "syntax", message: "the file is not UTF-8 text".to_owned() }
+        let at = Position {
+            line: u32::try_from(line).unwrap_or(u32::MAX),
+            column: 1,
+        };
+        SyntaxError {
+            at,
+            code: "syntax",
+            message: "the file is not UTF-8 text".to_owned(),
+        }
     })
 }
 
@@ -125,14 +145,28 @@ struct Reader<'o> {
 impl Reader<'_> {
     fn documents(&mut self, text: &str) {
         for (number, document) in yaml::split(text).into_iter().enumerate() {
-            let at = Position { line: document.first_line, column: 1 };
+            let at = Position {
+                line: document.first_line,
+                column: 1,
+            };
             if number >= self.options.limits.documents {
                 let message = format!("more than {} documents in a file; the rest is ignored", number);
-                return self.unreadable(SyntaxError { at, code: "limit", message });
+                return self.unreadable(SyntaxError {
+                    at,
+                    code: "limit",
+                    message,
+                });
             }
             if document.text.len() > self.options.limits.document_bytes {
-                let message = format!("the document is larger than {} bytes", self.options.limits.document_bytes);
-                self.unreadable(SyntaxError { at, code: "limit", message });
+                let message = format!(
+                    "the document is larger than {} bytes",
+                    self.options.limits.document_bytes
+                );
+                self.unreadable(SyntaxError {
+                    at,
+                    code: "limit",
+                    message,
+                });
                 continue;
             }
             match yaml::parse_document(document, &self.options.limits) {
@@ -174,7 +208,10 @@ impl Reader<'_> {
                 if let Some(earlier) = self.seen.insert(key.clone(), line) {
                     self.seen.insert(key.clone(), earlier);
                     let message = format!("the object is already in line {earlier}, and this one is ignored");
-                    return self.say(Some(key), problem_at(root.at, Severity::Warning, "duplicate-object", message));
+                    return self.say(
+                        Some(key),
+                        problem_at(root.at, Severity::Warning, "duplicate-object", message),
+                    );
                 }
                 match object {
                     Some(object) if !has_errors => self.parsed.objects.push(object),
@@ -216,5 +253,12 @@ fn list_items(root: &Node) -> Option<&[Node]> {
 
 /// A problem with an object or document as a whole.
 fn problem_at(at: Position, severity: Severity, code: &'static str, message: String) -> Problem {
-    Problem { path: FieldPath::root(), at, severity, code, message, hint: None }
+    Problem {
+        path: FieldPath::root(),
+        at,
+        severity,
+        code,
+        message,
+        hint: None,
+    }
 }

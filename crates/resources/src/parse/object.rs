@@ -31,7 +31,11 @@ pub(super) fn read(root: &Node, duplicates: &[SyntaxError], file: &Arc<str>, opt
         Ok(Found::MeshConfigMap(text)) => mesh::read_config_map(root, text, file, options, problems),
         Err(problem) => {
             problems.push(problem);
-            Outcome { key: None, object: None, problems }
+            Outcome {
+                key: None,
+                object: None,
+                problems,
+            }
         }
     }
 }
@@ -46,7 +50,11 @@ enum Found<'n> {
 fn kind_of(root: &Node) -> Result<Found<'_>, Problem> {
     let error = |at: Position, code, message: &str| problem_at(at, Severity::Error, code, message.to_owned());
     if !matches!(root.value, Value::Map(_)) {
-        return Err(error(root.at, "not-an-object", "a document must be an object with apiVersion and kind"));
+        return Err(error(
+            root.at,
+            "not-an-object",
+            "a document must be an object with apiVersion and kind",
+        ));
     }
     let (Some(version), Some(kind)) = (root.get("apiVersion"), root.get("kind")) else {
         return Err(error(root.at, "missing-field", "an object needs apiVersion and kind"));
@@ -55,11 +63,18 @@ fn kind_of(root: &Node) -> Result<Found<'_>, Problem> {
         return Err(error(root.at, "bad-value", "apiVersion and kind must be texts"));
     };
     let (group, version_text) = version_text.rsplit_once('/').unwrap_or(("", version_text));
-    let group = if &**kind == MeshConfig::KIND_NAME { MeshConfig::group_of(group) } else { group };
+    let group = if &**kind == MeshConfig::KIND_NAME {
+        MeshConfig::group_of(group)
+    } else {
+        group
+    };
     match Kind::find(group, kind) {
         Some(found) if found.versions().contains(&version_text) => Ok(Found::Kind(found)),
         Some(found) => {
-            let message = format!("{found} has no version {version_text:?}: {} are read", found.versions().join(", "));
+            let message = format!(
+                "{found} has no version {version_text:?}: {} are read",
+                found.versions().join(", ")
+            );
             Err(error(version.at, "unknown-version", &message))
         }
         None => match mesh::text_of_config_map(root) {
@@ -73,20 +88,22 @@ fn kind_of(root: &Node) -> Result<Found<'_>, Problem> {
 fn ignored(root: &Node, group: &str, kind: &str) -> Problem {
     let of_mesh = group.ends_with("istio.io") || group.starts_with("gateway.networking.");
     let (severity, code, what) = match of_mesh {
-        true => (Severity::Warning, "not-implemented-yet", "is not implemented yet and has no effect"),
-        false => (Severity::Info, "ignored-kind", "means nothing to the mesh and is ignored"),
+        true => (
+            Severity::Warning,
+            "not-implemented-yet",
+            "is not implemented yet and has no effect",
+        ),
+        false => (
+            Severity::Info,
+            "ignored-kind",
+            "means nothing to the mesh and is ignored",
+        ),
     };
     let kind: String = kind.chars().take(80).collect();
     problem_at(root.at, severity, code, format!("the kind {kind} {what}"))
 }
 
-fn read_kind(
-    kind: Kind,
-    root: &Node,
-    file: &Arc<str>,
-    options: &ParseOptions,
-    mut problems: Vec<Problem>,
-) -> Outcome {
+fn read_kind(kind: Kind, root: &Node, file: &Arc<str>, options: &ParseOptions, mut problems: Vec<Problem>) -> Outcome {
     let unknown = match (kind.is_istio(), options.strict) {
         (false, _) => Unknown::Ignore,
         (true, false) => Unknown::Warn,
@@ -99,7 +116,11 @@ fn read_kind(
     };
     let Some(meta) = meta else {
         problems.extend(cx.into_problems());
-        return Outcome { key: None, object: None, problems };
+        return Outcome {
+            key: None,
+            object: None,
+            problems,
+        };
     };
     let key = meta.key();
     let object = decode_any(kind, root, meta, &mut cx);
@@ -109,14 +130,20 @@ fn read_kind(
         let broken: Vec<FieldPath> = (problems.iter().filter(|p| p.severity == Severity::Error))
             .map(|p| p.path.clone())
             .collect();
-        let findings = validate::findings(object).into_iter().filter(|f| !broken.iter().any(|b| f.concerns(b)));
+        let findings = validate::findings(object)
+            .into_iter()
+            .filter(|f| !broken.iter().any(|b| f.concerns(b)));
         problems.extend(findings.take(options.limits.problems).map(|f| f.into_problem(root)));
     }
     if let Some(spec) = root.get("spec") {
-        problems.extend(effects::warnings(kind, spec));
+        problems.extend(effects::warnings(kind, spec).into_iter().take(options.limits.problems));
     }
     problems.sort_by_key(|p| (p.at.line, p.at.column));
-    Outcome { key: Some(key), object, problems }
+    Outcome {
+        key: Some(key),
+        object,
+        problems,
+    }
 }
 
 fn decode_any(kind: Kind, root: &Node, meta: Meta, cx: &mut Decoder) -> Option<AnyObject> {

@@ -13,7 +13,12 @@ fn samples() -> Vec<String> {
     let mut texts = Vec::new();
     for entry in std::fs::read_dir(dir).unwrap() {
         let text = std::fs::read_to_string(entry.unwrap().path()).unwrap();
-        texts.push(text.lines().filter(|l| !l.starts_with("#>")).collect::<Vec<_>>().join("\n"));
+        texts.push(
+            text.lines()
+                .filter(|l| !l.starts_with("#>"))
+                .collect::<Vec<_>>()
+                .join("\n"),
+        );
     }
     texts.sort();
     texts
@@ -38,7 +43,9 @@ fn written_values_read_back() {
             "spec": object.spec_json(),
         });
         let again = parse(&document.to_string());
-        let [again] = &again.objects[..] else { panic!("{key}: {:?}", again.diagnostics) };
+        let [again] = &again.objects[..] else {
+            panic!("{key}: {:?}", again.diagnostics)
+        };
         assert_eq!(again.spec_json(), object.spec_json(), "{key}");
         assert!(same_spec(again, &object), "{key}");
         count += 1;
@@ -125,10 +132,10 @@ fn limits_hold() {
     let mut options = ParseOptions::default();
     options.limits.document_bytes = 40;
     let parsed = parse_documents(format!("a: {}\n---\nb: 1\n", "x".repeat(50)).as_bytes(), "f", &options);
-    assert_eq!(parsed.diagnostics.iter().map(|d| (d.line, d.code)).collect::<Vec<_>>(), [
-        (1, "limit"),
-        (3, "missing-field")
-    ]);
+    assert_eq!(
+        parsed.diagnostics.iter().map(|d| (d.line, d.code)).collect::<Vec<_>>(),
+        [(1, "limit"), (3, "missing-field")]
+    );
 
     let mut options = ParseOptions::default();
     options.limits.documents = 2;
@@ -142,13 +149,18 @@ fn limits_hold() {
     let head = "apiVersion: networking.istio.io/v1\nkind: WorkloadEntry\nmetadata: {name: a}\nspec:\n";
     let parsed = parse_documents(format!("{head}{fields}  weight: many\n").as_bytes(), "f", &options);
     assert!(parsed.diagnostics.len() <= 6, "{:?}", parsed.diagnostics);
-    assert!(parsed.diagnostics.iter().any(|d| d.path.to_string() == "spec.weight"), "errors stay");
+    assert!(
+        parsed.diagnostics.iter().any(|d| d.path.to_string() == "spec.weight"),
+        "errors stay"
+    );
 }
 
 #[test]
 fn a_large_map_with_equal_keys_is_read_in_linear_time() {
     let keys: String = (0..50_000).map(|i| format!("  k{}: v\n", i % 49_999)).collect();
-    let parsed = parse(&format!("apiVersion: v1\nkind: Pod\nmetadata:\n name: a\n labels:\n{keys}"));
+    let parsed = parse(&format!(
+        "apiVersion: v1\nkind: Pod\nmetadata:\n name: a\n labels:\n{keys}"
+    ));
     assert_eq!((parsed.refused.len(), parsed.diagnostics.len()), (1, 1));
     assert_eq!(parsed.diagnostics[0].code, "duplicate-key");
 }
@@ -166,13 +178,21 @@ fn a_bare_mesh_config_is_a_file_of_its_own() {
          (hint: did you mean accessLogFile?)"
     );
     let (config, diagnostics) = parse_mesh_config(b"proxyListenPort: 0\n", "mesh.yaml", &options);
-    assert_eq!((config, diagnostics[0].path.to_string().as_str()), (None, "proxyListenPort"));
+    assert_eq!(
+        (config, diagnostics[0].path.to_string().as_str()),
+        (None, "proxyListenPort")
+    );
 }
 
 #[test]
 fn providers_are_merged_by_name() {
     let text = b"extensionProviders: [{name: envoy, envoyFileAccessLog: {path: /a}}, {name: z, zipkin: {service: z}}]";
     let (config, _) = parse_mesh_config(text, "f", &ParseOptions::default());
-    let names: Vec<_> = config.unwrap().extension_providers.iter().map(|p| p.name.to_string()).collect();
+    let names: Vec<_> = config
+        .unwrap()
+        .extension_providers
+        .iter()
+        .map(|p| p.name.to_string())
+        .collect();
     assert_eq!(names, ["prometheus", "stackdriver", "envoy", "z"]);
 }

@@ -15,7 +15,11 @@ use crate::validate::{Report, hosts};
 /// A port number.
 pub(super) fn port(r: &mut Report, path: &FieldPath, number: u32) {
     if !(1..=65535).contains(&number) {
-        r.error(path, "out-of-range", format!("a port is a number from 1 to 65535, not {number}"));
+        r.error(
+            path,
+            "out-of-range",
+            format!("a port is a number from 1 to 65535, not {number}"),
+        );
     }
 }
 
@@ -24,15 +28,27 @@ pub(super) fn port_name(r: &mut Report, path: &FieldPath, name: &str) {
     if name.is_empty() {
         r.error(path, "missing-field", "a port needs a name");
     } else if !hosts::is_label(name) {
-        r.error(path, "bad-value", format!("{name:?} is not a port name: letters, digits and dashes"));
+        r.error(
+            path,
+            "bad-value",
+            format!("{name:?} is not a port name: letters, digits and dashes"),
+        );
     }
 }
 
 /// The name of a protocol; empty where it is to be detected.
 pub(super) fn protocol(r: &mut Report, path: &FieldPath, name: &str) {
     if !name.is_empty() && Protocol::parse(name).is_unsupported() {
-        let known: Vec<&str> = Protocol::ALL.iter().filter(|p| !p.is_unsupported()).map(|p| p.name()).collect();
-        r.error(path, "bad-value", format!("{name:?} is not a protocol; known are {}", known.join(", ")));
+        let known: Vec<&str> = Protocol::ALL
+            .iter()
+            .filter(|p| !p.is_unsupported())
+            .map(|p| p.name())
+            .collect();
+        r.error(
+            path,
+            "bad-value",
+            format!("{name:?} is not a protocol; known are {}", known.join(", ")),
+        );
     }
 }
 
@@ -51,14 +67,22 @@ pub(super) fn duration(r: &mut Report, path: &FieldPath, value: Option<Duration>
 /// A percentage of 0 to 100.
 pub(super) fn percent(r: &mut Report, path: &FieldPath, value: f64) {
     if !(0.0..=100.0).contains(&value) {
-        r.error(path, "out-of-range", format!("a percentage is a number from 0 to 100, not {value}"));
+        r.error(
+            path,
+            "out-of-range",
+            format!("a percentage is a number from 0 to 100, not {value}"),
+        );
     }
 }
 
 /// A number that may not be negative.
 pub(super) fn not_negative(r: &mut Report, path: &FieldPath, value: i32) {
     if value < 0 {
-        r.error(path, "out-of-range", format!("the number must not be negative, and is {value}"));
+        r.error(
+            path,
+            "out-of-range",
+            format!("the number must not be negative, and is {value}"),
+        );
     }
 }
 
@@ -72,7 +96,11 @@ pub(super) fn ip_address(r: &mut Report, path: &FieldPath, text: &str) {
 /// An IP address or a CIDR range.
 pub(super) fn subnet(r: &mut Report, path: &FieldPath, text: &str) {
     if text.parse::<IpAddr>().is_err() && text.parse::<ipnet::IpNet>().is_err() {
-        r.error(path, "bad-value", format!("{text:?} is not an IP address or CIDR range"));
+        r.error(
+            path,
+            "bad-value",
+            format!("{text:?} is not an IP address or CIDR range"),
+        );
     }
 }
 
@@ -83,7 +111,11 @@ pub(super) const UNIX: &str = "unix://";
 pub(super) fn unix_path(r: &mut Report, path: &FieldPath, socket: &str) {
     let absolute = socket.starts_with('/') && !socket.ends_with('/');
     if !absolute && !socket.starts_with('@') {
-        r.error(path, "bad-value", format!("{socket:?} is not the absolute path of a Unix socket"));
+        r.error(
+            path,
+            "bad-value",
+            format!("{socket:?} is not the absolute path of a Unix socket"),
+        );
     }
 }
 
@@ -91,10 +123,18 @@ pub(super) fn unix_path(r: &mut Report, path: &FieldPath, socket: &str) {
 pub(super) fn labels(r: &mut Report, path: &FieldPath, labels: &StringMap) {
     for (key, value) in labels {
         if !is_label_key(key) {
-            r.error(&path.key(key.clone()), "bad-value", format!("{key:?} is not the key of a label"));
+            r.error(
+                &path.key(key.clone()),
+                "bad-value",
+                format!("{key:?} is not the key of a label"),
+            );
         }
         if !is_label_value(value) {
-            r.error(&path.key(key.clone()), "bad-value", format!("{value:?} is not the value of a label"));
+            r.error(
+                &path.key(key.clone()),
+                "bad-value",
+                format!("{value:?} is not the value of a label"),
+            );
         }
     }
 }
@@ -123,7 +163,11 @@ pub(super) fn workload_selector(r: &mut Report, path: &FieldPath, selector: Opti
         return;
     };
     if selector.labels.is_empty() {
-        r.warning(path, "no-effect", "the selector has no labels and selects all workloads of the namespace");
+        r.warning(
+            path,
+            "no-effect",
+            "the selector has no labels and selects all workloads of the namespace",
+        );
     }
     selector_labels(r, &path.field("labels"), &selector.labels);
 }
@@ -135,7 +179,11 @@ pub(super) fn selector_labels(r: &mut Report, path: &FieldPath, labels: &StringM
             r.error(path, "bad-value", "a label needs a key");
         }
         if key.contains('*') || value.contains('*') {
-            r.error(&path.key(key.clone()), "bad-value", "wildcards are not supported in selectors");
+            r.error(
+                &path.key(key.clone()),
+                "bad-value",
+                "wildcards are not supported in selectors",
+            );
         }
     }
 }
@@ -162,7 +210,11 @@ pub(super) fn export_to(r: &mut Report, path: &FieldPath, namespace: &str, expor
             "~" => r.error(&at, "bad-value", "only services can be exported to nobody (~)"),
             "*" => {}
             name if hosts::is_label(name) => {}
-            name => r.error(&at, "bad-value", format!("{name:?} is not '.', '*', or the name of a namespace")),
+            name => r.error(
+                &at,
+                "bad-value",
+                format!("{name:?} is not '.', '*', or the name of a namespace"),
+            ),
         }
         if !seen.insert(target) {
             r.error(&at, "duplicate", format!("{entry:?} is exported to twice"));
@@ -170,10 +222,18 @@ pub(super) fn export_to(r: &mut Report, path: &FieldPath, namespace: &str, expor
     }
     let lone = ["*", "~"].into_iter().find(|lone| seen.contains(lone));
     if let Some(lone) = lone.filter(|_| export_to.len() > 1) {
-        r.error(path, "exclusive-fields", format!("{lone:?} cannot be combined with other entries"));
+        r.error(
+            path,
+            "exclusive-fields",
+            format!("{lone:?} cannot be combined with other entries"),
+        );
     }
     if what == Exported::Selected && seen.iter().any(|target| *target != namespace) {
-        r.error(path, "exclusive-fields", "a rule with a workloadSelector applies to its own namespace only");
+        r.error(
+            path,
+            "exclusive-fields",
+            "a rule with a workloadSelector applies to its own namespace only",
+        );
     }
 }
 
@@ -198,6 +258,10 @@ pub(super) fn subset_name(r: &mut Report, path: &FieldPath, name: &str) {
     if name.is_empty() {
         r.error(path, "missing-field", "a subset needs a name");
     } else if !hosts::is_label(name) {
-        r.error(path, "bad-value", format!("{name:?} is not a subset name: letters, digits and dashes"));
+        r.error(
+            path,
+            "bad-value",
+            format!("{name:?} is not a subset name: letters, digits and dashes"),
+        );
     }
 }

@@ -19,16 +19,36 @@ pub(super) fn check_service(r: &mut Report, spec: &Service) {
         if spec.ports.len() > 1 && port.name.is_empty() {
             r.error(&at, "missing-field", "with several ports each needs a name");
         } else if !port.name.is_empty() && !hosts::is_label(&port.name) {
-            r.error(&at.field("name"), "bad-value", format!("{:?} is not the name of a port", &*port.name));
+            r.error(
+                &at.field("name"),
+                "bad-value",
+                format!("{:?} is not the name of a port", &*port.name),
+            );
         } else if !names.insert(&port.name) {
-            r.error(&at.field("name"), "duplicate", format!("there are two ports {:?}", &*port.name));
+            r.error(
+                &at.field("name"),
+                "duplicate",
+                format!("there are two ports {:?}", &*port.name),
+            );
         }
         if !matches!(&*port.protocol, "" | "TCP" | "UDP" | "SCTP") {
-            r.error(&at.field("protocol"), "bad-value", "the protocol must be TCP, UDP or SCTP");
+            r.error(
+                &at.field("protocol"),
+                "bad-value",
+                "the protocol must be TCP, UDP or SCTP",
+            );
         }
-        let transport = if port.protocol.is_empty() { "TCP" } else { &port.protocol };
+        let transport = if port.protocol.is_empty() {
+            "TCP"
+        } else {
+            &port.protocol
+        };
         if !numbers.insert((port.port, transport)) {
-            r.error(&at.field("port"), "duplicate", format!("there are two {transport} ports {}", port.port));
+            r.error(
+                &at.field("port"),
+                "duplicate",
+                format!("there are two {transport} ports {}", port.port),
+            );
         }
     }
     for (index, address) in spec.cluster_ips.iter().enumerate().filter(|(_, ip)| &***ip != "None") {
@@ -69,7 +89,11 @@ pub(super) fn check_endpoint_slice(r: &mut Report, spec: &EndpointSlice) {
     for (index, port) in spec.ports.iter().enumerate() {
         let at = path.field("ports").index(index);
         if !names.insert(&port.name) {
-            r.error(&at.field("name"), "duplicate", format!("there are two ports {:?}", &*port.name));
+            r.error(
+                &at.field("name"),
+                "duplicate",
+                format!("there are two ports {:?}", &*port.name),
+            );
         }
         if let Some(number) = port.port {
             common::port(r, &at.field("port"), u32::from(number));

@@ -20,12 +20,20 @@ pub(super) fn check(r: &mut Report, meta: &Meta, spec: &DestinationRule) {
         let at = path.field("subsets").index(index);
         common::subset_name(r, &at.field("name"), &subset.name);
         if !names.insert(&subset.name) {
-            r.error(&at.field("name"), "duplicate", format!("there are two subsets {:?}", &*subset.name));
+            r.error(
+                &at.field("name"),
+                "duplicate",
+                format!("there are two subsets {:?}", &*subset.name),
+            );
         }
         common::labels(r, &at.field("labels"), &subset.labels);
         traffic_policy::check(r, &at.field("trafficPolicy"), subset.traffic_policy.as_ref());
     }
-    let exported = if spec.workload_selector.is_some() { Exported::Selected } else { Exported::Routes };
+    let exported = if spec.workload_selector.is_some() {
+        Exported::Selected
+    } else {
+        Exported::Routes
+    };
     common::export_to(r, &path.field("exportTo"), &meta.namespace, &spec.export_to, exported);
     if let Some(selector) = &spec.workload_selector {
         let at = path.field("workloadSelector").field("matchLabels");

@@ -15,7 +15,11 @@ pub(super) fn check(r: &mut Report, meta: &Meta, spec: &Gateway) {
         r.error(&at, "bad-name", "the name of a Gateway cannot have dots");
     }
     if spec.servers.is_empty() {
-        r.error(&path.field("servers"), "missing-field", "a Gateway needs at least one server");
+        r.error(
+            &path.field("servers"),
+            "missing-field",
+            "a Gateway needs at least one server",
+        );
     }
     let mut names = BTreeSet::new();
     for (index, server) in spec.servers.iter().enumerate() {
@@ -33,7 +37,11 @@ pub(super) fn check(r: &mut Report, meta: &Meta, spec: &Gateway) {
 
 fn server(r: &mut Report, path: &FieldPath, server: &Server) {
     if server.hosts.is_empty() {
-        r.error(&path.field("hosts"), "missing-field", "a server needs at least one host");
+        r.error(
+            &path.field("hosts"),
+            "missing-field",
+            "a server needs at least one host",
+        );
     }
     for (index, host) in server.hosts.iter().enumerate() {
         hosts::namespaced_host(r, &path.field("hosts").index(index), host, Owner::Gateway);
@@ -63,14 +71,22 @@ fn port(r: &mut Report, path: &FieldPath, port: &Port, on_socket: bool) {
     common::protocol(r, &path.field("protocol"), &port.protocol);
     match (port.number, on_socket) {
         (0, true) => {}
-        (_, true) => r.error(&path.field("number"), "exclusive-fields", "a Unix socket has no port number; it must be 0"),
+        (_, true) => r.error(
+            &path.field("number"),
+            "exclusive-fields",
+            "a Unix socket has no port number; it must be 0",
+        ),
         (number, false) => common::port(r, &path.field("number"), number),
     }
     if port.name.is_empty() {
         r.error(&path.field("name"), "missing-field", "a port needs a name");
     }
     if port.target_port != 0 {
-        r.error(&path.field("targetPort"), "no-effect", "targetPort has no effect on Gateways");
+        r.error(
+            &path.field("targetPort"),
+            "no-effect",
+            "targetPort has no effect on Gateways",
+        );
     }
 }
 
@@ -81,10 +97,18 @@ fn tls_fits_port(r: &mut Report, path: &FieldPath, server: &Server, port: &Port)
     match &server.tls {
         _ if protocol.is_unsupported() => {}
         None if protocol.is_tls() => {
-            r.error(path, "missing-field", format!("a server for {protocol} needs tls settings"));
+            r.error(
+                path,
+                "missing-field",
+                format!("a server for {protocol} needs tls settings"),
+            );
         }
         Some(tls) if !protocol.is_http() && tls.https_redirect => {
-            r.warning(&at.field("httpsRedirect"), "no-effect", "httpsRedirect is for HTTP servers");
+            r.warning(
+                &at.field("httpsRedirect"),
+                "no-effect",
+                "httpsRedirect is for HTTP servers",
+            );
         }
         Some(tls) if protocol.is_http() => {
             let passes = matches!(tls.mode, ServerTlsMode::Passthrough | ServerTlsMode::AutoPassthrough);
@@ -95,7 +119,11 @@ fn tls_fits_port(r: &mut Report, path: &FieldPath, server: &Server, port: &Port)
             }
         }
         Some(_) if !protocol.is_tls() => {
-            r.error(&at, "exclusive-fields", format!("a server for {protocol} cannot have tls settings"));
+            r.error(
+                &at,
+                "exclusive-fields",
+                format!("a server for {protocol} cannot have tls settings"),
+            );
         }
         _ => {}
     }
@@ -128,10 +156,18 @@ pub(super) fn server_tls(r: &mut Report, path: &FieldPath, tls: &ServerTlsSettin
         r.error(&path.field("caCrl"), "exclusive-fields", message);
     }
     if crl && tls.mode == ServerTlsMode::Simple {
-        r.error(&path.field("caCrl"), "exclusive-fields", "SIMPLE checks no client certificates to be revoked");
+        r.error(
+            &path.field("caCrl"),
+            "exclusive-fields",
+            "SIMPLE checks no client certificates to be revoked",
+        );
     }
     if tls.credential_names.len() > 2 {
-        r.error(&path.field("credentialNames"), "out-of-range", "at most two secrets are supported");
+        r.error(
+            &path.field("credentialNames"),
+            "out-of-range",
+            "at most two secrets are supported",
+        );
     }
     let by_secret = !tls.credential_name.is_empty() || !tls.credential_names.is_empty();
     let terminates = !matches!(tls.mode, ServerTlsMode::Passthrough | ServerTlsMode::AutoPassthrough);
@@ -176,7 +212,11 @@ fn certificates(r: &mut Report, path: &FieldPath, tls: &ServerTlsSettings) {
         r.error(path, "missing-field", message);
     }
     if tls.tls_certificates.len() > 2 {
-        r.warning(&path.field("tlsCertificates"), "no-effect", "only two certificates are supported");
+        r.warning(
+            &path.field("tlsCertificates"),
+            "no-effect",
+            "only two certificates are supported",
+        );
     }
     let needed = |r: &mut Report, at: &FieldPath, certificate: &str, key: &str| {
         for (field, value) in [("serverCertificate", certificate), ("privateKey", key)] {
@@ -223,7 +263,11 @@ fn ciphers(r: &mut Report, path: &FieldPath, tls: &ServerTlsSettings) {
     for (index, suite) in tls.cipher_suites.iter().enumerate() {
         let known = CIPHERS.contains(&&**suite) || &**suite == "DES-CBC3-SHA";
         if !known {
-            r.warning(&at.index(index), "no-effect", format!("{suite:?} is not a cipher suite and is ignored"));
+            r.warning(
+                &at.index(index),
+                "no-effect",
+                format!("{suite:?} is not a cipher suite and is ignored"),
+            );
         } else if !seen.insert(suite) {
             r.warning(&at.index(index), "duplicate", format!("{suite:?} is there twice"));
         }

@@ -49,7 +49,11 @@ fn one_direction(r: &mut Report, path: &FieldPath, operations: &HeaderOperations
             let at = path.field(field).key(name.clone());
             changed_name(r, &at, name, authority_allowed);
             if let Some(problem) = value_problem(value) {
-                r.error(&at, "bad-header", format!("{value:?} is not the value of a header: {problem}"));
+                r.error(
+                    &at,
+                    "bad-header",
+                    format!("{value:?} is not the value of a header: {problem}"),
+                );
             }
         }
     }
@@ -64,7 +68,11 @@ fn changed_name(r: &mut Report, path: &FieldPath, name: &str, authority_allowed:
         r.error(path, "bad-header", "the name of the header is empty");
     } else if is_authority(name) {
         if !authority_allowed {
-            r.error(path, "bad-header", format!("the header {name:?} cannot be changed here"));
+            r.error(
+                path,
+                "bad-header",
+                format!("the header {name:?} cannot be changed here"),
+            );
         }
     } else if name.starts_with(':') {
         r.error(path, "bad-header", format!("the header {name:?} cannot be changed"));
@@ -147,7 +155,17 @@ mod tests {
         ] {
             assert_eq!(value_problem(good), None, "{good}");
         }
-        for bad in ["%", "abc%123", "%START_TIME%%", "%REQ(x%", "%A([\"x\")%", "%A(\"x\"", "%A() x%", "a\nb", "\u{7f}"] {
+        for bad in [
+            "%",
+            "abc%123",
+            "%START_TIME%%",
+            "%REQ(x%",
+            "%A([\"x\")%",
+            "%A(\"x\"",
+            "%A() x%",
+            "a\nb",
+            "\u{7f}",
+        ] {
             assert!(value_problem(bad).is_some(), "{bad}");
         }
     }

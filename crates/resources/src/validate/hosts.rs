@@ -20,7 +20,12 @@ pub(super) fn is_label(text: &str) -> bool {
 fn is_wildcard_label(text: &str) -> bool {
     let rest = text.strip_prefix('*').unwrap_or(text);
     let starred = rest.len() < text.len();
-    (starred && rest.is_empty()) || is_label(if starred { rest.strip_prefix('-').unwrap_or(rest) } else { rest })
+    (starred && rest.is_empty())
+        || is_label(if starred {
+            rest.strip_prefix('-').unwrap_or(rest)
+        } else {
+            rest
+        })
 }
 
 /// Why labels joined by dots are no DNS name. A dot at the end is allowed.
@@ -30,7 +35,9 @@ fn labels_problem(text: &str) -> Option<String> {
         return Some(format!("the label {label:?} is not letters, digits and dashes"));
     }
     let last = text.rsplit('.').next().unwrap_or_default();
-    last.bytes().all(|b| b.is_ascii_digit()).then(|| format!("the last label {last:?} cannot be a number"))
+    last.bytes()
+        .all(|b| b.is_ascii_digit())
+        .then(|| format!("the last label {last:?} cannot be a number"))
 }
 
 /// Why a text is no host, wildcards allowed.
@@ -43,7 +50,9 @@ fn wildcard_problem(text: &str) -> Option<String> {
     }
     let (first, rest) = text.split_once('.').unwrap_or((text, ""));
     if !is_wildcard_label(first) {
-        return Some(format!("the label {first:?} is not letters, digits and dashes, or a wildcard"));
+        return Some(format!(
+            "the label {first:?} is not letters, digits and dashes, or a wildcard"
+        ));
     }
     if rest.is_empty() { None } else { labels_problem(rest) }
 }
@@ -113,9 +122,17 @@ pub(super) fn namespaced_host(r: &mut Report, path: &FieldPath, text: &str, owne
         return;
     }
     if host != "*" && !host.contains('.') {
-        r.error(path, "bad-host", format!("{host:?} is a short name; hosts must be fully qualified here"));
+        r.error(
+            path,
+            "bad-host",
+            format!("{host:?} is a short name; hosts must be fully qualified here"),
+        );
     } else if is_partial_wildcard(host) {
-        r.error(path, "bad-host", format!("{host:?} has a wildcard for a part of a label"));
+        r.error(
+            path,
+            "bad-host",
+            format!("{host:?} has a wildcard for a part of a label"),
+        );
     } else {
         wildcard_host(r, path, host);
     }
@@ -128,7 +145,11 @@ fn namespace_part(r: &mut Report, path: &FieldPath, namespace: &str, owner: Owne
     };
     let nobody = owner == Owner::Sidecar && namespace == "~";
     if !nobody && !matches!(name, "*" | ".") && !is_label(name) {
-        r.error(path, "bad-host", format!("{namespace:?} is not a namespace, '.' or '*'"));
+        r.error(
+            path,
+            "bad-host",
+            format!("{namespace:?} is not a namespace, '.' or '*'"),
+        );
     }
 }
 
@@ -151,7 +172,11 @@ pub(super) fn gateway_names(r: &mut Report, path: &FieldPath, names: &[Arc<str>]
                     r.warning(&at, "deprecated", message);
                 }
                 if let Some(problem) = fqdn_problem(name) {
-                    r.error(&at, "bad-value", format!("{name:?} is not the name of a gateway: {problem}"));
+                    r.error(
+                        &at,
+                        "bad-value",
+                        format!("{name:?} is not the name of a gateway: {problem}"),
+                    );
                 }
             }
         }

@@ -49,7 +49,11 @@ fn conflicts(r: &mut Report, path: &FieldPath, route: &HttpRoute, in_delegate: b
     ];
     let set: Vec<&str> = has.iter().filter(|(_, set)| *set).map(|(name, _)| *name).collect();
     match set[..] {
-        [] => r.error(path, "missing-field", "route, redirect, directResponse or delegate is needed"),
+        [] => r.error(
+            path,
+            "missing-field",
+            "route, redirect, directResponse or delegate is needed",
+        ),
         [_] => {}
         [first, second, ..] => {
             let message = format!("a rule has either {first} or {second}, not both");
@@ -57,7 +61,11 @@ fn conflicts(r: &mut Report, path: &FieldPath, route: &HttpRoute, in_delegate: b
         }
     }
     if in_delegate && route.delegate.is_some() {
-        r.error(&path.field("delegate"), "exclusive-fields", "a delegate cannot delegate");
+        r.error(
+            &path.field("delegate"),
+            "exclusive-fields",
+            "a delegate cannot delegate",
+        );
     }
     let answers = set.iter().find(|name| matches!(**name, "redirect" | "directResponse"));
     if let Some(answer) = answers {
@@ -74,7 +82,11 @@ fn condition_of(r: &mut Report, path: &FieldPath, condition: &HttpMatchRequest) 
     if let Some(StringMatch::Regex(text)) = &condition.uri {
         regex::check(r, &path.field("uri").field("regex"), text);
     }
-    let texts = [("scheme", &condition.scheme), ("method", &condition.method), ("authority", &condition.authority)];
+    let texts = [
+        ("scheme", &condition.scheme),
+        ("method", &condition.method),
+        ("authority", &condition.authority),
+    ];
     for (field, text) in texts {
         if let Some(text) = text {
             string_match(r, &path.field(field), text);
@@ -92,7 +104,11 @@ fn condition_of(r: &mut Report, path: &FieldPath, condition: &HttpMatchRequest) 
     hosts::gateway_names(r, &path.field("gateways"), &condition.gateways);
     let namespace = &condition.source_namespace;
     if !namespace.is_empty() && !hosts::is_label(namespace) {
-        r.error(&path.field("sourceNamespace"), "bad-value", format!("{namespace:?} is not a namespace"));
+        r.error(
+            &path.field("sourceNamespace"),
+            "bad-value",
+            format!("{namespace:?} is not a namespace"),
+        );
     }
     if condition.ignore_uri_case && matches!(condition.uri, None | Some(StringMatch::Regex(_))) {
         let message = "ignoreUriCase applies to exact and prefix matches of the uri only";
@@ -123,16 +139,29 @@ fn string_match(r: &mut Report, path: &FieldPath, text: &StringMatch) {
 
 fn redirect(r: &mut Report, path: &FieldPath, redirect: &HttpRedirect, matches: &[HttpMatchRequest]) {
     if !redirect.uri.is_empty() && !redirect.prefix_rewrite.is_empty() {
-        r.error(&path.field("prefixRewrite"), "exclusive-fields", "only one of uri and prefixRewrite may be set");
+        r.error(
+            &path.field("prefixRewrite"),
+            "exclusive-fields",
+            "only one of uri and prefixRewrite may be set",
+        );
     }
     let by_prefix = |m: &HttpMatchRequest| matches!(m.uri, None | Some(StringMatch::Prefix(_)));
     if !redirect.prefix_rewrite.is_empty() && !matches.iter().all(by_prefix) {
         let message = "prefixRewrite needs matches of the uri by prefix";
         r.error(&path.field("prefixRewrite"), "exclusive-fields", message);
     }
-    let texts = [&redirect.uri, &redirect.prefix_rewrite, &redirect.authority, &redirect.scheme];
+    let texts = [
+        &redirect.uri,
+        &redirect.prefix_rewrite,
+        &redirect.authority,
+        &redirect.scheme,
+    ];
     if texts.iter().all(|text| text.is_empty()) && redirect.port.is_none() {
-        r.error(path, "missing-field", "a redirect needs uri, prefixRewrite, authority, scheme, or a port");
+        r.error(
+            path,
+            "missing-field",
+            "a redirect needs uri, prefixRewrite, authority, scheme, or a port",
+        );
     }
     if !matches!(redirect.redirect_code, 0 | 301 | 302 | 303 | 307 | 308) {
         let message = format!("{} is not one of 301, 302, 303, 307, 308", redirect.redirect_code);
@@ -161,9 +190,17 @@ fn direct_response(r: &mut Report, path: &FieldPath, response: &HttpDirectRespon
         _ => 0,
     };
     if size > REFUSED_BODY {
-        r.error(&path.field("body"), "out-of-range", "a body must be at most 1 MiB large");
+        r.error(
+            &path.field("body"),
+            "out-of-range",
+            "a body must be at most 1 MiB large",
+        );
     } else if size > LARGE_BODY {
-        r.warning(&path.field("body"), "costly", "bodies of more than 100 KiB make configuration slow");
+        r.warning(
+            &path.field("body"),
+            "costly",
+            "bodies of more than 100 KiB make configuration slow",
+        );
     }
 }
 
@@ -171,20 +208,31 @@ fn rewrite(r: &mut Report, path: &FieldPath, rewrite: &HttpRewrite) {
     if let Some(by_regex) = &rewrite.uri_regex_rewrite {
         let at = path.field("uriRegexRewrite");
         if !rewrite.uri.is_empty() {
-            r.error(&at, "exclusive-fields", "only one of uri and uriRegexRewrite may be set");
+            r.error(
+                &at,
+                "exclusive-fields",
+                "only one of uri and uriRegexRewrite may be set",
+            );
         }
         regex::check(r, &at.field("match"), &by_regex.regex);
         if by_regex.rewrite.is_empty() {
             r.error(&at.field("rewrite"), "missing-field", "the replacement is needed");
         }
     } else if rewrite.uri.is_empty() && rewrite.authority.is_empty() {
-        r.error(path, "missing-field", "a rewrite needs uri, uriRegexRewrite or authority");
+        r.error(
+            path,
+            "missing-field",
+            "a rewrite needs uri, uriRegexRewrite or authority",
+        );
     }
 }
 
 /// The authority is set once at most: by a rewrite or by a header.
 fn authority(r: &mut Report, path: &FieldPath, route: &HttpRoute) {
-    let mut known = route.rewrite.as_ref().is_some_and(|rewrite| !rewrite.authority.is_empty());
+    let mut known = route
+        .rewrite
+        .as_ref()
+        .is_some_and(|rewrite| !rewrite.authority.is_empty());
     let Some(request) = route.headers.as_ref().and_then(|headers| headers.request.as_ref()) else {
         return;
     };
@@ -224,18 +272,25 @@ pub(super) fn retries(r: &mut Report, path: &FieldPath, retries: Option<&HttpRet
         return;
     };
     common::not_negative(r, &path.field("attempts"), retries.attempts);
-    let more = retries.per_try_timeout.is_some()
-        || !retries.retry_on.is_empty()
-        || retries.retry_remote_localities.is_some();
+    let more =
+        retries.per_try_timeout.is_some() || !retries.retry_on.is_empty() || retries.retry_remote_localities.is_some();
     if retries.attempts == 0 && more {
-        r.error(path, "exclusive-fields", "attempts is 0, which means no retries, but more is said about retries");
+        r.error(
+            path,
+            "exclusive-fields",
+            "attempts is 0, which means no retries, but more is said about retries",
+        );
     }
     common::duration(r, &path.field("perTryTimeout"), retries.per_try_timeout);
     common::duration(r, &path.field("backoff"), retries.backoff);
     for policy in retries.retry_on.split(',').filter(|_| !retries.retry_on.is_empty()) {
         let status = policy.parse().is_ok_and(is_known_status);
         if !status && !RETRY_ON.contains(&policy) {
-            r.error(&path.field("retryOn"), "bad-value", format!("{policy:?} is nothing to retry on"));
+            r.error(
+                &path.field("retryOn"),
+                "bad-value",
+                format!("{policy:?} is nothing to retry on"),
+            );
         }
     }
 }
@@ -260,7 +315,11 @@ fn fault(r: &mut Report, path: &FieldPath, fault: Option<&HttpFaultInjection>) {
         match &delay.kind {
             Some(DelayType::Fixed(fixed)) => common::duration(r, &at.field("fixedDelay"), Some(*fixed)),
             Some(DelayType::Exponential(_)) => {
-                r.error(&at.field("exponentialDelay"), "unsupported", "exponentialDelay is not supported");
+                r.error(
+                    &at.field("exponentialDelay"),
+                    "unsupported",
+                    "exponentialDelay is not supported",
+                );
             }
             None => {}
         }
@@ -276,7 +335,11 @@ fn fault(r: &mut Report, path: &FieldPath, fault: Option<&HttpFaultInjection>) {
             }
             Some(AbortType::GrpcStatus(status)) if GRPC_STATUS.contains(&&**status) => {}
             Some(AbortType::GrpcStatus(status)) => {
-                r.error(&at.field("grpcStatus"), "bad-value", format!("{status:?} is not a gRPC status"));
+                r.error(
+                    &at.field("grpcStatus"),
+                    "bad-value",
+                    format!("{status:?} is not a gRPC status"),
+                );
             }
             Some(AbortType::Http2Error(_)) => {
                 r.error(&at.field("http2Error"), "unsupported", "http2Error is not supported");
@@ -322,7 +385,11 @@ fn mirrors(r: &mut Report, path: &FieldPath, route: &HttpRoute) {
     if let Some(mirror) = &route.mirror {
         common::destination(r, &path.field("mirror"), mirror);
         if !route.mirrors.is_empty() {
-            r.error(&path.field("mirrors"), "exclusive-fields", "only one of mirror and mirrors may be set");
+            r.error(
+                &path.field("mirrors"),
+                "exclusive-fields",
+                "only one of mirror and mirrors may be set",
+            );
         }
     }
     for (index, mirror) in route.mirrors.iter().enumerate() {
@@ -343,9 +410,15 @@ fn mirrors(r: &mut Report, path: &FieldPath, route: &HttpRoute) {
 }
 
 fn cors(r: &mut Report, path: &FieldPath, policy: &CorsPolicy) {
-    const METHODS: [&str; 10] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "CONNECT", "OPTIONS", "TRACE", "*"];
+    const METHODS: [&str; 10] = [
+        "GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "CONNECT", "OPTIONS", "TRACE", "*",
+    ];
     if !policy.allow_origin.is_empty() {
-        r.warning(&path.field("allowOrigin"), "deprecated", "allowOrigin is deprecated; use allowOrigins");
+        r.warning(
+            &path.field("allowOrigin"),
+            "deprecated",
+            "allowOrigin is deprecated; use allowOrigins",
+        );
     }
     for (index, origin) in policy.allow_origins.iter().enumerate() {
         let at = path.field("allowOrigins").index(index);
@@ -357,12 +430,23 @@ fn cors(r: &mut Report, path: &FieldPath, policy: &CorsPolicy) {
     }
     for (index, method) in policy.allow_methods.iter().enumerate() {
         if !METHODS.contains(&&**method) {
-            r.error(&path.field("allowMethods").index(index), "bad-value", format!("{method:?} is not a method"));
+            r.error(
+                &path.field("allowMethods").index(index),
+                "bad-value",
+                format!("{method:?} is not a method"),
+            );
         }
     }
-    for (field, names) in [("allowHeaders", &policy.allow_headers), ("exposeHeaders", &policy.expose_headers)] {
+    for (field, names) in [
+        ("allowHeaders", &policy.allow_headers),
+        ("exposeHeaders", &policy.expose_headers),
+    ] {
         for (index, name) in names.iter().enumerate().filter(|(_, name)| !headers::is_name(name)) {
-            r.error(&path.field(field).index(index), "bad-header", format!("{name:?} is not the name of a header"));
+            r.error(
+                &path.field(field).index(index),
+                "bad-header",
+                format!("{name:?} is not the name of a header"),
+            );
         }
     }
     let max_age = path.field("maxAge");

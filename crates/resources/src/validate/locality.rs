@@ -7,18 +7,29 @@ use crate::istio::{Failover, LocalityLoadBalancerSetting, ZoneAwareLoadBalancerS
 use crate::validate::Report;
 
 /// Labels that localities are made of.
-const TOPOLOGY: [&str; 3] =
-    ["topology.kubernetes.io/region", "topology.kubernetes.io/zone", "topology.istio.io/subzone"];
+const TOPOLOGY: [&str; 3] = [
+    "topology.kubernetes.io/region",
+    "topology.kubernetes.io/zone",
+    "topology.istio.io/subzone",
+];
 
 pub(super) fn check(r: &mut Report, path: &FieldPath, setting: &LocalityLoadBalancerSetting, has_outlier: bool) {
     if !setting.distribute.is_empty() && !setting.failover.is_empty() {
-        r.error(&path.field("failover"), "exclusive-fields", "only one of distribute and failover may be set");
+        r.error(
+            &path.field("failover"),
+            "exclusive-fields",
+            "only one of distribute and failover may be set",
+        );
     }
     if !setting.failover.is_empty() {
         for (index, label) in setting.failover_priority.iter().enumerate() {
             if TOPOLOGY.contains(&&**label) {
                 let message = format!("failover does not go together with the label {label}");
-                r.error(&path.field("failoverPriority").index(index), "exclusive-fields", message);
+                r.error(
+                    &path.field("failoverPriority").index(index),
+                    "exclusive-fields",
+                    message,
+                );
             }
         }
     }
@@ -32,7 +43,11 @@ pub(super) fn check(r: &mut Report, path: &FieldPath, setting: &LocalityLoadBala
         }
         let total: u64 = distribute.to.values().map(|weight| u64::from(*weight)).sum();
         if total != 100 {
-            r.error(&at, "out-of-range", format!("the shares must be 100 together, not {total}"));
+            r.error(
+                &at,
+                "out-of-range",
+                format!("the shares must be 100 together, not {total}"),
+            );
         }
         let mut to: Vec<(FieldPath, &Arc<str>)> =
             distribute.to.keys().map(|name| (at.key(name.clone()), name)).collect();
@@ -41,8 +56,9 @@ pub(super) fn check(r: &mut Report, path: &FieldPath, setting: &LocalityLoadBala
         localities(r, &to);
     }
     let from = setting.distribute.iter().enumerate();
-    let from: Vec<(FieldPath, &Arc<str>)> =
-        from.map(|(index, d)| (path.field("distribute").index(index).field("from"), &d.from)).collect();
+    let from: Vec<(FieldPath, &Arc<str>)> = from
+        .map(|(index, d)| (path.field("distribute").index(index).field("from"), &d.from))
+        .collect();
     localities(r, &from);
     failover(r, path, &setting.failover, &setting.failover_priority, has_outlier);
 }
@@ -56,7 +72,11 @@ pub(super) fn check_zone_aware(
     for (index, label) in setting.failover_priority.iter().enumerate() {
         if TOPOLOGY.contains(&&**label) {
             let message = format!("regions and zones are preferred by themselves; the label {label} is not allowed");
-            r.error(&path.field("failoverPriority").index(index), "exclusive-fields", message);
+            r.error(
+                &path.field("failoverPriority").index(index),
+                "exclusive-fields",
+                message,
+            );
         }
     }
     failover(r, path, &setting.failover, &setting.failover_priority, has_outlier);
@@ -88,19 +108,35 @@ fn localities(r: &mut Report, localities: &[(FieldPath, &Arc<str>)]) {
     for (at, locality) in localities {
         let stars = locality.matches('*').count();
         if stars > 1 || (stars == 1 && !locality.ends_with('*')) {
-            r.error(at, "bad-value", format!("{locality:?} may have one wildcard, at its end"));
+            r.error(
+                at,
+                "bad-value",
+                format!("{locality:?} may have one wildcard, at its end"),
+            );
         } else if locality.splitn(3, '/').any(str::is_empty) {
-            r.error(at, "bad-value", format!("{locality:?} has an empty region, zone or subzone"));
+            r.error(
+                at,
+                "bad-value",
+                format!("{locality:?} has an empty region, zone or subzone"),
+            );
         } else if let Some(other) = seen.iter().find(|other| overlap(other, locality)) {
             r.error(at, "duplicate", format!("{locality:?} overlaps with {other:?}"));
         }
-        seen.push(locality);
+        if seen.len() < MOST {
+            seen.push(locality);
+        }
     }
 }
 
+/// How many localities are compared with each other.
+const MOST: usize = 500;
+
 /// Whether a later locality is the earlier one, is in it, or contains it without being a wildcard for the rest.
 fn overlap(earlier: &str, later: &str) -> bool {
-    let mut differing = earlier.splitn(3, '/').zip(later.splitn(3, '/')).skip_while(|(x, y)| x == y);
+    let mut differing = earlier
+        .splitn(3, '/')
+        .zip(later.splitn(3, '/'))
+        .skip_while(|(x, y)| x == y);
     differing.next().is_none_or(|(x, _)| x == "*")
 }
 
@@ -110,10 +146,24 @@ mod tests {
 
     #[test]
     fn overlapping_localities() {
-        for (a, b) in [("*", "a"), ("a", "a/b"), ("a/b", "a"), ("a/*", "a/b/c"), ("a/b", "a/b"), ("a/b/*", "a/b/c")] {
+        for (a, b) in [
+            ("*", "a"),
+            ("a", "a/b"),
+            ("a/b", "a"),
+            ("a/*", "a/b/c"),
+            ("a/b", "a/b"),
+            ("a/b/*", "a/b/c"),
+        ] {
             assert!(overlap(a, b), "{a} {b}");
         }
-        for (a, b) in [("a", "b"), ("a", "*"), ("a/b/c", "a/*"), ("a/b", "a/c"), ("a/b/c", "a/b/d"), ("a/*", "b/c")] {
+        for (a, b) in [
+            ("a", "b"),
+            ("a", "*"),
+            ("a/b/c", "a/*"),
+            ("a/b", "a/c"),
+            ("a/b/c", "a/b/d"),
+            ("a/*", "b/c"),
+        ] {
             assert!(!overlap(a, b), "{a} {b}");
         }
     }

@@ -1,5 +1,6 @@
 //! MeshConfig.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -35,14 +36,22 @@ pub(super) fn check(r: &mut Report, mesh: &MeshConfig) {
     trust(r, &path, mesh);
     exports(r, &path, mesh);
     if mesh.mesh_mtls.as_ref().is_some_and(|tls| !tls.ecdh_curves.is_empty()) {
-        r.error(&path.field("meshMTLS").field("ecdhCurves"), "unsupported", "the curves of the mesh cannot be chosen");
+        r.error(
+            &path.field("meshMTLS").field("ecdhCurves"),
+            "unsupported",
+            "the curves of the mesh cannot be chosen",
+        );
     }
     if let Some(policy) = &mesh.default_traffic_policy {
         let at = path.field("defaultTrafficPolicy");
         traffic_policy::connection_pool(r, &at.field("connectionPool"), policy.connection_pool.as_ref());
         traffic_policy::outlier_detection(r, &at.field("outlierDetection"), policy.outlier_detection.as_ref());
     }
-    http_route::retries(r, &path.field("defaultHttpRetryPolicy"), mesh.default_http_retry_policy.as_ref());
+    http_route::retries(
+        r,
+        &path.field("defaultHttpRetryPolicy"),
+        mesh.default_http_retry_policy.as_ref(),
+    );
     providers(r, &path, mesh);
 }
 
@@ -86,10 +95,17 @@ fn exports(r: &mut Report, path: &FieldPath, mesh: &MeshConfig) {
     let lists: [(&str, &[Arc<str>]); 3] = [
         ("defaultServiceExportTo", &mesh.default_service_export_to),
         ("defaultVirtualServiceExportTo", &mesh.default_virtual_service_export_to),
-        ("defaultDestinationRuleExportTo", &mesh.default_destination_rule_export_to),
+        (
+            "defaultDestinationRuleExportTo",
+            &mesh.default_destination_rule_export_to,
+        ),
     ];
     for (field, list) in lists {
-        let kind = if field == "defaultServiceExportTo" { common::Exported::Services } else { common::Exported::Routes };
+        let kind = if field == "defaultServiceExportTo" {
+            common::Exported::Services
+        } else {
+            common::Exported::Routes
+        };
         // The dot is the namespace of whatever object the default applies to, so that it equals no name.
         common::export_to(r, &path.field(field), ".", list, kind);
     }
@@ -97,10 +113,10 @@ fn exports(r: &mut Report, path: &FieldPath, mesh: &MeshConfig) {
 
 /// Names of providers are unique. What Istio only logs about them is not checked.
 fn providers(r: &mut Report, path: &FieldPath, mesh: &MeshConfig) {
-    for (index, provider) in mesh.extension_providers.iter().enumerate() {
-        // Positions are counted in the merged list; without defaults in front they are those of the file.
-        let twice = mesh.extension_providers[..index].iter().any(|other| other.name == provider.name);
-        if twice {
+    let mut names = BTreeSet::new();
+    for provider in &mesh.extension_providers {
+        if !names.insert(&provider.name) {
+            // The defaults are part of the list, so that positions in it are not those of the file.
             let message = format!("there are two providers {:?}", &*provider.name);
             r.warning(&path.field("extensionProviders"), "duplicate", message);
         }
@@ -124,7 +140,11 @@ fn proxy_config(r: &mut Report, path: &FieldPath, proxy: &ProxyConfig) {
         r.error(&drain, "out-of-range", "drainDuration is counted in whole seconds");
     }
     if proxy.control_plane_auth_policy == AuthenticationPolicy::Inherit {
-        r.error(&path.field("controlPlaneAuthPolicy"), "bad-value", "there is nothing to inherit from");
+        r.error(
+            &path.field("controlPlaneAuthPolicy"),
+            "bad-value",
+            "there is nothing to inherit from",
+        );
     }
     proxy_addresses(r, path, proxy);
     if let Some(probe) = &proxy.readiness_probe {
@@ -148,9 +168,18 @@ fn proxy_addresses(r: &mut Report, path: &FieldPath, proxy: &ProxyConfig) {
     let addresses = [
         (path.field("discoveryAddress"), proxy.discovery_address.clone()),
         (path.field("statsdUdpAddress"), proxy.statsd_udp_address.clone()),
-        (path.field("envoyMetricsServiceAddress"), proxy.envoy_metrics_service_address.clone()),
-        (path.field("envoyMetricsService").field("address"), service(&proxy.envoy_metrics_service)),
-        (path.field("envoyAccessLogService").field("address"), service(&proxy.envoy_access_log_service)),
+        (
+            path.field("envoyMetricsServiceAddress"),
+            proxy.envoy_metrics_service_address.clone(),
+        ),
+        (
+            path.field("envoyMetricsService").field("address"),
+            service(&proxy.envoy_metrics_service),
+        ),
+        (
+            path.field("envoyAccessLogService").field("address"),
+            service(&proxy.envoy_access_log_service),
+        ),
     ];
     for (at, address) in addresses.iter().filter(|(_, address)| !address.is_empty()) {
         host_and_port(r, at, address);

@@ -27,7 +27,10 @@ use crate::object::{AnyObject, Meta};
 
 /// What is wrong with an object, for objects that did not come from a file. An object with errors must be refused.
 pub fn validate(object: &AnyObject) -> Vec<Diagnostic> {
-    findings(object).into_iter().map(|finding| finding.into_diagnostic(object)).collect()
+    findings(object)
+        .into_iter()
+        .map(|finding| finding.into_diagnostic(object))
+        .collect()
 }
 
 /// What is wrong with an object.
@@ -64,7 +67,14 @@ const FORBIDDEN: [&str; 4] = [
 
 fn annotations(r: &mut Report, meta: &Meta) {
     let path = FieldPath::root().field("metadata").field("annotations");
-    for name in FORBIDDEN.into_iter().filter(|name| meta.annotations.contains_key(*name)) {
-        r.error(&path.key(name), "bad-value", "this annotation may not be set on this kind of object");
+    for name in FORBIDDEN
+        .into_iter()
+        .filter(|name| meta.annotations.contains_key(*name))
+    {
+        r.error(
+            &path.key(name),
+            "bad-value",
+            "this annotation may not be set on this kind of object",
+        );
     }
 }

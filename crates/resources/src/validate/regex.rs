@@ -1,6 +1,8 @@
 //! Regular expressions in the syntax of RE2, which Envoy uses.
 
-use regex_syntax::hir::{Hir, HirKind};
+use std::collections::BTreeSet;
+
+use regex_syntax::ast::{self, AssertionKind, Ast, Flag, FlagsItemKind, RepetitionKind, RepetitionRange};
 
 use crate::diagnostic::FieldPath;
 use crate::validate::Report;
@@ -25,36 +27,103 @@ fn problem(regex: &str) -> Option<String> {
     if regex.len() > MAX_LENGTH {
         return Some(format!("the regular expression is longer than {MAX_LENGTH} characters"));
     }
-    let parsed = regex_syntax::ParserBuilder::new().octal(true).utf8(false).build().parse(&translated(regex));
-    match parsed {
-        Err(error) => Some(format!("not a regular expression in RE2 syntax: {}", reason(&error))),
-        Ok(hir) if repetitions(&hir) > MAX_REPEAT => {
-            Some(format!("a part of the regular expression repeats more than {MAX_REPEAT} times"))
-        }
-        Ok(_) => None,
+    // Only the syntax is looked at: building the automaton of a hostile expression would take long.
+    let text = translated(regex);
+    let tree = match ast::parse::ParserBuilder::new().octal(true).build().parse(&text) {
+        Ok(tree) => tree,
+        Err(error) => return Some(format!("not a regular expression in RE2 syntax: {}", error.kind())),
+    };
+    match ast::visit(&tree, Re2 { repetitions: Vec::new(), classes: BTreeSet::new(), text: &text }) {
+        Ok(()) => None,
+        Err(problem) => Some(problem),
     }
 }
 
-/// The reason alone: the library's own message draws the expression over several lines.
-fn reason(error: &regex_syntax::Error) -> String {
-    match error {
-        regex_syntax::Error::Parse(error) => error.kind().to_string(),
-        regex_syntax::Error::Translate(error) => error.kind().to_string(),
-        _ => "it cannot be understood".to_owned(),
+/// Finds what the parser understands and RE2 does not.
+struct Re2<'t> {
+    /// The bounds of the repetitions around the current place, multiplied.
+    repetitions: Vec<u32>,
+    /// Unicode classes that have been looked up.
+    classes: BTreeSet<&'t str>,
+    text: &'t str,
+}
+
+impl ast::Visitor for Re2<'_> {
+    type Output = ();
+    type Err = String;
+
+    fn finish(self) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn visit_pre(&mut self, tree: &Ast) -> Result<(), String> {
+        match tree {
+            Ast::Repetition(repetition) => self.repeat(&repetition.op.kind),
+            Ast::Flags(flags) => known_flags(&flags.flags),
+            Ast::Group(group) => group.flags().map_or(Ok(()), known_flags),
+            Ast::ClassUnicode(class) => self.unicode_class(class.span),
+            Ast::Assertion(assertion) => match assertion.kind {
+                AssertionKind::StartLine
+                | AssertionKind::EndLine
+                | AssertionKind::StartText
+                | AssertionKind::EndText
+                | AssertionKind::WordBoundary
+                | AssertionKind::NotWordBoundary => Ok(()),
+                _ => Err("not a regular expression in RE2 syntax: unknown assertion".to_owned()),
+            },
+            _ => Ok(()),
+        }
+    }
+
+    fn visit_post(&mut self, tree: &Ast) -> Result<(), String> {
+        if matches!(tree, Ast::Repetition(_)) {
+            self.repetitions.pop();
+        }
+        Ok(())
+    }
+
+    fn visit_class_set_item_pre(&mut self, item: &ast::ClassSetItem) -> Result<(), String> {
+        match item {
+            ast::ClassSetItem::Unicode(class) => self.unicode_class(class.span),
+            _ => Ok(()),
+        }
     }
 }
 
-/// The product of the bounds of nested repetitions, where it is largest.
-fn repetitions(hir: &Hir) -> u32 {
-    match hir.kind() {
-        HirKind::Repetition(repetition) => {
-            let times = repetition.max.unwrap_or(repetition.min).max(1);
-            times.saturating_mul(repetitions(&repetition.sub))
+impl Re2<'_> {
+    fn repeat(&mut self, kind: &RepetitionKind) -> Result<(), String> {
+        let times = match kind {
+            RepetitionKind::Range(RepetitionRange::Exactly(n) | RepetitionRange::AtLeast(n)) => *n,
+            RepetitionKind::Range(RepetitionRange::Bounded(_, most)) => *most,
+            _ => 1,
+        };
+        let times = times.max(1).saturating_mul(self.repetitions.last().copied().unwrap_or(1));
+        self.repetitions.push(times);
+        if times > MAX_REPEAT {
+            return Err(format!("a part of the regular expression repeats more than {MAX_REPEAT} times"));
         }
-        HirKind::Capture(capture) => repetitions(&capture.sub),
-        HirKind::Concat(parts) | HirKind::Alternation(parts) => parts.iter().map(repetitions).max().unwrap_or(1),
-        _ => 1,
+        Ok(())
     }
+
+    /// Looks up a class such as `\pL` by its name.
+    fn unicode_class(&mut self, span: ast::Span) -> Result<(), String> {
+        let name = self.text.get(span.start.offset..span.end.offset).unwrap_or_default();
+        if self.classes.insert(name) && regex_syntax::parse(name).is_err() {
+            return Err(format!("not a regular expression in RE2 syntax: {name} is not a class of characters"));
+        }
+        Ok(())
+    }
+}
+
+fn known_flags(flags: &ast::Flags) -> Result<(), String> {
+    let known = |flag: &Flag| {
+        matches!(flag, Flag::CaseInsensitive | Flag::MultiLine | Flag::DotMatchesNewLine | Flag::SwapGreed)
+    };
+    let all_known = flags.items.iter().all(|item| match &item.kind {
+        FlagsItemKind::Negation => true,
+        FlagsItemKind::Flag(flag) => known(flag),
+    });
+    if all_known { Ok(()) } else { Err("not a regular expression in RE2 syntax: unknown flag".to_owned()) }
 }
 
 /// The expression in the parser's syntax, where that differs from RE2's: inside of brackets `[`, `&` and `~`
@@ -64,14 +133,18 @@ fn translated(regex: &str) -> String {
     let mut rest = regex;
     let mut class = Class::Outside;
     while let Some(c) = rest.chars().next() {
-        if class == Class::Outside && let Some(quoted) = rest.strip_prefix("\\Q") {
+        if class == Class::Outside
+            && let Some(quoted) = rest.strip_prefix("\\Q")
+        {
             let (text, after) = quoted.split_once("\\E").unwrap_or((quoted, ""));
             out.push_str(&regex_syntax::escape(text));
             rest = after;
             continue;
         }
         // An escape, and a class of classes such as [:alpha:], are taken whole.
-        let named = (class != Class::Outside && rest.starts_with("[:")).then(|| rest.find(":]")).flatten();
+        let named = (class != Class::Outside && rest.starts_with("[:"))
+            .then(|| rest.find(":]"))
+            .flatten();
         let length = match c {
             '\\' => 1 + rest[1..].chars().next().map_or(0, char::len_utf8),
             _ => named.map_or(c.len_utf8(), |end| end + 2),
@@ -131,6 +204,8 @@ mod tests {
             "a{1000}",
             "[~~a]",
             "\\/",
+            "(?s:a.b)",
+            "[\\p{Greek}\\pL]",
         ] {
             assert_eq!(problem(regex), None, "{regex}");
         }
@@ -139,7 +214,20 @@ mod tests {
     #[test]
     fn refused_by_re2() {
         let long = "a".repeat(1025);
-        for regex in ["", "(", "[a", "a**b(", "(?=a)", "(a)\\1(?!b)", "a{1001}", "(a{100}){100}", "\\", "[\\", "*", &long] {
+        for regex in [
+            "",
+            "(",
+            "[a",
+            "a**b(",
+            "(?=a)",
+            "(a)\\1(?!b)",
+            "a{1001}",
+            "(a{100}){100}",
+            "\\",
+            "[\\",
+            "*",
+            &long,
+        ] {
             assert!(problem(regex).is_some(), "{regex}");
         }
     }

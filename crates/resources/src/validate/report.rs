@@ -30,17 +30,49 @@ impl Finding {
 
     /// The finding with its place in the document.
     pub(crate) fn into_problem(self, root: &Node) -> Problem {
-        let Finding { path, severity, code, message, hint } = self;
-        Problem { at: root.locate(&path), path, severity, code, message, hint }
+        let Finding {
+            path,
+            severity,
+            code,
+            message,
+            hint,
+        } = self;
+        Problem {
+            at: root.locate(&path),
+            path,
+            severity,
+            code,
+            message,
+            hint,
+        }
     }
 
     /// The finding for an object that has no file.
     pub(crate) fn into_diagnostic(self, object: &AnyObject) -> Diagnostic {
-        let Finding { path, severity, code, message, hint } = self;
+        let Finding {
+            path,
+            severity,
+            code,
+            message,
+            hint,
+        } = self;
         let object = Some(object.key());
-        Diagnostic { file: None, line: 0, column: 0, object, path, severity, code, message, hint }
+        Diagnostic {
+            file: None,
+            line: 0,
+            column: 0,
+            object,
+            path,
+            severity,
+            code,
+            message,
+            hint,
+        }
     }
 }
+
+/// How many warnings are collected for an object; twice as many with errors. Nobody reads more.
+const MOST: usize = 1000;
 
 /// Collects findings.
 #[derive(Default)]
@@ -49,8 +81,9 @@ pub(crate) struct Report {
 }
 
 impl Report {
-    /// What was found.
-    pub(crate) fn into_findings(self) -> Vec<Finding> {
+    /// What was found, errors first.
+    pub(crate) fn into_findings(mut self) -> Vec<Finding> {
+        self.findings.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
         self.findings
     }
 
@@ -65,6 +98,17 @@ impl Report {
     }
 
     fn add(&mut self, path: &FieldPath, severity: Severity, code: &'static str, message: String) {
-        self.findings.push(Finding { path: path.clone(), severity, code, message, hint: None });
+        // Warnings never crowd out errors.
+        let most = if severity == Severity::Error { 2 * MOST } else { MOST };
+        if self.findings.len() >= most {
+            return;
+        }
+        self.findings.push(Finding {
+            path: path.clone(),
+            severity,
+            code,
+            message,
+            hint: None,
+        });
     }
 }

@@ -33,7 +33,13 @@ pub(super) fn check(r: &mut Report, meta: &Meta, spec: &ServiceEntry) {
         Resolution::DynamicDns => by_dynamic_dns(r, &path, meta, spec),
     }
     several_hosts(r, &path, spec);
-    common::export_to(r, &path.field("exportTo"), &meta.namespace, &spec.export_to, Exported::Services);
+    common::export_to(
+        r,
+        &path.field("exportTo"),
+        &meta.namespace,
+        &spec.export_to,
+        Exported::Services,
+    );
 }
 
 fn entry_hosts(r: &mut Report, path: &FieldPath, spec: &ServiceEntry) {
@@ -48,7 +54,11 @@ fn entry_hosts(r: &mut Report, path: &FieldPath, spec: &ServiceEntry) {
         }
         hosts::wildcard_host(r, &at, host);
         if spec.resolution != Resolution::DynamicDns && hosts::is_partial_wildcard(host) {
-            r.warning(&at, "bad-host", format!("{host:?} has a wildcard for a part of a label"));
+            r.warning(
+                &at,
+                "bad-host",
+                format!("{host:?} has a wildcard for a part of a label"),
+            );
         }
     }
 }
@@ -59,7 +69,11 @@ fn addresses(r: &mut Report, path: &FieldPath, spec: &ServiceEntry) {
         let at = path.index(index);
         common::subnet(r, &at, address);
         if address.contains('/') && !ranges_allowed {
-            r.error(&at, "exclusive-fields", "CIDR ranges are allowed with resolution NONE and STATIC only");
+            r.error(
+                &at,
+                "exclusive-fields",
+                "CIDR ranges are allowed with resolution NONE and STATIC only",
+            );
         }
     }
 }
@@ -75,10 +89,18 @@ fn ports(r: &mut Report, path: &FieldPath, meta: &Meta, spec: &ServiceEntry) {
             common::port(r, &at.field("targetPort"), port.target_port);
         }
         if !names.insert(&port.name) {
-            r.error(&at.field("name"), "duplicate", format!("there are two ports {:?}", &*port.name));
+            r.error(
+                &at.field("name"),
+                "duplicate",
+                format!("there are two ports {:?}", &*port.name),
+            );
         }
         if !numbers.insert(port.number) {
-            r.error(&at.field("number"), "duplicate", format!("there are two ports {}", port.number));
+            r.error(
+                &at.field("number"),
+                "duplicate",
+                format!("there are two ports {}", port.number),
+            );
         }
         let plain = matches!(&*port.protocol, "" | "TCP");
         if plain && spec.addresses.is_empty() && !gets_address(meta, spec) {
@@ -98,10 +120,18 @@ fn gets_address(meta: &Meta, spec: &ServiceEntry) -> bool {
 
 fn unresolved(r: &mut Report, path: &FieldPath, spec: &ServiceEntry) {
     if !spec.endpoints.is_empty() {
-        r.error(&path.field("endpoints"), "exclusive-fields", "resolution NONE has no endpoints");
+        r.error(
+            &path.field("endpoints"),
+            "exclusive-fields",
+            "resolution NONE has no endpoints",
+        );
     }
     if spec.workload_selector.is_some() {
-        r.warning(&path.field("workloadSelector"), "no-effect", "resolution NONE has no endpoints to select");
+        r.warning(
+            &path.field("workloadSelector"),
+            "no-effect",
+            "resolution NONE has no endpoints to select",
+        );
     }
 }
 
@@ -136,7 +166,10 @@ fn by_dynamic_dns(r: &mut Report, path: &FieldPath, meta: &Meta, spec: &ServiceE
         let message = format!("resolution DYNAMIC_DNS is for wildcard hosts, and {host:?} is none");
         r.error(&path.field("hosts").index(index), "bad-host", message);
     }
-    for (field, set) in [("addresses", !spec.addresses.is_empty()), ("endpoints", !spec.endpoints.is_empty())] {
+    for (field, set) in [
+        ("addresses", !spec.addresses.is_empty()),
+        ("endpoints", !spec.endpoints.is_empty()),
+    ] {
         if set {
             let message = format!("resolution DYNAMIC_DNS has no {field}");
             r.error(&path.field(field), "exclusive-fields", message);
@@ -146,10 +179,16 @@ fn by_dynamic_dns(r: &mut Report, path: &FieldPath, meta: &Meta, spec: &ServiceE
         use Protocol::*;
         if !matches!(Protocol::parse(&port.protocol), Http | Http2 | Grpc | Tls) {
             let message = "resolution DYNAMIC_DNS is for HTTP, HTTP2, GRPC and TLS";
-            r.error(&path.field("ports").index(index).field("protocol"), "bad-value", message);
+            r.error(
+                &path.field("ports").index(index).field("protocol"),
+                "bad-value",
+                message,
+            );
         }
     }
-    let waypoint = meta.label("istio.io/use-waypoint").is_some_and(|w| !w.is_empty() && !w.eq_ignore_ascii_case("none"));
+    let waypoint = meta
+        .label("istio.io/use-waypoint")
+        .is_some_and(|w| !w.is_empty() && !w.eq_ignore_ascii_case("none"));
     if spec.location == Location::MeshInternal && waypoint {
         let message = "MESH_INTERNAL with resolution DYNAMIC_DNS does not go together with a waypoint";
         r.error(&path.field("location"), "exclusive-fields", message);
@@ -162,13 +201,20 @@ fn several_hosts(r: &mut Report, path: &FieldPath, spec: &ServiceEntry) {
         return;
     }
     let blind = |protocol: Protocol| !protocol.is_http() && !protocol.is_tls();
-    let port = spec.ports.iter().position(|port| blind(Protocol::parse(&port.protocol)));
+    let port = spec
+        .ports
+        .iter()
+        .position(|port| blind(Protocol::parse(&port.protocol)));
     if let Some(index) = port {
         let message = "with several hosts all ports must be HTTP or TLS";
-        r.error(&path.field("ports").index(index).field("protocol"), "exclusive-fields", message);
+        r.error(
+            &path.field("ports").index(index).field("protocol"),
+            "exclusive-fields",
+            message,
+        );
     }
 }
 
-fn port_names(spec: &ServiceEntry) -> Vec<&str> {
+fn port_names(spec: &ServiceEntry) -> BTreeSet<&str> {
     spec.ports.iter().map(|port| &*port.name).collect()
 }

@@ -12,9 +12,16 @@ use crate::validate::{Report, common, gateway, hosts, traffic_policy};
 pub(super) fn check(r: &mut Report, meta: &Meta, spec: &Sidecar) {
     let path = FieldPath::spec();
     common::workload_selector(r, &path.field("workloadSelector"), spec.workload_selector.as_ref());
-    let empty = Sidecar { workload_selector: spec.workload_selector.clone(), ..Sidecar::default() };
+    let empty = Sidecar {
+        workload_selector: spec.workload_selector.clone(),
+        ..Sidecar::default()
+    };
     if *spec == empty {
-        r.error(&path, "missing-field", "a Sidecar needs egress, ingress, or another setting");
+        r.error(
+            &path,
+            "missing-field",
+            "a Sidecar needs egress, ingress, or another setting",
+        );
     }
     let mut ports = BTreeSet::new();
     for (index, listener) in spec.ingress.iter().enumerate() {
@@ -36,7 +43,11 @@ fn ingress(r: &mut Report, path: &FieldPath, listener: &IngressListener, ports: 
     port_texts(r, &at, port);
     common::port(r, &at.field("number"), port.number);
     if !ports.insert(port.number) {
-        r.error(&at.field("number"), "duplicate", format!("there are two ingress listeners for port {}", port.number));
+        r.error(
+            &at.field("number"),
+            "duplicate",
+            format!("there are two ingress listeners for port {}", port.number),
+        );
     }
     if !listener.bind.is_empty() {
         common::ip_address(r, &path.field("bind"), &listener.bind);
@@ -47,9 +58,16 @@ fn ingress(r: &mut Report, path: &FieldPath, listener: &IngressListener, ports: 
     }
     let pool = path.field("connectionPool");
     traffic_policy::connection_pool(r, &pool, listener.connection_pool.as_ref());
-    let http = listener.connection_pool.as_ref().is_some_and(|pool| pool.http.is_some());
+    let http = listener
+        .connection_pool
+        .as_ref()
+        .is_some_and(|pool| pool.http.is_some());
     if http && !port.kind().is_http() {
-        r.warning(&pool.field("http"), "no-effect", "the port is not HTTP, and only tcp settings apply");
+        r.warning(
+            &pool.field("http"),
+            "no-effect",
+            "the port is not HTTP, and only tcp settings apply",
+        );
     }
 }
 
@@ -59,7 +77,11 @@ fn port_texts(r: &mut Report, path: &FieldPath, port: &SidecarPort) {
     }
     common::protocol(r, &path.field("protocol"), &port.protocol);
     if port.target_port != 0 {
-        r.error(&path.field("targetPort"), "no-effect", "targetPort has no effect on Sidecars");
+        r.error(
+            &path.field("targetPort"),
+            "no-effect",
+            "targetPort has no effect on Sidecars",
+        );
     }
 }
 
@@ -91,14 +113,22 @@ fn ingress_tls(r: &mut Report, path: &FieldPath, tls: &ServerTlsSettings, port: 
         ("tlsCertificates", !tls.tls_certificates.is_empty()),
     ];
     for (field, _) in unsupported.into_iter().filter(|(_, set)| *set) {
-        r.error(&path.field(field), "unsupported", format!("{field} is not supported in a Sidecar's ingress"));
+        r.error(
+            &path.field(field),
+            "unsupported",
+            format!("{field} is not supported in a Sidecar's ingress"),
+        );
     }
     if matches!(tls.mode, ServerTlsMode::IstioMutual | ServerTlsMode::AutoPassthrough) {
         let message = format!("{} is not supported in a Sidecar's ingress", tls.mode.name());
         r.error(&path.field("mode"), "unsupported", message);
     }
     if !port.kind().is_tls() {
-        r.error(path, "exclusive-fields", "only ports of protocol HTTPS or TLS can have tls settings");
+        r.error(
+            path,
+            "exclusive-fields",
+            "only ports of protocol HTTPS or TLS can have tls settings",
+        );
     }
     gateway::server_tls(r, path, tls);
 }
@@ -120,7 +150,11 @@ fn all_egress(r: &mut Report, path: &FieldPath, meta: &Meta, egress: &[EgressLis
                     number => ports.insert(number),
                 };
                 if !fresh {
-                    r.error(&at.field("port"), "duplicate", "there are two egress listeners for this port or socket");
+                    r.error(
+                        &at.field("port"),
+                        "duplicate",
+                        "there are two egress listeners for this port or socket",
+                    );
                 }
             }
         }
@@ -140,10 +174,18 @@ fn egress_port(r: &mut Report, path: &FieldPath, listener: &EgressListener, port
     }
     match listener.bind.strip_prefix(common::UNIX) {
         Some(socket) => common::unix_path(r, &bind, socket),
-        None => r.error(&bind, "missing-field", "a port without a number needs a Unix socket to bind to"),
+        None => r.error(
+            &bind,
+            "missing-field",
+            "a port without a number needs a Unix socket to bind to",
+        ),
     }
     if listener.capture_mode == CaptureMode::Iptables {
-        r.error(&path.field("captureMode"), "exclusive-fields", "a Unix socket cannot be captured by iptables");
+        r.error(
+            &path.field("captureMode"),
+            "exclusive-fields",
+            "a Unix socket cannot be captured by iptables",
+        );
     }
 }
 
@@ -155,7 +197,10 @@ fn egress_hosts(r: &mut Report, path: &FieldPath, meta: &Meta, hosts: &[Arc<str>
     for (index, text) in hosts.iter().enumerate() {
         let at = path.index(index);
         hosts::namespaced_host(r, &at, text, Owner::Sidecar);
-        let Some((namespace, host)) = text.split_once('/').filter(|(namespace, _)| !namespace.starts_with('~')) else {
+        let Some((namespace, host)) = text
+            .split_once('/')
+            .filter(|(namespace, _)| !namespace.starts_with('~'))
+        else {
             continue;
         };
         let namespace = if namespace == "." { &meta.namespace } else { namespace };
@@ -168,7 +213,11 @@ fn egress_hosts(r: &mut Report, path: &FieldPath, meta: &Meta, hosts: &[Arc<str>
     }
     let everything = seen.get("*").is_some_and(|hosts| hosts.contains("*"));
     if everything && seen.len() > 1 {
-        r.warning(path, "duplicate", "*/* is everything, and the other entries add nothing");
+        r.warning(
+            path,
+            "duplicate",
+            "*/* is everything, and the other entries add nothing",
+        );
     }
 }
 

@@ -15,10 +15,19 @@ pub(super) fn check(r: &mut Report, path: &FieldPath, policy: Option<&TrafficPol
         r.error(path, "missing-field", "a trafficPolicy needs at least one field");
     }
     if policy.tunnel.is_some() && policy.proxy_protocol.is_some() {
-        r.error(&path.field("tunnel"), "exclusive-fields", "only one of tunnel and proxyProtocol may be set");
+        r.error(
+            &path.field("tunnel"),
+            "exclusive-fields",
+            "only one of tunnel and proxyProtocol may be set",
+        );
     }
     let outlier = policy.outlier_detection.as_ref();
-    load_balancer(r, &path.field("loadBalancer"), policy.load_balancer.as_ref(), outlier.is_some());
+    load_balancer(
+        r,
+        &path.field("loadBalancer"),
+        policy.load_balancer.as_ref(),
+        outlier.is_some(),
+    );
     connection_pool(r, &path.field("connectionPool"), policy.connection_pool.as_ref());
     outlier_detection(r, &path.field("outlierDetection"), outlier);
     client_tls(r, &path.field("tls"), policy.tls.as_ref());
@@ -42,12 +51,24 @@ fn port_policy(r: &mut Report, path: &FieldPath, policy: &PortTrafficPolicy) {
         Some(port) => common::port(r, &path.field("port").field("number"), port.number),
         None => r.error(path, "missing-field", "the settings of a port need port.number"),
     }
-    let empty = PortTrafficPolicy { port: policy.port.clone(), ..PortTrafficPolicy::default() };
+    let empty = PortTrafficPolicy {
+        port: policy.port.clone(),
+        ..PortTrafficPolicy::default()
+    };
     if *policy == empty {
-        r.error(path, "missing-field", "the settings of a port need at least one field beside the port");
+        r.error(
+            path,
+            "missing-field",
+            "the settings of a port need at least one field beside the port",
+        );
     }
     let outlier = policy.outlier_detection.as_ref();
-    load_balancer(r, &path.field("loadBalancer"), policy.load_balancer.as_ref(), outlier.is_some());
+    load_balancer(
+        r,
+        &path.field("loadBalancer"),
+        policy.load_balancer.as_ref(),
+        outlier.is_some(),
+    );
     connection_pool(r, &path.field("connectionPool"), policy.connection_pool.as_ref());
     outlier_detection(r, &path.field("outlierDetection"), outlier);
     client_tls(r, &path.field("tls"), policy.tls.as_ref());
@@ -55,7 +76,11 @@ fn port_policy(r: &mut Report, path: &FieldPath, policy: &PortTrafficPolicy) {
 
 fn tunnel(r: &mut Report, path: &FieldPath, tunnel: &TunnelSettings) {
     if !matches!(&*tunnel.protocol, "" | "CONNECT" | "POST") {
-        r.error(&path.field("protocol"), "bad-value", "the protocol of a tunnel must be CONNECT or POST");
+        r.error(
+            &path.field("protocol"),
+            "bad-value",
+            "the protocol of a tunnel must be CONNECT or POST",
+        );
     }
     if tunnel.target_host.parse::<std::net::IpAddr>().is_err() {
         hosts::fqdn(r, &path.field("targetHost"), &tunnel.target_host);
@@ -90,7 +115,11 @@ fn load_balancer(r: &mut Report, path: &FieldPath, settings: Option<&LoadBalance
             common::percent(r, &at.field("minimumPercent"), percent);
         }
         if warmup.aggression.is_some_and(|aggression| aggression <= 0.0) {
-            r.error(&at.field("aggression"), "out-of-range", "the aggression must be greater than 0");
+            r.error(
+                &at.field("aggression"),
+                "out-of-range",
+                "the aggression must be greater than 0",
+            );
         }
     }
 }
@@ -107,13 +136,21 @@ fn consistent_hash(r: &mut Report, path: &FieldPath, hash: &ConsistentHash) {
             if attribute.name.is_empty() {
                 r.error(&at, "missing-field", "an attribute needs a name");
             } else if !names.insert(&attribute.name) {
-                r.error(&at, "duplicate", format!("there are two attributes {:?}", &*attribute.name));
+                r.error(
+                    &at,
+                    "duplicate",
+                    format!("there are two attributes {:?}", &*attribute.name),
+                );
             }
         }
     }
     if hash.minimum_ring_size != 0 {
         let at = path.field("minimumRingSize");
-        r.warning(&at, "deprecated", "minimumRingSize is deprecated; use ringHash.minimumRingSize");
+        r.warning(
+            &at,
+            "deprecated",
+            "minimumRingSize is deprecated; use ringHash.minimumRingSize",
+        );
         if hash.algorithm.is_some() {
             let message = "minimumRingSize goes together with neither ringHash nor maglev";
             r.error(&at, "exclusive-fields", message);
@@ -198,19 +235,37 @@ pub(super) fn outlier_detection(r: &mut Report, path: &FieldPath, outlier: Optio
         let message = "consecutiveErrors has no effect; use consecutiveGatewayErrors or consecutive5xxErrors";
         r.warning(&path.field("consecutiveErrors"), "deprecated", message);
     }
-    let local = outlier.consecutive_local_origin_failures.is_some_and(|failures| failures > 0);
+    let local = outlier
+        .consecutive_local_origin_failures
+        .is_some_and(|failures| failures > 0);
     if local && !outlier.split_external_local_origin_errors {
         let message = "consecutiveLocalOriginFailures needs splitExternalLocalOriginErrors";
-        r.error(&path.field("consecutiveLocalOriginFailures"), "exclusive-fields", message);
+        r.error(
+            &path.field("consecutiveLocalOriginFailures"),
+            "exclusive-fields",
+            message,
+        );
     }
     common::duration(r, &path.field("interval"), outlier.interval);
     common::duration(r, &path.field("baseEjectionTime"), outlier.base_ejection_time);
-    common::percent(r, &path.field("maxEjectionPercent"), f64::from(outlier.max_ejection_percent));
-    common::percent(r, &path.field("minHealthPercent"), f64::from(outlier.min_health_percent));
+    common::percent(
+        r,
+        &path.field("maxEjectionPercent"),
+        f64::from(outlier.max_ejection_percent),
+    );
+    common::percent(
+        r,
+        &path.field("minHealthPercent"),
+        f64::from(outlier.min_health_percent),
+    );
     for (index, code) in outlier.outlier_detection_http_error_codes.iter().enumerate() {
         if !(100..600).contains(code) {
             let at = path.field("outlierDetectionHttpErrorCodes").index(index);
-            r.error(&at, "out-of-range", format!("a status is a number from 100 to 599, not {code}"));
+            r.error(
+                &at,
+                "out-of-range",
+                format!("a status is a number from 100 to 599, not {code}"),
+            );
         }
     }
 }
@@ -230,15 +285,27 @@ pub(super) fn client_tls(r: &mut Report, path: &FieldPath, tls: Option<&ClientTl
             r.error(&path.field("insecureSkipVerify"), "exclusive-fields", message);
         }
     }
-    let files = [&tls.client_certificate, &tls.private_key, &tls.ca_certificates, &tls.ca_crl];
+    let files = [
+        &tls.client_certificate,
+        &tls.private_key,
+        &tls.ca_certificates,
+        &tls.ca_crl,
+    ];
     if with_secret && files.iter().any(|file| !file.is_empty()) {
         let message = "credentialName goes together with no paths of certificates";
         r.error(&path.field("credentialName"), "exclusive-fields", message);
     }
     if tls.mode == ClientTlsMode::Mutual && !with_secret {
-        let needed = [("clientCertificate", &tls.client_certificate), ("privateKey", &tls.private_key)];
+        let needed = [
+            ("clientCertificate", &tls.client_certificate),
+            ("privateKey", &tls.private_key),
+        ];
         for (field, _) in needed.into_iter().filter(|(_, value)| value.is_empty()) {
-            r.error(&path.field(field), "missing-field", format!("MUTUAL needs {field} or credentialName"));
+            r.error(
+                &path.field(field),
+                "missing-field",
+                format!("MUTUAL needs {field} or credentialName"),
+            );
         }
     }
 }

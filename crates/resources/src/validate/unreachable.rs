@@ -8,7 +8,12 @@ pub(super) fn check(r: &mut Report, path: &FieldPath, spec: &VirtualService) {
     let http: Vec<&[HttpMatchRequest]> = spec.http.iter().map(|route| &*route.matches).collect();
     // The name of a match says nothing about when it applies.
     let same = |a: &HttpMatchRequest, b: &HttpMatchRequest| {
-        a == b || HttpMatchRequest { name: b.name.clone(), stat_prefix: b.stat_prefix.clone(), ..a.clone() } == *b
+        a == b
+            || HttpMatchRequest {
+                name: b.name.clone(),
+                stat_prefix: b.stat_prefix.clone(),
+                ..a.clone()
+            } == *b
     };
     rules(r, &path.field("http"), &http, same);
     prefixes(r, &path.field("http"), &http);
@@ -45,7 +50,11 @@ fn rules<M>(r: &mut Report, path: &FieldPath, rules: &[&[M]], same: impl Fn(&M, 
             }
         }
         if repeated > 0 && repeated == matches.len() {
-            r.warning(&at, "unreachable", "the rule can never apply: earlier rules have all of its matches");
+            r.warning(
+                &at,
+                "unreachable",
+                "the rule can never apply: earlier rules have all of its matches",
+            );
         }
     }
 }
@@ -79,10 +88,22 @@ fn asks_less(first: &HttpMatchRequest, second: &HttpMatchRequest) -> bool {
         (&first.authority, &second.authority),
     ];
     texts.iter().all(|(a, b)| a.is_none() || a == b)
-        && first.headers.iter().all(|(name, text)| second.headers.get(name) == Some(text))
-        && first.query_params.iter().all(|(name, text)| second.query_params.get(name) == Some(text))
-        && first.without_headers.iter().all(|(name, text)| second.without_headers.get(name) == Some(text))
-        && first.source_labels.iter().all(|(name, value)| second.source_labels.get(name) == Some(value))
+        && first
+            .headers
+            .iter()
+            .all(|(name, text)| second.headers.get(name) == Some(text))
+        && first
+            .query_params
+            .iter()
+            .all(|(name, text)| second.query_params.get(name) == Some(text))
+        && first
+            .without_headers
+            .iter()
+            .all(|(name, text)| second.without_headers.get(name) == Some(text))
+        && first
+            .source_labels
+            .iter()
+            .all(|(name, value)| second.source_labels.get(name) == Some(value))
         && (first.port == 0 || first.port == second.port)
         && (first.gateways.is_empty() || first.gateways == second.gateways)
         && (first.source_namespace.is_empty() || first.source_namespace == second.source_namespace)

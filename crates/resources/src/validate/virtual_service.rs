@@ -1,5 +1,6 @@
 //! VirtualService.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use names::Hostname;
@@ -34,7 +35,13 @@ pub(super) fn check(r: &mut Report, meta: &Meta, spec: &VirtualService) {
     for (index, route) in spec.tcp.iter().enumerate() {
         tcp_route(r, &path.field("tcp").index(index), route);
     }
-    common::export_to(r, &path.field("exportTo"), &meta.namespace, &spec.export_to, Exported::Routes);
+    common::export_to(
+        r,
+        &path.field("exportTo"),
+        &meta.namespace,
+        &spec.export_to,
+        Exported::Routes,
+    );
     unreachable::check(r, &path, spec);
 }
 
@@ -52,21 +59,52 @@ fn delegate(r: &mut Report, path: &FieldPath, spec: &VirtualService) {
 }
 
 fn virtual_hosts(r: &mut Report, path: &FieldPath, spec: &VirtualService, for_gateways: bool) {
-    let sni = for_gateways && spec.tls.iter().flat_map(|t| &t.matches).any(|m| !m.sni_hosts.is_empty());
-    let mut known: Vec<(Hostname, &Arc<str>)> = Vec::new();
+    let sni = for_gateways
+        && spec
+            .tls
+            .iter()
+            .flat_map(|t| &t.matches)
+            .any(|m| !m.sni_hosts.is_empty());
+    let mut known = KnownHosts::default();
     for (index, host) in spec.hosts.iter().enumerate() {
         let at = path.index(index);
         hosts::host_or_address(r, &at, host, sni);
         if !for_gateways && &**host == "*" {
             r.error(&at, "bad-host", "the host * is allowed for gateways only, not for the mesh");
         }
-        let Ok(name) = Hostname::parse(host) else {
-            continue;
-        };
-        if let Some((_, other)) = known.iter().find(|(other, _)| other.matches(&name)) {
-            r.error(&at, "duplicate", format!("{host:?} and {other:?} stand for the same hosts"));
+        if let Ok(name) = Hostname::parse(host)
+            && let Some(other) = known.insert(name)
+        {
+            r.error(&at, "duplicate", format!("{host:?} and {:?} stand for the same hosts", other.as_str()));
         }
-        known.push((name, host));
+    }
+}
+
+/// The hosts so far, none of which stands for a host that another stands for.
+#[derive(Default)]
+struct KnownHosts {
+    plain: BTreeSet<Hostname>,
+    wildcards: Vec<Hostname>,
+}
+
+impl KnownHosts {
+    /// How many wildcards are compared with each other host.
+    const MOST: usize = 1000;
+
+    /// Adds a host, and says which other one overlaps with it.
+    fn insert(&mut self, name: Hostname) -> Option<Hostname> {
+        let overlaps = |other: &&Hostname| other.matches(&name);
+        let by_wildcard = self.wildcards.iter().find(overlaps).cloned();
+        if !name.is_wildcard() {
+            let twice = (!self.plain.insert(name.clone())).then_some(name);
+            return by_wildcard.or(twice);
+        }
+        if self.wildcards.len() >= KnownHosts::MOST {
+            return by_wildcard;
+        }
+        let plain = self.plain.iter().find(overlaps).cloned();
+        self.wildcards.push(name);
+        by_wildcard.or(plain)
     }
 }
 
@@ -74,7 +112,10 @@ fn virtual_hosts(r: &mut Report, path: &FieldPath, spec: &VirtualService, for_ga
 fn claims(r: &mut Report, path: &FieldPath, route: &crate::istio::HttpRoute) {
     for (index, condition) in route.matches.iter().enumerate() {
         let at = path.field("match").index(index);
-        for (field, names) in [("headers", &condition.headers), ("withoutHeaders", &condition.without_headers)] {
+        for (field, names) in [
+            ("headers", &condition.headers),
+            ("withoutHeaders", &condition.without_headers),
+        ] {
             for name in names.keys().filter(|name| headers::is_claim(name)) {
                 let message = "claims of tokens can be matched at gateways only";
                 r.error(&at.field(field).key(name.clone()), "bad-header", message);
@@ -100,7 +141,14 @@ fn tls_match(r: &mut Report, path: &FieldPath, condition: &TlsMatchAttributes, s
     for (index, sni) in condition.sni_hosts.iter().enumerate() {
         sni_host(r, &path.field("sniHosts").index(index), sni, spec);
     }
-    l4(r, path, &condition.destination_subnets, condition.port, &condition.source_labels, &condition.gateways);
+    l4(
+        r,
+        path,
+        &condition.destination_subnets,
+        condition.port,
+        &condition.source_labels,
+        &condition.gateways,
+    );
 }
 
 fn sni_host(r: &mut Report, path: &FieldPath, sni: &str, spec: &VirtualService) {
@@ -113,7 +161,11 @@ fn sni_host(r: &mut Report, path: &FieldPath, sni: &str, spec: &VirtualService) 
     };
     let within = |host: &Arc<str>| Hostname::parse(host).is_ok_and(|host| name.subset_of(&host));
     if !spec.hosts.iter().any(within) {
-        r.error(path, "bad-host", format!("{sni:?} is none of the hosts of the VirtualService"));
+        r.error(
+            path,
+            "bad-host",
+            format!("{sni:?} is none of the hosts of the VirtualService"),
+        );
     }
 }
 

@@ -1,5 +1,6 @@
 //! WorkloadEntry, WorkloadGroup, and endpoints of ServiceEntries.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use crate::diagnostic::FieldPath;
@@ -22,21 +23,15 @@ pub(super) fn check_entry(r: &mut Report, spec: &WorkloadEntry) {
 }
 
 /// An endpoint of a service with ports of these names.
-pub(super) fn endpoint(
-    r: &mut Report,
-    path: &FieldPath,
-    entry: &WorkloadEntry,
-    ports: &[&str],
-    addresses: Addresses,
-) {
+pub(super) fn endpoint(r: &mut Report, path: &FieldPath, entry: &WorkloadEntry, ports: &BTreeSet<&str>, addresses: Addresses) {
     workload(r, path, entry, Some(ports), addresses);
 }
 
-fn workload(r: &mut Report, path: &FieldPath, entry: &WorkloadEntry, ports: Option<&[&str]>, addresses: Addresses) {
+fn workload(r: &mut Report, path: &FieldPath, entry: &WorkloadEntry, ports: Option<&BTreeSet<&str>>, addresses: Addresses) {
     address(r, path, entry, ports, addresses);
     for (name, number) in &entry.ports {
         let at = path.field("ports").key(name.clone());
-        if ports.is_some_and(|ports| !ports.contains(&&**name)) {
+        if ports.is_some_and(|ports| !ports.contains(&**name)) {
             r.error(&at, "bad-value", format!("the service has no port {name:?}"));
         }
         common::port_name(r, &at, name);
@@ -45,7 +40,7 @@ fn workload(r: &mut Report, path: &FieldPath, entry: &WorkloadEntry, ports: Opti
     common::labels(r, &path.field("labels"), &entry.labels);
 }
 
-fn address(r: &mut Report, path: &FieldPath, entry: &WorkloadEntry, ports: Option<&[&str]>, addresses: Addresses) {
+fn address(r: &mut Report, path: &FieldPath, entry: &WorkloadEntry, ports: Option<&BTreeSet<&str>>, addresses: Addresses) {
     let at = path.field("address");
     let address = &*entry.address;
     if address.is_empty() {
@@ -56,13 +51,20 @@ fn address(r: &mut Report, path: &FieldPath, entry: &WorkloadEntry, ports: Optio
                 r.warning(&at, "ambiguous", message);
             }
         }
-    } else if let Some(socket) = address.strip_prefix(common::UNIX).filter(|_| addresses != Addresses::IpOrName) {
+    } else if let Some(socket) = address
+        .strip_prefix(common::UNIX)
+        .filter(|_| addresses != Addresses::IpOrName)
+    {
         common::unix_path(r, &at, socket);
         if !entry.ports.is_empty() {
             r.error(&path.field("ports"), "exclusive-fields", "a Unix socket has no ports");
         }
         if ports.is_some_and(|ports| ports.len() != 1) {
-            r.error(&at, "exclusive-fields", "a Unix socket can serve a service with exactly one port only");
+            r.error(
+                &at,
+                "exclusive-fields",
+                "a Unix socket can serve a service with exactly one port only",
+            );
         }
     } else if address.parse::<IpAddr>().is_err() {
         if addresses == Addresses::IpOrSocket {
@@ -117,13 +119,21 @@ pub(super) fn readiness_probe(r: &mut Report, path: &FieldPath, probe: &Readines
                 let plain = |b: u8| b.is_ascii_alphanumeric() || b == b'-';
                 if header.name.is_empty() || !header.name.bytes().all(plain) {
                     let at = at.field("httpHeaders").index(index).field("name");
-                    r.error(&at, "bad-header", format!("{:?} is not the name of a header", &*header.name));
+                    r.error(
+                        &at,
+                        "bad-header",
+                        format!("{:?} is not the name of a header", &*header.name),
+                    );
                 }
             }
         }
         Some(HealthCheck::TcpSocket(tcp)) => common::port(r, &path.field("tcpSocket").field("port"), tcp.port),
         Some(HealthCheck::Exec(exec)) if exec.command.is_empty() => {
-            r.error(&path.field("exec").field("command"), "missing-field", "the command is needed");
+            r.error(
+                &path.field("exec").field("command"),
+                "missing-field",
+                "the command is needed",
+            );
         }
         Some(HealthCheck::Exec(_)) => {}
         Some(HealthCheck::Grpc(grpc)) => common::port(r, &path.field("grpc").field("port"), grpc.port),

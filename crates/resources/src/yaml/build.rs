@@ -42,7 +42,10 @@ pub(crate) fn parse_document(document: Document<'_>, limits: &Limits) -> Result<
         builder.event(event, span)?;
     }
     let at = builder.position(1, 0);
-    let root = builder.root.unwrap_or(Node { value: Value::Plain("".into()), at });
+    let root = builder.root.unwrap_or(Node {
+        value: Value::Plain("".into()),
+        at,
+    });
     Ok((root, builder.duplicates))
 }
 
@@ -65,7 +68,11 @@ struct Open {
 
 enum Body {
     List(Vec<Node>),
-    Map { entries: Entries, key: Option<(Arc<str>, Position)>, merged: Entries },
+    Map {
+        entries: Entries,
+        key: Option<(Arc<str>, Position)>,
+        merged: Entries,
+    },
 }
 
 /// Entries of a map, each key once, and where each key is.
@@ -103,17 +110,28 @@ impl Builder<'_> {
         let at = self.position(span.start.line(), span.start.col());
         match event {
             Event::Scalar(text, style, anchor, tag) => {
-                let node = Node { value: self.scalar(&text, style, tag.as_deref(), at)?, at };
+                let node = Node {
+                    value: self.scalar(&text, style, tag.as_deref(), at)?,
+                    at,
+                };
                 self.remember(anchor, &node)?;
                 self.place(node, style == ScalarStyle::Plain)
             }
             Event::SequenceStart(_, anchor, tag) => {
                 self.check_tag(tag.as_deref(), "seq", at)?;
-                self.start(Open { at, anchor, body: Body::List(Vec::new()) })
+                self.start(Open {
+                    at,
+                    anchor,
+                    body: Body::List(Vec::new()),
+                })
             }
             Event::MappingStart(_, anchor, tag) => {
                 self.check_tag(tag.as_deref(), "map", at)?;
-                let body = Body::Map { entries: Entries::default(), key: None, merged: Entries::default() };
+                let body = Body::Map {
+                    entries: Entries::default(),
+                    key: None,
+                    merged: Entries::default(),
+                };
                 self.start(Open { at, anchor, body })
             }
             Event::SequenceEnd | Event::MappingEnd => self.end(),
@@ -122,7 +140,11 @@ impl Builder<'_> {
                 let node = node.ok_or_else(|| error(at, "syntax", "an alias inside what it stands for"))?;
                 self.count(size(&node), at)?;
                 if self.open.len() + depth(&node) > self.limits.depth {
-                    return Err(error(at, "limit", format!("more than {} levels deep", self.limits.depth)));
+                    return Err(error(
+                        at,
+                        "limit",
+                        format!("more than {} levels deep", self.limits.depth),
+                    ));
                 }
                 self.place(node, false)
             }
@@ -133,9 +155,17 @@ impl Builder<'_> {
     fn start(&mut self, open: Open) -> Step {
         self.count(1, open.at)?;
         if self.open.len() >= self.limits.depth {
-            return Err(error(open.at, "limit", format!("more than {} levels deep", self.limits.depth)));
+            return Err(error(
+                open.at,
+                "limit",
+                format!("more than {} levels deep", self.limits.depth),
+            ));
         }
-        if let Some(Open { body: Body::Map { key: None, .. }, .. }) = self.open.last() {
+        if let Some(Open {
+            body: Body::Map { key: None, .. },
+            ..
+        }) = self.open.last()
+        {
             return Err(error(open.at, "syntax", "a key must be a text"));
         }
         self.open.push(open);
@@ -148,7 +178,9 @@ impl Builder<'_> {
         };
         let value = match open.body {
             Body::List(items) => Value::List(items),
-            Body::Map { mut entries, merged, .. } => {
+            Body::Map {
+                mut entries, merged, ..
+            } => {
                 for entry in merged.list {
                     if entries.find(&entry.key).is_none() {
                         entries.push(entry);
@@ -182,10 +214,23 @@ impl Builder<'_> {
                 }
                 Some((text, at)) if &*text == MERGE => merge(node, at, merged)?,
                 Some((text, at)) => match entries.find(&text) {
-                    None => entries.push(Entry { key: text, at, value: node }),
+                    None => entries.push(Entry {
+                        key: text,
+                        at,
+                        value: node,
+                    }),
                     Some(first) => {
-                        let message = format!("the key {} is here twice, first in line {}", quote(&text), first.at.line);
-                        self.duplicates.push(error(at, "duplicate-key", message));
+                        let message = format!(
+                            "the key {} is here twice, first in line {}",
+                            quote(&text),
+                            first.at.line
+                        );
+                        let twice = error(at, "duplicate-key", message);
+                        // Which objects of a list they are in must be known of all of them, or of none.
+                        if self.duplicates.len() >= MAX_DUPLICATES {
+                            return Err(twice);
+                        }
+                        self.duplicates.push(twice);
                     }
                 },
             },
@@ -193,7 +238,13 @@ impl Builder<'_> {
         Ok(())
     }
 
-    fn scalar(&mut self, text: &str, style: ScalarStyle, tag: Option<&Tag>, at: Position) -> Result<Value, SyntaxError> {
+    fn scalar(
+        &mut self,
+        text: &str,
+        style: ScalarStyle,
+        tag: Option<&Tag>,
+        at: Position,
+    ) -> Result<Value, SyntaxError> {
         self.count(1, at)?;
         let text: Arc<str> = text.into();
         match tag.map(|t| (t, t.core_suffix())) {
@@ -204,15 +255,21 @@ impl Builder<'_> {
             Some((_, Some("bool" | "int" | "float"))) if !matches!(Scalar::resolve(&text), Scalar::Text(_)) => {
                 Ok(Value::Plain(text))
             }
-            Some((tag, _)) => Err(error(at, "syntax", format!("the tag {} does not fit here", tag.original()))),
+            Some((tag, _)) => Err(error(
+                at,
+                "syntax",
+                format!("the tag {} does not fit here", tag.original()),
+            )),
         }
     }
 
     fn check_tag(&self, tag: Option<&Tag>, expected: &str, at: Position) -> Step {
         match tag {
-            Some(tag) if tag.core_suffix() != Some(expected) => {
-                Err(error(at, "syntax", format!("the tag {} does not fit here", tag.original())))
-            }
+            Some(tag) if tag.core_suffix() != Some(expected) => Err(error(
+                at,
+                "syntax",
+                format!("the tag {} does not fit here", tag.original()),
+            )),
             _ => Ok(()),
         }
     }
@@ -230,7 +287,11 @@ impl Builder<'_> {
     fn count(&mut self, nodes: usize, at: Position) -> Step {
         self.nodes = self.nodes.saturating_add(nodes);
         if self.nodes > self.limits.nodes {
-            return Err(error(at, "limit", format!("more than {} values in a document", self.limits.nodes)));
+            return Err(error(
+                at,
+                "limit",
+                format!("more than {} values in a document", self.limits.nodes),
+            ));
         }
         Ok(())
     }
@@ -239,9 +300,15 @@ impl Builder<'_> {
     fn position(&self, line: usize, column: usize) -> Position {
         let line = u32::try_from(line).unwrap_or(u32::MAX).saturating_sub(1);
         let column = u32::try_from(column).unwrap_or(u32::MAX).saturating_add(1);
-        Position { line: self.first_line.saturating_add(line), column }
+        Position {
+            line: self.first_line.saturating_add(line),
+            column,
+        }
     }
 }
+
+/// The most keys that may be there twice; a document with more is not read at all.
+const MAX_DUPLICATES: usize = 10_000;
 
 /// Stands for the merge key while a map is open; no file can contain it, because YAML refuses the character.
 const MERGE: &str = "\u{0}<<";
@@ -253,7 +320,13 @@ fn merge(node: Node, at: Position, merged: &mut Entries) -> Step {
         Value::List(items) if items.iter().all(|i| matches!(i.value, Value::Map(_))) => {
             items.iter().map(|i| i.entries().to_vec()).collect()
         }
-        _ => return Err(error(at, "syntax", "a merge key (<<) takes an object or a list of objects")),
+        _ => {
+            return Err(error(
+                at,
+                "syntax",
+                "a merge key (<<) takes an object or a list of objects",
+            ));
+        }
     };
     for entry in maps.into_iter().flatten() {
         if merged.find(&entry.key).is_none() {
@@ -280,5 +353,9 @@ fn depth(node: &Node) -> usize {
 }
 
 fn error(at: Position, code: &'static str, message: impl Into<String>) -> SyntaxError {
-    SyntaxError { at, code, message: message.into() }
+    SyntaxError {
+        at,
+        code,
+        message: message.into(),
+    }
 }

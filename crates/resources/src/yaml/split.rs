@@ -19,7 +19,10 @@ pub(crate) fn split(text: &str) -> Vec<Document<'_>> {
     let (mut offset, mut line) = (0, 1);
     for piece in text.split_inclusive('\n') {
         if let Some(marker) = marker(piece) {
-            documents.push(Document { text: &text[start..offset], first_line });
+            documents.push(Document {
+                text: &text[start..offset],
+                first_line,
+            });
             // The line of a `---` may hold content and belongs to what follows; a `...` ends and is dropped.
             (start, first_line) = match marker {
                 "---" => (offset, line),
@@ -29,7 +32,10 @@ pub(crate) fn split(text: &str) -> Vec<Document<'_>> {
         offset += piece.len();
         line += 1;
     }
-    documents.push(Document { text: &text[start..], first_line });
+    documents.push(Document {
+        text: &text[start..],
+        first_line,
+    });
     documents.retain(|d| has_content(d.text));
     documents
 }
@@ -63,16 +69,19 @@ mod tests {
     #[test]
     fn cuts() {
         assert_eq!(lines("a: 1\n---\nb: 2\n"), [("a: 1\n", 1), ("---\nb: 2\n", 2)]);
-        assert_eq!(lines("---\n---\n# only this\n--- # x\na: 1\n...\n%YAML 1.2\n---\nb: 1"), [
-            ("--- # x\na: 1\n", 4),
-            ("---\nb: 1", 8)
-        ]);
-        assert_eq!(lines("\u{feff}a: |\n  ---\n  x\r\n---\r\nb: 1\r\n"), [
-            ("a: |\n  ---\n  x\r\n", 1),
-            ("---\r\nb: 1\r\n", 4)
-        ]);
+        assert_eq!(
+            lines("---\n---\n# only this\n--- # x\na: 1\n...\n%YAML 1.2\n---\nb: 1"),
+            [("--- # x\na: 1\n", 4), ("---\nb: 1", 8)]
+        );
+        assert_eq!(
+            lines("\u{feff}a: |\n  ---\n  x\r\n---\r\nb: 1\r\n"),
+            [("a: |\n  ---\n  x\r\n", 1), ("---\r\nb: 1\r\n", 4)]
+        );
         assert_eq!(lines("----\n"), [("----\n", 1)]);
-        assert_eq!(lines("--- {a: 1}\n--- {b: 1}"), [("--- {a: 1}\n", 1), ("--- {b: 1}", 2)]);
+        assert_eq!(
+            lines("--- {a: 1}\n--- {b: 1}"),
+            [("--- {a: 1}\n", 1), ("--- {b: 1}", 2)]
+        );
         assert!(lines("# nothing\n\n---\n...\n").is_empty());
     }
 }

@@ -75,7 +75,11 @@ impl Intake {
         let mut mesh = self.mesh.lock().unwrap_or_else(PoisonError::into_inner);
         change(&mut mesh);
         let config = mesh.file.as_ref().or(mesh.object.as_ref()).cloned().unwrap_or_default();
-        MeshSettings { config, domain: self.domain.clone(), cluster_id: self.cluster_id.clone() }
+        MeshSettings {
+            config,
+            domain: self.domain.clone(),
+            cluster_id: self.cluster_id.clone(),
+        }
     }
 }
 

@@ -22,8 +22,13 @@ pub(super) struct MeshFile {
 impl MeshFile {
     /// Reads the file for the first time. It must be readable and valid: there is no last good version yet.
     pub(super) fn open(path: &Path) -> anyhow::Result<(MeshFile, MeshConfig)> {
-        let mut file = MeshFile { path: path.to_owned(), bytes: Vec::new() };
-        let bytes = file.read().map_err(|error| anyhow::anyhow!("{}: {error}", path.display()))?;
+        let mut file = MeshFile {
+            path: path.to_owned(),
+            bytes: Vec::new(),
+        };
+        let bytes = file
+            .read()
+            .map_err(|error| anyhow::anyhow!("{}: {error}", path.display()))?;
         let config = file.take(bytes);
         let config = config.ok_or_else(|| anyhow::anyhow!("{}: it is not valid; see the log", path.display()))?;
         Ok((file, config))

@@ -29,7 +29,10 @@ pub(crate) fn run(settings: &Settings) -> Result<()> {
         0 => std::thread::available_parallelism().map_or(1, usize::from),
         given => given,
     };
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(threads).enable_all().build()?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(threads)
+        .enable_all()
+        .build()?;
     runtime.block_on(serve(settings, directory, threads))
 }
 
@@ -76,7 +79,11 @@ async fn serve(settings: &Settings, directory: &Path, threads: usize) -> Result<
 
 fn start_world(settings: &Settings, config: MeshConfig, threads: usize) -> Result<Pilot> {
     let domain = settings.domain.as_str().into();
-    let mesh = MeshSettings { config, domain, cluster_id: settings.cluster_id.as_str().into() };
+    let mesh = MeshSettings {
+        config,
+        domain,
+        cluster_id: settings.cluster_id.as_str().into(),
+    };
     let world = World::new(mesh, threads);
     Ok(Pilot::start(world, ads::Limits::default(), settings.commit_interval)?)
 }
@@ -116,7 +123,13 @@ fn bindable(address: &Address) -> SocketAddr {
     let candidates = address.candidates();
     let has_ipv6 = || TcpListener::bind((Ipv6Addr::UNSPECIFIED, 0)).is_ok();
     match candidates[..] {
-        [first, second, ..] => if has_ipv6() { first } else { second },
+        [first, second, ..] => {
+            if has_ipv6() {
+                first
+            } else {
+                second
+            }
+        }
         [only] => only,
         [] => SocketAddr::from(([0, 0, 0, 0], 0)),
     }
@@ -125,7 +138,15 @@ fn bindable(address: &Address) -> SocketAddr {
 /// Every proxy is an open file; as many are allowed as the system lets a process have.
 fn raise_file_limit() {
     let limit = getrlimit(Resource::Nofile);
-    if setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum }).is_err() {
+    if setrlimit(
+        Resource::Nofile,
+        Rlimit {
+            current: limit.maximum,
+            maximum: limit.maximum,
+        },
+    )
+    .is_err()
+    {
         tracing::warn!(limit = ?limit.current, "the limit of open files could not be raised");
     }
 }
@@ -138,7 +159,10 @@ struct Signals {
 
 impl Signals {
     fn new() -> Result<Signals> {
-        Ok(Signals { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
+        Ok(Signals {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+        })
     }
 
     /// The name of the next one.

@@ -1,12 +1,13 @@
 //! Choosing the policy of a service for a client.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use flow::{Reads, Relation, Rule};
 use model::audience::{PolicyKey, Scope};
 use model::service::{ExportTo, ObjectId, ServiceKey};
 use names::Hostname;
+use registry::ServicesByHost;
 use registry::inputs::Mesh;
 
 use super::groups::{Group, grouped};
@@ -91,12 +92,43 @@ fn group_ref(group: &Group) -> GroupRef {
     }
 }
 
+/// Adds the namespaces whose clients may mean another service by a host than everybody else, or use another policy.
+pub(crate) fn particular_to(cx: &Reads<'_>, host: &Hostname, names: &mut BTreeSet<Arc<str>>) {
+    let Some(definitions) = cx.get::<ServicesByHost>(host) else { return };
+    if definitions.len() > 1 {
+        names.extend(definitions.iter().map(|key| key.namespace.clone()));
+    }
+    let Some(candidates) = cx.get::<PolicyCandidates>(host) else { return };
+    if candidates.hosts.is_empty() {
+        return;
+    }
+    for key in definitions.iter() {
+        names.extend(candidates.particular_namespaces(&key.namespace));
+    }
+}
+
 /// The policy that applies to a service for the clients of a scope, if any.
 pub fn policy_for(cx: &Reads<'_>, scope: &Scope, service: &ServiceKey) -> Option<PolicyKey> {
     cx.with::<PolicyCandidates, _>(&service.hostname, |candidates| candidates?.choose(scope, &service.namespace))
 }
 
 impl Candidates {
+    /// The namespaces whose clients may use another policy for a service of this namespace than everybody else does.
+    pub fn particular_namespaces(&self, service: &str) -> BTreeSet<Arc<str>> {
+        let mut out = BTreeSet::new();
+        for host in &self.hosts {
+            let near = &*host.namespace == service || host.namespace == self.root;
+            for group in &host.groups {
+                match &group.export_to {
+                    ExportTo::All if near && group.selected.is_none() => {}
+                    ExportTo::All => drop(out.insert(host.namespace.clone())),
+                    ExportTo::Namespaces(names) => out.extend(names.iter().cloned()),
+                }
+            }
+        }
+        out
+    }
+
     /// The client's namespace goes first, then the service's, then the root namespace. Within a namespace the most
     /// specific host wins. The root namespace's own clients look at the service's namespace first, too, so that
     /// mesh-wide rules do not hide closer ones from gateways that run there.

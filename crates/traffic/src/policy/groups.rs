@@ -17,7 +17,7 @@ pub(super) struct Group {
 
 impl Group {
     /// The rule that the group stands for.
-    pub fn head(&self) -> &RuleSummary {
+    pub(super) fn head(&self) -> &RuleSummary {
         &self.rules[0]
     }
 }

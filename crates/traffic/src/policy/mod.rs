@@ -9,6 +9,7 @@ mod groups;
 mod merged;
 mod summary;
 
+pub(crate) use candidates::particular_to;
 pub use candidates::{Candidates, GroupRef, HostPolicies, PolicyCandidates, policy_for};
 pub use merged::{DestinationPolicies, DestinationPolicy, EffectivePolicy, effective};
 pub use summary::{DestinationRuleSummaries, DestinationRulesByHost, RuleSummary};

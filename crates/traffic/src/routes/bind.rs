@@ -23,9 +23,22 @@ pub fn bind(
     at: (&Hostname, u16, Option<&ObjectId>),
     source: &Source,
 ) -> Arc<RoutesKey> {
+    let find = |host: &Hostname| visible.find(host).map(|s| s.key.clone());
+    bind_with(cx, scope, &find, summary, at, source)
+}
+
+/// As [`bind`], for callers who know another way to find services.
+pub(super) fn bind_with(
+    cx: &Reads<'_>,
+    scope: &Scope,
+    find: &dyn Fn(&Hostname) -> Option<ServiceKey>,
+    summary: &Summary,
+    at: (&Hostname, u16, Option<&ObjectId>),
+    source: &Source,
+) -> Arc<RoutesKey> {
     let (host, port, gateway) = at;
     let meant = |host: &Hostname| {
-        let service = visible.find(host).map(|s| s.key.clone());
+        let service = find(host);
         let policy = service.as_ref().and_then(|key| policy_for(cx, scope, key));
         (host.clone(), DestinationRef { service, policy })
     };

@@ -55,10 +55,11 @@ impl Rule for ServiceHosts {
     }
 }
 
-/// Whether clients of this namespace may leave the namespace out when they call this host.
-pub(super) fn is_local(host: &str, namespace: &str) -> bool {
+/// The namespace whose clients may leave the namespace out when they call this host: that of a Kubernetes name.
+pub(super) fn local_namespace(host: &str) -> Option<&str> {
     let mut labels = host.split('.').skip(1);
-    labels.next() == Some(namespace) && labels.next() == Some("svc")
+    let namespace = labels.next()?;
+    (labels.next() == Some("svc")).then_some(namespace)
 }
 
 /// The names of a service: its hostname, with and without a final dot, the short forms of a Kubernetes name, all names
@@ -121,7 +122,8 @@ mod tests {
         assert_eq!(short_forms(host, "cluster.local", false), ["a.ns", "a.ns.svc"]);
         assert!(short_forms("a.com", "cluster.local", true).is_empty());
         assert!(short_forms("svc.cluster.local", "cluster.local", true).is_empty());
-        assert!(is_local(host, "ns") && !is_local(host, "other") && !is_local("a.ns.com", "ns"));
+        assert_eq!(local_namespace(host), Some("ns"));
+        assert_eq!(local_namespace("a.ns.com"), None);
     }
 
     #[test]

@@ -2,11 +2,14 @@
 //!
 //! A table lists virtual hosts and never looks into their routes: a changed weight, match or time-out re-runs the
 //! routes of one virtual host ([`RoutesKey`]) and no table. Virtual hosts that are the same for many clients are
-//! derived once ([`DefaultHosts`]).
+//! derived once ([`DefaultHosts`]), and so is what
+//! a table has for all clients who see everything ([`PublicHosts`]); a client's own table is that with a few hosts replaced.
 
 mod bind;
 mod catch_all;
 mod domains;
+mod host;
+mod public;
 mod sidecar;
 mod table_name;
 mod unique;
@@ -19,7 +22,8 @@ use model::proxy::ProxyKind;
 
 pub use bind::bind;
 pub use domains::{ServiceHost, ServiceHostKey, ServiceHosts};
-pub use sidecar::{DefaultHostKey, DefaultHosts};
+pub use host::{DefaultHostKey, DefaultHosts};
+pub use public::{PublicHosts, PublicTable};
 
 use crate::gateways;
 
@@ -51,5 +55,6 @@ impl Rule for RouteTables {
 pub(crate) fn register(b: &mut flow::Builder) {
     b.view::<ServiceHosts>();
     b.view::<DefaultHosts>();
+    b.view::<PublicHosts>();
     b.view::<RouteTables>();
 }

@@ -177,12 +177,8 @@ impl Visible {
 
 impl Rule for ScopeServices {
     fn derive(cx: &Reads<'_>, scope: &Arc<Scope>) -> Option<Arc<Visible>> {
-        let mesh = cx.get::<Mesh>(&())?;
         let sidecar = scope.sidecar.as_ref().and_then(|id| cx.get::<Sidecars>(id));
-        let outbound = match sidecar.as_ref().and_then(|s| s.spec.outbound_traffic_policy.as_ref()) {
-            Some(policy) => outbound(policy.mode, policy.egress_proxy.as_ref()),
-            None => outbound(mesh.config.outbound_traffic_policy.mode, None),
-        };
+        let outbound = outbound_policy(cx, scope);
         let written = sidecar.as_ref().map_or(&[][..], |s| &s.spec.egress);
         if written.is_empty() {
             let services = visible::exported_to(cx, &scope.namespace);
@@ -211,10 +207,36 @@ fn outbound(mode: OutboundMode, egress_proxy: Option<&Destination>) -> OutboundP
     }
 }
 
+/// Whether a scope sees all that is exported to its namespace, through one listener. Then nothing but the namespace
+/// decides what it sees.
+pub fn is_open(cx: &Reads<'_>, scope: &Scope) -> bool {
+    let Some(id) = &scope.sidecar else { return true };
+    cx.with::<Sidecars, _>(id, |sidecar| match sidecar.map(|s| &s.spec.egress[..]) {
+        None | Some([]) => true,
+        Some([only]) => only.port.is_none() && EgressHosts::parse(&only.hosts, &scope.namespace).is_everything(),
+        Some(_) => false,
+    })
+}
+
+/// All services that an open scope sees, by hostname.
+pub(crate) fn all_seen(cx: &Reads<'_>, scope: &Scope) -> Arc<[VisibleService]> {
+    visible::exported_to(cx, &scope.namespace)
+}
+
+/// What happens to a scope's traffic to unknown destinations.
+pub fn outbound_policy(cx: &Reads<'_>, scope: &Scope) -> OutboundPolicy {
+    let sidecar = scope.sidecar.as_ref().and_then(|id| cx.get::<Sidecars>(id));
+    if let Some(policy) = sidecar.as_ref().and_then(|s| s.spec.outbound_traffic_policy.as_ref()) {
+        return outbound(policy.mode, policy.egress_proxy.as_ref());
+    }
+    let mesh = cx.get::<Mesh>(&());
+    outbound(mesh.map_or(OutboundMode::AllowAny, |mesh| mesh.config.outbound_traffic_policy.mode), None)
+}
+
 /// The service that a scope sees under a hostname, as [`Visible::find`], with reads as narrow as they can be: for rules
 /// that ask for a few hosts.
 pub fn find(cx: &Reads<'_>, scope: &Arc<Scope>, host: &Hostname) -> Option<VisibleService> {
-    if scope.sidecar.is_some() {
+    if !is_open(cx, scope) {
         return cx.get::<ScopeServices>(scope)?.find(host).cloned();
     }
     let candidates = cx.get::<registry::ServicesByHost>(host)?;

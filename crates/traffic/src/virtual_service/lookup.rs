@@ -1,13 +1,14 @@
 //! Finding VirtualServices: by host for sidecars, by gateway for gateways.
 
 use std::cmp::Ordering;
-use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::Arc;
 
 use flow::{Index, Members, Reads, Relation, Rule};
 use model::service::{ExportTo, ObjectId};
 use names::Hostname;
 use registry::Exported;
+use rustc_hash::FxHashMap;
 
 use super::{Binding, Summary, VirtualServiceSummaries};
 use crate::hosts::{EgressHosts, suffixes};
@@ -106,12 +107,25 @@ pub struct MeshEntry {
 }
 
 /// VirtualServices in order of precedence, found by their hosts.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Default)]
 pub struct MeshHostTable {
     entries: Vec<MeshEntry>,
-    exact: BTreeMap<Arc<str>, Vec<usize>>,
+    exact: FxHashMap<Arc<str>, Vec<usize>>,
     /// By what follows the star.
-    wildcards: BTreeMap<Arc<str>, Vec<usize>>,
+    wildcards: FxHashMap<Arc<str>, Vec<usize>>,
+}
+
+impl PartialEq for MeshHostTable {
+    fn eq(&self, other: &MeshHostTable) -> bool {
+        // The rest follows from the entries.
+        self.entries == other.entries
+    }
+}
+
+impl fmt::Debug for MeshHostTable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(&self.entries).finish()
+    }
 }
 
 impl MeshHostTable {
@@ -128,6 +142,15 @@ impl MeshHostTable {
         }
         out.entries = entries;
         out
+    }
+
+    /// Whether some VirtualService names a host or has a wildcard that overlaps it.
+    fn concerns(&self, host: &Hostname) -> bool {
+        if host.is_wildcard() {
+            return self.entries.iter().any(|e| e.hosts.iter().any(|h| h.matches(host)));
+        }
+        let covered = || suffixes(host).any(|suffix| !self.behind_star(suffix).is_empty());
+        !self.exactly(host.as_str()).is_empty() || !self.wildcards.is_empty() && covered()
     }
 
     fn exactly(&self, host: &str) -> &[usize] {
@@ -150,6 +173,16 @@ impl MeshLookup {
     pub fn new(cx: &Reads<'_>, namespace: &Arc<str>) -> MeshLookup {
         let table = |key| cx.get::<MeshHosts>(&key).map(|t| (*t).clone()).unwrap_or_default();
         MeshLookup { tables: [table(Exported::Namespace(namespace.clone())), table(Exported::All)] }
+    }
+
+    /// Whether the namespace has VirtualServices that others do not see.
+    pub fn is_particular(&self) -> bool {
+        !self.tables[0].entries.is_empty()
+    }
+
+    /// Whether one of those names a host or has a wildcard that overlaps it.
+    pub fn is_particular_about(&self, host: &Hostname) -> bool {
+        self.is_particular() && self.tables[0].concerns(host)
     }
 
     /// All of a listener's VirtualServices, in order of precedence.

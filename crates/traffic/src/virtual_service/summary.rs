@@ -195,6 +195,14 @@ impl Summary {
         self.http.iter().any(|guard| guard.admits(port, gateway, source))
     }
 
+    /// The namespaces whose clients may get other HTTP routes for this port than everybody else; `None` if that hangs on
+    /// the labels of clients.
+    pub fn particular_namespaces(&self, port: u16) -> Option<BTreeSet<Arc<str>>> {
+        let asked = || self.http.iter().filter(|guard| guard.concerns(port, None));
+        let by_label = asked().any(|guard| !guard.source_labels.is_empty());
+        (!by_label).then(|| asked().filter_map(|guard| guard.source_namespace.clone()).collect())
+    }
+
     /// The client, cut down to what the HTTP routes for this port and gateway ask of it.
     pub fn cut(&self, port: u16, gateway: Option<&ObjectId>, source: &Source) -> Source {
         let asked = || self.http.iter().filter(|guard| guard.concerns(port, gateway));

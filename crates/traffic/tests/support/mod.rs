@@ -45,6 +45,14 @@ impl World {
         delta
     }
 
+    /// Adds or replaces objects, but for those that make no sense.
+    pub fn apply_valid(&mut self, yaml: &str) {
+        let parsed = parse_documents(yaml.as_bytes(), "test.yaml", &ParseOptions::default());
+        let mut batch = Batch::new();
+        parsed.objects.into_iter().for_each(|object| put(&mut batch, object));
+        assert_eq!(self.engine.commit(batch).panics(), []);
+    }
+
     /// Removes a VirtualService.
     pub fn remove_virtual_service(&mut self, namespace: &str, name: &str) {
         let mut batch = Batch::new();

@@ -1,5 +1,7 @@
 //! Clusters: which of them an audience gets, and what a cluster's name means to a client.
 
+mod public;
+
 use std::sync::Arc;
 
 use flow::{Reads, Relation, Rule};
@@ -12,7 +14,9 @@ use registry::inputs::Sidecars;
 
 use crate::Catalogue;
 use crate::policy::{DestinationPolicies, policy_for};
-use crate::scope::{self, ScopeServices};
+use crate::scope::{self, ScopeServices, VisibleService};
+
+pub use public::{PublicClusterList, PublicClusters};
 
 /// The names of clusters without a service.
 const PASSTHROUGH: &str = "PassthroughCluster";
@@ -76,19 +80,11 @@ impl Relation for ClusterCatalogue {
 
 impl Rule for ClusterCatalogue {
     fn derive(cx: &Reads<'_>, audience: &Arc<ClusterAudience>) -> Option<Catalogue> {
-        let visible = cx.get::<ScopeServices>(&audience.scope)?;
-        let mut entries = Vec::with_capacity(visible.services.len() * 2 + audience.inbound.len() + 3);
-        for service in visible.services.iter() {
-            let key = ServiceClustersKey {
-                service: service.key.clone(),
-                policy: policy_for(cx, &audience.scope, &service.key),
-                gateway: audience.kind == ProxyKind::Router,
-            };
-            cx.with::<ServiceClusters, _>(&key, |clusters| {
-                let seen = clusters.into_iter().flatten().filter(|(_, key)| service.ports.include(key.port));
-                entries.extend(seen.map(|(name, key)| entry(name.clone(), ClusterKey::Outbound(key.clone()))));
-            });
-        }
+        let gateway = audience.kind == ProxyKind::Router;
+        let mut entries = match scope::is_open(cx, &audience.scope) {
+            true => public::seen_by(cx, &audience.scope, gateway),
+            false => imported(cx, &audience.scope, gateway)?,
+        };
         entries.push(entry(BLACK_HOLE, ClusterKey::BlackHole));
         if audience.kind == ProxyKind::Sidecar {
             entries.push(entry(PASSTHROUGH, ClusterKey::Passthrough));
@@ -99,12 +95,35 @@ impl Rule for ClusterCatalogue {
     }
 }
 
-fn entry(name: impl Into<Arc<str>>, key: ClusterKey) -> (Arc<str>, ResourceKey) {
+/// A name and what it stands for.
+type Entry = (Arc<str>, ResourceKey);
+
+/// The clusters of what a `Sidecar` lets in.
+fn imported(cx: &Reads<'_>, scope: &Arc<Scope>, gateway: bool) -> Option<Vec<Entry>> {
+    let visible = cx.get::<ScopeServices>(scope)?;
+    let mut entries = Vec::with_capacity(visible.services.len() * 2);
+    for service in visible.services.iter() {
+        add_service(cx, scope, service, gateway, &mut entries);
+    }
+    Some(entries)
+}
+
+/// Adds the clusters of a service, as the clients of a scope have them.
+fn add_service(cx: &Reads<'_>, scope: &Scope, service: &VisibleService, gateway: bool, entries: &mut Vec<Entry>) {
+    let policy = policy_for(cx, scope, &service.key);
+    let key = ServiceClustersKey { service: service.key.clone(), policy, gateway };
+    cx.with::<ServiceClusters, _>(&key, |clusters| {
+        let seen = clusters.into_iter().flatten().filter(|(_, key)| service.ports.include(key.port));
+        entries.extend(seen.map(|(name, key)| entry(name.clone(), ClusterKey::Outbound(key.clone()))));
+    });
+}
+
+fn entry(name: impl Into<Arc<str>>, key: ClusterKey) -> Entry {
     (name.into(), ResourceKey::Cluster(key))
 }
 
 /// The cluster that leads to a port of the workload itself.
-fn inbound(cx: &Reads<'_>, audience: &ClusterAudience, port: &InboundPort) -> (Arc<str>, ResourceKey) {
+fn inbound(cx: &Reads<'_>, audience: &ClusterAudience, port: &InboundPort) -> Entry {
     let pools = |id: &&model::service::ObjectId| {
         cx.with::<Sidecars, _>(id, |sidecar| {
             let spec = sidecar.map(|s| &s.spec);
@@ -140,5 +159,6 @@ pub fn resolve(cx: &Reads<'_>, scope: &Arc<Scope>, name: &str) -> Option<Outboun
 /// Adds this module's rules.
 pub(crate) fn register(b: &mut flow::Builder) {
     b.view::<ServiceClusters>();
+    b.view::<PublicClusters>();
     b.view::<ClusterCatalogue>();
 }

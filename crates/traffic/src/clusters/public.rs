@@ -1,0 +1,72 @@
+//! What the clusters of all clients who see everything have in common.
+//!
+//! As with route tables: the clusters of a client whom nothing is particular about are listed once, with a note for whom
+//! a service's may differ.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use flow::{Reads, Relation, Rule};
+use model::audience::Scope;
+use names::Hostname;
+use registry::{Exported, ServicesByExport};
+
+use super::{Entry, add_service};
+use crate::policy::particular_to;
+use crate::scope;
+
+/// The clusters of services for a client whom nothing is particular about; `true` for gateways.
+pub struct PublicClusters;
+
+impl Relation for PublicClusters {
+    const NAME: &'static str = "public clusters";
+    type Key = bool;
+    type Row = Arc<PublicClusterList>;
+}
+
+/// Clusters of services, and for whom they may differ.
+#[derive(PartialEq, Debug, Default)]
+pub struct PublicClusterList {
+    /// The services, with the namespaces whose clients may have other clusters for them.
+    services: Vec<(Hostname, BTreeSet<Arc<str>>)>,
+    /// In order of the clusters' names, with the service that each is of.
+    entries: Vec<(usize, Entry)>,
+}
+
+impl Rule for PublicClusters {
+    fn derive(cx: &Reads<'_>, gateway: &bool) -> Option<Arc<PublicClusterList>> {
+        let scope = Scope { namespace: "".into(), sidecar: None, selected_rules: Vec::new() };
+        let mut out = PublicClusterList::default();
+        let mut entries = Vec::new();
+        for (at, service) in scope::all_seen(cx, &scope).iter().enumerate() {
+            let mut differs = BTreeSet::new();
+            particular_to(cx, &service.key.hostname, &mut differs);
+            out.services.push((service.key.hostname.clone(), differs));
+            add_service(cx, &scope, service, *gateway, &mut entries);
+            out.entries.extend(entries.drain(..).map(|entry| (at, entry)));
+        }
+        out.entries.sort_by(|(_, a), (_, b)| a.0.cmp(&b.0));
+        Some(Arc::new(out))
+    }
+}
+
+/// The clusters of services for a client who sees everything.
+pub(super) fn seen_by(cx: &Reads<'_>, scope: &Arc<Scope>, gateway: bool) -> Vec<Entry> {
+    let Some(public) = cx.get::<PublicClusters>(&gateway) else { return Vec::new() };
+    let private = cx.get::<ServicesByExport>(&Exported::Namespace(scope.namespace.clone()));
+    let mut own: BTreeSet<&Hostname> = private.iter().flat_map(|keys| keys.iter()).map(|key| &key.hostname).collect();
+    let differs = |(host, namespaces): &(Hostname, BTreeSet<Arc<str>>)| {
+        !namespaces.is_empty() && namespaces.contains(&scope.namespace) || !own.is_empty() && own.contains(host)
+    };
+    let replaced: Vec<bool> = public.services.iter().map(differs).collect();
+    let kept = public.entries.iter().filter(|(at, _)| !replaced[*at]);
+    let mut out: Vec<Entry> = kept.map(|(_, entry)| entry.clone()).collect();
+    let hosts = public.services.iter().zip(replaced).filter(|(_, replaced)| *replaced).map(|((host, _), _)| host);
+    own.extend(hosts);
+    for host in own {
+        if let Some(service) = scope::find(cx, scope, host) {
+            add_service(cx, scope, &service, gateway, &mut out);
+        }
+    }
+    out
+}

@@ -1,0 +1,126 @@
+//! Virtual hosts as one client gets them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use flow::{Reads, Relation, Rule};
+use model::audience::{PolicyKey, RoutesKey, Scope, Source, VirtualHostContent, VirtualHostSpec};
+use model::service::{ObjectId, ServiceKey};
+use names::Hostname;
+
+use super::bind::{self, bind_with};
+use super::{ServiceHostKey, ServiceHosts, domains};
+use crate::hosts::EgressHosts;
+use crate::policy::policy_for;
+use crate::virtual_service::{MeshEntry, MeshLookup, Summary, VirtualServiceSummaries};
+
+/// The virtual host of a service whose routes are the default.
+pub struct DefaultHosts;
+
+impl Relation for DefaultHosts {
+    const NAME: &'static str = "default hosts";
+    type Key = DefaultHostKey;
+    type Row = Arc<VirtualHostSpec>;
+}
+
+/// What decides the virtual host of a service whose routes are the default.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct DefaultHostKey {
+    /// The service and how it is called.
+    pub host: ServiceHostKey,
+    /// The traffic policy that applies to it.
+    pub policy: Option<PolicyKey>,
+}
+
+impl Rule for DefaultHosts {
+    fn derive(cx: &Reads<'_>, key: &DefaultHostKey) -> Option<Arc<VirtualHostSpec>> {
+        let host = cx.get::<ServiceHosts>(&key.host)?;
+        let routes = bind::default(&key.host.service, key.host.port, key.policy.clone());
+        Some(spec(host.name.clone(), host.domains.clone(), routes))
+    }
+}
+
+/// Makes virtual hosts for one client.
+pub(super) struct Client<'a> {
+    /// The reads of the rule that asks.
+    pub cx: &'a Reads<'a>,
+    /// What the client sees.
+    pub scope: &'a Arc<Scope>,
+    /// What may be asked of it.
+    pub source: &'a Source,
+    /// What its listener lets in.
+    pub egress: &'a EgressHosts,
+    /// The service that a host means to it.
+    pub find: &'a dyn Fn(&Hostname) -> Option<ServiceKey>,
+    /// The VirtualServices that it sees.
+    pub lookup: &'a MeshLookup,
+    /// The table serves all ports.
+    pub all_ports: bool,
+}
+
+impl<'a> Client<'a> {
+    /// The virtual host of a service, and the VirtualService that has its routes, if one has. `None` if the port does
+    /// not speak HTTP.
+    pub(super) fn service(&self, key: &ServiceKey, port: u16) -> Option<(Arc<VirtualHostSpec>, Option<&'a ObjectId>)> {
+        let host = ServiceHostKey {
+            service: key.clone(),
+            port,
+            local: domains::local_namespace(key.hostname.as_str()) == Some(&self.scope.namespace),
+            with_port: self.all_ports,
+        };
+        let chosen = self.lookup.chosen(self.egress, &key.hostname);
+        let Some((entry, summary)) = chosen.into_iter().find_map(|e| Some((e, self.summary(e, port)?))) else {
+            let policy = policy_for(self.cx, self.scope, key);
+            let spec = self.cx.get::<DefaultHosts>(&DefaultHostKey { host, policy })?;
+            return Some(((*spec).clone(), None));
+        };
+        let names = self.cx.get::<ServiceHosts>(&host)?;
+        let routes = self.bound(&summary, &key.hostname, port);
+        Some((spec(names.name.clone(), names.domains.clone(), routes), Some(&entry.id)))
+    }
+
+    /// Virtual hosts of hosts that no service at this port has. At port 80 those of all VirtualServices are there; at
+    /// others only those of VirtualServices that a service at the port uses.
+    pub(super) fn other_hosts(
+        &self,
+        port: u16,
+        in_use: &BTreeSet<&ObjectId>,
+        is_served: &dyn Fn(&Hostname) -> bool,
+    ) -> Vec<Arc<VirtualHostSpec>> {
+        if port != 80 && (in_use.is_empty() || self.all_ports) {
+            return Vec::new();
+        }
+        let mut out: BTreeMap<&Hostname, Arc<VirtualHostSpec>> = BTreeMap::new();
+        let entries = self.lookup.all(self.egress).filter(|e| port == 80 || in_use.contains(&e.id));
+        for entry in entries {
+            let unknown = entry.hosts.iter().filter(|h| !out.contains_key(h) && !is_served(h));
+            let unknown: Vec<&Hostname> = unknown.collect();
+            if unknown.is_empty() {
+                continue;
+            }
+            let Some(summary) = self.summary(entry, port) else { continue };
+            for host in unknown {
+                let names = vec![domains::bracketed(host.as_str())];
+                let domains = domains::with_port(names, self.all_ports.then_some(port));
+                let routes = self.bound(&summary, host, port);
+                out.insert(host, spec(format!("{host}:{port}").into(), domains, routes));
+            }
+        }
+        out.into_values().collect()
+    }
+
+    /// The VirtualService, if it has routes for this client and port.
+    fn summary(&self, entry: &MeshEntry, port: u16) -> Option<Arc<Summary>> {
+        let summary = self.cx.get::<VirtualServiceSummaries>(&entry.id)?;
+        summary.routes(port, None, self.source).then(|| (*summary).clone())
+    }
+
+    fn bound(&self, summary: &Summary, host: &Hostname, port: u16) -> Arc<RoutesKey> {
+        bind_with(self.cx, self.scope, self.find, summary, (host, port, None), self.source)
+    }
+}
+
+fn spec(name: Arc<str>, domains: Vec<Arc<str>>, routes: Arc<RoutesKey>) -> Arc<VirtualHostSpec> {
+    let content = VirtualHostContent::Routes(vec![routes]);
+    Arc::new(VirtualHostSpec { name, domains, content, require_tls: false })
+}
