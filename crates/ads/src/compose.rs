@@ -22,6 +22,19 @@ impl Rope {
         std::iter::once(&self.head).chain(self.tail.iter())
     }
 
+    /// A rope of these pieces.
+    pub fn from_pieces(pieces: Vec<Bytes>) -> Rope {
+        Rope::new(Vec::new(), pieces.into())
+    }
+
+    /// The piece with this index.
+    pub fn piece(&self, index: usize) -> Option<&Bytes> {
+        match index.checked_sub(1) {
+            None => Some(&self.head),
+            Some(index) => self.tail.get(index),
+        }
+    }
+
     /// How many bytes the pieces have together.
     pub fn len(&self) -> usize {
         self.len

@@ -381,7 +381,10 @@ impl<O: Origin> Ledger<O> {
 
     fn add_selection(&mut self, names: Option<NameSet>, serial: &mut u64, epoch: Epoch) -> SelectionId {
         *serial += 1;
-        self.selections.insert(Selection::new(names, epoch, epoch, *serial))
+        let mut selection = Selection::new(names, epoch, *serial);
+        let tombs = self.tombs.iter().filter(|(name, _)| selection.covers(name));
+        selection.removed = tombs.map(|(_, tomb)| tomb.epoch).max().unwrap_or_default();
+        self.selections.insert(selection)
     }
 
     fn retain(&mut self, origin: &mut O, cells: &mut Cells<O::Cell>, name: &Name, epoch: Epoch) {

@@ -44,11 +44,11 @@ pub(crate) struct Key {
 const CACHED: usize = 4;
 
 impl Selection {
-    pub(crate) fn new(names: Option<NameSet>, changed: Epoch, removed: Epoch, serial: u64) -> Selection {
+    pub(crate) fn new(names: Option<NameSet>, changed: Epoch, serial: u64) -> Selection {
         Selection {
             names,
             changed,
-            removed,
+            removed: 0,
             streams: BTreeSet::new(),
             serial,
             cache: VecDeque::new(),

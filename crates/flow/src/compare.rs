@@ -1,15 +1,17 @@
 //! The oracle: everything derived anew from the inputs must be what commits made of it.
 
 use std::cmp::Ordering;
-use std::fmt;
+use std::fmt::{self, Debug};
 
 use rustc_hash::FxHashSet;
 
 use crate::core::Core;
 use crate::engine::Engine;
+use crate::graph::Graph;
 use crate::schema::Kind;
 use crate::show::shown;
-use crate::{Batch, Relation, Rule};
+use crate::table::AnyTable;
+use crate::{Batch, Rule};
 
 /// Rows are shown up to this many bytes.
 const SHOWN: usize = 2_000;
@@ -67,10 +69,10 @@ impl Engine {
             });
         }
         let (left, right) = (Side::new(&self.core), Side::new(&other.core));
-        let infos = self.core.schema.relations.iter().enumerate();
-        infos
-            .map(|(relation, info)| (info.compare)(&left, &right, relation))
-            .find_map(|found| found)
+        let relations = 0..self.core.schema.relations.len();
+        relations
+            .into_iter()
+            .find_map(|relation| difference(&left, &right, relation))
             .map_or(Ok(()), Err)
     }
 }
@@ -117,87 +119,92 @@ impl<'a> Side<'a> {
     }
 
     /// The cells to be compared, in the order of their keys.
-    fn cells<R: Relation>(&self, relation: usize) -> Vec<(&'a R::Key, u32)> {
+    fn cells(&self, relation: usize) -> Vec<u32> {
         let (core, graph) = (self.core, &self.core.graph);
-        let table = core.table::<R>(relation);
         let all = core.schema.relations[relation].kind != Kind::View;
-        let cells = graph
-            .cells_of(relation)
-            .filter(|cell| all || graph.node(*cell).subscriptions > 0);
-        let mut keyed: Vec<_> = cells
-            .filter_map(|cell| Some((&table.slot(graph, cell)?.key, cell)))
-            .collect();
-        keyed.sort_unstable_by(|a, b| a.0.cmp(b.0));
-        keyed
+        let mut cells: Vec<u32> = graph.cells_of(relation).collect();
+        cells.retain(|cell| all || graph.node(*cell).subscriptions > 0);
+        core.sort_cells(relation, &mut cells);
+        cells
     }
 
-    fn state<R: Relation>(&self, relation: usize, cell: Option<u32>) -> State<'a, R> {
+    fn table(&self, relation: usize) -> (&'a dyn AnyTable, &'a Graph) {
+        (&*self.core.tables[relation], &self.core.graph)
+    }
+
+    fn state(&self, relation: usize, cell: Option<u32>) -> State<'a> {
         let Some(cell) = cell else { return State::Missing };
-        if self.tainted.contains(&cell) {
-            return State::Tainted;
+        let (table, graph) = self.table(relation);
+        match table.row(graph, cell) {
+            _ if self.tainted.contains(&cell) => State::Tainted,
+            _ if graph.node(cell).poisoned => State::Panicked,
+            Some(row) => State::Row(cell, row),
+            None => State::Absent,
         }
-        if self.core.graph.node(cell).poisoned {
-            return State::Panicked;
-        }
-        let slot = self.core.table::<R>(relation).slot(&self.core.graph, cell);
-        slot.and_then(|slot| slot.row.as_deref())
-            .map_or(State::Absent, State::Row)
     }
 }
 
-enum State<'a, R: Relation> {
+enum State<'a> {
     Missing,
     Tainted,
     Panicked,
     Absent,
-    Row(&'a R::Row),
+    Row(u32, &'a dyn Debug),
 }
 
-impl<R: Relation> State<'_, R> {
+impl State<'_> {
     fn show(&self) -> String {
         match self {
             Self::Missing => "no cell".to_owned(),
             Self::Tainted => "a cell that depends on a panic".to_owned(),
             Self::Panicked => "a panic".to_owned(),
             Self::Absent => "no row".to_owned(),
-            Self::Row(row) => shown(row, SHOWN),
+            Self::Row(_, row) => shown(row, SHOWN),
         }
     }
 }
 
 /// The first difference in one relation.
-pub(crate) fn relation<R: Relation>(left: &Side<'_>, right: &Side<'_>, relation: usize) -> Option<Mismatch> {
-    let view = left.core.schema.relations[relation].kind == Kind::View;
-    let (lefts, rights) = (left.cells::<R>(relation), right.cells::<R>(relation));
+fn difference(left: &Side<'_>, right: &Side<'_>, relation: usize) -> Option<Mismatch> {
+    let (lefts, rights) = (left.cells(relation), right.cells(relation));
     let (mut lefts, mut rights) = (lefts.into_iter().peekable(), rights.into_iter().peekable());
+    let info = &left.core.schema.relations[relation];
+    let ((table, graph), other) = (left.table(relation), right.table(relation));
     loop {
         let order = match (lefts.peek(), rights.peek()) {
-            (Some((a, _)), Some((b, _))) => a.cmp(b),
+            (Some(a), Some(b)) => table.compare_keys(graph, *a, other, *b),
             (Some(_), None) => Ordering::Less,
             (None, Some(_)) => Ordering::Greater,
             (None, None) => return None,
         };
-        let from_left = if order.is_le() { lefts.next() } else { None };
-        let from_right = if order.is_ge() { rights.next() } else { None };
-        let key = from_left.or(from_right).map(|(key, _)| key);
-        let a = left.state::<R>(relation, from_left.map(|(_, cell)| cell));
-        let b = right.state::<R>(relation, from_right.map(|(_, cell)| cell));
-        let same = match (&a, &b) {
-            // A view is subscribed to in both or in none; elsewhere an absent row may have a cell or not.
-            (State::Missing, State::Absent) | (State::Absent, State::Missing) => !view,
-            (State::Tainted, other) | (other, State::Tainted) => !(view && matches!(other, State::Missing)),
-            (State::Row(a), State::Row(b)) => a == b,
-            (State::Absent, State::Absent) | (State::Panicked, State::Panicked) => true,
-            _ => false,
-        };
-        if let Some(key) = key.filter(|_| !same) {
+        let a = if order.is_le() { lefts.next() } else { None };
+        let b = if order.is_ge() { rights.next() } else { None };
+        let (left, right) = (left.state(relation, a), right.state(relation, b));
+        if !same(info.kind == Kind::View, &left, &right, |a, b| {
+            table.same_rows(graph, a, other, b)
+        }) {
+            let key = a
+                .and_then(|cell| table.key(graph, cell))
+                .or(b.and_then(|cell| other.0.key(other.1, cell)));
+            let key = key.map(|key| shown(key, SHOWN)).unwrap_or_default();
             return Some(Mismatch {
-                relation: R::NAME,
-                key: shown(key, SHOWN),
-                left: a.show(),
-                right: b.show(),
+                relation: info.name,
+                key,
+                left: left.show(),
+                right: right.show(),
             });
         }
+    }
+}
+
+/// A view is subscribed to in both or in none; elsewhere an absent row may have a cell or not.
+fn same(view: bool, left: &State<'_>, right: &State<'_>, rows: impl Fn(u32, u32) -> bool) -> bool {
+    match (left, right) {
+        (State::Missing, State::Absent) | (State::Absent, State::Missing) => !view,
+        (State::Tainted, other) | (other, State::Tainted) => !(view && matches!(other, State::Missing)),
+        (State::Row(a, _), State::Row(b, _)) => rows(*a, *b),
+        (State::Absent, State::Absent) | (State::Panicked, State::Panicked) => true,
+        _ => false,
     }
 }
 

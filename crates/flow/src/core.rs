@@ -6,6 +6,7 @@ use std::sync::atomic::AtomicU32;
 
 use crate::edges::{self, Edges};
 use crate::graph::Graph;
+use crate::order;
 use crate::reads::ReadsNow;
 use crate::schema::Schema;
 use crate::table::{AnyTable, Table};
@@ -103,6 +104,12 @@ impl Core {
                 .collect()
         };
         table.keys.get_or_init(collect).clone()
+    }
+
+    /// Puts cells of one relation into the order of their keys.
+    pub(crate) fn sort_cells(&self, relation: usize, cells: &mut [u32]) {
+        let (table, graph) = (&*self.tables[relation], &self.graph);
+        order::sort(cells, |a, b| table.compare_keys(graph, *a, (table, graph), *b));
     }
 
     /// Gives a cell another row, notes the change, and marks its readers.

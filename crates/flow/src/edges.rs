@@ -145,8 +145,7 @@ impl Entry for u32 {
 
     #[inline]
     fn hash(self) -> u32 {
-        // The upper bits of the product are mixed from all bits of a cell's number (Knuth's multiplier).
-        self.wrapping_mul(0x9E37_79B1)
+        self
     }
 }
 

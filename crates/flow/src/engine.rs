@@ -6,6 +6,7 @@ use std::sync::Arc;
 use crate::core::Core;
 use crate::delta::{Panic, Runs};
 use crate::graph::CellId;
+use crate::order;
 use crate::schema::{Kind, Schema};
 use crate::settle::adopt_all;
 use crate::table::{Slot, Table};
@@ -150,7 +151,7 @@ impl Engine {
             .cells_of(relation)
             .filter_map(|cell| table.slot(&self.core.graph, cell));
         let mut rows: Vec<_> = slots.filter_map(|slot| Some((&slot.key, slot.row.as_ref()?))).collect();
-        rows.sort_unstable_by(|a, b| a.0.cmp(b.0));
+        order::sort(&mut rows, |a, b| a.0.cmp(b.0));
         rows.into_iter()
     }
 

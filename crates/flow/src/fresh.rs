@@ -5,14 +5,14 @@
 //! it. Between layers, one thread gives these cells their real numbers in the order of their keys.
 
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-
-use rustc_hash::FxHashMap;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use crate::Relation;
 use crate::graph::FRESH;
-use crate::keymap::tag;
+use crate::keymap::{Found, tag};
+use crate::order;
 use crate::run::Derived;
+use crate::slots::Slots;
 
 const SHARDS: usize = 16;
 
@@ -24,7 +24,11 @@ pub(crate) struct FreshCell<R: Relation> {
     pub(crate) derived: OnceLock<Derived<R>>,
 }
 
-type Shard<R> = FxHashMap<<R as Relation>::Key, Arc<FreshCell<R>>>;
+struct Shard<R: Relation> {
+    /// From the hash of a key to its place among the cells.
+    places: Slots<Found>,
+    cells: Vec<(R::Key, Arc<FreshCell<R>>)>,
+}
 
 /// The fresh cells of one relation.
 pub(crate) struct Fresh<R: Relation> {
@@ -35,24 +39,39 @@ pub(crate) struct Fresh<R: Relation> {
 
 impl<R: Relation> Fresh<R> {
     pub(crate) fn new() -> Self {
+        let shard = || {
+            Mutex::new(Shard {
+                places: Slots::new(),
+                cells: Vec::new(),
+            })
+        };
         Self {
             count: AtomicU32::new(0),
-            shards: std::array::from_fn(|_| Mutex::default()),
+            shards: std::array::from_fn(|_| shard()),
         }
     }
 
     /// The fresh cell of a key; `counter` numbers those that begin here.
     pub(crate) fn demand(&self, key: &R::Key, counter: &AtomicU32) -> Arc<FreshCell<R>> {
-        let mut shard = lock(&self.shards[tag(key) as usize % SHARDS]);
-        if let Some(known) = shard.get(key) {
-            return known.clone();
+        let tag = tag(key);
+        // No rule runs under this lock, so if it was poisoned, it holds whole data all the same.
+        let mut shard = self.shards[tag as usize % SHARDS]
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let Shard { places, cells } = &mut *shard;
+        if let Some(known) = places.find(tag, |found| cells[found.cell as usize].0 == *key) {
+            return cells[known.cell as usize].1.clone();
         }
         let stand_in = FRESH + counter.fetch_add(1, Ordering::Relaxed);
         let cell = Arc::new(FreshCell {
             stand_in,
             derived: OnceLock::new(),
         });
-        shard.insert(key.clone(), cell.clone());
+        places.insert(Found {
+            tag,
+            cell: cells.len() as u32,
+        });
+        cells.push((key.clone(), cell.clone()));
         self.count.fetch_add(1, Ordering::Relaxed);
         cell
     }
@@ -62,17 +81,13 @@ impl<R: Relation> Fresh<R> {
         if std::mem::take(self.count.get_mut()) == 0 {
             return Vec::new();
         }
-        let shards = self
-            .shards
-            .iter_mut()
-            .map(|shard| shard.get_mut().unwrap_or_else(PoisonError::into_inner));
-        let mut all: Vec<_> = shards.flat_map(std::mem::take).collect();
-        all.sort_unstable_by(|a, b| a.0.cmp(&b.0));
+        let mut all = Vec::new();
+        for shard in &mut self.shards {
+            let shard = shard.get_mut().unwrap_or_else(PoisonError::into_inner);
+            shard.places = Slots::new();
+            all.append(&mut shard.cells);
+        }
+        order::sort(&mut all, |a, b| a.0.cmp(&b.0));
         all
     }
-}
-
-/// No rule runs under these locks, so one that was poisoned holds whole data.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -44,9 +44,9 @@ struct Bucket {
 
 /// One key's tag and cell.
 #[derive(Clone, Copy)]
-struct Found {
-    tag: u32,
-    cell: u32,
+pub(crate) struct Found {
+    pub(crate) tag: u32,
+    pub(crate) cell: u32,
 }
 
 impl Entry for Found {
@@ -58,7 +58,7 @@ impl Entry for Found {
 
     #[inline]
     fn hash(self) -> u32 {
-        place(self.tag)
+        self.tag
     }
 }
 
@@ -78,7 +78,7 @@ impl KeyMap {
     #[inline]
     pub(crate) fn find(&self, tag: u32, mut is: impl FnMut(u32) -> bool) -> Option<u32> {
         let entries = &self.buckets[self.bucket(tag)].entries;
-        entries.find(place(tag), |e| e.tag == tag && is(e.cell)).map(|e| e.cell)
+        entries.find(tag, |e| is(e.cell)).map(|e| e.cell)
     }
 
     /// Adds a cell that is not there yet.
@@ -96,7 +96,7 @@ impl KeyMap {
         let at = self.bucket(tag);
         let removed = Arc::make_mut(&mut self.buckets[at])
             .entries
-            .remove(place(tag), |e| e.cell == cell);
+            .remove(tag, |e| e.cell == cell);
         debug_assert!(removed, "a cell is found under its key");
     }
 
@@ -145,12 +145,6 @@ impl KeyMap {
             }
         }
     }
-}
-
-/// Where in a bucket a tag belongs. The tags of a bucket share their lowest bits, so the upper ones decide.
-#[inline]
-fn place(tag: u32) -> u32 {
-    tag.wrapping_mul(0x9E37_79B1)
 }
 
 #[cfg(test)]

@@ -109,6 +109,7 @@ mod fresh;
 mod graph;
 mod keymap;
 mod members;
+mod order;
 mod reads;
 mod relation;
 mod run;

@@ -3,7 +3,7 @@
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::core::Core;
 use crate::reads::ReadsNow;
@@ -84,38 +84,45 @@ impl Core {
 
     /// Calls `work` for each job, on several threads if there are enough jobs. The results are in the order of the jobs.
     pub(crate) fn spread<J: Sync, T: Send>(&self, jobs: &[J], work: impl Fn(&J) -> Option<T> + Sync) -> Vec<T> {
-        let threads = self.schema.threads;
-        if threads < 2 || jobs.len() < self.schema.parallel_from.max(2) {
+        let (threads, count) = (self.schema.threads, jobs.len());
+        if threads < 2 || count < self.schema.parallel_from.max(2) {
             return jobs.iter().filter_map(work).collect();
         }
-        let chunk = (jobs.len() / (threads * 4)).clamp(1, CHUNK);
-        let chunks: Vec<&[J]> = jobs.chunks(chunk).collect();
-        let next = AtomicUsize::new(0);
-        let done = Mutex::new(Vec::with_capacity(chunks.len()));
-        let worker = || {
-            while let Some((at, chunk)) = take(&next, &chunks) {
-                let results: Vec<T> = chunk.iter().filter_map(&work).collect();
-                done.lock().unwrap_or_else(PoisonError::into_inner).push((at, results));
-            }
-        };
-        std::thread::scope(|scope| {
-            for _ in 1..threads {
-                // If the system has no thread left, the others do its work.
-                let _ = std::thread::Builder::new()
-                    .name("flow".into())
-                    .spawn_scoped(scope, worker);
-            }
-            worker();
+        let size = (count / (threads * 4)).clamp(1, CHUNK);
+        let chunks: Vec<Mutex<Vec<T>>> = (0..count.div_ceil(size)).map(|_| Mutex::default()).collect();
+        on_threads(threads, chunks.len(), &|at| {
+            let jobs = &jobs[at * size..count.min((at + 1) * size)];
+            *lock(&chunks[at]) = jobs.iter().filter_map(&work).collect();
         });
-        let mut done = done.into_inner().unwrap_or_else(PoisonError::into_inner);
-        done.sort_unstable_by_key(|(at, _)| *at);
-        done.into_iter().flat_map(|(_, results)| results).collect()
+        chunks
+            .iter()
+            .flat_map(|chunk| std::mem::take(&mut *lock(chunk)))
+            .collect()
     }
 }
 
-fn take<'a, J>(next: &AtomicUsize, chunks: &[&'a [J]]) -> Option<(usize, &'a [J])> {
-    let at = next.fetch_add(1, Ordering::Relaxed);
-    chunks.get(at).map(|chunk| (at, *chunk))
+/// Calls `work` with each number below `count` on up to so many threads, this one included. Not generic, so that the
+/// threads are compiled once.
+fn on_threads(threads: usize, count: usize, work: &(dyn Fn(usize) + Sync)) {
+    let next = AtomicUsize::new(0);
+    let worker = || {
+        let numbers = std::iter::repeat_with(|| next.fetch_add(1, Ordering::Relaxed));
+        numbers.take_while(|number| *number < count).for_each(work);
+    };
+    std::thread::scope(|scope| {
+        for _ in 1..threads.min(count) {
+            // If the system has no thread left, the others do its work.
+            let _ = std::thread::Builder::new()
+                .name("flow".into())
+                .spawn_scoped(scope, worker);
+        }
+        worker();
+    });
+}
+
+/// No rule panics under these locks: panics are caught where rules run.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The text that a panic was raised with.

@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
-use crate::compare::{self, Side};
+use crate::compare;
 use crate::core::Core;
 use crate::engine::Engine;
 use crate::settle::{adopt, index, input, rule};
 use crate::table::{AnyTable, Table};
 use crate::tx::Tx;
-use crate::{Batch, Index, Input, Mismatch, Relation, Rule};
+use crate::{Batch, Index, Input, Relation, Rule};
 
 /// How the rows of a relation come about.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -37,8 +37,6 @@ pub(crate) struct RelationInfo {
     pub(crate) settle: fn(&mut Core, &mut Tx, usize),
     /// Gives its fresh cells their numbers.
     pub(crate) adopt: fn(&mut Core, &mut Tx, usize),
-    /// The first difference between two engines.
-    pub(crate) compare: fn(&Side<'_>, &Side<'_>, usize) -> Option<Mismatch>,
     /// The cell of the base relation with the same key: world rules.
     pub(crate) base_cell: fn(&Core, u32, usize) -> Vec<u32>,
     /// Puts all rows of an input into a batch.
@@ -165,7 +163,6 @@ fn info<R: Relation>(kind: Kind, base: Option<usize>, settle: fn(&mut Core, &mut
         new_table: || Box::new(Table::<R>::new(None)),
         settle,
         adopt: adopt::<R>,
-        compare: compare::relation::<R>,
         base_cell: |_, _, _| Vec::new(),
         copy_rows: |_, _, _| {},
         copy_subscriptions: |_, _, _| {},

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use crate::Relation;
 use crate::core::Core;
 use crate::graph::{FRESH, Graph};
+use crate::order;
 use crate::reads::ReadsNow;
 use crate::run::Outcome;
 use crate::tx::Tx;
@@ -56,7 +57,7 @@ pub(crate) fn adopt<R: Relation>(core: &mut Core, tx: &mut Tx, relation: usize) 
 /// Ends a relation: its changes come into the order of their keys, and who read its key set is marked if that changed.
 fn finish<R: Relation>(core: &mut Core, tx: &mut Tx, relation: usize) {
     let mut changes = tx.take_changes::<R>(relation);
-    changes.sort_unstable_by(|a, b| a.key.cmp(&b.key));
+    order::sort(&mut changes, |a, b| a.key.cmp(&b.key));
     let came_or_went = changes
         .iter()
         .filter(|change| change.before.is_some() != change.after.is_some());

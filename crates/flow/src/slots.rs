@@ -7,7 +7,7 @@ pub(crate) trait Entry: Copy {
     const EMPTY: Self;
     /// Whether this is [`Entry::EMPTY`].
     fn is_empty(self) -> bool;
-    /// A hash whose upper bits are well mixed.
+    /// A hash; it need not be mixed.
     fn hash(self) -> u32;
 }
 
@@ -116,7 +116,9 @@ impl<E: Entry> Slots<E> {
 
     #[inline]
     fn home(&self, hash: u32) -> usize {
-        ((u64::from(hash) * self.slots.len() as u64) >> 32) as usize
+        // The upper bits of the product are mixed from all bits of the hash (Knuth's multiplier).
+        let mixed = hash.wrapping_mul(0x9E37_79B1);
+        ((u64::from(mixed) * self.slots.len() as u64) >> 32) as usize
     }
 
     #[inline]
@@ -148,7 +150,7 @@ mod tests {
             self.0 == u32::MAX
         }
         fn hash(self) -> u32 {
-            (self.0 % 7).wrapping_mul(0x2492_4924)
+            self.0 % 7
         }
     }
 

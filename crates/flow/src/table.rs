@@ -1,6 +1,7 @@
 //! The keys and rows of one relation.
 
 use std::any::Any;
+use std::cmp::Ordering;
 use std::fmt::Debug;
 use std::sync::{Arc, OnceLock};
 
@@ -117,6 +118,10 @@ pub(crate) trait AnyTable: Any + Send + Sync {
     fn row(&self, graph: &Graph, cell: u32) -> Option<&dyn Debug>;
     /// Whether a cell's key leads to it.
     fn finds(&self, graph: &Graph, cell: u32) -> bool;
+    /// The order of the keys of two cells, the other one of the same relation in the same or another engine.
+    fn compare_keys(&self, graph: &Graph, cell: u32, other: (&dyn AnyTable, &Graph), other_cell: u32) -> Ordering;
+    /// Whether two cells have equal rows, or none.
+    fn same_rows(&self, graph: &Graph, cell: u32, other: (&dyn AnyTable, &Graph), other_cell: u32) -> bool;
     /// How many cells have rows.
     fn present(&self) -> usize;
     /// Bytes of pages, and of the map from keys to cells. What keys and rows own elsewhere is not in it.
@@ -164,6 +169,22 @@ impl<R: Relation> AnyTable for Table<R> {
     fn finds(&self, graph: &Graph, cell: u32) -> bool {
         self.slot(graph, cell)
             .is_some_and(|slot| self.find(graph, &slot.key) == Some(cell))
+    }
+
+    fn compare_keys(&self, graph: &Graph, cell: u32, other: (&dyn AnyTable, &Graph), other_cell: u32) -> Ordering {
+        let other = (other.0 as &dyn Any)
+            .downcast_ref::<Self>()
+            .and_then(|table| table.slot(other.1, other_cell));
+        self.slot(graph, cell)
+            .map(|slot| &slot.key)
+            .cmp(&other.map(|slot| &slot.key))
+    }
+
+    fn same_rows(&self, graph: &Graph, cell: u32, other: (&dyn AnyTable, &Graph), other_cell: u32) -> bool {
+        let other = (other.0 as &dyn Any)
+            .downcast_ref::<Self>()
+            .and_then(|table| table.slot(other.1, other_cell));
+        self.slot(graph, cell).map(|slot| &slot.row) == other.map(|slot| &slot.row)
     }
 
     fn present(&self) -> usize {

@@ -46,7 +46,7 @@ pub struct ListenerAudience {
     pub kind: ProxyKind,
     /// Ports of the workload that services (or its `Sidecar`) lead to, ascending; empty for gateways.
     pub inbound: Arc<[InboundPort]>,
-    /// The client's labels, cut down to those that some VirtualService asks for in `sourceLabels`.
+    /// The client, its labels cut down to those that a TCP or TLS route asks for in `sourceLabels`.
     pub source: Arc<Source>,
     /// `Gateway` objects that select the proxy, in order of precedence; empty for sidecars.
     pub gateways: Arc<[ObjectId]>,
@@ -72,7 +72,7 @@ pub struct RouteAudience {
     pub scope: Arc<Scope>,
     /// Sidecar or gateway.
     pub kind: ProxyKind,
-    /// What VirtualServices may match of the client.
+    /// The client, its labels cut down to those that an HTTP route asks for in `sourceLabels`.
     pub source: Arc<Source>,
     /// `Gateway` objects that select the proxy, in order of precedence; empty for sidecars.
     pub gateways: Arc<[ObjectId]>,

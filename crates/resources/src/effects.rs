@@ -217,3 +217,41 @@ fn asks_for_something(value: &Node, unless: &[&str]) -> bool {
         None => !(value.items().is_empty() && value.entries().is_empty()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{ParseOptions, parse_documents};
+
+    /// A `spec` that has the field and little else, as JSON.
+    fn spec_with(path: &str) -> String {
+        match path.split_once('.') {
+            Some((step, rest)) => wrap(step, &spec_with(rest)),
+            None => wrap(path, "\"?\""),
+        }
+    }
+
+    fn wrap(step: &str, value: &str) -> String {
+        match step.strip_suffix("[]") {
+            Some(name) => format!("{{\"{name}\": [{value}]}}"),
+            None => format!("{{\"{step}\": {value}}}"),
+        }
+    }
+
+    #[test]
+    fn every_entry_names_a_field_and_is_reported() {
+        for entry in NOT_YET {
+            let (version, kind, spec) = (entry.kind.api_version(), entry.kind, spec_with(entry.path));
+            let text = format!("{{apiVersion: {version}, kind: {kind}, metadata: {{name: a}}, spec: {spec}}}");
+            let diagnostics = parse_documents(text.as_bytes(), "f", &ParseOptions::default()).diagnostics;
+            assert!(
+                diagnostics.iter().all(|d| d.code != "unknown-field"),
+                "{kind} {} is no field",
+                entry.path
+            );
+            let path = format!("spec.{}", entry.path.replace("[]", "[0]"));
+            let said = diagnostics.iter().any(|d| d.code == CODE && d.path.to_string() == path);
+            assert!(said, "{kind} {}: {diagnostics:?}", entry.path);
+        }
+    }
+}

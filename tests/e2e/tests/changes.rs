@@ -82,8 +82,6 @@ both_protocols! {
         // The new one has answered everything when a change arrives through it.
         traffic.next(300).await?;
         let again = shop.client.discovery_bytes().await? - first_sync;
-        for l in shop.mesh.control.debug("/metrics").await?.text().lines().filter(|l| l.contains("xds_response_bytes_total{") || l.contains("pushes_total{")) { eprintln!("DBG {l}"); }
-        eprintln!("DBG again {again} first {first_sync}");
         assert!(again <= GREETING, "{again} bytes after the restart, {first_sync} before");
         assert_eq!(updates, self::updates(&shop).await?, "nothing was applied again");
         shop.route(&to("v2")).await?;

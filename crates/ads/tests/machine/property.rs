@@ -575,3 +575,21 @@ proptest! {
         run(&steps);
     }
 }
+
+#[test]
+fn debug_case() {
+    let d = |client| Step::Deliver { client };
+    let r = |client| Step::Read { client, refuse: false };
+    run(&[
+        Step::Route { audience: 1, listener: 1, clusters: 0, gone: false },
+        Step::Route { audience: 0, listener: 0, clusters: 0, gone: false },
+        Step::Route { audience: 1, listener: 2, clusters: 0, gone: false },
+        Step::Move { client: 2, audience: 1 },
+        d(2), Step::Commit,
+        Step::Route { audience: 0, listener: 0, clusters: 6, gone: true },
+        d(2), r(2), Step::Commit, d(2), r(2), d(2),
+        Step::Cluster { audience: 1, cluster: 0, how: 1 }, Step::Commit,
+        Step::Cluster { audience: 1, cluster: 0, how: 0 },
+        Step::Route { audience: 1, listener: 1, clusters: 54, gone: true },
+    ]);
+}

@@ -26,13 +26,15 @@ pub(crate) struct Draft {
 impl Draft {
     /// A cluster with a name and a way to find its endpoints.
     pub(crate) fn new(name: &str, discovery: DiscoveryType) -> Draft {
-        let cluster = Cluster {
-            name: name.to_owned(),
-            alt_stat_name: stat_name(name),
-            cluster_discovery_type: Some(ClusterDiscoveryType::Type(discovery.into())),
-            ..Default::default()
-        };
-        Draft { cluster, http: None }
+        let cluster = Cluster { name: name.to_owned(), alt_stat_name: stat_name(name), ..Default::default() };
+        let mut draft = Draft { cluster, http: None };
+        draft.set_discovery(discovery);
+        draft
+    }
+
+    /// Sets how endpoints are found.
+    pub(crate) fn set_discovery(&mut self, discovery: DiscoveryType) {
+        self.cluster.cluster_discovery_type = Some(ClusterDiscoveryType::Type(discovery.into()));
     }
 
     /// How endpoints are found.
@@ -45,7 +47,7 @@ impl Draft {
 
     /// Connections go to where the client meant to.
     pub(crate) fn set_original_destination(&mut self) {
-        self.cluster.cluster_discovery_type = Some(ClusterDiscoveryType::Type(DiscoveryType::OriginalDst.into()));
+        self.set_discovery(DiscoveryType::OriginalDst);
         self.cluster.lb_policy = LbPolicy::ClusterProvided.into();
         self.cluster.load_assignment = None;
     }

@@ -79,7 +79,7 @@ fn outbound(cx: &Reads<'_>, key: &OutboundKey, mesh: &MeshSettings) -> Option<Re
         origin: rule.as_ref().and_then(|rule| rule.origins.first()),
         endpoints: endpoints.as_deref().unwrap_or_default(),
     };
-    Some(Resource::new(key.cluster_name(), cluster.encode()?))
+    Some(Resource::new(key.cluster_name(), cluster.encode()))
 }
 
 /// The policy of a port and subset, over the mesh's.

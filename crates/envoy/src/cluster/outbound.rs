@@ -60,14 +60,14 @@ pub(crate) fn is_dns(discovery: DiscoveryType) -> bool {
 }
 
 impl Outbound<'_> {
-    /// The encoded cluster. None for a cluster of DNS names that has none: Envoy would refuse it.
-    pub(crate) fn encode(&self) -> Option<Bytes> {
-        let discovery = discovery(self.service, self.key.from_endpoints);
+    /// The encoded cluster.
+    pub(crate) fn encode(&self) -> Bytes {
         let name = self.key.cluster_name();
-        let mut draft = Draft::new(&name, discovery);
+        let mut draft = Draft::new(&name, discovery(self.service, self.key.from_endpoints));
         draft.balancing();
-        if is_dns(discovery) {
-            self.resolve_names(&mut draft, discovery == DiscoveryType::LogicalDns)?;
+        if is_dns(draft.discovery()) && self.resolve_names(&mut draft).is_none() {
+            // Envoy refuses some clusters of DNS names that have none. This one answers with 503, as it should.
+            draft.set_discovery(DiscoveryType::Static);
         }
         self.choose_protocol(&mut draft);
         let mesh = &self.mesh.config;
@@ -80,20 +80,20 @@ impl Outbound<'_> {
             draft.cluster.eds_cluster_config = Some(EdsClusterConfig { eds_config, service_name: name });
         }
         draft.cluster.metadata = istio_metadata(self.metadata());
-        Some(draft.finish())
+        draft.finish()
     }
 
-    /// Names and addresses come with the cluster, and Envoy asks DNS for the names.
+    /// Names and addresses come with the cluster, and Envoy asks DNS for the names. None if there are none.
     // The options have a newer place, which Envoys older than a year do not know.
     #[allow(deprecated)]
-    fn resolve_names(&self, draft: &mut Draft, single: bool) -> Option<()> {
+    fn resolve_names(&self, draft: &mut Draft) -> Option<()> {
         let selection = Selection {
             port_name: &self.port.name,
             labels: self.labels,
             unhealthy: false,
             draining: false,
             dns: true,
-            single,
+            single: draft.discovery() == DiscoveryType::LogicalDns,
         };
         let telemetry =
             Telemetry { namespace: &self.service.key.namespace, cluster_id: &self.mesh.cluster_id };

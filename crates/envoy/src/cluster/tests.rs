@@ -37,7 +37,7 @@ impl Case {
         Case { rule: Some(rule), ..Case::of(Protocol::Http) }
     }
 
-    fn run(&self) -> Option<Value> {
+    fn run(&self) -> Value {
         let rule = self.rule.map(|spec| {
             let text = format!(
                 "apiVersion: networking.istio.io/v1\nkind: DestinationRule\nmetadata: {{name: rule, namespace: shop}}\nspec:\n  host: reviews\n{spec}"
@@ -69,12 +69,12 @@ impl Case {
             origin: rule.as_ref().and_then(|rule| rule.origins.first()),
             endpoints: &self.endpoints,
         };
-        Some(testing::json::<Cluster>(&cluster.encode()?))
+        testing::json::<Cluster>(&cluster.encode())
     }
 
     #[track_caller]
     fn check(&self, expected: &[(&str, Value)]) {
-        check(&self.run().expect("a cluster"), expected);
+        check(&self.run(), expected);
     }
 }
 
@@ -87,7 +87,7 @@ fn http(cluster: &Value) -> &Value {
 
 #[test]
 fn defaults_are_istios() {
-    let cluster = Case::of(Protocol::Http).run().unwrap();
+    let cluster = Case::of(Protocol::Http).run();
     let name = "outbound|80||reviews.shop.svc.cluster.local";
     let none = u32::MAX;
     check(&cluster, &[
@@ -115,17 +115,17 @@ fn defaults_are_istios() {
 
 #[test]
 fn protocols() {
-    let http2 = Case::of(Protocol::Grpc).run().unwrap();
+    let http2 = Case::of(Protocol::Grpc).run();
     assert_eq!(http(&http2)["explicitHttpConfig"], json!({"http2ProtocolOptions": {}}));
-    let detected = Case::of(Protocol::Unsupported).run().unwrap();
+    let detected = Case::of(Protocol::Unsupported).run();
     let both = json!({"httpProtocolOptions": {}, "http2ProtocolOptions": {}});
     assert_eq!(http(&detected)["useDownstreamProtocolConfig"], both);
-    assert_eq!(http(&Case::of(Protocol::Tcp).run().unwrap()), &Value::Null);
+    assert_eq!(http(&Case::of(Protocol::Tcp).run()), &Value::Null);
 }
 
 #[test]
 fn upgrades_to_http2() {
-    let upgraded = |case: Case| at(http(&case.run().unwrap()), "explicitHttpConfig.http2ProtocolOptions").is_object();
+    let upgraded = |case: Case| at(http(&case.run()), "explicitHttpConfig.http2ProtocolOptions").is_object();
     let by_rule = "  trafficPolicy: {connectionPool: {http: {h2UpgradePolicy: UPGRADE}}}\n";
     let not_by_rule = "  trafficPolicy: {connectionPool: {http: {h2UpgradePolicy: DO_NOT_UPGRADE}}}\n";
     let mesh = "h2UpgradePolicy: UPGRADE";
@@ -135,7 +135,7 @@ fn upgrades_to_http2() {
     assert!(!upgraded(Case { mesh, ..Case::of(Protocol::Unsupported) }));
     assert!(!upgraded(Case { mesh, ..Case::rule(not_by_rule) }));
     let client = "  trafficPolicy: {connectionPool: {http: {useClientProtocol: true}}}\n";
-    let cluster = Case { mesh, ..Case::rule(client) }.run().unwrap();
+    let cluster = Case { mesh, ..Case::rule(client) }.run();
     assert!(http(&cluster)["useDownstreamProtocolConfig"].is_object());
 }
 
@@ -153,7 +153,7 @@ fn connection_pool() {
 ",
         )
     };
-    let cluster = cluster.run().unwrap();
+    let cluster = cluster.run();
     check(&cluster, &[
         ("connectTimeout", json!("0.250s")),
         ("circuitBreakers.thresholds[0]", json!({
@@ -173,7 +173,7 @@ fn connection_pool() {
 
 #[test]
 fn idle_time_of_tcp_holds_for_the_pool() {
-    let cluster = Case::rule("  trafficPolicy: {connectionPool: {tcp: {idleTimeout: 30s}}}\n").run().unwrap();
+    let cluster = Case::rule("  trafficPolicy: {connectionPool: {tcp: {idleTimeout: 30s}}}\n").run();
     assert_eq!(at(http(&cluster), "commonHttpProtocolOptions.idleTimeout"), "30s");
     // Envoy refuses options without a choice of protocol.
     assert_eq!(http(&cluster)["explicitHttpConfig"], json!({"httpProtocolOptions": {}}));
@@ -204,7 +204,7 @@ fn outlier_detection() {
 #[test]
 fn outliers_by_status_code() {
     let codes = |list: &'static str| {
-        let cluster = Case::rule(list).run().unwrap();
+        let cluster = Case::rule(list).run();
         at(http(&cluster), "outlierDetection.errorMatcher").clone()
     };
     let status = |code: &str| json!({"httpResponseHeadersMatch": {"headers": [{"name": ":status", "stringMatch": {"exact": code}}]}});
@@ -225,13 +225,11 @@ fn algorithms() {
         ("consistentHash: {useSourceIp: true}", "RING_HASH", json!({"minimumRingSize": "1024"})),
         ("consistentHash: {useSourceIp: true, minimumRingSize: 4096}", "RING_HASH", json!({"minimumRingSize": "4096"})),
         ("consistentHash: {httpHeaderName: x, ringHash: {minimumRingSize: 64}}", "RING_HASH", json!({"minimumRingSize": "64"})),
-        ("consistentHash: {httpHeaderName: x, maglev: {}}", "MAGLEV", Value::Null),
         ("consistentHash: {httpHeaderName: x, maglev: {tableSize: 101}}", "MAGLEV", json!({"tableSize": "101"})),
-        ("consistentHash: {httpHeaderName: x, maglev: {tableSize: 100}}", "MAGLEV", Value::Null),
     ];
     for (settings, policy, config) in cases {
         let rule: &'static str = format!("  trafficPolicy: {{loadBalancer: {{{settings}}}}}\n").leak();
-        let cluster = Case::rule(rule).run().unwrap();
+        let cluster = Case::rule(rule).run();
         // The first value of the enumeration is proto3's default, which JSON leaves out.
         let got = cluster["lbPolicy"].as_str().unwrap_or("ROUND_ROBIN");
         assert_eq!(got, policy, "{settings}");
@@ -242,7 +240,7 @@ fn algorithms() {
 
 #[test]
 fn passthrough_as_algorithm() {
-    let cluster = Case::rule("  trafficPolicy: {loadBalancer: {simple: PASSTHROUGH}}\n").run().unwrap();
+    let cluster = Case::rule("  trafficPolicy: {loadBalancer: {simple: PASSTHROUGH}}\n").run();
     check(&cluster, &[
         ("type", json!("ORIGINAL_DST")),
         ("lbPolicy", json!("CLUSTER_PROVIDED")),
@@ -309,7 +307,7 @@ fn names_that_dns_resolves() {
         ..Case::of(Protocol::Http)
     };
     let names = || vec![testing::endpoint("10.0.0.1"), testing::endpoint("a.example.com"), testing::endpoint("b.example.com")];
-    let cluster = case(Resolution::Dns, names()).run().unwrap();
+    let cluster = case(Resolution::Dns, names()).run();
     check(&cluster, &[
         ("type", json!("STRICT_DNS")),
         ("dnsLookupFamily", json!("V4_ONLY")),
@@ -326,10 +324,10 @@ fn names_that_dns_resolves() {
     };
     let address = |text: &str| json!({"address": text, "portValue": 8080});
     assert_eq!(addresses(&cluster), [address("10.0.0.1"), address("a.example.com"), address("b.example.com")]);
-    let logical = case(Resolution::DnsRoundRobin, names()).run().unwrap();
+    let logical = case(Resolution::DnsRoundRobin, names()).run();
     assert_eq!(logical["type"], "LOGICAL_DNS");
     assert_eq!(addresses(&logical), [address("10.0.0.1")]);
-    assert_eq!(case(Resolution::Dns, Vec::new()).run(), None);
+    case(Resolution::DnsRoundRobin, Vec::new()).check(&[("type", json!("STATIC")), ("loadAssignment", Value::Null)]);
     let both = Case { lookup: Some(IpFamilies::Dual), ..case(Resolution::Dns, names()) };
     both.check(&[("dnsLookupFamily", json!("ALL"))]);
 }
@@ -342,8 +340,8 @@ fn subsets_of_names_that_dns_resolves() {
         subset,
         ..Case::rule("  subsets: [{name: v1, labels: {version: v1}}, {name: v2, labels: {version: v2}}]\n")
     };
-    assert!(case("v1").run().is_some());
-    assert!(case("v2").run().is_none());
+    case("v1").check(&[("type", json!("STRICT_DNS"))]);
+    case("v2").check(&[("type", json!("STATIC")), ("loadAssignment", Value::Null)]);
 }
 
 #[test]
@@ -363,8 +361,7 @@ fn tls_with_files() {
         "  trafficPolicy: {tls: {mode: MUTUAL, clientCertificate: /certs/cert.pem, privateKey: /certs/key.pem,
     caCertificates: /certs/ca.pem, sni: reviews.example.com, subjectAltNames: [reviews.example.com]}}\n",
     )
-    .run()
-    .unwrap();
+    .run();
     let file = |path: &str| json!({"filename": path});
     let folder = json!({"path": "/certs"});
     check(&cluster, &[
@@ -385,7 +382,7 @@ fn tls_with_files() {
 #[test]
 fn tls_without_names_checks_the_requested_one() {
     let case = |rule| Case { service: testing::service(Protocol::Http2), ..Case::rule(rule) };
-    let cluster = case("  trafficPolicy: {tls: {mode: SIMPLE}}\n").run().unwrap();
+    let cluster = case("  trafficPolicy: {tls: {mode: SIMPLE}}\n").run();
     let options = json!({"autoSni": true, "autoSanValidation": true});
     assert_eq!(http(&cluster)["upstreamHttpProtocolOptions"], options);
     check(&cluster, &[
@@ -393,7 +390,7 @@ fn tls_without_names_checks_the_requested_one() {
         ("transportSocket.typedConfig.commonTlsContext.validationContext.trustedCa",
             json!({"filename": "/etc/ssl/certs/ca-certificates.crt"})),
     ]);
-    let unchecked = case("  trafficPolicy: {tls: {mode: SIMPLE, insecureSkipVerify: true}}\n").run().unwrap();
+    let unchecked = case("  trafficPolicy: {tls: {mode: SIMPLE, insecureSkipVerify: true}}\n").run();
     assert_eq!(http(&unchecked)["upstreamHttpProtocolOptions"], json!({"autoSni": true}));
     check(&unchecked, &[("transportSocket.typedConfig.commonTlsContext.validationContext", json!({}))]);
 }
@@ -456,7 +453,7 @@ fn to_the_application_where_it_says_it_listens() {
     let address = "loadAssignment.endpoints[0].lbEndpoints[0].endpoint.address";
     let case = |endpoint, mesh| inbound(Protocol::Http, endpoint, IpFamilies::V4, mesh);
     check(&case(Some(DefaultEndpoint::Loopback(9090)), ""), &[
-        ("type", Value::Null),
+        ("type", json!("STATIC")),
         (address, json!({"socketAddress": {"address": "127.0.0.1", "portValue": 9090}})),
         ("upstreamBindConfig", Value::Null),
     ]);

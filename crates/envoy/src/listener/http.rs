@@ -38,8 +38,14 @@ pub(crate) fn filter(chain: &HttpChain, direction: Direction, mesh: &MeshConfig)
         ),
         ..Default::default()
     };
-    if chain.accepts_http10 {
-        manager.http_protocol_options = Some(Http1ProtocolOptions { accept_http_10: true, ..Default::default() });
+    let is_proxy = chain.protocol == names::Protocol::HttpProxy;
+    if chain.accepts_http10 || is_proxy {
+        manager.http_protocol_options = Some(Http1ProtocolOptions {
+            accept_http_10: chain.accepts_http10,
+            // Who uses a proxy sends whole URLs.
+            allow_absolute_url: is_proxy.then_some(true),
+            ..Default::default()
+        });
     }
     if direction == Direction::Inbound && chain.protocol.is_http2() {
         manager.http2_protocol_options = Some(Http2ProtocolOptions::default());

@@ -273,6 +273,8 @@ fn filters_that_the_key_asks_for() {
         json!({"upstreamProtocol": "HTTP2", "alpnOverride": ["istio-h2", "istio", "h2"]}))]);
     let web = manager(HttpChain { protocol: Protocol::GrpcWeb, ..discovered() }, Direction::Outbound, "");
     assert_eq!(filter_names(&web)[0], "envoy.filters.http.grpc_web");
+    let proxy = manager(HttpChain { protocol: Protocol::HttpProxy, ..discovered() }, Direction::Outbound, "");
+    check(&proxy, &[("httpProtocolOptions", json!({"allowAbsoluteUrl": true}))]);
 }
 
 #[test]

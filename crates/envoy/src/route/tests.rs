@@ -30,8 +30,9 @@ fn key(gateway: Option<&str>) -> RoutesKey {
 
 /// The routes of a VirtualService whose `http` is given (indented by two), under mesh settings.
 fn routes_with(http: &str, destinations: &Destinations, mesh: &str, gateway: Option<&str>) -> Vec<Value> {
+    let bound = gateway.unwrap_or("mesh");
     let text = format!(
-        "apiVersion: networking.istio.io/v1\nkind: VirtualService\nmetadata: {{name: vs, namespace: shop}}\nspec:\n  hosts: [reviews.example.com]\n  http:\n{http}"
+        "apiVersion: networking.istio.io/v1\nkind: VirtualService\nmetadata: {{name: vs, namespace: shop}}\nspec:\n  hosts: [reviews.example.com]\n  gateways: [{bound}]\n  http:\n{http}"
     );
     let rule = object::<VirtualService>(&text);
     let id = ObjectId { namespace: "shop".into(), name: "vs".into() };
@@ -113,7 +114,8 @@ fn conditions() {
 
 #[test]
 fn claims_of_tokens() {
-    let route = route(&format!("  - match: [{{headers: {{'@request.auth.claims.group': {{exact: admin}}}}}}]\n    {TO_A}\n"));
+    let http = format!("  - match: [{{headers: {{'@request.auth.claims.group': {{exact: admin}}}}}}]\n    {TO_A}\n");
+    let route = &routes_with(&http, &Destinations::at(80), "", Some("gw"))[0];
     let one = json!({"stringMatch": {"exact": "admin"}});
     let want = json!([{
         "filter": "envoy.filters.http.jwt_authn",
@@ -192,7 +194,7 @@ fn weights_and_headers() {
 fn a_single_destination_keeps_its_headers_in_the_route() {
     let route = route(
         "  - headers: {request: {set: {':authority': rule}}}
-    route: [{destination: {host: a.example.com, subset: v1}, headers: {request: {set: {host: destination, x: y}, remove: [':path', z]}}}]
+    route: [{destination: {host: a.example.com, subset: v1}, headers: {request: {set: {host: destination, x: y}, remove: [z]}}}]
 ",
     );
     check(&route, &[

@@ -129,7 +129,7 @@ impl<const N: usize> Rule for Idle<N> {
     }
 }
 
-/// An engine for meshes, with 64 relations more than are used.
+/// An engine for meshes, with 16 relations more than are used.
 pub(crate) fn engine(threads: usize) -> Engine {
     let mut builder = Engine::builder();
     builder.threads(threads);
@@ -150,7 +150,7 @@ fn add_idle(builder: &mut Builder) {
             builder.view::<Idle<{ $n + 32 }>>().view::<Idle<{ $n + 48 }>>();
         )* };
     }
-    idle!(0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15);
+    idle!(0 1 2 3);
 }
 
 pub(crate) fn name(service: u32) -> Name {

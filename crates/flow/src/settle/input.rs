@@ -5,6 +5,7 @@ use std::any::{Any, TypeId};
 use crate::Input;
 use crate::batch::TypedRows;
 use crate::core::Core;
+use crate::order;
 use crate::settle::finish;
 use crate::tx::Tx;
 
@@ -18,7 +19,7 @@ pub(crate) fn settle<T: Input>(core: &mut Core, tx: &mut Tx, relation: usize) {
         return;
     };
     let mut writes: Vec<_> = rows.0.into_iter().collect();
-    writes.sort_unstable_by(|a, b| a.0.cmp(&b.0));
+    order::sort(&mut writes, |a, b| a.0.cmp(&b.0));
     for (key, row) in writes {
         let table = core.table::<T>(relation);
         let known = table.find(&core.graph, &key);

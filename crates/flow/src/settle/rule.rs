@@ -63,10 +63,7 @@ fn derive_marked<R: Relation>(core: &mut Core, tx: &mut Tx, relation: usize, der
     // A cell that was dropped a moment ago may have been marked before.
     let world = core.table::<R>(relation).on_demand.is_none();
     cells.retain(|cell| !world || core.graph.node(*cell).held);
-    let table = core.table::<R>(relation);
-    let key = |cell: &u32| table.slot(&core.graph, *cell).map(|slot| &slot.key);
-    cells.sort_by(|a, b| key(a).cmp(&key(b)));
-
+    core.sort_cells(relation, &mut cells);
     let results = core.run_all::<R>(relation, derive, &cells);
     adopt_all(core, tx);
     for (cell, derived) in results {

@@ -118,6 +118,11 @@ pub(crate) trait Decode: Sized {
 
     /// The value in JSON.
     fn encode(&self) -> serde_json::Value;
+
+    /// What a null means as the value of a map's entry. Kubernetes reads empty texts so, as in `labels: {app: }`.
+    fn of_null() -> Option<Self> {
+        None
+    }
 }
 
 /// A part of a message: mostly one field, but the alternatives of a `oneof` share one part.

@@ -28,6 +28,10 @@ impl Decode for Arc<str> {
     fn encode(&self) -> Json {
         Json::String(self.to_string())
     }
+
+    fn of_null() -> Option<Arc<str>> {
+        Some("".into())
+    }
 }
 
 impl Decode for bool {
@@ -219,8 +223,9 @@ impl<T: Decode> Decode for BTreeMap<Arc<str>, T> {
         };
         let mut out = BTreeMap::new();
         for entry in entries {
-            let value = cx.within(Segment::Key(entry.key.clone()), |cx| T::decode(&entry.value, cx));
-            if let Some(value) = value {
+            let null = || entry.value.is_null().then(T::of_null).flatten();
+            let decoded = |cx: &mut Decoder| null().or_else(|| T::decode(&entry.value, cx));
+            if let Some(value) = cx.within(Segment::Key(entry.key.clone()), decoded) {
                 out.insert(entry.key.clone(), value);
             }
         }

@@ -166,6 +166,27 @@ fn a_large_map_with_equal_keys_is_read_in_linear_time() {
 }
 
 #[test]
+fn too_many_equal_keys_make_a_document_unreadable() {
+    let item =
+        "- {apiVersion: networking.istio.io/v1, kind: WorkloadEntry, metadata: {name: a}, spec: {address: 10.0.0.1}}\n";
+    let equal = "  a: 1\n".repeat(20_000);
+    let parsed = parse(&format!("kind: List\nitems:\n{item}other:\n{equal}"));
+    assert_eq!((parsed.objects.len(), parsed.unreadable), (0, 1));
+}
+
+#[test]
+fn many_hosts_and_rules_are_checked_in_reasonable_time() {
+    // Pairwise comparison of these would take minutes.
+    let hosts: String = (0..20_000).map(|i| format!("  - h{i}.example.com\n")).collect();
+    let rules: String = (0..5_000)
+        .map(|i| format!("  - {{match: [{{port: {}}}], redirect: {{uri: /}}}}\n", i + 1))
+        .collect();
+    let head = "apiVersion: networking.istio.io/v1\nkind: VirtualService\nmetadata: {name: a}\nspec:\n";
+    let parsed = parse(&format!("{head}  hosts:\n{hosts}  http:\n{rules}"));
+    assert_eq!((parsed.objects.len(), parsed.diagnostics.len()), (1, 0));
+}
+
+#[test]
 fn a_bare_mesh_config_is_a_file_of_its_own() {
     let options = ParseOptions::default();
     let (config, diagnostics) = parse_mesh_config(b"", "mesh.yaml", &options);

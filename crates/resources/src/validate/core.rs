@@ -13,8 +13,13 @@ pub(super) fn check_service(r: &mut Report, spec: &Service) {
     for (index, port) in spec.ports.iter().enumerate() {
         let at = path.field("ports").index(index);
         common::port(r, &at.field("port"), u32::from(port.port));
-        if let Some(TargetPort::Number(number)) = &port.target_port {
-            common::port(r, &at.field("targetPort"), u32::from(*number));
+        match &port.target_port {
+            Some(TargetPort::Number(number)) => common::port(r, &at.field("targetPort"), u32::from(*number)),
+            Some(TargetPort::Name(name)) if !hosts::is_label(name) || !name.contains(|c: char| c.is_alphabetic()) => {
+                let message = format!("{name:?} is not the name of a port; a number is written without quotes");
+                r.error(&at.field("targetPort"), "bad-value", message);
+            }
+            _ => {}
         }
         if spec.ports.len() > 1 && port.name.is_empty() {
             r.error(&at, "missing-field", "with several ports each needs a name");

@@ -8,7 +8,7 @@ use names::TrustDomain;
 
 use crate::diagnostic::FieldPath;
 use crate::mesh::{AuthenticationPolicy, MeshConfig, PrivateKeyProvider, ProxyConfig, Tracer};
-use crate::validate::{Report, common, hosts, http_route, locality, traffic_policy, workload};
+use crate::validate::{Report, common, hosts, http_policy, locality, traffic_policy, workload};
 
 pub(super) fn check(r: &mut Report, mesh: &MeshConfig) {
     let path = FieldPath::spec();
@@ -47,7 +47,7 @@ pub(super) fn check(r: &mut Report, mesh: &MeshConfig) {
         traffic_policy::connection_pool(r, &at.field("connectionPool"), policy.connection_pool.as_ref());
         traffic_policy::outlier_detection(r, &at.field("outlierDetection"), policy.outlier_detection.as_ref());
     }
-    http_route::retries(
+    http_policy::retries(
         r,
         &path.field("defaultHttpRetryPolicy"),
         mesh.default_http_retry_policy.as_ref(),

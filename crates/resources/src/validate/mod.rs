@@ -8,6 +8,7 @@ mod destination_rule;
 mod gateway;
 mod headers;
 mod hosts;
+mod http_policy;
 mod http_route;
 mod locality;
 mod mesh;

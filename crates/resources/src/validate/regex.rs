@@ -33,10 +33,12 @@ fn problem(regex: &str) -> Option<String> {
         Ok(tree) => tree,
         Err(error) => return Some(format!("not a regular expression in RE2 syntax: {}", error.kind())),
     };
-    match ast::visit(&tree, Re2 { repetitions: Vec::new(), classes: BTreeSet::new(), text: &text }) {
-        Ok(()) => None,
-        Err(problem) => Some(problem),
-    }
+    let re2 = Re2 {
+        repetitions: Vec::new(),
+        classes: BTreeSet::new(),
+        text: &text,
+    };
+    ast::visit(&tree, re2).err()
 }
 
 /// Finds what the parser understands and RE2 does not.
@@ -97,10 +99,14 @@ impl Re2<'_> {
             RepetitionKind::Range(RepetitionRange::Bounded(_, most)) => *most,
             _ => 1,
         };
-        let times = times.max(1).saturating_mul(self.repetitions.last().copied().unwrap_or(1));
+        let times = times
+            .max(1)
+            .saturating_mul(self.repetitions.last().copied().unwrap_or(1));
         self.repetitions.push(times);
         if times > MAX_REPEAT {
-            return Err(format!("a part of the regular expression repeats more than {MAX_REPEAT} times"));
+            return Err(format!(
+                "a part of the regular expression repeats more than {MAX_REPEAT} times"
+            ));
         }
         Ok(())
     }
@@ -109,7 +115,9 @@ impl Re2<'_> {
     fn unicode_class(&mut self, span: ast::Span) -> Result<(), String> {
         let name = self.text.get(span.start.offset..span.end.offset).unwrap_or_default();
         if self.classes.insert(name) && regex_syntax::parse(name).is_err() {
-            return Err(format!("not a regular expression in RE2 syntax: {name} is not a class of characters"));
+            return Err(format!(
+                "not a regular expression in RE2 syntax: {name} is not a class of characters"
+            ));
         }
         Ok(())
     }
@@ -117,13 +125,20 @@ impl Re2<'_> {
 
 fn known_flags(flags: &ast::Flags) -> Result<(), String> {
     let known = |flag: &Flag| {
-        matches!(flag, Flag::CaseInsensitive | Flag::MultiLine | Flag::DotMatchesNewLine | Flag::SwapGreed)
+        matches!(
+            flag,
+            Flag::CaseInsensitive | Flag::MultiLine | Flag::DotMatchesNewLine | Flag::SwapGreed
+        )
     };
     let all_known = flags.items.iter().all(|item| match &item.kind {
         FlagsItemKind::Negation => true,
         FlagsItemKind::Flag(flag) => known(flag),
     });
-    if all_known { Ok(()) } else { Err("not a regular expression in RE2 syntax: unknown flag".to_owned()) }
+    if all_known {
+        Ok(())
+    } else {
+        Err("not a regular expression in RE2 syntax: unknown flag".to_owned())
+    }
 }
 
 /// The expression in the parser's syntax, where that differs from RE2's: inside of brackets `[`, `&` and `~`

@@ -70,12 +70,20 @@ fn virtual_hosts(r: &mut Report, path: &FieldPath, spec: &VirtualService, for_ga
         let at = path.index(index);
         hosts::host_or_address(r, &at, host, sni);
         if !for_gateways && &**host == "*" {
-            r.error(&at, "bad-host", "the host * is allowed for gateways only, not for the mesh");
+            r.error(
+                &at,
+                "bad-host",
+                "the host * is allowed for gateways only, not for the mesh",
+            );
         }
         if let Ok(name) = Hostname::parse(host)
             && let Some(other) = known.insert(name)
         {
-            r.error(&at, "duplicate", format!("{host:?} and {:?} stand for the same hosts", other.as_str()));
+            r.error(
+                &at,
+                "duplicate",
+                format!("{host:?} and {:?} stand for the same hosts", other.as_str()),
+            );
         }
     }
 }

@@ -23,11 +23,23 @@ pub(super) fn check_entry(r: &mut Report, spec: &WorkloadEntry) {
 }
 
 /// An endpoint of a service with ports of these names.
-pub(super) fn endpoint(r: &mut Report, path: &FieldPath, entry: &WorkloadEntry, ports: &BTreeSet<&str>, addresses: Addresses) {
+pub(super) fn endpoint(
+    r: &mut Report,
+    path: &FieldPath,
+    entry: &WorkloadEntry,
+    ports: &BTreeSet<&str>,
+    addresses: Addresses,
+) {
     workload(r, path, entry, Some(ports), addresses);
 }
 
-fn workload(r: &mut Report, path: &FieldPath, entry: &WorkloadEntry, ports: Option<&BTreeSet<&str>>, addresses: Addresses) {
+fn workload(
+    r: &mut Report,
+    path: &FieldPath,
+    entry: &WorkloadEntry,
+    ports: Option<&BTreeSet<&str>>,
+    addresses: Addresses,
+) {
     address(r, path, entry, ports, addresses);
     for (name, number) in &entry.ports {
         let at = path.field("ports").key(name.clone());
@@ -40,7 +52,13 @@ fn workload(r: &mut Report, path: &FieldPath, entry: &WorkloadEntry, ports: Opti
     common::labels(r, &path.field("labels"), &entry.labels);
 }
 
-fn address(r: &mut Report, path: &FieldPath, entry: &WorkloadEntry, ports: Option<&BTreeSet<&str>>, addresses: Addresses) {
+fn address(
+    r: &mut Report,
+    path: &FieldPath,
+    entry: &WorkloadEntry,
+    ports: Option<&BTreeSet<&str>>,
+    addresses: Addresses,
+) {
     let at = path.field("address");
     let address = &*entry.address;
     if address.is_empty() {

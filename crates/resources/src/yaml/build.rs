@@ -6,6 +6,7 @@ use std::sync::Arc;
 use granit_parser::{Event, Parser, ScalarStyle, Span, Tag};
 
 use crate::parse::Limits;
+use crate::yaml::entries::Entries;
 use crate::yaml::node::{Entry, quote};
 use crate::yaml::{Document, Node, Position, Scalar, Value};
 
@@ -73,34 +74,6 @@ enum Body {
         key: Option<(Arc<str>, Position)>,
         merged: Entries,
     },
-}
-
-/// Entries of a map, each key once, and where each key is.
-#[derive(Default)]
-struct Entries {
-    list: Vec<Entry>,
-    /// Positions in the list, kept only once the list is long: most maps are short.
-    index: HashMap<Arc<str>, usize>,
-}
-
-impl Entries {
-    const SHORT: usize = 16;
-
-    fn find(&self, key: &str) -> Option<&Entry> {
-        if self.list.len() <= Entries::SHORT {
-            return self.list.iter().find(|e| &*e.key == key);
-        }
-        self.index.get(key).map(|i| &self.list[*i])
-    }
-
-    fn push(&mut self, entry: Entry) {
-        self.list.push(entry);
-        if self.list.len() > Entries::SHORT {
-            let known = self.index.len();
-            let new = self.list.iter().enumerate().skip(known);
-            self.index.extend(new.map(|(i, e)| (e.key.clone(), i)));
-        }
-    }
 }
 
 type Step = Result<(), SyntaxError>;

@@ -4,6 +4,7 @@
 //! booleans are told apart only when a value is asked for: what a text means depends on the type of its field.
 
 mod build;
+mod entries;
 mod node;
 mod scalar;
 mod split;

@@ -85,14 +85,21 @@ fn targets(cx: &Reads<'_>, proxy: &Proxy) -> Vec<Target> {
     let mut found: Vec<(Arc<Service>, IpAddr)> = Vec::new();
     for ip in &proxy.addresses {
         let keys = cx.get::<ServicesByAddress>(ip);
-        let own = keys.iter().flat_map(|members| members.iter()).filter(|k| k.namespace == proxy.namespace);
+        let own = keys
+            .iter()
+            .flat_map(|members| members.iter())
+            .filter(|k| k.namespace == proxy.namespace);
         found.extend(own.filter_map(|k: &ServiceKey| Some(((*cx.get::<Services>(k)?).clone(), *ip))));
     }
     found.sort_by(|(a, _), (b, _)| (a.created, &a.key).cmp(&(b.created, &b.key)));
     let ports = |(service, ip): (Arc<Service>, IpAddr)| {
         let ports = cx.get::<InstancePorts>(&(ip, service.key.clone()));
         let ports = ports.map(|p| p.to_vec()).unwrap_or_default().into_iter();
-        ports.map(move |(service_port, workload_port)| Target { service: service.clone(), service_port, workload_port })
+        ports.map(move |(service_port, workload_port)| Target {
+            service: service.clone(),
+            service_port,
+            workload_port,
+        })
     };
     found.into_iter().flat_map(ports).collect()
 }
@@ -131,7 +138,14 @@ fn declared(proxy: &Proxy, ip: IpFamilies, listener: &IngressListener) -> Option
         _ => Some(listener.bind.clone()),
     };
     let endpoint = default_endpoint(&listener.default_endpoint);
-    Some(InboundPort { port, protocol, endpoint, service: None, bind, captured })
+    Some(InboundPort {
+        port,
+        protocol,
+        endpoint,
+        service: None,
+        bind,
+        captured,
+    })
 }
 
 /// Where a listener of the workload is bound if nobody says: the first address that others can reach, so that the

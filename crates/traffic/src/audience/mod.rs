@@ -16,7 +16,7 @@ use model::service::{EndpointAddress, ObjectId};
 use registry::Workloads;
 use registry::inputs::{Mesh, Proxies, ProxyToken, WorkloadObjectKey};
 
-pub use select::{GatewaysBySelector, RulesWithSelector, SidecarsByNamespace, SourceLabelKeys};
+pub use select::{GatewaysBySelector, HttpSourceLabels, RulesWithSelector, SidecarsByNamespace, TcpSourceLabels};
 
 /// Ports that Envoy itself answers at in Istio's bootstrap: readiness and merged metrics.
 pub(crate) const STATIC_PORTS: [u16; 2] = [15021, 15090];
@@ -58,20 +58,36 @@ impl Rule for Audiences {
             sidecar: sidecar.as_ref().map(|(id, _)| id.clone()),
             selected_rules: select::rules(cx, &proxy.namespace, &labels),
         });
-        let source = Arc::new(Source { namespace: proxy.namespace.clone(), labels: select::asked(cx, &labels) });
+        let source = |labels| {
+            Arc::new(Source {
+                namespace: proxy.namespace.clone(),
+                labels,
+            })
+        };
         let ip = families(&proxy.addresses);
-        Some(match proxy.kind {
+        let mut parts = Parts {
+            scope,
+            http_source: source(select::asked::<HttpSourceLabels>(cx, &labels)),
+            tcp_source: source(Labels::new()),
+            ip,
+            inbound: [].into(),
+            gateways: [].into(),
+            gateway_ports: [].into(),
+        };
+        match proxy.kind {
             ProxyKind::Sidecar => {
                 let sidecar = sidecar.as_ref().map(|(_, object)| &object.spec);
-                let inbound = inbound::ports(cx, &proxy, ip, sidecar, &mesh.config);
-                assemble(&proxy, Parts { scope, source, ip, inbound, gateways: [].into(), gateway_ports: [].into() })
+                parts.tcp_source = source(select::asked::<TcpSourceLabels>(cx, &labels));
+                parts.inbound = inbound::ports(cx, &proxy, ip, sidecar, &mesh.config);
             }
             ProxyKind::Router => {
-                let gateways: Arc<[ObjectId]> = select::gateways(cx, &labels).into();
-                let gateway_ports = if gateways.is_empty() { [].into() } else { inbound::translated(cx, &proxy) };
-                assemble(&proxy, Parts { scope, source, ip, inbound: [].into(), gateways, gateway_ports })
+                parts.gateways = select::gateways(cx, &labels).into();
+                if !parts.gateways.is_empty() {
+                    parts.gateway_ports = inbound::translated(cx, &proxy);
+                }
             }
-        })
+        }
+        Some(assemble(&proxy, parts))
     }
 }
 
@@ -84,7 +100,10 @@ pub(crate) fn register(b: &mut flow::Builder) {
 /// What the audiences of one proxy share.
 struct Parts {
     scope: Arc<Scope>,
-    source: Arc<Source>,
+    /// What HTTP routes may ask of the proxy.
+    http_source: Arc<Source>,
+    /// What TCP and TLS routes may ask of it; at gateways they ask nothing.
+    tcp_source: Arc<Source>,
     ip: IpFamilies,
     inbound: Arc<[model::audience::InboundPort]>,
     gateways: Arc<[ObjectId]>,
@@ -92,26 +111,49 @@ struct Parts {
 }
 
 fn assemble(proxy: &Proxy, parts: Parts) -> ProxyAudiences {
-    let Parts { scope, source, ip, inbound, gateways, gateway_ports } = parts;
+    let Parts {
+        scope,
+        http_source,
+        tcp_source,
+        ip,
+        inbound,
+        gateways,
+        gateway_ports,
+    } = parts;
     let kind = proxy.kind;
     let listener = ListenerAudience {
         scope: scope.clone(),
         kind,
         inbound: inbound.clone(),
-        source: source.clone(),
+        source: tcp_source,
         gateways: gateways.clone(),
         gateway_ports: gateway_ports.clone(),
         // A gateway captures nothing, whatever its metadata says; one value lets gateways share.
-        interception: if kind == ProxyKind::Router { InterceptionMode::None } else { proxy.interception },
+        interception: if kind == ProxyKind::Router {
+            InterceptionMode::None
+        } else {
+            proxy.interception
+        },
         capabilities: proxy.capabilities,
         ip,
         accepts_http10: proxy.accepts_http10,
         unprivileged: proxy.unprivileged,
     };
     ProxyAudiences {
-        cluster: Arc::new(ClusterAudience { scope: scope.clone(), kind, inbound, ip }),
+        cluster: Arc::new(ClusterAudience {
+            scope: scope.clone(),
+            kind,
+            inbound,
+            ip,
+        }),
         listener: Arc::new(listener),
-        route: Arc::new(RouteAudience { scope: scope.clone(), kind, source, gateways, gateway_ports }),
+        route: Arc::new(RouteAudience {
+            scope: scope.clone(),
+            kind,
+            source: http_source,
+            gateways,
+            gateway_ports,
+        }),
         scope,
     }
 }
@@ -119,9 +161,17 @@ fn assemble(proxy: &Proxy, parts: Parts) -> ProxyAudiences {
 /// A proxy's labels: those of its pod where that is known, because they may change while the proxy runs, else those of
 /// its metadata.
 fn labels(cx: &Reads<'_>, proxy: &Proxy) -> Labels {
-    let pod = proxy.id.strip_suffix(&*proxy.namespace).and_then(|rest| rest.strip_suffix('.'));
-    let Some(name) = pod.filter(|name| !name.is_empty()) else { return proxy.labels.clone() };
-    let id = ObjectId { namespace: proxy.namespace.clone(), name: name.into() };
+    let pod = proxy
+        .id
+        .strip_suffix(&*proxy.namespace)
+        .and_then(|rest| rest.strip_suffix('.'));
+    let Some(name) = pod.filter(|name| !name.is_empty()) else {
+        return proxy.labels.clone();
+    };
+    let id = ObjectId {
+        namespace: proxy.namespace.clone(),
+        name: name.into(),
+    };
     let workload = cx.get::<Workloads>(&WorkloadObjectKey { pod: true, id });
     // A proxy may call itself what it likes; the address has to agree.
     let workload = workload.filter(|w| matches!(w.address, EndpointAddress::Ip(ip) if proxy.addresses.contains(&ip)));

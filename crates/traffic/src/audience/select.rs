@@ -37,7 +37,11 @@ impl Relation for RulesWithSelector {
 impl Index for RulesWithSelector {
     type Of = DestinationRules;
     fn keys(key: &ObjectId, row: &Arc<Object<DestinationRule>>) -> Vec<Arc<str>> {
-        row.spec.workload_selector.iter().map(|_| key.namespace.clone()).collect()
+        row.spec
+            .workload_selector
+            .iter()
+            .map(|_| key.namespace.clone())
+            .collect()
     }
 }
 
@@ -58,23 +62,52 @@ impl Index for GatewaysBySelector {
     }
 }
 
-/// The label keys that VirtualServices name in `sourceLabels`: all that a route can depend on of a client's labels.
-pub struct SourceLabelKeys;
+/// The label keys that HTTP routes name in `sourceLabels`: all that a route table can depend on of a client's labels.
+pub struct HttpSourceLabels;
 
-impl Relation for SourceLabelKeys {
-    const NAME: &'static str = "source label keys";
+impl Relation for HttpSourceLabels {
+    const NAME: &'static str = "source labels of http routes";
     type Key = Arc<str>;
     type Row = Members<ObjectId>;
 }
 
-impl Index for SourceLabelKeys {
+impl Index for HttpSourceLabels {
     type Of = VirtualServices;
     fn keys(_: &ObjectId, row: &Arc<Object<VirtualService>>) -> Vec<Arc<str>> {
-        let spec = &row.spec;
-        let http = spec.http.iter().flat_map(|r| &r.matches).flat_map(|m| m.source_labels.keys());
-        let tls = spec.tls.iter().flat_map(|r| &r.matches).flat_map(|m| m.source_labels.keys());
-        let tcp = spec.tcp.iter().flat_map(|r| &r.matches).flat_map(|m| m.source_labels.keys());
-        http.chain(tls).chain(tcp).cloned().collect()
+        row.spec
+            .http
+            .iter()
+            .flat_map(|r| &r.matches)
+            .flat_map(|m| m.source_labels.keys().cloned())
+            .collect()
+    }
+}
+
+/// The label keys that TCP and TLS routes name in `sourceLabels`: all that a listener can depend on of a client's labels.
+pub struct TcpSourceLabels;
+
+impl Relation for TcpSourceLabels {
+    const NAME: &'static str = "source labels of tcp and tls routes";
+    type Key = Arc<str>;
+    type Row = Members<ObjectId>;
+}
+
+impl Index for TcpSourceLabels {
+    type Of = VirtualServices;
+    fn keys(_: &ObjectId, row: &Arc<Object<VirtualService>>) -> Vec<Arc<str>> {
+        let tls = row
+            .spec
+            .tls
+            .iter()
+            .flat_map(|r| &r.matches)
+            .flat_map(|m| m.source_labels.keys());
+        let tcp = row
+            .spec
+            .tcp
+            .iter()
+            .flat_map(|r| &r.matches)
+            .flat_map(|m| m.source_labels.keys());
+        tls.chain(tcp).cloned().collect()
     }
 }
 
@@ -83,7 +116,8 @@ pub(super) fn register(b: &mut flow::Builder) {
     b.index::<SidecarsByNamespace>();
     b.index::<RulesWithSelector>();
     b.index::<GatewaysBySelector>();
-    b.index::<SourceLabelKeys>();
+    b.index::<HttpSourceLabels>();
+    b.index::<TcpSourceLabels>();
 }
 
 /// The `Sidecar` that applies to a workload: the oldest of its namespace that selects it by labels, else the oldest of
@@ -96,13 +130,23 @@ pub(super) fn sidecar(
 ) -> Option<(ObjectId, Arc<Object<Sidecar>>)> {
     let own = sidecars(cx, namespace);
     let selects = |o: &&Arc<Object<Sidecar>>| {
-        o.spec.workload_selector.as_ref().is_some_and(|s| subset(&s.labels, labels))
+        o.spec
+            .workload_selector
+            .as_ref()
+            .is_some_and(|s| subset(&s.labels, labels))
     };
     let whole = |o: &&Arc<Object<Sidecar>>| o.spec.workload_selector.is_none();
     let found = own.iter().find(selects).or_else(|| own.iter().find(whole)).cloned();
-    let found = found.or_else(|| (namespace != root).then(|| sidecars(cx, root).iter().find(whole).cloned()).flatten());
+    let found = found.or_else(|| {
+        (namespace != root)
+            .then(|| sidecars(cx, root).iter().find(whole).cloned())
+            .flatten()
+    });
     found.map(|object| {
-        let id = ObjectId { namespace: object.meta.namespace.clone(), name: object.meta.name.clone() };
+        let id = ObjectId {
+            namespace: object.meta.namespace.clone(),
+            name: object.meta.name.clone(),
+        };
         (id, object)
     })
 }
@@ -113,7 +157,12 @@ pub(super) fn rules(cx: &Reads<'_>, namespace: &Arc<str>, labels: &Labels) -> Ve
     let candidates = candidates.iter().flat_map(|members| members.iter());
     let selects = |id: &&ObjectId| {
         let rule = cx.get::<DestinationRules>(id);
-        rule.and_then(|r| r.spec.workload_selector.as_ref().map(|s| subset(&s.match_labels, labels))) == Some(true)
+        rule.and_then(|r| {
+            r.spec
+                .workload_selector
+                .as_ref()
+                .map(|s| subset(&s.match_labels, labels))
+        }) == Some(true)
     };
     candidates.filter(selects).cloned().collect()
 }
@@ -132,18 +181,22 @@ pub(super) fn gateways(cx: &Reads<'_>, labels: &Labels) -> Vec<ObjectId> {
     selected.into_iter().map(|(id, _)| id).collect()
 }
 
-/// A client's labels, cut down to those that some VirtualService asks for.
-pub(super) fn asked(cx: &Reads<'_>, labels: &Labels) -> Labels {
-    let keys = cx.keys::<SourceLabelKeys>();
-    keys.iter().filter_map(|key| labels.get_key_value(key)).map(|(k, v)| (k.clone(), v.clone())).collect()
+/// A client's labels, cut down to the keys of a relation: those that some VirtualService asks for.
+pub(super) fn asked<R: Relation<Key = Arc<str>>>(cx: &Reads<'_>, labels: &Labels) -> Labels {
+    let keys = cx.keys::<R>();
+    keys.iter()
+        .filter_map(|key| labels.get_key_value(key))
+        .map(|(k, v)| (k.clone(), v.clone()))
+        .collect()
 }
 
 /// `Sidecar` objects of a namespace, the oldest first.
 fn sidecars(cx: &Reads<'_>, namespace: &Arc<str>) -> Vec<Arc<Object<Sidecar>>> {
     let ids = cx.get::<SidecarsByNamespace>(namespace);
     let ids = ids.iter().flat_map(|members| members.iter());
-    let mut objects: Vec<Arc<Object<Sidecar>>> =
-        ids.filter_map(|id| cx.get::<Sidecars>(id).map(|o| (*o).clone())).collect();
+    let mut objects: Vec<Arc<Object<Sidecar>>> = ids
+        .filter_map(|id| cx.get::<Sidecars>(id).map(|o| (*o).clone()))
+        .collect();
     objects.sort_by(|a, b| a.meta.by_age(&b.meta));
     objects
 }

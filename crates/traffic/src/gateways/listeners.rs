@@ -27,8 +27,22 @@ impl Relation for GatewayListeners {
 impl Rule for GatewayListeners {
     fn derive(cx: &Reads<'_>, audience: &Arc<ListenerAudience>) -> Option<Vec<Arc<ListenerSpec>>> {
         let merged = cx.get::<MergedGateways>(&GatewaySet::from(&**audience))?;
-        let build = Build { cx, audience, router: Router { cx, scope: &audience.scope } };
-        Some(merged.ports.iter().filter_map(|port| build.listener(port)).map(Arc::new).collect())
+        let build = Build {
+            cx,
+            audience,
+            router: Router {
+                cx,
+                scope: &audience.scope,
+            },
+        };
+        Some(
+            merged
+                .ports
+                .iter()
+                .filter_map(|port| build.listener(port))
+                .map(Arc::new)
+                .collect(),
+        )
     }
 }
 
@@ -62,7 +76,11 @@ impl Build<'_> {
         }
         Some(ListenerSpec {
             name,
-            bind: Bind::Socket { address, additional, port: port.number },
+            bind: Bind::Socket {
+                address,
+                additional,
+                port: port.number,
+            },
             bind_to_port: true,
             direction: Direction::Gateway,
             use_original_dst: false,
@@ -95,10 +113,15 @@ impl Build<'_> {
         let services = self.services(server);
         let (summary, rule) = services.iter().find_map(|(summary, rules)| {
             let holds = |m: &L4Match| admits(m, server);
-            let rule = rules.tcp.iter().find(|r| r.matches.is_empty() || r.matches.iter().any(holds))?;
+            let rule = rules
+                .tcp
+                .iter()
+                .find(|r| r.matches.is_empty() || r.matches.iter().any(holds))?;
             Some((summary, rule))
         })?;
-        self.router.to_targets(&summary.id, &rule.targets, server.port).map(|tcp| Chain::any(ChainKind::Tcp(tcp)))
+        self.router
+            .to_targets(&summary.id, &rule.targets, server.port)
+            .map(|tcp| Chain::any(ChainKind::Tcp(tcp)))
     }
 
     /// Chains by server name for the servers that leave TLS unopened. A name that an older route has is not given twice.
@@ -107,15 +130,23 @@ impl Build<'_> {
         let mut chains = Vec::new();
         for server in servers.iter().filter(|s| s.tls == ServerTls::Passthrough) {
             for (summary, rules) in self.services(server) {
-                for (condition, targets) in rules.tls.iter().flat_map(|r| r.matches.iter().map(move |m| (m, &r.targets)))
+                for (condition, targets) in rules
+                    .tls
+                    .iter()
+                    .flat_map(|r| r.matches.iter().map(move |m| (m, &r.targets)))
                 {
                     let taken = condition.sni.iter().any(|name| known.contains(name));
                     if taken || condition.sni.is_empty() || !admits(condition, server) {
                         continue;
                     }
-                    let Some(tcp) = self.router.to_targets(&summary.id, targets, server.port) else { continue };
+                    let Some(tcp) = self.router.to_targets(&summary.id, targets, server.port) else {
+                        continue;
+                    };
                     known.extend(condition.sni.iter().cloned());
-                    chains.push(Chain { sni: condition.sni.clone(), ..Chain::any(ChainKind::Tcp(tcp)) });
+                    chains.push(Chain {
+                        sni: condition.sni.clone(),
+                        ..Chain::any(ChainKind::Tcp(tcp))
+                    });
                 }
             }
         }
@@ -126,7 +157,9 @@ impl Build<'_> {
     fn services(&self, server: &Server) -> Vec<(Arc<Summary>, Arc<Rules>)> {
         let gateway: &ObjectId = &server.gateway;
         let overlaps = |s: &Arc<Summary>| {
-            server.hosts_for(&s.id.namespace).any(|mine| s.hosts.iter().any(|theirs| mine.matches(theirs)))
+            server
+                .hosts_for(&s.id.namespace)
+                .any(|mine| s.hosts.iter().any(|theirs| mine.matches(theirs)))
         };
         for_gateway(self.cx, gateway, &self.audience.scope.namespace)
             .into_iter()

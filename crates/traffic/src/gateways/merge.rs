@@ -21,13 +21,19 @@ pub struct GatewaySet {
 
 impl From<&RouteAudience> for GatewaySet {
     fn from(audience: &RouteAudience) -> GatewaySet {
-        GatewaySet { gateways: audience.gateways.clone(), ports: audience.gateway_ports.clone() }
+        GatewaySet {
+            gateways: audience.gateways.clone(),
+            ports: audience.gateway_ports.clone(),
+        }
     }
 }
 
 impl From<&ListenerAudience> for GatewaySet {
     fn from(audience: &ListenerAudience) -> GatewaySet {
-        GatewaySet { gateways: audience.gateways.clone(), ports: audience.gateway_ports.clone() }
+        GatewaySet {
+            gateways: audience.gateways.clone(),
+            ports: audience.gateway_ports.clone(),
+        }
     }
 }
 
@@ -149,7 +155,10 @@ impl MergedPort {
 impl Server {
     /// The server's hosts that VirtualServices of this namespace may serve.
     pub fn hosts_for<'a>(&'a self, namespace: &'a str) -> impl Iterator<Item = &'a Hostname> {
-        self.hosts.iter().filter(move |h| h.namespace.as_deref().is_none_or(|n| n == namespace)).map(|h| &h.host)
+        self.hosts
+            .iter()
+            .filter(move |h| h.namespace.as_deref().is_none_or(|n| n == namespace))
+            .map(|h| &h.host)
     }
 }
 
@@ -160,11 +169,18 @@ impl Rule for MergedGateways {
             let Some(object) = cx.get::<Gateways>(id) else { continue };
             for (index, server) in object.spec.servers.iter().enumerate() {
                 if let Err(reason) = merge.add(set, id, index, server) {
-                    merge.unserved.push(Unserved { gateway: id.clone(), server: index, reason });
+                    merge.unserved.push(Unserved {
+                        gateway: id.clone(),
+                        server: index,
+                        reason,
+                    });
                 }
             }
         }
-        Some(Arc::new(MergedGateway { ports: merge.ports, unserved: merge.unserved }))
+        Some(Arc::new(MergedGateway {
+            ports: merge.ports,
+            unserved: merge.unserved,
+        }))
     }
 }
 
@@ -185,11 +201,18 @@ impl Merge {
         server: &istio::Server,
     ) -> Result<(), UnservedReason> {
         let port = server.port.as_ref().ok_or(UnservedReason::NoPort)?;
-        let written = u16::try_from(port.number).ok().filter(|p| *p != 0).ok_or(UnservedReason::NoPort)?;
+        let written = u16::try_from(port.number)
+            .ok()
+            .filter(|p| *p != 0)
+            .ok_or(UnservedReason::NoPort)?;
         let number = translated(&set.ports, written);
         let bind = (!server.bind.is_empty()).then(|| server.bind.clone());
         let protocol = port.kind();
-        let hosts: Vec<ServerHost> = server.hosts.iter().filter_map(|h| host(h, &gateway.namespace)).collect();
+        let hosts: Vec<ServerHost> = server
+            .hosts
+            .iter()
+            .filter_map(|h| host(h, &gateway.namespace))
+            .collect();
         if server.tls.is_some() {
             let known = self.tls_hosts.entry((bind.clone(), number)).or_default();
             if hosts.iter().any(|h| known.contains(h)) {
@@ -203,12 +226,24 @@ impl Merge {
             ServerTls::None | ServerTls::Redirect => PortKind::Opaque,
             ServerTls::Passthrough | ServerTls::Other(_) => PortKind::Tls,
         };
-        let server = Server { gateway: gateway.clone(), index, port: written, protocol, hosts, tls };
+        let server = Server {
+            gateway: gateway.clone(),
+            index,
+            port: written,
+            protocol,
+            hosts,
+            tls,
+        };
         match self.ports.iter_mut().find(|p| p.number == number && p.bind == bind) {
             // Nothing tells connections of two opaque servers apart.
             Some(port) if port.kind != kind || kind == PortKind::Opaque => return Err(UnservedReason::Conflict),
             Some(port) => port.servers.push(server),
-            None => self.ports.push(MergedPort { number, bind, kind, servers: vec![server] }),
+            None => self.ports.push(MergedPort {
+                number,
+                bind,
+                kind,
+                servers: vec![server],
+            }),
         }
         match tls {
             ServerTls::Other(_) => Err(UnservedReason::NotImplemented),
@@ -222,7 +257,11 @@ fn tls(protocol: Protocol, settings: Option<&ServerTlsSettings>) -> ServerTls {
         None => ServerTls::None,
         // For HTTP the redirect is all that TLS settings can say.
         Some(settings) if protocol.is_http() => {
-            if settings.https_redirect { ServerTls::Redirect } else { ServerTls::None }
+            if settings.https_redirect {
+                ServerTls::Redirect
+            } else {
+                ServerTls::None
+            }
         }
         Some(settings) => match settings.mode {
             ServerTlsMode::Passthrough => ServerTls::Passthrough,
@@ -233,7 +272,9 @@ fn tls(protocol: Protocol, settings: Option<&ServerTlsSettings>) -> ServerTls {
 
 /// Where a port is on the workload, if a service of the gateway leads from it to another.
 fn translated(ports: &[(u16, u16)], number: u16) -> u16 {
-    ports.binary_search_by_key(&number, |(from, _)| *from).map_or(number, |at| ports[at].1)
+    ports
+        .binary_search_by_key(&number, |(from, _)| *from)
+        .map_or(number, |at| ports[at].1)
 }
 
 /// Parses `host`, `namespace/host`, `./host` or `*/host`.
@@ -243,7 +284,10 @@ fn host(text: &str, own: &Arc<str>) -> Option<ServerHost> {
         Some((".", host)) => (Some(own.clone()), host),
         Some((namespace, host)) => (Some(namespace.into()), host),
     };
-    Some(ServerHost { namespace, host: Hostname::parse(host).ok()? })
+    Some(ServerHost {
+        namespace,
+        host: Hostname::parse(host).ok()?,
+    })
 }
 
 #[cfg(test)]
@@ -251,20 +295,43 @@ mod tests {
     use super::*;
 
     fn id(name: &str) -> ObjectId {
-        ObjectId { namespace: "gw".into(), name: name.into() }
+        ObjectId {
+            namespace: "gw".into(),
+            name: name.into(),
+        }
     }
 
     fn server(port: u32, protocol: &str, hosts: &[&str], tls: Option<ServerTlsMode>) -> istio::Server {
-        let port = istio::Port { number: port, protocol: protocol.into(), ..Default::default() };
-        let tls = tls.map(|mode| ServerTlsSettings { mode, https_redirect: true, ..Default::default() });
+        let port = istio::Port {
+            number: port,
+            protocol: protocol.into(),
+            ..Default::default()
+        };
+        let tls = tls.map(|mode| ServerTlsSettings {
+            mode,
+            https_redirect: true,
+            ..Default::default()
+        });
         let hosts = hosts.iter().map(|h| (*h).into()).collect();
-        istio::Server { port: Some(port), hosts, tls, ..Default::default() }
+        istio::Server {
+            port: Some(port),
+            hosts,
+            tls,
+            ..Default::default()
+        }
     }
 
     fn merged(servers: &[istio::Server]) -> (Merge, Vec<Result<(), UnservedReason>>) {
-        let set = GatewaySet { gateways: [].into(), ports: [(80, 8080)].into() };
+        let set = GatewaySet {
+            gateways: [].into(),
+            ports: [(80, 8080)].into(),
+        };
         let mut merge = Merge::default();
-        let results = servers.iter().enumerate().map(|(i, s)| merge.add(&set, &id("g"), i, s)).collect();
+        let results = servers
+            .iter()
+            .enumerate()
+            .map(|(i, s)| merge.add(&set, &id("g"), i, s))
+            .collect();
         (merge, results)
     }
 
@@ -276,7 +343,15 @@ mod tests {
             server(80, "TCP", &["*"], None),
             server(80, "TLS", &["*"], Some(ServerTlsMode::Passthrough)),
         ]);
-        assert_eq!(results, [Ok(()), Ok(()), Err(UnservedReason::Conflict), Err(UnservedReason::Conflict)]);
+        assert_eq!(
+            results,
+            [
+                Ok(()),
+                Ok(()),
+                Err(UnservedReason::Conflict),
+                Err(UnservedReason::Conflict)
+            ]
+        );
         let [port] = &merge.ports[..] else { panic!("one port") };
         assert_eq!((port.number, port.kind, port.servers.len()), (8080, PortKind::Http, 2));
         assert_eq!(port.route_table(), "http.8080");
@@ -292,7 +367,10 @@ mod tests {
             server(443, "HTTPS", &["d.com"], Some(ServerTlsMode::Simple)),
         ]);
         let duplicate = Err(UnservedReason::DuplicateHost);
-        assert_eq!(results, [Ok(()), Ok(()), duplicate, Err(UnservedReason::NotImplemented)]);
+        assert_eq!(
+            results,
+            [Ok(()), Ok(()), duplicate, Err(UnservedReason::NotImplemented)]
+        );
         assert_eq!(merge.ports.len(), 1);
         assert_eq!(merge.ports[0].servers.len(), 3);
     }

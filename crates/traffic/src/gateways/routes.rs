@@ -16,12 +16,18 @@ use crate::virtual_service::{Summary, for_gateway};
 /// listener that is being removed may still ask.
 pub fn gateway_table(cx: &Reads<'_>, audience: &Arc<RouteAudience>, name: &str) -> Option<RouteTable> {
     let merged = cx.get::<MergedGateways>(&GatewaySet::from(&**audience))?;
-    let port = merged.ports.iter().find(|p| p.kind == PortKind::Http && p.route_table() == name);
+    let port = merged
+        .ports
+        .iter()
+        .find(|p| p.kind == PortKind::Http && p.route_table() == name);
     let virtual_hosts = match port {
         Some(port) => virtual_hosts(cx, audience, port)?,
         None => Vec::new(),
     };
-    Some(RouteTable { virtual_hosts, ignore_port: true })
+    Some(RouteTable {
+        virtual_hosts,
+        ignore_port: true,
+    })
 }
 
 /// A virtual host while servers add to it.
@@ -38,7 +44,9 @@ fn virtual_hosts(cx: &Reads<'_>, audience: &RouteAudience, port: &MergedPort) ->
     for server in &port.servers {
         let redirect = server.tls == ServerTls::Redirect;
         for summary in for_gateway(cx, &server.gateway, &audience.scope.namespace) {
-            let Some(routes) = bound(cx, audience, &visible, server, &summary) else { continue };
+            let Some(routes) = bound(cx, audience, &visible, server, &summary) else {
+                continue;
+            };
             for host in intersection(server, &summary) {
                 let entry = hosts.entry(host).or_insert_with(|| Host::new(server));
                 entry.require_tls |= redirect;
@@ -49,7 +57,10 @@ fn virtual_hosts(cx: &Reads<'_>, audience: &RouteAudience, port: &MergedPort) ->
         }
         // Hosts without routes are redirected all the same.
         for host in server.hosts.iter().filter(|_| redirect) {
-            hosts.entry(host.host.clone()).or_insert_with(|| Host::new(server)).require_tls = true;
+            hosts
+                .entry(host.host.clone())
+                .or_insert_with(|| Host::new(server))
+                .require_tls = true;
         }
     }
     if hosts.is_empty() {
@@ -66,7 +77,11 @@ fn virtual_hosts(cx: &Reads<'_>, audience: &RouteAudience, port: &MergedPort) ->
 
 impl Host {
     fn new(server: &Server) -> Host {
-        Host { port: server.port, routes: Vec::new(), require_tls: false }
+        Host {
+            port: server.port,
+            routes: Vec::new(),
+            require_tls: false,
+        }
     }
 
     fn content(&self) -> VirtualHostContent {
@@ -91,7 +106,14 @@ fn bound(
     // The routes are the same for all hosts of the VirtualService: one of them stands for all, and they are encoded once.
     let host = summary.hosts.iter().min()?;
     let at = (host, server.port, Some(&server.gateway));
-    Some(routes::bind(cx, &audience.scope, visible, summary, at, &audience.source))
+    Some(routes::bind(
+        cx,
+        &audience.scope,
+        visible,
+        summary,
+        at,
+        &audience.source,
+    ))
 }
 
 /// The hosts that both a server and a VirtualService have; of a host and a wildcard that covers it, the host.
@@ -112,11 +134,13 @@ fn intersection(server: &Server, summary: &Summary) -> Vec<Hostname> {
     found
 }
 
-/// One virtual host for all hosts that have the same routes, named by the first of them: a VirtualService with a hundred
+/// One virtual host for all hosts that have the same routes, named by the most specific of them: a VirtualService with a hundred
 /// hosts would otherwise be sent a hundred times.
 fn collapsed(hosts: BTreeMap<Hostname, Host>) -> Vec<Arc<VirtualHostSpec>> {
     let mut specs: Vec<VirtualHostSpec> = Vec::new();
     let mut known: HashMap<(VirtualHostContent, bool), usize> = HashMap::new();
+    let mut hosts: Vec<(Hostname, Host)> = hosts.into_iter().collect();
+    hosts.sort_by(|(a, _), (b, _)| a.by_specificity(b));
     for (host, entry) in hosts {
         let content = entry.content();
         let at = *known.entry((content.clone(), entry.require_tls)).or_insert_with(|| {

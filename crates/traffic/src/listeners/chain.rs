@@ -35,7 +35,12 @@ pub(crate) struct Chain {
 impl Chain {
     /// A chain that takes every connection.
     pub(crate) fn any(kind: ChainKind) -> Chain {
-        Chain { sni: Vec::new(), subnets: Vec::new(), inspected: false, kind }
+        Chain {
+            sni: Vec::new(),
+            subnets: Vec::new(),
+            inspected: false,
+            kind,
+        }
     }
 
     /// Whether it takes every connection.
@@ -53,11 +58,23 @@ impl Chain {
         let matches = ChainMatch {
             destination_port: None,
             prefix_ranges: self.networks().into_iter().collect(),
-            server_names: if self.any_sni() { Vec::new() } else { self.names().into_iter().cloned().collect() },
+            server_names: if self.any_sni() {
+                Vec::new()
+            } else {
+                self.names().into_iter().cloned().collect()
+            },
             transport_protocol: self.inspected.then_some(RAW_BUFFER),
-            application_protocols: if self.inspected { PLAINTEXT_HTTP.to_vec() } else { Vec::new() },
+            application_protocols: if self.inspected {
+                PLAINTEXT_HTTP.to_vec()
+            } else {
+                Vec::new()
+            },
         };
-        ChainSpec { name: "".into(), matches, kind: self.kind }
+        ChainSpec {
+            name: "".into(),
+            matches,
+            kind: self.kind,
+        }
     }
 
     fn any_sni(&self) -> bool {
@@ -70,7 +87,11 @@ impl Chain {
 
     /// Networks, without host bits; an unspecified address says nothing.
     fn networks(&self) -> BTreeSet<IpNet> {
-        self.subnets.iter().filter(|net| !net.addr().is_unspecified()).map(IpNet::trunc).collect()
+        self.subnets
+            .iter()
+            .filter(|net| !net.addr().is_unspecified())
+            .map(IpNet::trunc)
+            .collect()
     }
 }
 
@@ -92,7 +113,11 @@ mod tests {
 
     fn chain(sni: &[&str], subnets: &[&str]) -> Chain {
         let sni = sni.iter().map(|s| Arc::from(*s)).collect();
-        Chain { sni, subnets: subnets.iter().map(|s| s.parse().unwrap()).collect(), ..Chain::any(to_cluster("c")) }
+        Chain {
+            sni,
+            subnets: subnets.iter().map(|s| s.parse().unwrap()).collect(),
+            ..Chain::any(to_cluster("c"))
+        }
     }
 
     #[test]
@@ -102,7 +127,10 @@ mod tests {
         assert!(chain(&[], &["1.2.3.4/8"]).conflicts_with(&chain(&[], &["1.5.6.7/8"])));
         assert!(!chain(&[], &["1.2.3.4/8"]).conflicts_with(&chain(&[], &["1.5.6.7/16"])));
         assert!(chain(&[], &["0.0.0.0/0"]).conflicts_with(&chain(&[], &[])));
-        let inspected = Chain { inspected: true, ..chain(&[], &[]) };
+        let inspected = Chain {
+            inspected: true,
+            ..chain(&[], &[])
+        };
         assert!(!inspected.conflicts_with(&chain(&[], &[])));
     }
 

@@ -41,12 +41,19 @@ impl Bound {
     /// Bound to the first of these addresses, and to the others besides.
     pub(crate) fn to(mut addresses: impl Iterator<Item = IpAddr>) -> Option<Bound> {
         let primary = Primary::Ip(addresses.next()?);
-        Some(Bound { primary, additional: addresses.collect() })
+        Some(Bound {
+            primary,
+            additional: addresses.collect(),
+        })
     }
 
     fn bind(self, port: u16) -> Bind {
         match self.primary {
-            Primary::Ip(address) => Bind::Socket { address, additional: self.additional, port },
+            Primary::Ip(address) => Bind::Socket {
+                address,
+                additional: self.additional,
+                port,
+            },
             Primary::Unix(bind) => Bind::Unix(bind.strip_prefix("unix://").unwrap_or(&bind).into()),
         }
     }
@@ -145,7 +152,11 @@ impl Entry {
             tls_inspector,
             http_inspector,
             server_first_ports: Vec::new(),
-            inspection_timeout_ms: Some(if http_inspector { settings.detection_timeout_ms } else { 0 }),
+            inspection_timeout_ms: Some(if http_inspector {
+                settings.detection_timeout_ms
+            } else {
+                0
+            }),
             chains,
             default_chain,
             capabilities: settings.capabilities,
@@ -169,7 +180,10 @@ mod tests {
 
     fn entry(protocol: Protocol) -> Entry {
         Entry {
-            bound: Bound { primary: Primary::Ip([0, 0, 0, 0].into()), additional: Vec::new() },
+            bound: Bound {
+                primary: Primary::Ip([0, 0, 0, 0].into()),
+                additional: Vec::new(),
+            },
             bind_to_port: false,
             port: 80,
             protocol,
@@ -214,13 +228,19 @@ mod tests {
     #[test]
     fn what_matches_everything_is_the_default_unless_alone() {
         let fallback = Chain::any(to_cluster("fallback")).into_spec();
-        let settings = Settings { detection_timeout_ms: 5, capabilities: Capabilities::default() };
+        let settings = Settings {
+            detection_timeout_ms: 5,
+            capabilities: Capabilities::default(),
+        };
         let alone = entry(Protocol::Tcp).finish("l".into(), &fallback, settings);
         assert_eq!((alone.chains.len(), alone.default_chain), (1, None));
         assert_eq!((alone.http_inspector, alone.inspection_timeout_ms), (false, Some(0)));
 
         let mut both = entry(Protocol::Unsupported);
-        both.merge(vec![Chain { inspected: true, ..Chain::any(to_cluster("http")) }]);
+        both.merge(vec![Chain {
+            inspected: true,
+            ..Chain::any(to_cluster("http"))
+        }]);
         let both = both.finish("l".into(), &fallback, settings);
         assert_eq!(both.chains.len(), 1);
         assert_eq!(both.default_chain, Some(Chain::any(to_cluster("first")).into_spec()));

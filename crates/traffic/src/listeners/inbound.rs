@@ -9,9 +9,7 @@ use std::sync::Arc;
 
 use flow::{Reads, Relation, Rule};
 use model::audience::{InboundPort, IpFamilies, ListenerAudience};
-use model::listener::{
-    Bind, ChainKind, ChainMatch, ChainSpec, Direction, HttpChain, ListenerSpec, RouteSource,
-};
+use model::listener::{Bind, ChainKind, ChainMatch, ChainSpec, Direction, HttpChain, ListenerSpec, RouteSource};
 use model::proxy::InterceptionMode;
 use names::{ClusterName, Protocol};
 use registry::inputs::Mesh;
@@ -35,9 +33,23 @@ impl Relation for InboundListeners {
 impl Rule for InboundListeners {
     fn derive(cx: &Reads<'_>, audience: &Arc<ListenerAudience>) -> Option<Vec<Arc<ListenerSpec>>> {
         let mesh = cx.get::<Mesh>(&())?;
-        let inbound = Inbound { audience, detection_timeout_ms: l4::detection_timeout_ms(cx) };
-        let bound = audience.inbound.iter().filter(|p| !p.captured).filter_map(|p| inbound.bound(p));
-        Some(inbound.captured(&mesh.config).into_iter().chain(bound).map(Arc::new).collect())
+        let inbound = Inbound {
+            audience,
+            detection_timeout_ms: l4::detection_timeout_ms(cx),
+        };
+        let bound = audience
+            .inbound
+            .iter()
+            .filter(|p| !p.captured)
+            .filter_map(|p| inbound.bound(p));
+        Some(
+            inbound
+                .captured(&mesh.config)
+                .into_iter()
+                .chain(bound)
+                .map(Arc::new)
+                .collect(),
+        )
     }
 }
 
@@ -74,11 +86,25 @@ impl Inbound<'_> {
         }
         let port = u16::try_from(mesh.proxy_inbound_listen_port).ok().filter(|p| *p != 0)?;
         let ip = self.audience.ip;
-        let additional = if ip == IpFamilies::Dual { vec![[0u16; 8].into()] } else { Vec::new() };
+        let additional = if ip == IpFamilies::Dual {
+            vec![[0u16; 8].into()]
+        } else {
+            Vec::new()
+        };
         let mut chains = vec![blackhole(port)];
         chains.extend(self.undeclared());
-        chains.extend(self.audience.inbound.iter().filter(|p| p.captured).flat_map(|p| self.declared(p)));
-        let bind = Bind::Socket { address: ip.wildcard(), additional, port };
+        chains.extend(
+            self.audience
+                .inbound
+                .iter()
+                .filter(|p| p.captured)
+                .flat_map(|p| self.declared(p)),
+        );
+        let bind = Bind::Socket {
+            address: ip.wildcard(),
+            additional,
+            port,
+        };
         let spec = self.listener(VIRTUAL_INBOUND.into(), bind, chains);
         Some(ListenerSpec {
             original_dst_filter: true,
@@ -90,7 +116,11 @@ impl Inbound<'_> {
     /// A listener for a port that is bound for real.
     fn bound(&self, port: &InboundPort) -> Option<ListenerSpec> {
         let address: IpAddr = port.bind.as_ref()?.parse().ok()?;
-        let bind = Bind::Socket { address, additional: Vec::new(), port: port.port };
+        let bind = Bind::Socket {
+            address,
+            additional: Vec::new(),
+            port: port.port,
+        };
         Some(self.listener(self.name(port), bind, self.declared(port)))
     }
 
@@ -163,12 +193,23 @@ impl Inbound<'_> {
                 alpn_filter: false,
             });
             let application_protocols = if detected { PLAINTEXT_HTTP.to_vec() } else { Vec::new() };
-            let matches = ChainMatch { application_protocols, ..plain(port.destination) };
-            chains.push(ChainSpec { name: port.names[0].clone(), matches, kind });
+            let matches = ChainMatch {
+                application_protocols,
+                ..plain(port.destination)
+            };
+            chains.push(ChainSpec {
+                name: port.names[0].clone(),
+                matches,
+                kind,
+            });
         }
         if detected || !port.protocol.is_http() {
             let matches = plain(port.destination);
-            chains.push(ChainSpec { name: port.names[1].clone(), matches, kind: to_cluster(port.cluster) });
+            chains.push(ChainSpec {
+                name: port.names[1].clone(),
+                matches,
+                kind: to_cluster(port.cluster),
+            });
         }
         chains
     }
@@ -183,20 +224,30 @@ impl Inbound<'_> {
     fn sidecar_host(&self) -> Arc<str> {
         let scope = &self.audience.scope;
         // A Sidecar of the root namespace takes effect in the workload's own.
-        scope.sidecar.as_ref().map_or_else(|| "".into(), |s| format!("{}.{}", s.name, scope.namespace).into())
+        scope
+            .sidecar
+            .as_ref()
+            .map_or_else(|| "".into(), |s| format!("{}.{}", s.name, scope.namespace).into())
     }
 }
 
 /// Connections in plain text to a port.
 fn plain(destination_port: Option<u16>) -> ChainMatch {
-    ChainMatch { destination_port, transport_protocol: Some(RAW_BUFFER), ..ChainMatch::default() }
+    ChainMatch {
+        destination_port,
+        transport_protocol: Some(RAW_BUFFER),
+        ..ChainMatch::default()
+    }
 }
 
 /// Connections to the listener's own port were not captured; passed on they would come here again.
 fn blackhole(port: u16) -> ChainSpec {
     ChainSpec {
         name: format!("{VIRTUAL_INBOUND}-blackhole").into(),
-        matches: ChainMatch { destination_port: Some(port), ..ChainMatch::default() },
+        matches: ChainMatch {
+            destination_port: Some(port),
+            ..ChainMatch::default()
+        },
         kind: to_cluster(BLACK_HOLE),
     }
 }
@@ -207,6 +258,10 @@ fn declared_ports(chains: &[ChainSpec]) -> Option<Vec<u16>> {
     for chain in chains {
         *detected.entry(chain.matches.destination_port).or_default() |= !chain.matches.application_protocols.is_empty();
     }
-    let declared = detected.iter().filter(|(_, detected)| !**detected).filter_map(|(port, _)| *port).collect();
+    let declared = detected
+        .iter()
+        .filter(|(_, detected)| !**detected)
+        .filter_map(|(port, _)| *port)
+        .collect();
     detected.values().any(|detected| *detected).then_some(declared)
 }

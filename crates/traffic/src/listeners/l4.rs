@@ -14,7 +14,7 @@ use model::service::{ObjectId, Service, ServiceKey};
 use names::{ClusterName, Hostname};
 use registry::Services;
 use registry::inputs::Mesh;
-use resources::istio::{HashKey, LbPolicy, RouteDestination, TlsRoute, TrafficPolicy};
+use resources::istio::{HashKey, LbPolicy, RouteDestination, TcpRoute, TlsRoute, TrafficPolicy};
 
 use crate::policy::{DestinationPolicies, policy_for};
 use crate::scope::{self, Ports};
@@ -84,13 +84,21 @@ pub struct Target {
 impl Rule for L4Rules {
     fn derive(cx: &Reads<'_>, key: &ObjectId) -> Option<Arc<Rules>> {
         let object = cx.get::<EffectiveVirtualServices>(key)?;
-        let tls = object.spec.tls.iter().filter(|r| !r.route.is_empty()).map(tls_rule).collect();
-        let tcp = object.spec.tcp.iter().filter(|r| !r.route.is_empty());
-        let tcp = tcp.map(|rule| TcpRule {
-            matches: rule.matches.iter().map(|m| condition(Guard::of_tcp(m), &[], &m.destination_subnets)).collect(),
-            targets: targets(&rule.route),
-        });
-        let rules = Rules { tls, tcp: tcp.collect() };
+        let tls = object
+            .spec
+            .tls
+            .iter()
+            .map(tls_rule)
+            .filter(|r| !r.targets.is_empty())
+            .collect();
+        let tcp = object
+            .spec
+            .tcp
+            .iter()
+            .filter_map(tcp_rule)
+            .filter(|r| !r.targets.is_empty())
+            .collect();
+        let rules = Rules { tls, tcp };
         (rules != Rules::default()).then(|| Arc::new(rules))
     }
 }
@@ -107,7 +115,11 @@ impl Relation for L4VirtualServices {
 impl Index for L4VirtualServices {
     type Of = VirtualServiceSummaries;
     fn keys(_: &ObjectId, row: &Arc<Summary>) -> Vec<()> {
-        if row.applies_to_mesh() && (row.has_tcp || row.has_tls) { vec![()] } else { Vec::new() }
+        if row.applies_to_mesh() && (row.has_tcp || row.has_tls) {
+            vec![()]
+        } else {
+            Vec::new()
+        }
     }
 }
 
@@ -133,7 +145,11 @@ pub struct TcpPolicy {
 impl Rule for TcpPolicies {
     fn derive(cx: &Reads<'_>, key: &PolicyKey) -> Option<TcpPolicy> {
         let merged = cx.get::<DestinationPolicies>(key)?;
-        let tcp = merged.policy.as_ref().and_then(|p| p.connection_pool.as_ref()).and_then(|c| c.tcp.as_ref());
+        let tcp = merged
+            .policy
+            .as_ref()
+            .and_then(|p| p.connection_pool.as_ref())
+            .and_then(|c| c.tcp.as_ref());
         let subsets = merged.subsets.iter();
         let policy = TcpPolicy {
             idle_timeout_ms: tcp.and_then(|t| t.idle_timeout).map(millis),
@@ -180,8 +196,9 @@ impl Router<'_> {
             return Some(self.single(&cluster, first.as_ref().map(|(service, _)| &service.key), &only.subset));
         }
         let weighted = targets.iter().filter(|t| t.weight > 0);
-        let clusters: Vec<(Arc<str>, u32)> =
-            weighted.map(|t| (self.cluster(t, listener_port).into(), t.weight)).collect();
+        let clusters: Vec<(Arc<str>, u32)> = weighted
+            .map(|t| (self.cluster(t, listener_port).into(), t.weight))
+            .collect();
         let policy = self.policy(first.as_ref().map(|(service, _)| &service.key));
         (!clusters.is_empty()).then(|| TcpChain {
             stat_prefix: format!("{}.{}", id.name, id.namespace).into(),
@@ -227,7 +244,8 @@ impl Router<'_> {
 
 /// How long inspectors wait for the first bytes of a connection, in milliseconds; 0 for ever.
 pub(crate) fn detection_timeout_ms(cx: &Reads<'_>) -> u64 {
-    cx.get::<Mesh>(&()).map_or(0, |mesh| millis(mesh.config.protocol_detection_timeout))
+    cx.get::<Mesh>(&())
+        .map_or(0, |mesh| millis(mesh.config.protocol_detection_timeout))
 }
 
 /// The only port of a service, if the client sees a single one.
@@ -242,14 +260,40 @@ pub(crate) fn single_port(seen: &Ports, service: &Service) -> Option<u16> {
 fn tls_rule(rule: &TlsRoute) -> TlsRule {
     let matches = rule.matches.iter();
     TlsRule {
-        matches: matches.map(|m| condition(Guard::of_tls(m), &m.sni_hosts, &m.destination_subnets)).collect(),
+        matches: matches
+            .filter_map(|m| condition(Guard::of_tls(m), &m.sni_hosts, &m.destination_subnets))
+            .collect(),
         targets: targets(&rule.route),
     }
 }
 
-fn condition(guard: Guard, sni: &[Arc<str>], subnets: &[Arc<str>]) -> L4Match {
-    let net = |text: &Arc<str>| text.parse().ok().or_else(|| text.parse::<IpAddr>().ok().map(IpNet::from));
-    L4Match { guard, sni: sni.to_vec(), subnets: subnets.iter().filter_map(net).collect() }
+fn tcp_rule(rule: &TcpRoute) -> Option<TcpRule> {
+    let matches = rule.matches.iter();
+    let matches: Vec<L4Match> = matches
+        .filter_map(|m| condition(Guard::of_tcp(m), &[], &m.destination_subnets))
+        .collect();
+    // No condition at all means always; conditions of which none can hold mean never.
+    let never = matches.is_empty() && !rule.matches.is_empty();
+    (!never).then(|| TcpRule {
+        matches,
+        targets: targets(&rule.route),
+    })
+}
+
+/// A condition; none where it asks for addresses that are none, which no connection has.
+fn condition(guard: Guard, sni: &[Arc<str>], written: &[Arc<str>]) -> Option<L4Match> {
+    let net = |text: &Arc<str>| {
+        text.parse()
+            .ok()
+            .or_else(|| text.parse::<IpAddr>().ok().map(IpNet::from))
+    };
+    let subnets: Vec<IpNet> = written.iter().filter_map(net).collect();
+    let never = subnets.is_empty() && !written.is_empty();
+    (!never).then(|| L4Match {
+        guard,
+        sni: sni.to_vec(),
+        subnets,
+    })
 }
 
 fn targets(routes: &[RouteDestination]) -> Vec<Target> {
@@ -258,7 +302,11 @@ fn targets(routes: &[RouteDestination]) -> Vec<Target> {
         Some(Target {
             host: Hostname::parse(&destination.host).ok()?,
             subset: destination.subset.clone(),
-            port: destination.port.as_ref().and_then(|p| u16::try_from(p.number).ok()).filter(|p| *p != 0),
+            port: destination
+                .port
+                .as_ref()
+                .and_then(|p| u16::try_from(p.number).ok())
+                .filter(|p| *p != 0),
             weight: u32::try_from(route.weight).unwrap_or(0),
         })
     };

@@ -33,12 +33,20 @@ impl Rule for ListenerCatalogue {
             ProxyKind::Router => vec![cx.get::<GatewayListeners>(audience)?],
             ProxyKind::Sidecar => {
                 // What a workload serves is no part of what it calls.
-                let caller = Arc::new(ListenerAudience { inbound: Arc::from([]), ..(**audience).clone() });
-                vec![cx.get::<OutboundListeners>(&caller)?, cx.get::<InboundListeners>(audience)?]
+                let caller = Arc::new(ListenerAudience {
+                    inbound: Arc::from([]),
+                    ..(**audience).clone()
+                });
+                vec![
+                    cx.get::<OutboundListeners>(&caller)?,
+                    cx.get::<InboundListeners>(audience)?,
+                ]
             }
         };
         let entry = |spec: &Arc<ListenerSpec>| (spec.name.clone(), ResourceKey::Listener(spec.clone()));
-        Some(Catalogue::new(listeners.iter().flat_map(|list| list.iter()).map(entry).collect()))
+        Some(Catalogue::new(
+            listeners.iter().flat_map(|list| list.iter()).map(entry).collect(),
+        ))
     }
 }
 

@@ -228,6 +228,10 @@ struct Overlay<'a> {
     own_others: bool,
     /// The VirtualServices of the client's own ones.
     in_use: BTreeSet<&'a ObjectId>,
+    /// Some host could not be taken over.
+    replaced: bool,
+    /// A host that has the port for everybody has it not for this client.
+    unserved: bool,
 }
 
 impl<'a> Overlay<'a> {
@@ -242,6 +246,8 @@ impl<'a> Overlay<'a> {
             others: Vec::new(),
             own_others: false,
             in_use: BTreeSet::new(),
+            replaced: false,
+            unserved: false,
         }
     }
 
@@ -252,6 +258,8 @@ impl<'a> Overlay<'a> {
             if !self.is_own(client, host) {
                 self.shared.extend(host.spec.clone());
             } else if let Some(key) = (client.find)(&host.host) {
+                self.replaced = true;
+                self.unserved |= !client.cx.with::<ServicesByPort, _>(&port, |m| m.is_some_and(|m| m.contains(&key)));
                 self.add_own(client, port, &key, Some(at));
             }
         }
@@ -285,11 +293,11 @@ impl<'a> Overlay<'a> {
 
     /// Hosts without a service. They are taken over where nothing can have changed them.
     fn add_others(&mut self, client: &Client<'a>, port: u16) {
-        let same_use = self.own.is_empty()
+        let same_use = !self.replaced
             || port == 80
             || self.public.others.as_ref().is_some_and(Vec::is_empty)
                 && self.in_use.iter().all(|id| self.public.in_use.contains(*id));
-        let nothing_own = self.private.is_empty() && !client.lookup.is_particular();
+        let nothing_own = self.private.is_empty() && !client.lookup.is_particular() && !self.unserved;
         match &self.public.others {
             Some(others) if same_use && nothing_own => self.others = others.clone(),
             _ => {

@@ -83,7 +83,10 @@ impl<'a> Build<'a> {
         Build {
             cx,
             audience,
-            router: Router { cx, scope: &audience.scope },
+            router: Router {
+                cx,
+                scope: &audience.scope,
+            },
             places: Places { audience, mesh },
             settings: Settings {
                 detection_timeout_ms: l4::detection_timeout_ms(cx),
@@ -97,9 +100,8 @@ impl<'a> Build<'a> {
     /// Adds what one egress listener brings.
     fn egress(&mut self, listener: &EgressListener) {
         let unix = listener.bind.as_ref().is_some_and(|bind| bind.starts_with("unix://"));
-        let bind_to_port = self.audience.interception == InterceptionMode::None
-            || listener.capture == CaptureMode::None
-            || unix;
+        let bind_to_port =
+            self.audience.interception == InterceptionMode::None || listener.capture == CaptureMode::None || unix;
         let bound = match &listener.bind {
             Some(text) => match Bound::parse(text) {
                 Some(bound) => Some(bound),
@@ -110,8 +112,12 @@ impl<'a> Build<'a> {
             None => None,
         };
         let hosts = &listener.hosts;
-        let routes: Vec<L4Service> =
-            self.l4.iter().filter(|(s, _)| hosts.admits_routes(&s.id.namespace, &s.hosts)).cloned().collect();
+        let routes: Vec<L4Service> = self
+            .l4
+            .iter()
+            .filter(|(s, _)| hosts.admits_routes(&s.id.namespace, &s.hosts))
+            .cloned()
+            .collect();
         let services = self.oldest_first(listener);
         match &listener.port {
             Some(port) => self.declared(port, &services, bound.as_ref(), bind_to_port, &routes),
@@ -145,13 +151,7 @@ impl<'a> Build<'a> {
     }
 
     /// A listener at each port of each service, except where a listener was declared.
-    fn all_ports(
-        &mut self,
-        services: &[Seen],
-        bound: Option<&Bound>,
-        bind_to_port: bool,
-        routes: &[L4Service],
-    ) {
+    fn all_ports(&mut self, services: &[Seen], bound: Option<&Bound>, bind_to_port: bool, routes: &[L4Service]) {
         self.entries.values_mut().for_each(|entry| entry.locked = true);
         for (service, ports) in services {
             for port in service.ports.iter().filter(|p| ports.include(p.number)) {

@@ -33,8 +33,15 @@ impl Places<'_> {
     /// All addresses of the proxy.
     pub(super) fn wildcard(&self) -> Bound {
         let v6 = IpAddr::from([0u16; 8]);
-        let additional = if self.audience.ip == IpFamilies::Dual { vec![v6] } else { Vec::new() };
-        Bound { primary: Primary::Ip(self.audience.ip.wildcard()), additional }
+        let additional = if self.audience.ip == IpFamilies::Dual {
+            vec![v6]
+        } else {
+            Vec::new()
+        };
+        Bound {
+            primary: Primary::Ip(self.audience.ip.wildcard()),
+            additional,
+        }
     }
 
     /// Whether the listener is shared by all services of its port.
@@ -70,7 +77,11 @@ impl Places<'_> {
             ([], _) => vec![Address::Unspecified],
             (all @ [first, ..], Registry::Kubernetes) => {
                 let usable: Vec<IpNet> = all.iter().copied().filter(|net| self.has_family(net.addr())).collect();
-                vec![hosts(if usable.is_empty() { std::slice::from_ref(first) } else { &usable })]
+                vec![hosts(if usable.is_empty() {
+                    std::slice::from_ref(first)
+                } else {
+                    &usable
+                })]
             }
             (all, Registry::ServiceEntry) => all
                 .iter()
@@ -101,6 +112,9 @@ impl Bound {
             Err(_) if text.starts_with("unix://") => Primary::Unix(text.clone()),
             Err(_) => return None,
         };
-        Some(Bound { primary, additional: Vec::new() })
+        Some(Bound {
+            primary,
+            additional: Vec::new(),
+        })
     }
 }

@@ -61,8 +61,17 @@ impl Build<'_> {
             if !self.places.has_family(address) {
                 continue;
             }
-            let bound = Bound { primary: Primary::Ip(address), additional: Vec::new() };
-            self.add(Wanted { bound: Some(bound), ..wanted.clone() }, &Address::Unspecified);
+            let bound = Bound {
+                primary: Primary::Ip(address),
+                additional: Vec::new(),
+            };
+            self.add(
+                Wanted {
+                    bound: Some(bound),
+                    ..wanted.clone()
+                },
+                &Address::Unspecified,
+            );
         }
     }
 
@@ -85,13 +94,18 @@ impl Build<'_> {
         if service.registry == Registry::Kubernetes {
             return true;
         }
-        let key = ServiceObjectKey { registry: service.registry, id: service.object.clone() };
+        let key = ServiceObjectKey {
+            registry: service.registry,
+            id: service.object.clone(),
+        };
         let object = self.cx.get::<ServiceObjects>(&key);
         object.is_some_and(|o| matches!(&*o, ServiceObject::Entry(e) if e.spec.workload_selector.is_some()))
     }
 
     fn add(&mut self, wanted: Wanted<'_>, address: &Address) {
-        let Some(placed) = self.place(wanted, address) else { return };
+        let Some(placed) = self.place(wanted, address) else {
+            return;
+        };
         let key = (placed.bound.primary.clone(), placed.wanted.port);
         let protocol = placed.wanted.protocol;
         let meeting = match self.entries.get(&key) {
@@ -150,7 +164,13 @@ impl Build<'_> {
             Address::Hosts(_) => false,
         };
         let name = bound.primary.listener(wanted.port);
-        Some(Placed { wanted, bound, name, subnets, by_name })
+        Some(Placed {
+            wanted,
+            bound,
+            name,
+            subnets,
+            by_name,
+        })
     }
 
     fn chains(&self, placed: &Placed<'_>) -> Vec<Chain> {
@@ -166,7 +186,12 @@ impl Build<'_> {
     }
 
     fn http_chain(&self, placed: &Placed<'_>) -> Chain {
-        let Wanted { service, port, protocol, .. } = &placed.wanted;
+        let Wanted {
+            service,
+            port,
+            protocol,
+            ..
+        } = &placed.wanted;
         let shared = self.places.is_wildcard(&placed.bound);
         let detected = protocol.is_unsupported();
         let table: Arc<str> = match &placed.bound.primary {
@@ -178,11 +203,18 @@ impl Build<'_> {
         let http = special::http(self.audience, &placed.name, *protocol, RouteSource::Discovered(table));
         // At a shared listener there may be connections to anything, so that HTTP has to be found out there, too.
         let inspected = detected || shared && *protocol != Protocol::HttpProxy;
-        Chain { inspected, ..Chain::any(ChainKind::Http(http)) }
+        Chain {
+            inspected,
+            ..Chain::any(ChainKind::Http(http))
+        }
     }
 
     fn tcp_chains(&self, placed: &Placed<'_>) -> Vec<Chain> {
-        if placed.wanted.protocol.is_tls() { self.tls_routes(placed) } else { self.tcp_routes(placed) }
+        if placed.wanted.protocol.is_tls() {
+            self.tls_routes(placed)
+        } else {
+            self.tcp_routes(placed)
+        }
     }
 
     /// TLS routes of VirtualServices for the service's host; without any, the service itself.
@@ -192,7 +224,11 @@ impl Build<'_> {
         // Conditions may differ in what is decided here, and be one for Envoy: the first of them counts.
         let mut seen: BTreeSet<(&[Arc<str>], &[IpNet])> = BTreeSet::new();
         for (summary, rules) in self.routes_for(placed) {
-            for (condition, targets) in rules.tls.iter().flat_map(|r| r.matches.iter().map(move |m| (m, &r.targets))) {
+            for (condition, targets) in rules
+                .tls
+                .iter()
+                .flat_map(|r| r.matches.iter().map(move |m| (m, &r.targets)))
+            {
                 if !self.holds(condition, port) || !seen.insert((&condition.sni, &condition.subnets)) {
                     continue;
                 }
@@ -206,8 +242,15 @@ impl Build<'_> {
             }
         }
         if chains.is_empty() {
-            let sni = if placed.by_name { vec![placed.wanted.service.key.hostname.as_arc().clone()] } else { Vec::new() };
-            chains.push(Chain { sni, ..self.to_service(placed) });
+            let sni = if placed.by_name {
+                vec![placed.wanted.service.key.hostname.as_arc().clone()]
+            } else {
+                Vec::new()
+            };
+            chains.push(Chain {
+                sni,
+                ..self.to_service(placed)
+            });
         }
         chains
     }
@@ -224,13 +267,21 @@ impl Build<'_> {
                 if !any && held.is_empty() {
                     continue;
                 }
-                let Some(kind) = self.routed(summary.id.clone(), &rule.targets, port) else { continue };
+                let Some(kind) = self.routed(summary.id.clone(), &rule.targets, port) else {
+                    continue;
+                };
                 if any {
-                    chains.push(Chain { subnets: placed.subnets.clone(), ..Chain::any(kind) });
+                    chains.push(Chain {
+                        subnets: placed.subnets.clone(),
+                        ..Chain::any(kind)
+                    });
                     return chains;
                 }
                 let subnets = held.iter().flat_map(|m| m.subnets.iter().copied()).collect();
-                chains.push(Chain { subnets, ..Chain::any(kind) });
+                chains.push(Chain {
+                    subnets,
+                    ..Chain::any(kind)
+                });
             }
         }
         let service = self.to_service(placed);
@@ -242,7 +293,11 @@ impl Build<'_> {
 
     fn routes_for<'s>(&self, placed: &'s Placed<'_>) -> impl Iterator<Item = &'s L4Service> + use<'s> {
         let host = &placed.wanted.service.key.hostname;
-        placed.wanted.routes.iter().filter(move |(summary, _)| summary.hosts.iter().any(|h| h.matches(host)))
+        placed
+            .wanted
+            .routes
+            .iter()
+            .filter(move |(summary, _)| summary.hosts.iter().any(|h| h.matches(host)))
     }
 
     fn holds(&self, condition: &L4Match, port: u16) -> bool {
@@ -254,8 +309,16 @@ impl Build<'_> {
     }
 
     fn to_service(&self, placed: &Placed<'_>) -> Chain {
-        let Wanted { service, only_port, port, .. } = &placed.wanted;
+        let Wanted {
+            service,
+            only_port,
+            port,
+            ..
+        } = &placed.wanted;
         let tcp = self.router.to_service(service, *only_port, *port);
-        Chain { subnets: placed.subnets.clone(), ..Chain::any(ChainKind::Tcp(tcp)) }
+        Chain {
+            subnets: placed.subnets.clone(),
+            ..Chain::any(ChainKind::Tcp(tcp))
+        }
     }
 }

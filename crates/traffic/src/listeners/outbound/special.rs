@@ -4,9 +4,7 @@
 use std::sync::Arc;
 
 use model::audience::{IpFamilies, ListenerAudience};
-use model::listener::{
-    Bind, ChainKind, ChainMatch, ChainSpec, Direction, HttpChain, ListenerSpec, RouteSource,
-};
+use model::listener::{Bind, ChainKind, ChainMatch, ChainSpec, Direction, HttpChain, ListenerSpec, RouteSource};
 use model::proxy::InterceptionMode;
 use names::{ClusterName, Protocol};
 use resources::MeshConfig;
@@ -28,7 +26,9 @@ pub(super) fn elsewhere(policy: &OutboundPolicy) -> Arc<str> {
         OutboundPolicy::AllowAny { egress_proxy: None } => PASSTHROUGH.into(),
         OutboundPolicy::AllowAny { egress_proxy: Some(to) } => {
             let port = to.port.as_ref().and_then(|p| u16::try_from(p.number).ok()).unwrap_or(0);
-            ClusterName::outbound(port, to.subset.clone(), to.host.clone()).to_string().into()
+            ClusterName::outbound(port, to.subset.clone(), to.host.clone())
+                .to_string()
+                .into()
         }
     }
 }
@@ -36,7 +36,11 @@ pub(super) fn elsewhere(policy: &OutboundPolicy) -> Arc<str> {
 /// The chain of listeners of services for connections that are to none of them.
 pub(super) fn fallback(elsewhere: &str) -> ChainSpec {
     let name = "PassthroughFilterChain".into();
-    ChainSpec { name, matches: ChainMatch::default(), kind: to_cluster(elsewhere) }
+    ChainSpec {
+        name,
+        matches: ChainMatch::default(),
+        kind: to_cluster(elsewhere),
+    }
 }
 
 /// The listener that captured connections arrive at. It hands them to the listener of the address that the application
@@ -52,7 +56,10 @@ pub(super) fn virtual_outbound(
     let port = u16::try_from(mesh.proxy_listen_port).ok().filter(|p| *p != 0)?;
     let chain = |name: &str, destination_port, cluster: &str| ChainSpec {
         name: format!("{VIRTUAL_OUTBOUND}-{name}").into(),
-        matches: ChainMatch { destination_port, ..ChainMatch::default() },
+        matches: ChainMatch {
+            destination_port,
+            ..ChainMatch::default()
+        },
         kind: to_cluster(cluster),
     };
     Some(ListenerSpec {
@@ -68,7 +75,10 @@ pub(super) fn virtual_outbound(
         server_first_ports: Vec::new(),
         inspection_timeout_ms: None,
         // A connection to this very port was not captured, and to pass it on would bring it here again.
-        chains: vec![chain("blackhole", Some(port), BLACK_HOLE), chain("catchall-tcp", None, elsewhere)],
+        chains: vec![
+            chain("blackhole", Some(port), BLACK_HOLE),
+            chain("catchall-tcp", None, elsewhere),
+        ],
         default_chain: None,
         capabilities: audience.capabilities,
     })
@@ -81,9 +91,18 @@ pub(super) fn http_proxy(audience: &ListenerAudience, mesh: &MeshConfig) -> Opti
     let name = bound.primary.listener(port);
     let routes = RouteSource::Discovered(HTTP_PROXY_ROUTES.into());
     let chain = Chain::any(ChainKind::Http(http(audience, &name, Protocol::HttpProxy, routes)));
-    let entry =
-        Entry { bound, bind_to_port: true, port, protocol: Protocol::HttpProxy, chains: vec![chain], locked: true };
-    let settings = Settings { detection_timeout_ms: 0, capabilities: audience.capabilities };
+    let entry = Entry {
+        bound,
+        bind_to_port: true,
+        port,
+        protocol: Protocol::HttpProxy,
+        chains: vec![chain],
+        locked: true,
+    };
+    let settings = Settings {
+        detection_timeout_ms: 0,
+        capabilities: audience.capabilities,
+    };
     Some(entry.finish(name, &fallback(PASSTHROUGH), settings))
 }
 
@@ -100,6 +119,14 @@ pub(super) fn http(audience: &ListenerAudience, name: &str, protocol: Protocol, 
 }
 
 fn everywhere(ip: IpFamilies, port: u16) -> Bind {
-    let additional = if ip == IpFamilies::Dual { vec![[0u16; 8].into()] } else { Vec::new() };
-    Bind::Socket { address: ip.wildcard(), additional, port }
+    let additional = if ip == IpFamilies::Dual {
+        vec![[0u16; 8].into()]
+    } else {
+        Vec::new()
+    };
+    Bind::Socket {
+        address: ip.wildcard(),
+        additional,
+        port,
+    }
 }

@@ -1,0 +1,129 @@
+//! Gateways' listeners and route tables, and what a change makes run again.
+
+use std::sync::Arc;
+
+use model::audience::VirtualHostContent;
+use registry::inputs::ProxyToken;
+use traffic::gateways::{GatewayListeners, GatewaySet, MergedGateways, UnservedReason};
+use traffic::routes::RouteTables;
+
+use crate::world::*;
+
+fn http(name: &str, hosts: &str) -> String {
+    let spec = format!(
+        "{{selector: {{istio: gw}}, servers: [{{port: {{number: 80, protocol: HTTP, name: h}}, hosts: [{hosts}]}}]}}"
+    );
+    istio("Gateway", name, &spec)
+}
+
+fn routed(name: &str, hosts: &str, gateways: &str, timeout: u32) -> String {
+    let spec = format!(
+        "{{hosts: [{hosts}], gateways: [{gateways}], http: [{{timeout: {timeout}s, route: [{{destination: {{host: web}}}}]}}]}}"
+    );
+    istio("VirtualService", name, &spec)
+}
+
+/// Virtual hosts: `NAME [DOMAINS] VIRTUAL_SERVICES`.
+fn table(world: &mut World, token: ProxyToken, name: &str) -> Vec<String> {
+    let audience = world.audiences(token).route.clone();
+    let cell = world.engine.subscribe::<RouteTables>((audience, Arc::from(name)));
+    let table = world.engine.row::<RouteTables>(cell).expect("a table for every name");
+    assert!(table.ignore_port);
+    let describe = |host: &Arc<model::audience::VirtualHostSpec>| {
+        let content = match &host.content {
+            VirtualHostContent::Routes(keys) => {
+                let names = keys
+                    .iter()
+                    .filter_map(|k| k.virtual_service.as_ref())
+                    .map(|id| id.name.to_string());
+                names.collect::<Vec<_>>().join("+")
+            }
+            other => format!("{other:?}"),
+        };
+        let tls = if host.require_tls { " tls" } else { "" };
+        format!("{} [{}] {content}{tls}", host.name, host.domains.join(" "))
+    };
+    table.virtual_hosts.iter().map(describe).collect()
+}
+
+#[test]
+fn virtual_hosts_of_several_gateways() {
+    let objects = [
+        service("web", 1, &["http:80"]),
+        http("a", "'*.example.com', plain.org"),
+        http("b", "default/x.org, elsewhere/y.org"),
+        routed("one", "b.example.com, a.example.com, plain.org", "a", 1),
+        routed("two", "a.example.com", "a, b", 1),
+        routed("three", "'*'", "b", 1),
+    ];
+    let mut world = World::new(&objects.concat());
+    let token = world.connect(gateway());
+    let want = [
+        "a.example.com:80 [a.example.com] one+two",
+        "b.example.com:80 [b.example.com plain.org] one",
+        "x.org:80 [x.org] three",
+    ];
+    assert_eq!(table(&mut world, token, "http.80"), want);
+    assert_eq!(table(&mut world, token, "http.81"), [""; 0]);
+}
+
+#[test]
+fn a_changed_route_runs_no_table_again() {
+    let objects = [
+        service("web", 1, &["http:80"]),
+        http("gw", "'*'"),
+        routed("vs", "a.com", "gw", 1),
+    ];
+    let mut world = World::new(&objects.concat());
+    let token = world.connect(gateway());
+    table(&mut world, token, "http.80");
+    let delta = world.apply(&routed("vs", "a.com", "gw", 2));
+    assert_eq!((runs::<RouteTables>(&delta), runs::<GatewayListeners>(&delta)), (0, 0));
+    let delta = world.apply(&routed("vs", "b.com", "gw", 2));
+    assert_eq!((runs::<RouteTables>(&delta), runs::<GatewayListeners>(&delta)), (1, 0));
+    assert_eq!(table(&mut world, token, "http.80"), ["b.com:80 [b.com] vs"]);
+}
+
+#[test]
+fn a_server_that_cannot_be_served_says_why() {
+    let spec = "{selector: {istio: gw}, servers: [\
+        {port: {number: 443, protocol: HTTPS, name: s}, hosts: [a.com], tls: {mode: SIMPLE, credentialName: c}}, \
+        {port: {number: 443, protocol: TLS, name: p}, hosts: [b.com], tls: {mode: PASSTHROUGH}}, \
+        {port: {number: 443, protocol: TLS, name: q}, hosts: [b.com], tls: {mode: PASSTHROUGH}}, \
+        {port: {number: 443, protocol: HTTP, name: h}, hosts: ['*']}]}";
+    let mut world = World::new(&istio("Gateway", "gw", spec));
+    let token = world.connect(gateway());
+    let set = GatewaySet::from(&*world.audiences(token).listener);
+    let cell = world.engine.subscribe::<MergedGateways>(set);
+    let merged = world.engine.row::<MergedGateways>(cell).expect("merged");
+    let unserved: Vec<_> = merged.unserved.iter().map(|u| (u.server, u.reason)).collect();
+    let want = [
+        (0, UnservedReason::NotImplemented),
+        (2, UnservedReason::DuplicateHost),
+        (3, UnservedReason::Conflict),
+    ];
+    assert_eq!(unserved, want);
+    // Nobody routes b.com yet, so that there is nothing to listen for.
+    assert_eq!(world.names(token), [""; 0]);
+    let vs =
+        "{hosts: [b.com], gateways: [gw], tls: [{match: [{sniHosts: [b.com]}], route: [{destination: {host: web}}]}]}";
+    world.apply(&istio("VirtualService", "vs", vs));
+    assert_eq!(world.names(token), ["0.0.0.0_443"]);
+}
+
+#[test]
+fn redirects_reach_hosts_without_routes() {
+    let spec = "{selector: {istio: gw}, servers: [{port: {number: 80, protocol: HTTP, name: h}, \
+        hosts: [a.com, ./b.com], tls: {httpsRedirect: true}}]}";
+    let objects = [
+        service("web", 1, &["http:80"]),
+        istio("Gateway", "gw", spec),
+        routed("vs", "a.com", "gw", 1),
+    ];
+    let mut world = World::new(&objects.concat());
+    let token = world.connect(gateway());
+    assert_eq!(
+        table(&mut world, token, "http.80"),
+        ["a.com:80 [a.com] vs tls", "b.com:80 [b.com] NotFound tls"]
+    );
+}
