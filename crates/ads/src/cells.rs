@@ -20,6 +20,12 @@ struct Cell {
     users: Vec<(LedgerId, Name)>,
 }
 
+/// What a cell held before, and who lists it.
+pub(crate) struct Replaced {
+    pub(crate) old: Option<Resource>,
+    pub(crate) users: Vec<(LedgerId, Name)>,
+}
+
 impl<C: Copy + Eq + Hash> Cells<C> {
     pub(crate) fn new() -> Cells<C> {
         Cells {
@@ -56,17 +62,14 @@ impl<C: Copy + Eq + Hash> Cells<C> {
         }
     }
 
-    /// Sets what a cell holds. Gives what it held and who lists it, if that differs.
-    pub(crate) fn replace(
-        &mut self,
-        id: C,
-        resource: Option<Resource>,
-    ) -> Option<(Option<Resource>, Vec<(LedgerId, Name)>)> {
+    /// Sets what a cell holds; `None` if it holds that already.
+    pub(crate) fn replace(&mut self, id: C, resource: Option<Resource>) -> Option<Replaced> {
         let cell = self.cells.get_mut(&id)?;
         if cell.resource == resource {
             return None;
         }
-        Some((std::mem::replace(&mut cell.resource, resource), cell.users.clone()))
+        let old = std::mem::replace(&mut cell.resource, resource);
+        Some(Replaced { old, users: cell.users.clone() })
     }
 
     pub(crate) fn len(&self) -> usize {

@@ -34,6 +34,7 @@ mod status;
 mod watch;
 mod wire;
 
+pub use bytes::Bytes;
 pub use compose::Rope;
 pub use decode::{DecodeError, Request, decode_delta, decode_sotw};
 pub use hub::{Hub, Stats, StreamId, Variant};

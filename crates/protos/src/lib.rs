@@ -10,7 +10,7 @@ mod reflect;
 
 pub use any::{Any, any, encode};
 pub use generated::{envoy, google, istio, udpa, xds};
-pub use reflect::{from_json, JsonError, descriptor_pool, json};
+pub use reflect::{JsonError, descriptor_pool, from_json, json};
 
 pub use prost::{DecodeError, Message, Name};
 pub use prost_types::{Duration, Struct, Timestamp, Value, value};

@@ -63,7 +63,9 @@ pub fn json(type_url: &str, body: &[u8]) -> Result<serde_json::Value, JsonError>
 /// No message has the name of `M`, or the value is not its form.
 pub fn from_json<M: Message + Name + Default>(value: &serde_json::Value) -> Result<M, JsonError> {
     let name = M::full_name();
-    let descriptor = descriptor_pool().get_message_by_name(&name).ok_or(JsonError::UnknownType(name))?;
+    let descriptor = descriptor_pool()
+        .get_message_by_name(&name)
+        .ok_or(JsonError::UnknownType(name))?;
     let message = DynamicMessage::deserialize(descriptor, value).map_err(JsonError::Serialize)?;
     M::decode(message.encode_to_vec().as_slice()).map_err(JsonError::Decode)
 }
@@ -152,8 +154,8 @@ mod tests {
     use crate::envoy::config::core::v3::TypedExtensionConfig;
     use serde_json::json;
 
-    fn show<M: Message + prost::Name>(message: &M) -> serde_json::Value {
-        super::json(&M::type_url(), &message.encode_to_vec()).unwrap()
+    fn show<M: Message + Name>(message: &M) -> serde_json::Value {
+        json(&M::type_url(), &message.encode_to_vec()).unwrap()
     }
 
     #[test]
@@ -198,10 +200,10 @@ mod tests {
     #[test]
     fn what_is_not_the_message_is_an_error() {
         assert!(matches!(
-            super::json("x/no.such.Message", b""),
+            json("x/no.such.Message", b""),
             Err(JsonError::UnknownType(_))
         ));
         let cluster = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
-        assert!(matches!(super::json(cluster, b"\xff"), Err(JsonError::Decode(_))));
+        assert!(matches!(json(cluster, b"\xff"), Err(JsonError::Decode(_))));
     }
 }

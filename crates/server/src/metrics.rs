@@ -1,5 +1,8 @@
 //! Metrics in Prometheus' text form, under Istio's names where it has them.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
 use ads::Response;
 use model::xds::ResourceType;
 use prometheus_client::collector::Collector;
@@ -43,9 +46,11 @@ impl Counts {
 #[derive(Debug)]
 pub(crate) struct Snapshot {
     hub: ads::Stats,
-    streams: usize,
+    /// Connected streams by the version that their proxies state.
+    streams: BTreeMap<Arc<str>, usize>,
+    /// Type and proxy of each refusal that stands.
+    refused_by: Vec<(ResourceType, Arc<str>)>,
     sizes: Vec<(String, u64)>,
-    refused_now: [u64; 4],
     counts: (u64, f64, u64, u64),
     convergence: Histogram,
     relations: Vec<(String, u64, u64, u64)>,
@@ -56,19 +61,19 @@ impl Snapshot {
     /// Takes one.
     pub(crate) fn of(core: &Core) -> Snapshot {
         let counts = &core.counts;
-        let mut refused_now = [0; 4];
-        for watch in core.hub.statuses().iter().flat_map(|s| &s.watches) {
-            if watch.error.is_some() {
-                refused_now[index(watch.kind)] += 1;
-            }
+        let (mut streams, mut refused_by) = (BTreeMap::new(), Vec::new());
+        for status in core.hub.statuses() {
+            *streams.entry(status.proxy.version.clone()).or_default() += 1;
+            let refused = status.watches.iter().filter(|watch| watch.error.is_some());
+            refused_by.extend(refused.map(|watch| (watch.kind, status.proxy.id.clone())));
         }
         let stats = core.served.0.engine().stats();
         let relations = stats.relations.iter();
         Snapshot {
             hub: core.hub.stats(),
-            streams: core.hub.len(),
+            streams,
+            refused_by,
             sizes: core.hub.sizes().into_iter().map(|(n, v)| (n.to_owned(), v as u64)).collect(),
-            refused_now,
             counts: (counts.commits, counts.commit_seconds, counts.rule_panics, counts.panics),
             convergence: counts.convergence.clone(),
             relations: relations.map(|r| (r.name.to_owned(), r.cells as u64, r.edges as u64, r.runs as u64)).collect(),
@@ -90,19 +95,24 @@ impl Snapshot {
 impl Collector for Snapshot {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
         let mut out = Writer(&mut encoder);
-        out.gauge("pilot_xds", "Connected discovery streams", &[("", "", self.streams as f64)])?;
+        let streams: Vec<Sample<'_>> = self.streams.iter().map(|(v, n)| ("version", &**v, *n as f64)).collect();
+        out.gauge("pilot_xds", "Connected discovery streams, by the version of the proxy", &streams)?;
         out.gauge("pilot_services", "Services known to the control plane", &[("", "", self.services as f64)])?;
         let (commits, seconds, rule_panics, panics) = self.counts;
-        out.by_type("pilot_xds_pushes", "Responses sent", &self.hub.responses)?;
+        out.istio("pilot_xds_pushes", "Responses sent", &self.hub.responses)?;
         out.by_type("rutter_xds_response_bytes", "Bytes of responses sent", &self.hub.bytes)?;
         out.by_type("rutter_xds_resources", "Resources in responses sent", &self.hub.resources)?;
         out.by_type("rutter_xds_responses_composed", "Responses that were composed and not shared", &self.hub.composed)?;
         out.by_type("rutter_xds_acks", "Responses that proxies accepted", &self.hub.accepted)?;
-        out.by_type("pilot_total_xds_rejects", "Responses that proxies refused", &self.hub.refused)?;
-        out.by_type("pilot_xds_expired_nonce", "Requests that answered an older response than the last", &self.hub.stale)?;
+        out.istio("pilot_total_xds_rejects", "Responses that proxies refused", &self.hub.refused)?;
+        out.istio("pilot_xds_expired_nonce", "Requests that answered an older response than the last", &self.hub.stale)?;
         out.by_type("rutter_xds_overdue", "Responses that went ahead after waiting for their turn", &self.hub.overdue)?;
-        let refused = ResourceType::ALL.map(|kind| ("type", short(kind), self.refused_now[index(kind)] as f64));
-        out.gauge("rutter_xds_refused_now", "Streams whose last response was refused", &refused)?;
+        for kind in ResourceType::ALL {
+            let refused: Vec<Sample<'_>> =
+                self.refused_by.iter().filter(|r| r.0 == kind).map(|r| ("node", &*r.1, 1.0)).collect();
+            let name = format!("pilot_xds_{}_reject", short(kind));
+            out.gauge(&name, "Proxies whose last response of the type was refused", &refused)?;
+        }
         out.counter("rutter_commits", "Commits of changes", &[("", "", commits as f64)])?;
         out.counter("rutter_commit_seconds", "Seconds spent on commits", &[("", "", seconds)])?;
         out.counter("rutter_rule_panics", "Panics of rules, contained", &[("", "", rule_panics as f64)])?;
@@ -129,6 +139,13 @@ type Sample<'a> = (&'a str, &'a str, f64);
 impl Writer<'_, '_> {
     fn by_type(&mut self, name: &str, help: &str, values: &[u64; 4]) -> std::fmt::Result {
         self.counter(name, help, &ResourceType::ALL.map(|kind| ("type", short(kind), values[index(kind)] as f64)))
+    }
+
+    /// A counter of Istio's. Its name has no `_total`, which the format demands of what calls itself a counter, and
+    /// dashboards know it without.
+    fn istio(&mut self, name: &str, help: &str, values: &[u64; 4]) -> std::fmt::Result {
+        let samples = ResourceType::ALL.map(|kind| ("type", short(kind), values[index(kind)] as f64));
+        self.samples(name, help, MetricType::Unknown, &samples, |value, to| ConstGauge::new(value).encode(to))
     }
 
     fn counter(&mut self, name: &str, help: &str, samples: &[Sample<'_>]) -> std::fmt::Result {

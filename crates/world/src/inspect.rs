@@ -1,6 +1,8 @@
 //! What debug pages show of the world, as JSON.
 
 use flow::Relation as _;
+use model::proxy::Locality;
+use model::service::{EndpointAddress, ExportTo, Health, Registry, Resolution};
 use registry::inputs::{
     DestinationRules, Gateways, Mesh, ServiceObject, ServiceObjects, Sidecars, VirtualServices, WorkloadGroups,
     WorkloadObject, WorkloadObjects,
@@ -47,13 +49,13 @@ impl World {
             json!({
                 "hostname": s.key.hostname.as_str(),
                 "namespace": &*s.key.namespace,
-                "registry": format!("{:?}", s.registry),
+                "registry": registry_name(s.registry),
                 "object": s.object.to_string(),
                 "ports": ports.collect::<Vec<_>>(),
                 "addresses": s.addresses.iter().map(ToString::to_string).collect::<Vec<_>>(),
-                "resolution": format!("{:?}", s.resolution),
+                "resolution": resolution_name(s.resolution),
                 "meshExternal": s.external,
-                "exportTo": format!("{:?}", s.export_to),
+                "exportTo": export_names(&s.export_to),
             })
         });
         Value::Array(services.collect())
@@ -65,12 +67,12 @@ impl World {
             let endpoints = row.iter().map(|e| {
                 let ports: Map<String, Value> = e.ports.iter().map(|(k, v)| (k.to_string(), (*v).into())).collect();
                 json!({
-                    "address": format!("{:?}", e.address),
+                    "address": address_text(&e.address),
                     "ports": ports,
                     "labels": e.labels.iter().map(|(k, v)| format!("{k}={v}")).collect::<Vec<_>>(),
-                    "locality": format!("{}/{}/{}", e.locality.region, e.locality.zone, e.locality.sub_zone),
+                    "locality": locality_text(&e.locality),
                     "weight": e.weight,
-                    "health": format!("{:?}", e.health),
+                    "health": health_name(e.health),
                     "workload": e.workload.as_ref().map(ToString::to_string),
                 })
             });
@@ -105,4 +107,50 @@ impl World {
 
 fn written<S>(object: &Object<S>) -> Value {
     object.raw.as_ref().and_then(|text| serde_json::from_str(text).ok()).unwrap_or(Value::Null)
+}
+
+fn registry_name(registry: Registry) -> &'static str {
+    match registry {
+        Registry::Kubernetes => "Kubernetes",
+        Registry::ServiceEntry => "External",
+    }
+}
+
+fn resolution_name(resolution: Resolution) -> &'static str {
+    match resolution {
+        Resolution::Endpoints => "ClientSideLB",
+        Resolution::Dns => "DNSLB",
+        Resolution::DnsRoundRobin => "DNSRoundRobinLB",
+        Resolution::Passthrough => "Passthrough",
+    }
+}
+
+fn export_names(export: &ExportTo) -> Value {
+    match export {
+        ExportTo::All => json!(["*"]),
+        ExportTo::Namespaces(names) if names.is_empty() => json!(["~"]),
+        ExportTo::Namespaces(names) => names.iter().map(|n| Value::from(&**n)).collect(),
+    }
+}
+
+fn address_text(address: &EndpointAddress) -> String {
+    match address {
+        EndpointAddress::Ip(ip) => ip.to_string(),
+        EndpointAddress::Hostname(name) => name.to_string(),
+        EndpointAddress::Unix(path) => format!("unix://{path}"),
+    }
+}
+
+fn health_name(health: Health) -> &'static str {
+    match health {
+        Health::Healthy => "healthy",
+        Health::Unhealthy => "unhealthy",
+        Health::Draining => "draining",
+    }
+}
+
+/// `region/zone/subzone` as far as it is known.
+fn locality_text(locality: &Locality) -> String {
+    let all = format!("{}/{}/{}", locality.region, locality.zone, locality.sub_zone);
+    all.trim_end_matches('/').to_owned()
 }

@@ -86,10 +86,6 @@ impl Harness {
         h
     }
 
-    pub(crate) fn connect(&mut self, variant: Variant) -> StreamId {
-        self.connect_as(ProxyKind::Sidecar, variant)
-    }
-
     pub(crate) fn connect_as(&mut self, kind: ProxyKind, variant: Variant) -> StreamId {
         self.hub
             .connect(&mut self.world, proxy(kind), variant, self.now)

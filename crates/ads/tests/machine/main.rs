@@ -1,5 +1,7 @@
 //! The protocol machine from outside: a world of made-up resources, clients that behave like Envoy, and what they see.
 
+#![allow(clippy::unwrap_used, reason = "a helper that fails fails its test")]
+
 mod client;
 mod delta;
 mod harness;

@@ -249,3 +249,15 @@ fn a_client_that_returns_keeps_old_clusters_until_its_routes_are_new() {
     client.ack(&mut h, RDS);
     assert_eq!(client.take(&mut h), ["CDS -old"]);
 }
+
+#[test]
+fn names_that_a_client_drops_hold_nothing_up() {
+    let mut h = Harness::small();
+    let mut client = Client::settled(&mut h, Sotw);
+    client.ask(&mut h, RDS, &["r", "x"]);
+    assert_eq!(client.drain(&mut h), ["RDS x=0"]);
+    h.change(&[(CDS, "b", 0)]);
+    client.ask(&mut h, RDS, &["r"]);
+    assert_eq!(client.drain(&mut h), ["CDS a=1"]);
+    assert_eq!(h.hub.deadline(), None);
+}

@@ -254,7 +254,8 @@ impl Envoy {
                 || self.asked.contains(name)
                 || self.exempt(EDS)
                 || self.exempt(CDS)
-                || self.resumed || self.moved;
+                || self.resumed
+                || self.moved;
             assert!(
                 !same || reason || self.variant == Variant::Sotw,
                 "{name}={number} for no reason"
@@ -357,7 +358,12 @@ impl Run {
             Envoy::connect(&mut h, Variant::Sotw, true, None),
             Envoy::connect(&mut h, Variant::Sotw, false, None),
         ];
-        Run { h, clients, number: 0, log: Vec::new() }
+        Run {
+            h,
+            clients,
+            number: 0,
+            log: Vec::new(),
+        }
     }
 
     fn content(&mut self, clusters: Vec<String>) -> Content {
@@ -450,7 +456,8 @@ impl Run {
         if let Some(request) = envoy.outbox.pop_front() {
             let kind = ResourceType::from_type_url(&request.type_url).unwrap().short_name();
             let (nonce, error, body) = (&request.nonce, &request.error, &request.body);
-            self.log.push(format!("<- {client} {kind} {nonce:?} {error:?} {body:?}"));
+            self.log
+                .push(format!("<- {client} {kind} {nonce:?} {error:?} {body:?}"));
             self.h
                 .hub
                 .request(&mut self.h.world, envoy.id, request, self.h.now)
@@ -471,7 +478,11 @@ impl Run {
         self.h.now += ads::Moment::from_millis(1);
         for id in self.h.hub.take_woken() {
             let received = self.h.poll(id);
-            self.log.extend(received.iter().map(|one| format!("-> {id:?} {} {}", show(one), one.nonce)));
+            self.log.extend(
+                received
+                    .iter()
+                    .map(|one| format!("-> {id:?} {} {}", show(one), one.nonce)),
+            );
             if let Some(envoy) = self.clients.iter_mut().find(|envoy| envoy.id == id) {
                 envoy.inbox.extend(received);
             }
@@ -574,22 +585,4 @@ proptest! {
     fn clients_get_what_there_is_in_a_safe_order(steps in prop::collection::vec(step(), 1..150)) {
         run(&steps);
     }
-}
-
-#[test]
-fn debug_case() {
-    let d = |client| Step::Deliver { client };
-    let r = |client| Step::Read { client, refuse: false };
-    run(&[
-        Step::Route { audience: 1, listener: 1, clusters: 0, gone: false },
-        Step::Route { audience: 0, listener: 0, clusters: 0, gone: false },
-        Step::Route { audience: 1, listener: 2, clusters: 0, gone: false },
-        Step::Move { client: 2, audience: 1 },
-        d(2), Step::Commit,
-        Step::Route { audience: 0, listener: 0, clusters: 6, gone: true },
-        d(2), r(2), Step::Commit, d(2), r(2), d(2),
-        Step::Cluster { audience: 1, cluster: 0, how: 1 }, Step::Commit,
-        Step::Cluster { audience: 1, cluster: 0, how: 0 },
-        Step::Route { audience: 1, listener: 1, clusters: 54, gone: true },
-    ]);
 }

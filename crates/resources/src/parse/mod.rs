@@ -28,14 +28,17 @@ pub struct Limits {
     pub documents: usize,
     /// Levels of lists and objects in a document.
     pub depth: usize,
-    /// Values in a document; an alias counts as what it stands for.
+    /// Values in a document.
     pub nodes: usize,
+    /// Values in a document that anchors and aliases repeat, by which a few lines can stand for very much.
+    pub repeated: usize,
     /// Diagnostics of an object or document; errors are kept before warnings.
     pub problems: usize,
 }
 
 impl Default for Limits {
-    /// A file of 64 MiB with 100,000 documents; a document of 16 MiB, 64 levels and a million values; 100 diagnostics.
+    /// A file of 64 MiB with 100,000 documents; a document of 16 MiB, 64 levels, a million values and
+    /// 100,000 repeated ones; 100 diagnostics.
     fn default() -> Limits {
         Limits {
             file_bytes: 64 << 20,
@@ -43,6 +46,7 @@ impl Default for Limits {
             documents: 100_000,
             depth: 64,
             nodes: 1_000_000,
+            repeated: 100_000,
             problems: 100,
         }
     }

@@ -94,38 +94,36 @@ fn port(r: &mut Report, path: &FieldPath, port: &Port, on_socket: bool) {
 fn tls_fits_port(r: &mut Report, path: &FieldPath, server: &Server, port: &Port) {
     let protocol = port.kind();
     let at = path.field("tls");
-    match &server.tls {
-        _ if protocol.is_unsupported() => {}
-        None if protocol.is_tls() => {
+    let Some(tls) = &server.tls else {
+        if protocol.is_tls() {
             r.error(
                 path,
                 "missing-field",
                 format!("a server for {protocol} needs tls settings"),
             );
         }
-        Some(tls) if !protocol.is_http() && tls.https_redirect => {
-            r.warning(
-                &at.field("httpsRedirect"),
-                "no-effect",
-                "httpsRedirect is for HTTP servers",
-            );
+        return;
+    };
+    if tls.https_redirect && !protocol.is_http() {
+        r.warning(
+            &at.field("httpsRedirect"),
+            "no-effect",
+            "httpsRedirect is for HTTP servers",
+        );
+    }
+    if protocol.is_http() {
+        let passes = matches!(tls.mode, ServerTlsMode::Passthrough | ServerTlsMode::AutoPassthrough);
+        let files = [&tls.ca_certificates, &tls.private_key, &tls.server_certificate];
+        if !passes || files.iter().any(|file| !file.is_empty()) {
+            let message = "a server for plain HTTP can have httpsRedirect, but no other tls settings";
+            r.error(&at, "exclusive-fields", message);
         }
-        Some(tls) if protocol.is_http() => {
-            let passes = matches!(tls.mode, ServerTlsMode::Passthrough | ServerTlsMode::AutoPassthrough);
-            let files = [&tls.ca_certificates, &tls.private_key, &tls.server_certificate];
-            if !passes || files.iter().any(|file| !file.is_empty()) {
-                let message = "a server for plain HTTP can have httpsRedirect, but no other tls settings";
-                r.error(&at, "exclusive-fields", message);
-            }
-        }
-        Some(_) if !protocol.is_tls() => {
-            r.error(
-                &at,
-                "exclusive-fields",
-                format!("a server for {protocol} cannot have tls settings"),
-            );
-        }
-        _ => {}
+    } else if !protocol.is_tls() && !protocol.is_unsupported() {
+        r.error(
+            &at,
+            "exclusive-fields",
+            format!("a server for {protocol} cannot have tls settings"),
+        );
     }
 }
 
@@ -151,17 +149,6 @@ pub(super) fn server_tls(r: &mut Report, path: &FieldPath, tls: &ServerTlsSettin
         ServerTlsMode::Simple | ServerTlsMode::Mutual | ServerTlsMode::OptionalMutual => {}
     }
     one_source(r, path, tls);
-    if crl && !tls.credential_name.is_empty() {
-        let message = "with credentialName the revocation list must be in the secret";
-        r.error(&path.field("caCrl"), "exclusive-fields", message);
-    }
-    if crl && tls.mode == ServerTlsMode::Simple {
-        r.error(
-            &path.field("caCrl"),
-            "exclusive-fields",
-            "SIMPLE checks no client certificates to be revoked",
-        );
-    }
     if tls.credential_names.len() > 2 {
         r.error(
             &path.field("credentialNames"),
@@ -173,6 +160,31 @@ pub(super) fn server_tls(r: &mut Report, path: &FieldPath, tls: &ServerTlsSettin
     let terminates = !matches!(tls.mode, ServerTlsMode::Passthrough | ServerTlsMode::AutoPassthrough);
     if terminates && !by_secret {
         certificates(r, path, tls);
+    }
+    if crl {
+        revocation_list(r, &path.field("caCrl"), tls, terminates && by_secret);
+    }
+}
+
+/// The path of a revocation list, which goes together with paths of certificates only.
+fn revocation_list(r: &mut Report, path: &FieldPath, tls: &ServerTlsSettings, by_secret: bool) {
+    if by_secret {
+        return r.warning(
+            path,
+            "no-effect",
+            "certificates come from a secret, and the revocation list must, too",
+        );
+    }
+    if !tls.credential_name.is_empty() {
+        let message = "with credentialName the revocation list must be in the secret";
+        r.error(path, "exclusive-fields", message);
+    }
+    if tls.mode == ServerTlsMode::Simple {
+        r.error(
+            path,
+            "exclusive-fields",
+            "SIMPLE checks no client certificates to be revoked",
+        );
     }
 }
 

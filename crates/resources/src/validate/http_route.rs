@@ -92,8 +92,10 @@ fn condition_of(r: &mut Report, path: &FieldPath, condition: &HttpMatchRequest) 
             string_match(r, &path.field(field), text);
         }
     }
-    header_matches(r, &path.field("headers"), &condition.headers);
-    header_matches(r, &path.field("withoutHeaders"), &condition.without_headers);
+    header_matches(r, &path.field("headers"), &condition.headers, |_| false);
+    // Istio reads this regular expression, which is none, as "present".
+    let is_star = |text: &StringMatch| matches!(text, StringMatch::Regex(star) if &**star == "*");
+    header_matches(r, &path.field("withoutHeaders"), &condition.without_headers, is_star);
     for (name, text) in &condition.query_params {
         string_match(r, &path.field("queryParams").key(name.clone()), text);
     }
@@ -116,12 +118,16 @@ fn condition_of(r: &mut Report, path: &FieldPath, condition: &HttpMatchRequest) 
     }
 }
 
-fn header_matches(r: &mut Report, path: &FieldPath, matches: &BTreeMap<Arc<str>, StringMatch>) {
+fn header_matches(
+    r: &mut Report,
+    path: &FieldPath,
+    matches: &BTreeMap<Arc<str>, StringMatch>,
+    is_excepted: impl Fn(&StringMatch) -> bool,
+) {
     for (name, text) in matches {
         let at = path.key(name.clone());
         headers::match_name(r, &at, name);
-        // Istio reads this regular expression, which is none, as "present".
-        if !matches!(text, StringMatch::Regex(star) if &**star == "*") {
+        if !is_excepted(text) {
             string_match(r, &at, text);
         }
     }

@@ -48,7 +48,14 @@ pub(super) fn check(r: &mut Report, path: &FieldPath, policy: Option<&TrafficPol
 
 fn port_policy(r: &mut Report, path: &FieldPath, policy: &PortTrafficPolicy) {
     match &policy.port {
-        Some(port) => common::port(r, &path.field("port").field("number"), port.number),
+        Some(port) if (1..=65535).contains(&port.number) => {}
+        Some(port) => {
+            let message = format!(
+                "there is no port {}, so that the settings apply to nothing",
+                port.number
+            );
+            r.warning(&path.field("port").field("number"), "no-effect", message);
+        }
         None => r.error(path, "missing-field", "the settings of a port need port.number"),
     }
     let empty = PortTrafficPolicy {

@@ -29,6 +29,7 @@ pub(crate) fn parse_document(document: Document<'_>, limits: &Limits) -> Result<
         first_line: document.first_line,
         limits,
         nodes: 0,
+        repeated: 0,
         open: Vec::new(),
         anchors: HashMap::new(),
         root: None,
@@ -54,6 +55,7 @@ struct Builder<'l> {
     first_line: u32,
     limits: &'l Limits,
     nodes: usize,
+    repeated: usize,
     open: Vec<Open>,
     anchors: HashMap<usize, Node>,
     root: Option<Node>,
@@ -111,7 +113,7 @@ impl Builder<'_> {
             Event::Alias(id) => {
                 let node = self.anchors.get(&id).cloned();
                 let node = node.ok_or_else(|| error(at, "syntax", "an alias inside what it stands for"))?;
-                self.count(size(&node), at)?;
+                self.count_repeated(size(&node), at)?;
                 if self.open.len() + depth(&node) > self.limits.depth {
                     return Err(error(
                         at,
@@ -250,23 +252,35 @@ impl Builder<'_> {
     /// Keeps a copy of what an anchor names. Copies count like values, because anchors can be nested in each other.
     fn remember(&mut self, anchor: usize, node: &Node) -> Step {
         if anchor != 0 {
-            self.count(size(node), node.at)?;
+            self.count_repeated(size(node), node.at)?;
             self.anchors.insert(anchor, node.clone());
         }
         Ok(())
     }
 
-    /// Aliases count as often as they are used, so that a few lines cannot stand for millions of nodes.
     fn count(&mut self, nodes: usize, at: Position) -> Step {
-        self.nodes = self.nodes.saturating_add(nodes);
-        if self.nodes > self.limits.nodes {
-            return Err(error(
+        self.nodes += nodes;
+        match self.nodes > self.limits.nodes {
+            true => Err(error(
                 at,
                 "limit",
                 format!("more than {} values in a document", self.limits.nodes),
+            )),
+            false => Ok(()),
+        }
+    }
+
+    /// Aliases count as often as they are used, so that a few lines cannot stand for millions of nodes.
+    fn count_repeated(&mut self, nodes: usize, at: Position) -> Step {
+        self.repeated += nodes;
+        if self.repeated > self.limits.repeated {
+            return Err(error(
+                at,
+                "limit",
+                format!("aliases stand for more than {} values", self.limits.repeated),
             ));
         }
-        Ok(())
+        self.count(nodes, at)
     }
 
     /// A place in the file, from a line (from 1) of the document and a column (from 0).

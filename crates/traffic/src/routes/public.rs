@@ -54,6 +54,8 @@ const OTHERS: usize = usize::MAX;
 #[derive(Clone, PartialEq, Debug)]
 struct PublicHost {
     host: Hostname,
+    /// The service that the host means has the port.
+    served: bool,
     /// None if the port does not speak HTTP.
     spec: Option<Arc<VirtualHostSpec>>,
     differs: Differs,
@@ -107,10 +109,11 @@ impl Rule for PublicHosts {
         };
         let mut table = PublicTable::default();
         let keys = public_with(cx, *port);
+        let mut served = Vec::with_capacity(keys.len());
         for definitions in keys.chunk_by(|a, b| a.hostname == b.hostname) {
-            table.add(&client, *port, definitions);
+            served.extend(table.add(&client, *port, definitions));
         }
-        table.add_others(&client, *port, &keys);
+        table.add_others(&client, *port, &served);
         table.finish();
         Some(Arc::new(table))
     }
@@ -129,11 +132,12 @@ fn public_with(cx: &Reads<'_>, port: u16) -> Vec<ServiceKey> {
 }
 
 impl PublicTable {
-    /// Adds the host of these services, which are all that have the hostname and this port.
-    fn add(&mut self, client: &Client<'_>, port: u16, definitions: &[ServiceKey]) {
+    /// Adds the host of these services, which are all that have the hostname and this port. Returns the one among them
+    /// that the host means, if it means one of them.
+    fn add(&mut self, client: &Client<'_>, port: u16, definitions: &[ServiceKey]) -> Option<ServiceKey> {
         let host = &definitions[0].hostname;
         let key = (client.find)(host).filter(|key| definitions.contains(key));
-        let made = key.and_then(|key| client.service(&key, port));
+        let made = key.as_ref().and_then(|key| client.service(key, port));
         let mut names: BTreeSet<Arc<str>> = BTreeSet::new();
         names.extend(domains::local_namespace(host.as_str()).map(Arc::from));
         particular_to(client.cx, host, &mut names);
@@ -153,7 +157,8 @@ impl PublicTable {
             spec
         });
         let differs = if by_label { Differs::ForAll } else { Differs::For(names) };
-        self.services.push(PublicHost { host: host.clone(), spec, differs });
+        self.services.push(PublicHost { host: host.clone(), served: key.is_some(), spec, differs });
+        key
     }
 
     fn add_others(&mut self, client: &Client<'_>, port: u16, keys: &[ServiceKey]) {
@@ -230,8 +235,8 @@ struct Overlay<'a> {
     in_use: BTreeSet<&'a ObjectId>,
     /// Some host could not be taken over.
     replaced: bool,
-    /// A host that has the port for everybody has it not for this client.
-    unserved: bool,
+    /// A host that has the port for everybody has it not for this client, or the other way round.
+    moved: bool,
 }
 
 impl<'a> Overlay<'a> {
@@ -247,7 +252,7 @@ impl<'a> Overlay<'a> {
             own_others: false,
             in_use: BTreeSet::new(),
             replaced: false,
-            unserved: false,
+            moved: false,
         }
     }
 
@@ -259,7 +264,8 @@ impl<'a> Overlay<'a> {
                 self.shared.extend(host.spec.clone());
             } else if let Some(key) = (client.find)(&host.host) {
                 self.replaced = true;
-                self.unserved |= !client.cx.with::<ServicesByPort, _>(&port, |m| m.is_some_and(|m| m.contains(&key)));
+                let served = client.cx.with::<ServicesByPort, _>(&port, |m| m.is_some_and(|m| m.contains(&key)));
+                self.moved |= served != host.served;
                 self.add_own(client, port, &key, Some(at));
             }
         }
@@ -297,7 +303,7 @@ impl<'a> Overlay<'a> {
             || port == 80
             || self.public.others.as_ref().is_some_and(Vec::is_empty)
                 && self.in_use.iter().all(|id| self.public.in_use.contains(*id));
-        let nothing_own = self.private.is_empty() && !client.lookup.is_particular() && !self.unserved;
+        let nothing_own = self.private.is_empty() && !client.lookup.is_particular() && !self.moved;
         match &self.public.others {
             Some(others) if same_use && nothing_own => self.others = others.clone(),
             _ => {

@@ -1,0 +1,15 @@
+//! Bytes of a node message → a proxy or a reason. Nothing may panic, and what is taken keeps to the limits.
+
+#![no_main]
+
+use ads::decode_node;
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|bytes: &[u8]| match decode_node(ads::Bytes::copy_from_slice(bytes)) {
+    Ok(proxy) => {
+        assert!(!proxy.addresses.is_empty() && proxy.addresses.len() <= 65);
+        assert!(!proxy.namespace.is_empty() && !proxy.dns_domain.is_empty());
+        assert!(proxy.labels.iter().all(|(name, value)| name.len() <= 1024 && value.len() <= 1024));
+    }
+    Err(error) => assert!(error.to_string().len() < 4096, "a reason is for people to read"),
+});
