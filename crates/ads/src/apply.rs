@@ -20,7 +20,9 @@ impl<O: Origin> Hub<O> {
         let epoch = self.core.epoch;
         let mut touched: BTreeSet<LedgerId> = BTreeSet::new();
         for (cell, resource) in changes.resources {
-            let Some(replaced) = self.core.cells.replace(cell, resource.clone()) else { continue };
+            let Some(replaced) = self.core.cells.replace(cell, resource.clone()) else {
+                continue;
+            };
             for (ledger, name) in replaced.users {
                 self.core.ledgers[ledger].on_resource(&name, replaced.old.as_ref(), resource.as_ref(), epoch);
                 touched.insert(ledger);

@@ -69,7 +69,10 @@ impl<C: Copy + Eq + Hash> Cells<C> {
             return None;
         }
         let old = std::mem::replace(&mut cell.resource, resource);
-        Some(Replaced { old, users: cell.users.clone() })
+        Some(Replaced {
+            old,
+            users: cell.users.clone(),
+        })
     }
 
     pub(crate) fn len(&self) -> usize {

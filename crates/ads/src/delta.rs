@@ -11,9 +11,10 @@
 use model::xds::ResourceType;
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use crate::core::Core;
 use crate::decode::{Body, Texts};
-use crate::hub::{Core, Stream};
 use crate::name_set::NameSet;
+use crate::stream::Stream;
 use crate::watch::{Gone, Watch};
 use crate::{Code, Moment, Name, Origin, Request, Status};
 

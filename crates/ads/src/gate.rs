@@ -20,7 +20,8 @@ use std::sync::Arc;
 
 use model::xds::ResourceType;
 
-use crate::hub::{Core, Stream};
+use crate::core::Core;
+use crate::stream::Stream;
 use crate::wire::{Reader, Value};
 use crate::{Epoch, Moment, Name, Origin};
 

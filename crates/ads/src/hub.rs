@@ -8,14 +8,13 @@ use model::xds::{Resource, ResourceType};
 use rustc_hash::FxHashMap;
 use slab::Slab;
 
-use crate::cells::{Cells, LedgerId};
+use crate::cells::Cells;
+use crate::core::Core;
 use crate::decode::Body;
-use crate::gate::Settling;
 use crate::ledger::Ledger;
 use crate::rate::Rate;
-use crate::selection::Selection;
-use crate::watch::Watch;
-use crate::{Code, Epoch, Limits, Moment, Name, Origin, Request, Status, StreamStatus, WatchStatus};
+use crate::stream::Stream;
+use crate::{Code, Limits, Moment, Origin, Request, Status, StreamStatus};
 
 /// Identifies a stream of this hub; never reused.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
@@ -62,48 +61,6 @@ pub struct Hub<O: Origin> {
     pub(crate) woken: BTreeSet<StreamId>,
     pub(crate) timers: BTreeSet<(Moment, StreamId)>,
     next_stream: u64,
-}
-
-/// Everything but the streams.
-pub(crate) struct Core<O: Origin> {
-    pub(crate) limits: Limits,
-    pub(crate) ledgers: Slab<Ledger<O>>,
-    by_audience: FxHashMap<(ResourceType, O::Audience), LedgerId>,
-    pub(crate) catalogues: FxHashMap<O::Cell, LedgerId>,
-    pub(crate) cells: Cells<O::Cell>,
-    pub(crate) epoch: Epoch,
-    pub(crate) serial: u64,
-    pub(crate) stats: Stats,
-}
-
-/// One connected stream.
-pub(crate) struct Stream<T> {
-    pub(crate) id: StreamId,
-    pub(crate) token: T,
-    pub(crate) proxy: Arc<Proxy>,
-    pub(crate) variant: Variant,
-    pub(crate) connected: Moment,
-    rate: Rate,
-    pub(crate) watches: [Option<Box<Watch>>; 4],
-    unserved: Vec<Arc<str>>,
-    /// The client had something from an earlier stream.
-    pub(crate) resumed: bool,
-    /// Clusters of which endpoints are awaited.
-    pub(crate) settling: Option<Settling>,
-    /// Clusters that were sent on this stream before it asked for endpoints; `None` stands for more than can be listed.
-    pub(crate) early_clusters: Option<Vec<Name>>,
-    /// Whether listeners were sent on this stream before it asked for routes.
-    pub(crate) early_listeners: bool,
-    /// Since when listeners or routes wait for what they may need, and what they had to bring then.
-    pub(crate) hold: Option<(Epoch, Moment)>,
-    /// Since when removals of clusters wait, and up to which epoch.
-    pub(crate) sweep_hold: Option<(Epoch, Moment)>,
-    /// Makes nonces of unshared responses unique.
-    pub(crate) sequence: u64,
-    pub(crate) timer: Option<Moment>,
-    /// Since when it has something to do.
-    pub(crate) busy_since: Option<Moment>,
-    pub(crate) doomed: Option<Status>,
 }
 
 impl<O: Origin> Hub<O> {
@@ -282,110 +239,5 @@ impl<O: Origin> Hub<O> {
 
     pub(crate) fn stream_of(&self, token: O::Token) -> Option<StreamId> {
         self.by_token.get(&token).copied()
-    }
-}
-
-impl<O: Origin> Core<O> {
-    pub(crate) fn selection(&self, watch: &Watch) -> &Selection {
-        &self.ledgers[watch.ledger].selections[watch.selection]
-    }
-
-    /// The ledger of a type and audience, opened if need be.
-    pub(crate) fn ledger(&mut self, origin: &mut O, kind: ResourceType, audience: O::Audience) -> LedgerId {
-        let key = (kind, audience);
-        if let Some(id) = self.by_audience.get(&key) {
-            return *id;
-        }
-        let entry = self.ledgers.vacant_entry();
-        let id = entry.key();
-        let ledger = entry.insert(Ledger::new(id, kind, key.1.clone(), self.epoch));
-        if kind.is_wildcard() {
-            ledger.open(origin, &mut self.cells, self.epoch);
-            if let Some((cell, _)) = &ledger.catalogue {
-                self.catalogues.insert(*cell, id);
-            }
-        }
-        self.by_audience.insert(key, id);
-        id
-    }
-
-    /// Puts a stream into a watch's selection.
-    pub(crate) fn enter(&mut self, watch: &Watch, stream: StreamId) {
-        self.ledgers[watch.ledger].selections[watch.selection]
-            .streams
-            .insert(stream);
-    }
-
-    /// Takes a stream out of a selection, and closes what nobody sees any more.
-    pub(crate) fn leave(&mut self, origin: &mut O, (ledger_id, selection): (LedgerId, usize), stream: StreamId) {
-        let ledger = &mut self.ledgers[ledger_id];
-        ledger.selections[selection].streams.remove(&stream);
-        ledger.drop_if_unused(origin, &mut self.cells, selection);
-        if ledger.selections.is_empty() {
-            let ledger = self.ledgers.remove(ledger_id);
-            if let Some((cell, _)) = &ledger.catalogue {
-                self.catalogues.remove(cell);
-            }
-            self.by_audience.remove(&(ledger.kind, ledger.audience.clone()));
-            ledger.close(origin, &mut self.cells);
-        }
-    }
-
-    /// Ends a stream's watch of a type.
-    pub(crate) fn unwatch(&mut self, origin: &mut O, stream: &mut Stream<O::Token>, kind: ResourceType) {
-        if let Some(watch) = stream.watches[kind as usize].take() {
-            self.leave(origin, (watch.ledger, watch.selection), stream.id);
-        }
-    }
-
-    fn watch_status(&self, watch: &Watch) -> WatchStatus {
-        let selection = self.selection(watch);
-        WatchStatus {
-            kind: watch.kind,
-            names: selection.names.as_ref().map(crate::name_set::NameSet::len),
-            sent: watch.sent_at.clone(),
-            acked: watch.acked_at.clone(),
-            error: watch.error.clone(),
-            synced: watch.inflight.is_none() && !watch.has_updates(selection) && watch.error.is_none(),
-        }
-    }
-}
-
-impl<T> Stream<T> {
-    fn new(id: StreamId, token: T, proxy: Arc<Proxy>, variant: Variant, rate: Rate, now: Moment) -> Stream<T> {
-        Stream {
-            id,
-            token,
-            proxy,
-            variant,
-            connected: now,
-            rate,
-            watches: [None, None, None, None],
-            unserved: Vec::new(),
-            resumed: false,
-            settling: None,
-            early_clusters: Some(Vec::new()),
-            early_listeners: false,
-            hold: None,
-            sweep_hold: None,
-            sequence: 0,
-            timer: None,
-            busy_since: None,
-            doomed: None,
-        }
-    }
-
-    pub(crate) fn watch(&self, kind: ResourceType) -> Option<&Watch> {
-        self.watches[kind as usize].as_deref()
-    }
-
-    pub(crate) fn watch_mut(&mut self, kind: ResourceType) -> Option<&mut Watch> {
-        self.watches[kind as usize].as_deref_mut()
-    }
-
-    fn note_unserved(&mut self, type_url: &str, limit: usize) {
-        if self.unserved.len() < limit && !self.unserved.iter().any(|known| **known == *type_url) {
-            self.unserved.push(type_url.into());
-        }
     }
 }

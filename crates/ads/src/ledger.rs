@@ -11,9 +11,12 @@ use slab::Slab;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use crate::cells::{Cells, LedgerId};
-use crate::name_set::{Edit, NameSet};
+use crate::ledger::log::Log;
 use crate::selection::{Selection, SelectionId};
 use crate::{Epoch, Name, Origin};
+
+mod log;
+mod select;
 
 pub(crate) struct Ledger<O: Origin> {
     pub(crate) id: LedgerId,
@@ -309,128 +312,7 @@ impl<O: Origin> Ledger<O> {
     }
 }
 
-/// Selections: who sees what of the ledger.
-impl<O: Origin> Ledger<O> {
-    /// The selection of all names.
-    pub(crate) fn select_all(&mut self, serial: &mut u64, epoch: Epoch) -> SelectionId {
-        let found = self
-            .selections
-            .iter()
-            .find(|(_, selection)| selection.names.is_none())
-            .map(|(id, _)| id);
-        found.unwrap_or_else(|| self.add_selection(None, serial, epoch))
-    }
-
-    /// The selection of the names that an edit leaves.
-    pub(crate) fn select(
-        &mut self,
-        origin: &mut O,
-        cells: &mut Cells<O::Cell>,
-        edit: &Edit<'_>,
-        serial: &mut u64,
-        epoch: Epoch,
-    ) -> SelectionId {
-        let digest = edit.digest();
-        let found = self.selections.iter().find(|(_, selection)| {
-            selection
-                .names
-                .as_ref()
-                .is_some_and(|names| names.digest() == digest && edit.yields(names))
-        });
-        if let Some((id, _)) = found {
-            return id;
-        }
-        let names = edit.build();
-        if !self.kind.is_wildcard() {
-            names.iter().for_each(|name| self.retain(origin, cells, name, epoch));
-        }
-        self.add_selection(Some(names), serial, epoch)
-    }
-
-    /// Forgets a selection that no stream sees any more.
-    pub(crate) fn drop_if_unused(&mut self, origin: &mut O, cells: &mut Cells<O::Cell>, id: SelectionId) {
-        if !self.selections[id].streams.is_empty() {
-            return;
-        }
-        let selection = self.selections.remove(id);
-        self.marked.retain(|marked| *marked != id);
-        if self.kind.is_wildcard() {
-            return;
-        }
-        for name in selection.names.iter().flat_map(NameSet::iter) {
-            let Some(entry) = self.entries.get_mut(name) else {
-                continue;
-            };
-            entry.users -= 1;
-            if entry.users == 0 {
-                let cell = entry.cell;
-                self.entries.remove(name);
-                self.close_cell(origin, cells, name, cell);
-            }
-        }
-    }
-
-    /// Forgets tombs that every stream has been told of. `told` is the earliest epoch up to which all have been.
-    pub(crate) fn prune(&mut self, told: Epoch) {
-        self.tombs.retain(|_, tomb| tomb.epoch > told);
-    }
-
-    pub(crate) fn len(&self) -> usize {
-        self.entries.len()
-    }
-
-    fn add_selection(&mut self, names: Option<NameSet>, serial: &mut u64, epoch: Epoch) -> SelectionId {
-        *serial += 1;
-        let mut selection = Selection::new(names, epoch, *serial);
-        let tombs = self.tombs.iter().filter(|(name, _)| selection.covers(name));
-        selection.removed = tombs.map(|(_, tomb)| tomb.epoch).max().unwrap_or_default();
-        self.selections.insert(selection)
-    }
-
-    fn retain(&mut self, origin: &mut O, cells: &mut Cells<O::Cell>, name: &Name, epoch: Epoch) {
-        if let Some(entry) = self.entries.get_mut(name) {
-            entry.users += 1;
-            return;
-        }
-        let cell = origin.resolve(self.kind, &self.audience, name).map(|key| {
-            let (cell, resource) = origin.open(&key);
-            cells.add(cell, resource, self.id, name.clone());
-            cell
-        });
-        self.entries.insert(name.clone(), Entry { cell, epoch, users: 1 });
-        // Nobody else sees it yet, but a stream that is behind this epoch may come to.
-        self.log.push(epoch, name.clone());
-    }
-}
-
 /// What one name adds to the digest of a ledger.
 fn contribution(name: &str, resource: Option<&Resource>) -> u64 {
     resource.map_or(0, |resource| xxh3_64_with_seed(name.as_bytes(), resource.version().0))
-}
-
-/// The latest changes in order, so that what changed since a recent epoch is found without looking at every name.
-struct Log {
-    /// The log is complete after this epoch.
-    floor: Epoch,
-    changes: VecDeque<(Epoch, Name)>,
-}
-
-/// Beyond this many changes, looking at every name is as good.
-const LOGGED: usize = 4096;
-
-impl Log {
-    fn push(&mut self, epoch: Epoch, name: Name) {
-        if self.changes.len() == LOGGED
-            && let Some((oldest, _)) = self.changes.pop_front()
-        {
-            self.floor = oldest;
-        }
-        self.changes.push_back((epoch, name));
-    }
-
-    /// Names that changed after `from`; `None` if that is longer ago than is remembered.
-    fn since(&self, from: Epoch) -> Option<impl Iterator<Item = &Name>> {
-        let after = move |(epoch, _): &&(Epoch, Name)| *epoch > from;
-        (from >= self.floor).then(|| self.changes.iter().rev().take_while(after).map(|(_, name)| name))
-    }
 }

@@ -15,6 +15,8 @@
 mod apply;
 mod cells;
 mod compose;
+mod content;
+mod core;
 pub mod decode;
 mod delta;
 pub mod gate;
@@ -29,8 +31,10 @@ mod origin;
 mod rate;
 mod respond;
 mod selection;
+mod sending;
 mod sotw;
 mod status;
+mod stream;
 mod watch;
 mod wire;
 

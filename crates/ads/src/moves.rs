@@ -2,8 +2,9 @@
 
 use model::xds::{Resource, ResourceType};
 
-use crate::hub::{Core, Stream};
+use crate::core::Core;
 use crate::name_set::NameSet;
+use crate::stream::Stream;
 use crate::watch::{Debt, Gone, Watch};
 use crate::{Epoch, Name, Origin};
 

@@ -139,10 +139,13 @@ fn interception(metadata: &Metadata<'_>) -> Result<InterceptionMode, NodeError> 
         "" | "REDIRECT" => Ok(InterceptionMode::Redirect),
         "TPROXY" => Ok(InterceptionMode::Tproxy),
         "NONE" => Ok(InterceptionMode::None),
-        other => Err(metadata_error(
-            "INTERCEPTION_MODE",
-            format!("is {other:?}, not REDIRECT, TPROXY or NONE"),
-        )),
+        other => {
+            let shown: String = other.chars().take(40).collect();
+            Err(metadata_error(
+                "INTERCEPTION_MODE",
+                format!("is {shown:?}, not REDIRECT, TPROXY or NONE"),
+            ))
+        }
     }
 }
 

@@ -2,8 +2,9 @@
 
 use model::xds::ResourceType;
 
-use crate::hub::{Core, Stream};
+use crate::core::Core;
 use crate::name_set::{Edit, NameSet};
+use crate::stream::Stream;
 use crate::watch::Watch;
 use crate::{Moment, Name, Origin};
 

@@ -8,9 +8,10 @@
 
 use model::xds::ResourceType;
 
+use crate::core::Core;
 use crate::decode::{Body, Texts};
-use crate::hub::{Core, Stream};
 use crate::name_set::NameSet;
+use crate::stream::Stream;
 use crate::watch::Watch;
 use crate::{Moment, Name, Origin, Request, Status};
 

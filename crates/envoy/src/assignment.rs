@@ -35,16 +35,8 @@ pub(crate) struct Selection<'a> {
     pub(crate) single: bool,
 }
 
-/// What is written beside addresses and weights.
-#[derive(Clone, Copy)]
-pub(crate) struct Telemetry<'a> {
-    /// The namespace of endpoints that have no workload.
-    pub(crate) namespace: &'a str,
-    /// Id of the cluster in which the workloads run.
-    pub(crate) cluster_id: &'a str,
-}
-
-/// The encoded `ClusterLoadAssignment` of this cluster, and how many endpoints it has.
+/// The encoded `ClusterLoadAssignment` of this cluster, and how many endpoints it has. `cluster_id` names the Kubernetes
+/// cluster (or whatever plays its part) in which the workloads run.
 ///
 /// Localities are in ascending order and endpoints in the order given, so that equal input has equal bytes. The weight
 /// of a locality is the sum of its endpoints' weights.
@@ -52,7 +44,7 @@ pub(crate) fn encode(
     cluster: &str,
     endpoints: &[Endpoint],
     selection: Selection<'_>,
-    telemetry: Telemetry<'_>,
+    cluster_id: &str,
 ) -> (Bytes, usize) {
     let mut chosen: Vec<(&Endpoint, u16)> = endpoints.iter().filter_map(|e| Some((e, selection.port(e)?))).collect();
     if selection.single {
@@ -62,7 +54,7 @@ pub(crate) fn encode(
     let mut writer = Writer::with_capacity(cluster.len() + 16 + chosen.len() * BYTES_PER_ENDPOINT);
     writer.text(1, cluster);
     for group in chosen.chunk_by(|(a, _), (b, _)| a.locality == b.locality) {
-        writer.message(2, |w| write_group(w, group, telemetry));
+        writer.message(2, |w| write_group(w, group, cluster_id));
     }
     (writer.finish(), chosen.len())
 }
@@ -90,13 +82,13 @@ fn is_subset(asked: &Labels, given: &Labels) -> bool {
 }
 
 /// The fields of `LocalityLbEndpoints`.
-fn write_group(w: &mut Writer, group: &[(&Endpoint, u16)], telemetry: Telemetry<'_>) {
+fn write_group(w: &mut Writer, group: &[(&Endpoint, u16)], cluster_id: &str) {
     if let Some((first, _)) = group.first() {
         w.message(1, |w| write_locality(w, &first.locality));
     }
     let mut weight = 0u32;
     for (endpoint, port) in group {
-        w.message(2, |w| write_endpoint(w, endpoint, *port, telemetry));
+        w.message(2, |w| write_endpoint(w, endpoint, *port, cluster_id));
         weight = weight.saturating_add(endpoint.weight.max(1));
     }
     w.wrapped(3, u64::from(weight));
@@ -109,7 +101,7 @@ fn write_locality(w: &mut Writer, locality: &Locality) {
 }
 
 /// The fields of `LbEndpoint`.
-fn write_endpoint(w: &mut Writer, endpoint: &Endpoint, port: u16, telemetry: Telemetry<'_>) {
+fn write_endpoint(w: &mut Writer, endpoint: &Endpoint, port: u16, cluster_id: &str) {
     w.message(1, |w| w.message(1, |w| write_address(w, &endpoint.address, port)));
     let health = match endpoint.health {
         Health::Healthy => HEALTHY,
@@ -119,7 +111,7 @@ fn write_endpoint(w: &mut Writer, endpoint: &Endpoint, port: u16, telemetry: Tel
     w.uint(2, health);
     // Istio's statistics filter learns from this who answered, where the server cannot say itself.
     w.message(3, |w| {
-        w.entry(1, "istio", |w| w.entry(1, "workload", |w| w.message(3, |w| write_workload(w, endpoint, telemetry))));
+        w.entry(1, "istio", |w| w.entry(1, "workload", |w| w.message(3, |w| write_workload(w, endpoint, cluster_id))));
     });
     w.wrapped(4, u64::from(endpoint.weight.max(1)));
 }
@@ -152,18 +144,18 @@ impl Writer {
     }
 }
 
-/// `NAME;NAMESPACE;CANONICAL_NAME;CANONICAL_REVISION;CLUSTER`, as text.
-fn write_workload(w: &mut Writer, endpoint: &Endpoint, telemetry: Telemetry<'_>) {
+/// `NAME;NAMESPACE;CANONICAL_NAME;CANONICAL_REVISION;CLUSTER`, as text; what is not known is empty.
+fn write_workload(w: &mut Writer, endpoint: &Endpoint, cluster_id: &str) {
     let (name, namespace) = match &endpoint.workload {
         Some(id) => (owner_name(&id.name, &endpoint.labels), &*id.namespace),
-        None => ("", telemetry.namespace),
+        None => ("", ""),
     };
     let label = |keys: &[&str]| keys.iter().find_map(|key| endpoint.labels.get(*key)).map(|value| &**value);
     let canonical = label(&["service.istio.io/canonical-name", "app.kubernetes.io/name", "app"]).unwrap_or(name);
     let revision = label(&["service.istio.io/canonical-revision", "app.kubernetes.io/version", "version"])
         .filter(|revision| *revision != "latest")
         .unwrap_or_default();
-    for (position, part) in [name, namespace, canonical, revision, telemetry.cluster_id].into_iter().enumerate() {
+    for (position, part) in [name, namespace, canonical, revision, cluster_id].into_iter().enumerate() {
         if position > 0 {
             w.raw(b";");
         }

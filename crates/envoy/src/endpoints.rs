@@ -9,7 +9,7 @@ use registry::inputs::Mesh;
 use registry::{ServiceEndpoints, Services};
 use traffic::policy::{DestinationPolicies, effective};
 
-use crate::assignment::{self, Selection, Telemetry};
+use crate::assignment::{self, Selection};
 use crate::cluster::{discovery, has_persistent_sessions, is_dns};
 
 /// Encoded endpoints of outbound clusters, shared by all clients to whom the cluster is the same.
@@ -47,10 +47,9 @@ impl Rule for LoadAssignments {
             dns: false,
             single: false,
         };
-        let telemetry = Telemetry { namespace: &service.key.namespace, cluster_id: &mesh.cluster_id };
         let name = key.cluster_name();
         let endpoints = endpoints.as_ref().map(|row| &row[..]).unwrap_or_default();
-        let (body, _) = assignment::encode(&name, endpoints, selection, telemetry);
+        let (body, _) = assignment::encode(&name, endpoints, selection, &mesh.cluster_id);
         Some(Resource::new(name, body))
     }
 }

@@ -1,7 +1,8 @@
 //! What the engine costs for a mesh: memory for each cell and edge, time to build, time of commits that touch one cell.
 //!
 //! `cargo bench -p flow` measures 10,000 services, 100,000 endpoints and 1,000 audiences, and a mesh a tenth as large
-//! for comparison: what does not depend on the mesh's size is the same in both. `-- --threads N` runs rules on N threads.
+//! for comparison: what does not depend on the mesh's size is the same in both. `-- --threads N` runs rules on N threads;
+//! rules then run beside each other, and the time without them means little.
 #![allow(clippy::print_stdout, missing_docs)]
 
 #[path = "mesh/model.rs"]
@@ -58,7 +59,7 @@ fn mesh(services: u32, audiences: u32, threads: usize) {
     }
     footprint(&engine);
 
-    commits(&mut engine, services, threads);
+    commits(&mut engine, services);
     forks(&engine, services);
     println!("resident in the end: {:.0} MiB", resident() / MIB);
 }
@@ -113,7 +114,7 @@ fn footprint(engine: &Engine) {
 }
 
 /// Commits that touch one input row each.
-fn commits(engine: &mut Engine, services: u32, threads: usize) {
+fn commits(engine: &mut Engine, services: u32) {
     println!(
         "  {:<44} {:>12} {:>12} {:>7}",
         "a commit of one row (medians)", "all", "but rules", "runs"

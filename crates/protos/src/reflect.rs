@@ -199,10 +199,7 @@ mod tests {
 
     #[test]
     fn what_is_not_the_message_is_an_error() {
-        assert!(matches!(
-            json("x/no.such.Message", b""),
-            Err(JsonError::UnknownType(_))
-        ));
+        assert!(matches!(json("x/no.such.Message", b""), Err(JsonError::UnknownType(_))));
         let cluster = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
         assert!(matches!(json(cluster, b"\xff"), Err(JsonError::Decode(_))));
     }

@@ -19,14 +19,20 @@ impl Pattern {
     /// The pattern under which this host or wildcard is kept.
     pub fn of(host: &Hostname) -> Pattern {
         let whole = !host.is_wildcard() || host.is_everything() || host.as_str().starts_with("*.");
-        if whole { Pattern::Named(host.clone()) } else { Pattern::Partial }
+        if whole {
+            Pattern::Named(host.clone())
+        } else {
+            Pattern::Partial
+        }
     }
 
     /// All patterns under which something may be kept that covers this host, itself included.
     pub fn covering(host: &Hostname) -> Vec<Pattern> {
         let mut out = vec![Pattern::of(host)];
         for suffix in suffixes(host).filter(|s| s.is_empty() || s.starts_with('.')) {
-            let Ok(wildcard) = Hostname::parse(&format!("*{suffix}")) else { continue };
+            let Ok(wildcard) = Hostname::parse(&format!("*{suffix}")) else {
+                continue;
+            };
             if wildcard != *host {
                 out.push(Pattern::of(&wildcard));
             }
@@ -43,7 +49,9 @@ pub(crate) fn suffixes(host: &Hostname) -> impl Iterator<Item = &str> {
     let text = host.as_str();
     // A star stands for one character at least; a wildcard covers itself.
     let from = 1;
-    (from..=text.len()).filter(|at| text.is_char_boundary(*at)).map(|at| &text[at..])
+    (from..=text.len())
+        .filter(|at| text.is_char_boundary(*at))
+        .map(|at| &text[at..])
 }
 
 /// The hosts of one egress listener of a `Sidecar`, by the namespace of the object that defines them.
@@ -91,7 +99,9 @@ impl EgressHosts {
     pub fn parse<S: AsRef<str>>(hosts: &[S], namespace: &str) -> EgressHosts {
         let mut out = EgressHosts::default();
         for text in hosts {
-            let Some((owner, host)) = text.as_ref().split_once('/') else { continue };
+            let Some((owner, host)) = text.as_ref().split_once('/') else {
+                continue;
+            };
             let Ok(host) = Hostname::parse(host) else { continue };
             let (owner, excluded) = match owner.strip_prefix('~') {
                 // `~/*` says that nothing is wanted, wherever it is.

@@ -17,8 +17,10 @@ fn outbound(world: &mut World, namespace: &str, kind: ProxyKind) -> Vec<String> 
 #[test]
 fn a_cluster_for_each_port_and_subset_but_not_for_datagrams() {
     let rule = "{host: x.com, subsets: [{name: v1}, {name: v2}]}";
-    let objects =
-        [entry("b", "x", "x.com", &["http:80:HTTP", "dns:53:UDP", "db:90:TCP"]), istio("DestinationRule", "b", "dr", rule)];
+    let objects = [
+        entry("b", "x", "x.com", &["http:80:HTTP", "dns:53:UDP", "db:90:TCP"]),
+        istio("DestinationRule", "b", "dr", rule),
+    ];
     let mut world = World::new(&objects.concat());
     let want = [
         "outbound|80|v1|x.com",
@@ -78,7 +80,11 @@ fn rules_of_a_namespace_merge_and_the_closest_namespace_wins() {
     let mut world = World::new(&objects.concat());
     let subsets = |world: &mut World, namespace| {
         let names = outbound(world, namespace, ProxyKind::Sidecar);
-        names.iter().filter_map(|n| n.split('|').nth(2).map(str::to_owned)).filter(|s| !s.is_empty()).collect::<Vec<_>>()
+        names
+            .iter()
+            .filter_map(|n| n.split('|').nth(2).map(str::to_owned))
+            .filter(|s| !s.is_empty())
+            .collect::<Vec<_>>()
     };
     assert_eq!(subsets(&mut world, "a"), ["a"]);
     assert_eq!(subsets(&mut world, "c"), ["b1", "b2"]);

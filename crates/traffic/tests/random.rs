@@ -43,8 +43,17 @@ fn object(dice: &mut Dice) -> String {
         1 => service(namespace, dice.of(&["s", "t"]), 1),
         2 => {
             let (other, to) = (dice.of(&HOSTS), dice.of(&["x.com", "y.com", "s"]));
-            let condition = dice.of(&["", "match: [{sourceNamespace: a}], ", "match: [{port: 80}], ", "match: [{sourceLabels: {app: x}}], "]);
-            let hosts = if host == other { format!("['{host}']") } else { format!("['{host}', '{other}']") };
+            let condition = dice.of(&[
+                "",
+                "match: [{sourceNamespace: a}], ",
+                "match: [{port: 80}], ",
+                "match: [{sourceLabels: {app: x}}], ",
+            ]);
+            let hosts = if host == other {
+                format!("['{host}']")
+            } else {
+                format!("['{host}', '{other}']")
+            };
             let spec = format!(
                 "{{hosts: {hosts}, exportTo: {export}, http: [{{{condition}route: [{{destination: {{host: {to}}}}}]}}]}}"
             );
@@ -56,9 +65,20 @@ fn object(dice: &mut Dice) -> String {
             istio("DestinationRule", namespace, name, &spec)
         }
         _ => {
-            let hosts = dice.of(&["'./*'", "'*/*.com'", "'*/x.com', 'b/*'", "'a/s.a.svc.cluster.local'", "'*/*', '~/y.com'"]);
+            let hosts = dice.of(&[
+                "'./*'",
+                "'*/*.com'",
+                "'*/x.com', 'b/*'",
+                "'a/s.a.svc.cluster.local'",
+                "'*/*', '~/y.com'",
+            ]);
             let port = dice.of(&["", "port: {number: 80, protocol: HTTP, name: p}, "]);
-            istio("Sidecar", "a", "sidecar", &format!("{{egress: [{{{port}hosts: [{hosts}]}}]}}"))
+            istio(
+                "Sidecar",
+                "a",
+                "sidecar",
+                &format!("{{egress: [{{{port}hosts: [{hosts}]}}]}}"),
+            )
         }
     }
 }
@@ -84,9 +104,13 @@ fn edits_and_recomputation_agree() {
     for (namespace, sidecar) in [("a", None), ("a", Some("sidecar")), ("b", None), ("istio-system", None)] {
         let scope = scope(namespace, sidecar);
         for table in ["80", "8080", "x.com:80", "http_proxy"] {
-            world.engine.subscribe::<RouteTables>((routes_of(&scope, &[]), table.into()));
+            world
+                .engine
+                .subscribe::<RouteTables>((routes_of(&scope, &[]), table.into()));
         }
-        world.engine.subscribe::<ClusterCatalogue>(clusters_of(&scope, ProxyKind::Sidecar));
+        world
+            .engine
+            .subscribe::<ClusterCatalogue>(clusters_of(&scope, ProxyKind::Sidecar));
     }
     for step in 0..400 {
         if dice.below(4) == 0 {
@@ -95,7 +119,10 @@ fn edits_and_recomputation_agree() {
             world.apply_valid(&object(&mut dice));
         }
         if step % 3 == 0 {
-            world.engine.agree(&world.engine.recompute()).unwrap_or_else(|mismatch| panic!("step {step}: {mismatch:?}"));
+            world
+                .engine
+                .agree(&world.engine.recompute())
+                .unwrap_or_else(|mismatch| panic!("step {step}: {mismatch:?}"));
         }
     }
     check_tables(&world);
@@ -126,7 +153,10 @@ fn compare_ways(dice: &mut Dice) {
         }
     }
     let mut catalogues = Vec::new();
-    for (namespace, kind) in NAMESPACES.into_iter().flat_map(|n| [(n, ProxyKind::Sidecar), (n, ProxyKind::Router)]) {
+    for (namespace, kind) in NAMESPACES
+        .into_iter()
+        .flat_map(|n| [(n, ProxyKind::Sidecar), (n, ProxyKind::Router)])
+    {
         let mut cell = |sidecar| {
             let audience = clusters_of(&scope(namespace, sidecar), kind);
             world.engine.subscribe::<ClusterCatalogue>(audience)
@@ -140,7 +170,10 @@ fn compare_ways(dice: &mut Dice) {
             world.apply_valid(&object(dice));
         }
         for (namespace, common, long) in &pairs {
-            let (common, long) = (world.engine.row::<RouteTables>(*common), world.engine.row::<RouteTables>(*long));
+            let (common, long) = (
+                world.engine.row::<RouteTables>(*common),
+                world.engine.row::<RouteTables>(*long),
+            );
             assert_eq!(common, long, "step {step}, client in {namespace}");
         }
         for (namespace, common, long) in &catalogues {

@@ -161,12 +161,22 @@ impl Fleet {
 
     /// Does `change`, waits until nothing comes any more, and reports what happened meanwhile.
     async fn measure(&mut self, work: &str, change: impl AsyncFnOnce(&mut Fleet) -> Result<()>) -> Result<Measured> {
+        self.measure_from(0, work, change).await
+    }
+
+    /// The same where only the proxies from this one on are concerned.
+    async fn measure_from(
+        &mut self,
+        from: usize,
+        work: &str,
+        change: impl AsyncFnOnce(&mut Fleet) -> Result<()>,
+    ) -> Result<Measured> {
         let (bytes, responses) = self.totals();
         let processor = probe::processor_time(self.pid)?;
         self.seen.iter().for_each(|seen| seen.forget());
         let begin = Instant::now();
         change(self).await?;
-        self.settle(begin).await?;
+        self.settle(begin, from).await?;
         let processor = probe::processor_time(self.pid)?.saturating_sub(processor);
         // A proxy has a change when the last response of it has come.
         let mut arrived: Vec<Instant> = self
@@ -190,9 +200,8 @@ impl Fleet {
         })
     }
 
-    /// Waits until every proxy got something, and then nobody anything for a while. An edit that concerns only some
-    /// proxies would wait for ever: there is none.
-    async fn settle(&mut self, begin: Instant) -> Result<()> {
+    /// Waits until every proxy from this one on got something, and then nobody anything for a while.
+    async fn settle(&mut self, begin: Instant, from: usize) -> Result<()> {
         let mut before = self.totals();
         let mut since = Instant::now();
         loop {
@@ -204,12 +213,13 @@ impl Fleet {
             if now != before {
                 (before, since) = (now, Instant::now());
             }
-            let heard = self.seen.iter().filter(|seen| seen.times().is_some()).count();
-            if heard == self.seen.len() && since.elapsed() > QUIET {
+            let concerned = &self.seen[from..];
+            let heard = concerned.iter().filter(|seen| seen.times().is_some()).count();
+            if heard == concerned.len() && since.elapsed() > QUIET {
                 return Ok(());
             }
             if begin.elapsed() > PATIENCE {
-                bail!("{heard} of {} proxies heard of it in {PATIENCE:?}", self.seen.len());
+                bail!("{heard} of {} proxies heard of it in {PATIENCE:?}", concerned.len());
             }
         }
     }

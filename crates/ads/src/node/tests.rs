@@ -136,7 +136,8 @@ fn what_cannot_be_served_is_refused_with_a_reason() {
         .collect::<Vec<_>>()
         .join(",");
     let long = "x".repeat(TEXT + 1);
-    let refused: [(&str, Vec<(&'static str, Value)>, &str); 12] = [
+    type Metadata = Vec<(&'static str, Value)>;
+    let refused: [(&str, Metadata, &str); 12] = [
         ("sidecar~10.0.0.1~x", vec![], "four parts"),
         ("envoy~10.0.0.1~x.y~y.svc", vec![], "unknown type"),
         (

@@ -10,7 +10,6 @@ use protos::{Struct, Value, value::Kind};
 
 use super::*;
 
-const TELEMETRY: Telemetry<'_> = Telemetry { namespace: "default", cluster_id: "Kubernetes" };
 const HTTP: Selection<'_> =
     Selection { port_name: "http", labels: None, unhealthy: true, draining: false, dns: false, single: false };
 
@@ -43,7 +42,7 @@ fn decode(bytes: Bytes) -> ClusterLoadAssignment {
 }
 
 fn run(endpoints: &[Endpoint], selection: Selection<'_>) -> ClusterLoadAssignment {
-    let (bytes, count) = encode("outbound|80||reviews", endpoints, selection, TELEMETRY);
+    let (bytes, count) = encode("outbound|80||reviews", endpoints, selection, "Kubernetes");
     let assignment = decode(bytes);
     assert_eq!(count, assignment.endpoints.iter().map(|group| group.lb_endpoints.len()).sum::<usize>());
     assignment
@@ -81,7 +80,7 @@ fn bytes_equal_those_of_prost() {
     endpoints[6].weight = 4_000_000_000;
     endpoints[10].weight = 4_000_000_000;
     endpoints[7].weight = 0;
-    let (bytes, _) = encode("outbound|80||reviews", &endpoints, HTTP, TELEMETRY);
+    let (bytes, _) = encode("outbound|80||reviews", &endpoints, HTTP, "Kubernetes");
 
     let mut names = ["", "r1/z1/s1", "r1/z2", "r2"].into_iter();
     let mut want = ClusterLoadAssignment { cluster_name: "outbound|80||reviews".to_owned(), ..Default::default() };
@@ -195,7 +194,7 @@ fn what_telemetry_says_of_a_workload() {
             workload("vm", &[("app", "a"), ("service.istio.io/canonical-name", "b"), ("version", "v3")]),
             "vm;shop;b;v3;Kubernetes",
         ),
-        (Endpoint { workload: None, ..workload("", &[]) }, ";default;;;Kubernetes"),
+        (Endpoint { workload: None, ..workload("", &[]) }, ";;;;Kubernetes"),
     ];
     for (endpoint, want) in cases {
         assert_eq!(text(endpoint), want);

@@ -15,7 +15,7 @@ use traffic::policy::EffectivePolicy;
 
 use super::draft::Draft;
 use super::{balancer, outlier, pool, tls};
-use crate::assignment::{self, Selection, Telemetry};
+use crate::assignment::{self, Selection};
 use crate::parts::{aggregated_discovery, duration, extension, istio_metadata, object, origin, stat_name, text};
 
 /// Label of a service whose clients stay with one endpoint: draining ones are kept for them.
@@ -95,9 +95,7 @@ impl Outbound<'_> {
             dns: true,
             single: draft.discovery() == DiscoveryType::LogicalDns,
         };
-        let telemetry =
-            Telemetry { namespace: &self.service.key.namespace, cluster_id: &self.mesh.cluster_id };
-        let (bytes, count) = assignment::encode(&draft.cluster.name, self.endpoints, selection, telemetry);
+        let (bytes, count) = assignment::encode(&draft.cluster.name, self.endpoints, selection, &self.mesh.cluster_id);
         if count == 0 {
             return None;
         }

@@ -28,6 +28,8 @@ pub(crate) fn filter(chain: &HttpChain, direction: Direction, mesh: &MeshConfig)
         route_specifier: Some(routes(chain)),
         use_remote_address: Some(chain.use_remote_address),
         upgrade_configs: vec![UpgradeConfig { upgrade_type: "websocket".to_owned(), ..Default::default() }],
+        // Who asks whether it may go on (`Expect: 100-continue`) is answered by the server.
+        proxy_100_continue: true,
         // Streams may be idle as long as their ends like it.
         stream_idle_timeout: Some(seconds(0)),
         access_log: access_log::of_traffic(mesh).into_iter().collect(),

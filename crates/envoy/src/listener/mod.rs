@@ -19,8 +19,10 @@ use resources::MeshConfig;
 use crate::access_log;
 use crate::parts::{address, pipe, seconds};
 
-/// How long a client of a gateway may take for its handshake, in seconds.
-const GATEWAY_HANDSHAKE: i64 = 15;
+/// How long a client may take for its handshake, in seconds.
+const HANDSHAKE: i64 = 15;
+/// Connections that a worker accepts at a time: more would be uneven between workers.
+const ACCEPTED_AT_A_TIME: u32 = 1;
 
 /// Encoded listeners.
 pub struct Listeners;
@@ -52,6 +54,7 @@ fn encode(spec: &ListenerSpec, mesh: &MeshConfig) -> Bytes {
         additional_addresses: additional,
         traffic_direction: direction.into(),
         bind_to_port: (!spec.bind_to_port).then_some(false),
+        max_connections_to_accept_per_socket_event: spec.bind_to_port.then_some(ACCEPTED_AT_A_TIME),
         use_original_dst: spec.use_original_dst.then_some(true),
         transparent: spec.transparent.then_some(true),
         listener_filters: inspect::filters(spec),
@@ -83,11 +86,13 @@ fn filter_chain(chain: &ChainSpec, spec: &ListenerSpec, mesh: &MeshConfig) -> Fi
         ChainKind::Http(http) => vec![http::filter(http, spec.direction, mesh)],
         ChainKind::Tcp(tcp) => vec![tcp::filter(tcp, mesh)],
     };
+    // Slow handshakes must not pile up where strangers connect. On the way in peers are known to the mesh.
+    let limited = spec.direction != Direction::Inbound && !spec.use_original_dst;
     FilterChain {
         name: chain.name.to_string(),
         filter_chain_match: matched(&chain.matches),
         filters,
-        transport_socket_connect_timeout: (spec.direction == Direction::Gateway).then(|| seconds(GATEWAY_HANDSHAKE)),
+        transport_socket_connect_timeout: limited.then(|| seconds(HANDSHAKE)),
         ..Default::default()
     }
 }

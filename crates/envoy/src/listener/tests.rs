@@ -90,7 +90,8 @@ fn an_outbound_listener() {
         ("continueOnListenerFiltersTimeout", json!(true)),
         ("useOriginalDst", Value::Null),
         ("filterChains[0].filterChainMatch", Value::Null),
-        ("filterChains[0].transportSocketConnectTimeout", Value::Null),
+        ("filterChains[0].transportSocketConnectTimeout", json!("15s")),
+        ("maxConnectionsToAcceptPerSocketEvent", Value::Null),
         ("accessLog", Value::Null),
     ]);
 }
@@ -116,6 +117,7 @@ fn the_listener_of_captured_traffic() {
     check(&run(&spec, ""), &[
         ("additionalAddresses[0].address.socketAddress", json!({"address": "::", "portValue": 15001})),
         ("bindToPort", Value::Null),
+        ("maxConnectionsToAcceptPerSocketEvent", json!(1)),
         ("useOriginalDst", json!(true)),
         ("listenerFiltersTimeout", Value::Null),
         ("continueOnListenerFiltersTimeout", Value::Null),
@@ -180,7 +182,7 @@ fn sockets() {
 }
 
 #[test]
-fn gateways_do_not_wait_for_handshakes() {
+fn gateways() {
     let spec = ListenerSpec { direction: Direction::Gateway, ..listener(vec![chain(ChainKind::Http(discovered()))]) };
     check(&run(&spec, ""), &[
         ("trafficDirection", json!("OUTBOUND")),
@@ -202,6 +204,7 @@ fn an_outbound_connection_manager() {
         ("pathWithEscapedSlashesAction", json!("KEEP_UNCHANGED")),
         ("useRemoteAddress", json!(false)),
         ("streamIdleTimeout", json!("0s")),
+        ("proxy100Continue", json!(true)),
         ("upgradeConfigs", json!([{"upgradeType": "websocket"}])),
         ("serverName", Value::Null),
         ("forwardClientCertDetails", Value::Null),

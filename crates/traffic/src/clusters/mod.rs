@@ -46,7 +46,10 @@ pub struct ServiceClustersKey {
 impl Rule for ServiceClusters {
     fn derive(cx: &Reads<'_>, key: &ServiceClustersKey) -> Option<Vec<(Arc<str>, OutboundKey)>> {
         let service = cx.get::<Services>(&key.service)?;
-        let policy = key.policy.as_ref().and_then(|policy| cx.get::<DestinationPolicies>(policy));
+        let policy = key
+            .policy
+            .as_ref()
+            .and_then(|policy| cx.get::<DestinationPolicies>(policy));
         let mut subsets: Vec<Arc<str>> = vec![Arc::from("")];
         if let Some(policy) = &policy {
             subsets.extend(policy.subsets.iter().map(|s| s.name.clone()));
@@ -111,9 +114,16 @@ fn imported(cx: &Reads<'_>, scope: &Arc<Scope>, gateway: bool) -> Option<Vec<Ent
 /// Adds the clusters of a service, as the clients of a scope have them.
 fn add_service(cx: &Reads<'_>, scope: &Scope, service: &VisibleService, gateway: bool, entries: &mut Vec<Entry>) {
     let policy = policy_for(cx, scope, &service.key);
-    let key = ServiceClustersKey { service: service.key.clone(), policy, gateway };
+    let key = ServiceClustersKey {
+        service: service.key.clone(),
+        policy,
+        gateway,
+    };
     cx.with::<ServiceClusters, _>(&key, |clusters| {
-        let seen = clusters.into_iter().flatten().filter(|(_, key)| service.ports.include(key.port));
+        let seen = clusters
+            .into_iter()
+            .flatten()
+            .filter(|(_, key)| service.ports.include(key.port));
         entries.extend(seen.map(|(name, key)| entry(name.clone(), ClusterKey::Outbound(key.clone()))));
     });
 }
@@ -127,7 +137,10 @@ fn inbound(cx: &Reads<'_>, audience: &ClusterAudience, port: &InboundPort) -> En
     let pools = |id: &&model::service::ObjectId| {
         cx.with::<Sidecars, _>(id, |sidecar| {
             let spec = sidecar.map(|s| &s.spec);
-            let own = spec.into_iter().flat_map(|s| &s.ingress).any(|l| l.connection_pool.is_some());
+            let own = spec
+                .into_iter()
+                .flat_map(|s| &s.ingress)
+                .any(|l| l.connection_pool.is_some());
             own || spec.is_some_and(|s| s.inbound_connection_pool.is_some())
         })
     };
@@ -144,11 +157,17 @@ fn inbound(cx: &Reads<'_>, audience: &ClusterAudience, port: &InboundPort) -> En
 /// The outbound cluster that a client of this scope means by a name, if it has such a cluster: for endpoints, which
 /// clients ask for by the cluster's name. `from_endpoints` is not set in it, as it changes no endpoints.
 pub fn resolve(cx: &Reads<'_>, scope: &Arc<Scope>, name: &str) -> Option<OutboundKey> {
-    let name = ClusterName::parse(name).ok().filter(|n| n.direction == Direction::Outbound)?;
+    let name = ClusterName::parse(name)
+        .ok()
+        .filter(|n| n.direction == Direction::Outbound)?;
     let host = Hostname::parse(&name.host).ok()?;
     let visible = scope::find(cx, scope, &host)?;
     let policy = policy_for(cx, scope, &visible.key);
-    let clusters = ServiceClustersKey { service: visible.key.clone(), policy, gateway: false };
+    let clusters = ServiceClustersKey {
+        service: visible.key.clone(),
+        policy,
+        gateway: false,
+    };
     cx.with::<ServiceClusters, _>(&clusters, |clusters| {
         let mut clusters = clusters.into_iter().flatten().map(|(_, key)| key);
         let found = clusters.find(|key| key.port == name.port && key.subset == name.subset);

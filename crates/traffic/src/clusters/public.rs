@@ -35,7 +35,11 @@ pub struct PublicClusterList {
 
 impl Rule for PublicClusters {
     fn derive(cx: &Reads<'_>, gateway: &bool) -> Option<Arc<PublicClusterList>> {
-        let scope = Scope { namespace: "".into(), sidecar: None, selected_rules: Vec::new() };
+        let scope = Scope {
+            namespace: "".into(),
+            sidecar: None,
+            selected_rules: Vec::new(),
+        };
         let mut out = PublicClusterList::default();
         let mut entries = Vec::new();
         for (at, service) in scope::all_seen(cx, &scope).iter().enumerate() {
@@ -52,16 +56,27 @@ impl Rule for PublicClusters {
 
 /// The clusters of services for a client who sees everything.
 pub(super) fn seen_by(cx: &Reads<'_>, scope: &Arc<Scope>, gateway: bool) -> Vec<Entry> {
-    let Some(public) = cx.get::<PublicClusters>(&gateway) else { return Vec::new() };
+    let Some(public) = cx.get::<PublicClusters>(&gateway) else {
+        return Vec::new();
+    };
     let private = cx.get::<ServicesByExport>(&Exported::Namespace(scope.namespace.clone()));
-    let mut own: BTreeSet<&Hostname> = private.iter().flat_map(|keys| keys.iter()).map(|key| &key.hostname).collect();
+    let mut own: BTreeSet<&Hostname> = private
+        .iter()
+        .flat_map(|keys| keys.iter())
+        .map(|key| &key.hostname)
+        .collect();
     let differs = |(host, namespaces): &(Hostname, BTreeSet<Arc<str>>)| {
         !namespaces.is_empty() && namespaces.contains(&scope.namespace) || !own.is_empty() && own.contains(host)
     };
     let replaced: Vec<bool> = public.services.iter().map(differs).collect();
     let kept = public.entries.iter().filter(|(at, _)| !replaced[*at]);
     let mut out: Vec<Entry> = kept.map(|(_, entry)| entry.clone()).collect();
-    let hosts = public.services.iter().zip(replaced).filter(|(_, replaced)| *replaced).map(|((host, _), _)| host);
+    let hosts = public
+        .services
+        .iter()
+        .zip(replaced)
+        .filter(|(_, replaced)| *replaced)
+        .map(|((host, _), _)| host);
     own.extend(hosts);
     for host in own {
         if let Some(service) = scope::find(cx, scope, host) {

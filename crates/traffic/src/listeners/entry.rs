@@ -10,7 +10,7 @@ use names::Protocol;
 use super::chain::Chain;
 
 /// The first address that a listener is bound to; with the port it names the listener.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub(crate) enum Primary {
     /// An address.
     Ip(IpAddr),
@@ -29,7 +29,7 @@ impl Primary {
 }
 
 /// Where a listener is bound.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub(crate) struct Bound {
     /// The address that names it.
     pub(crate) primary: Primary,
@@ -72,8 +72,6 @@ pub(crate) struct Entry {
     pub(crate) protocol: Protocol,
     /// Its chains so far.
     pub(crate) chains: Vec<Chain>,
-    /// Declared by a `Sidecar` for some services only: others stay out.
-    pub(crate) locked: bool,
 }
 
 /// What a newcomer means for a listener that is there already.
@@ -91,28 +89,27 @@ pub(crate) enum Meeting {
     Refused,
 }
 
-impl Entry {
-    /// What a service port of this protocol means for the listener.
-    pub(crate) fn meets(&self, newcomer: Protocol) -> Meeting {
-        let here = self.protocol;
-        if newcomer.is_http() && !here.is_tcp() {
-            return Meeting::Shared;
-        }
-        let shy = |p| matches!(p, Protocol::Mongo | Protocol::Mysql);
-        if (shy(newcomer) || shy(here)) && newcomer != here {
-            return Meeting::Refused;
-        }
-        match (newcomer.is_unsupported(), here) {
-            (true, here) if here.is_http() => Meeting::Replaced,
-            (true, here) if here.is_tcp() => Meeting::Sniffed,
-            (true, _) => Meeting::Merged,
-            // HTTP over TCP, as all other HTTP shares.
-            (false, _) if newcomer.is_http() => Meeting::Sniffed,
-            (false, here) if here.is_http() => Meeting::Sniffed,
-            (false, _) => Meeting::Merged,
-        }
+/// What a service port means for a listener that speaks `here` so far.
+pub(crate) fn meeting(here: Protocol, newcomer: Protocol) -> Meeting {
+    if newcomer.is_http() && !here.is_tcp() {
+        return Meeting::Shared;
     }
+    let shy = |p| matches!(p, Protocol::Mongo | Protocol::Mysql);
+    if (shy(newcomer) || shy(here)) && newcomer != here {
+        return Meeting::Refused;
+    }
+    match (newcomer.is_unsupported(), here) {
+        (true, here) if here.is_http() => Meeting::Replaced,
+        (true, here) if here.is_tcp() => Meeting::Sniffed,
+        (true, _) => Meeting::Merged,
+        // HTTP over TCP, as all other HTTP shares.
+        (false, _) if newcomer.is_http() => Meeting::Sniffed,
+        (false, here) if here.is_http() => Meeting::Sniffed,
+        (false, _) => Meeting::Merged,
+    }
+}
 
+impl Entry {
     /// Adds those chains that Envoy can tell from the ones that are there: the first service wins.
     pub(crate) fn merge(&mut self, chains: Vec<Chain>) {
         for chain in chains {
@@ -165,7 +162,7 @@ impl Entry {
 }
 
 /// What all listeners of an audience have in common.
-#[derive(Clone, Copy, PartialEq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub(crate) struct Settings {
     /// How long inspectors wait for the first bytes, in milliseconds; 0 for ever.
     pub(crate) detection_timeout_ms: u64,
@@ -188,7 +185,6 @@ mod tests {
             port: 80,
             protocol,
             chains: vec![Chain::any(to_cluster("first"))],
-            locked: false,
         }
     }
 
@@ -214,7 +210,7 @@ mod tests {
             (Redis, Tcp, Merged),
         ];
         for (here, newcomer, want) in cases {
-            assert_eq!(entry(here).meets(newcomer), want, "{newcomer} meets {here}");
+            assert_eq!(meeting(here, newcomer), want, "{newcomer} meets {here}");
         }
     }
 

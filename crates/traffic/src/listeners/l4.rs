@@ -179,14 +179,6 @@ pub(crate) struct Router<'a> {
 }
 
 impl Router<'_> {
-    /// Everything to the cluster of a service. A service with a single port is called at that one, whatever port the
-    /// listener has; else the listener's port is the service's.
-    pub(crate) fn to_service(&self, service: &Service, only_port: Option<u16>, listener_port: u16) -> TcpChain {
-        let port = only_port.unwrap_or(listener_port);
-        let cluster = ClusterName::outbound(port, "", service.key.hostname.as_arc().clone()).to_string();
-        self.single(&cluster, Some(&service.key), "")
-    }
-
     /// To the targets of a VirtualService's route, by weight. None where nothing has a share.
     pub(crate) fn to_targets(&self, id: &ObjectId, targets: &[Target], listener_port: u16) -> Option<TcpChain> {
         // The policy of the first target's service holds for all: there is one TCP proxy.
@@ -199,7 +191,11 @@ impl Router<'_> {
         let clusters: Vec<(Arc<str>, u32)> = weighted
             .map(|t| (self.cluster(t, listener_port).into(), t.weight))
             .collect();
-        let policy = self.policy(first.as_ref().map(|(service, _)| &service.key));
+        let policy = tcp_policy(
+            self.cx,
+            self.policy_key(first.as_ref().map(|(service, _)| &service.key))
+                .as_ref(),
+        );
         (!clusters.is_empty()).then(|| TcpChain {
             stat_prefix: format!("{}.{}", id.name, id.namespace).into(),
             clusters,
@@ -210,15 +206,12 @@ impl Router<'_> {
     }
 
     fn single(&self, cluster: &str, service: Option<&ServiceKey>, subset: &str) -> TcpChain {
-        let policy = self.policy(service);
-        let cluster: Arc<str> = cluster.into();
-        TcpChain {
-            stat_prefix: cluster.clone(),
-            clusters: vec![(cluster, 1)],
-            idle_timeout_ms: policy.idle_timeout_ms,
-            max_connection_duration_ms: policy.max_connection_duration_ms,
-            hash_source_ip: policy.by_subset.get(subset).copied().unwrap_or(policy.hash_source_ip),
-        }
+        to_cluster(self.cx, cluster, self.policy_key(service).as_ref(), subset)
+    }
+
+    /// The policy that applies to a service for the client.
+    pub(crate) fn policy_key(&self, service: Option<&ServiceKey>) -> Option<PolicyKey> {
+        service.and_then(|service| policy_for(self.cx, self.scope, service))
     }
 
     /// The name of a target's cluster, for a client at a listener of this port.
@@ -228,18 +221,30 @@ impl Router<'_> {
         ClusterName::outbound(port, target.subset.clone(), target.host.as_arc().clone()).to_string()
     }
 
-    fn policy(&self, service: Option<&ServiceKey>) -> TcpPolicy {
-        let key = service.and_then(|service| policy_for(self.cx, self.scope, service));
-        let policy = key.and_then(|key| self.cx.get::<TcpPolicies>(&key));
-        policy.map(|p| (*p).clone()).unwrap_or_default()
-    }
-
     /// The service that a host means for the client, and its port if the client sees a single one.
     fn visible(&self, host: &Hostname) -> Option<(Arc<Service>, Option<u16>)> {
         let visible = scope::find(self.cx, self.scope, host)?;
         let service = self.cx.get::<Services>(&visible.key)?;
         Some(((*service).clone(), single_port(&visible.ports, &service)))
     }
+}
+
+/// Everything to one cluster, under the policy of its service.
+pub(crate) fn to_cluster(cx: &Reads<'_>, cluster: &str, policy: Option<&PolicyKey>, subset: &str) -> TcpChain {
+    let policy = tcp_policy(cx, policy);
+    let cluster: Arc<str> = cluster.into();
+    TcpChain {
+        stat_prefix: cluster.clone(),
+        clusters: vec![(cluster, 1)],
+        idle_timeout_ms: policy.idle_timeout_ms,
+        max_connection_duration_ms: policy.max_connection_duration_ms,
+        hash_source_ip: policy.by_subset.get(subset).copied().unwrap_or(policy.hash_source_ip),
+    }
+}
+
+fn tcp_policy(cx: &Reads<'_>, key: Option<&PolicyKey>) -> TcpPolicy {
+    let policy = key.and_then(|key| cx.get::<TcpPolicies>(key));
+    policy.map(|p| (*p).clone()).unwrap_or_default()
 }
 
 /// How long inspectors wait for the first bytes of a connection, in milliseconds; 0 for ever.

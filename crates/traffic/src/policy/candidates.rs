@@ -65,7 +65,10 @@ impl Rule for PolicyCandidates {
             groups: grouped(rules).iter().map(group_ref).collect(),
         };
         let hosts = by_host.into_iter().map(policies).collect();
-        Some(Arc::new(Candidates { root: mesh.config.root_namespace.clone(), hosts }))
+        Some(Arc::new(Candidates {
+            root: mesh.config.root_namespace.clone(),
+            hosts,
+        }))
     }
 }
 
@@ -73,10 +76,14 @@ impl Rule for PolicyCandidates {
 fn rules_covering(cx: &Reads<'_>, host: &Hostname) -> BTreeMap<(Hostname, Arc<str>), Vec<Arc<RuleSummary>>> {
     let mut out: BTreeMap<_, Vec<_>> = BTreeMap::new();
     for pattern in Pattern::covering(host) {
-        let Some(members) = cx.get::<DestinationRulesByHost>(&pattern) else { continue };
+        let Some(members) = cx.get::<DestinationRulesByHost>(&pattern) else {
+            continue;
+        };
         let summaries = members.iter().filter_map(|id| cx.get::<DestinationRuleSummaries>(id));
         for rule in summaries.filter(|rule| host.subset_of(&rule.host)) {
-            out.entry((rule.host.clone(), rule.id.namespace.clone())).or_default().push((*rule).clone());
+            out.entry((rule.host.clone(), rule.id.namespace.clone()))
+                .or_default()
+                .push((*rule).clone());
         }
     }
     out
@@ -94,11 +101,15 @@ fn group_ref(group: &Group) -> GroupRef {
 
 /// Adds the namespaces whose clients may mean another service by a host than everybody else, or use another policy.
 pub(crate) fn particular_to(cx: &Reads<'_>, host: &Hostname, names: &mut BTreeSet<Arc<str>>) {
-    let Some(definitions) = cx.get::<ServicesByHost>(host) else { return };
+    let Some(definitions) = cx.get::<ServicesByHost>(host) else {
+        return;
+    };
     if definitions.len() > 1 {
         names.extend(definitions.iter().map(|key| key.namespace.clone()));
     }
-    let Some(candidates) = cx.get::<PolicyCandidates>(host) else { return };
+    let Some(candidates) = cx.get::<PolicyCandidates>(host) else {
+        return;
+    };
     if candidates.hosts.is_empty() {
         return;
     }
@@ -109,7 +120,9 @@ pub(crate) fn particular_to(cx: &Reads<'_>, host: &Hostname, names: &mut BTreeSe
 
 /// The policy that applies to a service for the clients of a scope, if any.
 pub fn policy_for(cx: &Reads<'_>, scope: &Scope, service: &ServiceKey) -> Option<PolicyKey> {
-    cx.with::<PolicyCandidates, _>(&service.hostname, |candidates| candidates?.choose(scope, &service.namespace))
+    cx.with::<PolicyCandidates, _>(&service.hostname, |candidates| {
+        candidates?.choose(scope, &service.namespace)
+    })
 }
 
 impl Candidates {
@@ -147,9 +160,19 @@ impl Candidates {
 
 /// The policy of one host: one that selects the client, or else the last of those for all clients, as in Istio.
 fn pick(host: &HostPolicies, scope: &Scope, eligible: &dyn Fn(&GroupRef) -> bool) -> Option<PolicyKey> {
-    let seen = || host.groups.iter().filter(|g| eligible(g) && g.export_to.includes(&scope.namespace));
-    let selects = |g: &&GroupRef| g.selected.as_ref().is_some_and(|rule| scope.selected_rules.contains(rule));
-    let chosen = seen().find(selects).or_else(|| seen().rfind(|g| g.selected.is_none()))?;
+    let seen = || {
+        host.groups
+            .iter()
+            .filter(|g| eligible(g) && g.export_to.includes(&scope.namespace))
+    };
+    let selects = |g: &&GroupRef| {
+        g.selected
+            .as_ref()
+            .is_some_and(|rule| scope.selected_rules.contains(rule))
+    };
+    let chosen = seen()
+        .find(selects)
+        .or_else(|| seen().rfind(|g| g.selected.is_none()))?;
     Some(chosen.key.clone())
 }
 
@@ -160,22 +183,47 @@ mod tests {
     fn candidates(list: &[(&str, &str, &[&str], bool)]) -> Candidates {
         let host = |(host, namespace, export, selected): &(&str, &str, &[&str], bool)| {
             let names = export.iter().map(|n| Arc::from(*n)).collect();
-            let export_to = if *export == ["*"] { ExportTo::All } else { ExportTo::Namespaces(names) };
-            let id = ObjectId { namespace: (*namespace).into(), name: "rule".into() };
+            let export_to = if *export == ["*"] {
+                ExportTo::All
+            } else {
+                ExportTo::Namespaces(names)
+            };
+            let id = ObjectId {
+                namespace: (*namespace).into(),
+                name: "rule".into(),
+            };
             let key = PolicyKey {
                 namespace: (*namespace).into(),
                 host: Hostname::parse(host).unwrap(),
                 selected: selected.then(|| "rule".into()),
             };
-            let group = GroupRef { key, selected: selected.then_some(id), export_to, private: *export == [*namespace] };
-            HostPolicies { namespace: (*namespace).into(), groups: vec![group] }
+            let group = GroupRef {
+                key,
+                selected: selected.then_some(id),
+                export_to,
+                private: *export == [*namespace],
+            };
+            HostPolicies {
+                namespace: (*namespace).into(),
+                groups: vec![group],
+            }
         };
-        Candidates { root: "root".into(), hosts: list.iter().map(host).collect() }
+        Candidates {
+            root: "root".into(),
+            hosts: list.iter().map(host).collect(),
+        }
     }
 
     fn scope(namespace: &str, selected: &[&str]) -> Scope {
-        let rule = |n: &&str| ObjectId { namespace: (*n).into(), name: "rule".into() };
-        Scope { namespace: namespace.into(), sidecar: None, selected_rules: selected.iter().map(rule).collect() }
+        let rule = |n: &&str| ObjectId {
+            namespace: (*n).into(),
+            name: "rule".into(),
+        };
+        Scope {
+            namespace: namespace.into(),
+            sidecar: None,
+            selected_rules: selected.iter().map(rule).collect(),
+        }
     }
 
     #[test]
@@ -185,7 +233,10 @@ mod tests {
             ("*.b", "client", &["client"], false),
             ("*.b", "root", &["*"], false),
         ]);
-        let namespace = |client: &str| c.choose(&scope(client, &[]), &"svc".into()).map(|k| k.namespace.to_string());
+        let namespace = |client: &str| {
+            c.choose(&scope(client, &[]), &"svc".into())
+                .map(|k| k.namespace.to_string())
+        };
         assert_eq!(namespace("client").as_deref(), Some("client"));
         assert_eq!(namespace("other").as_deref(), Some("svc"));
         assert_eq!(namespace("root").as_deref(), Some("svc"));

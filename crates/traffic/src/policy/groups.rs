@@ -54,7 +54,13 @@ pub(super) fn grouped(mut rules: Vec<Arc<RuleSummary>>) -> Vec<Group> {
         // The usual case needs no name: all rules without a selector are one policy.
         selected: (head.selector.is_some() || unselected > 1).then(|| head.id.name.clone()),
     };
-    groups.into_iter().map(|rules| Group { key: key(&rules[0]), rules }).collect()
+    groups
+        .into_iter()
+        .map(|rules| Group {
+            key: key(&rules[0]),
+            rules,
+        })
+        .collect()
 }
 
 /// Whether `rule` is exported by name to more namespaces than `head`.
@@ -77,7 +83,10 @@ mod tests {
     fn rule(name: &str, created: i64, export: &[&str], selector: Option<&str>) -> Arc<RuleSummary> {
         let label = |app: &str| Labels::from([("app".into(), app.into())]);
         Arc::new(RuleSummary {
-            id: ObjectId { namespace: "n".into(), name: name.into() },
+            id: ObjectId {
+                namespace: "n".into(),
+                name: name.into(),
+            },
             created: Some(Timestamp::from_unix(created)),
             host: Hostname::parse("a.b").unwrap(),
             export_to: match export {

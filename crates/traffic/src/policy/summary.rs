@@ -45,7 +45,14 @@ impl RuleSummary {
 
     /// The order in which rules are merged: those with a selector first, then the oldest.
     pub fn precedence(&self, other: &RuleSummary) -> Ordering {
-        let key = |r: &RuleSummary| (r.selector.is_none(), r.created, r.id.name.clone(), r.id.namespace.clone());
+        let key = |r: &RuleSummary| {
+            (
+                r.selector.is_none(),
+                r.created,
+                r.id.name.clone(),
+                r.id.namespace.clone(),
+            )
+        };
         key(self).cmp(&key(other))
     }
 }

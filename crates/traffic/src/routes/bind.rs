@@ -54,7 +54,10 @@ pub(super) fn bind_with(
 
 /// The default routes of a service: everything goes to it.
 pub(super) fn default(service: &ServiceKey, port: u16, policy: Option<PolicyKey>) -> Arc<RoutesKey> {
-    let meant = DestinationRef { service: Some(service.clone()), policy };
+    let meant = DestinationRef {
+        service: Some(service.clone()),
+        policy,
+    };
     Arc::new(RoutesKey {
         virtual_service: None,
         host: service.hostname.clone(),
@@ -67,5 +70,8 @@ pub(super) fn default(service: &ServiceKey, port: u16, policy: Option<PolicyKey>
 
 /// The client of routes that ask nothing of it.
 pub(super) fn nobody() -> Source {
-    Source { namespace: "".into(), labels: Labels::new() }
+    Source {
+        namespace: "".into(),
+        labels: Labels::new(),
+    }
 }

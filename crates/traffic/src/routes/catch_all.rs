@@ -17,12 +17,19 @@ pub(super) fn virtual_host(cx: &Reads<'_>, scope: &Arc<Scope>) -> Arc<VirtualHos
     let (name, content) = match &scope::outbound_policy(cx, scope) {
         OutboundPolicy::RegistryOnly => ("block_all", VirtualHostContent::BlockAll),
         OutboundPolicy::AllowAny { egress_proxy: None } => ("allow_any", VirtualHostContent::AllowAny),
-        OutboundPolicy::AllowAny { egress_proxy: Some(proxy) } => {
+        OutboundPolicy::AllowAny {
+            egress_proxy: Some(proxy),
+        } => {
             let routes = through(cx, scope, proxy).map(|key| VirtualHostContent::Routes(vec![key]));
             ("allow_any", routes.unwrap_or(VirtualHostContent::BlockAll))
         }
     };
-    Arc::new(VirtualHostSpec { name: name.into(), domains: vec!["*".into()], content, require_tls: false })
+    Arc::new(VirtualHostSpec {
+        name: name.into(),
+        domains: vec!["*".into()],
+        content,
+        require_tls: false,
+    })
 }
 
 /// The default routes of the service that unknown traffic is sent through.

@@ -76,7 +76,10 @@ fn domains(service: &Service, mesh_domain: &str, local: bool, port: Option<u16>)
         let pods: Vec<String> = names.iter().map(|name| format!("*.{name}")).collect();
         names.extend(pods);
     }
-    let single = service.addresses.iter().filter(|net| net.prefix_len() == net.max_prefix_len());
+    let single = service
+        .addresses
+        .iter()
+        .filter(|net| net.prefix_len() == net.max_prefix_len());
     let addresses = single.map(|net| net.addr()).filter(|ip| !ip.is_unspecified());
     names.extend(addresses.map(|ip| bracketed(&ip.to_string())));
     with_port(names, port)
@@ -84,7 +87,9 @@ fn domains(service: &Service, mesh_domain: &str, local: bool, port: Option<u16>)
 
 /// The names with the port behind them, in a table that serves several; without it, too, where it is the usual one.
 pub(super) fn with_port(names: Vec<String>, port: Option<u16>) -> Vec<Arc<str>> {
-    let Some(port) = port else { return names.into_iter().map(Arc::from).collect() };
+    let Some(port) = port else {
+        return names.into_iter().map(Arc::from).collect();
+    };
     let behind: Vec<String> = names.iter().map(|name| format!("{name}:{port}")).collect();
     let plain = names.into_iter().filter(|_| port == 80);
     plain.chain(behind).map(Arc::from).collect()
@@ -92,10 +97,15 @@ pub(super) fn with_port(names: Vec<String>, port: Option<u16>) -> Vec<Arc<str>> 
 
 /// The short forms of `NAME.NAMESPACE.svc.DOMAIN`; none for other hosts.
 fn short_forms(host: &str, mesh_domain: &str, local: bool) -> Vec<String> {
-    let Some(short) = host.strip_suffix(mesh_domain).and_then(|rest| rest.strip_suffix(".svc.")) else {
+    let Some(short) = host
+        .strip_suffix(mesh_domain)
+        .and_then(|rest| rest.strip_suffix(".svc."))
+    else {
         return Vec::new();
     };
-    let Some((name, _)) = short.split_once('.') else { return Vec::new() };
+    let Some((name, _)) = short.split_once('.') else {
+        return Vec::new();
+    };
     let full = format!("{short}.svc");
     match local {
         true => vec![name.to_owned(), full, short.to_owned()],

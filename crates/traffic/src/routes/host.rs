@@ -91,14 +91,19 @@ impl<'a> Client<'a> {
             return Vec::new();
         }
         let mut out: BTreeMap<&Hostname, Arc<VirtualHostSpec>> = BTreeMap::new();
-        let entries = self.lookup.all(self.egress).filter(|e| port == 80 || in_use.contains(&e.id));
+        let entries = self
+            .lookup
+            .all(self.egress)
+            .filter(|e| port == 80 || in_use.contains(&e.id));
         for entry in entries {
             let unknown = entry.hosts.iter().filter(|h| !out.contains_key(h) && !is_served(h));
             let unknown: Vec<&Hostname> = unknown.collect();
             if unknown.is_empty() {
                 continue;
             }
-            let Some(summary) = self.summary(entry, port) else { continue };
+            let Some(summary) = self.summary(entry, port) else {
+                continue;
+            };
             for host in unknown {
                 let names = vec![domains::bracketed(host.as_str())];
                 let domains = domains::with_port(names, self.all_ports.then_some(port));
@@ -122,5 +127,10 @@ impl<'a> Client<'a> {
 
 fn spec(name: Arc<str>, domains: Vec<Arc<str>>, routes: Arc<RoutesKey>) -> Arc<VirtualHostSpec> {
     let content = VirtualHostContent::Routes(vec![routes]);
-    Arc::new(VirtualHostSpec { name, domains, content, require_tls: false })
+    Arc::new(VirtualHostSpec {
+        name,
+        domains,
+        content,
+        require_tls: false,
+    })
 }

@@ -20,7 +20,7 @@ use super::host::Client;
 use super::{bind, domains, sidecar};
 use crate::hosts::EgressHosts;
 use crate::policy::particular_to;
-use crate::scope::{self, ServicesByPort};
+use crate::scope::{self, PublicServicesByPort, ServicesByPort};
 use crate::virtual_service::{MeshLookup, VirtualServiceSummaries};
 
 /// The virtual hosts of a port for a client whom nothing is particular about.
@@ -94,7 +94,11 @@ impl fmt::Debug for PublicTable {
 
 impl Rule for PublicHosts {
     fn derive(cx: &Reads<'_>, port: &u16) -> Option<Arc<PublicTable>> {
-        let scope = Arc::new(Scope { namespace: "".into(), sidecar: None, selected_rules: Vec::new() });
+        let scope = Arc::new(Scope {
+            namespace: "".into(),
+            sidecar: None,
+            selected_rules: Vec::new(),
+        });
         let lookup = MeshLookup::new(cx, &scope.namespace);
         let (egress, source) = (EgressHosts::everything(), bind::nobody());
         let find = |host: &Hostname| scope::find(cx, &scope, host).map(|s| s.key);
@@ -108,7 +112,10 @@ impl Rule for PublicHosts {
             all_ports: false,
         };
         let mut table = PublicTable::default();
-        let keys = public_with(cx, *port);
+        let keys = cx
+            .get::<PublicServicesByPort>(port)
+            .map(|m| (*m).clone())
+            .unwrap_or_default();
         let mut served = Vec::with_capacity(keys.len());
         for definitions in keys.chunk_by(|a, b| a.hostname == b.hostname) {
             served.extend(table.add(&client, *port, definitions));
@@ -117,18 +124,6 @@ impl Rule for PublicHosts {
         table.finish();
         Some(Arc::new(table))
     }
-}
-
-/// The services for everybody that have a port.
-fn public_with(cx: &Reads<'_>, port: u16) -> Vec<ServiceKey> {
-    let with_port = cx.get::<ServicesByPort>(&port).map(|m| (*m).clone()).unwrap_or_default();
-    let public = cx.get::<ServicesByExport>(&Exported::All).map(|m| (*m).clone()).unwrap_or_default();
-    let mut rest = public.iter().peekable();
-    let mut is_public = |key: &&ServiceKey| {
-        while rest.next_if(|other| other < key).is_some() {}
-        rest.peek() == Some(key)
-    };
-    with_port.iter().filter(|key| is_public(key)).cloned().collect()
 }
 
 impl PublicTable {
@@ -143,7 +138,9 @@ impl PublicTable {
         particular_to(client.cx, host, &mut names);
         let mut by_label = false;
         for entry in client.lookup.chosen(client.egress, host) {
-            let Some(summary) = client.cx.get::<VirtualServiceSummaries>(&entry.id) else { continue };
+            let Some(summary) = client.cx.get::<VirtualServiceSummaries>(&entry.id) else {
+                continue;
+            };
             match summary.particular_namespaces(port) {
                 Some(more) => names.extend(more),
                 None => by_label = true,
@@ -157,7 +154,12 @@ impl PublicTable {
             spec
         });
         let differs = if by_label { Differs::ForAll } else { Differs::For(names) };
-        self.services.push(PublicHost { host: host.clone(), served: key.is_some(), spec, differs });
+        self.services.push(PublicHost {
+            host: host.clone(),
+            served: key.is_some(),
+            spec,
+            differs,
+        });
         key
     }
 
@@ -166,12 +168,19 @@ impl PublicTable {
         let uses = |id: &ObjectId| port == 80 || self.in_use.contains(id);
         let entries = client.lookup.all(client.egress).filter(|e| uses(&e.id));
         let open = entries.filter(|e| e.hosts.iter().any(|h| !is_served(h)));
-        let summaries: Vec<_> = open.filter_map(|e| client.cx.get::<VirtualServiceSummaries>(&e.id)).collect();
+        let summaries: Vec<_> = open
+            .filter_map(|e| client.cx.get::<VirtualServiceSummaries>(&e.id))
+            .collect();
         let mut names = BTreeSet::new();
         for summary in &summaries {
-            let Some(more) = summary.particular_namespaces(port) else { return };
+            let Some(more) = summary.particular_namespaces(port) else {
+                return;
+            };
             names.extend(more);
-            summary.http_destinations.iter().for_each(|d| particular_to(client.cx, d, &mut names));
+            summary
+                .http_destinations
+                .iter()
+                .for_each(|d| particular_to(client.cx, d, &mut names));
         }
         if names.is_empty() {
             let in_use = self.in_use.iter().collect();
@@ -182,9 +191,15 @@ impl PublicTable {
     fn finish(&mut self) {
         let name = |host: &PublicHost| host.spec.as_ref().map(|spec| spec.name.clone());
         self.services.sort_by_cached_key(name);
-        let services = self.services.iter().enumerate().filter_map(|(at, h)| Some((at, h.spec.as_ref()?)));
+        let services = self
+            .services
+            .iter()
+            .enumerate()
+            .filter_map(|(at, h)| Some((at, h.spec.as_ref()?)));
         let others = self.others.iter().flatten().map(|spec| (OTHERS, spec));
-        let domains = services.chain(others).flat_map(|(at, spec)| spec.domains.iter().map(move |d| (d.clone(), at)));
+        let domains = services
+            .chain(others)
+            .flat_map(|(at, spec)| spec.domains.iter().map(move |d| (d.clone(), at)));
         let mut count = 0;
         self.owners = domains.inspect(|_| count += 1).collect();
         self.unique = self.owners.len() == count;
@@ -201,7 +216,9 @@ fn is_served(keys: &[ServiceKey], host: &Hostname) -> bool {
 /// The virtual hosts of a port as a client gets them who sees everything, in order.
 pub(super) fn seen_by(cx: &Reads<'_>, audience: &RouteAudience, port: u16) -> Vec<Arc<VirtualHostSpec>> {
     let scope = &audience.scope;
-    let Some(public) = cx.get::<PublicHosts>(&port) else { return Vec::new() };
+    let Some(public) = cx.get::<PublicHosts>(&port) else {
+        return Vec::new();
+    };
     let lookup = MeshLookup::new(cx, &scope.namespace);
     let egress = EgressHosts::everything();
     let find = |host: &Hostname| scope::find(cx, scope, host).map(|s| s.key);
@@ -241,7 +258,11 @@ struct Overlay<'a> {
 
 impl<'a> Overlay<'a> {
     fn new(public: &'a PublicTable, private: Option<&'a Members<ServiceKey>>) -> Overlay<'a> {
-        let private = private.into_iter().flat_map(|keys| keys.iter()).map(|key| (&key.hostname, key)).collect();
+        let private = private
+            .into_iter()
+            .flat_map(|keys| keys.iter())
+            .map(|key| (&key.hostname, key))
+            .collect();
         let shared = Vec::with_capacity(public.services.len() + 8);
         Overlay {
             public,
@@ -264,7 +285,9 @@ impl<'a> Overlay<'a> {
                 self.shared.extend(host.spec.clone());
             } else if let Some(key) = (client.find)(&host.host) {
                 self.replaced = true;
-                let served = client.cx.with::<ServicesByPort, _>(&port, |m| m.is_some_and(|m| m.contains(&key)));
+                let served = client
+                    .cx
+                    .with::<ServicesByPort, _>(&port, |m| m.is_some_and(|m| m.contains(&key)));
                 self.moved |= served != host.served;
                 self.add_own(client, port, &key, Some(at));
             }
@@ -287,7 +310,8 @@ impl<'a> Overlay<'a> {
 
     fn leads_to_private(&self, host: &PublicHost) -> bool {
         let keys = host.spec.iter().flat_map(|spec| routes(spec));
-        keys.into_iter().any(|key| key.destinations.keys().any(|host| self.private.contains_key(host)))
+        keys.into_iter()
+            .any(|key| key.destinations.keys().any(|host| self.private.contains_key(host)))
     }
 
     fn add_own(&mut self, client: &Client<'a>, port: u16, key: &ServiceKey, at: Option<usize>) {

@@ -17,17 +17,32 @@ use crate::virtual_service::MeshLookup;
 
 /// The route table of this name. A name that means nothing has an empty table.
 pub(super) fn table(cx: &Reads<'_>, audience: &RouteAudience, name: &str) -> RouteTable {
-    let empty = RouteTable { virtual_hosts: Vec::new(), ignore_port: true };
-    let Some(named) = TableName::parse(name) else { return empty };
+    let empty = RouteTable {
+        virtual_hosts: Vec::new(),
+        ignore_port: true,
+    };
+    let Some(named) = TableName::parse(name) else {
+        return empty;
+    };
     if let TableName::Port(port) = named
         && scope::is_open(cx, &audience.scope)
     {
         let hosts = public::seen_by(cx, audience, port);
-        return RouteTable { virtual_hosts: closed(cx, &audience.scope, hosts), ..empty };
+        return RouteTable {
+            virtual_hosts: closed(cx, &audience.scope, hosts),
+            ..empty
+        };
     }
-    let Some(visible) = cx.get::<ScopeServices>(&audience.scope) else { return empty };
-    let Some(listener) = visible.listener(named.port(), name) else { return empty };
-    let proxy = listener.port.as_ref().is_some_and(|p| p.protocol == Protocol::HttpProxy);
+    let Some(visible) = cx.get::<ScopeServices>(&audience.scope) else {
+        return empty;
+    };
+    let Some(listener) = visible.listener(named.port(), name) else {
+        return empty;
+    };
+    let proxy = listener
+        .port
+        .as_ref()
+        .is_some_and(|p| p.protocol == Protocol::HttpProxy);
     let all_ports = proxy || named == TableName::Any;
     let lookup = MeshLookup::new(cx, &audience.scope.namespace);
     let find = |host: &Hostname| visible.find(host).map(|s| s.key.clone());
@@ -41,14 +56,23 @@ pub(super) fn table(cx: &Reads<'_>, audience: &RouteAudience, name: &str) -> Rou
         all_ports,
     };
     match named {
-        TableName::Service(host, port) => RouteTable { virtual_hosts: only(&client, listener, host, port), ..empty },
+        TableName::Service(host, port) => RouteTable {
+            virtual_hosts: only(&client, listener, host, port),
+            ..empty
+        },
         TableName::Port(port) if !all_ports => {
-            let hosts = of_port(&client, port, &services_with(cx, &listener.services, port));
-            RouteTable { virtual_hosts: closed(cx, &audience.scope, sorted(hosts)), ..empty }
+            let hosts = of_port(&client, port, &imported_with(cx, listener, port));
+            RouteTable {
+                virtual_hosts: closed(cx, &audience.scope, sorted(hosts)),
+                ..empty
+            }
         }
         TableName::Port(_) | TableName::Any => {
             let hosts = of_all_ports(&client, listener);
-            RouteTable { virtual_hosts: closed(cx, &audience.scope, sorted(hosts)), ignore_port: false }
+            RouteTable {
+                virtual_hosts: closed(cx, &audience.scope, sorted(hosts)),
+                ignore_port: false,
+            }
         }
     }
 }
@@ -63,7 +87,10 @@ pub(super) fn sorted(hosts: Vec<Arc<VirtualHostSpec>>) -> Vec<Arc<VirtualHostSpe
 /// Adds the catch-all, unless a host is one already.
 fn closed(cx: &Reads<'_>, scope: &Arc<Scope>, mut hosts: Vec<Arc<VirtualHostSpec>>) -> Vec<Arc<VirtualHostSpec>> {
     // A host's own name is its first domain.
-    if !hosts.iter().any(|host| host.domains.first().is_some_and(|d| &**d == "*")) {
+    if !hosts
+        .iter()
+        .any(|host| host.domains.first().is_some_and(|d| &**d == "*"))
+    {
         hosts.push(catch_all::virtual_host(cx, scope));
     }
     hosts
@@ -72,8 +99,13 @@ fn closed(cx: &Reads<'_>, scope: &Arc<Scope>, mut hosts: Vec<Arc<VirtualHostSpec
 /// The virtual host of one service, whatever it is called.
 fn only(client: &Client<'_>, listener: &EgressListener, host: &str, port: u16) -> Vec<Arc<VirtualHostSpec>> {
     let service = Hostname::parse(host).ok().and_then(|host| listener.find(&host));
-    let host = service.filter(|s| s.ports.include(port)).and_then(|s| client.service(&s.key, port));
-    let anything = |host: Arc<VirtualHostSpec>| VirtualHostSpec { domains: vec!["*".into()], ..(*host).clone() };
+    let host = service
+        .filter(|s| s.ports.include(port))
+        .and_then(|s| client.service(&s.key, port));
+    let anything = |host: Arc<VirtualHostSpec>| VirtualHostSpec {
+        domains: vec!["*".into()],
+        ..(*host).clone()
+    };
     host.map(|(spec, _)| Arc::new(anything(spec))).into_iter().collect()
 }
 
@@ -81,12 +113,17 @@ fn only(client: &Client<'_>, listener: &EgressListener, host: &str, port: u16) -
 fn of_all_ports(client: &Client<'_>, listener: &EgressListener) -> Vec<Arc<VirtualHostSpec>> {
     let mut by_port: BTreeMap<u16, Vec<&VisibleService>> = BTreeMap::from([(80, Vec::new())]);
     for service in listener.services.iter() {
-        let Some(row) = client.cx.get::<Services>(&service.key) else { continue };
+        let Some(row) = client.cx.get::<Services>(&service.key) else {
+            continue;
+        };
         for port in row.ports.iter().filter(|p| service.ports.include(p.number)) {
             by_port.entry(port.number).or_default().push(service);
         }
     }
-    by_port.iter().flat_map(|(port, services)| of_port(client, *port, services)).collect()
+    by_port
+        .iter()
+        .flat_map(|(port, services)| of_port(client, *port, services))
+        .collect()
 }
 
 /// The virtual hosts of one port: hosts that only VirtualServices know, then services.
@@ -105,16 +142,32 @@ pub(super) fn of_port(client: &Client<'_>, port: u16, services: &[&VisibleServic
     out
 }
 
+/// A listener's services that have this port, whatever it speaks, by hostname. A `Sidecar` lets in few: each is asked,
+/// so that others are no concern of its clients.
+fn imported_with<'l>(cx: &Reads<'_>, listener: &'l EgressListener, port: u16) -> Vec<&'l VisibleService> {
+    let has_port = |key| cx.with::<Services, _>(key, |s| s.is_some_and(|s| s.port(port).is_some()));
+    listener
+        .services
+        .iter()
+        .filter(|s| s.ports.include(port) && has_port(&s.key))
+        .collect()
+}
+
 /// The services that have this port, whatever it speaks, by hostname.
 pub(super) fn services_with<'s>(cx: &Reads<'_>, services: &'s [VisibleService], port: u16) -> Vec<&'s VisibleService> {
-    let Some(with_port) = cx.get::<ServicesByPort>(&port) else { return Vec::new() };
+    let Some(with_port) = cx.get::<ServicesByPort>(&port) else {
+        return Vec::new();
+    };
     // Both are in order of hostname and namespace.
     let mut rest = with_port.iter().peekable();
     let mut has_port = |key: &ServiceKey| {
         while rest.next_if(|other| *other < key).is_some() {}
         rest.peek().is_some_and(|other| *other == key)
     };
-    services.iter().filter(|s| has_port(&s.key) && s.ports.include(port)).collect()
+    services
+        .iter()
+        .filter(|s| has_port(&s.key) && s.ports.include(port))
+        .collect()
 }
 
 /// Whether a service has this host, or, for a wildcard, one that it overlaps.

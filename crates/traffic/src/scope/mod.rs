@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use flow::{Index, Members, Reads, Relation, Rule};
 use model::audience::Scope;
-use model::service::{Service, ServiceKey};
+use model::service::{ExportTo, Service, ServiceKey};
 use names::{Hostname, Protocol};
 use registry::inputs::{Mesh, Sidecars};
 use registry::{Exported, Services};
@@ -34,6 +34,25 @@ impl Index for ServicesByPort {
     }
 }
 
+/// Services for everybody, by a port that they have.
+pub struct PublicServicesByPort;
+
+impl Relation for PublicServicesByPort {
+    const NAME: &'static str = "public services by port";
+    type Key = u16;
+    type Row = Members<ServiceKey>;
+}
+
+impl Index for PublicServicesByPort {
+    type Of = Services;
+    fn keys(key: &ServiceKey, row: &Arc<Service>) -> Vec<u16> {
+        match row.export_to {
+            ExportTo::All => ServicesByPort::keys(key, row),
+            ExportTo::Namespaces(_) => Vec::new(),
+        }
+    }
+}
+
 /// Services by the namespace that defines them and by whom they are exported to.
 pub struct ServicesByNamespace;
 
@@ -46,7 +65,10 @@ impl Relation for ServicesByNamespace {
 impl Index for ServicesByNamespace {
     type Of = Services;
     fn keys(key: &ServiceKey, row: &Arc<Service>) -> Vec<(Arc<str>, Exported)> {
-        registry::ServicesByExport::keys(key, row).into_iter().map(|e| (key.namespace.clone(), e)).collect()
+        registry::ServicesByExport::keys(key, row)
+            .into_iter()
+            .map(|e| (key.namespace.clone(), e))
+            .collect()
     }
 }
 
@@ -100,9 +122,11 @@ impl Ports {
     /// What either sees.
     pub fn union(&self, other: &Ports) -> Ports {
         match (self, other) {
-            (Ports::Only(a), Ports::Only(b)) => {
-                Ports::Only(Members::new(a.iter().chain(b.iter()).copied().collect()).to_vec().into())
-            }
+            (Ports::Only(a), Ports::Only(b)) => Ports::Only(
+                Members::new(a.iter().chain(b.iter()).copied().collect())
+                    .to_vec()
+                    .into(),
+            ),
             _ => Ports::All,
         }
     }
@@ -189,11 +213,19 @@ impl Rule for ScopeServices {
                 hosts: EgressHosts::everything(),
                 services: services.clone(),
             };
-            return Some(Arc::new(Visible { listeners: vec![listener], services, outbound }));
+            return Some(Arc::new(Visible {
+                listeners: vec![listener],
+                services,
+                outbound,
+            }));
         }
         let listeners: Vec<EgressListener> = written.iter().map(|l| imported::listener(cx, scope, l)).collect();
         let services = imported::union(cx, scope, &listeners);
-        Some(Arc::new(Visible { listeners, services, outbound }))
+        Some(Arc::new(Visible {
+            listeners,
+            services,
+            outbound,
+        }))
     }
 }
 
@@ -201,9 +233,9 @@ fn outbound(mode: OutboundMode, egress_proxy: Option<&Destination>) -> OutboundP
     match mode {
         OutboundMode::RegistryOnly => OutboundPolicy::RegistryOnly,
         // Names are not resolved per request yet: traffic passes to the address that the application chose.
-        OutboundMode::AllowAny | OutboundMode::AllowAnyDynamicDns => {
-            OutboundPolicy::AllowAny { egress_proxy: egress_proxy.cloned() }
-        }
+        OutboundMode::AllowAny | OutboundMode::AllowAnyDynamicDns => OutboundPolicy::AllowAny {
+            egress_proxy: egress_proxy.cloned(),
+        },
     }
 }
 
@@ -230,7 +262,10 @@ pub fn outbound_policy(cx: &Reads<'_>, scope: &Scope) -> OutboundPolicy {
         return outbound(policy.mode, policy.egress_proxy.as_ref());
     }
     let mesh = cx.get::<Mesh>(&());
-    outbound(mesh.map_or(OutboundMode::AllowAny, |mesh| mesh.config.outbound_traffic_policy.mode), None)
+    outbound(
+        mesh.map_or(OutboundMode::AllowAny, |mesh| mesh.config.outbound_traffic_policy.mode),
+        None,
+    )
 }
 
 /// The service that a scope sees under a hostname, as [`Visible::find`], with reads as narrow as they can be: for rules
@@ -240,7 +275,11 @@ pub fn find(cx: &Reads<'_>, scope: &Arc<Scope>, host: &Hostname) -> Option<Visib
         return cx.get::<ScopeServices>(scope)?.find(host).cloned();
     }
     let candidates = cx.get::<registry::ServicesByHost>(host)?;
-    let key = visible::preferred(cx, &scope.namespace, visible::visible_of(cx, &scope.namespace, &candidates))?;
+    let key = visible::preferred(
+        cx,
+        &scope.namespace,
+        visible::visible_of(cx, &scope.namespace, &candidates),
+    )?;
     Some(VisibleService { key, ports: Ports::All })
 }
 
@@ -252,6 +291,7 @@ fn find_in<'a>(services: &'a [VisibleService], host: &Hostname) -> Option<&'a Vi
 /// Adds this module's rules.
 pub(crate) fn register(b: &mut flow::Builder) {
     b.index::<ServicesByPort>();
+    b.index::<PublicServicesByPort>();
     b.index::<ServicesByNamespace>();
     b.view::<ScopeServices>();
 }

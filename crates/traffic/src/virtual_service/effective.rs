@@ -32,24 +32,44 @@ impl Rule for EffectiveVirtualServices {
         let mesh = cx.get::<Mesh>(&())?;
         let mut spec = resolved(&object.spec, &key.namespace, &mesh);
         if spec.http.iter().any(|route| route.delegate.is_some()) {
-            spec.http = spec.http.into_iter().flat_map(|route| delegated(cx, &mesh, key, route)).collect();
+            spec.http = spec
+                .http
+                .into_iter()
+                .flat_map(|route| delegated(cx, &mesh, key, route))
+                .collect();
         }
         if spec == object.spec {
             // Most are written in full: keep one copy.
             return Some((*object).clone());
         }
-        Some(Arc::new(Object { meta: object.meta.clone(), spec, raw: object.raw.clone() }))
+        Some(Arc::new(Object {
+            meta: object.meta.clone(),
+            spec,
+            raw: object.raw.clone(),
+        }))
     }
 }
 
 /// The routes that stand for this one: itself, or those of its delegate.
 fn delegated(cx: &Reads<'_>, mesh: &MeshSettings, root: &ObjectId, route: HttpRoute) -> Vec<HttpRoute> {
-    let Some(delegate) = &route.delegate else { return vec![route] };
-    let namespace = if delegate.namespace.is_empty() { &root.namespace } else { &delegate.namespace };
-    let id = ObjectId { namespace: namespace.clone(), name: delegate.name.clone() };
-    let Some(object) = cx.get::<VirtualServices>(&id) else { return Vec::new() };
+    let Some(delegate) = &route.delegate else {
+        return vec![route];
+    };
+    let namespace = if delegate.namespace.is_empty() {
+        &root.namespace
+    } else {
+        &delegate.namespace
+    };
+    let id = ObjectId {
+        namespace: namespace.clone(),
+        name: delegate.name.clone(),
+    };
+    let Some(object) = cx.get::<VirtualServices>(&id) else {
+        return Vec::new();
+    };
     let default = &mesh.config.default_virtual_service_export_to;
-    let exported = registry::services::export_to(&object.spec.export_to, default, &id.namespace).includes(&root.namespace);
+    let exported =
+        registry::services::export_to(&object.spec.export_to, default, &id.namespace).includes(&root.namespace);
     if !object.spec.is_delegate() || !exported {
         return Vec::new();
     }

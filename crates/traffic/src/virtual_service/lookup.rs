@@ -56,9 +56,14 @@ impl Index for VirtualServicesByGateway {
 /// The VirtualServices that are bound to a gateway and exported to the namespace of its proxies, in order of precedence:
 /// what is exported to that namespace alone goes first, then the oldest.
 pub fn for_gateway(cx: &Reads<'_>, gateway: &ObjectId, namespace: &str) -> Vec<Arc<Summary>> {
-    let Some(members) = cx.get::<VirtualServicesByGateway>(gateway) else { return Vec::new() };
+    let Some(members) = cx.get::<VirtualServicesByGateway>(gateway) else {
+        return Vec::new();
+    };
     let summaries = members.iter().filter_map(|id| cx.get::<VirtualServiceSummaries>(id));
-    let mut out: Vec<_> = summaries.filter(|s| s.export_to.includes(namespace)).map(|s| (*s).clone()).collect();
+    let mut out: Vec<_> = summaries
+        .filter(|s| s.export_to.includes(namespace))
+        .map(|s| (*s).clone())
+        .collect();
     out.sort_by(|a, b| precedence(a, b, namespace));
     out
 }
@@ -90,9 +95,15 @@ impl Rule for MeshHosts {
             Exported::All => "",
             Exported::Namespace(name) => name,
         };
-        let mut summaries: Vec<_> = members.iter().filter_map(|id| cx.get::<VirtualServiceSummaries>(id)).collect();
+        let mut summaries: Vec<_> = members
+            .iter()
+            .filter_map(|id| cx.get::<VirtualServiceSummaries>(id))
+            .collect();
         summaries.sort_by(|a, b| precedence(a, b, namespace));
-        let entries = summaries.iter().map(|s| MeshEntry { id: s.id.clone(), hosts: s.hosts.clone() });
+        let entries = summaries.iter().map(|s| MeshEntry {
+            id: s.id.clone(),
+            hosts: s.hosts.clone(),
+        });
         Some(Arc::new(MeshHostTable::new(entries.collect())))
     }
 }
@@ -172,7 +183,9 @@ impl MeshLookup {
     /// Reads what a namespace sees: two rows, whatever is asked of it later.
     pub fn new(cx: &Reads<'_>, namespace: &Arc<str>) -> MeshLookup {
         let table = |key| cx.get::<MeshHosts>(&key).map(|t| (*t).clone()).unwrap_or_default();
-        MeshLookup { tables: [table(Exported::Namespace(namespace.clone())), table(Exported::All)] }
+        MeshLookup {
+            tables: [table(Exported::Namespace(namespace.clone())), table(Exported::All)],
+        }
     }
 
     /// Whether the namespace has VirtualServices that others do not see.
@@ -210,7 +223,10 @@ impl MeshLookup {
     /// All VirtualServices that name a host or have a wildcard that overlaps it, in order of precedence.
     pub fn matching<'a>(&'a self, listener: &'a EgressHosts, host: &Hostname) -> Vec<&'a MeshEntry> {
         if host.is_wildcard() {
-            return self.all(listener).filter(|e| e.hosts.iter().any(|h| h.matches(host))).collect();
+            return self
+                .all(listener)
+                .filter(|e| e.hosts.iter().any(|h| h.matches(host)))
+                .collect();
         }
         let mut out = Vec::new();
         for table in &self.tables {
@@ -231,8 +247,13 @@ impl MeshLookup {
         listener: &EgressHosts,
         list: impl Fn(&'a MeshHostTable) -> &'a [usize],
     ) -> Vec<&'a MeshEntry> {
-        let found = self.tables.iter().flat_map(|t| list(t).iter().map(|at| &t.entries[*at]));
-        found.filter(|e| listener.admits_routes(&e.id.namespace, &e.hosts)).collect()
+        let found = self
+            .tables
+            .iter()
+            .flat_map(|t| list(t).iter().map(|at| &t.entries[*at]));
+        found
+            .filter(|e| listener.admits_routes(&e.id.namespace, &e.hosts))
+            .collect()
     }
 }
 
@@ -246,7 +267,10 @@ mod tests {
 
     fn table(entries: &[(&str, &[&str])]) -> Arc<MeshHostTable> {
         let entry = |(name, hosts): &(&str, &[&str])| MeshEntry {
-            id: ObjectId { namespace: "n".into(), name: (*name).into() },
+            id: ObjectId {
+                namespace: "n".into(),
+                name: (*name).into(),
+            },
             hosts: hosts.iter().map(|h| host(h)).collect(),
         };
         Arc::new(MeshHostTable::new(entries.iter().map(entry).collect()))
@@ -259,16 +283,25 @@ mod tests {
     #[test]
     fn the_most_specific_host_wins_then_the_order() {
         let private = table(&[("p", &["*.b.c"])]);
-        let public =
-            table(&[("wide", &["*.c", "*.b.c"]), ("exact", &["a.b.c", "z.z"]), ("later", &["a.b.c"]), ("part", &["*x.b.c"])]);
-        let lookup = MeshLookup { tables: [private, public] };
+        let public = table(&[
+            ("wide", &["*.c", "*.b.c"]),
+            ("exact", &["a.b.c", "z.z"]),
+            ("later", &["a.b.c"]),
+            ("part", &["*x.b.c"]),
+        ]);
+        let lookup = MeshLookup {
+            tables: [private, public],
+        };
         let all = EgressHosts::everything();
         assert_eq!(names(lookup.chosen(&all, &host("a.b.c"))), ["exact", "later"]);
         assert_eq!(names(lookup.chosen(&all, &host("y.b.c"))), ["p", "wide"]);
         assert_eq!(names(lookup.chosen(&all, &host("yx.b.c"))), ["part"]);
         assert_eq!(names(lookup.chosen(&all, &host("q.c"))), ["wide"]);
         assert!(lookup.chosen(&all, &host("c")).is_empty());
-        assert_eq!(names(lookup.matching(&all, &host("a.b.c"))), ["p", "wide", "exact", "later"]);
+        assert_eq!(
+            names(lookup.matching(&all, &host("a.b.c"))),
+            ["p", "wide", "exact", "later"]
+        );
         assert_eq!(names(lookup.matching(&all, &host("*.z"))), ["exact"]);
         let narrow = EgressHosts::parse(&["n/z.z"], "n");
         assert_eq!(names(lookup.chosen(&narrow, &host("a.b.c"))), ["exact"]);

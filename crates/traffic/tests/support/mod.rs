@@ -26,7 +26,9 @@ impl World {
         let mut builder = Engine::builder();
         registry::register(&mut builder);
         traffic::register(&mut builder);
-        let mut world = World { engine: builder.build() };
+        let mut world = World {
+            engine: builder.build(),
+        };
         let mut batch = Batch::new();
         batch.put::<Mesh>((), mesh(MeshConfig::default()));
         world.engine.commit(batch);
@@ -62,7 +64,11 @@ impl World {
 
     pub fn visible(&mut self, scope: &Arc<Scope>) -> Arc<Visible> {
         let cell = self.engine.subscribe::<ScopeServices>(scope.clone());
-        (*self.engine.row::<ScopeServices>(cell).expect("every scope sees something")).clone()
+        (*self
+            .engine
+            .row::<ScopeServices>(cell)
+            .expect("every scope sees something"))
+        .clone()
     }
 
     /// The services that a scope sees: `host@namespace`, with ports where not all are seen.
@@ -85,15 +91,24 @@ impl World {
     /// The names of the clusters of an audience.
     pub fn clusters(&mut self, audience: &Arc<ClusterAudience>) -> Vec<String> {
         let cell = self.engine.subscribe::<ClusterCatalogue>(audience.clone());
-        let catalogue = self.engine.row::<ClusterCatalogue>(cell).expect("every audience has clusters");
+        let catalogue = self
+            .engine
+            .row::<ClusterCatalogue>(cell)
+            .expect("every audience has clusters");
         catalogue.entries.iter().map(|(name, _)| name.to_string()).collect()
     }
 }
 
 fn put(batch: &mut Batch, object: AnyObject) {
     let (namespace, name) = (object.meta().namespace.clone(), object.meta().name.clone());
-    let id = ObjectId { namespace, name: name.clone() };
-    let service = |registry| ServiceObjectKey { registry, id: id.clone() };
+    let id = ObjectId {
+        namespace,
+        name: name.clone(),
+    };
+    let service = |registry| ServiceObjectKey {
+        registry,
+        id: id.clone(),
+    };
     match object {
         AnyObject::Service(o) => {
             batch.put::<ServiceObjects>(service(Registry::Kubernetes), ServiceObject::Kubernetes(o));
@@ -115,26 +130,51 @@ fn put(batch: &mut Batch, object: AnyObject) {
 }
 
 fn mesh(config: MeshConfig) -> Arc<MeshSettings> {
-    Arc::new(MeshSettings { config, domain: "cluster.local".into(), cluster_id: "Kubernetes".into() })
+    Arc::new(MeshSettings {
+        config,
+        domain: "cluster.local".into(),
+        cluster_id: "Kubernetes".into(),
+    })
 }
 
 pub fn id(namespace: &str, name: &str) -> ObjectId {
-    ObjectId { namespace: namespace.into(), name: name.into() }
+    ObjectId {
+        namespace: namespace.into(),
+        name: name.into(),
+    }
 }
 
 pub fn scope(namespace: &str, sidecar: Option<&str>) -> Arc<Scope> {
     let sidecar = sidecar.map(|name| id(namespace, name));
-    Arc::new(Scope { namespace: namespace.into(), sidecar, selected_rules: Vec::new() })
+    Arc::new(Scope {
+        namespace: namespace.into(),
+        sidecar,
+        selected_rules: Vec::new(),
+    })
 }
 
 pub fn routes_of(scope: &Arc<Scope>, labels: &[(&str, &str)]) -> Arc<RouteAudience> {
     let labels: Labels = labels.iter().map(|(k, v)| (Arc::from(*k), Arc::from(*v))).collect();
-    let source = Arc::new(Source { namespace: scope.namespace.clone(), labels });
-    Arc::new(RouteAudience { scope: scope.clone(), kind: ProxyKind::Sidecar, source, gateways: Arc::from([]), gateway_ports: Default::default() })
+    let source = Arc::new(Source {
+        namespace: scope.namespace.clone(),
+        labels,
+    });
+    Arc::new(RouteAudience {
+        scope: scope.clone(),
+        kind: ProxyKind::Sidecar,
+        source,
+        gateways: Arc::from([]),
+        gateway_ports: Default::default(),
+    })
 }
 
 pub fn clusters_of(scope: &Arc<Scope>, kind: ProxyKind) -> Arc<ClusterAudience> {
-    Arc::new(ClusterAudience { scope: scope.clone(), kind, inbound: Arc::from([]), ip: IpFamilies::V4 })
+    Arc::new(ClusterAudience {
+        scope: scope.clone(),
+        kind,
+        inbound: Arc::from([]),
+        ip: IpFamilies::V4,
+    })
 }
 
 /// A core `Service` with one HTTP port 80 and ClusterIP 10.0.0.N.
@@ -176,7 +216,10 @@ fn describe(host: &VirtualHostSpec) -> String {
 }
 
 fn routes(key: &RoutesKey) -> String {
-    let mut out = key.virtual_service.as_ref().map_or("default".to_owned(), ToString::to_string);
+    let mut out = key
+        .virtual_service
+        .as_ref()
+        .map_or("default".to_owned(), ToString::to_string);
     if !key.source.namespace.is_empty() || !key.source.labels.is_empty() {
         out += &format!(" for {}{:?}", key.source.namespace, key.source.labels);
     }
@@ -184,7 +227,10 @@ fn routes(key: &RoutesKey) -> String {
         out += &format!(" -> {host}@{}", meant.service.as_ref().map_or("?", |s| &s.namespace));
     }
     for meant in key.destinations.values() {
-        out += &meant.policy.as_ref().map_or(String::new(), |policy| format!(" by {policy:?}"));
+        out += &meant
+            .policy
+            .as_ref()
+            .map_or(String::new(), |policy| format!(" by {policy:?}"));
     }
     out
 }

@@ -3,10 +3,10 @@
 
 mod headless;
 mod place;
+mod plain;
 mod service;
 mod special;
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use flow::{Reads, Relation, Rule};
@@ -14,12 +14,15 @@ use model::audience::ListenerAudience;
 use model::listener::ListenerSpec;
 use model::proxy::InterceptionMode;
 use model::service::{ExportTo, ObjectId, Service};
+use names::Protocol;
 use registry::Services;
 use registry::inputs::Mesh;
 use resources::MeshConfig;
 use resources::istio::CaptureMode;
+use rustc_hash::FxHashMap;
 
-use super::entry::{Bound, Entry, Primary, Settings};
+use super::entry;
+use super::entry::{Bound, Entry, Meeting, Primary, Settings};
 use super::l4::{self, L4Rules, L4VirtualServices, Router, Rules};
 use crate::scope::{EgressListener, EgressPort, Ports, ScopeServices};
 use crate::virtual_service::{Summary, VirtualServiceSummaries};
@@ -27,8 +30,9 @@ use place::Places;
 use service::Wanted;
 
 pub use headless::InstanceAddresses;
+pub use plain::{Client, Plain, PlainListeners};
 
-/// The outbound listeners of sidecars, in no particular order of names. The key's inbound ports are empty: workloads that
+/// The outbound listeners of sidecars, by name. The key's inbound ports are empty: workloads that
 /// see the same share these listeners, whatever they serve.
 pub struct OutboundListeners;
 
@@ -42,14 +46,23 @@ impl Rule for OutboundListeners {
     fn derive(cx: &Reads<'_>, audience: &Arc<ListenerAudience>) -> Option<Vec<Arc<ListenerSpec>>> {
         let mesh = cx.get::<Mesh>(&())?;
         let visible = cx.get::<ScopeServices>(&audience.scope)?;
-        let mut build = Build::new(cx, audience, &mesh.config);
+        let client = Arc::new(Client {
+            elsewhere: special::elsewhere(&visible.outbound),
+            settings: Settings {
+                detection_timeout_ms: l4::detection_timeout_ms(cx),
+                capabilities: audience.capabilities,
+            },
+            accepts_http10: audience.accepts_http10,
+        });
+        let mut build = Build::new(cx, audience, &mesh.config, client.clone());
         for listener in &visible.listeners {
             build.egress(listener);
         }
-        let elsewhere = special::elsewhere(&visible.outbound);
-        let mut listeners = build.finish(&elsewhere);
-        listeners.extend(special::http_proxy(audience, &mesh.config).map(Arc::new));
-        listeners.extend(special::virtual_outbound(audience, &mesh.config, &elsewhere).map(Arc::new));
+        let mut listeners = build.finish();
+        listeners.extend(special::http_proxy(audience, &mesh.config, &client).map(Arc::new));
+        listeners.extend(special::virtual_outbound(audience, &mesh.config, &client.elsewhere).map(Arc::new));
+        // Catalogues merge sorted lists cheaply.
+        listeners.sort_by(|a, b| a.name.cmp(&b.name));
         Some(listeners)
     }
 }
@@ -57,6 +70,7 @@ impl Rule for OutboundListeners {
 /// Adds this module's rules.
 pub(super) fn register(b: &mut flow::Builder) {
     b.view::<InstanceAddresses>();
+    b.view::<PlainListeners>();
     b.view::<OutboundListeners>();
 }
 
@@ -72,14 +86,53 @@ struct Build<'a> {
     audience: &'a ListenerAudience,
     router: Router<'a>,
     places: Places<'a>,
-    settings: Settings,
+    wildcard: Bound,
+    client: Arc<Client>,
     /// VirtualServices with TCP or TLS routes that the client sees, in order of precedence.
     l4: Vec<L4Service>,
-    entries: BTreeMap<(Primary, u16), Entry>,
+    slots: FxHashMap<(Primary, u16), Slot>,
+}
+
+/// A listener that is being put together.
+struct Slot {
+    /// Declared by a `Sidecar` for some services only: others stay out.
+    locked: bool,
+    pending: Pending,
+}
+
+enum Pending {
+    /// One service port has it to itself so far.
+    Plain(Plain),
+    /// More is to be said.
+    Entry(Entry),
+}
+
+impl Slot {
+    /// What it speaks so far.
+    fn protocol(&self) -> Protocol {
+        match &self.pending {
+            Pending::Plain(plain) => plain.listener_protocol(),
+            Pending::Entry(entry) => entry.protocol,
+        }
+    }
+
+    /// What a service port of this protocol means for it.
+    fn meets(&self, newcomer: Protocol) -> Meeting {
+        entry::meeting(self.protocol(), newcomer)
+    }
+
+    /// The listener, ready for more chains.
+    fn into_entry(self, cx: &Reads<'_>) -> Entry {
+        match self.pending {
+            Pending::Plain(plain) => plain.entry(cx),
+            Pending::Entry(entry) => entry,
+        }
+    }
 }
 
 impl<'a> Build<'a> {
-    fn new(cx: &'a Reads<'a>, audience: &'a ListenerAudience, mesh: &'a MeshConfig) -> Build<'a> {
+    fn new(cx: &'a Reads<'a>, audience: &'a ListenerAudience, mesh: &'a MeshConfig, client: Arc<Client>) -> Build<'a> {
+        let places = Places { audience, mesh };
         Build {
             cx,
             audience,
@@ -87,13 +140,11 @@ impl<'a> Build<'a> {
                 cx,
                 scope: &audience.scope,
             },
-            places: Places { audience, mesh },
-            settings: Settings {
-                detection_timeout_ms: l4::detection_timeout_ms(cx),
-                capabilities: audience.capabilities,
-            },
+            wildcard: places.wildcard(),
+            places,
+            client,
             l4: visible_l4(cx, &audience.scope.namespace),
-            entries: BTreeMap::new(),
+            slots: FxHashMap::default(),
         }
     }
 
@@ -143,7 +194,7 @@ impl<'a> Build<'a> {
                 port: port.number,
                 protocol: port.protocol,
                 only_port: l4::single_port(ports, service),
-                bound: bound.cloned(),
+                bound,
                 bind_to_port,
                 routes,
             });
@@ -152,7 +203,7 @@ impl<'a> Build<'a> {
 
     /// A listener at each port of each service, except where a listener was declared.
     fn all_ports(&mut self, services: &[Seen], bound: Option<&Bound>, bind_to_port: bool, routes: &[L4Service]) {
-        self.entries.values_mut().for_each(|entry| entry.locked = true);
+        self.slots.values_mut().for_each(|slot| slot.locked = true);
         for (service, ports) in services {
             for port in service.ports.iter().filter(|p| ports.include(p.number)) {
                 if !self.places.usable(bind_to_port, bound, port.number, port.protocol) {
@@ -163,7 +214,7 @@ impl<'a> Build<'a> {
                     port: port.number,
                     protocol: port.protocol,
                     only_port: Some(port.number),
-                    bound: bound.cloned(),
+                    bound,
                     bind_to_port,
                     routes,
                 });
@@ -181,12 +232,20 @@ impl<'a> Build<'a> {
         services
     }
 
-    fn finish(self, elsewhere: &str) -> Vec<Arc<ListenerSpec>> {
-        let fallback = special::fallback(elsewhere);
-        let finish = |((primary, port), entry): ((Primary, u16), Entry)| {
-            Arc::new(entry.finish(primary.listener(port), &fallback, self.settings))
+    fn finish(self) -> Vec<Arc<ListenerSpec>> {
+        let fallback = special::fallback(&self.client.elsewhere);
+        let finish = |((primary, port), slot): ((Primary, u16), Slot)| match slot.pending {
+            Pending::Plain(plain) => self.cx.get::<PlainListeners>(&plain).map(|row| (*row).clone()),
+            Pending::Entry(entry) => Some(Arc::new(entry.finish(
+                primary.listener(port),
+                &fallback,
+                self.client.settings,
+            ))),
         };
-        self.entries.into_iter().map(finish).collect()
+        // Reads in one order, whatever the map's: they are compared with those of the run before.
+        let mut slots: Vec<((Primary, u16), Slot)> = self.slots.into_iter().collect();
+        slots.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
+        slots.into_iter().filter_map(finish).collect()
     }
 }
 

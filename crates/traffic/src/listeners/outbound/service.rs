@@ -4,20 +4,21 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use ipnet::IpNet;
-use model::listener::{ChainKind, RouteSource};
-use model::service::{Registry, Resolution, Service};
+use model::listener::ChainKind;
+use model::service::{ObjectId, Registry, Resolution, Service};
 use names::Protocol;
 use registry::inputs::{ServiceObject, ServiceObjectKey, ServiceObjects};
 
 use super::headless::InstanceAddresses;
 use super::place::Address;
-use super::{Build, L4Service, special};
+use super::plain::Plain;
+use super::{Build, L4Service, Pending, Slot};
 use crate::listeners::chain::Chain;
-use crate::listeners::entry::{Bound, Entry, Meeting, Primary};
+use crate::listeners::entry::{Bound, Meeting, Primary};
 use crate::listeners::l4::{L4Match, Target};
 
 /// A service port that wants a listener.
-#[derive(Clone)]
+#[derive(Clone, Copy)]
 pub(super) struct Wanted<'a> {
     pub(super) service: &'a Service,
     /// The listener's port; 0 for a Unix domain socket.
@@ -26,7 +27,7 @@ pub(super) struct Wanted<'a> {
     /// The port of the service that is meant, unless it is the listener's.
     pub(super) only_port: Option<u16>,
     /// Where the listener is bound, unless the service's address decides.
-    pub(super) bound: Option<Bound>,
+    pub(super) bound: Option<&'a Bound>,
     pub(super) bind_to_port: bool,
     /// VirtualServices with TCP or TLS routes that the egress listener lets in.
     pub(super) routes: &'a [L4Service],
@@ -34,13 +35,11 @@ pub(super) struct Wanted<'a> {
 
 /// A wanted listener that has found its place.
 struct Placed<'a> {
-    wanted: Wanted<'a>,
-    bound: Bound,
-    name: Arc<str>,
+    plain: Plain,
     /// Destination addresses that tell the service from others at a shared listener.
     subnets: Vec<IpNet>,
-    /// Nothing but the server name tells TLS connections to the service from others.
-    by_name: bool,
+    /// VirtualServices with TCP or TLS routes for the service's host.
+    routes: Vec<&'a L4Service>,
 }
 
 impl Build<'_> {
@@ -53,22 +52,22 @@ impl Build<'_> {
             return self.add_at_addresses(wanted);
         }
         let addresses = self.cx.get::<InstanceAddresses>(&(service.key.clone(), wanted.port));
-        let addresses = addresses.map(|row| row.to_vec()).unwrap_or_default();
+        let addresses = addresses.map(|row| (*row).clone()).unwrap_or_default();
         if addresses.is_empty() && !self.has_instances(service) {
             return self.add_at_addresses(wanted);
         }
-        for address in addresses {
-            if !self.places.has_family(address) {
+        for address in addresses.iter() {
+            if !self.places.has_family(*address) {
                 continue;
             }
             let bound = Bound {
-                primary: Primary::Ip(address),
+                primary: Primary::Ip(*address),
                 additional: Vec::new(),
             };
             self.add(
                 Wanted {
-                    bound: Some(bound),
-                    ..wanted.clone()
+                    bound: Some(&bound),
+                    ..wanted
                 },
                 &Address::Unspecified,
             );
@@ -80,12 +79,24 @@ impl Build<'_> {
         if wanted.protocol == Protocol::Udp {
             return;
         }
-        let addresses = self.places.addresses(wanted.service);
-        // HTTP services share a listener: one address stands for all.
-        let count = if wanted.protocol.is_http() { 1 } else { addresses.len() };
-        for address in &addresses[..count] {
-            self.add(wanted.clone(), address);
+        if wanted.protocol.is_http() {
+            // HTTP services share a listener, whatever their addresses.
+            if !self.is_served(&wanted) {
+                self.add(wanted, &Address::Unspecified);
+            }
+            return;
         }
+        for address in self.places.addresses(wanted.service) {
+            self.add(wanted, &address);
+        }
+    }
+
+    /// Whether there is a listener already to which a port of HTTP adds nothing. So it is for all but the first of
+    /// thousands.
+    fn is_served(&self, wanted: &Wanted<'_>) -> bool {
+        let bound = wanted.bound.unwrap_or(&self.wildcard);
+        let slot = self.slots.get(&(bound.primary.clone(), wanted.port));
+        slot.is_some_and(|slot| slot.locked || wanted.protocol != Protocol::HttpProxy && !slot.protocol().is_tcp())
     }
 
     /// Whether a service without endpoints may have some at another time. A wildcard listener in the meantime would get
@@ -106,55 +117,52 @@ impl Build<'_> {
         let Some(placed) = self.place(wanted, address) else {
             return;
         };
-        let key = (placed.bound.primary.clone(), placed.wanted.port);
-        let protocol = placed.wanted.protocol;
-        let meeting = match self.entries.get(&key) {
-            Some(entry) if entry.locked => return,
+        let key = (placed.plain.bound.primary.clone(), placed.plain.port);
+        let protocol = placed.plain.protocol;
+        let meeting = match self.slots.get(&key) {
+            Some(slot) if slot.locked => return,
             // A proxy for everything is whatever is asked through it.
-            Some(_) | None if protocol == Protocol::HttpProxy => Meeting::Replaced,
-            Some(entry) => entry.meets(protocol),
+            Some(_) if protocol == Protocol::HttpProxy => Meeting::Replaced,
+            Some(slot) => slot.meets(protocol),
             None => Meeting::Replaced,
         };
-        match meeting {
-            Meeting::Shared | Meeting::Refused => {}
+        let chains = match meeting {
+            Meeting::Shared | Meeting::Refused => return,
             Meeting::Replaced => {
-                let chains = self.chains(&placed);
-                let inspected = chains.iter().any(|c| c.inspected);
-                let entry = Entry {
-                    bound: placed.bound,
-                    bind_to_port: placed.wanted.bind_to_port,
-                    port: placed.wanted.port,
-                    protocol: if inspected { Protocol::Unsupported } else { protocol },
-                    chains,
-                    locked: false,
+                let pending = match &placed.routes[..] {
+                    [] if placed.subnets.is_empty() => Pending::Plain(placed.plain),
+                    _ => Pending::Entry(placed.plain.entry_with(self.chains(&placed))),
                 };
-                self.entries.insert(key, entry);
+                self.slots.insert(key, Slot { locked: false, pending });
+                return;
             }
-            Meeting::Sniffed => {
-                let chains = self.chains(&placed);
-                if let Some(entry) = self.entries.get_mut(&key) {
-                    entry.merge(chains);
-                    entry.protocol = Protocol::Unsupported;
-                }
-            }
-            Meeting::Merged => {
-                let chains = self.tcp_chains(&placed);
-                if let Some(entry) = self.entries.get_mut(&key) {
-                    entry.merge(chains);
-                }
-            }
+            Meeting::Sniffed => self.chains(&placed),
+            Meeting::Merged => self.tcp_chains(&placed),
+        };
+        let Some(slot) = self.slots.remove(&key) else { return };
+        let mut entry = slot.into_entry(self.cx);
+        entry.merge(chains);
+        if meeting == Meeting::Sniffed {
+            entry.protocol = Protocol::Unsupported;
         }
+        self.slots.insert(
+            key,
+            Slot {
+                locked: false,
+                pending: Pending::Entry(entry),
+            },
+        );
     }
 
     fn place<'w>(&self, wanted: Wanted<'w>, address: &Address) -> Option<Placed<'w>> {
-        let (bound, subnets) = match (&wanted.bound, address) {
+        let (bound, subnets) = match (wanted.bound, address) {
             (Some(bound), _) => (bound.clone(), Vec::new()),
-            (None, _) if wanted.protocol.is_http() => (self.places.wildcard(), Vec::new()),
-            (None, Address::Unspecified) => (self.places.wildcard(), Vec::new()),
+            (None, _) if wanted.protocol.is_http() => (self.wildcard.clone(), Vec::new()),
+            (None, Address::Unspecified) => (self.wildcard.clone(), Vec::new()),
             (None, Address::Hosts(hosts)) => (Bound::to(hosts.iter().copied())?, Vec::new()),
-            (None, Address::Net(net)) => (self.places.wildcard(), vec![*net]),
+            (None, Address::Net(net)) => (self.wildcard.clone(), vec![*net]),
         };
-        let shared = self.places.is_wildcard(&bound);
+        let shared = bound.primary == self.wildcard.primary;
         if shared && self.places.is_reserved(wanted.port) {
             return None;
         }
@@ -163,54 +171,54 @@ impl Build<'_> {
             Address::Unspecified => shared,
             Address::Hosts(_) => false,
         };
-        let name = bound.primary.listener(wanted.port);
-        Some(Placed {
-            wanted,
-            bound,
-            name,
-            subnets,
-            by_name,
-        })
-    }
-
-    fn chains(&self, placed: &Placed<'_>) -> Vec<Chain> {
-        match placed.wanted.protocol {
-            p if p.is_http() => vec![self.http_chain(placed)],
-            p if p.is_tcp() => self.tcp_chains(placed),
-            _ => {
-                let mut chains = self.tcp_chains(placed);
-                chains.push(self.http_chain(placed));
-                chains
-            }
-        }
-    }
-
-    fn http_chain(&self, placed: &Placed<'_>) -> Chain {
         let Wanted {
             service,
             port,
             protocol,
             ..
-        } = &placed.wanted;
-        let shared = self.places.is_wildcard(&placed.bound);
-        let detected = protocol.is_unsupported();
-        let table: Arc<str> = match &placed.bound.primary {
-            Primary::Unix(bind) if *port == 0 => bind.clone(),
-            // What is detected at an address of the service's own is for this service only.
-            _ if detected && !shared => format!("{}:{port}", service.key.hostname).into(),
-            _ => port.to_string().into(),
+        } = wanted;
+        let opaque = !protocol.is_http();
+        let routes = wanted
+            .routes
+            .iter()
+            .filter(|(s, _)| opaque && s.hosts.iter().any(|h| h.matches(&service.key.hostname)));
+        let plain = Plain {
+            service: service.key.clone(),
+            port,
+            protocol,
+            service_port: wanted.only_port.unwrap_or(port),
+            bound,
+            bind_to_port: wanted.bind_to_port,
+            shared,
+            by_name,
+            policy: if opaque {
+                self.router.policy_key(Some(&service.key))
+            } else {
+                None
+            },
+            client: self.client.clone(),
         };
-        let http = special::http(self.audience, &placed.name, *protocol, RouteSource::Discovered(table));
-        // At a shared listener there may be connections to anything, so that HTTP has to be found out there, too.
-        let inspected = detected || shared && *protocol != Protocol::HttpProxy;
-        Chain {
-            inspected,
-            ..Chain::any(ChainKind::Http(http))
+        Some(Placed {
+            plain,
+            subnets,
+            routes: routes.collect(),
+        })
+    }
+
+    fn chains(&self, placed: &Placed<'_>) -> Vec<Chain> {
+        match placed.plain.protocol {
+            p if p.is_http() => vec![placed.plain.http()],
+            p if p.is_tcp() => self.tcp_chains(placed),
+            _ => {
+                let mut chains = self.tcp_chains(placed);
+                chains.push(placed.plain.http());
+                chains
+            }
         }
     }
 
     fn tcp_chains(&self, placed: &Placed<'_>) -> Vec<Chain> {
-        if placed.wanted.protocol.is_tls() {
+        if placed.plain.protocol.is_tls() {
             self.tls_routes(placed)
         } else {
             self.tcp_routes(placed)
@@ -219,11 +227,11 @@ impl Build<'_> {
 
     /// TLS routes of VirtualServices for the service's host; without any, the service itself.
     fn tls_routes(&self, placed: &Placed<'_>) -> Vec<Chain> {
-        let port = placed.wanted.port;
+        let port = placed.plain.port;
         let mut chains = Vec::new();
         // Conditions may differ in what is decided here, and be one for Envoy: the first of them counts.
         let mut seen: BTreeSet<(&[Arc<str>], &[IpNet])> = BTreeSet::new();
-        for (summary, rules) in self.routes_for(placed) {
+        for (summary, rules) in &placed.routes {
             for (condition, targets) in rules
                 .tls
                 .iter()
@@ -234,23 +242,17 @@ impl Build<'_> {
                 }
                 let own = !condition.subnets.is_empty() && port > 0;
                 let subnets = if own { &condition.subnets } else { &placed.subnets };
-                chains.extend(self.routed(summary.id.clone(), targets, port).map(|kind| Chain {
-                    sni: condition.sni.clone(),
+                let sni = condition.sni.clone();
+                let kind = self.routed(&summary.id, targets, port);
+                chains.extend(kind.map(|kind| Chain {
+                    sni,
                     subnets: subnets.clone(),
                     ..Chain::any(kind)
                 }));
             }
         }
         if chains.is_empty() {
-            let sni = if placed.by_name {
-                vec![placed.wanted.service.key.hostname.as_arc().clone()]
-            } else {
-                Vec::new()
-            };
-            chains.push(Chain {
-                sni,
-                ..self.to_service(placed)
-            });
+            chains.push(self.to_service(placed));
         }
         chains
     }
@@ -258,16 +260,16 @@ impl Build<'_> {
     /// TCP routes of VirtualServices for the service's host, up to the first that takes everything; if none does, the
     /// service itself comes last.
     fn tcp_routes(&self, placed: &Placed<'_>) -> Vec<Chain> {
-        let port = placed.wanted.port;
+        let port = placed.plain.port;
         let mut chains: Vec<Chain> = Vec::new();
-        for (summary, rules) in self.routes_for(placed) {
+        for (summary, rules) in &placed.routes {
             for rule in &rules.tcp {
                 let held: Vec<&L4Match> = rule.matches.iter().filter(|m| self.holds(m, port)).collect();
                 let any = rule.matches.is_empty() || held.iter().any(|m| m.subnets.is_empty() || port == 0);
                 if !any && held.is_empty() {
                     continue;
                 }
-                let Some(kind) = self.routed(summary.id.clone(), &rule.targets, port) else {
+                let Some(kind) = self.routed(&summary.id, &rule.targets, port) else {
                     continue;
                 };
                 if any {
@@ -291,34 +293,18 @@ impl Build<'_> {
         chains
     }
 
-    fn routes_for<'s>(&self, placed: &'s Placed<'_>) -> impl Iterator<Item = &'s L4Service> + use<'s> {
-        let host = &placed.wanted.service.key.hostname;
-        placed
-            .wanted
-            .routes
-            .iter()
-            .filter(move |(summary, _)| summary.hosts.iter().any(|h| h.matches(host)))
-    }
-
     fn holds(&self, condition: &L4Match, port: u16) -> bool {
         condition.guard.admits(port, None, &self.audience.source)
     }
 
-    fn routed(&self, id: model::service::ObjectId, targets: &[Target], port: u16) -> Option<ChainKind> {
-        self.router.to_targets(&id, targets, port).map(ChainKind::Tcp)
+    fn routed(&self, id: &ObjectId, targets: &[Target], port: u16) -> Option<ChainKind> {
+        self.router.to_targets(id, targets, port).map(ChainKind::Tcp)
     }
 
     fn to_service(&self, placed: &Placed<'_>) -> Chain {
-        let Wanted {
-            service,
-            only_port,
-            port,
-            ..
-        } = &placed.wanted;
-        let tcp = self.router.to_service(service, *only_port, *port);
         Chain {
             subnets: placed.subnets.clone(),
-            ..Chain::any(ChainKind::Tcp(tcp))
+            ..placed.plain.tcp(self.cx)
         }
     }
 }

@@ -4,14 +4,15 @@
 use std::sync::Arc;
 
 use model::audience::{IpFamilies, ListenerAudience};
-use model::listener::{Bind, ChainKind, ChainMatch, ChainSpec, Direction, HttpChain, ListenerSpec, RouteSource};
+use model::listener::{Bind, ChainKind, ChainMatch, ChainSpec, Direction, ListenerSpec, RouteSource};
 use model::proxy::InterceptionMode;
 use names::{ClusterName, Protocol};
 use resources::MeshConfig;
 
 use super::place::Places;
+use super::plain::{self, Client};
 use crate::listeners::chain::{BLACK_HOLE, Chain, PASSTHROUGH, to_cluster};
-use crate::listeners::entry::{Entry, Settings};
+use crate::listeners::entry::Entry;
 use crate::scope::OutboundPolicy;
 
 /// Name of the listener of captured connections, and the prefix of its chains.
@@ -85,37 +86,20 @@ pub(super) fn virtual_outbound(
 }
 
 /// The listener for applications that know the mesh as an HTTP proxy (`proxyHttpPort`).
-pub(super) fn http_proxy(audience: &ListenerAudience, mesh: &MeshConfig) -> Option<ListenerSpec> {
+pub(super) fn http_proxy(audience: &ListenerAudience, mesh: &MeshConfig, client: &Client) -> Option<ListenerSpec> {
     let port = u16::try_from(mesh.proxy_http_port).ok().filter(|p| *p != 0)?;
     let bound = Places { audience, mesh }.loopback()?;
     let name = bound.primary.listener(port);
     let routes = RouteSource::Discovered(HTTP_PROXY_ROUTES.into());
-    let chain = Chain::any(ChainKind::Http(http(audience, &name, Protocol::HttpProxy, routes)));
+    let chain = Chain::any(ChainKind::Http(plain::http(client, &name, Protocol::HttpProxy, routes)));
     let entry = Entry {
         bound,
         bind_to_port: true,
         port,
         protocol: Protocol::HttpProxy,
         chains: vec![chain],
-        locked: true,
     };
-    let settings = Settings {
-        detection_timeout_ms: 0,
-        capabilities: audience.capabilities,
-    };
-    Some(entry.finish(name, &fallback(PASSTHROUGH), settings))
-}
-
-/// The HTTP connection manager of an outbound listener of this name.
-pub(super) fn http(audience: &ListenerAudience, name: &str, protocol: Protocol, routes: RouteSource) -> HttpChain {
-    HttpChain {
-        stat_prefix: format!("outbound_{name};").into(),
-        protocol,
-        routes,
-        accepts_http10: audience.accepts_http10,
-        use_remote_address: false,
-        alpn_filter: audience.capabilities.istio_alpn,
-    }
+    Some(entry.finish(name, &fallback(PASSTHROUGH), client.settings))
 }
 
 fn everywhere(ip: IpFamilies, port: u16) -> Bind {

@@ -1,0 +1,196 @@
+//! What is in a response: everything there is, or what changed.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use model::xds::{ResourceType, Version};
+use protos::envoy::config::endpoint::v3::ClusterLoadAssignment;
+use protos::envoy::config::route::v3::RouteConfiguration;
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+use crate::compose::{Composed, Content, Envelope, Fresh, encode};
+use crate::core::Core;
+use crate::ledger::Ledger;
+use crate::selection::{Key, Selection};
+use crate::stream::Stream;
+use crate::watch::{Debt, Watch};
+use crate::{Epoch, Name, Origin};
+
+/// What a response will be made of, and where it leaves the watch.
+pub(crate) struct Plan {
+    pub(crate) key: Key,
+    /// What of the debt is paid with it.
+    pub(crate) paid: Debt,
+    /// What is not.
+    pub(crate) left: Debt,
+    /// Whether there is a reason to send it besides removals.
+    pub(crate) news: bool,
+}
+
+impl<O: Origin> Core<O> {
+    /// The response of a plan: one that was composed before, if it is the same for all.
+    pub(crate) fn composed(
+        &mut self,
+        stream: &Stream<O::Token>,
+        watch: &Watch,
+        plan: &Plan,
+        full: bool,
+    ) -> Arc<Composed> {
+        let shared = plan.paid.is_empty() && plan.left.gone.is_empty();
+        if shared && let Some(composed) = self.selection(watch).cached(&plan.key) {
+            return composed;
+        }
+        let ledger = &self.ledgers[watch.ledger];
+        let selection = self.selection(watch);
+        let (content, fresh) = if full {
+            (
+                self.whole(ledger, selection, plan),
+                changed_names(ledger, selection, plan),
+            )
+        } else {
+            let content = self.partial(ledger, selection, plan);
+            let names = content.resources.iter().map(|(name, ..)| name.clone());
+            let fresh = if plan.key.from == 0 {
+                Fresh::All
+            } else {
+                Fresh::Names(names.collect())
+            };
+            (content, fresh)
+        };
+        let version = match selection.names {
+            // The version that a client shows when it returns stands for the set without what went.
+            None if plan.key.sweep >= selection.removed && plan.left.gone.is_empty() => ledger.version(),
+            None => format!("{}.{:x}", ledger.version(), plan.key.sweep),
+            Some(_) => digest(&content),
+        };
+        let Key { from, upto, sweep, .. } = plan.key;
+        let mut nonce = format!("{:x}.{from:x}.{upto:x}.{sweep:x}", selection.serial);
+        if !shared {
+            nonce = format!("{nonce}.{:x}", stream.sequence);
+        }
+        let envelope = Envelope {
+            kind: watch.kind,
+            delta: plan.key.delta,
+            version: &version,
+            nonce: &nonce,
+            identifier: &self.limits.identifier,
+        };
+        let composed = Arc::new(Composed {
+            rope: encode(&envelope, &content),
+            version: version.as_str().into(),
+            nonce: nonce.as_str().into(),
+            resources: content.resources.len(),
+            removed: content.removed.len(),
+            fresh,
+        });
+        self.stats.composed[watch.kind as usize] += 1;
+        if shared {
+            self.ledgers[watch.ledger].selections[watch.selection].cache(plan.key, composed.clone());
+        }
+        composed
+    }
+
+    /// Everything that there is, and what went but must not be said to have gone yet.
+    fn whole(&self, ledger: &Ledger<O>, selection: &Selection, plan: &Plan) -> Content {
+        let mut resources: Vec<(Name, Version, Bytes)> = Vec::new();
+        for (name, resource) in ledger.live(&self.cells, selection) {
+            resources.push((name.clone(), resource.version(), resource.body().clone()));
+        }
+        let live = resources.len();
+        for (name, tomb) in ledger.removed(selection, plan.key.sweep, Epoch::MAX) {
+            resources.push((name.clone(), tomb.last.version(), tomb.last.body().clone()));
+        }
+        for gone in &plan.left.gone {
+            let there = ledger.resource(&self.cells, &gone.name).is_some();
+            if let Some(last) = gone.last.as_ref().filter(|_| !there) {
+                resources.push((gone.name.clone(), last.version(), last.body().clone()));
+            }
+        }
+        if resources.len() > live {
+            resources.sort_by(|(one, ..), (other, ..)| one.cmp(other));
+            resources.dedup_by(|(one, ..), (other, ..)| one == other);
+        }
+        Content {
+            resources,
+            removed: Vec::new(),
+        }
+    }
+
+    /// What changed, and what the client is owed.
+    fn partial(&self, ledger: &Ledger<O>, selection: &Selection, plan: &Plan) -> Content {
+        let key = plan.key;
+        let mut names = ledger.changed(selection, key.from, key.upto);
+        if !plan.paid.owed.is_empty() {
+            names.extend(plan.paid.owed.iter().cloned());
+            names.sort_unstable();
+            names.dedup();
+        }
+        if key.newest_first {
+            // What stopped the client from taking the rest may still be there: what is new must come before it.
+            names.sort_by_key(|name| std::cmp::Reverse(ledger.epoch_of(name)));
+        }
+        let (mut resources, mut removed) = (Vec::with_capacity(names.len()), Vec::new());
+        for name in names {
+            let owed = || plan.paid.owed.binary_search(&name).is_ok();
+            match ledger.resource(&self.cells, &name) {
+                Some(resource) => resources.push((name, resource.version(), resource.body().clone())),
+                None if ledger.kind.is_wildcard() && !owed() => {}
+                None if key.placeholders && (key.from == 0 || owed()) => {
+                    let body = placeholder(ledger.kind, &name);
+                    resources.push((name, Version::of(&body), body));
+                }
+                None => removed.push(name),
+            }
+        }
+        let absent = |name: &&Name| ledger.resource(&self.cells, name).is_none();
+        removed.extend(
+            ledger
+                .removed(selection, key.swept, key.sweep)
+                .map(|(name, _)| name)
+                .cloned(),
+        );
+        removed.extend(plan.paid.gone.iter().map(|gone| &gone.name).filter(absent).cloned());
+        removed.sort_unstable();
+        removed.dedup();
+        if !key.delta {
+            removed.clear();
+        }
+        Content { resources, removed }
+    }
+}
+
+/// What a whole set brings that the client has not had in this form.
+fn changed_names<O: Origin>(ledger: &Ledger<O>, selection: &Selection, plan: &Plan) -> Fresh {
+    if plan.key.from == 0 {
+        return Fresh::All;
+    }
+    let mut names = ledger.changed(selection, plan.key.from, plan.key.upto);
+    names.extend(plan.paid.owed.iter().cloned());
+    names.sort_unstable();
+    names.dedup();
+    Fresh::Names(names.into())
+}
+
+/// What a client gets for a name that means nothing, so that it does not wait: no endpoints, no routes.
+fn placeholder(kind: ResourceType, name: &str) -> Bytes {
+    if kind == ResourceType::Endpoints {
+        protos::encode(&ClusterLoadAssignment {
+            cluster_name: name.to_owned(),
+            ..ClusterLoadAssignment::default()
+        })
+    } else {
+        let validate_clusters = Some(false);
+        protos::encode(&RouteConfiguration {
+            name: name.to_owned(),
+            validate_clusters,
+            ..RouteConfiguration::default()
+        })
+    }
+}
+
+fn digest(content: &Content) -> String {
+    let digest = content.resources.iter().fold(0u64, |sum, (name, version, _)| {
+        sum.wrapping_add(xxh3_64_with_seed(name.as_bytes(), version.0))
+    });
+    format!("{digest:016x}")
+}

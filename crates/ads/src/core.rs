@@ -1,0 +1,90 @@
+//! Ledgers, and streams' ways in and out of them.
+
+use model::xds::ResourceType;
+use rustc_hash::FxHashMap;
+use slab::Slab;
+
+use crate::cells::{Cells, LedgerId};
+use crate::ledger::Ledger;
+use crate::selection::Selection;
+use crate::stream::Stream;
+use crate::watch::Watch;
+use crate::{Epoch, Limits, Origin, Stats, StreamId, WatchStatus};
+
+/// Everything but the streams.
+pub(crate) struct Core<O: Origin> {
+    pub(crate) limits: Limits,
+    pub(crate) ledgers: Slab<Ledger<O>>,
+    pub(crate) by_audience: FxHashMap<(ResourceType, O::Audience), LedgerId>,
+    pub(crate) catalogues: FxHashMap<O::Cell, LedgerId>,
+    pub(crate) cells: Cells<O::Cell>,
+    pub(crate) epoch: Epoch,
+    pub(crate) serial: u64,
+    pub(crate) stats: Stats,
+}
+
+impl<O: Origin> Core<O> {
+    pub(crate) fn selection(&self, watch: &Watch) -> &Selection {
+        &self.ledgers[watch.ledger].selections[watch.selection]
+    }
+
+    /// The ledger of a type and audience, opened if need be.
+    pub(crate) fn ledger(&mut self, origin: &mut O, kind: ResourceType, audience: O::Audience) -> LedgerId {
+        let key = (kind, audience);
+        if let Some(id) = self.by_audience.get(&key) {
+            return *id;
+        }
+        let entry = self.ledgers.vacant_entry();
+        let id = entry.key();
+        let ledger = entry.insert(Ledger::new(id, kind, key.1.clone(), self.epoch));
+        if kind.is_wildcard() {
+            ledger.open(origin, &mut self.cells, self.epoch);
+            if let Some((cell, _)) = &ledger.catalogue {
+                self.catalogues.insert(*cell, id);
+            }
+        }
+        self.by_audience.insert(key, id);
+        id
+    }
+
+    /// Puts a stream into a watch's selection.
+    pub(crate) fn enter(&mut self, watch: &Watch, stream: StreamId) {
+        self.ledgers[watch.ledger].selections[watch.selection]
+            .streams
+            .insert(stream);
+    }
+
+    /// Takes a stream out of a selection, and closes what nobody sees any more.
+    pub(crate) fn leave(&mut self, origin: &mut O, (ledger_id, selection): (LedgerId, usize), stream: StreamId) {
+        let ledger = &mut self.ledgers[ledger_id];
+        ledger.selections[selection].streams.remove(&stream);
+        ledger.drop_if_unused(origin, &mut self.cells, selection);
+        if ledger.selections.is_empty() {
+            let ledger = self.ledgers.remove(ledger_id);
+            if let Some((cell, _)) = &ledger.catalogue {
+                self.catalogues.remove(cell);
+            }
+            self.by_audience.remove(&(ledger.kind, ledger.audience.clone()));
+            ledger.close(origin, &mut self.cells);
+        }
+    }
+
+    /// Ends a stream's watch of a type.
+    pub(crate) fn unwatch(&mut self, origin: &mut O, stream: &mut Stream<O::Token>, kind: ResourceType) {
+        if let Some(watch) = stream.watches[kind as usize].take() {
+            self.leave(origin, (watch.ledger, watch.selection), stream.id);
+        }
+    }
+
+    pub(crate) fn watch_status(&self, watch: &Watch) -> WatchStatus {
+        let selection = self.selection(watch);
+        WatchStatus {
+            kind: watch.kind,
+            names: selection.names.as_ref().map(crate::name_set::NameSet::len),
+            sent: watch.sent_at.clone(),
+            acked: watch.acked_at.clone(),
+            error: watch.error.clone(),
+            synced: watch.inflight.is_none() && !watch.has_updates(selection) && watch.error.is_none(),
+        }
+    }
+}

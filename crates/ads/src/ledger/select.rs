@@ -1,0 +1,100 @@
+//! Selections of a ledger: who sees what of it.
+
+use crate::cells::Cells;
+use crate::ledger::{Entry, Ledger};
+use crate::name_set::{Edit, NameSet};
+use crate::selection::{Selection, SelectionId};
+use crate::{Epoch, Name, Origin};
+
+impl<O: Origin> Ledger<O> {
+    /// The selection of all names.
+    pub(crate) fn select_all(&mut self, serial: &mut u64, epoch: Epoch) -> SelectionId {
+        let found = self
+            .selections
+            .iter()
+            .find(|(_, selection)| selection.names.is_none())
+            .map(|(id, _)| id);
+        found.unwrap_or_else(|| self.add_selection(None, serial, epoch))
+    }
+
+    /// The selection of the names that an edit leaves.
+    pub(crate) fn select(
+        &mut self,
+        origin: &mut O,
+        cells: &mut Cells<O::Cell>,
+        edit: &Edit<'_>,
+        serial: &mut u64,
+        epoch: Epoch,
+    ) -> SelectionId {
+        let digest = edit.digest();
+        let found = self.selections.iter().find(|(_, selection)| {
+            selection
+                .names
+                .as_ref()
+                .is_some_and(|names| names.digest() == digest && edit.yields(names))
+        });
+        if let Some((id, _)) = found {
+            return id;
+        }
+        let names = edit.build();
+        if !self.kind.is_wildcard() {
+            names.iter().for_each(|name| self.retain(origin, cells, name, epoch));
+        }
+        self.add_selection(Some(names), serial, epoch)
+    }
+
+    /// Forgets a selection that no stream sees any more.
+    pub(crate) fn drop_if_unused(&mut self, origin: &mut O, cells: &mut Cells<O::Cell>, id: SelectionId) {
+        if !self.selections[id].streams.is_empty() {
+            return;
+        }
+        let selection = self.selections.remove(id);
+        self.marked.retain(|marked| *marked != id);
+        if self.kind.is_wildcard() {
+            return;
+        }
+        for name in selection.names.iter().flat_map(NameSet::iter) {
+            let Some(entry) = self.entries.get_mut(name) else {
+                continue;
+            };
+            entry.users -= 1;
+            if entry.users == 0 {
+                let cell = entry.cell;
+                self.entries.remove(name);
+                self.close_cell(origin, cells, name, cell);
+            }
+        }
+    }
+
+    /// Forgets tombs that every stream has been told of. `told` is the earliest epoch up to which all have been.
+    pub(crate) fn prune(&mut self, told: Epoch) {
+        self.tombs.retain(|_, tomb| tomb.epoch > told);
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    fn add_selection(&mut self, names: Option<NameSet>, serial: &mut u64, epoch: Epoch) -> SelectionId {
+        *serial += 1;
+        let mut selection = Selection::new(names, epoch, *serial);
+        let tombs = self.tombs.iter().filter(|(name, _)| selection.covers(name));
+        selection.removed = tombs.map(|(_, tomb)| tomb.epoch).max().unwrap_or_default();
+        self.selections.insert(selection)
+    }
+
+    fn retain(&mut self, origin: &mut O, cells: &mut Cells<O::Cell>, name: &Name, epoch: Epoch) {
+        if let Some(entry) = self.entries.get_mut(name) {
+            entry.users += 1;
+            return;
+        }
+        let cell = origin.resolve(self.kind, &self.audience, name).map(|key| {
+            let (cell, resource) = origin.open(&key);
+            cells.add(cell, resource, self.id, name.clone());
+            cell
+        });
+        self.entries.insert(name.clone(), Entry { cell, epoch, users: 1 });
+        // Nobody else sees it yet, but a stream that is behind this epoch may come to.
+        self.log.push(epoch, name.clone());
+    }
+}

@@ -1,0 +1,157 @@
+//! Listeners that one service port has to itself, and that nothing routes elsewhere: nearly all listeners of a mesh that
+//! speaks TCP. They are the same for every client that sees the service under the same policy, and are made once.
+
+use std::sync::Arc;
+
+use flow::{Reads, Relation, Rule};
+use model::audience::PolicyKey;
+use model::listener::{ChainKind, HttpChain, ListenerSpec, RouteSource};
+use model::service::ServiceKey;
+use names::{ClusterName, Protocol};
+
+use super::special;
+use crate::listeners::chain::Chain;
+use crate::listeners::entry::{Bound, Entry, Primary, Settings};
+use crate::listeners::l4;
+
+/// The listener of a service port that nobody shares.
+pub struct PlainListeners;
+
+impl Relation for PlainListeners {
+    const NAME: &'static str = "plain listeners";
+    type Key = Plain;
+    type Row = Arc<ListenerSpec>;
+}
+
+/// A service port in its place, without what VirtualServices make of it.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct Plain {
+    pub(super) service: ServiceKey,
+    /// The listener's port; 0 for a Unix domain socket.
+    pub(super) port: u16,
+    pub(super) protocol: Protocol,
+    /// The port of the service that is meant.
+    pub(super) service_port: u16,
+    pub(super) bound: Bound,
+    pub(super) bind_to_port: bool,
+    /// The listener is at all addresses, so that there may be connections to anything.
+    pub(super) shared: bool,
+    /// Nothing but the server name tells TLS connections to the service from others.
+    pub(super) by_name: bool,
+    /// The policy that applies to the service for the client.
+    pub(super) policy: Option<PolicyKey>,
+    pub(super) client: Arc<Client>,
+}
+
+/// What listeners depend on of a client, apart from what it sees.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct Client {
+    /// The cluster of connections to unknown destinations.
+    pub(super) elsewhere: Arc<str>,
+    pub(super) settings: Settings,
+    pub(super) accepts_http10: bool,
+}
+
+impl Rule for PlainListeners {
+    fn derive(cx: &Reads<'_>, key: &Plain) -> Option<Arc<ListenerSpec>> {
+        let fallback = special::fallback(&key.client.elsewhere);
+        Some(Arc::new(key.entry(cx).finish(
+            key.name(),
+            &fallback,
+            key.client.settings,
+        )))
+    }
+}
+
+impl Plain {
+    /// The listener's name.
+    pub(super) fn name(&self) -> Arc<str> {
+        self.bound.primary.listener(self.port)
+    }
+
+    /// What the listener speaks: what is found out at it is not declared.
+    pub(super) fn listener_protocol(&self) -> Protocol {
+        let inspected = self.protocol.is_http() && self.inspects();
+        if inspected {
+            Protocol::Unsupported
+        } else {
+            self.protocol
+        }
+    }
+
+    /// The listener while others may join it.
+    pub(super) fn entry(&self, cx: &Reads<'_>) -> Entry {
+        let tcp = || self.tcp(cx);
+        let chains = match self.protocol {
+            p if p.is_http() => vec![self.http()],
+            p if p.is_tcp() => vec![tcp()],
+            _ => vec![tcp(), self.http()],
+        };
+        self.entry_with(chains)
+    }
+
+    /// The listener with these chains.
+    pub(super) fn entry_with(&self, chains: Vec<Chain>) -> Entry {
+        Entry {
+            bound: self.bound.clone(),
+            bind_to_port: self.bind_to_port,
+            port: self.port,
+            protocol: self.listener_protocol(),
+            chains,
+        }
+    }
+
+    /// Everything to the service.
+    pub(super) fn tcp(&self, cx: &Reads<'_>) -> Chain {
+        let cluster = ClusterName::outbound(self.service_port, "", self.service.hostname.as_arc().clone());
+        let tcp = l4::to_cluster(cx, &cluster.to_string(), self.policy.as_ref(), "");
+        let named = self.by_name && self.protocol.is_tls();
+        let sni = if named {
+            vec![self.service.hostname.as_arc().clone()]
+        } else {
+            Vec::new()
+        };
+        Chain {
+            sni,
+            ..Chain::any(ChainKind::Tcp(tcp))
+        }
+    }
+
+    /// HTTP by a route table.
+    pub(super) fn http(&self) -> Chain {
+        let detected = self.protocol.is_unsupported();
+        let table: Arc<str> = match &self.bound.primary {
+            Primary::Unix(bind) if self.port == 0 => bind.clone(),
+            // What is detected at an address of the service's own is for this service only.
+            _ if detected && !self.shared => format!("{}:{}", self.service.hostname, self.port).into(),
+            _ => self.port.to_string().into(),
+        };
+        let http = http(
+            &self.client,
+            &self.name(),
+            self.protocol,
+            RouteSource::Discovered(table),
+        );
+        Chain {
+            inspected: self.inspects(),
+            ..Chain::any(ChainKind::Http(http))
+        }
+    }
+
+    /// Whether HTTP has to be found out: at a shared listener it is so even where it is declared.
+    fn inspects(&self) -> bool {
+        self.protocol.is_unsupported() || self.shared && self.protocol != Protocol::HttpProxy
+    }
+}
+
+/// The HTTP connection manager of an outbound listener of this name.
+pub(super) fn http(client: &Client, name: &str, protocol: Protocol, routes: RouteSource) -> HttpChain {
+    HttpChain {
+        stat_prefix: format!("outbound_{name};").into(),
+        protocol,
+        routes,
+        accepts_http10: client.accepts_http10,
+        use_remote_address: false,
+        alpn_filter: client.settings.capabilities.istio_alpn,
+    }
+}
