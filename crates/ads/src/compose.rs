@@ -63,17 +63,24 @@ pub(crate) struct Composed {
     pub(crate) nonce: Arc<str>,
     pub(crate) resources: usize,
     pub(crate) removed: usize,
-    /// What of it the client has not had before, as far as the ledger knows.
+    /// Of clusters: the endpoints that they discover and that the client needs for them.
     pub(crate) fresh: Fresh,
 }
 
-/// Names that a response brings in a new form.
+/// What clusters in a new form discover.
 #[derive(Clone, Debug)]
 pub(crate) enum Fresh {
-    /// Whatever it holds: the client had nothing.
+    /// Whatever they do: the client had no clusters.
     All,
     /// These.
-    Names(Arc<[Name]>),
+    Some(Arc<[Discovery]>),
+}
+
+/// A cluster, and the name under which it discovers its endpoints.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Discovery {
+    pub(crate) cluster: Name,
+    pub(crate) endpoints: Name,
 }
 
 /// What goes into a response.

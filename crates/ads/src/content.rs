@@ -42,20 +42,15 @@ impl<O: Origin> Core<O> {
         }
         let ledger = &self.ledgers[watch.ledger];
         let selection = self.selection(watch);
-        let (content, fresh) = if full {
-            (
-                self.whole(ledger, selection, plan),
-                changed_names(ledger, selection, plan),
-            )
+        let content = if full {
+            self.whole(ledger, selection, plan)
         } else {
-            let content = self.partial(ledger, selection, plan);
-            let names = content.resources.iter().map(|(name, ..)| name.clone());
-            let fresh = if plan.key.from == 0 {
-                Fresh::All
-            } else {
-                Fresh::Names(names.collect())
-            };
-            (content, fresh)
+            self.partial(ledger, selection, plan)
+        };
+        let fresh = match watch.kind {
+            ResourceType::Cluster if plan.key.from == 0 => Fresh::All,
+            ResourceType::Cluster => Fresh::Some(self.discoveries(ledger, &news(ledger, selection, plan))),
+            _ => Fresh::Some(Arc::default()),
         };
         let version = match selection.names {
             // The version that a client shows when it returns stands for the set without what went.
@@ -119,12 +114,7 @@ impl<O: Origin> Core<O> {
     /// What changed, and what the client is owed.
     fn partial(&self, ledger: &Ledger<O>, selection: &Selection, plan: &Plan) -> Content {
         let key = plan.key;
-        let mut names = ledger.changed(selection, key.from, key.upto);
-        if !plan.paid.owed.is_empty() {
-            names.extend(plan.paid.owed.iter().cloned());
-            names.sort_unstable();
-            names.dedup();
-        }
+        let mut names = news(ledger, selection, plan);
         if key.newest_first {
             // What stopped the client from taking the rest may still be there: what is new must come before it.
             names.sort_by_key(|name| std::cmp::Reverse(ledger.epoch_of(name)));
@@ -159,16 +149,13 @@ impl<O: Origin> Core<O> {
     }
 }
 
-/// What a whole set brings that the client has not had in this form.
-fn changed_names<O: Origin>(ledger: &Ledger<O>, selection: &Selection, plan: &Plan) -> Fresh {
-    if plan.key.from == 0 {
-        return Fresh::All;
-    }
+/// Names of which the client has not had the present form.
+fn news<O: Origin>(ledger: &Ledger<O>, selection: &Selection, plan: &Plan) -> Vec<Name> {
     let mut names = ledger.changed(selection, plan.key.from, plan.key.upto);
     names.extend(plan.paid.owed.iter().cloned());
     names.sort_unstable();
     names.dedup();
-    Fresh::Names(names.into())
+    names
 }
 
 /// What a client gets for a name that means nothing, so that it does not wait: no endpoints, no routes.

@@ -8,6 +8,8 @@
 //!   removed otherwise.
 //! - The first request of a type is always answered, with nothing if there is nothing.
 
+use std::collections::BTreeSet;
+
 use model::xds::ResourceType;
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -98,7 +100,7 @@ impl<O: Origin> Core<O> {
             .collect();
         watch.debt.let_go(missing.into_iter().map(Gone::unknown), self.epoch);
         if kind == ResourceType::Endpoints {
-            stream.early_clusters = Some(Vec::new());
+            stream.early_clusters = Some(BTreeSet::new());
         }
         stream.watches[kind as usize] = Some(Box::new(watch));
         Ok(())
@@ -183,7 +185,8 @@ impl<O: Origin> Core<O> {
         let Some(watch) = stream.watches[kind as usize].as_deref_mut() else {
             return Ok(());
         };
-        watch.explicit.retain(|name| !dropped.contains(name));
+        let without: FxHashSet<&Name> = dropped.iter().collect();
+        watch.explicit.retain(|name| !without.contains(name));
         watch.explicit.extend(named.iter().cloned());
         watch.explicit.sort_unstable();
         watch.explicit.dedup();
@@ -232,8 +235,9 @@ impl<O: Origin> Core<O> {
                 .gone
                 .retain(|gone| dropped.binary_search(&&*gone.name).is_err());
         }
-        watch.debt.gone.retain(|gone| !wanted.contains(&gone.name));
         watch.debt.owe(wanted);
+        let owed = &watch.debt.owed;
+        watch.debt.gone.retain(|gone| owed.binary_search(&gone.name).is_err());
         Ok(())
     }
 

@@ -20,14 +20,17 @@ use std::sync::Arc;
 
 use model::xds::ResourceType;
 
+use crate::compose::Discovery;
 use crate::core::Core;
+use crate::ledger::Ledger;
+use crate::selection::Selection;
 use crate::stream::Stream;
 use crate::wire::{Reader, Value};
 use crate::{Epoch, Moment, Name, Origin};
 
 /// Clusters that the client was sent, until their endpoints are in place.
 pub(crate) struct Settling {
-    pub(crate) fresh: Arc<[Name]>,
+    pub(crate) fresh: Arc<[Discovery]>,
     /// Up to which epoch clusters were in place before.
     pub(crate) before: Epoch,
     /// When the client accepted them.
@@ -87,11 +90,7 @@ impl<O: Origin> Core<O> {
             Some(endpoints) => {
                 let selection = self.selection(endpoints);
                 let pending = endpoints.has_updates(selection);
-                if target.is_none()
-                    && self
-                        .endpoints_of(stream, &settling.fresh)
-                        .all(|name| selection.covers(&name))
-                {
+                if target.is_none() && self.subscribed(stream, selection, &settling.fresh) {
                     target = Some(endpoints.responses + u64::from(pending));
                 }
                 let answered = endpoints.responses - u64::from(endpoints.inflight.is_some());
@@ -188,23 +187,29 @@ impl<O: Origin> Core<O> {
         sent(ResourceType::Listener) && sent(ResourceType::Route)
     }
 
-    /// The names under which these clusters discover their endpoints; none for those that do not.
-    pub(crate) fn endpoints_of<'a>(
-        &'a self,
-        stream: &'a Stream<O::Token>,
-        clusters: &'a [Name],
-    ) -> impl Iterator<Item = Name> + 'a {
-        let ledger = stream
-            .watch(ResourceType::Cluster)
-            .map(|watch| &self.ledgers[watch.ledger]);
-        let body = move |name: &Name| {
-            ledger?
-                .resource(&self.cells, name)
-                .map(|resource| resource.body().clone())
+    /// What these clusters discover; nothing for those that do not.
+    pub(crate) fn discoveries(&self, ledger: &Ledger<O>, clusters: &[Name]) -> Arc<[Discovery]> {
+        let one = |cluster: &Name| {
+            let endpoints = endpoints_name(cluster, ledger.resource(&self.cells, cluster)?.body())?;
+            Some(Discovery {
+                cluster: cluster.clone(),
+                endpoints,
+            })
         };
-        clusters
+        clusters.iter().filter_map(one).collect()
+    }
+
+    /// Whether the client has subscribed to all endpoints of its new clusters, but for those that are gone again.
+    fn subscribed(&self, stream: &Stream<O::Token>, selection: &Selection, fresh: &[Discovery]) -> bool {
+        let Some(clusters) = stream.watch(ResourceType::Cluster) else {
+            return true;
+        };
+        let ledger = &self.ledgers[clusters.ledger];
+        let there = |fresh: &&Discovery| ledger.resource(&self.cells, &fresh.cluster).is_some();
+        fresh
             .iter()
-            .filter_map(move |name| endpoints_name(name, &body(name)?))
+            .filter(there)
+            .all(|fresh| selection.covers(&fresh.endpoints))
     }
 }
 

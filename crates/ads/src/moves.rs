@@ -53,13 +53,9 @@ impl<O: Origin> Core<O> {
             let present = old.resource(&self.cells, name).filter(|_| certain(name));
             // What it has not been told yet to have gone, it has, too.
             let kept = || {
-                watch
-                    .debt
-                    .gone
-                    .iter()
-                    .find(|gone| gone.name == *name && gone.certain)?
-                    .last
-                    .as_ref()
+                let at = watch.debt.gone.binary_search_by(|gone| gone.name.cmp(name)).ok()?;
+                let gone = &watch.debt.gone[at];
+                gone.last.as_ref().filter(|_| gone.certain)
             };
             present
                 .or_else(kept)

@@ -11,7 +11,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use crate::Name;
 
 /// Names, ascending, each once.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct NameSet {
     names: Arc<[Name]>,
     digest: u64,

@@ -104,26 +104,28 @@ impl<O: Origin> Core<O> {
             return;
         }
         // Envoy drops the endpoints of a cluster that it is sent, whether they changed or not.
-        let endpoints: Option<Vec<Name>> = match fresh {
-            Fresh::All => None,
-            Fresh::Names(names) => Some(self.endpoints_of(stream, names).collect()),
-        };
         let subscribed = stream
             .watch(ResourceType::Endpoints)
-            .and_then(|watch| self.selection(watch).names.clone());
+            .map(|watch| self.selection(watch).names.clone());
         let delta = stream.variant == Variant::Delta;
         if let Some(watch) = stream.watch_mut(ResourceType::Endpoints) {
-            let subscribed = subscribed.iter().flat_map(|names| names.iter());
-            let again = subscribed.filter(|name| endpoints.as_ref().is_none_or(|names| names.contains(name)));
+            let subscribed = subscribed.flatten().unwrap_or_default();
+            let again: Vec<Name> = match fresh {
+                Fresh::All => subscribed.iter().cloned().collect(),
+                Fresh::Some(fresh) => {
+                    let names = fresh.iter().map(|fresh| &fresh.endpoints);
+                    names.filter(|name| subscribed.contains(name)).cloned().collect()
+                }
+            };
             if delta {
-                watch.debt.owe(again.cloned());
+                watch.debt.owe(again);
             } else {
-                watch.rewarm.extend(again.cloned());
+                watch.rewarm.extend(again);
             }
         } else {
-            stream.early_clusters = match (stream.early_clusters.take(), endpoints) {
-                (Some(mut early), Some(names)) if early.len() + names.len() <= EARLY_CLUSTERS => {
-                    early.extend(names);
+            stream.early_clusters = match (stream.early_clusters.take(), fresh) {
+                (Some(mut early), Fresh::Some(fresh)) if early.len() + fresh.len() <= EARLY_CLUSTERS => {
+                    early.extend(fresh.iter().map(|fresh| fresh.endpoints.clone()));
                     Some(early)
                 }
                 _ => None,
@@ -131,10 +133,10 @@ impl<O: Origin> Core<O> {
         }
         let watch = stream.watch(ResourceType::Cluster);
         let wildcard = watch.is_some_and(|watch| self.selection(watch).names.is_none());
-        if let (Fresh::Names(names), true, true) = (fresh, wildcard, from > 0) {
+        if let (Fresh::Some(fresh), true, true) = (fresh, wildcard, from > 0) {
             let before = watch.map_or(0, |watch| watch.settled);
             stream.settling = Some(Settling {
-                fresh: names.clone(),
+                fresh: fresh.clone(),
                 before,
                 answered: None,
                 target: None,

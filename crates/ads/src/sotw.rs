@@ -6,6 +6,8 @@
 //!   the answer (Envoy drops the endpoints of a cluster that changes); otherwise there is none.
 //! - A client that returns with the version of everything that there is gets nothing.
 
+use std::collections::BTreeSet;
+
 use model::xds::ResourceType;
 
 use crate::core::Core;
@@ -69,7 +71,7 @@ impl<O: Origin> Core<O> {
             watch.must_answer = true;
         }
         if kind == ResourceType::Endpoints {
-            stream.early_clusters = Some(Vec::new());
+            stream.early_clusters = Some(BTreeSet::new());
         }
         stream.watches[kind as usize] = Some(Box::new(watch));
     }

@@ -1,5 +1,6 @@
 //! One connected stream.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use model::proxy::Proxy;
@@ -24,8 +25,8 @@ pub(crate) struct Stream<T> {
     pub(crate) resumed: bool,
     /// Clusters of which endpoints are awaited.
     pub(crate) settling: Option<Settling>,
-    /// Clusters that were sent on this stream before it asked for endpoints; `None` stands for more than can be listed.
-    pub(crate) early_clusters: Option<Vec<Name>>,
+    /// What clusters discover that were sent on this stream before it asked for endpoints; `None` stands for more than can be listed.
+    pub(crate) early_clusters: Option<BTreeSet<Name>>,
     /// Whether listeners were sent on this stream before it asked for routes.
     pub(crate) early_listeners: bool,
     /// Since when listeners or routes wait for what they may need, and what they had to bring then.
@@ -60,7 +61,7 @@ impl<T> Stream<T> {
             unserved: Vec::new(),
             resumed: false,
             settling: None,
-            early_clusters: Some(Vec::new()),
+            early_clusters: Some(BTreeSet::new()),
             early_listeners: false,
             hold: None,
             sweep_hold: None,

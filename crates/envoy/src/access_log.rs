@@ -21,7 +21,10 @@ const FIELDS: [(&str, &str); 24] = [
     ("response_flags", "%RESPONSE_FLAGS%"),
     ("response_code_details", "%RESPONSE_CODE_DETAILS%"),
     ("connection_termination_details", "%CONNECTION_TERMINATION_DETAILS%"),
-    ("upstream_transport_failure_reason", "\"%UPSTREAM_TRANSPORT_FAILURE_REASON%\""),
+    (
+        "upstream_transport_failure_reason",
+        "\"%UPSTREAM_TRANSPORT_FAILURE_REASON%\"",
+    ),
     ("bytes_received", "%BYTES_RECEIVED%"),
     ("bytes_sent", "%BYTES_SENT%"),
     ("duration", "%DURATION%"),
@@ -46,13 +49,23 @@ pub(crate) fn of_traffic(mesh: &MeshConfig) -> Option<AccessLog> {
     }
     let format = match mesh.access_log_encoding {
         AccessLogEncoding::Text => {
-            let line = if mesh.access_log_format.is_empty() { default_line() } else { mesh.access_log_format.to_string() };
+            let line = if mesh.access_log_format.is_empty() {
+                default_line()
+            } else {
+                mesh.access_log_format.to_string()
+            };
             let source = data_source::Specifier::InlineString(line);
-            Format::TextFormatSource(DataSource { specifier: Some(source), ..Default::default() })
+            Format::TextFormatSource(DataSource {
+                specifier: Some(source),
+                ..Default::default()
+            })
         }
         AccessLogEncoding::Json => Format::JsonFormat(json_fields(&mesh.access_log_format)),
     };
-    let format = SubstitutionFormatString { format: Some(format), ..Default::default() };
+    let format = SubstitutionFormatString {
+        format: Some(format),
+        ..Default::default()
+    };
     let file = FileAccessLog {
         path: mesh.access_log_file.to_string(),
         access_log_format: Some(AccessLogFormat::LogFormat(format)),
@@ -69,9 +82,16 @@ pub(crate) fn of_listener(mesh: &MeshConfig) -> Option<AccessLog> {
     if mesh.disable_envoy_listener_log {
         return None;
     }
-    let no_route = ResponseFlagFilter { flags: vec!["NR".to_owned()] };
-    let filter = AccessLogFilter { filter_specifier: Some(FilterSpecifier::ResponseFlagFilter(no_route)) };
-    Some(AccessLog { filter: Some(filter), ..of_traffic(mesh)? })
+    let no_route = ResponseFlagFilter {
+        flags: vec!["NR".to_owned()],
+    };
+    let filter = AccessLogFilter {
+        filter_specifier: Some(FilterSpecifier::ResponseFlagFilter(no_route)),
+    };
+    Some(AccessLog {
+        filter: Some(filter),
+        ..of_traffic(mesh)?
+    })
 }
 
 fn default_line() -> String {
@@ -82,12 +102,17 @@ fn default_line() -> String {
 
 /// The fields of JSON lines: those of the format, which is a JSON object itself, or Istio's where it is none.
 fn json_fields(format: &str) -> Struct {
-    let own = serde_json::from_str(format).ok().and_then(|json: serde_json::Value| match value(json).kind {
-        Some(Kind::StructValue(fields)) => Some(fields),
-        _ => None,
-    });
+    let own = serde_json::from_str(format)
+        .ok()
+        .and_then(|json: serde_json::Value| match value(json).kind {
+            Some(Kind::StructValue(fields)) => Some(fields),
+            _ => None,
+        });
     own.unwrap_or_else(|| Struct {
-        fields: FIELDS.iter().map(|(name, value)| ((*name).to_owned(), text(value.trim_matches(['"', '[', ']'])))).collect(),
+        fields: FIELDS
+            .iter()
+            .map(|(name, value)| ((*name).to_owned(), text(value.trim_matches(['"', '[', ']']))))
+            .collect(),
     })
 }
 
@@ -97,12 +122,12 @@ fn value(json: serde_json::Value) -> Value {
         serde_json::Value::Bool(value) => Kind::BoolValue(value),
         serde_json::Value::Number(number) => Kind::NumberValue(number.as_f64().unwrap_or_default()),
         serde_json::Value::String(text) => Kind::StringValue(text),
-        serde_json::Value::Array(items) => {
-            Kind::ListValue(prost_types::ListValue { values: items.into_iter().map(value).collect() })
-        }
-        serde_json::Value::Object(fields) => {
-            Kind::StructValue(Struct { fields: fields.into_iter().map(|(key, item)| (key, value(item))).collect() })
-        }
+        serde_json::Value::Array(items) => Kind::ListValue(prost_types::ListValue {
+            values: items.into_iter().map(value).collect(),
+        }),
+        serde_json::Value::Object(fields) => Kind::StructValue(Struct {
+            fields: fields.into_iter().map(|(key, item)| (key, value(item))).collect(),
+        }),
     };
     Value { kind: Some(kind) }
 }

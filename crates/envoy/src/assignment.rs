@@ -50,7 +50,9 @@ pub(crate) fn encode(
     if selection.single {
         chosen.truncate(1);
     }
-    chosen.sort_by(|(a, _), (b, _)| a.locality.cmp(&b.locality));
+    if !chosen.is_sorted_by(|(a, _), (b, _)| a.locality <= b.locality) {
+        chosen.sort_by(|(a, _), (b, _)| a.locality.cmp(&b.locality));
+    }
     let mut writer = Writer::with_capacity(cluster.len() + 16 + chosen.len() * BYTES_PER_ENDPOINT);
     writer.text(1, cluster);
     for group in chosen.chunk_by(|(a, _), (b, _)| a.locality == b.locality) {
@@ -73,7 +75,9 @@ impl Selection<'_> {
             Health::Draining => self.draining,
         };
         let labels_fit = self.labels.is_none_or(|labels| is_subset(labels, &endpoint.labels));
-        (address_fits && health_fits && labels_fit).then(|| endpoint.ports.get(self.port_name).copied()).flatten()
+        (address_fits && health_fits && labels_fit)
+            .then(|| endpoint.ports.get(self.port_name).copied())
+            .flatten()
     }
 }
 
@@ -111,7 +115,11 @@ fn write_endpoint(w: &mut Writer, endpoint: &Endpoint, port: u16, cluster_id: &s
     w.uint(2, health);
     // Istio's statistics filter learns from this who answered, where the server cannot say itself.
     w.message(3, |w| {
-        w.entry(1, "istio", |w| w.entry(1, "workload", |w| w.message(3, |w| write_workload(w, endpoint, cluster_id))));
+        w.entry(1, "istio", |w| {
+            w.entry(1, "workload", |w| {
+                w.message(3, |w| write_workload(w, endpoint, cluster_id))
+            })
+        });
     });
     w.wrapped(4, u64::from(endpoint.weight.max(1)));
 }
@@ -121,7 +129,7 @@ fn write_address(w: &mut Writer, address: &EndpointAddress, port: u16) {
     match address {
         EndpointAddress::Ip(ip) => w.message(1, |w| {
             match ip {
-                IpAddr::V4(ip) => w.display(2, ip),
+                IpAddr::V4(ip) => w.ipv4(2, *ip),
                 IpAddr::V6(ip) => w.display(2, ip),
             }
             w.port(port);
@@ -146,29 +154,62 @@ impl Writer {
 
 /// `NAME;NAMESPACE;CANONICAL_NAME;CANONICAL_REVISION;CLUSTER`, as text; what is not known is empty.
 fn write_workload(w: &mut Writer, endpoint: &Endpoint, cluster_id: &str) {
+    let labels = WellKnown::of(&endpoint.labels);
     let (name, namespace) = match &endpoint.workload {
-        Some(id) => (owner_name(&id.name, &endpoint.labels), &*id.namespace),
+        Some(id) => (owner_name(&id.name, labels.template_hash), &*id.namespace),
         None => ("", ""),
     };
-    let label = |keys: &[&str]| keys.iter().find_map(|key| endpoint.labels.get(*key)).map(|value| &**value);
-    let canonical = label(&["service.istio.io/canonical-name", "app.kubernetes.io/name", "app"]).unwrap_or(name);
-    let revision = label(&["service.istio.io/canonical-revision", "app.kubernetes.io/version", "version"])
-        .filter(|revision| *revision != "latest")
-        .unwrap_or_default();
-    for (position, part) in [name, namespace, canonical, revision, cluster_id].into_iter().enumerate() {
-        if position > 0 {
-            w.raw(b";");
-        }
+    let canonical = labels.name.iter().flatten().next().copied().unwrap_or(name);
+    let revision = labels
+        .revision
+        .iter()
+        .flatten()
+        .next()
+        .copied()
+        .filter(|revision| *revision != "latest");
+    for part in [name, namespace, canonical, revision.unwrap_or_default()] {
         w.raw(part.as_bytes());
+        w.raw(b";");
+    }
+    w.raw(cluster_id.as_bytes());
+}
+
+/// Labels that tell what a workload is called. One pass over the labels is cheaper than looking for each.
+#[derive(Default)]
+struct WellKnown<'a> {
+    /// Labels with the canonical name, the one that counts most first.
+    name: [Option<&'a str>; 3],
+    /// Labels with the canonical revision, the one that counts most first.
+    revision: [Option<&'a str>; 3],
+    template_hash: Option<&'a str>,
+}
+
+impl<'a> WellKnown<'a> {
+    fn of(labels: &'a Labels) -> WellKnown<'a> {
+        let mut found = WellKnown::default();
+        for (key, value) in labels {
+            let place = match &**key {
+                "service.istio.io/canonical-name" => &mut found.name[0],
+                "app.kubernetes.io/name" => &mut found.name[1],
+                "app" => &mut found.name[2],
+                "service.istio.io/canonical-revision" => &mut found.revision[0],
+                "app.kubernetes.io/version" => &mut found.revision[1],
+                "version" => &mut found.revision[2],
+                "pod-template-hash" => &mut found.template_hash,
+                _ => continue,
+            };
+            *place = Some(value);
+        }
+        found
     }
 }
 
 /// The name of the Deployment that a pod belongs to, `NAME-HASH-SUFFIX` without the last two; other names as they are.
-fn owner_name<'a>(name: &'a str, labels: &Labels) -> &'a str {
-    let Some(hash) = labels.get("pod-template-hash") else {
-        return name;
-    };
-    let owner = name.rsplit_once('-').and_then(|(rest, _)| rest.strip_suffix(&**hash)?.strip_suffix('-'));
+fn owner_name<'a>(name: &'a str, template_hash: Option<&str>) -> &'a str {
+    let owner = template_hash.and_then(|hash| {
+        let (rest, _) = name.rsplit_once('-')?;
+        rest.strip_suffix(hash)?.strip_suffix('-')
+    });
     owner.unwrap_or(name)
 }
 

@@ -29,7 +29,10 @@ impl Rule for LoadAssignments {
         if is_dns(discovery(&service, key.from_endpoints)) {
             return None;
         }
-        let rule = key.policy.as_ref().and_then(|policy| cx.get::<DestinationPolicies>(policy));
+        let rule = key
+            .policy
+            .as_ref()
+            .and_then(|policy| cx.get::<DestinationPolicies>(policy));
         let subset = rule.as_ref().and_then(|rule| rule.subset(&key.subset));
         if !key.subset.is_empty() && subset.is_none() {
             return None;
@@ -42,7 +45,9 @@ impl Rule for LoadAssignments {
             labels: subset.map(|subset| &subset.labels),
             // Below the share of healthy endpoints that is asked for Envoy uses all that it knows. Those that are not
             // ready must not be among them.
-            unhealthy: policy.outlier_detection.is_none_or(|outlier| outlier.min_health_percent <= 0),
+            unhealthy: policy
+                .outlier_detection
+                .is_none_or(|outlier| outlier.min_health_percent <= 0),
             draining: has_persistent_sessions(&service),
             dns: false,
             single: false,

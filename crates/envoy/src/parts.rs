@@ -23,13 +23,19 @@ pub(crate) fn any<M: Message + Name>(message: &M) -> Any {
 
 /// An extension by name.
 pub(crate) fn extension<M: Message + Name>(name: &str, config: &M) -> core::TypedExtensionConfig {
-    core::TypedExtensionConfig { name: name.to_owned(), typed_config: Some(any(config)) }
+    core::TypedExtensionConfig {
+        name: name.to_owned(),
+        typed_config: Some(any(config)),
+    }
 }
 
 /// A transport socket by name.
 pub(crate) fn transport_socket<M: Message + Name>(name: &str, config: &M) -> core::TransportSocket {
     let config = core::transport_socket::ConfigType::TypedConfig(any(config));
-    core::TransportSocket { name: name.to_owned(), config_type: Some(config) }
+    core::TransportSocket {
+        name: name.to_owned(),
+        config_type: Some(config),
+    }
 }
 
 /// Discovery over the stream that the resource itself came by. Envoy waits for ever for the first answer, because
@@ -54,18 +60,25 @@ pub(crate) fn socket_address(address: IpAddr, port: u16) -> core::SocketAddress 
 
 /// A TCP address, as any address.
 pub(crate) fn address(ip: IpAddr, port: u16) -> core::Address {
-    core::Address { address: Some(core::address::Address::SocketAddress(socket_address(ip, port))) }
+    core::Address {
+        address: Some(core::address::Address::SocketAddress(socket_address(ip, port))),
+    }
 }
 
 /// A Unix domain socket. Istio's `unix://` before the path is not part of it.
 pub(crate) fn pipe(path: &str) -> core::Address {
     let path = path.strip_prefix("unix://").unwrap_or(path).to_owned();
-    core::Address { address: Some(core::address::Address::Pipe(core::Pipe { path, mode: 0 })) }
+    core::Address {
+        address: Some(core::address::Address::Pipe(core::Pipe { path, mode: 0 })),
+    }
 }
 
 /// A file that the proxy reads.
 pub(crate) fn file(path: &str) -> core::DataSource {
-    core::DataSource { specifier: Some(core::data_source::Specifier::Filename(path.to_owned())), ..Default::default() }
+    core::DataSource {
+        specifier: Some(core::data_source::Specifier::Filename(path.to_owned())),
+        ..Default::default()
+    }
 }
 
 /// A duration of whole seconds.
@@ -80,13 +93,19 @@ pub(crate) fn duration(duration: Duration) -> protos::Duration {
 
 /// A condition that a regular expression fulfils for the whole text.
 pub(crate) fn regex(regex: &str) -> matcher::RegexMatcher {
-    matcher::RegexMatcher { regex: regex.to_owned(), ..Default::default() }
+    matcher::RegexMatcher {
+        regex: regex.to_owned(),
+        ..Default::default()
+    }
 }
 
 /// A text that must be equal.
 pub(crate) fn exact(text: &str) -> matcher::StringMatcher {
     let pattern = matcher::string_matcher::MatchPattern::Exact(text.to_owned());
-    matcher::StringMatcher { match_pattern: Some(pattern), ignore_case: false }
+    matcher::StringMatcher {
+        match_pattern: Some(pattern),
+        ignore_case: false,
+    }
 }
 
 /// A share of requests in percent, exact to a ten-thousandth. Out of range it is cut to 0 or 100.
@@ -108,17 +127,24 @@ pub(crate) fn hundredths(value: u32) -> percent::FractionalPercent {
 
 /// A share that cannot be changed at run time.
 pub(crate) fn fraction(value: percent::FractionalPercent) -> core::RuntimeFractionalPercent {
-    core::RuntimeFractionalPercent { default_value: Some(value), runtime_key: String::new() }
+    core::RuntimeFractionalPercent {
+        default_value: Some(value),
+        runtime_key: String::new(),
+    }
 }
 
 /// A text as a dynamic value.
 pub(crate) fn text(value: impl Into<String>) -> Value {
-    Value { kind: Some(Kind::StringValue(value.into())) }
+    Value {
+        kind: Some(Kind::StringValue(value.into())),
+    }
 }
 
 /// A dynamic object.
 pub(crate) fn object(fields: impl IntoIterator<Item = (&'static str, Value)>) -> Struct {
-    Struct { fields: fields.into_iter().map(|(key, value)| (key.to_owned(), value)).collect() }
+    Struct {
+        fields: fields.into_iter().map(|(key, value)| (key.to_owned(), value)).collect(),
+    }
 }
 
 /// Metadata under `istio`, where telemetry and `istioctl` look for it; nothing if there are no fields.
@@ -127,13 +153,19 @@ pub(crate) fn istio_metadata(fields: Vec<(&'static str, Value)>) -> Option<core:
         return None;
     }
     let filter_metadata = [("istio".to_owned(), object(fields))].into();
-    Some(core::Metadata { filter_metadata, ..Default::default() })
+    Some(core::Metadata {
+        filter_metadata,
+        ..Default::default()
+    })
 }
 
 /// The object that something was made from, as metadata `istio.config`: `/apis/networking.istio.io/v1/namespaces/…`.
 /// `kind` is in kebab case.
 pub(crate) fn origin(kind: &str, id: &model::service::ObjectId) -> (&'static str, Value) {
-    let path = format!("/apis/networking.istio.io/v1/namespaces/{}/{kind}/{}", id.namespace, id.name);
+    let path = format!(
+        "/apis/networking.istio.io/v1/namespaces/{}/{kind}/{}",
+        id.namespace, id.name
+    );
     ("config", text(path))
 }
 
@@ -154,7 +186,9 @@ mod tests {
     #[test]
     fn a_socket_path_has_no_scheme() {
         for path in ["unix:///var/run/a", "/var/run/a"] {
-            let Some(core::address::Address::Pipe(pipe)) = pipe(path).address else { panic!("no pipe") };
+            let Some(core::address::Address::Pipe(pipe)) = pipe(path).address else {
+                panic!("no pipe")
+            };
             assert_eq!(pipe.path, "/var/run/a");
         }
     }

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use model::service::{Endpoint, EndpointAddress, ExportTo, Health, ObjectId, Registry, Resolution, Service, ServiceKey, ServicePort};
+use model::service::{
+    Endpoint, EndpointAddress, ExportTo, Health, ObjectId, Registry, Resolution, Service, ServiceKey, ServicePort,
+};
 use names::{Hostname, Protocol};
 use protos::{Message, Name};
 use registry::inputs::MeshSettings;
@@ -12,9 +14,15 @@ use serde_json::Value;
 /// The one object of a kind in a document, which must have no errors.
 pub(crate) fn object<K: Resource>(yaml: &str) -> Arc<Object<K>> {
     let parsed = resources::parse_documents(yaml.as_bytes(), "test.yaml", &ParseOptions::default());
-    assert!(parsed.refused.is_empty() && parsed.unreadable == 0, "{:#?}", parsed.diagnostics);
+    assert!(
+        parsed.refused.is_empty() && parsed.unreadable == 0,
+        "{:#?}",
+        parsed.diagnostics
+    );
     let found: Vec<&AnyObject> = parsed.objects.iter().collect();
-    let [object] = found[..] else { panic!("{} objects", found.len()) };
+    let [object] = found[..] else {
+        panic!("{} objects", found.len())
+    };
     K::from_any(object).expect("another kind").clone()
 }
 
@@ -26,7 +34,11 @@ pub(crate) fn mesh(yaml: &str) -> MeshConfig {
 
 /// The same, as the rules read it.
 pub(crate) fn settings(yaml: &str) -> MeshSettings {
-    MeshSettings { config: mesh(yaml), domain: "cluster.local".into(), cluster_id: "Kubernetes".into() }
+    MeshSettings {
+        config: mesh(yaml),
+        domain: "cluster.local".into(),
+        cluster_id: "Kubernetes".into(),
+    }
 }
 
 /// An encoded message as JSON.
@@ -54,10 +66,21 @@ pub(crate) fn check(value: &Value, expected: &[(&str, Value)]) {
 /// A Kubernetes service `reviews.shop` with one port, 80 `http`.
 pub(crate) fn service(protocol: Protocol) -> Service {
     Service {
-        key: ServiceKey { hostname: Hostname::parse("reviews.shop.svc.cluster.local").unwrap(), namespace: "shop".into() },
+        key: ServiceKey {
+            hostname: Hostname::parse("reviews.shop.svc.cluster.local").unwrap(),
+            namespace: "shop".into(),
+        },
         registry: Registry::Kubernetes,
-        object: ObjectId { namespace: "shop".into(), name: "reviews".into() },
-        ports: vec![ServicePort { number: 80, name: "http".into(), protocol, target: None }],
+        object: ObjectId {
+            namespace: "shop".into(),
+            name: "reviews".into(),
+        },
+        ports: vec![ServicePort {
+            number: 80,
+            name: "http".into(),
+            protocol,
+            target: None,
+        }],
         addresses: Vec::new(),
         resolution: Resolution::Endpoints,
         headless: false,

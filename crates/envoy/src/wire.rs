@@ -4,6 +4,7 @@
 //! default left out, lengths in their shortest form.
 
 use std::fmt::{self, Write};
+use std::net::Ipv4Addr;
 
 use bytes::Bytes;
 
@@ -21,7 +22,9 @@ pub(crate) struct Writer {
 impl Writer {
     /// A writer with room for `capacity` bytes.
     pub(crate) fn with_capacity(capacity: usize) -> Writer {
-        Writer { buffer: Vec::with_capacity(capacity) }
+        Writer {
+            buffer: Vec::with_capacity(capacity),
+        }
     }
 
     /// The bytes written so far.
@@ -30,6 +33,7 @@ impl Writer {
     }
 
     /// An integer, enumeration or boolean. Zero is not written.
+    #[inline]
     pub(crate) fn uint(&mut self, field: u32, value: u64) {
         if value != 0 {
             self.varint(u64::from(field << 3 | VARINT));
@@ -38,11 +42,13 @@ impl Writer {
     }
 
     /// A `google.protobuf.UInt32Value` (or another wrapper of an integer), present even if zero.
+    #[inline]
     pub(crate) fn wrapped(&mut self, field: u32, value: u64) {
         self.message(field, |w| w.uint(1, value));
     }
 
     /// A text. An empty one is not written.
+    #[inline]
     pub(crate) fn text(&mut self, field: u32, value: &str) {
         if !value.is_empty() {
             self.bytes(field, value.as_bytes());
@@ -58,6 +64,7 @@ impl Writer {
     }
 
     /// Bytes, a text or an encoded message, present even if empty.
+    #[inline]
     pub(crate) fn bytes(&mut self, field: u32, value: &[u8]) {
         self.varint(u64::from(field << 3 | LENGTH_DELIMITED));
         self.varint(value.len() as u64);
@@ -65,6 +72,7 @@ impl Writer {
     }
 
     /// A message, present even if empty, whose fields `fill` writes.
+    #[inline]
     pub(crate) fn message(&mut self, field: u32, fill: impl FnOnce(&mut Writer)) {
         self.varint(u64::from(field << 3 | LENGTH_DELIMITED));
         // Most messages are short: one byte is kept free for the length, and longer ones are moved to make room.
@@ -73,16 +81,37 @@ impl Writer {
         fill(self);
         let body = at + 1;
         let length = self.buffer.len() - body;
-        let (digits, width) = digits(length as u64);
-        if width > 1 {
-            let end = self.buffer.len();
-            self.buffer.resize(end + width - 1, 0);
-            self.buffer.copy_within(body..end, at + width);
+        if length < 0x80 {
+            self.buffer[at] = length as u8;
+            return;
         }
+        let (digits, width) = digits(length as u64);
+        let end = self.buffer.len();
+        self.buffer.resize(end + width - 1, 0);
+        self.buffer.copy_within(body..end, at + width);
         self.buffer[at..at + width].copy_from_slice(&digits[..width]);
     }
 
+    /// An IPv4 address in dotted form, as a text. Endpoints have little else, and formatting would be half of the work.
+    pub(crate) fn ipv4(&mut self, field: u32, address: Ipv4Addr) {
+        self.message(field, |w| {
+            for (position, octet) in address.octets().into_iter().enumerate() {
+                if position > 0 {
+                    w.buffer.push(b'.');
+                }
+                if octet >= 100 {
+                    w.buffer.push(b'0' + octet / 100);
+                }
+                if octet >= 10 {
+                    w.buffer.push(b'0' + octet / 10 % 10);
+                }
+                w.buffer.push(b'0' + octet % 10);
+            }
+        });
+    }
+
     /// A map entry from a text to a message.
+    #[inline]
     pub(crate) fn entry(&mut self, field: u32, key: &str, fill: impl FnOnce(&mut Writer)) {
         self.message(field, |w| {
             w.text(1, key);
@@ -91,11 +120,16 @@ impl Writer {
     }
 
     /// Bytes as they are: encoded fields.
+    #[inline]
     pub(crate) fn raw(&mut self, fields: &[u8]) {
         self.buffer.extend_from_slice(fields);
     }
 
+    #[inline]
     fn varint(&mut self, value: u64) {
+        if value < 0x80 {
+            return self.buffer.push(value as u8);
+        }
         let (digits, width) = digits(value);
         self.buffer.extend_from_slice(&digits[..width]);
     }
@@ -132,9 +166,13 @@ mod tests {
 
     #[test]
     fn integers_have_their_shortest_form() {
-        for (value, want) in
-            [(1, &[8, 1][..]), (127, &[8, 127]), (128, &[8, 128, 1]), (300, &[8, 172, 2]), (u64::MAX, &[8, 255, 255, 255, 255, 255, 255, 255, 255, 255, 1])]
-        {
+        for (value, want) in [
+            (1, &[8, 1][..]),
+            (127, &[8, 127]),
+            (128, &[8, 128, 1]),
+            (300, &[8, 172, 2]),
+            (u64::MAX, &[8, 255, 255, 255, 255, 255, 255, 255, 255, 255, 1]),
+        ] {
             let mut w = Writer::default();
             w.uint(1, value);
             assert_eq!(&w.finish()[..], want);
@@ -147,13 +185,37 @@ mod tests {
 
     #[test]
     fn messages_of_every_length_read_back() {
-        for length in [0, 1, 100, 124, 125, 126, 127, 128, 129, 130, 16_380, 16_384, 16_390, 70_000, 2_100_000] {
+        for length in [
+            0, 1, 100, 124, 125, 126, 127, 128, 129, 130, 16_380, 16_384, 16_390, 70_000, 2_100_000,
+        ] {
             let region = "r".repeat(length);
             let mut w = Writer::default();
             w.text(1, &region);
             w.text(2, "z");
-            let locality = Locality { region, zone: "z".into(), ..Locality::default() };
+            let locality = Locality {
+                region,
+                zone: "z".into(),
+                ..Locality::default()
+            };
             assert_eq!(w.finish(), locality.encode_to_vec(), "{length}");
+        }
+    }
+
+    #[test]
+    fn addresses_are_written_as_they_are_shown() {
+        for text in [
+            "0.0.0.0",
+            "10.0.0.1",
+            "127.0.0.1",
+            "192.168.10.100",
+            "255.255.255.255",
+            "1.20.99.101",
+        ] {
+            let mut w = Writer::default();
+            w.ipv4(2, text.parse().unwrap());
+            let bytes = w.finish();
+            assert_eq!(&bytes[2..], text.as_bytes());
+            assert_eq!(usize::from(bytes[1]), text.len());
         }
     }
 
@@ -163,9 +225,16 @@ mod tests {
         let text = "x".repeat(500);
         let mut w = Writer::default();
         w.entry(1, "istio", |w| w.entry(1, "workload", |w| w.display(3, &text)));
-        let value = Value { kind: Some(Kind::StringValue(text.clone())) };
-        let fields = Struct { fields: [("workload".to_owned(), value)].into() };
-        let metadata = Metadata { filter_metadata: [("istio".to_owned(), fields)].into(), ..Metadata::default() };
+        let value = Value {
+            kind: Some(Kind::StringValue(text.clone())),
+        };
+        let fields = Struct {
+            fields: [("workload".to_owned(), value)].into(),
+        };
+        let metadata = Metadata {
+            filter_metadata: [("istio".to_owned(), fields)].into(),
+            ..Metadata::default()
+        };
         assert_eq!(w.finish(), metadata.encode_to_vec());
     }
 }

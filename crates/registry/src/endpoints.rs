@@ -137,10 +137,12 @@ fn from_slice(
     ports: &Arc<BTreeMap<Arc<str>, u16>>,
 ) -> Vec<Endpoint> {
     let conditions = &endpoint.conditions;
-    let health = match (conditions.is_ready(), conditions.is_terminating() && conditions.is_serving()) {
-        (true, _) => Health::Healthy,
-        (false, true) => Health::Draining,
-        (false, false) => Health::Unhealthy,
+    let health = match (conditions.is_ready(), conditions.is_terminating(), conditions.is_serving()) {
+        (true, ..) => Health::Healthy,
+        (false, true, true) => Health::Draining,
+        // It has stopped already.
+        (false, true, false) => return Vec::new(),
+        (false, false, _) => Health::Unhealthy,
     };
     let addresses = endpoint.addresses.iter().map(|a| parse_address(a));
     addresses

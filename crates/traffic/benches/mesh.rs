@@ -65,9 +65,12 @@ fn main() {
             let mut fork = World {
                 engine: world.engine.fork(),
             };
-            let started = cpu_time();
+            let (started, wall) = (cpu_time(), Instant::now());
             let delta = fork.apply(&change);
-            (cpu_time().saturating_sub(started), ran(&delta))
+            let wall = wall.elapsed();
+            let cpu = cpu_time().saturating_sub(started);
+            // The system counts in ticks: what takes less than a few is told by the clock.
+            (if cpu < Duration::from_millis(10) { wall } else { cpu }, ran(&delta))
         });
         if let Some((time, ran)) = best.min() {
             println!("{name}: {:.3} ms; {ran}", ms(time));

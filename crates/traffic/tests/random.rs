@@ -112,13 +112,13 @@ fn edits_and_recomputation_agree() {
             .engine
             .subscribe::<ClusterCatalogue>(clusters_of(&scope, ProxyKind::Sidecar));
     }
-    for step in 0..400 {
+    for step in 0..250 {
         if dice.below(4) == 0 {
             removal(&mut dice, &mut world);
         } else {
             world.apply_valid(&object(&mut dice));
         }
-        if step % 3 == 0 {
+        if step % 5 == 0 {
             world
                 .engine
                 .agree(&world.engine.recompute())
@@ -163,7 +163,7 @@ fn compare_ways(dice: &mut Dice) {
         };
         catalogues.push((namespace, cell(None), cell(Some("wide"))));
     }
-    for step in 0..400 {
+    for step in 0..250 {
         if dice.below(4) == 0 {
             removal(dice, &mut world);
         } else {

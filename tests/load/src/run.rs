@@ -107,9 +107,14 @@ pub async fn run(binary: &Path, flags: &[&str], plan: Plan) -> Result<Report> {
 
     let more = (plan.proxies / 4).max(1);
     eprintln!("connecting {more} more proxies");
+    // The first of them have whole responses composed anew, which are kept for the next ones of their audience: that is
+    // a cost of the audience. What the second lot adds is a cost of proxies.
+    fleet
+        .measure_from(plan.proxies, "more proxies", async |fleet| fleet.connect(&mesh, more))
+        .await?;
     let (before, _) = probe::memory(pid)?;
     fleet
-        .measure("more proxies", async |fleet| fleet.connect(&mesh, more))
+        .measure_from(plan.proxies + more, "still more proxies", async |fleet| fleet.connect(&mesh, more))
         .await?;
     let (after, _) = probe::memory(pid)?;
     report.per_proxy = after.saturating_sub(before) / more as u64;

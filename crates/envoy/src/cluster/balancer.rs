@@ -35,12 +35,22 @@ pub(crate) fn apply(draft: &mut Draft, settings: Option<&LoadBalancerSettings>) 
         SimpleLb::Passthrough => return draft.set_original_destination(),
         SimpleLb::Random => (Algorithm::Random, None),
         SimpleLb::RoundRobin => {
-            let config = |slow| LbConfig::RoundRobinLbConfig(RoundRobinLbConfig { slow_start_config: Some(slow) });
+            let config = |slow| {
+                LbConfig::RoundRobinLbConfig(RoundRobinLbConfig {
+                    slow_start_config: Some(slow),
+                })
+            };
             (Algorithm::RoundRobin, slow_start.map(config))
         }
         SimpleLb::Unspecified | SimpleLb::LeastConn | SimpleLb::LeastRequest => {
-            let config = |slow| LeastRequestLbConfig { slow_start_config: Some(slow), ..Default::default() };
-            (Algorithm::LeastRequest, slow_start.map(config).map(LbConfig::LeastRequestLbConfig))
+            let config = |slow| LeastRequestLbConfig {
+                slow_start_config: Some(slow),
+                ..Default::default()
+            };
+            (
+                Algorithm::LeastRequest,
+                slow_start.map(config).map(LbConfig::LeastRequestLbConfig),
+            )
         }
     };
     draft.cluster.lb_policy = algorithm.into();
@@ -50,7 +60,10 @@ pub(crate) fn apply(draft: &mut Draft, settings: Option<&LoadBalancerSettings>) 
 fn apply_hash(draft: &mut Draft, hash: &ConsistentHash) {
     let ring = |size: u64| {
         let minimum_ring_size = Some(size.min(MAX_RING_SIZE));
-        LbConfig::RingHashLbConfig(RingHashLbConfig { minimum_ring_size, ..Default::default() })
+        LbConfig::RingHashLbConfig(RingHashLbConfig {
+            minimum_ring_size,
+            ..Default::default()
+        })
     };
     let (algorithm, config) = match &hash.algorithm {
         Some(HashAlgorithm::Maglev(table)) => {
@@ -58,9 +71,10 @@ fn apply_hash(draft: &mut Draft, hash: &ConsistentHash) {
             let config = |size| LbConfig::MaglevLbConfig(MaglevLbConfig { table_size: Some(size) });
             (Algorithm::Maglev, size.map(config))
         }
-        Some(HashAlgorithm::RingHash(settings)) => {
-            (Algorithm::RingHash, Some(settings.minimum_ring_size).filter(|size| *size > 0).map(ring))
-        }
+        Some(HashAlgorithm::RingHash(settings)) => (
+            Algorithm::RingHash,
+            Some(settings.minimum_ring_size).filter(|size| *size > 0).map(ring),
+        ),
         None if hash.minimum_ring_size > 0 => (Algorithm::RingHash, Some(ring(hash.minimum_ring_size))),
         None => (Algorithm::RingHash, Some(ring(RING_SIZE))),
     };
@@ -74,19 +88,25 @@ fn slow_start(settings: &LoadBalancerSettings) -> Option<SlowStartConfig> {
         let aggression = warmup.aggression.filter(|a| *a > 0.0).unwrap_or(1.0);
         return Some(SlowStartConfig {
             slow_start_window: warmup.duration.map(duration),
-            aggression: Some(RuntimeDouble { default_value: aggression, runtime_key: WARMUP_RUNTIME_KEY.to_owned() }),
+            aggression: Some(RuntimeDouble {
+                default_value: aggression,
+                runtime_key: WARMUP_RUNTIME_KEY.to_owned(),
+            }),
             min_weight_percent: Some(Percent {
                 value: warmup.minimum_percent.unwrap_or(WARMUP_PERCENT).clamp(0.0, 100.0),
             }),
         });
     }
     let window = settings.warmup_duration_secs?;
-    Some(SlowStartConfig { slow_start_window: Some(duration(window)), ..Default::default() })
+    Some(SlowStartConfig {
+        slow_start_window: Some(duration(window)),
+        ..Default::default()
+    })
 }
 
 /// Envoy refuses tables whose size is not prime.
 fn is_prime(n: u64) -> bool {
-    n >= 2 && (2..).take_while(|d| d * d <= n).all(|d| n % d != 0)
+    n >= 2 && (2..).take_while(|d| d * d <= n).all(|d| !n.is_multiple_of(d))
 }
 
 #[cfg(test)]
@@ -95,7 +115,10 @@ mod tests {
 
     #[test]
     fn primes() {
-        assert_eq!((0..30).filter(|n| is_prime(*n)).collect::<Vec<_>>(), [2, 3, 5, 7, 11, 13, 17, 19, 23, 29]);
+        assert_eq!(
+            (0..30).filter(|n| is_prime(*n)).collect::<Vec<_>>(),
+            [2, 3, 5, 7, 11, 13, 17, 19, 23, 29]
+        );
         assert!(is_prime(65_537) && is_prime(5_000_011) && !is_prime(65_536));
     }
 }

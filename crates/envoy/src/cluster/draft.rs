@@ -26,7 +26,11 @@ pub(crate) struct Draft {
 impl Draft {
     /// A cluster with a name and a way to find its endpoints.
     pub(crate) fn new(name: &str, discovery: DiscoveryType) -> Draft {
-        let cluster = Cluster { name: name.to_owned(), alt_stat_name: stat_name(name), ..Default::default() };
+        let cluster = Cluster {
+            name: name.to_owned(),
+            alt_stat_name: stat_name(name),
+            ..Default::default()
+        };
         let mut draft = Draft { cluster, http: None };
         draft.set_discovery(discovery);
         draft
@@ -65,17 +69,20 @@ impl Draft {
     /// HTTP/2 is spoken, unless another protocol was chosen before.
     pub(crate) fn speak_http2(&mut self) {
         let http2 = ProtocolConfig::Http2ProtocolOptions(Http2ProtocolOptions::default());
-        self.http().upstream_protocol_options.get_or_insert_with(|| explicit(Some(http2)));
+        self.http()
+            .upstream_protocol_options
+            .get_or_insert_with(|| explicit(Some(http2)));
     }
 
     /// What the client speaks is spoken: HTTP/2 for HTTP/2, and HTTP/1.1 for HTTP/1.1.
     pub(crate) fn speak_as_client(&mut self) {
-        self.http().upstream_protocol_options =
-            Some(UpstreamProtocolOptions::UseDownstreamProtocolConfig(UseDownstreamHttpConfig {
+        self.http().upstream_protocol_options = Some(UpstreamProtocolOptions::UseDownstreamProtocolConfig(
+            UseDownstreamHttpConfig {
                 http_protocol_options: Some(Http1ProtocolOptions::default()),
                 http2_protocol_options: Some(Http2ProtocolOptions::default()),
                 ..Default::default()
-            }));
+            },
+        ));
     }
 
     /// The HTTP/2 options, if HTTP/2 is always spoken.
@@ -93,9 +100,13 @@ impl Draft {
         if let Some(mut http) = self.http {
             // Envoy asks for a choice of protocol wherever there are options.
             http.upstream_protocol_options.get_or_insert_with(|| {
-                explicit(Some(ProtocolConfig::HttpProtocolOptions(Http1ProtocolOptions::default())))
+                explicit(Some(ProtocolConfig::HttpProtocolOptions(
+                    Http1ProtocolOptions::default(),
+                )))
             });
-            self.cluster.typed_extension_protocol_options.insert(HTTP_OPTIONS.to_owned(), any(&http));
+            self.cluster
+                .typed_extension_protocol_options
+                .insert(HTTP_OPTIONS.to_owned(), any(&http));
         }
         protos::encode(&self.cluster)
     }

@@ -45,7 +45,13 @@ impl Rule for Clusters {
             ClusterKey::InboundPassthrough(ip) => {
                 resource("InboundPassthroughCluster", special::inbound_passthrough(config, *ip))
             }
-            ClusterKey::Inbound { port, protocol, endpoint, ip, sidecar } => {
+            ClusterKey::Inbound {
+                port,
+                protocol,
+                endpoint,
+                ip,
+                sidecar,
+            } => {
                 let sidecar = sidecar.as_ref().and_then(|id| cx.get::<Sidecars>(id));
                 let pool = sidecar.as_ref().and_then(|sidecar| pool_of(&sidecar.spec, *port));
                 let body = special::inbound(*port, *protocol, endpoint.as_ref(), *ip, config, pool);
@@ -59,8 +65,13 @@ impl Rule for Clusters {
 fn outbound(cx: &Reads<'_>, key: &OutboundKey, mesh: &MeshSettings) -> Option<Resource> {
     let service = cx.get::<Services>(&key.service)?;
     let port = service.port(key.port)?;
-    let rule = key.policy.as_ref().and_then(|policy| cx.get::<DestinationPolicies>(policy));
-    let subset = rule.as_ref().and_then(|rule| rule.subsets.iter().find(|subset| subset.name == key.subset));
+    let rule = key
+        .policy
+        .as_ref()
+        .and_then(|policy| cx.get::<DestinationPolicies>(policy));
+    let subset = rule
+        .as_ref()
+        .and_then(|rule| rule.subsets.iter().find(|subset| subset.name == key.subset));
     if !key.subset.is_empty() && subset.is_none() {
         return None;
     }
@@ -94,8 +105,13 @@ fn merged<'a>(rule: Option<&'a DestinationPolicy>, key: &OutboundKey, mesh: &'a 
 
 /// The connection pool that a `Sidecar` sets for a port of its workload.
 fn pool_of(sidecar: &Sidecar, port: u16) -> Option<&ConnectionPoolSettings> {
-    let listener = sidecar.ingress.iter().find(|l| l.port.as_ref().is_some_and(|p| p.number == u32::from(port)));
-    listener.and_then(|listener| listener.connection_pool.as_ref()).or(sidecar.inbound_connection_pool.as_ref())
+    let listener = sidecar
+        .ingress
+        .iter()
+        .find(|l| l.port.as_ref().is_some_and(|p| p.number == u32::from(port)));
+    listener
+        .and_then(|listener| listener.connection_pool.as_ref())
+        .or(sidecar.inbound_connection_pool.as_ref())
 }
 
 #[cfg(test)]

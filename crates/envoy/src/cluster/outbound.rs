@@ -19,7 +19,7 @@ use crate::assignment::{self, Selection};
 use crate::parts::{aggregated_discovery, duration, extension, istio_metadata, object, origin, stat_name, text};
 
 /// Label of a service whose clients stay with one endpoint: draining ones are kept for them.
-pub(crate) const PERSISTENT_SESSION_LABEL: &str = "istio.io/persistent-session";
+const PERSISTENT_SESSION_LABEL: &str = "istio.io/persistent-session";
 /// The same, for sessions by header.
 const PERSISTENT_SESSION_HEADER_LABEL: &str = "istio.io/persistent-session-header";
 /// Questions over one socket until the resolver opens another.
@@ -77,7 +77,10 @@ impl Outbound<'_> {
         self.apply_policy(&mut draft, mesh);
         if draft.discovery() == DiscoveryType::Eds {
             let eds_config = Some(aggregated_discovery());
-            draft.cluster.eds_cluster_config = Some(EdsClusterConfig { eds_config, service_name: name });
+            draft.cluster.eds_cluster_config = Some(EdsClusterConfig {
+                eds_config,
+                service_name: name,
+            });
         }
         draft.cluster.metadata = istio_metadata(self.metadata());
         draft.finish()
@@ -102,12 +105,17 @@ impl Outbound<'_> {
         let cluster = &mut draft.cluster;
         cluster.load_assignment = Some(ClusterLoadAssignment::decode(bytes).ok()?);
         let family = match self.key.lookup {
-            None | Some(IpFamilies::V4) => DnsLookupFamily::V4Only,
+            Some(IpFamilies::V4) => DnsLookupFamily::V4Only,
             Some(IpFamilies::V6) => DnsLookupFamily::V6Only,
             Some(IpFamilies::Dual) => DnsLookupFamily::All,
+            // Shared by clients of all families: what most of them can reach.
+            None => DnsLookupFamily::V4Preferred,
         };
         cluster.dns_lookup_family = family.into();
-        let resolver = CaresDnsResolverConfig { udp_max_queries: Some(UDP_MAX_QUERIES), ..Default::default() };
+        let resolver = CaresDnsResolverConfig {
+            udp_max_queries: Some(UDP_MAX_QUERIES),
+            ..Default::default()
+        };
         cluster.typed_dns_resolver_config = Some(extension("envoy.network.dns_resolver.cares", &resolver));
         cluster.dns_jitter = Some(duration(std::time::Duration::from_millis(DNS_JITTER_MS)));
         cluster.dns_refresh_rate = Some(duration(self.mesh.config.dns_refresh_rate)).filter(|d| d.seconds > 0);
@@ -133,10 +141,20 @@ impl Outbound<'_> {
         outlier::apply(draft, policy.outlier_detection);
         // Endpoints that are not ready are sent as unhealthy. Without a threshold of zero Envoy would use them, too,
         // as soon as there are many of them.
-        draft.balancing().healthy_panic_threshold.get_or_insert(Percent { value: 0.0 });
+        draft
+            .balancing()
+            .healthy_panic_threshold
+            .get_or_insert(Percent { value: 0.0 });
         if has_persistent_sessions(self.service) {
-            let kept = [HealthStatus::Healthy, HealthStatus::Draining, HealthStatus::Unknown, HealthStatus::Degraded];
-            draft.balancing().override_host_status = Some(HealthStatusSet { statuses: kept.map(i32::from).to_vec() });
+            let kept = [
+                HealthStatus::Healthy,
+                HealthStatus::Draining,
+                HealthStatus::Unknown,
+                HealthStatus::Degraded,
+            ];
+            draft.balancing().override_host_status = Some(HealthStatusSet {
+                statuses: kept.map(i32::from).to_vec(),
+            });
         }
         balancer::apply(draft, policy.load_balancer);
         if draft.discovery() == DiscoveryType::OriginalDst {
@@ -159,16 +177,28 @@ impl Outbound<'_> {
             }
         }
         if self.service.external && self.key.subset.is_empty() {
-            fields.push(("external", Value { kind: Some(Kind::BoolValue(true)) }));
+            fields.push((
+                "external",
+                Value {
+                    kind: Some(Kind::BoolValue(true)),
+                },
+            ));
         }
         let service = object([
             ("host", text(self.service.key.hostname.as_str())),
             ("name", text(self.service_name())),
             ("namespace", text(&*self.service.key.namespace)),
         ]);
-        let service = Value { kind: Some(Kind::StructValue(service)) };
+        let service = Value {
+            kind: Some(Kind::StructValue(service)),
+        };
         let list = prost_types::ListValue { values: vec![service] };
-        fields.push(("services", Value { kind: Some(Kind::ListValue(list)) }));
+        fields.push((
+            "services",
+            Value {
+                kind: Some(Kind::ListValue(list)),
+            },
+        ));
         fields
     }
 
@@ -197,7 +227,9 @@ impl Outbound<'_> {
             ("%SERVICE_PORT_NAME%", &self.port.name),
         ];
         let pattern = mesh.outbound_cluster_stat_name.to_string();
-        values.into_iter().fold(pattern, |name, (operator, value)| name.replace(operator, value))
+        values
+            .into_iter()
+            .fold(pattern, |name, (operator, value)| name.replace(operator, value))
     }
 }
 

@@ -8,7 +8,9 @@ use protos::envoy::config::cluster::v3::{CircuitBreakers, UpstreamConnectionOpti
 use protos::envoy::config::core::v3::{KeepaliveSettings, TcpKeepalive as KeepaliveOptions};
 use protos::envoy::r#type::v3::Percent;
 use resources::MeshConfig;
-use resources::istio::{ConnectionPoolSettings, H2UpgradePolicy, Http2KeepAlive, HttpPoolSettings, RetryBudget, TcpKeepalive, TcpSettings};
+use resources::istio::{
+    ConnectionPoolSettings, H2UpgradePolicy, Http2KeepAlive, HttpPoolSettings, RetryBudget, TcpKeepalive, TcpSettings,
+};
 
 use super::draft::Draft;
 use crate::parts::duration;
@@ -29,7 +31,10 @@ pub(crate) fn apply(
     let none = ConnectionPoolSettings::default();
     let pool = pool.unwrap_or(&none);
     let (no_tcp, no_http) = (TcpSettings::default(), HttpPoolSettings::default());
-    let (tcp, http) = (pool.tcp.as_ref().unwrap_or(&no_tcp), pool.http.as_ref().unwrap_or(&no_http));
+    let (tcp, http) = (
+        pool.tcp.as_ref().unwrap_or(&no_tcp),
+        pool.http.as_ref().unwrap_or(&no_http),
+    );
 
     apply_connect_timeout(draft, mesh, tcp.connect_timeout);
     apply_keepalive(draft, mesh.tcp_keepalive.as_ref());
@@ -42,7 +47,10 @@ pub(crate) fn apply(
         retry_budget: budget.map(retry_budget),
         ..Default::default()
     };
-    draft.cluster.circuit_breakers = Some(CircuitBreakers { thresholds: vec![thresholds], ..Default::default() });
+    draft.cluster.circuit_breakers = Some(CircuitBreakers {
+        thresholds: vec![thresholds],
+        ..Default::default()
+    });
     apply_http(draft, tcp, http);
 }
 
@@ -67,7 +75,9 @@ pub(crate) fn upgrades_to_http2(
     match http.map(|http| http.h2_upgrade_policy).unwrap_or_default() {
         H2UpgradePolicy::Upgrade => true,
         H2UpgradePolicy::DoNotUpgrade => false,
-        H2UpgradePolicy::Default => protocol.is_http() && mesh.h2_upgrade_policy == resources::mesh::MeshH2UpgradePolicy::Upgrade,
+        H2UpgradePolicy::Default => {
+            protocol.is_http() && mesh.h2_upgrade_policy == resources::mesh::MeshH2UpgradePolicy::Upgrade
+        }
     }
 }
 
@@ -97,8 +107,11 @@ fn apply_http(draft: &mut Draft, tcp: &TcpSettings, http: &HttpPoolSettings) {
 /// Pings. Envoy needs a time-out for them; where the rule has none it is as long as the interval.
 fn pings(keepalive: &Http2KeepAlive) -> Option<KeepaliveSettings> {
     let timeout = keepalive.timeout.or(keepalive.interval)?;
-    let settings =
-        KeepaliveSettings { interval: keepalive.interval.map(duration), timeout: Some(duration(timeout)), ..Default::default() };
+    let settings = KeepaliveSettings {
+        interval: keepalive.interval.map(duration),
+        timeout: Some(duration(timeout)),
+        ..Default::default()
+    };
     let least = Duration::from_millis(1);
     (timeout >= least && keepalive.interval.is_none_or(|interval| interval >= least)).then_some(settings)
 }
@@ -106,11 +119,14 @@ fn pings(keepalive: &Http2KeepAlive) -> Option<KeepaliveSettings> {
 /// Keepalive probes; what is not said stays as it was.
 fn apply_keepalive(draft: &mut Draft, keepalive: Option<&TcpKeepalive>) {
     let Some(keepalive) = keepalive else { return };
-    let options = draft.cluster.upstream_connection_options.get_or_insert_with(|| UpstreamConnectionOptions {
-        // Even an empty message switches probes on, with the system's settings.
-        tcp_keepalive: Some(KeepaliveOptions::default()),
-        ..Default::default()
-    });
+    let options = draft
+        .cluster
+        .upstream_connection_options
+        .get_or_insert_with(|| UpstreamConnectionOptions {
+            // Even an empty message switches probes on, with the system's settings.
+            tcp_keepalive: Some(KeepaliveOptions::default()),
+            ..Default::default()
+        });
     let probes = options.tcp_keepalive.get_or_insert_default();
     let seconds = |d: Duration| u32::try_from(d.as_secs()).unwrap_or(u32::MAX);
     if keepalive.probes > 0 {
@@ -125,9 +141,15 @@ fn apply_keepalive(draft: &mut Draft, keepalive: Option<&TcpKeepalive>) {
 }
 
 fn retry_budget(budget: &RetryBudget) -> BudgetOptions {
-    let minimum = if budget.min_retry_concurrency > 0 { budget.min_retry_concurrency } else { RETRY_BUDGET_MINIMUM };
+    let minimum = if budget.min_retry_concurrency > 0 {
+        budget.min_retry_concurrency
+    } else {
+        RETRY_BUDGET_MINIMUM
+    };
     BudgetOptions {
-        budget_percent: Some(Percent { value: budget.percent.unwrap_or(RETRY_BUDGET_PERCENT).clamp(0.0, 100.0) }),
+        budget_percent: Some(Percent {
+            value: budget.percent.unwrap_or(RETRY_BUDGET_PERCENT).clamp(0.0, 100.0),
+        }),
         budget_interval: budget.budget_interval.map(duration),
         min_retry_concurrency: Some(minimum),
     }

@@ -75,19 +75,33 @@ pub(crate) fn inbound(
     } else if protocol.is_unsupported() {
         draft.speak_as_client();
     }
-    let default = mesh.default_traffic_policy.as_ref().and_then(|policy| policy.connection_pool.as_ref());
+    let default = mesh
+        .default_traffic_policy
+        .as_ref()
+        .and_then(|policy| policy.connection_pool.as_ref());
     pool::apply(&mut draft, mesh, pool.or(default), None);
     draft.finish()
 }
 
 fn to_address(name: &str, address: Address) -> Draft {
     let mut draft = Draft::new(name, DiscoveryType::Static);
-    let endpoint = Endpoint { address: Some(address), ..Default::default() };
-    let endpoint =
-        LbEndpoint { host_identifier: Some(HostIdentifier::Endpoint(endpoint)), ..Default::default() };
-    let group = LocalityLbEndpoints { lb_endpoints: vec![endpoint], ..Default::default() };
-    draft.cluster.load_assignment =
-        Some(ClusterLoadAssignment { cluster_name: name.to_owned(), endpoints: vec![group], ..Default::default() });
+    let endpoint = Endpoint {
+        address: Some(address),
+        ..Default::default()
+    };
+    let endpoint = LbEndpoint {
+        host_identifier: Some(HostIdentifier::Endpoint(endpoint)),
+        ..Default::default()
+    };
+    let group = LocalityLbEndpoints {
+        lb_endpoints: vec![endpoint],
+        ..Default::default()
+    };
+    draft.cluster.load_assignment = Some(ClusterLoadAssignment {
+        cluster_name: name.to_owned(),
+        endpoints: vec![group],
+        ..Default::default()
+    });
     draft
 }
 
@@ -99,7 +113,10 @@ fn to_original_destination(name: &str, endpoint: Option<&DefaultEndpoint>, ip: I
     draft.cluster.upstream_bind_config = Some(bind(ip));
     if let Some(DefaultEndpoint::Instance(port)) = endpoint {
         let upstream_port_override = Some(u32::from(*port));
-        let config = OriginalDstLbConfig { upstream_port_override, ..Default::default() };
+        let config = OriginalDstLbConfig {
+            upstream_port_override,
+            ..Default::default()
+        };
         draft.cluster.lb_config = Some(LbConfig::OriginalDstLbConfig(config));
     }
     draft
@@ -109,15 +126,26 @@ fn passthrough_draft(name: &str, mesh: &MeshConfig) -> Draft {
     let mut draft = Draft::new(name, DiscoveryType::OriginalDst);
     draft.cluster.lb_policy = LbPolicy::ClusterProvided.into();
     draft.speak_as_client();
-    draft.http().common_http_protocol_options.get_or_insert_default().idle_timeout = Some(seconds(PASSTHROUGH_IDLE));
-    let pool = mesh.default_traffic_policy.as_ref().and_then(|policy| policy.connection_pool.as_ref());
+    draft
+        .http()
+        .common_http_protocol_options
+        .get_or_insert_default()
+        .idle_timeout = Some(seconds(PASSTHROUGH_IDLE));
+    let pool = mesh
+        .default_traffic_policy
+        .as_ref()
+        .and_then(|policy| policy.connection_pool.as_ref());
     pool::apply(&mut draft, mesh, pool, None);
     draft
 }
 
 /// Connections come from an address by which iptables knows them. Envoy takes the one of the right family.
 fn bind(ip: IpFamilies) -> BindConfig {
-    let source: IpAddr = if ip == IpFamilies::V6 { BIND_V6.into() } else { BIND_V4.into() };
+    let source: IpAddr = if ip == IpFamilies::V6 {
+        BIND_V6.into()
+    } else {
+        BIND_V4.into()
+    };
     let extra = (ip == IpFamilies::Dual).then(|| ExtraSourceAddress {
         address: Some(socket_address(BIND_V6.into(), 0)),
         ..Default::default()

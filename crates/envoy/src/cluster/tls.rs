@@ -70,7 +70,11 @@ fn apply_tls(draft: &mut Draft, service: &Service, tls: &ClientTlsSettings) {
             tls_maximum_protocol_version: TlsProtocol::TlSv13.into(),
             ..Default::default()
         }),
-        tls_certificates: if tls.mode == ClientTlsMode::Mutual { vec![certificate] } else { Vec::new() },
+        tls_certificates: if tls.mode == ClientTlsMode::Mutual {
+            vec![certificate]
+        } else {
+            Vec::new()
+        },
         alpn_protocols: if http2 { vec!["h2".to_owned()] } else { Vec::new() },
         validation_context_type: Some(ValidationContextType::ValidationContext(match skip_verify {
             true => CertificateValidationContext::default(),
@@ -78,13 +82,21 @@ fn apply_tls(draft: &mut Draft, service: &Service, tls: &ClientTlsSettings) {
         })),
         ..Default::default()
     };
-    let context = UpstreamTlsContext { common_tls_context: Some(context), sni: tls.sni.to_string(), ..Default::default() };
+    let context = UpstreamTlsContext {
+        common_tls_context: Some(context),
+        sni: tls.sni.to_string(),
+        ..Default::default()
+    };
     draft.cluster.transport_socket = Some(transport_socket("envoy.transport_sockets.tls", &context));
 }
 
 /// What the server's certificate must fulfil.
 fn validation(tls: &ClientTlsSettings, names: &[std::sync::Arc<str>]) -> CertificateValidationContext {
-    let roots = if tls.ca_certificates.is_empty() { SYSTEM_ROOTS } else { &*tls.ca_certificates };
+    let roots = if tls.ca_certificates.is_empty() {
+        SYSTEM_ROOTS
+    } else {
+        &*tls.ca_certificates
+    };
     let matchers = names.iter().flat_map(|name| {
         // A name in a rule does not say of which sort it is.
         [SanType::Dns, SanType::Uri, SanType::Email, SanType::IpAddress].map(|san| SubjectAltNameMatcher {
@@ -105,7 +117,10 @@ fn validation(tls: &ClientTlsSettings, names: &[std::sync::Arc<str>]) -> Certifi
 /// The folder to watch for new versions of a file.
 fn folder(path: &str) -> Option<WatchedDirectory> {
     let (folder, _) = path.rsplit_once('/').filter(|(folder, _)| !folder.is_empty())?;
-    Some(WatchedDirectory { path: folder.to_owned(), ..Default::default() })
+    Some(WatchedDirectory {
+        path: folder.to_owned(),
+        ..Default::default()
+    })
 }
 
 fn with_proxy_protocol(inner: Option<TransportSocket>, settings: &ProxyProtocol) -> TransportSocket {
@@ -115,7 +130,10 @@ fn with_proxy_protocol(inner: Option<TransportSocket>, settings: &ProxyProtocol)
     };
     let inner = inner.unwrap_or_else(|| transport_socket("envoy.transport_sockets.raw_buffer", &RawBuffer {}));
     let config = ProxyProtocolUpstreamTransport {
-        config: Some(ProxyProtocolConfig { version: version.into(), ..Default::default() }),
+        config: Some(ProxyProtocolConfig {
+            version: version.into(),
+            ..Default::default()
+        }),
         transport_socket: Some(inner),
         ..Default::default()
     };

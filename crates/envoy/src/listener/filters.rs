@@ -17,7 +17,10 @@ use crate::parts::any;
 
 /// A network filter by name.
 pub(crate) fn network_filter<M: Message + Name>(name: &str, config: &M) -> Filter {
-    Filter { name: name.to_owned(), config_type: Some(filter::ConfigType::TypedConfig(any(config))) }
+    Filter {
+        name: name.to_owned(),
+        config_type: Some(filter::ConfigType::TypedConfig(any(config))),
+    }
 }
 
 /// The HTTP filters of a chain, in order.
@@ -39,7 +42,10 @@ pub(crate) fn http_filters(alpn: bool, grpc_web: bool, debug_headers: bool) -> V
     }
     filters.push(http_filter("envoy.filters.http.fault", &HttpFault::default()));
     filters.push(http_filter("envoy.filters.http.cors", &Cors {}));
-    let router = Router { suppress_envoy_headers: !debug_headers, ..Default::default() };
+    let router = Router {
+        suppress_envoy_headers: !debug_headers,
+        ..Default::default()
+    };
     filters.push(http_filter("envoy.filters.http.router", &router));
     filters
 }

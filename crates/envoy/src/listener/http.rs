@@ -27,7 +27,10 @@ pub(crate) fn filter(chain: &HttpChain, direction: Direction, mesh: &MeshConfig)
         stat_prefix: chain.stat_prefix.to_string(),
         route_specifier: Some(routes(chain)),
         use_remote_address: Some(chain.use_remote_address),
-        upgrade_configs: vec![UpgradeConfig { upgrade_type: "websocket".to_owned(), ..Default::default() }],
+        upgrade_configs: vec![UpgradeConfig {
+            upgrade_type: "websocket".to_owned(),
+            ..Default::default()
+        }],
         // Who asks whether it may go on (`Expect: 100-continue`) is answered by the server.
         proxy_100_continue: true,
         // Streams may be idle as long as their ends like it.
@@ -36,7 +39,11 @@ pub(crate) fn filter(chain: &HttpChain, direction: Direction, mesh: &MeshConfig)
         http_filters: http_filters(
             chain.alpn_filter,
             chain.protocol == names::Protocol::GrpcWeb,
-            !headers.envoy_debug_headers.as_ref().and_then(|switch| switch.disabled).unwrap_or(false),
+            !headers
+                .envoy_debug_headers
+                .as_ref()
+                .and_then(|switch| switch.disabled)
+                .unwrap_or(false),
         ),
         ..Default::default()
     };
@@ -64,9 +71,16 @@ fn routes(chain: &HttpChain) -> RouteSpecifier {
             config_source: Some(aggregated_discovery()),
             route_config_name: name.to_string(),
         }),
-        RouteSource::Inbound { cluster, port, operation } => {
-            RouteSpecifier::RouteConfig(route::inbound_table(cluster, *port, operation, chain.protocol.is_grpc()))
-        }
+        RouteSource::Inbound {
+            cluster,
+            port,
+            operation,
+        } => RouteSpecifier::RouteConfig(route::inbound_table(
+            cluster,
+            *port,
+            operation,
+            chain.protocol.is_grpc(),
+        )),
     }
 }
 
@@ -91,11 +105,19 @@ fn apply_headers(manager: &mut HttpConnectionManager, headers: &ProxyHeaders, di
     } else if direction != Direction::Outbound {
         manager.server_name = SERVER_NAME.to_owned();
     }
-    if headers.request_id.as_ref().and_then(|switch| switch.disabled).unwrap_or(false) {
+    if headers
+        .request_id
+        .as_ref()
+        .and_then(|switch| switch.disabled)
+        .unwrap_or(false)
+    {
         manager.generate_request_id = Some(false);
     }
-    manager.append_x_forwarded_port =
-        headers.x_forwarded_port.as_ref().and_then(|switch| switch.enabled).unwrap_or(false);
+    manager.append_x_forwarded_port = headers
+        .x_forwarded_port
+        .as_ref()
+        .and_then(|switch| switch.enabled)
+        .unwrap_or(false);
 }
 
 /// What of the client's certificate is passed on: by a sidecar to its application beside what came with the request, by
@@ -127,7 +149,10 @@ fn forward_certificates(
             let mode = topology.and_then(|topology| forwarding(topology.forward_client_cert_details));
             let mode = mode.unwrap_or(ForwardClientCertDetails::SanitizeSet);
             manager.forward_client_cert_details = mode.into();
-            let sets = matches!(mode, ForwardClientCertDetails::AppendForward | ForwardClientCertDetails::SanitizeSet);
+            let sets = matches!(
+                mode,
+                ForwardClientCertDetails::AppendForward | ForwardClientCertDetails::SanitizeSet
+            );
             manager.set_current_client_cert_details = sets.then(|| SetCurrentClientCertDetails {
                 subject: Some(true),
                 cert: true,

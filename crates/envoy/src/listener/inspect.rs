@@ -27,11 +27,17 @@ pub(crate) fn filters(spec: &ListenerSpec) -> Vec<ListenerFilter> {
     }
     if spec.transparent && spec.direction == Direction::Inbound {
         // The application shall see the client's address.
-        let config = OriginalSrc { mark: SOURCE_MARK, ..Default::default() };
+        let config = OriginalSrc {
+            mark: SOURCE_MARK,
+            ..Default::default()
+        };
         filters.push(filter("envoy.filters.listener.original_src", &config));
     }
     if spec.tls_inspector {
-        let config = TlsInspector { initial_read_buffer_size: Some(TLS_READ_BUFFER), ..Default::default() };
+        let config = TlsInspector {
+            initial_read_buffer_size: Some(TLS_READ_BUFFER),
+            ..Default::default()
+        };
         filters.push(filter("envoy.filters.listener.tls_inspector", &config));
     }
     if spec.http_inspector {
@@ -49,7 +55,11 @@ pub(crate) fn timeout(milliseconds: u64) -> protos::Duration {
 
 fn filter<M: Message + Name>(name: &str, config: &M) -> ListenerFilter {
     let config = ConfigType::TypedConfig(any(config));
-    ListenerFilter { name: name.to_owned(), config_type: Some(config), filter_disabled: None }
+    ListenerFilter {
+        name: name.to_owned(),
+        config_type: Some(config),
+        filter_disabled: None,
+    }
 }
 
 /// The condition that connections to one of these ports fulfil.
@@ -57,12 +67,18 @@ fn any_port(ports: &[u16]) -> Option<Predicate> {
     let range = |port: &u16| {
         // The end is exclusive.
         let (start, end) = (i32::from(*port), i32::from(*port) + 1);
-        Predicate { rule: Some(Rule::DestinationPortRange(Int32Range { start, end })) }
+        Predicate {
+            rule: Some(Rule::DestinationPortRange(Int32Range { start, end })),
+        }
     };
     match ports {
         [] => None,
         [port] => Some(range(port)),
         // Envoy wants two rules or more in a set.
-        ports => Some(Predicate { rule: Some(Rule::OrMatch(MatchSet { rules: ports.iter().map(range).collect() })) }),
+        ports => Some(Predicate {
+            rule: Some(Rule::OrMatch(MatchSet {
+                rules: ports.iter().map(range).collect(),
+            })),
+        }),
     }
 }

@@ -60,7 +60,11 @@ fn encode(spec: &ListenerSpec, mesh: &MeshConfig) -> Bytes {
         listener_filters: inspect::filters(spec),
         listener_filters_timeout: spec.inspection_timeout_ms.map(inspect::timeout),
         continue_on_listener_filters_timeout: spec.inspection_timeout_ms.is_some(),
-        filter_chains: spec.chains.iter().map(|chain| filter_chain(chain, spec, mesh)).collect(),
+        filter_chains: spec
+            .chains
+            .iter()
+            .map(|chain| filter_chain(chain, spec, mesh))
+            .collect(),
         default_filter_chain: spec.default_chain.as_ref().map(|chain| filter_chain(chain, spec, mesh)),
         access_log: access_log::of_listener(mesh).into_iter().collect(),
         ..Default::default()
@@ -71,7 +75,11 @@ fn encode(spec: &ListenerSpec, mesh: &MeshConfig) -> Bytes {
 fn bound_to(bind: &Bind) -> (Address, Vec<AdditionalAddress>) {
     match bind {
         Bind::Unix(path) => (pipe(path), Vec::new()),
-        Bind::Socket { address: first, additional, port } => {
+        Bind::Socket {
+            address: first,
+            additional,
+            port,
+        } => {
             let more = additional.iter().map(|ip| AdditionalAddress {
                 address: Some(address(*ip, *port)),
                 ..Default::default()
@@ -111,7 +119,11 @@ fn matched(matches: &ChainMatch) -> Option<FilterChainMatch> {
         prefix_ranges: ranges.collect(),
         server_names: matches.server_names.iter().map(|name| name.to_string()).collect(),
         transport_protocol: matches.transport_protocol.unwrap_or_default().to_owned(),
-        application_protocols: matches.application_protocols.iter().map(|name| (*name).to_owned()).collect(),
+        application_protocols: matches
+            .application_protocols
+            .iter()
+            .map(|name| (*name).to_owned())
+            .collect(),
         ..Default::default()
     })
 }

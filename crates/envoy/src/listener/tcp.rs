@@ -21,7 +21,10 @@ pub(crate) fn filter(chain: &TcpChain, mesh: &MeshConfig) -> Filter {
         stat_prefix: chain.stat_prefix.to_string(),
         cluster_specifier: Some(clusters(chain)),
         idle_timeout: chain.idle_timeout_ms.map(milliseconds),
-        max_downstream_connection_duration: chain.max_connection_duration_ms.filter(|time| *time > 0).map(milliseconds),
+        max_downstream_connection_duration: chain
+            .max_connection_duration_ms
+            .filter(|time| *time > 0)
+            .map(milliseconds),
         hash_policy: chain.hash_source_ip.then(by_source).into_iter().collect(),
         access_log: access_log::of_traffic(mesh).into_iter().collect(),
         ..Default::default()
@@ -37,12 +40,18 @@ fn clusters(chain: &TcpChain) -> ClusterSpecifier {
             clusters: several
                 .iter()
                 .filter(|(_, weight)| *weight > 0)
-                .map(|(name, weight)| ClusterWeight { name: name.to_string(), weight: *weight, ..Default::default() })
+                .map(|(name, weight)| ClusterWeight {
+                    name: name.to_string(),
+                    weight: *weight,
+                    ..Default::default()
+                })
                 .collect(),
         }),
     }
 }
 
 fn by_source() -> HashPolicy {
-    HashPolicy { policy_specifier: Some(PolicySpecifier::SourceIp(SourceIp {})) }
+    HashPolicy {
+        policy_specifier: Some(PolicySpecifier::SourceIp(SourceIp {})),
+    }
 }

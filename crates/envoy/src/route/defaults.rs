@@ -56,12 +56,18 @@ pub(crate) fn allow_any(mesh: &MeshConfig) -> Route {
     let mut action = to_cluster("PassthroughCluster".to_owned());
     set_timeout(&mut action, None);
     action.append_x_forwarded_host = appends_forwarded_host(mesh);
-    Route { decorator: None, ..named("allow_any", "", action) }
+    Route {
+        decorator: None,
+        ..named("allow_any", "", action)
+    }
 }
 
 /// Requests to unknown hosts are refused.
 pub(crate) fn block_all() -> Route {
-    let response = DirectResponseAction { status: BAD_GATEWAY, ..Default::default() };
+    let response = DirectResponseAction {
+        status: BAD_GATEWAY,
+        ..Default::default()
+    };
     Route {
         name: "block_all".to_owned(),
         r#match: Some(matching::everything()),
@@ -81,25 +87,39 @@ pub(crate) fn set_timeout(action: &mut RouteAction, timeout: Option<std::time::D
 
 /// Whether requests tell in a header how often they were tried.
 pub(crate) fn counts_attempts(mesh: &MeshConfig) -> bool {
-    let switch = mesh.default_config.proxy_headers.as_ref().and_then(|headers| headers.attempt_count.as_ref());
+    let switch = mesh
+        .default_config
+        .proxy_headers
+        .as_ref()
+        .and_then(|headers| headers.attempt_count.as_ref());
     !switch.and_then(|switch| switch.disabled).unwrap_or(false)
 }
 
 /// Whether the host that was rewritten is kept in `x-forwarded-host`.
 pub(crate) fn appends_forwarded_host(mesh: &MeshConfig) -> bool {
-    let switch = mesh.default_config.proxy_headers.as_ref().and_then(|headers| headers.x_forwarded_host.as_ref());
+    let switch = mesh
+        .default_config
+        .proxy_headers
+        .as_ref()
+        .and_then(|headers| headers.x_forwarded_host.as_ref());
     switch.and_then(|switch| switch.enabled).unwrap_or(false)
 }
 
 fn to_cluster(cluster: String) -> RouteAction {
-    RouteAction { cluster_specifier: Some(ClusterSpecifier::Cluster(cluster)), ..Default::default() }
+    RouteAction {
+        cluster_specifier: Some(ClusterSpecifier::Cluster(cluster)),
+        ..Default::default()
+    }
 }
 
 fn named(name: &str, operation: &str, action: RouteAction) -> Route {
     Route {
         name: name.to_owned(),
         r#match: Some(matching::everything()),
-        decorator: Some(Decorator { operation: operation.to_owned(), propagate: None }),
+        decorator: Some(Decorator {
+            operation: operation.to_owned(),
+            propagate: None,
+        }),
         action: Some(Action::Route(action)),
         ..Default::default()
     }

@@ -56,7 +56,10 @@ impl EncodedRoutes {
             }
             specific.bytes(3, &bytes);
         }
-        EncodedRoutes { specific: specific.finish(), catch_all: catch_all.finish() }
+        EncodedRoutes {
+            specific: specific.finish(),
+            catch_all: catch_all.finish(),
+        }
     }
 }
 
@@ -79,7 +82,12 @@ impl Rule for HttpRoutes {
         };
         let object = cx.get::<EffectiveVirtualServices>(id)?;
         let destinations = Destinations::read(cx, key, Some(&object.spec));
-        let context = Context { id, key, config: &mesh.config, destinations: &destinations };
+        let context = Context {
+            id,
+            key,
+            config: &mesh.config,
+            destinations: &destinations,
+        };
         Some(EncodedRoutes::of(translate::routes(&object.spec, &context)))
     }
 }
@@ -97,9 +105,11 @@ impl Rule for VirtualHosts {
     fn derive(cx: &Reads<'_>, key: &Arc<VirtualHostSpec>) -> Option<Bytes> {
         let mesh = cx.get::<Mesh>(&())?;
         let routes: Vec<EncodedRoutes> = match &key.content {
-            VirtualHostContent::Routes(keys) => {
-                keys.iter().filter_map(|key| cx.get::<HttpRoutes>(key)).map(|row| (*row).clone()).collect()
-            }
+            VirtualHostContent::Routes(keys) => keys
+                .iter()
+                .filter_map(|key| cx.get::<HttpRoutes>(key))
+                .map(|row| (*row).clone())
+                .collect(),
             VirtualHostContent::AllowAny => vec![EncodedRoutes::of([defaults::allow_any(&mesh.config)])],
             VirtualHostContent::BlockAll => vec![EncodedRoutes::of([defaults::block_all()])],
             VirtualHostContent::NotFound => Vec::new(),
@@ -121,8 +131,11 @@ impl Relation for RouteConfigs {
 impl Rule for RouteConfigs {
     fn derive(cx: &Reads<'_>, key: &(Arc<RouteAudience>, Arc<str>)) -> Option<Resource> {
         let table = cx.get::<RouteTables>(key)?;
-        let hosts: Vec<Arc<Bytes>> =
-            table.virtual_hosts.iter().filter_map(|host| cx.get::<VirtualHosts>(host)).collect();
+        let hosts: Vec<Arc<Bytes>> = table
+            .virtual_hosts
+            .iter()
+            .filter_map(|host| cx.get::<VirtualHosts>(host))
+            .collect();
         let body = route_configuration(&key.1, hosts.iter().map(|host| &***host), table.ignore_port);
         Some(Resource::new(key.1.clone(), body))
     }

@@ -85,7 +85,9 @@ fn previous_hosts() -> RetryHostPredicate {
 
 /// A retry may go to other priorities (localities).
 fn previous_priorities() -> RetryPriority {
-    let config = any(&PreviousPrioritiesConfig { update_frequency: PRIORITY_UPDATE_FREQUENCY });
+    let config = any(&PreviousPrioritiesConfig {
+        update_frequency: PRIORITY_UPDATE_FREQUENCY,
+    });
     RetryPriority {
         name: "envoy.retry_priorities.previous_priorities".to_owned(),
         config_type: Some(retry_priority::ConfigType::TypedConfig(config)),
@@ -99,14 +101,21 @@ mod tests {
     use super::*;
 
     fn asked(attempts: i32, retry_on: &str) -> HttpRetry {
-        HttpRetry { attempts, retry_on: retry_on.into(), ..Default::default() }
+        HttpRetry {
+            attempts,
+            retry_on: retry_on.into(),
+            ..Default::default()
+        }
     }
 
     #[test]
     fn what_nobody_asked_for() {
         let default = policy(None, false).unwrap();
         assert_eq!((default.num_retries, &*default.retry_on), (Some(2), DEFAULT_RETRY_ON));
-        assert_eq!(default.retry_host_predicate[0].name, "envoy.retry_host_predicates.previous_hosts");
+        assert_eq!(
+            default.retry_host_predicate[0].name,
+            "envoy.retry_host_predicates.previous_hosts"
+        );
         assert!(default.retriable_status_codes.is_empty());
         assert!(policy(None, true).unwrap().retry_host_predicate.is_empty());
     }
@@ -124,7 +133,10 @@ mod tests {
             (policy.retry_on, policy.retriable_status_codes)
         };
         assert_eq!(of("5xx, reset"), ("5xx,reset".to_owned(), vec![]));
-        assert_eq!(of("503,gateway-error,,429"), ("gateway-error,retriable-status-codes".to_owned(), vec![503, 429]));
+        assert_eq!(
+            of("503,gateway-error,,429"),
+            ("gateway-error,retriable-status-codes".to_owned(), vec![503, 429])
+        );
         assert_eq!(of("retriable-status-codes,503"), (STATUS_CODES.to_owned(), vec![503]));
         assert_eq!(of("9999"), ("9999".to_owned(), vec![]));
     }
@@ -141,9 +153,18 @@ mod tests {
         let policy = policy(Some(&retry), false).unwrap();
         assert_eq!(policy.num_retries, Some(5));
         assert_eq!(policy.retry_on, DEFAULT_RETRY_ON);
-        assert_eq!(policy.per_try_timeout.map(|d| (d.seconds, d.nanos)), Some((1, 500_000_000)));
+        assert_eq!(
+            policy.per_try_timeout.map(|d| (d.seconds, d.nanos)),
+            Some((1, 500_000_000))
+        );
         assert!(policy.retry_host_predicate.is_empty());
-        assert_eq!(policy.retry_priority.map(|p| p.name), Some("envoy.retry_priorities.previous_priorities".to_owned()));
-        assert_eq!(policy.retry_back_off.and_then(|b| b.base_interval).map(|d| d.nanos), Some(25_000_000));
+        assert_eq!(
+            policy.retry_priority.map(|p| p.name),
+            Some("envoy.retry_priorities.previous_priorities".to_owned())
+        );
+        assert_eq!(
+            policy.retry_back_off.and_then(|b| b.base_interval).map(|d| d.nanos),
+            Some(25_000_000)
+        );
     }
 }

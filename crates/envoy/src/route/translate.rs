@@ -53,7 +53,9 @@ struct Known {
 
 /// The routes of a VirtualService, in order; conditions that cannot hold for this client are left out.
 pub(crate) fn routes<'a>(spec: &'a VirtualService, context: &'a Context<'_>) -> impl Iterator<Item = Route> + 'a {
-    spec.http.iter().flat_map(move |rule| conditions(rule, context).map(move |condition| route(rule, condition, context)))
+    spec.http
+        .iter()
+        .flat_map(move |rule| conditions(rule, context).map(move |condition| route(rule, condition, context)))
 }
 
 impl Destinations {
@@ -62,14 +64,23 @@ impl Destinations {
         let mut known: BTreeMap<Arc<str>, Known> = BTreeMap::new();
         let rules = spec.map(|spec| &spec.http[..]).unwrap_or_default();
         for destination in rules.iter().flat_map(all_destinations) {
-            let Some(reference) = lookup(key, &destination.host) else { continue };
+            let Some(reference) = lookup(key, &destination.host) else {
+                continue;
+            };
             let entry = known.entry(destination.host.clone()).or_insert_with(|| Known {
                 only_port: None,
-                policy: reference.policy.as_ref().and_then(|policy| cx.get::<DestinationPolicies>(policy)).map(|row| (*row).clone()),
+                policy: reference
+                    .policy
+                    .as_ref()
+                    .and_then(|policy| cx.get::<DestinationPolicies>(policy))
+                    .map(|row| (*row).clone()),
             });
             // Only then does it matter what ports the service has.
             if destination.port.is_none() && entry.only_port.is_none() {
-                let service = reference.service.as_ref().and_then(|service| cx.get::<Services>(service));
+                let service = reference
+                    .service
+                    .as_ref()
+                    .and_then(|service| cx.get::<Services>(service));
                 entry.only_port = service.and_then(|service| match &service.ports[..] {
                     [port] => Some(port.number),
                     _ => None,
@@ -77,9 +88,20 @@ impl Destinations {
             }
         }
         if spec.is_none() {
-            let policy = key.destinations.get(&key.host).and_then(|reference| reference.policy.as_ref());
-            let policy = policy.and_then(|policy| cx.get::<DestinationPolicies>(policy)).map(|row| (*row).clone());
-            known.insert(key.host.as_arc().clone(), Known { only_port: None, policy });
+            let policy = key
+                .destinations
+                .get(&key.host)
+                .and_then(|reference| reference.policy.as_ref());
+            let policy = policy
+                .and_then(|policy| cx.get::<DestinationPolicies>(policy))
+                .map(|row| (*row).clone());
+            known.insert(
+                key.host.as_arc().clone(),
+                Known {
+                    only_port: None,
+                    policy,
+                },
+            );
         }
         Destinations { port: key.port, known }
     }
@@ -90,7 +112,12 @@ impl Destinations {
         if destination.host.is_empty() {
             return UNKNOWN_SERVICE.to_owned();
         }
-        format!("outbound|{}|{}|{}", self.port_of(destination), destination.subset, destination.host)
+        format!(
+            "outbound|{}|{}|{}",
+            self.port_of(destination),
+            destination.subset,
+            destination.host
+        )
     }
 
     /// What of a request decides which endpoint of a destination it goes to.
@@ -120,12 +147,21 @@ impl Destinations {
 impl Destinations {
     /// Nothing is known of any host.
     pub(crate) fn at(port: u16) -> Destinations {
-        Destinations { port, known: BTreeMap::new() }
+        Destinations {
+            port,
+            known: BTreeMap::new(),
+        }
     }
 
     /// This is known of a host.
     pub(crate) fn know(&mut self, host: &str, only_port: Option<u16>, policy: Option<DestinationPolicy>) {
-        self.known.insert(host.into(), Known { only_port, policy: policy.map(Arc::new) });
+        self.known.insert(
+            host.into(),
+            Known {
+                only_port,
+                policy: policy.map(Arc::new),
+            },
+        );
     }
 }
 
@@ -136,7 +172,11 @@ fn lookup<'k>(key: &'k RoutesKey, host: &str) -> Option<&'k model::audience::Des
 /// The destinations that a rule names, those of copies included.
 fn all_destinations(rule: &HttpRoute) -> impl Iterator<Item = &Destination> {
     let mirrors = rule.mirrors.iter().map(|mirror| &mirror.destination);
-    rule.route.iter().map(|route| &route.destination).chain(&rule.mirror).chain(mirrors)
+    rule.route
+        .iter()
+        .map(|route| &route.destination)
+        .chain(&rule.mirror)
+        .chain(mirrors)
 }
 
 /// The conditions of a rule that can hold for this client; a rule without any always holds.
@@ -145,7 +185,8 @@ fn conditions<'a>(
     context: &'a Context<'_>,
 ) -> impl Iterator<Item = Option<&'a HttpMatchRequest>> + 'a {
     let key = context.key;
-    let admitted = |condition: &&HttpMatchRequest| Guard::of_http(condition).admits(key.port, key.gateway.as_ref(), &key.source);
+    let admitted =
+        |condition: &&HttpMatchRequest| Guard::of_http(condition).admits(key.port, key.gateway.as_ref(), &key.source);
     let always = rule.matches.is_empty().then_some(None);
     always.into_iter().chain(rule.matches.iter().filter(admitted).map(Some))
 }
@@ -155,7 +196,9 @@ fn route(rule: &HttpRoute, condition: Option<&HttpMatchRequest>, context: &Conte
         name: route_name(rule, condition),
         r#match: Some(condition.map_or_else(matching::everything, matching::translate)),
         metadata: istio_metadata(vec![origin("virtual-service", context.id)]),
-        stat_prefix: condition.map(|condition| condition.stat_prefix.to_string()).unwrap_or_default(),
+        stat_prefix: condition
+            .map(|condition| condition.stat_prefix.to_string())
+            .unwrap_or_default(),
         typed_per_filter_config: faults::filter_options(rule),
         ..Default::default()
     };
@@ -168,11 +211,20 @@ fn route(rule: &HttpRoute, condition: Option<&HttpMatchRequest>, context: &Conte
         HttpAction::Redirect(redirect) => out.action = Some(action::redirect(redirect, context.key.port)),
         HttpAction::DirectResponse(response) => out.action = Some(action::respond(response)),
         HttpAction::Route(_) | HttpAction::Delegate(_) => {
-            action::forward(&mut out, rule, operations.authority, context.destinations, context.config);
+            action::forward(
+                &mut out,
+                rule,
+                operations.authority,
+                context.destinations,
+                context.config,
+            );
         }
     }
     let operation = operation(&out, context);
-    out.decorator = Some(Decorator { operation, propagate: None });
+    out.decorator = Some(Decorator {
+        operation,
+        propagate: None,
+    });
     out
 }
 
@@ -186,7 +238,11 @@ fn route_name(rule: &HttpRoute, condition: Option<&HttpMatchRequest>) -> String 
 
 /// What traces call the route: `HOST:PORT/PATH` where it has one destination, else `VIRTUAL_SERVICE:PORT/PATH`.
 fn operation(route: &Route, context: &Context<'_>) -> String {
-    let path = route.r#match.as_ref().map(matching::shown_path).unwrap_or_else(|| "/*".into());
+    let path = route
+        .r#match
+        .as_ref()
+        .map(matching::shown_path)
+        .unwrap_or_else(|| "/*".into());
     let cluster = match &route.action {
         Some(Action::Route(action)) => match &action.cluster_specifier {
             Some(ClusterSpecifier::Cluster(cluster)) => names::ClusterName::parse(cluster).ok(),

@@ -58,9 +58,9 @@ impl Rule for PolicyCandidates {
     fn derive(cx: &Reads<'_>, key: &Hostname) -> Option<Arc<Candidates>> {
         let mesh = cx.get::<Mesh>(&())?;
         let rules = rules_covering(cx, key);
-        let mut by_host: Vec<((Hostname, Arc<str>), Vec<Arc<RuleSummary>>)> = rules.into_iter().collect();
+        let mut by_host: Vec<(Owner, Vec<Arc<RuleSummary>>)> = rules.into_iter().collect();
         by_host.sort_by(|((a, n), _), ((b, m), _)| a.by_specificity(b).then_with(|| n.cmp(m)));
-        let policies = |((_, namespace), rules): ((Hostname, Arc<str>), _)| HostPolicies {
+        let policies = |((_, namespace), rules): (Owner, _)| HostPolicies {
             namespace,
             groups: grouped(rules).iter().map(group_ref).collect(),
         };
@@ -72,8 +72,11 @@ impl Rule for PolicyCandidates {
     }
 }
 
+/// A host or wildcard, and the namespace of its rules.
+type Owner = (Hostname, Arc<str>);
+
 /// The rules that cover a host, by their host and namespace.
-fn rules_covering(cx: &Reads<'_>, host: &Hostname) -> BTreeMap<(Hostname, Arc<str>), Vec<Arc<RuleSummary>>> {
+fn rules_covering(cx: &Reads<'_>, host: &Hostname) -> BTreeMap<Owner, Vec<Arc<RuleSummary>>> {
     let mut out: BTreeMap<_, Vec<_>> = BTreeMap::new();
     for pattern in Pattern::covering(host) {
         let Some(members) = cx.get::<DestinationRulesByHost>(&pattern) else {
@@ -146,20 +149,24 @@ impl Candidates {
     /// specific host wins. The root namespace's own clients look at the service's namespace first, too, so that
     /// mesh-wide rules do not hide closer ones from gateways that run there.
     fn choose(&self, scope: &Scope, service: &Arc<str>) -> Option<PolicyKey> {
+        if self.hosts.is_empty() {
+            return None;
+        }
         let (client, root) = (&scope.namespace, &self.root);
+        let hosts_of = |namespace: &'_ Arc<str>| {
+            let namespace = namespace.clone();
+            self.hosts.iter().filter(move |h| h.namespace == namespace)
+        };
         let own = |group: &GroupRef| client != root || group.private;
         let exported = |group: &GroupRef| !group.private;
-        let steps: [(&Arc<str>, &dyn Fn(&GroupRef) -> bool); 3] =
-            [(client, &own), (service, &exported), (root, &exported)];
-        steps.into_iter().find_map(|(namespace, eligible)| {
-            let hosts = self.hosts.iter().filter(|h| h.namespace == *namespace);
-            hosts.into_iter().find_map(|host| pick(host, scope, eligible))
-        })
+        (hosts_of(client).find_map(|host| pick(host, scope, own)))
+            .or_else(|| hosts_of(service).find_map(|host| pick(host, scope, exported)))
+            .or_else(|| hosts_of(root).find_map(|host| pick(host, scope, exported)))
     }
 }
 
 /// The policy of one host: one that selects the client, or else the last of those for all clients, as in Istio.
-fn pick(host: &HostPolicies, scope: &Scope, eligible: &dyn Fn(&GroupRef) -> bool) -> Option<PolicyKey> {
+fn pick(host: &HostPolicies, scope: &Scope, eligible: impl Fn(&GroupRef) -> bool) -> Option<PolicyKey> {
     let seen = || {
         host.groups
             .iter()

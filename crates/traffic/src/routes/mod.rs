@@ -9,6 +9,7 @@ mod bind;
 mod catch_all;
 mod domains;
 mod host;
+mod overlay;
 mod public;
 mod sidecar;
 mod table_name;

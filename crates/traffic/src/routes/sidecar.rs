@@ -11,7 +11,7 @@ use registry::Services;
 
 use super::host::Client;
 use super::table_name::TableName;
-use super::{catch_all, public, unique};
+use super::{catch_all, overlay, unique};
 use crate::scope::{self, EgressListener, ScopeServices, ServicesByPort, VisibleService};
 use crate::virtual_service::MeshLookup;
 
@@ -27,7 +27,7 @@ pub(super) fn table(cx: &Reads<'_>, audience: &RouteAudience, name: &str) -> Rou
     if let TableName::Port(port) = named
         && scope::is_open(cx, &audience.scope)
     {
-        let hosts = public::seen_by(cx, audience, port);
+        let hosts = overlay::seen_by(cx, audience, port);
         return RouteTable {
             virtual_hosts: closed(cx, &audience.scope, hosts),
             ..empty

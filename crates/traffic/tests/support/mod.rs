@@ -16,13 +16,13 @@ use traffic::routes::RouteTables;
 use traffic::scope::{ScopeServices, Visible};
 
 /// An engine with the rules of `registry` and `traffic`.
-pub struct World {
-    pub engine: Engine,
+pub(crate) struct World {
+    pub(crate) engine: Engine,
 }
 
 impl World {
     /// A world with these objects and a default mesh.
-    pub fn new(yaml: &str) -> World {
+    pub(crate) fn new(yaml: &str) -> World {
         let mut builder = Engine::builder();
         registry::register(&mut builder);
         traffic::register(&mut builder);
@@ -37,7 +37,7 @@ impl World {
     }
 
     /// Adds or replaces objects, in one commit.
-    pub fn apply(&mut self, yaml: &str) -> Delta {
+    pub(crate) fn apply(&mut self, yaml: &str) -> Delta {
         let parsed = parse_documents(yaml.as_bytes(), "test.yaml", &ParseOptions::default());
         assert!(parsed.is_whole(), "{:#?}", parsed.diagnostics);
         let mut batch = Batch::new();
@@ -48,7 +48,7 @@ impl World {
     }
 
     /// Adds or replaces objects, but for those that make no sense.
-    pub fn apply_valid(&mut self, yaml: &str) {
+    pub(crate) fn apply_valid(&mut self, yaml: &str) {
         let parsed = parse_documents(yaml.as_bytes(), "test.yaml", &ParseOptions::default());
         let mut batch = Batch::new();
         parsed.objects.into_iter().for_each(|object| put(&mut batch, object));
@@ -56,13 +56,13 @@ impl World {
     }
 
     /// Removes a VirtualService.
-    pub fn remove_virtual_service(&mut self, namespace: &str, name: &str) {
+    pub(crate) fn remove_virtual_service(&mut self, namespace: &str, name: &str) {
         let mut batch = Batch::new();
         batch.remove::<VirtualServices>(id(namespace, name));
         self.engine.commit(batch);
     }
 
-    pub fn visible(&mut self, scope: &Arc<Scope>) -> Arc<Visible> {
+    pub(crate) fn visible(&mut self, scope: &Arc<Scope>) -> Arc<Visible> {
         let cell = self.engine.subscribe::<ScopeServices>(scope.clone());
         (*self
             .engine
@@ -72,7 +72,7 @@ impl World {
     }
 
     /// The services that a scope sees: `host@namespace`, with ports where not all are seen.
-    pub fn services(&mut self, scope: &Arc<Scope>) -> Vec<String> {
+    pub(crate) fn services(&mut self, scope: &Arc<Scope>) -> Vec<String> {
         let visible = self.visible(scope);
         let text = |s: &traffic::scope::VisibleService| match &s.ports {
             traffic::scope::Ports::All => format!("{}@{}", s.key.hostname, s.key.namespace),
@@ -82,14 +82,14 @@ impl World {
     }
 
     /// A route table of a sidecar, a line for each virtual host: `NAME [DOMAINS] ROUTES`.
-    pub fn table(&mut self, audience: &Arc<RouteAudience>, name: &str) -> Vec<String> {
+    pub(crate) fn table(&mut self, audience: &Arc<RouteAudience>, name: &str) -> Vec<String> {
         let cell = self.engine.subscribe::<RouteTables>((audience.clone(), name.into()));
         let table = self.engine.row::<RouteTables>(cell).expect("a sidecar has every table");
         table.virtual_hosts.iter().map(|host| describe(host)).collect()
     }
 
     /// The names of the clusters of an audience.
-    pub fn clusters(&mut self, audience: &Arc<ClusterAudience>) -> Vec<String> {
+    pub(crate) fn clusters(&mut self, audience: &Arc<ClusterAudience>) -> Vec<String> {
         let cell = self.engine.subscribe::<ClusterCatalogue>(audience.clone());
         let catalogue = self
             .engine
@@ -137,14 +137,14 @@ fn mesh(config: MeshConfig) -> Arc<MeshSettings> {
     })
 }
 
-pub fn id(namespace: &str, name: &str) -> ObjectId {
+pub(crate) fn id(namespace: &str, name: &str) -> ObjectId {
     ObjectId {
         namespace: namespace.into(),
         name: name.into(),
     }
 }
 
-pub fn scope(namespace: &str, sidecar: Option<&str>) -> Arc<Scope> {
+pub(crate) fn scope(namespace: &str, sidecar: Option<&str>) -> Arc<Scope> {
     let sidecar = sidecar.map(|name| id(namespace, name));
     Arc::new(Scope {
         namespace: namespace.into(),
@@ -153,7 +153,7 @@ pub fn scope(namespace: &str, sidecar: Option<&str>) -> Arc<Scope> {
     })
 }
 
-pub fn routes_of(scope: &Arc<Scope>, labels: &[(&str, &str)]) -> Arc<RouteAudience> {
+pub(crate) fn routes_of(scope: &Arc<Scope>, labels: &[(&str, &str)]) -> Arc<RouteAudience> {
     let labels: Labels = labels.iter().map(|(k, v)| (Arc::from(*k), Arc::from(*v))).collect();
     let source = Arc::new(Source {
         namespace: scope.namespace.clone(),
@@ -168,7 +168,7 @@ pub fn routes_of(scope: &Arc<Scope>, labels: &[(&str, &str)]) -> Arc<RouteAudien
     })
 }
 
-pub fn clusters_of(scope: &Arc<Scope>, kind: ProxyKind) -> Arc<ClusterAudience> {
+pub(crate) fn clusters_of(scope: &Arc<Scope>, kind: ProxyKind) -> Arc<ClusterAudience> {
     Arc::new(ClusterAudience {
         scope: scope.clone(),
         kind,
@@ -178,7 +178,7 @@ pub fn clusters_of(scope: &Arc<Scope>, kind: ProxyKind) -> Arc<ClusterAudience> 
 }
 
 /// A core `Service` with one HTTP port 80 and ClusterIP 10.0.0.N.
-pub fn service(namespace: &str, name: &str, ip: u8) -> String {
+pub(crate) fn service(namespace: &str, name: &str, ip: u8) -> String {
     format!(
         "---\napiVersion: v1\nkind: Service\nmetadata: {{name: {name}, namespace: {namespace}}}\n\
          spec: {{clusterIP: 10.0.0.{ip}, ports: [{{name: http, port: 80}}]}}\n"
@@ -186,7 +186,7 @@ pub fn service(namespace: &str, name: &str, ip: u8) -> String {
 }
 
 /// A ServiceEntry of one host with these ports (`NAME:NUMBER:PROTOCOL`).
-pub fn entry(namespace: &str, name: &str, host: &str, ports: &[&str]) -> String {
+pub(crate) fn entry(namespace: &str, name: &str, host: &str, ports: &[&str]) -> String {
     let port = |text: &&str| {
         let parts: Vec<&str> = text.split(':').collect();
         format!("{{name: {}, number: {}, protocol: {}}}", parts[0], parts[1], parts[2])
@@ -200,7 +200,7 @@ pub fn entry(namespace: &str, name: &str, host: &str, ports: &[&str]) -> String 
 }
 
 /// An object of `networking.istio.io` whose `spec` is given as YAML in one line.
-pub fn istio(kind: &str, namespace: &str, name: &str, spec: &str) -> String {
+pub(crate) fn istio(kind: &str, namespace: &str, name: &str, spec: &str) -> String {
     format!(
         "---\napiVersion: networking.istio.io/v1\nkind: {kind}\nmetadata: {{name: {name}, namespace: {namespace}}}\n\
          spec: {spec}\n"

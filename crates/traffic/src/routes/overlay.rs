@@ -1,0 +1,187 @@
+//! The table of a client who sees everything: the common one, with the hosts that differ for this client replaced.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use flow::{Members, Reads};
+use model::audience::{RouteAudience, RoutesKey, VirtualHostContent, VirtualHostSpec};
+use model::service::{ObjectId, ServiceKey};
+use names::Hostname;
+use registry::{Exported, ServicesByExport};
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use super::host::Client;
+use super::public::{OTHERS, PublicHost, PublicHosts, PublicTable};
+use super::sidecar;
+use crate::hosts::EgressHosts;
+use crate::scope::{self, ServicesByPort};
+use crate::virtual_service::MeshLookup;
+
+/// The virtual hosts of a port as a client gets them who sees everything, in order.
+pub(super) fn seen_by(cx: &Reads<'_>, audience: &RouteAudience, port: u16) -> Vec<Arc<VirtualHostSpec>> {
+    let scope = &audience.scope;
+    let Some(public) = cx.get::<PublicHosts>(&port) else {
+        return Vec::new();
+    };
+    let lookup = MeshLookup::new(cx, &scope.namespace);
+    let egress = EgressHosts::everything();
+    let find = |host: &Hostname| scope::find(cx, scope, host).map(|s| s.key);
+    let client = Client {
+        cx,
+        scope,
+        source: &audience.source,
+        egress: &egress,
+        find: &find,
+        lookup: &lookup,
+        all_ports: false,
+    };
+    let private = cx.get::<ServicesByExport>(&Exported::Namespace(scope.namespace.clone()));
+    Overlay::new(&public, private.as_deref()).hosts(&client, port)
+}
+
+/// A client's table while it is made from the public one.
+struct Overlay<'a> {
+    public: &'a PublicTable,
+    /// Services that only some namespaces see, this one among them.
+    private: FxHashMap<&'a Hostname, &'a ServiceKey>,
+    /// Services' virtual hosts that are taken over.
+    shared: Vec<Arc<VirtualHostSpec>>,
+    /// Services' virtual hosts that are the client's own, and which public one they stand for.
+    own: Vec<(Option<usize>, Arc<VirtualHostSpec>)>,
+    /// Virtual hosts of hosts without a service.
+    others: Vec<Arc<VirtualHostSpec>>,
+    /// Those were made for this client.
+    own_others: bool,
+    /// The VirtualServices of the client's own ones.
+    in_use: BTreeSet<&'a ObjectId>,
+    /// Some host could not be taken over.
+    replaced: bool,
+    /// A host that has the port for everybody has it not for this client, or the other way round.
+    moved: bool,
+}
+
+impl<'a> Overlay<'a> {
+    fn new(public: &'a PublicTable, private: Option<&'a Members<ServiceKey>>) -> Overlay<'a> {
+        let private = private
+            .into_iter()
+            .flat_map(|keys| keys.iter())
+            .map(|key| (&key.hostname, key))
+            .collect();
+        let shared = Vec::with_capacity(public.services.len() + 8);
+        Overlay {
+            public,
+            private,
+            shared,
+            own: Vec::new(),
+            others: Vec::new(),
+            own_others: false,
+            in_use: BTreeSet::new(),
+            replaced: false,
+            moved: false,
+        }
+    }
+
+    fn hosts(mut self, client: &Client<'a>, port: u16) -> Vec<Arc<VirtualHostSpec>> {
+        let mut unmet = self.private.clone();
+        for (at, host) in self.public.services.iter().enumerate() {
+            unmet.remove(&host.host);
+            if !self.is_own(client, host) {
+                self.shared.extend(host.spec.clone());
+            } else if let Some(key) = (client.find)(&host.host) {
+                self.replaced = true;
+                let served = client
+                    .cx
+                    .with::<ServicesByPort, _>(&port, |m| m.is_some_and(|m| m.contains(&key)));
+                self.moved |= served != host.served;
+                self.add_own(client, port, &key, Some(at));
+            }
+        }
+        for host in unmet.into_keys().collect::<BTreeSet<_>>() {
+            if let Some(key) = (client.find)(host) {
+                self.add_own(client, port, &key, None);
+            }
+        }
+        self.add_others(client, port);
+        self.finished()
+    }
+
+    /// Whether a host is none that can be taken over.
+    fn is_own(&self, client: &Client<'_>, host: &PublicHost) -> bool {
+        host.differs.concerns(&client.scope.namespace)
+            || client.lookup.is_particular_about(&host.host)
+            || !self.private.is_empty() && (self.private.contains_key(&host.host) || self.leads_to_private(host))
+    }
+
+    fn leads_to_private(&self, host: &PublicHost) -> bool {
+        let keys = host.spec.iter().flat_map(|spec| routes(spec));
+        keys.into_iter()
+            .any(|key| key.destinations.keys().any(|host| self.private.contains_key(host)))
+    }
+
+    fn add_own(&mut self, client: &Client<'a>, port: u16, key: &ServiceKey, at: Option<usize>) {
+        if let Some((spec, routes)) = client.service(key, port) {
+            self.own.push((at, spec));
+            self.in_use.extend(routes);
+        }
+    }
+
+    /// Hosts without a service. They are taken over where nothing can have changed them.
+    fn add_others(&mut self, client: &Client<'a>, port: u16) {
+        let same_use = !self.replaced
+            || port == 80
+            || self.public.others.as_ref().is_some_and(Vec::is_empty)
+                && self.in_use.iter().all(|id| self.public.in_use.contains(*id));
+        let nothing_own = self.private.is_empty() && !client.lookup.is_particular() && !self.moved;
+        match &self.public.others {
+            Some(others) if same_use && nothing_own => self.others = others.clone(),
+            _ => {
+                let seen = scope::all_seen(client.cx, client.scope);
+                let services = sidecar::services_with(client.cx, &seen, port);
+                let is_served = |host: &Hostname| sidecar::is_served(&services, host);
+                let used: Vec<ObjectId> = self.shared.iter().flat_map(|s| routes(s)).filter_map(used).collect();
+                let in_use = used.iter().chain(self.in_use.iter().copied()).collect();
+                self.others = client.other_hosts(port, &in_use, &is_served);
+                self.own_others = true;
+            }
+        }
+    }
+
+    fn finished(self) -> Vec<Arc<VirtualHostSpec>> {
+        let conflict = !self.public.unique || self.conflicts();
+        let mut out = self.shared;
+        out.extend(self.own.into_iter().map(|(_, spec)| spec));
+        if conflict {
+            // Who keeps a domain must not depend on how the table was made: the order is that of the hosts' own names.
+            out.sort_by(|a, b| a.domains.first().cmp(&b.domains.first()));
+            return sidecar::sorted(self.others.into_iter().chain(out).collect());
+        }
+        out.extend(self.others);
+        out.sort_by(|a, b| a.name.cmp(&b.name));
+        out
+    }
+
+    /// Whether a domain of the client's own virtual hosts is there already.
+    fn conflicts(&self) -> bool {
+        let others = self.others.iter().filter(|_| self.own_others).map(|spec| (None, spec));
+        let mine = self.own.iter().map(|(at, spec)| (*at, spec)).chain(others);
+        let mut seen: FxHashSet<&str> = FxHashSet::default();
+        let mut domains = mine.flat_map(|(at, spec)| spec.domains.iter().map(move |domain| (at, domain)));
+        domains.any(|(at, domain)| {
+            let owner = self.public.owners.get(domain).copied();
+            // What the public table has of hosts without a service is gone where the client has its own.
+            let taken = owner.is_some_and(|owner| Some(owner) != at && !(self.own_others && owner == OTHERS));
+            taken || !seen.insert(domain)
+        })
+    }
+}
+
+fn routes(spec: &VirtualHostSpec) -> &[Arc<RoutesKey>] {
+    match &spec.content {
+        VirtualHostContent::Routes(keys) => keys,
+        _ => &[],
+    }
+}
+
+fn used(key: &Arc<RoutesKey>) -> Option<ObjectId> {
+    key.virtual_service.clone()
+}
