@@ -6,7 +6,6 @@ use bytes::Bytes;
 use model::xds::{ResourceType, Version};
 use protos::envoy::config::endpoint::v3::ClusterLoadAssignment;
 use protos::envoy::config::route::v3::RouteConfiguration;
-use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use crate::compose::{Composed, Content, Envelope, Fresh, encode};
 use crate::core::Core;
@@ -36,7 +35,7 @@ impl<O: Origin> Core<O> {
         plan: &Plan,
         full: bool,
     ) -> Arc<Composed> {
-        let shared = plan.paid.is_empty() && plan.left.gone.is_empty();
+        let shared = plan.paid.is_empty() && plan.left.is_empty();
         if shared && let Some(composed) = self.selection(watch).cached(&plan.key) {
             return composed;
         }
@@ -52,13 +51,12 @@ impl<O: Origin> Core<O> {
             ResourceType::Cluster => Fresh::Some(self.discoveries(ledger, &news(ledger, selection, plan))),
             _ => Fresh::Some(Arc::default()),
         };
-        let version = match selection.names {
-            // The version that a client shows when it returns stands for the set without what went.
-            None if plan.key.sweep >= selection.removed && plan.left.gone.is_empty() => ledger.version(),
-            None => format!("{}.{:x}", ledger.version(), plan.key.sweep),
-            Some(_) => digest(&content),
-        };
         let Key { from, upto, sweep, .. } = plan.key;
+        let mut version = ledger.version(selection);
+        // The version that a client shows when it returns must stand for having everything and nothing more.
+        if upto < selection.changed || sweep < selection.removed || !plan.left.is_empty() {
+            version = format!("{version}.{upto:x}.{sweep:x}");
+        }
         let mut nonce = format!("{:x}.{from:x}.{upto:x}.{sweep:x}", selection.serial);
         if !shared {
             nonce = format!("{nonce}.{:x}", stream.sequence);
@@ -173,11 +171,4 @@ fn placeholder(kind: ResourceType, name: &str) -> Bytes {
             ..RouteConfiguration::default()
         })
     }
-}
-
-fn digest(content: &Content) -> String {
-    let digest = content.resources.iter().fold(0u64, |sum, (name, version, _)| {
-        sum.wrapping_add(xxh3_64_with_seed(name.as_bytes(), version.0))
-    });
-    format!("{digest:016x}")
 }

@@ -107,9 +107,14 @@ impl<O: Origin> Ledger<O> {
         self.entries.get_key_value(name).map(|(name, _)| name)
     }
 
-    /// The version of all that a wildcard holds.
-    pub(crate) fn version(&self) -> String {
-        format!("{:016x}", self.digest)
+    /// The version of all that a selection holds: the same wherever and however it came about.
+    pub(crate) fn version(&self, selection: &Selection) -> String {
+        let digest = if selection.names.is_some() {
+            selection.digest
+        } else {
+            self.digest
+        };
+        format!("{digest:016x}")
     }
 
     /// All names and resources that a selection holds now, ascending.
@@ -176,9 +181,10 @@ impl<O: Origin> Ledger<O> {
         let Some(entry) = self.entries.get_mut(name) else {
             return;
         };
+        let shift = presence(name, new).wrapping_sub(presence(name, old));
         if !self.kind.is_wildcard() {
             entry.epoch = epoch;
-            self.mark(name, epoch, false);
+            self.mark(name, epoch, false, shift);
             return;
         }
         self.digest = self
@@ -189,7 +195,7 @@ impl<O: Origin> Ledger<O> {
             (_, Some(_)) => {
                 entry.epoch = epoch;
                 self.tombs.remove(name);
-                self.mark(name, epoch, false);
+                self.mark(name, epoch, false, shift);
             }
             (Some(old), None) => {
                 self.tombs.insert(
@@ -199,7 +205,7 @@ impl<O: Origin> Ledger<O> {
                         last: old.clone(),
                     },
                 );
-                self.mark(name, epoch, true);
+                self.mark(name, epoch, true, shift);
             }
             (None, None) => {}
         }
@@ -293,7 +299,8 @@ impl<O: Origin> Ledger<O> {
         }
     }
 
-    fn mark(&mut self, name: &Name, epoch: Epoch, removed: bool) {
+    /// Notes a change for those who see it. `shift` is by how much it moves their digests.
+    fn mark(&mut self, name: &Name, epoch: Epoch, removed: bool, shift: u64) {
         self.log.push(epoch, name.clone());
         for (id, selection) in &mut self.selections {
             if !selection.covers(name) {
@@ -303,6 +310,7 @@ impl<O: Origin> Ledger<O> {
                 selection.outdate();
                 self.marked.push(id);
             }
+            selection.digest = selection.digest.wrapping_add(shift);
             if removed {
                 selection.removed = epoch
             } else {
@@ -310,6 +318,11 @@ impl<O: Origin> Ledger<O> {
             }
         }
     }
+}
+
+/// What one name adds to the digest of a selection: the name itself, even if it holds nothing.
+fn presence(name: &str, resource: Option<&Resource>) -> u64 {
+    xxh3_64_with_seed(name.as_bytes(), resource.map_or(0, |resource| resource.version().0))
 }
 
 /// What one name adds to the digest of a ledger.

@@ -29,7 +29,7 @@ impl<O: Origin> Core<O> {
         let names = self.selection(watch).names.clone();
         let ledger = self.ledger(origin, kind, audience);
         let selection = match &names {
-            None => self.ledgers[ledger].select_all(&mut self.serial, self.epoch),
+            None => self.ledgers[ledger].select_all(&self.cells, &mut self.serial, self.epoch),
             Some(names) => self.select(origin, ledger, &names.edit(Vec::new(), &[])),
         };
         if watch.sent > 0 {

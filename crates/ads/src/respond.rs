@@ -50,7 +50,7 @@ impl<O: Origin> Core<O> {
         let audience = origin.audience(stream.token, kind);
         let ledger = self.ledger(origin, kind, audience);
         let selection = match names {
-            None => self.ledgers[ledger].select_all(&mut self.serial, self.epoch),
+            None => self.ledgers[ledger].select_all(&self.cells, &mut self.serial, self.epoch),
             Some(names) => {
                 let names = NameSet::new(self.share(ledger, names));
                 self.select(origin, ledger, &names.edit(Vec::new(), &[]))
@@ -74,7 +74,7 @@ impl<O: Origin> Core<O> {
             None => {
                 let Some(watch) = stream.watch(kind) else { return };
                 let ledger = watch.ledger;
-                let selection = self.ledgers[ledger].select_all(&mut self.serial, self.epoch);
+                let selection = self.ledgers[ledger].select_all(&self.cells, &mut self.serial, self.epoch);
                 self.switch(origin, stream, kind, selection);
             }
         }

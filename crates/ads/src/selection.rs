@@ -18,6 +18,9 @@ pub(crate) struct Selection {
     pub(crate) changed: Epoch,
     /// When a name of it went last; wildcard types only.
     pub(crate) removed: Epoch,
+    /// Depends on all names and what they hold, and not on how that came about; not kept for all names of a ledger, which
+    /// has its own.
+    pub(crate) digest: u64,
     pub(crate) streams: BTreeSet<StreamId>,
     /// Unique in the hub; part of nonces.
     pub(crate) serial: u64,
@@ -49,6 +52,7 @@ impl Selection {
             names,
             changed,
             removed: 0,
+            digest: 0,
             streams: BTreeSet::new(),
             serial,
             cache: VecDeque::new(),

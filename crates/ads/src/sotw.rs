@@ -4,7 +4,8 @@
 //! - No names: everything for clusters and listeners, as long as the client has never named one; otherwise nothing.
 //! - The same names again: the client has a new use for what it has. If clusters were sent again, their endpoints are
 //!   the answer (Envoy drops the endpoints of a cluster that changes); otherwise there is none.
-//! - A client that returns with the version of everything that there is gets nothing.
+//! - A client that returns with the version of everything that it asks for gets nothing. A version stands for the names
+//!   that are asked for and all that they hold; a response that leaves something out for later says so in its version.
 
 use std::collections::BTreeSet;
 
@@ -64,7 +65,13 @@ impl<O: Origin> Core<O> {
         let mut watch = self.watch(origin, stream, kind, names_or_all);
         watch.named_once = !names.is_empty();
         stream.resumed |= !version.is_empty();
-        if all && version == self.ledgers[watch.ledger].version() {
+        // What was sent on this stream may have made the client drop what it had.
+        let kept = match kind {
+            ResourceType::Endpoints => stream.early_clusters.as_ref().is_some_and(BTreeSet::is_empty),
+            ResourceType::Route => !stream.early_listeners,
+            ResourceType::Cluster | ResourceType::Listener => true,
+        };
+        if kept && version == self.ledgers[watch.ledger].version(self.selection(&watch)) {
             watch.sent = self.epoch;
             watch.settled = self.epoch;
         } else {

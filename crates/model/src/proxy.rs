@@ -52,7 +52,11 @@ impl Locality {
     pub fn parse(text: &str) -> Locality {
         let mut parts = text.splitn(3, '/').map(Arc::from);
         let mut next = || parts.next().unwrap_or_else(|| Arc::from(""));
-        Locality { region: next(), zone: next(), sub_zone: next() }
+        Locality {
+            region: next(),
+            zone: next(),
+            sub_zone: next(),
+        }
     }
 
     /// Whether nothing is known.

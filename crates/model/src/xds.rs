@@ -24,8 +24,12 @@ pub enum ResourceType {
 
 impl ResourceType {
     /// All types, in sending order.
-    pub const ALL: [ResourceType; 4] =
-        [ResourceType::Cluster, ResourceType::Endpoints, ResourceType::Listener, ResourceType::Route];
+    pub const ALL: [ResourceType; 4] = [
+        ResourceType::Cluster,
+        ResourceType::Endpoints,
+        ResourceType::Listener,
+        ResourceType::Route,
+    ];
 
     /// The protobuf type URL of the resource.
     pub const fn type_url(self) -> &'static str {
@@ -93,7 +97,11 @@ impl Resource {
     /// A resource of this name whose protobuf encoding is `body`.
     pub fn new(name: impl Into<Arc<str>>, body: impl Into<Bytes>) -> Resource {
         let body = body.into();
-        Resource { name: name.into(), version: Version::of(&body), body }
+        Resource {
+            name: name.into(),
+            version: Version::of(&body),
+            body,
+        }
     }
 
     /// The name that clients subscribe to.

@@ -1,5 +1,8 @@
 //! Installing from a stand-in for pip: what is refused, and with what words; what is left on disk.
 
+// What fails here fails a test, which is what unwrapping is for.
+#![allow(clippy::unwrap_used)]
+
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};

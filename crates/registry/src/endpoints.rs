@@ -10,9 +10,9 @@ use model::service::{
     Endpoint, EndpointAddress, Health, ObjectId, Registry, Resolution, Service, ServiceKey, ServicePort, TargetPort,
     Workload,
 };
-use resources::{Object, core};
 use resources::core::EndpointSlice;
 use resources::istio::ServiceEntry;
+use resources::{Object, core};
 
 use crate::inputs::{EndpointSlices, ServiceObject, ServiceObjectKey, ServiceObjects, WorkloadObjectKey};
 use crate::services::Services;
@@ -31,7 +31,12 @@ impl Index for SlicesByService {
     type Of = EndpointSlices;
     fn keys(key: &ObjectId, row: &Arc<Object<EndpointSlice>>) -> Vec<ObjectId> {
         let name = row.meta.labels.get(EndpointSlice::SERVICE_LABEL);
-        name.map(|name| ObjectId { namespace: key.namespace.clone(), name: name.clone() }).into_iter().collect()
+        name.map(|name| ObjectId {
+            namespace: key.namespace.clone(),
+            name: name.clone(),
+        })
+        .into_iter()
+        .collect()
     }
 }
 
@@ -47,8 +52,14 @@ impl Relation for SliceEndpoints {
 impl Rule for SliceEndpoints {
     fn derive(cx: &Reads<'_>, key: &ObjectId) -> Option<Arc<[Endpoint]>> {
         let slice = cx.get::<EndpointSlices>(key)?;
-        let ports: Arc<BTreeMap<Arc<str>, u16>> =
-            Arc::new(slice.spec.ports.iter().filter_map(|p| Some((p.name.clone(), p.port?))).collect());
+        let ports: Arc<BTreeMap<Arc<str>, u16>> = Arc::new(
+            slice
+                .spec
+                .ports
+                .iter()
+                .filter_map(|p| Some((p.name.clone(), p.port?)))
+                .collect(),
+        );
         let endpoints = slice.spec.endpoints.iter();
         Some(endpoints.flat_map(|e| from_slice(cx, key, e, &ports)).collect())
     }
@@ -66,7 +77,10 @@ impl Relation for ServiceEndpoints {
 impl Rule for ServiceEndpoints {
     fn derive(cx: &Reads<'_>, key: &ServiceKey) -> Option<Arc<[Endpoint]>> {
         let service = cx.get::<Services>(key)?;
-        let object = ServiceObjectKey { registry: service.registry, id: service.object.clone() };
+        let object = ServiceObjectKey {
+            registry: service.registry,
+            id: service.object.clone(),
+        };
         let mut endpoints = match &*cx.get::<ServiceObjects>(&object)? {
             ServiceObject::Kubernetes(o) => of_kubernetes(cx, &service, &o.spec),
             ServiceObject::Entry(o) => of_entry(cx, &service, &o.spec),
@@ -113,7 +127,12 @@ impl Rule for InstancePorts {
         let endpoints = cx.get::<ServiceEndpoints>(key)?;
         let here = endpoints.iter().filter(|e| e.address == EndpointAddress::Ip(*ip));
         let mut ports: Vec<(u16, u16)> = here
-            .flat_map(|e| service.ports.iter().filter_map(|p| Some((p.number, *e.ports.get(&p.name)?))))
+            .flat_map(|e| {
+                service
+                    .ports
+                    .iter()
+                    .filter_map(|p| Some((p.number, *e.ports.get(&p.name)?)))
+            })
             .collect();
         ports.sort_unstable();
         ports.dedup();
@@ -137,7 +156,11 @@ fn from_slice(
     ports: &Arc<BTreeMap<Arc<str>, u16>>,
 ) -> Vec<Endpoint> {
     let conditions = &endpoint.conditions;
-    let health = match (conditions.is_ready(), conditions.is_terminating(), conditions.is_serving()) {
+    let health = match (
+        conditions.is_ready(),
+        conditions.is_terminating(),
+        conditions.is_serving(),
+    ) {
         (true, ..) => Health::Healthy,
         (false, true, true) => Health::Draining,
         // It has stopped already.
@@ -149,17 +172,30 @@ fn from_slice(
         .map(|address| {
             let known = match pod_of(cx, slice, endpoint, &address) {
                 Some(workload) => of_workload(&workload),
-                None => Endpoint { node: endpoint.node_name.clone(), ..bare(address.clone()) },
+                None => Endpoint {
+                    node: endpoint.node_name.clone(),
+                    ..bare(address.clone())
+                },
             };
-            Endpoint { address, ports: ports.clone(), health, ..known }
+            Endpoint {
+                address,
+                ports: ports.clone(),
+                health,
+                ..known
+            }
         })
         .collect()
 }
 
 fn pod_of(cx: &Reads<'_>, slice: &ObjectId, endpoint: &core::Endpoint, at: &EndpointAddress) -> Option<Arc<Workload>> {
     if let Some(pod) = endpoint.target_ref.as_ref().filter(|r| &*r.kind == "Pod") {
-        let id = ObjectId { namespace: slice.namespace.clone(), name: pod.name.clone() };
-        return cx.get::<Workloads>(&WorkloadObjectKey { pod: true, id }).map(|w| (*w).clone());
+        let id = ObjectId {
+            namespace: slice.namespace.clone(),
+            name: pod.name.clone(),
+        };
+        return cx
+            .get::<Workloads>(&WorkloadObjectKey { pod: true, id })
+            .map(|w| (*w).clone());
     }
     let EndpointAddress::Ip(ip) = at else { return None };
     let pods = cx.get::<PodsByAddress>(ip)?;
@@ -205,14 +241,18 @@ fn of_kubernetes(cx: &Reads<'_>, service: &Service, spec: &core::Service) -> Vec
     }
     let slices = cx.get::<SlicesByService>(&service.object);
     let slices = slices.iter().flat_map(|members| members.iter());
-    let mut endpoints: Vec<Endpoint> =
-        slices.filter_map(|id| cx.get::<SliceEndpoints>(id)).flat_map(|row| row.to_vec()).collect();
+    let mut endpoints: Vec<Endpoint> = slices
+        .filter_map(|id| cx.get::<SliceEndpoints>(id))
+        .flat_map(|row| row.to_vec())
+        .collect();
     if service.publish_not_ready {
         endpoints.iter_mut().for_each(|e| e.health = Health::Healthy);
     }
     if !spec.selector.is_empty() {
         // Pods come through their slices; WorkloadEntries have none.
-        let entries = select(cx, &service.key.namespace, &spec.selector).into_iter().filter(|w| !w.pod);
+        let entries = select(cx, &service.key.namespace, &spec.selector)
+            .into_iter()
+            .filter(|w| !w.pod);
         endpoints.extend(entries.map(|w| at_service(&w, service)));
     }
     endpoints
@@ -226,7 +266,10 @@ fn of_entry(cx: &Reads<'_>, service: &Service, spec: &ServiceEntry) -> Vec<Endpo
     }
     for (number, inline) in spec.endpoints.iter().enumerate() {
         let ObjectId { namespace, name } = service.object.clone();
-        let id = ObjectId { namespace, name: format!("{name}-{number}").into() };
+        let id = ObjectId {
+            namespace,
+            name: format!("{name}-{number}").into(),
+        };
         endpoints.push(at_service(&from_entry(&id, inline, &Labels::new()), service));
     }
     let by_dns = matches!(service.resolution, Resolution::Dns | Resolution::DnsRoundRobin);
@@ -240,8 +283,14 @@ fn of_entry(cx: &Reads<'_>, service: &Service, spec: &ServiceEntry) -> Vec<Endpo
 
 /// A workload as an endpoint of a service.
 fn at_service(workload: &Workload, service: &Service) -> Endpoint {
-    let ports = service.ports.iter().filter_map(|p| Some((p.name.clone(), port_at(workload, service, p)?)));
-    Endpoint { ports: Arc::new(ports.collect()), ..of_workload(workload) }
+    let ports = service
+        .ports
+        .iter()
+        .filter_map(|p| Some((p.name.clone(), port_at(workload, service, p)?)));
+    Endpoint {
+        ports: Arc::new(ports.collect()),
+        ..of_workload(workload)
+    }
 }
 
 /// The workload's port for a service port: by the port's name in the workload's own list (WorkloadEntry `ports`), else
@@ -265,5 +314,9 @@ fn named(hostname: &str, service: &Service) -> Endpoint {
     };
     let ports = service.ports.iter().map(|p| (p.name.clone(), target(p)));
     let workload = Some(service.object.clone());
-    Endpoint { ports: Arc::new(ports.collect()), workload, ..bare(parse_address(hostname)) }
+    Endpoint {
+        ports: Arc::new(ports.collect()),
+        workload,
+        ..bare(parse_address(hostname))
+    }
 }

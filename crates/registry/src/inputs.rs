@@ -10,9 +10,7 @@ use model::proxy::Proxy;
 use model::service::{ObjectId, Registry};
 use resources::Object;
 use resources::core::{EndpointSlice, Namespace, Node, Pod, Service};
-use resources::istio::{
-    DestinationRule, Gateway, ServiceEntry, Sidecar, VirtualService, WorkloadEntry, WorkloadGroup,
-};
+use resources::istio::{DestinationRule, Gateway, ServiceEntry, Sidecar, VirtualService, WorkloadEntry, WorkloadGroup};
 use resources::mesh::MeshConfig;
 
 /// Declares an input table.

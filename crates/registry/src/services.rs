@@ -7,8 +7,8 @@ use flow::{Index, Members, Reads, Relation, Rule};
 use ipnet::IpNet;
 use model::service::{ExportTo, Registry, Resolution, Service, ServiceKey, ServicePort, TargetPort};
 use names::Hostname;
-use resources::{Object, core};
 use resources::istio::{Location, Resolution as EntryResolution, ServiceEntry};
+use resources::{Object, core};
 
 use crate::inputs::{Mesh, MeshSettings, ServiceObject, ServiceObjectKey, ServiceObjects};
 
@@ -135,7 +135,11 @@ pub fn export_to<S: AsRef<str>>(values: &[S], default: &[Arc<str>], namespace: &
         return ExportTo::All;
     }
     let named = chosen.into_iter().filter(|v| *v != "~");
-    ExportTo::Namespaces(named.map(|v| if v == "." { namespace.clone() } else { Arc::from(v) }).collect())
+    ExportTo::Namespaces(
+        named
+            .map(|v| if v == "." { namespace.clone() } else { Arc::from(v) })
+            .collect(),
+    )
 }
 
 fn from_kubernetes(
@@ -147,7 +151,9 @@ fn from_kubernetes(
     let hostname = Hostname::of_service(&key.id.name, &key.id.namespace, &mesh.domain).ok()?;
     let external = spec.kind == core::ServiceType::ExternalName;
     let headless = spec.is_headless();
-    let annotated = meta.annotation(EXPORT_TO_ANNOTATION).map(|text| text.split(',').map(str::trim).collect());
+    let annotated = meta
+        .annotation(EXPORT_TO_ANNOTATION)
+        .map(|text| text.split(',').map(str::trim).collect());
     let export: Vec<&str> = annotated.unwrap_or_default();
     let ports = spec.ports.iter().map(|p| ServicePort {
         number: p.port,
@@ -159,11 +165,17 @@ fn from_kubernetes(
         }),
     });
     Some(Arc::new(Service {
-        key: ServiceKey { hostname, namespace: key.id.namespace.clone() },
+        key: ServiceKey {
+            hostname,
+            namespace: key.id.namespace.clone(),
+        },
         registry: Registry::Kubernetes,
         object: key.id.clone(),
         ports: sorted_ports(ports),
-        addresses: spec.virtual_addresses().filter_map(|ip| ip.parse::<IpAddr>().ok().map(IpNet::from)).collect(),
+        addresses: spec
+            .virtual_addresses()
+            .filter_map(|ip| ip.parse::<IpAddr>().ok().map(IpNet::from))
+            .collect(),
         resolution: match (external, headless) {
             (true, _) => Resolution::Dns,
             (_, true) => Resolution::Passthrough,
@@ -200,7 +212,10 @@ fn from_entry(key: &ServiceObjectKey, object: &Object<ServiceEntry>, mesh: &Mesh
         })
     }));
     let service = |hostname: Hostname| Service {
-        key: ServiceKey { hostname, namespace: key.id.namespace.clone() },
+        key: ServiceKey {
+            hostname,
+            namespace: key.id.namespace.clone(),
+        },
         registry: Registry::ServiceEntry,
         object: key.id.clone(),
         ports: ports.clone(),
@@ -208,7 +223,11 @@ fn from_entry(key: &ServiceObjectKey, object: &Object<ServiceEntry>, mesh: &Mesh
         resolution,
         headless: false,
         external: spec.location == Location::MeshExternal,
-        export_to: export_to(&spec.export_to, &mesh.config.default_service_export_to, &key.id.namespace),
+        export_to: export_to(
+            &spec.export_to,
+            &mesh.config.default_service_export_to,
+            &key.id.namespace,
+        ),
         subject_alt_names: spec.subject_alt_names.clone(),
         labels: object.meta.labels.clone(),
         created: object.meta.creation_timestamp.map(|t| t.unix_seconds()),
@@ -221,7 +240,9 @@ fn from_entry(key: &ServiceObjectKey, object: &Object<ServiceEntry>, mesh: &Mesh
 
 /// An address or a CIDR block.
 fn parse_net(text: &str) -> Option<IpNet> {
-    text.parse().ok().or_else(|| text.parse::<IpAddr>().ok().map(IpNet::from))
+    text.parse()
+        .ok()
+        .or_else(|| text.parse::<IpAddr>().ok().map(IpNet::from))
 }
 
 fn sorted_ports(ports: impl Iterator<Item = ServicePort>) -> Vec<ServicePort> {

@@ -58,7 +58,10 @@ impl Index for WorkloadsBySelectable {
     type Of = Workloads;
     fn keys(key: &WorkloadObjectKey, row: &Arc<Workload>) -> Vec<Selectable> {
         let namespace = &key.id.namespace;
-        let labels = row.labels.iter().map(|(k, v)| Selectable::Label(namespace.clone(), k.clone(), v.clone()));
+        let labels = row
+            .labels
+            .iter()
+            .map(|(k, v)| Selectable::Label(namespace.clone(), k.clone(), v.clone()));
         labels.chain([Selectable::Namespace(namespace.clone())]).collect()
     }
 }
@@ -128,7 +131,13 @@ pub(crate) fn from_entry(id: &ObjectId, entry: &WorkloadEntry, more: &Labels) ->
         address: parse_address(&entry.address),
         locality: locality_of(&entry.locality, &labels),
         labels: Arc::new(labels),
-        ports: Arc::new(entry.ports.iter().filter_map(|(name, port)| Some((name.clone(), u16::try_from(*port).ok()?))).collect()),
+        ports: Arc::new(
+            entry
+                .ports
+                .iter()
+                .filter_map(|(name, port)| Some((name.clone(), u16::try_from(*port).ok()?)))
+                .collect(),
+        ),
         weight: entry.weight.max(1),
         network,
         service_account: entry.service_account.clone(),
@@ -143,7 +152,9 @@ fn locality_of(stated: &str, labels: &Labels) -> Locality {
         return Locality::parse(stated);
     }
     let labelled = LOCALITY_LABELS.iter().find_map(|name| labels.get(*name));
-    labelled.map(|text| Locality::parse(&text.replace('.', "/"))).unwrap_or_default()
+    labelled
+        .map(|text| Locality::parse(&text.replace('.', "/")))
+        .unwrap_or_default()
 }
 
 fn from_pod(cx: &Reads<'_>, id: &ObjectId, pod: &Object<Pod>) -> Option<Workload> {
@@ -164,7 +175,11 @@ fn from_pod(cx: &Reads<'_>, id: &ObjectId, pod: &Object<Pod>) -> Option<Workload
             sub_zone: label("topology.istio.io/subzone"),
         };
     }
-    let ports = spec.containers.iter().flat_map(|c| &c.ports).filter(|p| p.is_tcp() && !p.name.is_empty());
+    let ports = spec
+        .containers
+        .iter()
+        .flat_map(|c| &c.ports)
+        .filter(|p| p.is_tcp() && !p.name.is_empty());
     Some(Workload {
         id: id.clone(),
         address: EndpointAddress::Ip(ip),
@@ -174,7 +189,11 @@ fn from_pod(cx: &Reads<'_>, id: &ObjectId, pod: &Object<Pod>) -> Option<Workload
         weight: 1,
         network: labels.get(NETWORK_LABEL).cloned().unwrap_or_else(|| "".into()),
         service_account: spec.service_account(),
-        health: if spec.is_ready() { Health::Healthy } else { Health::Unhealthy },
+        health: if spec.is_ready() {
+            Health::Healthy
+        } else {
+            Health::Unhealthy
+        },
         node: spec.node_name.clone(),
         pod: true,
     })

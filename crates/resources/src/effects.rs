@@ -37,14 +37,33 @@ use Kind::*;
 
 /// The fields without effect.
 pub const NOT_YET: &[Entry] = &[
-    unless(DestinationRule, "trafficPolicy.tls.mode", &["DISABLE", "SIMPLE", "MUTUAL"]),
+    unless(
+        DestinationRule,
+        "trafficPolicy.tls.mode",
+        &["DISABLE", "SIMPLE", "MUTUAL"],
+    ),
     entry(DestinationRule, "trafficPolicy.tls.credentialName"),
-    unless(DestinationRule, "trafficPolicy.portLevelSettings[].tls.mode", &["DISABLE", "SIMPLE", "MUTUAL"]),
+    unless(
+        DestinationRule,
+        "trafficPolicy.portLevelSettings[].tls.mode",
+        &["DISABLE", "SIMPLE", "MUTUAL"],
+    ),
     entry(DestinationRule, "trafficPolicy.portLevelSettings[].tls.credentialName"),
-    unless(DestinationRule, "subsets[].trafficPolicy.tls.mode", &["DISABLE", "SIMPLE", "MUTUAL"]),
+    unless(
+        DestinationRule,
+        "subsets[].trafficPolicy.tls.mode",
+        &["DISABLE", "SIMPLE", "MUTUAL"],
+    ),
     entry(DestinationRule, "subsets[].trafficPolicy.tls.credentialName"),
-    unless(DestinationRule, "subsets[].trafficPolicy.portLevelSettings[].tls.mode", &["DISABLE", "SIMPLE", "MUTUAL"]),
-    entry(DestinationRule, "subsets[].trafficPolicy.portLevelSettings[].tls.credentialName"),
+    unless(
+        DestinationRule,
+        "subsets[].trafficPolicy.portLevelSettings[].tls.mode",
+        &["DISABLE", "SIMPLE", "MUTUAL"],
+    ),
+    entry(
+        DestinationRule,
+        "subsets[].trafficPolicy.portLevelSettings[].tls.credentialName",
+    ),
     entry(DestinationRule, "trafficPolicy.tunnel"),
     entry(DestinationRule, "subsets[].trafficPolicy.tunnel"),
     entry(DestinationRule, "trafficPolicy.loadBalancer.localityLbSetting"),

@@ -1,5 +1,8 @@
 //! The command line, as a user meets it.
 
+// What fails here fails a test, which is what unwrapping is for.
+#![allow(clippy::unwrap_used)]
+
 use std::fs;
 use std::process::{Command, Output};
 
@@ -80,7 +83,11 @@ fn serve_refuses_settings_that_make_no_sense_and_says_why() {
     let none = rutter(&["serve"]);
     assert!(!none.status.success());
     assert!(text(&none.stderr).contains("--config-dir"), "{}", text(&none.stderr));
-    let free = ["--grpc-addr=127.0.0.1:0", "--http-addr=127.0.0.1:0", "--monitoring-addr=127.0.0.1:0"];
+    let free = [
+        "--grpc-addr=127.0.0.1:0",
+        "--http-addr=127.0.0.1:0",
+        "--monitoring-addr=127.0.0.1:0",
+    ];
     let missing = rutter(&[&["serve", "--config-dir", "/no/such/directory"], &free[..]].concat());
     assert!(!missing.status.success());
     assert!(

@@ -15,15 +15,24 @@ pub(crate) fn gather(core: &Core, id: &str) -> Option<Dump> {
     let statuses = core.hub.statuses();
     // An exact id wins over one that only contains the text; of several the last that connected.
     let exact = statuses.iter().rev().find(|s| &*s.proxy.id == id);
-    let stream = exact.or_else(|| statuses.iter().rev().find(|s| s.proxy.id.contains(id)))?.id;
-    let resources = ResourceType::ALL.into_iter().map(|kind| (kind, core.hub.resources(stream, kind)));
-    Some(Dump { resources: resources.collect() })
+    let stream = exact
+        .or_else(|| statuses.iter().rev().find(|s| s.proxy.id.contains(id)))?
+        .id;
+    let resources = ResourceType::ALL
+        .into_iter()
+        .map(|kind| (kind, core.hub.resources(stream, kind)));
+    Some(Dump {
+        resources: resources.collect(),
+    })
 }
 
 impl Dump {
     /// The dump as JSON.
     pub(crate) fn into_json(self) -> Value {
-        Value::Object(Map::from_iter([("configs".into(), self.resources.iter().map(|(k, r)| section(*k, r)).collect())]))
+        Value::Object(Map::from_iter([(
+            "configs".into(),
+            self.resources.iter().map(|(k, r)| section(*k, r)).collect(),
+        )]))
     }
 }
 

@@ -72,7 +72,9 @@ impl Server {
     /// An address that cannot be bound, by name.
     pub async fn start(options: Options, pilot: Pilot) -> std::io::Result<Server> {
         let bind = async |what: &str, address: SocketAddr| {
-            let named = |e: std::io::Error| std::io::Error::new(e.kind(), format!("cannot listen for {what} on {address}: {e}"));
+            let named = |e: std::io::Error| {
+                std::io::Error::new(e.kind(), format!("cannot listen for {what} on {address}: {e}"))
+            };
             let listener = TcpListener::bind(address).await.map_err(named)?;
             let bound = listener.local_addr()?;
             Ok::<_, std::io::Error>((listener, bound))
@@ -82,15 +84,33 @@ impl Server {
         let (monitoring, monitoring_at) = bind("monitoring", options.monitoring).await?;
         let ready = Arc::new(AtomicBool::new(false));
         let (stop, stopped) = watch::channel(false);
-        let pages = Pages { pilot: pilot.clone(), ready: ready.clone(), version: options.version.clone().into() };
+        let pages = Pages {
+            pilot: pilot.clone(),
+            ready: ready.clone(),
+            version: options.version.clone().into(),
+        };
         let limits = Arc::new(options.limits.clone());
-        let discovery = Discovery { pilot: pilot.clone(), limits, max_request_bytes: options.max_request_bytes };
+        let discovery = Discovery {
+            pilot: pilot.clone(),
+            limits,
+            max_request_bytes: options.max_request_bytes,
+        };
         let mut tasks = JoinSet::new();
         tasks.spawn(serve_grpc(grpc, discovery, options, stopped.clone(), ready.clone()));
         tasks.spawn(serve_http(http, pages.clone(), stopped.clone()));
         tasks.spawn(serve_http(monitoring, pages, stopped));
-        let addresses = Addresses { grpc: grpc_at, http: http_at, monitoring: monitoring_at };
-        Ok(Server { pilot, addresses, ready, stop, tasks })
+        let addresses = Addresses {
+            grpc: grpc_at,
+            http: http_at,
+            monitoring: monitoring_at,
+        };
+        Ok(Server {
+            pilot,
+            addresses,
+            ready,
+            stop,
+            tasks,
+        })
     }
 
     /// Where it listens.
@@ -125,7 +145,11 @@ async fn serve_grpc(
     mut stopped: watch::Receiver<bool>,
     ready: Arc<AtomicBool>,
 ) {
-    if stopped.wait_for(|stop| *stop || ready.load(Ordering::Acquire)).await.is_err() {
+    if stopped
+        .wait_for(|stop| *stop || ready.load(Ordering::Acquire))
+        .await
+        .is_err()
+    {
         return;
     }
     let mut builder = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
@@ -156,7 +180,9 @@ async fn serve_grpc(
 
 async fn serve_http(listener: TcpListener, pages: Pages, stopped: watch::Receiver<bool>) {
     let mut builder = hyper::server::conn::http1::Builder::new();
-    builder.timer(TokioTimer::new()).header_read_timeout(Duration::from_secs(30));
+    builder
+        .timer(TokioTimer::new())
+        .header_read_timeout(Duration::from_secs(30));
     accept(listener, stopped, move |socket, mut stopped| {
         let pages = pages.clone();
         let answer = move |request| {
@@ -190,7 +216,9 @@ async fn accept<F>(
     loop {
         // Ended connections are taken out as new ones come; a panic of one ends that one alone.
         while open.try_join_next().is_some() {}
-        let Ok(permit) = room.clone().acquire_owned().await else { break };
+        let Ok(permit) = room.clone().acquire_owned().await else {
+            break;
+        };
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
             _ = stopped.wait_for(|stop| *stop) => break,

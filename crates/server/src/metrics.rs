@@ -16,7 +16,9 @@ use prometheus_client::registry::Registry;
 use crate::pilot::Core;
 
 /// Upper bounds of the buckets of `pilot_proxy_convergence_time`, in seconds, as Istio's but finer at the low end.
-const CONVERGENCE_BUCKETS: [f64; 14] = [0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 3.0, 5.0, 10.0, 15.0, 20.0, 25.0, 30.0];
+const CONVERGENCE_BUCKETS: [f64; 14] = [
+    0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 3.0, 5.0, 10.0, 15.0, 20.0, 25.0, 30.0,
+];
 
 /// What the pilot counts beside the hub.
 #[derive(Debug)]
@@ -31,7 +33,13 @@ pub(crate) struct Counts {
 impl Default for Counts {
     fn default() -> Counts {
         let convergence = Histogram::new(CONVERGENCE_BUCKETS);
-        Counts { commits: 0, commit_seconds: 0.0, rule_panics: 0, panics: 0, convergence }
+        Counts {
+            commits: 0,
+            commit_seconds: 0.0,
+            rule_panics: 0,
+            panics: 0,
+            convergence,
+        }
     }
 }
 
@@ -73,10 +81,17 @@ impl Snapshot {
             hub: core.hub.stats(),
             streams,
             refused_by,
-            sizes: core.hub.sizes().into_iter().map(|(n, v)| (n.to_owned(), v as u64)).collect(),
+            sizes: core
+                .hub
+                .sizes()
+                .into_iter()
+                .map(|(n, v)| (n.to_owned(), v as u64))
+                .collect(),
             counts: (counts.commits, counts.commit_seconds, counts.rule_panics, counts.panics),
             convergence: counts.convergence.clone(),
-            relations: relations.map(|r| (r.name.to_owned(), r.cells as u64, r.edges as u64, r.runs as u64)).collect(),
+            relations: relations
+                .map(|r| (r.name.to_owned(), r.cells as u64, r.edges as u64, r.runs as u64))
+                .collect(),
             services: core.served.0.services() as u64,
         }
     }
@@ -96,31 +111,78 @@ impl Collector for Snapshot {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
         let mut out = Writer(&mut encoder);
         let streams: Vec<Sample<'_>> = self.streams.iter().map(|(v, n)| ("version", &**v, *n as f64)).collect();
-        out.gauge("pilot_xds", "Connected discovery streams, by the version of the proxy", &streams)?;
-        out.gauge("pilot_services", "Services known to the control plane", &[("", "", self.services as f64)])?;
+        out.gauge(
+            "pilot_xds",
+            "Connected discovery streams, by the version of the proxy",
+            &streams,
+        )?;
+        out.gauge(
+            "pilot_services",
+            "Services known to the control plane",
+            &[("", "", self.services as f64)],
+        )?;
         let (commits, seconds, rule_panics, panics) = self.counts;
         out.istio("pilot_xds_pushes", "Responses sent", &self.hub.responses)?;
         out.by_type("rutter_xds_response_bytes", "Bytes of responses sent", &self.hub.bytes)?;
-        out.by_type("rutter_xds_resources", "Resources in responses sent", &self.hub.resources)?;
-        out.by_type("rutter_xds_responses_composed", "Responses that were composed and not shared", &self.hub.composed)?;
+        out.by_type(
+            "rutter_xds_resources",
+            "Resources in responses sent",
+            &self.hub.resources,
+        )?;
+        out.by_type(
+            "rutter_xds_responses_composed",
+            "Responses that were composed and not shared",
+            &self.hub.composed,
+        )?;
         out.by_type("rutter_xds_acks", "Responses that proxies accepted", &self.hub.accepted)?;
-        out.istio("pilot_total_xds_rejects", "Responses that proxies refused", &self.hub.refused)?;
-        out.istio("pilot_xds_expired_nonce", "Requests that answered an older response than the last", &self.hub.stale)?;
-        out.by_type("rutter_xds_overdue", "Responses that went ahead after waiting for their turn", &self.hub.overdue)?;
+        out.istio(
+            "pilot_total_xds_rejects",
+            "Responses that proxies refused",
+            &self.hub.refused,
+        )?;
+        out.istio(
+            "pilot_xds_expired_nonce",
+            "Requests that answered an older response than the last",
+            &self.hub.stale,
+        )?;
+        out.by_type(
+            "rutter_xds_overdue",
+            "Responses that went ahead after waiting for their turn",
+            &self.hub.overdue,
+        )?;
         for kind in ResourceType::ALL {
-            let refused: Vec<Sample<'_>> =
-                self.refused_by.iter().filter(|r| r.0 == kind).map(|r| ("node", &*r.1, 1.0)).collect();
+            let refused: Vec<Sample<'_>> = self
+                .refused_by
+                .iter()
+                .filter(|r| r.0 == kind)
+                .map(|r| ("node", &*r.1, 1.0))
+                .collect();
             let name = format!("pilot_xds_{}_reject", short(kind));
             out.gauge(&name, "Proxies whose last response of the type was refused", &refused)?;
         }
         out.counter("rutter_commits", "Commits of changes", &[("", "", commits as f64)])?;
-        out.counter("rutter_commit_seconds", "Seconds spent on commits", &[("", "", seconds)])?;
-        out.counter("rutter_rule_panics", "Panics of rules, contained", &[("", "", rule_panics as f64)])?;
+        out.counter(
+            "rutter_commit_seconds",
+            "Seconds spent on commits",
+            &[("", "", seconds)],
+        )?;
+        out.counter(
+            "rutter_rule_panics",
+            "Panics of rules, contained",
+            &[("", "", rule_panics as f64)],
+        )?;
         out.counter("rutter_panics", "Other panics, contained", &[("", "", panics as f64)])?;
-        let sizes: Vec<(&str, &str, f64)> = self.sizes.iter().map(|(n, v)| ("what", n.as_str(), *v as f64)).collect();
+        let sizes: Vec<(&str, &str, f64)> = self
+            .sizes
+            .iter()
+            .map(|(n, v)| ("what", n.as_str(), *v as f64))
+            .collect();
         out.gauge("rutter_hub", "Sizes of what serving holds", &sizes)?;
         let of = |pick: fn(&(String, u64, u64, u64)) -> u64| -> Vec<(&str, &str, f64)> {
-            self.relations.iter().map(|r| ("relation", r.0.as_str(), pick(r) as f64)).collect()
+            self.relations
+                .iter()
+                .map(|r| ("relation", r.0.as_str(), pick(r) as f64))
+                .collect()
         };
         out.gauge("rutter_cells", "Cells of the derived world", &of(|r| r.1))?;
         out.gauge("rutter_edges", "Reads that the derived world remembers", &of(|r| r.2))?;
@@ -138,22 +200,32 @@ type Sample<'a> = (&'a str, &'a str, f64);
 
 impl Writer<'_, '_> {
     fn by_type(&mut self, name: &str, help: &str, values: &[u64; 4]) -> std::fmt::Result {
-        self.counter(name, help, &ResourceType::ALL.map(|kind| ("type", short(kind), values[index(kind)] as f64)))
+        self.counter(
+            name,
+            help,
+            &ResourceType::ALL.map(|kind| ("type", short(kind), values[index(kind)] as f64)),
+        )
     }
 
     /// A counter of Istio's. Its name has no `_total`, which the format demands of what calls itself a counter, and
     /// dashboards know it without.
     fn istio(&mut self, name: &str, help: &str, values: &[u64; 4]) -> std::fmt::Result {
         let samples = ResourceType::ALL.map(|kind| ("type", short(kind), values[index(kind)] as f64));
-        self.samples(name, help, MetricType::Unknown, &samples, |value, to| ConstGauge::new(value).encode(to))
+        self.samples(name, help, MetricType::Unknown, &samples, |value, to| {
+            ConstGauge::new(value).encode(to)
+        })
     }
 
     fn counter(&mut self, name: &str, help: &str, samples: &[Sample<'_>]) -> std::fmt::Result {
-        self.samples(name, help, MetricType::Counter, samples, |value, to| ConstCounter::new(value).encode(to))
+        self.samples(name, help, MetricType::Counter, samples, |value, to| {
+            ConstCounter::new(value).encode(to)
+        })
     }
 
     fn gauge(&mut self, name: &str, help: &str, samples: &[Sample<'_>]) -> std::fmt::Result {
-        self.samples(name, help, MetricType::Gauge, samples, |value, to| ConstGauge::new(value).encode(to))
+        self.samples(name, help, MetricType::Gauge, samples, |value, to| {
+            ConstGauge::new(value).encode(to)
+        })
     }
 
     fn samples(

@@ -18,7 +18,11 @@ pub(crate) struct Served(pub(crate) World);
 impl Served {
     /// What a commit changed, in the words of `ads`.
     pub(crate) fn changes(changes: world::Changes) -> ads::Changes<Served> {
-        ads::Changes { resources: changes.resources, catalogues: changes.catalogues, moved: changes.moved }
+        ads::Changes {
+            resources: changes.resources,
+            catalogues: changes.catalogues,
+            moved: changes.moved,
+        }
     }
 }
 

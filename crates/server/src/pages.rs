@@ -22,15 +22,24 @@ pub(crate) struct Pages {
 
 /// The debug pages, with what they show.
 const DEBUG_PAGES: [(&str, &str); 9] = [
-    ("/debug/syncz", "Each connected proxy: what was sent, what it accepted, what it refused and why"),
-    ("/debug/config_dump", "All that one proxy has, as Envoy's config dump (?proxyID=POD.NAMESPACE)"),
+    (
+        "/debug/syncz",
+        "Each connected proxy: what was sent, what it accepted, what it refused and why",
+    ),
+    (
+        "/debug/config_dump",
+        "All that one proxy has, as Envoy's config dump (?proxyID=POD.NAMESPACE)",
+    ),
     ("/debug/connections", "Connected proxies"),
     ("/debug/configz", "All configuration objects"),
     ("/debug/registryz", "All services"),
     ("/debug/endpointz", "The endpoints of each service"),
     ("/debug/mesh", "The mesh configuration"),
     ("/debug/worldz", "Cells, reads and runs of each rule"),
-    ("/debug/recompute", "Derives everything anew and compares: says whether they agree"),
+    (
+        "/debug/recompute",
+        "Derives everything anew and compares: says whether they agree",
+    ),
 ];
 
 impl Pages {
@@ -42,7 +51,10 @@ impl Pages {
         let query = request.uri().query().unwrap_or_default();
         match request.uri().path() {
             "/ready" if self.ready.load(Ordering::Acquire) => text(StatusCode::OK, "ready\n"),
-            "/ready" => text(StatusCode::SERVICE_UNAVAILABLE, "not ready: sources are not read yet, or shutting down\n"),
+            "/ready" => text(
+                StatusCode::SERVICE_UNAVAILABLE,
+                "not ready: sources are not read yet, or shutting down\n",
+            ),
             "/version" => text(StatusCode::OK, &format!("{}\n", self.version)),
             "/metrics" => match self.pilot.inspect(|core| Snapshot::of(core)).await {
                 Ok(snapshot) => metrics(snapshot),
@@ -50,7 +62,10 @@ impl Pages {
             },
             "/debug" | "/debug/" => html(&index()),
             "/debug/list" => json(&DEBUG_PAGES.iter().map(|(path, _)| Value::from(*path)).collect()),
-            path => self.debug(path.strip_prefix("/debug/").unwrap_or_default(), query).await,
+            path => {
+                self.debug(path.strip_prefix("/debug/").unwrap_or_default(), query)
+                    .await
+            }
         }
     }
 
@@ -76,7 +91,10 @@ impl Pages {
 
     async fn config_dump(&self, query: &str) -> Response<Full<Bytes>> {
         let Some(id) = parameter(query, "proxyID").or_else(|| parameter(query, "proxy_id")) else {
-            return text(StatusCode::BAD_REQUEST, "You must provide a proxyID in the query string\n");
+            return text(
+                StatusCode::BAD_REQUEST,
+                "You must provide a proxyID in the query string\n",
+            );
         };
         // Only the bytes are fetched on the world's thread; turning them into JSON takes its time elsewhere.
         let gathered = self.pilot.inspect(move |core| config_dump::gather(core, &id)).await;
@@ -97,13 +115,17 @@ impl Pages {
 /// The value of a query parameter. Proxy ids hold nothing that needs to be escaped.
 fn parameter(query: &str, name: &str) -> Option<String> {
     let mut pairs = query.split('&').filter_map(|pair| pair.split_once('='));
-    pairs.find(|(key, value)| *key == name && !value.is_empty()).map(|(_, value)| value.to_owned())
+    pairs
+        .find(|(key, value)| *key == name && !value.is_empty())
+        .map(|(_, value)| value.to_owned())
 }
 
 fn index() -> String {
     let row = |(path, text): &(&str, &str)| format!("<tr><td><a href=\"{path}\">{path}</a></td><td>{text}</td></tr>\n");
     let rows: String = DEBUG_PAGES.iter().map(row).collect();
-    format!("<!doctype html><html lang=\"en\"><title>Rutter: debug</title><h1>Debug</h1>\n<table>\n{rows}</table></html>\n")
+    format!(
+        "<!doctype html><html lang=\"en\"><title>Rutter: debug</title><h1>Debug</h1>\n<table>\n{rows}</table></html>\n"
+    )
 }
 
 fn metrics(snapshot: Snapshot) -> Response<Full<Bytes>> {
@@ -126,6 +148,8 @@ fn text(status: StatusCode, body: &str) -> Response<Full<Bytes>> {
 fn typed(status: StatusCode, kind: &'static str, body: String) -> Response<Full<Bytes>> {
     let mut response = Response::new(Full::new(Bytes::from(body)));
     *response.status_mut() = status;
-    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
+    response
+        .headers_mut()
+        .insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
     response
 }

@@ -38,7 +38,12 @@ pub struct Pilot {
 
 pub(crate) enum Message {
     Commit(Batch),
-    Connect { proxy: Box<Proxy>, variant: Variant, down: mpsc::Sender<Down>, reply: oneshot::Sender<Result<StreamId, Status>> },
+    Connect {
+        proxy: Box<Proxy>,
+        variant: Variant,
+        down: mpsc::Sender<Down>,
+        reply: oneshot::Sender<Result<StreamId, Status>>,
+    },
     Request(StreamId, Request),
     Disconnect(StreamId),
     Inspect(Box<dyn FnOnce(&mut Core) + Send>),
@@ -73,8 +78,13 @@ impl Pilot {
             ending: false,
         };
         // A thread of its own: deriving takes as long as it takes and must not hold up sockets.
-        std::thread::Builder::new().name("world".into()).spawn(move || runtime.block_on(run(core, receiver, floor)))?;
-        Ok(Pilot { messages: sender, started })
+        std::thread::Builder::new()
+            .name("world".into())
+            .spawn(move || runtime.block_on(run(core, receiver, floor)))?;
+        Ok(Pilot {
+            messages: sender,
+            started,
+        })
     }
 
     /// Commits a batch; returns when it is queued.
@@ -128,7 +138,9 @@ async fn run(mut core: Core, mut messages: mpsc::Receiver<Message>, floor: Durat
             count = messages.recv_many(&mut taken, TAKEN_TOGETHER) => if count == 0 { return },
             () = until(deadline) => {}
         }
-        if let Some(wait) = committed.and_then(|at| floor.checked_sub(at.elapsed())).filter(|w| !w.is_zero())
+        if let Some(wait) = committed
+            .and_then(|at| floor.checked_sub(at.elapsed()))
+            .filter(|w| !w.is_zero())
             && taken.iter().any(|m| matches!(m, Message::Commit(_)))
         {
             // Requested, for small machines: what comes meanwhile is gathered into the same commit.
@@ -166,7 +178,12 @@ impl Core {
                     Some(batch) => batch.merge(later),
                     None => batch = Some(later),
                 },
-                Message::Connect { proxy, variant, down, reply } => {
+                Message::Connect {
+                    proxy,
+                    variant,
+                    down,
+                    reply,
+                } => {
                     let answer = self.connect(*proxy, variant, down);
                     if let Err(Ok(id)) = reply.send(answer) {
                         // The client left before it was let in.
@@ -211,13 +228,17 @@ impl Core {
             "committed"
         );
         let now = self.now();
-        let applied = catch_unwind(AssertUnwindSafe(|| self.hub.apply(&mut self.served, Served::changes(changes), now)));
+        let applied = catch_unwind(AssertUnwindSafe(|| {
+            self.hub.apply(&mut self.served, Served::changes(changes), now)
+        }));
         self.contain("applying a commit", applied);
     }
 
     fn connect(&mut self, proxy: Proxy, variant: Variant, down: mpsc::Sender<Down>) -> Result<StreamId, Status> {
         let now = self.now();
-        let connected = catch_unwind(AssertUnwindSafe(|| self.hub.connect(&mut self.served, proxy, variant, now)));
+        let connected = catch_unwind(AssertUnwindSafe(|| {
+            self.hub.connect(&mut self.served, proxy, variant, now)
+        }));
         let id = match connected {
             Ok(connected) => connected?,
             Err(panic) => {
@@ -231,7 +252,9 @@ impl Core {
 
     fn request(&mut self, id: StreamId, request: Request) {
         let now = self.now();
-        let fed = catch_unwind(AssertUnwindSafe(|| self.hub.request(&mut self.served, id, request, now)));
+        let fed = catch_unwind(AssertUnwindSafe(|| {
+            self.hub.request(&mut self.served, id, request, now)
+        }));
         match fed {
             Ok(Ok(())) => {}
             Ok(Err(status)) => self.end(id, status.into()),
@@ -251,7 +274,10 @@ impl Core {
                     Ok(Next::Idle) => break,
                     Ok(Next::Send(response)) => {
                         self.counts.note(&response);
-                        let sent = self.streams.get(&id).map(|down| down.try_send(Down::Message(response.rope)));
+                        let sent = self
+                            .streams
+                            .get(&id)
+                            .map(|down| down.try_send(Down::Message(response.rope)));
                         if !matches!(sent, Some(Ok(()))) {
                             // Gone, or it does not take what it asked for.
                             self.disconnect(id);
@@ -282,7 +308,10 @@ impl Core {
     fn end_all(&mut self) {
         let ids: Vec<StreamId> = self.streams.keys().copied().collect();
         for id in ids {
-            self.end(id, Status::new(Status::UNAVAILABLE, "the control plane is shutting down"));
+            self.end(
+                id,
+                Status::new(Status::UNAVAILABLE, "the control plane is shutting down"),
+            );
         }
     }
 
@@ -298,7 +327,9 @@ impl Core {
     fn contain<T>(&mut self, what: &str, outcome: std::thread::Result<T>) {
         let Err(panic) = outcome else { return };
         let text = panic.downcast_ref::<&str>().copied().map(str::to_owned);
-        let text = text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
+        let text = text
+            .or_else(|| panic.downcast_ref::<String>().cloned())
+            .unwrap_or_default();
         tracing::error!(what, panic = text, "a panic was contained");
         self.counts.panics += 1;
     }

@@ -23,7 +23,9 @@ struct Clock {
 
 impl Clock {
     fn new(started: Instant) -> Clock {
-        Clock { start: SystemTime::now().checked_sub(started.elapsed()).unwrap_or(UNIX_EPOCH) }
+        Clock {
+            start: SystemTime::now().checked_sub(started.elapsed()).unwrap_or(UNIX_EPOCH),
+        }
     }
 
     fn show(&self, at: Moment) -> String {
@@ -54,7 +56,10 @@ fn proxy(status: &StreamStatus, clock: &Clock) -> Value {
         resources.insert(watch.kind.type_url().into(), resource(watch, clock));
     }
     fields.insert("resources".into(), resources.into());
-    fields.insert("not_served".into(), status.unserved.iter().map(|t| Value::from(&**t)).collect());
+    fields.insert(
+        "not_served".into(),
+        status.unserved.iter().map(|t| Value::from(&**t)).collect(),
+    );
     Value::Object(fields)
 }
 

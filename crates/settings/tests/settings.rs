@@ -1,5 +1,8 @@
 //! Precedence, error messages and the reference page.
 
+// What fails here fails a test, which is what unwrapping is for.
+#![allow(clippy::unwrap_used)]
+
 use std::ffi::OsString;
 use std::path::Path;
 use std::time::Duration;

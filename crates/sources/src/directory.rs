@@ -51,13 +51,26 @@ impl Directory {
         for object in parsed.objects {
             let key = object.meta().key();
             if objects.contains_key(&key) {
-                diagnostics.push(said(name, &object, "duplicate-object", "the file defines this object twice; the first holds".into()));
+                diagnostics.push(said(
+                    name,
+                    &object,
+                    "duplicate-object",
+                    "the file defines this object twice; the first holds".into(),
+                ));
                 continue;
             }
             objects.insert(key, object);
         }
         keep_last_good(&before, &mut objects, &mut diagnostics);
-        self.replace(name, &before, Some(File { hash, objects, diagnostics }));
+        self.replace(
+            name,
+            &before,
+            Some(File {
+                hash,
+                objects,
+                diagnostics,
+            }),
+        );
     }
 
     /// A file cannot be read: what it held stays, the reason is said.
@@ -91,7 +104,10 @@ impl Directory {
         for key in std::mem::take(&mut self.touched) {
             let files = self.definitions.get(&key).into_iter().flatten();
             self.spoken.extend(files.clone().cloned());
-            let winner = files.clone().next().and_then(|name| self.files.get(name)?.objects.get(&key));
+            let winner = files
+                .clone()
+                .next()
+                .and_then(|name| self.files.get(name)?.objects.get(&key));
             match winner {
                 Some(object) if self.current.get(&key) == Some(object) => {}
                 Some(object) => {
@@ -141,12 +157,19 @@ impl Directory {
 
     /// What the file's own text is told, and that objects in it are defined elsewhere, too.
     fn all_diagnostics(&self, name: &Arc<str>) -> Vec<Diagnostic> {
-        let Some(file) = self.files.get(name) else { return Vec::new() };
+        let Some(file) = self.files.get(name) else {
+            return Vec::new();
+        };
         let mut all = file.diagnostics.clone();
         for (key, object) in &file.objects {
             let winner = self.definitions.get(key).and_then(|files| files.first());
             if let Some(winner) = winner.filter(|w| *w != name) {
-                all.push(said(name, object, "defined-twice", format!("{winner} defines this object, too, and holds")));
+                all.push(said(
+                    name,
+                    object,
+                    "defined-twice",
+                    format!("{winner} defines this object, too, and holds"),
+                ));
             }
         }
         all
@@ -161,16 +184,24 @@ fn keep_last_good(
 ) {
     // Where it cannot be told which object is broken, any of those that are missing now may be the one.
     let unknown = diagnostics.iter().any(|d| d.is_error() && d.object.is_none());
-    let broken: BTreeSet<&ObjectKey> =
-        diagnostics.iter().filter(|d| d.is_error()).filter_map(|d| d.object.as_ref()).collect();
+    let broken: BTreeSet<&ObjectKey> = diagnostics
+        .iter()
+        .filter(|d| d.is_error())
+        .filter_map(|d| d.object.as_ref())
+        .collect();
     let keep: Vec<ObjectKey> = before
         .keys()
         .filter(|key| !objects.contains_key(*key) && (unknown || broken.contains(key)))
         .cloned()
         .collect();
     for key in keep {
-        for diagnostic in diagnostics.iter_mut().filter(|d| d.is_error() && d.object.as_ref() == Some(&key)) {
-            diagnostic.hint.get_or_insert_with(|| "the last good version stays in force".into());
+        for diagnostic in diagnostics
+            .iter_mut()
+            .filter(|d| d.is_error() && d.object.as_ref() == Some(&key))
+        {
+            diagnostic
+                .hint
+                .get_or_insert_with(|| "the last good version stays in force".into());
         }
         objects.extend(before.get(&key).map(|object| (key.clone(), object.clone())));
     }
@@ -212,9 +243,20 @@ mod tests {
     #[test]
     fn objects_come_and_go_with_their_file() {
         let mut dir = Directory::default();
-        let change = put(&mut dir, "a.yaml", &(entry("x", "x.com") + "---\n" + &entry("y", "y.com")));
+        let change = put(
+            &mut dir,
+            "a.yaml",
+            &(entry("x", "x.com") + "---\n" + &entry("y", "y.com")),
+        );
         assert_eq!(names(&change), ["x", "y"]);
-        assert!(put(&mut dir, "a.yaml", &(entry("x", "x.com") + "---\n" + &entry("y", "y.com"))).is_empty());
+        assert!(
+            put(
+                &mut dir,
+                "a.yaml",
+                &(entry("x", "x.com") + "---\n" + &entry("y", "y.com"))
+            )
+            .is_empty()
+        );
         let change = put(&mut dir, "a.yaml", &entry("y", "z.com"));
         assert_eq!((names(&change), change.deletes.len()), (vec!["y"], 1));
         dir.remove(&"a.yaml".into());
@@ -224,12 +266,24 @@ mod tests {
     #[test]
     fn a_broken_document_keeps_its_last_good_object_and_stops_no_other() {
         let mut dir = Directory::default();
-        put(&mut dir, "a.yaml", &(entry("x", "x.com") + "---\n" + &entry("y", "y.com")));
-        let change = put(&mut dir, "a.yaml", &(entry("x", "-bad-") + "---\n" + &entry("y", "new.com")));
+        put(
+            &mut dir,
+            "a.yaml",
+            &(entry("x", "x.com") + "---\n" + &entry("y", "y.com")),
+        );
+        let change = put(
+            &mut dir,
+            "a.yaml",
+            &(entry("x", "-bad-") + "---\n" + &entry("y", "new.com")),
+        );
         assert_eq!(names(&change), ["y"]);
         assert!(change.deletes.is_empty());
         assert!(change.diagnostics["a.yaml"].iter().any(Diagnostic::is_error));
-        let change = put(&mut dir, "a.yaml", &(entry("x", "good.com") + "---\n" + &entry("y", "new.com")));
+        let change = put(
+            &mut dir,
+            "a.yaml",
+            &(entry("x", "good.com") + "---\n" + &entry("y", "new.com")),
+        );
         assert_eq!(names(&change), ["x"]);
         assert!(change.diagnostics["a.yaml"].is_empty(), "the error is taken back");
     }

@@ -83,7 +83,10 @@ pub fn watch(
     mut sink: impl FnMut(Change) + Send + 'static,
 ) -> Result<Watch, Error> {
     let pending = Arc::new(Pending::default());
-    let unwatchable = |source| Error::Unwatchable { dir: dir.to_owned(), source };
+    let unwatchable = |source| Error::Unwatchable {
+        dir: dir.to_owned(),
+        source,
+    };
     let noted = pending.clone();
     let mut watcher = notify::recommended_watcher(move |event| note(&noted, event)).map_err(unwatchable)?;
     watcher.watch(dir, RecursiveMode::Recursive).map_err(unwatchable)?;
@@ -95,8 +98,14 @@ pub fn watch(
         let _watcher = watcher;
         follow(&mut reader, &follower, &mut sink);
     });
-    let thread = spawned.map_err(|source| Error::Unreadable { dir: dir.to_owned(), source })?;
-    Ok(Watch { pending, thread: Some(thread) })
+    let thread = spawned.map_err(|source| Error::Unreadable {
+        dir: dir.to_owned(),
+        source,
+    })?;
+    Ok(Watch {
+        pending,
+        thread: Some(thread),
+    })
 }
 
 /// Takes down what an event means.
@@ -139,7 +148,10 @@ fn follow(reader: &mut Reader, pending: &Pending, sink: &mut impl FnMut(Change))
 /// One look at the directory.
 fn scan(reader: &mut Reader, pending: &Pending) -> Result<Change, Error> {
     let writing = pending.being_written(Instant::now(), WRITE_GRACE);
-    let unreadable = |source| Error::Unreadable { dir: reader.dir().to_owned(), source };
+    let unreadable = |source| Error::Unreadable {
+        dir: reader.dir().to_owned(),
+        source,
+    };
     let listed = reader.list().map_err(unreadable)?;
     let mut contents = reader.read(&listed, &writing);
     // A file that somebody began to write while it was read may have been read by halves.

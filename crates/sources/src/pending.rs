@@ -51,7 +51,9 @@ impl Pending {
     /// Files that were written less than `grace` ago and not closed since. Older ones are forgotten.
     pub(crate) fn being_written(&self, now: Instant, grace: Duration) -> BTreeSet<PathBuf> {
         let mut state = self.lock();
-        state.writing.retain(|_, since| now.saturating_duration_since(*since) < grace);
+        state
+            .writing
+            .retain(|_, since| now.saturating_duration_since(*since) < grace);
         state.writing.keys().cloned().collect()
     }
 

@@ -49,7 +49,12 @@ pub(crate) type Listed = BTreeMap<Arc<str>, (PathBuf, Stamp)>;
 impl Reader {
     /// A directory of which nothing was read yet.
     pub(crate) fn new(dir: &Path, options: ParseOptions) -> Reader {
-        Reader { dir: dir.to_owned(), options, stamps: BTreeMap::new(), directory: Directory::default() }
+        Reader {
+            dir: dir.to_owned(),
+            options,
+            stamps: BTreeMap::new(),
+            directory: Directory::default(),
+        }
     }
 
     /// The directory.
@@ -69,9 +74,9 @@ impl Reader {
 
     /// Reads the files that differ from what was read before, but for those that are being written.
     pub(crate) fn read(&self, listed: &Listed, writing: &BTreeSet<PathBuf>) -> Vec<Content> {
-        let differ = listed.iter().filter(|(name, (path, stamp))| {
-            self.stamps.get(*name) != Some(stamp) && !writing.contains(path)
-        });
+        let differ = listed
+            .iter()
+            .filter(|(name, (path, stamp))| self.stamps.get(*name) != Some(stamp) && !writing.contains(path));
         differ
             .map(|(name, (path, stamp))| Content {
                 path: path.clone(),
@@ -84,7 +89,12 @@ impl Reader {
 
     /// Takes in what was read, and that files which are not listed are gone.
     pub(crate) fn apply(&mut self, listed: &Listed, contents: Vec<Content>) -> Change {
-        let gone: Vec<Arc<str>> = self.directory.names().filter(|name| !listed.contains_key(*name)).cloned().collect();
+        let gone: Vec<Arc<str>> = self
+            .directory
+            .names()
+            .filter(|name| !listed.contains_key(*name))
+            .cloned()
+            .collect();
         for name in gone {
             self.stamps.remove(&name);
             self.directory.remove(&name);
@@ -107,10 +117,14 @@ impl Reader {
 fn list_into(dir: &Path, prefix: &str, depth: usize, listed: &mut Listed) -> io::Result<()> {
     for entry in std::fs::read_dir(dir)?.flatten() {
         let file_name = entry.file_name();
-        let Some(name) = file_name.to_str().filter(|n| !n.starts_with('.')) else { continue };
+        let Some(name) = file_name.to_str().filter(|n| !n.starts_with('.')) else {
+            continue;
+        };
         let path = entry.path();
         // Links are followed; one that leads nowhere is as good as no file.
-        let Ok(metadata) = std::fs::metadata(&path) else { continue };
+        let Ok(metadata) = std::fs::metadata(&path) else {
+            continue;
+        };
         let name = format!("{prefix}{name}");
         if metadata.is_dir() {
             if depth > 0 {
@@ -135,14 +149,23 @@ fn is_config(name: &str) -> bool {
 
 fn stamp_of(metadata: &std::fs::Metadata) -> Stamp {
     use std::os::unix::fs::MetadataExt as _;
-    Stamp { bytes: metadata.len(), modified: metadata.modified().ok(), inode: metadata.ino() }
+    Stamp {
+        bytes: metadata.len(),
+        modified: metadata.modified().ok(),
+        inode: metadata.ino(),
+    }
 }
 
 fn read_file(path: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    std::fs::File::open(path)?.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes)?;
+    std::fs::File::open(path)?
+        .take(MAX_FILE_BYTES + 1)
+        .read_to_end(&mut bytes)?;
     if bytes.len() as u64 > MAX_FILE_BYTES {
-        return Err(io::Error::other(format!("larger than {} MiB; split it", MAX_FILE_BYTES >> 20)));
+        return Err(io::Error::other(format!(
+            "larger than {} MiB; split it",
+            MAX_FILE_BYTES >> 20
+        )));
     }
     Ok(bytes)
 }

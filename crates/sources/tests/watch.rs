@@ -81,7 +81,8 @@ fn a_half_written_file_does_no_harm() {
     let mut file = std::fs::File::create(&path).unwrap();
     file.write_all(entry("a", "new.com").as_bytes()).unwrap();
     file.flush().unwrap();
-    file.write_all(("---\n".to_owned() + &entry("b", "b.com")).as_bytes()).unwrap();
+    file.write_all(("---\n".to_owned() + &entry("b", "b.com")).as_bytes())
+        .unwrap();
     drop(file);
     let change = next(&changes);
     assert_eq!((names(&change), change.deletes.len()), (vec!["a".to_owned()], 0));

@@ -32,8 +32,12 @@ impl Batch {
         let name = id.name.clone();
         let b = &mut self.inner;
         match object {
-            AnyObject::ServiceEntry(o) => b.put::<ServiceObjects>(service(Registry::ServiceEntry, id), ServiceObject::Entry(o)),
-            AnyObject::Service(o) => b.put::<ServiceObjects>(service(Registry::Kubernetes, id), ServiceObject::Kubernetes(o)),
+            AnyObject::ServiceEntry(o) => {
+                b.put::<ServiceObjects>(service(Registry::ServiceEntry, id), ServiceObject::Entry(o))
+            }
+            AnyObject::Service(o) => {
+                b.put::<ServiceObjects>(service(Registry::Kubernetes, id), ServiceObject::Kubernetes(o))
+            }
             AnyObject::WorkloadEntry(o) => b.put::<WorkloadObjects>(workload(false, id), WorkloadObject::Entry(o)),
             AnyObject::Pod(o) => b.put::<WorkloadObjects>(workload(true, id), WorkloadObject::Pod(o)),
             AnyObject::WorkloadGroup(o) => b.put::<WorkloadGroups>(id, o),
@@ -85,7 +89,10 @@ impl Batch {
 }
 
 fn id_of(key: &ObjectKey) -> ObjectId {
-    ObjectId { namespace: key.namespace.clone(), name: key.name.clone() }
+    ObjectId {
+        namespace: key.namespace.clone(),
+        name: key.name.clone(),
+    }
 }
 
 fn service(registry: Registry, id: ObjectId) -> ServiceObjectKey {

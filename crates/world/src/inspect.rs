@@ -33,7 +33,12 @@ impl World {
         all.extend(self.engine.iter::<Gateways>().map(|(_, o)| written(o)));
         all.extend(self.engine.iter::<Sidecars>().map(|(_, o)| written(o)));
         let order = |v: &Value| {
-            let text = |pointer: &str| v.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
+            let text = |pointer: &str| {
+                v.pointer(pointer)
+                    .and_then(Value::as_str)
+                    .unwrap_or_default()
+                    .to_owned()
+            };
             (text("/kind"), text("/metadata/namespace"), text("/metadata/name"))
         };
         all.sort_by_cached_key(order);
@@ -43,9 +48,10 @@ impl World {
     /// All services (`/debug/registryz`), by hostname.
     pub fn registryz(&self) -> Value {
         let services = self.engine.iter::<Services>().map(|(_, s)| {
-            let ports = s.ports.iter().map(|p| {
-                json!({"name": &*p.name, "port": p.number, "protocol": p.protocol.to_string()})
-            });
+            let ports = s
+                .ports
+                .iter()
+                .map(|p| json!({"name": &*p.name, "port": p.number, "protocol": p.protocol.to_string()}));
             json!({
                 "hostname": s.key.hostname.as_str(),
                 "namespace": &*s.key.namespace,
@@ -92,7 +98,9 @@ impl World {
 
     /// The mesh configuration in force (`/debug/mesh`).
     pub fn mesh(&self) -> Value {
-        self.engine.get::<Mesh>(&()).map_or(Value::Null, |mesh| mesh.config.to_json())
+        self.engine
+            .get::<Mesh>(&())
+            .map_or(Value::Null, |mesh| mesh.config.to_json())
     }
 
     /// Cells, edges, runs and panics per relation (`/debug/worldz`).
@@ -106,7 +114,11 @@ impl World {
 }
 
 fn written<S>(object: &Object<S>) -> Value {
-    object.raw.as_ref().and_then(|text| serde_json::from_str(text).ok()).unwrap_or(Value::Null)
+    object
+        .raw
+        .as_ref()
+        .and_then(|text| serde_json::from_str(text).ok())
+        .unwrap_or(Value::Null)
 }
 
 fn registry_name(registry: Registry) -> &'static str {

@@ -80,6 +80,9 @@ impl World {
 
     /// A copy that shares everything with this one until one of them changes: what would a change do?
     pub fn fork(&self) -> World {
-        World { engine: self.engine.fork(), next_token: self.next_token }
+        World {
+            engine: self.engine.fork(),
+            next_token: self.next_token,
+        }
     }
 }

@@ -49,7 +49,10 @@ impl Changes {
     }
 
     pub(crate) fn of(delta: &Delta) -> Changes {
-        let mut changes = Changes { epoch: delta.epoch(), ..Changes::default() };
+        let mut changes = Changes {
+            epoch: delta.epoch(),
+            ..Changes::default()
+        };
         changes.add_resources::<Clusters>(delta);
         changes.add_resources::<Endpoints>(delta);
         changes.add_resources::<Listeners>(delta);
@@ -57,18 +60,24 @@ impl Changes {
         changes.add_catalogues::<ClusterCatalogue>(delta);
         changes.add_catalogues::<ListenerCatalogue>(delta);
         changes.moved = delta.changes::<Audiences>().iter().map(|c| c.key).collect();
-        changes.panics = delta.panics().iter().map(|p| format!("{}[{}]: {}", p.rule, p.key, p.message)).collect();
+        changes.panics = delta
+            .panics()
+            .iter()
+            .map(|p| format!("{}[{}]: {}", p.rule, p.key, p.message))
+            .collect();
         changes
     }
 
     fn add_resources<R: flow::Relation<Row = Resource>>(&mut self, delta: &Delta) {
         let changes = delta.changes::<R>().iter();
-        self.resources.extend(changes.map(|c| (c.cell, c.after.as_deref().cloned())));
+        self.resources
+            .extend(changes.map(|c| (c.cell, c.after.as_deref().cloned())));
     }
 
     fn add_catalogues<R: flow::Relation<Row = Catalogue>>(&mut self, delta: &Delta) {
         let changes = delta.changes::<R>().iter();
-        self.catalogues.extend(changes.map(|c| (c.cell, c.after.clone().unwrap_or_default())));
+        self.catalogues
+            .extend(changes.map(|c| (c.cell, c.after.clone().unwrap_or_default())));
     }
 }
 

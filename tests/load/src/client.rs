@@ -12,6 +12,7 @@ use h2::client::SendRequest;
 use h2::{RecvStream, SendStream};
 use parts::run::Protocol;
 use tokio::net::TcpStream;
+use tokio::sync::Semaphore;
 
 use crate::wire;
 
@@ -58,8 +59,19 @@ impl Seen {
 }
 
 /// Runs one proxy until its stream ends, which is an error.
-pub async fn run(address: SocketAddr, node: Bytes, protocol: Protocol, seen: Arc<Seen>) -> Result<()> {
+///
+/// `door` is for one proxy at a time for each permit while it connects: sidecars do not all knock in the same microsecond,
+/// and the system refuses connections beyond its queue.
+pub async fn run(
+    address: SocketAddr,
+    node: Bytes,
+    protocol: Protocol,
+    seen: Arc<Seen>,
+    door: Arc<Semaphore>,
+) -> Result<()> {
+    let permit = door.acquire().await?;
     let mut client = connect(address).await?;
+    drop(permit);
     let method = match protocol {
         Protocol::Sotw => "StreamAggregatedResources",
         Protocol::Delta => "DeltaAggregatedResources",

@@ -1,21 +1,41 @@
 //! What a process has used, from /proc.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 
-/// Processor time of all threads that live, to the nanosecond. (The process's own counter ticks every 10 ms.)
-pub fn processor_time(pid: u32) -> Result<Duration> {
-    let mut nanos = 0;
-    for task in fs::read_dir(format!("/proc/{pid}/task"))? {
-        // A thread that ended meanwhile has no file any more.
-        let Ok(text) = fs::read_to_string(task?.path().join("schedstat")) else {
-            continue;
-        };
-        nanos += text.split(' ').next().and_then(|n| n.parse::<u64>().ok()).unwrap_or(0);
+/// Processor time of each thread so far, to the nanosecond. (The process's own counter ticks every 10 ms.)
+#[derive(Clone, Debug, Default)]
+pub struct Usage(BTreeMap<String, u64>);
+
+impl Usage {
+    /// What the threads of this process have used.
+    pub fn of(pid: u32) -> Result<Usage> {
+        let mut threads = BTreeMap::new();
+        for task in fs::read_dir(format!("/proc/{pid}/task"))? {
+            let task = task?;
+            // A thread that ended meanwhile has no file any more.
+            let Ok(text) = fs::read_to_string(task.path().join("schedstat")) else {
+                continue;
+            };
+            let nanos = text.split(' ').next().and_then(|n| n.parse().ok()).unwrap_or(0);
+            threads.insert(task.file_name().to_string_lossy().into_owned(), nanos);
+        }
+        Ok(Usage(threads))
     }
-    Ok(Duration::from_nanos(nanos))
+
+    /// What was used since `earlier`, but by threads that have ended meanwhile.
+    pub fn since(&self, earlier: &Usage) -> Duration {
+        let before = |thread: &String| earlier.0.get(thread).copied().unwrap_or(0);
+        Duration::from_nanos(
+            self.0
+                .iter()
+                .map(|(thread, nanos)| nanos.saturating_sub(before(thread)))
+                .sum(),
+        )
+    }
 }
 
 /// Resident memory and its highest value so far, in bytes.

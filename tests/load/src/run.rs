@@ -8,11 +8,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use parts::run::{Control, Protocol};
+use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 use crate::client::{self, Seen};
 use crate::mesh::{Mesh, Size};
-use crate::probe;
+use crate::probe::{self, Usage};
 use crate::report::{Measured, Report};
 use crate::wire;
 
@@ -22,6 +23,8 @@ const QUIET: Duration = Duration::from_millis(700);
 const PATIENCE: Duration = Duration::from_secs(300);
 /// How often a single change is measured; the median is reported.
 const ROUNDS: usize = 5;
+/// How many proxies connect at the same time.
+const KNOCKING: usize = 50;
 /// How many endpoints change in the burst.
 const BURST: usize = 500;
 
@@ -51,7 +54,7 @@ pub async fn run(binary: &Path, flags: &[&str], plan: Plan) -> Result<Report> {
         work: "the control plane starts and reads the mesh".into(),
         first: begin.elapsed(),
         last: begin.elapsed(),
-        processor: probe::processor_time(pid)?,
+        processor: Usage::of(pid)?.since(&Usage::default()),
         bytes: 0,
         responses: 0,
     };
@@ -114,7 +117,9 @@ pub async fn run(binary: &Path, flags: &[&str], plan: Plan) -> Result<Report> {
         .await?;
     let (before, _) = probe::memory(pid)?;
     fleet
-        .measure_from(plan.proxies + more, "still more proxies", async |fleet| fleet.connect(&mesh, more))
+        .measure_from(plan.proxies + more, "still more proxies", async |fleet| {
+            fleet.connect(&mesh, more)
+        })
         .await?;
     let (after, _) = probe::memory(pid)?;
     report.per_proxy = after.saturating_sub(before) / more as u64;
@@ -149,6 +154,7 @@ struct Fleet {
 
 impl Fleet {
     fn connect(&mut self, mesh: &Mesh, count: usize) -> Result<()> {
+        let door = Arc::new(Semaphore::new(KNOCKING));
         for number in self.seen.len()..self.seen.len() + count {
             let seen = Arc::new(Seen::default());
             let ip = format!(
@@ -159,7 +165,8 @@ impl Fleet {
             );
             let node = wire::node(&format!("load-{number}"), &mesh.namespace(number), &ip);
             self.seen.push(Arc::clone(&seen));
-            self.tasks.spawn(client::run(self.address, node, self.protocol, seen));
+            self.tasks
+                .spawn(client::run(self.address, node, self.protocol, seen, Arc::clone(&door)));
         }
         Ok(())
     }
@@ -177,12 +184,12 @@ impl Fleet {
         change: impl AsyncFnOnce(&mut Fleet) -> Result<()>,
     ) -> Result<Measured> {
         let (bytes, responses) = self.totals();
-        let processor = probe::processor_time(self.pid)?;
+        let used = Usage::of(self.pid)?;
         self.seen.iter().for_each(|seen| seen.forget());
         let begin = Instant::now();
         change(self).await?;
         self.settle(begin, from).await?;
-        let processor = probe::processor_time(self.pid)?.saturating_sub(processor);
+        let processor = Usage::of(self.pid)?.since(&used);
         // A proxy has a change when the last response of it has come.
         let mut arrived: Vec<Instant> = self
             .seen

@@ -10,18 +10,29 @@ use serde_json::{Map, Value, json};
 /// # Errors
 /// A field of the wrong form, or a node that discovery refuses.
 pub fn parse(name: &str, yaml: &str) -> Result<Proxy> {
-    let body: Value = if yaml.trim().is_empty() { json!({}) } else { serde_saphyr::from_str(yaml)? };
+    let body: Value = if yaml.trim().is_empty() {
+        json!({})
+    } else {
+        serde_saphyr::from_str(yaml)?
+    };
     let text = |key: &str, default: &str| body[key].as_str().unwrap_or(default).to_owned();
     let namespace = text("namespace", "default");
     let ips: Vec<String> = match &body["ips"] {
         Value::Array(list) => list.iter().filter_map(|v| v.as_str().map(str::to_owned)).collect(),
         _ => vec![text("ip", "10.1.0.1")],
     };
-    let id = format!("{}~{}~{name}.{namespace}~{namespace}.svc.cluster.local", text("type", "sidecar"), ips[0]);
+    let id = format!(
+        "{}~{}~{name}.{namespace}~{namespace}.svc.cluster.local",
+        text("type", "sidecar"),
+        ips[0]
+    );
     let mut metadata = body["metadata"].as_object().cloned().unwrap_or_else(Map::new);
     metadata.insert("NAMESPACE".into(), namespace.clone().into());
     metadata.insert("INSTANCE_IPS".into(), ips.join(",").into());
-    metadata.insert("LABELS".into(), body["labels"].clone().as_object().cloned().unwrap_or_default().into());
+    metadata.insert(
+        "LABELS".into(),
+        body["labels"].clone().as_object().cloned().unwrap_or_default().into(),
+    );
     let locality = text("locality", "");
     let mut parts = locality.splitn(3, '/');
     let mut part = || parts.next().unwrap_or_default().to_owned();

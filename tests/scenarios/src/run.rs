@@ -55,7 +55,13 @@ struct Player {
 impl Player {
     fn new() -> Player {
         let world = World::new(mesh(MeshConfig::default()), 1);
-        Player { world, clients: BTreeMap::new(), changed: String::new(), runs: Vec::new(), diagnostics: String::new() }
+        Player {
+            world,
+            clients: BTreeMap::new(),
+            changed: String::new(),
+            runs: Vec::new(),
+            diagnostics: String::new(),
+        }
     }
 
     /// Plays one step; an answer where the step asks for one.
@@ -76,7 +82,9 @@ impl Player {
             Step::Recomputed => return Ok(Some(self.recomputed())),
             Step::Diagnostics => return Ok(Some(self.diagnostics.clone())),
         }
-        self.world.check().map_err(|m| anyhow!("incremental and recomputed differ: {m}"))?;
+        self.world
+            .check()
+            .map_err(|m| anyhow!("incremental and recomputed differ: {m}"))?;
         Ok(None)
     }
 
@@ -99,7 +107,10 @@ impl Player {
         let mut batch = Batch::new();
         for line in lines.lines().map(str::trim).filter(|l| !l.is_empty()) {
             let (kind, id) = line.split_once(' ').context("want `KIND NAMESPACE/NAME`")?;
-            let kind = *Kind::ALL.iter().find(|k| k.name() == kind).with_context(|| format!("unknown kind {kind}"))?;
+            let kind = *Kind::ALL
+                .iter()
+                .find(|k| k.name() == kind)
+                .with_context(|| format!("unknown kind {kind}"))?;
             let (namespace, name) = id.split_once('/').unwrap_or(("", id));
             batch.remove(&ObjectKey::new(kind, namespace, name));
         }
@@ -122,7 +133,9 @@ impl Player {
             .collect();
         self.changed.clear();
         for (name, client) in &mut self.clients {
-            let held = client.refresh(&mut self.world).with_context(|| format!("proxy {name}"))?;
+            let held = client
+                .refresh(&mut self.world)
+                .with_context(|| format!("proxy {name}"))?;
             describe(name, &held, client.holdings(), &mut self.changed);
         }
         Ok(())
@@ -137,8 +150,14 @@ impl Player {
     }
 
     fn show(&self, show: &Show) -> Result<String> {
-        let client = self.clients.get(&show.proxy).with_context(|| format!("no proxy {}", show.proxy))?;
-        let kind = *ResourceType::ALL.iter().find(|t| t.short_name() == show.kind).context("want CDS, EDS, LDS, RDS")?;
+        let client = self
+            .clients
+            .get(&show.proxy)
+            .with_context(|| format!("no proxy {}", show.proxy))?;
+        let kind = *ResourceType::ALL
+            .iter()
+            .find(|t| t.short_name() == show.kind)
+            .context("want CDS, EDS, LDS, RDS")?;
         let value = match &show.name {
             None => {
                 let names = client.holdings().keys().filter(|(k, _)| *k == kind);
@@ -153,16 +172,29 @@ impl Player {
     }
 
     fn runs_so_far(&self) -> Vec<(&'static str, usize)> {
-        self.world.engine().stats().relations.iter().map(|r| (r.name, r.runs)).collect()
+        self.world
+            .engine()
+            .stats()
+            .relations
+            .iter()
+            .map(|r| (r.name, r.runs))
+            .collect()
     }
 
     fn recomputed(&self) -> String {
-        self.runs.iter().map(|(name, runs)| format!("{name}: {runs}\n")).collect()
+        self.runs
+            .iter()
+            .map(|(name, runs)| format!("{name}: {runs}\n"))
+            .collect()
     }
 }
 
 fn mesh(config: MeshConfig) -> MeshSettings {
-    MeshSettings { config, domain: "cluster.local".into(), cluster_id: "Kubernetes".into() }
+    MeshSettings {
+        config,
+        domain: "cluster.local".into(),
+        cluster_id: "Kubernetes".into(),
+    }
 }
 
 fn describe(client: &str, before: &Holdings, after: &Holdings, out: &mut String) {

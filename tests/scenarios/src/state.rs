@@ -25,7 +25,11 @@ pub struct Client {
 impl Client {
     /// A proxy that has just connected and holds nothing.
     pub fn new(token: ProxyToken) -> Client {
-        Client { token, open: Vec::new(), holdings: Holdings::new() }
+        Client {
+            token,
+            open: Vec::new(),
+            holdings: Holdings::new(),
+        }
     }
 
     /// What it held after the last [`Client::refresh`].
@@ -43,7 +47,12 @@ impl Client {
     /// # Errors
     /// A resource that cannot be decoded, or a catalogue that lists what does not exist.
     pub fn refresh(&mut self, world: &mut World) -> Result<Holdings> {
-        let mut walk = Walk { world, token: self.token, open: Vec::new(), holdings: Holdings::new() };
+        let mut walk = Walk {
+            world,
+            token: self.token,
+            open: Vec::new(),
+            holdings: Holdings::new(),
+        };
         let walked = walk.all();
         let (open, holdings) = (walk.open, walk.holdings);
         // New ones are open before the old ones go: what both want is not derived again.
@@ -78,16 +87,24 @@ impl Walk<'_> {
     }
 
     fn audience(&self, kind: ResourceType) -> Result<Audience> {
-        self.world.audience(self.token, kind).context("the proxy has no audience")
+        self.world
+            .audience(self.token, kind)
+            .context("the proxy has no audience")
     }
 
-    fn wildcard(&mut self, kind: ResourceType, refer: fn(&Value, &mut BTreeSet<Arc<str>>)) -> Result<BTreeSet<Arc<str>>> {
+    fn wildcard(
+        &mut self,
+        kind: ResourceType,
+        refer: fn(&Value, &mut BTreeSet<Arc<str>>),
+    ) -> Result<BTreeSet<Arc<str>>> {
         let audience = self.audience(kind)?;
         let (cell, catalogue) = self.world.open_catalogue(&audience).context("no catalogue")?;
         self.open.push(cell);
         let mut names = BTreeSet::new();
         for (name, key) in &catalogue.entries {
-            let resource = self.fetch(kind, key)?.with_context(|| format!("listed but absent: {name}"))?;
+            let resource = self
+                .fetch(kind, key)?
+                .with_context(|| format!("listed but absent: {name}"))?;
             anyhow::ensure!(resource.name() == name, "listed as {name}, named {}", resource.name());
             refer(&json(kind, &resource)?, &mut names);
         }
@@ -97,7 +114,10 @@ impl Walk<'_> {
     fn named(&mut self, kind: ResourceType, names: BTreeSet<Arc<str>>) -> Result<()> {
         let audience = self.audience(kind)?;
         for name in names {
-            let key = self.world.resolve(&audience, &name).with_context(|| format!("cannot resolve {name}"))?;
+            let key = self
+                .world
+                .resolve(&audience, &name)
+                .with_context(|| format!("cannot resolve {name}"))?;
             self.fetch(kind, &key)?;
         }
         Ok(())
@@ -115,7 +135,9 @@ impl Walk<'_> {
 
 fn endpoint_names(cluster: &Value, names: &mut BTreeSet<Arc<str>>) {
     if cluster["type"] == "EDS" {
-        let name = cluster["edsClusterConfig"]["serviceName"].as_str().or(cluster["name"].as_str());
+        let name = cluster["edsClusterConfig"]["serviceName"]
+            .as_str()
+            .or(cluster["name"].as_str());
         names.extend(name.map(Arc::from));
     }
 }

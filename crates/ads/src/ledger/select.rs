@@ -1,20 +1,20 @@
 //! Selections of a ledger: who sees what of it.
 
 use crate::cells::Cells;
-use crate::ledger::{Entry, Ledger};
+use crate::ledger::{Entry, Ledger, presence};
 use crate::name_set::{Edit, NameSet};
 use crate::selection::{Selection, SelectionId};
 use crate::{Epoch, Name, Origin};
 
 impl<O: Origin> Ledger<O> {
     /// The selection of all names.
-    pub(crate) fn select_all(&mut self, serial: &mut u64, epoch: Epoch) -> SelectionId {
+    pub(crate) fn select_all(&mut self, cells: &Cells<O::Cell>, serial: &mut u64, epoch: Epoch) -> SelectionId {
         let found = self
             .selections
             .iter()
             .find(|(_, selection)| selection.names.is_none())
             .map(|(id, _)| id);
-        found.unwrap_or_else(|| self.add_selection(None, serial, epoch))
+        found.unwrap_or_else(|| self.add_selection(cells, None, serial, epoch))
     }
 
     /// The selection of the names that an edit leaves.
@@ -40,7 +40,7 @@ impl<O: Origin> Ledger<O> {
         if !self.kind.is_wildcard() {
             names.iter().for_each(|name| self.retain(origin, cells, name, epoch));
         }
-        self.add_selection(Some(names), serial, epoch)
+        self.add_selection(cells, Some(names), serial, epoch)
     }
 
     /// Forgets a selection that no stream sees any more.
@@ -75,11 +75,22 @@ impl<O: Origin> Ledger<O> {
         self.entries.len()
     }
 
-    fn add_selection(&mut self, names: Option<NameSet>, serial: &mut u64, epoch: Epoch) -> SelectionId {
+    fn add_selection(
+        &mut self,
+        cells: &Cells<O::Cell>,
+        names: Option<NameSet>,
+        serial: &mut u64,
+        epoch: Epoch,
+    ) -> SelectionId {
         *serial += 1;
         let mut selection = Selection::new(names, epoch, *serial);
         let tombs = self.tombs.iter().filter(|(name, _)| selection.covers(name));
         selection.removed = tombs.map(|(_, tomb)| tomb.epoch).max().unwrap_or_default();
+        for name in selection.names.iter().flat_map(NameSet::iter) {
+            selection.digest = selection
+                .digest
+                .wrapping_add(presence(name, self.resource(cells, name)));
+        }
         self.selections.insert(selection)
     }
 

@@ -94,23 +94,66 @@ fn names_that_a_client_has_are_names_that_it_wants() {
 #[test]
 fn in_state_of_the_world_the_version_of_everything_is_recognised() {
     let mut h = Harness::small();
-    let old = Client::settled(&mut h, Sotw);
-    let (clusters, endpoints) = (old.last(CDS).version.clone(), old.last(EDS).version.clone());
+    let mut old = Client::settled(&mut h, Sotw);
+    h.change(&[(EDS, "b", 2)]);
+    assert_eq!(old.drain(&mut h), ["EDS b=2"]);
+    let versions = [CDS, EDS, LDS, RDS].map(|kind| old.last(kind).version.clone());
+    h.disconnect(old.id);
     let mut client = Client::new(&mut h, Sotw);
-    h.request(client.id, sotw(CDS, &[], &clusters, "")).unwrap();
+    for (kind, names) in [(CDS, &[][..]), (EDS, &["a", "b"]), (LDS, &[]), (RDS, &["r"])] {
+        h.request(client.id, sotw(kind, names, &versions[kind as usize], ""))
+            .unwrap();
+    }
     assert_eq!(client.take(&mut h), [""; 0]);
-    h.request(client.id, sotw(EDS, &["a", "b"], &endpoints, "")).unwrap();
-    assert_eq!(
-        client.take(&mut h),
-        ["EDS a=1 b=1"],
-        "which of these the client still has is not known"
+    assert!(
+        h.hub
+            .status(client.id)
+            .unwrap()
+            .watches
+            .iter()
+            .all(|watch| watch.synced)
     );
-    h.change(&[(CDS, "b", 2)]);
-    assert_eq!(client.take(&mut h), ["CDS a=1 b=2"]);
+    h.change(&[(EDS, "b", 3), (RDS, "r", 2)]);
+    assert_eq!(client.take(&mut h), ["EDS b=3"]);
 
-    let mut late = Client::new(&mut h, Sotw);
-    h.request(late.id, sotw(CDS, &[], &clusters, "")).unwrap();
-    assert_eq!(late.take(&mut h), ["CDS a=1 b=2"]);
+    let mut other = Client::new(&mut h, Sotw);
+    h.request(other.id, sotw(EDS, &["a", "b", "new"], &versions[EDS as usize], ""))
+        .unwrap();
+    assert_eq!(other.take(&mut h), ["EDS a=1 b=3 new=0"]);
+    h.request(other.id, sotw(RDS, &["r", "new"], &versions[RDS as usize], ""))
+        .unwrap();
+    other.ack(&mut h, EDS);
+    assert_eq!(
+        other.take(&mut h),
+        ["RDS new=0 r=2"],
+        "a new name is not part of the version, even if it holds nothing"
+    );
+}
+
+#[test]
+fn endpoints_are_sent_again_if_clusters_were_in_state_of_the_world_too() {
+    let mut h = Harness::small();
+    let old = Client::settled(&mut h, Sotw);
+    let version = old.last(EDS).version.clone();
+    h.change(&[(CDS, "b", 2)]);
+    let mut client = Client::new(&mut h, Sotw);
+    client.ask(&mut h, CDS, &[]);
+    assert_eq!(client.take(&mut h), ["CDS a=1 b=2"]);
+    h.request(client.id, sotw(EDS, &["a", "b"], &version, "")).unwrap();
+    assert_eq!(client.take(&mut h), ["EDS a=1 b=1"]);
+}
+
+#[test]
+fn a_version_of_less_than_everything_is_not_recognised() {
+    let mut h = Harness::small();
+    let mut old = Client::settled(&mut h, Sotw);
+    h.change(&[(RDS, "r", 2), (CDS, "b", 0)]);
+    h.change(&[(CDS, "a", 2)]);
+    assert_eq!(old.take(&mut h), ["CDS a=2 b=1"], "b goes when the route is in place");
+    let with_b = old.last(CDS).version.clone();
+    let mut client = Client::new(&mut h, Sotw);
+    h.request(client.id, sotw(CDS, &[], &with_b, "")).unwrap();
+    assert_eq!(client.take(&mut h), ["CDS a=2"]);
 }
 
 #[test]

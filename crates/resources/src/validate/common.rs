@@ -208,7 +208,8 @@ pub(super) fn export_to(r: &mut Report, path: &FieldPath, namespace: &str, expor
         match target {
             "~" if what == Exported::Services => {}
             "~" => r.error(&at, "bad-value", "only services can be exported to nobody (~)"),
-            "*" => {}
+            // The mesh's defaults have no namespace to stand for.
+            "*" | "." => {}
             name if hosts::is_label(name) => {}
             name => r.error(
                 &at,

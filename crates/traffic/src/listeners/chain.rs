@@ -45,12 +45,34 @@ impl Chain {
 
     /// Whether it takes every connection.
     pub(crate) fn matches_all(&self) -> bool {
-        (self.sni.is_empty() || self.any_sni()) && !self.inspected && self.subnets.is_empty()
+        (self.sni.is_empty() || self.any_sni()) && !self.inspected && self.networks().is_empty()
     }
 
-    /// Whether Envoy could not tell the two apart and would refuse a listener with both.
-    pub(crate) fn conflicts_with(&self, other: &Chain) -> bool {
-        self.inspected == other.inspected && self.names() == other.names() && self.networks() == other.networks()
+    /// What is left of the chain beside an earlier one, which has what both match; none where nothing is left. Envoy
+    /// refuses a listener with two chains for the same name at the same network.
+    pub(crate) fn beside(mut self, earlier: &Chain) -> Option<Chain> {
+        if self.inspected != earlier.inspected {
+            return Some(self);
+        }
+        let (names, networks) = (self.names(), self.networks());
+        let (taken_names, taken_networks) = (earlier.names(), earlier.networks());
+        let overlap = shares(&names, &taken_names) && shares(&networks, &taken_networks);
+        if !overlap {
+            return Some(self);
+        }
+        // One of the two has to give way. Names do, unless they are the same anyhow.
+        let (names_differ, networks_differ) = (names != taken_names, networks != taken_networks);
+        let left_names: Vec<Arc<str>> = names.difference(&taken_names).map(|n| (*n).clone()).collect();
+        let left_networks: Vec<IpNet> = networks.difference(&taken_networks).copied().collect();
+        if names_differ && !left_names.is_empty() {
+            self.sni = left_names;
+            return Some(self);
+        }
+        if !names_differ && networks_differ && !left_networks.is_empty() {
+            self.subnets = left_networks;
+            return Some(self);
+        }
+        None
     }
 
     /// The chain as it is to be encoded. Outbound chains have no names.
@@ -58,11 +80,7 @@ impl Chain {
         let matches = ChainMatch {
             destination_port: None,
             prefix_ranges: self.networks().into_iter().collect(),
-            server_names: if self.any_sni() {
-                Vec::new()
-            } else {
-                self.names().into_iter().cloned().collect()
-            },
+            server_names: self.names().into_iter().cloned().collect(),
             transport_protocol: self.inspected.then_some(RAW_BUFFER),
             application_protocols: if self.inspected {
                 PLAINTEXT_HTTP.to_vec()
@@ -81,8 +99,10 @@ impl Chain {
         self.sni.iter().any(|name| &**name == "*")
     }
 
+    /// Server names; none for any.
     fn names(&self) -> BTreeSet<&Arc<str>> {
-        self.sni.iter().filter(|name| &***name != "*").collect()
+        let any = self.any_sni();
+        self.sni.iter().filter(|_| !any).collect()
     }
 
     /// Networks, without host bits; an unspecified address says nothing.
@@ -93,6 +113,11 @@ impl Chain {
             .map(IpNet::trunc)
             .collect()
     }
+}
+
+/// Whether two conditions, each a list of which one has to hold or none for no condition, have an entry in common.
+fn shares<T: Ord>(a: &BTreeSet<T>, b: &BTreeSet<T>) -> bool {
+    a.is_empty() && b.is_empty() || !a.is_disjoint(b)
 }
 
 /// A chain that passes every byte to one cluster, which its statistics are named after.
@@ -120,18 +145,46 @@ mod tests {
         }
     }
 
+    fn left(later: &Chain, earlier: &Chain) -> Option<(Vec<String>, Vec<String>)> {
+        let left = later.clone().beside(earlier)?.into_spec().matches;
+        let networks = left.prefix_ranges.iter().map(ToString::to_string).collect();
+        Some((left.server_names.iter().map(ToString::to_string).collect(), networks))
+    }
+
     #[test]
-    fn chains_that_envoy_cannot_tell_apart_conflict() {
-        assert!(chain(&["a", "b"], &[]).conflicts_with(&chain(&["b", "a", "*"], &[])));
-        assert!(!chain(&["a"], &[]).conflicts_with(&chain(&["b"], &[])));
-        assert!(chain(&[], &["1.2.3.4/8"]).conflicts_with(&chain(&[], &["1.5.6.7/8"])));
-        assert!(!chain(&[], &["1.2.3.4/8"]).conflicts_with(&chain(&[], &["1.5.6.7/16"])));
-        assert!(chain(&[], &["0.0.0.0/0"]).conflicts_with(&chain(&[], &[])));
+    fn what_an_earlier_chain_has_is_not_given_twice() {
+        let names = |list: &[&str]| Some((list.iter().map(ToString::to_string).collect(), Vec::new()));
+        let networks = |list: &[&str]| Some((Vec::new(), list.iter().map(ToString::to_string).collect()));
+        assert_eq!(left(&chain(&["a", "b"], &[]), &chain(&["b", "a"], &[])), None);
+        assert_eq!(left(&chain(&["a", "b"], &[]), &chain(&["b", "c"], &[])), names(&["a"]));
+        assert_eq!(left(&chain(&["a"], &[]), &chain(&["b"], &[])), names(&["a"]));
+        assert_eq!(left(&chain(&["a"], &[]), &chain(&[], &[])), names(&["a"]));
+        assert_eq!(left(&chain(&[], &["1.2.3.4/8"]), &chain(&[], &["1.5.6.7/8"])), None);
+        assert_eq!(
+            left(&chain(&[], &["1.2.3.4/8"]), &chain(&[], &["1.5.6.7/16"])),
+            networks(&["1.0.0.0/8"])
+        );
+        assert_eq!(
+            left(&chain(&[], &["1.0.0.0/8", "2.0.0.0/8"]), &chain(&[], &["1.0.0.0/8"])),
+            networks(&["2.0.0.0/8"])
+        );
+        assert_eq!(left(&chain(&[], &["0.0.0.0/0"]), &chain(&[], &[])), None);
+        assert_eq!(left(&chain(&["*", "a"], &[]), &chain(&[], &[])), None);
         let inspected = Chain {
             inspected: true,
             ..chain(&[], &[])
         };
-        assert!(!inspected.conflicts_with(&chain(&[], &[])));
+        assert_eq!(left(&inspected, &chain(&[], &[])), names(&[]));
+    }
+
+    #[test]
+    fn networks_keep_names_apart() {
+        let earlier = chain(&["a", "b"], &["1.0.0.0/8"]);
+        let elsewhere = Some((vec!["a".to_owned()], vec!["2.0.0.0/8".to_owned()]));
+        assert_eq!(left(&chain(&["a"], &["2.0.0.0/8"]), &earlier), elsewhere);
+        assert_eq!(left(&chain(&["a"], &["1.0.0.0/8", "2.0.0.0/8"]), &earlier), None);
+        let same = Some((vec!["a".to_owned(), "b".to_owned()], vec!["2.0.0.0/8".to_owned()]));
+        assert_eq!(left(&chain(&["a", "b"], &["1.0.0.0/8", "2.0.0.0/8"]), &earlier), same);
     }
 
     #[test]

@@ -110,12 +110,11 @@ pub(crate) fn meeting(here: Protocol, newcomer: Protocol) -> Meeting {
 }
 
 impl Entry {
-    /// Adds those chains that Envoy can tell from the ones that are there: the first service wins.
+    /// Adds what Envoy can tell from the chains that are there: the first has what several match.
     pub(crate) fn merge(&mut self, chains: Vec<Chain>) {
         for chain in chains {
-            if !self.chains.iter().any(|c| c.conflicts_with(&chain)) {
-                self.chains.push(chain);
-            }
+            let left = self.chains.iter().try_fold(chain, |left, earlier| left.beside(earlier));
+            self.chains.extend(left);
         }
     }
 

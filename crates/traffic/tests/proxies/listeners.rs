@@ -6,7 +6,7 @@ use traffic::audience::Audiences;
 use traffic::listeners::ListenerCatalogue;
 use traffic::listeners::inbound::InboundListeners;
 use traffic::listeners::l4::{L4Rules, TcpPolicies};
-use traffic::listeners::outbound::{InstanceAddresses, OutboundListeners};
+use traffic::listeners::outbound::{InstanceAddresses, OutboundListeners, PlainListeners};
 
 use crate::world::*;
 
@@ -170,4 +170,49 @@ fn declared_listeners_keep_others_out() {
     assert_eq!(unix.bind, Bind::Unix("/run/u".into()));
     assert!(unix.bind_to_port);
     assert_eq!(chains(&unix), [" -> outbound|9080||b.default.svc.cluster.local*1"]);
+}
+
+#[test]
+fn a_listener_is_made_once_for_all_who_see_its_service() {
+    let mut world = World::new(&service("db", 1, &["tcp:5432", "any:7000"]));
+    let mut tokens = Vec::new();
+    for namespace in ["a", "b", "c"] {
+        tokens.push(world.connect(Proxy {
+            namespace: namespace.into(),
+            ..sidecar("10.1.0.1")
+        }));
+    }
+    let delta = world.apply(&service("more", 2, &["tcp:5432"]));
+    assert_eq!(
+        (runs::<PlainListeners>(&delta), runs::<OutboundListeners>(&delta)),
+        (1, 3)
+    );
+    let mut listener = |at: usize| world.listener(tokens[at], "10.96.0.1_7000");
+    let (one, two) = (listener(0), listener(1));
+    assert!(std::sync::Arc::ptr_eq(&one, &two));
+    // A policy of one namespace sets it apart, for the services that the policy is for.
+    let spec = "{host: db.default.svc.cluster.local, trafficPolicy: {connectionPool: {tcp: {idleTimeout: 9s}}}}";
+    world.apply(&istio("DestinationRule", "dr", spec).replace("namespace: default", "namespace: a"));
+    let mut listener = |at: usize, name| world.listener(tokens[at], name);
+    assert_ne!(listener(0, "10.96.0.1_7000"), listener(1, "10.96.0.1_7000"));
+    assert_eq!(listener(0, "10.96.0.2_5432"), listener(1, "10.96.0.2_5432"));
+}
+
+#[test]
+fn routes_by_server_name_that_overlap() {
+    let entry = "{hosts: [a.com], resolution: DNS, ports: [{name: tls, number: 443, protocol: TLS}]}";
+    let vs = "{hosts: ['*.com'], tls: [\
+        {match: [{sniHosts: [a.com, b.com]}], route: [{destination: {host: one.com}}]}, \
+        {match: [{sniHosts: [b.com, c.com]}], route: [{destination: {host: two.com}}]}, \
+        {match: [{sniHosts: [c.com], destinationSubnets: [10.0.0.0/8]}], route: [{destination: {host: three.com}}]}, \
+        {match: [{sniHosts: [a.com]}], route: [{destination: {host: never.com}}]}]}";
+    let mut world = World::new(&[istio("ServiceEntry", "a", entry), istio("VirtualService", "vs", vs)].concat());
+    let token = world.connect(sidecar("10.1.0.1"));
+    let want = [
+        "a.com b.com -> outbound|443||one.com*1",
+        "c.com -> outbound|443||two.com*1",
+        "10.0.0.0/8 c.com -> outbound|443||three.com*1",
+        "* -> PassthroughCluster*1",
+    ];
+    assert_eq!(chains(&world.listener(token, "0.0.0.0_443")), want);
 }

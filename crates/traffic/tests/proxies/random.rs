@@ -1,8 +1,10 @@
 //! Many edits in any order come to what a fresh derivation comes to.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use flow::Batch;
+use model::listener::ListenerSpec;
 use model::proxy::{InterceptionMode, Proxy, ProxyKind};
 use model::service::{ObjectId, Registry};
 use registry::inputs::*;
@@ -133,6 +135,33 @@ fn removal(dice: &mut Dice, world: &mut World) {
     world.commit(batch);
 }
 
+/// Envoy refuses a listener in which two chains match the same in every way.
+fn no_condition_twice(listener: &ListenerSpec) {
+    let mut seen = BTreeSet::new();
+    for chain in &listener.chains {
+        let m = &chain.matches;
+        let names = if m.server_names.is_empty() {
+            vec![Arc::from("")]
+        } else {
+            m.server_names.clone()
+        };
+        let any = m.prefix_ranges.is_empty().then_some(None);
+        let networks: Vec<_> = m.prefix_ranges.iter().map(Some).chain(any).collect();
+        for name in &names {
+            for network in &networks {
+                let key = (
+                    m.destination_port,
+                    name.clone(),
+                    *network,
+                    m.transport_protocol,
+                    &m.application_protocols,
+                );
+                assert!(seen.insert(key), "{} has {m:?} twice", listener.name);
+            }
+        }
+    }
+}
+
 #[test]
 fn edits_and_recomputation_agree() {
     let mut dice = Dice(0x0dd_ba11);
@@ -164,6 +193,7 @@ fn edits_and_recomputation_agree() {
         for token in &tokens {
             let listeners = world.listeners(*token);
             assert!(listeners.windows(2).all(|pair| pair[0].name < pair[1].name));
+            listeners.iter().for_each(|l| no_condition_twice(l));
             let audience = world.audiences(*token).route.clone();
             world.engine.subscribe::<RouteTables>((audience, Arc::from("http.80")));
         }

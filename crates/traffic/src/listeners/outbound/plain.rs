@@ -92,13 +92,15 @@ impl Plain {
 
     /// The listener with these chains.
     pub(super) fn entry_with(&self, chains: Vec<Chain>) -> Entry {
-        Entry {
+        let mut entry = Entry {
             bound: self.bound.clone(),
             bind_to_port: self.bind_to_port,
             port: self.port,
             protocol: self.listener_protocol(),
-            chains,
-        }
+            chains: Vec::new(),
+        };
+        entry.merge(chains);
+        entry
     }
 
     /// Everything to the service.

@@ -1,8 +1,5 @@
 //! What one service port adds to the outbound listeners.
 
-use std::collections::BTreeSet;
-use std::sync::Arc;
-
 use ipnet::IpNet;
 use model::listener::ChainKind;
 use model::service::{ObjectId, Registry, Resolution, Service};
@@ -229,15 +226,13 @@ impl Build<'_> {
     fn tls_routes(&self, placed: &Placed<'_>) -> Vec<Chain> {
         let port = placed.plain.port;
         let mut chains = Vec::new();
-        // Conditions may differ in what is decided here, and be one for Envoy: the first of them counts.
-        let mut seen: BTreeSet<(&[Arc<str>], &[IpNet])> = BTreeSet::new();
         for (summary, rules) in &placed.routes {
             for (condition, targets) in rules
                 .tls
                 .iter()
                 .flat_map(|r| r.matches.iter().map(move |m| (m, &r.targets)))
             {
-                if !self.holds(condition, port) || !seen.insert((&condition.sni, &condition.subnets)) {
+                if !self.holds(condition, port) {
                     continue;
                 }
                 let own = !condition.subnets.is_empty() && port > 0;
@@ -286,10 +281,7 @@ impl Build<'_> {
                 });
             }
         }
-        let service = self.to_service(placed);
-        if !chains.iter().any(|c| c.conflicts_with(&service)) {
-            chains.push(service);
-        }
+        chains.push(self.to_service(placed));
         chains
     }
 

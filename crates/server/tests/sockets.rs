@@ -1,0 +1,237 @@
+//! The server over real loopback sockets: what a client that breaks the rules gets, and how the server ends.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ads::Limits;
+use bytes::{Bytes, BytesMut};
+use http_body_util::{BodyExt, Full};
+use hyper::Request;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use protos::Message as _;
+use protos::envoy::config::core::v3::Node;
+use protos::envoy::service::discovery::v3::{DeltaDiscoveryRequest, DiscoveryRequest, DiscoveryResponse};
+use registry::inputs::MeshSettings;
+use resources::MeshConfig;
+use server::{Options, Pilot, Server};
+use tokio::net::TcpStream;
+use world::World;
+
+const SOTW: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources";
+const DELTA: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources";
+const CDS: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
+const LIMIT: usize = 64 << 10;
+
+async fn start() -> Server {
+    let config = MeshConfig::default();
+    let mesh = MeshSettings {
+        config,
+        domain: "cluster.local".into(),
+        cluster_id: "Kubernetes".into(),
+    };
+    let pilot = Pilot::start(World::new(mesh, 1), Limits::default(), Duration::ZERO).unwrap();
+    let any = "127.0.0.1:0".parse().unwrap();
+    let options = Options {
+        grpc: any,
+        http: any,
+        monitoring: any,
+        keepalive_interval: Duration::from_secs(30),
+        keepalive_timeout: Duration::from_secs(10),
+        max_request_bytes: LIMIT,
+        limits: Limits::default(),
+        version: "test".into(),
+    };
+    Server::start(options, pilot).await.unwrap()
+}
+
+fn framed(flag: u8, message: &[u8]) -> Bytes {
+    let mut out = BytesMut::from(&[flag][..]);
+    out.extend_from_slice(&u32::try_from(message.len()).unwrap().to_be_bytes());
+    out.extend_from_slice(message);
+    out.freeze()
+}
+
+fn node() -> Node {
+    Node {
+        id: "sidecar~10.0.0.1~a.default~default.svc.cluster.local".into(),
+        ..Default::default()
+    }
+}
+
+/// Sends one whole request; the status that the call ends with (None: it went on), and the messages before it.
+async fn call(server: &Server, path: &str, body: Bytes) -> (Option<String>, Vec<Bytes>) {
+    let socket = TcpStream::connect(server.addresses().grpc).await.unwrap();
+    let (mut send, connection) = hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(socket))
+        .await
+        .unwrap();
+    tokio::spawn(connection);
+    let request = Request::post(format!("http://rutter{path}"))
+        .header("content-type", "application/grpc")
+        .body(Full::new(body))
+        .unwrap();
+    let mut response = send.send_request(request).await.unwrap();
+    let status = |headers: &http::HeaderMap| headers.get("grpc-status").map(|s| s.to_str().unwrap().to_owned());
+    if let Some(status) = status(response.headers()) {
+        return (Some(status), Vec::new());
+    }
+    let mut messages = Vec::new();
+    while let Some(frame) = response.frame().await {
+        match frame.unwrap().into_data() {
+            Ok(data) => messages.push(data),
+            Err(frame) => return (status(frame.trailers_ref().unwrap()), messages),
+        }
+    }
+    (None, messages)
+}
+
+async fn get(address: std::net::SocketAddr, path: &str) -> (u16, String) {
+    let socket = TcpStream::connect(address).await.unwrap();
+    let (mut send, connection) = hyper::client::conn::http1::handshake(TokioIo::new(socket))
+        .await
+        .unwrap();
+    tokio::spawn(connection);
+    let request = Request::get(path)
+        .header("host", "rutter")
+        .body(Full::<Bytes>::default())
+        .unwrap();
+    let response = send.send_request(request).await.unwrap();
+    let status = response.status().as_u16();
+    let body = response.into_body().collect().await.unwrap().to_bytes();
+    (status, String::from_utf8(body.to_vec()).unwrap())
+}
+
+#[tokio::test]
+async fn a_client_that_breaks_the_rules_gets_a_clean_status() {
+    let server = start().await;
+    server.set_ready();
+    let no_node = DiscoveryRequest {
+        type_url: CDS.into(),
+        ..Default::default()
+    }
+    .encode_to_vec();
+    let odd = Node {
+        id: "sidecar~nowhere".into(),
+        ..Default::default()
+    };
+    let odd = DiscoveryRequest {
+        node: Some(odd),
+        type_url: CDS.into(),
+        ..Default::default()
+    }
+    .encode_to_vec();
+    let cases = [
+        ("an unknown method", "/no.Such/Method", framed(0, b""), "12"),
+        ("garbage", SOTW, framed(0, b"\xff\xff\xff"), "3"),
+        ("garbage, incremental", DELTA, framed(0, b"\xff\xff\xff"), "3"),
+        ("no node", SOTW, framed(0, &no_node), "3"),
+        ("an odd node", SOTW, framed(0, &odd), "3"),
+        ("a compressed message", DELTA, framed(1, b"x"), "12"),
+        ("a message cut short", SOTW, framed(0, b"abc").slice(..6), "3"),
+        ("a large message", SOTW, framed(0, &vec![0; LIMIT + 1]), "8"),
+        ("nothing", SOTW, Bytes::new(), "0"),
+    ];
+    for (what, path, body, expected) in cases {
+        let (status, messages) = call(&server, path, body).await;
+        assert_eq!((status.as_deref(), messages.len()), (Some(expected), 0), "{what}");
+    }
+    server.shut_down(Duration::from_secs(10)).await;
+}
+
+#[tokio::test]
+async fn a_stream_is_answered_and_ends_when_the_server_does() {
+    let server = Arc::new(start().await);
+    server.set_ready();
+    let socket = TcpStream::connect(server.addresses().grpc).await.unwrap();
+    let (mut send, connection) = hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(socket))
+        .await
+        .unwrap();
+    tokio::spawn(connection);
+    // The requesting half stays open for as long as the channel does.
+    let (requests, body) = tokio::sync::mpsc::channel::<Bytes>(4);
+    let request = Request::post(format!("http://rutter{SOTW}"))
+        .header("content-type", "application/grpc")
+        .body(Open(body))
+        .unwrap();
+    let first = DiscoveryRequest {
+        node: Some(node()),
+        type_url: CDS.into(),
+        ..Default::default()
+    };
+    requests.send(framed(0, &first.encode_to_vec())).await.unwrap();
+    let mut response = send.send_request(request).await.unwrap();
+    let mut received = BytesMut::new();
+    while received.len() < 5 || received.len() < 5 + u32::from_be_bytes(received[1..5].try_into().unwrap()) as usize {
+        received.extend_from_slice(&response.frame().await.unwrap().unwrap().into_data().unwrap());
+    }
+    let message = DiscoveryResponse::decode(&received[5..]).unwrap();
+    assert_eq!(message.type_url, CDS);
+    assert_eq!(message.resources.len(), 3, "the three fixed clusters of a sidecar");
+    let (status, page) = get(server.addresses().monitoring, "/debug/syncz").await;
+    assert_eq!(status, 200);
+    assert!(page.contains("\"a.default\""), "{page}");
+    let (_, metrics) = get(server.addresses().monitoring, "/metrics").await;
+    assert!(metrics.contains("pilot_xds_pushes{type=\"cds\"} 1"), "{metrics}");
+    let http = server.addresses().http;
+    assert_eq!(get(http, "/ready").await.0, 200);
+    let server = Arc::into_inner(server).unwrap();
+    let ended = tokio::spawn(server.shut_down(Duration::from_secs(10)));
+    let trailers = loop {
+        match response.frame().await.unwrap().unwrap().into_trailers() {
+            Ok(trailers) => break trailers,
+            Err(_) => continue,
+        }
+    };
+    assert_eq!(trailers["grpc-status"], "14");
+    drop((requests, send, response));
+    ended.await.unwrap();
+}
+
+#[tokio::test]
+async fn it_is_not_ready_before_it_is_told_so() {
+    let server = start().await;
+    assert_eq!(get(server.addresses().http, "/ready").await.0, 503);
+    assert_eq!(
+        get(server.addresses().monitoring, "/version").await,
+        (200, "test\n".to_owned())
+    );
+    assert_eq!(get(server.addresses().monitoring, "/debug/config_dump").await.0, 400);
+    assert_eq!(
+        get(server.addresses().monitoring, "/debug/config_dump?proxyID=nobody")
+            .await
+            .0,
+        404
+    );
+    assert_eq!(get(server.addresses().monitoring, "/debug/nothing").await.0, 404);
+    assert!(
+        get(server.addresses().monitoring, "/debug/recompute")
+            .await
+            .1
+            .contains("\"agrees\": true")
+    );
+    server.set_ready();
+    assert_eq!(get(server.addresses().http, "/ready").await.0, 200);
+    let wrong = DeltaDiscoveryRequest {
+        type_url: CDS.into(),
+        ..Default::default()
+    }
+    .encode_to_vec();
+    assert_eq!(call(&server, DELTA, framed(0, &wrong)).await.0.as_deref(), Some("3"));
+    server.shut_down(Duration::from_secs(10)).await;
+}
+
+/// A body that lasts as long as its channel.
+struct Open(tokio::sync::mpsc::Receiver<Bytes>);
+
+impl http_body::Body for Open {
+    type Data = Bytes;
+    type Error = std::convert::Infallible;
+
+    fn poll_frame(
+        mut self: std::pin::Pin<&mut Self>,
+        cx: &mut std::task::Context<'_>,
+    ) -> std::task::Poll<Option<Result<http_body::Frame<Bytes>, Self::Error>>> {
+        self.0
+            .poll_recv(cx)
+            .map(|next| next.map(|data| Ok(http_body::Frame::data(data))))
+    }
+}
