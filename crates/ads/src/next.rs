@@ -136,7 +136,10 @@ impl<O: Origin> Core<O> {
         paid.owe(owed);
         left.owe(later);
         let whose = if gone { &mut paid } else { &mut left };
-        whose.let_go(watch.debt.gone.iter().cloned(), watch.debt.gone_at);
+        // What came back is among the news.
+        let back = |name: &Name| payable(name) && ledger.resource(&self.cells, name).is_some();
+        let gone_for_good = watch.debt.gone.iter().filter(|gone| !back(&gone.name));
+        whose.let_go(gone_for_good.cloned(), watch.debt.gone_at);
         if let Some(refused) = &watch.refused {
             paid.add(refused.debt.clone());
         }

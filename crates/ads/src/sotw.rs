@@ -6,6 +6,8 @@
 //!   the answer (Envoy drops the endpoints of a cluster that changes); otherwise there is none.
 //! - A client that returns with the version of everything that it asks for gets nothing. A version stands for the names
 //!   that are asked for and all that they hold; a response that leaves something out for later says so in its version.
+//!   (Should the stream break between a cluster that came back as it was and its endpoints, Envoy has not said that it
+//!   dropped those: it goes on after its own time limit. The same holds in delta for a cluster that changed.)
 
 use std::collections::BTreeSet;
 
@@ -31,6 +33,12 @@ impl<O: Origin> Core<O> {
             return Ok(());
         };
         let Some(watch) = stream.watch_mut(kind) else {
+            // A client that has heard from this stream has not just returned, whatever version it shows.
+            let version = if request.nonce.is_empty() {
+                version
+            } else {
+                String::new()
+            };
             self.sotw_first(origin, stream, kind, &version, &names);
             return Ok(());
         };

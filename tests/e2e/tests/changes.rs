@@ -7,7 +7,7 @@ use parts::run::{Backend, wait_for};
 
 /// How many bytes a proxy may receive when it connects again and nothing has changed: settings and headers of HTTP/2,
 /// and empty answers.
-const GREETING: u64 = 2_048;
+const GREETING: u64 = 1_024;
 
 fn to(version: &str) -> String {
     format!("[{{ route: [{{ destination: {{ host: {HOST}, subset: {version} }} }}] }}]")

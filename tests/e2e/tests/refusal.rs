@@ -22,13 +22,15 @@ both_protocols! {
         shop.mesh.config.put("route.yaml", &e2e::virtual_service("[mesh]", &bad))?;
         shop.mesh.wait_for_syncz(WORDS, true).await?;
         assert_eq!(rejects().await?, 1.0, "refused once, and not sent again and again");
-        assert_eq!(shop.mesh.control.metric("rutter_xds_refused_now", "rds").await?, 1.0);
+        // The gauge has a line for each proxy that refuses at the moment.
+        let refusing = async || shop.mesh.control.metric("pilot_xds_rds_reject", "client.test").await.unwrap_or(0.0);
+        assert_eq!(refusing().await, 1.0);
         assert_eq!(shop.get("/", &[]).await?.header("x-version"), "v1", "the last good route holds");
 
         shop.route(&to("v2", "")).await?;
         shop.mesh.wait_for_syncz(WORDS, false).await?;
         assert_eq!(shop.get("/", &[]).await?.header("x-version"), "v2");
-        assert_eq!(shop.mesh.control.metric("rutter_xds_refused_now", "rds").await?, 0.0);
+        assert_eq!(refusing().await, 0.0);
         assert_eq!(rejects().await?, 1.0);
         let counts = traffic.stop().await;
         assert_eq!(counts.errors, 0, "{counts:?}");

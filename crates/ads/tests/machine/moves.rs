@@ -98,3 +98,26 @@ fn to_and_fro_is_the_difference_of_the_ends() {
     // What might have been sent is sent again; what went and came back is not.
     assert_eq!(client.drain(&mut h), ["CDS b=1", "EDS b=1", "RDS r=1", "CDS -c"]);
 }
+
+#[test]
+fn what_came_back_meanwhile_counts_as_new() {
+    let mut h = two_audiences();
+    let mut client = Client::settled(&mut h, Delta);
+    let token = h.world.last_token();
+    h.change(&[(LDS, "r", 2)]);
+    assert_eq!(client.take(&mut h), ["LDS r=2"]);
+    h.world.relocate(token, "b");
+    h.commit();
+    // The new audience gets `only`, too, but another one; that it was to go is forgotten.
+    h.world.put(CDS, "b", "only", plain(9));
+    h.commit();
+    assert_eq!(client.take(&mut h), ["CDS b=5 c=5 only=9", "EDS b=5"]);
+    client.ask(&mut h, EDS, &["c", "only"]);
+    client.ack(&mut h, EDS);
+    client.ack(&mut h, CDS);
+    assert_eq!(client.take(&mut h), ["EDS c=5 only=0"]);
+    client.ack(&mut h, EDS);
+    h.world.relocate(token, "a");
+    h.commit();
+    assert_eq!(client.take(&mut h), ["CDS b=1 only=1", "EDS b=1 only=0 -c"]);
+}

@@ -14,7 +14,7 @@ const WATCHED: Duration = Duration::from_secs(6);
 const ENOUGH: u64 = 600;
 /// How many bytes a proxy may receive when it connects again and nothing has changed: settings and headers of HTTP/2,
 /// and empty answers.
-const GREETING: u64 = 2_048;
+const GREETING: u64 = 1_024;
 
 /// Tells the whole story, and records what held.
 pub(super) async fn tell(mut stage: Stage, screen: &mut Screen, promises: &mut Promises, once: bool) -> Result<()> {

@@ -58,7 +58,10 @@ async fn serve(settings: &Settings, directory: &Path, threads: usize) -> Result<
     let mut stop = Signals::new()?;
     let source = tokio::select! {
         read = reading => read??,
-        signal = stop.next() => return Ok(tracing::info!(signal, "stopped before it was ready")),
+        signal = stop.next() => {
+            tracing::info!(signal, "stopped before it was ready");
+            return Ok(());
+        }
     };
     server.set_ready();
     tracing::info!(directory = %directory.display(), took = ?begin.elapsed(), "ready");
