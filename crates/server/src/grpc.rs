@@ -1,6 +1,5 @@
 //! gRPC's framing over HTTP/2 bodies, without a framework: messages in with a limit, ropes out without a copy.
 
-use std::collections::VecDeque;
 use std::io::IoSlice;
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -16,8 +15,6 @@ use ads::Rope;
 
 /// Bytes before each message: a flag for compression and the length.
 const PREFIX_BYTES: usize = 5;
-/// Pieces below this many bytes are copied together: a write of their own would cost more than the copy.
-const SMALL_PIECE: usize = 1024;
 
 /// A gRPC status.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -121,7 +118,7 @@ impl Body for StreamBody {
         // The other end went without a word: only a panic does that.
         let next = next.unwrap_or_else(|| Down::End(Status::new(Status::INTERNAL, "the stream's state was lost")));
         Poll::Ready(Some(Ok(match next {
-            Down::Message(rope) => Frame::data(MessageBuf::new(&rope)),
+            Down::Message(rope) => Frame::data(MessageBuf::new(rope)),
             Down::End(status) => {
                 self.down = None;
                 Frame::trailers(status.headers())
@@ -134,35 +131,38 @@ impl Body for StreamBody {
     }
 }
 
-/// One framed message as a rope of shared pieces.
+/// One framed message: the prefix, then the pieces of a rope that all streams share. A stream's own part of it is a place
+/// in the rope.
 pub(crate) struct MessageBuf {
-    pieces: VecDeque<Bytes>,
+    prefix: [u8; PREFIX_BYTES],
+    rope: Rope,
+    /// The piece that is being read: 0 is the prefix, the rope's first is 1.
+    index: usize,
+    /// What of that piece was read already.
+    offset: usize,
     remaining: usize,
 }
 
 impl MessageBuf {
-    fn new(rope: &Rope) -> MessageBuf {
-        let mut pieces = VecDeque::new();
-        let mut small = BytesMut::with_capacity(SMALL_PIECE * 2);
-        small.extend_from_slice(&[0]);
+    fn new(rope: Rope) -> MessageBuf {
+        let mut prefix = [0; PREFIX_BYTES];
         // Responses are bounded far below 4 GiB by what a mesh holds; a larger one would be cut by the client's limit.
-        small.extend_from_slice(&u32::try_from(rope.len()).unwrap_or(u32::MAX).to_be_bytes());
-        for piece in rope.pieces() {
-            if piece.len() < SMALL_PIECE {
-                small.extend_from_slice(piece);
-                continue;
-            }
-            if !small.is_empty() {
-                pieces.push_back(small.split().freeze());
-            }
-            pieces.push_back(piece.clone());
-        }
-        if !small.is_empty() {
-            pieces.push_back(small.freeze());
-        }
+        let length = u32::try_from(rope.len()).unwrap_or(u32::MAX);
+        prefix[1..].copy_from_slice(&length.to_be_bytes());
+        let remaining = rope.len() + PREFIX_BYTES;
         MessageBuf {
-            pieces,
-            remaining: rope.len() + PREFIX_BYTES,
+            prefix,
+            rope,
+            index: 0,
+            offset: 0,
+            remaining,
+        }
+    }
+
+    fn piece(&self, index: usize) -> Option<&[u8]> {
+        match index.checked_sub(1) {
+            None => Some(&self.prefix),
+            Some(index) => self.rope.piece(index).map(|piece| &**piece),
         }
     }
 }
@@ -173,25 +173,28 @@ impl Buf for MessageBuf {
     }
 
     fn chunk(&self) -> &[u8] {
-        self.pieces.front().map_or(&[], |piece| piece)
+        self.piece(self.index).map_or(&[], |piece| &piece[self.offset..])
     }
 
-    fn advance(&mut self, mut count: usize) {
+    fn advance(&mut self, count: usize) {
         self.remaining -= count;
-        while let Some(front) = self.pieces.front_mut() {
-            if count < front.len() {
-                front.advance(count);
-                return;
-            }
-            count -= front.len();
-            self.pieces.pop_front();
+        self.offset += count;
+        // Empty pieces are passed over, too: a chunk is empty at the end only.
+        while let Some(length) = self.piece(self.index).map(<[u8]>::len)
+            && self.offset >= length
+        {
+            self.offset -= length;
+            self.index += 1;
         }
     }
 
     fn chunks_vectored<'a>(&'a self, slices: &mut [IoSlice<'a>]) -> usize {
         let mut used = 0;
-        for (slice, piece) in slices.iter_mut().zip(&self.pieces) {
-            *slice = IoSlice::new(piece);
+        let mut skip = self.offset;
+        let pieces = (self.index..).map_while(|index| self.piece(index));
+        for (slice, piece) in slices.iter_mut().zip(pieces) {
+            *slice = IoSlice::new(&piece[skip..]);
+            skip = 0;
             used += 1;
         }
         used
@@ -273,6 +276,26 @@ impl Messages {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_message_reads_the_same_however_it_is_cut() {
+        let pieces: Vec<Bytes> = ["", "abc", "", "defgh", "i", ""].into_iter().map(Bytes::from).collect();
+        let expected = b"\0\0\0\0\x09abcdefghi";
+        for step in 1..=expected.len() {
+            let mut message = MessageBuf::new(Rope::from_pieces(pieces.clone()));
+            let mut read = Vec::new();
+            while message.has_remaining() {
+                let mut slices = [IoSlice::new(&[]); 16];
+                let used = message.chunks_vectored(&mut slices);
+                let together: usize = slices[..used].iter().map(|s| s.len()).sum();
+                assert_eq!(together, message.remaining());
+                let count = step.min(message.chunk().len());
+                read.extend_from_slice(&message.chunk()[..count]);
+                message.advance(count);
+            }
+            assert_eq!(read, expected, "in steps of {step}");
+        }
+    }
 
     #[test]
     fn status_texts_are_encoded() {
