@@ -100,7 +100,7 @@ impl Upstream {
             Some(id) => id,
             None => *id.insert(self.connect(&request).await?),
         };
-        let sent = self.discovery.pilot.send(Message::Request(id, request)).await;
+        let sent = self.discovery.pilot.send(Message::Request(id, Box::new(request))).await;
         sent.map_err(|closed| Status::new(Status::UNAVAILABLE, closed.to_string()))
     }
 

@@ -44,7 +44,7 @@ pub(crate) enum Message {
         down: mpsc::Sender<Down>,
         reply: oneshot::Sender<Result<StreamId, Status>>,
     },
-    Request(StreamId, Request),
+    Request(StreamId, Box<Request>),
     Disconnect(StreamId),
     Inspect(Box<dyn FnOnce(&mut Core) + Send>),
     End,
@@ -190,7 +190,7 @@ impl Core {
                         self.disconnect(id);
                     }
                 }
-                Message::Request(id, request) => self.request(id, request),
+                Message::Request(id, request) => self.request(id, *request),
                 Message::Disconnect(id) => self.disconnect(id),
                 Message::Inspect(look) => {
                     let looked = catch_unwind(AssertUnwindSafe(|| look(self)));

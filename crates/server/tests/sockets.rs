@@ -1,5 +1,8 @@
 //! The server over real loopback sockets: what a client that breaks the rules gets, and how the server ends.
 
+// The helpers of a test fail it where they cannot go on.
+#![allow(clippy::unwrap_used)]
+
 use std::sync::Arc;
 use std::time::Duration;
 

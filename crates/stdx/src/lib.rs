@@ -1,1 +1,0 @@
-//! Small general helpers that know nothing of meshes
