@@ -5,7 +5,9 @@ mod public;
 use std::sync::Arc;
 
 use flow::{Reads, Relation, Rule};
-use model::audience::{ClusterAudience, ClusterKey, InboundPort, OutboundKey, PolicyKey, ResourceKey, Scope};
+use model::audience::{
+    ClusterAudience, ClusterKey, InboundPort, IpFamilies, OutboundKey, PolicyKey, ResourceKey, Scope,
+};
 use model::proxy::ProxyKind;
 use model::service::{Resolution, ServiceKey};
 use names::{ClusterName, Direction, Hostname, Protocol};
@@ -63,7 +65,8 @@ impl Rule for ServiceClusters {
                     subset: subset.clone(),
                     policy: key.policy.clone(),
                     from_endpoints: key.gateway && service.resolution == Resolution::Passthrough,
-                    lookup: None,
+                    // What most clients are; see `for_families`.
+                    lookup: by_dns(service.resolution).then_some(IpFamilies::V4),
                 };
                 out.push((Arc::from(cluster.cluster_name()), cluster));
             }
@@ -94,7 +97,26 @@ impl Rule for ClusterCatalogue {
             entries.push(entry(INBOUND_PASSTHROUGH, ClusterKey::InboundPassthrough(audience.ip)));
             entries.extend(audience.inbound.iter().map(|port| inbound(cx, audience, port)));
         }
+        for_families(audience.ip, &mut entries);
         Some(Catalogue::new(entries))
+    }
+}
+
+fn by_dns(resolution: Resolution) -> bool {
+    matches!(resolution, Resolution::Dns | Resolution::DnsRoundRobin)
+}
+
+/// Has the proxy look names up in the address families that it has. Clients with IPv4 alone share the keys as they are.
+fn for_families(families: IpFamilies, entries: &mut [Entry]) {
+    if families == IpFamilies::V4 {
+        return;
+    }
+    for (_, key) in entries {
+        if let ResourceKey::Cluster(ClusterKey::Outbound(key)) = key
+            && key.lookup.is_some()
+        {
+            key.lookup = Some(families);
+        }
     }
 }
 
