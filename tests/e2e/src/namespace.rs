@@ -2,8 +2,12 @@
 
 use std::net::Ipv4Addr;
 use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use parts::run::Result;
+
+/// Counts the namespaces of this process.
+static NEXT: AtomicU32 = AtomicU32::new(0);
 
 /// The user as whom an application in the pod runs; what it sends is captured. (The proxy runs as another.)
 const APPLICATION: u32 = 1000;
@@ -13,6 +17,8 @@ const APPLICATION: u32 = 1000;
 pub struct Namespace {
     /// Its name.
     pub name: String,
+    /// Tells it from the others of this process.
+    serial: u32,
     /// Its address.
     pub ip: Ipv4Addr,
     /// This machine's address at the other end.
@@ -26,12 +32,12 @@ impl Namespace {
             return Ok(Err(missing));
         }
         // Addresses of a range that is set aside for tests of networks; the process id keeps runs apart.
-        let (name, number) = (
-            format!("rutter-{}", std::process::id()),
-            (std::process::id() % 250) as u8,
-        );
+        // The kernel takes away the interfaces of a namespace some time after the namespace: a next one has other names.
+        let serial = NEXT.fetch_add(1, Ordering::Relaxed);
+        let number = (std::process::id().wrapping_add(serial.wrapping_mul(97)) % 250) as u8;
         let namespace = Namespace {
-            name,
+            name: format!("rutter-{}-{serial}", std::process::id()),
+            serial,
             ip: Ipv4Addr::new(198, 18, number, 2),
             host: Ipv4Addr::new(198, 18, number, 1),
         };
@@ -59,10 +65,10 @@ impl Namespace {
     }
 
     fn set_up(&self) -> Result<()> {
-        let Namespace { name, ip, host } = self;
+        let Namespace { name, serial, ip, host } = self;
         let (outer, inner) = (
-            format!("rt{}a", std::process::id()),
-            format!("rt{}b", std::process::id()),
+            format!("rt{}a{serial}", std::process::id()),
+            format!("rt{}b{serial}", std::process::id()),
         );
         run(&format!("ip netns add {name}"))?;
         run(&format!("ip link add {outer} type veth peer name {inner} netns {name}"))?;
