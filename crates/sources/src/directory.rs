@@ -38,13 +38,10 @@ impl Directory {
     /// Takes in the content of a file. Content that is the same as before costs a hash.
     pub(crate) fn update(&mut self, name: &Arc<str>, content: &[u8], options: &ParseOptions) {
         let hash = xxhash_rust::xxh3::xxh3_128(content);
-        let before = self.files.remove(name);
-        if let Some(same) = before.as_ref().filter(|f| f.hash == hash) {
-            let _ = same;
-            self.files.extend(before.map(|f| (name.clone(), f)));
+        if self.files.get(name).is_some_and(|file| file.hash == hash) {
             return;
         }
-        let before = before.map(|f| f.objects).unwrap_or_default();
+        let before = self.files.remove(name).map(|file| file.objects).unwrap_or_default();
         let parsed = resources::parse_documents(content, name, options);
         let mut diagnostics = parsed.diagnostics;
         let mut objects = BTreeMap::new();
