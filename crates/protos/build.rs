@@ -15,7 +15,7 @@ use protox::file::{ChainFileResolver, File, FileResolver, GoogleFileResolver};
 type Result<T, E = Box<dyn Error>> = std::result::Result<T, E>;
 
 fn main() -> Result<()> {
-    for input in ["build.rs", "roots.txt", "proto", "Cargo.toml"] {
+    for input in ["build.rs", "roots.txt", "described.txt", "proto", "Cargo.toml"] {
         println!("cargo::rerun-if-changed={input}");
     }
     let here = PathBuf::from(env("CARGO_MANIFEST_DIR")?);
@@ -27,10 +27,12 @@ fn main() -> Result<()> {
     resolver.add(Sources::new(includes)?);
     resolver.add(GoogleFileResolver::new());
 
-    let roots = fs::read_to_string(here.join("roots.txt"))?;
+    let roots = files(&here.join("roots.txt"))?;
     let mut compiler = protox::Compiler::with_file_resolver(resolver);
     compiler.include_imports(true).include_source_info(false);
-    compiler.open_files(roots.lines().filter(|line| !line.is_empty() && !line.starts_with('#')))?;
+    compiler.open_files(&roots)?;
+    let compiled = compiler.file_descriptor_set();
+    compiler.open_files(files(&here.join("described.txt"))?)?;
     fs::write(out.join("descriptors.bin"), compiler.encode_file_descriptor_set())?;
 
     prost_build::Config::new()
@@ -41,8 +43,15 @@ fn main() -> Result<()> {
         .type_name_domain(["."], "type.googleapis.com")
         .extern_path(".google.protobuf.Any", "crate::Any")
         .include_file("mod.rs")
-        .compile_fds(compiler.file_descriptor_set())?;
+        .compile_fds(compiled)?;
     Ok(())
+}
+
+/// The files that a list names.
+fn files(list: &Path) -> Result<Vec<String>> {
+    let text = fs::read_to_string(list).map_err(|e| format!("{}: {e}", list.display()))?;
+    let named = text.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
+    Ok(named.map(str::to_owned).collect())
 }
 
 /// Where Cargo has put the source of `envoy-types`. What is there already is preferred to the network.

@@ -8,6 +8,8 @@ use crate::run::{cargo, root, run, say, works};
 /// Fetches the real parts.
 pub(crate) fn setup() -> Result<()> {
     parts::envoy(&mut say).context("setup: Envoy")?;
+    parts::etcd::program(&mut say).context("setup: etcd")?;
+    parts::kubectl(&mut say).context("setup: kubectl")?;
     Ok(())
 }
 
@@ -55,7 +57,12 @@ pub(crate) fn bench(arguments: &[String]) -> Result<()> {
             ]))?;
             run(cargo(&["run", "--release", "--quiet", "--package", "load", "--"]).args(&arguments[1..]))
         }
-        _ => bail!("which benchmark? `flow` or `load`"),
+        Some("api") => {
+            run(&mut cargo(&["build", "--release", "--package", "rutter", "--package", "load"]))?;
+            let mut bench = cargo(&["run", "--release", "--quiet", "--package", "load", "--bin", "api", "--"]);
+            run(bench.args(&arguments[1..]))
+        }
+        _ => bail!("which benchmark? `flow`, `load` or `api`"),
     }
 }
 

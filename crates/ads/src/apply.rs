@@ -60,14 +60,29 @@ impl<O: Origin> Hub<O> {
         }
     }
 
+    /// What a client had accepted when a change came is in force there until it accepts the change. `before` is when the
+    /// change before that was.
+    fn note_in_force(&mut self, id: StreamId, kind: ResourceType, before: Option<Epoch>) {
+        let epoch = self.core.epoch;
+        let watch = self.streams.get_mut(&id).and_then(|stream| stream.watch_mut(kind));
+        if let Some(watch) = watch
+            && before.is_some_and(|before| watch.is_current(before))
+        {
+            watch.ran = watch.ran.max(epoch - 1);
+        }
+    }
+
     fn wake_marked(&mut self, ledger: LedgerId, now: Moment) {
+        let epoch = self.core.epoch;
         for selection in self.core.ledgers[ledger].take_marked() {
-            let streams: Vec<StreamId> = self.core.ledgers[ledger].selections[selection]
-                .streams
-                .iter()
-                .copied()
-                .collect();
-            streams.into_iter().for_each(|id| self.wake(id, now));
+            let kind = self.core.ledgers[ledger].kind;
+            let selection = &self.core.ledgers[ledger].selections[selection];
+            let before = (selection.changed == epoch).then_some(selection.changed_before);
+            let streams: Vec<StreamId> = selection.streams.iter().copied().collect();
+            for id in streams {
+                self.note_in_force(id, kind, before);
+                self.wake(id, now);
+            }
         }
     }
 

@@ -37,6 +37,11 @@ impl<C: Copy + Eq + Hash> Cells<C> {
         self.cells.get(&cell)?.resource.as_ref()
     }
 
+    /// Which ledgers list a cell, and under which names.
+    pub(crate) fn users(&self, cell: C) -> &[(LedgerId, Name)] {
+        self.cells.get(&cell).map_or(&[], |cell| &cell.users)
+    }
+
     /// Notes that a ledger lists a cell under a name.
     pub(crate) fn add(&mut self, cell: C, resource: Option<Resource>, ledger: LedgerId, name: Name) {
         let cell = self.cells.entry(cell).or_insert_with(|| Cell {

@@ -8,6 +8,7 @@ use crate::cells::{Cells, LedgerId};
 use crate::ledger::Ledger;
 use crate::selection::Selection;
 use crate::stream::Stream;
+use crate::tally::News;
 use crate::watch::Watch;
 use crate::{Epoch, Limits, Origin, Stats, StreamId, WatchStatus};
 
@@ -21,6 +22,7 @@ pub(crate) struct Core<O: Origin> {
     pub(crate) epoch: Epoch,
     pub(crate) serial: u64,
     pub(crate) stats: Stats,
+    pub(crate) news: News,
 }
 
 impl<O: Origin> Core<O> {
@@ -49,6 +51,7 @@ impl<O: Origin> Core<O> {
 
     /// Puts a stream into a watch's selection.
     pub(crate) fn enter(&mut self, watch: &Watch, stream: StreamId) {
+        self.news.members = true;
         self.ledgers[watch.ledger].selections[watch.selection]
             .streams
             .insert(stream);
@@ -56,6 +59,7 @@ impl<O: Origin> Core<O> {
 
     /// Takes a stream out of a selection, and closes what nobody sees any more.
     pub(crate) fn leave(&mut self, origin: &mut O, (ledger_id, selection): (LedgerId, usize), stream: StreamId) {
+        self.news.members = true;
         let ledger = &mut self.ledgers[ledger_id];
         ledger.selections[selection].streams.remove(&stream);
         ledger.drop_if_unused(origin, &mut self.cells, selection);

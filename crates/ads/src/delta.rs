@@ -139,6 +139,7 @@ impl<O: Origin> Core<O> {
         watch.debt.owe(owed);
         watch.debt.let_go(gone, self.epoch);
         watch.sent = self.epoch;
+        watch.ran = self.epoch;
     }
 
     /// Follows a wildcard that comes or goes.

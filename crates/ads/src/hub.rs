@@ -14,6 +14,7 @@ use crate::decode::Body;
 use crate::ledger::Ledger;
 use crate::rate::Rate;
 use crate::stream::Stream;
+use crate::tally::News;
 use crate::{Code, Limits, Moment, Origin, Request, Status, StreamStatus};
 
 /// Identifies a stream of this hub; never reused.
@@ -76,6 +77,7 @@ impl<O: Origin> Hub<O> {
                 epoch: 1,
                 serial: 0,
                 stats: Stats::default(),
+                news: News::default(),
             },
             streams: FxHashMap::default(),
             by_token: FxHashMap::default(),

@@ -102,6 +102,16 @@ impl<O: Origin> Ledger<O> {
         self.entries.get(name).map_or(0, |entry| entry.epoch)
     }
 
+    /// Names that came, changed or went in this epoch, as far as is remembered.
+    pub(crate) fn changed_in(&self, epoch: Epoch) -> impl Iterator<Item = &Name> {
+        let changes = &self.log.changes;
+        let first = changes.partition_point(|(at, _)| *at < epoch);
+        changes
+            .range(first..)
+            .take_while(move |(at, _)| *at == epoch)
+            .map(|(_, name)| name)
+    }
+
     /// The name as the ledger has it, to share it.
     pub(crate) fn name(&self, name: &str) -> Option<&Name> {
         self.entries.get_key_value(name).map(|(name, _)| name)
@@ -313,8 +323,9 @@ impl<O: Origin> Ledger<O> {
             selection.digest = selection.digest.wrapping_add(shift);
             if removed {
                 selection.removed = epoch
-            } else {
-                selection.changed = epoch
+            } else if selection.changed < epoch {
+                selection.changed_before = selection.changed;
+                selection.changed = epoch;
             }
         }
     }

@@ -13,6 +13,7 @@
 //! This crate knows nothing of services, routes or policy: to it, resources are names, versions and bytes.
 
 mod apply;
+mod blame;
 mod cells;
 mod compose;
 mod content;
@@ -35,6 +36,7 @@ mod sending;
 mod sotw;
 mod status;
 mod stream;
+mod tally;
 mod watch;
 mod wire;
 
@@ -46,6 +48,7 @@ pub use limits::Limits;
 pub use next::{Next, Response};
 pub use node::{NodeError, decode_node, parse_node};
 pub use origin::{Changes, Origin};
+pub use tally::{News, Objection, Question, Tally};
 pub use status::{Code, Exchange, Refusal, Status, StreamStatus, WatchStatus};
 
 /// A point in time: how long it is after some start that the caller chose once.

@@ -38,6 +38,8 @@ impl<O: Origin> Core<O> {
             watch.sent = self.epoch;
             watch.swept = self.epoch;
             watch.refused = None;
+            watch.complaint = None;
+            watch.ran = self.epoch;
         }
         (watch.ledger, watch.selection, watch.joined) = (ledger, selection, self.epoch);
         self.enter(watch, id);

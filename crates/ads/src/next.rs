@@ -106,6 +106,9 @@ impl<O: Origin> Core<O> {
             watch.swept = plan.key.sweep;
             watch.debt = plan.left;
             watch.refused = None;
+            watch.complaint = None;
+            watch.ran = watch.ran.max(window.upto);
+            self.news.answered = true;
         }
         Attempt::Advanced
     }

@@ -2,6 +2,7 @@
 
 use model::xds::ResourceType;
 
+use crate::blame;
 use crate::core::Core;
 use crate::name_set::{Edit, NameSet};
 use crate::stream::Stream;
@@ -23,20 +24,42 @@ impl<O: Origin> Core<O> {
             return;
         }
         let accepted = error.is_none();
+        let named = error.as_deref().map(|words| self.named_in(stream, kind, words));
+        let Some(watch) = stream.watch_mut(kind) else { return };
         match error {
             None => {
                 watch.accept(now);
                 self.stats.accepted[kind as usize] += 1;
+                self.news.answered = true;
             }
             Some(message) => {
-                watch.refuse(message, now);
+                watch.refuse(message, named.unwrap_or_default(), now);
                 self.stats.refused[kind as usize] += 1;
+                self.news.refused = true;
             }
         }
         if kind == ResourceType::Cluster {
             stream.clusters_answered(accepted, now);
         }
         self.relocate(origin, stream, kind);
+    }
+
+    /// The resources of the outstanding response that a client's refusal names, each once.
+    fn named_in(&self, stream: &Stream<O::Token>, kind: ResourceType, words: &str) -> Vec<Name> {
+        let Some(watch) = stream.watch(kind) else {
+            return Vec::new();
+        };
+        let (ledger, selection) = (&self.ledgers[watch.ledger], self.selection(watch));
+        let owed = watch.inflight.as_ref().map_or(&[][..], |inflight| &inflight.debt.owed);
+        let sent = |name: &Name| ledger.epoch_of(name) > watch.ran || owed.binary_search(name).is_ok();
+        let mut names: Vec<Name> = blame::candidates(words)
+            .filter_map(|word| ledger.name(word))
+            .filter(|name| selection.covers(name) && sent(name))
+            .cloned()
+            .collect();
+        names.sort_unstable();
+        names.dedup();
+        names
     }
 
     /// A new watch of these names, or of all; the stream is in its selection already.

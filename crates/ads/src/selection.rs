@@ -16,6 +16,8 @@ pub(crate) struct Selection {
     pub(crate) names: Option<NameSet>,
     /// When a name of it came or changed last.
     pub(crate) changed: Epoch,
+    /// When that happened before.
+    pub(crate) changed_before: Epoch,
     /// When a name of it went last; wildcard types only.
     pub(crate) removed: Epoch,
     /// Depends on all names and what they hold, and not on how that came about; not kept for all names of a ledger, which
@@ -51,6 +53,7 @@ impl Selection {
         Selection {
             names,
             changed,
+            changed_before: changed,
             removed: 0,
             digest: 0,
             streams: BTreeSet::new(),

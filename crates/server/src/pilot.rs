@@ -7,12 +7,13 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
-use ads::{Hub, Limits, Moment, Next, Request, StreamId, Variant};
+use ads::{Limits, Moment, Next, Request, StreamId, Variant};
 use model::proxy::Proxy;
 use std::collections::HashMap;
 use tokio::sync::{mpsc, oneshot};
 use world::{Batch, World};
 
+use crate::feedback::{Observation, Tracker};
 use crate::grpc::{Down, Status};
 use crate::metrics::Counts;
 use crate::origin::Served;
@@ -23,6 +24,9 @@ const QUEUE: usize = 4096;
 const TAKEN_TOGETHER: usize = 1024;
 /// Responses that may wait for one stream: one per type is ever outstanding, and then the end.
 pub(crate) const DOWN_QUEUE: usize = 8;
+
+/// The hub of streams over the world.
+pub(crate) type Hub = ads::Hub<Served>;
 
 /// The thread has ended.
 #[derive(Debug, thiserror::Error)]
@@ -37,7 +41,7 @@ pub struct Pilot {
 }
 
 pub(crate) enum Message {
-    Commit(Batch),
+    Commit(Batch, Vec<Observation>),
     Connect {
         proxy: Box<Proxy>,
         variant: Variant,
@@ -53,8 +57,9 @@ pub(crate) enum Message {
 /// What the thread owns.
 pub(crate) struct Core {
     pub(crate) served: Served,
-    pub(crate) hub: Hub<Served>,
+    pub(crate) hub: Hub,
     pub(crate) counts: Counts,
+    pub(crate) tracker: Tracker,
     streams: HashMap<StreamId, mpsc::Sender<Down>>,
     started: Instant,
     ending: bool,
@@ -71,8 +76,9 @@ impl Pilot {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
         let core = Core {
             served: Served(world),
-            hub: Hub::new(limits),
+            hub: ads::Hub::new(limits),
             counts: Counts::default(),
+            tracker: Tracker::new(started),
             streams: HashMap::new(),
             started,
             ending: false,
@@ -92,7 +98,16 @@ impl Pilot {
     /// # Errors
     /// The thread has ended.
     pub async fn commit(&self, batch: Batch) -> Result<(), Closed> {
-        self.send(Message::Commit(batch)).await
+        self.commit_observed(batch, Vec::new()).await
+    }
+
+    /// Commits a batch, and tells of its objects, and of objects that are not valid and so not in it. The objects'
+    /// statuses tell what became of them: see [`Pilot::feedback`].
+    ///
+    /// # Errors
+    /// The thread has ended.
+    pub async fn commit_observed(&self, batch: Batch, observed: Vec<Observation>) -> Result<(), Closed> {
+        self.send(Message::Commit(batch, observed)).await
     }
 
     /// Commits a batch from a thread that may block.
@@ -100,7 +115,33 @@ impl Pilot {
     /// # Errors
     /// The thread has ended.
     pub fn commit_blocking(&self, batch: Batch) -> Result<(), Closed> {
-        self.messages.blocking_send(Message::Commit(batch)).map_err(|_| Closed)
+        self.commit_observed_blocking(batch, Vec::new())
+    }
+
+    /// As [`Pilot::commit_observed`], from a thread that may block.
+    ///
+    /// # Errors
+    /// The thread has ended.
+    pub fn commit_observed_blocking(&self, batch: Batch, observed: Vec<Observation>) -> Result<(), Closed> {
+        let message = Message::Commit(batch, observed);
+        self.messages.blocking_send(message).map_err(|_| Closed)
+    }
+
+    /// Statuses that are to be written, in batches, from when this replica leads ([`Pilot::lead`]). A receiver that
+    /// does not keep up delays statuses and nothing else. There is one: an earlier one ends.
+    ///
+    /// # Errors
+    /// The thread has ended.
+    pub async fn feedback(&self, settings: plan::Settings) -> Result<mpsc::Receiver<Vec<plan::Intent>>, Closed> {
+        self.inspect(move |core| core.tracker.attach(settings)).await
+    }
+
+    /// Says whether this replica is the one that writes statuses. At first it is not.
+    ///
+    /// # Errors
+    /// The thread has ended.
+    pub async fn lead(&self, leading: bool) -> Result<(), Closed> {
+        self.inspect(move |core| core.tracker.lead(leading, core.now())).await
     }
 
     /// Ends all streams and the thread.
@@ -133,7 +174,8 @@ async fn run(mut core: Core, mut messages: mpsc::Receiver<Message>, floor: Durat
     let mut taken = Vec::new();
     let mut committed: Option<Instant> = None;
     while !core.ending {
-        let deadline = core.hub.deadline().map(|at| core.started + at);
+        let deadline = [core.hub.deadline(), core.tracker.deadline()].into_iter().flatten().min();
+        let deadline = deadline.map(|at| core.started + at);
         tokio::select! {
             count = messages.recv_many(&mut taken, TAKEN_TOGETHER) => if count == 0 { return },
             () = until(deadline) => {}
@@ -141,7 +183,7 @@ async fn run(mut core: Core, mut messages: mpsc::Receiver<Message>, floor: Durat
         if let Some(wait) = committed
             .and_then(|at| floor.checked_sub(at.elapsed()))
             .filter(|w| !w.is_zero())
-            && taken.iter().any(|m| matches!(m, Message::Commit(_)))
+            && taken.iter().any(|m| matches!(m, Message::Commit(..)))
         {
             // Requested, for small machines: what comes meanwhile is gathered into the same commit.
             tokio::time::sleep(wait).await;
@@ -171,13 +213,16 @@ impl Core {
 
     /// Works on messages in order, but for commits, which become one at the end. True: there was one.
     fn work(&mut self, messages: impl Iterator<Item = Message>) -> bool {
-        let mut batch: Option<Batch> = None;
+        let (mut batch, mut observed): (Option<Batch>, Vec<Observation>) = (None, Vec::new());
         for message in messages {
             match message {
-                Message::Commit(later) => match &mut batch {
-                    Some(batch) => batch.merge(later),
-                    None => batch = Some(later),
-                },
+                Message::Commit(later, more) => {
+                    observed.extend(more);
+                    match &mut batch {
+                        Some(batch) => batch.merge(later),
+                        None => batch = Some(later),
+                    }
+                }
                 Message::Connect {
                     proxy,
                     variant,
@@ -200,11 +245,14 @@ impl Core {
             }
         }
         let committed = batch.is_some();
-        if let Some(batch) = batch {
+        if let Some(batch) = batch.filter(|batch| !batch.is_empty()) {
             self.commit(batch);
         }
-        self.hub.tick(self.now());
+        let now = self.now();
+        self.tracker.observe(observed, self.hub.epoch(), now);
+        self.hub.tick(now);
         self.push();
+        self.track();
         if self.ending {
             self.end_all();
         }
@@ -296,6 +344,15 @@ impl Core {
                 }
             }
         }
+    }
+
+    /// Hands out what is to be told of objects.
+    fn track(&mut self) {
+        let now = self.now();
+        let tracked = catch_unwind(AssertUnwindSafe(|| {
+            self.tracker.turn(&self.served, &mut self.hub, now);
+        }));
+        self.contain("counting", tracked);
     }
 
     fn end(&mut self, id: StreamId, status: Status) {

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::resolve::{Given, Problems};
-use crate::value::{Address, ByteSize, LogFilter, LogFormat, Value};
+use crate::value::{Address, ByteSize, Home, LogFilter, LogFormat, Switch, Value};
 
 /// One row of the table.
 #[derive(Debug)]
@@ -91,6 +91,48 @@ settings! {
         domain: String = "cluster.local";
         /// Name of the cluster that the resources belong to.
         cluster_id as "clusterID": String = "Kubernetes";
+    }
+    "Store" {
+        /// Where objects that are written through the API live. `auto` is `embedded`, or `none` where a configuration
+        /// directory is given. `embedded` keeps them durably in the data directory; `memory` forgets them at the end;
+        /// `etcd` keeps them in etcd, for more than one replica; `none` has no API.
+        store: Home = "auto";
+        /// Directory of the embedded store, of the API's certificates and of the kubeconfig. It is made if it is missing.
+        data_dir: PathBuf = "rutter-data";
+        /// How many past revisions the embedded store keeps at least, for `history`, `rollback` and watches that resume.
+        store_history: usize = "10000";
+        /// Addresses of etcd, comma separated: `http://HOST:PORT` or `https://HOST:PORT`.
+        etcd_endpoints: String = "http://127.0.0.1:2379";
+        /// What all of Rutter's keys in etcd begin with.
+        etcd_prefix: String = "/rutter";
+        /// PEM file with the authorities that sign etcd's certificate; the system's are not used.
+        etcd_ca: Option<PathBuf> = "";
+        /// PEM file with the client certificate for etcd.
+        etcd_cert: Option<PathBuf> = "";
+        /// PEM file with the key of that certificate.
+        etcd_key: Option<PathBuf> = "";
+    }
+    "API" {
+        /// Address of the Kubernetes-shaped API over the store.
+        api_addr: Address = "127.0.0.1:15016";
+        /// Serve the API in plain text, and let everybody who can connect do everything. Only on a loopback address.
+        api_plaintext: Switch = "off";
+        /// PEM file with the API's certificate; without one, one is made and signed by an authority of the data directory.
+        api_cert: Option<PathBuf> = "";
+        /// PEM file with the key of that certificate.
+        api_key: Option<PathBuf> = "";
+        /// PEM file with the authorities whose client certificates are believed: the common name is the user, the
+        /// organisations are the groups.
+        api_client_ca: Option<PathBuf> = "";
+        /// File with bearer tokens, one a line: `TOKEN USER ROLE`, where the role is `admin`, `view`, `NAMESPACE:edit` or
+        /// `NAMESPACE:view`. An admin token is made in the data directory in any case.
+        api_tokens: Option<PathBuf> = "";
+        /// How many requests a second one client may send, on average.
+        api_requests_per_second: usize = "1000";
+    }
+    "Status" {
+        /// The least time between two writes of one object's status.
+        status_interval: Duration = "1s";
     }
     "Listeners" {
         /// Address of the discovery service, plaintext gRPC.

@@ -96,6 +96,52 @@ impl Value for ByteSize {
     }
 }
 
+/// Where objects live.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Home {
+    /// What fits the other settings.
+    Auto,
+    /// In the data directory.
+    Embedded,
+    /// In this process.
+    Memory,
+    /// In etcd.
+    Etcd,
+    /// Nowhere: there is no API.
+    None,
+}
+
+impl Value for Home {
+    const FORM: &'static str = "auto, embedded, memory, etcd or none";
+
+    fn parse(text: &str) -> Result<Home, String> {
+        match text {
+            "auto" => Ok(Home::Auto),
+            "embedded" => Ok(Home::Embedded),
+            "memory" => Ok(Home::Memory),
+            "etcd" => Ok(Home::Etcd),
+            "none" => Ok(Home::None),
+            _ => Err("it is none of these".to_owned()),
+        }
+    }
+}
+
+/// Yes or no.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Switch(pub bool);
+
+impl Value for Switch {
+    const FORM: &'static str = "on or off";
+
+    fn parse(text: &str) -> Result<Switch, String> {
+        match text {
+            "on" | "true" => Ok(Switch(true)),
+            "off" | "false" => Ok(Switch(false)),
+            _ => Err("it is neither".to_owned()),
+        }
+    }
+}
+
 /// What is logged, in the form of tracing's filter directives.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LogFilter(String);
@@ -200,6 +246,18 @@ impl Value for String {
             Err("it is empty".to_owned())
         } else {
             Ok(text.to_owned())
+        }
+    }
+}
+
+impl Value for PathBuf {
+    const FORM: &'static str = "PATH";
+
+    fn parse(text: &str) -> Result<PathBuf, String> {
+        if text.is_empty() {
+            Err("it is empty".to_owned())
+        } else {
+            Ok(PathBuf::from(text))
         }
     }
 }

@@ -5,6 +5,7 @@
 
 mod directory;
 pub mod files;
+pub mod kubernetes;
 mod pending;
 mod reader;
 

@@ -9,9 +9,11 @@
 
 mod batch;
 mod inspect;
+mod reach;
 mod serve;
 
 pub use batch::Batch;
+pub use reach::Reach;
 pub use serve::{Audience, Changes};
 pub use traffic::Catalogue;
 

@@ -6,12 +6,13 @@
 mod binary;
 mod mesh;
 mod namespace;
+pub mod script;
 mod shop;
 
-pub use binary::{envoy_binary, rutter_binary};
+pub use binary::{envoy_binary, kubectl_binary, rutter_binary};
 pub use mesh::Mesh;
 pub use namespace::Namespace;
-pub use shop::{HOST, Shop, virtual_service};
+pub use shop::{HOST, Shop, shop_service, virtual_service};
 
 /// Makes of one test, a function of the protocol, one over the state of the world and one over delta.
 #[macro_export]

@@ -14,4 +14,5 @@ mod property;
 mod refusal;
 mod resume;
 mod sotw;
+mod tally;
 mod world;

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ads::{StreamId, Variant};
+use ads::{Question, StreamId, Variant};
 use model::xds::ResourceType;
 use proptest::prelude::*;
 
@@ -143,6 +143,32 @@ impl Run {
             }
         }
         self.collect();
+        self.check_tally(false);
+    }
+
+    /// Nobody counts as running what it has not taken; once all is quiet, all do.
+    fn check_tally(&self, quiet: bool) {
+        let resources = self.h.world.open_resources();
+        let question = |cell: &u32| Question {
+            resources: vec![*cell],
+            catalogues: Vec::new(),
+            maybe: Vec::new(),
+            since: u64::MAX,
+        };
+        let questions: Vec<_> = resources.iter().map(|(cell, ..)| question(cell)).collect();
+        let tallies = self.h.hub.tally(&questions);
+        for ((_, key, number), tally) in resources.iter().zip(tallies) {
+            let Some(number) = number else { continue };
+            let has = |envoy: &&Envoy| {
+                let held = envoy.has[key.0 as usize].get(&*key.2);
+                held.is_some_and(|(_, held)| held == number)
+            };
+            let having = self.clients.iter().filter(has).count();
+            assert!(tally.running <= having, "{key:?} {number}: {tally:?}, but {having} have it");
+            assert_eq!(tally.total, tally.running + tally.refused + tally.pending);
+            assert!(!quiet || tally.running == tally.total, "{key:?}: {tally:?}");
+            assert_eq!(tally.objection.is_some(), tally.refused > 0);
+        }
     }
 
     fn change_cluster(&mut self, audience: Audience, name: &str, how: u8) {
@@ -303,6 +329,7 @@ fn run(steps: &[Step]) {
         run.settle();
     }
     run.check();
+    run.check_tally(true);
     let ids: Vec<StreamId> = run.clients.iter().map(|envoy| envoy.id).collect();
     ids.into_iter().for_each(|id| run.h.disconnect(id));
     assert!(

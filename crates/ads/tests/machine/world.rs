@@ -92,6 +92,21 @@ impl World {
         self.moves.insert(token, audience);
     }
 
+    /// Open resources: cell, key, and the number of what it holds.
+    pub(crate) fn open_resources(&self) -> Vec<(u32, Key, Option<u32>)> {
+        let resources = self.open.iter().filter_map(|(id, (cell, _))| match cell {
+            Cell::Resource(key, content) => Some((*id, key.clone(), content.as_ref().map(|content| content.number))),
+            Cell::Catalogue(..) => None,
+        });
+        resources.collect()
+    }
+
+    /// The cell of an open catalogue.
+    pub(crate) fn catalogue_cell(&self, kind: ResourceType, audience: Audience) -> Option<u32> {
+        let is = |cell: &Cell| matches!(cell, Cell::Catalogue(k, a, _) if (*k, *a) == (kind, audience));
+        self.open.iter().find(|(_, (cell, _))| is(cell)).map(|(id, _)| *id)
+    }
+
     pub(crate) fn open_cells(&self) -> usize {
         self.open.len()
     }

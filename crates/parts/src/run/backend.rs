@@ -74,6 +74,11 @@ impl Backend {
         &self.state.instance
     }
 
+    /// The version that it says it is.
+    pub fn version(&self) -> &str {
+        &self.state.version
+    }
+
     /// How many requests came so far.
     pub fn requests(&self) -> u64 {
         self.state.requests.load(Ordering::Relaxed)

@@ -17,7 +17,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 #[derive(Debug)]
 pub struct Control {
     binary: PathBuf,
-    config: PathBuf,
+    data: Option<PathBuf>,
     flags: Vec<String>,
     log: tempfile::NamedTempFile,
     grpc: SocketAddr,
@@ -34,11 +34,28 @@ impl Control {
 
     /// The same, listening on this address of the machine.
     pub async fn start_on(ip: IpAddr, binary: &Path, config: &Path, flags: &[&str]) -> Result<Control> {
+        let mut all = vec!["--config-dir".to_owned(), config.display().to_string()];
+        all.extend(flags.iter().map(|flag| (*flag).to_owned()));
+        Control::start_serving(ip, binary, None, all).await
+    }
+
+    /// Starts it with a store and its API, over this data directory and with more flags as given, and waits until it is
+    /// ready.
+    pub async fn start_with_api(binary: &Path, data: &Path, flags: &[&str]) -> Result<Control> {
+        let ip = IpAddr::from([127, 0, 0, 1]);
+        let api = SocketAddr::from((ip, free_port()));
+        let mut all = vec!["--data-dir".to_owned(), data.display().to_string()];
+        all.extend(["--api-addr".to_owned(), api.to_string()]);
+        all.extend(flags.iter().map(|flag| (*flag).to_owned()));
+        Control::start_serving(ip, binary, Some(data), all).await
+    }
+
+    async fn start_serving(ip: IpAddr, binary: &Path, data: Option<&Path>, flags: Vec<String>) -> Result<Control> {
         let address = || SocketAddr::from((ip, free_port()));
         let mut control = Control {
             binary: binary.to_owned(),
-            config: config.to_owned(),
-            flags: flags.iter().map(|flag| (*flag).to_owned()).collect(),
+            data: data.map(Path::to_owned),
+            flags,
             log: tempfile::Builder::new().prefix("rutter-").suffix(".log").tempfile()?,
             grpc: address(),
             http: address(),
@@ -54,8 +71,6 @@ impl Control {
         let log = OpenOptions::new().append(true).open(self.log.path())?;
         let child = Command::new(&self.binary)
             .arg("serve")
-            .arg("--config-dir")
-            .arg(&self.config)
             .args(["--grpc-addr", &self.grpc.to_string()])
             .args(["--http-addr", &self.http.to_string()])
             .args(["--monitoring-addr", &self.monitoring.to_string()])
@@ -114,6 +129,11 @@ impl Control {
     /// The address of the discovery service.
     pub fn grpc(&self) -> SocketAddr {
         self.grpc
+    }
+
+    /// The kubeconfig of its API, for a control plane that has one.
+    pub fn kubeconfig(&self) -> Option<PathBuf> {
+        self.data.as_ref().map(|data| data.join("kubeconfig"))
     }
 
     /// The process id, while it runs.

@@ -7,6 +7,7 @@ use serde_json::Value as Json;
 
 use crate::decode::{Decode, Decoder};
 use crate::object::StringMap;
+use crate::schema::{Schema, Shape};
 use crate::yaml::{Node, Scalar};
 
 message! {
@@ -117,6 +118,10 @@ impl Decode for TargetPort {
             TargetPort::Number(number) => Json::from(*number),
             TargetPort::Name(name) => Json::from(&**name),
         }
+    }
+
+    fn schema() -> Arc<Schema> {
+        Arc::new(Schema::new(Shape::IntOrText))
     }
 }
 

@@ -3,17 +3,21 @@
 /// A message: a struct whose fields are named as in the proto file.
 ///
 /// `name: Type` is absent as `Type::default()`; `name: Type = value` is absent as `value`; `as "name"` gives the name in
-/// JSON where Rust cannot or should not spell it.
+/// JSON where Rust cannot or should not spell it. `where [required, max 253]` says what the type cannot: see `facts!`,
+/// which has the words. Doc comments become the descriptions in the schema.
 macro_rules! message {
     (
-        $(#[$meta:meta])*
-        pub struct $name:ident {
-            $( $(#[$field_meta:meta])* pub $field:ident : $type:ty $(as $json:literal)? $(= $default:expr)? , )*
+        $(#[doc = $doc:literal])*
+        pub struct $name:ident $(where [$($fact:tt)*])? {
+            $(
+                $(#[doc = $field_doc:literal])*
+                pub $field:ident : $type:ty $(as $json:literal)? $(where [$($field_fact:tt)*])? $(= $default:expr)? ,
+            )*
         }
     ) => {
-        $(#[$meta])*
+        $(#[doc = $doc])*
         #[derive(Clone, PartialEq, Debug)]
-        pub struct $name { $( $(#[$field_meta])* pub $field: $type, )* }
+        pub struct $name { $( $(#[doc = $field_doc])* pub $field: $type, )* }
 
         impl Default for $name {
             fn default() -> $name {
@@ -40,6 +44,26 @@ macro_rules! message {
                 $( message!(@put self, out, $field, message!(@name $field $($json)?) $(, $default)?); )*
                 serde_json::Value::Object(out)
             }
+
+            fn schema() -> std::sync::Arc<crate::schema::Schema> {
+                static SCHEMA: std::sync::LazyLock<std::sync::Arc<crate::schema::Schema>> =
+                    std::sync::LazyLock::new(|| {
+                        #[allow(unused_mut)]
+                        let mut fields = crate::schema::Fields::default();
+                        $( <$type as crate::decode::Field>::describe(
+                            message!(@name $field $($json)?),
+                            &[$($field_doc),*],
+                            |_schema| facts!(_schema; $($($field_fact)*)?),
+                            &mut fields,
+                        ); )*
+                        crate::schema::facts::object(
+                            &[$($doc),*],
+                            fields,
+                            |_schema| facts!(_schema; $($($fact)*)?),
+                        )
+                    });
+                SCHEMA.clone()
+            }
         }
     };
     (@default) => { Default::default() };
@@ -55,13 +79,13 @@ macro_rules! message {
     };
 }
 
-/// An enumeration, written by name or by number.
+/// An enumeration: `Name = "NAME" 3` may also be written by its number, as protobuf permits; `Name = "Name"` may not.
 macro_rules! enumeration {
     (
-        $(#[$meta:meta])*
-        pub enum $name:ident { $( $(#[$variant_meta:meta])* $variant:ident = $text:literal $number:literal , )* }
+        $(#[doc = $doc:literal])*
+        pub enum $name:ident { $( $(#[$variant_meta:meta])* $variant:ident = $text:literal $($number:literal)? , )* }
     ) => {
-        $(#[$meta])*
+        $(#[doc = $doc])*
         #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
         pub enum $name { $( $(#[$variant_meta])* $variant, )* }
 
@@ -75,7 +99,7 @@ macro_rules! enumeration {
         impl crate::decode::Decode for $name {
             fn decode(node: &crate::yaml::Node, cx: &mut crate::decode::Decoder) -> Option<$name> {
                 match node.scalar() {
-                    $( Some(crate::yaml::Scalar::Text($text) | crate::yaml::Scalar::Int($number)) => {
+                    $( Some(crate::yaml::Scalar::Text($text) $(| crate::yaml::Scalar::Int($number))?) => {
                         return Some($name::$variant);
                     } )*
                     _ => {}
@@ -97,6 +121,12 @@ macro_rules! enumeration {
             fn encode(&self) -> serde_json::Value {
                 serde_json::Value::from(self.name())
             }
+
+            fn schema() -> std::sync::Arc<crate::schema::Schema> {
+                static SCHEMA: std::sync::LazyLock<std::sync::Arc<crate::schema::Schema>> =
+                    std::sync::LazyLock::new(|| crate::schema::facts::names(&[$($doc),*], &[$($text),*]));
+                SCHEMA.clone()
+            }
         }
     };
 }
@@ -105,12 +135,17 @@ macro_rules! enumeration {
 /// type of a field whose own name does not matter.
 macro_rules! oneof {
     (
-        $(#[$meta:meta])*
-        pub enum $name:ident { $( $(#[$variant_meta:meta])* $variant:ident($type:ty) = $json:literal , )* }
+        $(#[doc = $doc:literal])*
+        pub enum $name:ident {
+            $(
+                $(#[doc = $variant_doc:literal])*
+                $variant:ident($type:ty) = $json:literal $(where [$($fact:tt)*])? ,
+            )*
+        }
     ) => {
-        $(#[$meta])*
+        $(#[doc = $doc])*
         #[derive(Clone, PartialEq, Debug)]
-        pub enum $name { $( $(#[$variant_meta])* $variant($type), )* }
+        pub enum $name { $( $(#[doc = $variant_doc])* $variant($type), )* }
 
         impl crate::decode::Field for Option<$name> {
             fn take(
@@ -146,6 +181,22 @@ macro_rules! oneof {
                     None => {}
                 }
             }
+
+            fn describe(
+                _: &'static str,
+                _: &[&str],
+                _: fn(&mut crate::schema::Schema) -> bool,
+                fields: &mut crate::schema::Fields,
+            ) {
+                $( crate::schema::facts::field(
+                    $json,
+                    <$type as crate::decode::Decode>::schema(),
+                    &[$($variant_doc),*],
+                    |_schema| facts!(_schema; $($($fact)*)?),
+                    fields,
+                ); )*
+                fields.exclusive.push(vec![$($json),*]);
+            }
         }
     };
 }
@@ -153,17 +204,20 @@ macro_rules! oneof {
 /// A message that has nothing but the alternatives of a `oneof`; `else Name` is the message with none of them.
 macro_rules! choice {
     (
-        $(#[$meta:meta])*
+        $(#[doc = $doc:literal])*
         pub enum $name:ident {
-            $(#[$none_meta:meta])* else $none:ident,
-            $( $(#[$variant_meta:meta])* $variant:ident($type:ty) = $json:literal , )*
+            $(#[doc = $none_doc:literal])* else $none:ident,
+            $(
+                $(#[doc = $variant_doc:literal])*
+                $variant:ident($type:ty) = $json:literal $(where [$($fact:tt)*])? ,
+            )*
         }
     ) => {
-        $(#[$meta])*
+        $(#[doc = $doc])*
         #[derive(Clone, PartialEq, Debug, Default)]
         pub enum $name {
-            $(#[$none_meta])* #[default] $none,
-            $( $(#[$variant_meta])* $variant($type), )*
+            $(#[doc = $none_doc])* #[default] $none,
+            $( $(#[doc = $variant_doc])* $variant($type), )*
         }
 
         impl crate::decode::Decode for $name {
@@ -194,6 +248,23 @@ macro_rules! choice {
                     } )*
                 }
                 serde_json::Value::Object(out)
+            }
+
+            fn schema() -> std::sync::Arc<crate::schema::Schema> {
+                static SCHEMA: std::sync::LazyLock<std::sync::Arc<crate::schema::Schema>> =
+                    std::sync::LazyLock::new(|| {
+                        let mut fields = crate::schema::Fields::default();
+                        $( crate::schema::facts::field(
+                            $json,
+                            <$type as crate::decode::Decode>::schema(),
+                            &[$($variant_doc),*],
+                            |_schema| facts!(_schema; $($($fact)*)?),
+                            &mut fields,
+                        ); )*
+                        fields.exclusive.push(vec![$($json),*]);
+                        crate::schema::facts::object(&[$($doc),*], fields, |_| false)
+                    });
+                SCHEMA.clone()
             }
         }
     };

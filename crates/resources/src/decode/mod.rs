@@ -12,7 +12,10 @@ pub(crate) use duration::{format_duration, parse_duration};
 pub(crate) use fields::{Fields, is_json_name, json_name, nearest};
 pub(crate) use values::Bytes;
 
+use std::sync::Arc;
+
 use crate::diagnostic::{FieldPath, Segment, Severity};
+use crate::schema::{self, Schema};
 use crate::yaml::{Node, Position};
 
 /// What to do with a field that the kind does not have.
@@ -119,6 +122,9 @@ pub(crate) trait Decode: Sized {
     /// The value in JSON.
     fn encode(&self) -> serde_json::Value;
 
+    /// What values of this type are in JSON, as clients are told.
+    fn schema() -> Arc<Schema>;
+
     /// What a null means as the value of a map's entry. Kubernetes reads empty texts so, as in `labels: {app: }`.
     fn of_null() -> Option<Self> {
         None
@@ -137,6 +143,9 @@ pub(crate) trait Field: Sized {
     fn put_always(&self, name: &'static str, out: &mut serde_json::Map<String, serde_json::Value>) {
         self.put(name, out);
     }
+
+    /// Adds the part to a message's schema, with its doc comment and the facts that the type does not tell.
+    fn describe(name: &'static str, doc: &[&str], facts: fn(&mut Schema) -> bool, fields: &mut schema::Fields);
 }
 
 impl<T: Decode + Default + PartialEq> Field for T {
@@ -152,5 +161,9 @@ impl<T: Decode + Default + PartialEq> Field for T {
 
     fn put_always(&self, name: &'static str, out: &mut serde_json::Map<String, serde_json::Value>) {
         out.insert(json_name(name).into_owned(), self.encode());
+    }
+
+    fn describe(name: &'static str, doc: &[&str], facts: fn(&mut Schema) -> bool, fields: &mut schema::Fields) {
+        schema::facts::field(name, T::schema(), doc, facts, fields);
     }
 }

@@ -8,6 +8,7 @@ use serde_json::Value as Json;
 
 use crate::decode::{Decode, Decoder, format_duration, parse_duration};
 use crate::diagnostic::Segment;
+use crate::schema::{Schema, Shape};
 use crate::time::Timestamp;
 use crate::yaml::{Node, Scalar, Value, parse_int};
 
@@ -29,6 +30,10 @@ impl Decode for Arc<str> {
         Json::String(self.to_string())
     }
 
+    fn schema() -> Arc<Schema> {
+        Arc::new(Schema::text())
+    }
+
     fn of_null() -> Option<Arc<str>> {
         Some("".into())
     }
@@ -48,6 +53,10 @@ impl Decode for bool {
     fn encode(&self) -> Json {
         Json::Bool(*self)
     }
+
+    fn schema() -> Arc<Schema> {
+        Arc::new(Schema::new(Shape::Boolean))
+    }
 }
 
 /// The integer that a node holds, as a number or as a text.
@@ -62,7 +71,7 @@ fn integer(node: &Node) -> Option<i128> {
 }
 
 macro_rules! integers {
-    ($($type:ty, $name:literal;)*) => { $(
+    ($($type:ty, $name:literal, $format:literal, $min:expr, $max:expr;)*) => { $(
         impl Decode for $type {
             fn decode(node: &Node, cx: &mut Decoder) -> Option<$type> {
                 let value = integer(node).and_then(|value| <$type>::try_from(value).ok());
@@ -75,16 +84,21 @@ macro_rules! integers {
             fn encode(&self) -> Json {
                 Json::from(*self)
             }
+
+            fn schema() -> Arc<Schema> {
+                let (format, min, max) = ($format, $min, $max);
+                Arc::new(Schema::new(Shape::Integer { format, min, max }))
+            }
         }
     )* };
 }
 
 integers! {
-    i32, "an integer";
-    u32, "an integer of 0 or more";
-    u16, "an integer between 0 and 65535";
-    i64, "an integer";
-    u64, "an integer of 0 or more";
+    i32, "an integer", "int32", None, None;
+    u32, "an integer of 0 or more", "int64", Some(0), Some(i64::from(u32::MAX));
+    u16, "an integer between 0 and 65535", "int32", Some(0), Some(i64::from(u16::MAX));
+    i64, "an integer", "int64", None, None;
+    u64, "an integer of 0 or more", "int64", Some(0), None;
 }
 
 impl Decode for f64 {
@@ -105,6 +119,10 @@ impl Decode for f64 {
     fn encode(&self) -> Json {
         Json::from(*self)
     }
+
+    fn schema() -> Arc<Schema> {
+        Arc::new(Schema::new(Shape::Number { min: None, max: None }))
+    }
 }
 
 impl Decode for Duration {
@@ -123,6 +141,10 @@ impl Decode for Duration {
     fn encode(&self) -> Json {
         Json::String(format_duration(*self))
     }
+
+    fn schema() -> Arc<Schema> {
+        Arc::new(Schema::text_of(Some("duration")))
+    }
 }
 
 impl Decode for Timestamp {
@@ -136,6 +158,10 @@ impl Decode for Timestamp {
 
     fn encode(&self) -> Json {
         Json::String(self.to_string())
+    }
+
+    fn schema() -> Arc<Schema> {
+        Arc::new(Schema::text_of(Some("date-time")))
     }
 }
 
@@ -153,6 +179,10 @@ impl Decode for Bytes {
 
     fn encode(&self) -> Json {
         Json::String(to_base64(self))
+    }
+
+    fn schema() -> Arc<Schema> {
+        Arc::new(Schema::text_of(Some("byte")))
     }
 }
 
@@ -213,6 +243,10 @@ impl<T: Decode> Decode for Vec<T> {
     fn encode(&self) -> Json {
         Json::Array(self.iter().map(Decode::encode).collect())
     }
+
+    fn schema() -> Arc<Schema> {
+        Arc::new(Schema::list(T::schema()))
+    }
 }
 
 impl<T: Decode> Decode for BTreeMap<Arc<str>, T> {
@@ -239,6 +273,10 @@ impl<T: Decode> Decode for BTreeMap<Arc<str>, T> {
                 .collect(),
         )
     }
+
+    fn schema() -> Arc<Schema> {
+        Arc::new(Schema::map(T::schema()))
+    }
 }
 
 impl<T: Decode> Decode for Option<T> {
@@ -248,6 +286,10 @@ impl<T: Decode> Decode for Option<T> {
 
     fn encode(&self) -> Json {
         self.as_ref().map_or(Json::Null, Decode::encode)
+    }
+
+    fn schema() -> Arc<Schema> {
+        T::schema()
     }
 }
 
@@ -260,6 +302,10 @@ impl<T: Decode> Decode for Box<T> {
     fn encode(&self) -> Json {
         (**self).encode()
     }
+
+    fn schema() -> Arc<Schema> {
+        T::schema()
+    }
 }
 
 /// Any JSON, as `google.protobuf.Struct` has it.
@@ -270,6 +316,10 @@ impl Decode for Json {
 
     fn encode(&self) -> Json {
         self.clone()
+    }
+
+    fn schema() -> Arc<Schema> {
+        Arc::new(Schema::new(Shape::Any))
     }
 }
 

@@ -96,11 +96,11 @@ message! {
         /// Whether failures to reach the endpoint count apart from errors that it answers with.
         pub split_external_local_origin_errors: bool,
         /// Failures to reach it in a row; absent means 5.
-        pub consecutive_local_origin_failures: Option<u32>,
+        pub consecutive_local_origin_failures: Option<u32> where [nullable],
         /// Responses 502, 503, 504 in a row; absent or 0: off.
-        pub consecutive_gateway_errors: Option<u32>,
+        pub consecutive_gateway_errors: Option<u32> where [nullable],
         /// Responses 5xx in a row; absent means 5; 0: off.
-        pub consecutive_5xx_errors: Option<u32>,
+        pub consecutive_5xx_errors: Option<u32> where [nullable],
         /// The time between looks; absent means 10s.
         pub interval: Option<Duration>,
         /// How long it is out, times the number of times; absent means 30s.
@@ -110,7 +110,7 @@ message! {
         /// Detection is off while fewer are healthy, in percent.
         pub min_health_percent: i32,
         /// Status codes that count as errors beside the 5xx.
-        pub outlier_detection_http_error_codes: Vec<u32>,
+        pub outlier_detection_http_error_codes: Vec<u32> where [items(min 100, max 599)],
     }
 }
 
@@ -132,7 +132,7 @@ message! {
         /// The server name to send.
         pub sni: Arc<str>,
         /// Whether the server's certificate is not checked.
-        pub insecure_skip_verify: Option<bool>,
+        pub insecure_skip_verify: Option<bool> where [nullable],
         /// The path of the certificate revocation list.
         pub ca_crl: Arc<str>,
     }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::istio::connection::{ClientTlsSettings, ConnectionPoolSettings, OutlierDetection};
 use crate::istio::load_balancer::LoadBalancerSettings;
+use crate::istio::selection::PolicySelector;
 use crate::istio::virtual_service::PortSelector;
 use crate::object::StringMap;
 
@@ -12,7 +13,7 @@ message! {
     /// Policy and subsets for a host.
     pub struct DestinationRule {
         /// The service's host, or a wildcard; short names are of the rule's namespace.
-        pub host: Arc<str>,
+        pub host: Arc<str> where [required],
         /// The policy for all subsets.
         pub traffic_policy: Option<TrafficPolicy>,
         /// Named sets of endpoints.
@@ -20,15 +21,7 @@ message! {
         /// Namespaces that see the rule: `.`, `*` or names. Empty: the mesh's default, else everybody.
         pub export_to: Vec<Arc<str>>,
         /// The client workloads, in the rule's namespace, to which it applies; absent: all.
-        pub workload_selector: Option<DestinationRuleSelector>,
-    }
-}
-
-message! {
-    /// Selects workloads by labels (`istio.type.v1beta1.WorkloadSelector`).
-    pub struct DestinationRuleSelector {
-        /// The labels that a workload must have.
-        pub match_labels: StringMap,
+        pub workload_selector: Option<PolicySelector>,
     }
 }
 
@@ -36,7 +29,7 @@ message! {
     /// A named set of a service's endpoints.
     pub struct Subset {
         /// The name, unique in the rule.
-        pub name: Arc<str>,
+        pub name: Arc<str> where [required],
         /// The labels that its endpoints have.
         pub labels: StringMap,
         /// What differs from the rule's policy.
@@ -56,7 +49,7 @@ message! {
         /// TLS towards the endpoints.
         pub tls: Option<ClientTlsSettings>,
         /// Policies of single ports; for its port each replaces all of the above.
-        pub port_level_settings: Vec<PortTrafficPolicy>,
+        pub port_level_settings: Vec<PortTrafficPolicy> where [max 4096],
         /// TCP in an HTTP tunnel.
         pub tunnel: Option<TunnelSettings>,
         /// The PROXY protocol towards the endpoints.
@@ -88,9 +81,9 @@ message! {
         /// `CONNECT` (also when empty) or `POST`.
         pub protocol: Arc<str>,
         /// The host that the tunnel leads to.
-        pub target_host: Arc<str>,
+        pub target_host: Arc<str> where [required],
         /// The port that the tunnel leads to.
-        pub target_port: u32,
+        pub target_port: u32 where [required],
     }
 }
 
@@ -117,7 +110,7 @@ message! {
     /// A limit on concurrent retries.
     pub struct RetryBudget {
         /// Percent of the active requests that may be retries; absent means 20.
-        pub percent: Option<f64>,
+        pub percent: Option<f64> where [min 0, max 100, nullable],
         /// Retries that are always allowed; 0 means 3.
         pub min_retry_concurrency: u32,
         /// The time over which requests are counted.

@@ -20,11 +20,11 @@ message! {
     /// One port with the hosts that are served on it.
     pub struct Server {
         /// The port.
-        pub port: Option<Port>,
+        pub port: Option<Port> where [required],
         /// The address to listen on; empty means all.
         pub bind: Arc<str>,
         /// Hosts, as `host`, `namespace/host`, `./host` or `*/host`; wildcards are allowed. At least one.
-        pub hosts: Vec<Arc<str>>,
+        pub hosts: Vec<Arc<str>> where [required],
         /// TLS towards clients; needed for HTTPS and TLS.
         pub tls: Option<ServerTlsSettings>,
         /// Unused, by Istio too.
@@ -38,11 +38,11 @@ message! {
     /// A port of a gateway.
     pub struct Port {
         /// The number, 1 to 65535.
-        pub number: u32,
+        pub number: u32 where [required],
         /// What it speaks, by name ([`Port::kind`]).
-        pub protocol: Arc<str>,
+        pub protocol: Arc<str> where [required],
         /// The name, unique among the gateway's ports.
-        pub name: Arc<str>,
+        pub name: Arc<str> where [required],
         /// Deprecated and without effect.
         pub target_port: u32,
     }
@@ -57,7 +57,11 @@ impl Port {
 
 message! {
     /// TLS towards clients.
-    pub struct ServerTlsSettings {
+    pub struct ServerTlsSettings where [
+        rule "!(has(self.tlsCertificates) && has(self.credentialNames))" "credentialNames and tlsCertificates exclude each other",
+        rule "!(has(self.credentialName) && has(self.credentialNames))" "credentialName and credentialNames exclude each other",
+        rule "!(has(self.credentialName) && has(self.tlsCertificates))" "credentialName and tlsCertificates exclude each other",
+    ] {
         /// Whether HTTP requests are redirected to HTTPS.
         pub https_redirect: bool,
         /// What sort of TLS.
@@ -73,11 +77,11 @@ message! {
         /// A secret with certificate and key.
         pub credential_name: Arc<str>,
         /// Secrets with certificates and keys; two at most.
-        pub credential_names: Vec<Arc<str>>,
+        pub credential_names: Vec<Arc<str>> where [min 1, max 2],
         /// A secret with the CA certificates.
         pub ca_cert_credential_name: Arc<str>,
         /// Paths of certificates and keys; two at most.
-        pub tls_certificates: Vec<TlsCertificate>,
+        pub tls_certificates: Vec<TlsCertificate> where [min 1, max 2],
         /// Names of which the client's certificate must have one.
         pub subject_alt_names: Vec<Arc<str>>,
         /// Hashes of public keys of which the client's certificate must have one, in base64.
@@ -91,7 +95,7 @@ message! {
         /// The cipher suites, in Envoy's spelling; empty: Envoy's default.
         pub cipher_suites: Vec<Arc<str>>,
         /// With `OPTIONAL_MUTUAL`: whether clients with an unknown certificate are let in.
-        pub insecure_skip_verify: Option<bool>,
+        pub insecure_skip_verify: Option<bool> where [nullable],
     }
 }
 

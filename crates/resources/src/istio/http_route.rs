@@ -82,7 +82,7 @@ message! {
     /// A fixed response.
     pub struct HttpDirectResponse {
         /// The status code, 200 to 599.
-        pub status: u32,
+        pub status: u32 where [required],
         /// The body.
         pub body: Option<HttpBody>,
     }
@@ -132,9 +132,9 @@ message! {
         /// On what: Envoy's policies and status codes, separated by commas; empty means Istio's default.
         pub retry_on: Arc<str>,
         /// Whether retries may go to other localities.
-        pub retry_remote_localities: Option<bool>,
+        pub retry_remote_localities: Option<bool> where [nullable],
         /// Whether retries avoid hosts that were tried; absent means true.
-        pub retry_ignore_previous_hosts: Option<bool>,
+        pub retry_ignore_previous_hosts: Option<bool> where [nullable],
         /// The least wait between retries; absent means 25ms.
         pub backoff: Option<Duration>,
     }
@@ -156,7 +156,7 @@ message! {
         /// How long a preflight answer may be cached.
         pub max_age: Option<Duration>,
         /// Whether credentials may be sent.
-        pub allow_credentials: Option<bool>,
+        pub allow_credentials: Option<bool> where [nullable],
         /// What happens to preflight requests that no origin matches.
         pub unmatched_preflights: UnmatchedPreflights,
     }
@@ -233,7 +233,7 @@ message! {
     /// Where copies of requests go.
     pub struct HttpMirrorPolicy {
         /// The service; answers are dropped.
-        pub destination: Destination,
+        pub destination: Destination where [required],
         /// Percentage of requests; absent: all.
         pub percentage: Option<Percent>,
     }

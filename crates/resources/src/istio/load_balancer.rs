@@ -105,7 +105,7 @@ message! {
     /// A cookie to hash.
     pub struct HttpCookie {
         /// Its name.
-        pub name: Arc<str>,
+        pub name: Arc<str> where [required],
         /// The path to set it for.
         pub path: Arc<str>,
         /// How long it lives; absent: it is not set where it is missing; zero: for the session.
@@ -119,7 +119,7 @@ message! {
     /// An attribute of a cookie.
     pub struct CookieAttribute {
         /// Its name.
-        pub name: Arc<str>,
+        pub name: Arc<str> where [required],
         /// Its value; may be empty.
         pub value: Arc<str>,
     }
@@ -129,11 +129,11 @@ message! {
     /// How a new endpoint gets its share step by step.
     pub struct WarmupConfiguration {
         /// How long that takes.
-        pub duration: Option<Duration>,
+        pub duration: Option<Duration> where [required],
         /// The share that it starts with, in percent; absent means 10.
-        pub minimum_percent: Option<f64>,
+        pub minimum_percent: Option<f64> where [min 0, max 100, nullable],
         /// How fast it goes at first; absent means 1, linear.
-        pub aggression: Option<f64>,
+        pub aggression: Option<f64> where [min 0, nullable],
     }
 }
 
@@ -147,7 +147,7 @@ message! {
         /// Labels whose equality makes an endpoint preferred, the first counting most.
         pub failover_priority: Vec<Arc<str>>,
         /// Whether it is in force; absent means yes.
-        pub enabled: Option<bool>,
+        pub enabled: Option<bool> where [nullable],
     }
 }
 
@@ -175,12 +175,12 @@ message! {
     /// Preference of the client's own zone, weighed by where clients are.
     pub struct ZoneAwareLoadBalancerSetting {
         /// Whether it is in force; absent means yes.
-        pub enabled: Option<bool>,
+        pub enabled: Option<bool> where [nullable],
         /// Where traffic goes when a region has no healthy endpoints.
         pub failover: Vec<Failover>,
         /// Labels whose equality makes an endpoint preferred, the first counting most.
         pub failover_priority: Vec<Arc<str>>,
         /// Below this number of endpoints it is off; absent means Envoy's default, 6.
-        pub min_cluster_size: Option<u64>,
+        pub min_cluster_size: Option<u64> where [min 1, nullable],
     }
 }

@@ -1,26 +1,37 @@
-//! Istio's networking kinds (`networking.istio.io`), with every field that they have.
+//! Istio's kinds (`networking`, `security`, `telemetry` and `extensions.istio.io`), with every field that they have.
 //!
 //! Names are those of the proto files. What proto3 calls "not set" is an empty string, list or map, zero, or `None`
 //! where the difference matters.
 
+pub mod authentication;
+pub mod authorization_policy;
 pub mod connection;
 pub mod destination_rule;
+pub mod envoy_filter;
+pub mod extension;
 pub mod gateway;
 pub mod http_route;
 pub mod load_balancer;
+pub mod proxy_config;
+pub mod selection;
 pub mod service_entry;
 pub mod sidecar;
+pub mod telemetry;
 pub mod virtual_service;
 pub mod workload;
 
+pub use authentication::{PeerAuthentication, RequestAuthentication};
+pub use authorization_policy::AuthorizationPolicy;
 pub use connection::{
     ClientTlsMode, ClientTlsSettings, ConnectionPoolSettings, H2UpgradePolicy, Http2KeepAlive, HttpPoolSettings,
     OutlierDetection, TcpKeepalive, TcpSettings,
 };
 pub use destination_rule::{
-    DestinationRule, DestinationRuleSelector, PortTrafficPolicy, ProxyProtocol, ProxyProtocolVersion, RetryBudget,
+    DestinationRule, PortTrafficPolicy, ProxyProtocol, ProxyProtocolVersion, RetryBudget,
     Subset, TrafficPolicy, TunnelSettings,
 };
+pub use envoy_filter::EnvoyFilter;
+pub use extension::{TrafficExtension, WasmPlugin};
 pub use gateway::{Gateway, Port, Server, ServerTlsMode, ServerTlsSettings, TlsCertificate, TlsProtocol};
 pub use http_route::{
     Abort, AbortType, CorsPolicy, Delay, DelayType, Delegate, HeaderOperations, Headers, HttpBody, HttpDirectResponse,
@@ -32,10 +43,13 @@ pub use load_balancer::{
     LoadBalancerSettings, LocalityLoadBalancerSetting, MagLev, RingHash, SimpleLb, WarmupConfiguration,
     ZoneAwareLoadBalancerSetting,
 };
+pub use proxy_config::ProxyConfig;
+pub use selection::{PolicySelector, PolicyTargetReference, WorkloadMode};
 pub use service_entry::{Location, Resolution, ServiceEntry, ServicePort};
 pub use sidecar::{
     CaptureMode, EgressListener, IngressListener, OutboundMode, OutboundTrafficPolicy, Sidecar, SidecarPort,
 };
+pub use telemetry::Telemetry;
 pub use virtual_service::{
     Destination, HttpAction, HttpMatchRequest, HttpRoute, HttpRouteDestination, L4MatchAttributes, PortSelector,
     RouteDestination, StringMatch, TcpRoute, TlsMatchAttributes, TlsRoute, VirtualService,

@@ -8,19 +8,24 @@ use crate::istio::{WorkloadEntry, WorkloadSelector};
 
 message! {
     /// Adds services to the mesh's registry: one for each host.
-    pub struct ServiceEntry {
+    pub struct ServiceEntry where [
+        rule "!(has(self.workloadSelector) && has(self.endpoints))" "endpoints and workloadSelector exclude each other",
+        rule "!has(self.addresses) || !has(self.resolution) || self.resolution in ['NONE', 'STATIC'] || self.addresses.all(a, !a.contains('/'))" "ranges of addresses need the resolution NONE or STATIC",
+        rule "!has(self.endpoints) || (has(self.resolution) && self.resolution != 'NONE')" "the resolution NONE takes no endpoints",
+        rule "!has(self.resolution) || self.resolution != 'DNS_ROUND_ROBIN' || !has(self.endpoints) || size(self.endpoints) <= 1" "the resolution DNS_ROUND_ROBIN takes one endpoint at most",
+    ] {
         /// The hostnames; a wildcard only with resolution `NONE` or `DYNAMIC_DNS`. At least one.
-        pub hosts: Vec<Arc<str>>,
+        pub hosts: Vec<Arc<str>> where [required, min 1, max 256, items(rule "self != '*'" "a host cannot be the wildcard alone")],
         /// Virtual addresses of the services: IP addresses or CIDR ranges.
-        pub addresses: Vec<Arc<str>>,
+        pub addresses: Vec<Arc<str>> where [max 256, items(max 64)],
         /// The ports; numbers and names are unique.
-        pub ports: Vec<ServicePort>,
+        pub ports: Vec<ServicePort> where [max 256, key name, rule "self.all(a, self.exists_one(b, a.number == b.number))" "the numbers of ports must differ"],
         /// Whether the service is part of the mesh.
         pub location: Location,
         /// How endpoints are found.
         pub resolution: Resolution,
         /// The endpoints; excludes `workload_selector`.
-        pub endpoints: Vec<WorkloadEntry>,
+        pub endpoints: Vec<WorkloadEntry> where [max 4096],
         /// Selects WorkloadEntries and Pods of the same namespace as endpoints.
         pub workload_selector: Option<WorkloadSelector>,
         /// Namespaces that see the services: `.`, `*`, `~` or names. Empty: the mesh's default, else everybody.
@@ -34,13 +39,13 @@ message! {
     /// A port of a ServiceEntry.
     pub struct ServicePort {
         /// The port number, 1 to 65535.
-        pub number: u32,
+        pub number: u32 where [required, min 1, max 65535],
         /// What it speaks, by name ([`ServicePort::kind`]).
-        pub protocol: Arc<str>,
+        pub protocol: Arc<str> where [max 256],
         /// The name, unique in the entry.
-        pub name: Arc<str>,
+        pub name: Arc<str> where [required, max 256],
         /// The port of the endpoints; 0 means the same number.
-        pub target_port: u32,
+        pub target_port: u32 where [min 1, max 65535],
     }
 }
 

@@ -26,7 +26,7 @@ message! {
     /// A listener for traffic that arrives.
     pub struct IngressListener {
         /// The port; its number is unique among the listeners.
-        pub port: Option<SidecarPort>,
+        pub port: Option<SidecarPort> where [required],
         /// The address to listen on; empty: the workload's.
         pub bind: Arc<str>,
         /// Whether traffic is captured.
@@ -51,7 +51,7 @@ message! {
         /// Whether traffic is captured.
         pub capture_mode: CaptureMode,
         /// What is reachable, as `NAMESPACE/HOST`; the namespace may be `*`, `.` or `~`. At least one.
-        pub hosts: Vec<Arc<str>>,
+        pub hosts: Vec<Arc<str>> where [required],
     }
 }
 

@@ -68,7 +68,7 @@ message! {
         /// Where to send copies of requests.
         pub mirrors: Vec<HttpMirrorPolicy>,
         /// Percentage of requests to mirror, deprecated; absent: all.
-        pub mirror_percent: Option<u32>,
+        pub mirror_percent: Option<u32> where [nullable],
         /// Percentage of requests to mirror; absent: all.
         pub mirror_percentage: Option<Percent>,
         /// Cross-origin resource sharing.
@@ -116,7 +116,7 @@ message! {
     /// A rule for TLS that is not terminated.
     pub struct TlsRoute {
         /// The rule applies when one of these does. At least one.
-        pub matches: Vec<TlsMatchAttributes> as "match",
+        pub matches: Vec<TlsMatchAttributes> as "match" where [required],
         /// Destinations with weights.
         pub route: Vec<RouteDestination>,
     }
@@ -184,7 +184,7 @@ message! {
     /// A destination of HTTP requests.
     pub struct HttpRouteDestination {
         /// Where to.
-        pub destination: Destination,
+        pub destination: Destination where [required],
         /// The share of requests; may be absent where there is one destination only.
         pub weight: i32,
         /// Headers to change for this destination.
@@ -196,7 +196,7 @@ message! {
     /// A destination of connections.
     pub struct RouteDestination {
         /// Where to.
-        pub destination: Destination,
+        pub destination: Destination where [required],
         /// The share of connections; may be absent where there is one destination only.
         pub weight: i32,
     }
@@ -206,7 +206,7 @@ message! {
     /// A service, or a subset of its endpoints.
     pub struct Destination {
         /// The service's host; short names are of the VirtualService's namespace.
-        pub host: Arc<str>,
+        pub host: Arc<str> where [required],
         /// A subset that a DestinationRule defines; empty means all endpoints.
         pub subset: Arc<str>,
         /// The service's port; may be absent where the service has one port only.
@@ -244,7 +244,7 @@ message! {
     /// Conditions on a TLS connection, all of which must hold.
     pub struct TlsMatchAttributes {
         /// Server names; wildcards are allowed. At least one, each within the VirtualService's hosts.
-        pub sni_hosts: Vec<Arc<str>>,
+        pub sni_hosts: Vec<Arc<str>> where [required],
         /// Destination addresses: IP addresses or CIDR ranges.
         pub destination_subnets: Vec<Arc<str>>,
         /// The destination port; 0 means any.

@@ -3,25 +3,26 @@
 use crate::core::{EndpointSlice, Namespace, Node as KubeNode, Pod, Service};
 use crate::decode::{Decode, Decoder};
 use crate::diagnostic::Segment;
-use crate::istio::*;
+use crate::gateway_api;
+use crate::istio;
 use crate::mesh::MeshConfig;
 use crate::object::Resource;
 use crate::parse::meta::part;
 use crate::yaml::Node;
 
 /// The content of a kind, as a whole object has it.
-pub(super) trait Content: Resource {
+pub(crate) trait Content: Resource {
     /// Decodes the content. Nothing is only returned after a problem was reported.
     fn decode(root: &Node, cx: &mut Decoder) -> Option<Self>;
 }
 
 macro_rules! in_spec {
-    ($($kind:ident),*) => { $(
+    ($($kind:path),* $(,)?) => { $(
         impl Content for $kind {
             fn decode(root: &Node, cx: &mut Decoder) -> Option<$kind> {
                 match root.get("spec").filter(|s| !s.is_null()) {
                     Some(_) => part(root, "spec", cx),
-                    None => Some($kind::default()),
+                    None => Some(<$kind>::default()),
                 }
             }
         }
@@ -29,13 +30,33 @@ macro_rules! in_spec {
 }
 
 in_spec!(
-    ServiceEntry,
-    WorkloadEntry,
-    WorkloadGroup,
-    VirtualService,
-    DestinationRule,
-    Gateway,
-    Sidecar
+    istio::ServiceEntry,
+    istio::WorkloadEntry,
+    istio::WorkloadGroup,
+    istio::VirtualService,
+    istio::DestinationRule,
+    istio::Gateway,
+    istio::Sidecar,
+    istio::EnvoyFilter,
+    istio::ProxyConfig,
+    istio::AuthorizationPolicy,
+    istio::PeerAuthentication,
+    istio::RequestAuthentication,
+    istio::Telemetry,
+    istio::WasmPlugin,
+    istio::TrafficExtension,
+    gateway_api::GatewayClass,
+    gateway_api::Gateway,
+    gateway_api::ListenerSet,
+    gateway_api::HttpRoute,
+    gateway_api::GrpcRoute,
+    gateway_api::TlsRoute,
+    gateway_api::TcpRoute,
+    gateway_api::UdpRoute,
+    gateway_api::ReferenceGrant,
+    gateway_api::BackendTlsPolicy,
+    gateway_api::BackendTrafficPolicy,
+    gateway_api::InferencePool,
 );
 
 impl Content for MeshConfig {

@@ -32,8 +32,8 @@ impl MeshConfig {
         }
     }
 
-    pub(super) fn meta(file: &Arc<str>, line: u32) -> Meta {
-        let origin = Some(Origin {
+    pub(super) fn meta(file: Option<&Arc<str>>, line: u32) -> Meta {
+        let origin = file.map(|file| Origin {
             file: file.clone(),
             line,
         });
@@ -113,7 +113,7 @@ pub(super) fn text_of_config_map(root: &Node) -> Option<&Node> {
 pub(super) fn read_config_map(
     root: &Node,
     text: &Node,
-    file: &Arc<str>,
+    file: Option<&Arc<str>>,
     options: &ParseOptions,
     mut problems: Vec<Problem>,
 ) -> Outcome {

@@ -14,7 +14,7 @@ use crate::yaml::{Node, quote};
 pub(super) fn decode(
     root: &Node,
     kind: Kind,
-    file: &Arc<str>,
+    file: Option<&Arc<str>>,
     options: &ParseOptions,
     cx: &mut Decoder,
 ) -> Option<Meta> {
@@ -22,7 +22,7 @@ pub(super) fn decode(
     let meta = cx.within(Segment::Field("metadata".into()), |cx| fields(root, kind, options, cx));
     cx.unknown = unknown;
     let mut meta = meta?;
-    meta.origin = Some(Origin {
+    meta.origin = file.map(|file| Origin {
         file: file.clone(),
         line: root.at.line,
     });

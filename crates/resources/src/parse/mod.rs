@@ -1,6 +1,8 @@
 //! From the bytes of a file to objects and diagnostics.
 
+mod conform;
 mod content;
+mod json;
 mod mesh;
 mod meta;
 mod object;
@@ -13,8 +15,10 @@ use std::sync::Arc;
 use crate::decode::Problem;
 use crate::diagnostic::{Diagnostic, FieldPath, Severity};
 use crate::object::{AnyObject, ObjectKey};
-use crate::yaml::{self, Node, Position, SyntaxError};
+use crate::yaml::{self, Document, Node, Position, SyntaxError};
 
+pub(crate) use content::Content;
+pub use json::{Read, YamlDocument, YamlJson, parse_yaml_json, read_object};
 pub use mesh::parse_mesh_config;
 
 /// Bounds on what is read, so that a hostile file costs no more than its size.
@@ -49,6 +53,24 @@ impl Default for Limits {
             repeated: 100_000,
             problems: 100,
         }
+    }
+}
+
+impl Limits {
+    /// The document, if there are not too many before it and it is not too large.
+    fn check<'t>(&self, number: usize, document: Document<'t>) -> Result<Document<'t>, SyntaxError> {
+        let message = if number >= self.documents {
+            format!("more than {number} documents in a file; the rest is ignored")
+        } else if document.text.len() > self.document_bytes {
+            format!("the document is larger than {} bytes", self.document_bytes)
+        } else {
+            return Ok(document);
+        };
+        let at = Position {
+            line: document.first_line,
+            column: 1,
+        };
+        Err(SyntaxError::new(at, "limit", message))
     }
 }
 
@@ -117,11 +139,7 @@ fn text_of<'b>(bytes: &'b [u8], limits: &Limits) -> Result<&'b str, SyntaxError>
     let start = Position { line: 1, column: 1 };
     if bytes.len() > limits.file_bytes {
         let message = format!("the file is larger than {} bytes", limits.file_bytes);
-        return Err(SyntaxError {
-            at: start,
-            code: "limit",
-            message,
-        });
+        return Err(SyntaxError::new(start, "limit", message));
     }
     std::str::from_utf8(bytes).map_err(|error| {
         let line = 1 + bytes[..error.valid_up_to()].iter().filter(|b| **b == b'\n').count();
@@ -129,11 +147,7 @@ fn text_of<'b>(bytes: &'b [u8], limits: &Limits) -> Result<&'b str, SyntaxError>
             line: u32::try_from(line).unwrap_or(u32::MAX),
             column: 1,
         };
-        SyntaxError {
-            at,
-            code: "syntax",
-            message: "the file is not UTF-8 text".to_owned(),
-        }
+        SyntaxError::new(at, "syntax", "the file is not UTF-8 text")
     })
 }
 
@@ -149,30 +163,16 @@ struct Reader<'o> {
 impl Reader<'_> {
     fn documents(&mut self, text: &str) {
         for (number, document) in yaml::split(text).into_iter().enumerate() {
-            let at = Position {
-                line: document.first_line,
-                column: 1,
+            let document = match self.options.limits.check(number, document) {
+                Ok(document) => document,
+                Err(error) => {
+                    self.unreadable(error);
+                    match number >= self.options.limits.documents {
+                        true => return,
+                        false => continue,
+                    }
+                }
             };
-            if number >= self.options.limits.documents {
-                let message = format!("more than {} documents in a file; the rest is ignored", number);
-                return self.unreadable(SyntaxError {
-                    at,
-                    code: "limit",
-                    message,
-                });
-            }
-            if document.text.len() > self.options.limits.document_bytes {
-                let message = format!(
-                    "the document is larger than {} bytes",
-                    self.options.limits.document_bytes
-                );
-                self.unreadable(SyntaxError {
-                    at,
-                    code: "limit",
-                    message,
-                });
-                continue;
-            }
             match yaml::parse_document(document, &self.options.limits) {
                 Ok((root, duplicates)) => self.document(&root, duplicates),
                 Err(error) => self.unreadable(error),
@@ -199,7 +199,7 @@ impl Reader<'_> {
 
     /// One object: admitted, refused, or not ours.
     fn object(&mut self, root: &Node, duplicates: Vec<SyntaxError>) {
-        let outcome = object::read(root, &duplicates, &self.file, self.options);
+        let outcome = object::read(root, &duplicates, Some(&self.file), self.options);
         let key = outcome.key;
         let first = self.parsed.diagnostics.len();
         for problem in outcome.problems {
@@ -233,17 +233,8 @@ impl Reader<'_> {
     }
 
     fn say(&mut self, object: Option<ObjectKey>, problem: Problem) {
-        self.parsed.diagnostics.push(Diagnostic {
-            file: Some(self.file.clone()),
-            line: problem.at.line,
-            column: problem.at.column,
-            object,
-            path: problem.path,
-            severity: problem.severity,
-            code: problem.code,
-            message: problem.message,
-            hint: problem.hint,
-        });
+        let diagnostic = json::diagnostic(Some(self.file.clone()), object, problem);
+        self.parsed.diagnostics.push(diagnostic);
     }
 }
 

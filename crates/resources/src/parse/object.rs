@@ -2,15 +2,14 @@
 
 use std::sync::Arc;
 
-use crate::core::{EndpointSlice, Namespace, Node as KubeNode, Pod, Service};
 use crate::decode::{Decoder, Problem, Unknown};
 use crate::diagnostic::{FieldPath, Severity};
 use crate::effects;
-use crate::istio::*;
 use crate::mesh::MeshConfig;
-use crate::object::{AnyObject, Kind, Meta, Object, ObjectKey};
+use crate::object::{AnyObject, Kind, Meta, Object, ObjectKey, WithContent};
 use crate::parse::content::Content;
-use crate::parse::{ParseOptions, mesh, meta, problem_at};
+use crate::parse::{ParseOptions, conform, mesh, meta, problem_at};
+use crate::schema;
 use crate::validate;
 use crate::yaml::{Node, Position, SyntaxError, Value};
 
@@ -22,7 +21,12 @@ pub(super) struct Outcome {
 }
 
 /// Reads an object from its tree.
-pub(super) fn read(root: &Node, duplicates: &[SyntaxError], file: &Arc<str>, options: &ParseOptions) -> Outcome {
+pub(super) fn read(
+    root: &Node,
+    duplicates: &[SyntaxError],
+    file: Option<&Arc<str>>,
+    options: &ParseOptions,
+) -> Outcome {
     let mut problems: Vec<Problem> = (duplicates.iter().take(options.limits.problems))
         .map(|d| problem_at(d.at, Severity::Error, d.code, d.message.clone()))
         .collect();
@@ -103,8 +107,14 @@ fn ignored(root: &Node, group: &str, kind: &str) -> Problem {
     problem_at(root.at, severity, code, format!("the kind {kind} {what}"))
 }
 
-fn read_kind(kind: Kind, root: &Node, file: &Arc<str>, options: &ParseOptions, mut problems: Vec<Problem>) -> Outcome {
-    let unknown = match (kind.is_istio(), options.strict) {
+fn read_kind(
+    kind: Kind,
+    root: &Node,
+    file: Option<&Arc<str>>,
+    options: &ParseOptions,
+    mut problems: Vec<Problem>,
+) -> Outcome {
+    let unknown = match (kind.is_complete(), options.strict) {
         (false, _) => Unknown::Ignore,
         (true, false) => Unknown::Warn,
         (true, true) => Unknown::Refuse,
@@ -125,6 +135,12 @@ fn read_kind(kind: Kind, root: &Node, file: &Arc<str>, options: &ParseOptions, m
     let key = meta.key();
     let object = decode_any(kind, root, meta, &mut cx);
     problems.extend(cx.into_problems());
+    if keeps_to_schema(kind) {
+        let found = against_schema(kind, root, options.limits.problems);
+        let known = |path: &FieldPath| problems.iter().any(|p| p.severity == Severity::Error && p.path.contains(path));
+        let found: Vec<Problem> = found.into_iter().filter(|f| !known(&f.path)).collect();
+        problems.extend(found);
+    }
     if let Some(object) = &object {
         // A value that could not be decoded looks absent: what validation then says would only confuse.
         let broken: Vec<FieldPath> = (problems.iter().filter(|p| p.severity == Severity::Error))
@@ -135,9 +151,7 @@ fn read_kind(kind: Kind, root: &Node, file: &Arc<str>, options: &ParseOptions, m
             .filter(|f| !broken.iter().any(|b| f.concerns(b)));
         problems.extend(findings.take(options.limits.problems).map(|f| f.into_problem(root)));
     }
-    if let Some(spec) = root.get("spec") {
-        problems.extend(effects::warnings(kind, spec).into_iter().take(options.limits.problems));
-    }
+    problems.extend(effects::of_object(kind, root).into_iter().take(options.limits.problems));
     problems.sort_by_key(|p| (p.at.line, p.at.column));
     Outcome {
         key: Some(key),
@@ -146,28 +160,61 @@ fn read_kind(kind: Kind, root: &Node, file: &Arc<str>, options: &ParseOptions, m
     }
 }
 
-fn decode_any(kind: Kind, root: &Node, meta: Meta, cx: &mut Decoder) -> Option<AnyObject> {
-    match kind {
-        Kind::ServiceEntry => content::<ServiceEntry>(root, meta, cx),
-        Kind::WorkloadEntry => content::<WorkloadEntry>(root, meta, cx),
-        Kind::WorkloadGroup => content::<WorkloadGroup>(root, meta, cx),
-        Kind::VirtualService => content::<VirtualService>(root, meta, cx),
-        Kind::DestinationRule => content::<DestinationRule>(root, meta, cx),
-        Kind::Gateway => content::<Gateway>(root, meta, cx),
-        Kind::Sidecar => content::<Sidecar>(root, meta, cx),
-        Kind::Service => content::<Service>(root, meta, cx),
-        Kind::EndpointSlice => content::<EndpointSlice>(root, meta, cx),
-        Kind::Pod => content::<Pod>(root, meta, cx),
-        Kind::Node => content::<KubeNode>(root, meta, cx),
-        Kind::Namespace => content::<Namespace>(root, meta, cx),
-        Kind::MeshConfig => content::<MeshConfig>(root, meta, cx),
+/// Whether files are held to the facts of the kind's schema. Of the core kinds only a part is read, which the platform has
+/// checked; Istio's older kinds have checks of their own for all of it, with words of their own.
+fn keeps_to_schema(kind: Kind) -> bool {
+    let has_own_checks = matches!(
+        kind,
+        Kind::ServiceEntry
+            | Kind::WorkloadEntry
+            | Kind::WorkloadGroup
+            | Kind::VirtualService
+            | Kind::DestinationRule
+            | Kind::Gateway
+            | Kind::Sidecar
+            | Kind::MeshConfig
+    );
+    kind.is_complete() && !has_own_checks
+}
+
+/// What an object does wrong by the schema of its kind.
+fn against_schema(kind: Kind, root: &Node, most: usize) -> Vec<Problem> {
+    let needed = || {
+        let whole = &schema::find_kind(kind.group(), kind.name())?.schema;
+        whole.fields().filter(|fields| fields.required.contains(&"spec"))
+    };
+    match root.get("spec").filter(|spec| !spec.is_null()) {
+        Some(spec) => conform::check(spec, &kind.spec_schema(), FieldPath::spec(), most),
+        None if needed().is_some() => {
+            let message = "this field is needed".to_owned();
+            let problem = problem_at(root.at, Severity::Error, "missing-field", message);
+            let path = FieldPath::spec();
+            vec![Problem { path, ..problem }]
+        }
+        None => Vec::new(),
     }
 }
 
-fn content<S: Content>(root: &Node, meta: Meta, cx: &mut Decoder) -> Option<AnyObject> {
-    let spec = S::decode(root, cx)?;
-    let raw = S::KIND.is_istio().then(|| raw(root));
-    Some(S::into_any(Arc::new(Object { meta, spec, raw })))
+fn decode_any(kind: Kind, root: &Node, meta: Meta, cx: &mut Decoder) -> Option<AnyObject> {
+    kind.with_content(DecodeContent { root, meta, cx })
+}
+
+/// Decodes the content of an object whose metadata is known.
+struct DecodeContent<'a> {
+    root: &'a Node,
+    meta: Meta,
+    cx: &'a mut Decoder,
+}
+
+impl WithContent for DecodeContent<'_> {
+    type Output = Option<AnyObject>;
+
+    fn run<S: Content>(self) -> Option<AnyObject> {
+        let spec = <S as Content>::decode(self.root, self.cx)?;
+        let raw = S::KIND.is_complete().then(|| raw(self.root));
+        let meta = self.meta;
+        Some(S::into_any(Arc::new(Object { meta, spec, raw })))
+    }
 }
 
 /// The object as compact JSON, without what the platform writes.

@@ -140,7 +140,7 @@ pub(super) fn labels(r: &mut Report, path: &FieldPath, labels: &StringMap) {
 }
 
 /// A Kubernetes label key: a name of at most 63 characters, with or without a DNS name and `/` before it.
-fn is_label_key(key: &str) -> bool {
+pub(super) fn is_label_key(key: &str) -> bool {
     let (prefix, name) = key.rsplit_once('/').unwrap_or(("", key));
     let prefix_fits = prefix.is_empty() || (prefix.len() <= 253 && prefix.split('.').all(hosts::is_label));
     let slash_fits = !key.starts_with('/');

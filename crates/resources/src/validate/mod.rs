@@ -1,11 +1,20 @@
-//! Whether an object that could be decoded makes sense: the rules of Istio's admission webhook.
+//! Whether an object that could be decoded makes sense: the rules of Istio's admission webhook, and those that the Gateway
+//! API's CRDs state in CEL.
 //!
 //! An error means that the object is refused; a warning means that it does something else than it seems to.
 
+mod attachment;
+mod attribute;
+mod authentication;
+mod authorization;
+mod cel;
 mod common;
 mod core;
 mod destination_rule;
+mod envoy_filter;
+mod extension;
 mod gateway;
+mod gateway_api;
 mod headers;
 mod hosts;
 mod http_policy;
@@ -16,6 +25,7 @@ mod regex;
 mod report;
 mod service_entry;
 mod sidecar;
+mod telemetry;
 mod traffic_policy;
 mod unreachable;
 mod virtual_service;
@@ -24,7 +34,7 @@ mod workload;
 pub(crate) use report::{Finding, Report};
 
 use crate::diagnostic::{Diagnostic, FieldPath};
-use crate::object::{AnyObject, Meta};
+use crate::object::{AnyObject, Kind, Meta};
 
 /// What is wrong with an object, for objects that did not come from a file. An object with errors must be refused.
 pub fn validate(object: &AnyObject) -> Vec<Diagnostic> {
@@ -46,11 +56,29 @@ pub(crate) fn findings(object: &AnyObject) -> Vec<Finding> {
         AnyObject::DestinationRule(o) => destination_rule::check(r, &o.meta, &o.spec),
         AnyObject::Gateway(o) => gateway::check(r, &o.meta, &o.spec),
         AnyObject::Sidecar(o) => sidecar::check(r, &o.meta, &o.spec),
+        AnyObject::EnvoyFilter(o) => envoy_filter::check(r, &o.spec),
+        AnyObject::ProxyConfig(o) => extension::check_proxy_config(r, &o.spec),
+        AnyObject::AuthorizationPolicy(o) => authorization::check(r, &o.meta, &o.spec),
+        AnyObject::PeerAuthentication(o) => authentication::check_peer(r, &o.spec),
+        AnyObject::RequestAuthentication(o) => authentication::check_request(r, &o.spec),
+        AnyObject::Telemetry(o) => telemetry::check(r, &o.spec),
+        AnyObject::WasmPlugin(o) => extension::check_plugin(r, &o.spec),
+        AnyObject::TrafficExtension(o) => extension::check_extension(r, &o.spec),
+        AnyObject::KubeGateway(o) => gateway_api::check_gateway(r, &o.spec),
+        AnyObject::ListenerSet(o) => gateway_api::check_listener_set(r, &o.spec),
+        AnyObject::HttpRoute(o) => gateway_api::check_http(r, &o.spec),
+        AnyObject::GrpcRoute(o) => gateway_api::check_grpc(r, &o.spec),
+        AnyObject::TlsRoute(o) => gateway_api::check_tls(r, &o.spec),
+        AnyObject::TcpRoute(o) => gateway_api::check_tcp(r, &o.spec),
+        AnyObject::UdpRoute(o) => gateway_api::check_udp(r, &o.spec),
+        AnyObject::BackendTlsPolicy(o) => gateway_api::check_backend_tls(r, &o.spec),
+        AnyObject::BackendTrafficPolicy(o) => gateway_api::check_backend_traffic(r, &o.spec),
+        AnyObject::InferencePool(o) => gateway_api::check_inference_pool(r, &o.spec),
         AnyObject::Service(o) => core::check_service(r, &o.spec),
         AnyObject::EndpointSlice(o) => core::check_endpoint_slice(r, &o.spec),
         AnyObject::Pod(o) => core::check_pod(r, &o.spec),
         AnyObject::MeshConfig(o) => mesh::check(r, &o.spec),
-        AnyObject::Node(_) | AnyObject::Namespace(_) => {}
+        AnyObject::GatewayClass(_) | AnyObject::ReferenceGrant(_) | AnyObject::Node(_) | AnyObject::Namespace(_) => {}
     }
     if object.kind().is_istio() {
         annotations(r, object.meta());
@@ -59,19 +87,17 @@ pub(crate) fn findings(object: &AnyObject) -> Vec<Finding> {
 }
 
 /// Annotations by which Istio's own controllers talk to each other, and which would give users more than they have.
-const FORBIDDEN: [&str; 4] = [
+const FORBIDDEN: [&str; 3] = [
     "internal.istio.io/parents",
     "internal.istio.io/parent-namespace",
     "internal.istio.io/webhook-always-reject",
-    "istio.io/dry-run",
 ];
 
 fn annotations(r: &mut Report, meta: &Meta) {
     let path = FieldPath::root().field("metadata").field("annotations");
-    for name in FORBIDDEN
-        .into_iter()
-        .filter(|name| meta.annotations.contains_key(*name))
-    {
+    let dry_run = Some(authorization::DRY_RUN).filter(|_| meta.kind != Kind::AuthorizationPolicy);
+    let forbidden = FORBIDDEN.into_iter().chain(dry_run);
+    for name in forbidden.filter(|name| meta.annotations.contains_key(*name)) {
         r.error(
             &path.key(name),
             "bad-value",

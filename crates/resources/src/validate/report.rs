@@ -89,15 +89,44 @@ impl Report {
 
     /// The object must be refused.
     pub(crate) fn error(&mut self, path: &FieldPath, code: &'static str, message: impl Into<String>) {
-        self.add(path, Severity::Error, code, message.into());
+        self.add(path, Severity::Error, code, message.into(), None);
+    }
+
+    /// The object must be refused; the hint says what to write instead.
+    pub(crate) fn error_with(
+        &mut self,
+        path: &FieldPath,
+        code: &'static str,
+        message: impl Into<String>,
+        hint: impl Into<String>,
+    ) {
+        self.add(path, Severity::Error, code, message.into(), Some(hint.into()));
     }
 
     /// The object does something else than it seems to.
     pub(crate) fn warning(&mut self, path: &FieldPath, code: &'static str, message: impl Into<String>) {
-        self.add(path, Severity::Warning, code, message.into());
+        self.add(path, Severity::Warning, code, message.into(), None);
     }
 
-    fn add(&mut self, path: &FieldPath, severity: Severity, code: &'static str, message: String) {
+    /// The object does something else than it seems to; the hint says what to write instead.
+    pub(crate) fn warning_with(
+        &mut self,
+        path: &FieldPath,
+        code: &'static str,
+        message: impl Into<String>,
+        hint: impl Into<String>,
+    ) {
+        self.add(path, Severity::Warning, code, message.into(), Some(hint.into()));
+    }
+
+    fn add(
+        &mut self,
+        path: &FieldPath,
+        severity: Severity,
+        code: &'static str,
+        message: String,
+        hint: Option<String>,
+    ) {
         // Warnings never crowd out errors.
         let most = if severity == Severity::Error { 2 * MOST } else { MOST };
         if self.findings.len() >= most {
@@ -108,7 +137,7 @@ impl Report {
             severity,
             code,
             message,
-            hint: None,
+            hint,
         });
     }
 }

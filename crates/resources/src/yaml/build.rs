@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use granit_parser::{Event, Parser, ScalarStyle, Span, Tag};
 
+use crate::diagnostic::FieldPath;
 use crate::parse::Limits;
 use crate::yaml::entries::Entries;
 use crate::yaml::node::{Entry, quote};
@@ -16,6 +17,20 @@ pub(crate) struct SyntaxError {
     pub(crate) at: Position,
     pub(crate) code: &'static str,
     pub(crate) message: String,
+    /// For a key that is there twice: the way to it.
+    pub(crate) path: FieldPath,
+}
+
+impl SyntaxError {
+    /// An error about a document as a whole.
+    pub(crate) fn new(at: Position, code: &'static str, message: impl Into<String>) -> SyntaxError {
+        SyntaxError {
+            at,
+            code,
+            message: message.into(),
+            path: FieldPath::root(),
+        }
+    }
 }
 
 /// The tree of one document. Keys that occur twice in a map are reported; the first of them is kept.
@@ -36,10 +51,9 @@ pub(crate) fn parse_document(document: Document<'_>, limits: &Limits) -> Result<
         duplicates: Vec::new(),
     };
     for event in Parser::new_from_str_with_options(document.text, options) {
-        let (event, span) = event.map_err(|e| SyntaxError {
-            at: builder.position(e.marker().line(), e.marker().col()),
-            code: "syntax",
-            message: e.info(),
+        let (event, span) = event.map_err(|e| {
+            let at = builder.position(e.marker().line(), e.marker().col());
+            error(at, "syntax", e.info())
         })?;
         builder.event(event, span)?;
     }
@@ -200,7 +214,8 @@ impl Builder<'_> {
                             quote(&text),
                             first.at.line
                         );
-                        let twice = error(at, "duplicate-key", message);
+                        let mut twice = error(at, "duplicate-key", message);
+                        twice.path = path_of(&self.open).field(text);
                         // Which objects of a list they are in must be known of all of them, or of none.
                         if self.duplicates.len() >= MAX_DUPLICATES {
                             return Err(twice);
@@ -323,6 +338,16 @@ fn merge(node: Node, at: Position, merged: &mut Entries) -> Step {
     Ok(())
 }
 
+/// The way to the innermost list or map that is open.
+fn path_of(open: &[Open]) -> FieldPath {
+    let outer = &open[..open.len().saturating_sub(1)];
+    outer.iter().fold(FieldPath::root(), |path, open| match &open.body {
+        Body::List(items) => path.index(items.len()),
+        Body::Map { key: Some((key, _)), .. } => path.field(key.clone()),
+        Body::Map { key: None, .. } => path,
+    })
+}
+
 fn size(node: &Node) -> usize {
     match &node.value {
         Value::List(items) => 1 + items.iter().map(size).sum::<usize>(),
@@ -340,9 +365,5 @@ fn depth(node: &Node) -> usize {
 }
 
 fn error(at: Position, code: &'static str, message: impl Into<String>) -> SyntaxError {
-    SyntaxError {
-        at,
-        code,
-        message: message.into(),
-    }
+    SyntaxError::new(at, code, message)
 }

@@ -10,6 +10,6 @@ mod scalar;
 mod split;
 
 pub(crate) use build::{SyntaxError, parse_document};
-pub(crate) use node::{Node, Position, Value, quote};
+pub(crate) use node::{Entry, Node, Position, Value, quote};
 pub(crate) use scalar::{Scalar, parse_int};
 pub(crate) use split::{Document, split};

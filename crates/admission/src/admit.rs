@@ -1,0 +1,370 @@
+//! The whole way of an object from a request to the store.
+
+use std::collections::HashMap;
+use std::sync::{Arc, RwLock};
+
+use kube_cel::cel::Context;
+use resources::schema::Definition;
+use serde_json::{Map, Value as Json};
+
+use crate::cause::{Causes, Reason, Rejection};
+use crate::decode::Decoded;
+use crate::path::Path;
+use crate::rules::{self, Budget, Compiled, Evaluation};
+use crate::walk::{Conform, Walk, conform};
+use crate::{core, meta, semantic};
+
+/// Warnings of one request.
+const MAX_WARNINGS: usize = 100;
+
+/// What is done with an object.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Operation {
+    /// There is none of this name.
+    Create,
+    /// It replaces the stored one.
+    Update,
+}
+
+/// Which part of an object is written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Subresource {
+    /// The object, but for its status where that is a subresource.
+    #[default]
+    None,
+    /// Its status only.
+    Status,
+}
+
+/// What happens to unknown and duplicate fields (`?fieldValidation=`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum FieldValidation {
+    /// They are dropped.
+    Ignore,
+    /// They are dropped, with a warning each. The default.
+    #[default]
+    Warn,
+    /// The request is refused.
+    Strict,
+}
+
+impl FieldValidation {
+    /// Of the value of the parameter; empty is the default. None: there is no such value.
+    pub fn parse(text: &str) -> Option<FieldValidation> {
+        match text {
+            "" | "Warn" => Some(FieldValidation::Warn),
+            "Ignore" => Some(FieldValidation::Ignore),
+            "Strict" => Some(FieldValidation::Strict),
+            _ => None,
+        }
+    }
+}
+
+/// What a request says about an object besides the object.
+#[derive(Clone, Copy, Debug)]
+pub struct Review<'a> {
+    /// The kind.
+    pub definition: &'a Definition,
+    /// The version in the path: `v1`.
+    pub version: &'a str,
+    /// What is done.
+    pub operation: Operation,
+    /// Which part is written.
+    pub subresource: Subresource,
+    /// What happens to unknown fields.
+    pub field_validation: FieldValidation,
+    /// The namespace in the path.
+    pub namespace: Option<&'a str>,
+    /// The name in the path.
+    pub name: Option<&'a str>,
+}
+
+/// An object that may be stored.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Admitted {
+    /// The object, in the preferred version.
+    pub object: Json,
+    /// What the client is to be told nevertheless.
+    pub warnings: Vec<String>,
+}
+
+/// The admission of objects. Keeps what it compiles: make one and use it for all requests.
+pub struct Admission {
+    functions: Context<'static>,
+    compiled: RwLock<HashMap<usize, Arc<Compiled>>>,
+}
+
+impl Default for Admission {
+    fn default() -> Admission {
+        Admission::new()
+    }
+}
+
+impl std::fmt::Debug for Admission {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Admission").finish_non_exhaustive()
+    }
+}
+
+impl Admission {
+    /// With nothing compiled yet: patterns and rules of a kind are compiled when its first object comes.
+    pub fn new() -> Admission {
+        Admission {
+            functions: rules::functions(),
+            compiled: RwLock::default(),
+        }
+    }
+
+    /// Turns what a client sent into an object that may be stored. `old` is the stored object, with the `apiVersion` of the
+    /// request.
+    ///
+    /// Creating drops the status of kinds that have it as a subresource; updating the object keeps the stored status, and
+    /// updating the status keeps the stored rest. Of an update only what changes is judged by schema and rules: an object
+    /// that was fine once can always lose a finalizer.
+    ///
+    /// # Errors
+    /// All that is wrong with it.
+    pub fn admit(&self, review: &Review<'_>, decoded: Decoded, old: Option<&Json>) -> Result<Admitted, Rejection> {
+        let definition = review.definition;
+        let mut object = identify(review, decoded.object)?;
+        let mut causes = Causes {
+            secret: definition.group.is_empty() && definition.kind == "Secret",
+            ..Causes::default()
+        };
+        tidy(review, &mut object, &decoded.duplicates, true, &mut causes)?;
+        keep_other_part(review, &mut object, old);
+        core::fill(definition, &mut object, old);
+        self.judge(review, &object, old, &mut causes);
+        if !causes.found.is_empty() {
+            return Err(Rejection::Invalid(causes.found));
+        }
+        object["apiVersion"] = definition.api_version().into();
+        causes.warnings.truncate(MAX_WARNINGS);
+        Ok(Admitted {
+            object,
+            warnings: causes.warnings,
+        })
+    }
+
+    /// Checks the configuration of a server-side apply before it is laid over the stored object: which object it is, and
+    /// unknown and duplicate fields, which are dropped or refused. Nothing is filled in. Returns it with the warnings.
+    ///
+    /// # Errors
+    /// It is another object than the request is about, or has unknown fields and these are refused.
+    pub fn check_apply(&self, review: &Review<'_>, decoded: Decoded) -> Result<(Json, Vec<String>), Rejection> {
+        let mut object = identify(review, decoded.object)?;
+        let mut causes = Causes::default();
+        tidy(review, &mut object, &decoded.duplicates, false, &mut causes)?;
+        Ok((object, causes.warnings))
+    }
+
+    /// Patterns and rules of a kind that do not compile, and therefore are not enforced. For tests: there must be none.
+    pub fn broken_rules(&self, definition: &Definition) -> Vec<String> {
+        self.compiled(definition).broken()
+    }
+
+    fn judge(&self, review: &Review<'_>, object: &Json, old: Option<&Json>, causes: &mut Causes) {
+        let definition = review.definition;
+        let compiled = self.compiled(definition);
+        let status_only = review.subresource == Subresource::Status;
+        let mut walk = Walk {
+            patterns: &compiled.patterns,
+            causes,
+        };
+        for (name, schema) in definition.schema.fields().into_iter().flat_map(|fields| &fields.fields) {
+            let value = object.get(name);
+            // What was stored once is not judged again.
+            let unchanged = old.is_some_and(|old| old.get(name) == value) && *name != "metadata";
+            let path = Path::Root.field(name);
+            match value {
+                Some(value) if !unchanged => walk.check(value, schema, &path),
+                None if !unchanged && !status_only && is_required(definition, name) => walk.causes.required(&path, ""),
+                _ => {}
+            }
+        }
+        let shaped = causes.found.is_empty();
+        meta::check(definition, object, old, causes);
+        let unchanged = old.is_some_and(|old| same_content(old, object));
+        if unchanged {
+            return;
+        }
+        if !shaped {
+            if compiled.has_rules() {
+                let text = "some validation rules were not checked because the object was invalid; correct the existing \
+                            errors to complete validation";
+                causes.add(&Path::Root, Reason::Invalid, format!("Invalid value: null: {text}"));
+            }
+            return;
+        }
+        let mut evaluation = Evaluation {
+            compiled: &compiled,
+            functions: &self.functions,
+            budget: Budget::default(),
+            causes,
+        };
+        evaluation.check(object, old, &definition.schema, &Path::Root);
+        if !status_only {
+            core::check(definition, object, old, causes);
+            semantic::check(definition, object, causes);
+        }
+    }
+
+    fn compiled(&self, definition: &Definition) -> Arc<Compiled> {
+        // The entry keeps the schema alive, so that no other comes to have this address.
+        let address = Arc::as_ptr(&definition.schema).addr();
+        if let Ok(known) = self.compiled.read()
+            && let Some(compiled) = known.get(&address)
+        {
+            return compiled.clone();
+        }
+        let compiled = Arc::new(Compiled::new(&definition.schema));
+        if let Ok(mut known) = self.compiled.write() {
+            known.insert(address, compiled.clone());
+        }
+        compiled
+    }
+}
+
+/// Makes sure that an object is the one that the request is about, and fills in what only the path says.
+fn identify(review: &Review<'_>, object: Json) -> Result<Json, Rejection> {
+    let definition = review.definition;
+    let (kind, version) = (definition.kind, review.version);
+    let refuse = |text: String| Err(Rejection::BadRequest(text));
+    let Json::Object(mut fields) = object else {
+        return refuse(format!("the object provided is unrecognized (must be of type {kind}): it is not an object"));
+    };
+    let wanted = definition.api_version_of(version);
+    match fields.get("apiVersion") {
+        None | Some(Json::Null) => {}
+        Some(sent) if *sent == wanted.as_str() => {}
+        Some(Json::String(sent)) => {
+            let text = format!("the API version in the data ({sent}) does not match the expected API version ({wanted})");
+            return refuse(text);
+        }
+        Some(_) => return refuse("apiVersion must be a string".into()),
+    }
+    match fields.get("kind") {
+        None | Some(Json::Null) => {}
+        Some(sent) if sent == kind => {}
+        Some(Json::String(sent)) => {
+            return refuse(format!("{sent} in version {version:?} cannot be handled as a {kind}: kind must be {kind}"));
+        }
+        Some(_) => return refuse("kind must be a string".into()),
+    }
+    fields.insert("apiVersion".into(), wanted.into());
+    fields.insert("kind".into(), kind.into());
+    let meta = fields.entry("metadata").or_insert(Json::Null);
+    if meta.is_null() {
+        *meta = Json::Object(Map::new());
+    }
+    if let Some(meta) = meta.as_object_mut() {
+        same_name(review, meta)?;
+    }
+    Ok(Json::Object(fields))
+}
+
+fn same_name(review: &Review<'_>, meta: &mut Map<String, Json>) -> Result<(), Rejection> {
+    let given = |meta: &Map<String, Json>, name: &str| {
+        meta.get(name).and_then(Json::as_str).filter(|text| !text.is_empty()).map(str::to_owned)
+    };
+    if let Some(name) = review.name {
+        match given(meta, "name") {
+            Some(sent) if sent != name => {
+                let text = format!("the name of the object ({sent}) does not match the name on the URL ({name})");
+                return Err(Rejection::BadRequest(text));
+            }
+            Some(_) => {}
+            None => {
+                meta.insert("name".into(), name.into());
+            }
+        }
+    }
+    let namespace = review.namespace.filter(|_| review.definition.namespaced).unwrap_or_default();
+    match given(meta, "namespace") {
+        Some(sent) if sent != namespace => {
+            let text = "the namespace of the provided object does not match the namespace sent on the request";
+            return Err(Rejection::BadRequest(text.into()));
+        }
+        Some(_) => {}
+        None if namespace.is_empty() => {
+            meta.remove("namespace");
+        }
+        None => {
+            meta.insert("namespace".into(), namespace.into());
+        }
+    }
+    Ok(())
+}
+
+/// Takes out nulls and unknown fields, fills in defaults if wanted, and says or refuses what was taken out.
+fn tidy(
+    review: &Review<'_>,
+    object: &mut Json,
+    duplicates: &[String],
+    defaults: bool,
+    causes: &mut Causes,
+) -> Result<(), Rejection> {
+    let mut found = Conform {
+        defaults,
+        ..Conform::default()
+    };
+    conform(object, &review.definition.schema, &Path::Root, &mut found);
+    let problems = duplicates
+        .iter()
+        .map(|field| format!("duplicate field {field:?}"))
+        .chain(found.unknown.iter().map(|field| format!("unknown field {field:?}")));
+    match review.field_validation {
+        FieldValidation::Ignore => {}
+        FieldValidation::Warn => causes.warnings.extend(problems),
+        FieldValidation::Strict => {
+            let problems: Vec<String> = problems.collect();
+            if !problems.is_empty() {
+                let (kind, version) = (review.definition.kind, review.version);
+                return Err(Rejection::BadRequest(format!(
+                    "{kind} in version {version:?} cannot be handled as a {kind}: strict decoding error: {}",
+                    problems.join(", ")
+                )));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Each way of writing writes its own part.
+fn keep_other_part(review: &Review<'_>, object: &mut Json, old: Option<&Json>) {
+    let Some(fields) = object.as_object_mut().filter(|_| review.definition.status) else {
+        return;
+    };
+    match (review.subresource, old) {
+        (Subresource::None, old) => match old.and_then(|old| old.get("status")) {
+            Some(status) => {
+                fields.insert("status".into(), status.clone());
+            }
+            None => {
+                fields.remove("status");
+            }
+        },
+        (Subresource::Status, Some(Json::Object(old))) => {
+            let (status, version) = (fields.remove("status"), fields.remove("apiVersion"));
+            *fields = old.clone();
+            fields.remove("status");
+            fields.extend(status.map(|status| ("status".to_owned(), status)));
+            fields.extend(version.map(|version| ("apiVersion".to_owned(), version)));
+        }
+        (Subresource::Status, _) => {}
+    }
+}
+
+fn is_required(definition: &Definition, name: &str) -> bool {
+    definition.schema.fields().is_some_and(|fields| fields.required.contains(&name))
+}
+
+/// Whether nothing but metadata differs.
+fn same_content(old: &Json, new: &Json) -> bool {
+    let (Some(old), Some(new)) = (old.as_object(), new.as_object()) else {
+        return false;
+    };
+    let content = |name: &str| !["apiVersion", "kind", "metadata"].contains(&name);
+    old.iter().filter(|(name, _)| content(name)).all(|(name, value)| new.get(name) == Some(value))
+        && new.keys().filter(|name| content(name)).all(|name| old.contains_key(name))
+}

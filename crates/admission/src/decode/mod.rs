@@ -1,0 +1,115 @@
+//! Bodies of requests as values.
+
+mod json;
+mod media;
+
+use resources::parse_yaml_json;
+use serde_json::Value as Json;
+
+use media::Format;
+
+/// How big a body may be.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Limits {
+    /// Bytes.
+    pub bytes: usize,
+    /// Levels of lists and objects.
+    pub depth: usize,
+    /// Values.
+    pub nodes: usize,
+}
+
+impl Default for Limits {
+    /// 3 MiB as Kubernetes has it for requests; 64 levels; 200,000 values.
+    fn default() -> Limits {
+        Limits {
+            bytes: 3 << 20,
+            depth: 64,
+            nodes: 200_000,
+        }
+    }
+}
+
+/// The value of a body.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Decoded {
+    /// The value; of a key that is there twice, one of its values.
+    pub object: Json,
+    /// Fields that are there twice, by path: `spec.hosts`.
+    pub duplicates: Vec<String>,
+}
+
+impl From<Json> for Decoded {
+    /// A value that does not come from a body.
+    fn from(object: Json) -> Decoded {
+        Decoded {
+            object,
+            duplicates: Vec::new(),
+        }
+    }
+}
+
+/// Why a body is no value. The text is fit for the `message` of a `Status`.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum DecodeError {
+    /// The content type is none that is read (status 415).
+    #[error("the body of the request was in an unknown format - accepted media types include: {}", media::ACCEPTED)]
+    UnsupportedMediaType(String),
+    /// More than the limits allow (status 413).
+    #[error("{0}")]
+    TooLarge(String),
+    /// Not what the content type says (status 400).
+    #[error("{0}")]
+    Malformed(String),
+}
+
+/// The value of a body of this content type; without one, JSON. Any value will do: patches are decoded here, too.
+///
+/// # Errors
+/// The content type is unknown, the body is too big, deep or long, it is not text, or not one JSON or YAML document.
+pub fn decode(body: &[u8], content_type: Option<&str>, limits: &Limits) -> Result<Decoded, DecodeError> {
+    let format = media::format(content_type)?;
+    if body.len() > limits.bytes {
+        let text = format!("Request entity too large: limit is {}", limits.bytes);
+        return Err(DecodeError::TooLarge(text));
+    }
+    // JSON is YAML, but much cheaper to read as JSON; clients send it under either name.
+    let looks_like_json = body.iter().find(|byte| !byte.is_ascii_whitespace()).is_some_and(|byte| b"{[".contains(byte));
+    match format {
+        Format::Json => json::read(body, limits),
+        Format::Yaml if looks_like_json => match json::read(body, limits) {
+            Err(DecodeError::Malformed(_)) => yaml(body, limits),
+            read => read,
+        },
+        Format::Yaml => yaml(body, limits),
+    }
+}
+
+fn yaml(body: &[u8], limits: &Limits) -> Result<Decoded, DecodeError> {
+    let limits = resources::Limits {
+        file_bytes: limits.bytes,
+        document_bytes: limits.bytes,
+        documents: 2,
+        depth: limits.depth,
+        nodes: limits.nodes,
+        repeated: limits.nodes.min(resources::Limits::default().repeated),
+        ..resources::Limits::default()
+    };
+    let read = parse_yaml_json(body, "", &limits);
+    if let Some(error) = read.errors.first() {
+        let place = format!("line {}, column {}", error.line, error.column);
+        return Err(DecodeError::Malformed(format!("error converting YAML to JSON: {place}: {}", error.message)));
+    }
+    let mut documents = read.documents.into_iter();
+    match (documents.next(), documents.next()) {
+        (Some(document), None) => Ok(Decoded {
+            object: document.value,
+            duplicates: document.duplicates.iter().map(|found| found.path.to_string()).collect(),
+        }),
+        (None, _) => Err(DecodeError::Malformed("the body of the request is empty".into())),
+        (Some(_), Some(second)) => {
+            let text = format!("the body has a second document at line {}: send one object a request", second.line);
+            Err(DecodeError::Malformed(text))
+        }
+    }
+}

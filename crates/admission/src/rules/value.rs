@@ -1,0 +1,56 @@
+//! JSON as values of CEL.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use kube_cel::cel::Value;
+use kube_cel::cel::objects::{Key, Map};
+use resources::schema::{Schema, Shape};
+use serde_json::Value as Json;
+
+/// A value as rules see it: numbers have the type that the schema says; names of fields that CEL could not say are written
+/// otherwise (`namespace` as `__namespace__`), keys of maps are not.
+pub(super) fn convert(value: &Json, schema: Option<&Schema>) -> Value {
+    match value {
+        Json::Null => Value::Null,
+        Json::Bool(value) => Value::Bool(*value),
+        Json::String(text) => Value::String(Arc::new(text.clone())),
+        Json::Number(number) => {
+            let float = matches!(schema.map(|schema| &schema.shape), Some(Shape::Number { .. }));
+            match (number.as_i64().filter(|_| !float), number.as_u64().filter(|_| !float)) {
+                (Some(number), _) => Value::Int(number),
+                (None, Some(number)) => Value::UInt(number),
+                (None, None) => Value::Float(number.as_f64().unwrap_or(f64::NAN)),
+            }
+        }
+        Json::Array(list) => {
+            let items = schema.and_then(Schema::items).map(|schema| &**schema);
+            Value::List(Arc::new(list.iter().map(|item| convert(item, items)).collect()))
+        }
+        Json::Object(object) => {
+            let user_keys = matches!(schema.map(|schema| &schema.shape), Some(Shape::Map(..)));
+            let mut map = HashMap::with_capacity(object.len());
+            for (name, value) in object {
+                let inner = schema.and_then(|schema| schema.field(name)).map(|schema| &**schema);
+                let name = if user_keys { name.clone() } else { escape(name) };
+                map.insert(Key::String(Arc::new(name)), convert(value, inner));
+            }
+            Value::Map(Map { map: Arc::new(map) })
+        }
+    }
+}
+
+/// The name of a field as an identifier, as the CRD reference of Kubernetes lays down.
+fn escape(name: &str) -> String {
+    const RESERVED: &[&str] = &[
+        "true", "false", "null", "in", "as", "break", "const", "continue", "else", "for", "function", "if", "import", "let",
+        "loop", "package", "namespace", "return", "var", "void", "while",
+    ];
+    if RESERVED.contains(&name) {
+        return format!("__{name}__");
+    }
+    if !name.contains(['.', '-', '/']) && !name.contains("__") {
+        return name.to_owned();
+    }
+    name.replace("__", "__underscores__").replace('.', "__dot__").replace('-', "__dash__").replace('/', "__slash__")
+}

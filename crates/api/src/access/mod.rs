@@ -1,0 +1,198 @@
+//! Who calls, and what they may do.
+//!
+//! Authentication is a table of bearer tokens (kept as hashes only) and client certificates. Authorization is a role, or
+//! several: see [`Role`]. There are no rules as objects; who needs them puts a Kubernetes API server in front.
+
+mod authorize;
+pub(crate) mod reviews;
+mod tokens;
+
+pub use authorize::Ask;
+pub use tokens::Token;
+
+use std::sync::Arc;
+
+use http::HeaderMap;
+use http::header::AUTHORIZATION;
+
+use crate::failure::Failure;
+
+/// What somebody may do. Secrets are for [`Role::Admin`] only.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum Role {
+    /// Everything.
+    Admin,
+    /// Read everything.
+    ReadOnly,
+    /// Read and write the objects of one namespace, but not their status.
+    Edit(String),
+    /// Read the objects of one namespace.
+    View(String),
+}
+
+/// Somebody who calls.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct User {
+    /// The name.
+    pub name: String,
+    /// The groups; `system:authenticated` or `system:unauthenticated` is one of them.
+    pub groups: Vec<String>,
+    /// What they may do.
+    pub roles: Arc<[Role]>,
+}
+
+impl User {
+    /// A user of these names who may do this.
+    pub fn new(name: impl Into<String>, groups: impl IntoIterator<Item = String>, roles: impl Into<Arc<[Role]>>) -> User {
+        let mut groups: Vec<String> = groups.into_iter().collect();
+        if !groups.iter().any(|group| group == AUTHENTICATED) {
+            groups.push(AUTHENTICATED.into());
+        }
+        User {
+            name: name.into(),
+            groups,
+            roles: roles.into(),
+        }
+    }
+
+    /// Rutter itself, which may do everything.
+    pub fn system() -> User {
+        User::new("system:rutter", [MASTERS.to_owned()], [Role::Admin])
+    }
+
+    /// Somebody who showed nothing, where that is enough (plain HTTP on loopback).
+    fn anonymous_admin() -> User {
+        User {
+            name: "system:anonymous".into(),
+            groups: vec!["system:unauthenticated".into()],
+            roles: [Role::Admin].into(),
+        }
+    }
+}
+
+/// The group whose members are administrators.
+pub const MASTERS: &str = "system:masters";
+const AUTHENTICATED: &str = "system:authenticated";
+
+/// Who is given a role by name.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Subject {
+    /// A user: of a token, or the common name of a certificate.
+    User(String),
+    /// A group: of a token, or an organisation of a certificate.
+    Group(String),
+}
+
+/// Who may call.
+#[derive(Clone, Debug, Default)]
+pub struct Access {
+    /// Bearer tokens.
+    pub tokens: Vec<Token>,
+    /// Roles by name. Members of [`MASTERS`] are administrators without one.
+    pub roles: Vec<(Subject, Role)>,
+}
+
+/// What is known of a connection.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Peer {
+    /// The common name and the organisations of a client certificate that was verified.
+    pub certificate: Option<(String, Vec<String>)>,
+    /// Whether the connection is plain HTTP over loopback, which is as good as an administrator's token.
+    pub trusted: bool,
+}
+
+impl Access {
+    /// Who calls.
+    ///
+    /// # Errors
+    /// 401: a token that is not known, or nothing was shown.
+    pub fn authenticate(&self, headers: &HeaderMap, peer: &Peer) -> Result<User, Failure> {
+        if let Some(header) = headers.get(AUTHORIZATION) {
+            let token = header.to_str().ok().and_then(bearer).ok_or_else(Failure::unauthorized)?;
+            return self.token(token).ok_or_else(Failure::unauthorized);
+        }
+        if let Some((name, groups)) = &peer.certificate {
+            return Ok(self.user(name, groups, &[]));
+        }
+        match peer.trusted {
+            true => Ok(User::anonymous_admin()),
+            false => Err(Failure::unauthorized()),
+        }
+    }
+
+    /// Whose token this is. Takes as long whichever token it is, or none.
+    pub fn token(&self, token: &str) -> Option<User> {
+        let found = tokens::find(&self.tokens, token)?;
+        Some(self.user(&found.user, &found.groups, &found.roles))
+    }
+
+    /// Whom the caller wants to be taken for (`Impersonate-User`, as `kubectl --as` sends it).
+    ///
+    /// # Errors
+    /// 403: only administrators may do that.
+    pub fn impersonate(&self, user: User, headers: &HeaderMap) -> Result<User, Failure> {
+        let text = |value: &http::HeaderValue| value.to_str().unwrap_or_default().to_owned();
+        let groups: Vec<String> = headers.get_all("impersonate-group").iter().map(text).collect();
+        let Some(name) = headers.get("impersonate-user").map(text) else {
+            return match groups.is_empty() && !headers.contains_key("impersonate-uid") {
+                true => Ok(user),
+                false => Err(Failure::bad_request("who is to be impersonated must be named (Impersonate-User)")),
+            };
+        };
+        user.authorize(&Ask {
+            verb: "impersonate",
+            resource: "users",
+            name: &name,
+            ..Ask::default()
+        })?;
+        Ok(self.named(&name, &groups))
+    }
+
+    /// Somebody of this name: with the roles that the name, its groups and its tokens have.
+    pub(crate) fn named(&self, name: &str, groups: &[String]) -> User {
+        let tokens = self.tokens.iter().filter(|token| token.user == name);
+        let roles: Vec<Role> = tokens.flat_map(|token| token.roles.iter().cloned()).collect();
+        self.user(name, groups, &roles)
+    }
+
+    /// A user of this name, with the roles that the name and the groups have.
+    pub(crate) fn user(&self, name: &str, groups: &[String], roles: &[Role]) -> User {
+        let named = self.roles.iter().filter(|(subject, _)| match subject {
+            Subject::User(user) => user == name,
+            Subject::Group(group) => groups.contains(group) || group == AUTHENTICATED,
+        });
+        let master = groups.iter().any(|group| group == MASTERS).then_some(Role::Admin);
+        let roles: Vec<Role> = roles.iter().cloned().chain(named.map(|(_, role)| role.clone())).chain(master).collect();
+        User::new(name, groups.iter().cloned(), roles)
+    }
+}
+
+fn bearer(header: &str) -> Option<&str> {
+    let (scheme, token) = header.split_once(' ')?;
+    scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn callers_are_known_by_token_or_certificate() {
+        let access = Access {
+            tokens: vec![Token::new("s3cret", "ada", ["devs"], [Role::View("a".into())])],
+            roles: vec![(Subject::Group("devs".into()), Role::ReadOnly)],
+        };
+        let headers = |text: &str| HeaderMap::from_iter([(AUTHORIZATION, text.parse().unwrap())]);
+        let ada = access.authenticate(&headers("bearer s3cret"), &Peer::default()).unwrap();
+        assert_eq!((ada.name.as_str(), ada.roles.len()), ("ada", 2));
+        assert_eq!(ada.groups, ["devs", "system:authenticated"]);
+        let trusted = Peer { trusted: true, ..Peer::default() };
+        for forged in ["Bearer s3cre", "Bearer ", "Bearer", "Basic s3cret", "Bearer s3cret2"] {
+            assert_eq!(access.authenticate(&headers(forged), &trusted).unwrap_err().code, 401, "{forged}");
+        }
+        assert_eq!(access.authenticate(&HeaderMap::new(), &Peer::default()).unwrap_err().code, 401);
+        assert_eq!(access.authenticate(&HeaderMap::new(), &trusted).unwrap().name, "system:anonymous");
+        let certificate = Peer { certificate: Some(("root".into(), vec![MASTERS.into()])), trusted: false };
+        assert_eq!(*access.authenticate(&HeaderMap::new(), &certificate).unwrap().roles, [Role::Admin]);
+    }
+}

@@ -1,0 +1,121 @@
+//! Reviews: objects that are questions. They are answered and not kept.
+
+use serde_json::{Value, json};
+
+use super::{Access, Ask, Role, User};
+use crate::failure::Failure;
+
+/// Answers a review of this type. The result is what was sent, with its status.
+pub(crate) fn answer(
+    access: &Access,
+    user: &User,
+    plural: &str,
+    namespace: Option<&str>,
+    mut review: Value,
+) -> Result<Value, Failure> {
+    if !review.is_object() {
+        return Err(Failure::bad_request("a review must be an object"));
+    }
+    let spec = review.get("spec").cloned().unwrap_or_default();
+    let status = match plural {
+        "selfsubjectreviews" => json!({ "userInfo": user_info(user) }),
+        "selfsubjectaccessreviews" => access_status(user, &spec)?,
+        "subjectaccessreviews" | "localsubjectaccessreviews" => {
+            if namespace.is_some_and(|ns| text(&spec["resourceAttributes"], "namespace") != ns) {
+                return Err(Failure::bad_request("spec.resourceAttributes.namespace must match the namespace of the request"));
+            }
+            let groups: Vec<String> =
+                spec["groups"].as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect();
+            access_status(&access.named(text(&spec, "user"), &groups), &spec)?
+        }
+        "selfsubjectrulesreviews" => rules(user, text(&spec, "namespace")),
+        "tokenreviews" => token_status(access, text(&spec, "token")),
+        _ => return Err(Failure::no_such_path()),
+    };
+    review["metadata"] = json!({ "creationTimestamp": null });
+    review["status"] = status;
+    // A token is not sent back.
+    if plural == "tokenreviews" {
+        review["spec"] = json!({});
+    }
+    Ok(review)
+}
+
+fn access_status(user: &User, spec: &Value) -> Result<Value, Failure> {
+    let allowed = match (spec.get("resourceAttributes"), spec.get("nonResourceAttributes")) {
+        (Some(asked), None) => user.may(&Ask {
+            verb: text(asked, "verb"),
+            group: text(asked, "group"),
+            resource: text(asked, "resource"),
+            subresource: text(asked, "subresource"),
+            namespace: text(asked, "namespace"),
+            name: text(asked, "name"),
+        }),
+        (None, Some(asked)) => text(asked, "verb") == "get" || user.roles.contains(&Role::Admin),
+        _ => {
+            let text = "spec.resourceAttributes: Invalid value: null: exactly one of nonResourceAttributes or \
+                        resourceAttributes must be specified";
+            return Err(Failure::bad_request(text));
+        }
+    };
+    Ok(match allowed {
+        true => json!({ "allowed": true }),
+        false => json!({ "allowed": false, "reason": "no role of the user permits it" }),
+    })
+}
+
+fn token_status(access: &Access, token: &str) -> Value {
+    match access.token(token) {
+        Some(user) => json!({ "authenticated": true, "user": user_info(&user) }),
+        None => json!({ "authenticated": false, "user": {}, "error": "the token is not known" }),
+    }
+}
+
+fn user_info(user: &User) -> Value {
+    json!({ "username": user.name, "groups": user.groups })
+}
+
+fn rules(user: &User, namespace: &str) -> Value {
+    let mut resources = vec![
+        rule(&["create"], &["authorization.k8s.io"], &["selfsubjectaccessreviews", "selfsubjectrulesreviews"]),
+        rule(&["create"], &["authentication.k8s.io"], &["selfsubjectreviews"]),
+    ];
+    for role in user.roles.iter() {
+        match role {
+            Role::Admin => resources.push(rule(&["*"], &["*"], &["*"])),
+            Role::ReadOnly => resources.extend(everything(&["get", "list", "watch"])),
+            Role::View(ns) if ns == namespace => resources.extend(everything(&["get", "list", "watch"])),
+            Role::Edit(ns) if ns == namespace => resources.extend(everything(&[
+                "get", "list", "watch", "create", "update", "patch", "delete", "deletecollection",
+            ])),
+            _ => {}
+        }
+    }
+    json!({
+        "resourceRules": resources,
+        "nonResourceRules": [{ "verbs": ["get"], "nonResourceURLs": [
+            "/api", "/api/*", "/apis", "/apis/*", "/healthz", "/livez", "/readyz", "/openapi", "/openapi/*", "/version",
+        ] }],
+        "incomplete": false,
+    })
+}
+
+/// A rule per group for every type but secrets.
+fn everything(verbs: &[&str]) -> Vec<Value> {
+    let mut groups: Vec<(&str, Vec<&str>)> = Vec::new();
+    for kind in crate::kinds::all().filter(|kind| !(kind.group.is_empty() && kind.plural == "secrets")) {
+        match groups.iter_mut().find(|(group, _)| *group == kind.group) {
+            Some((_, plurals)) => plurals.push(kind.plural),
+            None => groups.push((kind.group, vec![kind.plural])),
+        }
+    }
+    groups.into_iter().map(|(group, plurals)| rule(verbs, &[group], &plurals)).collect()
+}
+
+fn rule(verbs: &[&str], groups: &[&str], resources: &[&str]) -> Value {
+    json!({ "verbs": verbs, "apiGroups": groups, "resources": resources })
+}
+
+fn text<'a>(value: &'a Value, field: &str) -> &'a str {
+    value.get(field).and_then(Value::as_str).unwrap_or_default()
+}

@@ -1,0 +1,279 @@
+//! The interface as a function: a request in, an answer out. No sockets.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+use admission::Admission;
+use http::StatusCode;
+use resources::Timestamp;
+use serde_json::json;
+use store::{Store, Stored};
+use tokio::sync::{Semaphore, watch};
+
+use crate::access::{Access, Ask, reviews};
+use crate::answer::Answer;
+use crate::events::Lines;
+use crate::failure::Failure;
+use crate::metrics::{Metrics, Series, Snapshot};
+use crate::params::Params;
+use crate::path::{self, Route, Target, Verb};
+use crate::request::Request;
+use crate::verbs::Call;
+use crate::{crds, discovery, kinds, media, openapi};
+
+/// What an [`Api`] may use.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Limits {
+    /// The size of an object, in bytes.
+    pub object: usize,
+    /// The size of a body, in bytes.
+    pub body: usize,
+    /// How many watches may be open at once.
+    pub watches: usize,
+    /// The bytes of watch events that are kept for watchers that need the same one.
+    pub lines: usize,
+    /// How often bookmarks are sent to those who want them.
+    pub bookmarks: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits {
+            object: 3 << 19,
+            body: 3 << 20,
+            watches: 10_000,
+            lines: 16 << 20,
+            bookmarks: Duration::from_secs(30),
+        }
+    }
+}
+
+/// How an [`Api`] behaves.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Who may call.
+    pub access: Access,
+    /// What may be used.
+    pub limits: Limits,
+    /// The clock.
+    pub now: fn() -> SystemTime,
+    /// The version of the program: `0.1.0`.
+    pub version: &'static str,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            access: Access::default(),
+            limits: Limits::default(),
+            now: SystemTime::now,
+            version: env!("CARGO_PKG_VERSION"),
+        }
+    }
+}
+
+/// The REST interface over a store. Cheap to clone.
+#[derive(Clone)]
+pub struct Api(pub(crate) Arc<Inner>);
+
+pub(crate) struct Inner {
+    pub store: Arc<dyn Store>,
+    pub admission: Admission,
+    pub options: Options,
+    pub lines: Lines,
+    pub metrics: Metrics,
+    pub watches: Arc<Semaphore>,
+    /// Our own CRDs as objects, by name.
+    pub crds: Vec<Stored>,
+    /// True when it is to end: watches end then.
+    pub stop: watch::Sender<bool>,
+}
+
+impl Api {
+    /// The interface over this store.
+    pub fn new(store: Arc<dyn Store>, options: Options) -> Api {
+        let started = timestamp((options.now)());
+        Api(Arc::new(Inner {
+            store,
+            admission: Admission::new(),
+            lines: Lines::new(options.limits.lines),
+            metrics: Metrics::default(),
+            watches: Arc::new(Semaphore::new(options.limits.watches)),
+            crds: crds::objects(started),
+            stop: watch::Sender::new(false),
+            options,
+        }))
+    }
+
+    /// Answers a request. Watches go on for as long as their body is read.
+    pub async fn call(&self, request: Request) -> Answer {
+        let started = Instant::now();
+        let mut series = Series {
+            verb: "other",
+            resource: "",
+            code: 0,
+        };
+        let answer = self.route(&request, &mut series).await.unwrap_or_else(Answer::from);
+        series.code = answer.status.as_u16();
+        self.0.metrics.answered(series, started.elapsed());
+        answer
+    }
+
+    /// The counters.
+    pub fn metrics(&self) -> Snapshot {
+        self.0.metrics.snapshot()
+    }
+
+    /// Ends all watches, as before a shutdown; clients take them up elsewhere.
+    pub fn end_watches(&self) {
+        self.0.stop.send_replace(true);
+    }
+
+    /// The store behind it.
+    pub fn store(&self) -> &Arc<dyn Store> {
+        &self.0.store
+    }
+
+    pub(crate) fn now(&self) -> Timestamp {
+        timestamp((self.0.options.now)())
+    }
+
+    async fn route(&self, request: &Request, series: &mut Series) -> Result<Answer, Failure> {
+        let headers = &request.headers;
+        let params = Params::parse(request.uri.query().unwrap_or_default())?;
+        match path::parse(&request.method, request.uri.path(), &params)? {
+            Route::Root => Ok(Answer::value(StatusCode::OK, &root(), true)),
+            Route::Health => Ok(self.health().await),
+            Route::Version => Ok(Answer::value(StatusCode::OK, &self.version(), true)),
+            Route::Core => discovery::core(headers),
+            Route::Groups => discovery::all(headers),
+            Route::Group(group) => discovery::group(headers, &group),
+            Route::Resources { group, version } => discovery::resources(headers, &group, &version),
+            Route::OpenApiV2 => openapi::v2(headers),
+            Route::OpenApiIndex => openapi::index(headers),
+            Route::OpenApi(path) => openapi::document(&path, &params),
+            Route::Objects(target, verb) => {
+                series.verb = verb.name();
+                self.objects(request, params, target, verb, series).await
+            }
+        }
+    }
+
+    async fn objects(
+        &self,
+        request: &Request,
+        params: Params,
+        target: Target,
+        verb: Verb,
+        series: &mut Series,
+    ) -> Result<Answer, Failure> {
+        if let Some(review) = kinds::find_review(&target.group, &target.version, &target.plural) {
+            series.resource = review.plural;
+            return self.review(request, &params, &target, verb, review);
+        }
+        let found = kinds::find(&target.group, &target.version, &target.plural);
+        let (kind, served) = found.ok_or_else(Failure::no_such_path)?;
+        series.resource = kind.plural;
+        request.user.authorize(&ask(&target, verb))?;
+        let view = crate::view::View {
+            kind,
+            version: served.version,
+            form: media::form(&request.headers, &params)?,
+            pretty: media::pretty(&request.headers, &params)?,
+            now: self.now().unix_seconds(),
+        };
+        let warnings: Vec<String> = served.deprecated.map(str::to_owned).into_iter().collect();
+        let call = Call {
+            api: self,
+            request,
+            params,
+            target,
+            verb,
+            kind,
+            view,
+        };
+        Ok(call.answer().await?.warn(&warnings))
+    }
+
+    fn review(
+        &self,
+        request: &Request,
+        params: &Params,
+        target: &Target,
+        verb: Verb,
+        review: &kinds::Review,
+    ) -> Result<Answer, Failure> {
+        let place = review.namespaced == target.namespace.is_some();
+        if target.name.is_some() || !place {
+            return Err(Failure::no_such_path());
+        }
+        if verb != Verb::Create {
+            return Err(Failure::method_not_allowed());
+        }
+        request.user.authorize(&ask(target, verb))?;
+        media::object(&request.headers)?;
+        let sent = crate::verbs::decode(self, request)?.object;
+        if sent["kind"].as_str().is_some_and(|kind| kind != review.kind) {
+            let text = format!("the object has the kind {}, and {} was expected", sent["kind"], review.kind);
+            return Err(Failure::bad_request(text));
+        }
+        let namespace = target.namespace.as_deref();
+        let mut answer =
+            reviews::answer(&self.0.options.access, &request.user, review.plural, namespace, sent)?;
+        answer["kind"] = review.kind.into();
+        answer["apiVersion"] = format!("{}/{}", target.group, target.version).into();
+        let pretty = media::pretty(&request.headers, params)?;
+        Ok(Answer::value(StatusCode::CREATED, &answer, pretty))
+    }
+
+    async fn health(&self) -> Answer {
+        match self.0.store.revision().await {
+            Ok(_) => Answer::plain("ok"),
+            Err(error) => Failure::from(error).into(),
+        }
+    }
+
+    fn version(&self) -> serde_json::Value {
+        json!({
+            "major": "1",
+            "minor": "36",
+            "gitVersion": format!("v1.36.0+rutter.{}", self.0.options.version),
+            "gitCommit": "",
+            "gitTreeState": "clean",
+            "buildDate": "1970-01-01T00:00:00Z",
+            "goVersion": "",
+            "compiler": "rustc",
+            "platform": format!("{}/{}", std::env::consts::OS, std::env::consts::ARCH),
+        })
+    }
+}
+
+fn ask(target: &Target, verb: Verb) -> Ask<'_> {
+    let itself = target.group.is_empty() && target.plural == "namespaces";
+    let namespace = if itself { &target.name } else { &target.namespace };
+    Ask {
+        verb: verb.name(),
+        group: &target.group,
+        resource: &target.plural,
+        subresource: target.subresource.as_deref().unwrap_or_default(),
+        namespace: namespace.as_deref().unwrap_or_default(),
+        name: target.name.as_deref().unwrap_or_default(),
+    }
+}
+
+fn root() -> serde_json::Value {
+    let mut paths: Vec<String> = ["/api", "/api/v1", "/apis", "/healthz", "/livez", "/openapi/v2", "/openapi/v3", "/readyz", "/version"]
+        .map(str::to_owned)
+        .into();
+    for group in discovery::groups().iter().filter(|group| !group.name.is_empty()) {
+        paths.push(format!("/apis/{}", group.name));
+        paths.extend(group.versions.iter().map(|version| format!("/apis/{}/{version}", group.name)));
+    }
+    paths.sort();
+    json!({ "paths": paths })
+}
+
+pub(crate) fn timestamp(time: SystemTime) -> Timestamp {
+    let seconds = time.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    Timestamp::from_unix(i64::try_from(seconds).unwrap_or(i64::MAX))
+}

@@ -1,0 +1,121 @@
+//! Bodies of answers: pieces that are shared with the store, or a stream of events.
+
+use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::{Bytes, BytesMut};
+use http_body::{Frame, SizeHint};
+use http_body_util::BodyExt as _;
+
+/// Small pieces are joined up to this size, in bytes, so that a list of ten thousand objects is not twenty thousand writes.
+const JOIN: usize = 64 * 1024;
+
+/// What a stream yields: a piece, and how to get the next one. None: it is over.
+pub(crate) type Step = Pin<Box<dyn Future<Output = Option<(Bytes, Next)>> + Send>>;
+/// How to get the next piece.
+pub(crate) type Next = Box<dyn FnOnce() -> Step + Send>;
+
+/// The body of an answer.
+pub struct Body(Inner);
+
+enum Inner {
+    Pieces { pieces: VecDeque<Bytes>, left: u64 },
+    Stream(Option<Step>),
+}
+
+impl Body {
+    /// A body of one piece.
+    pub fn whole(bytes: impl Into<Bytes>) -> Body {
+        Body::pieces(vec![bytes.into()])
+    }
+
+    /// A body of these pieces.
+    pub fn pieces(pieces: Vec<Bytes>) -> Body {
+        let left = pieces.iter().map(|piece| piece.len() as u64).sum();
+        let pieces = pieces.into();
+        Body(Inner::Pieces { pieces, left })
+    }
+
+    pub(crate) fn stream(first: Step) -> Body {
+        Body(Inner::Stream(Some(first)))
+    }
+
+    /// The next piece: of a watch, the next event. None: it is over.
+    pub async fn next(&mut self) -> Option<Bytes> {
+        let frame = self.frame().await?;
+        frame.ok()?.into_data().ok()
+    }
+
+    /// All of it. Never use this for a watch.
+    pub async fn bytes(mut self) -> Bytes {
+        let mut all = BytesMut::new();
+        while let Some(piece) = self.next().await {
+            all.extend_from_slice(&piece);
+        }
+        all.freeze()
+    }
+}
+
+impl http_body::Body for Body {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        match &mut self.0 {
+            Inner::Pieces { pieces, left } => {
+                let joined = join(pieces);
+                *left -= joined.as_ref().map_or(0, |piece| piece.len() as u64);
+                Poll::Ready(joined.map(|piece| Ok(Frame::data(piece))))
+            }
+            Inner::Stream(step) => {
+                let Some(running) = step else {
+                    return Poll::Ready(None);
+                };
+                let yielded = std::task::ready!(running.as_mut().poll(cx));
+                *step = None;
+                Poll::Ready(yielded.map(|(piece, next)| {
+                    *step = Some(next());
+                    Ok(Frame::data(piece))
+                }))
+            }
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match &self.0 {
+            Inner::Pieces { pieces, .. } => pieces.is_empty(),
+            Inner::Stream(step) => step.is_none(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match &self.0 {
+            Inner::Pieces { left, .. } => SizeHint::with_exact(*left),
+            Inner::Stream(_) => SizeHint::default(),
+        }
+    }
+}
+
+/// The next pieces as one; a large one, or the last, is not copied.
+fn join(pieces: &mut VecDeque<Bytes>) -> Option<Bytes> {
+    let first = pieces.pop_front()?;
+    if pieces.is_empty() || first.len() >= JOIN / 4 {
+        return Some(first);
+    }
+    let mut joined = BytesMut::with_capacity(JOIN);
+    joined.extend_from_slice(&first);
+    while let Some(piece) = pieces.front() {
+        if joined.len() + piece.len() > JOIN {
+            break;
+        }
+        joined.extend_from_slice(piece);
+        pieces.pop_front();
+    }
+    Some(joined.freeze())
+}

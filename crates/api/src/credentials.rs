@@ -1,0 +1,291 @@
+//! What the embedded server and its first client need: a certificate authority, a server certificate, an administrator's
+//! token, a kubeconfig. Made once, kept in files that only their owner reads, and renewed in time.
+
+use std::fmt;
+use std::fs;
+use std::io;
+use std::io::Write as _;
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use rcgen::{BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose};
+use rustls_pki_types::CertificateDer;
+use rustls_pki_types::pem::PemObject as _;
+use x509_parser::extensions::GeneralName;
+use x509_parser::prelude::{FromDer as _, X509Certificate};
+
+use crate::access::{MASTERS, Role, Token};
+use crate::server::Tls;
+
+const DAY: Duration = Duration::from_secs(86_400);
+/// How long the authority's certificate holds, and how long before its end it is renewed.
+const AUTHORITY: (Duration, Duration) = (DAY.saturating_mul(3650), DAY.saturating_mul(400));
+/// The same of the server's certificate.
+const SERVER: (Duration, Duration) = (DAY.saturating_mul(365), DAY.saturating_mul(30));
+/// Certificates hold from a little before now, for clients whose clocks are behind.
+const BACK: Duration = Duration::from_secs(3600);
+
+/// Why there are no credentials.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CredentialsError {
+    /// A file cannot be read or written.
+    #[error("{}: {error}", path.display())]
+    File {
+        /// Which.
+        path: PathBuf,
+        /// What the system says.
+        error: io::Error,
+    },
+    /// A certificate cannot be made.
+    #[error("a certificate cannot be made: {0}")]
+    Certificate(#[from] rcgen::Error),
+}
+
+/// The credentials of a directory.
+#[derive(Clone)]
+pub struct Credentials {
+    /// The authority's certificate, PEM: what clients trust.
+    pub authority: String,
+    certificate: String,
+    key: String,
+    token: String,
+}
+
+impl fmt::Debug for Credentials {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Credentials").finish_non_exhaustive()
+    }
+}
+
+impl Credentials {
+    /// Reads the credentials in a directory, and makes what is not there, is about to end, or is for other names. `names`
+    /// are the host names and addresses by which clients reach the server.
+    ///
+    /// # Errors
+    /// A file cannot be read or written.
+    pub fn prepare(directory: &Path, names: &[String], now: SystemTime) -> Result<Credentials, CredentialsError> {
+        let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(directory);
+        made.map_err(|error| file_error(directory, error))?;
+        let mut names: Vec<String> = names.to_vec();
+        names.extend(["localhost", "127.0.0.1", "::1"].map(str::to_owned));
+        names.sort();
+        names.dedup();
+        let (ca_file, ca_key_file) = (directory.join("ca.crt"), directory.join("ca.key"));
+        let mut ca_key = read(&ca_key_file)?.and_then(|pem| KeyPair::from_pem(&pem).ok());
+        let old = read(&ca_file)?.filter(|pem| lasts(pem, AUTHORITY.1, now) && ca_key.is_some());
+        let renewed = old.is_none();
+        let authority = match old {
+            Some(pem) => pem,
+            None => {
+                let key = KeyPair::generate()?;
+                let pem = authority(now)?.self_signed(&key)?.pem();
+                write(&ca_key_file, &key.serialize_pem())?;
+                write(&ca_file, &pem)?;
+                ca_key = Some(key);
+                pem
+            }
+        };
+        let (file, key_file) = (directory.join("server.crt"), directory.join("server.key"));
+        let old = read(&file)?.filter(|pem| !renewed && lasts(pem, SERVER.1, now) && names_of(pem) == names);
+        let (certificate, key) = match (old, read(&key_file)?, ca_key) {
+            (Some(certificate), Some(key), _) => (certificate, key),
+            (_, _, Some(ca_key)) => {
+                let key = KeyPair::generate()?;
+                let issuer = Issuer::new(authority_names(), ca_key);
+                let certificate = server(&names, now)?.signed_by(&key, &issuer)?.pem();
+                write(&key_file, &key.serialize_pem())?;
+                write(&file, &certificate)?;
+                (certificate, key.serialize_pem())
+            }
+            // The authority was made above if its key was not there.
+            (_, _, None) => return Err(file_error(&ca_key_file, io::ErrorKind::InvalidData.into())),
+        };
+        Ok(Credentials {
+            authority,
+            certificate,
+            key,
+            token: token(&directory.join("admin.token"))?,
+        })
+    }
+
+    /// What the server needs for TLS. Clients may show certificates that the authority signed.
+    pub fn tls(&self) -> Tls {
+        Tls {
+            certificates: format!("{}{}", self.certificate, self.authority),
+            key: self.key.clone(),
+            client_roots: Some(self.authority.clone()),
+        }
+    }
+
+    /// The administrator's token, as the server knows it.
+    pub fn admin(&self) -> Token {
+        Token::new(&self.token, "rutter:admin", [MASTERS], [Role::Admin])
+    }
+
+    /// A kubeconfig for the administrator of the server at this address: `https://127.0.0.1:6443`. It has the token in it.
+    pub fn kubeconfig(&self, server: &str) -> String {
+        let authority = STANDARD.encode(&self.authority);
+        format!(
+            "apiVersion: v1\nkind: Config\ncurrent-context: rutter\n\
+             clusters:\n- name: rutter\n  cluster:\n    server: {server}\n    certificate-authority-data: {authority}\n\
+             contexts:\n- name: rutter\n  context:\n    cluster: rutter\n    user: rutter-admin\n    namespace: default\n\
+             users:\n- name: rutter-admin\n  user:\n    token: {}\n",
+            self.token
+        )
+    }
+
+    /// Writes the kubeconfig, readable by its owner only.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn write_kubeconfig(&self, path: &Path, server: &str) -> Result<(), CredentialsError> {
+        write(path, &self.kubeconfig(server))
+    }
+}
+
+fn authority_names() -> CertificateParams {
+    let mut params = CertificateParams::default();
+    params.distinguished_name = rcgen::DistinguishedName::new();
+    params.distinguished_name.push(DnType::CommonName, "rutter-ca");
+    params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+    params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign, KeyUsagePurpose::DigitalSignature];
+    params
+}
+
+fn authority(now: SystemTime) -> Result<CertificateParams, rcgen::Error> {
+    let mut params = authority_names();
+    params.not_before = (now - BACK).into();
+    params.not_after = (now + AUTHORITY.0).into();
+    Ok(params)
+}
+
+fn server(names: &[String], now: SystemTime) -> Result<CertificateParams, rcgen::Error> {
+    let mut params = CertificateParams::new(names)?;
+    params.distinguished_name = rcgen::DistinguishedName::new();
+    params.distinguished_name.push(DnType::CommonName, "rutter-api");
+    params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+    params.use_authority_key_identifier_extension = true;
+    params.not_before = (now - BACK).into();
+    params.not_after = (now + SERVER.0).into();
+    Ok(params)
+}
+
+/// Whether a certificate still holds for longer than this.
+fn lasts(pem: &str, reserve: Duration, now: SystemTime) -> bool {
+    let Ok(der) = CertificateDer::from_pem_slice(pem.as_bytes()) else {
+        return false;
+    };
+    let Ok((_, certificate)) = X509Certificate::from_der(&der) else {
+        return false;
+    };
+    let then = (now + reserve).duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    i64::try_from(then).is_ok_and(|then| certificate.validity().not_after.timestamp() > then)
+}
+
+/// The names that a certificate is for, sorted.
+fn names_of(pem: &str) -> Vec<String> {
+    let Ok(der) = CertificateDer::from_pem_slice(pem.as_bytes()) else {
+        return Vec::new();
+    };
+    let Ok((_, certificate)) = X509Certificate::from_der(&der) else {
+        return Vec::new();
+    };
+    let extension = certificate.subject_alternative_name().ok().flatten();
+    let mut names: Vec<String> = extension
+        .iter()
+        .flat_map(|extension| &extension.value.general_names)
+        .filter_map(|name| match name {
+            GeneralName::DNSName(name) => Some((*name).to_owned()),
+            GeneralName::IPAddress(bytes) => {
+                let four = <[u8; 4]>::try_from(*bytes).map(|b| std::net::IpAddr::from(b).to_string());
+                four.or_else(|_| <[u8; 16]>::try_from(*bytes).map(|b| std::net::IpAddr::from(b).to_string())).ok()
+            }
+            _ => None,
+        })
+        .collect();
+    names.sort();
+    names
+}
+
+/// The token in a file; made if there is none.
+fn token(path: &Path) -> Result<String, CredentialsError> {
+    if let Some(token) = read(path)?.map(|token| token.trim().to_owned()).filter(|token| token.len() >= 32) {
+        return Ok(token);
+    }
+    // Two random UUIDs: 244 bits.
+    let token = format!("{}{}", uuid::Uuid::new_v4().simple(), uuid::Uuid::new_v4().simple());
+    write(path, &token)?;
+    Ok(token)
+}
+
+fn read(path: &Path) -> Result<Option<String>, CredentialsError> {
+    match fs::read_to_string(path) {
+        Ok(text) => Ok(Some(text)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(file_error(path, error)),
+    }
+}
+
+/// Writes a file that only its owner reads; whole or not at all.
+fn write(path: &Path, text: &str) -> Result<(), CredentialsError> {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".new");
+    let new = PathBuf::from(name);
+    let write = || {
+        match fs::remove_file(&new) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
+        file.write_all(text.as_bytes())?;
+        file.sync_all()?;
+        fs::rename(&new, path)
+    };
+    write().map_err(|error| file_error(path, error))
+}
+
+fn file_error(path: &Path, error: io::Error) -> CredentialsError {
+    CredentialsError::File {
+        path: path.to_owned(),
+        error,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt as _;
+
+    #[test]
+    fn they_are_made_once_and_renewed_in_time() {
+        let directory = tempfile::tempdir().unwrap();
+        let now = SystemTime::UNIX_EPOCH + DAY * 20_000;
+        let prepare = |names: &[&str], now| {
+            let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+            Credentials::prepare(&directory.path().join("c"), &names, now).unwrap()
+        };
+        let first = prepare(&["10.0.0.1"], now);
+        for file in ["ca.key", "server.key", "admin.token"] {
+            let meta = fs::metadata(directory.path().join("c").join(file)).unwrap();
+            assert_eq!(meta.permissions().mode() & 0o777, 0o600, "{file}");
+        }
+        first.tls().config().unwrap();
+        let again = prepare(&["10.0.0.1"], now + DAY);
+        assert_eq!((&again.certificate, &again.token), (&first.certificate, &first.token));
+        let renamed = prepare(&["mesh.example"], now + DAY);
+        assert_ne!(renamed.certificate, first.certificate);
+        assert_eq!(renamed.authority, first.authority);
+        let later = prepare(&["mesh.example"], now + DAY * 340);
+        assert_ne!(later.certificate, renamed.certificate);
+        let much_later = prepare(&["mesh.example"], now + DAY * 3300);
+        assert_ne!(much_later.authority, first.authority);
+        assert_eq!(much_later.token, first.token);
+        assert!(!format!("{first:?} {:?} {:?}", first.tls(), first.admin()).contains(&first.token));
+        assert!(first.kubeconfig("https://127.0.0.1:1").contains(&first.token));
+    }
+}

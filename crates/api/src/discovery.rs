@@ -1,0 +1,327 @@
+//! Discovery: which groups, versions and types there are, in the old and in the aggregated form.
+
+use http::header::{ETAG, IF_NONE_MATCH, VARY};
+use http::{HeaderMap, HeaderValue, StatusCode};
+use resources::schema::Definition;
+use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
+
+use crate::answer::Answer;
+use crate::body::Body;
+use crate::failure::Failure;
+use crate::kinds;
+use crate::media::{self, Discovery};
+
+/// What may be done with types that are kept. The names are sorted, as Kubernetes has them.
+const VERBS: [&str; 8] = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
+const READ_VERBS: [&str; 3] = ["get", "list", "watch"];
+const SUB_VERBS: [&str; 3] = ["get", "patch", "update"];
+
+/// A group and its versions, the preferred one first.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Group {
+    pub name: &'static str,
+    pub versions: Vec<&'static str>,
+}
+
+/// All groups: the core group first, then by name.
+pub(crate) fn groups() -> Vec<Group> {
+    let kinds = kinds::all().flat_map(|kind| kind.versions.iter().map(|served| (kind.group, served.version)));
+    let reviews = kinds::REVIEWS.iter().map(|review| (review.group, "v1"));
+    let mut groups: Vec<Group> = Vec::new();
+    for (name, version) in kinds.chain(reviews) {
+        match groups.iter_mut().find(|group| group.name == name) {
+            Some(group) if group.versions.contains(&version) => {}
+            Some(group) => group.versions.push(version),
+            None => groups.push(Group {
+                name,
+                versions: vec![version],
+            }),
+        }
+    }
+    for group in &mut groups {
+        group.versions.sort_by_key(|version| std::cmp::Reverse(rank(version)));
+    }
+    groups.sort_by_key(|group| group.name);
+    groups
+}
+
+/// Orders versions as Kubernetes does: `v2` > `v1` > `v1beta2` > `v1beta1` > `v1alpha1`.
+fn rank(version: &str) -> (u8, u32, u32) {
+    let digits = version.trim_start_matches('v');
+    let end = digits.find(|c: char| !c.is_ascii_digit()).unwrap_or(digits.len());
+    let major = digits[..end].parse().unwrap_or(0);
+    let rest = &digits[end..];
+    let minor = |prefix: &str| rest.strip_prefix(prefix).and_then(|n| n.parse().ok());
+    match (rest, minor("beta"), minor("alpha")) {
+        ("", ..) => (2, major, 0),
+        (_, Some(minor), _) => (1, major, minor),
+        (_, _, minor) => (0, major, minor.unwrap_or(0)),
+    }
+}
+
+/// `/api`.
+pub(crate) fn core(headers: &HeaderMap) -> Result<Answer, Failure> {
+    match media::discovery(headers)? {
+        Discovery::Plain => {
+            let value = json!({ "kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": [] });
+            tagged(headers, "application/json", &value)
+        }
+        Discovery::Aggregated(version) => aggregated(headers, version, |group| group.name.is_empty()),
+    }
+}
+
+/// `/apis`.
+pub(crate) fn all(headers: &HeaderMap) -> Result<Answer, Failure> {
+    match media::discovery(headers)? {
+        Discovery::Plain => {
+            let named: Vec<Value> = groups().iter().filter(|group| !group.name.is_empty()).map(group_value).collect();
+            let value = json!({ "kind": "APIGroupList", "apiVersion": "v1", "groups": named });
+            tagged(headers, "application/json", &value)
+        }
+        Discovery::Aggregated(version) => aggregated(headers, version, |group| !group.name.is_empty()),
+    }
+}
+
+/// `/apis/GROUP`.
+pub(crate) fn group(headers: &HeaderMap, name: &str) -> Result<Answer, Failure> {
+    let group = groups().into_iter().find(|group| group.name == name && !name.is_empty());
+    let mut value = group_value(&group.ok_or_else(Failure::no_such_path)?);
+    value["kind"] = "APIGroup".into();
+    value["apiVersion"] = "v1".into();
+    tagged(headers, "application/json", &value)
+}
+
+/// `/api/v1` and `/apis/GROUP/VERSION`.
+pub(crate) fn resources(headers: &HeaderMap, group: &str, version: &str) -> Result<Answer, Failure> {
+    let mut resources = Vec::new();
+    for kind in served(group, version) {
+        let mut entry = json!({
+            "name": kind.plural, "singularName": kind.singular, "namespaced": kind.namespaced, "kind": kind.kind,
+            "verbs": verbs(kind), "storageVersionHash": storage_hash(kind),
+        });
+        add_names(&mut entry, kind);
+        resources.push(entry);
+        for (name, of, version, response) in subresources(kind) {
+            let mut entry = json!({
+                "name": format!("{}/{name}", kind.plural), "singularName": "", "namespaced": kind.namespaced,
+                "kind": response, "verbs": sub_verbs(kind, name),
+            });
+            if of != kind.group {
+                entry["group"] = of.into();
+                entry["version"] = version.into();
+            }
+            resources.push(entry);
+        }
+    }
+    for review in kinds::REVIEWS.iter().filter(|review| review.group == group && version == "v1") {
+        resources.push(json!({
+            "name": review.plural, "singularName": review.singular, "namespaced": review.namespaced,
+            "kind": review.kind, "verbs": ["create"],
+        }));
+    }
+    if resources.is_empty() {
+        return Err(Failure::no_such_path());
+    }
+    let group_version = group_version(group, version);
+    let value = json!({
+        "kind": "APIResourceList", "apiVersion": "v1", "groupVersion": group_version, "resources": resources,
+    });
+    tagged(headers, "application/json", &value)
+}
+
+/// An answer that clients may keep, with a tag by which they can ask whether it still holds.
+pub(crate) fn tagged(headers: &HeaderMap, media: &'static str, value: &Value) -> Result<Answer, Failure> {
+    let body = value.to_string();
+    let tag = format!("\"{}\"", hash(body.as_bytes()));
+    let known = headers.get(IF_NONE_MATCH).is_some_and(|known| known.as_bytes() == tag.as_bytes());
+    let mut answer = match known {
+        true => Answer::of(media, StatusCode::NOT_MODIFIED, Body::pieces(Vec::new())),
+        false => Answer::of(media, StatusCode::OK, Body::whole(body)),
+    };
+    let tag = HeaderValue::from_str(&tag).map_err(|error| Failure::internal(error.to_string()))?;
+    answer.headers.insert(ETAG, tag);
+    answer.headers.insert(VARY, HeaderValue::from_static("Accept"));
+    answer.headers.insert(http::header::CACHE_CONTROL, HeaderValue::from_static("public"));
+    Ok(answer)
+}
+
+/// A hash as text.
+pub(crate) fn hash(bytes: &[u8]) -> String {
+    use std::fmt::Write as _;
+    Sha256::digest(bytes).iter().fold(String::new(), |mut text, byte| {
+        // Writing to a text cannot fail.
+        let _ = write!(text, "{byte:02X}");
+        text
+    })
+}
+
+fn aggregated(headers: &HeaderMap, version: &'static str, wanted: impl Fn(&Group) -> bool) -> Result<Answer, Failure> {
+    let items: Vec<Value> = groups().iter().filter(|group| wanted(group)).map(group_discovery).collect();
+    let value = json!({
+        "kind": "APIGroupDiscoveryList",
+        "apiVersion": format!("apidiscovery.k8s.io/{version}"),
+        "metadata": {},
+        "items": items,
+    });
+    let media = match version {
+        "v2" => "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList",
+        _ => "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList",
+    };
+    tagged(headers, media, &value)
+}
+
+fn group_discovery(group: &Group) -> Value {
+    let versions: Vec<Value> = group
+        .versions
+        .iter()
+        .map(|version| {
+            let mut resources: Vec<Value> =
+                served(group.name, version).map(|kind| resource_discovery(kind, version)).collect();
+            for review in kinds::REVIEWS.iter().filter(|review| review.group == group.name && *version == "v1") {
+                resources.push(json!({
+                    "resource": review.plural, "singularResource": review.singular, "verbs": ["create"],
+                    "responseKind": { "group": group.name, "version": version, "kind": review.kind },
+                    "scope": scope(review.namespaced),
+                }));
+            }
+            json!({ "version": version, "resources": resources, "freshness": "Current" })
+        })
+        .collect();
+    let metadata = match group.name {
+        "" => json!({}),
+        name => json!({ "name": name }),
+    };
+    json!({ "metadata": metadata, "versions": versions })
+}
+
+fn resource_discovery(kind: &Definition, version: &str) -> Value {
+    let mut entry = json!({
+        "resource": kind.plural, "singularResource": kind.singular, "verbs": verbs(kind),
+        "responseKind": { "group": kind.group, "version": version, "kind": kind.kind },
+        "scope": scope(kind.namespaced),
+    });
+    add_names(&mut entry, kind);
+    let subresources: Vec<Value> = subresources(kind)
+        .into_iter()
+        .map(|(name, group, of, response)| {
+            let version = if group == kind.group { version } else { of };
+            json!({
+                "subresource": name, "verbs": sub_verbs(kind, name),
+                "responseKind": { "group": group, "version": version, "kind": response },
+            })
+        })
+        .collect();
+    if !subresources.is_empty() {
+        entry["subresources"] = subresources.into();
+    }
+    entry
+}
+
+fn served(group: &str, version: &str) -> impl Iterator<Item = &'static Definition> {
+    let mut kinds: Vec<&Definition> =
+        kinds::all().filter(|kind| kind.group == group && kind.served(version).is_some()).collect();
+    kinds.sort_by_key(|kind| kind.plural);
+    kinds.into_iter()
+}
+
+fn add_names(entry: &mut Value, kind: &Definition) {
+    if !kind.short_names.is_empty() {
+        entry["shortNames"] = kind.short_names.into();
+    }
+    if !kind.categories.is_empty() {
+        entry["categories"] = kind.categories.into();
+    }
+}
+
+fn verbs(kind: &Definition) -> &'static [&'static str] {
+    if kinds::is_crd(kind) { &READ_VERBS } else { &VERBS }
+}
+
+/// Name, and group, version and kind of what it yields.
+fn subresources(kind: &Definition) -> Vec<(&'static str, &'static str, &'static str, &'static str)> {
+    let mut all = Vec::new();
+    if !kinds::is_crd(kind) {
+        all.push(("history", "rutter.io", "v1", "History"));
+    }
+    if kind.kind == "Deployment" {
+        all.push(("scale", "autoscaling", "v1", "Scale"));
+    }
+    if kind.status {
+        all.push(("status", kind.group, kind.versions[0].version, kind.kind));
+    }
+    all
+}
+
+fn sub_verbs(kind: &Definition, name: &str) -> &'static [&'static str] {
+    if name == "history" || kinds::is_crd(kind) {
+        &["get"]
+    } else {
+        &SUB_VERBS
+    }
+}
+
+fn scope(namespaced: bool) -> &'static str {
+    if namespaced { "Namespaced" } else { "Cluster" }
+}
+
+fn group_value(group: &Group) -> Value {
+    let version = |version: &&str| json!({ "groupVersion": group_version(group.name, version), "version": version });
+    json!({
+        "name": group.name,
+        "versions": group.versions.iter().map(version).collect::<Vec<_>>(),
+        "preferredVersion": version(&group.versions[0]),
+    })
+}
+
+fn group_version(group: &str, version: &str) -> String {
+    match group {
+        "" => version.to_owned(),
+        group => format!("{group}/{version}"),
+    }
+}
+
+fn storage_hash(kind: &Definition) -> String {
+    use base64::Engine as _;
+    let digest = Sha256::digest(format!("{}/{}/{}", kind.group, kind.versions[0].version, kind.kind));
+    base64::engine::general_purpose::STANDARD.encode(&digest[..8])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_ordered_as_kubernetes_orders_them() {
+        let mut versions = ["v1alpha1", "v1beta1", "v2", "v1", "v1beta2"];
+        versions.sort_by_key(|version| std::cmp::Reverse(rank(version)));
+        assert_eq!(versions, ["v2", "v1", "v1beta2", "v1beta1", "v1alpha1"]);
+    }
+
+    #[tokio::test]
+    async fn both_forms_have_the_same_types() {
+        let mut accept = HeaderMap::new();
+        let media = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+        accept.insert(http::header::ACCEPT, media.parse().unwrap());
+        let read = async |answer: Answer| serde_json::from_slice::<Value>(&answer.body.bytes().await).unwrap();
+        let aggregated = read(all(&accept).unwrap()).await;
+        let names = |list: &Value, field: &str| -> Vec<String> {
+            let names = list.as_array().unwrap().iter().map(|entry| entry[field].as_str().unwrap().to_owned());
+            names.filter(|name| !name.contains('/')).collect()
+        };
+        let mut seen = 0;
+        for group in aggregated["items"].as_array().unwrap() {
+            let name = group["metadata"]["name"].as_str().unwrap();
+            for version in group["versions"].as_array().unwrap() {
+                let plain = resources(&HeaderMap::new(), name, version["version"].as_str().unwrap()).unwrap();
+                let plain = read(plain).await;
+                assert_eq!(names(&plain["resources"], "name"), names(&version["resources"], "resource"));
+                seen += 1;
+            }
+        }
+        assert!(seen > 3);
+        let tag = all(&accept).unwrap().headers[ETAG].clone();
+        accept.insert(IF_NONE_MATCH, tag);
+        assert_eq!(all(&accept).unwrap().status, StatusCode::NOT_MODIFIED);
+    }
+}

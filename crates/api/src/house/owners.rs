@@ -1,0 +1,243 @@
+//! Owners: what an object owned goes with it.
+//!
+//! Left out of what Kubernetes does: `blockOwnerDeletion` is not looked at (a foreground deletion waits for everything that
+//! is owned), and an owner of a kind that is not served here counts as being there.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::Value;
+use store::{Error, Expect, Key, Operation, Stored, Transaction};
+
+use super::{has_finalizer, kind_of};
+use crate::api::Api;
+use crate::failure::Failure;
+use crate::verbs::{Deletion, FOREGROUND, ORPHAN, Policy, remove};
+
+/// Who owns what, by UIDs, and what is to be looked at.
+#[derive(Default)]
+pub(super) struct Owners {
+    /// What an object owns.
+    owned: BTreeMap<String, BTreeSet<Key>>,
+    /// Who owns an object.
+    owners: BTreeMap<Key, Vec<String>>,
+    /// Objects that may have lost their owners.
+    suspects: BTreeSet<Key>,
+    /// Objects that wait for what they own.
+    waiting: BTreeSet<Key>,
+}
+
+impl Owners {
+    /// Notes an object that is there.
+    pub fn there(&mut self, stored: &Stored) {
+        self.forget(&stored.key);
+        // Few objects have owners, or wait: the others are not parsed.
+        let owned = mentions(stored, "\"ownerReferences\"");
+        let waits = mentions(stored, FOREGROUND) || mentions(stored, ORPHAN);
+        if !owned && !waits {
+            return;
+        }
+        let value = stored.value();
+        let deleted = value["metadata"]["deletionTimestamp"].is_string();
+        if deleted && (has_finalizer(&value, FOREGROUND) || has_finalizer(&value, ORPHAN)) {
+            self.waiting.insert(stored.key.clone());
+        }
+        let owners: Vec<String> = references(&value).filter_map(|owner| owner["uid"].as_str()).map(str::to_owned).collect();
+        if owners.is_empty() {
+            return;
+        }
+        for owner in &owners {
+            self.owned.entry(owner.clone()).or_default().insert(stored.key.clone());
+        }
+        self.owners.insert(stored.key.clone(), owners);
+        self.suspects.insert(stored.key.clone());
+    }
+
+    /// Notes an object that is gone: what it owned may go, and who owned it may wait no longer.
+    pub fn gone(&mut self, stored: &Stored) {
+        self.forget(&stored.key);
+        if self.owned.is_empty() {
+            return;
+        }
+        if let Some(uid) = stored.value()["metadata"]["uid"].as_str() {
+            self.suspects.extend(self.owned.get(uid).into_iter().flatten().cloned());
+        }
+    }
+
+    /// Does what is due.
+    pub async fn work(&mut self, api: &Api) {
+        for key in std::mem::take(&mut self.suspects) {
+            if let Err(failure) = check(api, &key).await {
+                tracing::warn!(object = %key, failure = %failure.message, "the owners of an object cannot be looked at now");
+            }
+        }
+        for key in self.waiting.clone() {
+            match self.serve(api, &key).await {
+                Ok(true) => {
+                    self.waiting.remove(&key);
+                }
+                Ok(false) => {}
+                Err(failure) => {
+                    tracing::warn!(object = %key, failure = %failure.message, "what an object owns cannot be deleted now");
+                }
+            }
+        }
+    }
+
+    fn forget(&mut self, key: &Key) {
+        self.waiting.remove(key);
+        for owner in self.owners.remove(key).unwrap_or_default() {
+            if let Some(owned) = self.owned.get_mut(&owner) {
+                owned.remove(key);
+                if owned.is_empty() {
+                    self.owned.remove(&owner);
+                }
+            }
+        }
+    }
+
+    /// Deletes or lets go what an object owns that waits for that. True: it need not wait any more.
+    async fn serve(&self, api: &Api, key: &Key) -> Result<bool, Failure> {
+        let Some(stored) = api.0.store.get(key).await? else {
+            return Ok(true);
+        };
+        let value = stored.value();
+        let uid = value["metadata"]["uid"].as_str().unwrap_or_default();
+        let owned: Vec<&Key> = self.owned.get(uid).into_iter().flatten().collect();
+        if has_finalizer(&value, ORPHAN) {
+            for key in owned {
+                let_go(api, key, uid).await?;
+            }
+            return release(api, &stored, value.clone(), ORPHAN).await;
+        }
+        let foreground = Deletion {
+            policy: Some(Policy::Foreground),
+            ..Deletion::default()
+        };
+        let background = Deletion {
+            policy: Some(Policy::Background),
+            ..Deletion::default()
+        };
+        for &key in &owned {
+            let Some(kind) = kind_of(key) else { continue };
+            // What owns something itself goes after that.
+            let owner = match api.0.store.get(key).await? {
+                Some(owned) => owned.value()["metadata"]["uid"].as_str().is_some_and(|uid| self.owned.contains_key(uid)),
+                None => false,
+            };
+            match remove(api, kind, key, if owner { &foreground } else { &background }).await {
+                Ok(_) => {}
+                Err(failure) if failure.code == 404 => {}
+                Err(failure) => return Err(failure),
+            }
+        }
+        match owned.is_empty() {
+            true => release(api, &stored, value, FOREGROUND).await,
+            // Each of them that goes is a change, after which this is looked at again.
+            false => Ok(false),
+        }
+    }
+}
+
+/// Deletes an object none of whose owners is there.
+async fn check(api: &Api, key: &Key) -> Result<(), Failure> {
+    let Some(stored) = api.0.store.get(key).await? else {
+        return Ok(());
+    };
+    let value = stored.value();
+    for owner in references(&value) {
+        if is_there(api, key, owner).await? {
+            return Ok(());
+        }
+    }
+    let Some(kind) = kind_of(key).filter(|_| references(&value).next().is_some()) else {
+        return Ok(());
+    };
+    let deletion = Deletion {
+        policy: Some(Policy::Background),
+        revision: Some(stored.revision),
+        ..Deletion::default()
+    };
+    match remove(api, kind, key, &deletion).await {
+        Ok(_) => Ok(()),
+        // Changed meanwhile: that change is looked at, too.
+        Err(failure) if matches!(failure.code, 404 | 409) => Ok(()),
+        Err(failure) => Err(failure),
+    }
+}
+
+async fn is_there(api: &Api, owned: &Key, owner: &Value) -> Result<bool, Failure> {
+    let text = |field: &str| owner[field].as_str().unwrap_or_default();
+    let group = text("apiVersion").rsplit_once('/').map_or("", |(group, _)| group);
+    let Some(kind) = resources::schema::find_kind(group, text("kind")) else {
+        return Ok(true);
+    };
+    let namespace = if kind.namespaced { &*owned.namespace } else { "" };
+    let key = Key::new(crate::verbs::resource(kind), namespace, text("name"));
+    let found = api.0.store.get(&key).await?;
+    Ok(found.is_some_and(|found| found.value()["metadata"]["uid"].as_str() == Some(text("uid"))))
+}
+
+/// Takes one owner out of an object.
+async fn let_go(api: &Api, key: &Key, owner: &str) -> Result<(), Failure> {
+    let Some(stored) = api.0.store.get(key).await? else {
+        return Ok(());
+    };
+    let mut value = stored.value();
+    if let Some(metadata) = value["metadata"].as_object_mut()
+        && let Some(Value::Array(owners)) = metadata.get_mut("ownerReferences")
+    {
+        owners.retain(|reference| reference["uid"] != owner);
+        if owners.is_empty() {
+            metadata.remove("ownerReferences");
+        }
+    }
+    rewrite(api, &stored, value).await.map(|_| ())
+}
+
+/// Takes a finalizer away, and the object with it if that was the last one.
+async fn release(api: &Api, stored: &Stored, mut value: Value, finalizer: &str) -> Result<bool, Failure> {
+    let mut left = 0;
+    if let Some(metadata) = value["metadata"].as_object_mut()
+        && let Some(Value::Array(finalizers)) = metadata.get_mut("finalizers")
+    {
+        finalizers.retain(|name| name != finalizer);
+        left = finalizers.len();
+        if left == 0 {
+            metadata.remove("finalizers");
+        }
+    }
+    if left > 0 || super::is_namespace(&stored.key) {
+        return rewrite(api, stored, value).await;
+    }
+    let delete = Operation::Delete {
+        key: stored.key.clone(),
+        expect: Expect::Revision(stored.revision),
+    };
+    commit(api, delete).await
+}
+
+async fn rewrite(api: &Api, stored: &Stored, value: Value) -> Result<bool, Failure> {
+    let put = Operation::Put {
+        key: stored.key.clone(),
+        value,
+        expect: Expect::Revision(stored.revision),
+    };
+    commit(api, put).await
+}
+
+/// False: it was written meanwhile, and that change is looked at, too.
+async fn commit(api: &Api, operation: Operation) -> Result<bool, Failure> {
+    match api.0.store.commit(Transaction::one(operation)).await {
+        Ok(_) | Err(Error::NotFound { .. }) => Ok(true),
+        Err(Error::Conflict { .. }) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn references(value: &Value) -> impl Iterator<Item = &Value> {
+    value["metadata"]["ownerReferences"].as_array().into_iter().flatten()
+}
+
+fn mentions(stored: &Stored, text: &str) -> bool {
+    std::str::from_utf8(&stored.json).is_ok_and(|json| json.contains(text))
+}

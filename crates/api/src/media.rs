@@ -1,0 +1,209 @@
+//! What clients accept, and what their bodies are.
+
+use http::HeaderMap;
+use http::header::{ACCEPT, CONTENT_TYPE, USER_AGENT};
+
+use crate::failure::Failure;
+use crate::params::Params;
+
+/// What an answer about objects shall look like.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Form {
+    /// The objects.
+    Whole,
+    /// Their metadata only (`PartialObjectMetadata`).
+    Partial,
+    /// Rows of a table, with so much of the objects.
+    Table(Include),
+}
+
+/// How much of an object comes with its row.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Include {
+    /// Nothing.
+    None,
+    /// Its metadata.
+    Metadata,
+    /// All of it.
+    Object,
+}
+
+/// The form of a discovery answer.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Discovery {
+    /// `APIGroupList` and `APIResourceList`.
+    Plain,
+    /// `APIGroupDiscoveryList` in this version of its group.
+    Aggregated(&'static str),
+}
+
+/// The sort of a patch.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum PatchType {
+    /// RFC 6902.
+    Json,
+    /// RFC 7386.
+    Merge,
+    /// Kubernetes' own, by the schema.
+    Strategic,
+    /// Server-side apply.
+    Apply,
+}
+
+/// The media types of patches.
+const PATCHES: [(&str, PatchType); 4] = [
+    ("application/json-patch+json", PatchType::Json),
+    ("application/merge-patch+json", PatchType::Merge),
+    ("application/strategic-merge-patch+json", PatchType::Strategic),
+    ("application/apply-patch+yaml", PatchType::Apply),
+];
+
+/// The form of objects that a client accepts, the dearest first.
+///
+/// # Errors
+/// It accepts nothing that there is.
+pub fn form(headers: &HeaderMap, params: &Params) -> Result<Form, Failure> {
+    let include = match params.get("includeObject") {
+        None | Some("Metadata") => Include::Metadata,
+        Some("None") => Include::None,
+        Some("Object") => Include::Object,
+        Some(other) => {
+            return Err(crate::params::wrong("includeObject", other, "must be 'Metadata', 'Object', 'None', or empty"));
+        }
+    };
+    choose(headers, &["application/json"], |clause| match (clause.get("as"), clause.get("g"), clause.get("v")) {
+        (None, ..) => Some(Form::Whole),
+        (Some("Table"), Some("meta.k8s.io"), Some("v1" | "v1beta1")) => Some(Form::Table(include)),
+        (Some("PartialObjectMetadata" | "PartialObjectMetadataList"), Some("meta.k8s.io"), Some("v1" | "v1beta1")) => {
+            Some(Form::Partial)
+        }
+        _ => None,
+    })
+}
+
+/// The form of discovery that a client accepts.
+///
+/// # Errors
+/// It accepts nothing that there is.
+pub fn discovery(headers: &HeaderMap) -> Result<Discovery, Failure> {
+    choose(headers, &["application/json"], |clause| match (clause.get("as"), clause.get("g"), clause.get("v")) {
+        (None, ..) => Some(Discovery::Plain),
+        (Some("APIGroupDiscoveryList"), Some("apidiscovery.k8s.io"), Some("v2")) => Some(Discovery::Aggregated("v2")),
+        (Some("APIGroupDiscoveryList"), Some("apidiscovery.k8s.io"), Some("v2beta1")) => {
+            Some(Discovery::Aggregated("v2beta1"))
+        }
+        _ => None,
+    })
+}
+
+/// Whether the answer is to be indented: asked for, or a person's program asks.
+pub fn pretty(headers: &HeaderMap, params: &Params) -> Result<bool, Failure> {
+    if params.get("pretty").is_some() {
+        return params.flag("pretty");
+    }
+    let agent = headers.get(USER_AGENT).and_then(|agent| agent.to_str().ok()).unwrap_or_default();
+    Ok(["curl/", "Wget/", "Mozilla/5.0"].iter().any(|prefix| agent.starts_with(prefix)))
+}
+
+/// Checks that a body is an object in JSON or YAML.
+///
+/// # Errors
+/// It says that it is something else.
+pub fn object(headers: &HeaderMap) -> Result<(), Failure> {
+    match essence(headers).as_str() {
+        "" | "application/json" | "application/yaml" | "text/yaml" | "application/x-yaml" | "text/json" => Ok(()),
+        _ => Err(Failure::unsupported_media_type(&["application/json", "application/yaml"])),
+    }
+}
+
+/// The sort of patch that a body is.
+///
+/// # Errors
+/// It is none, or one that is not read.
+pub fn patch(headers: &HeaderMap) -> Result<PatchType, Failure> {
+    let essence = essence(headers);
+    match PATCHES.iter().find(|(name, _)| *name == essence) {
+        Some((_, sort)) => Ok(*sort),
+        None => Err(Failure::unsupported_media_type(&PATCHES.map(|(name, _)| name))),
+    }
+}
+
+fn essence(headers: &HeaderMap) -> String {
+    let text = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    text.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
+}
+
+/// One media range of an `Accept` header.
+struct Clause<'a> {
+    media: &'a str,
+    params: Vec<(&'a str, &'a str)>,
+}
+
+impl<'a> Clause<'a> {
+    fn parse(text: &'a str) -> Clause<'a> {
+        let mut parts = text.split(';').map(str::trim);
+        Clause {
+            media: parts.next().unwrap_or_default(),
+            params: parts.filter_map(|part| part.split_once('=')).collect(),
+        }
+    }
+
+    fn get(&self, name: &str) -> Option<&'a str> {
+        self.params.iter().find(|(n, _)| *n == name).map(|(_, value)| value.trim_matches('"'))
+    }
+
+    /// Its weight in thousandths.
+    fn weight(&self) -> u32 {
+        let weight = self.get("q").and_then(|q| q.parse::<f32>().ok()).unwrap_or(1.0);
+        // Weights lie between 0 and 1; everything else is cut to that.
+        (weight.clamp(0.0, 1.0) * 1000.0) as u32
+    }
+}
+
+fn choose<T>(headers: &HeaderMap, possible: &[&str], read: impl Fn(&Clause<'_>) -> Option<T>) -> Result<T, Failure> {
+    let texts: Vec<&str> = headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok()).collect();
+    let all = texts.join(",");
+    let mut clauses: Vec<Clause<'_>> = all.split(',').filter(|t| !t.trim().is_empty()).map(Clause::parse).collect();
+    if clauses.is_empty() {
+        clauses.push(Clause::parse("*/*"));
+    }
+    clauses.sort_by_key(|clause| std::cmp::Reverse(clause.weight()));
+    clauses
+        .iter()
+        .filter(|clause| matches!(clause.media, "application/json" | "*/*" | "application/*") && clause.weight() > 0)
+        .find_map(read)
+        .ok_or_else(|| Failure::not_acceptable(possible))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn accept(text: &str) -> Result<Form, Failure> {
+        let mut headers = HeaderMap::new();
+        headers.insert(ACCEPT, text.parse().unwrap());
+        form(&headers, &Params::default())
+    }
+
+    #[test]
+    fn the_first_form_that_there_is_wins() {
+        let table = Ok(Form::Table(Include::Metadata));
+        let kubectl = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json";
+        assert_eq!(accept(kubectl), table);
+        assert_eq!(accept("application/vnd.kubernetes.protobuf,application/json"), Ok(Form::Whole));
+        assert_eq!(accept("application/json;q=0.5, application/json;as=Table;g=meta.k8s.io;v=v1"), table);
+        assert_eq!(accept("application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"), Ok(Form::Partial));
+        assert_eq!(accept("application/json;as=Other;g=a;v=v1").unwrap_err().code, 406);
+        assert_eq!(accept("application/vnd.kubernetes.protobuf").unwrap_err().code, 406);
+        assert_eq!(form(&HeaderMap::new(), &Params::default()), Ok(Form::Whole));
+    }
+
+    #[test]
+    fn patches_are_told_apart() {
+        let mut headers = HeaderMap::new();
+        headers.insert(CONTENT_TYPE, "application/apply-patch+yaml; charset=utf-8".parse().unwrap());
+        assert_eq!(patch(&headers), Ok(PatchType::Apply));
+        headers.insert(CONTENT_TYPE, "application/apply-patch+cbor".parse().unwrap());
+        assert_eq!(patch(&headers).unwrap_err().code, 415);
+    }
+}

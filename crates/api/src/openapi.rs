@@ -1,0 +1,69 @@
+//! The OpenAPI documents: made once, when somebody asks first.
+
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
+
+use bytes::Bytes;
+use http::header::{CACHE_CONTROL, ETAG};
+use http::{HeaderMap, HeaderValue, StatusCode};
+use resources::schema::openapi;
+use serde_json::{Value, json};
+
+use crate::answer::Answer;
+use crate::body::Body;
+use crate::discovery::{hash, tagged};
+use crate::failure::Failure;
+use crate::params::Params;
+
+/// A document and its hash.
+struct Document {
+    text: Bytes,
+    hash: String,
+}
+
+/// By what follows `/openapi/v3/`.
+static DOCUMENTS: LazyLock<BTreeMap<String, Document>> = LazyLock::new(|| {
+    let versions = openapi::group_versions().into_iter();
+    let documents = versions.map(|(group, version)| {
+        let path = match group {
+            "" => format!("api/{version}"),
+            group => format!("apis/{group}/{version}"),
+        };
+        let text = openapi::document(group, version).to_string();
+        let hash = hash(text.as_bytes());
+        (path, Document { text: text.into(), hash })
+    });
+    documents.collect()
+});
+
+static V2: LazyLock<Value> = LazyLock::new(openapi::v2);
+
+/// `/openapi/v3`.
+pub(crate) fn index(headers: &HeaderMap) -> Result<Answer, Failure> {
+    let paths: serde_json::Map<String, Value> = DOCUMENTS
+        .iter()
+        .map(|(path, document)| {
+            let url = format!("/openapi/v3/{path}?hash={}", document.hash);
+            (path.clone(), json!({ "serverRelativeURL": url }))
+        })
+        .collect();
+    tagged(headers, "application/json", &json!({ "paths": paths }))
+}
+
+/// `/openapi/v3/…`.
+pub(crate) fn document(path: &str, params: &Params) -> Result<Answer, Failure> {
+    let document = DOCUMENTS.get(path).ok_or_else(Failure::no_such_path)?;
+    let mut answer = Answer::of("application/json", StatusCode::OK, Body::whole(document.text.clone()));
+    let tag = HeaderValue::from_str(&format!("\"{}\"", document.hash));
+    answer.headers.insert(ETAG, tag.map_err(|error| Failure::internal(error.to_string()))?);
+    // What was asked for by its hash never changes.
+    if params.get("hash") == Some(&document.hash) {
+        answer.headers.insert(CACHE_CONTROL, HeaderValue::from_static("public, immutable, max-age=31536000"));
+    }
+    Ok(answer)
+}
+
+/// `/openapi/v2`.
+pub(crate) fn v2(headers: &HeaderMap) -> Result<Answer, Failure> {
+    tagged(headers, "application/json", &V2)
+}

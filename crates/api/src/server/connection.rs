@@ -1,0 +1,208 @@
+//! One connection.
+
+use std::convert::Infallible;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{CONTENT_LENGTH, HOST};
+use http::{HeaderMap, Response};
+use http_body_util::{BodyExt as _, LengthLimitError, Limited};
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
+use rustls::ServerConfig;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio::sync::{Semaphore, watch};
+use tokio_rustls::TlsAcceptor;
+
+use super::limits::{Buckets, ServerLimits};
+use super::tls::subject;
+use crate::access::{Peer, User};
+use crate::answer::Answer;
+use crate::api::Api;
+use crate::body::Body;
+use crate::failure::Failure;
+use crate::request::Request;
+
+/// How long a handshake may take.
+const HANDSHAKE: Duration = Duration::from_secs(10);
+/// How long a request waits for a place among those that are answered at once.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// What is answered without asking who calls.
+const PUBLIC: [&str; 4] = ["/healthz", "/livez", "/readyz", "/version"];
+
+/// What all connections share.
+pub(super) struct Shared {
+    api: Api,
+    pub limits: ServerLimits,
+    buckets: Buckets,
+    places: Semaphore,
+}
+
+impl Shared {
+    pub fn new(api: Api, limits: ServerLimits) -> Shared {
+        Shared {
+            api,
+            buckets: Buckets::new(limits.rate, limits.burst),
+            places: Semaphore::new(limits.requests),
+            limits,
+        }
+    }
+}
+
+/// Serves a connection until it ends, or until it is told to stop and what is under way is done.
+pub(super) async fn serve(
+    stream: TcpStream,
+    address: SocketAddr,
+    tls: Option<Arc<ServerConfig>>,
+    shared: Arc<Shared>,
+    stop: watch::Receiver<bool>,
+) {
+    let Some(config) = tls else {
+        let peer = Peer {
+            trusted: address.ip().is_loopback(),
+            certificate: None,
+        };
+        return speak(stream, address.ip(), peer, shared, stop).await;
+    };
+    let handshake = tokio::time::timeout(HANDSHAKE, TlsAcceptor::from(config).accept(stream)).await;
+    let stream = match handshake {
+        Ok(Ok(stream)) => stream,
+        Ok(Err(error)) => return tracing::debug!(peer = %address, %error, "a TLS handshake failed"),
+        Err(_) => return tracing::debug!(peer = %address, "a TLS handshake took too long"),
+    };
+    let peer = Peer {
+        certificate: subject(stream.get_ref().1),
+        trusted: false,
+    };
+    speak(stream, address.ip(), peer, shared, stop).await;
+}
+
+async fn speak<S>(stream: S, ip: IpAddr, peer: Peer, shared: Arc<Shared>, mut stop: watch::Receiver<bool>)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let limits = shared.limits;
+    let peer = Arc::new(peer);
+    let service = service_fn(move |request| {
+        let (shared, peer) = (Arc::clone(&shared), Arc::clone(&peer));
+        async move { Ok::<_, Infallible>(respond(&shared, ip, &peer, request).await) }
+    });
+    let mut builder = auto::Builder::new(TokioExecutor::new());
+    builder
+        .http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(limits.headers_within)
+        .max_headers(limits.headers)
+        .max_buf_size(limits.header_bytes.max(8192));
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(limits.streams)
+        .max_header_list_size(u32::try_from(limits.header_bytes).unwrap_or(u32::MAX))
+        // A client that is gone without a word is noticed, and its watches end.
+        .keep_alive_interval(Some(Duration::from_secs(30)))
+        .keep_alive_timeout(Duration::from_secs(20));
+    let connection = builder.serve_connection(TokioIo::new(stream), service);
+    tokio::pin!(connection);
+    let result = tokio::select! {
+        result = connection.as_mut() => result,
+        _ = stop.wait_for(|stop| *stop) => {
+            connection.as_mut().graceful_shutdown();
+            connection.await
+        }
+    };
+    if let Err(error) = result {
+        tracing::debug!(peer = %ip, %error, "a connection to the API ended");
+    }
+}
+
+async fn respond(shared: &Shared, ip: IpAddr, peer: &Peer, request: hyper::Request<Incoming>) -> Response<Body> {
+    let answer = answer(shared, ip, peer, request).await.unwrap_or_else(Answer::from);
+    let mut response = Response::new(answer.body);
+    *response.status_mut() = answer.status;
+    *response.headers_mut() = answer.headers;
+    response
+}
+
+async fn answer(
+    shared: &Shared,
+    ip: IpAddr,
+    peer: &Peer,
+    request: hyper::Request<Incoming>,
+) -> Result<Answer, Failure> {
+    let (head, body) = request.into_parts();
+    let user = if PUBLIC.contains(&head.uri.path().trim_end_matches('/')) {
+        User::new("system:anonymous", [], [])
+    } else {
+        check_host(peer, &head.headers, &head.uri)?;
+        let access = &shared.api.0.options.access;
+        access.impersonate(access.authenticate(&head.headers, peer)?, &head.headers)?
+    };
+    if let Err(seconds) = shared.buckets.take(&user.name, ip, std::time::Instant::now()) {
+        shared.api.0.metrics.limited();
+        return Err(Failure::too_many_requests(seconds));
+    }
+    let place = tokio::time::timeout(PATIENCE, shared.places.acquire()).await;
+    let Ok(place) = place else {
+        shared.api.0.metrics.limited();
+        return Err(Failure::too_many_requests(1));
+    };
+    let body = read(shared, &head.headers, body).await?;
+    let request = Request {
+        method: head.method,
+        uri: head.uri,
+        headers: head.headers,
+        body,
+        user,
+    };
+    let api = shared.api.clone();
+    // On its own task, so that a write that began is finished though the client goes away, and a panic ends this request
+    // and not the others of its connection.
+    let answered = tokio::spawn(async move { api.call(request).await }).await;
+    drop(place);
+    answered.map_err(|error| {
+        tracing::error!(%error, "a request to the API could not be answered");
+        Failure::internal("the request could not be answered")
+    })
+}
+
+/// On the port where everybody is an administrator, only names of this machine are answered to: a page in a browser that
+/// gives its own name our address gets nothing.
+fn check_host(peer: &Peer, headers: &HeaderMap, uri: &http::Uri) -> Result<(), Failure> {
+    if !peer.trusted {
+        return Ok(());
+    }
+    let header = headers.get(HOST).and_then(|host| host.to_str().ok());
+    let host = uri.authority().map(http::uri::Authority::as_str).or(header).unwrap_or_default();
+    let name = match host.rsplit_once(':') {
+        Some((name, port)) if port.bytes().all(|b| b.is_ascii_digit()) => name,
+        _ => host,
+    };
+    let ip = name.trim_matches(['[', ']']).parse::<IpAddr>();
+    if name.is_empty() || name == "localhost" || ip.is_ok_and(|ip| ip.is_loopback()) {
+        return Ok(());
+    }
+    Err(Failure::new(421, "Forbidden", "this port answers to names and addresses of this machine only"))
+}
+
+/// The whole body, in time and within limits.
+async fn read(shared: &Shared, headers: &HeaderMap, body: Incoming) -> Result<Bytes, Failure> {
+    let limit = shared.api.0.options.limits.body;
+    let too_large = || Failure::too_large(format!("Request entity too large: limit is {limit}"));
+    let announced = headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
+    if announced.is_some_and(|length| length > limit as u64) {
+        return Err(too_large());
+    }
+    let reading = Limited::new(body, limit).collect();
+    match tokio::time::timeout(shared.limits.body_within, reading).await {
+        Ok(Ok(body)) => Ok(body.to_bytes()),
+        Ok(Err(error)) if error.is::<LengthLimitError>() => Err(too_large()),
+        Ok(Err(error)) => Err(Failure::bad_request(format!("the body cannot be read: {error}"))),
+        Err(_) => Err(Failure::new(408, "Timeout", "the body of the request did not come in time")),
+    }
+}

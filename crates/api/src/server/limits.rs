@@ -1,0 +1,129 @@
+//! What clients may use.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// What clients may use of a server.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct ServerLimits {
+    /// Connections at once, per address listened on.
+    pub connections: usize,
+    /// Streams at once on an HTTP/2 connection.
+    pub streams: u32,
+    /// Requests that are answered at once; watches do not count.
+    pub requests: usize,
+    /// Requests per second and client.
+    pub rate: f64,
+    /// Requests that a client may send at once after a rest.
+    pub burst: f64,
+    /// The bytes of all headers.
+    pub header_bytes: usize,
+    /// The number of headers.
+    pub headers: usize,
+    /// How long headers may take.
+    pub headers_within: Duration,
+    /// How long a body may take.
+    pub body_within: Duration,
+}
+
+impl Default for ServerLimits {
+    fn default() -> ServerLimits {
+        ServerLimits {
+            connections: 10_000,
+            streams: 1000,
+            requests: 1000,
+            rate: 5000.0,
+            burst: 10_000.0,
+            header_bytes: 64 * 1024,
+            headers: 100,
+            headers_within: Duration::from_secs(10),
+            body_within: Duration::from_secs(30),
+        }
+    }
+}
+
+/// No more clients are remembered; those that were away longest are forgotten first.
+const CLIENTS: usize = 10_000;
+
+/// A token bucket for each client.
+pub(super) struct Buckets {
+    rate: f64,
+    burst: f64,
+    clients: Mutex<HashMap<(String, IpAddr), Bucket>>,
+}
+
+#[derive(Clone, Copy)]
+struct Bucket {
+    tokens: f64,
+    at: Instant,
+}
+
+impl Buckets {
+    pub fn new(rate: f64, burst: f64) -> Buckets {
+        Buckets {
+            rate,
+            burst,
+            clients: Mutex::default(),
+        }
+    }
+
+    /// Takes a token, or says in how many seconds there is one.
+    pub fn take(&self, user: &str, ip: IpAddr, now: Instant) -> Result<(), u32> {
+        let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
+        if clients.len() >= CLIENTS {
+            // A bucket that is full again is as good as none.
+            clients.retain(|_, bucket| self.filled(bucket, now) < self.burst);
+            if clients.len() >= CLIENTS {
+                let oldest = clients.iter().min_by_key(|(_, bucket)| bucket.at).map(|(client, _)| client.clone());
+                oldest.map(|client| clients.remove(&client));
+            }
+        }
+        let full = Bucket {
+            tokens: self.burst,
+            at: now,
+        };
+        let bucket = clients.entry((user.to_owned(), ip)).or_insert(full);
+        bucket.tokens = self.filled(bucket, now);
+        bucket.at = now;
+        if bucket.tokens >= 1.0 {
+            bucket.tokens -= 1.0;
+            return Ok(());
+        }
+        // At least a second; a rate near nothing still yields a number.
+        Err(((1.0 - bucket.tokens) / self.rate).ceil().clamp(1.0, 3600.0) as u32)
+    }
+
+    fn filled(&self, bucket: &Bucket, now: Instant) -> f64 {
+        let since = now.saturating_duration_since(bucket.at).as_secs_f64();
+        (bucket.tokens + since * self.rate).min(self.burst)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_asks_too_often_waits() {
+        let buckets = Buckets::new(0.5, 2.0);
+        let (ip, start) = (IpAddr::from([127, 0, 0, 1]), Instant::now());
+        assert_eq!(buckets.take("a", ip, start), Ok(()));
+        assert_eq!(buckets.take("a", ip, start), Ok(()));
+        assert_eq!(buckets.take("a", ip, start), Err(2));
+        assert_eq!(buckets.take("b", ip, start), Ok(()), "others do not wait");
+        assert_eq!(buckets.take("a", ip, start + Duration::from_secs(2)), Ok(()));
+        assert_eq!(buckets.take("a", ip, start + Duration::from_secs(2)), Err(2));
+    }
+
+    #[test]
+    fn many_clients_are_not_all_remembered() {
+        let buckets = Buckets::new(1.0, 1.0);
+        let start = Instant::now();
+        for n in 0..CLIENTS as u32 + 50 {
+            assert_eq!(buckets.take("a", IpAddr::from(n.to_be_bytes()), start), Ok(()));
+        }
+        assert!(buckets.clients.lock().unwrap().len() <= CLIENTS);
+    }
+}

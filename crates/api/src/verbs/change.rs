@@ -1,0 +1,227 @@
+//! update and patch: from what an object is to what it shall be.
+
+use admission::{Decoded, FieldValidation, Operation as Writing, Stamp};
+use http::StatusCode;
+use serde_json::Value;
+use store::{Error, Expect, Operation, Stored, Transaction};
+
+use super::commit::{ATTEMPTS, PutError, created, differ, imagined, put};
+use super::options::WriteOptions;
+use super::{Call, decode};
+use crate::answer::Answer;
+use crate::failure::{About, Cause, Failure};
+use crate::media::{self, PatchType};
+
+/// Kinds of the core that a PUT makes if they are not there.
+const MADE_BY_UPDATE: [&str; 3] = ["Event", "Lease", "Service"];
+
+impl Call<'_> {
+    pub(super) async fn update(&self) -> Result<Answer, Failure> {
+        media::object(&self.request.headers)?;
+        let options = self.write_options(false)?;
+        let decoded = decode(self.api, self.request)?;
+        let mut attempt = 0;
+        loop {
+            attempt += 1;
+            let Some(old) = self.api.0.store.get(&self.key()).await? else {
+                let made = self.kind.builtin && MADE_BY_UPDATE.contains(&self.kind.kind);
+                if made && self.target.subresource.is_none() && expected(&decoded.object).is_none() {
+                    return self.create_from(decoded, &options).await;
+                }
+                return Err(Failure::not_found(self.about()));
+            };
+            self.check_identity(&decoded.object, &old)?;
+            if expected(&decoded.object).is_none() {
+                self.check_unconditional()?;
+            }
+            match self.replace(&old, decoded.clone(), &options, true).await {
+                Err(PutError::Store(Error::Conflict { .. } | Error::NotFound { .. }))
+                    if attempt < ATTEMPTS && expected(&decoded.object).is_none() => {}
+                answer => return Ok(answer?),
+            }
+        }
+    }
+
+    pub(super) async fn patch(&self) -> Result<Answer, Failure> {
+        let sort = self.patch_type()?;
+        if sort == PatchType::Apply {
+            return self.apply().await;
+        }
+        let options = self.write_options(false)?;
+        let sent = decode(self.api, self.request)?;
+        let mut attempt = 0;
+        loop {
+            attempt += 1;
+            let old = self.api.0.store.get(&self.key()).await?;
+            let old = old.ok_or_else(|| Failure::not_found(self.about()))?;
+            let object = self.patched(sort, &self.value_of(&old), &sent.object)?;
+            self.check_identity(&object, &old)?;
+            let decoded = Decoded {
+                object,
+                duplicates: sent.duplicates.clone(),
+            };
+            match self.replace(&old, decoded, &options, true).await {
+                // Should the patch ask for a version, the next attempt finds that it is another one.
+                Err(PutError::Store(Error::Conflict { .. } | Error::NotFound { .. })) if attempt < ATTEMPTS => {}
+                answer => return Ok(answer?),
+            }
+        }
+    }
+
+    /// Server-side apply.
+    async fn apply(&self) -> Result<Answer, Failure> {
+        let mut options = self.write_options(true)?;
+        let decoded = decode(self.api, self.request)?;
+        let name = self.target.name.as_deref();
+        let review = self.review(Writing::Update, &options, name);
+        let checked = self.api.0.admission.check_apply(&review, decoded);
+        let (config, warnings) = checked.map_err(|rejection| self.rejected(rejection, name.unwrap_or_default()))?;
+        // Unknown fields were found in what was sent; what comes of it is not to be blamed for them again.
+        options.validation = FieldValidation::Ignore;
+        let mut attempt = 0;
+        loop {
+            attempt += 1;
+            let old = self.api.0.store.get(&self.key()).await?;
+            match self.apply_to(old, &config, &options).await {
+                Err(PutError::Store(Error::Conflict { .. } | Error::NotFound { .. } | Error::Exists { .. }))
+                    if attempt < ATTEMPTS => {}
+                answer => return Ok(answer?.warn(&warnings)),
+            }
+        }
+    }
+
+    async fn apply_to(&self, old: Option<Stored>, config: &Value, options: &WriteOptions) -> Result<Answer, PutError> {
+        let live = old.as_ref().map(|old| self.value_of(old));
+        if let Some(old) = &old {
+            self.check_identity(config, old)?;
+        } else if self.target.subresource.is_some() {
+            return Err(Failure::not_found(self.about()).into());
+        } else if config["metadata"]["uid"].as_str().is_some_and(|uid| !uid.is_empty()) {
+            let why = "uid mismatch: the provided object specified a uid, and no existing object was found";
+            return Err(Failure::conflict(self.about(), why).into());
+        }
+        let writer = self.writer(&options.manager);
+        let object = patch::apply(live.as_ref(), config, &writer, options.force).map_err(|e| self.unpatched(e))?;
+        let decoded = Decoded {
+            object,
+            duplicates: Vec::new(),
+        };
+        match old {
+            Some(old) => self.replace(&old, decoded, options, false).await,
+            None => {
+                let (object, warnings) = self.admit_new(decoded, options)?;
+                let stored = self.put_new(object, options.dry_run).await?;
+                Ok(self.show(created(true), &stored, &warnings))
+            }
+        }
+    }
+
+    fn patched(&self, sort: PatchType, old: &Value, sent: &Value) -> Result<Value, Failure> {
+        let limits = patch::Limits::default();
+        let patched = match sort {
+            PatchType::Json => patch::json_patch(old, sent, &limits),
+            PatchType::Merge => patch::merge_patch(old, sent, &limits),
+            PatchType::Strategic | PatchType::Apply => {
+                patch::strategic_merge_patch(old, sent, &self.kind.schema, &limits)
+            }
+        };
+        patched.map_err(|error| self.unpatched(error))
+    }
+
+    /// Makes an object what was sent, if that is another thing than it is.
+    async fn replace(
+        &self,
+        old: &Stored,
+        decoded: Decoded,
+        options: &WriteOptions,
+        track: bool,
+    ) -> Result<Answer, PutError> {
+        let name = self.target.name.as_deref();
+        let before = self.value_of(old);
+        let review = self.review(Writing::Update, options, name);
+        let admitted = self.api.0.admission.admit(&review, decoded, Some(&before));
+        let admitted = admitted.map_err(|rejection| self.rejected(rejection, name.unwrap_or_default()))?;
+        let mut object = admitted.object;
+        let now = self.api.now();
+        admission::prepare(Some(&before), &mut object, &Stamp { now, uid: "" });
+        if track {
+            patch::track(Some(&before), &mut object, &self.writer(&options.manager));
+        }
+        let stored = self.put_changed(old, object, options.dry_run).await?;
+        Ok(self.show(StatusCode::OK, &stored, &admitted.warnings))
+    }
+
+    /// Writes a changed object; takes it away if nothing holds it any more.
+    pub(super) async fn put_changed(&self, old: &Stored, object: Value, dry_run: bool) -> Result<Stored, PutError> {
+        if !differ(&old.value(), &object) {
+            return Ok(old.clone());
+        }
+        let key = &old.key;
+        if dry_run {
+            return Ok(imagined(key, object, Some(old)));
+        }
+        let expect = Expect::Revision(old.revision);
+        if self.is_released(&object) {
+            let delete = Operation::Delete {
+                key: key.clone(),
+                expect,
+            };
+            let committed = self.api.0.store.commit(Transaction::one(delete)).await?;
+            return Ok(Stored::new(key.clone(), committed.revision, object));
+        }
+        Ok(put(self.api, key, object, expect, None).await?)
+    }
+
+    /// Whether it is deleted and nothing holds it. Namespaces are held by what is in them.
+    fn is_released(&self, object: &Value) -> bool {
+        let metadata = &object["metadata"];
+        let held = metadata["finalizers"].as_array().is_some_and(|finalizers| !finalizers.is_empty());
+        let namespace = self.kind.builtin && self.kind.kind == "Namespace";
+        !metadata["deletionTimestamp"].is_null() && !held && !namespace
+    }
+
+    /// Whether what was sent is about this very object, in this version, where it says so.
+    fn check_identity(&self, sent: &Value, old: &Stored) -> Result<(), Failure> {
+        if let Some(version) = expected(sent) {
+            let wrong = || {
+                let text = format!("{version:?} is not a resource version of this server");
+                Failure::bad_request(format!("metadata.resourceVersion: Invalid value: {text}"))
+            };
+            if version.parse::<u64>().map_err(|_| wrong())? != old.revision {
+                return Err(Failure::modified(self.about()));
+            }
+        }
+        let Some(uid) = sent["metadata"]["uid"].as_str().filter(|uid| !uid.is_empty()) else {
+            return Ok(());
+        };
+        let value = old.value();
+        let is = value["metadata"]["uid"].as_str().unwrap_or_default();
+        if uid != is {
+            let why = format!("Precondition failed: UID in precondition: {uid}, UID in object meta: {is}");
+            return Err(Failure::conflict(self.about(), &why));
+        }
+        Ok(())
+    }
+
+    /// Whether the kind can be updated without a resource version.
+    fn check_unconditional(&self) -> Result<(), Failure> {
+        if self.kind.builtin && self.kind.kind != "Lease" {
+            return Ok(());
+        }
+        let about = About {
+            kind: self.kind.kind,
+            ..self.about()
+        };
+        let cause = Cause {
+            reason: "FieldValueInvalid".into(),
+            message: "Invalid value: 0x0: must be specified for an update".into(),
+            field: "metadata.resourceVersion".into(),
+        };
+        Err(Failure::invalid(about, vec![cause]))
+    }
+}
+
+/// The version that was sent; none: any.
+fn expected(object: &Value) -> Option<&str> {
+    object["metadata"]["resourceVersion"].as_str().filter(|version| !matches!(*version, "" | "0"))
+}

@@ -1,0 +1,209 @@
+//! What all writes share.
+
+use std::sync::Arc;
+
+use admission::Rejection;
+use http::StatusCode;
+use serde_json::Value;
+use store::{Error, Expect, Key, Operation, Stored, Transaction};
+
+use super::Call;
+use crate::api::Api;
+use crate::failure::{About, Cause, Failure, about_key};
+
+/// The manager's name in what Rutter itself writes.
+pub(crate) const MANAGER: &str = "rutter";
+
+/// How often a write is tried again when the object, or its namespace, was written meanwhile.
+pub(super) const ATTEMPTS: usize = 10;
+
+impl Call<'_> {
+    /// The failure that a rejection is.
+    pub(super) fn rejected(&self, rejection: Rejection, name: &str) -> Failure {
+        let message = rejection.message(self.kind, name);
+        match rejection {
+            Rejection::BadRequest(_) => Failure::bad_request(message),
+            Rejection::Invalid(causes) => {
+                let about = About {
+                    group: self.kind.group,
+                    kind: self.kind.kind,
+                    name,
+                };
+                let causes = causes.into_iter().map(|cause| Cause {
+                    reason: cause.reason.name().into(),
+                    message: cause.message,
+                    field: cause.field,
+                });
+                Failure::new(422, "Invalid", message).about(about).causes(causes.collect())
+            }
+        }
+    }
+
+    /// The failure that an error of a patch is.
+    pub(super) fn unpatched(&self, error: patch::Error) -> Failure {
+        let message = error.to_string();
+        match error {
+            patch::Error::Malformed(_) => Failure::bad_request(message),
+            patch::Error::Unprocessable(_) => {
+                let about = About {
+                    kind: self.kind.kind,
+                    ..self.about()
+                };
+                Failure::new(422, "Invalid", message).about(about)
+            }
+            patch::Error::TooLarge(_) => Failure::too_large(message),
+            patch::Error::Conflict(conflicts) => {
+                let causes = conflicts.conflicts.iter().map(|conflict| Cause {
+                    reason: "FieldManagerConflict".into(),
+                    message: conflict.message(),
+                    field: conflict.path.clone(),
+                });
+                Failure::new(409, "Conflict", message).causes(causes.collect())
+            }
+        }
+    }
+
+    /// What must hold of the namespace when an object is made in it; none for kinds without.
+    pub(super) async fn namespace_check(&self, name: &str) -> Result<Option<Operation>, Failure> {
+        let Some(namespace) = &self.target.namespace else {
+            return Ok(None);
+        };
+        let key = namespace_key(namespace);
+        let Some(stored) = self.api.0.store.get(&key).await? else {
+            return Err(Failure::not_found(about_key(&key)));
+        };
+        if !stored.value()["metadata"]["deletionTimestamp"].is_null() {
+            let why = format!("unable to create new content in namespace {namespace} because it is being terminated");
+            let about = About { name, ..self.about() };
+            let cause = Cause {
+                reason: "NamespaceTerminating".into(),
+                message: format!("namespace {namespace} is being terminated"),
+                field: "metadata.namespace".into(),
+            };
+            return Err(Failure::forbidden(about, &why).causes(vec![cause]));
+        }
+        Ok(Some(Operation::Check {
+            key,
+            expect: Expect::Revision(stored.revision),
+        }))
+    }
+
+    /// An object that was read, in the version of the request.
+    pub(super) fn value_of(&self, stored: &Stored) -> Value {
+        let mut value = stored.value();
+        value["apiVersion"] = self.kind.api_version_of(self.view.version).into();
+        value
+    }
+}
+
+/// Why an object was not written.
+#[derive(Debug)]
+pub(super) enum PutError {
+    /// The store did not, and it may be worth to try again.
+    Store(Error),
+    /// It may not be.
+    Refused(Failure),
+}
+
+impl From<Error> for PutError {
+    fn from(error: Error) -> PutError {
+        PutError::Store(error)
+    }
+}
+
+impl From<Failure> for PutError {
+    fn from(failure: Failure) -> PutError {
+        PutError::Refused(failure)
+    }
+}
+
+impl From<PutError> for Failure {
+    fn from(error: PutError) -> Failure {
+        match error {
+            PutError::Store(error) => error.into(),
+            PutError::Refused(failure) => failure,
+        }
+    }
+}
+
+/// Writes one object, with a check beside it. The failure is the store's error, so that callers can try again.
+pub(super) async fn put(
+    api: &Api,
+    key: &Key,
+    value: Value,
+    expect: Expect,
+    check: Option<Operation>,
+) -> Result<Stored, Error> {
+    let limit = api.0.options.limits.object;
+    let bytes = size(&value);
+    if bytes > limit {
+        return Err(Error::TooLarge {
+            key: key.clone(),
+            bytes,
+            limit,
+        });
+    }
+    let put = Operation::Put {
+        key: key.clone(),
+        value,
+        expect,
+    };
+    let operations = [put].into_iter().chain(check).collect();
+    let committed = api.0.store.commit(Transaction { operations }).await?;
+    let written = committed.objects.into_iter().next().flatten();
+    written.ok_or_else(|| Error::Damaged("a write yielded nothing".into()))
+}
+
+/// What an object would be if it were written now: for dry runs.
+pub(super) fn imagined(key: &Key, mut value: Value, old: Option<&Stored>) -> Stored {
+    let Some(old) = old else {
+        let mut stored = Stored::new(key.clone(), 0, value.clone());
+        // What was never written has no version.
+        if let Some(metadata) = value.get_mut("metadata").and_then(Value::as_object_mut) {
+            metadata.remove("resourceVersion");
+        }
+        stored.json = value.to_string().into();
+        return stored;
+    };
+    Stored::new(key.clone(), old.revision, value)
+}
+
+/// Whether two objects differ in more than their resource version.
+pub(super) fn differ(old: &Value, new: &Value) -> bool {
+    let strip = |value: &Value| {
+        let mut value = value.clone();
+        if let Some(metadata) = value.get_mut("metadata").and_then(Value::as_object_mut) {
+            metadata.remove("resourceVersion");
+        }
+        value
+    };
+    old != new && strip(old) != strip(new)
+}
+
+/// The key of a namespace.
+pub(crate) fn namespace_key(name: &str) -> Key {
+    Key::new(store::GroupResource::new("", "namespaces"), "", Arc::<str>::from(name))
+}
+
+/// 201 for what is new.
+pub(super) fn created(new: bool) -> StatusCode {
+    if new { StatusCode::CREATED } else { StatusCode::OK }
+}
+
+/// The length of a value's compact JSON, counted without writing it.
+fn size(value: &Value) -> usize {
+    struct Count(usize);
+    impl std::io::Write for Count {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0 += bytes.len();
+            Ok(bytes.len())
+        }
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+    let mut count = Count(0);
+    // Counting cannot fail, and every value can be written.
+    let _ = serde_json::to_writer(&mut count, value);
+    count.0
+}

@@ -1,0 +1,111 @@
+//! CustomResourceDefinitions: what there is to read, and why nothing can be written.
+
+use http::StatusCode;
+use store::Stored;
+use tokio::time::Instant;
+
+use super::Call;
+use crate::answer::Answer;
+use crate::body::{Body, Next, Step};
+use crate::failure::Failure;
+use crate::path::Verb;
+use crate::view::{ListMeta, View};
+
+const FIXED: &str = "this server serves a fixed set of kinds, those that the mesh reads, and their definitions are built in";
+/// How long a watch lasts if the client does not say, in seconds.
+const LASTS: u64 = 1800;
+
+impl Call<'_> {
+    pub(super) async fn crd(&self) -> Result<Answer, Failure> {
+        let name = self.target.name.as_deref();
+        let found = name.and_then(|name| self.api.0.crds.iter().find(|crd| &*crd.key.name == name));
+        match (self.verb, found) {
+            (Verb::Get, Some(crd)) => Ok(self.show(StatusCode::OK, crd, &[])),
+            (Verb::List, _) => self.list_crds().await,
+            (Verb::Watch, _) => self.watch_crds().await,
+            // Whoever installs our own kinds again meets no error.
+            (Verb::Patch | Verb::Update, Some(crd)) => {
+                let warning = format!("{}: not changed: {FIXED}", crd.key.name);
+                Ok(self.show(StatusCode::OK, crd, &[warning]))
+            }
+            (Verb::Get, None) => Err(Failure::not_found(self.about())),
+            (Verb::Update, None) => Err(Failure::not_found(self.about())),
+            // A name that is there is answered as any server does, so that "apply" goes on to change it.
+            (Verb::Create, _) => {
+                let sent = super::decode(self.api, self.request)?.object;
+                let name = sent["metadata"]["name"].as_str().unwrap_or_default();
+                let about = crate::failure::About { name, ..self.about() };
+                match self.api.0.crds.iter().any(|crd| &*crd.key.name == name) {
+                    true => Err(Failure::exists(about)),
+                    false => Err(Failure::forbidden(about, FIXED)),
+                }
+            }
+            _ => Err(Failure::forbidden(self.about(), FIXED)),
+        }
+    }
+
+    fn selected_crds(&self) -> Result<Vec<Stored>, Failure> {
+        let query = self.query()?;
+        Ok(self.api.0.crds.iter().filter(|crd| query.selects(crd)).cloned().collect())
+    }
+
+    async fn list_crds(&self) -> Result<Answer, Failure> {
+        self.list_query()?;
+        let meta = ListMeta {
+            revision: self.api.0.store.revision().await?,
+            ..ListMeta::default()
+        };
+        Ok(Answer::json(StatusCode::OK, self.view.list(&self.selected_crds()?, &meta)))
+    }
+
+    /// They never change: those that are there, if asked for, and then nothing until it is over.
+    async fn watch_crds(&self) -> Result<Answer, Failure> {
+        let initial = self.initial_events()?;
+        let version = self.version()?.unwrap_or(0);
+        let begins = initial == Some(true) || initial.is_none() && version == 0;
+        let revision = self.api.0.store.revision().await?;
+        let crds = if begins { self.selected_crds()? } else { Vec::new() };
+        let mut lines: Vec<bytes::Bytes> = crds.iter().map(|crd| self.view.event("ADDED", crd)).collect();
+        if initial == Some(true) {
+            lines.push(self.view.bookmark(revision, true));
+        }
+        let lasts = self.params.number("timeoutSeconds")?.filter(|seconds| *seconds > 0).unwrap_or(LASTS).min(LASTS);
+        let waiting = Waiting {
+            api: self.api.clone(),
+            view: self.view,
+            lines: lines.into_iter(),
+            ends: Instant::now() + std::time::Duration::from_secs(lasts),
+            bookmark: self.params.flag("allowWatchBookmarks")?.then_some(revision),
+        };
+        Ok(Answer::of("application/json", StatusCode::OK, Body::stream(waiting.step())))
+    }
+}
+
+struct Waiting {
+    api: crate::api::Api,
+    view: View,
+    lines: std::vec::IntoIter<bytes::Bytes>,
+    ends: Instant,
+    /// The last line, if it is wanted.
+    bookmark: Option<u64>,
+}
+
+impl Waiting {
+    fn step(mut self) -> Step {
+        Box::pin(async move {
+            let line = match self.lines.next() {
+                Some(line) => line,
+                None => {
+                    let mut stop = self.api.0.stop.subscribe();
+                    tokio::select! {
+                        _ = stop.wait_for(|stop| *stop) => {}
+                        () = tokio::time::sleep_until(self.ends) => {}
+                    }
+                    self.view.bookmark(self.bookmark.take()?, false)
+                }
+            };
+            let next: Next = Box::new(|| self.step());
+            Some((line, next))
+        })
+    }
+}

@@ -1,0 +1,107 @@
+//! create.
+
+use admission::{Decoded, Operation as Writing, Review, Stamp, Subresource};
+use http::StatusCode;
+use patch::Writer;
+use serde_json::Value;
+use store::{Error, Expect};
+
+use super::commit::{ATTEMPTS, PutError, imagined, put};
+use super::options::WriteOptions;
+use super::{Call, decode};
+use crate::answer::Answer;
+use crate::failure::Failure;
+use crate::house::new_namespace;
+use crate::media;
+
+impl Call<'_> {
+    pub(super) async fn create(&self) -> Result<Answer, Failure> {
+        media::object(&self.request.headers)?;
+        let options = self.write_options(false)?;
+        let decoded = decode(self.api, self.request)?;
+        self.create_from(decoded, &options).await
+    }
+
+    /// Makes the object that was sent.
+    pub(super) async fn create_from(&self, decoded: Decoded, options: &WriteOptions) -> Result<Answer, Failure> {
+        let generated = decoded.object["metadata"]["name"].as_str().is_none_or(str::is_empty);
+        let mut attempt = 0;
+        loop {
+            attempt += 1;
+            let (mut object, warnings) = self.admit_new(decoded.clone(), options)?;
+            patch::track(None, &mut object, &self.writer(&options.manager));
+            match self.put_new(object, options.dry_run).await {
+                Ok(stored) => return Ok(self.show(StatusCode::CREATED, &stored, &warnings)),
+                // A name that was made up is made up anew if it is taken; a namespace that changed is looked at again.
+                Err(PutError::Store(Error::Exists { .. })) if generated && attempt < ATTEMPTS => {}
+                Err(PutError::Store(Error::Conflict { .. } | Error::NotFound { .. })) if attempt < ATTEMPTS => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// The object that a new one is to be, but for its managed fields, and what to warn of.
+    pub(super) fn admit_new(
+        &self,
+        mut decoded: Decoded,
+        options: &WriteOptions,
+    ) -> Result<(Value, Vec<String>), Failure> {
+        if !decoded.object.is_object() {
+            return Err(Failure::bad_request("the body of the request must be an object"));
+        }
+        if decoded.object["metadata"]["resourceVersion"].as_str().is_some_and(|version| !matches!(version, "" | "0")) {
+            return Err(Failure::bad_request("resourceVersion should not be set on objects to be created"));
+        }
+        let (entropy, _) = uuid::Uuid::new_v4().as_u64_pair();
+        admission::fill_name(&mut decoded.object, entropy);
+        let name = decoded.object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+        let review = self.review(Writing::Create, options, self.target.name.as_deref());
+        let admitted = self.api.0.admission.admit(&review, decoded, None);
+        let admitted = admitted.map_err(|rejection| self.rejected(rejection, &name))?;
+        let mut object = admitted.object;
+        let uid = uuid::Uuid::new_v4().to_string();
+        let now = self.api.now();
+        admission::prepare(None, &mut object, &Stamp { now, uid: &uid });
+        if self.kind.kind == "Namespace" && self.kind.builtin {
+            new_namespace(&mut object);
+        }
+        Ok((object, admitted.warnings))
+    }
+
+    /// Writes an object that must not be there yet.
+    pub(super) async fn put_new(&self, object: Value, dry_run: bool) -> Result<store::Stored, PutError> {
+        let name = object["metadata"]["name"].as_str().unwrap_or_default();
+        let key = self.key_of(name);
+        let check = self.namespace_check(name).await?;
+        if dry_run {
+            if self.api.0.store.get(&key).await?.is_some() {
+                return Err(Error::Exists { key }.into());
+            }
+            return Ok(imagined(&key, object, None));
+        }
+        Ok(put(self.api, &key, object, Expect::Absent, check).await?)
+    }
+
+    pub(super) fn review<'b>(&'b self, operation: Writing, options: &WriteOptions, name: Option<&'b str>) -> Review<'b> {
+        let status = self.target.subresource.as_deref() == Some("status");
+        Review {
+            definition: self.kind,
+            version: self.view.version,
+            operation,
+            subresource: if status { Subresource::Status } else { Subresource::None },
+            field_validation: options.validation,
+            namespace: self.target.namespace.as_deref(),
+            name,
+        }
+    }
+
+    pub(super) fn writer<'b>(&'b self, manager: &'b str) -> Writer<'b> {
+        Writer {
+            definition: self.kind,
+            version: self.view.version,
+            manager,
+            subresource: self.target.subresource.as_deref(),
+            now: self.api.now(),
+        }
+    }
+}

@@ -1,0 +1,235 @@
+//! Options of requests, checked as Kubernetes checks them.
+
+use admission::FieldValidation;
+use http::header::USER_AGENT;
+use serde_json::Value;
+use store::{At, Continue, FieldSelector, LabelSelector, Query};
+
+use super::Call;
+use crate::failure::{About, Cause, Failure};
+use crate::path::Verb;
+
+/// Collects what is wrong with options.
+pub(super) struct Check {
+    kind: &'static str,
+    causes: Vec<Cause>,
+}
+
+impl Check {
+    pub fn new(kind: &'static str) -> Check {
+        let causes = Vec::new();
+        Check { kind, causes }
+    }
+
+    /// Notes that a field is wrong.
+    pub fn refuse(&mut self, field: &str, reason: &str, message: String) {
+        self.causes.push(Cause {
+            reason: reason.into(),
+            message,
+            field: field.into(),
+        });
+    }
+
+    pub fn forbid(&mut self, field: &str, message: &str) {
+        self.refuse(field, "FieldValueForbidden", format!("Forbidden: {message}"));
+    }
+
+    pub fn unsupported(&mut self, field: &str, value: &str, possible: &str) {
+        let value: String = value.chars().take(100).collect();
+        let message = format!("Unsupported value: {value:?}: supported values: {possible}");
+        self.refuse(field, "FieldValueNotSupported", message);
+    }
+
+    pub fn done(self) -> Result<(), Failure> {
+        if self.causes.is_empty() {
+            return Ok(());
+        }
+        let about = About {
+            group: "meta.k8s.io",
+            kind: self.kind,
+            name: "",
+        };
+        Err(Failure::invalid(about, self.causes))
+    }
+}
+
+/// Options of every write.
+#[derive(Clone, Debug)]
+pub(super) struct WriteOptions {
+    /// Everything is done but the write.
+    pub dry_run: bool,
+    /// Who writes, for managed fields.
+    pub manager: String,
+    /// What happens about unknown fields.
+    pub validation: FieldValidation,
+    /// Whether an apply takes fields over from others.
+    pub force: bool,
+}
+
+impl Call<'_> {
+    /// The options of a write.
+    pub(super) fn write_options(&self, apply: bool) -> Result<WriteOptions, Failure> {
+        let kind = match self.verb {
+            Verb::Create => "CreateOptions",
+            Verb::Update => "UpdateOptions",
+            _ => "PatchOptions",
+        };
+        let mut check = Check::new(kind);
+        let dry_run = dry_run(self.params.all("dryRun"), &mut check);
+        let validation = match self.params.get("fieldValidation") {
+            None => FieldValidation::Warn,
+            Some(text) => FieldValidation::parse(text).unwrap_or_else(|| {
+                check.unsupported("fieldValidation", text, "\"\", \"Ignore\", \"Strict\", \"Warn\"");
+                FieldValidation::Warn
+            }),
+        };
+        let wanted = self.params.get("fieldManager");
+        if apply && wanted.is_none() {
+            let text = "Required value: is required for apply patch".to_owned();
+            check.refuse("fieldManager", "FieldValueRequired", text);
+        }
+        if !apply && self.params.get("force").is_some() && self.verb == Verb::Patch {
+            check.forbid("force", "may not be specified for non-apply patch");
+        }
+        let agent = self.request.headers.get(USER_AGENT).and_then(|agent| agent.to_str().ok());
+        let manager = patch::manager_name(wanted, agent).unwrap_or_else(|error| {
+            check.refuse("fieldManager", "FieldValueInvalid", error.to_string());
+            String::new()
+        });
+        let force = self.params.flag("force")?;
+        check.done()?;
+        Ok(WriteOptions {
+            dry_run,
+            manager,
+            validation,
+            force,
+        })
+    }
+
+    /// The query of a list or watch, without its time.
+    pub(super) fn query(&self) -> Result<Query, Failure> {
+        let mut query = Query::of(self.resource());
+        query.namespace = self.target.namespace.as_deref().map(Into::into);
+        if let Some(text) = self.params.get("labelSelector") {
+            query.labels = LabelSelector::parse(text).map_err(|error| Failure::bad_request(error.to_string()))?;
+        }
+        if let Some(text) = self.params.get("fieldSelector") {
+            query.fields = self.field_selector(text)?;
+        }
+        Ok(query)
+    }
+
+    fn field_selector(&self, text: &str) -> Result<FieldSelector, Failure> {
+        let selector = FieldSelector::parse(text).map_err(|error| Failure::bad_request(error.to_string()))?;
+        for path in selector.paths() {
+            let known = path == "metadata.name" || path == "metadata.namespace" && self.kind.namespaced;
+            if !known && !self.kind.selectable.contains(&path) {
+                let path: String = path.chars().take(100).collect();
+                return Err(Failure::bad_request(format!("field label not supported: {path}")));
+            }
+        }
+        Ok(selector)
+    }
+
+    /// The resource version that was asked for; none if it was left open.
+    pub(super) fn version(&self) -> Result<Option<u64>, Failure> {
+        let Some(text) = self.params.get("resourceVersion") else {
+            return Ok(None);
+        };
+        text.parse().map(Some).map_err(|_| {
+            let text: String = text.chars().take(100).collect();
+            Failure::bad_request(format!(
+                "invalid resource version: resourceVersion: Invalid value: {text:?}: it is not a whole number"
+            ))
+        })
+    }
+
+    /// As of when a list is asked for, how many, and where it goes on.
+    pub(super) fn list_query(&self) -> Result<Query, Failure> {
+        let mut query = self.query()?;
+        let version = self.version()?;
+        let exact = self.check_list(version)?;
+        let limit = self.params.number("limit")?.unwrap_or(0);
+        query.limit = usize::try_from(limit).unwrap_or(usize::MAX);
+        if let Some(token) = self.params.get("continue") {
+            if version.is_some_and(|version| version > 0) {
+                let text = "specifying resource version is not allowed when using continue";
+                return Err(Failure::bad_request(text));
+            }
+            let invalid = |_| Failure::bad_request("invalid continue token: continue key is not valid: it was not made by this server");
+            let after = Continue::decode(token).map_err(invalid)?;
+            query.at = At::Exactly(after.revision);
+            query.after = Some(after);
+            return Ok(query);
+        }
+        query.at = match (version, exact) {
+            (None, _) => At::Latest,
+            (Some(0), _) => At::NotOlderThan(0),
+            (Some(version), true) => At::Exactly(version),
+            // Without a word on how versions match, a list in pieces is one of that very version.
+            (Some(version), false) if query.limit > 0 && self.params.get("resourceVersionMatch").is_none() => {
+                At::Exactly(version)
+            }
+            (Some(version), false) => At::NotOlderThan(version),
+        };
+        Ok(query)
+    }
+
+    /// Whether the version is to be matched exactly.
+    fn check_list(&self, version: Option<u64>) -> Result<bool, Failure> {
+        const MATCH: &str = "resourceVersionMatch";
+        let mut check = Check::new("ListOptions");
+        let wanted = self.params.get(MATCH);
+        if wanted.is_some() && version.is_none() {
+            check.forbid(MATCH, "resourceVersionMatch is forbidden unless resourceVersion is provided");
+        }
+        if wanted.is_some() && self.params.get("continue").is_some() {
+            check.forbid(MATCH, "resourceVersionMatch is forbidden when continue is provided");
+        }
+        match wanted {
+            None | Some("NotOlderThan") => {}
+            Some("Exact") if version == Some(0) => {
+                check.forbid(MATCH, "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"");
+            }
+            Some("Exact") => {}
+            Some(other) => check.unsupported(MATCH, other, "\"Exact\", \"NotOlderThan\", \"\""),
+        }
+        if self.params.get("sendInitialEvents").is_some() {
+            check.forbid("sendInitialEvents", "sendInitialEvents is forbidden for list");
+        }
+        check.done()?;
+        Ok(wanted == Some("Exact"))
+    }
+
+    /// Whether a watch begins with what is there now; none: as the version says.
+    pub(super) fn initial_events(&self) -> Result<Option<bool>, Failure> {
+        const MATCH: &str = "resourceVersionMatch";
+        let mut check = Check::new("ListOptions");
+        let initial = match self.params.get("sendInitialEvents") {
+            Some(_) => Some(self.params.flag("sendInitialEvents")?),
+            None => None,
+        };
+        match (initial, self.params.get(MATCH)) {
+            (None, None) | (Some(_), Some("NotOlderThan")) => {}
+            (None, Some(_)) => {
+                check.forbid(MATCH, "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided");
+            }
+            (Some(_), _) => {
+                check.forbid(MATCH, "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan");
+            }
+        }
+        check.done()?;
+        Ok(initial)
+    }
+}
+
+/// Whether nothing is to be written. Every value but `All` is noted.
+pub(super) fn dry_run<'a>(values: impl Iterator<Item = &'a str>, check: &mut Check) -> bool {
+    let values: Vec<&str> = values.filter(|value| !value.is_empty()).collect();
+    if values.iter().any(|value| *value != "All") {
+        let sent = Value::from(values.iter().map(|v| v.chars().take(100).collect::<String>()).collect::<Vec<_>>());
+        let message = format!("Unsupported value: {sent}: supported values: \"All\"");
+        check.refuse("dryRun", "FieldValueNotSupported", message);
+    }
+    !values.is_empty()
+}

@@ -1,0 +1,97 @@
+//! The `scale` subresource of Deployments.
+
+use http::StatusCode;
+use serde_json::{Value, json};
+use store::{Error, Stored};
+
+use super::commit::{ATTEMPTS, PutError};
+use super::{Call, decode};
+use crate::answer::Answer;
+use crate::failure::Failure;
+use crate::media::{self, PatchType};
+use crate::path::Verb;
+
+impl Call<'_> {
+    pub(super) async fn scale(&self) -> Result<Answer, Failure> {
+        let mut attempt = 0;
+        loop {
+            attempt += 1;
+            let old = self.api.0.store.get(&self.key()).await?;
+            let old = old.ok_or_else(|| Failure::not_found(self.about()))?;
+            if self.verb == Verb::Get {
+                return Ok(self.show_scale(&old));
+            }
+            match self.rescale(&old).await {
+                Err(PutError::Store(Error::Conflict { .. })) if attempt < ATTEMPTS => {}
+                stored => return Ok(self.show_scale(&stored?)),
+            }
+        }
+    }
+
+    async fn rescale(&self, old: &Stored) -> Result<Stored, PutError> {
+        let scale = scale_of(old);
+        let (options, wanted) = match self.verb {
+            Verb::Update => {
+                media::object(&self.request.headers)?;
+                (self.write_options(false)?, decode(self.api, self.request)?.object)
+            }
+            _ => {
+                let sort = self.patch_type()?;
+                let options = self.write_options(sort == PatchType::Apply)?;
+                let sent = decode(self.api, self.request)?.object;
+                let limits = patch::Limits::default();
+                let patched = match sort {
+                    PatchType::Json => patch::json_patch(&scale, &sent, &limits),
+                    // A scale has no lists, so that all other patches do the same.
+                    _ => patch::merge_patch(&scale, &sent, &limits),
+                };
+                (options, patched.map_err(|error| self.unpatched(error))?)
+            }
+        };
+        let version = wanted["metadata"]["resourceVersion"].as_str().filter(|version| !version.is_empty());
+        if version.is_some_and(|version| version != old.revision.to_string()) {
+            return Err(Failure::modified(self.about()).into());
+        }
+        let replicas = &wanted["spec"]["replicas"];
+        let replicas = match replicas.as_i64() {
+            _ if replicas.is_null() => 0,
+            Some(replicas) if (0..=i64::from(i32::MAX)).contains(&replicas) => replicas,
+            _ => {
+                let text = format!("spec.replicas: Invalid value: {replicas}: must be a whole number from 0 on");
+                return Err(Failure::bad_request(text).into());
+            }
+        };
+        let mut object = old.value();
+        object["spec"]["replicas"] = replicas.into();
+        let before = old.value();
+        let now = self.api.now();
+        admission::prepare(Some(&before), &mut object, &admission::Stamp { now, uid: "" });
+        patch::track(Some(&before), &mut object, &self.writer(&options.manager));
+        self.put_changed(old, object, options.dry_run).await
+    }
+
+    fn show_scale(&self, stored: &Stored) -> Answer {
+        Answer::value(StatusCode::OK, &scale_of(stored), self.view.pretty)
+    }
+}
+
+fn scale_of(stored: &Stored) -> Value {
+    let value = stored.value();
+    let labels = value["spec"]["selector"]["matchLabels"].as_object().into_iter().flatten();
+    let selector: Vec<String> =
+        labels.map(|(label, value)| format!("{label}={}", value.as_str().unwrap_or_default())).collect();
+    let metadata = &value["metadata"];
+    json!({
+        "kind": "Scale",
+        "apiVersion": "autoscaling/v1",
+        "metadata": {
+            "name": metadata["name"],
+            "namespace": metadata["namespace"],
+            "uid": metadata["uid"],
+            "resourceVersion": metadata["resourceVersion"],
+            "creationTimestamp": metadata["creationTimestamp"],
+        },
+        "spec": { "replicas": value["spec"]["replicas"].as_i64().unwrap_or(0) },
+        "status": { "replicas": value["status"]["replicas"].as_i64().unwrap_or(0), "selector": selector.join(",") },
+    })
+}

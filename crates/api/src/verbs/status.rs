@@ -1,0 +1,80 @@
+//! Writing an object's status from inside the process.
+
+use patch::Writer;
+use resources::schema;
+use serde_json::Value;
+use store::{Error, Expect, Key};
+
+use super::commit::{ATTEMPTS, MANAGER, differ, put};
+use crate::api::Api;
+use crate::failure::Failure;
+
+/// The object whose status is meant.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct StatusTarget {
+    /// The object.
+    pub key: Key,
+    /// Its UID; none: whichever object has the name.
+    pub uid: Option<String>,
+    /// The generation that the status is about; none: any.
+    pub generation: Option<i64>,
+}
+
+/// What became of a status.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum StatusOutcome {
+    /// It was written, at this revision.
+    Written(u64),
+    /// It was so already.
+    Unchanged,
+    /// The object is not there any more, or another one of its name is.
+    Gone,
+    /// The object has another generation now.
+    Stale,
+}
+
+impl Api {
+    /// Merges a status (RFC 7386: null removes a field, lists are replaced) into an object's, as the manager `rutter`.
+    ///
+    /// # Errors
+    /// The kind has no status, or the store cannot be written.
+    pub async fn patch_status(&self, target: &StatusTarget, status: &Value) -> Result<StatusOutcome, Failure> {
+        let resource = &target.key.resource;
+        let kind = schema::find(&resource.group, &resource.plural).filter(|kind| kind.status);
+        let kind = kind.ok_or_else(|| Failure::bad_request(format!("{resource} have no status")))?;
+        let mut attempt = 0;
+        loop {
+            attempt += 1;
+            let Some(stored) = self.0.store.get(&target.key).await? else {
+                return Ok(StatusOutcome::Gone);
+            };
+            let old = stored.value();
+            let metadata = &old["metadata"];
+            if target.uid.as_deref().is_some_and(|uid| metadata["uid"].as_str() != Some(uid)) {
+                return Ok(StatusOutcome::Gone);
+            }
+            if target.generation.is_some_and(|generation| metadata["generation"].as_i64() != Some(generation)) {
+                return Ok(StatusOutcome::Stale);
+            }
+            let mut new = old.clone();
+            let merged = patch::merge_patch(&old["status"], status, &patch::Limits::default());
+            new["status"] = merged.map_err(|error| Failure::bad_request(error.to_string()))?;
+            if !differ(&old, &new) {
+                return Ok(StatusOutcome::Unchanged);
+            }
+            let writer = Writer {
+                definition: kind,
+                version: kind.versions[0].version,
+                manager: MANAGER,
+                subresource: Some("status"),
+                now: self.now(),
+            };
+            patch::track(Some(&old), &mut new, &writer);
+            match put(self, &target.key, new, Expect::Revision(stored.revision), None).await {
+                Ok(written) => return Ok(StatusOutcome::Written(written.revision)),
+                Err(Error::Conflict { .. } | Error::NotFound { .. }) if attempt < ATTEMPTS => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+}

@@ -1,0 +1,257 @@
+//! watch: a stream of lines.
+//!
+//! A watcher holds a place in the store's history and makes a line when the client reads one. One that does not read
+//! keeps nothing but that place; when the history before it is gone, it is told so (410) and dropped.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::StatusCode;
+use store::{At, Error, FieldSelector, Moment, Query, Seen, Stored};
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::Instant;
+
+use super::Call;
+use crate::answer::Answer;
+use crate::api::Api;
+use crate::body::{Body, Next, Step};
+use crate::events::LineKey;
+use crate::failure::Failure;
+use crate::view::View;
+
+/// The least and the most that a watch lasts, in seconds, if the client does not say.
+const LASTS: (u64, u64) = (1800, 3600);
+/// The most that a client may ask for, in seconds.
+const LASTS_LIMIT: u64 = 86_400;
+
+impl Call<'_> {
+    pub(super) async fn watch(&self) -> Result<Answer, Failure> {
+        let mut query = self.query()?;
+        if let Some(name) = &self.target.name {
+            query.fields = query.fields.and(FieldSelector::equal("metadata.name", name));
+        }
+        let version = self.version()?;
+        let initial = self.initial_events()?;
+        let permit = self.permit()?;
+        let mut watcher = Watcher::new(self, query, permit)?;
+        let started = match (initial, version) {
+            // Without a version a watch begins with what there is.
+            (Some(true), _) | (None, None | Some(0)) => {
+                watcher.mark_initial = initial == Some(true);
+                watcher.list(version.unwrap_or(0)).await
+            }
+            (Some(false), None | Some(0)) => {
+                let newest = self.api.0.store.revision().await?;
+                watcher.follow(newest).await
+            }
+            (_, Some(version)) => watcher.follow(version).await,
+        };
+        match started {
+            Ok(()) => {}
+            // The client's version is not of this store's history (any more): it must list anew.
+            Err(Error::Compacted { requested, oldest }) => {
+                watcher.fail(Failure::expired(format!("too old resource version: {requested} ({oldest})")));
+            }
+            Err(Error::Future { requested, newest }) if initial != Some(true) => {
+                let text = format!("too large resource version: {requested}, current: {newest}");
+                watcher.fail(Failure::expired(text));
+            }
+            Err(error) => return Err(error.into()),
+        }
+        Ok(Answer::of("application/json", StatusCode::OK, Body::stream(watcher.step())))
+    }
+
+    fn permit(&self) -> Result<OwnedSemaphorePermit, Failure> {
+        Arc::clone(&self.api.0.watches).try_acquire_owned().map_err(|_| {
+            self.api.0.metrics.limited();
+            Failure::too_many_requests(5)
+        })
+    }
+}
+
+/// One watch.
+struct Watcher {
+    api: Api,
+    view: View,
+    query: Query,
+    /// None: it is over when everything is sent.
+    feed: Option<store::Watch>,
+    /// Objects that are still to be sent as they were when the watch began.
+    initial: std::vec::IntoIter<Stored>,
+    /// Whether the end of the initial objects is told.
+    mark_initial: bool,
+    /// Lines that are ready: no more than one transaction's.
+    ready: VecDeque<Bytes>,
+    /// Everything up to here was sent.
+    revision: u64,
+    bookmarks: bool,
+    bookmarked: Instant,
+    ends: Instant,
+    _open: Open,
+    _permit: OwnedSemaphorePermit,
+}
+
+/// Counts open watches.
+struct Open(Api);
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.0.0.metrics.watch_closed();
+    }
+}
+
+impl Watcher {
+    fn new(call: &Call<'_>, query: Query, permit: OwnedSemaphorePermit) -> Result<Watcher, Failure> {
+        let api = call.api.clone();
+        let lasts = match call.params.number("timeoutSeconds")? {
+            None | Some(0) => {
+                // Spread, so that watches that began together do not end together.
+                let (least, most) = LASTS;
+                least + uuid::Uuid::new_v4().as_u64_pair().0 % (most - least)
+            }
+            Some(seconds) => seconds.min(LASTS_LIMIT),
+        };
+        let bookmarks = call.params.flag("allowWatchBookmarks")?;
+        api.0.metrics.watch_opened();
+        Ok(Watcher {
+            _open: Open(api.clone()),
+            api,
+            view: call.view,
+            query,
+            feed: None,
+            initial: Vec::new().into_iter(),
+            mark_initial: false,
+            ready: VecDeque::new(),
+            revision: 0,
+            bookmarks,
+            bookmarked: Instant::now(),
+            ends: Instant::now() + Duration::from_secs(lasts),
+            _permit: permit,
+        })
+    }
+
+    /// Begins with what there is.
+    async fn list(&mut self, not_older: u64) -> Result<(), Error> {
+        self.query.at = At::NotOlderThan(not_older);
+        if not_older == 0 {
+            self.query.at = At::Latest;
+        }
+        let list = self.api.0.store.list(&self.query).await?;
+        self.initial = list.items.into_iter();
+        self.follow(list.revision).await
+    }
+
+    /// Goes on after a revision.
+    async fn follow(&mut self, revision: u64) -> Result<(), Error> {
+        self.revision = revision;
+        self.feed = Some(self.api.0.store.watch(&self.query.scope(), revision).await?);
+        Ok(())
+    }
+
+    /// Tells why, and ends.
+    fn fail(&mut self, failure: Failure) {
+        self.feed = None;
+        let mut line = serde_json::json!({ "type": "ERROR", "object": failure.status() }).to_string();
+        line.push('\n');
+        self.ready.push_back(line.into());
+    }
+
+    fn step(self) -> Step {
+        Box::pin(self.next())
+    }
+
+    /// The next line, and how to get the one after it.
+    async fn next(mut self) -> Option<(Bytes, Next)> {
+        let mut stop = self.api.0.stop.subscribe();
+        loop {
+            if let Some(line) = self.take() {
+                self.api.0.metrics.event_sent();
+                let next: Next = Box::new(|| self.step());
+                return Some((line, next));
+            }
+            let Some(feed) = &mut self.feed else {
+                return None;
+            };
+            tokio::select! {
+                biased;
+                // An error would mean that the interface is gone, which ends the watch as well.
+                _ = stop.wait_for(|stop| *stop) => self.end(),
+                () = tokio::time::sleep_until(self.ends) => self.end(),
+                moment = feed.next() => self.moment(moment),
+            }
+        }
+    }
+
+    /// A line that can be sent now.
+    fn take(&mut self) -> Option<Bytes> {
+        if let Some(stored) = self.initial.next() {
+            return Some(self.view_now().event("ADDED", &stored));
+        }
+        if std::mem::take(&mut self.mark_initial) {
+            return Some(self.view.bookmark(self.revision, true));
+        }
+        self.ready.pop_front()
+    }
+
+    /// Ends in good order: a last bookmark says where to go on.
+    fn end(&mut self) {
+        self.feed = None;
+        if self.bookmarks {
+            self.ready.push_back(self.view.bookmark(self.revision, false));
+        }
+    }
+
+    fn moment(&mut self, moment: Result<Moment, Error>) {
+        match moment {
+            Ok(Moment::Changes(changes)) => {
+                for change in changes {
+                    let seen = match self.query.sees(&change) {
+                        Some(Seen::Added(object)) => Some(("ADDED", object)),
+                        Some(Seen::Modified(object)) => Some(("MODIFIED", object)),
+                        Some(Seen::Deleted(object)) => Some(("DELETED", object)),
+                        None => None,
+                    };
+                    if let Some((event, object)) = seen {
+                        let line = self.line(event, object);
+                        self.ready.push_back(line);
+                    }
+                    self.revision = change.revision;
+                }
+            }
+            Ok(Moment::Bookmark(revision)) => {
+                self.revision = self.revision.max(revision);
+                let due = self.bookmarked.elapsed() >= self.api.0.options.limits.bookmarks;
+                if self.bookmarks && due {
+                    self.bookmarked = Instant::now();
+                    self.ready.push_back(self.view.bookmark(self.revision, false));
+                }
+            }
+            Err(Error::Compacted { requested, oldest }) => {
+                self.api.0.metrics.watch_dropped();
+                self.fail(Failure::expired(format!("too old resource version: {requested} ({oldest})")));
+            }
+            Err(error) => self.fail(error.into()),
+        }
+    }
+
+    /// The line of a change; shared with all other watchers that need the same one.
+    fn line(&self, event: &'static str, object: &Stored) -> Bytes {
+        let key = LineKey {
+            revision: object.revision,
+            key: object.key.clone(),
+            event,
+            version: self.view.version,
+            form: self.view.form,
+        };
+        self.api.0.lines.get(key, || self.view_now().event(event, object))
+    }
+
+    fn view_now(&self) -> View {
+        View {
+            now: self.api.now().unix_seconds(),
+            ..self.view
+        }
+    }
+}

@@ -1,0 +1,216 @@
+//! How stored objects are shown: in the version and form that the client asked for.
+
+use std::fmt::Write as _;
+
+use bytes::{BufMut as _, Bytes, BytesMut};
+use resources::schema::Definition;
+use serde_json::{Map, Value, json};
+use store::Stored;
+
+use crate::answer::text;
+use crate::media::{Form, Include};
+use crate::table::Table;
+
+/// How objects of a kind are shown.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct View {
+    /// The kind.
+    pub kind: &'static Definition,
+    /// The version that was asked for.
+    pub version: &'static str,
+    /// The form that was asked for.
+    pub form: Form,
+    /// Whether it is indented.
+    pub pretty: bool,
+    /// Now, in seconds since 1970: ages are told by it.
+    pub now: i64,
+}
+
+/// What stands above a list.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ListMeta {
+    pub revision: u64,
+    pub token: Option<String>,
+    pub remaining: Option<u64>,
+}
+
+impl View {
+    /// The whole object, in the version asked for; usually without a copy of its content.
+    pub fn whole(&self, stored: &Stored) -> Vec<Bytes> {
+        if self.version == self.kind.versions[0].version {
+            return vec![stored.json.clone()];
+        }
+        let from = format!("{{\"apiVersion\":\"{}\"", self.kind.api_version());
+        let to = format!("{{\"apiVersion\":\"{}\"", self.kind.api_version_of(self.version));
+        if stored.json.starts_with(from.as_bytes()) {
+            return vec![to.into(), stored.json.slice(from.len()..)];
+        }
+        let mut value = stored.value();
+        value["apiVersion"] = self.kind.api_version_of(self.version).into();
+        vec![value.to_string().into()]
+    }
+
+    /// The body of an answer about one object.
+    pub fn one(&self, stored: &Stored) -> Vec<Bytes> {
+        if self.pretty || self.form != Form::Whole {
+            return vec![text(&self.value(stored), self.pretty)];
+        }
+        let mut pieces = self.whole(stored);
+        pieces.push(Bytes::from_static(b"\n"));
+        pieces
+    }
+
+    /// The body of a list.
+    pub fn list(&self, items: &[Stored], meta: &ListMeta) -> Vec<Bytes> {
+        let metadata = list_meta(meta);
+        let mut pieces = Vec::with_capacity(items.len() * 2 + 2);
+        match self.form {
+            Form::Table(include) => {
+                let table = Table::of(self.kind);
+                let mut rows = BytesMut::new();
+                for (n, item) in items.iter().enumerate() {
+                    if n > 0 {
+                        rows.put_u8(b',');
+                    }
+                    rows.put_slice(self.row(&table, item, include).to_string().as_bytes());
+                }
+                let columns = Value::Array(table.columns());
+                pieces.push(
+                    format!(
+                        "{{\"kind\":\"Table\",\"apiVersion\":\"meta.k8s.io/v1\",\"metadata\":{metadata},\
+                         \"columnDefinitions\":{columns},\"rows\":["
+                    )
+                    .into(),
+                );
+                pieces.push(rows.freeze());
+            }
+            form => {
+                let (kind, version) = match form {
+                    Form::Partial => ("PartialObjectMetadataList".to_owned(), "meta.k8s.io/v1".to_owned()),
+                    _ => (self.kind.list_kind(), self.kind.api_version_of(self.version)),
+                };
+                let head = format!(
+                    "{{\"kind\":\"{kind}\",\"apiVersion\":\"{version}\",\"metadata\":{metadata},\"items\":["
+                );
+                pieces.push(head.into());
+                for (n, item) in items.iter().enumerate() {
+                    if n > 0 {
+                        pieces.push(Bytes::from_static(b","));
+                    }
+                    match form {
+                        Form::Partial => pieces.push(partial(&item.value()).to_string().into()),
+                        _ => pieces.extend(self.whole(item)),
+                    }
+                }
+            }
+        }
+        pieces.push(Bytes::from_static(b"]}\n"));
+        if self.pretty { indented(&pieces) } else { pieces }
+    }
+
+    /// One line of a watch.
+    pub fn event(&self, kind: &str, stored: &Stored) -> Bytes {
+        let mut line = BytesMut::with_capacity(stored.json.len() + 64);
+        line.put_slice(format!("{{\"type\":\"{kind}\",\"object\":").as_bytes());
+        match self.form {
+            Form::Whole => self.whole(stored).into_iter().for_each(|piece| line.put(piece)),
+            _ => line.put_slice(self.value(stored).to_string().as_bytes()),
+        }
+        line.put_slice(b"}\n");
+        line.freeze()
+    }
+
+    /// The line of a watch that says that everything up to a revision was sent.
+    pub fn bookmark(&self, revision: u64, initial: bool) -> Bytes {
+        let mut metadata = json!({ "resourceVersion": revision.to_string(), "creationTimestamp": null });
+        if initial {
+            metadata["annotations"] = json!({ "k8s.io/initial-events-end": "true" });
+        }
+        let mut object = match self.form {
+            Form::Partial => json!({ "kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1" }),
+            _ => json!({ "kind": self.kind.kind, "apiVersion": self.kind.api_version_of(self.version) }),
+        };
+        object["metadata"] = metadata;
+        if let Form::Table(include) = self.form {
+            let table = Table::of(self.kind);
+            let row = json!({ "cells": table.cells(&object, self.now), "object": included(&object, include) });
+            let metadata = json!({ "resourceVersion": revision.to_string() });
+            object = table_of(&table, metadata, vec![row]);
+        }
+        let mut line = json!({ "type": "BOOKMARK", "object": object }).to_string();
+        line.push('\n');
+        line.into()
+    }
+
+    /// The object in its form.
+    pub fn value(&self, stored: &Stored) -> Value {
+        let mut value = stored.value();
+        value["apiVersion"] = self.kind.api_version_of(self.version).into();
+        match self.form {
+            Form::Whole => value,
+            Form::Partial => partial(&value),
+            Form::Table(include) => {
+                let table = Table::of(self.kind);
+                let metadata = json!({ "resourceVersion": stored.revision.to_string() });
+                let row = self.row_of(&table, &value, include);
+                table_of(&table, metadata, vec![row])
+            }
+        }
+    }
+
+    fn row(&self, table: &Table, stored: &Stored, include: Include) -> Value {
+        let mut value = stored.value();
+        value["apiVersion"] = self.kind.api_version_of(self.version).into();
+        self.row_of(table, &value, include)
+    }
+
+    fn row_of(&self, table: &Table, value: &Value, include: Include) -> Value {
+        json!({ "cells": table.cells(value, self.now), "object": included(value, include) })
+    }
+}
+
+/// A list's metadata as JSON text.
+fn list_meta(meta: &ListMeta) -> String {
+    let mut out = format!("{{\"resourceVersion\":\"{}\"", meta.revision);
+    if let Some(token) = &meta.token {
+        // Tokens are of URL-safe base64 and need no escaping. Writing to a text cannot fail.
+        let _ = write!(out, ",\"continue\":\"{token}\"");
+    }
+    if let Some(remaining) = meta.remaining.filter(|_| meta.token.is_some()) {
+        let _ = write!(out, ",\"remainingItemCount\":{remaining}");
+    }
+    out.push('}');
+    out
+}
+
+fn table_of(table: &Table, metadata: Value, rows: Vec<Value>) -> Value {
+    json!({
+        "kind": "Table",
+        "apiVersion": "meta.k8s.io/v1",
+        "metadata": metadata,
+        "columnDefinitions": table.columns(),
+        "rows": rows,
+    })
+}
+
+fn included(value: &Value, include: Include) -> Value {
+    match include {
+        Include::None => Value::Null,
+        Include::Metadata => partial(value),
+        Include::Object => value.clone(),
+    }
+}
+
+fn partial(value: &Value) -> Value {
+    let metadata = value.get("metadata").cloned().unwrap_or_else(|| Value::Object(Map::new()));
+    json!({ "kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": metadata })
+}
+
+fn indented(pieces: &[Bytes]) -> Vec<Bytes> {
+    let joined: Vec<u8> = pieces.concat();
+    match serde_json::from_slice::<Value>(&joined) {
+        Ok(value) => vec![text(&value, true)],
+        // What was put together above is JSON; should it not be, it is sent as it is.
+        Err(_) => vec![joined.into()],
+    }
+}

@@ -1,0 +1,74 @@
+//! `rutter crds`: the CustomResourceDefinitions of all kinds that this build knows.
+
+use anyhow::{Result, ensure};
+use clap::{Arg, ArgAction, ArgMatches, Command};
+use resources::schema::{Definition, crd, definitions};
+
+use crate::failure::{SUCCESS, usage};
+use crate::io::Io;
+use crate::output;
+use crate::server::Catalogue;
+use crate::yaml;
+
+pub(super) fn command() -> Command {
+    Command::new("crds")
+        .about("Print the CustomResourceDefinitions of the kinds that this build knows, without a server")
+        .after_help("Examples:\n  rutter crds | kubectl apply --server-side -f -\n  rutter crds virtualservices gateway-api -o json")
+        .arg(
+            Arg::new("kinds")
+                .value_name("KINDS")
+                .action(ArgAction::Append)
+                .num_args(0..)
+                .help("Kinds or categories [default: all]"),
+        )
+        .arg(
+            Arg::new("output")
+                .short('o')
+                .long("output")
+                .value_name("FORMAT")
+                .value_parser(["yaml", "json", "name"])
+                .default_value("yaml")
+                .help("yaml, json or name"),
+        )
+}
+
+pub(super) async fn run(matches: &ArgMatches, io: &mut Io) -> Result<u8> {
+    let chosen = chosen(matches)?;
+    match matches.get_one::<String>("output").map(String::as_str) {
+        Some("json") => {
+            let list = output::list(chosen.iter().map(|one| crd(one)).collect());
+            writeln!(io.out, "{}", serde_json::to_string_pretty(&list)?)?;
+        }
+        Some("name") => {
+            for one in chosen {
+                io.say(format!("customresourcedefinition.apiextensions.k8s.io/{}.{}", one.plural, one.group))?;
+            }
+        }
+        _ => {
+            for one in chosen {
+                write!(io.out, "---\n{}", yaml::document(&crd(one)))?;
+            }
+        }
+    }
+    Ok(SUCCESS)
+}
+
+fn chosen(matches: &ArgMatches) -> Result<Vec<&'static Definition>> {
+    let custom = definitions().iter().filter(|definition| !definition.builtin);
+    let words: Vec<&String> = matches.get_many::<String>("kinds").into_iter().flatten().collect();
+    if words.is_empty() {
+        return Ok(custom.collect());
+    }
+    let local = Catalogue::local();
+    let mut chosen: Vec<&Definition> = Vec::new();
+    for word in words {
+        for kind in local.many(word)? {
+            let found = custom.clone().find(|one| one.group == kind.group && one.plural == kind.plural);
+            if let Some(found) = found.filter(|found| !chosen.iter().any(|one| std::ptr::eq(*one, *found))) {
+                chosen.push(found);
+            }
+        }
+    }
+    ensure!(!chosen.is_empty(), usage("every Kubernetes has these kinds: they need no definition"));
+    Ok(chosen)
+}

@@ -1,0 +1,119 @@
+//! `rutter create` and `rutter replace`: write files' objects whole.
+
+use anyhow::{Result, ensure};
+use clap::{Arg, ArgAction, ArgMatches, Command};
+use serde_json::{Value as Json, json};
+
+use crate::failure::{self, FAILURE, Refusal, SUCCESS};
+use crate::io::Io;
+use crate::manifests::{self, Manifest};
+use crate::server::{self, Catalogue, Kind, Request, Server};
+use crate::write::{self, DryRun, Options, Report};
+use crate::{output, targets};
+
+pub(super) fn create_command() -> Command {
+    let command = Command::new("create")
+        .about("Create the objects of files; one that is there already is an error")
+        .after_help("Examples:\n  rutter create -f mesh.yaml\n  rutter create -f - --dry-run=server -o yaml < mesh.yaml");
+    server::arguments(output::arguments(write::arguments(manifests::arguments(command, true))))
+}
+
+pub(super) fn replace_command() -> Command {
+    let command = Command::new("replace")
+        .about("Replace objects by those of files; one that is not there is an error")
+        .after_help(
+            "A file with metadata.resourceVersion replaces only that version.\n\n\
+             Examples:\n  rutter replace -f mesh.yaml\n  rutter replace --force -f mesh.yaml",
+        )
+        .arg(
+            Arg::new("force")
+                .long("force")
+                .action(ArgAction::SetTrue)
+                .help("Delete them and create them anew"),
+        );
+    server::arguments(output::arguments(write::arguments(manifests::arguments(command, true))))
+}
+
+pub(super) async fn create(matches: &ArgMatches, io: &mut Io) -> Result<u8> {
+    run(matches, io, Verb::Create).await
+}
+
+pub(super) async fn replace(matches: &ArgMatches, io: &mut Io) -> Result<u8> {
+    let verb = if matches.get_flag("force") { Verb::Recreate } else { Verb::Replace };
+    run(matches, io, verb).await
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Verb {
+    Create,
+    Replace,
+    Recreate,
+}
+
+async fn run(matches: &ArgMatches, io: &mut Io, verb: Verb) -> Result<u8> {
+    let options = Options::of(matches);
+    let mut files = manifests::read(matches, io)?;
+    files.sort_by_key(|manifest| write::rank(manifest.kind()));
+    let server = Server::connect(matches, io).await?;
+    let mut catalogue = server.catalogue().await?;
+    let mut report = Report::new(matches, &options);
+    let mut code = SUCCESS;
+    for manifest in &files {
+        if targets::kind_of(manifest, &catalogue).is_err() {
+            // A definition among the files may just have brought it.
+            catalogue = server.catalogue().await?;
+        }
+        match one(&server, &catalogue, &options, manifest, verb).await {
+            Ok((kind, object)) => {
+                let what = if verb == Verb::Create { "created" } else { "replaced" };
+                report.add(io, &kind, object, what)?;
+            }
+            Err(error) => {
+                failure::report(&error, io);
+                code = FAILURE;
+            }
+        }
+    }
+    report.finish(io, matches)?;
+    Ok(code)
+}
+
+async fn one(server: &Server, catalogue: &Catalogue, options: &Options, manifest: &Manifest, verb: Verb) -> Result<(Kind, Json)> {
+    let kind = targets::kind_of(manifest, catalogue)?;
+    let namespace = targets::namespace_of(manifest, &kind, server)?;
+    let generated = manifest.value["metadata"]["generateName"].is_string() && verb == Verb::Create;
+    ensure!(
+        generated || !manifest.name().is_empty(),
+        "{}: `metadata.name` is missing",
+        manifest.place()
+    );
+    let mut object = manifest.value.clone();
+    if !namespace.is_empty() {
+        object["metadata"]["namespace"] = json!(namespace);
+    }
+    if options.dry == DryRun::Client {
+        return Ok((kind, object));
+    }
+    let path = kind.object(&namespace, manifest.name());
+    if verb == Verb::Replace {
+        // Without a version, it is the one that is there now.
+        if object["metadata"]["resourceVersion"].is_null() {
+            let current = server.get(&path).await?;
+            object["metadata"]["resourceVersion"] = current["metadata"]["resourceVersion"].clone();
+        }
+        let object = server.send(options.on(Request::put(path, &object))).await?;
+        return Ok((kind, object));
+    }
+    if verb == Verb::Recreate && options.dry == DryRun::No {
+        match server.send::<Json>(Request::delete(&path, &json!({"propagationPolicy": "Foreground"}))).await {
+            Ok(_) => {}
+            Err(error) if Refusal::is_not_found(&error) => {}
+            Err(error) => return Err(error),
+        }
+        write::without_server_fields(&mut object);
+    }
+    let object = server
+        .send(options.on(Request::post(kind.collection(Some(&namespace)), &object)))
+        .await?;
+    Ok((kind, object))
+}

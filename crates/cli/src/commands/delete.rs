@@ -1,0 +1,146 @@
+//! `rutter delete`.
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use clap::{Arg, ArgAction, ArgMatches, Command};
+use serde_json::{Value as Json, json};
+
+use super::wait::{self, Goal};
+use crate::failure::{self, FAILURE, Refusal, SUCCESS};
+use crate::io::Io;
+use crate::server::{self, Request, Server};
+use crate::targets::{self, Target};
+use crate::write::{DryRun, Options};
+use crate::{age, output};
+
+/// How long is waited where no time is given: as good as for ever.
+const FOREVER: Duration = Duration::from_secs(7 * 24 * 3600);
+
+pub(super) fn command() -> Command {
+    let command = Command::new("delete")
+        .about("Delete objects")
+        .after_help(
+            "Examples:\n  rutter delete vs reviews ratings\n  rutter delete -f mesh.yaml\n  rutter delete vs -l app=web\n  \
+             rutter delete vs --all -n shop --wait=false",
+        )
+        .arg(
+            Arg::new("wait")
+                .long("wait")
+                .value_name("BOOL")
+                .value_parser(clap::value_parser!(bool))
+                .num_args(0..=1)
+                .require_equals(true)
+                .default_value("true")
+                .default_missing_value("true")
+                .help("Wait until they are gone, finalizers included"),
+        )
+        .arg(
+            Arg::new("timeout")
+                .long("timeout")
+                .value_name("TIME")
+                .value_parser(age::parse)
+                .default_value("0")
+                .help("How long to wait; 0: for ever"),
+        )
+        .arg(
+            Arg::new("ignore-not-found")
+                .long("ignore-not-found")
+                .action(ArgAction::SetTrue)
+                .help("An object that is not there is no error"),
+        )
+        .arg(
+            Arg::new("cascade")
+                .long("cascade")
+                .value_name("HOW")
+                .value_parser(["background", "foreground", "orphan"])
+                .default_value("background")
+                .help("What becomes of objects that these own"),
+        )
+        .arg(
+            Arg::new("grace-period")
+                .long("grace-period")
+                .value_name("SECONDS")
+                .value_parser(clap::value_parser!(u32))
+                .help("How long they may take to end"),
+        )
+        .arg(
+            Arg::new("dry-run")
+                .long("dry-run")
+                .value_name("WHERE")
+                .value_parser(["none", "client", "server"])
+                .num_args(0..=1)
+                .require_equals(true)
+                .default_value("none")
+                .default_missing_value("client")
+                .help("Delete nothing; `server` asks the server what would happen"),
+        );
+    server::arguments(output::arguments(targets::arguments(command)))
+}
+
+pub(super) async fn run(matches: &ArgMatches, io: &mut Io) -> Result<u8> {
+    let options = Options::of(matches);
+    if let Some(format) = output::of(matches) {
+        ensure!(format == output::Format::Name, failure::usage("delete prints -o name only"));
+    }
+    let server = Server::connect(matches, io).await?;
+    let catalogue = server.catalogue().await?;
+    let all = targets::all(matches, &server, &catalogue, io).await?;
+    if all.is_empty() {
+        io.tell("No resources found");
+    }
+    let (mut code, mut gone) = (SUCCESS, Vec::new());
+    for target in all {
+        match one(&server, &target, matches, &options).await {
+            Ok(()) => {
+                say(matches, &target, &options, io)?;
+                gone.push(target);
+            }
+            Err(error) if matches.get_flag("ignore-not-found") && Refusal::is_not_found(&error) => {}
+            Err(error) => {
+                failure::report(&error, io);
+                code = FAILURE;
+            }
+        }
+    }
+    let wait = matches.get_one::<bool>("wait").copied().unwrap_or(true);
+    if !wait || options.dry != DryRun::No || gone.is_empty() {
+        return Ok(code);
+    }
+    let timeout = matches.get_one::<Duration>("timeout").copied().filter(|timeout| !timeout.is_zero());
+    // It has been said of each that it is deleted: only what goes wrong is news.
+    let mut quiet = Io::to(std::io::sink(), std::io::sink());
+    let waited = wait::until(&server, gone, Goal::Gone, timeout.unwrap_or(FOREVER), &mut quiet).await?;
+    Ok(code.max(waited))
+}
+
+async fn one(server: &Server, target: &Target, matches: &ArgMatches, options: &Options) -> Result<()> {
+    if options.dry == DryRun::Client {
+        target.get(server).await?;
+        return Ok(());
+    }
+    let policy = match matches.get_one::<String>("cascade").map(String::as_str) {
+        Some("foreground") => "Foreground",
+        Some("orphan") => "Orphan",
+        _ => "Background",
+    };
+    let mut body = json!({"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": policy});
+    if let Some(seconds) = matches.get_one::<u32>("grace-period") {
+        body["gracePeriodSeconds"] = json!(seconds);
+    }
+    let request = options.on_delete(Request::delete(target.path(), &body));
+    server.send::<Json>(request).await.map(|_| ())
+}
+
+fn say(matches: &ArgMatches, target: &Target, options: &Options, io: &mut Io) -> Result<()> {
+    let label = target.label();
+    if output::of(matches).is_some() {
+        return Ok(io.say(label)?);
+    }
+    let kind = label.split_once('/').map_or(label.as_str(), |(kind, _)| kind);
+    let namespace = match target.namespace.as_str() {
+        "" => String::new(),
+        namespace => format!(" from {namespace} namespace"),
+    };
+    Ok(io.say(format!("{kind} \"{}\" deleted{namespace}{}", target.name, options.suffix()))?)
+}

@@ -1,0 +1,77 @@
+//! The commands, one file each.
+
+mod api_resources;
+mod apply;
+mod auth;
+mod config;
+mod crds;
+mod create;
+mod delete;
+mod describe;
+mod edit;
+mod explain;
+mod export;
+mod follow;
+mod get;
+mod history;
+mod label;
+mod patch;
+mod prune;
+mod validate;
+mod version;
+mod wait;
+
+use std::pin::Pin;
+
+use anyhow::Result;
+use clap::{ArgMatches, Command};
+
+use crate::io::Io;
+
+/// A command at work.
+type Work<'w> = Pin<Box<dyn Future<Output = Result<u8>> + 'w>>;
+
+/// A command: its flags, and what it does. It returns the exit code.
+pub(crate) struct Verb {
+    pub(crate) command: fn() -> Command,
+    pub(crate) run: for<'w> fn(&'w ArgMatches, &'w mut Io) -> Work<'w>,
+}
+
+macro_rules! verbs {
+    ($($module:ident :: $command:ident => $run:ident,)*) => {
+        /// All commands, in the order in which help shows them.
+        pub(crate) const VERBS: &[Verb] = &[
+            $(Verb {
+                command: $module::$command,
+                run: |matches, io| Box::pin($module::$run(matches, io)),
+            },)*
+        ];
+    };
+}
+
+verbs! {
+    get::command => run,
+    describe::command => run,
+    follow::command => watch,
+    wait::command => run,
+    apply::command => run,
+    create::create_command => create,
+    create::replace_command => replace,
+    edit::command => run,
+    patch::command => run,
+    delete::command => run,
+    label::label_command => label,
+    label::annotate_command => annotate,
+    history::history_command => history,
+    history::rollback_command => rollback,
+    export::export_command => export,
+    export::import_command => import,
+    validate::command => run,
+    crds::command => run,
+    explain::command => run,
+    api_resources::resources_command => resources,
+    api_resources::versions_command => versions,
+    auth::command => run,
+    config::command => run,
+    version::command => run,
+}

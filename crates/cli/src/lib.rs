@@ -1,0 +1,1 @@
+//! The command line, in the manner of kubectl.

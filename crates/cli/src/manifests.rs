@@ -1,0 +1,313 @@
+//! Objects from files, directories and standard input.
+
+use std::collections::HashMap;
+use std::fs;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, anyhow, bail, ensure};
+use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
+use resources::{Diagnostic, Limits};
+use serde_json::Value as Json;
+
+use crate::failure::usage;
+use crate::io::Io;
+use crate::snippet;
+
+/// How many files a directory may hold.
+const MAX_FILES: usize = 100_000;
+/// How deep directories are followed.
+const MAX_DEPTH: usize = 32;
+/// How many levels of lists in lists are opened.
+const MAX_LISTS: usize = 8;
+
+/// An object and where it was written.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct Manifest {
+    /// The object.
+    pub(crate) value: Json,
+    /// The file; `-` for standard input.
+    pub(crate) file: String,
+    /// The line of its first key.
+    pub(crate) line: u32,
+}
+
+impl Manifest {
+    pub(crate) fn api_version(&self) -> &str {
+        self.value["apiVersion"].as_str().unwrap_or_default()
+    }
+
+    pub(crate) fn kind(&self) -> &str {
+        self.value["kind"].as_str().unwrap_or_default()
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        self.value["metadata"]["name"].as_str().unwrap_or_default()
+    }
+
+    pub(crate) fn namespace(&self) -> Option<&str> {
+        self.value["metadata"]["namespace"].as_str().filter(|namespace| !namespace.is_empty())
+    }
+
+    /// `FILE:LINE`.
+    pub(crate) fn place(&self) -> String {
+        format!("{}:{}", self.file, self.line)
+    }
+}
+
+/// Adds `-f` and `-R`.
+pub(crate) fn arguments(command: Command, required: bool) -> Command {
+    command
+        .arg(
+            Arg::new("filename")
+                .short('f')
+                .long("filename")
+                .value_name("FILE")
+                .value_parser(value_parser!(PathBuf))
+                .action(ArgAction::Append)
+                .value_delimiter(',')
+                .required(required)
+                .help("Files or directories with objects; `-` is standard input"),
+        )
+        .arg(
+            Arg::new("recursive")
+                .short('R')
+                .long("recursive")
+                .action(ArgAction::SetTrue)
+                .requires("filename")
+                .help("Directories with all that is below them"),
+        )
+}
+
+/// The objects of the files that the command line names, in the order of the files. What cannot be read is told at once,
+/// all of it, and is an error: half of what was asked for is worse than nothing.
+pub(crate) fn read(matches: &ArgMatches, io: &mut Io) -> Result<Vec<Manifest>> {
+    let paths: Vec<PathBuf> = matches.get_many::<PathBuf>("filename").into_iter().flatten().cloned().collect();
+    let mut found = Vec::new();
+    let mut bad = 0;
+    for path in files(&paths, matches.get_flag("recursive"))? {
+        let bytes = bytes_of(&path, io)?;
+        let name = path.display().to_string();
+        let parsed = parse(&bytes, &name)?;
+        for error in &parsed.errors {
+            io.tell(snippet::render(error, &bytes, io.terminal.err));
+            bad += 1;
+        }
+        found.extend(parsed.manifests);
+    }
+    ensure!(bad == 0, "{bad} {} could not be read; nothing was sent", if bad == 1 { "document" } else { "documents" });
+    ensure!(!found.is_empty(), "there is no object in {}", list_of(&paths));
+    tell_duplicates(&found, io);
+    Ok(found)
+}
+
+/// What a file holds.
+struct Parsed {
+    manifests: Vec<Manifest>,
+    errors: Vec<Diagnostic>,
+}
+
+fn parse(bytes: &[u8], file: &str) -> Result<Parsed> {
+    let read = resources::parse_yaml_json(bytes, file, &Limits::default());
+    let mut parsed = Parsed {
+        manifests: Vec::new(),
+        errors: read.errors,
+    };
+    for document in read.documents {
+        parsed.errors.extend(document.duplicates);
+        let whole = Manifest {
+            value: document.value,
+            file: file.to_owned(),
+            line: document.line,
+        };
+        open(whole, 0, &mut parsed.manifests)?;
+    }
+    Ok(parsed)
+}
+
+/// Takes lists apart and checks that the rest are objects.
+fn open(manifest: Manifest, depth: usize, out: &mut Vec<Manifest>) -> Result<()> {
+    let place = manifest.place();
+    if manifest.value.is_null() {
+        return Ok(());
+    }
+    ensure!(manifest.value.is_object(), "{place}: this is not an object with `apiVersion` and `kind`");
+    if manifest.kind().ends_with("List") && manifest.value["items"].is_array() {
+        ensure!(depth < MAX_LISTS, "{place}: more than {MAX_LISTS} lists inside each other");
+        let (file, line) = (manifest.file, manifest.line);
+        let Json::Array(items) = manifest.value["items"].clone() else { return Ok(()) };
+        for value in items {
+            let file = file.clone();
+            open(Manifest { value, file, line }, depth + 1, out)?;
+        }
+        return Ok(());
+    }
+    ensure!(!manifest.api_version().is_empty(), "{place}: `apiVersion` is missing");
+    ensure!(!manifest.kind().is_empty(), "{place}: `kind` is missing");
+    ensure!(
+        manifest.value["metadata"].is_object() || manifest.value.get("metadata").is_none_or(Json::is_null),
+        "{place}: `metadata` is not an object"
+    );
+    out.push(manifest);
+    Ok(())
+}
+
+/// The documents of a text, with their lines.
+pub(crate) fn parse_text(bytes: &[u8]) -> Result<Vec<(Json, u32)>> {
+    let read = resources::parse_yaml_json(bytes, "", &Limits::default());
+    let duplicates = read.documents.iter().flat_map(|document| &document.duplicates);
+    if let Some(error) = read.errors.iter().chain(duplicates).next() {
+        bail!("line {}, column {}: {}", error.line, error.column, error.message);
+    }
+    Ok(read.documents.into_iter().map(|document| (document.value, document.line)).collect())
+}
+
+/// The files that paths stand for: a file itself, of a directory those that end as YAML and JSON files do, by name.
+pub(crate) fn files(paths: &[PathBuf], recursive: bool) -> Result<Vec<PathBuf>> {
+    let mut all = Vec::new();
+    for path in paths {
+        let text = path.to_string_lossy();
+        if text.starts_with("http://") || text.starts_with("https://") {
+            return Err(usage(format!("{text}: files are not fetched: `curl -sfL {text} | rutter … -f -`")));
+        }
+        if path.is_dir() {
+            let before = all.len();
+            directory(path, recursive, 0, &mut all)?;
+            ensure!(
+                all.len() > before,
+                "{} holds no .yaml, .yml or .json file{}",
+                path.display(),
+                if recursive { "" } else { "; -R looks into the directories below it, too" }
+            );
+        } else {
+            all.push(path.clone());
+        }
+        ensure!(all.len() <= MAX_FILES, "more than {MAX_FILES} files");
+    }
+    Ok(all)
+}
+
+fn directory(path: &Path, recursive: bool, depth: usize, all: &mut Vec<PathBuf>) -> Result<()> {
+    ensure!(depth <= MAX_DEPTH, "{}: more than {MAX_DEPTH} directories deep", path.display());
+    let mut entries = Vec::new();
+    for entry in fs::read_dir(path).with_context(|| path.display().to_string())? {
+        entries.push(entry.with_context(|| path.display().to_string())?.path());
+        ensure!(entries.len() <= MAX_FILES, "{}: more than {MAX_FILES} files", path.display());
+    }
+    entries.sort();
+    for entry in entries {
+        // Links to directories are not followed: they may lead round in circles.
+        if entry.is_dir() {
+            if recursive && !entry.is_symlink() {
+                directory(&entry, recursive, depth + 1, all)?;
+            }
+        } else if entry.extension().is_some_and(|end| end == "yaml" || end == "yml" || end == "json") {
+            all.push(entry);
+        }
+    }
+    Ok(())
+}
+
+/// The bytes of a file, or of standard input for `-`; one more than the limit at most, so that readers see that it is over.
+pub(crate) fn bytes_of(path: &Path, io: &mut Io) -> Result<Vec<u8>> {
+    let limit = Limits::default().file_bytes as u64 + 1;
+    let mut bytes = Vec::new();
+    if path.as_os_str() == "-" {
+        let mut input = std::mem::replace(&mut io.stdin, Box::new(std::io::empty()));
+        input.by_ref().take(limit).read_to_end(&mut bytes).context("standard input")?;
+        io.stdin = input;
+    } else {
+        let file = fs::File::open(path).map_err(|error| anyhow!("{}: {error}", path.display()))?;
+        file.take(limit)
+            .read_to_end(&mut bytes)
+            .with_context(|| path.display().to_string())?;
+    }
+    Ok(bytes)
+}
+
+fn tell_duplicates(found: &[Manifest], io: &mut Io) {
+    let mut seen: HashMap<_, &Manifest> = HashMap::new();
+    for manifest in found.iter().filter(|manifest| !manifest.name().is_empty()) {
+        let group = manifest.api_version().rsplit_once('/').map_or("", |(group, _)| group);
+        let key = (group, manifest.kind(), manifest.namespace(), manifest.name());
+        if let Some(earlier) = seen.insert(key, manifest) {
+            io.warn(format!(
+                "{}: {} {} is already in {}; the later one counts",
+                manifest.place(),
+                manifest.kind(),
+                manifest.name(),
+                earlier.place()
+            ));
+        }
+    }
+}
+
+fn list_of(paths: &[PathBuf]) -> String {
+    let shown: Vec<String> = paths.iter().map(|path| path.display().to_string()).collect();
+    shown.join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn manifests(text: &str) -> Result<Vec<(String, u32)>> {
+        let parsed = parse(text.as_bytes(), "f")?;
+        Ok(parsed.manifests.iter().map(|m| (m.name().to_owned(), m.line)).collect())
+    }
+
+    #[test]
+    fn lists_are_taken_apart_and_empty_documents_passed_over() {
+        let text = "---\n# nothing\n---\napiVersion: v1\nkind: List\nitems:\n- {apiVersion: v1, kind: A, metadata: {name: a}}\n\
+                    - {apiVersion: v1, kind: B, metadata: {name: b}}\n---\napiVersion: v1\nkind: C\nmetadata: {name: c}\n";
+        let names: Vec<String> = manifests(text).unwrap().into_iter().map(|(name, _)| name).collect();
+        assert_eq!(names, ["a", "b", "c"]);
+        assert_eq!(manifests(text).unwrap()[2].1, 10);
+    }
+
+    #[test]
+    fn what_is_no_object_is_refused_with_its_place() {
+        for (text, expected) in [
+            ("kind: A", "f:1: `apiVersion`"),
+            ("\napiVersion: v1", "f:2: `kind`"),
+            ("- 1", "f:1: this is not an object"),
+            ("{apiVersion: v1, kind: A, metadata: 7}", "f:1: `metadata`"),
+        ] {
+            let said = manifests(text).unwrap_err().to_string();
+            assert!(said.starts_with(expected), "{said}");
+        }
+        let mut nested = "{apiVersion: v1, kind: A}".to_owned();
+        for _ in 0..=MAX_LISTS {
+            nested = format!("{{kind: List, items: [{nested}]}}");
+        }
+        assert!(manifests(&nested).unwrap_err().to_string().contains("lists inside"));
+    }
+
+    #[test]
+    fn directories_are_read_by_name_and_only_as_deep_as_asked() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir(dir.path().join("sub")).unwrap();
+        for name in ["b.yaml", "a.json", "c.txt", "sub/d.yml"] {
+            fs::write(dir.path().join(name), "").unwrap();
+        }
+        let names = |recursive| -> Vec<String> {
+            let found = files(&[dir.path().to_owned()], recursive).unwrap();
+            found.iter().map(|p| p.strip_prefix(dir.path()).unwrap().display().to_string()).collect()
+        };
+        assert_eq!(names(false), ["a.json", "b.yaml"]);
+        assert_eq!(names(true), ["a.json", "b.yaml", "sub/d.yml"]);
+        fs::create_dir(dir.path().join("none")).unwrap();
+        assert!(files(&[dir.path().join("none")], true).is_err());
+        assert!(files(&["https://a.example/x.yaml".into()], true).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_make_it_panic(bytes in prop::collection::vec(any::<u8>(), 0..200), text in "[-a-z:{}\\[\\], \n\"'|&*]{0,80}") {
+            let _ = parse(&bytes, "f");
+            let _ = parse(text.as_bytes(), "f");
+        }
+    }
+}

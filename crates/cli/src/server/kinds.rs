@@ -1,0 +1,307 @@
+//! Kinds: what people call them, and where their objects are.
+
+use anyhow::{Result, anyhow};
+
+use super::request::encode;
+use crate::failure::usage;
+
+/// A kind in one version.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Kind {
+    pub(crate) group: String,
+    pub(crate) version: String,
+    /// The name in objects.
+    pub(crate) kind: String,
+    /// The name in paths.
+    pub(crate) plural: String,
+    pub(crate) singular: String,
+    pub(crate) short_names: Vec<String>,
+    pub(crate) categories: Vec<String>,
+    pub(crate) namespaced: bool,
+    pub(crate) verbs: Vec<String>,
+    pub(crate) subresources: Vec<String>,
+}
+
+impl Kind {
+    /// `GROUP/VERSION`, or `VERSION` for the core group.
+    pub(crate) fn api_version(&self) -> String {
+        match self.group.as_str() {
+            "" => self.version.clone(),
+            group => format!("{group}/{}", self.version),
+        }
+    }
+
+    /// The plural with the group: `virtualservices.networking.istio.io`.
+    pub(crate) fn qualified(&self) -> String {
+        join(&self.plural, &self.group)
+    }
+
+    /// An object as `-o name` prints it: `virtualservice.networking.istio.io/reviews`.
+    pub(crate) fn named(&self, name: &str) -> String {
+        let singular = match self.singular.as_str() {
+            "" => self.kind.to_lowercase(),
+            singular => singular.to_owned(),
+        };
+        format!("{}/{name}", join(&singular, &self.group))
+    }
+
+    /// Whether the server does this to it.
+    pub(crate) fn can(&self, verb: &str) -> bool {
+        self.verbs.iter().any(|known| known == verb)
+    }
+
+    /// The path of all its objects, or of those of a namespace.
+    pub(crate) fn collection(&self, namespace: Option<&str>) -> String {
+        let root = match self.group.as_str() {
+            "" => format!("/api/{}", encode(&self.version)),
+            group => format!("/apis/{}/{}", encode(group), encode(&self.version)),
+        };
+        match namespace {
+            Some(namespace) if self.namespaced => format!("{root}/namespaces/{}/{}", encode(namespace), encode(&self.plural)),
+            _ => format!("{root}/{}", encode(&self.plural)),
+        }
+    }
+
+    /// The path of an object.
+    pub(crate) fn object(&self, namespace: &str, name: &str) -> String {
+        format!("{}/{}", self.collection(Some(namespace)), encode(name))
+    }
+
+    /// Whether this is what a person means by a word without its group, in lower case.
+    fn is_called(&self, word: &str) -> bool {
+        self.plural == word || self.is_nicknamed(word)
+    }
+
+    fn is_nicknamed(&self, word: &str) -> bool {
+        self.singular == word || self.kind.to_lowercase() == word || self.short_names.iter().any(|name| name == word)
+    }
+
+    fn has_category(&self, word: &str) -> bool {
+        self.categories.iter().any(|category| category == word)
+    }
+}
+
+fn join(name: &str, group: &str) -> String {
+    match group {
+        "" => name.to_owned(),
+        group => format!("{name}.{group}"),
+    }
+}
+
+/// What a server serves, in its order of preference.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Catalogue {
+    /// Every kind in every version; a group's preferred version first.
+    pub(crate) kinds: Vec<Kind>,
+}
+
+impl Catalogue {
+    /// The kinds that this build knows, for work without a server.
+    pub(crate) fn local() -> Catalogue {
+        let own = |text: &&str| (*text).to_owned();
+        let kinds = resources::schema::definitions().iter().flat_map(|definition| {
+            definition.versions.iter().map(move |served| Kind {
+                group: definition.group.to_owned(),
+                version: served.version.to_owned(),
+                kind: definition.kind.to_owned(),
+                plural: definition.plural.to_owned(),
+                singular: definition.singular.to_owned(),
+                short_names: definition.short_names.iter().map(own).collect(),
+                categories: definition.categories.iter().map(own).collect(),
+                namespaced: definition.namespaced,
+                verbs: ["create", "delete", "get", "list", "patch", "update", "watch"].map(str::to_owned).to_vec(),
+                subresources: if definition.status { vec!["status".to_owned()] } else { Vec::new() },
+            })
+        });
+        Catalogue { kinds: kinds.collect() }
+    }
+
+    /// Each kind in its preferred version.
+    pub(crate) fn preferred(&self) -> impl Iterator<Item = &Kind> {
+        let is_first = move |(index, kind): &(usize, &Kind)| {
+            let same = |other: &Kind| other.group == kind.group && other.plural == kind.plural;
+            self.kinds.iter().position(same) == Some(*index)
+        };
+        self.kinds.iter().enumerate().filter(is_first).map(|(_, kind)| kind)
+    }
+
+    /// The kind of an object with this `apiVersion` and `kind`.
+    pub(crate) fn of_object(&self, api_version: &str, kind: &str) -> Option<&Kind> {
+        let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+        self.kinds
+            .iter()
+            .find(|known| known.kind == kind && known.group == group && known.version == version)
+    }
+
+    /// The kind that a person means: `vs`, `VirtualService`, `virtualservices.networking.istio.io`,
+    /// `virtualservices.v1.networking.istio.io`.
+    pub(crate) fn one(&self, word: &str) -> Result<&Kind> {
+        self.find(word).first().copied().ok_or_else(|| self.unknown(word))
+    }
+
+    /// The kinds that a person means: kinds and categories, separated by commas.
+    pub(crate) fn many(&self, words: &str) -> Result<Vec<&Kind>> {
+        let mut found: Vec<&Kind> = Vec::new();
+        for word in words.split(',').map(str::trim).filter(|word| !word.is_empty()) {
+            let lower = word.to_lowercase();
+            let mut kinds: Vec<&Kind> = self.find(word).into_iter().take(1).collect();
+            if kinds.is_empty() {
+                kinds = self.preferred().filter(|kind| kind.has_category(&lower)).collect();
+            }
+            if kinds.is_empty() {
+                return Err(self.unknown(word));
+            }
+            for kind in kinds {
+                if !found.contains(&kind) {
+                    found.push(kind);
+                }
+            }
+        }
+        match found.is_empty() {
+            true => Err(usage("which kind? `rutter api-resources` lists them")),
+            false => Ok(found),
+        }
+    }
+
+    /// Other kinds that the word could mean just as well.
+    pub(crate) fn also(&self, word: &str) -> Vec<&Kind> {
+        self.find(word).into_iter().skip(1).collect()
+    }
+
+    /// All kinds that a word could mean, the likeliest first.
+    fn find(&self, word: &str) -> Vec<&Kind> {
+        let word = word.to_lowercase();
+        let (name, rest) = word.split_once('.').unwrap_or((&word, ""));
+        let named = |kind: &&Kind| rest.is_empty() || kind.group == rest;
+        let by = |test: &dyn Fn(&Kind) -> bool| -> Vec<&Kind> { self.preferred().filter(|kind| test(kind)).filter(named).collect() };
+        let mut found = by(&|kind| kind.plural == name);
+        if found.is_empty() {
+            found = by(&|kind| kind.is_nicknamed(name));
+        }
+        if found.is_empty() && !rest.is_empty() {
+            let (version, group) = rest.split_once('.').unwrap_or((rest, ""));
+            let exact = |kind: &&Kind| kind.is_called(name) && kind.group == group && kind.version == version;
+            found = self.kinds.iter().filter(exact).collect();
+        }
+        found
+    }
+
+    fn unknown(&self, word: &str) -> anyhow::Error {
+        let word = word.to_lowercase();
+        let names = self.preferred().flat_map(|kind| [&kind.plural, &kind.singular].into_iter().chain(&kind.short_names));
+        let near = names.map(|name| (distance(name, &word), name)).min();
+        match near {
+            Some((1..=2, name)) if word.len() > 2 => {
+                anyhow!("the server doesn't have a resource type \"{word}\"\nhint: did you mean `{name}`?")
+            }
+            _ => anyhow!("the server doesn't have a resource type \"{word}\"\nhint: `rutter api-resources` lists them"),
+        }
+    }
+}
+
+/// How many letters must be added, taken away or changed to make one word of the other.
+fn distance(left: &str, right: &str) -> usize {
+    let right: Vec<char> = right.chars().take(64).collect();
+    let mut row: Vec<usize> = (0..=right.len()).collect();
+    for (i, l) in left.chars().take(64).enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, r) in right.iter().enumerate() {
+            let change = diagonal + usize::from(l != *r);
+            diagonal = row[j + 1];
+            row[j + 1] = change.min(row[j] + 1).min(diagonal + 1);
+        }
+    }
+    row[right.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn kind(group: &str, version: &str, kind: &str, plural: &str, short: &[&str], categories: &[&str]) -> Kind {
+        Kind {
+            group: group.into(),
+            version: version.into(),
+            kind: kind.into(),
+            plural: plural.into(),
+            singular: kind.to_lowercase(),
+            short_names: short.iter().map(|s| (*s).to_owned()).collect(),
+            categories: categories.iter().map(|s| (*s).to_owned()).collect(),
+            namespaced: true,
+            ..Kind::default()
+        }
+    }
+
+    fn catalogue() -> Catalogue {
+        Catalogue {
+            kinds: vec![
+                kind("", "v1", "Service", "services", &["svc"], &["all"]),
+                kind("networking.istio.io", "v1", "VirtualService", "virtualservices", &["vs"], &["istio-io", "all"]),
+                kind("networking.istio.io", "v1", "Gateway", "gateways", &["gw"], &["istio-io"]),
+                kind("networking.istio.io", "v1beta1", "VirtualService", "virtualservices", &["vs"], &["istio-io", "all"]),
+                kind("gateway.networking.k8s.io", "v1", "Gateway", "gateways", &["gtw"], &["gateway-api"]),
+            ],
+        }
+    }
+
+    #[test]
+    fn kinds_go_by_many_names() {
+        let all = catalogue();
+        for word in [
+            "vs",
+            "virtualservice",
+            "VirtualServices",
+            "VirtualService",
+            "vs.networking.istio.io",
+            "virtualservices.v1.networking.istio.io",
+        ] {
+            let kind = all.one(word).unwrap();
+            assert_eq!((kind.kind.as_str(), kind.version.as_str()), ("VirtualService", "v1"), "{word}");
+        }
+        assert_eq!(all.one("vs.v1beta1.networking.istio.io").unwrap().version, "v1beta1");
+        assert_eq!(all.one("gateways").unwrap().group, "networking.istio.io");
+        assert_eq!(all.also("gateway").len(), 1);
+        assert_eq!(all.one("gateway.gateway.networking.k8s.io").unwrap().group, "gateway.networking.k8s.io");
+        assert_eq!(all.of_object("networking.istio.io/v1beta1", "VirtualService").unwrap().version, "v1beta1");
+        assert!(all.of_object("v1", "VirtualService").is_none());
+    }
+
+    #[test]
+    fn lists_and_categories_are_opened_once() {
+        let all = catalogue();
+        let names = |words: &str| -> Vec<String> { all.many(words).unwrap().iter().map(|k| k.qualified()).collect() };
+        assert_eq!(names("istio-io"), ["virtualservices.networking.istio.io", "gateways.networking.istio.io"]);
+        assert_eq!(names("svc,all"), ["services", "virtualservices.networking.istio.io"]);
+        assert!(all.many(",").is_err());
+    }
+
+    #[test]
+    fn unknown_kinds_get_a_suggestion() {
+        let said = catalogue().one("virtualservise").unwrap_err().to_string();
+        assert!(said.contains("did you mean `virtualservice`"), "{said}");
+        let said = catalogue().one("widgets").unwrap_err().to_string();
+        assert!(said.contains("api-resources"), "{said}");
+    }
+
+    #[test]
+    fn paths_cannot_be_escaped_from() {
+        let kind = &catalogue().kinds[1];
+        assert_eq!(
+            kind.object("a", "../x"),
+            "/apis/networking.istio.io/v1/namespaces/a/virtualservices/..%2Fx"
+        );
+        assert_eq!(kind.named("a"), "virtualservice.networking.istio.io/a");
+    }
+
+    proptest! {
+        #[test]
+        fn distance_is_a_metric(a in "[a-c]{0,6}", b in "[a-c]{0,6}", c in "[a-c]{0,6}") {
+            prop_assert_eq!(distance(&a, &b), distance(&b, &a));
+            prop_assert_eq!(distance(&a, &b) == 0, a == b);
+            prop_assert!(distance(&a, &c) <= distance(&a, &b) + distance(&b, &c));
+        }
+    }
+}

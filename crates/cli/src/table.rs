@@ -1,0 +1,122 @@
+//! Tables with aligned columns.
+
+use unicode_width::UnicodeWidthStr;
+
+use crate::style::{self, Paint};
+
+/// The space between columns.
+const GAP: usize = 3;
+/// A cell that is wider does not push the columns after it further, so that one long text does not spoil a table.
+const WIDEST: usize = 120;
+
+/// Rows of cells under headings. The widths are kept, so that rows which are added later stand under the earlier ones.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Table {
+    headings: Vec<String>,
+    rows: Vec<Vec<String>>,
+    widths: Vec<usize>,
+    started: bool,
+}
+
+impl Table {
+    /// A table with these columns.
+    pub(crate) fn new<S: Into<String>>(headings: impl IntoIterator<Item = S>) -> Table {
+        Table {
+            headings: headings.into_iter().map(Into::into).collect(),
+            ..Table::default()
+        }
+    }
+
+    /// Adds a row; cells that are missing are empty.
+    pub(crate) fn row<S: Into<String>>(&mut self, cells: impl IntoIterator<Item = S>) {
+        let clean = |cell: S| style::printable(&cell.into(), false);
+        self.rows.push(cells.into_iter().map(clean).collect());
+    }
+
+    /// How many rows wait to be printed.
+    pub(crate) fn len(&self) -> usize {
+        self.rows.len()
+    }
+
+    /// The lines of the rows that were added since the last time, after the headings at the first time.
+    pub(crate) fn lines(&mut self, headings: bool, colour: bool) -> Vec<String> {
+        let rows = std::mem::take(&mut self.rows);
+        let show_headings = headings && !self.started;
+        let columns = rows.iter().map(Vec::len).max().unwrap_or(0).max(self.headings.len());
+        self.widths.resize(columns, 0);
+        let shown = show_headings.then_some(&self.headings);
+        for row in shown.into_iter().chain(&rows) {
+            for (width, cell) in self.widths.iter_mut().zip(row) {
+                *width = (*width).max(cell.width().min(WIDEST));
+            }
+        }
+        let mut lines = Vec::with_capacity(rows.len() + 1);
+        if show_headings {
+            lines.push(Paint::Bold.apply(&self.line(&self.headings, |_| None, false), colour));
+        }
+        self.started = true;
+        lines.extend(rows.iter().map(|row| self.line(row, style::of_state, colour)));
+        lines
+    }
+
+    fn line(&self, cells: &[String], paint: impl Fn(&str) -> Option<Paint>, colour: bool) -> String {
+        let mut line = String::new();
+        for (index, cell) in cells.iter().enumerate() {
+            match paint(cell) {
+                Some(paint) => line.push_str(&paint.apply(cell, colour)),
+                None => line.push_str(cell),
+            }
+            if index + 1 < cells.len() {
+                let pad = self.widths[index].saturating_sub(cell.width()) + GAP;
+                line.extend(std::iter::repeat_n(' ', pad));
+            }
+        }
+        line.trim_end().to_owned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn columns_are_aligned_and_later_rows_stand_below() {
+        let mut table = Table::new(["NAME", "AGE"]);
+        table.row(["reviews", "5s"]);
+        table.row(["日本", "1d"]);
+        assert_eq!(
+            table.lines(true, false),
+            ["NAME      AGE", "reviews   5s", "日本      1d"]
+        );
+        table.row(["a"]);
+        table.row(["b", "2d"]);
+        assert_eq!(table.lines(true, false), ["a", "b         2d"]);
+    }
+
+    #[test]
+    fn colours_do_not_change_the_layout() {
+        let mut table = Table::new(["NAME", "READY", "AGE"]);
+        table.row(["a", "True", "5s"]);
+        let lines = table.lines(true, true);
+        assert_eq!(lines[0], "\x1b[1mNAME   READY   AGE\x1b[0m");
+        assert_eq!(lines[1], "a      \x1b[32mTrue\x1b[0m    5s");
+    }
+
+    proptest! {
+        #[test]
+        fn every_second_cell_starts_in_the_same_column(
+            rows in prop::collection::vec(("\\PC{1,20}", "[a-z]{1,5}"), 1..20)
+        ) {
+            let mut table = Table::new(["A", "B"]);
+            for (first, second) in &rows {
+                table.row([first.clone(), format!("|{second}")]);
+            }
+            let lines = table.lines(false, false);
+            let start = |line: &String| line.rfind('|').map(|at| line[..at].width());
+            let starts: std::collections::BTreeSet<_> = lines.iter().map(start).collect();
+            prop_assert_eq!(starts.len(), 1);
+        }
+    }
+}

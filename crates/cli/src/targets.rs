@@ -1,0 +1,271 @@
+//! Which objects a command is about: `KIND NAME…`, `KIND/NAME…`, `KIND -l SELECTOR`, `-f FILE`.
+
+use anyhow::{Result, anyhow, ensure};
+use clap::{Arg, ArgAction, ArgMatches, Command};
+use serde_json::Value as Json;
+
+use crate::failure::usage;
+use crate::io::Io;
+use crate::manifests::{self, Manifest};
+use crate::server::{Catalogue, Kind, Request, Server};
+
+/// One object.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Target {
+    /// Its kind.
+    pub(crate) kind: Kind,
+    /// Its namespace; empty for kinds that have none.
+    pub(crate) namespace: String,
+    /// Its name.
+    pub(crate) name: String,
+}
+
+impl Target {
+    /// The path of its URL.
+    pub(crate) fn path(&self) -> String {
+        self.kind.object(&self.namespace, &self.name)
+    }
+
+    /// `KIND.GROUP/NAME`.
+    pub(crate) fn label(&self) -> String {
+        self.kind.named(&self.name)
+    }
+
+    /// Reads it from the server.
+    pub(crate) async fn get(&self, server: &Server) -> Result<Json> {
+        server.get(&self.path()).await
+    }
+}
+
+/// Adds the words, `-f`, `-R`, `-l` and `--all`.
+pub(crate) fn arguments(command: Command) -> Command {
+    selectors(words(manifests::arguments(command, false)))
+        .arg(Arg::new("all").long("all").action(ArgAction::SetTrue).help("All objects of the kind in the namespace"))
+}
+
+/// Adds `KIND NAME…`.
+pub(crate) fn words(command: Command) -> Command {
+    command.arg(
+        Arg::new("words")
+            .value_name("KIND [NAME…] | KIND/NAME…")
+            .action(ArgAction::Append)
+            .num_args(0..)
+            .help("The kind and names of objects"),
+    )
+}
+
+/// Adds `-l` and `--field-selector`.
+pub(crate) fn selectors(command: Command) -> Command {
+    command
+        .arg(
+            Arg::new("selector")
+                .short('l')
+                .long("selector")
+                .value_name("LABELS")
+                .help("Objects with these labels: `a=b,c!=d,e in (f,g),h,!i`"),
+        )
+        .arg(
+            Arg::new("field-selector")
+                .long("field-selector")
+                .value_name("FIELDS")
+                .help("Objects with these fields: `metadata.name=a`"),
+        )
+        .arg(
+            Arg::new("all-namespaces")
+                .short('A')
+                .long("all-namespaces")
+                .action(ArgAction::SetTrue)
+                .help("In all namespaces"),
+        )
+}
+
+/// The words of the command line.
+pub(crate) fn words_of(matches: &ArgMatches) -> Vec<String> {
+    matches.get_many::<String>("words").into_iter().flatten().cloned().collect()
+}
+
+/// Kinds with the names that were asked for; no name: all objects.
+pub(crate) fn kinds(words: &[String], catalogue: &Catalogue, io: &mut Io) -> Result<Vec<(Kind, Vec<String>)>> {
+    let Some(first) = words.first() else {
+        return Err(usage("which kind? `rutter api-resources` lists them"));
+    };
+    let mut found: Vec<(Kind, Vec<String>)> = Vec::new();
+    if first.contains('/') {
+        for word in words {
+            let (kind, name) = word
+                .split_once('/')
+                .filter(|(kind, name)| !kind.is_empty() && !name.is_empty() && !name.contains('/'))
+                .ok_or_else(|| usage(format!("`{word}`: after KIND/NAME every word is KIND/NAME")))?;
+            let kind = one(kind, catalogue, io)?;
+            match found.iter_mut().find(|(known, _)| *known == kind) {
+                Some((_, names)) => names.push(name.to_owned()),
+                None => found.push((kind, vec![name.to_owned()])),
+            }
+        }
+        return Ok(found);
+    }
+    let names = &words[1..];
+    if let Some(word) = names.iter().find(|name| name.contains('/')) {
+        return Err(usage(format!("`{word}`: after a kind, every word is a name")));
+    }
+    for kind in catalogue.many(first)? {
+        found.push((kind.clone(), names.to_vec()));
+    }
+    if found.len() == 1 {
+        tell_also(first, catalogue, io);
+    }
+    Ok(found)
+}
+
+/// The kind that a word means; told are others that it could mean.
+pub(crate) fn one(word: &str, catalogue: &Catalogue, io: &mut Io) -> Result<Kind> {
+    let kind = catalogue.one(word)?.clone();
+    tell_also(word, catalogue, io);
+    Ok(kind)
+}
+
+fn tell_also(word: &str, catalogue: &Catalogue, io: &mut Io) {
+    let Ok(kind) = catalogue.one(word) else { return };
+    // What every Kubernetes has is always meant first, and nobody is in doubt.
+    if let (false, Some(other)) = (kind.group.is_empty(), catalogue.also(word).first()) {
+        io.warn(format!("`{word}` is {}; it could also be {}", kind.qualified(), other.qualified()));
+    }
+}
+
+/// All objects that the command line names. With `-l` or `--all` the server is asked which there are.
+pub(crate) async fn all(matches: &ArgMatches, server: &Server, catalogue: &Catalogue, io: &mut Io) -> Result<Vec<Target>> {
+    let words = words_of(matches);
+    if matches.try_contains_id("filename").unwrap_or(false) {
+        ensure!(words.is_empty(), usage("either -f or names, not both"));
+        let read = manifests::read(matches, io)?;
+        return read.iter().map(|manifest| of_manifest(manifest, server, catalogue)).collect();
+    }
+    named(&words, matches, server, catalogue, io).await
+}
+
+/// The objects that words and selectors name.
+pub(crate) async fn named(
+    words: &[String],
+    matches: &ArgMatches,
+    server: &Server,
+    catalogue: &Catalogue,
+    io: &mut Io,
+) -> Result<Vec<Target>> {
+    let text = |name| matches.try_get_one::<String>(name).ok().flatten().cloned();
+    let flag = |name| matches.try_get_one::<bool>(name).ok().flatten().copied().unwrap_or(false);
+    let (labels, fields) = (text("selector"), text("field-selector"));
+    let selecting = labels.is_some() || fields.is_some() || flag("all");
+    let mut targets = Vec::new();
+    for (kind, names) in kinds(words, catalogue, io)? {
+        if names.is_empty() {
+            ensure!(selecting, usage(format!("which {}? name them, or say -l LABELS or --all", kind.plural)));
+            let namespace = (!flag("all-namespaces")).then_some(server.namespace.as_str());
+            let request = Request::get(kind.collection(namespace))
+                .maybe("labelSelector", labels.clone())
+                .maybe("fieldSelector", fields.clone())
+                .as_metadata();
+            let list = server.list(request).await?;
+            for item in list["items"].as_array().into_iter().flatten() {
+                let text = |field: &str| item["metadata"][field].as_str().unwrap_or_default().to_owned();
+                let (namespace, name) = (text("namespace"), text("name"));
+                let kind = kind.clone();
+                targets.push(Target { kind, namespace, name });
+            }
+            continue;
+        }
+        ensure!(!selecting, usage("either names or a selector, not both"));
+        ensure!(!flag("all-namespaces"), usage("an object by its name is in one namespace: -n, not -A"));
+        targets.extend(names.into_iter().map(|name| of_name(&kind, name, server)));
+    }
+    Ok(targets)
+}
+
+/// The object of this kind and name in the namespace of the command line.
+pub(crate) fn of_name(kind: &Kind, name: String, server: &Server) -> Target {
+    Target {
+        kind: kind.clone(),
+        namespace: if kind.namespaced { server.namespace.clone() } else { String::new() },
+        name,
+    }
+}
+
+/// The object of a file.
+pub(crate) fn of_manifest(manifest: &Manifest, server: &Server, catalogue: &Catalogue) -> Result<Target> {
+    let kind = kind_of(manifest, catalogue)?;
+    Ok(Target {
+        namespace: namespace_of(manifest, &kind, server)?,
+        name: manifest.name().to_owned(),
+        kind,
+    })
+}
+
+/// The kind of a file's object.
+pub(crate) fn kind_of(manifest: &Manifest, catalogue: &Catalogue) -> Result<Kind> {
+    let (api_version, kind) = (manifest.api_version(), manifest.kind());
+    catalogue.of_object(api_version, kind).cloned().ok_or_else(|| {
+        let other = catalogue.kinds.iter().find(|known| known.kind == kind);
+        let hint = match other {
+            Some(other) => format!("\nhint: it serves {kind} in {}", other.api_version()),
+            None => String::new(),
+        };
+        anyhow!("{}: the server has no kind {kind} in {api_version}{hint}", manifest.place())
+    })
+}
+
+/// The namespace of a file's object: its own, or that of the command line.
+pub(crate) fn namespace_of(manifest: &Manifest, kind: &Kind, server: &Server) -> Result<String> {
+    match manifest.namespace() {
+        _ if !kind.namespaced => Ok(String::new()),
+        Some(own) => {
+            ensure!(
+                !server.namespace_given || own == server.namespace,
+                "{}: the namespace is `{own}` there and `{}` on the command line: leave one out",
+                manifest.place(),
+                server.namespace
+            );
+            Ok(own.to_owned())
+        }
+        None => Ok(server.namespace.clone()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn catalogue() -> Catalogue {
+        let kind = |group: &str, name: &str| Kind {
+            group: group.into(),
+            version: "v1".into(),
+            kind: name.into(),
+            plural: format!("{}s", name.to_lowercase()),
+            singular: name.to_lowercase(),
+            namespaced: true,
+            ..Kind::default()
+        };
+        Catalogue {
+            kinds: vec![kind("", "Pod"), kind("a.example", "Gateway"), kind("b.example", "Gateway")],
+        }
+    }
+
+    fn read(words: &str) -> Result<Vec<(String, Vec<String>)>> {
+        let words: Vec<String> = words.split_whitespace().map(str::to_owned).collect();
+        let found = kinds(&words, &catalogue(), &mut Io::to(std::io::sink(), std::io::sink()))?;
+        Ok(found.into_iter().map(|(kind, names)| (kind.qualified(), names)).collect())
+    }
+
+    #[test]
+    fn words_are_kinds_and_names() {
+        let own = |text: &str| text.to_owned();
+        assert_eq!(read("pods a b").unwrap(), [(own("pods"), vec![own("a"), own("b")])]);
+        assert_eq!(read("pod").unwrap(), [(own("pods"), vec![])]);
+        assert_eq!(
+            read("pod/a gateway.b.example/x pod/b").unwrap(),
+            [(own("pods"), vec![own("a"), own("b")]), (own("gateways.b.example"), vec![own("x")])]
+        );
+        assert_eq!(read("pod,gateway a").unwrap().len(), 2);
+        for wrong in ["", "pod/a b", "pod a/b", "pod/", "/a", "pod/a/b", "widget"] {
+            assert!(read(wrong).is_err(), "{wrong}");
+        }
+    }
+}

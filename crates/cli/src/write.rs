@@ -1,0 +1,203 @@
+//! What all commands that write have in common: dry runs, field validation, and what they say.
+
+use anyhow::Result;
+use clap::{Arg, ArgMatches, Command};
+use serde_json::Value as Json;
+
+use crate::io::Io;
+use crate::output::{self, Format};
+use crate::server::{Kind, Request};
+
+/// The field manager of everything that this command line writes.
+pub(crate) const MANAGER: &str = "rutter";
+
+/// Whether to write at all.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum DryRun {
+    /// Write.
+    No,
+    /// Only print what would be sent.
+    Client,
+    /// Let the server do everything but write.
+    Server,
+}
+
+/// How objects are written.
+#[derive(Clone, Debug)]
+pub(crate) struct Options {
+    pub(crate) dry: DryRun,
+    pub(crate) manager: String,
+    validation: &'static str,
+}
+
+/// Adds `--dry-run`, `--field-manager` and `--validate`.
+pub(crate) fn arguments(command: Command) -> Command {
+    command
+        .arg(
+            Arg::new("dry-run")
+                .long("dry-run")
+                .value_name("WHERE")
+                .value_parser(["none", "client", "server"])
+                .num_args(0..=1)
+                .require_equals(true)
+                .default_value("none")
+                .default_missing_value("client")
+                .help("Write nothing: `server` asks the server what would become of it, `client` only prints"),
+        )
+        .arg(
+            Arg::new("field-manager")
+                .long("field-manager")
+                .value_name("NAME")
+                .default_value(MANAGER)
+                .help("Who is said to own the fields that are written"),
+        )
+        .arg(
+            Arg::new("validate")
+                .long("validate")
+                .value_name("HOW")
+                .value_parser(["strict", "warn", "ignore", "true", "false"])
+                .num_args(0..=1)
+                .require_equals(true)
+                .default_value("strict")
+                .default_missing_value("strict")
+                .help("Whether fields that a kind does not have are refused, warned of, or dropped"),
+        )
+}
+
+impl Options {
+    /// What the flags say.
+    pub(crate) fn of(matches: &ArgMatches) -> Options {
+        let text = |name| matches.try_get_one::<String>(name).ok().flatten().map(String::as_str);
+        Options {
+            dry: match text("dry-run") {
+                Some("client") => DryRun::Client,
+                Some("server") => DryRun::Server,
+                _ => DryRun::No,
+            },
+            manager: text("field-manager").unwrap_or(MANAGER).to_owned(),
+            validation: match text("validate") {
+                Some("warn") => "Warn",
+                Some("ignore" | "false") => "Ignore",
+                _ => "Strict",
+            },
+        }
+    }
+
+    /// The request with these options.
+    pub(crate) fn on(&self, request: Request) -> Request {
+        request
+            .with("fieldManager", &self.manager)
+            .with("fieldValidation", self.validation)
+            .maybe("dryRun", (self.dry == DryRun::Server).then_some("All"))
+    }
+
+    /// The same for a deletion, which has no fields.
+    pub(crate) fn on_delete(&self, request: Request) -> Request {
+        request.maybe("dryRun", (self.dry == DryRun::Server).then_some("All"))
+    }
+
+    /// What a line about a write ends with.
+    pub(crate) fn suffix(&self) -> &'static str {
+        match self.dry {
+            DryRun::No => "",
+            DryRun::Client => " (dry run)",
+            DryRun::Server => " (server dry run)",
+        }
+    }
+}
+
+/// Says what became of objects: a line each, or the objects themselves in the format that was asked for.
+pub(crate) struct Report {
+    format: Option<Format>,
+    suffix: &'static str,
+    objects: Vec<(Kind, Json)>,
+}
+
+impl Report {
+    pub(crate) fn new(matches: &ArgMatches, options: &Options) -> Report {
+        Report {
+            format: output::of(matches).filter(|format| !format.is_table()),
+            suffix: options.suffix(),
+            objects: Vec::new(),
+        }
+    }
+
+    /// `virtualservice.networking.istio.io/reviews configured`.
+    pub(crate) fn add(&mut self, io: &mut Io, kind: &Kind, object: Json, what: &str) -> Result<()> {
+        if self.format.is_some() {
+            self.objects.push((kind.clone(), object));
+            return Ok(());
+        }
+        let name = object["metadata"]["name"].as_str().unwrap_or_default();
+        io.say(format!("{} {what}{}", kind.named(name), self.suffix))?;
+        Ok(())
+    }
+
+    /// Prints the objects.
+    pub(crate) fn finish(self, io: &mut Io, matches: &ArgMatches) -> Result<()> {
+        let Some(format) = self.format else { return Ok(()) };
+        let mut objects = self.objects;
+        for (_, object) in &mut objects {
+            output::tidy(object, matches);
+        }
+        match (&format, objects.len()) {
+            (_, 1) | (Format::Name, _) => {
+                for (kind, object) in &objects {
+                    output::print(io, &format, Some(kind), object)?;
+                }
+                Ok(())
+            }
+            (_, 0) => Ok(()),
+            _ => {
+                let list = output::list(objects.into_iter().map(|(_, object)| object).collect());
+                output::print(io, &format, None, &list)
+            }
+        }
+    }
+}
+
+/// Takes out of an object what only a server sets, so that it can be created anew.
+pub(crate) fn without_server_fields(object: &mut Json) {
+    let Some(fields) = object.as_object_mut() else { return };
+    fields.remove("status");
+    let Some(meta) = fields.get_mut("metadata").and_then(Json::as_object_mut) else {
+        return;
+    };
+    for field in [
+        "resourceVersion",
+        "uid",
+        "generation",
+        "creationTimestamp",
+        "deletionTimestamp",
+        "deletionGracePeriodSeconds",
+        "managedFields",
+        "selfLink",
+    ] {
+        meta.remove(field);
+    }
+    // What kubectl's older apply keeps of the last file repeats the whole object.
+    if let Some(annotations) = meta.get_mut("annotations").and_then(Json::as_object_mut) {
+        annotations.remove("kubectl.kubernetes.io/last-applied-configuration");
+        if annotations.is_empty() {
+            meta.remove("annotations");
+        }
+    }
+}
+
+/// Whether two objects say the same, whatever the server added to them.
+pub(crate) fn same_content(left: &Json, right: &Json) -> bool {
+    let bare = |object: &Json| {
+        let mut object = object.clone();
+        without_server_fields(&mut object);
+        object
+    };
+    bare(left) == bare(right)
+}
+
+/// Kinds that others live in or are made by go first.
+pub(crate) fn rank(kind: &str) -> u8 {
+    match kind {
+        "Namespace" | "CustomResourceDefinition" => 0,
+        _ => 1,
+    }
+}

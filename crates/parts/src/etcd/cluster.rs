@@ -1,0 +1,168 @@
+//! A cluster of real etcd processes on loopback; its members can be killed and started again.
+
+use std::fs::OpenOptions;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
+use tokio::process::{Child, Command};
+
+use crate::run::{Result, free_port, http, wait_for};
+
+/// How long a start may take on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What differs from etcd's own settings.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Whether each write waits for the disk. Without it a killed process loses nothing, a machine that fails does.
+    pub fsync: bool,
+    /// How often an idle watch hears how far it is.
+    pub progress: Duration,
+    /// More flags for every member.
+    pub flags: Vec<String>,
+}
+
+impl Default for Settings {
+    /// For tests: no waiting for the disk, progress every 200 ms.
+    fn default() -> Settings {
+        Settings {
+            fsync: false,
+            progress: Duration::from_millis(200),
+            flags: Vec::new(),
+        }
+    }
+}
+
+/// A running cluster. Its addresses stay the same when members are started again; its data and its processes go when it is
+/// dropped.
+#[derive(Debug)]
+pub struct Cluster {
+    binary: PathBuf,
+    dir: tempfile::TempDir,
+    settings: Settings,
+    members: Vec<Member>,
+}
+
+#[derive(Debug)]
+struct Member {
+    client: SocketAddr,
+    peer: SocketAddr,
+    child: Option<Child>,
+}
+
+impl Cluster {
+    /// Starts a cluster of this many members and waits until all of them answer.
+    ///
+    /// # Errors
+    /// A member does not start; the error has the end of its log.
+    pub async fn start(binary: &Path, members: usize, settings: Settings) -> Result<Cluster> {
+        let address = || SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()));
+        let member = |_| Member {
+            client: address(),
+            peer: address(),
+            child: None,
+        };
+        let mut cluster = Cluster {
+            binary: binary.to_owned(),
+            dir: tempfile::Builder::new().prefix("rutter-etcd-").tempdir()?,
+            settings,
+            members: (0..members).map(member).collect(),
+        };
+        // All first, then the waiting: a member becomes ready with the majority.
+        for index in 0..members {
+            cluster.spawn(index)?;
+        }
+        for index in 0..members {
+            cluster.ready(index).await?;
+        }
+        Ok(cluster)
+    }
+
+    /// The addresses for clients, `http://127.0.0.1:PORT`, one per member.
+    pub fn endpoints(&self) -> Vec<String> {
+        self.members.iter().map(|m| format!("http://{}", m.client)).collect()
+    }
+
+    /// How many members it has, running or not.
+    pub fn size(&self) -> usize {
+        self.members.len()
+    }
+
+    /// Ends a member at once, as a crash would.
+    ///
+    /// # Errors
+    /// The system does not end it.
+    pub async fn kill(&mut self, index: usize) -> Result<()> {
+        if let Some(mut child) = self.members[index].child.take() {
+            child.kill().await?;
+        }
+        Ok(())
+    }
+
+    /// Starts a member that was killed, and waits until it answers.
+    ///
+    /// # Errors
+    /// It does not start; the error has the end of its log.
+    pub async fn begin(&mut self, index: usize) -> Result<()> {
+        self.spawn(index)?;
+        self.ready(index).await
+    }
+
+    /// The process id of a member, while it runs.
+    pub fn pid(&self, index: usize) -> Option<u32> {
+        self.members[index].child.as_ref().and_then(Child::id)
+    }
+
+    fn spawn(&mut self, index: usize) -> Result<()> {
+        let name = |index: usize| format!("m{index}");
+        let peers: Vec<String> = self.members.iter().enumerate().map(|(i, m)| format!("{}=http://{}", name(i), m.peer)).collect();
+        let member = &mut self.members[index];
+        let (client, peer) = (format!("http://{}", member.client), format!("http://{}", member.peer));
+        let log = OpenOptions::new().create(true).append(true).open(self.dir.path().join(name(index) + ".log"))?;
+        let mut command = Command::new(&self.binary);
+        command
+            .args(["--name", &name(index), "--initial-cluster-state", "new", "--log-level", "warn"])
+            .arg("--data-dir")
+            .arg(self.dir.path().join(name(index)))
+            .args(["--listen-client-urls", &client, "--advertise-client-urls", &client])
+            .args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer])
+            .args(["--initial-cluster", &peers.join(","), "--initial-cluster-token", "rutter"])
+            // Elections end soon, and yet a busy machine does not cause them.
+            .args(["--heartbeat-interval", "50", "--election-timeout", "500"])
+            .arg(format!("--experimental-watch-progress-notify-interval={}ms", self.settings.progress.as_millis()))
+            .args(&self.settings.flags);
+        if !self.settings.fsync {
+            command.arg("--unsafe-no-fsync");
+        }
+        let child = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::from(log.try_clone()?))
+            .stderr(Stdio::from(log))
+            .kill_on_drop(true)
+            .spawn()
+            .map_err(|e| format!("{}: {e}", self.binary.display()))?;
+        member.child = Some(child);
+        Ok(())
+    }
+
+    async fn ready(&mut self, index: usize) -> Result<()> {
+        let address = self.members[index].client;
+        let healthy = || async { http::get(address, "/health", &[]).await.ok().filter(|a| a.status.is_success()).map(drop) };
+        let waited = wait_for(&format!("member {index} of etcd to be healthy"), PATIENCE, healthy).await;
+        match waited {
+            Ok(()) => Ok(()),
+            Err(error) => {
+                let ended = self.members[index].child.as_mut().and_then(|child| child.try_wait().ok().flatten());
+                Err(format!("{error} ({ended:?}); its log ends:\n{}", self.log_end(index)?).into())
+            }
+        }
+    }
+
+    fn log_end(&self, index: usize) -> Result<String> {
+        let log = std::fs::read_to_string(self.dir.path().join(format!("m{index}.log")))?;
+        let lines: Vec<&str> = log.lines().collect();
+        Ok(lines[lines.len().saturating_sub(20)..].join("\n"))
+    }
+}

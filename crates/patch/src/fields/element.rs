@@ -1,0 +1,113 @@
+//! One step of a path, as server-side apply counts steps.
+
+use std::fmt;
+
+use serde_json::{Map, Value as Json};
+
+/// One step of a path.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum Element {
+    /// A field of an object or an entry of a map.
+    Field(String),
+    /// An item of a list, told by its keys: compact JSON with sorted names.
+    Key(String),
+    /// An item of a set: compact JSON.
+    Value(String),
+    /// An item of a list by position. Nothing here makes such a step; others' lists may have it.
+    Index(i64),
+}
+
+impl Element {
+    /// The step to a field.
+    pub(crate) fn field(name: &str) -> Element {
+        Element::Field(name.to_owned())
+    }
+
+    /// The step to the item with these keys.
+    pub(crate) fn key(keys: &[(&str, &Json)]) -> Element {
+        let mut sorted: Vec<_> = keys.to_vec();
+        sorted.sort_by_key(|(name, _)| *name);
+        let mut text = String::from("{");
+        for (position, (name, value)) in sorted.into_iter().enumerate() {
+            if position > 0 {
+                text.push(',');
+            }
+            text.push_str(&Json::from(name).to_string());
+            text.push(':');
+            text.push_str(&canonical(value));
+        }
+        text.push('}');
+        Element::Key(text)
+    }
+
+    /// The step to an item of a set.
+    pub(crate) fn value(value: &Json) -> Element {
+        Element::Value(canonical(value))
+    }
+
+    /// As a name in `FieldsV1`.
+    pub(crate) fn encode(&self) -> String {
+        match self {
+            Element::Field(name) => format!("f:{name}"),
+            Element::Key(keys) => format!("k:{keys}"),
+            Element::Value(value) => format!("v:{value}"),
+            Element::Index(index) => format!("i:{index}"),
+        }
+    }
+
+    /// Of a name in `FieldsV1`.
+    pub(crate) fn decode(text: &str) -> Option<Element> {
+        let (kind, rest) = text.split_once(':')?;
+        match kind {
+            "f" => Some(Element::Field(rest.to_owned())),
+            "k" => {
+                let keys: Map<String, Json> = serde_json::from_str(rest).ok()?;
+                let keys: Vec<(&str, &Json)> = keys.iter().map(|(name, value)| (name.as_str(), value)).collect();
+                Some(Element::key(&keys))
+            }
+            "v" => Some(Element::value(&serde_json::from_str::<Json>(rest).ok()?)),
+            "i" => Some(Element::Index(rest.parse().ok()?)),
+            _ => None,
+        }
+    }
+}
+
+/// Compact JSON; whole numbers without a fraction, so that 80 and 80.0 are the same item.
+fn canonical(value: &Json) -> String {
+    const EXACT: f64 = 9_007_199_254_740_992.0;
+    if let Json::Number(number) = value
+        && !number.is_i64()
+        && !number.is_u64()
+        && let Some(float) = number.as_f64()
+        && float.fract() == 0.0
+        && float.abs() < EXACT
+    {
+        return format!("{float:.0}");
+    }
+    value.to_string()
+}
+
+impl fmt::Display for Element {
+    /// `.name`, `[port=80,protocol="TCP"]`, `[="value"]`, `[0]`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Element::Field(name) => write!(f, ".{name}"),
+            Element::Value(value) => write!(f, "[={value}]"),
+            Element::Index(index) => write!(f, "[{index}]"),
+            Element::Key(keys) => {
+                let keys: Map<String, Json> = serde_json::from_str(keys).unwrap_or_default();
+                f.write_str("[")?;
+                for (position, (name, value)) in keys.iter().enumerate() {
+                    let gap = if position > 0 { "," } else { "" };
+                    write!(f, "{gap}{name}={value}")?;
+                }
+                f.write_str("]")
+            }
+        }
+    }
+}
+
+/// A whole path: `.spec.ports[port=80].name`.
+pub(crate) fn display_path(path: &[Element]) -> String {
+    path.iter().map(Element::to_string).collect()
+}

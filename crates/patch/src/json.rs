@@ -1,0 +1,112 @@
+//! JSON patch (RFC 6902).
+
+use json_patch::{Patch, PatchErrorKind, PatchOperation};
+use serde_json::Value as Json;
+
+use crate::limits::measure;
+use crate::{Error, Limits};
+
+/// What a list of operations makes of a document: all of them, or an error.
+///
+/// # Errors
+/// The patch is not a list of operations, one of them does not apply, or a limit is exceeded.
+pub fn json_patch(document: &Json, patch: &Json, limits: &Limits) -> Result<Json, Error> {
+    limits.check("the patch", patch)?;
+    if let Some(count) = patch.as_array().map(Vec::len).filter(|&count| count > limits.operations) {
+        return Err(Error::TooLarge(format!(
+            "The allowed maximum operations in a JSON patch is {}, got {count}",
+            limits.operations
+        )));
+    }
+    let operations = decode(patch)?;
+    let mut result = document.clone();
+    let mut spent = Spent::default();
+    for (position, operation) in operations.iter().enumerate() {
+        check(operation, position, &result, &mut spent, limits)?;
+        json_patch::patch_unsafe(&mut result, std::slice::from_ref(operation))
+            .map_err(|error| refused(operation, position, &error.kind))?;
+    }
+    if !result.is_object() {
+        return Err(Error::Unprocessable("the patched document is not an object".into()));
+    }
+    limits.check("the patched object", &result)?;
+    Ok(result)
+}
+
+fn decode(patch: &Json) -> Result<Patch, Error> {
+    let Some(operations) = patch.as_array() else {
+        return Err(Error::Malformed("error decoding patch: a JSON patch is a list of operations".into()));
+    };
+    let mut decoded = Vec::with_capacity(operations.len());
+    for (position, operation) in operations.iter().enumerate() {
+        decoded.push(
+            serde::Deserialize::deserialize(operation)
+                .map_err(|error| Error::Malformed(format!("error decoding patch: operation {position}: {error}")))?,
+        );
+    }
+    Ok(Patch(decoded))
+}
+
+/// What copies and moves have cost so far, in bytes.
+#[derive(Default)]
+struct Spent {
+    copied: usize,
+    moved: usize,
+}
+
+/// Moves cost time, not memory: they may add up to this many times the limit of bytes.
+const MOVES: usize = 16;
+
+/// Limits that must hold before an operation: the depth of its path, and the depth and size of what it copies or moves.
+///
+/// A copy of a copy doubles the document, and a move into itself again deepens it: without this, few operations make it as
+/// big as memory or as deep as the stack.
+fn check(
+    operation: &PatchOperation,
+    position: usize,
+    document: &Json,
+    spent: &mut Spent,
+    limits: &Limits,
+) -> Result<(), Error> {
+    if operation.path().count() > limits.depth {
+        let text = format!("the path of operation {position} has more than {} steps", limits.depth);
+        return Err(Error::TooLarge(text));
+    }
+    let (from, sum, limit) = match operation {
+        PatchOperation::Copy(copy) => (&copy.from, &mut spent.copied, limits.bytes),
+        PatchOperation::Move(moved) => (&moved.from, &mut spent.moved, limits.bytes.saturating_mul(MOVES)),
+        _ => return Ok(()),
+    };
+    let Some(source) = document.pointer(from.as_str()) else {
+        return Ok(());
+    };
+    match measure(source, limits.depth) {
+        None => Err(Error::TooLarge(format!("what operation {position} takes is deeper than {} levels", limits.depth))),
+        Some(bytes) => {
+            *sum = sum.saturating_add(bytes);
+            if *sum <= limit {
+                return Ok(());
+            }
+            Err(Error::TooLarge(format!("what operations up to {position} copy or move has more than {limit} bytes")))
+        }
+    }
+}
+
+fn refused(operation: &PatchOperation, position: usize, kind: &PatchErrorKind) -> Error {
+    let name = match operation {
+        PatchOperation::Add(_) => "add",
+        PatchOperation::Remove(_) => "remove",
+        PatchOperation::Replace(_) => "replace",
+        PatchOperation::Move(_) => "move",
+        PatchOperation::Copy(_) => "copy",
+        PatchOperation::Test(_) => "test",
+    };
+    let path = operation.path();
+    Error::Unprocessable(match kind {
+        PatchErrorKind::TestFailed => format!("testing value {path} failed (operation {position})"),
+        PatchErrorKind::InvalidPointer => {
+            format!("{name} operation does not apply: doc is missing path: \"{path}\" (operation {position})")
+        }
+        other => format!("{name} operation does not apply: \"{path}\": {other} (operation {position})"),
+    })
+}

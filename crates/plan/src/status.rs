@@ -1,0 +1,311 @@
+//! The status of an object, as a value and as JSON.
+
+use resources::Timestamp;
+use serde_json::{Value, json};
+
+use crate::subject::Verdict;
+
+/// Texts in a status are cut to so many bytes.
+const TEXT: usize = 2048;
+
+/// How many proxies run what was derived from an object.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Counts {
+    /// Those that need it.
+    pub total: usize,
+    /// Those that run it.
+    pub running: usize,
+    /// Those that refuse it.
+    pub refused: usize,
+    /// Those that have not answered.
+    pub pending: usize,
+    /// What one of those that refuse it says.
+    pub refusal: Option<Refusal>,
+}
+
+/// What a proxy refuses, in its own words.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Refusal {
+    /// Who.
+    pub proxy: String,
+    /// `CDS`, `EDS`, `LDS` or `RDS`.
+    pub kind: String,
+    /// The names of the resources, separated by commas.
+    pub resource: String,
+    /// Its words.
+    pub message: String,
+}
+
+/// What a condition says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Truth {
+    /// It holds.
+    True,
+    /// It does not.
+    False,
+    /// That is not known yet.
+    Unknown,
+}
+
+/// One condition of a status.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Condition {
+    /// Whether it holds.
+    pub truth: Truth,
+    /// Why, in a word.
+    pub reason: String,
+    /// Why, in a sentence.
+    pub message: String,
+    /// When `truth` changed last.
+    pub since: Timestamp,
+}
+
+/// The proxies' part of a status.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Proxies {
+    /// The generation that is in effect, and counted; 0: none ever was.
+    pub generation: i64,
+    /// How many run it.
+    pub counts: Counts,
+    /// When any of this changed last.
+    pub since: Timestamp,
+}
+
+/// What became of an object.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Status {
+    /// The generation that was looked at.
+    pub observed: i64,
+    /// Condition `Accepted`: it is valid.
+    pub accepted: Condition,
+    /// Condition `Programmed`: all proxies that need it run it.
+    pub programmed: Condition,
+    /// How many proxies run it.
+    pub proxies: Proxies,
+}
+
+impl Status {
+    /// The status of an object. What is as it was in `before` keeps its time.
+    pub(crate) fn of(
+        observed: i64,
+        verdict: &Verdict,
+        effective: Option<i64>,
+        counts: Counts,
+        before: Option<&Status>,
+        now: Timestamp,
+    ) -> Status {
+        let accepted = Condition {
+            truth: if verdict.accepted { Truth::True } else { Truth::False },
+            reason: if verdict.accepted { "Accepted" } else { "Invalid" }.to_owned(),
+            message: cut(&verdict.message),
+            since: now,
+        };
+        let programmed = programmed(verdict.accepted, effective, &counts, now);
+        let proxies = Proxies {
+            generation: effective.unwrap_or(0),
+            counts,
+            since: now,
+        };
+        let mut status = Status {
+            observed,
+            accepted,
+            programmed,
+            proxies,
+        };
+        if let Some(before) = before {
+            status.keep_times(before);
+        }
+        status
+    }
+
+    /// Whether both say the same, apart from since when.
+    pub fn says_the_same(&self, other: &Status) -> bool {
+        let same = |one: &Condition, other: &Condition| {
+            (one.truth, &one.reason, &one.message) == (other.truth, &other.reason, &other.message)
+        };
+        self.observed == other.observed
+            && same(&self.accepted, &other.accepted)
+            && same(&self.programmed, &other.programmed)
+            && self.proxies.says_the_same(&other.proxies)
+    }
+
+    /// The status as it is written.
+    pub fn to_json(&self) -> Value {
+        let counts = &self.proxies.counts;
+        let mut proxies = json!({
+            "generation": self.proxies.generation,
+            "total": counts.total,
+            "running": counts.running,
+            "refused": counts.refused,
+            "pending": counts.pending,
+            "lastChanged": self.proxies.since.to_string(),
+        });
+        if let Some(refusal) = &counts.refusal {
+            proxies["refusal"] = json!({
+                "proxy": refusal.proxy,
+                "type": refusal.kind,
+                "resource": refusal.resource,
+                "message": cut(&refusal.message),
+            });
+        }
+        json!({
+            "observedGeneration": self.observed,
+            "conditions": [
+                self.accepted.to_json("Accepted", self.observed),
+                self.programmed.to_json("Programmed", self.observed),
+            ],
+            "proxies": proxies,
+        })
+    }
+
+    /// Reads a status that [`Status::to_json`] wrote; none if it is something else.
+    pub fn from_json(status: &Value) -> Option<Status> {
+        let conditions = status.get("conditions")?.as_array()?;
+        let condition = |name: &str| {
+            let found = conditions.iter().find(|c| c["type"] == name)?;
+            Condition::from_json(found)
+        };
+        let proxies = status.get("proxies")?;
+        let count = |name: &str| usize::try_from(proxies.get(name)?.as_u64()?).ok();
+        let refusal = proxies.get("refusal").map(|refusal| Refusal {
+            proxy: text(refusal, "proxy"),
+            kind: text(refusal, "type"),
+            resource: text(refusal, "resource"),
+            message: text(refusal, "message"),
+        });
+        Some(Status {
+            observed: status.get("observedGeneration")?.as_i64()?,
+            accepted: condition("Accepted")?,
+            programmed: condition("Programmed")?,
+            proxies: Proxies {
+                generation: proxies.get("generation")?.as_i64()?,
+                counts: Counts {
+                    total: count("total")?,
+                    running: count("running")?,
+                    refused: count("refused")?,
+                    pending: count("pending")?,
+                    refusal,
+                },
+                since: Timestamp::parse(proxies.get("lastChanged")?.as_str()?)?,
+            },
+        })
+    }
+
+    fn keep_times(&mut self, before: &Status) {
+        for (now, before) in [
+            (&mut self.accepted, &before.accepted),
+            (&mut self.programmed, &before.programmed),
+        ] {
+            if now.truth == before.truth {
+                now.since = before.since;
+            }
+        }
+        if self.proxies.says_the_same(&before.proxies) {
+            self.proxies.since = before.proxies.since;
+        }
+    }
+}
+
+impl Proxies {
+    fn says_the_same(&self, other: &Proxies) -> bool {
+        self.generation == other.generation && self.counts == other.counts
+    }
+}
+
+impl Condition {
+    fn to_json(&self, name: &str, observed: i64) -> Value {
+        json!({
+            "type": name,
+            "status": self.truth.name(),
+            "reason": self.reason,
+            "message": self.message,
+            "observedGeneration": observed,
+            "lastTransitionTime": self.since.to_string(),
+        })
+    }
+
+    fn from_json(condition: &Value) -> Option<Condition> {
+        Some(Condition {
+            truth: Truth::find(condition["status"].as_str()?)?,
+            reason: text(condition, "reason"),
+            message: text(condition, "message"),
+            since: Timestamp::parse(condition["lastTransitionTime"].as_str()?)?,
+        })
+    }
+}
+
+impl Truth {
+    const ALL: [Truth; 3] = [Truth::True, Truth::False, Truth::Unknown];
+
+    /// As conditions write it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Truth::True => "True",
+            Truth::False => "False",
+            Truth::Unknown => "Unknown",
+        }
+    }
+
+    fn find(name: &str) -> Option<Truth> {
+        Truth::ALL.into_iter().find(|truth| truth.name() == name)
+    }
+}
+
+impl Counts {
+    /// The same, with texts of bounded length, as they are written.
+    pub(crate) fn bounded(mut self) -> Counts {
+        if let Some(refusal) = &mut self.refusal {
+            refusal.message = cut(&refusal.message);
+            refusal.resource = cut(&refusal.resource);
+        }
+        self
+    }
+}
+
+fn programmed(accepted: bool, effective: Option<i64>, counts: &Counts, now: Timestamp) -> Condition {
+    let proxies = |count: usize| format!("{count} of {} proxies", counts.total);
+    let (truth, reason, message) = match (accepted, effective, &counts.refusal) {
+        (false, None, _) => (Truth::False, "Invalid", "nothing of the object is in effect".to_owned()),
+        (false, Some(generation), _) => {
+            let message = format!("generation {generation} is still in effect");
+            (Truth::False, "Invalid", message)
+        }
+        (true, ..) if counts.refused > 0 => {
+            let words = counts.refusal.as_ref();
+            let words = words.map_or(String::new(), |one| format!("; {}: {}", one.proxy, one.message));
+            let verb = if counts.refused == 1 { "refuses" } else { "refuse" };
+            let message = format!("{} {verb} it{words}", proxies(counts.refused));
+            (Truth::False, "Refused", message)
+        }
+        (true, ..) if counts.total == 0 => (Truth::True, "NoProxies", "no connected proxy needs it".to_owned()),
+        (true, ..) if counts.pending > 0 => {
+            let verb = if counts.pending == 1 { "has" } else { "have" };
+            let message = format!("{} {verb} not answered yet", proxies(counts.pending));
+            (Truth::Unknown, "Pending", message)
+        }
+        (true, ..) => (
+            Truth::True,
+            "Programmed",
+            "all proxies that need it run it".to_owned(),
+        ),
+    };
+    Condition {
+        truth,
+        reason: reason.to_owned(),
+        message: cut(&message),
+        since: now,
+    }
+}
+
+fn text(value: &Value, field: &str) -> String {
+    value[field].as_str().unwrap_or_default().to_owned()
+}
+
+/// At most [`TEXT`] bytes of it.
+fn cut(text: &str) -> String {
+    if text.len() <= TEXT {
+        return text.to_owned();
+    }
+    let end = (0..=TEXT - 4).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
+    format!("{}…", &text[..end])
+}

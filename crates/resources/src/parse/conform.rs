@@ -1,0 +1,179 @@
+//! Whether what is written keeps to the facts of its schema that decoding does not check: what must be there, how much,
+//! how long, in what form.
+
+use std::cell::RefCell;
+use std::collections::{HashMap, HashSet};
+
+use regex::Regex;
+
+use crate::decode::{Problem, is_json_name};
+use crate::diagnostic::{FieldPath, Segment, Severity};
+use crate::schema::{Bounds, Fields, ListKind, Schema, Shape};
+use crate::yaml::{Entry, Node, Position, Scalar, Value, quote};
+
+/// What a node does wrong by its schema, at most this many things. Wrong types and unknown fields are for decoding to say.
+pub(super) fn check(node: &Node, schema: &Schema, path: FieldPath, most: usize) -> Vec<Problem> {
+    let mut check = Check {
+        path,
+        most,
+        problems: Vec::new(),
+    };
+    check.value(node, schema);
+    check.problems
+}
+
+struct Check {
+    path: FieldPath,
+    most: usize,
+    problems: Vec<Problem>,
+}
+
+impl Check {
+    fn value(&mut self, node: &Node, schema: &Schema) {
+        if node.is_null() || self.problems.len() >= self.most {
+            return;
+        }
+        match (&schema.shape, &node.value) {
+            (Shape::Object(fields), Value::Map(entries)) => self.object(node, fields, entries),
+            (Shape::Map(values, bounds), Value::Map(entries)) => {
+                self.count(node, entries.len(), *bounds, "entries");
+                for entry in entries {
+                    self.within(Segment::Key(entry.key.clone()), |c| c.value(&entry.value, values));
+                }
+            }
+            (Shape::List(items, kind, bounds), Value::List(nodes)) => {
+                self.count(node, nodes.len(), *bounds, "items");
+                self.unique(nodes, items, kind);
+                for (index, item) in nodes.iter().enumerate() {
+                    self.within(Segment::Index(index), |c| c.value(item, items));
+                }
+            }
+            (
+                Shape::Text {
+                    pattern,
+                    values,
+                    bounds,
+                    ..
+                },
+                _,
+            ) => self.text(node, *pattern, values, *bounds),
+            (Shape::Integer { min, max, .. }, _) => self.number(node, min.map(|n| n as f64), max.map(|n| n as f64)),
+            (Shape::Number { min, max }, _) => self.number(node, *min, *max),
+            _ => {}
+        }
+    }
+
+    fn object(&mut self, node: &Node, fields: &Fields, entries: &[Entry]) {
+        for name in &fields.required {
+            let there = entries.iter().any(|e| is_json_name(&e.key, name) && !e.value.is_null());
+            if !there {
+                self.within(Segment::Field((*name).into()), |c| {
+                    c.say(node.at, "missing-field", "this field is needed".to_owned());
+                });
+            }
+        }
+        for entry in entries {
+            let known = fields.fields.iter().find(|(name, _)| is_json_name(&entry.key, name));
+            if let Some((name, schema)) = known {
+                self.within(Segment::Field((*name).into()), |c| c.value(&entry.value, schema));
+            }
+        }
+    }
+
+    fn text(&mut self, node: &Node, pattern: Option<&'static str>, values: &[&'static str], bounds: Bounds) {
+        let Some(text) = node.text() else {
+            return;
+        };
+        if !values.is_empty() && !values.contains(&&**text) {
+            let message = format!("expected one of {}, found {}", values.join(", "), quote(text));
+            return self.say(node.at, "bad-value", message);
+        }
+        self.count(node, text.chars().count(), bounds, "characters");
+        if let Some(pattern) = pattern
+            && !matches(pattern, text)
+        {
+            self.say(node.at, "bad-value", format!("{} does not match {pattern}", quote(text)));
+        }
+    }
+
+    fn number(&mut self, node: &Node, min: Option<f64>, max: Option<f64>) {
+        let value = match node.scalar() {
+            Some(Scalar::Int(value)) => value as f64,
+            Some(Scalar::Float(value)) => value,
+            _ => return,
+        };
+        if let Some(min) = min.filter(|min| value < *min) {
+            self.say(node.at, "out-of-range", format!("expected {min} or more, found {value}"));
+        }
+        if let Some(max) = max.filter(|max| value > *max) {
+            self.say(node.at, "out-of-range", format!("expected {max} or less, found {value}"));
+        }
+    }
+
+    fn count(&mut self, node: &Node, count: usize, bounds: Bounds, what: &str) {
+        let count = count as u64;
+        if let Some(min) = bounds.min.filter(|min| count < *min) {
+            self.say(node.at, "out-of-range", format!("expected {min} {what} or more, found {count}"));
+        }
+        if let Some(max) = bounds.max.filter(|max| count > *max) {
+            self.say(node.at, "out-of-range", format!("expected {max} {what} or fewer, found {count}"));
+        }
+    }
+
+    /// Items of sets differ; items of list maps differ in their keys.
+    fn unique(&mut self, nodes: &[Node], items: &Schema, kind: &ListKind) {
+        let mut seen = HashSet::new();
+        for (index, item) in nodes.iter().enumerate() {
+            let identity = match kind {
+                ListKind::Atomic => return,
+                ListKind::Set => item.to_json().to_string(),
+                ListKind::Map { keys, .. } => keys.iter().map(|key| key_of(item, items, key)).collect(),
+            };
+            if !seen.insert(identity) {
+                self.within(Segment::Index(index), |c| {
+                    let message = match kind {
+                        ListKind::Map { keys, .. } => format!("an item before it has the same {}", keys.join(" and ")),
+                        _ => "an item before it is the same".to_owned(),
+                    };
+                    c.say(item.at, "duplicate", message);
+                });
+            }
+        }
+    }
+
+    fn within(&mut self, segment: Segment, run: impl FnOnce(&mut Check)) {
+        self.path.push(segment);
+        run(self);
+        self.path.pop();
+    }
+
+    fn say(&mut self, at: Position, code: &'static str, message: String) {
+        self.problems.push(Problem {
+            path: self.path.clone(),
+            at,
+            severity: Severity::Error,
+            code,
+            message,
+            hint: None,
+        });
+    }
+}
+
+/// The value of a key field as text, with what it means when it is absent.
+fn key_of(item: &Node, schema: &Schema, key: &str) -> String {
+    let written = item.entries().iter().find(|e| is_json_name(&e.key, key)).map(|e| e.value.to_json());
+    let value = written.or_else(|| schema.field(key).and_then(|field| field.default.clone()));
+    format!("{}\n", value.unwrap_or_default())
+}
+
+/// Whether a text matches a pattern of a schema. Patterns are few and known, and are compiled once for each thread.
+fn matches(pattern: &'static str, text: &str) -> bool {
+    thread_local! {
+        static COMPILED: RefCell<HashMap<&'static str, Option<Regex>>> = RefCell::default();
+    }
+    COMPILED.with_borrow_mut(|compiled| {
+        let regex = compiled.entry(pattern).or_insert_with(|| Regex::new(pattern).ok());
+        // A pattern that is none is a fault of ours, which a test finds, and no fault of the text.
+        regex.as_ref().is_none_or(|regex| regex.is_match(text))
+    })
+}

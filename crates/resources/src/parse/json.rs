@@ -1,0 +1,141 @@
+//! Objects that are JSON values already, and YAML as JSON values.
+
+use std::sync::Arc;
+
+use serde_json::Value as Json;
+
+use crate::decode::Problem;
+use crate::diagnostic::{Diagnostic, Severity};
+use crate::object::{AnyObject, ObjectKey};
+use crate::parse::{Limits, ParseOptions, object, problem_at, text_of};
+use crate::yaml::{self, Entry, Node, Position, SyntaxError, Value};
+
+/// What became of one object.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Read {
+    /// The object, if it is of a kind that the mesh reads and nothing is wrong with it.
+    pub object: Option<AnyObject>,
+    /// What is to be said, without lines: errors, warnings, and that a kind means nothing to the mesh (`ignored-kind`).
+    pub diagnostics: Vec<Diagnostic>,
+}
+
+/// Reads and validates one object that is JSON already: what [`crate::parse_documents`] does with a document.
+pub fn read_object(json: &Json, options: &ParseOptions) -> Read {
+    let Some(root) = node(json, options.limits.depth) else {
+        let message = format!("more than {} levels deep", options.limits.depth);
+        let problem = problem_at(NOWHERE, Severity::Error, "limit", message);
+        return Read {
+            object: None,
+            diagnostics: vec![diagnostic(None, None, problem)],
+        };
+    };
+    let outcome = object::read(&root, &[], None, options);
+    let key = outcome.key;
+    let say = |problem| diagnostic(None, key.clone(), problem);
+    let diagnostics: Vec<Diagnostic> = outcome.problems.into_iter().map(say).collect();
+    let valid = !diagnostics.iter().any(Diagnostic::is_error);
+    Read {
+        object: outcome.object.filter(|_| valid),
+        diagnostics,
+    }
+}
+
+/// The documents of a text.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct YamlJson {
+    /// Those that could be read and are not empty, in the order of the text.
+    pub documents: Vec<YamlDocument>,
+    /// What is wrong with the others. Nothing else is left out.
+    pub errors: Vec<Diagnostic>,
+}
+
+/// One document.
+#[derive(Clone, PartialEq, Debug)]
+pub struct YamlDocument {
+    /// What it says.
+    pub value: Json,
+    /// Its first line, counted from 1.
+    pub line: u32,
+    /// Keys that are in their object twice, with path and place. The first of them counts.
+    pub duplicates: Vec<Diagnostic>,
+}
+
+/// Reads YAML or JSON documents as JSON values. `file` is used to say where something is; it may be empty.
+pub fn parse_yaml_json(bytes: &[u8], file: &str, limits: &Limits) -> YamlJson {
+    let file: Option<Arc<str>> = (!file.is_empty()).then(|| file.into());
+    let say = |error: SyntaxError| {
+        let path = error.path.clone();
+        let problem = problem_at(error.at, Severity::Error, error.code, error.message);
+        diagnostic(file.clone(), None, Problem { path, ..problem })
+    };
+    let mut out = YamlJson::default();
+    let text = match text_of(bytes, limits) {
+        Ok(text) => text,
+        Err(error) => {
+            out.errors.push(say(error));
+            return out;
+        }
+    };
+    for (number, document) in yaml::split(text).into_iter().enumerate() {
+        let line = document.first_line;
+        match limits.check(number, document).and_then(|document| yaml::parse_document(document, limits)) {
+            Ok((root, _)) if root.is_null() => {}
+            Ok((root, duplicates)) => out.documents.push(YamlDocument {
+                value: root.to_json(),
+                line: root.at.line.max(line),
+                duplicates: duplicates.into_iter().map(say).collect(),
+            }),
+            Err(error) => {
+                out.errors.push(say(error));
+                if number >= limits.documents {
+                    break;
+                }
+            }
+        }
+    }
+    out
+}
+
+/// A problem as users are told it.
+pub(super) fn diagnostic(file: Option<Arc<str>>, object: Option<ObjectKey>, problem: Problem) -> Diagnostic {
+    Diagnostic {
+        file,
+        line: problem.at.line,
+        column: problem.at.column,
+        object,
+        path: problem.path,
+        severity: problem.severity,
+        code: problem.code,
+        message: problem.message,
+        hint: problem.hint,
+    }
+}
+
+/// Where things are that were never in a file.
+const NOWHERE: Position = Position { line: 0, column: 0 };
+
+/// The tree of a value; nothing if it is too deep.
+fn node(json: &Json, depth: usize) -> Option<Node> {
+    let value = match json {
+        Json::Null => Value::Plain("null".into()),
+        Json::Bool(value) => Value::Plain(if *value { "true".into() } else { "false".into() }),
+        Json::Number(number) => Value::Plain(number.to_string().into()),
+        Json::String(text) => Value::Quoted(text.as_str().into()),
+        Json::Array(items) => {
+            let depth = depth.checked_sub(1)?;
+            Value::List(items.iter().map(|item| node(item, depth)).collect::<Option<_>>()?)
+        }
+        Json::Object(entries) => {
+            let depth = depth.checked_sub(1)?;
+            let entry = |(key, value): (&String, &Json)| {
+                Some(Entry {
+                    key: key.as_str().into(),
+                    at: NOWHERE,
+                    value: node(value, depth)?,
+                })
+            };
+            Value::Map(entries.iter().map(entry).collect::<Option<_>>()?)
+        }
+    };
+    Some(Node { value, at: NOWHERE })
+}

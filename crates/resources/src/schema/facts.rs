@@ -1,0 +1,278 @@
+//! What declarations of types say about their fields beside the types.
+
+use std::sync::Arc;
+
+use crate::decode::json_name;
+use crate::schema::{Bounds, Fields, ListKind, Schema, Shape};
+
+/// Applies facts to a schema; its value is whether the field is required.
+///
+/// The words: `required`, `nullable`, `atomic`, `set`, `keep_unknown`; `min 1` and `max 16` (of a text's length, of the
+/// number of entries, or of the number itself); `pattern "^a"`; `values_of ["A", "B"]`; `default 1`
+/// (one token or JSON in brackets); `key name, key port` for the keys of a list map, and `patch_key name`;
+/// `rule "CEL" "message"`; `items(…)` for the items of a list and `values(…)` for the values of a map.
+macro_rules! facts {
+    ($schema:ident; $($facts:tt)*) => {{
+        #[allow(unused_mut)]
+        let mut required = false;
+        facts!(@ $schema required; $($facts)*);
+        required
+    }};
+    (@ $s:ident $r:ident;) => {};
+    (@ $s:ident $r:ident; required $(, $($rest:tt)*)?) => {
+        $r |= true;
+        facts!(@ $s $r; $($($rest)*)?);
+    };
+    (@ $s:ident $r:ident; nullable $(, $($rest:tt)*)?) => {
+        $s.nullable = true;
+        facts!(@ $s $r; $($($rest)*)?);
+    };
+    (@ $s:ident $r:ident; atomic $(, $($rest:tt)*)?) => {
+        crate::schema::facts::atomic($s);
+        facts!(@ $s $r; $($($rest)*)?);
+    };
+    (@ $s:ident $r:ident; set $(, $($rest:tt)*)?) => {
+        crate::schema::facts::set($s);
+        facts!(@ $s $r; $($($rest)*)?);
+    };
+    (@ $s:ident $r:ident; keep_unknown $(, $($rest:tt)*)?) => {
+        crate::schema::facts::keep_unknown($s);
+        facts!(@ $s $r; $($($rest)*)?);
+    };
+    (@ $s:ident $r:ident; min $value:literal $(, $($rest:tt)*)?) => {
+        crate::schema::facts::min($s, $value as f64);
+        facts!(@ $s $r; $($($rest)*)?);
+    };
+    (@ $s:ident $r:ident; max $value:literal $(, $($rest:tt)*)?) => {
+        crate::schema::facts::max($s, $value as f64);
+        facts!(@ $s $r; $($($rest)*)?);
+    };
+    (@ $s:ident $r:ident; pattern $value:expr $(, $($rest:tt)*)?) => {
+        crate::schema::facts::pattern($s, $value);
+        facts!(@ $s $r; $($($rest)*)?);
+    };
+    (@ $s:ident $r:ident; values_of [$($value:expr),* $(,)?] $(, $($rest:tt)*)?) => {
+        crate::schema::facts::values_of($s, &[$($value),*]);
+        facts!(@ $s $r; $($($rest)*)?);
+    };
+    (@ $s:ident $r:ident; default $value:tt $(, $($rest:tt)*)?) => {
+        $s.default = Some(serde_json::json!($value));
+        facts!(@ $s $r; $($($rest)*)?);
+    };
+    (@ $s:ident $r:ident; key $value:ident $(, $($rest:tt)*)?) => {
+        crate::schema::facts::key($s, stringify!($value));
+        facts!(@ $s $r; $($($rest)*)?);
+    };
+    (@ $s:ident $r:ident; key $value:literal $(, $($rest:tt)*)?) => {
+        crate::schema::facts::key($s, $value);
+        facts!(@ $s $r; $($($rest)*)?);
+    };
+    (@ $s:ident $r:ident; patch_key $value:ident $(, $($rest:tt)*)?) => {
+        crate::schema::facts::patch_key($s, stringify!($value));
+        facts!(@ $s $r; $($($rest)*)?);
+    };
+    (@ $s:ident $r:ident; rule $rule:tt $message:tt $(, $($rest:tt)*)?) => {
+        $s.rules.push(crate::schema::Rule { rule: $rule, message: $message });
+        facts!(@ $s $r; $($($rest)*)?);
+    };
+    (@ $s:ident $r:ident; items($($inner:tt)*) $(, $($rest:tt)*)?) => {
+        crate::schema::facts::inner($s, |_schema| facts!(_schema; $($inner)*));
+        facts!(@ $s $r; $($($rest)*)?);
+    };
+    (@ $s:ident $r:ident; values($($inner:tt)*) $(, $($rest:tt)*)?) => {
+        crate::schema::facts::inner($s, |_schema| facts!(_schema; $($inner)*));
+        facts!(@ $s $r; $($($rest)*)?);
+    };
+}
+
+/// Adds a field to a message's schema.
+pub(crate) fn field(
+    name: &'static str,
+    of_type: Arc<Schema>,
+    doc: &[&str],
+    facts: fn(&mut Schema) -> bool,
+    fields: &mut Fields,
+) {
+    let mut schema = (*of_type).clone();
+    if !doc.is_empty() {
+        schema.description = description(doc);
+    }
+    let name = json(name);
+    if facts(&mut schema) {
+        fields.required.push(name);
+    }
+    fields.fields.push((name, Arc::new(schema)));
+}
+
+/// The schema of a message.
+pub(crate) fn object(doc: &[&str], fields: Fields, facts: fn(&mut Schema) -> bool) -> Arc<Schema> {
+    let mut schema = Schema::new(Shape::Object(fields)).describe(description(doc));
+    facts(&mut schema);
+    Arc::new(schema)
+}
+
+/// The schema of an enumeration.
+pub(crate) fn names(doc: &[&str], names: &[&'static str]) -> Arc<Schema> {
+    let mut schema = Schema::text().describe(description(doc));
+    values_of(&mut schema, names);
+    Arc::new(schema)
+}
+
+/// Lists and maps merge as wholes.
+pub(crate) fn atomic(schema: &mut Schema) {
+    match &mut schema.shape {
+        Shape::List(_, kind, _) => *kind = ListKind::Atomic,
+        _ => schema.atomic = true,
+    }
+}
+
+/// A list is a set.
+pub(crate) fn set(schema: &mut Schema) {
+    if let Shape::List(_, kind, _) = &mut schema.shape {
+        *kind = ListKind::Set;
+    }
+}
+
+/// Fields that are not known are kept.
+pub(crate) fn keep_unknown(schema: &mut Schema) {
+    match &mut schema.shape {
+        Shape::Object(fields) => fields.open = true,
+        // A map of anything, or anything: what protobuf calls a Struct.
+        _ => {
+            schema.shape = Shape::Object(Fields {
+                open: true,
+                ..Fields::default()
+            });
+        }
+    }
+}
+
+/// The least value, length or number of entries.
+pub(crate) fn min(schema: &mut Schema, value: f64) {
+    match &mut schema.shape {
+        Shape::Integer { min, .. } => *min = Some(value as i64),
+        Shape::Number { min, .. } => *min = Some(value),
+        shape => {
+            if let Some(bounds) = bounds(shape) {
+                bounds.min = Some(value as u64);
+            }
+        }
+    }
+}
+
+/// The greatest value, length or number of entries.
+pub(crate) fn max(schema: &mut Schema, value: f64) {
+    match &mut schema.shape {
+        Shape::Integer { max, .. } => *max = Some(value as i64),
+        Shape::Number { max, .. } => *max = Some(value),
+        shape => {
+            if let Some(bounds) = bounds(shape) {
+                bounds.max = Some(value as u64);
+            }
+        }
+    }
+}
+
+fn bounds(shape: &mut Shape) -> Option<&mut Bounds> {
+    match shape {
+        Shape::Text { bounds, .. } | Shape::Map(_, bounds) | Shape::List(_, _, bounds) => Some(bounds),
+        _ => None,
+    }
+}
+
+/// A regular expression for a text.
+pub(crate) fn pattern(schema: &mut Schema, value: &'static str) {
+    if let Shape::Text { pattern, .. } = &mut schema.shape {
+        *pattern = Some(value);
+    }
+}
+
+/// The only values of a text.
+pub(crate) fn values_of(schema: &mut Schema, names: &[&'static str]) {
+    if let Shape::Text { values, .. } = &mut schema.shape {
+        *values = names.to_vec();
+    }
+}
+
+/// One more key of a list map.
+pub(crate) fn key(schema: &mut Schema, name: &'static str) {
+    if let Shape::List(_, kind, _) = &mut schema.shape {
+        match kind {
+            ListKind::Map { keys, .. } => keys.push(json(name)),
+            _ => {
+                *kind = ListKind::Map {
+                    keys: vec![json(name)],
+                    patch_key: None,
+                };
+            }
+        }
+    }
+}
+
+/// The key by which strategic merge patches tell the items of a list map apart; after its `key`s.
+pub(crate) fn patch_key(schema: &mut Schema, name: &'static str) {
+    if let Shape::List(_, ListKind::Map { patch_key, .. }, _) = &mut schema.shape {
+        *patch_key = Some(json(name));
+    }
+}
+
+/// Facts about the items of a list or the values of a map.
+pub(crate) fn inner(schema: &mut Schema, facts: fn(&mut Schema) -> bool) {
+    if let Shape::List(inner, ..) | Shape::Map(inner, _) = &mut schema.shape {
+        facts(Arc::make_mut(inner));
+    }
+}
+
+/// The name in JSON. Schemas are made once and live as long as the process, and so do their names.
+fn json(name: &'static str) -> &'static str {
+    match json_name(name) {
+        std::borrow::Cow::Borrowed(name) => name,
+        std::borrow::Cow::Owned(name) => Box::leak(name.into_boxed_str()),
+    }
+}
+
+/// The text of a doc comment for users: links to Rust items become plain, fields have their names in JSON.
+fn description(lines: &[&str]) -> Arc<str> {
+    let text = lines.iter().map(|line| line.trim()).collect::<Vec<_>>().join(" ");
+    let mut out = String::with_capacity(text.len());
+    for (position, part) in text.trim().split('`').enumerate() {
+        if position == 0 {
+            out.push_str(part);
+        } else if position % 2 == 1 {
+            out.push('`');
+            out.push_str(&camel(part));
+        } else {
+            out.push('`');
+            out.push_str(part);
+        }
+    }
+    without_links(&out).into()
+}
+
+/// `snake_case` as `snakeCase`; anything else as it is.
+fn camel(word: &str) -> String {
+    let is_snake = word.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_');
+    if !is_snake {
+        return word.to_owned();
+    }
+    let mut parts = word.split('_').filter(|p| !p.is_empty());
+    let mut out = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let (first, rest) = part.split_at(1);
+        out.push_str(&first.to_ascii_uppercase());
+        out.push_str(rest);
+    }
+    out
+}
+
+/// Drops `` ([`Rust::item`]) ``, which says something to readers of the code only, and brackets around code.
+fn without_links(text: &str) -> String {
+    let mut out = text.to_owned();
+    while let Some(start) = out.find(" ([`") {
+        match out[start..].find("`])") {
+            Some(end) => out.replace_range(start..start + end + 3, ""),
+            None => break,
+        }
+    }
+    out.replace("[`", "`").replace("`]", "`")
+}

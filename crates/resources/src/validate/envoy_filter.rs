@@ -1,0 +1,174 @@
+//! EnvoyFilter. The values of patches are not looked at: that needs Envoy's messages.
+
+use crate::diagnostic::FieldPath;
+use crate::istio::envoy_filter::*;
+use crate::validate::{Report, common, regex};
+
+/// The longest expression for a proxy's version, in bytes; Istio ignores longer ones.
+const MAX_VERSION: usize = 1024;
+
+/// The filter that HTTP filters are in, by its name and by its old name.
+const HTTP_MANAGERS: [&str; 2] = [
+    "envoy.filters.network.http_connection_manager",
+    "envoy.http_connection_manager",
+];
+
+pub(super) fn check(r: &mut Report, spec: &EnvoyFilter) {
+    let path = FieldPath::spec();
+    r.warning_with(
+        &FieldPath::root(),
+        "unstable",
+        "an EnvoyFilter depends on details of the generated configuration, which may change at any time",
+        "prefer other kinds where they can do it, and look after it at every upgrade",
+    );
+    common::workload_selector(r, &path.field("workloadSelector"), spec.workload_selector.as_ref());
+    if spec.workload_selector.is_some() && !spec.target_refs.is_empty() {
+        let message = "only one of workloadSelector and targetRefs may be set";
+        r.error(&path.field("targetRefs"), "exclusive-fields", message);
+    }
+    for (index, patch) in spec.config_patches.iter().enumerate() {
+        config_patch(r, &path.field("configPatches").index(index), patch);
+    }
+}
+
+fn config_patch(r: &mut Report, path: &FieldPath, patch: &EnvoyConfigPatch) {
+    let at = path.field("match");
+    let of_waypoint = patch.matches.as_ref().is_some_and(|m| m.context == PatchContext::Waypoint);
+    let matches_waypoint = matches!(object_of(patch), Some(ObjectMatch::Waypoint(_)));
+    if of_waypoint != matches_waypoint {
+        let message = "the context WAYPOINT and a match of a waypoint go together";
+        r.error(&at, "exclusive-fields", message);
+    }
+    if let Some(ObjectMatch::Waypoint(WaypointMatch { port_number: Some(number), .. })) = object_of(patch) {
+        common::port(r, &at.field("waypoint").field("portNumber"), *number);
+    }
+    if patch.apply_to == ApplyTo::Invalid {
+        return r.error(&path.field("applyTo"), "missing-field", "a patch needs applyTo");
+    }
+    match &patch.patch {
+        None => return r.error(path, "missing-field", "an entry needs a patch"),
+        Some(change) => operation(r, &path.field("patch"), change),
+    }
+    let proxy = patch.matches.as_ref().and_then(|m| m.proxy.as_ref());
+    if let Some(proxy) = proxy.filter(|proxy| !proxy.proxy_version.is_empty()) {
+        proxy_version(r, &at.field("proxy").field("proxyVersion"), &proxy.proxy_version);
+    }
+    if !of_waypoint && let Some(object) = object_of(patch) {
+        match_fits(r, &at, patch.apply_to, object);
+    }
+}
+
+fn object_of(patch: &EnvoyConfigPatch) -> Option<&ObjectMatch> {
+    patch.matches.as_ref()?.object.as_ref()
+}
+
+fn operation(r: &mut Report, path: &FieldPath, patch: &EnvoyPatch) {
+    match patch.operation {
+        PatchOperation::Invalid => r.error(&path.field("operation"), "missing-field", "a patch needs an operation"),
+        PatchOperation::Remove => {}
+        operation if patch.value.is_none() => {
+            let message = format!("the operation {} needs a value", operation.name());
+            r.error(&path.field("value"), "missing-field", message);
+        }
+        _ => {}
+    }
+    if patch.value.as_ref().is_some_and(|value| !value.is_object()) {
+        r.error(&path.field("value"), "bad-value", "the value must be an object");
+    }
+}
+
+fn proxy_version(r: &mut Report, path: &FieldPath, version: &str) {
+    if version.len() > MAX_VERSION {
+        let message = format!("the expression is longer than {MAX_VERSION} characters and is ignored");
+        r.warning(path, "no-effect", message);
+    } else {
+        regex::check(r, path, version);
+    }
+}
+
+/// Whether things of this sort are in what is matched.
+fn match_fits(r: &mut Report, path: &FieldPath, apply_to: ApplyTo, object: &ObjectMatch) {
+    use ApplyTo::*;
+    let wanted = match apply_to {
+        Listener | FilterChain | NetworkFilter | HttpFilter => "listener",
+        RouteConfiguration | VirtualHost | HttpRoute => "routeConfiguration",
+        Cluster => "cluster",
+        ListenerFilter | ExtensionConfig | Bootstrap | Invalid => return,
+    };
+    let (field, filter) = match object {
+        ObjectMatch::Listener(l) => ("listener", l.filter_chain.as_ref().and_then(|chain| chain.filter.as_ref())),
+        ObjectMatch::RouteConfiguration(_) => ("routeConfiguration", None),
+        ObjectMatch::Cluster(_) => ("cluster", None),
+        ObjectMatch::Waypoint(_) => ("waypoint", None),
+    };
+    if field != wanted {
+        let message = format!("applyTo {} goes with a match of {wanted}, not of {field}", apply_to.name());
+        return r.error(&path.field(field), "exclusive-fields", message);
+    }
+    if let Some(filter) = filter {
+        let at = path.field("listener").field("filterChain").field("filter");
+        filter_match(r, &at, apply_to, filter);
+    }
+}
+
+fn filter_match(r: &mut Report, path: &FieldPath, apply_to: ApplyTo, filter: &FilterMatch) {
+    if matches!(apply_to, ApplyTo::Listener | ApplyTo::FilterChain) {
+        let message = format!("a match of a filter has no effect with applyTo {}", apply_to.name());
+        r.warning(path, "no-effect", message);
+    }
+    if filter.name.is_empty() {
+        return r.error(&path.field("name"), "missing-field", "a match of a filter needs its name");
+    }
+    old_name(r, &path.field("name"), &filter.name);
+    let Some(sub_filter) = &filter.sub_filter else {
+        return;
+    };
+    let at = path.field("subFilter");
+    if apply_to != ApplyTo::HttpFilter {
+        r.error(&at, "exclusive-fields", "subFilter goes with applyTo HTTP_FILTER only");
+    } else if !HTTP_MANAGERS.contains(&&*filter.name) {
+        let message = format!("HTTP filters are in {}, not in {}", HTTP_MANAGERS[0], filter.name);
+        r.error(&path.field("name"), "bad-value", message);
+    } else if sub_filter.name.is_empty() {
+        r.error(&at.field("name"), "missing-field", "a match of a filter needs its name");
+    } else {
+        old_name(r, &at.field("name"), &sub_filter.name);
+    }
+}
+
+/// Old names of filters and the names that they have today.
+const OLD_NAMES: &[(&str, &str)] = &[
+    ("envoy.buffer", "envoy.filters.http.buffer"),
+    ("envoy.cors", "envoy.filters.http.cors"),
+    ("envoy.csrf", "envoy.filters.http.csrf"),
+    ("envoy.http_dynamo_filter", "envoy.filters.http.dynamo"),
+    ("envoy.ext_authz", "envoy.filters.http.ext_authz"),
+    ("envoy.fault", "envoy.filters.http.fault"),
+    ("envoy.grpc_http1_bridge", "envoy.filters.http.grpc_http1_bridge"),
+    ("envoy.grpc_json_transcoder", "envoy.filters.http.grpc_json_transcoder"),
+    ("envoy.grpc_web", "envoy.filters.http.grpc_web"),
+    ("envoy.gzip", "envoy.filters.http.gzip"),
+    ("envoy.health_check", "envoy.filters.http.health_check"),
+    ("envoy.ip_tagging", "envoy.filters.http.ip_tagging"),
+    ("envoy.lua", "envoy.filters.http.lua"),
+    ("envoy.rate_limit", "envoy.filters.http.ratelimit"),
+    ("envoy.router", "envoy.filters.http.router"),
+    ("envoy.squash", "envoy.filters.http.squash"),
+    ("envoy.listener.http_inspector", "envoy.filters.listener.http_inspector"),
+    ("envoy.listener.original_dst", "envoy.filters.listener.original_dst"),
+    ("envoy.listener.original_src", "envoy.filters.listener.original_src"),
+    ("envoy.listener.proxy_protocol", "envoy.filters.listener.proxy_protocol"),
+    ("envoy.listener.tls_inspector", "envoy.filters.listener.tls_inspector"),
+    ("envoy.client_ssl_auth", "envoy.filters.network.client_ssl_auth"),
+    ("envoy.http_connection_manager", "envoy.filters.network.http_connection_manager"),
+    ("envoy.mongo_proxy", "envoy.filters.network.mongo_proxy"),
+    ("envoy.ratelimit", "envoy.filters.network.ratelimit"),
+    ("envoy.redis_proxy", "envoy.filters.network.redis_proxy"),
+    ("envoy.tcp_proxy", "envoy.filters.network.tcp_proxy"),
+];
+
+fn old_name(r: &mut Report, path: &FieldPath, name: &str) {
+    if let Some((old, new)) = OLD_NAMES.iter().find(|(old, _)| *old == name) {
+        r.warning_with(path, "deprecated", format!("{old} is the old name of a filter"), format!("write {new}"));
+    }
+}

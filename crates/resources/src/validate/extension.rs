@@ -1,0 +1,85 @@
+//! WasmPlugin, TrafficExtension and ProxyConfig.
+
+use crate::diagnostic::FieldPath;
+use crate::istio::extension::{EnvValueSource, ExtensionFilter, VmConfig};
+use crate::istio::{ProxyConfig, TrafficExtension, WasmPlugin};
+use crate::validate::{Report, attachment};
+
+/// The schemes by which a module can be fetched.
+const SCHEMES: [&str; 4] = ["file", "http", "https", "oci"];
+
+/// The longest script, in bytes; Istio's bound.
+const MAX_SCRIPT: usize = 65_536;
+
+pub(super) fn check_plugin(r: &mut Report, spec: &WasmPlugin) {
+    attachment::check(r, spec.selector.as_ref(), spec.target_ref.as_ref(), &spec.target_refs);
+    module(r, &FieldPath::spec(), &spec.url, spec.vm_config.as_ref());
+}
+
+pub(super) fn check_extension(r: &mut Report, spec: &TrafficExtension) {
+    let path = FieldPath::spec();
+    attachment::check(r, spec.selector.as_ref(), None, &spec.target_refs);
+    match &spec.filter {
+        None => r.error(&path, "missing-field", "an extension needs wasm or lua"),
+        Some(ExtensionFilter::Wasm(wasm)) => module(r, &path.field("wasm"), &wasm.url, wasm.vm_config.as_ref()),
+        Some(ExtensionFilter::Lua(lua)) if lua.inline_code.len() > MAX_SCRIPT => {
+            let message = format!("the script is longer than {MAX_SCRIPT} bytes");
+            r.error(&path.field("lua").field("inlineCode"), "out-of-range", message);
+        }
+        Some(ExtensionFilter::Lua(_)) => {}
+    }
+}
+
+pub(super) fn check_proxy_config(r: &mut Report, spec: &ProxyConfig) {
+    attachment::selector(r, &FieldPath::spec().field("selector"), spec.selector.as_ref());
+}
+
+/// Where a module is, and its environment.
+fn module(r: &mut Report, path: &FieldPath, url: &str, vm: Option<&VmConfig>) {
+    if let Some(problem) = url_problem(url) {
+        r.error(&path.field("url"), "bad-value", format!("{url:?} {problem}"));
+    }
+    for (index, variable) in vm.iter().flat_map(|vm| &vm.env).enumerate() {
+        if variable.value_from != EnvValueSource::Inline && !variable.value.is_empty() {
+            let at = path.field("vmConfig").field("env").index(index).field("value");
+            r.error(&at, "exclusive-fields", "a value goes with valueFrom INLINE only");
+        }
+    }
+}
+
+/// Why nothing can be fetched from an address. An empty one is reported as missing.
+fn url_problem(url: &str) -> Option<String> {
+    if url.contains(|c: char| c.is_ascii_control() || c == ' ') {
+        return Some("has blanks or control characters in it".to_owned());
+    }
+    let mut percents = url.split('%').skip(1);
+    if percents.any(|after| after.len() < 2 || !after.bytes().take(2).all(|b| b.is_ascii_hexdigit())) {
+        return Some("has a % that is not followed by two hexadecimal digits".to_owned());
+    }
+    let (scheme, _) = url.split_once(':').filter(|(scheme, _)| is_scheme(scheme))?;
+    let known = SCHEMES.contains(&&*scheme.to_ascii_lowercase());
+    (!known).then(|| {
+        let known = SCHEMES.join(", ");
+        format!("has the scheme {scheme:?}, which is none of {known}; the image of a registry with a port needs oci://")
+    })
+}
+
+fn is_scheme(text: &str) -> bool {
+    let starts = text.bytes().next().is_some_and(|b| b.is_ascii_alphabetic());
+    starts && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"+-.".contains(&b))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::url_problem;
+
+    #[test]
+    fn addresses() {
+        for good in ["docker.io/a/b:v1", "oci://h:5000/a@sha256:0", "https://h/a.wasm?x=%20", "file:///a", "a/b:c", ""] {
+            assert_eq!(url_problem(good), None, "{good}");
+        }
+        for bad in ["ftp://h/a", "localhost:5000/a", "https://h/a b", "https://h/%zz", "https://h/%", "a\n"] {
+            assert!(url_problem(bad).is_some(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! The only writers: statuses, in batches, by one leader.
+//!
+//! [`run`] takes what the planner wants to be written and hands it to a [`Writer`], as long as this replica holds a
+//! lease ([`Lock`]). It decides nothing about what is written; where statuses and leases are kept, the two traits say.
+//!
+//! - At most [`Options::concurrency`] writes are under way, one for each object.
+//! - A write that fails for the time being is tried again, later and later, until it succeeds or a newer one replaces it.
+//! - Who loses the lease drops what it has not written: the next leader plans anew.
+
+mod election;
+pub mod lease;
+mod writing;
+
+pub use election::Always;
+pub use lease::{Elector, Lease, Step};
+
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use plan::Intent;
+use tokio::sync::{mpsc, watch};
+
+/// What became of a write.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Outcome {
+    /// It is written.
+    Written,
+    /// There is no such object any more: none of this UID.
+    Gone,
+    /// The object has a newer generation, which will get a status of its own.
+    Stale,
+    /// Not now, and why: the object was written by somebody else meanwhile, or its home cannot be reached.
+    Retry(String),
+}
+
+/// Writes statuses.
+pub trait Writer: Send + Sync + 'static {
+    /// Gives an object the status, if it still has the UID (where the intent has one) and no newer generation. Other
+    /// fields of its status stay.
+    fn write(&self, intent: &Intent) -> impl Future<Output = Outcome> + Send;
+}
+
+/// A lease that all replicas know.
+pub trait Lock: Send + Sync + 'static {
+    /// The lease and its version; none: there is none yet.
+    ///
+    /// # Errors
+    /// Why it cannot be read.
+    fn read(&self) -> impl Future<Output = Result<Option<(Lease, String)>, String>> + Send;
+
+    /// Writes the lease if it still has this version (none: if it is not there). False: somebody else was first.
+    ///
+    /// # Errors
+    /// Why it cannot be written.
+    fn write(&self, lease: &Lease, version: Option<&str>) -> impl Future<Output = Result<bool, String>> + Send;
+}
+
+/// How to write.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Options {
+    /// What this replica calls itself in the lease; unique among replicas and restarts.
+    pub identity: String,
+    /// Writes that are under way at most.
+    pub concurrency: usize,
+    /// Writes that wait at most; no more are taken until there is room.
+    pub backlog: usize,
+    /// How long to wait after the first failure; doubled with each further one.
+    pub backoff: Duration,
+    /// How long to wait at most.
+    pub backoff_limit: Duration,
+    /// How long a lease is held and how it is renewed.
+    pub lease: lease::Terms,
+}
+
+impl Options {
+    /// The usual ones, for a replica of this name.
+    pub fn new(identity: impl Into<String>) -> Options {
+        Options {
+            identity: identity.into(),
+            concurrency: 16,
+            backlog: 1024,
+            backoff: Duration::from_millis(100),
+            backoff_limit: Duration::from_secs(30),
+            lease: lease::Terms::default(),
+        }
+    }
+}
+
+/// What was done; shared with whoever shows it.
+#[derive(Debug, Default)]
+pub struct Stats {
+    /// Statuses that were written.
+    pub written: AtomicU64,
+    /// Statuses that were dropped because their object went or is newer.
+    pub dropped: AtomicU64,
+    /// Writes that failed and were tried again.
+    pub retried: AtomicU64,
+    /// 1 while this replica leads.
+    pub leading: AtomicU64,
+}
+
+impl Stats {
+    fn add(counter: &AtomicU64) {
+        counter.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// Writes what comes in, until `stop` is true or gone. `led` is told whenever this replica begins or ends to lead.
+/// The lease is given back at the end.
+pub async fn run<W: Writer, L: Lock>(
+    intents: mpsc::Receiver<Vec<Intent>>,
+    writer: W,
+    lock: L,
+    options: Options,
+    stats: Arc<Stats>,
+    led: impl AsyncFnMut(bool),
+    stop: watch::Receiver<bool>,
+) {
+    let (leads, leading) = watch::channel(false);
+    let elected = election::run(&lock, &options, &leads, &stats, led, stop.clone());
+    let written = writing::run(intents, Arc::new(writer), &options, &stats, leading, stop);
+    tokio::join!(elected, written);
+}
+
+/// Waits until `stop` is true or gone.
+async fn stopped(stop: &mut watch::Receiver<bool>) {
+    // An error means that nobody is left who could say so.
+    let _ = stop.wait_for(|stop| *stop).await;
+}

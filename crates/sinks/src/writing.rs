@@ -1,0 +1,147 @@
+//! Writing, a bounded number at a time, and again where it failed.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use plan::Intent;
+use resources::ObjectKey;
+use tokio::sync::{mpsc, watch};
+use tokio::task::{Id, JoinError, JoinSet};
+use tokio::time::{Instant, sleep_until};
+
+use crate::{Options, Outcome, Stats, Writer, stopped};
+
+/// Takes intents and writes them while this replica leads.
+pub(crate) async fn run<W: Writer>(
+    mut intents: mpsc::Receiver<Vec<Intent>>,
+    writer: Arc<W>,
+    options: &Options,
+    stats: &Stats,
+    mut leading: watch::Receiver<bool>,
+    mut stop: watch::Receiver<bool>,
+) {
+    let mut work = Work {
+        writer,
+        options,
+        stats,
+        waiting: BTreeMap::new(),
+        under_way: HashMap::new(),
+        tasks: JoinSet::new(),
+    };
+    loop {
+        work.begin();
+        let due = work.next_due();
+        tokio::select! {
+            batch = intents.recv(), if work.waiting.len() < options.backlog => match batch {
+                Some(batch) if *leading.borrow() => batch.into_iter().for_each(|intent| work.take(intent)),
+                Some(_) => {}
+                None => break,
+            },
+            Some(done) = work.tasks.join_next_with_id() => work.done(done),
+            Ok(()) = leading.changed() => if !*leading.borrow_and_update() {
+                work.waiting.clear();
+            },
+            () = until(due) => {}
+            () = stopped(&mut stop) => return,
+        }
+    }
+    // What is under way ends in its own time; nothing new begins.
+    while work.tasks.join_next().await.is_some() {}
+}
+
+/// What is to be written and what is being written.
+struct Work<'a, W> {
+    writer: Arc<W>,
+    options: &'a Options,
+    stats: &'a Stats,
+    waiting: BTreeMap<ObjectKey, Waiting>,
+    under_way: HashMap<Id, Waiting>,
+    tasks: JoinSet<Outcome>,
+}
+
+struct Waiting {
+    intent: Intent,
+    /// Not before this.
+    due: Instant,
+    failures: u32,
+}
+
+impl<W: Writer> Work<'_, W> {
+    /// Notes what is to be written; what was to be written of the object before, is not any more.
+    fn take(&mut self, intent: Intent) {
+        let waiting = Waiting {
+            due: Instant::now(),
+            failures: 0,
+            intent,
+        };
+        self.waiting.insert(waiting.intent.key.clone(), waiting);
+    }
+
+    /// Begins as many writes as may be.
+    fn begin(&mut self) {
+        let now = Instant::now();
+        while self.under_way.len() < self.options.concurrency {
+            let free = |key: &ObjectKey| !self.under_way.values().any(|busy| busy.intent.key == *key);
+            let ready = self.waiting.iter().find(|(key, waiting)| waiting.due <= now && free(key));
+            let Some(key) = ready.map(|(key, _)| key.clone()) else {
+                return;
+            };
+            let Some(waiting) = self.waiting.remove(&key) else {
+                return;
+            };
+            let (writer, intent) = (Arc::clone(&self.writer), waiting.intent.clone());
+            let task = self.tasks.spawn(async move { writer.write(&intent).await });
+            self.under_way.insert(task.id(), waiting);
+        }
+    }
+
+    /// When the next write that waits for its time may begin; one that waits for a place begins when another ends.
+    fn next_due(&self) -> Option<Instant> {
+        let now = Instant::now();
+        self.waiting.values().map(|waiting| waiting.due).filter(|due| *due > now).min()
+    }
+
+    fn done(&mut self, done: Result<(Id, Outcome), JoinError>) {
+        let (id, outcome) = match done {
+            Ok(done) => done,
+            Err(error) => {
+                tracing::error!(%error, "writing a status panicked");
+                (error.id(), Outcome::Gone)
+            }
+        };
+        let Some(waiting) = self.under_way.remove(&id) else {
+            return;
+        };
+        match outcome {
+            Outcome::Written => Stats::add(&self.stats.written),
+            Outcome::Gone | Outcome::Stale => Stats::add(&self.stats.dropped),
+            Outcome::Retry(reason) => self.again(waiting, &reason),
+        }
+    }
+
+    /// Tries again later, unless something newer is to be written anyway.
+    fn again(&mut self, mut waiting: Waiting, reason: &str) {
+        Stats::add(&self.stats.retried);
+        let key = waiting.intent.key.clone();
+        tracing::debug!(object = %key, reason, failures = waiting.failures, "a status could not be written yet");
+        if self.waiting.contains_key(&key) {
+            return;
+        }
+        waiting.due = Instant::now() + backoff(self.options, waiting.failures);
+        waiting.failures += 1;
+        self.waiting.insert(key, waiting);
+    }
+}
+
+fn backoff(options: &Options, failures: u32) -> Duration {
+    let doubled = options.backoff.checked_mul(1 << failures.min(16));
+    doubled.map_or(options.backoff_limit, |doubled| doubled.min(options.backoff_limit))
+}
+
+async fn until(due: Option<Instant>) {
+    match due {
+        Some(at) => sleep_until(at).await,
+        None => std::future::pending().await,
+    }
+}

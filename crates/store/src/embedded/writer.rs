@@ -1,0 +1,255 @@
+//! The one thread that writes: it takes all transactions that wait, makes them durable together, and answers.
+//!
+//! When a write fails the database is opened again at once, to see what of it is on disk: all of the group or nothing.
+//! Only when that fails, too, a write's fate stays open; it is settled at the next successful opening, before anything
+//! else is written. Meanwhile memory answers reads.
+
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::{Duration, SystemTime};
+
+use tokio::sync::{mpsc, oneshot};
+
+use super::Options;
+use super::backend::Fault;
+use super::directory::Directory;
+use super::disk::Disk;
+use crate::ring::Batch;
+use crate::shared::Shared;
+use crate::state::Draft;
+use crate::{Committed, Error, Revision, Transaction};
+
+/// The database, which readers share with the writer; none: it could not be opened again after a failure.
+pub(super) type Slot = RwLock<Option<Disk>>;
+
+/// What the thread is asked for.
+pub(super) enum Command {
+    Commit(Transaction, oneshot::Sender<Result<Committed, Error>>),
+    Compact(Revision, oneshot::Sender<Result<(), Error>>),
+    Close(oneshot::Sender<()>),
+}
+
+/// The thread's own.
+pub(super) struct Writer {
+    pub(super) shared: Arc<Shared>,
+    pub(super) slot: Arc<Slot>,
+    pub(super) directory: Directory,
+    pub(super) options: Options,
+    pub(super) fault: Option<Fault>,
+    /// Written, perhaps: what is on disk tells.
+    pub(super) undecided: Vec<Batch>,
+    /// Everything after this revision is on disk.
+    pub(super) compacted: Revision,
+}
+
+/// Transactions of one group at most.
+const GROUP: usize = 256;
+/// Revisions that are compacted at once; writes wait for as long as that takes.
+const COMPACT_STEP: u64 = 256;
+/// How often old age is looked for.
+const AGE_INTERVAL: Duration = Duration::from_secs(60);
+
+type Waiting = (Transaction, oneshot::Sender<Result<Committed, Error>>);
+
+impl Writer {
+    /// Does what is asked for until nobody can ask any more or it is told to end. Returns whom to tell that the
+    /// directory is free.
+    pub(super) async fn run(mut self, mut commands: mpsc::Receiver<Command>) {
+        let mut ended = None;
+        while ended.is_none() {
+            let first = match tokio::time::timeout(AGE_INTERVAL, commands.recv()).await {
+                Ok(Some(command)) => command,
+                Ok(None) => break,
+                Err(_) => {
+                    self.retain();
+                    continue;
+                }
+            };
+            let (mut group, mut next) = (Vec::new(), Some(first));
+            while let Some(command) = next.take() {
+                match command {
+                    Command::Commit(transaction, answer) => group.push((transaction, answer)),
+                    Command::Compact(upto, answer) => {
+                        self.commit(std::mem::take(&mut group));
+                        // Nobody listening is no failure.
+                        let _ = answer.send(self.compact(upto));
+                    }
+                    Command::Close(answer) => ended = Some(answer),
+                }
+                if group.len() < GROUP && ended.is_none() {
+                    next = commands.try_recv().ok();
+                }
+            }
+            self.commit(group);
+            self.retain_count();
+        }
+        self.shared.close();
+        commands.close();
+        while let Ok(command) = commands.try_recv() {
+            match command {
+                Command::Commit(_, answer) => drop(answer.send(Err(Error::Closed))),
+                Command::Compact(_, answer) => drop(answer.send(Err(Error::Closed))),
+                Command::Close(answer) => drop(answer.send(())),
+            }
+        }
+        drop(self.slot.write().unwrap_or_else(PoisonError::into_inner).take());
+        drop(self);
+        if let Some(answer) = ended {
+            let _ = answer.send(());
+        }
+    }
+
+    /// Makes transactions durable, then lets them happen, then answers.
+    fn commit(&mut self, group: Vec<Waiting>) {
+        if group.is_empty() {
+            return;
+        }
+        if let Err(error) = self.ready() {
+            for (_, answer) in group {
+                let _ = answer.send(Err(error.clone()));
+            }
+            return;
+        }
+        let mut draft = Draft::new(&self.shared.read(), self.shared.limits());
+        let time = SystemTime::now();
+        let mut results = Vec::with_capacity(group.len());
+        for (transaction, answer) in group {
+            results.push((draft.add(&self.shared.read(), transaction, time), answer));
+        }
+        let outcome = self.write(draft.batches);
+        for (result, answer) in results {
+            // What was refused was so whatever happened to the others, unless it rests on them.
+            let _ = answer.send(outcome.clone().and(result));
+        }
+    }
+
+    /// Writes batches and lets them happen.
+    fn write(&mut self, batches: Vec<Batch>) -> Result<(), Error> {
+        let Some(newest) = batches.last().map(|batch| batch.revision) else {
+            return Ok(());
+        };
+        let written = match &*self.slot.read().unwrap_or_else(PoisonError::into_inner) {
+            Some(disk) => disk.write(&batches),
+            None => Err(Error::Unavailable("the database is not open".to_owned())),
+        };
+        let Err(error) = written else {
+            self.happen(batches, newest);
+            return Ok(());
+        };
+        tracing::error!(%error, "a write failed; opening the database again");
+        self.undecided = batches;
+        match self.reopen() {
+            Ok(()) if self.shared.read().revision() == newest => Ok(()),
+            Ok(()) => Err(error),
+            Err(second) => {
+                tracing::error!(error = %second, "the database cannot be opened; reads of the present go on");
+                Err(Error::Unknown(format!(
+                    "{error}; and opening the database again failed: {second}"
+                )))
+            }
+        }
+    }
+
+    /// Whether it can be written; tries to make it so.
+    fn ready(&mut self) -> Result<(), Error> {
+        if self.slot.read().unwrap_or_else(PoisonError::into_inner).is_some() {
+            return Ok(());
+        }
+        self.reopen()
+    }
+
+    /// Opens the database anew and settles what was undecided.
+    fn reopen(&mut self) -> Result<(), Error> {
+        let mut slot = self.slot.write().unwrap_or_else(PoisonError::into_inner);
+        if let Some(disk) = slot.take() {
+            disk.retire();
+        }
+        let disk = Disk::open(&self.directory, self.fault.clone())?;
+        let (on_disk, known) = (disk.newest()?, self.shared.read().revision());
+        *slot = Some(disk);
+        drop(slot);
+        let undecided = std::mem::take(&mut self.undecided);
+        match undecided.last().map(|batch| batch.revision) {
+            Some(newest) if newest == on_disk => self.happen(undecided, newest),
+            _ if on_disk == known => {}
+            _ => {
+                self.slot.write().unwrap_or_else(PoisonError::into_inner).take();
+                let path = self.directory.database();
+                return Err(super::directory::damaged(
+                    &path,
+                    &format!("it ends with revision {on_disk}, and {known} was expected"),
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    fn happen(&self, batches: Vec<Batch>, newest: Revision) {
+        self.directory.note(newest);
+        self.shared.write(|_| (batches, ()));
+    }
+
+    /// Forgets what is asked for, here and in memory.
+    fn compact(&mut self, upto: Revision) -> Result<(), Error> {
+        let newest = self.shared.read().revision();
+        if upto > newest {
+            let requested = upto;
+            return Err(Error::Future { requested, newest });
+        }
+        self.ready()?;
+        while self.compacted < upto {
+            self.step(upto)?;
+        }
+        self.shared.forget(upto);
+        Ok(())
+    }
+
+    /// Compacts what is too much, a step at a time, so that writes hardly wait.
+    fn retain_count(&mut self) {
+        let keep = self.options.keep_revisions.saturating_add(COMPACT_STEP);
+        let newest = self.shared.read().revision();
+        if newest.saturating_sub(self.compacted) > keep
+            && let Err(error) = self.step(newest - self.options.keep_revisions)
+        {
+            tracing::warn!(%error, "old revisions cannot be compacted now");
+        }
+    }
+
+    /// Compacts what is too old.
+    fn retain(&mut self) {
+        let Some(time) = self.options.keep_age.and_then(|age| SystemTime::now().checked_sub(age)) else {
+            return;
+        };
+        let due = match &*self.slot.read().unwrap_or_else(PoisonError::into_inner) {
+            Some(disk) => disk.last_before(time),
+            None => return,
+        };
+        let result = due.and_then(|due| match due {
+            Some(due) if due > self.compacted => self.step(due),
+            _ => Ok(()),
+        });
+        if let Err(error) = result {
+            tracing::warn!(%error, "old revisions cannot be compacted now");
+        }
+    }
+
+    fn step(&mut self, upto: Revision) -> Result<(), Error> {
+        let result = match &*self.slot.read().unwrap_or_else(PoisonError::into_inner) {
+            Some(disk) => disk.compact(upto, COMPACT_STEP),
+            None => Err(Error::Unavailable("the database is not open".to_owned())),
+        };
+        match result {
+            Ok(compacted) => {
+                self.compacted = compacted;
+                Ok(())
+            }
+            Err(error) => {
+                // The handle is of no use after an error; what it did is done or not, and is harmless either way.
+                self.reopen()?;
+                if let Some(disk) = &*self.slot.read().unwrap_or_else(PoisonError::into_inner) {
+                    self.compacted = disk.compacted()?;
+                }
+                Err(error)
+            }
+        }
+    }
+}

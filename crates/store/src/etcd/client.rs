@@ -1,0 +1,448 @@
+//! Calls to etcd's members: which one, how long, and what a failure means.
+
+use std::sync::RwLock;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use protos::etcdserverpb as pb;
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep, timeout_at};
+use tonic::client::Grpc;
+use tonic::codegen::http::uri::PathAndQuery;
+use tonic::metadata::{Ascii, MetadataValue};
+use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
+use tonic::{Code, Request, Status};
+use tonic_prost::ProstCodec;
+
+use super::Options;
+use crate::{Error, Revision};
+
+/// No answer is larger: a page of the largest objects is below it.
+const ANSWER_LIMIT: usize = 512 << 20;
+/// An idle connection is asked this often whether it is still there.
+const KEEP_ALIVE: Duration = Duration::from_secs(10);
+/// The first wait after all members have failed; it doubles.
+const FIRST_WAIT: Duration = Duration::from_millis(20);
+const LONGEST_WAIT: Duration = Duration::from_secs(1);
+
+/// Whether a call may be made again when its answer was lost.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Effect {
+    /// It changes nothing, or nothing more when made twice.
+    Repeatable,
+    /// It does.
+    Once,
+}
+
+/// Why a call failed, where the caller knows more.
+#[derive(Debug)]
+pub(super) enum Failure {
+    /// The revision that was asked for was compacted.
+    Compacted,
+    /// The revision that was asked for has not come yet.
+    Future,
+    /// The request is larger than etcd takes.
+    TooLarge,
+    /// All else.
+    Store(Error),
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Failure {
+        Failure::Store(error)
+    }
+}
+
+impl From<Failure> for Error {
+    /// For calls to which the special failures cannot happen.
+    fn from(failure: Failure) -> Error {
+        match failure {
+            Failure::Store(error) => error,
+            other => Error::Unavailable(format!("etcd refused the call: {other:?}")),
+        }
+    }
+}
+
+/// The members of a cluster.
+pub(super) struct Client {
+    members: Vec<Member>,
+    current: AtomicUsize,
+    login: Option<super::Login>,
+    token: RwLock<Option<MetadataValue<Ascii>>>,
+    timeout: Duration,
+    /// The newest revision that any answer has told.
+    newest: AtomicU64,
+    closed: watch::Sender<bool>,
+}
+
+struct Member {
+    endpoint: String,
+    channel: Channel,
+}
+
+/// What one attempt came to.
+enum Attempt {
+    /// etcd has not seen the request, or has refused it before doing anything.
+    NotDone(String),
+    /// It is not known.
+    Lost(String),
+    /// The token is no longer good.
+    Token,
+    /// Repeating does not help.
+    Failed(Failure),
+}
+
+impl Client {
+    /// Prepares connections; they are made when they are needed.
+    pub(super) fn new(options: &Options) -> Result<Client, Error> {
+        let mut members = Vec::new();
+        for endpoint in &options.endpoints {
+            members.push(Member {
+                endpoint: endpoint.clone(),
+                channel: channel(endpoint, options)?,
+            });
+        }
+        if members.is_empty() {
+            return Err(Error::Invalid("no address of etcd is given".into()));
+        }
+        Ok(Client {
+            // Replicas do not all go to the first member.
+            current: AtomicUsize::new(std::process::id() as usize % members.len()),
+            members,
+            login: options.login.clone(),
+            token: RwLock::new(None),
+            timeout: options.timeout,
+            newest: AtomicU64::new(0),
+            closed: watch::channel(false).0,
+        })
+    }
+
+    /// Makes a call at one member after the other until one answers or the time is over.
+    pub(super) async fn call<Q, A>(&self, path: &'static str, request: Q, effect: Effect) -> Result<A, Failure>
+    where
+        Q: protos::Message + Clone + Default + Send + Sync + 'static,
+        A: protos::Message + Default + Send + Sync + 'static,
+    {
+        let mut closed = self.closed.subscribe();
+        tokio::select! {
+            biased;
+            () = is_closed(&mut closed) => Err(Error::Closed.into()),
+            answer = self.attempts(path, request, effect) => answer,
+        }
+    }
+
+    async fn attempts<Q, A>(&self, path: &'static str, request: Q, effect: Effect) -> Result<A, Failure>
+    where
+        Q: protos::Message + Clone + Default + Send + Sync + 'static,
+        A: protos::Message + Default + Send + Sync + 'static,
+    {
+        let end = Instant::now() + self.timeout;
+        let mut wait = FIRST_WAIT;
+        let mut tries = 0;
+        loop {
+            let index = self.current();
+            // A read at a member without a majority must leave time for another member.
+            let share = match effect {
+                Effect::Repeatable => self.timeout / 3,
+                Effect::Once => self.timeout,
+            };
+            let until = end.min(Instant::now() + share);
+            let last = match self.attempt(index, path, request.clone(), until).await {
+                Ok(answer) => return Ok(answer),
+                Err(Attempt::Failed(failure)) => return Err(failure),
+                Err(Attempt::Lost(text)) if effect == Effect::Once => return Err(Error::Unknown(text).into()),
+                Err(Attempt::Lost(text) | Attempt::NotDone(text)) => {
+                    self.avoid(index);
+                    text
+                }
+                Err(Attempt::Token) => {
+                    self.set_token(None);
+                    "etcd does not take the token that it gave".to_owned()
+                }
+            };
+            tries += 1;
+            if tries % self.members.len() == 0 {
+                if Instant::now() + wait >= end {
+                    return Err(Error::Unavailable(last).into());
+                }
+                sleep(wait).await;
+                wait = (wait * 2).min(LONGEST_WAIT);
+            } else if Instant::now() >= end {
+                return Err(Error::Unavailable(last).into());
+            }
+        }
+    }
+
+    async fn attempt<Q, A>(&self, index: usize, path: &'static str, request: Q, until: Instant) -> Result<A, Attempt>
+    where
+        Q: protos::Message + Clone + Default + Send + Sync + 'static,
+        A: protos::Message + Default + Send + Sync + 'static,
+    {
+        let endpoint = &self.members[index].endpoint;
+        let mut grpc = self.grpc(index);
+        let mut request = self.request(index, request, until).await?;
+        request.set_timeout(until.saturating_duration_since(Instant::now()));
+        let answer = timeout_at(until, async {
+            grpc.ready()
+                .await
+                .map_err(|e| Attempt::NotDone(format!("{endpoint}: {e}")))?;
+            let codec = ProstCodec::<Q, A>::default();
+            let answer = grpc.unary(request, PathAndQuery::from_static(path), codec).await;
+            answer.map_err(|status| attempt(endpoint, &status))
+        });
+        match answer.await {
+            Ok(answer) => Ok(answer?.into_inner()),
+            Err(_) => Err(Attempt::Lost(format!("{endpoint}: no answer in time"))),
+        }
+    }
+
+    /// Opens a stream of requests and answers at the current member. Returns the member, too.
+    pub(super) async fn stream<Q, A>(
+        &self,
+        path: &'static str,
+        requests: tokio::sync::mpsc::Receiver<Q>,
+    ) -> Result<(usize, tonic::Streaming<A>), Failure>
+    where
+        Q: protos::Message + Clone + Default + Send + Sync + 'static,
+        A: protos::Message + Default + Send + Sync + 'static,
+    {
+        let index = self.current();
+        let endpoint = &self.members[index].endpoint;
+        let until = Instant::now() + self.timeout / 3;
+        let opened = timeout_at(until, async {
+            let requests = tonic::codegen::tokio_stream::wrappers::ReceiverStream::new(requests);
+            let mut request = self.request(index, requests, until).await?;
+            // A member that has lost the majority must end the stream, and not be silent.
+            request
+                .metadata_mut()
+                .insert("hasleader", MetadataValue::from_static("true"));
+            let mut grpc = self.grpc(index);
+            grpc.ready()
+                .await
+                .map_err(|e| Attempt::NotDone(format!("{endpoint}: {e}")))?;
+            let codec = ProstCodec::<Q, A>::default();
+            let answer = grpc.streaming(request, PathAndQuery::from_static(path), codec).await;
+            answer.map_err(|status| attempt(endpoint, &status))
+        });
+        match opened.await {
+            Ok(Ok(stream)) => Ok((index, stream.into_inner())),
+            Ok(Err(Attempt::Failed(failure))) => Err(failure),
+            Ok(Err(Attempt::Token)) => {
+                self.set_token(None);
+                Err(Error::Unavailable(format!("{endpoint}: the token is no longer good")).into())
+            }
+            Ok(Err(Attempt::NotDone(text) | Attempt::Lost(text))) => {
+                self.avoid(index);
+                Err(Error::Unavailable(text).into())
+            }
+            Err(_) => {
+                self.avoid(index);
+                Err(Error::Unavailable(format!("{endpoint}: no answer in time")).into())
+            }
+        }
+    }
+
+    /// What one member says of itself.
+    pub(super) async fn status(&self, index: usize) -> Result<pb::StatusResponse, Error> {
+        let until = Instant::now() + self.timeout / 3;
+        let status = self
+            .attempt(index, "/etcdserverpb.Maintenance/Status", pb::StatusRequest {}, until)
+            .await;
+        status.map_err(|attempt| match attempt {
+            Attempt::Failed(failure) => failure.into(),
+            Attempt::NotDone(text) | Attempt::Lost(text) => Error::Unavailable(text),
+            Attempt::Token => Error::Unavailable("the token is no longer good".into()),
+        })
+    }
+
+    /// Another member is asked from now on, if this one is still the current one.
+    pub(super) fn avoid(&self, index: usize) {
+        let next = (index + 1) % self.members.len();
+        let _ = self
+            .current
+            .compare_exchange(index, next, Ordering::Relaxed, Ordering::Relaxed);
+    }
+
+    /// Notes a revision that an answer has told; returns it.
+    pub(super) fn note(&self, header: Option<&pb::ResponseHeader>) -> Revision {
+        let revision = revision(header.map_or(0, |header| header.revision));
+        self.newest.fetch_max(revision, Ordering::Relaxed);
+        revision
+    }
+
+    /// The newest revision that is known without asking.
+    pub(super) fn newest(&self) -> Revision {
+        self.newest.load(Ordering::Relaxed)
+    }
+
+    /// Ends all calls and watches.
+    pub(super) fn close(&self) {
+        self.closed.send_replace(true);
+    }
+
+    /// For waiting until it is closed: see [`is_closed`].
+    pub(super) fn closing(&self) -> watch::Receiver<bool> {
+        self.closed.subscribe()
+    }
+
+    fn current(&self) -> usize {
+        self.current.load(Ordering::Relaxed) % self.members.len()
+    }
+
+    fn grpc(&self, index: usize) -> Grpc<Channel> {
+        Grpc::new(self.members[index].channel.clone())
+            .max_decoding_message_size(ANSWER_LIMIT)
+            .max_encoding_message_size(ANSWER_LIMIT)
+    }
+
+    /// Wraps a message with the token, which is fetched first where there is none.
+    async fn request<T>(&self, index: usize, message: T, until: Instant) -> Result<Request<T>, Attempt> {
+        let mut request = Request::new(message);
+        if let Some(login) = &self.login {
+            let token = match self.token() {
+                Some(token) => token,
+                None => self.log_in(index, login, until).await?,
+            };
+            request.metadata_mut().insert("token", token);
+        }
+        Ok(request)
+    }
+
+    async fn log_in(
+        &self,
+        index: usize,
+        login: &super::Login,
+        until: Instant,
+    ) -> Result<MetadataValue<Ascii>, Attempt> {
+        let endpoint = &self.members[index].endpoint;
+        let request = pb::AuthenticateRequest {
+            name: login.user.clone(),
+            password: login.password.clone(),
+        };
+        let answer = timeout_at(until, async {
+            let mut grpc = self.grpc(index);
+            grpc.ready()
+                .await
+                .map_err(|e| Attempt::NotDone(format!("{endpoint}: {e}")))?;
+            let codec = ProstCodec::<_, pb::AuthenticateResponse>::default();
+            let path = PathAndQuery::from_static("/etcdserverpb.Auth/Authenticate");
+            let answer = grpc.unary(Request::new(request), path, codec).await;
+            answer.map_err(|status| match status.code() {
+                Code::InvalidArgument | Code::FailedPrecondition => Attempt::Failed(
+                    Error::Unavailable(format!("{endpoint}: login as {}: {}", login.user, status.message())).into(),
+                ),
+                // Logging in changes nothing: it was not done and may be tried again.
+                _ => Attempt::NotDone(format!("{endpoint}: {}", status.message())),
+            })
+        });
+        let answer = answer
+            .await
+            .map_err(|_| Attempt::NotDone(format!("{endpoint}: no answer in time")))??;
+        let token: MetadataValue<Ascii> = answer
+            .into_inner()
+            .token
+            .parse()
+            .map_err(|_| Attempt::NotDone(format!("{endpoint}: the token cannot be sent")))?;
+        self.set_token(Some(token.clone()));
+        Ok(token)
+    }
+
+    fn token(&self) -> Option<MetadataValue<Ascii>> {
+        self.token
+            .read()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
+            .clone()
+    }
+
+    fn set_token(&self, token: Option<MetadataValue<Ascii>>) {
+        *self.token.write().unwrap_or_else(std::sync::PoisonError::into_inner) = token;
+    }
+}
+
+/// Waits until the store is closed.
+pub(super) async fn is_closed(closed: &mut watch::Receiver<bool>) {
+    if closed.wait_for(|closed| *closed).await.is_err() {
+        // The client cannot go before those who hold it; were it so, nobody could close it.
+        std::future::pending::<()>().await;
+    }
+}
+
+/// A revision as etcd tells it. None is negative.
+pub(super) fn revision(revision: i64) -> Revision {
+    Revision::try_from(revision).unwrap_or(0)
+}
+
+/// A revision as etcd wants it. None is beyond it in a lifetime: those that are end as one that has not come yet.
+pub(super) fn number(revision: Revision) -> i64 {
+    i64::try_from(revision).unwrap_or(i64::MAX)
+}
+
+fn channel(endpoint: &str, options: &Options) -> Result<Channel, Error> {
+    let bad = |e: &dyn std::fmt::Display| Error::Invalid(format!("the address {endpoint} of etcd: {e}"));
+    let text = match (endpoint.contains("://"), &options.tls) {
+        (true, _) => endpoint.to_owned(),
+        (false, Some(_)) => format!("https://{endpoint}"),
+        (false, None) => format!("http://{endpoint}"),
+    };
+    let mut built = Endpoint::from_shared(text.clone())
+        .map_err(|e| bad(&e))?
+        .connect_timeout(options.timeout / 3)
+        .tcp_nodelay(true)
+        .http2_keep_alive_interval(KEEP_ALIVE)
+        .keep_alive_timeout(KEEP_ALIVE / 2)
+        .keep_alive_while_idle(true)
+        // Many streams share a connection; with the small default window one that is not read stops the others.
+        .initial_connection_window_size(Some(64 << 20));
+    if text.starts_with("https://") {
+        let tls = options.tls.clone().unwrap_or_default();
+        let mut config = ClientTlsConfig::new();
+        config = match tls.ca {
+            Some(ca) => config.ca_certificate(Certificate::from_pem(ca)),
+            None => config.with_native_roots(),
+        };
+        if let Some((certificate, key)) = tls.identity {
+            config = config.identity(Identity::from_pem(certificate, key));
+        }
+        if let Some(name) = tls.server_name {
+            config = config.domain_name(name);
+        }
+        built = built.tls_config(config).map_err(|e| bad(&e))?;
+    }
+    Ok(built.connect_lazy())
+}
+
+/// What a status means.
+fn attempt(endpoint: &str, status: &Status) -> Attempt {
+    let message = status.message();
+    let text = format!("{endpoint}: {message}");
+    if not_sent(status) {
+        return Attempt::NotDone(text);
+    }
+    match status.code() {
+        Code::OutOfRange if message.contains("compacted") => Attempt::Failed(Failure::Compacted),
+        Code::OutOfRange if message.contains("future revision") => Attempt::Failed(Failure::Future),
+        Code::InvalidArgument if message.contains("too large") => Attempt::Failed(Failure::TooLarge),
+        Code::InvalidArgument if message.contains("user name is empty") => Attempt::Token,
+        Code::InvalidArgument => Attempt::Failed(Error::Invalid(text).into()),
+        Code::ResourceExhausted if message.contains("space exceeded") => Attempt::Failed(Error::Full(text).into()),
+        // Refused before it was proposed to the others.
+        Code::ResourceExhausted if message.contains("too many requests") => Attempt::NotDone(text),
+        _ if message.contains("raft proposal dropped") => Attempt::NotDone(text),
+        Code::Unauthenticated => Attempt::Token,
+        Code::PermissionDenied => Attempt::Failed(Error::ReadOnly(text).into()),
+        Code::Unimplemented => Attempt::Failed(Error::Unavailable(text).into()),
+        _ => Attempt::Lost(text),
+    }
+}
+
+/// Whether a request did not leave this process: there was no connection.
+fn not_sent(status: &Status) -> bool {
+    let mut source = std::error::Error::source(status);
+    while let Some(error) = source {
+        if error.is::<tonic::ConnectError>() {
+            return true;
+        }
+        source = error.source();
+    }
+    false
+}

@@ -1,0 +1,160 @@
+//! A writing process is killed at random points, again and again, over one directory: what was answered is there, nothing
+//! is there by half, and the store opens.
+
+use std::collections::HashMap;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
+
+/// What was answered last: for each task number and revision; and the newest revision of all.
+#[derive(Default)]
+struct Answered {
+    tasks: HashMap<u64, (u64, u64)>,
+    newest: u64,
+    count: u64,
+}
+
+#[test]
+fn nothing_that_was_answered_is_lost() {
+    let kills: u64 = std::env::var("STORE_CRASH_KILLS")
+        .ok()
+        .and_then(|text| text.parse().ok())
+        .unwrap_or(500);
+    let directory = tempfile::TempDir::new().expect("a directory");
+    let mut answered = Answered::default();
+    let (mut while_opening, mut random) = (0, 0x2545_f491_4f6c_dd1d_u64);
+    let began = Instant::now();
+    for life in 0..kills {
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        let (mut child, lines) = start(directory.path());
+        let lines = until_killed(&mut child, &lines, Duration::from_micros(random % 60_000));
+        let went = lines.iter().any(|line| line == "go");
+        while_opening += u64::from(!went);
+        for line in &lines {
+            answered
+                .take(line)
+                .unwrap_or_else(|what| panic!("life {life}: {what}: {line}"));
+        }
+    }
+    let text = format!(
+        "{kills} kills in {:.1?}, {while_opening} of them while opening; {} transactions answered",
+        began.elapsed(),
+        answered.count
+    );
+    println!("{text}");
+    assert!(
+        while_opening < kills && answered.count > kills,
+        "too few were killed at work: {text}"
+    );
+    let (mut child, lines) = start(directory.path());
+    let last: Vec<String> = lines.iter().take_while(|line| line != "go").collect();
+    child.kill().expect("killed");
+    child.wait().expect("waited");
+    assert_eq!(last.len(), 1 + answered.tasks.len());
+    for line in last {
+        answered
+            .take(&line)
+            .unwrap_or_else(|what| panic!("at the end: {what}: {line}"));
+    }
+}
+
+/// Starts the writer; its lines come through the channel until it is gone.
+fn start(directory: &Path) -> (Child, Receiver<String>) {
+    let program = env!("CARGO_BIN_EXE_store-crash-writer");
+    let mut child = Command::new(program)
+        .arg(directory)
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("started");
+    let out = BufReader::new(child.stdout.take().expect("a pipe"));
+    let (sender, lines) = channel();
+    std::thread::spawn(move || {
+        for line in out.lines() {
+            let Ok(line) = line else { return };
+            if sender.send(line).is_err() {
+                return;
+            }
+        }
+    });
+    (child, lines)
+}
+
+/// Takes lines for a while, kills the process, takes the rest.
+fn until_killed(child: &mut Child, lines: &Receiver<String>, after: Duration) -> Vec<String> {
+    let deadline = Instant::now() + after;
+    let mut taken = Vec::new();
+    loop {
+        match lines.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+            Ok(line) => taken.push(line),
+            Err(RecvTimeoutError::Timeout) => break,
+            Err(RecvTimeoutError::Disconnected) => panic!("the writer ended by itself: {:?}", taken.last()),
+        }
+    }
+    child.kill().expect("killed");
+    child.wait().expect("waited");
+    taken.extend(lines.iter());
+    taken
+}
+
+impl Answered {
+    /// Notes what a line says was answered, or compares what it says is there with what was answered.
+    fn take(&mut self, line: &str) -> Result<(), &'static str> {
+        let words: Vec<&str> = line.split(' ').collect();
+        let number = |index: usize| words[index].parse::<u64>().map_err(|_| "not a number");
+        match words[0] {
+            "open" if number(1)? < self.newest => Err("the newest revision is lost"),
+            "open" | "go" => Ok(()),
+            "ack" => {
+                let revision = number(3)?;
+                self.newest = self.newest.max(revision);
+                self.count += 1;
+                let before = self.tasks.insert(number(1)?, (number(2)?, revision));
+                let follows = before.is_none_or(|(_, last)| last < revision);
+                if follows {
+                    Ok(())
+                } else {
+                    Err("revisions do not ascend")
+                }
+            }
+            "state" => self.compare(number(1)?, &words[2..]),
+            _ => Err("not a line that was expected"),
+        }
+    }
+
+    /// What is there of a task: the last transaction that was answered, or the one after it, and the whole of it.
+    fn compare(&mut self, task: u64, words: &[&str]) -> Result<(), &'static str> {
+        let [a, a_revision, b, b_revision, c, c_revision] = words else {
+            return Err("not a state");
+        };
+        if (a, a_revision) != (b, b_revision) {
+            return Err("half a transaction: a and b differ");
+        }
+        let Ok(number) = a.parse::<u64>() else {
+            let nothing = *a == "-" && *c == "-" && !self.tasks.contains_key(&task);
+            return if nothing { Ok(()) } else { Err("it is not there") };
+        };
+        let third = if number % 2 == 1 {
+            (*c, *c_revision) == (*a, *a_revision)
+        } else {
+            *c == "-"
+        };
+        if !third {
+            return Err("half a transaction: c does not fit");
+        }
+        let revision = a_revision.parse().map_err(|_| "not a revision")?;
+        let (last, last_revision) = self.tasks.get(&task).copied().unwrap_or((0, 0));
+        let same = number == last && revision == last_revision;
+        let next = number == last + 1 && revision > last_revision;
+        self.tasks.insert(task, (number, revision));
+        self.newest = self.newest.max(revision);
+        if same || next {
+            Ok(())
+        } else {
+            Err("it is not what was answered")
+        }
+    }
+}

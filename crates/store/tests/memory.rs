@@ -1,0 +1,123 @@
+//! The home in memory keeps what every home promises, and its limits.
+
+mod conformance;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use conformance::{Home, bookmark, done, key, object, pods, put, refused, scope_of, services};
+use store::memory::Memory;
+use store::{Error, Expect, Key, Limits, Moment, Query, Scope};
+
+conformance_tests!(fresh);
+
+async fn fresh() -> Home {
+    home(quick())
+}
+
+fn home(limits: Limits) -> Home {
+    Home {
+        store: Arc::new(Memory::new(limits)),
+        keep: Box::new(()),
+        history: true,
+    }
+}
+
+/// Bookmarks come soon.
+fn quick() -> Limits {
+    Limits {
+        bookmark_interval: Duration::from_millis(20),
+        ..Limits::default()
+    }
+}
+
+#[tokio::test]
+async fn a_watch_that_falls_behind_is_told_and_others_are_not() {
+    let limits = Limits {
+        ring_revisions: 10,
+        ..Limits::default()
+    };
+    let store = home(limits).store;
+    let start = store.revision().await.expect("a revision");
+    let mut slow = store.watch(&scope_of(services()), start).await.expect("a watch");
+    let mut quiet = store.watch(&scope_of(pods()), start).await.expect("a watch");
+    let mut all = store.watch(&Scope::default(), start).await.expect("a watch");
+    for n in 0..10 {
+        done(&store, put(key("default", "a"), object("a", n), Expect::Anything)).await;
+    }
+    assert!(matches!(slow.next().await, Ok(Moment::Changes(changes)) if changes.len() == 10));
+    for n in 0..11 {
+        done(&store, put(key("default", "a"), object("a", n), Expect::Anything)).await;
+    }
+    assert!(matches!(slow.next().await, Err(Error::Compacted { requested, oldest }) if oldest == requested + 1));
+    assert!(matches!(all.next().await, Err(Error::Compacted { .. })));
+    assert_eq!(bookmark(&mut quiet).await, 22, "nothing of its type was lost");
+    assert!(matches!(
+        store.watch(&scope_of(pods()), start).await.err(),
+        Some(Error::Compacted { .. })
+    ));
+}
+
+#[tokio::test]
+async fn the_past_is_bounded_by_bytes() {
+    let limits = Limits {
+        ring_bytes: 100_000,
+        ..Limits::default()
+    };
+    let store = home(limits).store;
+    let large = serde_json::json!({"spec": {"number": 1, "text": "x".repeat(10_000)}});
+    for _ in 0..50 {
+        done(&store, put(key("default", "a"), large.clone(), Expect::Anything)).await;
+    }
+    let versions = store.history(&key("default", "a"), 100).await.expect("a history");
+    assert!((3..=10).contains(&versions.len()), "{}", versions.len());
+}
+
+#[tokio::test]
+async fn the_size_of_objects_is_limited() {
+    let limits = Limits {
+        object_bytes: 100,
+        ..Limits::default()
+    };
+    let store = home(limits).store;
+    let error = refused(
+        &store,
+        put(
+            key("default", "a"),
+            object("a".repeat(100).as_str(), 1),
+            Expect::Anything,
+        ),
+    )
+    .await;
+    assert!(matches!(error, Error::TooLarge { limit: 100, .. }), "{error}");
+    assert!(conformance::listed(&store, &Query::of(services())).await.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn bookmarks_come_by_number_and_by_time() {
+    let limits = Limits {
+        bookmark_revisions: 5,
+        ..Limits::default()
+    };
+    let store = home(limits).store;
+    let start = store.revision().await.expect("a revision");
+    let mut watch = store.watch(&scope_of(pods()), start).await.expect("a watch");
+    assert_eq!(bookmark(&mut watch).await, start);
+    let write = |n| put(Key::new(services(), "default", "a"), object("a", n), Expect::Anything);
+    for n in 0..4 {
+        done(&store, write(n)).await;
+    }
+    let began = tokio::time::Instant::now();
+    assert_eq!(bookmark(&mut watch).await, start + 4);
+    assert_eq!(
+        began.elapsed(),
+        Duration::from_secs(10),
+        "four are too few: time decides"
+    );
+    for n in 0..5 {
+        done(&store, write(n)).await;
+    }
+    let began = tokio::time::Instant::now();
+    assert_eq!(bookmark(&mut watch).await, start + 9);
+    assert_eq!(began.elapsed(), Duration::ZERO, "five are enough");
+}

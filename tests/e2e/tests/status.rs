@@ -1,0 +1,100 @@
+//! What becomes of an object is written into its status: an apply travels to a real Envoy and back.
+
+use std::path::PathBuf;
+use std::process::{Output, Stdio};
+
+use e2e::{HOST, both_protocols, envoy_binary, rutter_binary, shop_service, virtual_service};
+use parts::run::{Backend, Control, Envoy, Node, Result, free_port, wait_for};
+use tokio::io::AsyncWriteExt as _;
+use tokio::process::Command;
+
+/// Envoy's limit on the size of a compiled regular expression; the expression is valid, so nobody else minds it.
+const REGEX: &str = "/[a-z]{1,50}/[0-9]{1,50}/(one|two|three|four|five|six|seven|eight|nine|ten)+";
+/// The words with which it refuses.
+const WORDS: &str = "max program size";
+
+/// `rutter` with these arguments and this standard input.
+async fn rutter(kubeconfig: &PathBuf, arguments: &[&str], input: &str) -> Result<Output> {
+    let mut child = Command::new(rutter_binary())
+        .args(arguments)
+        .env("KUBECONFIG", kubeconfig)
+        .env("NO_COLOR", "1")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()?;
+    if let Some(mut stdin) = child.stdin.take() {
+        stdin.write_all(input.as_bytes()).await?;
+    }
+    Ok(child.wait_with_output().await?)
+}
+
+/// The same; an error if it fails.
+async fn done(kubeconfig: &PathBuf, arguments: &[&str], input: &str) -> Result<String> {
+    let output = rutter(kubeconfig, arguments, input).await?;
+    let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+    match output.status.success() {
+        true => Ok(printed),
+        false => Err(format!("rutter {arguments:?}: {printed}{}", String::from_utf8_lossy(&output.stderr)).into()),
+    }
+}
+
+fn to(version: &str, rest: &str) -> String {
+    let route = format!("[{{ route: [{{ destination: {{ host: {HOST}, subset: {version} }} }}]{rest} }}]");
+    virtual_service("[mesh]", &route)
+}
+
+/// A field of the VirtualService's status.
+async fn status(kubeconfig: &PathBuf, path: &str) -> Result<String> {
+    let path = format!("jsonpath={{.status.{path}}}");
+    done(kubeconfig, &["get", "virtualservice", "shop", "-n", "test", "-o", &path], "").await
+}
+
+const WAIT: [&str; 7] = ["wait", "virtualservice/shop", "-n", "test", "--for=proxies=100%", "--timeout", "30s"];
+
+both_protocols! {
+    async fn an_apply_travels_to_envoy_and_back(protocol) {
+        let data = tempfile::tempdir()?;
+        let control = Control::start_with_api(rutter_binary(), data.path(), &[]).await?;
+        let kubeconfig = &control.kubeconfig().ok_or("it has no kubeconfig")?;
+        let backend = Backend::start("v1", "shop-0").await?;
+        let port = free_port();
+        done(kubeconfig, &["create", "-f", "-"], "apiVersion: v1\nkind: Namespace\nmetadata: { name: test }\n").await?;
+        let objects = format!("{}---\n{}", shop_service(port, "{ tls: { mode: DISABLE } }", &[&backend]), to("v1", ""));
+        done(kubeconfig, &["apply", "-f", "-"], &objects).await?;
+
+        let node = Node::sidecar("client", "test", "127.0.0.2", &[("app", "client")]);
+        let envoy = Envoy::start(envoy_binary(), &node, protocol, control.grpc()).await?;
+        envoy.wait_for_listener(([127, 0, 0, 1], port).into()).await?;
+        let counted = || async { (status(kubeconfig, "proxies.running").await.ok()? == "1").then_some(()) };
+        wait_for("one proxy that runs it", std::time::Duration::from_secs(20), counted).await?;
+
+        done(kubeconfig, &["apply", "-f", "-"], &to("v2", "")).await?;
+        done(kubeconfig, &WAIT, "").await?;
+        assert_eq!(status(kubeconfig, "proxies.generation").await?, "2");
+        assert_eq!(status(kubeconfig, "conditions[?(@.type==\"Programmed\")].status").await?, "True");
+
+        // Envoy refuses it; the wait fails with Envoy's words and says which proxy it was.
+        done(kubeconfig, &["apply", "-f", "-"], &to("v1", &format!(", match: [{{ uri: {{ regex: '{REGEX}' }} }}]"))).await?;
+        let refused = rutter(kubeconfig, &WAIT, "").await?;
+        let said = String::from_utf8_lossy(&refused.stderr).into_owned() + &String::from_utf8_lossy(&refused.stdout);
+        assert_eq!(refused.status.code(), Some(1), "{said}");
+        assert!(said.contains(WORDS) && said.contains("client"), "{said}");
+        assert_eq!(status(kubeconfig, "proxies.refused").await?, "1");
+        assert_eq!(status(kubeconfig, "conditions[?(@.type==\"Programmed\")].reason").await?, "Refused");
+
+        done(kubeconfig, &["apply", "-f", "-"], &to("v1", "")).await?;
+        done(kubeconfig, &WAIT, "").await?;
+        assert_eq!(status(kubeconfig, "proxies.refused").await?, "0");
+        assert_eq!(status(kubeconfig, "proxies.refusal").await?, "");
+
+        // Back to what was there, from the store's history.
+        let history = done(kubeconfig, &["history", "virtualservice/shop", "-n", "test"], "").await?;
+        assert!(history.lines().count() >= 5, "{history}");
+        done(kubeconfig, &["rollback", "virtualservice/shop", "-n", "test"], "").await?;
+        let regex = "jsonpath={.spec.http[0].match[0].uri.regex}";
+        let now = done(kubeconfig, &["get", "virtualservice", "shop", "-n", "test", "-o", regex], "").await?;
+        assert_eq!(now.trim(), REGEX);
+    }
+}
