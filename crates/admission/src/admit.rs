@@ -205,7 +205,10 @@ impl Admission {
         evaluation.check(object, old, &definition.schema, &Path::Root);
         if !status_only {
             core::check(definition, object, old, causes);
-            semantic::check(definition, object, causes);
+            // What the mesh says about an object that is refused anyway would mostly be the same once more.
+            if causes.found.is_empty() {
+                semantic::check(definition, object, causes);
+            }
         }
     }
 
@@ -231,14 +234,17 @@ fn identify(review: &Review<'_>, object: Json) -> Result<Json, Rejection> {
     let (kind, version) = (definition.kind, review.version);
     let refuse = |text: String| Err(Rejection::BadRequest(text));
     let Json::Object(mut fields) = object else {
-        return refuse(format!("the object provided is unrecognized (must be of type {kind}): it is not an object"));
+        return refuse(format!(
+            "the object provided is unrecognized (must be of type {kind}): it is not an object"
+        ));
     };
     let wanted = definition.api_version_of(version);
     match fields.get("apiVersion") {
         None | Some(Json::Null) => {}
         Some(sent) if *sent == wanted.as_str() => {}
         Some(Json::String(sent)) => {
-            let text = format!("the API version in the data ({sent}) does not match the expected API version ({wanted})");
+            let text =
+                format!("the API version in the data ({sent}) does not match the expected API version ({wanted})");
             return refuse(text);
         }
         Some(_) => return refuse("apiVersion must be a string".into()),
@@ -247,7 +253,9 @@ fn identify(review: &Review<'_>, object: Json) -> Result<Json, Rejection> {
         None | Some(Json::Null) => {}
         Some(sent) if sent == kind => {}
         Some(Json::String(sent)) => {
-            return refuse(format!("{sent} in version {version:?} cannot be handled as a {kind}: kind must be {kind}"));
+            return refuse(format!(
+                "{sent} in version {version:?} cannot be handled as a {kind}: kind must be {kind}"
+            ));
         }
         Some(_) => return refuse("kind must be a string".into()),
     }
@@ -265,7 +273,10 @@ fn identify(review: &Review<'_>, object: Json) -> Result<Json, Rejection> {
 
 fn same_name(review: &Review<'_>, meta: &mut Map<String, Json>) -> Result<(), Rejection> {
     let given = |meta: &Map<String, Json>, name: &str| {
-        meta.get(name).and_then(Json::as_str).filter(|text| !text.is_empty()).map(str::to_owned)
+        meta.get(name)
+            .and_then(Json::as_str)
+            .filter(|text| !text.is_empty())
+            .map(str::to_owned)
     };
     if let Some(name) = review.name {
         match given(meta, "name") {
@@ -279,7 +290,10 @@ fn same_name(review: &Review<'_>, meta: &mut Map<String, Json>) -> Result<(), Re
             }
         }
     }
-    let namespace = review.namespace.filter(|_| review.definition.namespaced).unwrap_or_default();
+    let namespace = review
+        .namespace
+        .filter(|_| review.definition.namespaced)
+        .unwrap_or_default();
     match given(meta, "namespace") {
         Some(sent) if sent != namespace => {
             let text = "the namespace of the provided object does not match the namespace sent on the request";
@@ -356,7 +370,10 @@ fn keep_other_part(review: &Review<'_>, object: &mut Json, old: Option<&Json>) {
 }
 
 fn is_required(definition: &Definition, name: &str) -> bool {
-    definition.schema.fields().is_some_and(|fields| fields.required.contains(&name))
+    definition
+        .schema
+        .fields()
+        .is_some_and(|fields| fields.required.contains(&name))
 }
 
 /// Whether nothing but metadata differs.
@@ -365,6 +382,11 @@ fn same_content(old: &Json, new: &Json) -> bool {
         return false;
     };
     let content = |name: &str| !["apiVersion", "kind", "metadata"].contains(&name);
-    old.iter().filter(|(name, _)| content(name)).all(|(name, value)| new.get(name) == Some(value))
-        && new.keys().filter(|name| content(name)).all(|name| old.contains_key(name))
+    old.iter()
+        .filter(|(name, _)| content(name))
+        .all(|(name, value)| new.get(name) == Some(value))
+        && new
+            .keys()
+            .filter(|name| content(name))
+            .all(|name| old.contains_key(name))
 }

@@ -149,7 +149,6 @@ impl Api {
             Route::Groups => discovery::all(headers),
             Route::Group(group) => discovery::group(headers, &group),
             Route::Resources { group, version } => discovery::resources(headers, &group, &version),
-            Route::OpenApiV2 => openapi::v2(headers),
             Route::OpenApiIndex => openapi::index(headers),
             Route::OpenApi(path) => openapi::document(&path, &params),
             Route::Objects(target, verb) => {
@@ -262,7 +261,7 @@ fn ask(target: &Target, verb: Verb) -> Ask<'_> {
 }
 
 fn root() -> serde_json::Value {
-    let mut paths: Vec<String> = ["/api", "/api/v1", "/apis", "/healthz", "/livez", "/openapi/v2", "/openapi/v3", "/readyz", "/version"]
+    let mut paths: Vec<String> = ["/api", "/api/v1", "/apis", "/healthz", "/livez", "/openapi/v3", "/readyz", "/version"]
         .map(str::to_owned)
         .into();
     for group in discovery::groups().iter().filter(|group| !group.name.is_empty()) {
@@ -276,4 +275,10 @@ fn root() -> serde_json::Value {
 pub(crate) fn timestamp(time: SystemTime) -> Timestamp {
     let seconds = time.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
     Timestamp::from_unix(i64::try_from(seconds).unwrap_or(i64::MAX))
+}
+
+/// Waits until it is told to stop, or there is nobody left who could.
+pub(crate) async fn stopped(stop: &mut watch::Receiver<bool>) {
+    // Both are a reason to end.
+    let _ = stop.wait_for(|stop| *stop).await;
 }

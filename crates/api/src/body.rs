@@ -16,7 +16,13 @@ const JOIN: usize = 64 * 1024;
 /// What a stream yields: a piece, and how to get the next one. None: it is over.
 pub(crate) type Step = Pin<Box<dyn Future<Output = Option<(Bytes, Next)>> + Send>>;
 /// How to get the next piece.
-pub(crate) type Next = Box<dyn FnOnce() -> Step + Send>;
+pub(crate) struct Next(Box<dyn FnOnce() -> Step + Send>);
+
+impl Next {
+    pub fn new(next: impl FnOnce() -> Step + Send + 'static) -> Next {
+        Next(Box::new(next))
+    }
+}
 
 /// The body of an answer.
 pub struct Body(Inner);
@@ -80,7 +86,7 @@ impl http_body::Body for Body {
                 let yielded = std::task::ready!(running.as_mut().poll(cx));
                 *step = None;
                 Poll::Ready(yielded.map(|(piece, next)| {
-                    *step = Some(next());
+                    *step = Some((next.0)());
                     Ok(Frame::data(piece))
                 }))
             }

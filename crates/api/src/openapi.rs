@@ -24,19 +24,17 @@ struct Document {
 /// By what follows `/openapi/v3/`.
 static DOCUMENTS: LazyLock<BTreeMap<String, Document>> = LazyLock::new(|| {
     let versions = openapi::group_versions().into_iter();
-    let documents = versions.map(|(group, version)| {
+    let documents = versions.filter_map(|(group, version)| {
         let path = match group {
             "" => format!("api/{version}"),
             group => format!("apis/{group}/{version}"),
         };
-        let text = openapi::document(group, version).to_string();
+        let text = openapi::document(group, version)?.to_string();
         let hash = hash(text.as_bytes());
-        (path, Document { text: text.into(), hash })
+        Some((path, Document { text: text.into(), hash }))
     });
     documents.collect()
 });
-
-static V2: LazyLock<Value> = LazyLock::new(openapi::v2);
 
 /// `/openapi/v3`.
 pub(crate) fn index(headers: &HeaderMap) -> Result<Answer, Failure> {
@@ -61,9 +59,4 @@ pub(crate) fn document(path: &str, params: &Params) -> Result<Answer, Failure> {
         answer.headers.insert(CACHE_CONTROL, HeaderValue::from_static("public, immutable, max-age=31536000"));
     }
     Ok(answer)
-}
-
-/// `/openapi/v2`.
-pub(crate) fn v2(headers: &HeaderMap) -> Result<Answer, Failure> {
-    tagged(headers, "application/json", &V2)
 }

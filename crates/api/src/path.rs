@@ -35,8 +35,6 @@ pub enum Route {
         /// The version.
         version: String,
     },
-    /// `/openapi/v2`.
-    OpenApiV2,
     /// `/openapi/v3`: the index.
     OpenApiIndex,
     /// `/openapi/v3/api/v1` or `/openapi/v3/apis/GROUP/VERSION`: what follows `/openapi/v3/`.
@@ -115,7 +113,6 @@ pub fn parse(method: &Method, path: &str, params: &Params) -> Result<Route, Fail
         [] => Route::Root,
         ["healthz" | "livez" | "readyz", ..] => Route::Health,
         ["version"] => Route::Version,
-        ["openapi", "v2"] => Route::OpenApiV2,
         ["openapi", "v3"] => Route::OpenApiIndex,
         ["openapi", "v3", "api", version] => Route::OpenApi(format!("api/{version}")),
         ["openapi", "v3", "apis", group, version] => Route::OpenApi(format!("apis/{group}/{version}")),

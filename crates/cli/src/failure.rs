@@ -41,7 +41,11 @@ impl Refusal {
             return Refusal {
                 code,
                 reason: reason_of(code).to_owned(),
-                message: if text.is_empty() { format!("HTTP status {code}") } else { text },
+                message: if text.is_empty() {
+                    format!("HTTP status {code}")
+                } else {
+                    text
+                },
                 subject: None,
                 causes: Vec::new(),
             };
@@ -52,7 +56,10 @@ impl Refusal {
     /// Reads a `Status` object.
     pub(crate) fn of_status(status: &Json, code: u16) -> Refusal {
         let text = |value: &Json| value.as_str().unwrap_or_default().to_owned();
-        let code = status["code"].as_u64().and_then(|code| u16::try_from(code).ok()).unwrap_or(code);
+        let code = status["code"]
+            .as_u64()
+            .and_then(|code| u16::try_from(code).ok())
+            .unwrap_or(code);
         let details = &status["details"];
         let cause = |cause: &Json| (text(&cause["field"]), text(&cause["message"]));
         let name = text(&details["name"]);
@@ -70,7 +77,9 @@ impl Refusal {
 
     /// Whether an error is the server's word that something is not there.
     pub(crate) fn is_not_found(error: &anyhow::Error) -> bool {
-        error.downcast_ref::<Refusal>().is_some_and(|refusal| refusal.code == 404)
+        error
+            .downcast_ref::<Refusal>()
+            .is_some_and(|refusal| refusal.code == 404)
     }
 
     /// What might help.
@@ -111,7 +120,12 @@ impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (&self.subject, self.causes.is_empty()) {
             (Some((kind, name)), false) if self.reason == "Invalid" => write!(f, "The {kind} \"{name}\" is invalid:")?,
-            _ => write!(f, "Error from server ({}): {}", self.reason, printable(&self.message, true))?,
+            _ => write!(
+                f,
+                "Error from server ({}): {}",
+                self.reason,
+                printable(&self.message, true)
+            )?,
         }
         for (field, message) in &self.causes {
             match field.is_empty() {
@@ -160,7 +174,9 @@ pub(crate) fn usage(what: impl Into<String>) -> anyhow::Error {
 /// Tells what went wrong; returns the exit code.
 pub(crate) fn report(error: &anyhow::Error, io: &mut Io) -> u8 {
     let closed = |cause: &(dyn std::error::Error + 'static)| {
-        cause.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
+        cause
+            .downcast_ref::<io::Error>()
+            .is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
     };
     // `rutter get … | head` has what it wanted.
     if error.chain().any(closed) {
@@ -205,7 +221,11 @@ mod tests {
     fn answers_that_are_no_status_are_shown_in_short() {
         let refusal = Refusal::read(403, b"<html>no</html>");
         assert_eq!(refusal.reason, "Forbidden");
-        assert!(refusal.to_string().starts_with("Error from server (Forbidden): <html>no</html>\nhint: "));
+        assert!(
+            refusal
+                .to_string()
+                .starts_with("Error from server (Forbidden): <html>no</html>\nhint: ")
+        );
         assert_eq!(Refusal::read(500, b"").message, "HTTP status 500");
     }
 }

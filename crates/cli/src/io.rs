@@ -126,6 +126,8 @@ impl Io {
 
 impl std::fmt::Debug for Io {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Io").field("terminal", &self.terminal).finish_non_exhaustive()
+        f.debug_struct("Io")
+            .field("terminal", &self.terminal)
+            .finish_non_exhaustive()
     }
 }

@@ -46,7 +46,9 @@ impl Manifest {
     }
 
     pub(crate) fn namespace(&self) -> Option<&str> {
-        self.value["metadata"]["namespace"].as_str().filter(|namespace| !namespace.is_empty())
+        self.value["metadata"]["namespace"]
+            .as_str()
+            .filter(|namespace| !namespace.is_empty())
     }
 
     /// `FILE:LINE`.
@@ -82,7 +84,12 @@ pub(crate) fn arguments(command: Command, required: bool) -> Command {
 /// The objects of the files that the command line names, in the order of the files. What cannot be read is told at once,
 /// all of it, and is an error: half of what was asked for is worse than nothing.
 pub(crate) fn read(matches: &ArgMatches, io: &mut Io) -> Result<Vec<Manifest>> {
-    let paths: Vec<PathBuf> = matches.get_many::<PathBuf>("filename").into_iter().flatten().cloned().collect();
+    let paths: Vec<PathBuf> = matches
+        .get_many::<PathBuf>("filename")
+        .into_iter()
+        .flatten()
+        .cloned()
+        .collect();
     let mut found = Vec::new();
     let mut bad = 0;
     for path in files(&paths, matches.get_flag("recursive"))? {
@@ -95,7 +102,11 @@ pub(crate) fn read(matches: &ArgMatches, io: &mut Io) -> Result<Vec<Manifest>> {
         }
         found.extend(parsed.manifests);
     }
-    ensure!(bad == 0, "{bad} {} could not be read; nothing was sent", if bad == 1 { "document" } else { "documents" });
+    ensure!(
+        bad == 0,
+        "{bad} {} could not be read; nothing was sent",
+        if bad == 1 { "document" } else { "documents" }
+    );
     ensure!(!found.is_empty(), "there is no object in {}", list_of(&paths));
     tell_duplicates(&found, io);
     Ok(found)
@@ -131,11 +142,19 @@ fn open(manifest: Manifest, depth: usize, out: &mut Vec<Manifest>) -> Result<()>
     if manifest.value.is_null() {
         return Ok(());
     }
-    ensure!(manifest.value.is_object(), "{place}: this is not an object with `apiVersion` and `kind`");
+    ensure!(
+        manifest.value.is_object(),
+        "{place}: this is not an object with `apiVersion` and `kind`"
+    );
     if manifest.kind().ends_with("List") && manifest.value["items"].is_array() {
-        ensure!(depth < MAX_LISTS, "{place}: more than {MAX_LISTS} lists inside each other");
+        ensure!(
+            depth < MAX_LISTS,
+            "{place}: more than {MAX_LISTS} lists inside each other"
+        );
         let (file, line) = (manifest.file, manifest.line);
-        let Json::Array(items) = manifest.value["items"].clone() else { return Ok(()) };
+        let Json::Array(items) = manifest.value["items"].clone() else {
+            return Ok(());
+        };
         for value in items {
             let file = file.clone();
             open(Manifest { value, file, line }, depth + 1, out)?;
@@ -159,7 +178,11 @@ pub(crate) fn parse_text(bytes: &[u8]) -> Result<Vec<(Json, u32)>> {
     if let Some(error) = read.errors.iter().chain(duplicates).next() {
         bail!("line {}, column {}: {}", error.line, error.column, error.message);
     }
-    Ok(read.documents.into_iter().map(|document| (document.value, document.line)).collect())
+    Ok(read
+        .documents
+        .into_iter()
+        .map(|document| (document.value, document.line))
+        .collect())
 }
 
 /// The files that paths stand for: a file itself, of a directory those that end as YAML and JSON files do, by name.
@@ -168,7 +191,9 @@ pub(crate) fn files(paths: &[PathBuf], recursive: bool) -> Result<Vec<PathBuf>> 
     for path in paths {
         let text = path.to_string_lossy();
         if text.starts_with("http://") || text.starts_with("https://") {
-            return Err(usage(format!("{text}: files are not fetched: `curl -sfL {text} | rutter … -f -`")));
+            return Err(usage(format!(
+                "{text}: files are not fetched: `curl -sfL {text} | rutter … -f -`"
+            )));
         }
         if path.is_dir() {
             let before = all.len();
@@ -177,7 +202,11 @@ pub(crate) fn files(paths: &[PathBuf], recursive: bool) -> Result<Vec<PathBuf>> 
                 all.len() > before,
                 "{} holds no .yaml, .yml or .json file{}",
                 path.display(),
-                if recursive { "" } else { "; -R looks into the directories below it, too" }
+                if recursive {
+                    ""
+                } else {
+                    "; -R looks into the directories below it, too"
+                }
             );
         } else {
             all.push(path.clone());
@@ -188,11 +217,19 @@ pub(crate) fn files(paths: &[PathBuf], recursive: bool) -> Result<Vec<PathBuf>> 
 }
 
 fn directory(path: &Path, recursive: bool, depth: usize, all: &mut Vec<PathBuf>) -> Result<()> {
-    ensure!(depth <= MAX_DEPTH, "{}: more than {MAX_DEPTH} directories deep", path.display());
+    ensure!(
+        depth <= MAX_DEPTH,
+        "{}: more than {MAX_DEPTH} directories deep",
+        path.display()
+    );
     let mut entries = Vec::new();
     for entry in fs::read_dir(path).with_context(|| path.display().to_string())? {
         entries.push(entry.with_context(|| path.display().to_string())?.path());
-        ensure!(entries.len() <= MAX_FILES, "{}: more than {MAX_FILES} files", path.display());
+        ensure!(
+            entries.len() <= MAX_FILES,
+            "{}: more than {MAX_FILES} files",
+            path.display()
+        );
     }
     entries.sort();
     for entry in entries {
@@ -201,7 +238,10 @@ fn directory(path: &Path, recursive: bool, depth: usize, all: &mut Vec<PathBuf>)
             if recursive && !entry.is_symlink() {
                 directory(&entry, recursive, depth + 1, all)?;
             }
-        } else if entry.extension().is_some_and(|end| end == "yaml" || end == "yml" || end == "json") {
+        } else if entry
+            .extension()
+            .is_some_and(|end| end == "yaml" || end == "yml" || end == "json")
+        {
             all.push(entry);
         }
     }
@@ -214,7 +254,11 @@ pub(crate) fn bytes_of(path: &Path, io: &mut Io) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
     if path.as_os_str() == "-" {
         let mut input = std::mem::replace(&mut io.stdin, Box::new(std::io::empty()));
-        input.by_ref().take(limit).read_to_end(&mut bytes).context("standard input")?;
+        input
+            .by_ref()
+            .take(limit)
+            .read_to_end(&mut bytes)
+            .context("standard input")?;
         io.stdin = input;
     } else {
         let file = fs::File::open(path).map_err(|error| anyhow!("{}: {error}", path.display()))?;
@@ -294,7 +338,10 @@ mod tests {
         }
         let names = |recursive| -> Vec<String> {
             let found = files(&[dir.path().to_owned()], recursive).unwrap();
-            found.iter().map(|p| p.strip_prefix(dir.path()).unwrap().display().to_string()).collect()
+            found
+                .iter()
+                .map(|p| p.strip_prefix(dir.path()).unwrap().display().to_string())
+                .collect()
         };
         assert_eq!(names(false), ["a.json", "b.yaml"]);
         assert_eq!(names(true), ["a.json", "b.yaml", "sub/d.yml"]);

@@ -15,7 +15,9 @@ use crate::yaml;
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) enum Format {
     /// For people, in columns; with more of them if wide.
-    Table { wide: bool },
+    Table {
+        wide: bool,
+    },
     Yaml,
     Json,
     /// `KIND.GROUP/NAME`.
@@ -36,9 +38,13 @@ impl Format {
             "json" => Ok(Format::Json),
             "name" => Ok(Format::Name),
             "jsonpath" if rest.is_empty() => Err("a template is missing: -o jsonpath='{.metadata.name}'".to_owned()),
-            "jsonpath" => Template::parse(rest).map(Format::JsonPath).map_err(|error| error.to_string()),
+            "jsonpath" => Template::parse(rest)
+                .map(Format::JsonPath)
+                .map_err(|error| error.to_string()),
             "custom-columns" => columns(rest).map(Format::Columns),
-            _ => Err(format!("`{text}` is none of: wide, yaml, json, name, jsonpath=…, custom-columns=…")),
+            _ => Err(format!(
+                "`{text}` is none of: wide, yaml, json, name, jsonpath=…, custom-columns=…"
+            )),
         }
     }
 
@@ -54,7 +60,10 @@ fn columns(text: &str) -> Result<Vec<(String, Path)>, String> {
             .split_once(':')
             .filter(|(heading, path)| !heading.is_empty() && !path.is_empty())
             .ok_or_else(|| "custom-columns are HEADING:PATH,HEADING:PATH".to_owned())?;
-        Ok((heading.to_owned(), Path::parse(path).map_err(|error| error.to_string())?))
+        Ok((
+            heading.to_owned(),
+            Path::parse(path).map_err(|error| error.to_string())?,
+        ))
     };
     text.split(',').map(column).collect()
 }
@@ -85,7 +94,11 @@ pub(crate) fn of(matches: &ArgMatches) -> Option<Format> {
 
 /// Takes out what people seldom want to see.
 pub(crate) fn tidy(object: &mut Json, matches: &ArgMatches) {
-    let all = matches.try_get_one::<bool>("show-managed-fields").ok().flatten().copied();
+    let all = matches
+        .try_get_one::<bool>("show-managed-fields")
+        .ok()
+        .flatten()
+        .copied();
     if all == Some(true) {
         return;
     }
@@ -178,15 +191,26 @@ mod tests {
         assert_eq!(Format::parse("wide"), Ok(Format::Table { wide: true }));
         assert!(matches!(Format::parse("jsonpath={.a}"), Ok(Format::JsonPath(_))));
         assert!(matches!(Format::parse("custom-columns=A:.a,B:b.c"), Ok(Format::Columns(c)) if c.len() == 2));
-        for wrong in ["xml", "jsonpath", "jsonpath={.a", "custom-columns=", "custom-columns=A", "go-template={{.}}"] {
+        for wrong in [
+            "xml",
+            "jsonpath",
+            "jsonpath={.a",
+            "custom-columns=",
+            "custom-columns=A",
+            "go-template={{.}}",
+        ] {
             assert!(Format::parse(wrong).is_err(), "{wrong}");
         }
     }
 
     #[test]
     fn names_carry_the_group() {
-        let object = json!({"apiVersion": "networking.istio.io/v1", "kind": "VirtualService", "metadata": {"name": "a"}});
+        let object =
+            json!({"apiVersion": "networking.istio.io/v1", "kind": "VirtualService", "metadata": {"name": "a"}});
         assert_eq!(plain_name(&object), "virtualservice.networking.istio.io/a");
-        assert_eq!(plain_name(&json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}})), "pod/a");
+        assert_eq!(
+            plain_name(&json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}})),
+            "pod/a"
+        );
     }
 }

@@ -63,10 +63,17 @@ impl<'k> Rows<'k> {
 
     fn add_table(&mut self, answer: &Json, event: &str) {
         if self.shown.is_none() {
-            let definitions = answer["columnDefinitions"].as_array().map(Vec::as_slice).unwrap_or_default();
+            let definitions = answer["columnDefinitions"]
+                .as_array()
+                .map(Vec::as_slice)
+                .unwrap_or_default();
             let is_shown = |column: &Json| self.show.wide || column["priority"].as_i64().unwrap_or(0) == 0;
-            let shown: Vec<usize> = (0..definitions.len()).filter(|index| is_shown(&definitions[*index])).collect();
-            let names = shown.iter().map(|index| definitions[*index]["name"].as_str().unwrap_or_default().to_uppercase());
+            let shown: Vec<usize> = (0..definitions.len())
+                .filter(|index| is_shown(&definitions[*index]))
+                .collect();
+            let names = shown
+                .iter()
+                .map(|index| definitions[*index]["name"].as_str().unwrap_or_default().to_uppercase());
             self.start(names.collect());
             self.shown = Some(shown);
         }

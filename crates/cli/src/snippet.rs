@@ -40,16 +40,26 @@ pub(crate) fn render(diagnostic: &Diagnostic, bytes: &[u8], colour: bool) -> Str
             0 => String::new(),
             line => format!(":{line}:{}", diagnostic.column),
         };
-        out.push_str(&format!("\n{margin}{} {}{place}", Paint::Dim.apply("-->", colour), printable(file, false)));
+        out.push_str(&format!(
+            "\n{margin}{} {}{place}",
+            Paint::Dim.apply("-->", colour),
+            printable(file, false)
+        ));
     }
     if let Some((line, caret)) = line_of(bytes, diagnostic.line, diagnostic.column) {
         let bar = Paint::Dim.apply("|", colour);
         let number = Paint::Dim.apply(&number, colour);
         let caret = format!("{}{}", " ".repeat(caret), paint.apply("^", colour));
-        out.push_str(&format!("\n{margin} {bar}\n{number} {bar} {line}\n{margin} {bar} {caret}"));
+        out.push_str(&format!(
+            "\n{margin} {bar}\n{number} {bar} {line}\n{margin} {bar} {caret}"
+        ));
     }
     if let Some(hint) = &diagnostic.hint {
-        out.push_str(&format!("\n{margin} {} hint: {}", Paint::Dim.apply("=", colour), printable(hint, false)));
+        out.push_str(&format!(
+            "\n{margin} {} hint: {}",
+            Paint::Dim.apply("=", colour),
+            printable(hint, false)
+        ));
     }
     out
 }
@@ -68,7 +78,11 @@ fn line_of(bytes: &[u8], line: u32, column: u32) -> Option<(String, usize)> {
     let chars: Vec<char> = text.chars().collect();
     let before = before.min(chars.len());
     // Of a long line, what stands around the place.
-    let skip = if text.width() > WIDEST { before.saturating_sub(WIDEST / 2) } else { 0 };
+    let skip = if text.width() > WIDEST {
+        before.saturating_sub(WIDEST / 2)
+    } else {
+        0
+    };
     let mut shown = String::new();
     let mut caret = 0;
     if skip > 0 {

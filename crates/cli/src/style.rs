@@ -30,7 +30,9 @@ impl Paint {
 /// The colour of a word that says how something is; none for other words.
 pub(crate) fn of_state(word: &str) -> Option<Paint> {
     match word {
-        "True" | "Ready" | "Running" | "Active" | "Bound" | "Accepted" | "Programmed" | "Completed" => Some(Paint::Green),
+        "True" | "Ready" | "Running" | "Active" | "Bound" | "Accepted" | "Programmed" | "Completed" => {
+            Some(Paint::Green)
+        }
         "False" | "Error" | "Failed" | "Refused" | "Invalid" | "CrashLoopBackOff" => Some(Paint::Red),
         "Unknown" | "Pending" | "Terminating" | "Warning" => Some(Paint::Yellow),
         "<none>" | "<unknown>" => Some(Paint::Dim),
@@ -59,7 +61,10 @@ pub(crate) fn printable_paint(line: &str) -> String {
     let mut out = String::new();
     for (index, part) in parts.iter().enumerate() {
         if index > 0 {
-            let code = part.strip_prefix('[').and_then(|rest| rest.split_once('m')).map(|(code, _)| code);
+            let code = part
+                .strip_prefix('[')
+                .and_then(|rest| rest.split_once('m'))
+                .map(|(code, _)| code);
             let own = code.is_some_and(|code| matches!(code, "0" | "1" | "2" | "31" | "32" | "33" | "36"));
             out.push(if own { '\x1b' } else { '\u{fffd}' });
         }

@@ -39,8 +39,12 @@ impl Target {
 
 /// Adds the words, `-f`, `-R`, `-l` and `--all`.
 pub(crate) fn arguments(command: Command) -> Command {
-    selectors(words(manifests::arguments(command, false)))
-        .arg(Arg::new("all").long("all").action(ArgAction::SetTrue).help("All objects of the kind in the namespace"))
+    selectors(words(manifests::arguments(command, false))).arg(
+        Arg::new("all")
+            .long("all")
+            .action(ArgAction::SetTrue)
+            .help("All objects of the kind in the namespace"),
+    )
 }
 
 /// Adds `KIND NAME…`.
@@ -81,7 +85,12 @@ pub(crate) fn selectors(command: Command) -> Command {
 
 /// The words of the command line.
 pub(crate) fn words_of(matches: &ArgMatches) -> Vec<String> {
-    matches.get_many::<String>("words").into_iter().flatten().cloned().collect()
+    matches
+        .get_many::<String>("words")
+        .into_iter()
+        .flatten()
+        .cloned()
+        .collect()
 }
 
 /// Kinds with the names that were asked for; no name: all objects.
@@ -128,17 +137,29 @@ fn tell_also(word: &str, catalogue: &Catalogue, io: &mut Io) {
     let Ok(kind) = catalogue.one(word) else { return };
     // What every Kubernetes has is always meant first, and nobody is in doubt.
     if let (false, Some(other)) = (kind.group.is_empty(), catalogue.also(word).first()) {
-        io.warn(format!("`{word}` is {}; it could also be {}", kind.qualified(), other.qualified()));
+        io.warn(format!(
+            "`{word}` is {}; it could also be {}",
+            kind.qualified(),
+            other.qualified()
+        ));
     }
 }
 
 /// All objects that the command line names. With `-l` or `--all` the server is asked which there are.
-pub(crate) async fn all(matches: &ArgMatches, server: &Server, catalogue: &Catalogue, io: &mut Io) -> Result<Vec<Target>> {
+pub(crate) async fn all(
+    matches: &ArgMatches,
+    server: &Server,
+    catalogue: &Catalogue,
+    io: &mut Io,
+) -> Result<Vec<Target>> {
     let words = words_of(matches);
     if matches.try_contains_id("filename").unwrap_or(false) {
         ensure!(words.is_empty(), usage("either -f or names, not both"));
         let read = manifests::read(matches, io)?;
-        return read.iter().map(|manifest| of_manifest(manifest, server, catalogue)).collect();
+        return read
+            .iter()
+            .map(|manifest| of_manifest(manifest, server, catalogue))
+            .collect();
     }
     named(&words, matches, server, catalogue, io).await
 }
@@ -152,13 +173,23 @@ pub(crate) async fn named(
     io: &mut Io,
 ) -> Result<Vec<Target>> {
     let text = |name| matches.try_get_one::<String>(name).ok().flatten().cloned();
-    let flag = |name| matches.try_get_one::<bool>(name).ok().flatten().copied().unwrap_or(false);
+    let flag = |name| {
+        matches
+            .try_get_one::<bool>(name)
+            .ok()
+            .flatten()
+            .copied()
+            .unwrap_or(false)
+    };
     let (labels, fields) = (text("selector"), text("field-selector"));
     let selecting = labels.is_some() || fields.is_some() || flag("all");
     let mut targets = Vec::new();
     for (kind, names) in kinds(words, catalogue, io)? {
         if names.is_empty() {
-            ensure!(selecting, usage(format!("which {}? name them, or say -l LABELS or --all", kind.plural)));
+            ensure!(
+                selecting,
+                usage(format!("which {}? name them, or say -l LABELS or --all", kind.plural))
+            );
             let namespace = (!flag("all-namespaces")).then_some(server.namespace.as_str());
             let request = Request::get(kind.collection(namespace))
                 .maybe("labelSelector", labels.clone())
@@ -174,7 +205,10 @@ pub(crate) async fn named(
             continue;
         }
         ensure!(!selecting, usage("either names or a selector, not both"));
-        ensure!(!flag("all-namespaces"), usage("an object by its name is in one namespace: -n, not -A"));
+        ensure!(
+            !flag("all-namespaces"),
+            usage("an object by its name is in one namespace: -n, not -A")
+        );
         targets.extend(names.into_iter().map(|name| of_name(&kind, name, server)));
     }
     Ok(targets)
@@ -184,7 +218,11 @@ pub(crate) async fn named(
 pub(crate) fn of_name(kind: &Kind, name: String, server: &Server) -> Target {
     Target {
         kind: kind.clone(),
-        namespace: if kind.namespaced { server.namespace.clone() } else { String::new() },
+        namespace: if kind.namespaced {
+            server.namespace.clone()
+        } else {
+            String::new()
+        },
         name,
     }
 }
@@ -208,7 +246,10 @@ pub(crate) fn kind_of(manifest: &Manifest, catalogue: &Catalogue) -> Result<Kind
             Some(other) => format!("\nhint: it serves {kind} in {}", other.api_version()),
             None => String::new(),
         };
-        anyhow!("{}: the server has no kind {kind} in {api_version}{hint}", manifest.place())
+        anyhow!(
+            "{}: the server has no kind {kind} in {api_version}{hint}",
+            manifest.place()
+        )
     })
 }
 
@@ -244,14 +285,21 @@ mod tests {
             ..Kind::default()
         };
         Catalogue {
-            kinds: vec![kind("", "Pod"), kind("a.example", "Gateway"), kind("b.example", "Gateway")],
+            kinds: vec![
+                kind("", "Pod"),
+                kind("a.example", "Gateway"),
+                kind("b.example", "Gateway"),
+            ],
         }
     }
 
     fn read(words: &str) -> Result<Vec<(String, Vec<String>)>> {
         let words: Vec<String> = words.split_whitespace().map(str::to_owned).collect();
         let found = kinds(&words, &catalogue(), &mut Io::to(std::io::sink(), std::io::sink()))?;
-        Ok(found.into_iter().map(|(kind, names)| (kind.qualified(), names)).collect())
+        Ok(found
+            .into_iter()
+            .map(|(kind, names)| (kind.qualified(), names))
+            .collect())
     }
 
     #[test]
@@ -261,7 +309,10 @@ mod tests {
         assert_eq!(read("pod").unwrap(), [(own("pods"), vec![])]);
         assert_eq!(
             read("pod/a gateway.b.example/x pod/b").unwrap(),
-            [(own("pods"), vec![own("a"), own("b")]), (own("gateways.b.example"), vec![own("x")])]
+            [
+                (own("pods"), vec![own("a"), own("b")]),
+                (own("gateways.b.example"), vec![own("x")])
+            ]
         );
         assert_eq!(read("pod,gateway a").unwrap().len(), 2);
         for wrong in ["", "pod/a b", "pod a/b", "pod/", "/a", "pod/a/b", "widget"] {

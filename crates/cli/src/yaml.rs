@@ -125,18 +125,23 @@ fn is_plain(text: &str) -> bool {
 }
 
 fn looks_numeric(rest: &str) -> bool {
-    rest.is_empty() || rest.starts_with(|c: char| c.is_ascii_digit() || matches!(c, '.' | 'i' | 'I' | 'n' | 'N' | '-' | ' '))
+    rest.is_empty()
+        || rest.starts_with(|c: char| c.is_ascii_digit() || matches!(c, '.' | 'i' | 'I' | 'n' | 'N' | '-' | ' '))
 }
 
 /// A text that begins with a digit and cannot be taken for a number, a time or a date: it has a letter that none of them
 /// has.
 fn is_never_number(text: &str) -> bool {
-    text.chars().any(|c| matches!(c, 'g'..='n' | 'p'..='s' | 'u'..='w' | 'G'..='N' | 'P'..='S' | 'U'..='W' | '/'))
+    text.chars()
+        .any(|c| matches!(c, 'g'..='n' | 'p'..='s' | 'u'..='w' | 'G'..='N' | 'P'..='S' | 'U'..='W' | '/'))
 }
 
 /// Characters that readers of YAML treat in their own ways.
 fn is_odd(c: char) -> bool {
-    matches!(c, '\u{feff}' | '\u{85}' | '\u{a0}' | '\u{2028}' | '\u{2029}' | '\u{fffe}' | '\u{ffff}')
+    matches!(
+        c,
+        '\u{feff}' | '\u{85}' | '\u{a0}' | '\u{2028}' | '\u{2029}' | '\u{fffe}' | '\u{ffff}'
+    )
 }
 
 /// In double quotes, with JSON's escapes, which YAML shares.
@@ -211,8 +216,10 @@ spec:
             any::<bool>().prop_map(Json::from),
             any::<i64>().prop_map(Json::from),
             "[-a-z0-9 :#.+~'\"{}\\[\\]\n\t&*!|>%@`é]{0,12}".prop_map(Json::from),
-            prop::sample::select(vec!["yes", "1e3", "0x1f", "1:30", "null", "~", ".5", "-", "---", "...", "1_000", "=", "? a"])
-                .prop_map(Json::from),
+            prop::sample::select(vec![
+                "yes", "1e3", "0x1f", "1:30", "null", "~", ".5", "-", "---", "...", "1_000", "=", "? a"
+            ])
+            .prop_map(Json::from),
             "\\PC{0,8}".prop_map(Json::from),
         ];
         leaf.prop_recursive(4, 30, 4, |inner| {

@@ -12,7 +12,11 @@ use crate::{Error, Limits};
 /// The patch is not a list of operations, one of them does not apply, or a limit is exceeded.
 pub fn json_patch(document: &Json, patch: &Json, limits: &Limits) -> Result<Json, Error> {
     limits.check("the patch", patch)?;
-    if let Some(count) = patch.as_array().map(Vec::len).filter(|&count| count > limits.operations) {
+    if let Some(count) = patch
+        .as_array()
+        .map(Vec::len)
+        .filter(|&count| count > limits.operations)
+    {
         return Err(Error::TooLarge(format!(
             "The allowed maximum operations in a JSON patch is {}, got {count}",
             limits.operations
@@ -35,7 +39,9 @@ pub fn json_patch(document: &Json, patch: &Json, limits: &Limits) -> Result<Json
 
 fn decode(patch: &Json) -> Result<Patch, Error> {
     let Some(operations) = patch.as_array() else {
-        return Err(Error::Malformed("error decoding patch: a JSON patch is a list of operations".into()));
+        return Err(Error::Malformed(
+            "error decoding patch: a JSON patch is a list of operations".into(),
+        ));
     };
     let mut decoded = Vec::with_capacity(operations.len());
     for (position, operation) in operations.iter().enumerate() {
@@ -81,13 +87,18 @@ fn check(
         return Ok(());
     };
     match measure(source, limits.depth) {
-        None => Err(Error::TooLarge(format!("what operation {position} takes is deeper than {} levels", limits.depth))),
+        None => Err(Error::TooLarge(format!(
+            "what operation {position} takes is deeper than {} levels",
+            limits.depth
+        ))),
         Some(bytes) => {
             *sum = sum.saturating_add(bytes);
             if *sum <= limit {
                 return Ok(());
             }
-            Err(Error::TooLarge(format!("what operations up to {position} copy or move has more than {limit} bytes")))
+            Err(Error::TooLarge(format!(
+                "what operations up to {position} copy or move has more than {limit} bytes"
+            )))
         }
     }
 }

@@ -30,10 +30,14 @@ impl Limits {
     /// Refuses a value that is too deep or too big.
     pub(crate) fn check(&self, what: &str, value: &Json) -> Result<(), Error> {
         match measure(value, self.depth) {
-            None => Err(Error::TooLarge(format!("{what} is nested deeper than {} levels", self.depth))),
-            Some(bytes) if bytes > self.bytes => {
-                Err(Error::TooLarge(format!("{what} has {bytes} bytes, more than the {} that are allowed", self.bytes)))
-            }
+            None => Err(Error::TooLarge(format!(
+                "{what} is nested deeper than {} levels",
+                self.depth
+            ))),
+            Some(bytes) if bytes > self.bytes => Err(Error::TooLarge(format!(
+                "{what} has {bytes} bytes, more than the {} that are allowed",
+                self.bytes
+            ))),
             Some(_) => Ok(()),
         }
     }
@@ -48,11 +52,15 @@ pub(crate) fn measure(value: &Json, depth: usize) -> Option<usize> {
         Json::String(text) => Some(text.len() + 2),
         Json::Array(items) => {
             let depth = depth.checked_sub(1)?;
-            items.iter().try_fold(2, |sum: usize, item| Some(sum + 1 + measure(item, depth)?))
+            items
+                .iter()
+                .try_fold(2, |sum: usize, item| Some(sum + 1 + measure(item, depth)?))
         }
         Json::Object(fields) => {
             let depth = depth.checked_sub(1)?;
-            fields.iter().try_fold(2, |sum: usize, (name, item)| Some(sum + name.len() + 4 + measure(item, depth)?))
+            fields.iter().try_fold(2, |sum: usize, (name, item)| {
+                Some(sum + name.len() + 4 + measure(item, depth)?)
+            })
         }
     }
 }

@@ -47,7 +47,9 @@ pub(crate) fn check(definition: &Definition, object: &Json, old: Option<&Json>, 
 
 /// What a path of fields leads to; null is nothing.
 fn at<'o>(object: &'o Json, path: &[&str]) -> Option<&'o Json> {
-    path.iter().try_fold(object, |value, name| value.get(name)).filter(|value| !value.is_null())
+    path.iter()
+        .try_fold(object, |value, name| value.get(name))
+        .filter(|value| !value.is_null())
 }
 
 /// The text that a path of fields leads to, or an empty one.

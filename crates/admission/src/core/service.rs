@@ -21,7 +21,9 @@ pub(super) fn fill(object: &mut Map<String, Json>, old: Option<&Json>) {
     };
     default(spec, "type", || "ClusterIP".into());
     default(spec, "sessionAffinity", || "None".into());
-    if spec.get("sessionAffinity").is_some_and(|affinity| affinity == "ClientIP")
+    if spec
+        .get("sessionAffinity")
+        .is_some_and(|affinity| affinity == "ClientIP")
         && let Some(config) = inner(spec, "sessionAffinityConfig")
         && let Some(client) = inner(config, "clientIP")
     {
@@ -83,7 +85,11 @@ pub(super) fn check(object: &Json, old: Option<&Json>, causes: &mut Causes) {
             causes.invalid(&spec.field("clusterIPs").index(0), &address.into(), text);
         }
         if address == HEADLESS && kind != "ClusterIP" {
-            causes.invalid(&spec.field("clusterIPs").index(0), &address.into(), &format!("may not be set to 'None' for {kind} services"));
+            causes.invalid(
+                &spec.field("clusterIPs").index(0),
+                &address.into(),
+                &format!("may not be set to 'None' for {kind} services"),
+            );
         }
     }
     ports(object, &spec.field("ports"), causes);
@@ -110,7 +116,10 @@ fn external_name(object: &Json, address: &str, spec: &Path<'_>, causes: &mut Cau
         }
     }
     if !address.is_empty() {
-        causes.forbidden(&spec.field("clusterIPs"), "may not be set when `type` is 'ExternalName'");
+        causes.forbidden(
+            &spec.field("clusterIPs"),
+            "may not be set when `type` is 'ExternalName'",
+        );
     }
 }
 
@@ -132,9 +141,17 @@ fn ports(object: &Json, path: &Path<'_>, causes: &mut Causes) {
             }
         }
         for field in ["port", "targetPort"] {
+            // The second is the first where nobody said it.
+            if field == "targetPort" && port.get(field) == port.get("port") {
+                continue;
+            }
             let number = port.get(field).and_then(Json::as_i64);
             if let Some(number) = number.filter(|number| !(1..=65_535).contains(number)) {
-                causes.invalid(&path.field(field), &number.into(), "must be between 1 and 65535, inclusive");
+                causes.invalid(
+                    &path.field(field),
+                    &number.into(),
+                    "must be between 1 and 65535, inclusive",
+                );
             }
         }
     }

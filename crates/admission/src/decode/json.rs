@@ -21,7 +21,9 @@ pub(super) fn read(body: &[u8], limits: &Limits) -> Result<Decoded, DecodeError>
         exceeded: None,
     };
     let mut input = serde_json::Deserializer::from_slice(body);
-    let read = Node(&mut state).deserialize(&mut input).and_then(|value| input.end().map(|()| value));
+    let read = Node(&mut state)
+        .deserialize(&mut input)
+        .and_then(|value| input.end().map(|()| value));
     match (read, state.exceeded) {
         (_, Some(what)) => Err(DecodeError::TooLarge(what)),
         (Ok(object), None) => Ok(Decoded {

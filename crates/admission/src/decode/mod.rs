@@ -53,7 +53,10 @@ impl From<Json> for Decoded {
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum DecodeError {
     /// The content type is none that is read (status 415).
-    #[error("the body of the request was in an unknown format - accepted media types include: {}", media::ACCEPTED)]
+    #[error(
+        "the body of the request was in an unknown format - accepted media types include: {}",
+        media::ACCEPTED
+    )]
     UnsupportedMediaType(String),
     /// More than the limits allow (status 413).
     #[error("{0}")]
@@ -74,7 +77,10 @@ pub fn decode(body: &[u8], content_type: Option<&str>, limits: &Limits) -> Resul
         return Err(DecodeError::TooLarge(text));
     }
     // JSON is YAML, but much cheaper to read as JSON; clients send it under either name.
-    let looks_like_json = body.iter().find(|byte| !byte.is_ascii_whitespace()).is_some_and(|byte| b"{[".contains(byte));
+    let looks_like_json = body
+        .iter()
+        .find(|byte| !byte.is_ascii_whitespace())
+        .is_some_and(|byte| b"{[".contains(byte));
     match format {
         Format::Json => json::read(body, limits),
         Format::Yaml if looks_like_json => match json::read(body, limits) {
@@ -98,7 +104,10 @@ fn yaml(body: &[u8], limits: &Limits) -> Result<Decoded, DecodeError> {
     let read = parse_yaml_json(body, "", &limits);
     if let Some(error) = read.errors.first() {
         let place = format!("line {}, column {}", error.line, error.column);
-        return Err(DecodeError::Malformed(format!("error converting YAML to JSON: {place}: {}", error.message)));
+        return Err(DecodeError::Malformed(format!(
+            "error converting YAML to JSON: {place}: {}",
+            error.message
+        )));
     }
     let mut documents = read.documents.into_iter();
     match (documents.next(), documents.next()) {
@@ -108,7 +117,10 @@ fn yaml(body: &[u8], limits: &Limits) -> Result<Decoded, DecodeError> {
         }),
         (None, _) => Err(DecodeError::Malformed("the body of the request is empty".into())),
         (Some(_), Some(second)) => {
-            let text = format!("the body has a second document at line {}: send one object a request", second.line);
+            let text = format!(
+                "the body has a second document at line {}: send one object a request",
+                second.line
+            );
             Err(DecodeError::Malformed(text))
         }
     }

@@ -65,13 +65,18 @@ impl Compiled {
     pub(crate) fn broken(&self) -> Vec<String> {
         let mut patterns = Vec::new();
         collect_patterns(&self.root, &mut patterns);
-        let patterns = patterns.into_iter().filter(|pattern| !self.patterns.contains_key(pattern)).map(str::to_owned);
+        let patterns = patterns
+            .into_iter()
+            .filter(|pattern| !self.patterns.contains_key(pattern))
+            .map(str::to_owned);
         let rules = self.rules.values().flatten().filter(|rule| rule.program.is_none());
         patterns.chain(rules.map(|rule| rule.rule.rule.to_owned())).collect()
     }
 
     fn collect(&mut self, schema: &Schema) -> bool {
-        if let Shape::Text { pattern: Some(pattern), .. } = &schema.shape
+        if let Shape::Text {
+            pattern: Some(pattern), ..
+        } = &schema.shape
             && let Ok(regex) = Regex::new(pattern)
         {
             self.patterns.insert(pattern, regex);
@@ -110,7 +115,9 @@ impl CompiledRule {
     fn new(rule: &Rule) -> CompiledRule {
         let program = Program::compile(rule.rule).ok();
         CompiledRule {
-            transition: program.as_ref().is_some_and(|program| program.references().has_variable("oldSelf")),
+            transition: program
+                .as_ref()
+                .is_some_and(|program| program.references().has_variable("oldSelf")),
             loops: program.as_ref().map_or(0, |program| cost::loops(program.expression())),
             program,
             rule: rule.clone(),
@@ -194,7 +201,10 @@ impl Evaluation<'_> {
                 continue;
             };
             if !self.budget.spend(rule.loops, value) {
-                let text = format!("Invalid value: the object is too large for the rule to be checked: {}", rule.rule.rule);
+                let text = format!(
+                    "Invalid value: the object is too large for the rule to be checked: {}",
+                    rule.rule.rule
+                );
                 self.causes.add(path, Reason::Invalid, text);
                 continue;
             }
@@ -224,5 +234,7 @@ fn same_item<'o>(old: &'o Json, item: &Json, items: &Schema, kind: &ListKind) ->
         return None;
     };
     let wanted = identity(item, items, keys)?;
-    old.as_array()?.iter().find(|old| identity(old, items, keys).as_ref() == Some(&wanted))
+    old.as_array()?
+        .iter()
+        .find(|old| identity(old, items, keys).as_ref() == Some(&wanted))
 }

@@ -43,8 +43,27 @@ pub(super) fn convert(value: &Json, schema: Option<&Schema>) -> Value {
 /// The name of a field as an identifier, as the CRD reference of Kubernetes lays down.
 fn escape(name: &str) -> String {
     const RESERVED: &[&str] = &[
-        "true", "false", "null", "in", "as", "break", "const", "continue", "else", "for", "function", "if", "import", "let",
-        "loop", "package", "namespace", "return", "var", "void", "while",
+        "true",
+        "false",
+        "null",
+        "in",
+        "as",
+        "break",
+        "const",
+        "continue",
+        "else",
+        "for",
+        "function",
+        "if",
+        "import",
+        "let",
+        "loop",
+        "package",
+        "namespace",
+        "return",
+        "var",
+        "void",
+        "while",
     ];
     if RESERVED.contains(&name) {
         return format!("__{name}__");
@@ -52,5 +71,8 @@ fn escape(name: &str) -> String {
     if !name.contains(['.', '-', '/']) && !name.contains("__") {
         return name.to_owned();
     }
-    name.replace("__", "__underscores__").replace('.', "__dot__").replace('-', "__dash__").replace('/', "__slash__")
+    name.replace("__", "__underscores__")
+        .replace('.', "__dot__")
+        .replace('-', "__dash__")
+        .replace('/', "__slash__")
 }

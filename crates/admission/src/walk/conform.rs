@@ -26,7 +26,10 @@ pub(crate) fn conform(value: &mut Json, schema: &Schema, path: &Path<'_>, out: &
         (Shape::Map(values, _), Json::Object(object)) => {
             if matches!(values.shape, Shape::Text { .. }) && !values.nullable {
                 // As Kubernetes reads a map of texts: null is the empty one.
-                object.values_mut().filter(|value| value.is_null()).for_each(|value| *value = Json::String(String::new()));
+                object
+                    .values_mut()
+                    .filter(|value| value.is_null())
+                    .for_each(|value| *value = Json::String(String::new()));
             }
             for (key, value) in object {
                 conform(value, values, &path.field(key), out);

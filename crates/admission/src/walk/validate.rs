@@ -47,10 +47,18 @@ impl Walk<'_> {
             (Shape::Number { min, max }, Json::Number(number)) => {
                 let float = number.as_f64().unwrap_or(f64::NAN);
                 if let Some(min) = min.filter(|min| float < *min) {
-                    self.causes.invalid(path, value, &format!("{path} in body should be greater than or equal to {min}"));
+                    self.causes.invalid(
+                        path,
+                        value,
+                        &format!("{path} in body should be greater than or equal to {min}"),
+                    );
                 }
                 if let Some(max) = max.filter(|max| float > *max) {
-                    self.causes.invalid(path, value, &format!("{path} in body should be less than or equal to {max}"));
+                    self.causes.invalid(
+                        path,
+                        value,
+                        &format!("{path} in body should be less than or equal to {max}"),
+                    );
                 }
             }
             (Shape::IntOrText, Json::Number(number)) if !number.is_f64() => {}
@@ -66,10 +74,15 @@ impl Walk<'_> {
             }
         }
         for group in &fields.exclusive {
-            let set: Vec<&str> = group.iter().filter(|name| object.contains_key(**name)).copied().collect();
+            let set: Vec<&str> = group
+                .iter()
+                .filter(|name| object.contains_key(**name))
+                .copied()
+                .collect();
             if set.len() > 1 {
                 let text = format!("Invalid value: only one of {} may be set", group.join(", "));
-                self.causes.add(path, Reason::Invalid, format!("{text}, found {}", set.join(", ")));
+                self.causes
+                    .add(path, Reason::Invalid, format!("{text}, found {}", set.join(", ")));
             }
         }
         for (name, value) in object {
@@ -105,15 +118,21 @@ impl Walk<'_> {
         }
         let length = u64::try_from(text.chars().count()).unwrap_or(u64::MAX);
         if let Some(min) = bounds.min.filter(|min| length < *min) {
-            self.causes.invalid(path, value, &format!("{path} in body should be at least {min} chars long"));
+            self.causes.invalid(
+                path,
+                value,
+                &format!("{path} in body should be at least {min} chars long"),
+            );
         }
         if let Some(max) = bounds.max.filter(|max| length > *max) {
             // The pattern of a text that is too long is not worth the time.
             return self.causes.too_long(path, max);
         }
-        if let Some(pattern) = pattern.filter(|pattern| self.patterns.get(*pattern).is_some_and(|regex| !regex.is_match(text)))
+        if let Some(pattern) =
+            pattern.filter(|pattern| self.patterns.get(*pattern).is_some_and(|regex| !regex.is_match(text)))
         {
-            self.causes.invalid(path, value, &format!("{path} in body should match '{pattern}'"));
+            self.causes
+                .invalid(path, value, &format!("{path} in body should match '{pattern}'"));
         }
         let fits = match *format {
             Some("date-time") => Timestamp::parse(text).is_some(),
@@ -121,23 +140,40 @@ impl Walk<'_> {
             _ => true,
         };
         if !fits {
-            self.causes.wrong_type(path, value, format.unwrap_or_default(), Some(value));
+            self.causes
+                .wrong_type(path, value, format.unwrap_or_default(), Some(value));
         }
     }
 
     fn integer(&mut self, value: &Json, format: &str, min: Option<i64>, max: Option<i64>, path: &Path<'_>) {
         // Beyond what 64 bits hold: no bound allows it.
         let Some(number) = value.as_i64() else {
-            return self.causes.invalid(path, value, &format!("{path} in body must be of type integer with format {format}"));
+            return self.causes.invalid(
+                path,
+                value,
+                &format!("{path} in body must be of type integer with format {format}"),
+            );
         };
         if format == "int32" && i32::try_from(number).is_err() {
-            self.causes.invalid(path, value, &format!("{path} in body must be of type integer with format int32"));
+            self.causes.invalid(
+                path,
+                value,
+                &format!("{path} in body must be of type integer with format int32"),
+            );
         }
         if let Some(min) = min.filter(|min| number < *min) {
-            self.causes.invalid(path, value, &format!("{path} in body should be greater than or equal to {min}"));
+            self.causes.invalid(
+                path,
+                value,
+                &format!("{path} in body should be greater than or equal to {min}"),
+            );
         }
         if let Some(max) = max.filter(|max| number > *max) {
-            self.causes.invalid(path, value, &format!("{path} in body should be less than or equal to {max}"));
+            self.causes.invalid(
+                path,
+                value,
+                &format!("{path} in body should be less than or equal to {max}"),
+            );
         }
     }
 
@@ -199,5 +235,7 @@ fn is_base64(text: &str) -> bool {
     let inner = &bytes[..bytes.len() - padding];
     padding <= 2
         && bytes.len().is_multiple_of(4)
-        && inner.iter().all(|byte| byte.is_ascii_alphanumeric() || b"+/".contains(byte))
+        && inner
+            .iter()
+            .all(|byte| byte.is_ascii_alphanumeric() || b"+/".contains(byte))
 }

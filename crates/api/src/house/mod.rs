@@ -37,7 +37,7 @@ impl Api {
         let mut stop = self.0.stop.subscribe();
         loop {
             tokio::select! {
-                _ = stop.wait_for(|stop| *stop) => return,
+                () = crate::api::stopped(&mut stop) => return,
                 result = follow(self) => match result {
                     Err(Error::Closed) => return,
                     Err(Error::Compacted { .. }) | Ok(()) => {}

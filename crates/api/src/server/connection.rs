@@ -23,7 +23,7 @@ use super::limits::{Buckets, ServerLimits};
 use super::tls::subject;
 use crate::access::{Peer, User};
 use crate::answer::Answer;
-use crate::api::Api;
+use crate::api::{Api, stopped};
 use crate::body::Body;
 use crate::failure::Failure;
 use crate::request::Request;
@@ -111,7 +111,7 @@ where
     tokio::pin!(connection);
     let result = tokio::select! {
         result = connection.as_mut() => result,
-        _ = stop.wait_for(|stop| *stop) => {
+        () = stopped(&mut stop) => {
             connection.as_mut().graceful_shutdown();
             connection.await
         }

@@ -17,7 +17,7 @@ use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 
-use crate::api::Api;
+use crate::api::{Api, stopped};
 use crate::failure::Failure;
 
 use connection::{Shared, serve};
@@ -168,11 +168,11 @@ async fn accept(
     loop {
         // A place first: what cannot be served waits in the system's own queue.
         let place = tokio::select! {
-            _ = stop.wait_for(|stop| *stop) => break,
+            () = stopped(&mut stop) => break,
             place = Arc::clone(&places).acquire_owned() => place,
         };
         let accepted = tokio::select! {
-            _ = stop.wait_for(|stop| *stop) => break,
+            () = stopped(&mut stop) => break,
             accepted = listener.accept() => accepted,
         };
         while connections.try_join_next().is_some() {}

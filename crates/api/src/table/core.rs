@@ -1,6 +1,6 @@
 //! Cells of core kinds that no path leads to. The texts are those of Kubernetes.
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::age::since;
 use super::pod;
@@ -208,12 +208,13 @@ fn selector(labels: &Value) -> String {
 /// The cells of these columns, for tests.
 #[cfg(test)]
 pub(super) fn cells(kind: &str, columns: &[&str], object: Value) -> Value {
-    json!(columns.iter().map(|column| cell(kind, column, &object, 1000).unwrap()).collect::<Vec<_>>())
+    columns.iter().map(|column| cell(kind, column, &object, 1000).unwrap()).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
 
     #[test]
     fn services_have_addresses_and_ports() {

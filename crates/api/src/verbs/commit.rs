@@ -12,7 +12,7 @@ use crate::api::Api;
 use crate::failure::{About, Cause, Failure, about_key};
 
 /// The manager's name in what Rutter itself writes.
-pub(crate) const MANAGER: &str = "rutter";
+pub(super) const MANAGER: &str = "rutter";
 
 /// How often a write is tried again when the object, or its namespace, was written meanwhile.
 pub(super) const ATTEMPTS: usize = 10;

@@ -6,6 +6,7 @@ use tokio::time::Instant;
 
 use super::Call;
 use crate::answer::Answer;
+use crate::api::stopped;
 use crate::body::{Body, Next, Step};
 use crate::failure::Failure;
 use crate::path::Verb;
@@ -98,13 +99,13 @@ impl Waiting {
                 None => {
                     let mut stop = self.api.0.stop.subscribe();
                     tokio::select! {
-                        _ = stop.wait_for(|stop| *stop) => {}
+                        () = stopped(&mut stop) => {}
                         () = tokio::time::sleep_until(self.ends) => {}
                     }
                     self.view.bookmark(self.bookmark.take()?, false)
                 }
             };
-            let next: Next = Box::new(|| self.step());
+            let next = Next::new(|| self.step());
             Some((line, next))
         })
     }

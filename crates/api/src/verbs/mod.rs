@@ -13,7 +13,7 @@ mod watch;
 
 pub use status::{StatusOutcome, StatusTarget};
 
-pub(crate) use commit::{MANAGER, namespace_key};
+pub(crate) use commit::namespace_key;
 pub(crate) use delete::{Deletion, FOREGROUND, ORPHAN, Policy, Removed, remove};
 
 use http::StatusCode;

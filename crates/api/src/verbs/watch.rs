@@ -15,7 +15,7 @@ use tokio::time::Instant;
 
 use super::Call;
 use crate::answer::Answer;
-use crate::api::Api;
+use crate::api::{Api, stopped};
 use crate::body::{Body, Next, Step};
 use crate::events::LineKey;
 use crate::failure::Failure;
@@ -168,7 +168,7 @@ impl Watcher {
         loop {
             if let Some(line) = self.take() {
                 self.api.0.metrics.event_sent();
-                let next: Next = Box::new(|| self.step());
+                let next = Next::new(|| self.step());
                 return Some((line, next));
             }
             let Some(feed) = &mut self.feed else {
@@ -177,7 +177,7 @@ impl Watcher {
             tokio::select! {
                 biased;
                 // An error would mean that the interface is gone, which ends the watch as well.
-                _ = stop.wait_for(|stop| *stop) => self.end(),
+                () = stopped(&mut stop) => self.end(),
                 () = tokio::time::sleep_until(self.ends) => self.end(),
                 moment = feed.next() => self.moment(moment),
             }

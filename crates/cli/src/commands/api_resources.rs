@@ -70,7 +70,15 @@ pub(super) async fn resources(matches: &ArgMatches, io: &mut Io) -> Result<u8> {
         return Ok(SUCCESS);
     }
     let wide = format == Some("wide");
-    let headings = ["NAME", "SHORTNAMES", "APIVERSION", "NAMESPACED", "KIND", "VERBS", "CATEGORIES"];
+    let headings = [
+        "NAME",
+        "SHORTNAMES",
+        "APIVERSION",
+        "NAMESPACED",
+        "KIND",
+        "VERBS",
+        "CATEGORIES",
+    ];
     let columns = if wide { headings.len() } else { 5 };
     let mut table = Table::new(headings.into_iter().take(columns));
     for kind in kinds {
@@ -108,5 +116,7 @@ fn is_wanted(matches: &ArgMatches, kind: &Kind) -> bool {
     group.is_none_or(|group| kind.group == *group)
         && namespaced.is_none_or(|namespaced| kind.namespaced == *namespaced)
         && all("verbs").iter().all(|verb| kind.can(verb))
-        && all("categories").iter().all(|category| kind.categories.contains(category))
+        && all("categories")
+            .iter()
+            .all(|category| kind.categories.contains(category))
 }

@@ -62,10 +62,19 @@ pub(super) async fn run(matches: &ArgMatches, io: &mut Io) -> Result<u8> {
     let set = matches.get_one::<String>("applyset");
     let selector = matches.get_one::<String>("selector");
     if matches.get_flag("prune") {
-        ensure!(set.is_some() || selector.is_some(), usage("--prune needs --applyset NAME or -l LABELS"));
-        ensure!(options.dry != DryRun::Client, usage("--prune asks the server: --dry-run=server"));
+        ensure!(
+            set.is_some() || selector.is_some(),
+            usage("--prune needs --applyset NAME or -l LABELS")
+        );
+        ensure!(
+            options.dry != DryRun::Client,
+            usage("--prune asks the server: --dry-run=server")
+        );
     }
-    ensure!(selector.is_none() || matches.get_flag("prune"), usage("-l goes with --prune"));
+    ensure!(
+        selector.is_none() || matches.get_flag("prune"),
+        usage("-l goes with --prune")
+    );
     let mut files = manifests::read(matches, io)?;
     files.sort_by_key(|manifest| write::rank(manifest.kind()));
     let server = Server::connect(matches, io).await?;
@@ -88,7 +97,13 @@ pub(super) async fn run(matches: &ArgMatches, io: &mut Io) -> Result<u8> {
             }
         }
     }
-    let Job { catalogue, server, options, report, .. } = job;
+    let Job {
+        catalogue,
+        server,
+        options,
+        report,
+        ..
+    } = job;
     report.finish(io, matches)?;
     if failed > 0 {
         if matches.get_flag("prune") {
@@ -110,7 +125,10 @@ pub(super) async fn run(matches: &ArgMatches, io: &mut Io) -> Result<u8> {
         return Ok(SUCCESS);
     }
     let timeout = matches.get_one::<Duration>("timeout").copied().unwrap_or_default();
-    let reported: Vec<Target> = done.into_iter().filter(|target| wait::is_reported(&target.kind)).collect();
+    let reported: Vec<Target> = done
+        .into_iter()
+        .filter(|target| wait::is_reported(&target.kind))
+        .collect();
     wait::until(&server, reported, Goal::Proxies(100.0), timeout, io).await
 }
 
@@ -126,7 +144,11 @@ struct Job {
 impl Job {
     async fn one(&mut self, manifest: &Manifest, io: &mut Io) -> Result<Target> {
         let kind = self.kind_of(manifest).await?;
-        ensure!(!manifest.name().is_empty(), "{}: `metadata.name` is missing", manifest.place());
+        ensure!(
+            !manifest.name().is_empty(),
+            "{}: `metadata.name` is missing",
+            manifest.place()
+        );
         let namespace = targets::namespace_of(manifest, &kind, &self.server)?;
         let object = self.prepared(manifest, &namespace)?;
         let target = Target {
@@ -178,7 +200,11 @@ impl Job {
             if labels.is_null() {
                 *labels = json!({});
             }
-            ensure!(labels.is_object(), "{}: `metadata.labels` is not an object", manifest.place());
+            ensure!(
+                labels.is_object(),
+                "{}: `metadata.labels` is not an object",
+                manifest.place()
+            );
             labels[SET_LABEL] = json!(set);
         }
         Ok(object)

@@ -15,10 +15,27 @@ pub(super) fn command() -> Command {
     let whoami = Command::new("whoami").about("Print who the server takes you for");
     let can_i = Command::new("can-i")
         .about("Print whether you may do something; exit code 1 if not")
-        .after_help("Examples:\n  rutter auth can-i create virtualservices -n shop\n  rutter auth can-i delete vs/reviews -q")
-        .arg(Arg::new("verb").required(true).value_name("VERB").help("get, list, watch, create, update, patch, delete or *"))
-        .arg(Arg::new("object").required(true).value_name("KIND[/NAME]").help("The kind, or /PATH for what is no object"))
-        .arg(Arg::new("subresource").long("subresource").value_name("NAME").help("A subresource: status"))
+        .after_help(
+            "Examples:\n  rutter auth can-i create virtualservices -n shop\n  rutter auth can-i delete vs/reviews -q",
+        )
+        .arg(
+            Arg::new("verb")
+                .required(true)
+                .value_name("VERB")
+                .help("get, list, watch, create, update, patch, delete or *"),
+        )
+        .arg(
+            Arg::new("object")
+                .required(true)
+                .value_name("KIND[/NAME]")
+                .help("The kind, or /PATH for what is no object"),
+        )
+        .arg(
+            Arg::new("subresource")
+                .long("subresource")
+                .value_name("NAME")
+                .help("A subresource: status"),
+        )
         .arg(
             Arg::new("all-namespaces")
                 .short('A')
@@ -26,7 +43,13 @@ pub(super) fn command() -> Command {
                 .action(ArgAction::SetTrue)
                 .help("In all namespaces"),
         )
-        .arg(Arg::new("quiet").short('q').long("quiet").action(ArgAction::SetTrue).help("Only the exit code"));
+        .arg(
+            Arg::new("quiet")
+                .short('q')
+                .long("quiet")
+                .action(ArgAction::SetTrue)
+                .help("Only the exit code"),
+        );
     Command::new("auth")
         .about("Who you are to the server, and what you may do")
         .subcommand_required(true)
@@ -55,7 +78,12 @@ async fn whoami(matches: &ArgMatches, io: &mut Io) -> Result<u8> {
     let user = &answer["status"]["userInfo"];
     let mut table = Table::new(["ATTRIBUTE", "VALUE"]);
     table.row(["Username", user["username"].as_str().unwrap_or_default()]);
-    let groups: Vec<&str> = user["groups"].as_array().into_iter().flatten().filter_map(Json::as_str).collect();
+    let groups: Vec<&str> = user["groups"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(Json::as_str)
+        .collect();
     table.row(["Groups".to_owned(), groups.join(", ")]);
     for (key, value) in user["extra"].as_object().into_iter().flatten() {
         table.row([format!("Extra: {key}"), value.to_string()]);
@@ -82,7 +110,11 @@ async fn can_i(matches: &ArgMatches, io: &mut Io) -> Result<u8> {
                 (kind.group, kind.plural)
             }
         };
-        let namespace = if matches.get_flag("all-namespaces") { "" } else { &server.namespace };
+        let namespace = if matches.get_flag("all-namespaces") {
+            ""
+        } else {
+            &server.namespace
+        };
         let subresource = text("subresource");
         json!({"resourceAttributes": {"verb": verb, "group": group, "resource": resource, "name": name,
             "namespace": namespace, "subresource": subresource}})
@@ -92,7 +124,9 @@ async fn can_i(matches: &ArgMatches, io: &mut Io) -> Result<u8> {
     let answer: Json = server.send(Request::post(path, &review)).await?;
     let allowed = answer["status"]["allowed"] == true;
     if !matches.get_flag("quiet") {
-        let reason = answer["status"]["reason"].as_str().filter(|reason| !reason.is_empty() && !allowed);
+        let reason = answer["status"]["reason"]
+            .as_str()
+            .filter(|reason| !reason.is_empty() && !allowed);
         let reason = reason.map_or(String::new(), |reason| format!(" - {reason}"));
         io.say(format!("{}{reason}", if allowed { "yes" } else { "no" }))?;
     }

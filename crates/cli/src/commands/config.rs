@@ -25,13 +25,20 @@ pub(super) fn command() -> Command {
     };
     let view = Command::new("view")
         .about("Print the kubeconfig, without its secrets")
-        .arg(Arg::new("raw").long("raw").action(ArgAction::SetTrue).help("With its secrets"));
+        .arg(
+            Arg::new("raw")
+                .long("raw")
+                .action(ArgAction::SetTrue)
+                .help("With its secrets"),
+        );
     Command::new("config")
         .about("The contexts of the kubeconfig")
         .subcommand_required(true)
         .arg_required_else_help(true)
         .subcommand(file(Command::new("get-contexts").about("Print the contexts")))
-        .subcommand(file(Command::new("current-context").about("Print the name of the current context")))
+        .subcommand(file(
+            Command::new("current-context").about("Print the name of the current context"),
+        ))
         .subcommand(file(
             Command::new("use-context")
                 .about("Choose the current context")
@@ -58,7 +65,10 @@ pub(super) async fn run(matches: &ArgMatches, io: &mut Io) -> Result<u8> {
             io.say(name)?;
         }
         "use-context" => {
-            let name = matches.get_one::<String>("name").map(String::as_str).unwrap_or_default();
+            let name = matches
+                .get_one::<String>("name")
+                .map(String::as_str)
+                .unwrap_or_default();
             choose(&mut read, name)?;
             io.say(format!("Switched to context \"{name}\"."))?;
         }
@@ -101,7 +111,13 @@ fn contexts(read: &[(Json, PathBuf)], io: &mut Io) -> Result<()> {
             let name = text(&context["name"]);
             let mark = if name == current { "*" } else { "" };
             let inner = &context["context"];
-            table.row([mark.to_owned(), name, text(&inner["cluster"]), text(&inner["user"]), text(&inner["namespace"])]);
+            table.row([
+                mark.to_owned(),
+                name,
+                text(&inner["cluster"]),
+                text(&inner["user"]),
+                text(&inner["namespace"]),
+            ]);
         }
     }
     for line in table.lines(true, io.terminal.colour) {
@@ -112,7 +128,13 @@ fn contexts(read: &[(Json, PathBuf)], io: &mut Io) -> Result<()> {
 
 /// Writes the current context into the first file, which is where it is looked for first.
 fn choose(read: &mut [(Json, PathBuf)], name: &str) -> Result<()> {
-    let has = |config: &Json| config["contexts"].as_array().into_iter().flatten().any(|context| context["name"] == name);
+    let has = |config: &Json| {
+        config["contexts"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .any(|context| context["name"] == name)
+    };
     ensure!(
         read.iter().any(|(config, _)| has(config)),
         "no context exists with the name: \"{name}\"; `rutter config get-contexts` lists them"
@@ -171,16 +193,26 @@ mod tests {
             "clusters": [{"name": "c", "cluster": {"server": "https://a", "certificate-authority-data": "x"}}]
         });
         redact(&mut config);
-        assert_eq!(config["users"][0]["user"], json!({"token": "REDACTED", "client-key-data": "REDACTED", "exec": {"name": "REDACTED"}}));
+        assert_eq!(
+            config["users"][0]["user"],
+            json!({"token": "REDACTED", "client-key-data": "REDACTED", "exec": {"name": "REDACTED"}})
+        );
         assert_eq!(config["clusters"][0]["cluster"]["server"], "https://a");
-        assert_eq!(config["clusters"][0]["cluster"]["certificate-authority-data"], "DATA+OMITTED");
+        assert_eq!(
+            config["clusters"][0]["cluster"]["certificate-authority-data"],
+            "DATA+OMITTED"
+        );
     }
 
     #[test]
     fn contexts_are_chosen_in_the_file() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("config");
-        fs::write(&path, "current-context: a\ncontexts:\n- name: a\n- name: b\nusers: [{name: u, user: {token: '1'}}]\n").unwrap();
+        fs::write(
+            &path,
+            "current-context: a\ncontexts:\n- name: a\n- name: b\nusers: [{name: u, user: {token: '1'}}]\n",
+        )
+        .unwrap();
         let mut io = Io::to(std::io::sink(), std::io::sink());
         let mut read = vec![(read_one(&path, &mut io).unwrap(), path.clone())];
         assert!(choose(&mut read, "c").is_err());

@@ -41,7 +41,10 @@ pub(super) async fn run(matches: &ArgMatches, io: &mut Io) -> Result<u8> {
         }
         Some("name") => {
             for one in chosen {
-                io.say(format!("customresourcedefinition.apiextensions.k8s.io/{}.{}", one.plural, one.group))?;
+                io.say(format!(
+                    "customresourcedefinition.apiextensions.k8s.io/{}.{}",
+                    one.plural, one.group
+                ))?;
             }
         }
         _ => {
@@ -63,12 +66,17 @@ fn chosen(matches: &ArgMatches) -> Result<Vec<&'static Definition>> {
     let mut chosen: Vec<&Definition> = Vec::new();
     for word in words {
         for kind in local.many(word)? {
-            let found = custom.clone().find(|one| one.group == kind.group && one.plural == kind.plural);
+            let found = custom
+                .clone()
+                .find(|one| one.group == kind.group && one.plural == kind.plural);
             if let Some(found) = found.filter(|found| !chosen.iter().any(|one| std::ptr::eq(*one, *found))) {
                 chosen.push(found);
             }
         }
     }
-    ensure!(!chosen.is_empty(), usage("every Kubernetes has these kinds: they need no definition"));
+    ensure!(
+        !chosen.is_empty(),
+        usage("every Kubernetes has these kinds: they need no definition")
+    );
     Ok(chosen)
 }

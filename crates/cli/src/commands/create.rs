@@ -14,7 +14,9 @@ use crate::{output, targets};
 pub(super) fn create_command() -> Command {
     let command = Command::new("create")
         .about("Create the objects of files; one that is there already is an error")
-        .after_help("Examples:\n  rutter create -f mesh.yaml\n  rutter create -f - --dry-run=server -o yaml < mesh.yaml");
+        .after_help(
+            "Examples:\n  rutter create -f mesh.yaml\n  rutter create -f - --dry-run=server -o yaml < mesh.yaml",
+        );
     server::arguments(output::arguments(write::arguments(manifests::arguments(command, true))))
 }
 
@@ -39,7 +41,11 @@ pub(super) async fn create(matches: &ArgMatches, io: &mut Io) -> Result<u8> {
 }
 
 pub(super) async fn replace(matches: &ArgMatches, io: &mut Io) -> Result<u8> {
-    let verb = if matches.get_flag("force") { Verb::Recreate } else { Verb::Replace };
+    let verb = if matches.get_flag("force") {
+        Verb::Recreate
+    } else {
+        Verb::Replace
+    };
     run(matches, io, verb).await
 }
 
@@ -78,7 +84,13 @@ async fn run(matches: &ArgMatches, io: &mut Io, verb: Verb) -> Result<u8> {
     Ok(code)
 }
 
-async fn one(server: &Server, catalogue: &Catalogue, options: &Options, manifest: &Manifest, verb: Verb) -> Result<(Kind, Json)> {
+async fn one(
+    server: &Server,
+    catalogue: &Catalogue,
+    options: &Options,
+    manifest: &Manifest,
+    verb: Verb,
+) -> Result<(Kind, Json)> {
     let kind = targets::kind_of(manifest, catalogue)?;
     let namespace = targets::namespace_of(manifest, &kind, server)?;
     let generated = manifest.value["metadata"]["generateName"].is_string() && verb == Verb::Create;
@@ -105,7 +117,10 @@ async fn one(server: &Server, catalogue: &Catalogue, options: &Options, manifest
         return Ok((kind, object));
     }
     if verb == Verb::Recreate && options.dry == DryRun::No {
-        match server.send::<Json>(Request::delete(&path, &json!({"propagationPolicy": "Foreground"}))).await {
+        match server
+            .send::<Json>(Request::delete(&path, &json!({"propagationPolicy": "Foreground"})))
+            .await
+        {
             Ok(_) => {}
             Err(error) if Refusal::is_not_found(&error) => {}
             Err(error) => return Err(error),

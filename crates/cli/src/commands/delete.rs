@@ -81,7 +81,10 @@ pub(super) fn command() -> Command {
 pub(super) async fn run(matches: &ArgMatches, io: &mut Io) -> Result<u8> {
     let options = Options::of(matches);
     if let Some(format) = output::of(matches) {
-        ensure!(format == output::Format::Name, failure::usage("delete prints -o name only"));
+        ensure!(
+            format == output::Format::Name,
+            failure::usage("delete prints -o name only")
+        );
     }
     let server = Server::connect(matches, io).await?;
     let catalogue = server.catalogue().await?;
@@ -107,7 +110,10 @@ pub(super) async fn run(matches: &ArgMatches, io: &mut Io) -> Result<u8> {
     if !wait || options.dry != DryRun::No || gone.is_empty() {
         return Ok(code);
     }
-    let timeout = matches.get_one::<Duration>("timeout").copied().filter(|timeout| !timeout.is_zero());
+    let timeout = matches
+        .get_one::<Duration>("timeout")
+        .copied()
+        .filter(|timeout| !timeout.is_zero());
     // It has been said of each that it is deleted: only what goes wrong is news.
     let mut quiet = Io::to(std::io::sink(), std::io::sink());
     let waited = wait::until(&server, gone, Goal::Gone, timeout.unwrap_or(FOREVER), &mut quiet).await?;
@@ -142,5 +148,9 @@ fn say(matches: &ArgMatches, target: &Target, options: &Options, io: &mut Io) ->
         "" => String::new(),
         namespace => format!(" from {namespace} namespace"),
     };
-    Ok(io.say(format!("{kind} \"{}\" deleted{namespace}{}", target.name, options.suffix()))?)
+    Ok(io.say(format!(
+        "{kind} \"{}\" deleted{namespace}{}",
+        target.name,
+        options.suffix()
+    ))?)
 }

@@ -61,20 +61,32 @@ pub(super) async fn run(matches: &ArgMatches, io: &mut Io) -> Result<u8> {
 }
 
 /// A kind without names stands for all objects of it.
-async fn described(matches: &ArgMatches, server: &Server, catalogue: &server::Catalogue, io: &mut Io) -> Result<Vec<Target>> {
+async fn described(
+    matches: &ArgMatches,
+    server: &Server,
+    catalogue: &server::Catalogue,
+    io: &mut Io,
+) -> Result<Vec<Target>> {
     let words = targets::words_of(matches);
-    let whole = words.len() == 1 && !words[0].contains('/') && !matches.contains_id("selector") && !matches.get_flag("all");
+    let whole =
+        words.len() == 1 && !words[0].contains('/') && !matches.contains_id("selector") && !matches.get_flag("all");
     if !whole || matches.contains_id("filename") || matches.contains_id("field-selector") {
         return targets::all(matches, server, catalogue, io).await;
     }
     let mut found = Vec::new();
     for (kind, _) in targets::kinds(&words, catalogue, io)? {
         let namespace = (!matches.get_flag("all-namespaces")).then_some(server.namespace.as_str());
-        let list = server.list(Request::get(kind.collection(namespace)).as_metadata()).await?;
+        let list = server
+            .list(Request::get(kind.collection(namespace)).as_metadata())
+            .await?;
         for item in list["items"].as_array().into_iter().flatten() {
             let text = |field: &str| item["metadata"][field].as_str().unwrap_or_default().to_owned();
             let kind = kind.clone();
-            found.push(Target { kind, namespace: text("namespace"), name: text("name") });
+            found.push(Target {
+                kind,
+                namespace: text("namespace"),
+                name: text("name"),
+            });
         }
         ensure!(found.len() <= 10_000, "more than 10,000 objects: name some");
     }
@@ -83,10 +95,16 @@ async fn described(matches: &ArgMatches, server: &Server, catalogue: &server::Ca
 
 /// The events about an object; none where the server has no events.
 async fn events_of(server: &Server, target: &Target, object: &Json) -> Vec<Json> {
-    let namespace = if target.namespace.is_empty() { "default" } else { &target.namespace };
+    let namespace = if target.namespace.is_empty() {
+        "default"
+    } else {
+        &target.namespace
+    };
     let uid = object["metadata"]["uid"].as_str().unwrap_or_default();
-    let request = Request::get(format!("/api/v1/namespaces/{}/events", server::encode(namespace)))
-        .with("fieldSelector", format!("involvedObject.name={},involvedObject.uid={uid}", target.name));
+    let request = Request::get(format!("/api/v1/namespaces/{}/events", server::encode(namespace))).with(
+        "fieldSelector",
+        format!("involvedObject.name={},involvedObject.uid={uid}", target.name),
+    );
     match server.list(request).await {
         Ok(list) => list["items"].as_array().cloned().unwrap_or_default(),
         Err(_) => Vec::new(),
@@ -140,7 +158,10 @@ impl Page {
         self.field("Version", text(&meta["resourceVersion"]));
         if let Some(deleted) = meta["deletionTimestamp"].as_str() {
             let finalizers: Vec<&str> = meta["finalizers"].as_array().into_iter().flatten().map(text).collect();
-            self.field("Terminating", &format!("since {deleted}; finalizers: {}", finalizers.join(", ")));
+            self.field(
+                "Terminating",
+                &format!("since {deleted}; finalizers: {}", finalizers.join(", ")),
+            );
         }
     }
 
@@ -191,11 +212,16 @@ impl Page {
             return;
         };
         self.proxies(&status["proxies"]);
-        if let Some(conditions) = status["conditions"].as_array().filter(|conditions| !conditions.is_empty()) {
+        if let Some(conditions) = status["conditions"]
+            .as_array()
+            .filter(|conditions| !conditions.is_empty())
+        {
             self.title("Conditions");
             let mut table = Table::new(["TYPE", "STATUS", "SINCE", "REASON", "MESSAGE"]);
             for condition in conditions {
-                let since = condition["lastTransitionTime"].as_str().map_or("<unknown>".to_owned(), age::since);
+                let since = condition["lastTransitionTime"]
+                    .as_str()
+                    .map_or("<unknown>".to_owned(), age::since);
                 let word = |field: &str| text(&condition[field]).to_owned();
                 table.row([word("type"), word("status"), since, word("reason"), word("message")]);
             }
@@ -238,7 +264,10 @@ impl Page {
                 text(&refusal["resource"]),
                 text(&refusal["message"])
             );
-            self.line(&format!("  {}", Paint::Red.apply(&printable(&said, false), self.colour)));
+            self.line(&format!(
+                "  {}",
+                Paint::Red.apply(&printable(&said, false), self.colour)
+            ));
         }
     }
 
@@ -250,11 +279,24 @@ impl Page {
         let mut table = Table::new(["TYPE", "REASON", "AGE", "FROM", "MESSAGE"]);
         for event in events {
             let times = ["lastTimestamp", "eventTime", "firstTimestamp"];
-            let time = times.iter().find_map(|field| event[*field].as_str()).unwrap_or_default();
+            let time = times
+                .iter()
+                .find_map(|field| event[*field].as_str())
+                .unwrap_or_default();
             let from = text(&event["source"]["component"]);
-            let from = if from.is_empty() { text(&event["reportingComponent"]) } else { from };
+            let from = if from.is_empty() {
+                text(&event["reportingComponent"])
+            } else {
+                from
+            };
             let message = text(&event["message"]).trim();
-            table.row([text(&event["type"]), text(&event["reason"]), &age::since(time), from, message]);
+            table.row([
+                text(&event["type"]),
+                text(&event["reason"]),
+                &age::since(time),
+                from,
+                message,
+            ]);
         }
         self.table(&mut table);
     }
@@ -337,7 +379,8 @@ Conditions:
 
     #[test]
     fn secrets_stay_secret() {
-        let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "a"}, "data": {"key": "aHVzaA=="}});
+        let secret =
+            json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "a"}, "data": {"key": "aHVzaA=="}});
         let page = Page::new(false).write(&secret, &[]);
         assert!(page.contains("key: 8 characters") && !page.contains("aHVzaA"), "{page}");
     }

@@ -34,7 +34,10 @@ pub(super) fn command() -> Command {
 
 pub(super) async fn run(matches: &ArgMatches, io: &mut Io) -> Result<u8> {
     let options = Options::of(matches);
-    ensure!(options.dry != DryRun::Client, failure::usage("an edit is sent to the server: --dry-run=server"));
+    ensure!(
+        options.dry != DryRun::Client,
+        failure::usage("an edit is sent to the server: --dry-run=server")
+    );
     let server = Server::connect(matches, io).await?;
     let catalogue = server.catalogue().await?;
     let mut code = SUCCESS;
@@ -72,7 +75,10 @@ impl Job<'_> {
             "# Edit {label} below. Lines that begin with `#` are passed over; an unchanged file ends the edit.\n#\n{}",
             yaml::document(&original)
         );
-        let file = tempfile::Builder::new().prefix("rutter-edit-").suffix(".yaml").tempfile()?;
+        let file = tempfile::Builder::new()
+            .prefix("rutter-edit-")
+            .suffix(".yaml")
+            .tempfile()?;
         let file = file.into_temp_path();
         let mut refused = None;
         loop {
@@ -86,7 +92,10 @@ impl Job<'_> {
                 };
                 // It was refused and nothing more was done about it.
                 let kept = keep(&file, &edited)?;
-                return Err(anyhow!("{error}\nthe edit was not saved; your text is in {}", kept.display()));
+                return Err(anyhow!(
+                    "{error}\nthe edit was not saved; your text is in {}",
+                    kept.display()
+                ));
             }
             match self.send(&original, &edited, io).await {
                 Ok(()) => return Ok(()),
@@ -104,7 +113,10 @@ impl Job<'_> {
         ensure!(documents.len() == 1, "there must be one object in the text");
         let (edited, _) = documents.remove(0);
         for field in ["/apiVersion", "/kind", "/metadata/name", "/metadata/namespace"] {
-            ensure!(original.pointer(field) == edited.pointer(field), "`{field}` cannot be changed");
+            ensure!(
+                original.pointer(field) == edited.pointer(field),
+                "`{field}` cannot be changed"
+            );
         }
         let label = self.target.label();
         let Some(patch) = difference(original, &edited, 0)? else {
@@ -121,7 +133,10 @@ impl Job<'_> {
 /// Runs the editor of the environment on a file.
 fn open_editor(file: &Path, io: &mut Io) -> Result<()> {
     let names = ["RUTTER_EDITOR", "KUBE_EDITOR", "VISUAL", "EDITOR"];
-    let editor = names.iter().find_map(|name| io.var(name)).unwrap_or_else(|| "vi".into());
+    let editor = names
+        .iter()
+        .find_map(|name| io.var(name))
+        .unwrap_or_else(|| "vi".into());
     io.out.flush()?;
     // Through a shell, for editors come with flags.
     let status = process::Command::new("sh")
@@ -133,7 +148,11 @@ fn open_editor(file: &Path, io: &mut Io) -> Result<()> {
         .context("no shell to run the editor with")?;
     if !status.success() {
         let kept = keep(file, &fs::read_to_string(file).unwrap_or_default())?;
-        bail!("the editor {} ended with {status}; your text is in {}", editor.to_string_lossy(), kept.display());
+        bail!(
+            "the editor {} ended with {status}; your text is in {}",
+            editor.to_string_lossy(),
+            kept.display()
+        );
     }
     Ok(())
 }

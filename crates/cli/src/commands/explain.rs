@@ -34,11 +34,15 @@ pub(super) fn command() -> Command {
 }
 
 pub(super) async fn run(matches: &ArgMatches, io: &mut Io) -> Result<u8> {
-    let words = matches.get_one::<String>("field").map(String::as_str).unwrap_or_default();
+    let words = matches
+        .get_one::<String>("field")
+        .map(String::as_str)
+        .unwrap_or_default();
     let version = matches.get_one::<String>("api-version").map(String::as_str);
     let (kind, fields, document) = if matches.get_flag("local") {
         let (kind, fields) = find(&Catalogue::local(), words, version)?;
-        let document = local_document(&kind);
+        let document = resources::schema::openapi::document(&kind.group, &kind.version)
+            .ok_or_else(|| anyhow!("this build knows no schemas of {}", kind.api_version()))?;
         (kind, fields, document)
     } else {
         let server = Server::connect(matches, io).await?;
@@ -71,7 +75,10 @@ fn find(catalogue: &Catalogue, words: &str, version: Option<&str>) -> Result<(Ki
     });
     let Some((kind, length)) = found else {
         return Err(match parts.first() {
-            Some(first) => catalogue.one(first).err().unwrap_or_else(|| anyhow!("no kind `{words}`")),
+            Some(first) => catalogue
+                .one(first)
+                .err()
+                .unwrap_or_else(|| anyhow!("no kind `{words}`")),
             None => anyhow!("which kind?"),
         });
     };
@@ -81,11 +88,10 @@ fn find(catalogue: &Catalogue, words: &str, version: Option<&str>) -> Result<(Ki
             .ok_or_else(|| anyhow!("there is no {} in {version}", kind.kind))?,
         None => kind,
     };
-    Ok((kind.clone(), parts[length..].iter().map(|part| (*part).to_owned()).collect()))
-}
-
-fn local_document(kind: &Kind) -> Json {
-    resources::schema::openapi::document(&kind.group, &kind.version)
+    Ok((
+        kind.clone(),
+        parts[length..].iter().map(|part| (*part).to_owned()).collect(),
+    ))
 }
 
 async fn remote_document(server: &Server, kind: &Kind) -> Result<Json> {
@@ -94,8 +100,14 @@ async fn remote_document(server: &Server, kind: &Kind) -> Result<Json> {
         "" => format!("api/{}", kind.version),
         group => format!("apis/{group}/{}", kind.version),
     };
-    let Some(url) = index["paths"][&name]["serverRelativeURL"].as_str().filter(|url| url.starts_with('/')) else {
-        bail!("the server has no OpenAPI document of {}; --local explains what this build knows", kind.api_version());
+    let Some(url) = index["paths"][&name]["serverRelativeURL"]
+        .as_str()
+        .filter(|url| url.starts_with('/'))
+    else {
+        bail!(
+            "the server has no OpenAPI document of {}; --local explains what this build knows",
+            kind.api_version()
+        );
     };
     server.get(url).await
 }
@@ -115,7 +127,10 @@ impl<'d> Schemas<'d> {
                     && one["kind"] == kind.kind.as_str()
             })
         };
-        self.document["components"]["schemas"].as_object()?.values().find(is_kind)
+        self.document["components"]["schemas"]
+            .as_object()?
+            .values()
+            .find(is_kind)
     }
 
     /// The schema itself, where one refers to another.
@@ -150,8 +165,17 @@ impl<'d> Schemas<'d> {
             let name = field.trim_end_matches("[]");
             let properties = &self.inner(at)["properties"];
             at = properties.get(name).ok_or_else(|| {
-                let all: Vec<&str> = properties.as_object().into_iter().flatten().map(|(name, _)| name.as_str()).collect();
-                let here = if path.is_empty() { "the kind".to_owned() } else { path.join(".") };
+                let all: Vec<&str> = properties
+                    .as_object()
+                    .into_iter()
+                    .flatten()
+                    .map(|(name, _)| name.as_str())
+                    .collect();
+                let here = if path.is_empty() {
+                    "the kind".to_owned()
+                } else {
+                    path.join(".")
+                };
                 match all.is_empty() {
                     true => anyhow!("field \"{name}\" does not exist: {here} has no fields"),
                     false => anyhow!("field \"{name}\" does not exist\nhint: {here} has {}", all.join(", ")),
@@ -180,7 +204,10 @@ impl<'d> Schemas<'d> {
         match schema["type"].as_str() {
             Some("array") => format!("[]{}", self.type_of(&schema["items"], depth + 1)),
             Some("object") if schema["additionalProperties"].is_object() => {
-                format!("map[string]{}", self.type_of(&schema["additionalProperties"], depth + 1))
+                format!(
+                    "map[string]{}",
+                    self.type_of(&schema["additionalProperties"], depth + 1)
+                )
             }
             Some("object") | None => "Object".to_owned(),
             Some(name) => name.to_owned(),
@@ -190,7 +217,8 @@ impl<'d> Schemas<'d> {
     /// The text where a schema is used, or else that of the schema it refers to.
     fn description(self, schema: &'d Json) -> &'d str {
         let own = schema["description"].as_str().filter(|text| !text.is_empty());
-        own.or_else(|| self.resolve(schema)["description"].as_str()).unwrap_or_default()
+        own.or_else(|| self.resolve(schema)["description"].as_str())
+            .unwrap_or_default()
     }
 }
 
@@ -239,11 +267,20 @@ impl Page<'_> {
         let schemas = Schemas {
             document: self.schemas.document,
         };
-        let required: Vec<&str> = schema["required"].as_array().into_iter().flatten().filter_map(Json::as_str).collect();
+        let required: Vec<&str> = schema["required"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter_map(Json::as_str)
+            .collect();
         let mut fields: Vec<_> = schema["properties"].as_object().into_iter().flatten().collect();
         fields.sort_by_key(|(name, _)| *name);
         for (name, field) in fields {
-            let required = if required.contains(&name.as_str()) { " -required-" } else { "" };
+            let required = if required.contains(&name.as_str()) {
+                " -required-"
+            } else {
+                ""
+            };
             let kind = Paint::Cyan.apply(&format!("<{}>", schemas.type_of(field, 0)), self.colour);
             let name = Paint::Bold.apply(name, self.colour);
             self.line(&format!("{}{name}\t{kind}{required}", " ".repeat(indent)));
@@ -261,7 +298,12 @@ impl Page<'_> {
     }
 
     fn values(&mut self, schema: &Json, indent: usize) {
-        let values: Vec<String> = schema["enum"].as_array().into_iter().flatten().map(crate::jsonpath::text).collect();
+        let values: Vec<String> = schema["enum"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .map(crate::jsonpath::text)
+            .collect();
         if !values.is_empty() {
             self.text(&format!("one of: {}", values.join(", ")), indent);
         }
@@ -321,11 +363,22 @@ mod tests {
 
     fn page(fields: &[&str], recursive: bool) -> Result<String> {
         let document = document();
-        let kind = Kind { group: "example.io".into(), version: "v1".into(), kind: "Route".into(), ..Kind::default() };
+        let kind = Kind {
+            group: "example.io".into(),
+            version: "v1".into(),
+            kind: "Route".into(),
+            ..Kind::default()
+        };
         let schemas = Schemas { document: &document };
         let fields: Vec<String> = fields.iter().map(|field| (*field).to_owned()).collect();
         let (path, found) = schemas.walk(schemas.of_kind(&kind).unwrap(), &fields)?;
-        Ok(Page { schemas, colour: false, recursive, out: String::new() }.write(&kind, &path, found))
+        Ok(Page {
+            schemas,
+            colour: false,
+            recursive,
+            out: String::new(),
+        }
+        .write(&kind, &path, found))
     }
 
     #[test]
@@ -347,12 +400,28 @@ FIELDS:
 ";
         assert_eq!(page(&[], false).unwrap(), expected);
         let rules = page(&["spec", "rules"], false).unwrap();
-        assert!(rules.contains("FIELD: rules <[]Object>") && rules.contains("  mode\t<string>\n    one of: A, B\n    How.\n"), "{rules}");
+        assert!(
+            rules.contains("FIELD: rules <[]Object>")
+                && rules.contains("  mode\t<string>\n    one of: A, B\n    How.\n"),
+            "{rules}"
+        );
         let all = page(&["spec"], true).unwrap();
-        assert!(all.contains("  labels\t<map[string]string>\n  rules\t<[]Object>\n    mode\t<string>\n    port\t<IntOrString>\n"), "{all}");
-        assert!(page(&["metadata", "name"], false).unwrap().contains("FIELD: name <string>"));
+        assert!(
+            all.contains(
+                "  labels\t<map[string]string>\n  rules\t<[]Object>\n    mode\t<string>\n    port\t<IntOrString>\n"
+            ),
+            "{all}"
+        );
+        assert!(
+            page(&["metadata", "name"], false)
+                .unwrap()
+                .contains("FIELD: name <string>")
+        );
         let said = page(&["spec", "rulez"], false).unwrap_err().to_string();
-        assert!(said.contains("\"rulez\" does not exist") && said.contains("labels, rules"), "{said}");
+        assert!(
+            said.contains("\"rulez\" does not exist") && said.contains("labels, rules"),
+            "{said}"
+        );
     }
 
     #[test]

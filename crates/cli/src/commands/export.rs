@@ -93,11 +93,19 @@ pub(super) async fn export(matches: &ArgMatches, io: &mut Io) -> Result<u8> {
         }
     }
     if !full {
-        objects.retain(|(_, object)| object["metadata"]["ownerReferences"].as_array().is_none_or(Vec::is_empty));
-        objects.iter_mut().for_each(|(_, object)| write::without_server_fields(object));
+        objects.retain(|(_, object)| {
+            object["metadata"]["ownerReferences"]
+                .as_array()
+                .is_none_or(Vec::is_empty)
+        });
+        objects
+            .iter_mut()
+            .for_each(|(_, object)| write::without_server_fields(object));
     }
     objects.sort_by_key(|(kind, _)| write::rank(&kind.kind));
-    let json = matches.get_one::<String>("output").is_some_and(|format| format == "json");
+    let json = matches
+        .get_one::<String>("output")
+        .is_some_and(|format| format == "json");
     match matches.get_one::<PathBuf>("to") {
         Some(directory) => to_directory(directory, &objects, json)?,
         None => to_stream(objects.iter().map(|(_, object)| object), json, io)?,
@@ -208,7 +216,11 @@ pub(super) async fn import(matches: &ArgMatches, io: &mut Io) -> Result<u8> {
     }
     bar.finish_and_clear();
     let [created, replaced, unchanged, skipped] = counts;
-    let skipped = if skip { format!(", {skipped} skipped") } else { String::new() };
+    let skipped = if skip {
+        format!(", {skipped} skipped")
+    } else {
+        String::new()
+    };
     io.say(format!(
         "{created} created, {replaced} replaced, {unchanged} unchanged{skipped}, {failed} failed{}",
         options.suffix()
@@ -265,7 +277,8 @@ fn progress(length: usize, terminal: bool) -> ProgressBar {
     if !terminal {
         return ProgressBar::hidden();
     }
-    let style = ProgressStyle::with_template("{bar:40} {pos}/{len} {per_sec}").unwrap_or_else(|_| ProgressStyle::default_bar());
+    let style =
+        ProgressStyle::with_template("{bar:40} {pos}/{len} {per_sec}").unwrap_or_else(|_| ProgressStyle::default_bar());
     ProgressBar::new(length as u64).with_style(style)
 }
 
@@ -291,7 +304,10 @@ mod tests {
         #[cfg(unix)]
         {
             use std::os::unix::fs::PermissionsExt;
-            let mode = fs::metadata(inside.join("_cluster/secrets/a.yaml")).unwrap().permissions().mode();
+            let mode = fs::metadata(inside.join("_cluster/secrets/a.yaml"))
+                .unwrap()
+                .permissions()
+                .mode();
             assert_eq!(mode & 0o077, 0);
         }
     }

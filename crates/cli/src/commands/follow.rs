@@ -35,7 +35,10 @@ pub(super) async fn run(matches: &ArgMatches, server: &Server, wanted: Vec<Wante
     let [one] = wanted.as_slice() else {
         return Err(usage("one kind can be watched at a time"));
     };
-    ensure!(one.names.len() <= 1, usage("one object, or all of a kind, can be watched"));
+    ensure!(
+        one.names.len() <= 1,
+        usage("one object, or all of a kind, can be watched")
+    );
     let format = output::of(matches).unwrap_or(Format::Table { wide: false });
     let show = Show {
         namespace: one.namespace.is_none() && one.kind.namespaced,
@@ -49,7 +52,9 @@ pub(super) async fn run(matches: &ArgMatches, server: &Server, wanted: Vec<Wante
     };
     if let (Some(name), false) = (one.names.first(), matches.get_flag("ignore-not-found")) {
         // One that is not there is an error, and not something to wait for.
-        server.get(&one.kind.object(one.namespace.as_deref().unwrap_or_default(), name)).await?;
+        server
+            .get(&one.kind.object(one.namespace.as_deref().unwrap_or_default(), name))
+            .await?;
     }
     let mut silent = matches.get_flag("watch-only");
     loop {
@@ -87,7 +92,12 @@ async fn changes(server: &Server, view: &mut View<'_>, mut version: String, io: 
 
 /// The version of a list, a table, or an object.
 fn version_of(object: &Json) -> String {
-    let of = |object: &Json| object["metadata"]["resourceVersion"].as_str().unwrap_or_default().to_owned();
+    let of = |object: &Json| {
+        object["metadata"]["resourceVersion"]
+            .as_str()
+            .unwrap_or_default()
+            .to_owned()
+    };
     match of(object) {
         version if version.is_empty() => of(&object["rows"][0]["object"]),
         version => version,
@@ -104,7 +114,10 @@ struct View<'m> {
 impl View<'_> {
     fn request(&self) -> Request {
         let request = get::list_request(self.matches, self.one);
-        let request = request.maybe("fieldSelector", self.one.names.first().map(|name| format!("metadata.name={name}")));
+        let request = request.maybe(
+            "fieldSelector",
+            self.one.names.first().map(|name| format!("metadata.name={name}")),
+        );
         match self.format {
             Format::Table { .. } => request.as_table(),
             _ => request,
@@ -135,7 +148,10 @@ impl View<'_> {
     }
 
     fn print_rows(&mut self, io: &mut Io) -> Result<()> {
-        for line in self.rows.lines(!self.matches.get_flag("no-headers"), io.terminal.colour) {
+        for line in self
+            .rows
+            .lines(!self.matches.get_flag("no-headers"), io.terminal.colour)
+        {
             io.say(line)?;
         }
         Ok(io.out.flush()?)

@@ -39,7 +39,10 @@ pub(super) fn arguments(command: Command) -> Command {
     let flag = |name: &'static str, help: &'static str| Arg::new(name).long(name).action(ArgAction::SetTrue).help(help);
     let command = command
         .arg(flag("watch-only", "Print what changes, and not what is there"))
-        .arg(flag("output-watch-events", "With -w: print what happened to each object, too"))
+        .arg(flag(
+            "output-watch-events",
+            "With -w: print what happened to each object, too",
+        ))
         .arg(flag("no-headers", "Tables without headings"))
         .arg(flag("show-labels", "Tables with all labels"))
         .arg(flag("show-kind", "Tables with the kind before each name"))
@@ -138,7 +141,12 @@ pub(super) fn show(matches: &ArgMatches, several: bool) -> Show {
         wide: output::of(matches) == Some(Format::Table { wide: true }),
         namespace: false,
         labels: matches.get_flag("show-labels"),
-        label_columns: matches.get_many::<String>("label-columns").into_iter().flatten().cloned().collect(),
+        label_columns: matches
+            .get_many::<String>("label-columns")
+            .into_iter()
+            .flatten()
+            .cloned()
+            .collect(),
         kind: several || matches.get_flag("show-kind"),
         event: matches.get_flag("output-watch-events"),
     }
@@ -185,7 +193,10 @@ async fn tables(matches: &ArgMatches, server: &Server, wanted: &[Wanted], io: &m
 
 /// What is said when there is nothing.
 pub(super) fn nothing_found(wanted: &[Wanted]) -> String {
-    let namespace = wanted.iter().filter(|one| one.kind.namespaced).find_map(|one| one.namespace.as_ref());
+    let namespace = wanted
+        .iter()
+        .filter(|one| one.kind.namespaced)
+        .find_map(|one| one.namespace.as_ref());
     match namespace {
         Some(namespace) => format!("No resources found in {namespace} namespace."),
         None => "No resources found".to_owned(),
@@ -211,7 +222,11 @@ fn tell(matches: &ArgMatches, error: &anyhow::Error, io: &mut Io) -> u8 {
 
 /// Sorts by the values that a path leads to: numbers by size, everything else as text, nothing first.
 fn sort_by(items: &mut [Json], path: &Path, object: impl Fn(&Json) -> &Json) {
-    let key = |item: &Json| path.find(object(item)).ok().and_then(|found| found.first().map(|value| (*value).clone()));
+    let key = |item: &Json| {
+        path.find(object(item))
+            .ok()
+            .and_then(|found| found.first().map(|value| (*value).clone()))
+    };
     items.sort_by(|left, right| match (key(left), key(right)) {
         (Some(Json::Number(left)), Some(Json::Number(right))) => {
             left.as_f64().partial_cmp(&right.as_f64()).unwrap_or(Ordering::Equal)
@@ -234,7 +249,11 @@ async fn plain(matches: &ArgMatches, server: &Server, wanted: &[Wanted], format:
                     continue;
                 }
             };
-            items.extend(opened(answer, &one.kind).into_iter().map(|item| (one.kind.clone(), item)));
+            items.extend(
+                opened(answer, &one.kind)
+                    .into_iter()
+                    .map(|item| (one.kind.clone(), item)),
+            );
         }
     }
     if let Some(path) = matches.get_one::<Path>("sort-by") {
@@ -254,7 +273,13 @@ async fn plain(matches: &ArgMatches, server: &Server, wanted: &[Wanted], format:
     let mut whole = match (single, objects.len()) {
         (true, 1) => objects.remove(0),
         // Its error is told already.
-        (true, _) => return Ok(code.max(if matches.get_flag("ignore-not-found") { SUCCESS } else { FAILURE })),
+        (true, _) => {
+            return Ok(code.max(if matches.get_flag("ignore-not-found") {
+                SUCCESS
+            } else {
+                FAILURE
+            }));
+        }
         _ => output::list(objects),
     };
     output::tidy(&mut whole, matches);

@@ -92,8 +92,12 @@ pub(super) async fn rollback(matches: &ArgMatches, io: &mut Io) -> Result<u8> {
     };
     let chosen = match matches.get_one::<String>("to") {
         Some(version) => at(&versions, version, &target)?,
-        None => last_different(&versions, current.as_ref())
-            .ok_or_else(|| anyhow!("{} was never different, as far as the history goes back", target.label()))?,
+        None => last_different(&versions, current.as_ref()).ok_or_else(|| {
+            anyhow!(
+                "{} was never different, as far as the history goes back",
+                target.label()
+            )
+        })?,
     };
     let version = chosen["metadata"]["resourceVersion"].as_str().unwrap_or("?").to_owned();
     let mut object = chosen.clone();
@@ -146,7 +150,13 @@ async fn versions(server: &Server, target: &Target, limit: Option<String>) -> Re
             Ok(_) => Err(keeps_none(server)),
             Err(_) => Err(error),
         },
-        Err(error) if error.downcast_ref::<Refusal>().is_some_and(|refusal| refusal.code == 405) => Err(keeps_none(server)),
+        Err(error)
+            if error
+                .downcast_ref::<Refusal>()
+                .is_some_and(|refusal| refusal.code == 405) =>
+        {
+            Err(keeps_none(server))
+        }
         Err(error) => Err(error),
     }
 }
@@ -162,7 +172,10 @@ fn keeps_none(server: &Server) -> anyhow::Error {
 fn at<'v>(versions: &'v [Json], version: &str, target: &Target) -> Result<&'v Json> {
     let found = versions.iter().find(|one| one["resourceVersion"] == version);
     let found = found.ok_or_else(|| {
-        anyhow!("{} has no version {version}; `rutter history` lists them", target.label())
+        anyhow!(
+            "{} has no version {version}; `rutter history` lists them",
+            target.label()
+        )
     })?;
     match found.get("object").filter(|object| object.is_object()) {
         Some(object) => Ok(object),
@@ -172,7 +185,10 @@ fn at<'v>(versions: &'v [Json], version: &str, target: &Target) -> Result<&'v Js
 
 /// The newest version whose content is not the current one's.
 fn last_different<'v>(versions: &'v [Json], current: Option<&Json>) -> Option<&'v Json> {
-    let objects = versions.iter().filter(|one| one["deleted"] != true).filter_map(|one| one.get("object"));
+    let objects = versions
+        .iter()
+        .filter(|one| one["deleted"] != true)
+        .filter_map(|one| one.get("object"));
     let different = |object: &&Json| current.is_none_or(|current| !write::same_content(object, current));
     objects.into_iter().find(different)
 }
@@ -182,7 +198,9 @@ fn table(versions: &[Json]) -> Table {
     for (index, version) in versions.iter().enumerate() {
         let object = &version["object"];
         let age = version["time"].as_str().map_or("<unknown>".to_owned(), age::since);
-        let generation = object["metadata"]["generation"].as_i64().map_or(String::new(), |generation| generation.to_string());
+        let generation = object["metadata"]["generation"]
+            .as_i64()
+            .map_or(String::new(), |generation| generation.to_string());
         let earlier = versions.get(index + 1);
         let change = match (version["deleted"] == true, earlier) {
             (true, _) => "deleted".to_owned(),
@@ -203,7 +221,11 @@ fn table(versions: &[Json]) -> Table {
 fn changed(from: &Json, to: &Json) -> String {
     let mut fields = Vec::new();
     differing(from, to, "", 0, &mut fields);
-    fields.retain(|field| !field.starts_with("metadata.managedFields") && field != "metadata.resourceVersion" && field != "metadata.generation");
+    fields.retain(|field| {
+        !field.starts_with("metadata.managedFields")
+            && field != "metadata.resourceVersion"
+            && field != "metadata.generation"
+    });
     let more = fields.len().saturating_sub(MAX_FIELDS);
     fields.truncate(MAX_FIELDS);
     match (fields.is_empty(), more) {
@@ -221,7 +243,11 @@ fn differing(from: &Json, to: &Json, path: &str, depth: usize, out: &mut Vec<Str
     if let (Json::Object(old), Json::Object(new), true) = (from, to, depth < 3) {
         let keys: std::collections::BTreeSet<&String> = old.keys().chain(new.keys()).collect();
         for key in keys {
-            let deeper = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
+            let deeper = if path.is_empty() {
+                key.clone()
+            } else {
+                format!("{path}.{key}")
+            };
             differing(&from[key.as_str()], &to[key.as_str()], &deeper, depth + 1, out);
         }
         return;
@@ -238,9 +264,7 @@ mod tests {
     use super::*;
 
     fn versions_of_a() -> Vec<Json> {
-        let object = |version: &str, generation: i64, host: &str, label: &str| {
-            json!({"metadata": {"resourceVersion": version, "generation": generation, "labels": {"x": label}}, "spec": {"hosts": [host]}})
-        };
+        let object = |version: &str, generation: i64, host: &str, label: &str| json!({"metadata": {"resourceVersion": version, "generation": generation, "labels": {"x": label}}, "spec": {"hosts": [host]}});
         vec![
             json!({"resourceVersion": "9", "object": object("9", 2, "b", "2")}),
             json!({"resourceVersion": "7", "object": object("7", 2, "b", "1")}),
@@ -262,7 +286,8 @@ mod tests {
     fn rolling_back_goes_to_what_was_different() {
         let versions = versions_of_a();
         let current = versions[0]["object"].clone();
-        let found = |current: Option<&Json>| last_different(&versions, current).unwrap()["metadata"]["resourceVersion"].clone();
+        let found =
+            |current: Option<&Json>| last_different(&versions, current).unwrap()["metadata"]["resourceVersion"].clone();
         assert_eq!(found(Some(&current)), "7");
         assert_eq!(found(None), "9", "what was deleted comes back as it was last");
         assert!(last_different(&versions[..1], Some(&current)).is_none());

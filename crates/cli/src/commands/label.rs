@@ -32,7 +32,9 @@ fn command(name: &'static str, about: &'static str) -> Command {
     let flag = |name: &'static str, help: &'static str| Arg::new(name).long(name).action(ArgAction::SetTrue).help(help);
     let command = Command::new(name)
         .about(about)
-        .override_usage(format!("rutter {name} [OPTIONS] KIND NAME… | KIND/NAME… | -f FILE  KEY=VALUE… KEY-…"))
+        .override_usage(format!(
+            "rutter {name} [OPTIONS] KIND NAME… | KIND/NAME… | -f FILE  KEY=VALUE… KEY-…"
+        ))
         .after_help(format!(
             "Examples:\n  rutter {name} vs reviews tier=gold\n  rutter {name} vs/reviews tier=silver --overwrite\n  \
              rutter {name} vs --all tier-"
@@ -102,7 +104,10 @@ async fn chosen(matches: &ArgMatches, words: &[String], server: &Server, io: &mu
     if matches.contains_id("filename") {
         ensure!(words.is_empty(), usage("either -f or names, not both"));
         let read = manifests::read(matches, io)?;
-        return read.iter().map(|one| targets::of_manifest(one, server, &catalogue)).collect();
+        return read
+            .iter()
+            .map(|one| targets::of_manifest(one, server, &catalogue))
+            .collect();
     }
     targets::named(words, matches, server, &catalogue, io).await
 }
@@ -130,7 +135,12 @@ async fn one(
 }
 
 /// The keys that a merge patch has to name.
-fn difference(current: &Map<String, Json>, changes: &Changes, overwrite: bool, label: &str) -> Result<Map<String, Json>> {
+fn difference(
+    current: &Map<String, Json>,
+    changes: &Changes,
+    overwrite: bool,
+    label: &str,
+) -> Result<Map<String, Json>> {
     let mut patch = Map::new();
     for (key, value) in changes {
         match (current.get(key), value) {
@@ -160,14 +170,23 @@ mod tests {
         let words = ["vs", "a", "b/c=d=e", "f-", "g="].map(own).to_vec();
         let (objects, changes) = parts(words);
         assert_eq!(objects, ["vs", "a"]);
-        let expected = [(own("b/c"), Some(own("d=e"))), (own("f"), None), (own("g"), Some(own("")))];
+        let expected = [
+            (own("b/c"), Some(own("d=e"))),
+            (own("f"), None),
+            (own("g"), Some(own(""))),
+        ];
         assert_eq!(changes, expected);
     }
 
     #[test]
     fn only_what_differs_is_sent() {
         let current = json!({"a": "1", "b": "2"}).as_object().cloned().unwrap();
-        let changes = vec![("a".into(), Some("1".into())), ("b".into(), None), ("c".into(), None), ("d".into(), Some("4".into()))];
+        let changes = vec![
+            ("a".into(), Some("1".into())),
+            ("b".into(), None),
+            ("c".into(), None),
+            ("d".into(), Some("4".into())),
+        ];
         let patch = difference(&current, &changes, false, "x").unwrap();
         assert_eq!(Json::Object(patch), json!({"b": null, "d": "4"}));
         let other = vec![("a".into(), Some("9".into()))];

@@ -9,10 +9,10 @@ use serde_json::Value as Json;
 use crate::failure::{self, FAILURE, Refusal, SUCCESS, usage};
 use crate::io::Io;
 use crate::manifests;
+use crate::output;
 use crate::server::{self, Request, Server};
 use crate::targets::{self, Target};
 use crate::write::{self, DryRun, Options, Report};
-use crate::output;
 
 const STRATEGIC: &str = "application/strategic-merge-patch+json";
 const MERGE: &str = "application/merge-patch+json";
@@ -55,7 +55,10 @@ pub(super) fn command() -> Command {
 
 pub(super) async fn run(matches: &ArgMatches, io: &mut Io) -> Result<u8> {
     let options = Options::of(matches);
-    ensure!(options.dry != DryRun::Client, usage("a patch is made by the server: --dry-run=server"));
+    ensure!(
+        options.dry != DryRun::Client,
+        usage("a patch is made by the server: --dry-run=server")
+    );
     let patch = read(matches, io)?;
     let server = Server::connect(matches, io).await?;
     let catalogue = server.catalogue().await?;
@@ -79,7 +82,10 @@ pub(super) async fn run(matches: &ArgMatches, io: &mut Io) -> Result<u8> {
 }
 
 fn read(matches: &ArgMatches, io: &mut Io) -> Result<Json> {
-    let bytes = match (matches.get_one::<String>("patch"), matches.get_one::<PathBuf>("patch-file")) {
+    let bytes = match (
+        matches.get_one::<String>("patch"),
+        matches.get_one::<PathBuf>("patch-file"),
+    ) {
         (Some(text), _) => text.clone().into_bytes(),
         (None, Some(path)) => manifests::bytes_of(path, io)?,
         (None, None) => return Err(usage("-p or --patch-file is missing")),
@@ -98,7 +104,13 @@ fn read(matches: &ArgMatches, io: &mut Io) -> Result<Json> {
     Ok(patch)
 }
 
-async fn one(server: &Server, target: &Target, matches: &ArgMatches, options: &Options, patch: &Json) -> Result<(Json, bool)> {
+async fn one(
+    server: &Server,
+    target: &Target,
+    matches: &ArgMatches,
+    options: &Options,
+    patch: &Json,
+) -> Result<(Json, bool)> {
     let path = match matches.get_one::<String>("subresource") {
         Some(name) => format!("{}/{}", target.path(), server::encode(name)),
         None => target.path(),
@@ -124,5 +136,7 @@ async fn one(server: &Server, target: &Target, matches: &ArgMatches, options: &O
 }
 
 fn is_unsupported(error: &anyhow::Error) -> bool {
-    error.downcast_ref::<Refusal>().is_some_and(|refusal| refusal.code == 415)
+    error
+        .downcast_ref::<Refusal>()
+        .is_some_and(|refusal| refusal.code == 415)
 }

@@ -26,7 +26,10 @@ impl Which {
             Some(selector) => format!("{SET_LABEL}={name},{selector}"),
             None => format!("{SET_LABEL}={name}"),
         };
-        Which { labels, namespaces: None }
+        Which {
+            labels,
+            namespaces: None,
+        }
     }
 
     /// Those with labels, in the namespaces that the files name.
@@ -38,7 +41,9 @@ impl Which {
     }
 
     fn covers(&self, target: &Target) -> bool {
-        self.namespaces.as_ref().is_none_or(|namespaces| namespaces.contains(&target.namespace))
+        self.namespaces
+            .as_ref()
+            .is_none_or(|namespaces| namespaces.contains(&target.namespace))
     }
 }
 
@@ -110,9 +115,7 @@ mod tests {
 
     #[test]
     fn only_what_was_applied_by_us_is_ours() {
-        let by = |operation: &str, manager: &str| {
-            json!({"metadata": {"managedFields": [{"operation": operation, "manager": manager}]}})
-        };
+        let by = |operation: &str, manager: &str| json!({"metadata": {"managedFields": [{"operation": operation, "manager": manager}]}});
         assert!(is_applied_by(&by("Apply", "rutter"), "rutter"));
         assert!(!is_applied_by(&by("Update", "rutter"), "rutter"));
         assert!(!is_applied_by(&by("Apply", "kubectl"), "rutter"));

@@ -14,7 +14,11 @@ use crate::io::Io;
 use crate::{manifests, snippet};
 
 pub(super) fn command() -> Command {
-    let paths = |name: &'static str| Arg::new(name).value_parser(value_parser!(PathBuf)).action(ArgAction::Append);
+    let paths = |name: &'static str| {
+        Arg::new(name)
+            .value_parser(value_parser!(PathBuf))
+            .action(ArgAction::Append)
+    };
     let flag = |name: &'static str, help: &'static str| Arg::new(name).long(name).action(ArgAction::SetTrue).help(help);
     Command::new("validate")
         .about("Check files of objects, without a server; each problem with file, line and column")
@@ -66,7 +70,11 @@ pub(super) async fn run(matches: &ArgMatches, io: &mut Io) -> Result<u8> {
     for path in paths {
         checked.path(path, &options, io)?;
     }
-    let worst = if matches.get_flag("strict") { Severity::Warning } else { Severity::Error };
+    let worst = if matches.get_flag("strict") {
+        Severity::Warning
+    } else {
+        Severity::Error
+    };
     checked.report(matches.get_one::<String>("output").map_or("text", String::as_str), io)?;
     let bad = checked.said.iter().any(|diagnostic| diagnostic.severity >= worst);
     Ok(if bad { FAILURE } else { SUCCESS })
@@ -123,7 +131,10 @@ impl Checked {
             let bytes = text.map(Vec::as_slice).unwrap_or_default();
             io.say(snippet::render(diagnostic, bytes, io.terminal.colour) + "\n")?;
         }
-        Ok(io.say(format!("{} valid objects, {errors} errors, {warnings} warnings", self.objects))?)
+        Ok(io.say(format!(
+            "{} valid objects, {errors} errors, {warnings} warnings",
+            self.objects
+        ))?)
     }
 }
 

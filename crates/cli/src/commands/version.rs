@@ -12,7 +12,12 @@ use crate::server::{self, Server};
 pub(super) fn command() -> Command {
     let command = Command::new("version")
         .about("Print the version of this program, and of the server if there is one")
-        .arg(Arg::new("client").long("client").action(ArgAction::SetTrue).help("Only this program's; asks no server"));
+        .arg(
+            Arg::new("client")
+                .long("client")
+                .action(ArgAction::SetTrue)
+                .help("Only this program's; asks no server"),
+        );
     server::arguments(output::arguments(command))
 }
 
@@ -32,7 +37,10 @@ pub(super) async fn run(matches: &ArgMatches, io: &mut Io) -> Result<u8> {
     }
     io.say(format!("rutter {client}"))?;
     match server {
-        Some(Ok(version)) => io.say(format!("server {}", version["gitVersion"].as_str().unwrap_or("(unknown)")))?,
+        Some(Ok(version)) => io.say(format!(
+            "server {}",
+            version["gitVersion"].as_str().unwrap_or("(unknown)")
+        ))?,
         // One may well ask without a server.
         Some(Err(error)) if matches.contains_id("kubeconfig") || matches.contains_id("server") => return Err(error),
         _ => {}

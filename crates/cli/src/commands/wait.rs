@@ -50,15 +50,23 @@ impl Goal {
                 })
             }
             "proxies" => {
-                let share = if rest.is_empty() { "100" } else { rest.trim_end_matches('%') };
-                let share: f64 = share.parse().map_err(|_| format!("`{rest}` is no share: proxies=90%"))?;
+                let share = if rest.is_empty() {
+                    "100"
+                } else {
+                    rest.trim_end_matches('%')
+                };
+                let share: f64 = share
+                    .parse()
+                    .map_err(|_| format!("`{rest}` is no share: proxies=90%"))?;
                 match (0.0..=100.0).contains(&share) {
                     true => Ok(Goal::Proxies(share)),
                     false => Err(format!("{share} % is no share")),
                 }
             }
             "jsonpath" if !rest.is_empty() => {
-                let end = rest.rfind('}').map_or_else(|| rest.find('=').unwrap_or(rest.len()), |at| at + 1);
+                let end = rest
+                    .rfind('}')
+                    .map_or_else(|| rest.find('=').unwrap_or(rest.len()), |at| at + 1);
                 let (path, value) = rest.split_at(end);
                 Ok(Goal::Field {
                     path: Path::parse(path).map_err(|error| error.to_string())?,
@@ -140,7 +148,13 @@ pub(crate) fn is_reported(kind: &Kind) -> bool {
 }
 
 /// Waits until all targets are as wanted, the first is refused, or the time runs out.
-pub(crate) async fn until(server: &Server, targets: Vec<Target>, goal: Goal, timeout: Duration, io: &mut Io) -> Result<u8> {
+pub(crate) async fn until(
+    server: &Server,
+    targets: Vec<Target>,
+    goal: Goal,
+    timeout: Duration,
+    io: &mut Io,
+) -> Result<u8> {
     let (sender, mut news) = mpsc::channel(64);
     let mut tasks = JoinSet::new();
     for (index, target) in targets.iter().enumerate() {
@@ -221,7 +235,10 @@ impl Follower {
                 return Ok(());
             }
             let version = list["metadata"]["resourceVersion"].as_str().unwrap_or_default();
-            match self.changes(index, one.clone().with("resourceVersion", version), sender).await {
+            match self
+                .changes(index, one.clone().with("resourceVersion", version), sender)
+                .await
+            {
                 Ok(true) => return Ok(()),
                 Ok(false) => tokio::time::sleep(PAUSE).await,
                 Err(error) if is_expired(&error) => {}
@@ -230,7 +247,12 @@ impl Follower {
         }
     }
 
-    async fn changes(&mut self, index: usize, request: Request, sender: &mpsc::Sender<(usize, Result<State>)>) -> Result<bool> {
+    async fn changes(
+        &mut self,
+        index: usize,
+        request: Request,
+        sender: &mpsc::Sender<(usize, Result<State>)>,
+    ) -> Result<bool> {
         let mut watch = self.server.watch(request).await?;
         while let Some(event) = watch.next().await? {
             let object = match &event {
@@ -246,7 +268,12 @@ impl Follower {
     }
 
     /// Says how far the object is; true if that is the last word.
-    async fn tell(&mut self, index: usize, object: Option<&Json>, sender: &mpsc::Sender<(usize, Result<State>)>) -> Result<bool> {
+    async fn tell(
+        &mut self,
+        index: usize,
+        object: Option<&Json>,
+        sender: &mpsc::Sender<(usize, Result<State>)>,
+    ) -> Result<bool> {
         let state = self.state(object)?;
         let last = !matches!(state, State::Pending { .. });
         // Nobody listens any more once one object is refused.
@@ -322,7 +349,10 @@ fn condition(object: &Json, kind: &str, status: &str) -> State {
     }
     let message = found["message"].as_str().unwrap_or_default();
     // Our own conditions do not get better by themselves once they are false.
-    let refused = matches!((kind.to_lowercase().as_str(), found["reason"].as_str()), ("programmed", Some("Refused")) | ("accepted", Some("Invalid")));
+    let refused = matches!(
+        (kind.to_lowercase().as_str(), found["reason"].as_str()),
+        ("programmed", Some("Refused")) | ("accepted", Some("Invalid"))
+    );
     match refused && status.eq_ignore_ascii_case("True") {
         true => State::Refused(message.to_owned()),
         false => pending(format!("{kind} is {now}")),
@@ -331,7 +361,11 @@ fn condition(object: &Json, kind: &str, status: &str) -> State {
 
 fn find_condition<'o>(object: &'o Json, kind: &str) -> Option<&'o Json> {
     let mut conditions = object["status"]["conditions"].as_array()?.iter();
-    conditions.find(|condition| condition["type"].as_str().is_some_and(|name| name.eq_ignore_ascii_case(kind)))
+    conditions.find(|condition| {
+        condition["type"]
+            .as_str()
+            .is_some_and(|name| name.eq_ignore_ascii_case(kind))
+    })
 }
 
 /// Whether a status was written of the object as it is now; where nobody counts, it is.
@@ -393,9 +427,14 @@ impl Screen {
         // More bars than lines on a screen help nobody.
         let bars = (terminal && targets.len() <= 20).then(|| {
             let all = MultiProgress::new();
-            let style = ProgressStyle::with_template("{prefix} {bar:24} {msg} {elapsed}").unwrap_or_else(|_| ProgressStyle::default_bar());
+            let style = ProgressStyle::with_template("{prefix} {bar:24} {msg} {elapsed}")
+                .unwrap_or_else(|_| ProgressStyle::default_bar());
             let bar = |target: &Target| {
-                let bar = all.add(ProgressBar::new(1).with_style(style.clone()).with_prefix(target.label()));
+                let bar = all.add(
+                    ProgressBar::new(1)
+                        .with_style(style.clone())
+                        .with_prefix(target.label()),
+                );
                 bar.enable_steady_tick(Duration::from_millis(200));
                 bar
             };
@@ -456,7 +495,11 @@ impl Screen {
             None => targets[index].label(),
         };
         let all: Vec<String> = open.map(of).collect();
-        let more = if all.len() > 5 { format!(" and {} more", all.len() - 5) } else { String::new() };
+        let more = if all.len() > 5 {
+            format!(" and {} more", all.len() - 5)
+        } else {
+            String::new()
+        };
         format!("waiting for {goal}: {}{more}", all[..all.len().min(5)].join("; "))
     }
 }
@@ -473,7 +516,10 @@ mod tests {
 
     fn counted(total: u64, running: u64, refused: u64) -> Json {
         let refusal = json!({"proxy": "web-1", "type": "RDS", "resource": "80", "message": "no such cluster"});
-        object(2, json!({"generation": 2, "total": total, "running": running, "refused": refused, "refusal": refusal}))
+        object(
+            2,
+            json!({"generation": 2, "total": total, "running": running, "refused": refused, "refusal": refusal}),
+        )
     }
 
     #[test]
@@ -481,13 +527,29 @@ mod tests {
         assert_eq!(Goal::parse("proxies=90%"), Ok(Goal::Proxies(90.0)));
         assert_eq!(Goal::parse("proxies"), Ok(Goal::Proxies(100.0)));
         assert_eq!(Goal::parse("delete"), Ok(Goal::Gone));
-        let ready = Goal::Condition { kind: "Ready".into(), status: "False".into() };
+        let ready = Goal::Condition {
+            kind: "Ready".into(),
+            status: "False".into(),
+        };
         assert_eq!(Goal::parse("condition=Ready=False"), Ok(ready));
         let path = || Path::parse("{.a[?(@.b==\"c\")]}").unwrap();
-        let field = |value: Option<&str>| Ok(Goal::Field { path: path(), value: value.map(str::to_owned) });
+        let field = |value: Option<&str>| {
+            Ok(Goal::Field {
+                path: path(),
+                value: value.map(str::to_owned),
+            })
+        };
         assert_eq!(Goal::parse("jsonpath={.a[?(@.b==\"c\")]}=x=y"), field(Some("x=y")));
         assert_eq!(Goal::parse("jsonpath={.a[?(@.b==\"c\")]}"), field(None));
-        for wrong in ["", "condition", "proxies=101%", "proxies=x", "jsonpath", "jsonpath={", "ready"] {
+        for wrong in [
+            "",
+            "condition",
+            "proxies=101%",
+            "proxies=x",
+            "jsonpath",
+            "jsonpath={",
+            "ready",
+        ] {
             assert!(Goal::parse(wrong).is_err(), "{wrong}");
         }
     }
@@ -500,11 +562,19 @@ mod tests {
         assert!(matches!(judged(90.0, &counted(10, 9, 1)), State::Met(_)));
         assert_eq!(
             judged(100.0, &counted(10, 4, 0)),
-            State::Pending { what: "4 of 10 proxies run generation 2".into(), share: Some((4, 10)) }
+            State::Pending {
+                what: "4 of 10 proxies run generation 2".into(),
+                share: Some((4, 10))
+            }
         );
-        let State::Refused(why) = judged(100.0, &counted(10, 4, 1)) else { panic!("one refuses") };
+        let State::Refused(why) = judged(100.0, &counted(10, 4, 1)) else {
+            panic!("one refuses")
+        };
         assert!(why.contains("web-1 says of RDS 80: no such cluster"), "{why}");
-        assert!(matches!(judged(80.0, &counted(10, 4, 2)), State::Pending { .. }), "eight may still run it");
+        assert!(
+            matches!(judged(80.0, &counted(10, 4, 2)), State::Pending { .. }),
+            "eight may still run it"
+        );
         assert!(matches!(judged(80.0, &counted(10, 4, 3)), State::Refused(_)));
     }
 

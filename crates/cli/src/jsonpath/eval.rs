@@ -11,14 +11,21 @@ type Result<T> = std::result::Result<T, PathError>;
 /// The text of pieces.
 pub(super) fn render(pieces: &[Piece], value: &Json) -> Result<String> {
     let mut out = String::new();
-    let mut walk = Walk { root: value, visited: 0 };
+    let mut walk = Walk {
+        root: value,
+        visited: 0,
+    };
     walk.render(pieces, value, &mut out)?;
     Ok(out)
 }
 
 /// The values that a path leads to.
 pub(super) fn find<'v>(steps: &[Step], value: &'v Json) -> Result<Vec<&'v Json>> {
-    Walk { root: value, visited: 0 }.path(steps, value)
+    Walk {
+        root: value,
+        visited: 0,
+    }
+    .path(steps, value)
 }
 
 /// A value as text.
@@ -116,7 +123,9 @@ impl<'v> Walk<'v> {
             return Ok(!left.is_empty());
         };
         let right = self.operand(right, item)?;
-        Ok(left.iter().any(|left| right.iter().any(|right| compare(left, *operator, right))))
+        Ok(left
+            .iter()
+            .any(|left| right.iter().any(|right| compare(left, *operator, right))))
     }
 
     fn operand(&mut self, operand: &Operand, item: &'v Json) -> Result<Vec<Json>> {
@@ -129,7 +138,9 @@ impl<'v> Walk<'v> {
     fn visit(&mut self, values: usize) -> Result<()> {
         self.visited += values;
         match self.visited > MAX_VISITED {
-            true => Err(PathError::new(format!("the path leads to more than {MAX_VISITED} values"))),
+            true => Err(PathError::new(format!(
+                "the path leads to more than {MAX_VISITED} values"
+            ))),
             false => Ok(()),
         }
     }

@@ -9,7 +9,9 @@ type Result<T> = std::result::Result<T, PathError>;
 /// Parses a template.
 pub(super) fn template(text: &str) -> Result<Vec<Piece>> {
     if text.len() > MAX_TEMPLATE {
-        return Err(PathError::new(format!("the template is longer than {MAX_TEMPLATE} bytes")));
+        return Err(PathError::new(format!(
+            "the template is longer than {MAX_TEMPLATE} bytes"
+        )));
     }
     let mut parser = Parser { text, at: 0, depth: 0 };
     let pieces = parser.pieces(false)?;
@@ -252,7 +254,10 @@ impl Parser<'_> {
             ("<", Operator::Less),
             (">", Operator::Greater),
         ];
-        known.into_iter().find(|(text, _)| self.eat(text)).map(|(_, operator)| operator)
+        known
+            .into_iter()
+            .find(|(text, _)| self.eat(text))
+            .map(|(_, operator)| operator)
     }
 
     fn operand(&mut self) -> Result<Operand> {

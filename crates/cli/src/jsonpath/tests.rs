@@ -50,7 +50,10 @@ fn templates_print_what_kubectl_prints() {
         ("{.items[0].spec.hosts}", "[\"x\",\"y\"]"),
         ("{.items[0].spec.*}", "[\"x\",\"y\"] 3"),
         ("{.nothing.at.all}", ""),
-        ("{range .items[*]}{.metadata.name}={.spec.weight}{\"\\n\"}{end}", "a=3\nb=10\nc=2.5\n"),
+        (
+            "{range .items[*]}{.metadata.name}={.spec.weight}{\"\\n\"}{end}",
+            "a=3\nb=10\nc=2.5\n",
+        ),
         ("{range .items[*]}{range .spec.hosts[*]}{@}.{end}{end}", "x.y."),
         ("{range .items[0:1]}{$.kind}{end}", "List"),
         ("", ""),
@@ -77,7 +80,10 @@ fn mistakes_are_told_with_their_place() {
     ];
     for (template, expected) in cases {
         let said = made(template);
-        assert!(said.starts_with("error: ") && said.contains(expected), "{template}: {said}");
+        assert!(
+            said.starts_with("error: ") && said.contains(expected),
+            "{template}: {said}"
+        );
     }
     assert!(made(&"{range .a}".repeat(40)).contains("inside each other"));
     assert!(made(&" ".repeat(MAX_TEMPLATE + 1)).contains("longer than"));

@@ -28,19 +28,35 @@ pub(crate) struct Place {
 /// Adds the flags that name a server and a namespace.
 pub(crate) fn arguments(command: Command) -> Command {
     let text = |name: &'static str, value: &'static str, help: &'static str| {
-        Arg::new(name).long(name).value_name(value).help(help).help_heading("Connection")
+        Arg::new(name)
+            .long(name)
+            .value_name(value)
+            .help(help)
+            .help_heading("Connection")
     };
     command
         .arg(
-            text("kubeconfig", "FILE", "The kubeconfig file [default: $KUBECONFIG, else ./rutter-data/kubeconfig, else ~/.kube/config]")
-                .value_parser(value_parser!(PathBuf)),
+            text(
+                "kubeconfig",
+                "FILE",
+                "The kubeconfig file [default: $KUBECONFIG, else ./rutter-data/kubeconfig, else ~/.kube/config]",
+            )
+            .value_parser(value_parser!(PathBuf)),
         )
         .arg(text("context", "NAME", "The context of the kubeconfig"))
         .arg(text("server", "URL", "The server, instead of the kubeconfig's").short('s'))
-        .arg(text("token", "TOKEN", "The bearer token, instead of the kubeconfig's credentials"))
+        .arg(text(
+            "token",
+            "TOKEN",
+            "The bearer token, instead of the kubeconfig's credentials",
+        ))
         .arg(
-            text("certificate-authority", "FILE", "The certificates to trust the server by")
-                .value_parser(value_parser!(PathBuf)),
+            text(
+                "certificate-authority",
+                "FILE",
+                "The certificates to trust the server by",
+            )
+            .value_parser(value_parser!(PathBuf)),
         )
         .arg(
             text("insecure-skip-tls-verify", "", "Trust whoever answers")
@@ -48,9 +64,13 @@ pub(crate) fn arguments(command: Command) -> Command {
                 .num_args(0),
         )
         .arg(
-            text("request-timeout", "TIME", "How long one request may take, such as 30s; 0: for ever")
-                .value_parser(age::parse)
-                .default_value("0"),
+            text(
+                "request-timeout",
+                "TIME",
+                "How long one request may take, such as 30s; 0: for ever",
+            )
+            .value_parser(age::parse)
+            .default_value("0"),
         )
         .arg(text("namespace", "NAME", "The namespace").short('n'))
 }
@@ -70,7 +90,8 @@ pub(super) async fn connect(matches: &ArgMatches, io: &Io) -> Result<Server> {
         return Err(usage(format!("`{namespace}` is no name of a namespace")));
     }
     let timeout = matches.get_one::<Duration>("request-timeout").copied();
-    let kube = kube::Client::try_from(config).with_context(|| format!("the credentials of {} are no good", place.from))?;
+    let kube =
+        kube::Client::try_from(config).with_context(|| format!("the credentials of {} are no good", place.from))?;
     Ok(Server {
         kube,
         place,
@@ -81,29 +102,20 @@ pub(super) async fn connect(matches: &ArgMatches, io: &Io) -> Result<Server> {
     })
 }
 
-/// The namespace that a flag or the kubeconfig names, without a server; `default` otherwise.
-pub(crate) fn namespace_of(matches: &ArgMatches, io: &Io) -> String {
-    let given = matches.try_get_one::<String>("namespace").ok().flatten().cloned();
-    let of_context = || {
-        let files = kubeconfig_files(matches, io)?;
-        let config = read_all(&files).ok()?;
-        let name = context_name(matches, &config)?;
-        let context = config.contexts.into_iter().find(|context| context.name == name)?;
-        context.context?.namespace
-    };
-    given.or_else(of_context).unwrap_or_else(|| "default".to_owned())
-}
-
 /// The kubeconfig files that are in force: flag, environment, the embedded server's, the user's. None: there is none.
 pub(crate) fn kubeconfig_files(matches: &ArgMatches, io: &Io) -> Option<Vec<PathBuf>> {
     if let Some(path) = matches.try_get_one::<PathBuf>("kubeconfig").ok().flatten() {
         return Some(vec![path.clone()]);
     }
     if let Some(paths) = io.var("KUBECONFIG") {
-        let paths: Vec<PathBuf> = std::env::split_paths(&paths).filter(|path| !path.as_os_str().is_empty()).collect();
+        let paths: Vec<PathBuf> = std::env::split_paths(&paths)
+            .filter(|path| !path.as_os_str().is_empty())
+            .collect();
         return Some(paths);
     }
-    let data = io.path_var("RUTTER_DATA_DIR").unwrap_or_else(|| PathBuf::from("rutter-data"));
+    let data = io
+        .path_var("RUTTER_DATA_DIR")
+        .unwrap_or_else(|| PathBuf::from("rutter-data"));
     let home = io.path_var("HOME").map(|home| home.join(".kube").join("config"));
     [Some(data.join("kubeconfig")), home]
         .into_iter()
@@ -125,7 +137,12 @@ async fn config(matches: &ArgMatches, io: &Io) -> Result<(Config, Place)> {
             let config = read_all(files)?;
             let shown: Vec<String> = files.iter().map(|file| file.display().to_string()).collect();
             let name = context_name(matches, &config);
-            let name = name.ok_or_else(|| anyhow!("{} names no current context: choose one with --context", shown.join(":")))?;
+            let name = name.ok_or_else(|| {
+                anyhow!(
+                    "{} names no current context: choose one with --context",
+                    shown.join(":")
+                )
+            })?;
             (config, format!("context `{name}` of {}", shown.join(":")))
         }
         (None, Some(_)) => (of_flags(), "the flag --server".to_owned()),
@@ -167,7 +184,9 @@ fn in_cluster(matches: &ArgMatches) -> Result<(Config, Place)> {
 
 fn context_name(matches: &ArgMatches, config: &Kubeconfig) -> Option<String> {
     let given = matches.try_get_one::<String>("context").ok().flatten().cloned();
-    given.or_else(|| config.current_context.clone()).filter(|name| !name.is_empty())
+    given
+        .or_else(|| config.current_context.clone())
+        .filter(|name| !name.is_empty())
 }
 
 /// A kubeconfig of one empty cluster, user and context.
@@ -197,14 +216,22 @@ fn of_flags() -> Kubeconfig {
 
 /// Puts the flags over the context.
 fn overrule(config: &mut Kubeconfig, context: &str, matches: &ArgMatches) -> Result<()> {
-    let Some(context) = config.contexts.iter().find(|named| named.name == context).and_then(|named| named.context.clone())
+    let Some(context) = config
+        .contexts
+        .iter()
+        .find(|named| named.name == context)
+        .and_then(|named| named.context.clone())
     else {
         return Ok(());
     };
     if let Some(named) = config.clusters.iter_mut().find(|named| named.name == context.cluster) {
         let cluster = named.cluster.get_or_insert_default();
         if let Some(url) = matches.get_one::<String>("server") {
-            let url = if url.contains("://") { url.clone() } else { format!("https://{url}") };
+            let url = if url.contains("://") {
+                url.clone()
+            } else {
+                format!("https://{url}")
+            };
             cluster.server = Some(url);
         }
         if let Some(path) = matches.get_one::<PathBuf>("certificate-authority") {
@@ -229,7 +256,11 @@ fn read_all(files: &[PathBuf]) -> Result<Kubeconfig> {
     let mut all: Option<Kubeconfig> = None;
     // Like `kubectl`, files of a list that do not exist are passed over as long as there is one.
     let existing: Vec<&PathBuf> = files.iter().filter(|file| file.exists()).collect();
-    let read = if existing.is_empty() { files.iter().collect() } else { existing };
+    let read = if existing.is_empty() {
+        files.iter().collect()
+    } else {
+        existing
+    };
     for file in read {
         let next = read_one(file)?;
         all = Some(match all {
@@ -249,9 +280,16 @@ fn read_one(file: &Path) -> Result<Kubeconfig> {
 
 fn is_loopback(host: &str) -> bool {
     let host = host.trim_matches(['[', ']']);
-    host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
+    host == "localhost"
+        || host
+            .parse::<std::net::IpAddr>()
+            .is_ok_and(|address| address.is_loopback())
 }
 
 fn is_namespace(name: &str) -> bool {
-    !name.is_empty() && name.len() <= 63 && name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
+    !name.is_empty()
+        && name.len() <= 63
+        && name
+            .bytes()
+            .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
 }

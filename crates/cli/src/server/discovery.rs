@@ -51,7 +51,9 @@ fn of_group(group: &Json) -> Vec<Kind> {
             categories: texts(&resource["categories"]),
             namespaced: resource["scope"] == "Namespaced",
             verbs: texts(&resource["verbs"]),
-            subresources: items(&resource["subresources"]).map(|sub| text(&sub["subresource"])).collect(),
+            subresources: items(&resource["subresources"])
+                .map(|sub| text(&sub["subresource"]))
+                .collect(),
         })
     });
     kinds.collect()
@@ -71,7 +73,9 @@ async fn legacy(server: &Server, group: &str, version: &str, kinds: &mut Vec<Kin
     for resource in mains {
         let plural = text(&resource["name"]);
         let prefix = format!("{plural}/");
-        let subresources = subs.iter().filter_map(|sub| text(&sub["name"]).strip_prefix(&prefix).map(str::to_owned));
+        let subresources = subs
+            .iter()
+            .filter_map(|sub| text(&sub["name"]).strip_prefix(&prefix).map(str::to_owned));
         kinds.push(Kind {
             group: group.to_owned(),
             version: version.to_owned(),
@@ -90,7 +94,9 @@ async fn legacy(server: &Server, group: &str, version: &str, kinds: &mut Vec<Kin
 
 fn preferred_first(group: &Json) -> Vec<String> {
     let preferred = text(&group["preferredVersion"]["version"]);
-    let mut versions: Vec<String> = items(&group["versions"]).map(|version| text(&version["version"])).collect();
+    let mut versions: Vec<String> = items(&group["versions"])
+        .map(|version| text(&version["version"]))
+        .collect();
     versions.sort_by_key(|version| *version != preferred);
     versions
 }

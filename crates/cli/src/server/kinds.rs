@@ -57,7 +57,9 @@ impl Kind {
             group => format!("/apis/{}/{}", encode(group), encode(&self.version)),
         };
         match namespace {
-            Some(namespace) if self.namespaced => format!("{root}/namespaces/{}/{}", encode(namespace), encode(&self.plural)),
+            Some(namespace) if self.namespaced => {
+                format!("{root}/namespaces/{}/{}", encode(namespace), encode(&self.plural))
+            }
             _ => format!("{root}/{}", encode(&self.plural)),
         }
     }
@@ -109,8 +111,14 @@ impl Catalogue {
                 short_names: definition.short_names.iter().map(own).collect(),
                 categories: definition.categories.iter().map(own).collect(),
                 namespaced: definition.namespaced,
-                verbs: ["create", "delete", "get", "list", "patch", "update", "watch"].map(str::to_owned).to_vec(),
-                subresources: if definition.status { vec!["status".to_owned()] } else { Vec::new() },
+                verbs: ["create", "delete", "get", "list", "patch", "update", "watch"]
+                    .map(str::to_owned)
+                    .to_vec(),
+                subresources: if definition.status {
+                    vec!["status".to_owned()]
+                } else {
+                    Vec::new()
+                },
             })
         });
         Catalogue { kinds: kinds.collect() }
@@ -173,7 +181,9 @@ impl Catalogue {
         let word = word.to_lowercase();
         let (name, rest) = word.split_once('.').unwrap_or((&word, ""));
         let named = |kind: &&Kind| rest.is_empty() || kind.group == rest;
-        let by = |test: &dyn Fn(&Kind) -> bool| -> Vec<&Kind> { self.preferred().filter(|kind| test(kind)).filter(named).collect() };
+        let by = |test: &dyn Fn(&Kind) -> bool| -> Vec<&Kind> {
+            self.preferred().filter(|kind| test(kind)).filter(named).collect()
+        };
         let mut found = by(&|kind| kind.plural == name);
         if found.is_empty() {
             found = by(&|kind| kind.is_nicknamed(name));
@@ -188,7 +198,9 @@ impl Catalogue {
 
     fn unknown(&self, word: &str) -> anyhow::Error {
         let word = word.to_lowercase();
-        let names = self.preferred().flat_map(|kind| [&kind.plural, &kind.singular].into_iter().chain(&kind.short_names));
+        let names = self
+            .preferred()
+            .flat_map(|kind| [&kind.plural, &kind.singular].into_iter().chain(&kind.short_names));
         let near = names.map(|name| (distance(name, &word), name)).min();
         match near {
             Some((1..=2, name)) if word.len() > 2 => {
@@ -239,10 +251,38 @@ mod tests {
         Catalogue {
             kinds: vec![
                 kind("", "v1", "Service", "services", &["svc"], &["all"]),
-                kind("networking.istio.io", "v1", "VirtualService", "virtualservices", &["vs"], &["istio-io", "all"]),
-                kind("networking.istio.io", "v1", "Gateway", "gateways", &["gw"], &["istio-io"]),
-                kind("networking.istio.io", "v1beta1", "VirtualService", "virtualservices", &["vs"], &["istio-io", "all"]),
-                kind("gateway.networking.k8s.io", "v1", "Gateway", "gateways", &["gtw"], &["gateway-api"]),
+                kind(
+                    "networking.istio.io",
+                    "v1",
+                    "VirtualService",
+                    "virtualservices",
+                    &["vs"],
+                    &["istio-io", "all"],
+                ),
+                kind(
+                    "networking.istio.io",
+                    "v1",
+                    "Gateway",
+                    "gateways",
+                    &["gw"],
+                    &["istio-io"],
+                ),
+                kind(
+                    "networking.istio.io",
+                    "v1beta1",
+                    "VirtualService",
+                    "virtualservices",
+                    &["vs"],
+                    &["istio-io", "all"],
+                ),
+                kind(
+                    "gateway.networking.k8s.io",
+                    "v1",
+                    "Gateway",
+                    "gateways",
+                    &["gtw"],
+                    &["gateway-api"],
+                ),
             ],
         }
     }
@@ -259,13 +299,25 @@ mod tests {
             "virtualservices.v1.networking.istio.io",
         ] {
             let kind = all.one(word).unwrap();
-            assert_eq!((kind.kind.as_str(), kind.version.as_str()), ("VirtualService", "v1"), "{word}");
+            assert_eq!(
+                (kind.kind.as_str(), kind.version.as_str()),
+                ("VirtualService", "v1"),
+                "{word}"
+            );
         }
         assert_eq!(all.one("vs.v1beta1.networking.istio.io").unwrap().version, "v1beta1");
         assert_eq!(all.one("gateways").unwrap().group, "networking.istio.io");
         assert_eq!(all.also("gateway").len(), 1);
-        assert_eq!(all.one("gateway.gateway.networking.k8s.io").unwrap().group, "gateway.networking.k8s.io");
-        assert_eq!(all.of_object("networking.istio.io/v1beta1", "VirtualService").unwrap().version, "v1beta1");
+        assert_eq!(
+            all.one("gateway.gateway.networking.k8s.io").unwrap().group,
+            "gateway.networking.k8s.io"
+        );
+        assert_eq!(
+            all.of_object("networking.istio.io/v1beta1", "VirtualService")
+                .unwrap()
+                .version,
+            "v1beta1"
+        );
         assert!(all.of_object("v1", "VirtualService").is_none());
     }
 
@@ -273,7 +325,10 @@ mod tests {
     fn lists_and_categories_are_opened_once() {
         let all = catalogue();
         let names = |words: &str| -> Vec<String> { all.many(words).unwrap().iter().map(|k| k.qualified()).collect() };
-        assert_eq!(names("istio-io"), ["virtualservices.networking.istio.io", "gateways.networking.istio.io"]);
+        assert_eq!(
+            names("istio-io"),
+            ["virtualservices.networking.istio.io", "gateways.networking.istio.io"]
+        );
         assert_eq!(names("svc,all"), ["services", "virtualservices.networking.istio.io"]);
         assert!(all.many(",").is_err());
     }

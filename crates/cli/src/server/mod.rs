@@ -6,7 +6,7 @@ mod kinds;
 mod request;
 mod watch;
 
-pub(crate) use connect::{Place, arguments, kubeconfig_files, namespace_of};
+pub(crate) use connect::{Place, arguments, kubeconfig_files};
 pub(crate) use kinds::{Catalogue, Kind};
 pub(crate) use request::{Request, encode};
 pub(crate) use watch::{Event, Watch};

@@ -47,12 +47,16 @@ impl Request {
 
     /// POST of an object.
     pub(crate) fn post(path: impl Into<String>, object: &Json) -> Request {
-        Request::get(path).method(http::Method::POST).body(JSON, object.to_string())
+        Request::get(path)
+            .method(http::Method::POST)
+            .body(JSON, object.to_string())
     }
 
     /// PUT of an object.
     pub(crate) fn put(path: impl Into<String>, object: &Json) -> Request {
-        Request::get(path).method(http::Method::PUT).body(JSON, object.to_string())
+        Request::get(path)
+            .method(http::Method::PUT)
+            .body(JSON, object.to_string())
     }
 
     /// PATCH with a body of this type.
@@ -62,7 +66,9 @@ impl Request {
 
     /// DELETE with options.
     pub(crate) fn delete(path: impl Into<String>, options: &Json) -> Request {
-        Request::get(path).method(http::Method::DELETE).body(JSON, options.to_string())
+        Request::get(path)
+            .method(http::Method::DELETE)
+            .body(JSON, options.to_string())
     }
 
     /// With a parameter.
@@ -172,7 +178,11 @@ impl Server {
 
     /// Sends a request and checks that the answer says success.
     async fn exchange(&self, request: Request) -> Result<http::Response<Body>> {
-        let response = self.kube.send(request.into_http()?).await.map_err(|error| self.unreachable(error))?;
+        let response = self
+            .kube
+            .send(request.into_http()?)
+            .await
+            .map_err(|error| self.unreachable(error))?;
         for warning in response.headers().get_all(http::header::WARNING) {
             if let Some(text) = warning.to_str().ok().and_then(warning_text) {
                 self.warnings.add(text);
@@ -191,7 +201,10 @@ impl Server {
         while let Some(frame) = body.frame().await {
             let frame = frame.map_err(|error| self.unreachable(error))?;
             let Some(data) = frame.data_ref() else { continue };
-            anyhow::ensure!(bytes.len() + data.len() <= limit, "the answer is larger than {limit} bytes");
+            anyhow::ensure!(
+                bytes.len() + data.len() <= limit,
+                "the answer is larger than {limit} bytes"
+            );
             bytes.extend_from_slice(data);
         }
         Ok(bytes)
@@ -213,7 +226,12 @@ impl Server {
         let has = |words: &[&str]| words.iter().any(|word| all.contains(word));
         let hint = if refused {
             "is it running? `rutter serve` starts one; --kubeconfig, --context and --server choose another"
-        } else if has(&["UnknownIssuer", "invalid peer certificate", "NotValidForName", "certificate"]) {
+        } else if has(&[
+            "UnknownIssuer",
+            "invalid peer certificate",
+            "NotValidForName",
+            "certificate",
+        ]) {
             "the server's certificate is not signed by who is trusted, or names another host: has the server been set up \
              anew since the kubeconfig was written? --certificate-authority names whom to trust"
         } else if has(&["dns error", "failed to lookup"]) {
@@ -223,7 +241,11 @@ impl Server {
         } else {
             "--kubeconfig, --context and --server choose another server"
         };
-        anyhow!("cannot reach {} ({}): {deepest}\nhint: {hint}", self.place.url, self.place.from)
+        anyhow!(
+            "cannot reach {} ({}): {deepest}\nhint: {hint}",
+            self.place.url,
+            self.place.from
+        )
     }
 }
 
@@ -261,7 +283,9 @@ mod tests {
 
     #[test]
     fn parameters_are_encoded() {
-        let request = Request::get("/api/v1/pods").with("labelSelector", "a in (b,c)").maybe("x", None::<String>);
+        let request = Request::get("/api/v1/pods")
+            .with("labelSelector", "a in (b,c)")
+            .maybe("x", None::<String>);
         let uri = request.into_http().unwrap().uri().to_string();
         assert_eq!(uri, "/api/v1/pods?labelSelector=a%20in%20%28b%2Cc%29");
         assert_eq!(encode("a/../b"), "a%2F..%2Fb");
@@ -269,7 +293,10 @@ mod tests {
 
     #[test]
     fn warnings_are_read() {
-        assert_eq!(warning_text(r#"299 - "v1 is \"old\"""#).as_deref(), Some("v1 is \"old\""));
+        assert_eq!(
+            warning_text(r#"299 - "v1 is \"old\"""#).as_deref(),
+            Some("v1 is \"old\"")
+        );
         assert_eq!(warning_text(r#"299 - "open"#), None);
         assert_eq!(warning_text("199 - \"x\""), None);
     }

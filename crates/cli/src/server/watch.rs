@@ -107,7 +107,10 @@ mod tests {
     async fn events_are_cut_at_line_breaks() {
         let text = "{\"type\":\"ADDED\",\"object\":{\"a\":1}}\n\n{\"type\":\"ERROR\",\"object\":{\"kind\":\"Status\",\"code\":410}}\n{\"ty";
         let mut watch = Watch::of(Body::from(text.as_bytes().to_vec()));
-        assert_eq!(watch.next().await.unwrap(), Some(Event::Added(serde_json::json!({"a": 1}))));
+        assert_eq!(
+            watch.next().await.unwrap(),
+            Some(Event::Added(serde_json::json!({"a": 1})))
+        );
         assert!(super::super::is_expired(&watch.next().await.unwrap_err()));
         assert_eq!(watch.next().await.unwrap(), None, "half a line is no event");
     }

@@ -39,7 +39,11 @@ impl Id {
         Id {
             manager: by.manager.to_owned(),
             operation,
-            version: if operation == Operation::Apply { String::new() } else { by.api_version() },
+            version: if operation == Operation::Apply {
+                String::new()
+            } else {
+                by.api_version()
+            },
             subresource: by.subresource.unwrap_or_default().to_owned(),
         }
     }
@@ -97,9 +101,13 @@ impl Managers {
     /// Whether these own the same as those, whenever they wrote it.
     pub(crate) fn same_but_times(&self, other: &Managers) -> bool {
         self.entries.len() == other.entries.len()
-            && self.entries.iter().zip(&other.entries).all(|((id, mine), (other_id, theirs))| {
-                id == other_id && mine.set == theirs.set && mine.version == theirs.version
-            })
+            && self
+                .entries
+                .iter()
+                .zip(&other.entries)
+                .all(|((id, mine), (other_id, theirs))| {
+                    id == other_id && mine.set == theirs.set && mine.version == theirs.version
+                })
     }
 
     /// Takes fields away from everybody but one; managers without fields go.
@@ -114,8 +122,12 @@ impl Managers {
 
     /// Joins the oldest updaters of a version into one, so that the list stays short however many write the object.
     pub(crate) fn cap(&mut self) {
-        let mut updaters: Vec<Id> =
-            self.entries.keys().filter(|id| id.operation == Operation::Update).cloned().collect();
+        let mut updaters: Vec<Id> = self
+            .entries
+            .keys()
+            .filter(|id| id.operation == Operation::Update)
+            .cloned()
+            .collect();
         let Some(excess) = updaters.len().checked_sub(MAX_UPDATERS).filter(|excess| *excess > 0) else {
             return;
         };
@@ -161,7 +173,11 @@ fn decode_entry(entry: &Json) -> Option<(Id, Owned)> {
     let id = Id {
         manager: text("manager"),
         operation,
-        version: if operation == Operation::Apply { String::new() } else { version.clone() },
+        version: if operation == Operation::Apply {
+            String::new()
+        } else {
+            version.clone()
+        },
         subresource: text("subresource"),
     };
     let set = match entry.get("fieldsV1") {

@@ -68,7 +68,9 @@ pub fn manager_name(field_manager: Option<&str>, user_agent: Option<&str>) -> Re
         return refuse("Too long: may not be more than 128 bytes");
     }
     if name.chars().any(char::is_control) {
-        return refuse(&format!("Invalid value: {name:?}: should only contain printable characters"));
+        return refuse(&format!(
+            "Invalid value: {name:?}: should only contain printable characters"
+        ));
     }
     Ok(name.to_owned())
 }
@@ -97,5 +99,8 @@ fn set_managers(object: &mut Json, managers: Option<Json>) {
 
 /// The list of managers as it is written in an object.
 fn managers_of(object: &Json) -> Option<&Json> {
-    object.get("metadata")?.get("managedFields").filter(|list| !list.is_null())
+    object
+        .get("metadata")?
+        .get("managedFields")
+        .filter(|list| !list.is_null())
 }

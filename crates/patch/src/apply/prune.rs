@@ -21,7 +21,7 @@ pub(crate) fn prune(schema: &Schema, merged: Json, managers: &Managers, last: Op
         owned.extend(&manager.set);
     }
     let had = last.set.with_parents(schema);
-    let without = remove(schema, &merged, &had).unwrap_or_default();
+    let without = remove(schema, &merged, &had, &owned).unwrap_or_default();
     let mut stays = to_set(schema, &without, None).with_parents(schema);
     stays.extend(&owned.with_parents(schema));
     let present = to_set(schema, &merged, None).with_parents(schema);
@@ -29,5 +29,5 @@ pub(crate) fn prune(schema: &Schema, merged: Json, managers: &Managers, last: Op
     if gone.is_empty() {
         return merged;
     }
-    remove(schema, &merged, &gone).unwrap_or(merged)
+    remove(schema, &merged, &gone, &owned).unwrap_or(merged)
 }

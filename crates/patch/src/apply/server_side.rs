@@ -69,10 +69,14 @@ pub fn apply(live: Option<&Json>, config: &Json, by: &Writer<'_>, force: bool) -
 
 fn check(config: &Json) -> Result<(), Error> {
     if !config.is_object() {
-        return Err(Error::Malformed("error decoding patch: an applied configuration is an object".into()));
+        return Err(Error::Malformed(
+            "error decoding patch: an applied configuration is an object".into(),
+        ));
     }
     if measure(config, MAX_DEPTH).is_none() {
-        return Err(Error::TooLarge(format!("the configuration is nested deeper than {MAX_DEPTH} levels")));
+        return Err(Error::TooLarge(format!(
+            "the configuration is nested deeper than {MAX_DEPTH} levels"
+        )));
     }
     if managers_of(config).is_some() {
         return Err(Error::Malformed("metadata.managedFields must be nil".into()));

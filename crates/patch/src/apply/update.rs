@@ -25,9 +25,10 @@ pub fn track(live: Option<&Json>, new: &mut Json, by: &Writer<'_>) {
     let before = live.map_or_else(|| ignored::blank(by), without_managers);
     update(&mut managers, &before, new, by);
     managers.cap();
-    let unchanged = live.filter(|_| same(&before, new)).and_then(managers_of).filter(|list| {
-        Managers::decode(list).is_some_and(|stored| stored.same_but_times(&managers))
-    });
+    let unchanged = live
+        .filter(|_| same(&before, new))
+        .and_then(managers_of)
+        .filter(|list| Managers::decode(list).is_some_and(|stored| stored.same_but_times(&managers)));
     let list = match unchanged {
         Some(list) => Some(list.clone()),
         None => managers.encode(),
@@ -61,16 +62,20 @@ pub(crate) fn update(managers: &mut Managers, before: &Json, after: &Json, by: &
 
 /// The managers before this write; none: the client removes them all.
 fn starting(live: Option<&Json>, new: &Json, by: &Writer<'_>) -> Option<Managers> {
-    let stored = || live.and_then(managers_of).and_then(Managers::decode).unwrap_or_default();
+    let stored = || {
+        live.and_then(managers_of)
+            .and_then(Managers::decode)
+            .unwrap_or_default()
+    };
     if by.subresource.is_some() {
         return Some(stored());
     }
     let Some(sent) = managers_of(new) else {
         return Some(stored());
     };
-    let reset = sent.as_array().is_some_and(|list| {
-        matches!(list.as_slice(), [only] if only.as_object().is_some_and(serde_json::Map::is_empty))
-    });
+    let reset = sent.as_array().is_some_and(
+        |list| matches!(list.as_slice(), [only] if only.as_object().is_some_and(serde_json::Map::is_empty)),
+    );
     if reset {
         return None;
     }

@@ -30,7 +30,10 @@ impl Set {
 
     /// What is below this step.
     pub(crate) fn below(&self, element: &Element) -> Option<&Set> {
-        self.nodes.get(element).map(|node| &node.children).filter(|set| !set.is_empty())
+        self.nodes
+            .get(element)
+            .map(|node| &node.children)
+            .filter(|set| !set.is_empty())
     }
 
     /// Adds the field of a path. The empty path is no field.
@@ -105,7 +108,9 @@ impl Set {
         for (element, node) in &self.nodes {
             let (child, declared) = match element {
                 Element::Field(name) => {
-                    let declared = schema.and_then(Schema::fields).is_some_and(|fields| fields.get(name).is_some());
+                    let declared = schema
+                        .and_then(Schema::fields)
+                        .is_some_and(|fields| fields.get(name).is_some());
                     (schema.and_then(|schema| schema.field(name)), declared)
                 }
                 _ => (schema.and_then(Schema::items), false),
@@ -138,7 +143,9 @@ impl Set {
 
     /// The steps, in order: each with whether it is a member, and what is below it.
     pub(crate) fn steps(&self) -> impl Iterator<Item = (&Element, bool, &Set)> {
-        self.nodes.iter().map(|(element, node)| (element, node.member, &node.children))
+        self.nodes
+            .iter()
+            .map(|(element, node)| (element, node.member, &node.children))
     }
 
     /// Combines membership step by step; `alone` says whether steps that the other does not have stay.

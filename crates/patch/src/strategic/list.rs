@@ -50,7 +50,9 @@ fn merge_by_key(
     let mut objects = Vec::with_capacity(patch.len());
     for item in patch {
         let Some(fields) = item.as_object() else {
-            return Err(Error::Malformed(format!("the list merges by {key:?}, but the patch has {item} as an item")));
+            return Err(Error::Malformed(format!(
+                "the list merges by {key:?}, but the patch has {item} as an item"
+            )));
         };
         let directive = directive(fields)?;
         if directive == Directive::Replace {
@@ -63,7 +65,10 @@ fn merge_by_key(
             if fields.keys().all(|name| name == PATCH) && directive == Directive::Merge {
                 continue;
             }
-            let text = format!("map: {} does not contain declared merge key: {key}", Json::Object(fields.clone()));
+            let text = format!(
+                "map: {} does not contain declared merge key: {key}",
+                Json::Object(fields.clone())
+            );
             return Err(Error::Unprocessable(text));
         };
         let same = |item: &Json| item.get(key) == Some(value);

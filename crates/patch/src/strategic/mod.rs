@@ -25,7 +25,9 @@ const ORDER: &str = "$setElementOrder/";
 /// exceeded.
 pub fn strategic_merge_patch(document: &Json, patch: &Json, schema: &Schema, limits: &Limits) -> Result<Json, Error> {
     let (Some(original), Some(fields)) = (document.as_object(), patch.as_object()) else {
-        return Err(Error::Malformed("error decoding patch: a strategic merge patch is an object".into()));
+        return Err(Error::Malformed(
+            "error decoding patch: a strategic merge patch is an object".into(),
+        ));
     };
     limits.check("the patch", patch)?;
     limits.check("the object", document)?;
@@ -51,9 +53,9 @@ pub(crate) fn directive(patch: &Map<String, Json>) -> Result<Directive, Error> {
         Some(Json::String(word)) if word == "merge" => Ok(Directive::Merge),
         Some(Json::String(word)) if word == "replace" => Ok(Directive::Replace),
         Some(Json::String(word)) if word == "delete" => Ok(Directive::Delete),
-        Some(other) => {
-            Err(Error::Malformed(format!("Unknown patch type found: {other}; known: \"merge\", \"replace\", \"delete\"")))
-        }
+        Some(other) => Err(Error::Malformed(format!(
+            "Unknown patch type found: {other}; known: \"merge\", \"replace\", \"delete\""
+        ))),
     }
 }
 
@@ -123,7 +125,13 @@ fn merge_value(before: Option<Json>, patch: &Json, schema: Option<&Schema>) -> R
 pub(crate) fn merge_key(schema: Option<&Schema>) -> Option<Option<&'static str>> {
     match schema.map(|schema| &schema.shape) {
         Some(Shape::List(_, ListKind::Set, _)) => Some(None),
-        Some(Shape::List(_, ListKind::Map { patch_key: Some(key), .. }, _)) => Some(Some(key)),
+        Some(Shape::List(
+            _,
+            ListKind::Map {
+                patch_key: Some(key), ..
+            },
+            _,
+        )) => Some(Some(key)),
         _ => None,
     }
 }
@@ -132,15 +140,21 @@ fn retain_keys(out: &mut Map<String, Json>, patch: &Map<String, Json>) -> Result
     let Some(directive) = patch.get(RETAIN_KEYS) else {
         return Ok(());
     };
-    let names: Option<Vec<&str>> = directive.as_array().and_then(|names| names.iter().map(Json::as_str).collect());
+    let names: Option<Vec<&str>> = directive
+        .as_array()
+        .and_then(|names| names.iter().map(Json::as_str).collect());
     let Some(names) = names else {
-        return Err(Error::Malformed("invalid patch format of retainKeys: it is a list of names".into()));
+        return Err(Error::Malformed(
+            "invalid patch format of retainKeys: it is a list of names".into(),
+        ));
     };
-    let extra = patch.iter().find(|(name, value)| {
-        !name.starts_with('$') && !value.is_null() && !names.contains(&name.as_str())
-    });
+    let extra = patch
+        .iter()
+        .find(|(name, value)| !name.starts_with('$') && !value.is_null() && !names.contains(&name.as_str()));
     if let Some((name, _)) = extra {
-        return Err(Error::Malformed(format!("invalid patch format of retainKeys: the patch has {name:?}, the list not")));
+        return Err(Error::Malformed(format!(
+            "invalid patch format of retainKeys: the patch has {name:?}, the list not"
+        )));
     }
     out.retain(|name, _| names.contains(&name.as_str()));
     Ok(())
@@ -149,7 +163,9 @@ fn retain_keys(out: &mut Map<String, Json>, patch: &Map<String, Json>) -> Result
 /// Removes values from a list of scalars. A value that the same patch adds stays.
 fn delete_from(out: &mut Map<String, Json>, list: &str, values: &Json, added: Option<&Json>) -> Result<(), Error> {
     let Some(values) = values.as_array() else {
-        return Err(Error::Malformed("invalid patch format of primitive list: it is a list of values".into()));
+        return Err(Error::Malformed(
+            "invalid patch format of primitive list: it is a list of values".into(),
+        ));
     };
     if let Some(Json::Array(items)) = out.get_mut(list) {
         let added = added.and_then(Json::as_array).map(Vec::as_slice).unwrap_or_default();

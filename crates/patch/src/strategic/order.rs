@@ -15,10 +15,15 @@ pub(crate) fn set_order(
     key: Option<&'static str>,
 ) -> Result<(), Error> {
     let Some(order) = order.as_array() else {
-        return Err(Error::Malformed("invalid patch format of setElementOrder list: it is a list".into()));
+        return Err(Error::Malformed(
+            "invalid patch format of setElementOrder list: it is a list".into(),
+        ));
     };
-    let wanted: HashMap<String, usize> =
-        order.iter().enumerate().map(|(position, item)| (identity(item, key), position)).collect();
+    let wanted: HashMap<String, usize> = order
+        .iter()
+        .enumerate()
+        .map(|(position, item)| (identity(item, key), position))
+        .collect();
     let Some(Json::Array(items)) = out.get_mut(list) else {
         return Ok(());
     };

@@ -111,7 +111,11 @@ impl Walk {
 
     /// A value that only one side has: it is a member with all that is in it.
     fn one(&mut self, schema: Option<&Schema>, value: &Json, added: bool) {
-        let set = if added { &mut self.found.added } else { &mut self.found.removed };
+        let set = if added {
+            &mut self.found.added
+        } else {
+            &mut self.found.removed
+        };
         set.insert(&self.path);
         self.inner(schema, value, added);
     }

@@ -96,6 +96,9 @@ fn optional(items: &Schema, key: &str) -> bool {
 /// The identities of all items; none: some have none, or two have the same, so that the list is a whole.
 pub(crate) fn identities(form: Form<'_>, items: &[Json]) -> Option<Vec<Element>> {
     let mut seen = BTreeSet::new();
-    let found: Vec<Element> = items.iter().map(|item| identity(form, item).ok()).collect::<Option<_>>()?;
+    let found: Vec<Element> = items
+        .iter()
+        .map(|item| identity(form, item).ok())
+        .collect::<Option<_>>()?;
     found.iter().all(|element| seen.insert(element)).then_some(found)
 }

@@ -7,8 +7,11 @@ use resources::schema::{Bounds, Definition, Fields, ListKind, Schema, Served, Sh
 use serde_json::Value as Json;
 
 /// An object with these fields.
-pub fn object(fields: Vec<(&'static str, Schema)>) -> Schema {
-    let fields = fields.into_iter().map(|(name, schema)| (name, Arc::new(schema))).collect();
+pub(crate) fn object(fields: Vec<(&'static str, Schema)>) -> Schema {
+    let fields = fields
+        .into_iter()
+        .map(|(name, schema)| (name, Arc::new(schema)))
+        .collect();
     Schema::new(Shape::Object(Fields {
         fields,
         ..Fields::default()
@@ -16,7 +19,7 @@ pub fn object(fields: Vec<(&'static str, Schema)>) -> Schema {
 }
 
 /// A list of this sort.
-pub fn list(items: Schema, kind: ListKind) -> Schema {
+pub(crate) fn list(items: Schema, kind: ListKind) -> Schema {
     Schema::new(Shape::List(Arc::new(items), kind, Bounds::default()))
 }
 
@@ -40,9 +43,13 @@ fn with_default(mut schema: Schema, default: Json) -> Schema {
 /// `Thing`: a status subresource; below `spec` a scalar (`size`), an atomic list (`words`), a set (`tags`), lists by one key
 /// (`parts`) and by two (`ports`), a map (`notes`), an atomic map (`selector`), an atomic object (`whole`), an object
 /// (`inner`), and anything (`free`).
-pub fn thing(builtin: bool) -> Definition {
+pub(crate) fn thing(builtin: bool) -> Definition {
     let number = || Schema::integer("int64");
-    let part = object(vec![("name", Schema::text()), ("size", number()), ("words", Schema::list(Arc::new(Schema::text())))]);
+    let part = object(vec![
+        ("name", Schema::text()),
+        ("size", number()),
+        ("words", Schema::list(Arc::new(Schema::text()))),
+    ]);
     let port = object(vec![
         ("port", number()),
         ("protocol", with_default(Schema::text(), "TCP".into())),
@@ -58,7 +65,14 @@ pub fn thing(builtin: bool) -> Definition {
         ("notes", Schema::map(Arc::new(Schema::text()))),
         ("selector", atomic(Schema::map(Arc::new(Schema::text())))),
         ("whole", atomic(object(vec![("a", number()), ("b", number())]))),
-        ("inner", object(vec![("a", number()), ("b", number()), ("deep", object(vec![("c", number())]))])),
+        (
+            "inner",
+            object(vec![
+                ("a", number()),
+                ("b", number()),
+                ("deep", object(vec![("c", number())])),
+            ]),
+        ),
         ("free", Schema::new(Shape::Any)),
     ]);
     let status = object(vec![("ready", number()), ("word", Schema::text())]);
@@ -98,9 +112,12 @@ pub fn thing(builtin: bool) -> Definition {
 }
 
 /// The documents of a YAML file.
-pub fn cases(text: &str) -> Vec<Json> {
+pub(crate) fn cases(text: &str) -> Vec<Json> {
     let read = resources::parse_yaml_json(text.as_bytes(), "", &resources::Limits::default());
     assert!(read.errors.is_empty(), "{:?}", read.errors);
-    assert!(read.documents.iter().all(|document| document.duplicates.is_empty()), "a key is there twice");
+    assert!(
+        read.documents.iter().all(|document| document.duplicates.is_empty()),
+        "a key is there twice"
+    );
     read.documents.into_iter().map(|document| document.value).collect()
 }

@@ -28,7 +28,8 @@ const MATCHES_RULE: &str = "(self.size() > 0 ? self[0].matches.size() : 0) + (se
 /// In CEL: filters that there can be one of.
 const FILTERS_RULE: &str = "!(self.exists(f, f.type == 'RequestRedirect') && self.exists(f, f.type == 'URLRewrite')) && ['RequestHeaderModifier', 'ResponseHeaderModifier', 'RequestRedirect', 'URLRewrite', 'CORS'].all(t, self.filter(f, f.type == t).size() <= 1)";
 /// What is said when there are more.
-const FILTERS_MESSAGE: &str = "a filter of this type cannot be repeated, and RequestRedirect and URLRewrite exclude each other";
+const FILTERS_MESSAGE: &str =
+    "a filter of this type cannot be repeated, and RequestRedirect and URLRewrite exclude each other";
 
 message! {
     /// Where HTTP requests go that arrive at a Gateway's listener, or that leave for a service of the mesh.

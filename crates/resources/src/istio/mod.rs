@@ -27,8 +27,8 @@ pub use connection::{
     OutlierDetection, TcpKeepalive, TcpSettings,
 };
 pub use destination_rule::{
-    DestinationRule, PortTrafficPolicy, ProxyProtocol, ProxyProtocolVersion, RetryBudget,
-    Subset, TrafficPolicy, TunnelSettings,
+    DestinationRule, PortTrafficPolicy, ProxyProtocol, ProxyProtocolVersion, RetryBudget, Subset, TrafficPolicy,
+    TunnelSettings,
 };
 pub use envoy_filter::EnvoyFilter;
 pub use extension::{TrafficExtension, WasmPlugin};

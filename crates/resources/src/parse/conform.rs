@@ -92,7 +92,11 @@ impl Check {
         if let Some(pattern) = pattern
             && !matches(pattern, text)
         {
-            self.say(node.at, "bad-value", format!("{} does not match {pattern}", quote(text)));
+            self.say(
+                node.at,
+                "bad-value",
+                format!("{} does not match {pattern}", quote(text)),
+            );
         }
     }
 
@@ -103,20 +107,36 @@ impl Check {
             _ => return,
         };
         if let Some(min) = min.filter(|min| value < *min) {
-            self.say(node.at, "out-of-range", format!("expected {min} or more, found {value}"));
+            self.say(
+                node.at,
+                "out-of-range",
+                format!("expected {min} or more, found {value}"),
+            );
         }
         if let Some(max) = max.filter(|max| value > *max) {
-            self.say(node.at, "out-of-range", format!("expected {max} or less, found {value}"));
+            self.say(
+                node.at,
+                "out-of-range",
+                format!("expected {max} or less, found {value}"),
+            );
         }
     }
 
     fn count(&mut self, node: &Node, count: usize, bounds: Bounds, what: &str) {
         let count = count as u64;
         if let Some(min) = bounds.min.filter(|min| count < *min) {
-            self.say(node.at, "out-of-range", format!("expected {min} {what} or more, found {count}"));
+            self.say(
+                node.at,
+                "out-of-range",
+                format!("expected {min} {what} or more, found {count}"),
+            );
         }
         if let Some(max) = bounds.max.filter(|max| count > *max) {
-            self.say(node.at, "out-of-range", format!("expected {max} {what} or fewer, found {count}"));
+            self.say(
+                node.at,
+                "out-of-range",
+                format!("expected {max} {what} or fewer, found {count}"),
+            );
         }
     }
 
@@ -161,7 +181,11 @@ impl Check {
 
 /// The value of a key field as text, with what it means when it is absent.
 fn key_of(item: &Node, schema: &Schema, key: &str) -> String {
-    let written = item.entries().iter().find(|e| is_json_name(&e.key, key)).map(|e| e.value.to_json());
+    let written = item
+        .entries()
+        .iter()
+        .find(|e| is_json_name(&e.key, key))
+        .map(|e| e.value.to_json());
     let value = written.or_else(|| schema.field(key).and_then(|field| field.default.clone()));
     format!("{}\n", value.unwrap_or_default())
 }

@@ -78,7 +78,10 @@ pub fn parse_yaml_json(bytes: &[u8], file: &str, limits: &Limits) -> YamlJson {
     };
     for (number, document) in yaml::split(text).into_iter().enumerate() {
         let line = document.first_line;
-        match limits.check(number, document).and_then(|document| yaml::parse_document(document, limits)) {
+        match limits
+            .check(number, document)
+            .and_then(|document| yaml::parse_document(document, limits))
+        {
             Ok((root, _)) if root.is_null() => {}
             Ok((root, duplicates)) => out.documents.push(YamlDocument {
                 value: root.to_json(),

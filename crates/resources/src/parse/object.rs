@@ -137,7 +137,11 @@ fn read_kind(
     problems.extend(cx.into_problems());
     if keeps_to_schema(kind) {
         let found = against_schema(kind, root, options.limits.problems);
-        let known = |path: &FieldPath| problems.iter().any(|p| p.severity == Severity::Error && p.path.contains(path));
+        let known = |path: &FieldPath| {
+            problems
+                .iter()
+                .any(|p| p.severity == Severity::Error && p.path.contains(path))
+        };
         let found: Vec<Problem> = found.into_iter().filter(|f| !known(&f.path)).collect();
         problems.extend(found);
     }

@@ -5,6 +5,8 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use crate::decode::{format_duration, parse_duration};
+use crate::object::WithContent;
+use crate::parse::Content;
 use crate::{AnyObject, Diagnostic, ParseOptions, Parsed, parse_documents, parse_mesh_config, validate};
 
 /// The documents of the data files, without their expectations.
@@ -214,4 +216,44 @@ fn providers_are_merged_by_name() {
         .map(|p| p.name.to_string())
         .collect();
     assert_eq!(names, ["prometheus", "stackdriver", "envoy", "z"]);
+}
+
+#[test]
+fn keys_that_are_there_twice_are_told_by_their_paths() {
+    let text = "a: 1\n---\nspec:\n  list:\n  - x: 1\n    x: 2\n--- {\n---\n";
+    let read = crate::parse_yaml_json(text.as_bytes(), "f", &crate::Limits::default());
+    let [first, second] = &read.documents[..] else {
+        panic!("{read:?}")
+    };
+    assert_eq!((first.line, &first.value), (1, &serde_json::json!({"a": 1})));
+    assert_eq!(second.value, serde_json::json!({"spec": {"list": [{"x": 1}]}}));
+    let [twice] = &second.duplicates[..] else {
+        panic!("{second:?}")
+    };
+    assert_eq!((twice.path.to_string().as_str(), twice.line), ("spec.list[0].x", 6));
+    assert_eq!(read.errors.len(), 1, "{:?}", read.errors);
+}
+
+#[test]
+fn objects_in_json_are_read_without_a_file() {
+    let mut object = serde_json::json!({
+        "apiVersion": "networking.istio.io/v1",
+        "kind": "ServiceEntry",
+        "metadata": { "name": "a" },
+        "spec": { "hosts": ["a.example"], "ports": [{ "number": 80, "name": "http" }], "resolution": "DNS" },
+    });
+    let read = crate::read_object(&object, &ParseOptions::default());
+    assert!(
+        read.object.is_some_and(|o| o.meta().origin.is_none()),
+        "{:?}",
+        read.diagnostics
+    );
+    object["spec"]["hosts"] = serde_json::json!(7);
+    let read = crate::read_object(&object, &ParseOptions::default());
+    assert!(read.object.is_none());
+    assert!(
+        read.diagnostics
+            .iter()
+            .any(|d| d.is_error() && d.path.to_string() == "spec.hosts")
+    );
 }

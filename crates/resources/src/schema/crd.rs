@@ -88,7 +88,10 @@ fn version(definition: &Definition, served: &Served, storage: bool) -> Json {
     columns.push(json!({ "name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp" }));
     out.insert("additionalPrinterColumns".to_owned(), Json::Array(columns));
     if !definition.selectable.is_empty() {
-        let fields = definition.selectable.iter().map(|path| json!({ "jsonPath": format!(".{path}") }));
+        let fields = definition
+            .selectable
+            .iter()
+            .map(|path| json!({ "jsonPath": format!(".{path}") }));
         out.insert("selectableFields".to_owned(), fields.collect());
     }
     Json::Object(out)

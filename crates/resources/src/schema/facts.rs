@@ -251,7 +251,9 @@ fn description(lines: &[&str]) -> Arc<str> {
 
 /// `snake_case` as `snakeCase`; anything else as it is.
 fn camel(word: &str) -> String {
-    let is_snake = word.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_');
+    let is_snake = word
+        .bytes()
+        .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_');
     if !is_snake {
         return word.to_owned();
     }

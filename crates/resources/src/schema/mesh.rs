@@ -79,11 +79,17 @@ fn istio_status() -> Schema {
     let mut condition = object(
         "Something that holds of the object, or not.",
         vec![
-            ("type", text("What: `Accepted`, `Programmed`, or another controller's word.")),
+            (
+                "type",
+                text("What: `Accepted`, `Programmed`, or another controller's word."),
+            ),
             ("status", text("`True`, `False` or `Unknown`.")),
             ("reason", text("Why, in one word.")),
             ("message", text("Why, in a sentence.")),
-            ("observedGeneration", count("The generation of the object that this is about.")),
+            (
+                "observedGeneration",
+                count("The generation of the object that this is about."),
+            ),
             ("lastTransitionTime", time("When the status last changed.")),
             ("lastProbeTime", time("When it was last looked at.")),
         ],
@@ -93,7 +99,10 @@ fn istio_status() -> Schema {
         "The words of one proxy that refuses what was made of the object.",
         vec![
             ("proxy", text("Which proxy.")),
-            ("type", text("The type of resource that it refuses: `CDS`, `EDS`, `LDS` or `RDS`.")),
+            (
+                "type",
+                text("The type of resource that it refuses: `CDS`, `EDS`, `LDS` or `RDS`."),
+            ),
             ("resource", text("The resource.")),
             ("message", text("What the proxy says.")),
         ],
@@ -185,8 +194,18 @@ const PROGRAMMED: Column = column(
     ".status.conditions[?(@.type==\"Programmed\")].status",
     "Whether all proxies that need it run it",
 );
-const RUNNING: Column = wide("Running", "integer", ".status.proxies.running", "How many proxies run it");
-const PROXIES: Column = wide("Proxies", "integer", ".status.proxies.total", "How many proxies need it");
+const RUNNING: Column = wide(
+    "Running",
+    "integer",
+    ".status.proxies.running",
+    "How many proxies run it",
+);
+const PROXIES: Column = wide(
+    "Proxies",
+    "integer",
+    ".status.proxies.total",
+    "How many proxies need it",
+);
 const ACCEPTED: Column = column(
     "Accepted",
     ".status.conditions[?(@.type==\"Accepted\")].status",
@@ -405,7 +424,11 @@ const ROWS: &[Row] = &[
         versions: V1_V1BETA1,
         columns: &[
             column("Class", ".spec.gatewayClassName", "The class of the gateway"),
-            column("Address", ".status.addresses[*].value", "The addresses that it is reached at"),
+            column(
+                "Address",
+                ".status.addresses[*].value",
+                "The addresses that it is reached at",
+            ),
             column(
                 "Programmed",
                 ".status.conditions[?(@.type==\"Programmed\")].status",
@@ -442,8 +465,14 @@ const ROWS: &[Row] = &[
         short_names: &[],
         versions: &[
             served("v1"),
-            deprecated("v1alpha3", "gateway.networking.k8s.io/v1alpha3 TLSRoute is deprecated: use v1"),
-            deprecated("v1alpha2", "gateway.networking.k8s.io/v1alpha2 TLSRoute is deprecated: use v1"),
+            deprecated(
+                "v1alpha3",
+                "gateway.networking.k8s.io/v1alpha3 TLSRoute is deprecated: use v1",
+            ),
+            deprecated(
+                "v1alpha2",
+                "gateway.networking.k8s.io/v1alpha2 TLSRoute is deprecated: use v1",
+            ),
         ],
         columns: &[HOSTNAMES],
         needs_spec: true,
@@ -456,7 +485,10 @@ const ROWS: &[Row] = &[
         short_names: &[],
         versions: &[
             served("v1"),
-            deprecated("v1alpha2", "gateway.networking.k8s.io/v1alpha2 TCPRoute is deprecated: use v1"),
+            deprecated(
+                "v1alpha2",
+                "gateway.networking.k8s.io/v1alpha2 TCPRoute is deprecated: use v1",
+            ),
         ],
         columns: &[],
         needs_spec: true,
@@ -469,7 +501,10 @@ const ROWS: &[Row] = &[
         short_names: &[],
         versions: &[
             served("v1"),
-            deprecated("v1alpha2", "gateway.networking.k8s.io/v1alpha2 UDPRoute is deprecated: use v1"),
+            deprecated(
+                "v1alpha2",
+                "gateway.networking.k8s.io/v1alpha2 UDPRoute is deprecated: use v1",
+            ),
         ],
         columns: &[],
         needs_spec: true,

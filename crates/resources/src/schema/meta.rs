@@ -11,7 +11,11 @@ pub fn object_meta() -> Arc<Schema> {
 }
 
 /// A whole object: `apiVersion`, `kind` and `metadata`, then the fields of its kind.
-pub(super) fn whole_object(description: &str, fields: Vec<(&'static str, Schema)>, required: Vec<&'static str>) -> Schema {
+pub(super) fn whole_object(
+    description: &str,
+    fields: Vec<(&'static str, Schema)>,
+    required: Vec<&'static str>,
+) -> Schema {
     let mut all = vec![
         (
             "apiVersion",
@@ -26,7 +30,10 @@ pub(super) fn whole_object(description: &str, fields: Vec<(&'static str, Schema)
 
 /// An object with these fields.
 pub(super) fn object(description: &str, fields: Vec<(&'static str, Schema)>, required: Vec<&'static str>) -> Schema {
-    let fields = fields.into_iter().map(|(name, schema)| (name, Arc::new(schema))).collect();
+    let fields = fields
+        .into_iter()
+        .map(|(name, schema)| (name, Arc::new(schema)))
+        .collect();
     Schema::new(Shape::Object(Fields {
         fields,
         required,
@@ -73,15 +80,30 @@ fn make_object_meta() -> Arc<Schema> {
         .describe("Who must have cleaned up before the object goes; while it is not empty, deletion only marks it.");
     crate::schema::facts::set(&mut finalizers);
     let fields = vec![
-        ("name", text("The name, unique among the objects of the kind in the namespace. It never changes.")),
+        (
+            "name",
+            text("The name, unique among the objects of the kind in the namespace. It never changes."),
+        ),
         (
             "generateName",
             text("A prefix from which the server makes a unique name, if there is no name."),
         ),
-        ("namespace", text("The namespace, for kinds that live in one. It never changes.")),
-        ("labels", texts("Keys and values by which objects are selected and grouped.")),
-        ("annotations", texts("Keys and values that tools keep with the object; nothing is selected by them.")),
-        ("uid", text("Unique over all objects there ever were. Set by the server.")),
+        (
+            "namespace",
+            text("The namespace, for kinds that live in one. It never changes."),
+        ),
+        (
+            "labels",
+            texts("Keys and values by which objects are selected and grouped."),
+        ),
+        (
+            "annotations",
+            texts("Keys and values that tools keep with the object; nothing is selected by them."),
+        ),
+        (
+            "uid",
+            text("Unique over all objects there ever were. Set by the server."),
+        ),
         (
             "resourceVersion",
             text("The version of the stored object, opaque. Sent with an update, it must be the current one."),
@@ -90,10 +112,15 @@ fn make_object_meta() -> Arc<Schema> {
             "generation",
             Schema::integer("int64").describe("Counts changes of what the object asks for. Set by the server."),
         ),
-        ("creationTimestamp", nullable(time("When the object was created. Set by the server."))),
+        (
+            "creationTimestamp",
+            nullable(time("When the object was created. Set by the server.")),
+        ),
         (
             "deletionTimestamp",
-            nullable(time("When deletion was asked for; the object goes once its finalizers are empty.")),
+            nullable(time(
+                "When deletion was asked for; the object goes once its finalizers are empty.",
+            )),
         ),
         (
             "deletionGracePeriodSeconds",
@@ -105,7 +132,11 @@ fn make_object_meta() -> Arc<Schema> {
         ("selfLink", text("Deprecated: no server sets it any more.")),
     ];
     let what = "What names, versions and groups the object.";
-    Arc::new(named(object(what, fields, vec![]), "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta", what))
+    Arc::new(named(
+        object(what, fields, vec![]),
+        "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta",
+        what,
+    ))
 }
 
 fn owners() -> Schema {
@@ -118,7 +149,10 @@ fn owners() -> Schema {
             ("kind", text("The owner's kind.")),
             ("name", text("The owner's name.")),
             ("uid", text("The owner's uid.")),
-            ("controller", flag("Whether it is the one owner that manages the object.")),
+            (
+                "controller",
+                flag("Whether it is the one owner that manages the object."),
+            ),
             (
                 "blockOwnerDeletion",
                 flag("Whether the owner stays until this object is gone, when it is deleted in the foreground."),
@@ -132,7 +166,8 @@ fn owners() -> Schema {
         "io.k8s.apimachinery.pkg.apis.meta.v1.OwnerReference",
         "An object that this one belongs to.",
     );
-    list_by(owner, &["uid"], Some("uid")).describe("The objects that this one belongs to; it goes when all of them are gone.")
+    list_by(owner, &["uid"], Some("uid"))
+        .describe("The objects that this one belongs to; it goes when all of them are gone.")
 }
 
 fn managed_fields() -> Schema {
@@ -153,10 +188,7 @@ fn managed_fields() -> Schema {
             ("manager", text("Who it is.")),
             ("operation", text("How the fields were set: `Apply` or `Update`.")),
             ("apiVersion", text("The version in which the fields are named.")),
-            (
-                "time",
-                time().describe("When the manager last changed its fields."),
-            ),
+            ("time", time().describe("When the manager last changed its fields.")),
             ("fieldsType", text("How the fields are written: `FieldsV1`.")),
             ("fieldsV1", fields_v1),
             ("subresource", text("The subresource by which they were set, or empty.")),

@@ -17,6 +17,9 @@ mod meta;
 pub mod openapi;
 mod print;
 
+#[cfg(test)]
+mod tests;
+
 pub use crd::crd;
 pub use definition::{Column, Definition, Served, definitions, find, find_kind};
 pub use meta::object_meta;
@@ -117,7 +120,10 @@ pub struct Fields {
 impl Fields {
     /// The schema of a field.
     pub fn get(&self, name: &str) -> Option<&Arc<Schema>> {
-        self.fields.iter().find(|(field, _)| *field == name).map(|(_, schema)| schema)
+        self.fields
+            .iter()
+            .find(|(field, _)| *field == name)
+            .map(|(_, schema)| schema)
     }
 }
 

@@ -99,7 +99,10 @@ impl Printer {
             out.insert("x-kubernetes-patch-strategy".to_owned(), json!(strategy));
         }
         if !schema.rules.is_empty() {
-            let rules = schema.rules.iter().map(|r| json!({ "rule": r.rule, "message": r.message }));
+            let rules = schema
+                .rules
+                .iter()
+                .map(|r| json!({ "rule": r.rule, "message": r.message }));
             out.insert("x-kubernetes-validations".to_owned(), rules.collect());
         }
         Json::Object(out)

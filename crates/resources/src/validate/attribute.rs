@@ -162,14 +162,18 @@ fn template_problem(value: &str) -> Option<String> {
     let mut rest_seen = false;
     for segment in value.trim_matches('/').split('/') {
         match segment {
-            "{*}" | "{**}" if rest_seen => return Some("{**} must be the last segment that stands for others".to_owned()),
+            "{*}" | "{**}" if rest_seen => {
+                return Some("{**} must be the last segment that stands for others".to_owned());
+            }
             "{*}" => {}
             "{**}" => rest_seen = true,
             segment if segment.contains(['{', '}']) => {
                 return Some(format!("the segment {segment:?} has braces; only {{*}} and {{**}} may"));
             }
             segment if is_template && !is_literal(segment) => {
-                return Some(format!("the segment {segment:?} has characters that a template cannot have"));
+                return Some(format!(
+                    "the segment {segment:?} has characters that a template cannot have"
+                ));
             }
             _ => {}
         }
@@ -189,10 +193,29 @@ mod tests {
 
     #[test]
     fn templates() {
-        for good in ["/a", "/a*", "*/a", "*", "/a/{*}/b", "/a/{**}", "/{**}/a", "/{*}/{**}", "a b"] {
+        for good in [
+            "/a",
+            "/a*",
+            "*/a",
+            "*",
+            "/a/{*}/b",
+            "/a/{**}",
+            "/{**}/a",
+            "/{*}/{**}",
+            "a b",
+        ] {
             assert_eq!(template_problem(good), None, "{good}");
         }
-        for bad in ["/a/{**}/{*}", "/{**}/{**}", "/{a}", "/a{*}", "/{*}/a*", "/{*}//b", "/{*}/a b", "/{"] {
+        for bad in [
+            "/a/{**}/{*}",
+            "/{**}/{**}",
+            "/{a}",
+            "/a{*}",
+            "/{*}/a*",
+            "/{*}//b",
+            "/{*}/a b",
+            "/{",
+        ] {
             assert!(template_problem(bad).is_some(), "{bad}");
         }
     }

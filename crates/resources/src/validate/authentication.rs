@@ -46,7 +46,11 @@ fn jwt_rule(r: &mut Report, path: &FieldPath, rule: &JwtRule) {
             r.error(&at, "bad-value", format!("{:?} {problem}", &*rule.jwks_uri));
         }
         if !rule.jwks.is_empty() {
-            r.error(&path.field("jwks"), "exclusive-fields", "only one of jwksUri and jwks may be set");
+            r.error(
+                &path.field("jwks"),
+                "exclusive-fields",
+                "only one of jwksUri and jwks may be set",
+            );
         }
     }
     if !rule.jwks.is_empty() {
@@ -107,7 +111,9 @@ fn key_problem(key: &Json) -> Option<String> {
         Some(other) => return Some(format!("has the unknown type {other:?}")),
         None => return Some("has no type (kty)".to_owned()),
     };
-    let missing = needed.iter().find(|name| !key.get(**name).is_some_and(Json::is_string))?;
+    let missing = needed
+        .iter()
+        .find(|name| !key.get(**name).is_some_and(Json::is_string))?;
     Some(format!("has no {missing}"))
 }
 

@@ -57,7 +57,11 @@ fn dry_run(r: &mut Report, meta: &Meta, action: Action) {
         );
         r.error(&at, "unsupported", message);
     } else if !known.contains(&value) {
-        r.error(&at, "bad-value", format!("expected \"true\" or \"false\", found {value:?}"));
+        r.error(
+            &at,
+            "bad-value",
+            format!("expected \"true\" or \"false\", found {value:?}"),
+        );
     }
 }
 
@@ -75,7 +79,10 @@ fn provider(r: &mut Report, path: &FieldPath, spec: &AuthorizationPolicy) {
             "name an entry of the mesh's extensionProviders",
         ),
         (Some(_), action) if action != Action::Custom => {
-            let message = format!("a provider goes with the action CUSTOM only, not with {}", action.name());
+            let message = format!(
+                "a provider goes with the action CUSTOM only, not with {}",
+                action.name()
+            );
             r.error(&at, "exclusive-fields", message);
         }
         _ => {}
@@ -132,7 +139,11 @@ fn source(r: &mut Report, path: &FieldPath, source: &Source) {
             "leave from out to match everybody",
         );
     }
-    let has = |names: &[&str]| lists.iter().any(|(name, values)| names.contains(name) && !values.is_empty());
+    let has = |names: &[&str]| {
+        lists
+            .iter()
+            .any(|(name, values)| names.contains(name) && !values.is_empty())
+    };
     if has(&["serviceAccounts", "notServiceAccounts"])
         && has(&["principals", "notPrincipals", "namespaces", "notNamespaces"])
     {
@@ -230,7 +241,12 @@ fn is_http_only(rule: &Rule) -> bool {
     let operations: Vec<&Operation> = rule.to.iter().filter_map(|to| to.operation.as_ref()).collect();
     let tcp_source = sources.iter().any(|source| {
         let lists = source_lists(source).into_iter();
-        let of_http = ["requestPrincipals", "notRequestPrincipals", "trustDomains", "notTrustDomains"];
+        let of_http = [
+            "requestPrincipals",
+            "notRequestPrincipals",
+            "trustDomains",
+            "notTrustDomains",
+        ];
         let mut lists = lists.filter(|(name, _)| !of_http.contains(name));
         lists.any(|(_, values)| !values.is_empty())
     });

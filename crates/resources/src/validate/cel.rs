@@ -5,8 +5,23 @@ const MAX_DEPTH: u32 = 200;
 
 /// Words that cannot be names.
 const RESERVED: [&str; 17] = [
-    "as", "break", "const", "continue", "else", "for", "function", "if", "import", "in", "let", "loop", "package",
-    "namespace", "return", "void", "while",
+    "as",
+    "break",
+    "const",
+    "continue",
+    "else",
+    "for",
+    "function",
+    "if",
+    "import",
+    "in",
+    "let",
+    "loop",
+    "package",
+    "namespace",
+    "return",
+    "void",
+    "while",
 ];
 
 /// Why a text is not an expression in CEL.
@@ -79,8 +94,8 @@ impl<'t> Lexer<'t> {
             return Ok(Some(Token::Quoted));
         }
         const SIGNS: [&str; 24] = [
-            "||", "&&", "==", "!=", "<=", ">=", "<", ">", "+", "-", "*", "/", "%", "!", "?", ":", ".", ",", "(", ")", "[",
-            "]", "{", "}",
+            "||", "&&", "==", "!=", "<=", ">=", "<", ">", "+", "-", "*", "/", "%", "!", "?", ":", ".", ",", "(", ")",
+            "[", "]", "{", "}",
         ];
         match SIGNS.iter().find(|sign| self.rest.starts_with(**sign)) {
             Some(sign) => Ok(Some(Token::Sign(self.take(sign.len())))),
@@ -171,8 +186,17 @@ fn escape(text: &str) -> Result<usize, String> {
         Some('u') => 4,
         Some('U') => 8,
         Some('0'..='3') => {
-            let octal = text.bytes().skip(1).take(3).filter(|b| (b'0'..=b'7').contains(b)).count();
-            return if octal == 3 { Ok(4) } else { Err("an escape sequence needs three octal digits".to_owned()) };
+            let octal = text
+                .bytes()
+                .skip(1)
+                .take(3)
+                .filter(|b| (b'0'..=b'7').contains(b))
+                .count();
+            return if octal == 3 {
+                Ok(4)
+            } else {
+                Err("an escape sequence needs three octal digits".to_owned())
+            };
         }
         other => return Err(format!("there is no escape sequence with {other:?}")),
     };
@@ -347,14 +371,35 @@ mod tests {
             assert_eq!(problem(good), None, "{good}");
         }
         for bad in [
-            "", "a ==", "a = b", "(a", "a)", "[1, ", "'a", "a..b", "if", "a.1", "1a", "f(a,)", "a ? b", "'\\q'", "{'a'}",
-            "a && && b", "a b", "\"\n\"", "#", "'\\x1'",
+            "",
+            "a ==",
+            "a = b",
+            "(a",
+            "a)",
+            "[1, ",
+            "'a",
+            "a..b",
+            "if",
+            "a.1",
+            "1a",
+            "f(a,)",
+            "a ? b",
+            "'\\q'",
+            "{'a'}",
+            "a && && b",
+            "a b",
+            "\"\n\"",
+            "#",
+            "'\\x1'",
         ] {
             assert!(problem(bad).is_some(), "{bad}");
         }
         let deep = format!("{}1{}", "(".repeat(100_000), ")".repeat(100_000));
         assert!(problem(&deep).is_some_and(|p| p.contains("deep")));
-        assert_eq!(problem(&"a ? b : ".repeat(10_000).replacen("", "", 1)), Some("expected a value, found the end".into()));
+        assert_eq!(
+            problem(&"a ? b : ".repeat(10_000).replacen("", "", 1)),
+            Some("expected a value, found the end".into())
+        );
     }
 
     proptest! {

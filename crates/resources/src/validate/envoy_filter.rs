@@ -33,13 +33,20 @@ pub(super) fn check(r: &mut Report, spec: &EnvoyFilter) {
 
 fn config_patch(r: &mut Report, path: &FieldPath, patch: &EnvoyConfigPatch) {
     let at = path.field("match");
-    let of_waypoint = patch.matches.as_ref().is_some_and(|m| m.context == PatchContext::Waypoint);
+    let of_waypoint = patch
+        .matches
+        .as_ref()
+        .is_some_and(|m| m.context == PatchContext::Waypoint);
     let matches_waypoint = matches!(object_of(patch), Some(ObjectMatch::Waypoint(_)));
     if of_waypoint != matches_waypoint {
         let message = "the context WAYPOINT and a match of a waypoint go together";
         r.error(&at, "exclusive-fields", message);
     }
-    if let Some(ObjectMatch::Waypoint(WaypointMatch { port_number: Some(number), .. })) = object_of(patch) {
+    if let Some(ObjectMatch::Waypoint(WaypointMatch {
+        port_number: Some(number),
+        ..
+    })) = object_of(patch)
+    {
         common::port(r, &at.field("waypoint").field("portNumber"), *number);
     }
     if patch.apply_to == ApplyTo::Invalid {
@@ -96,13 +103,19 @@ fn match_fits(r: &mut Report, path: &FieldPath, apply_to: ApplyTo, object: &Obje
         ListenerFilter | ExtensionConfig | Bootstrap | Invalid => return,
     };
     let (field, filter) = match object {
-        ObjectMatch::Listener(l) => ("listener", l.filter_chain.as_ref().and_then(|chain| chain.filter.as_ref())),
+        ObjectMatch::Listener(l) => (
+            "listener",
+            l.filter_chain.as_ref().and_then(|chain| chain.filter.as_ref()),
+        ),
         ObjectMatch::RouteConfiguration(_) => ("routeConfiguration", None),
         ObjectMatch::Cluster(_) => ("cluster", None),
         ObjectMatch::Waypoint(_) => ("waypoint", None),
     };
     if field != wanted {
-        let message = format!("applyTo {} goes with a match of {wanted}, not of {field}", apply_to.name());
+        let message = format!(
+            "applyTo {} goes with a match of {wanted}, not of {field}",
+            apply_to.name()
+        );
         return r.error(&path.field(field), "exclusive-fields", message);
     }
     if let Some(filter) = filter {
@@ -117,7 +130,11 @@ fn filter_match(r: &mut Report, path: &FieldPath, apply_to: ApplyTo, filter: &Fi
         r.warning(path, "no-effect", message);
     }
     if filter.name.is_empty() {
-        return r.error(&path.field("name"), "missing-field", "a match of a filter needs its name");
+        return r.error(
+            &path.field("name"),
+            "missing-field",
+            "a match of a filter needs its name",
+        );
     }
     old_name(r, &path.field("name"), &filter.name);
     let Some(sub_filter) = &filter.sub_filter else {
@@ -160,7 +177,10 @@ const OLD_NAMES: &[(&str, &str)] = &[
     ("envoy.listener.proxy_protocol", "envoy.filters.listener.proxy_protocol"),
     ("envoy.listener.tls_inspector", "envoy.filters.listener.tls_inspector"),
     ("envoy.client_ssl_auth", "envoy.filters.network.client_ssl_auth"),
-    ("envoy.http_connection_manager", "envoy.filters.network.http_connection_manager"),
+    (
+        "envoy.http_connection_manager",
+        "envoy.filters.network.http_connection_manager",
+    ),
     ("envoy.mongo_proxy", "envoy.filters.network.mongo_proxy"),
     ("envoy.ratelimit", "envoy.filters.network.ratelimit"),
     ("envoy.redis_proxy", "envoy.filters.network.redis_proxy"),
@@ -169,6 +189,11 @@ const OLD_NAMES: &[(&str, &str)] = &[
 
 fn old_name(r: &mut Report, path: &FieldPath, name: &str) {
     if let Some((old, new)) = OLD_NAMES.iter().find(|(old, _)| *old == name) {
-        r.warning_with(path, "deprecated", format!("{old} is the old name of a filter"), format!("write {new}"));
+        r.warning_with(
+            path,
+            "deprecated",
+            format!("{old} is the old name of a filter"),
+            format!("write {new}"),
+        );
     }
 }

@@ -75,10 +75,24 @@ mod tests {
 
     #[test]
     fn addresses() {
-        for good in ["docker.io/a/b:v1", "oci://h:5000/a@sha256:0", "https://h/a.wasm?x=%20", "file:///a", "a/b:c", ""] {
+        for good in [
+            "docker.io/a/b:v1",
+            "oci://h:5000/a@sha256:0",
+            "https://h/a.wasm?x=%20",
+            "file:///a",
+            "a/b:c",
+            "",
+        ] {
             assert_eq!(url_problem(good), None, "{good}");
         }
-        for bad in ["ftp://h/a", "localhost:5000/a", "https://h/a b", "https://h/%zz", "https://h/%", "a\n"] {
+        for bad in [
+            "ftp://h/a",
+            "localhost:5000/a",
+            "https://h/a b",
+            "https://h/%zz",
+            "https://h/%",
+            "a\n",
+        ] {
             assert!(url_problem(bad).is_some(), "{bad}");
         }
     }

@@ -119,14 +119,7 @@ impl Report {
         self.add(path, Severity::Warning, code, message.into(), Some(hint.into()));
     }
 
-    fn add(
-        &mut self,
-        path: &FieldPath,
-        severity: Severity,
-        code: &'static str,
-        message: String,
-        hint: Option<String>,
-    ) {
+    fn add(&mut self, path: &FieldPath, severity: Severity, code: &'static str, message: String, hint: Option<String>) {
         // Warnings never crowd out errors.
         let most = if severity == Severity::Error { 2 * MOST } else { MOST };
         if self.findings.len() >= most {

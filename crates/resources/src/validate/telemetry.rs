@@ -24,7 +24,11 @@ pub(super) fn check(r: &mut Report, spec: &Telemetry) {
     }
     for (index, entry) in spec.access_logging.iter().enumerate() {
         if let Some(filter) = &entry.filter {
-            let at = path.field("accessLogging").index(index).field("filter").field("expression");
+            let at = path
+                .field("accessLogging")
+                .index(index)
+                .field("filter")
+                .field("expression");
             if let Some(problem) = cel::problem(&filter.expression) {
                 r.error(&at, "bad-expression", format!("not an expression in CEL: {problem}"));
             }
@@ -60,7 +64,11 @@ fn metrics_override(r: &mut Report, path: &FieldPath, change: &MetricsOverride) 
                 r.error(&at, "missing-field", "the operation UPSERT needs a value");
             }
             TagOperation::Remove if !tag.value.is_empty() => {
-                r.error(&at.field("value"), "exclusive-fields", "the operation REMOVE has no value");
+                r.error(
+                    &at.field("value"),
+                    "exclusive-fields",
+                    "the operation REMOVE has no value",
+                );
             }
             _ => {}
         }

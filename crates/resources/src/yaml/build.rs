@@ -343,7 +343,9 @@ fn path_of(open: &[Open]) -> FieldPath {
     let outer = &open[..open.len().saturating_sub(1)];
     outer.iter().fold(FieldPath::root(), |path, open| match &open.body {
         Body::List(items) => path.index(items.len()),
-        Body::Map { key: Some((key, _)), .. } => path.field(key.clone()),
+        Body::Map {
+            key: Some((key, _)), ..
+        } => path.field(key.clone()),
         Body::Map { key: None, .. } => path,
     })
 }

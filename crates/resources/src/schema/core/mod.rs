@@ -57,7 +57,10 @@ fn definition(row: &Row, table: &mut Table) -> Definition {
     let named = table.named(row.block);
     let fields = table.fields(row.block);
     let required = fields.required.clone();
-    let own = fields.fields.into_iter().map(|(name, schema)| (name, (*schema).clone()));
+    let own = fields
+        .fields
+        .into_iter()
+        .map(|(name, schema)| (name, (*schema).clone()));
     let description = named.as_ref().map(|n| n.description.clone()).unwrap_or_default();
     let mut schema = meta::whole_object(&description, own.collect(), required);
     schema.named = named;
@@ -120,14 +123,22 @@ const POD: &[Column] = &[
     AGE,
     wide("IP", ".status.podIP", "Its address"),
     wide("Node", ".spec.nodeName", "Its node"),
-    wide("Nominated Node", ".status.nominatedNodeName", "The node on which room is made for it"),
+    wide(
+        "Nominated Node",
+        ".status.nominatedNodeName",
+        "The node on which room is made for it",
+    ),
     wide("Readiness Gates", "", "How many of its readiness gates are open"),
 ];
 const NODE: &[Column] = &[
     column("Status", "", "Whether it is ready and takes Pods"),
     column("Roles", "", "What it is for"),
     AGE,
-    column("Version", ".status.nodeInfo.kubeletVersion", "The version of its kubelet"),
+    column(
+        "Version",
+        ".status.nodeInfo.kubeletVersion",
+        "The version of its kubelet",
+    ),
     wide("Internal-IP", "", "Its address inside the cluster"),
     wide("External-IP", "", "Its address outside the cluster"),
     wide("OS-Image", ".status.nodeInfo.osImage", "Its system"),

@@ -209,7 +209,10 @@ fn apply(schema: &mut Schema, word: &'static str) -> bool {
 
 /// The name of a type in Kubernetes' documents. Made once, for the life of the process.
 fn full_name(package: &str, name: &str) -> &'static str {
-    let is_whole = package.rsplit('.').next().is_some_and(|last| last.starts_with(char::is_uppercase));
+    let is_whole = package
+        .rsplit('.')
+        .next()
+        .is_some_and(|last| last.starts_with(char::is_uppercase));
     let name = match package {
         "meta.v1" => format!("io.k8s.apimachinery.pkg.apis.meta.v1.{name}"),
         whole if is_whole => format!("io.k8s.api.{whole}"),

@@ -57,7 +57,13 @@ impl Kind<'_> {
     }
 
     fn item(&self) -> Json {
-        let mut delete = self.operation("delete", "delete", "", &["dryRun", "gracePeriodSeconds", "propagationPolicy"], None);
+        let mut delete = self.operation(
+            "delete",
+            "delete",
+            "",
+            &["dryRun", "gracePeriodSeconds", "propagationPolicy"],
+            None,
+        );
         delete["requestBody"] = delete_options();
         json!({
             "get": self.operation("read", "get", "", &[], None),
@@ -194,7 +200,10 @@ fn query(name: &str) -> Json {
         ),
         "force" => ("boolean", "Take over fields that others own; only to apply"),
         "gracePeriodSeconds" => ("integer", "Seconds that the object has to end by itself"),
-        "propagationPolicy" => ("string", "What becomes of what the object owns: `Orphan`, `Background` or `Foreground`"),
+        "propagationPolicy" => (
+            "string",
+            "What becomes of what the object owns: `Orphan`, `Background` or `Foreground`",
+        ),
         "allowWatchBookmarks" => ("boolean", "Whether a watch may send bookmarks"),
         "continue" => ("string", "Where a list goes on"),
         "fieldSelector" => ("string", "Only objects whose fields are so"),

@@ -37,8 +37,16 @@ pub(super) fn grpc(r: &mut Report, path: &FieldPath, filters: &[GrpcRouteFilter]
     for (index, filter) in filters.iter().enumerate() {
         let (at, kind) = (path.index(index), filter.kind.name());
         for (wanted, field, is_set) in [
-            ("RequestHeaderModifier", "requestHeaderModifier", filter.request_header_modifier.is_some()),
-            ("ResponseHeaderModifier", "responseHeaderModifier", filter.response_header_modifier.is_some()),
+            (
+                "RequestHeaderModifier",
+                "requestHeaderModifier",
+                filter.request_header_modifier.is_some(),
+            ),
+            (
+                "ResponseHeaderModifier",
+                "responseHeaderModifier",
+                filter.response_header_modifier.is_some(),
+            ),
             ("RequestMirror", "requestMirror", filter.request_mirror.is_some()),
             ("ExtensionRef", "extensionRef", filter.extension_ref.is_some()),
         ] {
@@ -48,7 +56,10 @@ pub(super) fn grpc(r: &mut Report, path: &FieldPath, filters: &[GrpcRouteFilter]
             self::mirror(r, &at.field("requestMirror"), mirror);
         }
     }
-    for kind in [GrpcFilterType::RequestHeaderModifier, GrpcFilterType::ResponseHeaderModifier] {
+    for kind in [
+        GrpcFilterType::RequestHeaderModifier,
+        GrpcFilterType::ResponseHeaderModifier,
+    ] {
         if let Some(second) = (0..filters.len()).filter(|i| filters[*i].kind == kind).nth(1) {
             let message = format!("a filter {} cannot be repeated", kind.name());
             r.error(&path.index(second), "duplicate", message);
@@ -59,8 +70,16 @@ pub(super) fn grpc(r: &mut Report, path: &FieldPath, filters: &[GrpcRouteFilter]
 fn http_filter(r: &mut Report, path: &FieldPath, filter: &HttpRouteFilter) {
     let kind = filter.kind.name();
     for (wanted, field, is_set) in [
-        ("RequestHeaderModifier", "requestHeaderModifier", filter.request_header_modifier.is_some()),
-        ("ResponseHeaderModifier", "responseHeaderModifier", filter.response_header_modifier.is_some()),
+        (
+            "RequestHeaderModifier",
+            "requestHeaderModifier",
+            filter.request_header_modifier.is_some(),
+        ),
+        (
+            "ResponseHeaderModifier",
+            "responseHeaderModifier",
+            filter.response_header_modifier.is_some(),
+        ),
         ("RequestMirror", "requestMirror", filter.request_mirror.is_some()),
         ("RequestRedirect", "requestRedirect", filter.request_redirect.is_some()),
         ("URLRewrite", "urlRewrite", filter.url_rewrite.is_some()),
@@ -102,20 +121,35 @@ fn http_filter(r: &mut Report, path: &FieldPath, filter: &HttpRouteFilter) {
         goes_together(r, &at, protocol, "GRPC", "grpc", auth.grpc.is_some());
         goes_together(r, &at, protocol, "HTTP", "http", auth.http.is_some());
         let backend = &auth.backend_ref;
-        service_port(r, &at.field("backendRef"), &backend.group, &backend.kind, backend.port.is_some());
+        service_port(
+            r,
+            &at.field("backendRef"),
+            &backend.group,
+            &backend.kind,
+            backend.port.is_some(),
+        );
     }
 }
 
 fn mirror(r: &mut Report, path: &FieldPath, mirror: &RequestMirrorFilter) {
     let backend = &mirror.backend_ref;
-    service_port(r, &path.field("backendRef"), &backend.group, &backend.kind, backend.port.is_some());
+    service_port(
+        r,
+        &path.field("backendRef"),
+        &backend.group,
+        &backend.kind,
+        backend.port.is_some(),
+    );
     if let Some(fraction) = &mirror.fraction {
         let at = path.field("fraction");
         if mirror.percent.is_some() {
             r.error(&at, "exclusive-fields", "percent and fraction exclude each other");
         }
         if fraction.numerator > fraction.denominator {
-            let message = format!("the numerator is greater than the denominator, {}", fraction.denominator);
+            let message = format!(
+                "the numerator is greater than the denominator, {}",
+                fraction.denominator
+            );
             r.error(&at.field("numerator"), "out-of-range", message);
         }
     }
@@ -134,7 +168,10 @@ fn path_modifier(r: &mut Report, path: &FieldPath, modifier: Option<&HttpPathMod
 
 /// Whether a filter replaces the prefix that a rule matched.
 pub(super) fn replaces_prefix(filter: &HttpRouteFilter) -> bool {
-    let redirect = filter.request_redirect.as_ref().and_then(|redirect| redirect.path.as_ref());
+    let redirect = filter
+        .request_redirect
+        .as_ref()
+        .and_then(|redirect| redirect.path.as_ref());
     let rewrite = filter.url_rewrite.as_ref().and_then(|rewrite| rewrite.path.as_ref());
     let mut modifiers = redirect.into_iter().chain(rewrite);
     modifiers.any(|modifier| modifier.kind == PathModifierType::ReplacePrefixMatch)

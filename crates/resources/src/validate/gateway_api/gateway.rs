@@ -52,9 +52,17 @@ fn listeners(r: &mut Report, path: &FieldPath, listeners: &[Listener]) {
 
 fn listener(r: &mut Report, path: &FieldPath, listener: &Listener) {
     let protocol = &*listener.protocol;
-    if let Some(known) = PROTOCOLS.iter().find(|p| p.eq_ignore_ascii_case(protocol) && **p != protocol) {
+    if let Some(known) = PROTOCOLS
+        .iter()
+        .find(|p| p.eq_ignore_ascii_case(protocol) && **p != protocol)
+    {
         let message = format!("{protocol:?} is none of the API's protocols, and no gateway may know it");
-        r.warning_with(&path.field("protocol"), "bad-value", message, format!("did you mean {known}?"));
+        r.warning_with(
+            &path.field("protocol"),
+            "bad-value",
+            message,
+            format!("did you mean {known}?"),
+        );
     }
     match (&listener.tls, protocol) {
         (Some(_), "HTTP" | "TCP" | "UDP") => {
@@ -65,7 +73,11 @@ fn listener(r: &mut Report, path: &FieldPath, listener: &Listener) {
             let message = "HTTPS is terminated; to pass it on, the protocol is TLS";
             r.error(&path.field("tls").field("mode"), "exclusive-fields", message);
         }
-        (None, "TLS") => r.error(&path.field("tls"), "missing-field", "a listener for TLS needs tls with a mode"),
+        (None, "TLS") => r.error(
+            &path.field("tls"),
+            "missing-field",
+            "a listener for TLS needs tls with a mode",
+        ),
         _ => {}
     }
     if let Some(tls) = &listener.tls
@@ -82,7 +94,12 @@ fn listener(r: &mut Report, path: &FieldPath, listener: &Listener) {
     }
     let namespaces = &listener.allowed_routes.namespaces;
     let at = path.field("allowedRoutes").field("namespaces");
-    selector(r, &at, namespaces.from == FromNamespaces::Selector, namespaces.selector.is_some());
+    selector(
+        r,
+        &at,
+        namespaces.from == FromNamespaces::Selector,
+        namespaces.selector.is_some(),
+    );
 }
 
 /// Labels of namespaces count if they are asked for. The API does not refuse the rest.
@@ -129,6 +146,10 @@ fn is_hostname(text: &str) -> bool {
 /// Keys of labels and annotations.
 fn keys(r: &mut Report, path: &FieldPath, map: &StringMap) {
     for key in map.keys().filter(|key| !common::is_label_key(key)) {
-        r.error(&path.key(key.clone()), "bad-value", format!("{key:?} is not the key of a label or annotation"));
+        r.error(
+            &path.key(key.clone()),
+            "bad-value",
+            format!("{key:?} is not the key of a label or annotation"),
+        );
     }
 }

@@ -17,14 +17,22 @@ use crate::validate::{Report, regex};
 /// A reference to a Service says which port.
 fn service_port(r: &mut Report, path: &FieldPath, group: &str, kind: &str, has_port: bool) {
     if group.is_empty() && kind == "Service" && !has_port {
-        r.error(&path.field("port"), "missing-field", "a reference to a Service needs a port");
+        r.error(
+            &path.field("port"),
+            "missing-field",
+            "a reference to a Service needs a port",
+        );
     }
 }
 
 /// A field that goes together with a type: it is there if, and only if, the type is this one.
 fn goes_together(r: &mut Report, path: &FieldPath, kind: &str, wanted: &str, field: &str, is_set: bool) {
     match (kind == wanted, is_set) {
-        (true, false) => r.error(&path.field(field), "missing-field", format!("the type {kind} needs {field}")),
+        (true, false) => r.error(
+            &path.field(field),
+            "missing-field",
+            format!("the type {kind} needs {field}"),
+        ),
         (false, true) => {
             let message = format!("{field} goes with the type {wanted}, not with {kind}");
             r.error(&path.field(field), "exclusive-fields", message);

@@ -18,7 +18,10 @@ pub(crate) fn check_backend_tls(r: &mut Report, spec: &BackendTlsPolicy) {
     let path = FieldPath::spec();
     targets(r, &path.field("targetRefs"), &spec.target_refs);
     let (at, validation) = (path.field("validation"), &spec.validation);
-    match (validation.ca_certificate_refs.is_empty(), &validation.well_known_ca_certificates) {
+    match (
+        validation.ca_certificate_refs.is_empty(),
+        &validation.well_known_ca_certificates,
+    ) {
         (true, None) => {
             let message = "caCertificateRefs or wellKnownCACertificates is needed";
             r.error(&at, "missing-field", message);
@@ -46,8 +49,14 @@ fn targets(r: &mut Report, path: &FieldPath, targets: &[PolicyTarget]) {
     for (index, target) in targets.iter().enumerate() {
         let mut earlier = targets[..index].iter().filter(|other| whole(other) == whole(target));
         let at = path.index(index);
-        if earlier.clone().any(|other| other.section_name.is_some() != target.section_name.is_some()) {
-            let message = format!("{} {} is named more than once, and needs sectionName each time", target.kind, target.name);
+        if earlier
+            .clone()
+            .any(|other| other.section_name.is_some() != target.section_name.is_some())
+        {
+            let message = format!(
+                "{} {} is named more than once, and needs sectionName each time",
+                target.kind, target.name
+            );
             r.error(&at, "ambiguous", message);
         } else if earlier.any(|other| other == target) {
             let message = format!("the same part of {} {} is named twice", target.kind, target.name);
@@ -87,7 +96,11 @@ pub(super) fn session(r: &mut Report, path: &FieldPath, session: Option<&Session
         .as_ref()
         .is_some_and(|cookie| cookie.lifetime_type == CookieLifetimeType::Permanent);
     if permanent && session.absolute_timeout.is_none() {
-        r.error(&path.field("absoluteTimeout"), "missing-field", "a permanent cookie needs absoluteTimeout");
+        r.error(
+            &path.field("absoluteTimeout"),
+            "missing-field",
+            "a permanent cookie needs absoluteTimeout",
+        );
     }
 }
 
@@ -97,12 +110,22 @@ pub(crate) fn check_inference_pool(r: &mut Report, spec: &InferencePool) {
     for (index, port) in spec.target_ports.iter().enumerate() {
         if !seen.insert(port.number) {
             let message = format!("the port {} is there twice", port.number);
-            r.error(&path.field("targetPorts").index(index).field("number"), "duplicate", message);
+            r.error(
+                &path.field("targetPorts").index(index).field("number"),
+                "duplicate",
+                message,
+            );
         }
     }
     if let Some(picker) = &spec.endpoint_picker_ref {
         // Services of any group need one here.
         let group = if &*picker.kind == "Service" { "" } else { &picker.group };
-        service_port(r, &path.field("endpointPickerRef"), group, &picker.kind, picker.port.is_some());
+        service_port(
+            r,
+            &path.field("endpointPickerRef"),
+            group,
+            &picker.kind,
+            picker.port.is_some(),
+        );
     }
 }

@@ -18,8 +18,16 @@ const MOST_MATCHES: usize = 128;
 pub(crate) fn check_http(r: &mut Report, spec: &HttpRoute) {
     let path = FieldPath::spec();
     parents(r, &path.field("parentRefs"), &spec.parent_refs);
-    rule_names(r, &path.field("rules"), spec.rules.iter().map(|rule| rule.name.as_ref()));
-    matches_in_all(r, &path.field("rules"), spec.rules.iter().map(|rule| rule.matches.len()).sum());
+    rule_names(
+        r,
+        &path.field("rules"),
+        spec.rules.iter().map(|rule| rule.name.as_ref()),
+    );
+    matches_in_all(
+        r,
+        &path.field("rules"),
+        spec.rules.iter().map(|rule| rule.matches.len()).sum(),
+    );
     for (index, rule) in spec.rules.iter().enumerate() {
         http_rule(r, &path.field("rules").index(index), rule);
     }
@@ -28,8 +36,16 @@ pub(crate) fn check_http(r: &mut Report, spec: &HttpRoute) {
 pub(crate) fn check_grpc(r: &mut Report, spec: &GrpcRoute) {
     let path = FieldPath::spec();
     parents(r, &path.field("parentRefs"), &spec.parent_refs);
-    rule_names(r, &path.field("rules"), spec.rules.iter().map(|rule| rule.name.as_ref()));
-    matches_in_all(r, &path.field("rules"), spec.rules.iter().map(|rule| rule.matches.len()).sum());
+    rule_names(
+        r,
+        &path.field("rules"),
+        spec.rules.iter().map(|rule| rule.name.as_ref()),
+    );
+    matches_in_all(
+        r,
+        &path.field("rules"),
+        spec.rules.iter().map(|rule| rule.matches.len()).sum(),
+    );
     for (index, rule) in spec.rules.iter().enumerate() {
         grpc_rule(r, &path.field("rules").index(index), rule);
     }
@@ -129,12 +145,19 @@ fn http_rule(r: &mut Report, path: &FieldPath, rule: &HttpRouteRule) {
             r.error(&at.field("filters"), "exclusive-fields", needs_prefix);
         }
     }
-    if let Some(HttpRouteTimeouts { request: Some(request), backend_request: Some(backend) }) = &rule.timeouts
+    if let Some(HttpRouteTimeouts {
+        request: Some(request),
+        backend_request: Some(backend),
+    }) = &rule.timeouts
         && !request.is_zero()
         && backend > request
     {
         let at = path.field("timeouts").field("backendRequest");
-        r.error(&at, "out-of-range", "one attempt must not take longer than the whole request");
+        r.error(
+            &at,
+            "out-of-range",
+            "one attempt must not take longer than the whole request",
+        );
     }
     session(r, &path.field("sessionPersistence"), rule.session_persistence.as_ref());
 }
@@ -226,6 +249,9 @@ fn grpc_method(r: &mut Report, path: &FieldPath, method: &GrpcMethodMatch) {
 
 /// A name of protobuf: letters, digits and `_`.
 fn is_identifier(text: &str) -> bool {
-    let starts = text.bytes().next().is_some_and(|b| b.is_ascii_alphabetic() || b == b'_');
+    let starts = text
+        .bytes()
+        .next()
+        .is_some_and(|b| b.is_ascii_alphabetic() || b == b'_');
     starts && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
 }

@@ -1,0 +1,474 @@
+//! Completion: scripts for shells, which call `rutter __complete` for every word, so that kinds and names come from the
+//! server and flags are never out of date.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use clap::{Arg, ArgAction, ArgMatches, Command};
+use clap_complete::Shell;
+use tokio::runtime::Runtime;
+
+use crate::failure::SUCCESS;
+use crate::io::Io;
+use crate::server::{self, Request, Server};
+
+/// How long a person waits for words from a server.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// How many names are offered.
+const MAX_NAMES: usize = 2000;
+/// What tells the script to complete files.
+const FILES: &str = ":files";
+
+/// `completion` for people and `__complete` for their scripts.
+pub(crate) fn commands() -> [Command; 2] {
+    let shell = Arg::new("shell")
+        .required(true)
+        .value_parser(clap::value_parser!(Shell))
+        .help("The shell");
+    [
+        Command::new("completion")
+            .about("Print a completion script for a shell")
+            .after_help(
+                "Examples:\n  source <(rutter completion bash)\n  source <(rutter completion zsh)\n  rutter completion fish | source",
+            )
+            .arg(shell),
+        Command::new("__complete").hide(true).arg(
+            Arg::new("words")
+                .action(ArgAction::Append)
+                .num_args(0..)
+                .last(true)
+                .allow_hyphen_values(true),
+        ),
+    ]
+}
+
+/// Does one of [`commands`]; nothing if it is another.
+pub(crate) fn run(
+    name: &str,
+    matches: &ArgMatches,
+    root: fn() -> Command,
+    runtime: &Runtime,
+    io: &mut Io,
+) -> Option<Result<u8>> {
+    match name {
+        "completion" => {
+            let shell = matches.get_one::<Shell>("shell").copied().unwrap_or(Shell::Bash);
+            Some(
+                io.out
+                    .write_all(&script(shell, root))
+                    .map(|()| SUCCESS)
+                    .map_err(Into::into),
+            )
+        }
+        "__complete" => {
+            let words: Vec<String> = matches
+                .get_many::<String>("words")
+                .into_iter()
+                .flatten()
+                .cloned()
+                .collect();
+            let mut root = root();
+            root.build();
+            let line = Line::read(&root, &words);
+            let words = runtime.block_on(async { tokio::time::timeout(PATIENCE, line.words(io)).await });
+            let words = words.unwrap_or_default();
+            Some(
+                words
+                    .iter()
+                    .try_for_each(|word| io.say(word))
+                    .map(|()| SUCCESS)
+                    .map_err(Into::into),
+            )
+        }
+        _ => None,
+    }
+}
+
+fn script(shell: Shell, root: fn() -> Command) -> Vec<u8> {
+    match shell {
+        Shell::Bash => BASH.as_bytes().to_vec(),
+        Shell::Zsh => ZSH.as_bytes().to_vec(),
+        Shell::Fish => FISH.as_bytes().to_vec(),
+        // No names from the server there.
+        shell => {
+            let mut out = Vec::new();
+            clap_complete::generate(shell, &mut root(), "rutter", &mut out);
+            out
+        }
+    }
+}
+
+const BASH: &str = r#"_rutter() {
+    local word out
+    COMPREPLY=()
+    out=$(command rutter __complete -- "${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null) || return
+    while IFS=$'\t' read -r word _; do
+        if [[ $word == ":files" ]]; then
+            COMPREPLY=()
+            compopt -o default
+            return
+        fi
+        [[ $word == */ || $word == *= ]] && compopt -o nospace
+        [[ -n $word ]] && COMPREPLY+=("$word")
+    done <<< "$out"
+}
+complete -F _rutter rutter
+"#;
+
+const ZSH: &str = r#"#compdef rutter
+_rutter() {
+    local line word text
+    local -a found
+    for line in "${(@f)$(command rutter __complete -- "${(@)words[2,CURRENT]}" 2>/dev/null)}"; do
+        [[ -z $line ]] && continue
+        if [[ $line == ":files" ]]; then
+            _files
+            return
+        fi
+        word=${line%%$'\t'*}
+        text=${line#*$'\t'}
+        if [[ $text == $line ]]; then
+            found+=("${word//:/\\:}")
+        else
+            found+=("${word//:/\\:}:$text")
+        fi
+    done
+    _describe -V rutter found
+}
+compdef _rutter rutter
+"#;
+
+const FISH: &str = r#"function __rutter_complete
+    set -l words (commandline -opc) (commandline -ct)
+    for line in (command rutter __complete -- $words[2..] 2>/dev/null)
+        if test "$line" = ":files"
+            __fish_complete_path (commandline -ct)
+        else
+            printf '%s\n' $line
+        end
+    end
+end
+complete -c rutter -f -a '(__rutter_complete)'
+"#;
+
+/// A command line of which the last word is being written.
+struct Line<'c> {
+    command: &'c Command,
+    /// The words that are no flags and no commands, before the last.
+    plain: Vec<String>,
+    /// Flags that say which server and namespace, as they were given.
+    connection: Vec<String>,
+    /// The flag whose value the last word is.
+    flag: Option<&'c Arg>,
+    /// What the last word begins with, if it is `--flag=value` in one word.
+    prefix: String,
+    current: String,
+}
+
+impl<'c> Line<'c> {
+    fn read(root: &'c Command, words: &[String]) -> Line<'c> {
+        let mut line = Line {
+            command: root,
+            plain: Vec::new(),
+            connection: Vec::new(),
+            flag: None,
+            prefix: String::new(),
+            current: String::new(),
+        };
+        let (words, split) = rejoined(words);
+        let Some((current, before)) = words.split_last() else {
+            return line;
+        };
+        line.current.clone_from(current);
+        let mut before = before.iter();
+        while let Some(word) = before.next() {
+            let (name, value) = match word.split_once('=') {
+                Some((name, value)) if word.starts_with('-') => (name, Some(value)),
+                _ => (word.as_str(), None),
+            };
+            if let Some(flag) = line.find_flag(name) {
+                let needs = takes_value(flag) && value.is_none();
+                match (needs, if needs { before.next() } else { None }) {
+                    (true, None) => line.flag = Some(flag),
+                    (_, next) => line.note(flag, word, next),
+                }
+            } else if let Some(sub) = line.command.find_subcommand(word).filter(|_| line.plain.is_empty()) {
+                line.command = sub;
+            } else if !word.starts_with('-') {
+                line.plain.push(word.clone());
+            }
+        }
+        if line.flag.is_none()
+            && let Some((name, value)) = line.current.clone().split_once('=')
+            && let Some(flag) = line.find_flag(name)
+        {
+            line.flag = Some(flag);
+            line.prefix = if split { String::new() } else { format!("{name}=") };
+            line.current = value.to_owned();
+        }
+        line
+    }
+
+    fn find_flag(&self, word: &str) -> Option<&'c Arg> {
+        let long = word.strip_prefix("--");
+        let short = word
+            .strip_prefix('-')
+            .and_then(|rest| rest.chars().next())
+            .filter(|c| *c != '-');
+        let mut flags = self.command.get_arguments().filter(|flag| !flag.is_positional());
+        flags.find(|flag| match (long, short) {
+            (Some(long), _) => flag.get_long() == Some(long),
+            (None, Some(short)) => flag.get_short() == Some(short),
+            (None, None) => false,
+        })
+    }
+
+    fn note(&mut self, flag: &Arg, word: &str, next: Option<&String>) {
+        let known = [
+            "kubeconfig",
+            "context",
+            "server",
+            "token",
+            "certificate-authority",
+            "namespace",
+            "insecure-skip-tls-verify",
+        ];
+        if known.contains(&flag.get_id().as_str()) {
+            self.connection.push(word.to_owned());
+            self.connection.extend(next.cloned());
+        }
+    }
+
+    /// The words that could stand there, each with a text after a tab where there is one.
+    async fn words(&self, io: &Io) -> Vec<String> {
+        let found = match self.flag {
+            Some(flag) => self.values(flag, io).await,
+            None if self.current.starts_with('-') => self.flags(),
+            None if self.command.has_subcommands() => self.subcommands(),
+            None => self.objects(io).await,
+        };
+        let fits = |word: &String| word == FILES || word.starts_with(&self.current);
+        let found = found.into_iter().filter(fits);
+        found
+            .map(|word| {
+                if word == FILES {
+                    word
+                } else {
+                    format!("{}{word}", self.prefix)
+                }
+            })
+            .collect()
+    }
+
+    fn subcommands(&self) -> Vec<String> {
+        let visible = self.command.get_subcommands().filter(|command| !command.is_hide_set());
+        let word = |command: &Command| described(command.get_name(), command.get_about().map(ToString::to_string));
+        visible.map(word).collect()
+    }
+
+    fn flags(&self) -> Vec<String> {
+        let visible = self.command.get_arguments().filter(|flag| !flag.is_hide_set());
+        let word = |flag: &Arg| {
+            let name = format!("--{}", flag.get_long()?);
+            Some(described(&name, flag.get_help().map(ToString::to_string)))
+        };
+        visible.filter_map(word).collect()
+    }
+
+    async fn values(&self, flag: &Arg, io: &Io) -> Vec<String> {
+        let possible = flag.get_possible_values();
+        if !possible.is_empty() {
+            return possible.iter().map(|value| value.get_name().to_owned()).collect();
+        }
+        let own = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect();
+        match flag.get_id().as_str() {
+            "namespace" => self.names("namespaces", io).await.unwrap_or_default(),
+            "context" => contexts(&self.connected(), io),
+            "output" => own(&["wide", "yaml", "json", "name", "jsonpath=", "custom-columns="]),
+            "for" => own(&["proxies=100%", "condition=", "delete", "create", "jsonpath="]),
+            "filename" | "file" | "kubeconfig" | "certificate-authority" | "patch-file" | "to" => {
+                vec![FILES.to_owned()]
+            }
+            _ if flag
+                .get_value_names()
+                .into_iter()
+                .flatten()
+                .any(|name| matches!(name.as_str(), "FILE" | "DIR" | "PATH" | "DIRECTORY")) =>
+            {
+                vec![FILES.to_owned()]
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    /// Kinds, then names.
+    async fn objects(&self, io: &Io) -> Vec<String> {
+        let Some(positional) = self.command.get_positionals().next() else {
+            return Vec::new();
+        };
+        let possible = positional.get_possible_values();
+        if !possible.is_empty() {
+            return possible.iter().map(|value| value.get_name().to_owned()).collect();
+        }
+        match positional.get_id().as_str() {
+            "paths" => vec![FILES.to_owned()],
+            "name" => contexts(&self.connected(), io),
+            "verb" if self.plain.is_empty() => {
+                let verbs = ["get", "list", "watch", "create", "update", "patch", "delete"];
+                verbs.map(str::to_owned).to_vec()
+            }
+            "words" | "kinds" | "field" | "verb" => self
+                .kinds_or_names(positional.get_id() == "words", io)
+                .await
+                .unwrap_or_default(),
+            _ => Vec::new(),
+        }
+    }
+
+    async fn kinds_or_names(&self, names: bool, io: &Io) -> Option<Vec<String>> {
+        if let (true, Some((kind, _))) = (names, self.current.split_once('/')) {
+            let found = self.names(kind, io).await?;
+            return Some(found.into_iter().map(|name| format!("{kind}/{name}")).collect());
+        }
+        match self.plain.first().filter(|_| names) {
+            Some(kind) if !kind.contains('/') => {
+                let found = self.names(kind, io).await?;
+                Some(found.into_iter().filter(|name| !self.plain.contains(name)).collect())
+            }
+            _ => {
+                let server = self.server(io).await?;
+                let catalogue = server.catalogue().await.ok()?;
+                let kinds = catalogue.preferred().filter(|kind| kind.can("get"));
+                let word = |kind: &server::Kind| {
+                    let unique = catalogue.also(&kind.plural).is_empty();
+                    let name = if unique { kind.plural.clone() } else { kind.qualified() };
+                    described(&name, Some(kind.api_version()))
+                };
+                Some(kinds.map(word).collect())
+            }
+        }
+    }
+
+    /// The names of all objects of a kind.
+    async fn names(&self, kind: &str, io: &Io) -> Option<Vec<String>> {
+        let server = self.server(io).await?;
+        let catalogue = server.catalogue().await.ok()?;
+        let kind = catalogue.one(kind).ok()?;
+        let request = Request::get(kind.collection(Some(&server.namespace))).with("limit", MAX_NAMES.to_string());
+        let list: serde_json::Value = server.send(request.as_metadata()).await.ok()?;
+        let names = list["items"]
+            .as_array()?
+            .iter()
+            .filter_map(|item| item["metadata"]["name"].as_str());
+        Some(names.map(str::to_owned).collect())
+    }
+
+    async fn server(&self, io: &Io) -> Option<Server> {
+        Server::connect(&self.connected(), io).await.ok()
+    }
+
+    /// The flags that say which server, parsed.
+    fn connected(&self) -> ArgMatches {
+        let words = std::iter::once("rutter".to_owned()).chain(self.connection.iter().cloned());
+        let command = || server::arguments(Command::new("rutter")).ignore_errors(true);
+        // What does not parse is as good as not given.
+        command()
+            .try_get_matches_from(words)
+            .unwrap_or_else(|_| command().get_matches_from(["rutter"]))
+    }
+}
+
+fn contexts(matches: &ArgMatches, io: &Io) -> Vec<String> {
+    let files = server::kubeconfig_files(matches, io).unwrap_or_default();
+    let read = files
+        .iter()
+        .filter_map(|file| kube::config::Kubeconfig::read_from(file).ok());
+    read.flat_map(|config| config.contexts)
+        .map(|context| context.name)
+        .collect()
+}
+
+fn takes_value(flag: &Arg) -> bool {
+    // A flag whose value needs `=` does not take the next word.
+    flag.get_action().takes_values() && !flag.is_require_equals_set()
+}
+
+fn described(word: &str, text: Option<String>) -> String {
+    match text.and_then(|text| text.lines().next().map(str::to_owned)) {
+        Some(text) => format!("{word}\t{text}"),
+        None => word.to_owned(),
+    }
+}
+
+/// Puts together what bash takes apart at equals signs; says whether the last word was.
+fn rejoined(words: &[String]) -> (Vec<String>, bool) {
+    let mut out: Vec<String> = Vec::new();
+    let mut split = false;
+    let mut glue = false;
+    for word in words {
+        let is_flag = out.last().is_some_and(|last| last.starts_with("--"));
+        if word == "=" && is_flag {
+            if let Some(last) = out.last_mut() {
+                last.push('=');
+            }
+            (glue, split) = (true, true);
+        } else if std::mem::take(&mut glue) {
+            if let Some(last) = out.last_mut() {
+                last.push_str(word);
+            }
+        } else {
+            out.push(word.clone());
+            split = false;
+        }
+    }
+    (out, split)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn root() -> Command {
+        Command::new("rutter").subcommands(crate::commands())
+    }
+
+    fn offered(words: &[&str]) -> Vec<String> {
+        let mut root = root();
+        root.build();
+        let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
+        let io = Io::to(std::io::sink(), std::io::sink());
+        let found = runtime.block_on(Line::read(&root, &words).words(&io));
+        found
+            .iter()
+            .map(|word| word.split('\t').next().unwrap_or_default().to_owned())
+            .collect()
+    }
+
+    #[test]
+    fn commands_flags_and_values_are_offered() {
+        assert_eq!(offered(&["des"]), ["describe"]);
+        assert!(!offered(&[""]).contains(&"__complete".to_owned()));
+        assert_eq!(offered(&["config", "use"]), ["use-context"]);
+        assert_eq!(offered(&["get", "--show-l"]), ["--show-labels"]);
+        assert_eq!(offered(&["get", "vs", "-o", "j"]), ["json", "jsonpath="]);
+        assert_eq!(offered(&["get", "--output=y"]), ["--output=yaml"]);
+        assert_eq!(offered(&["get", "--output", "=", "y"]), ["yaml"], "as bash splits it");
+        assert_eq!(offered(&["apply", "--dry-run=s"]), ["--dry-run=server"]);
+        assert_eq!(offered(&["apply", "-f", "x"]), [FILES]);
+        assert_eq!(offered(&["validate", "x"]), [FILES]);
+        assert_eq!(offered(&["completion", "z"]), ["zsh"]);
+        assert_eq!(offered(&["auth", "can-i", "d"]), ["delete"]);
+    }
+
+    #[test]
+    fn there_is_a_script_for_every_shell() {
+        for shell in [Shell::Bash, Shell::Zsh, Shell::Fish, Shell::PowerShell, Shell::Elvish] {
+            let text = String::from_utf8(script(shell, root)).unwrap();
+            assert!(text.contains("rutter"), "{shell}");
+        }
+    }
+}

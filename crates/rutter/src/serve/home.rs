@@ -1,0 +1,150 @@
+//! The store and its API, as the settings want them.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use anyhow::{Context, Result, bail};
+use api::access::Token;
+use api::credentials::Credentials;
+use api::server::ServerOptions;
+use api::{Access, Api, Role, Server};
+use settings::{Home, Settings, Switch};
+use store::Store;
+
+use super::bindable;
+
+/// No file of tokens or certificates is larger.
+const FILE_LIMIT: u64 = 1 << 20;
+
+/// The home that `auto` stands for.
+pub(super) fn chosen(settings: &Settings) -> Home {
+    match settings.store {
+        Home::Auto if settings.config_dir.is_some() => Home::None,
+        Home::Auto => Home::Embedded,
+        home => home,
+    }
+}
+
+/// Opens the store; none where there is to be none.
+pub(super) async fn open(settings: &Settings) -> Result<Option<Arc<dyn Store>>> {
+    Ok(match chosen(settings) {
+        Home::None => None,
+        Home::Memory => Some(Arc::new(store::memory::Memory::new(store::Limits::default()))),
+        Home::Etcd => Some(Arc::new(store::etcd::Etcd::open(etcd(settings)?).await.context("etcd")?)),
+        Home::Auto | Home::Embedded => {
+            let options = store::embedded::Options {
+                keep_revisions: settings.store_history as u64,
+                ..store::embedded::Options::default()
+            };
+            let directory = settings.data_dir.join("store");
+            let opened = store::embedded::Embedded::open(&directory, options).await;
+            Some(Arc::new(opened.with_context(|| directory.display().to_string())?))
+        }
+    })
+}
+
+fn etcd(settings: &Settings) -> Result<store::etcd::Options> {
+    let endpoints = settings.etcd_endpoints.split(',').map(str::trim).filter(|text| !text.is_empty());
+    let mut options = store::etcd::Options::new(endpoints);
+    options.prefix = settings.etcd_prefix.clone();
+    let ca = settings.etcd_ca.as_deref().map(read).transpose()?;
+    let identity = match (&settings.etcd_cert, &settings.etcd_key) {
+        (Some(cert), Some(key)) => Some((read(cert)?.into_bytes(), read(key)?.into_bytes())),
+        (None, None) => None,
+        _ => bail!("--etcd-cert and --etcd-key belong together"),
+    };
+    if ca.is_some() || identity.is_some() {
+        options.tls = Some(store::etcd::Tls { ca: ca.map(String::into_bytes), identity, server_name: None });
+    }
+    Ok(options)
+}
+
+/// Starts the API, and writes the kubeconfig.
+pub(super) async fn serve(settings: &Settings, store: Arc<dyn Store>) -> Result<(Api, Server)> {
+    let address = bindable(&settings.api_addr);
+    let mut names = vec![address.ip().to_string()];
+    names.extend(std::env::var("HOSTNAME").ok().filter(|name| !name.is_empty()));
+    let credentials = Credentials::prepare(&settings.data_dir, &names, SystemTime::now())
+        .with_context(|| format!("credentials in {}", settings.data_dir.display()))?;
+    let mut tokens = vec![credentials.admin()];
+    if let Some(file) = &settings.api_tokens {
+        tokens.extend(read_tokens(file)?);
+    }
+    let options = api::Options {
+        access: Access { tokens, ..Access::default() },
+        ..api::Options::default()
+    };
+    let api = Api::new(store, options);
+    let Switch(plaintext) = settings.api_plaintext;
+    let mut listen = ServerOptions::default();
+    listen.limits.requests_per_second = u32::try_from(settings.api_requests_per_second).unwrap_or(u32::MAX);
+    if plaintext {
+        listen.http = Some(address);
+    } else {
+        let mut tls = credentials.tls();
+        match (&settings.api_cert, &settings.api_key) {
+            (Some(cert), Some(key)) => (tls.certificates, tls.key) = (read(cert)?, read(key)?),
+            (None, None) => {}
+            _ => bail!("--api-cert and --api-key belong together"),
+        }
+        if let Some(file) = &settings.api_client_ca {
+            tls.client_roots = Some(read(file)?);
+        }
+        listen.https = Some((address, tls));
+    }
+    let server = Server::start(listen, api.clone()).await.context("the API")?;
+    let url = match (server.https(), server.http()) {
+        (Some(address), _) => format!("https://{}", reachable(address)),
+        (_, Some(address)) => format!("http://{}", reachable(address)),
+        _ => bail!("the API does not listen"),
+    };
+    let kubeconfig = settings.data_dir.join("kubeconfig");
+    credentials.write_kubeconfig(&kubeconfig, &url)?;
+    let shown = std::path::absolute(&kubeconfig).unwrap_or(kubeconfig);
+    tracing::info!(%url, "the API listens; `export KUBECONFIG={}` points kubectl and rutter at it", shown.display());
+    Ok((api, server))
+}
+
+/// An address that a client on this machine can use.
+fn reachable(mut address: std::net::SocketAddr) -> std::net::SocketAddr {
+    if address.ip().is_unspecified() {
+        address.set_ip([127, 0, 0, 1].into());
+    }
+    address
+}
+
+/// Ends the API in good order.
+pub(super) async fn end(server: Server, grace: Duration) {
+    server.shutdown(grace).await;
+}
+
+fn read(path: &Path) -> Result<String> {
+    use std::io::Read as _;
+    let mut text = String::new();
+    let file = std::fs::File::open(path).with_context(|| path.display().to_string())?;
+    file.take(FILE_LIMIT).read_to_string(&mut text).with_context(|| path.display().to_string())?;
+    Ok(text)
+}
+
+/// The tokens of a file: `TOKEN USER ROLE`, one a line.
+fn read_tokens(path: &Path) -> Result<Vec<Token>> {
+    let text = read(path)?;
+    let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty() && !line.starts_with('#'));
+    lines
+        .map(|(number, line)| {
+            // The line is not shown: it holds a secret.
+            let wrong = || format!("{}:{}: expected `TOKEN USER ROLE`", path.display(), number + 1);
+            let words: Vec<&str> = line.split_whitespace().collect();
+            let [token, user, role] = words[..] else { bail!(wrong()) };
+            let role = match role.split_once(':') {
+                None if role == "admin" => Role::Admin,
+                None if role == "view" => Role::ReadOnly,
+                Some((namespace, "edit")) => Role::Edit(namespace.to_owned()),
+                Some((namespace, "view")) => Role::View(namespace.to_owned()),
+                _ => bail!("{}:{}: the role is none of admin, view, NAMESPACE:edit, NAMESPACE:view", path.display(), number + 1),
+            };
+            Ok(Token::new(token, user, [], [role]))
+        })
+        .collect()
+}

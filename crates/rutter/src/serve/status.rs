@@ -1,0 +1,105 @@
+//! Statuses, written through the API in process; and the lease by which one of several replicas writes them.
+
+use std::sync::Arc;
+
+use api::{Api, StatusOutcome, StatusTarget};
+use plan::Intent;
+use resources::schema::definitions;
+use serde_json::{Value, json};
+use sinks::{Lease, Lock, Outcome, Writer};
+use store::{Error, Expect, GroupResource, Key, Operation, Store, Transaction};
+
+/// Where the lease is.
+const NAMESPACE: &str = "istio-system";
+const NAME: &str = "rutter-status";
+
+/// Writes statuses through the API.
+pub(super) struct StatusWriter(pub(super) Api);
+
+impl Writer for StatusWriter {
+    async fn write(&self, intent: &Intent) -> Outcome {
+        let Some(kind) = definitions().iter().find(|kind| kind.mesh == Some(intent.key.kind)) else {
+            return Outcome::Gone;
+        };
+        let resource = GroupResource::new(kind.group, kind.plural);
+        let key = Key::new(resource, intent.key.namespace.clone(), intent.key.name.clone());
+        let old = match self.0.store().get(&key).await {
+            Ok(Some(stored)) => stored.value(),
+            Ok(None) => return Outcome::Gone,
+            Err(error) => return Outcome::Retry(error.to_string()),
+        };
+        let target = StatusTarget {
+            key,
+            uid: Some(intent.uid.to_string()).filter(|uid| !uid.is_empty()),
+            generation: Some(intent.generation),
+        };
+        let status = merged(&old["status"], intent.status.to_json());
+        match self.0.patch_status(&target, &status).await {
+            Ok(StatusOutcome::Written(_) | StatusOutcome::Unchanged) => Outcome::Written,
+            Ok(StatusOutcome::Gone) => Outcome::Gone,
+            Ok(StatusOutcome::Stale) => Outcome::Stale,
+            Err(failure) => Outcome::Retry(failure.message),
+        }
+    }
+}
+
+/// Ours, with the conditions of others kept, and what we no longer say taken away.
+fn merged(old: &Value, mut ours: Value) -> Value {
+    let is_ours = |condition: &&Value| {
+        let own = ours["conditions"].as_array();
+        own.is_some_and(|own| own.iter().any(|one| one["type"] == condition["type"]))
+    };
+    let others = old["conditions"].as_array().into_iter().flatten();
+    let kept: Vec<Value> = others.filter(|condition| !is_ours(condition)).cloned().collect();
+    if let Some(conditions) = ours.get_mut("conditions").and_then(Value::as_array_mut) {
+        conditions.extend(kept);
+    }
+    // A merge patch removes what is null: a refusal that is over.
+    let over: Vec<String> = (old["proxies"].as_object().into_iter().flatten())
+        .map(|(field, _)| field.clone())
+        .filter(|field| ours["proxies"].get(field).is_none())
+        .collect();
+    for field in over {
+        ours["proxies"][field] = Value::Null;
+    }
+    ours
+}
+
+/// The lease, an object of the store.
+pub(super) struct StoreLock(pub(super) Arc<dyn Store>);
+
+impl StoreLock {
+    fn key() -> Key {
+        Key::new(GroupResource::new("coordination.k8s.io", "leases"), NAMESPACE, NAME)
+    }
+}
+
+impl Lock for StoreLock {
+    async fn read(&self) -> Result<Option<(Lease, String)>, String> {
+        let stored = self.0.get(&Self::key()).await.map_err(|error| error.to_string())?;
+        Ok(stored.and_then(|stored| {
+            let lease = Lease::from_json(&stored.value()["spec"])?;
+            Some((lease, stored.revision.to_string()))
+        }))
+    }
+
+    async fn write(&self, lease: &Lease, version: Option<&str>) -> Result<bool, String> {
+        let expect = match version.map(str::parse) {
+            None => Expect::Absent,
+            Some(Ok(revision)) => Expect::Revision(revision),
+            Some(Err(_)) => return Ok(false),
+        };
+        let value = json!({
+            "apiVersion": "coordination.k8s.io/v1",
+            "kind": "Lease",
+            "metadata": {"name": NAME, "namespace": NAMESPACE},
+            "spec": lease.to_json(),
+        });
+        let put = Operation::Put { key: Self::key(), value, expect };
+        match self.0.commit(Transaction::one(put)).await {
+            Ok(_) => Ok(true),
+            Err(Error::Conflict { .. } | Error::Exists { .. } | Error::NotFound { .. }) => Ok(false),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+}
