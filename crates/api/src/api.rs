@@ -213,12 +213,14 @@ impl Api {
         media::object(&request.headers)?;
         let sent = crate::verbs::decode(self, request)?.object;
         if sent["kind"].as_str().is_some_and(|kind| kind != review.kind) {
-            let text = format!("the object has the kind {}, and {} was expected", sent["kind"], review.kind);
+            let text = format!(
+                "the object has the kind {}, and {} was expected",
+                sent["kind"], review.kind
+            );
             return Err(Failure::bad_request(text));
         }
         let namespace = target.namespace.as_deref();
-        let mut answer =
-            reviews::answer(&self.0.options.access, &request.user, review.plural, namespace, sent)?;
+        let mut answer = reviews::answer(&self.0.options.access, &request.user, review.plural, namespace, sent)?;
         answer["kind"] = review.kind.into();
         answer["apiVersion"] = format!("{}/{}", target.group, target.version).into();
         let pretty = media::pretty(&request.headers, params)?;
@@ -261,19 +263,35 @@ fn ask(target: &Target, verb: Verb) -> Ask<'_> {
 }
 
 fn root() -> serde_json::Value {
-    let mut paths: Vec<String> = ["/api", "/api/v1", "/apis", "/healthz", "/livez", "/openapi/v3", "/readyz", "/version"]
-        .map(str::to_owned)
-        .into();
+    let mut paths: Vec<String> = [
+        "/api",
+        "/api/v1",
+        "/apis",
+        "/healthz",
+        "/livez",
+        "/openapi/v3",
+        "/readyz",
+        "/version",
+    ]
+    .map(str::to_owned)
+    .into();
     for group in discovery::groups().iter().filter(|group| !group.name.is_empty()) {
         paths.push(format!("/apis/{}", group.name));
-        paths.extend(group.versions.iter().map(|version| format!("/apis/{}/{version}", group.name)));
+        paths.extend(
+            group
+                .versions
+                .iter()
+                .map(|version| format!("/apis/{}/{version}", group.name)),
+        );
     }
     paths.sort();
     json!({ "paths": paths })
 }
 
 pub(crate) fn timestamp(time: SystemTime) -> Timestamp {
-    let seconds = time.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let seconds = time
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .map_or(0, |since| since.as_secs());
     Timestamp::from_unix(i64::try_from(seconds).unwrap_or(i64::MAX))
 }
 

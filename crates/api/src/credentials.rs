@@ -11,7 +11,9 @@ use std::time::{Duration, SystemTime};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use rcgen::{BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose};
+use rcgen::{
+    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
+};
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject as _;
 use x509_parser::extensions::GeneralName;
@@ -152,7 +154,11 @@ fn authority_names() -> CertificateParams {
     params.distinguished_name = rcgen::DistinguishedName::new();
     params.distinguished_name.push(DnType::CommonName, "rutter-ca");
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
-    params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign, KeyUsagePurpose::DigitalSignature];
+    params.key_usages = vec![
+        KeyUsagePurpose::KeyCertSign,
+        KeyUsagePurpose::CrlSign,
+        KeyUsagePurpose::DigitalSignature,
+    ];
     params
 }
 
@@ -183,7 +189,9 @@ fn lasts(pem: &str, reserve: Duration, now: SystemTime) -> bool {
     let Ok((_, certificate)) = X509Certificate::from_der(&der) else {
         return false;
     };
-    let then = (now + reserve).duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let then = (now + reserve)
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .map_or(0, |since| since.as_secs());
     i64::try_from(then).is_ok_and(|then| certificate.validity().not_after.timestamp() > then)
 }
 
@@ -203,7 +211,8 @@ fn names_of(pem: &str) -> Vec<String> {
             GeneralName::DNSName(name) => Some((*name).to_owned()),
             GeneralName::IPAddress(bytes) => {
                 let four = <[u8; 4]>::try_from(*bytes).map(|b| std::net::IpAddr::from(b).to_string());
-                four.or_else(|_| <[u8; 16]>::try_from(*bytes).map(|b| std::net::IpAddr::from(b).to_string())).ok()
+                four.or_else(|_| <[u8; 16]>::try_from(*bytes).map(|b| std::net::IpAddr::from(b).to_string()))
+                    .ok()
             }
             _ => None,
         })
@@ -214,7 +223,10 @@ fn names_of(pem: &str) -> Vec<String> {
 
 /// The token in a file; made if there is none.
 fn token(path: &Path) -> Result<String, CredentialsError> {
-    if let Some(token) = read(path)?.map(|token| token.trim().to_owned()).filter(|token| token.len() >= 32) {
+    if let Some(token) = read(path)?
+        .map(|token| token.trim().to_owned())
+        .filter(|token| token.len() >= 32)
+    {
         return Ok(token);
     }
     // Two random UUIDs: 244 bits.
@@ -241,7 +253,11 @@ fn write(path: &Path, text: &str) -> Result<(), CredentialsError> {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
         }
-        let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
+        let mut file = fs::OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(&new)?;
         file.write_all(text.as_bytes())?;
         file.sync_all()?;
         fs::rename(&new, path)

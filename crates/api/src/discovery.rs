@@ -13,7 +13,16 @@ use crate::kinds;
 use crate::media::{self, Discovery};
 
 /// What may be done with types that are kept. The names are sorted, as Kubernetes has them.
-const VERBS: [&str; 8] = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
+const VERBS: [&str; 8] = [
+    "create",
+    "delete",
+    "deletecollection",
+    "get",
+    "list",
+    "patch",
+    "update",
+    "watch",
+];
 const READ_VERBS: [&str; 3] = ["get", "list", "watch"];
 const SUB_VERBS: [&str; 3] = ["get", "patch", "update"];
 
@@ -75,7 +84,11 @@ pub(crate) fn core(headers: &HeaderMap) -> Result<Answer, Failure> {
 pub(crate) fn all(headers: &HeaderMap) -> Result<Answer, Failure> {
     match media::discovery(headers)? {
         Discovery::Plain => {
-            let named: Vec<Value> = groups().iter().filter(|group| !group.name.is_empty()).map(group_value).collect();
+            let named: Vec<Value> = groups()
+                .iter()
+                .filter(|group| !group.name.is_empty())
+                .map(group_value)
+                .collect();
             let value = json!({ "kind": "APIGroupList", "apiVersion": "v1", "groups": named });
             tagged(headers, "application/json", &value)
         }
@@ -85,7 +98,9 @@ pub(crate) fn all(headers: &HeaderMap) -> Result<Answer, Failure> {
 
 /// `/apis/GROUP`.
 pub(crate) fn group(headers: &HeaderMap, name: &str) -> Result<Answer, Failure> {
-    let group = groups().into_iter().find(|group| group.name == name && !name.is_empty());
+    let group = groups()
+        .into_iter()
+        .find(|group| group.name == name && !name.is_empty());
     let mut value = group_value(&group.ok_or_else(Failure::no_such_path)?);
     value["kind"] = "APIGroup".into();
     value["apiVersion"] = "v1".into();
@@ -114,7 +129,10 @@ pub(crate) fn resources(headers: &HeaderMap, group: &str, version: &str) -> Resu
             resources.push(entry);
         }
     }
-    for review in kinds::REVIEWS.iter().filter(|review| review.group == group && version == "v1") {
+    for review in kinds::REVIEWS
+        .iter()
+        .filter(|review| review.group == group && version == "v1")
+    {
         resources.push(json!({
             "name": review.plural, "singularName": review.singular, "namespaced": review.namespaced,
             "kind": review.kind, "verbs": ["create"],
@@ -134,7 +152,9 @@ pub(crate) fn resources(headers: &HeaderMap, group: &str, version: &str) -> Resu
 pub(crate) fn tagged(headers: &HeaderMap, media: &'static str, value: &Value) -> Result<Answer, Failure> {
     let body = value.to_string();
     let tag = format!("\"{}\"", hash(body.as_bytes()));
-    let known = headers.get(IF_NONE_MATCH).is_some_and(|known| known.as_bytes() == tag.as_bytes());
+    let known = headers
+        .get(IF_NONE_MATCH)
+        .is_some_and(|known| known.as_bytes() == tag.as_bytes());
     let mut answer = match known {
         true => Answer::of(media, StatusCode::NOT_MODIFIED, Body::pieces(Vec::new())),
         false => Answer::of(media, StatusCode::OK, Body::whole(body)),
@@ -142,7 +162,9 @@ pub(crate) fn tagged(headers: &HeaderMap, media: &'static str, value: &Value) ->
     let tag = HeaderValue::from_str(&tag).map_err(|error| Failure::internal(error.to_string()))?;
     answer.headers.insert(ETAG, tag);
     answer.headers.insert(VARY, HeaderValue::from_static("Accept"));
-    answer.headers.insert(http::header::CACHE_CONTROL, HeaderValue::from_static("public"));
+    answer
+        .headers
+        .insert(http::header::CACHE_CONTROL, HeaderValue::from_static("public"));
     Ok(answer)
 }
 
@@ -157,7 +179,11 @@ pub(crate) fn hash(bytes: &[u8]) -> String {
 }
 
 fn aggregated(headers: &HeaderMap, version: &'static str, wanted: impl Fn(&Group) -> bool) -> Result<Answer, Failure> {
-    let items: Vec<Value> = groups().iter().filter(|group| wanted(group)).map(group_discovery).collect();
+    let items: Vec<Value> = groups()
+        .iter()
+        .filter(|group| wanted(group))
+        .map(group_discovery)
+        .collect();
     let value = json!({
         "kind": "APIGroupDiscoveryList",
         "apiVersion": format!("apidiscovery.k8s.io/{version}"),
@@ -176,9 +202,13 @@ fn group_discovery(group: &Group) -> Value {
         .versions
         .iter()
         .map(|version| {
-            let mut resources: Vec<Value> =
-                served(group.name, version).map(|kind| resource_discovery(kind, version)).collect();
-            for review in kinds::REVIEWS.iter().filter(|review| review.group == group.name && *version == "v1") {
+            let mut resources: Vec<Value> = served(group.name, version)
+                .map(|kind| resource_discovery(kind, version))
+                .collect();
+            for review in kinds::REVIEWS
+                .iter()
+                .filter(|review| review.group == group.name && *version == "v1")
+            {
                 resources.push(json!({
                     "resource": review.plural, "singularResource": review.singular, "verbs": ["create"],
                     "responseKind": { "group": group.name, "version": version, "kind": review.kind },
@@ -219,8 +249,9 @@ fn resource_discovery(kind: &Definition, version: &str) -> Value {
 }
 
 fn served(group: &str, version: &str) -> impl Iterator<Item = &'static Definition> {
-    let mut kinds: Vec<&Definition> =
-        kinds::all().filter(|kind| kind.group == group && kind.served(version).is_some()).collect();
+    let mut kinds: Vec<&Definition> = kinds::all()
+        .filter(|kind| kind.group == group && kind.served(version).is_some())
+        .collect();
     kinds.sort_by_key(|kind| kind.plural);
     kinds.into_iter()
 }
@@ -306,7 +337,11 @@ mod tests {
         let read = async |answer: Answer| serde_json::from_slice::<Value>(&answer.body.bytes().await).unwrap();
         let aggregated = read(all(&accept).unwrap()).await;
         let names = |list: &Value, field: &str| -> Vec<String> {
-            let names = list.as_array().unwrap().iter().map(|entry| entry[field].as_str().unwrap().to_owned());
+            let names = list
+                .as_array()
+                .unwrap()
+                .iter()
+                .map(|entry| entry[field].as_str().unwrap().to_owned());
             names.filter(|name| !name.contains('/')).collect()
         };
         let mut seen = 0;
@@ -315,7 +350,10 @@ mod tests {
             for version in group["versions"].as_array().unwrap() {
                 let plain = resources(&HeaderMap::new(), name, version["version"].as_str().unwrap()).unwrap();
                 let plain = read(plain).await;
-                assert_eq!(names(&plain["resources"], "name"), names(&version["resources"], "resource"));
+                assert_eq!(
+                    names(&plain["resources"], "name"),
+                    names(&version["resources"], "resource")
+                );
                 seen += 1;
             }
         }

@@ -90,7 +90,11 @@ mod tests {
         assert_eq!(first.as_ptr(), again.as_ptr());
         lines.get(key(2), || Bytes::from(vec![b'x'; 10]));
         lines.get(key(3), || Bytes::from(vec![b'x'; 10]));
-        assert_eq!((lines.kept().lines.len(), lines.kept().bytes), (2, 20));
+        let (count, bytes) = {
+            let kept = lines.kept();
+            (kept.lines.len(), kept.bytes)
+        };
+        assert_eq!((count, bytes), (2, 20));
         assert_eq!(lines.get(key(1), || Bytes::from_static(b"new")), "new");
     }
 }

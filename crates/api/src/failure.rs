@@ -95,7 +95,11 @@ impl Failure {
 
     /// The object was written meanwhile, or is not the one that was meant.
     pub fn conflict(about: About<'_>, why: &str) -> Failure {
-        let message = format!("Operation cannot be fulfilled on {} {:?}: {why}", about.qualified(), about.name);
+        let message = format!(
+            "Operation cannot be fulfilled on {} {:?}: {why}",
+            about.qualified(),
+            about.name
+        );
         Failure::new(409, "Conflict", message).about(about)
     }
 
@@ -180,7 +184,11 @@ impl Failure {
 
     /// Something here is broken.
     pub fn internal(message: impl Into<String>) -> Failure {
-        Failure::new(500, "InternalError", format!("Internal error occurred: {}", message.into()))
+        Failure::new(
+            500,
+            "InternalError",
+            format!("Internal error occurred: {}", message.into()),
+        )
     }
 
     /// The store does not answer now.
@@ -206,7 +214,11 @@ impl Failure {
             .into_iter()
             .map(|cause| {
                 let mut out = Map::new();
-                for (name, text) in [("reason", cause.reason), ("message", cause.message), ("field", cause.field)] {
+                for (name, text) in [
+                    ("reason", cause.reason),
+                    ("message", cause.message),
+                    ("field", cause.field),
+                ] {
                     if !text.is_empty() {
                         out.insert(name.into(), text.into());
                     }
@@ -294,7 +306,10 @@ mod tests {
             name: "reviews",
         };
         let status = Failure::not_found(about).status();
-        assert_eq!(status["message"], "virtualservices.networking.istio.io \"reviews\" not found");
+        assert_eq!(
+            status["message"],
+            "virtualservices.networking.istio.io \"reviews\" not found"
+        );
         assert_eq!(status["details"]["kind"], "virtualservices");
         assert_eq!(status["code"], 404);
         let cause = |field: &str| Cause {
@@ -302,11 +317,18 @@ mod tests {
             message: "Required value".into(),
             field: field.into(),
         };
-        let kind = About { kind: "Service", group: "", name: "a" };
+        let kind = About {
+            kind: "Service",
+            group: "",
+            name: "a",
+        };
         let one = Failure::invalid(kind, vec![cause("spec.ports")]);
         assert_eq!(one.message, "Service \"a\" is invalid: spec.ports: Required value");
         let two = Failure::invalid(kind, vec![cause("a"), cause("b")]);
-        assert_eq!(two.message, "Service \"a\" is invalid: [a: Required value, b: Required value]");
+        assert_eq!(
+            two.message,
+            "Service \"a\" is invalid: [a: Required value, b: Required value]"
+        );
         assert_eq!(two.status()["details"]["causes"][1]["field"], "b");
     }
 }

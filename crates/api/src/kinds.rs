@@ -29,7 +29,12 @@ const fn review(group: &'static str, plural: &'static str, singular: &'static st
 
 /// All reviews; their version is `v1`.
 pub(crate) static REVIEWS: [Review; 6] = [
-    review("authentication.k8s.io", "selfsubjectreviews", "selfsubjectreview", "SelfSubjectReview"),
+    review(
+        "authentication.k8s.io",
+        "selfsubjectreviews",
+        "selfsubjectreview",
+        "SelfSubjectReview",
+    ),
     review("authentication.k8s.io", "tokenreviews", "tokenreview", "TokenReview"),
     Review {
         namespaced: true,
@@ -40,9 +45,24 @@ pub(crate) static REVIEWS: [Review; 6] = [
             "LocalSubjectAccessReview",
         )
     },
-    review("authorization.k8s.io", "selfsubjectaccessreviews", "selfsubjectaccessreview", "SelfSubjectAccessReview"),
-    review("authorization.k8s.io", "selfsubjectrulesreviews", "selfsubjectrulesreview", "SelfSubjectRulesReview"),
-    review("authorization.k8s.io", "subjectaccessreviews", "subjectaccessreview", "SubjectAccessReview"),
+    review(
+        "authorization.k8s.io",
+        "selfsubjectaccessreviews",
+        "selfsubjectaccessreview",
+        "SelfSubjectAccessReview",
+    ),
+    review(
+        "authorization.k8s.io",
+        "selfsubjectrulesreviews",
+        "selfsubjectrulesreview",
+        "SelfSubjectRulesReview",
+    ),
+    review(
+        "authorization.k8s.io",
+        "subjectaccessreviews",
+        "subjectaccessreview",
+        "SubjectAccessReview",
+    ),
 ];
 
 static CRD: LazyLock<Definition> = LazyLock::new(|| Definition {
@@ -91,7 +111,9 @@ pub(crate) fn find(group: &str, version: &str, plural: &str) -> Option<(&'static
 
 /// A review by its name in paths.
 pub(crate) fn find_review(group: &str, version: &str, plural: &str) -> Option<&'static Review> {
-    REVIEWS.iter().find(|review| review.group == group && review.plural == plural && version == "v1")
+    REVIEWS
+        .iter()
+        .find(|review| review.group == group && review.plural == plural && version == "v1")
 }
 
 /// Whether it is the kind CustomResourceDefinition.

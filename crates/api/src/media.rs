@@ -68,16 +68,24 @@ pub fn form(headers: &HeaderMap, params: &Params) -> Result<Form, Failure> {
         Some("None") => Include::None,
         Some("Object") => Include::Object,
         Some(other) => {
-            return Err(crate::params::wrong("includeObject", other, "must be 'Metadata', 'Object', 'None', or empty"));
+            return Err(crate::params::wrong(
+                "includeObject",
+                other,
+                "must be 'Metadata', 'Object', 'None', or empty",
+            ));
         }
     };
-    choose(headers, &["application/json"], |clause| match (clause.get("as"), clause.get("g"), clause.get("v")) {
-        (None, ..) => Some(Form::Whole),
-        (Some("Table"), Some("meta.k8s.io"), Some("v1" | "v1beta1")) => Some(Form::Table(include)),
-        (Some("PartialObjectMetadata" | "PartialObjectMetadataList"), Some("meta.k8s.io"), Some("v1" | "v1beta1")) => {
-            Some(Form::Partial)
+    choose(headers, &["application/json"], |clause| {
+        match (clause.get("as"), clause.get("g"), clause.get("v")) {
+            (None, ..) => Some(Form::Whole),
+            (Some("Table"), Some("meta.k8s.io"), Some("v1" | "v1beta1")) => Some(Form::Table(include)),
+            (
+                Some("PartialObjectMetadata" | "PartialObjectMetadataList"),
+                Some("meta.k8s.io"),
+                Some("v1" | "v1beta1"),
+            ) => Some(Form::Partial),
+            _ => None,
         }
-        _ => None,
     })
 }
 
@@ -86,13 +94,17 @@ pub fn form(headers: &HeaderMap, params: &Params) -> Result<Form, Failure> {
 /// # Errors
 /// It accepts nothing that there is.
 pub fn discovery(headers: &HeaderMap) -> Result<Discovery, Failure> {
-    choose(headers, &["application/json"], |clause| match (clause.get("as"), clause.get("g"), clause.get("v")) {
-        (None, ..) => Some(Discovery::Plain),
-        (Some("APIGroupDiscoveryList"), Some("apidiscovery.k8s.io"), Some("v2")) => Some(Discovery::Aggregated("v2")),
-        (Some("APIGroupDiscoveryList"), Some("apidiscovery.k8s.io"), Some("v2beta1")) => {
-            Some(Discovery::Aggregated("v2beta1"))
+    choose(headers, &["application/json"], |clause| {
+        match (clause.get("as"), clause.get("g"), clause.get("v")) {
+            (None, ..) => Some(Discovery::Plain),
+            (Some("APIGroupDiscoveryList"), Some("apidiscovery.k8s.io"), Some("v2")) => {
+                Some(Discovery::Aggregated("v2"))
+            }
+            (Some("APIGroupDiscoveryList"), Some("apidiscovery.k8s.io"), Some("v2beta1")) => {
+                Some(Discovery::Aggregated("v2beta1"))
+            }
+            _ => None,
         }
-        _ => None,
     })
 }
 
@@ -101,8 +113,13 @@ pub fn pretty(headers: &HeaderMap, params: &Params) -> Result<bool, Failure> {
     if params.get("pretty").is_some() {
         return params.flag("pretty");
     }
-    let agent = headers.get(USER_AGENT).and_then(|agent| agent.to_str().ok()).unwrap_or_default();
-    Ok(["curl/", "Wget/", "Mozilla/5.0"].iter().any(|prefix| agent.starts_with(prefix)))
+    let agent = headers
+        .get(USER_AGENT)
+        .and_then(|agent| agent.to_str().ok())
+        .unwrap_or_default();
+    Ok(["curl/", "Wget/", "Mozilla/5.0"]
+        .iter()
+        .any(|prefix| agent.starts_with(prefix)))
 }
 
 /// Checks that a body is an object in JSON or YAML.
@@ -112,7 +129,10 @@ pub fn pretty(headers: &HeaderMap, params: &Params) -> Result<bool, Failure> {
 pub fn object(headers: &HeaderMap) -> Result<(), Failure> {
     match essence(headers).as_str() {
         "" | "application/json" | "application/yaml" | "text/yaml" | "application/x-yaml" | "text/json" => Ok(()),
-        _ => Err(Failure::unsupported_media_type(&["application/json", "application/yaml"])),
+        _ => Err(Failure::unsupported_media_type(&[
+            "application/json",
+            "application/yaml",
+        ])),
     }
 }
 
@@ -129,7 +149,10 @@ pub fn patch(headers: &HeaderMap) -> Result<PatchType, Failure> {
 }
 
 fn essence(headers: &HeaderMap) -> String {
-    let text = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let text = headers
+        .get(CONTENT_TYPE)
+        .and_then(|value| value.to_str().ok())
+        .unwrap_or_default();
     text.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
 }
 
@@ -149,7 +172,10 @@ impl<'a> Clause<'a> {
     }
 
     fn get(&self, name: &str) -> Option<&'a str> {
-        self.params.iter().find(|(n, _)| *n == name).map(|(_, value)| value.trim_matches('"'))
+        self.params
+            .iter()
+            .find(|(n, _)| *n == name)
+            .map(|(_, value)| value.trim_matches('"'))
     }
 
     /// Its weight in thousandths.
@@ -161,9 +187,17 @@ impl<'a> Clause<'a> {
 }
 
 fn choose<T>(headers: &HeaderMap, possible: &[&str], read: impl Fn(&Clause<'_>) -> Option<T>) -> Result<T, Failure> {
-    let texts: Vec<&str> = headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok()).collect();
+    let texts: Vec<&str> = headers
+        .get_all(ACCEPT)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .collect();
     let all = texts.join(",");
-    let mut clauses: Vec<Clause<'_>> = all.split(',').filter(|t| !t.trim().is_empty()).map(Clause::parse).collect();
+    let mut clauses: Vec<Clause<'_>> = all
+        .split(',')
+        .filter(|t| !t.trim().is_empty())
+        .map(Clause::parse)
+        .collect();
     if clauses.is_empty() {
         clauses.push(Clause::parse("*/*"));
     }
@@ -190,9 +224,18 @@ mod tests {
         let table = Ok(Form::Table(Include::Metadata));
         let kubectl = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json";
         assert_eq!(accept(kubectl), table);
-        assert_eq!(accept("application/vnd.kubernetes.protobuf,application/json"), Ok(Form::Whole));
-        assert_eq!(accept("application/json;q=0.5, application/json;as=Table;g=meta.k8s.io;v=v1"), table);
-        assert_eq!(accept("application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"), Ok(Form::Partial));
+        assert_eq!(
+            accept("application/vnd.kubernetes.protobuf,application/json"),
+            Ok(Form::Whole)
+        );
+        assert_eq!(
+            accept("application/json;q=0.5, application/json;as=Table;g=meta.k8s.io;v=v1"),
+            table
+        );
+        assert_eq!(
+            accept("application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"),
+            Ok(Form::Partial)
+        );
         assert_eq!(accept("application/json;as=Other;g=a;v=v1").unwrap_err().code, 406);
         assert_eq!(accept("application/vnd.kubernetes.protobuf").unwrap_err().code, 406);
         assert_eq!(form(&HeaderMap::new(), &Params::default()), Ok(Form::Whole));
@@ -201,7 +244,10 @@ mod tests {
     #[test]
     fn patches_are_told_apart() {
         let mut headers = HeaderMap::new();
-        headers.insert(CONTENT_TYPE, "application/apply-patch+yaml; charset=utf-8".parse().unwrap());
+        headers.insert(
+            CONTENT_TYPE,
+            "application/apply-patch+yaml; charset=utf-8".parse().unwrap(),
+        );
         assert_eq!(patch(&headers), Ok(PatchType::Apply));
         headers.insert(CONTENT_TYPE, "application/apply-patch+cbor".parse().unwrap());
         assert_eq!(patch(&headers).unwrap_err().code, 415);

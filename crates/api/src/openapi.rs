@@ -31,7 +31,13 @@ static DOCUMENTS: LazyLock<BTreeMap<String, Document>> = LazyLock::new(|| {
         };
         let text = openapi::document(group, version)?.to_string();
         let hash = hash(text.as_bytes());
-        Some((path, Document { text: text.into(), hash }))
+        Some((
+            path,
+            Document {
+                text: text.into(),
+                hash,
+            },
+        ))
     });
     documents.collect()
 });
@@ -53,10 +59,15 @@ pub(crate) fn document(path: &str, params: &Params) -> Result<Answer, Failure> {
     let document = DOCUMENTS.get(path).ok_or_else(Failure::no_such_path)?;
     let mut answer = Answer::of("application/json", StatusCode::OK, Body::whole(document.text.clone()));
     let tag = HeaderValue::from_str(&format!("\"{}\"", document.hash));
-    answer.headers.insert(ETAG, tag.map_err(|error| Failure::internal(error.to_string()))?);
+    answer
+        .headers
+        .insert(ETAG, tag.map_err(|error| Failure::internal(error.to_string()))?);
     // What was asked for by its hash never changes.
     if params.get("hash") == Some(&document.hash) {
-        answer.headers.insert(CACHE_CONTROL, HeaderValue::from_static("public, immutable, max-age=31536000"));
+        answer.headers.insert(
+            CACHE_CONTROL,
+            HeaderValue::from_static("public, immutable, max-age=31536000"),
+        );
     }
     Ok(answer)
 }

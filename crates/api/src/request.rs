@@ -38,7 +38,8 @@ impl Request {
 
     /// The request with this body of this media type.
     pub fn with(mut self, media: &'static str, body: &Value) -> Request {
-        self.headers.insert(http::header::CONTENT_TYPE, http::HeaderValue::from_static(media));
+        self.headers
+            .insert(http::header::CONTENT_TYPE, http::HeaderValue::from_static(media));
         self.body = body.to_string().into();
         self
     }

@@ -89,9 +89,8 @@ impl View {
                     Form::Partial => ("PartialObjectMetadataList".to_owned(), "meta.k8s.io/v1".to_owned()),
                     _ => (self.kind.list_kind(), self.kind.api_version_of(self.version)),
                 };
-                let head = format!(
-                    "{{\"kind\":\"{kind}\",\"apiVersion\":\"{version}\",\"metadata\":{metadata},\"items\":["
-                );
+                let head =
+                    format!("{{\"kind\":\"{kind}\",\"apiVersion\":\"{version}\",\"metadata\":{metadata},\"items\":[");
                 pieces.push(head.into());
                 for (n, item) in items.iter().enumerate() {
                     if n > 0 {
@@ -202,7 +201,10 @@ fn included(value: &Value, include: Include) -> Value {
 }
 
 fn partial(value: &Value) -> Value {
-    let metadata = value.get("metadata").cloned().unwrap_or_else(|| Value::Object(Map::new()));
+    let metadata = value
+        .get("metadata")
+        .cloned()
+        .unwrap_or_else(|| Value::Object(Map::new()));
     json!({ "kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": metadata })
 }
 

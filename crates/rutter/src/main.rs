@@ -3,14 +3,11 @@
 mod demo;
 mod log;
 mod serve;
-mod validate;
 
-use std::io::{self, Write};
 use std::process::ExitCode;
 
 use anyhow::Result;
-use clap::{Arg, ArgMatches, Command, value_parser};
-use clap_complete::Shell;
+use clap::{ArgMatches, Command};
 use settings::{Given, Settings};
 
 fn main() -> ExitCode {
@@ -18,11 +15,9 @@ fn main() -> ExitCode {
     let result = match matches.subcommand() {
         Some(("serve", matches)) => serve(matches).map(|()| true),
         Some(("demo", matches)) => demo::run(matches),
-        Some(("validate", matches)) => validate::run(matches),
-        Some(("version", _)) => version().map(|()| true),
-        Some(("completion", matches)) => complete(matches).map(|()| true),
-        // clap asks for a subcommand and knows no others.
-        _ => Ok(false),
+        Some((name, matches)) => return cli::run(name, matches, command),
+        // clap asks for a subcommand.
+        None => Ok(false),
     };
     match result {
         Ok(true) => ExitCode::SUCCESS,
@@ -37,27 +32,17 @@ fn main() -> ExitCode {
 /// The whole command line.
 fn command() -> Command {
     let serve = Command::new("serve").about("Run the control plane").long_about(
-        "Reads resources from a directory, watches it, and tells every proxy that connects what to do. Runs until a \
-         signal ends it.",
+        "Takes resources from a store with a Kubernetes-shaped API, or from a directory, and tells every proxy that \
+         connects what to do. Runs until a signal ends it.",
     );
-    let shell = Arg::new("shell")
-        .required(true)
-        .value_parser(value_parser!(Shell))
-        .help("The shell");
     Command::new("rutter")
         .about("A service-mesh control plane: Istio's resources in, Envoy's discovery protocol out")
         .version(env!("CARGO_PKG_VERSION"))
         .subcommand_required(true)
         .arg_required_else_help(true)
         .subcommand(settings::flags(serve))
-        .subcommand(validate::command())
         .subcommand(demo::command())
-        .subcommand(Command::new("version").about("Print the version"))
-        .subcommand(
-            Command::new("completion")
-                .about("Print a completion script for a shell")
-                .arg(shell),
-        )
+        .subcommands(cli::commands())
 }
 
 fn serve(matches: &ArgMatches) -> Result<()> {
@@ -65,17 +50,4 @@ fn serve(matches: &ArgMatches) -> Result<()> {
     let settings = Settings::from_given(&given)?;
     log::start(&settings)?;
     serve::run(&settings)
-}
-
-fn version() -> Result<()> {
-    Ok(writeln!(io::stdout(), "rutter {}", env!("CARGO_PKG_VERSION"))?)
-}
-
-fn complete(matches: &ArgMatches) -> Result<()> {
-    if let Some(shell) = matches.get_one::<Shell>("shell") {
-        let mut script = Vec::new();
-        clap_complete::generate(*shell, &mut command(), "rutter", &mut script);
-        io::stdout().write_all(&script)?;
-    }
-    Ok(())
 }

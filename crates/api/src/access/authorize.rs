@@ -89,8 +89,10 @@ fn is_about_self(ask: &Ask<'_>) -> bool {
     ask.verb == "create"
         && matches!(
             (ask.group, ask.resource),
-            ("authorization.k8s.io", "selfsubjectaccessreviews" | "selfsubjectrulesreviews")
-                | ("authentication.k8s.io", "selfsubjectreviews")
+            (
+                "authorization.k8s.io",
+                "selfsubjectaccessreviews" | "selfsubjectrulesreviews"
+            ) | ("authentication.k8s.io", "selfsubjectreviews")
         )
 }
 
@@ -105,9 +107,21 @@ mod tests {
             let mut next = || words.next().unwrap_or_default();
             let (verb, resource, namespace, name) = (next(), next(), next(), next());
             let (resource, subresource) = resource.split_once('/').unwrap_or((resource, ""));
-            Ask { verb, group: "", resource, subresource, namespace, name }
+            Ask {
+                verb,
+                group: "",
+                resource,
+                subresource,
+                namespace,
+                name,
+            }
         };
-        let users = [Role::Admin, Role::ReadOnly, Role::Edit("a".into()), Role::View("a".into())];
+        let users = [
+            Role::Admin,
+            Role::ReadOnly,
+            Role::Edit("a".into()),
+            Role::View("a".into()),
+        ];
         for (text, allowed) in [
             ("get services a x", [true, true, true, true]),
             ("list services", [true, true, false, false]),

@@ -43,7 +43,11 @@ pub struct User {
 
 impl User {
     /// A user of these names who may do this.
-    pub fn new(name: impl Into<String>, groups: impl IntoIterator<Item = String>, roles: impl Into<Arc<[Role]>>) -> User {
+    pub fn new(
+        name: impl Into<String>,
+        groups: impl IntoIterator<Item = String>,
+        roles: impl Into<Arc<[Role]>>,
+    ) -> User {
         let mut groups: Vec<String> = groups.into_iter().collect();
         if !groups.iter().any(|group| group == AUTHENTICATED) {
             groups.push(AUTHENTICATED.into());
@@ -108,7 +112,11 @@ impl Access {
     /// 401: a token that is not known, or nothing was shown.
     pub fn authenticate(&self, headers: &HeaderMap, peer: &Peer) -> Result<User, Failure> {
         if let Some(header) = headers.get(AUTHORIZATION) {
-            let token = header.to_str().ok().and_then(bearer).ok_or_else(Failure::unauthorized)?;
+            let token = header
+                .to_str()
+                .ok()
+                .and_then(bearer)
+                .ok_or_else(Failure::unauthorized)?;
             return self.token(token).ok_or_else(Failure::unauthorized);
         }
         if let Some((name, groups)) = &peer.certificate {
@@ -136,7 +144,9 @@ impl Access {
         let Some(name) = headers.get("impersonate-user").map(text) else {
             return match groups.is_empty() && !headers.contains_key("impersonate-uid") {
                 true => Ok(user),
-                false => Err(Failure::bad_request("who is to be impersonated must be named (Impersonate-User)")),
+                false => Err(Failure::bad_request(
+                    "who is to be impersonated must be named (Impersonate-User)",
+                )),
             };
         };
         user.authorize(&Ask {
@@ -162,7 +172,12 @@ impl Access {
             Subject::Group(group) => groups.contains(group) || group == AUTHENTICATED,
         });
         let master = groups.iter().any(|group| group == MASTERS).then_some(Role::Admin);
-        let roles: Vec<Role> = roles.iter().cloned().chain(named.map(|(_, role)| role.clone())).chain(master).collect();
+        let roles: Vec<Role> = roles
+            .iter()
+            .cloned()
+            .chain(named.map(|(_, role)| role.clone()))
+            .chain(master)
+            .collect();
         User::new(name, groups.iter().cloned(), roles)
     }
 }
@@ -183,16 +198,40 @@ mod tests {
             roles: vec![(Subject::Group("devs".into()), Role::ReadOnly)],
         };
         let headers = |text: &str| HeaderMap::from_iter([(AUTHORIZATION, text.parse().unwrap())]);
-        let ada = access.authenticate(&headers("bearer s3cret"), &Peer::default()).unwrap();
+        let ada = access
+            .authenticate(&headers("bearer s3cret"), &Peer::default())
+            .unwrap();
         assert_eq!((ada.name.as_str(), ada.roles.len()), ("ada", 2));
         assert_eq!(ada.groups, ["devs", "system:authenticated"]);
-        let trusted = Peer { trusted: true, ..Peer::default() };
+        let trusted = Peer {
+            trusted: true,
+            ..Peer::default()
+        };
         for forged in ["Bearer s3cre", "Bearer ", "Bearer", "Basic s3cret", "Bearer s3cret2"] {
-            assert_eq!(access.authenticate(&headers(forged), &trusted).unwrap_err().code, 401, "{forged}");
+            assert_eq!(
+                access.authenticate(&headers(forged), &trusted).unwrap_err().code,
+                401,
+                "{forged}"
+            );
         }
-        assert_eq!(access.authenticate(&HeaderMap::new(), &Peer::default()).unwrap_err().code, 401);
-        assert_eq!(access.authenticate(&HeaderMap::new(), &trusted).unwrap().name, "system:anonymous");
-        let certificate = Peer { certificate: Some(("root".into(), vec![MASTERS.into()])), trusted: false };
-        assert_eq!(*access.authenticate(&HeaderMap::new(), &certificate).unwrap().roles, [Role::Admin]);
+        assert_eq!(
+            access
+                .authenticate(&HeaderMap::new(), &Peer::default())
+                .unwrap_err()
+                .code,
+            401
+        );
+        assert_eq!(
+            access.authenticate(&HeaderMap::new(), &trusted).unwrap().name,
+            "system:anonymous"
+        );
+        let certificate = Peer {
+            certificate: Some(("root".into(), vec![MASTERS.into()])),
+            trusted: false,
+        };
+        assert_eq!(
+            *access.authenticate(&HeaderMap::new(), &certificate).unwrap().roles,
+            [Role::Admin]
+        );
     }
 }

@@ -22,10 +22,17 @@ pub(crate) fn answer(
         "selfsubjectaccessreviews" => access_status(user, &spec)?,
         "subjectaccessreviews" | "localsubjectaccessreviews" => {
             if namespace.is_some_and(|ns| text(&spec["resourceAttributes"], "namespace") != ns) {
-                return Err(Failure::bad_request("spec.resourceAttributes.namespace must match the namespace of the request"));
+                return Err(Failure::bad_request(
+                    "spec.resourceAttributes.namespace must match the namespace of the request",
+                ));
             }
-            let groups: Vec<String> =
-                spec["groups"].as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect();
+            let groups: Vec<String> = spec["groups"]
+                .as_array()
+                .into_iter()
+                .flatten()
+                .filter_map(Value::as_str)
+                .map(str::to_owned)
+                .collect();
             access_status(&access.named(text(&spec, "user"), &groups), &spec)?
         }
         "selfsubjectrulesreviews" => rules(user, text(&spec, "namespace")),
@@ -77,7 +84,11 @@ fn user_info(user: &User) -> Value {
 
 fn rules(user: &User, namespace: &str) -> Value {
     let mut resources = vec![
-        rule(&["create"], &["authorization.k8s.io"], &["selfsubjectaccessreviews", "selfsubjectrulesreviews"]),
+        rule(
+            &["create"],
+            &["authorization.k8s.io"],
+            &["selfsubjectaccessreviews", "selfsubjectrulesreviews"],
+        ),
         rule(&["create"], &["authentication.k8s.io"], &["selfsubjectreviews"]),
     ];
     for role in user.roles.iter() {
@@ -86,7 +97,14 @@ fn rules(user: &User, namespace: &str) -> Value {
             Role::ReadOnly => resources.extend(everything(&["get", "list", "watch"])),
             Role::View(ns) if ns == namespace => resources.extend(everything(&["get", "list", "watch"])),
             Role::Edit(ns) if ns == namespace => resources.extend(everything(&[
-                "get", "list", "watch", "create", "update", "patch", "delete", "deletecollection",
+                "get",
+                "list",
+                "watch",
+                "create",
+                "update",
+                "patch",
+                "delete",
+                "deletecollection",
             ])),
             _ => {}
         }
@@ -109,7 +127,10 @@ fn everything(verbs: &[&str]) -> Vec<Value> {
             None => groups.push((kind.group, vec![kind.plural])),
         }
     }
-    groups.into_iter().map(|(group, plurals)| rule(verbs, &[group], &plurals)).collect()
+    groups
+        .into_iter()
+        .map(|(group, plurals)| rule(verbs, &[group], &plurals))
+        .collect()
 }
 
 fn rule(verbs: &[&str], groups: &[&str], resources: &[&str]) -> Value {

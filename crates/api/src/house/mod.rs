@@ -89,7 +89,10 @@ impl House {
     fn there(&mut self, stored: &Stored) {
         self.owners.there(stored);
         let key = &stored.key;
-        if is_namespace(key) && stored.value()["metadata"]["deletionTimestamp"].is_string() && !self.terminating.contains(key) {
+        if is_namespace(key)
+            && stored.value()["metadata"]["deletionTimestamp"].is_string()
+            && !self.terminating.contains(key)
+        {
             self.terminating.push(key.clone());
         }
     }
@@ -129,5 +132,7 @@ fn kind_of(key: &Key) -> Option<&'static Definition> {
 }
 
 fn has_finalizer(value: &Value, name: &str) -> bool {
-    value["metadata"]["finalizers"].as_array().is_some_and(|all| all.iter().any(|finalizer| finalizer == name))
+    value["metadata"]["finalizers"]
+        .as_array()
+        .is_some_and(|all| all.iter().any(|finalizer| finalizer == name))
 }

@@ -89,7 +89,10 @@ async fn finish(api: &Api, key: &Key) -> Result<bool, Failure> {
     if !metadata["deletionTimestamp"].is_string() {
         return Ok(true);
     }
-    if metadata["finalizers"].as_array().is_some_and(|finalizers| !finalizers.is_empty()) {
+    if metadata["finalizers"]
+        .as_array()
+        .is_some_and(|finalizers| !finalizers.is_empty())
+    {
         return Ok(false);
     }
     let delete = Operation::Delete {

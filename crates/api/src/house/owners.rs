@@ -41,7 +41,10 @@ impl Owners {
         if deleted && (has_finalizer(&value, FOREGROUND) || has_finalizer(&value, ORPHAN)) {
             self.waiting.insert(stored.key.clone());
         }
-        let owners: Vec<String> = references(&value).filter_map(|owner| owner["uid"].as_str()).map(str::to_owned).collect();
+        let owners: Vec<String> = references(&value)
+            .filter_map(|owner| owner["uid"].as_str())
+            .map(str::to_owned)
+            .collect();
         if owners.is_empty() {
             return;
         }
@@ -121,7 +124,9 @@ impl Owners {
             let Some(kind) = kind_of(key) else { continue };
             // What owns something itself goes after that.
             let owner = match api.0.store.get(key).await? {
-                Some(owned) => owned.value()["metadata"]["uid"].as_str().is_some_and(|uid| self.owned.contains_key(uid)),
+                Some(owned) => owned.value()["metadata"]["uid"]
+                    .as_str()
+                    .is_some_and(|uid| self.owned.contains_key(uid)),
                 None => false,
             };
             match remove(api, kind, key, if owner { &foreground } else { &background }).await {

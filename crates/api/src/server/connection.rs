@@ -178,7 +178,11 @@ fn check_host(peer: &Peer, headers: &HeaderMap, uri: &http::Uri) -> Result<(), F
         return Ok(());
     }
     let header = headers.get(HOST).and_then(|host| host.to_str().ok());
-    let host = uri.authority().map(http::uri::Authority::as_str).or(header).unwrap_or_default();
+    let host = uri
+        .authority()
+        .map(http::uri::Authority::as_str)
+        .or(header)
+        .unwrap_or_default();
     let name = match host.rsplit_once(':') {
         Some((name, port)) if port.bytes().all(|b| b.is_ascii_digit()) => name,
         _ => host,
@@ -187,14 +191,20 @@ fn check_host(peer: &Peer, headers: &HeaderMap, uri: &http::Uri) -> Result<(), F
     if name.is_empty() || name == "localhost" || ip.is_ok_and(|ip| ip.is_loopback()) {
         return Ok(());
     }
-    Err(Failure::new(421, "Forbidden", "this port answers to names and addresses of this machine only"))
+    Err(Failure::new(
+        421,
+        "Forbidden",
+        "this port answers to names and addresses of this machine only",
+    ))
 }
 
 /// The whole body, in time and within limits.
 async fn read(shared: &Shared, headers: &HeaderMap, body: Incoming) -> Result<Bytes, Failure> {
     let limit = shared.api.0.options.limits.body;
     let too_large = || Failure::too_large(format!("Request entity too large: limit is {limit}"));
-    let announced = headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
+    let announced = headers
+        .get(CONTENT_LENGTH)
+        .and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
     if announced.is_some_and(|length| length > limit as u64) {
         return Err(too_large());
     }
@@ -203,6 +213,10 @@ async fn read(shared: &Shared, headers: &HeaderMap, body: Incoming) -> Result<By
         Ok(Ok(body)) => Ok(body.to_bytes()),
         Ok(Err(error)) if error.is::<LengthLimitError>() => Err(too_large()),
         Ok(Err(error)) => Err(Failure::bad_request(format!("the body cannot be read: {error}"))),
-        Err(_) => Err(Failure::new(408, "Timeout", "the body of the request did not come in time")),
+        Err(_) => Err(Failure::new(
+            408,
+            "Timeout",
+            "the body of the request did not come in time",
+        )),
     }
 }

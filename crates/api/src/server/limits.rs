@@ -76,7 +76,10 @@ impl Buckets {
             // A bucket that is full again is as good as none.
             clients.retain(|_, bucket| self.filled(bucket, now) < self.burst);
             if clients.len() >= CLIENTS {
-                let oldest = clients.iter().min_by_key(|(_, bucket)| bucket.at).map(|(client, _)| client.clone());
+                let oldest = clients
+                    .iter()
+                    .min_by_key(|(_, bucket)| bucket.at)
+                    .map(|(client, _)| client.clone());
                 oldest.map(|client| clients.remove(&client));
             }
         }

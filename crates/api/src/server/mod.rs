@@ -75,7 +75,9 @@ impl Server {
     /// # Errors
     /// An address cannot be listened on, TLS material is not good, or the store cannot be written.
     pub async fn start(options: ServerOptions, api: Api) -> Result<Server, ServerError> {
-        api.prepare().await.map_err(|failure| ServerError::Prepare(Box::new(failure)))?;
+        api.prepare()
+            .await
+            .map_err(|failure| ServerError::Prepare(Box::new(failure)))?;
         let shared = Arc::new(Shared::new(api.clone(), options.limits));
         let stop = watch::Sender::new(false);
         let mut tasks = JoinSet::new();
@@ -153,7 +155,9 @@ impl Drop for Server {
 }
 
 async fn listen(address: SocketAddr) -> Result<TcpListener, ServerError> {
-    TcpListener::bind(address).await.map_err(|error| ServerError::Listen { address, error })
+    TcpListener::bind(address)
+        .await
+        .map_err(|error| ServerError::Listen { address, error })
 }
 
 /// Takes connections until it is told to stop, then waits for them.
@@ -187,7 +191,9 @@ async fn accept(
         };
         // Small answers must not wait for the acknowledgement of the one before. A socket that refuses works all the same.
         let _ = stream.set_nodelay(true);
-        let config = tls.as_ref().map(|tls| Arc::clone(&tls.read().unwrap_or_else(PoisonError::into_inner)));
+        let config = tls
+            .as_ref()
+            .map(|tls| Arc::clone(&tls.read().unwrap_or_else(PoisonError::into_inner)));
         let (shared, stop) = (Arc::clone(&shared), stop.clone());
         connections.spawn(async move {
             serve(stream, peer, config, shared, stop).await;

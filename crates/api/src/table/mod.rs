@@ -27,7 +27,12 @@ enum Cell {
 impl Table {
     /// The table of a kind: name, columns, age, and what is shown with `-o wide`; events have no name in front.
     pub fn of(kind: &'static Definition) -> Table {
-        let with = |wide: bool| kind.columns.iter().filter(move |c| (c.priority > 0) == wide).map(Cell::Of);
+        let with = |wide: bool| {
+            kind.columns
+                .iter()
+                .filter(move |c| (c.priority > 0) == wide)
+                .map(Cell::Of)
+        };
         let mut cells = Vec::new();
         if !kind.columns.iter().any(|column| column.name == "Name") {
             cells.push(Cell::Name);
@@ -47,9 +52,7 @@ impl Table {
 
     /// The headings.
     pub fn columns(&self) -> Vec<Value> {
-        let column = |name: &str, kind: &str, format: &str, description: &str, priority: u8| {
-            json!({ "name": name, "type": kind, "format": format, "description": description, "priority": priority })
-        };
+        let column = |name: &str, kind: &str, format: &str, description: &str, priority: u8| json!({ "name": name, "type": kind, "format": format, "description": description, "priority": priority });
         self.cells
             .iter()
             .map(|cell| match cell {
@@ -86,8 +89,20 @@ impl Table {
             _ if column.path == MADE && column.name == "Age" => age::since(value, now).into(),
             "date" if column.path == MADE => (*value).clone(),
             "date" => age::since(value, now).into(),
-            "integer" | "number" => if value.is_number() { (*value).clone() } else { Value::Null },
-            "boolean" => if value.is_boolean() { (*value).clone() } else { Value::Null },
+            "integer" | "number" => {
+                if value.is_number() {
+                    (*value).clone()
+                } else {
+                    Value::Null
+                }
+            }
+            "boolean" => {
+                if value.is_boolean() {
+                    (*value).clone()
+                } else {
+                    Value::Null
+                }
+            }
             _ => match value {
                 Value::String(_) => (*value).clone(),
                 other => other.to_string().into(),

@@ -30,7 +30,11 @@ impl Step {
             Step::Index(at) => {
                 let items = value.as_array().map(Vec::as_slice).unwrap_or_default();
                 let at = if *at < 0 { items.len() as i64 + at } else { *at };
-                usize::try_from(at).ok().and_then(|at| items.get(at)).into_iter().collect()
+                usize::try_from(at)
+                    .ok()
+                    .and_then(|at| items.get(at))
+                    .into_iter()
+                    .collect()
             }
             Step::All => match value {
                 Value::Array(items) => items.iter().collect(),

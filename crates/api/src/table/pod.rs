@@ -11,12 +11,17 @@ pub(super) fn cell(column: &str, pod: &Value, now: i64) -> Option<Value> {
     Some(match column {
         "ready" => {
             let containers = items(&pod["spec"]["containers"]).count();
-            let ready = items(&status["containerStatuses"]).filter(|c| c["ready"] == true && !c["state"]["running"].is_null());
+            let ready =
+                items(&status["containerStatuses"]).filter(|c| c["ready"] == true && !c["state"]["running"].is_null());
             format!("{}/{containers}", ready.count()).into()
         }
         "status" => reason(pod).into(),
         "restarts" => restarts(pod, now).into(),
-        "ip" => or(status["podIPs"].get(0).map_or(&status["podIP"], |ip| &ip["ip"]), "<none>").into(),
+        "ip" => or(
+            status["podIPs"].get(0).map_or(&status["podIP"], |ip| &ip["ip"]),
+            "<none>",
+        )
+        .into(),
         "node" => or(&pod["spec"]["nodeName"], "<none>").into(),
         "nominated node" => or(&status["nominatedNodeName"], "<none>").into(),
         "readiness gates" => {
@@ -98,19 +103,37 @@ fn stopped(container: &Value) -> Option<String> {
         return Some(why.to_owned());
     }
     let terminated = state["terminated"].as_object()?;
-    match terminated.get("reason").and_then(Value::as_str).filter(|why| !why.is_empty()) {
+    match terminated
+        .get("reason")
+        .and_then(Value::as_str)
+        .filter(|why| !why.is_empty())
+    {
         Some(why) => Some(why.to_owned()),
-        None => Some(match terminated.get("signal").and_then(Value::as_i64).filter(|signal| *signal != 0) {
-            Some(signal) => format!("Signal:{signal}"),
-            None => format!("ExitCode:{}", terminated.get("exitCode").and_then(Value::as_i64).unwrap_or(0)),
-        }),
+        None => Some(
+            match terminated
+                .get("signal")
+                .and_then(Value::as_i64)
+                .filter(|signal| *signal != 0)
+            {
+                Some(signal) => format!("Signal:{signal}"),
+                None => format!(
+                    "ExitCode:{}",
+                    terminated.get("exitCode").and_then(Value::as_i64).unwrap_or(0)
+                ),
+            },
+        ),
     }
 }
 
 fn restarts(pod: &Value, now: i64) -> String {
     let all = items(&pod["status"]["containerStatuses"]);
-    let count: i64 = all.clone().filter_map(|container| container["restartCount"].as_i64()).sum();
-    let last = all.filter_map(|c| c["lastState"]["terminated"]["finishedAt"].as_str()).max();
+    let count: i64 = all
+        .clone()
+        .filter_map(|container| container["restartCount"].as_i64())
+        .sum();
+    let last = all
+        .filter_map(|c| c["lastState"]["terminated"]["finishedAt"].as_str())
+        .max();
     match last {
         Some(last) if count > 0 => format!("{count} ({} ago)", since(&last.into(), now)),
         _ => count.to_string(),
@@ -126,15 +149,30 @@ mod tests {
     fn the_word_says_what_is_wrong() {
         for (pod, status) in [
             (json!({ "status": { "phase": "Running" } }), "Running"),
-            (json!({ "status": { "phase": "Pending", "containerStatuses": [
-                { "state": { "waiting": { "reason": "ImagePullBackOff" } } }] } }), "ImagePullBackOff"),
-            (json!({ "metadata": { "deletionTimestamp": "x" }, "status": { "phase": "Running" } }), "Terminating"),
-            (json!({ "spec": { "initContainers": [{ "name": "a" }] }, "status": { "phase": "Pending",
-                "initContainerStatuses": [{ "name": "a", "state": { "running": {} } }] } }), "Init:0/1"),
-            (json!({ "status": { "phase": "Failed", "containerStatuses": [
-                { "state": { "terminated": { "exitCode": 3 } } }] } }), "ExitCode:3"),
-            (json!({ "status": { "phase": "Succeeded", "containerStatuses": [
-                { "state": { "terminated": { "exitCode": 0, "reason": "Completed" } } }] } }), "Completed"),
+            (
+                json!({ "status": { "phase": "Pending", "containerStatuses": [
+                { "state": { "waiting": { "reason": "ImagePullBackOff" } } }] } }),
+                "ImagePullBackOff",
+            ),
+            (
+                json!({ "metadata": { "deletionTimestamp": "x" }, "status": { "phase": "Running" } }),
+                "Terminating",
+            ),
+            (
+                json!({ "spec": { "initContainers": [{ "name": "a" }] }, "status": { "phase": "Pending",
+                "initContainerStatuses": [{ "name": "a", "state": { "running": {} } }] } }),
+                "Init:0/1",
+            ),
+            (
+                json!({ "status": { "phase": "Failed", "containerStatuses": [
+                { "state": { "terminated": { "exitCode": 3 } } }] } }),
+                "ExitCode:3",
+            ),
+            (
+                json!({ "status": { "phase": "Succeeded", "containerStatuses": [
+                { "state": { "terminated": { "exitCode": 0, "reason": "Completed" } } }] } }),
+                "Completed",
+            ),
             (json!({}), "Unknown"),
         ] {
             assert_eq!(cells("Pod", &["Status"], pod.clone()), json!([status]), "{pod}");

@@ -175,7 +175,9 @@ impl Call<'_> {
     /// Whether it is deleted and nothing holds it. Namespaces are held by what is in them.
     fn is_released(&self, object: &Value) -> bool {
         let metadata = &object["metadata"];
-        let held = metadata["finalizers"].as_array().is_some_and(|finalizers| !finalizers.is_empty());
+        let held = metadata["finalizers"]
+            .as_array()
+            .is_some_and(|finalizers| !finalizers.is_empty());
         let namespace = self.kind.builtin && self.kind.kind == "Namespace";
         !metadata["deletionTimestamp"].is_null() && !held && !namespace
     }
@@ -223,5 +225,7 @@ impl Call<'_> {
 
 /// The version that was sent; none: any.
 fn expected(object: &Value) -> Option<&str> {
-    object["metadata"]["resourceVersion"].as_str().filter(|version| !matches!(*version, "" | "0"))
+    object["metadata"]["resourceVersion"]
+        .as_str()
+        .filter(|version| !matches!(*version, "" | "0"))
 }

@@ -34,7 +34,9 @@ impl Call<'_> {
                     message: cause.message,
                     field: cause.field,
                 });
-                Failure::new(422, "Invalid", message).about(about).causes(causes.collect())
+                Failure::new(422, "Invalid", message)
+                    .about(about)
+                    .causes(causes.collect())
             }
         }
     }

@@ -12,7 +12,8 @@ use crate::failure::Failure;
 use crate::path::Verb;
 use crate::view::{ListMeta, View};
 
-const FIXED: &str = "this server serves a fixed set of kinds, those that the mesh reads, and their definitions are built in";
+const FIXED: &str =
+    "this server serves a fixed set of kinds, those that the mesh reads, and their definitions are built in";
 /// How long a watch lasts if the client does not say, in seconds.
 const LASTS: u64 = 1800;
 
@@ -47,7 +48,14 @@ impl Call<'_> {
 
     fn selected_crds(&self) -> Result<Vec<Stored>, Failure> {
         let query = self.query()?;
-        Ok(self.api.0.crds.iter().filter(|crd| query.selects(crd)).cloned().collect())
+        Ok(self
+            .api
+            .0
+            .crds
+            .iter()
+            .filter(|crd| query.selects(crd))
+            .cloned()
+            .collect())
     }
 
     async fn list_crds(&self) -> Result<Answer, Failure> {
@@ -56,7 +64,10 @@ impl Call<'_> {
             revision: self.api.0.store.revision().await?,
             ..ListMeta::default()
         };
-        Ok(Answer::json(StatusCode::OK, self.view.list(&self.selected_crds()?, &meta)))
+        Ok(Answer::json(
+            StatusCode::OK,
+            self.view.list(&self.selected_crds()?, &meta),
+        ))
     }
 
     /// They never change: those that are there, if asked for, and then nothing until it is over.
@@ -70,7 +81,12 @@ impl Call<'_> {
         if initial == Some(true) {
             lines.push(self.view.bookmark(revision, true));
         }
-        let lasts = self.params.number("timeoutSeconds")?.filter(|seconds| *seconds > 0).unwrap_or(LASTS).min(LASTS);
+        let lasts = self
+            .params
+            .number("timeoutSeconds")?
+            .filter(|seconds| *seconds > 0)
+            .unwrap_or(LASTS)
+            .min(LASTS);
         let waiting = Waiting {
             api: self.api.clone(),
             view: self.view,
@@ -78,7 +94,11 @@ impl Call<'_> {
             ends: Instant::now() + std::time::Duration::from_secs(lasts),
             bookmark: self.params.flag("allowWatchBookmarks")?.then_some(revision),
         };
-        Ok(Answer::of("application/json", StatusCode::OK, Body::stream(waiting.step())))
+        Ok(Answer::of(
+            "application/json",
+            StatusCode::OK,
+            Body::stream(waiting.step()),
+        ))
     }
 }
 

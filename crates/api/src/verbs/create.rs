@@ -49,12 +49,20 @@ impl Call<'_> {
         if !decoded.object.is_object() {
             return Err(Failure::bad_request("the body of the request must be an object"));
         }
-        if decoded.object["metadata"]["resourceVersion"].as_str().is_some_and(|version| !matches!(version, "" | "0")) {
-            return Err(Failure::bad_request("resourceVersion should not be set on objects to be created"));
+        if decoded.object["metadata"]["resourceVersion"]
+            .as_str()
+            .is_some_and(|version| !matches!(version, "" | "0"))
+        {
+            return Err(Failure::bad_request(
+                "resourceVersion should not be set on objects to be created",
+            ));
         }
         let (entropy, _) = uuid::Uuid::new_v4().as_u64_pair();
         admission::fill_name(&mut decoded.object, entropy);
-        let name = decoded.object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+        let name = decoded.object["metadata"]["name"]
+            .as_str()
+            .unwrap_or_default()
+            .to_owned();
         let review = self.review(Writing::Create, options, self.target.name.as_deref());
         let admitted = self.api.0.admission.admit(&review, decoded, None);
         let admitted = admitted.map_err(|rejection| self.rejected(rejection, &name))?;
@@ -82,7 +90,12 @@ impl Call<'_> {
         Ok(put(self.api, &key, object, Expect::Absent, check).await?)
     }
 
-    pub(super) fn review<'b>(&'b self, operation: Writing, options: &WriteOptions, name: Option<&'b str>) -> Review<'b> {
+    pub(super) fn review<'b>(
+        &'b self,
+        operation: Writing,
+        options: &WriteOptions,
+        name: Option<&'b str>,
+    ) -> Review<'b> {
         let status = self.target.subresource.as_deref() == Some("status");
         Review {
             definition: self.kind,

@@ -56,7 +56,11 @@ impl Call<'_> {
         let removed = remove(self.api, self.kind, &self.key(), &deletion).await?;
         let stored = match removed {
             Removed::Gone(stored) if !ANSWERED_WHOLE.contains(&self.kind.kind) => {
-                return Ok(Answer::value(StatusCode::OK, &success(self.kind, &stored), self.view.pretty));
+                return Ok(Answer::value(
+                    StatusCode::OK,
+                    &success(self.kind, &stored),
+                    self.view.pretty,
+                ));
             }
             Removed::Gone(stored) | Removed::Marked(stored) => stored,
         };
@@ -96,9 +100,15 @@ impl Call<'_> {
             return Err(Failure::bad_request("the body of a deletion must be DeleteOptions"));
         }
         let mut check = Check::new("DeleteOptions");
-        let from_body = body["dryRun"].as_array().into_iter().flatten().filter_map(Value::as_str);
+        let from_body = body["dryRun"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter_map(Value::as_str);
         let dry_run = dry_run(from_body.chain(self.params.all("dryRun")), &mut check);
-        let policy = body["propagationPolicy"].as_str().or(self.params.get("propagationPolicy"));
+        let policy = body["propagationPolicy"]
+            .as_str()
+            .or(self.params.get("propagationPolicy"));
         let orphan = match &body["orphanDependents"] {
             Value::Bool(orphan) => Some(*orphan),
             _ if self.params.get("orphanDependents").is_some() => Some(self.params.flag("orphanDependents")?),
@@ -106,7 +116,10 @@ impl Call<'_> {
         };
         let policy = match (policy, orphan) {
             (Some(_), Some(_)) => {
-                check.forbid("propagationPolicy", "orphanDependents and deletionPropagation cannot be both set");
+                check.forbid(
+                    "propagationPolicy",
+                    "orphanDependents and deletionPropagation cannot be both set",
+                );
                 None
             }
             (Some("Background"), _) | (None, Some(false)) => Some(Policy::Background),
@@ -135,16 +148,16 @@ impl Call<'_> {
 }
 
 /// Deletes an object, or marks it if something holds it.
-pub(crate) async fn remove(
-    api: &Api,
-    kind: &Definition,
-    key: &Key,
-    deletion: &Deletion,
-) -> Result<Removed, Failure> {
+pub(crate) async fn remove(api: &Api, kind: &Definition, key: &Key, deletion: &Deletion) -> Result<Removed, Failure> {
     let mut attempt = 0;
     loop {
         attempt += 1;
-        let stored = api.0.store.get(key).await?.ok_or_else(|| Failure::not_found(about_key(key)))?;
+        let stored = api
+            .0
+            .store
+            .get(key)
+            .await?
+            .ok_or_else(|| Failure::not_found(about_key(key)))?;
         let value = stored.value();
         check(kind, &stored, &value, deletion)?;
         let marked = mark(api, kind, &value, deletion.policy);

@@ -2,8 +2,8 @@
 
 mod change;
 mod commit;
-mod create;
 mod crd;
+mod create;
 mod delete;
 mod options;
 mod read;
@@ -106,7 +106,11 @@ impl Call<'_> {
 
     /// The object of this name, in the namespace of the path.
     pub fn key_of(&self, name: &str) -> Key {
-        Key::new(self.resource(), self.target.namespace.as_deref().unwrap_or_default(), name)
+        Key::new(
+            self.resource(),
+            self.target.namespace.as_deref().unwrap_or_default(),
+            name,
+        )
     }
 
     /// What failures are about: the object of the path.

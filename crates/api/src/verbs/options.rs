@@ -91,7 +91,11 @@ impl Call<'_> {
         if !apply && self.params.get("force").is_some() && self.verb == Verb::Patch {
             check.forbid("force", "may not be specified for non-apply patch");
         }
-        let agent = self.request.headers.get(USER_AGENT).and_then(|agent| agent.to_str().ok());
+        let agent = self
+            .request
+            .headers
+            .get(USER_AGENT)
+            .and_then(|agent| agent.to_str().ok());
         let manager = patch::manager_name(wanted, agent).unwrap_or_else(|error| {
             check.refuse("fieldManager", "FieldValueInvalid", error.to_string());
             String::new()
@@ -156,7 +160,11 @@ impl Call<'_> {
                 let text = "specifying resource version is not allowed when using continue";
                 return Err(Failure::bad_request(text));
             }
-            let invalid = |_| Failure::bad_request("invalid continue token: continue key is not valid: it was not made by this server");
+            let invalid = |_| {
+                Failure::bad_request(
+                    "invalid continue token: continue key is not valid: it was not made by this server",
+                )
+            };
             let after = Continue::decode(token).map_err(invalid)?;
             query.at = At::Exactly(after.revision);
             query.after = Some(after);
@@ -181,7 +189,10 @@ impl Call<'_> {
         let mut check = Check::new("ListOptions");
         let wanted = self.params.get(MATCH);
         if wanted.is_some() && version.is_none() {
-            check.forbid(MATCH, "resourceVersionMatch is forbidden unless resourceVersion is provided");
+            check.forbid(
+                MATCH,
+                "resourceVersionMatch is forbidden unless resourceVersion is provided",
+            );
         }
         if wanted.is_some() && self.params.get("continue").is_some() {
             check.forbid(MATCH, "resourceVersionMatch is forbidden when continue is provided");
@@ -189,7 +200,10 @@ impl Call<'_> {
         match wanted {
             None | Some("NotOlderThan") => {}
             Some("Exact") if version == Some(0) => {
-                check.forbid(MATCH, "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"");
+                check.forbid(
+                    MATCH,
+                    "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"",
+                );
             }
             Some("Exact") => {}
             Some(other) => check.unsupported(MATCH, other, "\"Exact\", \"NotOlderThan\", \"\""),
@@ -212,10 +226,16 @@ impl Call<'_> {
         match (initial, self.params.get(MATCH)) {
             (None, None) | (Some(_), Some("NotOlderThan")) => {}
             (None, Some(_)) => {
-                check.forbid(MATCH, "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided");
+                check.forbid(
+                    MATCH,
+                    "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
+                );
             }
             (Some(_), _) => {
-                check.forbid(MATCH, "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan");
+                check.forbid(
+                    MATCH,
+                    "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
+                );
             }
         }
         check.done()?;
@@ -227,7 +247,12 @@ impl Call<'_> {
 pub(super) fn dry_run<'a>(values: impl Iterator<Item = &'a str>, check: &mut Check) -> bool {
     let values: Vec<&str> = values.filter(|value| !value.is_empty()).collect();
     if values.iter().any(|value| *value != "All") {
-        let sent = Value::from(values.iter().map(|v| v.chars().take(100).collect::<String>()).collect::<Vec<_>>());
+        let sent = Value::from(
+            values
+                .iter()
+                .map(|v| v.chars().take(100).collect::<String>())
+                .collect::<Vec<_>>(),
+        );
         let message = format!("Unsupported value: {sent}: supported values: \"All\"");
         check.refuse("dryRun", "FieldValueNotSupported", message);
     }

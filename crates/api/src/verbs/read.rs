@@ -53,10 +53,16 @@ impl Call<'_> {
     pub(super) async fn history(&self) -> Result<Answer, Failure> {
         let limit = self.params.number("limit")?.unwrap_or(HISTORY).clamp(1, HISTORY_LIMIT);
         let limit = usize::try_from(limit).unwrap_or(usize::MAX);
-        let versions = self.api.0.store.history(&self.key(), limit).await.map_err(|error| match error {
-            Error::Unsupported(_) => Failure::new(501, "NotImplemented", error.to_string()),
-            error => error.into(),
-        })?;
+        let versions = self
+            .api
+            .0
+            .store
+            .history(&self.key(), limit)
+            .await
+            .map_err(|error| match error {
+                Error::Unsupported(_) => Failure::new(501, "NotImplemented", error.to_string()),
+                error => error.into(),
+            })?;
         if versions.is_empty() {
             return Err(Failure::not_found(self.about()));
         }

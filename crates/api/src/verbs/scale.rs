@@ -48,7 +48,9 @@ impl Call<'_> {
                 (options, patched.map_err(|error| self.unpatched(error))?)
             }
         };
-        let version = wanted["metadata"]["resourceVersion"].as_str().filter(|version| !version.is_empty());
+        let version = wanted["metadata"]["resourceVersion"]
+            .as_str()
+            .filter(|version| !version.is_empty());
         if version.is_some_and(|version| version != old.revision.to_string()) {
             return Err(Failure::modified(self.about()).into());
         }
@@ -77,9 +79,13 @@ impl Call<'_> {
 
 fn scale_of(stored: &Stored) -> Value {
     let value = stored.value();
-    let labels = value["spec"]["selector"]["matchLabels"].as_object().into_iter().flatten();
-    let selector: Vec<String> =
-        labels.map(|(label, value)| format!("{label}={}", value.as_str().unwrap_or_default())).collect();
+    let labels = value["spec"]["selector"]["matchLabels"]
+        .as_object()
+        .into_iter()
+        .flatten();
+    let selector: Vec<String> = labels
+        .map(|(label, value)| format!("{label}={}", value.as_str().unwrap_or_default()))
+        .collect();
     let metadata = &value["metadata"];
     json!({
         "kind": "Scale",

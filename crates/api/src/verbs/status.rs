@@ -50,10 +50,17 @@ impl Api {
             };
             let old = stored.value();
             let metadata = &old["metadata"];
-            if target.uid.as_deref().is_some_and(|uid| metadata["uid"].as_str() != Some(uid)) {
+            if target
+                .uid
+                .as_deref()
+                .is_some_and(|uid| metadata["uid"].as_str() != Some(uid))
+            {
                 return Ok(StatusOutcome::Gone);
             }
-            if target.generation.is_some_and(|generation| metadata["generation"].as_i64() != Some(generation)) {
+            if target
+                .generation
+                .is_some_and(|generation| metadata["generation"].as_i64() != Some(generation))
+            {
                 return Ok(StatusOutcome::Stale);
             }
             let mut new = old.clone();

@@ -52,7 +52,9 @@ impl Call<'_> {
             Ok(()) => {}
             // The client's version is not of this store's history (any more): it must list anew.
             Err(Error::Compacted { requested, oldest }) => {
-                watcher.fail(Failure::expired(format!("too old resource version: {requested} ({oldest})")));
+                watcher.fail(Failure::expired(format!(
+                    "too old resource version: {requested} ({oldest})"
+                )));
             }
             Err(Error::Future { requested, newest }) if initial != Some(true) => {
                 let text = format!("too large resource version: {requested}, current: {newest}");
@@ -60,7 +62,11 @@ impl Call<'_> {
             }
             Err(error) => return Err(error.into()),
         }
-        Ok(Answer::of("application/json", StatusCode::OK, Body::stream(watcher.step())))
+        Ok(Answer::of(
+            "application/json",
+            StatusCode::OK,
+            Body::stream(watcher.step()),
+        ))
     }
 
     fn permit(&self) -> Result<OwnedSemaphorePermit, Failure> {
@@ -230,7 +236,9 @@ impl Watcher {
             }
             Err(Error::Compacted { requested, oldest }) => {
                 self.api.0.metrics.watch_dropped();
-                self.fail(Failure::expired(format!("too old resource version: {requested} ({oldest})")));
+                self.fail(Failure::expired(format!(
+                    "too old resource version: {requested} ({oldest})"
+                )));
             }
             Err(error) => self.fail(error.into()),
         }

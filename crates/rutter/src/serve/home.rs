@@ -78,7 +78,8 @@ pub(super) async fn serve(settings: &Settings, store: Arc<dyn Store>) -> Result<
     let api = Api::new(store, options);
     let Switch(plaintext) = settings.api_plaintext;
     let mut listen = ServerOptions::default();
-    listen.limits.requests_per_second = u32::try_from(settings.api_requests_per_second).unwrap_or(u32::MAX);
+    listen.limits.rate = settings.api_requests_per_second as f64;
+    listen.limits.burst = listen.limits.rate * 2.0;
     if plaintext {
         listen.http = Some(address);
     } else {

@@ -78,7 +78,7 @@ impl Lock for StoreLock {
     async fn read(&self) -> Result<Option<(Lease, String)>, String> {
         let stored = self.0.get(&Self::key()).await.map_err(|error| error.to_string())?;
         Ok(stored.and_then(|stored| {
-            let lease = Lease::from_json(&stored.value()["spec"])?;
+            let lease = Lease::from_json(&stored.value()["spec"]);
             Some((lease, stored.revision.to_string()))
         }))
     }
