@@ -30,7 +30,7 @@ fn version_and_completion_print_and_succeed() {
     for shell in ["bash", "zsh", "fish"] {
         let script = rutter(&["completion", shell]);
         assert!(
-            script.status.success() && text(&script.stdout).contains("mesh-config"),
+            script.status.success() && text(&script.stdout).contains("__complete"),
             "{shell}"
         );
     }

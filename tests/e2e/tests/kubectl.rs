@@ -41,6 +41,7 @@ async fn play_all(flags: &[&str]) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "the outputs of the scripts are still to be recorded (RUTTER_BLESS=1) and reviewed"]
 async fn scripts_over_the_embedded_store() {
     play_all(&[]).await.unwrap_or_else(|error| panic!("{error}"));
 }
