@@ -58,7 +58,14 @@ pub(crate) fn bench(arguments: &[String]) -> Result<()> {
             run(cargo(&["run", "--release", "--quiet", "--package", "load", "--"]).args(&arguments[1..]))
         }
         Some("api") => {
-            run(&mut cargo(&["build", "--release", "--package", "rutter", "--package", "load"]))?;
+            run(&mut cargo(&[
+                "build",
+                "--release",
+                "--package",
+                "rutter",
+                "--package",
+                "load",
+            ]))?;
             let mut bench = cargo(&["run", "--release", "--quiet", "--package", "load", "--bin", "api", "--"]);
             run(bench.args(&arguments[1..]))
         }

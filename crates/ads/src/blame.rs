@@ -47,7 +47,14 @@ mod tests {
 
     #[test]
     fn names_are_found_in_envoys_words() {
-        let names = ["0.0.0.0_80", "[::]_80", "outbound|80||a.b", "outbound|81|v1|a.b", "80", "a"];
+        let names = [
+            "0.0.0.0_80",
+            "[::]_80",
+            "outbound|80||a.b",
+            "outbound|81|v1|a.b",
+            "80",
+            "a",
+        ];
         let listeners = "Error adding/updating listener(s) 0.0.0.0_80: cannot bind '0.0.0.0:80': in use\n[::]_80: too";
         assert_eq!(found(listeners, &names), ["0.0.0.0_80", "[::]_80"]);
         let clusters = "Error adding/updating cluster(s) outbound|80||a.b: bad, outbound|81|v1|a.b: worse";

@@ -48,8 +48,8 @@ pub use limits::Limits;
 pub use next::{Next, Response};
 pub use node::{NodeError, decode_node, parse_node};
 pub use origin::{Changes, Origin};
-pub use tally::{News, Objection, Question, Tally};
 pub use status::{Code, Exchange, Refusal, Status, StreamStatus, WatchStatus};
+pub use tally::{News, Objection, Question, Tally};
 
 /// A point in time: how long it is after some start that the caller chose once.
 pub type Moment = std::time::Duration;

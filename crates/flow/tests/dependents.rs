@@ -29,7 +29,10 @@ rule!(Page, "page", (), u32, |cx, _key| {
 fn engine() -> Engine {
     let mut builder = Engine::builder();
     builder.input::<Price>().input::<Order>().index::<Orders>();
-    builder.world::<Summary, Price>().view::<Choice>().world::<Bill, Order>();
+    builder
+        .world::<Summary, Price>()
+        .view::<Choice>()
+        .world::<Bill, Order>();
     builder.view::<Page>();
     let mut engine = builder.build();
     let mut edits = batch::<Price>([("tea", Some(3)), ("pot", Some(20))]);

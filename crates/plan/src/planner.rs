@@ -127,7 +127,11 @@ impl Planner {
         match self.objects.get_mut(&key) {
             Some(record) if record.uid == subject.uid => {
                 let counted = subject.generation == 0;
-                let next = if counted { record.observed + 1 } else { subject.generation };
+                let next = if counted {
+                    record.observed + 1
+                } else {
+                    subject.generation
+                };
                 let foreign = stored.is_some() && record.may_be_foreign(now);
                 if foreign || self.leading.is_none() && stored.is_some() {
                     record.stored = stored;
@@ -218,7 +222,9 @@ impl Planner {
 
     /// What is to be written of the objects that were counted. What is returned counts as written.
     pub fn plan(&mut self, counted: impl IntoIterator<Item = (ObjectKey, Counts)>, now: Now) -> Vec<Intent> {
-        let planned = counted.into_iter().filter_map(|(key, counts)| self.plan_one(key, counts, now));
+        let planned = counted
+            .into_iter()
+            .filter_map(|(key, counts)| self.plan_one(key, counts, now));
         planned.collect()
     }
 
@@ -284,14 +290,24 @@ impl Planner {
             self.open.insert(key.clone());
         }
         record.looked = Some(now.moment);
-        let later = record.postponed(&status, settings, self.leading).filter(|at| *at > now.moment);
-        let known = record.current.as_ref().is_some_and(|current| current.says_the_same(&status));
+        let later = record
+            .postponed(&status, settings, self.leading)
+            .filter(|at| *at > now.moment);
+        let known = record
+            .current
+            .as_ref()
+            .is_some_and(|current| current.says_the_same(&status));
         record.patience = match known {
             true => (record.patience * 2).clamp(settings.floor, settings.calm),
             false => Moment::ZERO,
         };
         record.current = Some(status.clone());
-        if self.leading.is_none() || record.stored.as_ref().is_some_and(|stored| stored.says_the_same(&status)) {
+        if self.leading.is_none()
+            || record
+                .stored
+                .as_ref()
+                .is_some_and(|stored| stored.says_the_same(&status))
+        {
             return None;
         }
         if let Some(at) = later {

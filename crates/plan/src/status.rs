@@ -283,11 +283,7 @@ fn programmed(accepted: bool, effective: Option<i64>, counts: &Counts, now: Time
             let message = format!("{} {verb} not answered yet", proxies(counts.pending));
             (Truth::Unknown, "Pending", message)
         }
-        (true, ..) => (
-            Truth::True,
-            "Programmed",
-            "all proxies that need it run it".to_owned(),
-        ),
+        (true, ..) => (Truth::True, "Programmed", "all proxies that need it run it".to_owned()),
     };
     Condition {
         truth,

@@ -111,7 +111,8 @@ impl Bench {
             wall: wall(self.now),
         };
         let intents = self.planner.plan(counted, now);
-        self.written.extend(intents.into_iter().map(|intent| (self.now, intent)));
+        self.written
+            .extend(intents.into_iter().map(|intent| (self.now, intent)));
     }
 
     /// What was written since this was asked last: milliseconds, and `Accepted/Programmed RUNNING/TOTAL`.
@@ -310,10 +311,20 @@ fn a_status_that_somebody_else_wrote_is_put_right() {
 
 #[derive(Clone, Debug)]
 enum Step {
-    Saw { object: usize, bad: bool },
-    Again { object: usize },
-    Gone { object: usize },
-    Count { object: usize, counts: (usize, usize, usize) },
+    Saw {
+        object: usize,
+        bad: bool,
+    },
+    Again {
+        object: usize,
+    },
+    Gone {
+        object: usize,
+    },
+    Count {
+        object: usize,
+        counts: (usize, usize, usize),
+    },
     Lead(bool),
     Wait(u64),
 }
@@ -359,7 +370,10 @@ fn run(steps: &[Step], settings: &Settings) -> (Bench, BTreeMap<ObjectKey, i64>)
                 generations.remove(&key);
                 bench.planner.gone(&key);
             }
-            Step::Count { object, counts: (a, b, c) } => {
+            Step::Count {
+                object,
+                counts: (a, b, c),
+            } => {
                 let members = News {
                     members: true,
                     ..News::default()

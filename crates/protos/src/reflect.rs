@@ -5,7 +5,9 @@ use std::sync::LazyLock;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use prost::{Message, Name};
-use prost_reflect::{DescriptorPool, DeserializeOptions, DynamicMessage, MapKey, ReflectMessage, SerializeOptions, Value};
+use prost_reflect::{
+    DescriptorPool, DeserializeOptions, DynamicMessage, MapKey, ReflectMessage, SerializeOptions, Value,
+};
 
 use crate::{Any, any};
 
@@ -91,7 +93,8 @@ pub fn pack_json(name: &str, value: &serde_json::Value) -> Result<Any, JsonError
         .get_message_by_name(name)
         .ok_or_else(|| JsonError::UnknownType(name.to_owned()))?;
     let options = DeserializeOptions::new().deny_unknown_fields(false);
-    let message = DynamicMessage::deserialize_with_options(descriptor, value, &options).map_err(JsonError::Serialize)?;
+    let message =
+        DynamicMessage::deserialize_with_options(descriptor, value, &options).map_err(JsonError::Serialize)?;
     Ok(Any {
         type_url: format!("type.googleapis.com/{name}"),
         value: message.encode_to_vec().into(),
@@ -236,8 +239,14 @@ mod tests {
         with_more["noSuchField"] = json!(1);
         let packed = pack_json(name, &with_more).unwrap();
         assert_eq!(plain_json(&packed.type_url, &packed.value).unwrap(), spec);
-        assert!(matches!(pack_json(name, &json!({"host": 1})), Err(JsonError::Serialize(_))));
-        assert!(matches!(pack_json("no.such.Message", &spec), Err(JsonError::UnknownType(_))));
+        assert!(matches!(
+            pack_json(name, &json!({"host": 1})),
+            Err(JsonError::Serialize(_))
+        ));
+        assert!(matches!(
+            pack_json("no.such.Message", &spec),
+            Err(JsonError::UnknownType(_))
+        ));
     }
 
     #[test]

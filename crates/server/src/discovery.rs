@@ -11,6 +11,7 @@ use protos::envoy::config::core::v3::Node;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::grpc::{Down, Messages, Status, StreamBody, refuse, stream};
+use crate::mcp;
 use crate::pilot::{DOWN_QUEUE, Message, Pilot};
 
 /// State of the world.
@@ -24,6 +25,8 @@ pub(crate) struct Discovery {
     pub(crate) pilot: Pilot,
     pub(crate) limits: Arc<Limits>,
     pub(crate) max_request_bytes: usize,
+    /// For readers of configuration; none: they are proxies like others.
+    pub(crate) configuration: Option<mcp::Service>,
 }
 
 impl Discovery {
@@ -80,7 +83,12 @@ impl Upstream {
                 () = self.down.closed() => return Status::new(Status::UNAVAILABLE, "the client went"),
             };
             let outcome = match message {
-                Ok(Some(message)) => self.take(message, id).await,
+                Ok(Some(message)) => {
+                    if let Some(service) = self.configuration(&message, *id) {
+                        return service.serve(message, messages, &self.down).await;
+                    }
+                    self.take(message, id).await
+                }
                 Ok(None) => return Status::new(Status::OK, ""),
                 Err(status) => Err(status),
             };
@@ -88,6 +96,13 @@ impl Upstream {
                 return status;
             }
         }
+    }
+
+    /// Who serves a stream that begins so, if it is configuration that is wanted.
+    fn configuration(&self, message: &Bytes, id: Option<StreamId>) -> Option<mcp::Service> {
+        let service = self.discovery.configuration.as_ref()?;
+        let wanted = id.is_none() && matches!(self.variant, Variant::Sotw) && mcp::wants(message);
+        wanted.then(|| service.clone())
     }
 
     async fn take(&self, message: Bytes, id: &mut Option<StreamId>) -> Result<(), Status> {

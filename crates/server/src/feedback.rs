@@ -106,7 +106,11 @@ impl Tracker {
             members: news.members,
         };
         self.planner.heard(news, now);
-        if self.out.as_ref().is_some_and(|out| !out.is_closed() && out.capacity() == 0) {
+        if self
+            .out
+            .as_ref()
+            .is_some_and(|out| !out.is_closed() && out.capacity() == 0)
+        {
             self.blocked = Some(now + TURN);
             return;
         }

@@ -12,6 +12,7 @@ mod discovery;
 mod feedback;
 mod grpc;
 mod listen;
+mod mcp;
 mod metrics;
 mod origin;
 mod pages;
@@ -20,4 +21,5 @@ mod syncz;
 
 pub use feedback::Observation;
 pub use listen::{Addresses, Options, Server};
+pub use mcp::Configuration;
 pub use pilot::{Closed, Pilot};

@@ -13,6 +13,7 @@ use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 
 use crate::discovery::Discovery;
+use crate::mcp::{Configuration, Service};
 use crate::pages::Pages;
 use crate::pilot::Pilot;
 
@@ -71,6 +72,18 @@ impl Server {
     /// # Errors
     /// An address that cannot be bound, by name.
     pub async fn start(options: Options, pilot: Pilot) -> std::io::Result<Server> {
+        Server::start_with(options, pilot, None).await
+    }
+
+    /// The same, with configuration for other control planes on the discovery port.
+    ///
+    /// # Errors
+    /// An address that cannot be bound, by name.
+    pub async fn start_with(
+        options: Options,
+        pilot: Pilot,
+        configuration: Option<Configuration>,
+    ) -> std::io::Result<Server> {
         let bind = async |what: &str, address: SocketAddr| {
             let named = |e: std::io::Error| {
                 std::io::Error::new(e.kind(), format!("cannot listen for {what} on {address}: {e}"))
@@ -94,6 +107,10 @@ impl Server {
             pilot: pilot.clone(),
             limits,
             max_request_bytes: options.max_request_bytes,
+            configuration: configuration.map(|configuration| Service {
+                configuration,
+                stopped: stopped.clone(),
+            }),
         };
         let mut tasks = JoinSet::new();
         tasks.spawn(serve_grpc(grpc, discovery, options, stopped.clone(), ready.clone()));

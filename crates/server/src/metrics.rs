@@ -199,8 +199,16 @@ impl Collector for Snapshot {
             &sizes,
         )?;
         for (name, help, value) in [
-            ("rutter_status_planned", "Statuses handed out to be written", feedback.planned),
-            ("rutter_status_counted", "Times that proxies were counted for an object", feedback.counted),
+            (
+                "rutter_status_planned",
+                "Statuses handed out to be written",
+                feedback.planned,
+            ),
+            (
+                "rutter_status_counted",
+                "Times that proxies were counted for an object",
+                feedback.counted,
+            ),
             ("rutter_status_seconds", "Seconds spent on counting", feedback.seconds),
         ] {
             out.counter(name, help, &[("", "", value)])?;

@@ -174,7 +174,10 @@ async fn run(mut core: Core, mut messages: mpsc::Receiver<Message>, floor: Durat
     let mut taken = Vec::new();
     let mut committed: Option<Instant> = None;
     while !core.ending {
-        let deadline = [core.hub.deadline(), core.tracker.deadline()].into_iter().flatten().min();
+        let deadline = [core.hub.deadline(), core.tracker.deadline()]
+            .into_iter()
+            .flatten()
+            .min();
         let deadline = deadline.map(|at| core.started + at);
         tokio::select! {
             count = messages.recv_many(&mut taken, TAKEN_TOGETHER) => if count == 0 { return },

@@ -52,7 +52,10 @@ pub(crate) async fn run<L: Lock>(
         }
         tell(elector.leads(start.elapsed()), leads, stats, &mut led).await;
         let next = begun + options.lease.retry;
-        let ends = elector.ends().map(|at| start + at).filter(|at| *at < next && *leads.borrow());
+        let ends = elector
+            .ends()
+            .map(|at| start + at)
+            .filter(|at| *at < next && *leads.borrow());
         tokio::select! {
             () = sleep_until(ends.unwrap_or(next)) => {}
             () = stopped(&mut stop) => break,

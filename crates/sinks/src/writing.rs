@@ -83,7 +83,10 @@ impl<W: Writer> Work<'_, W> {
         let now = Instant::now();
         while self.under_way.len() < self.options.concurrency {
             let free = |key: &ObjectKey| !self.under_way.values().any(|busy| busy.intent.key == *key);
-            let ready = self.waiting.iter().find(|(key, waiting)| waiting.due <= now && free(key));
+            let ready = self
+                .waiting
+                .iter()
+                .find(|(key, waiting)| waiting.due <= now && free(key));
             let Some(key) = ready.map(|(key, _)| key.clone()) else {
                 return;
             };
@@ -99,7 +102,11 @@ impl<W: Writer> Work<'_, W> {
     /// When the next write that waits for its time may begin; one that waits for a place begins when another ends.
     fn next_due(&self) -> Option<Instant> {
         let now = Instant::now();
-        self.waiting.values().map(|waiting| waiting.due).filter(|due| *due > now).min()
+        self.waiting
+            .values()
+            .map(|waiting| waiting.due)
+            .filter(|due| *due > now)
+            .min()
     }
 
     fn done(&mut self, done: Result<(Id, Outcome), JoinError>) {

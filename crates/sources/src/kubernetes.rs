@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use futures::stream::{SelectAll, Stream, StreamExt};
 use kube::api::{ApiResource, DynamicObject};
-use kube::runtime::watcher::{self, Event, watcher};
 use kube::runtime::WatchStreamExt as _;
+use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client};
 use resources::schema::{Definition, definitions};
 use resources::{AnyObject, Diagnostic, Kind, ObjectKey, ParseOptions};
@@ -53,7 +53,10 @@ pub async fn follow(client: Client, options: ParseOptions, changes: mpsc::Sender
         followed: Vec::new(),
         events: SelectAll::new(),
         first: Some(First::default()),
-        unserved: definitions().iter().filter(|definition| definition.mesh.is_some()).collect(),
+        unserved: definitions()
+            .iter()
+            .filter(|definition| definition.mesh.is_some())
+            .collect(),
     };
     follower.look().await;
     let mut looks = tokio::time::interval(LOOK_AGAIN);
@@ -120,10 +123,16 @@ impl Follower {
         for served in definition.versions {
             let listed = match definition.group {
                 "" => self.client.list_core_api_resources(served.version).await,
-                group => self.client.list_api_group_resources(&format!("{group}/{}", served.version)).await,
+                group => {
+                    self.client
+                        .list_api_group_resources(&format!("{group}/{}", served.version))
+                        .await
+                }
             };
             match listed {
-                Ok(list) if list.resources.iter().any(|r| r.name == definition.plural) => return Some((served.version, kind)),
+                Ok(list) if list.resources.iter().any(|r| r.name == definition.plural) => {
+                    return Some((served.version, kind));
+                }
                 Ok(_) => {}
                 Err(error) => tracing::debug!(kind = definition.kind, version = served.version, %error, "not served"),
             }
@@ -190,21 +199,31 @@ impl Followed {
             Event::Delete(object) => {
                 let key = self.key(&object);
                 self.keys.remove(&key);
-                Some(Change { deletes: vec![key], ..Change::default() })
+                Some(Change {
+                    deletes: vec![key],
+                    ..Change::default()
+                })
             }
             Event::InitDone => {
                 self.synced = true;
                 let listed = self.listed.take().unwrap_or_default();
                 let gone: Vec<ObjectKey> = self.keys.difference(&listed).cloned().collect();
                 self.keys = listed;
-                (!gone.is_empty()).then(|| Change { deletes: gone, ..Change::default() })
+                (!gone.is_empty()).then(|| Change {
+                    deletes: gone,
+                    ..Change::default()
+                })
             }
         }
     }
 
     fn key(&self, object: &DynamicObject) -> ObjectKey {
         let namespace = object.metadata.namespace.as_deref().unwrap_or_default();
-        ObjectKey::new(self.kind, namespace, object.metadata.name.as_deref().unwrap_or_default())
+        ObjectKey::new(
+            self.kind,
+            namespace,
+            object.metadata.name.as_deref().unwrap_or_default(),
+        )
     }
 
     fn upsert(&mut self, object: DynamicObject, options: &ParseOptions) -> Option<Change> {
@@ -241,7 +260,8 @@ impl First {
         for key in &change.deletes {
             self.objects.remove(key);
         }
-        self.objects.extend(change.upserts.into_iter().map(|object| (object.key(), object)));
+        self.objects
+            .extend(change.upserts.into_iter().map(|object| (object.key(), object)));
         self.diagnostics.extend(change.diagnostics);
     }
 

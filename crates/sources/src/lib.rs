@@ -1,13 +1,15 @@
-//! Where resources come from: directories of files.
+//! Where resources come from: directories of files, a Kubernetes API, another control plane; and several of them joined.
 //!
 //! A source turns what it finds into [`Change`]s: objects that are new or different, keys of objects that are gone, and
 //! what is wrong. It knows nothing of what is derived from them.
 
+pub mod aggregate;
 mod directory;
 pub mod files;
 pub mod kubernetes;
 mod pending;
 mod reader;
+pub mod xds;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -59,17 +59,28 @@ pub fn play(script: &Path, shell: &Shell) -> Result<(), String> {
     let (steps, printed) = perform(script, shell)?;
     if std::env::var_os("RUTTER_BLESS").is_some() {
         let steps: Vec<Step> = (steps.into_iter().zip(&printed))
-            .map(|(step, printed)| Step { expected: printed.clone(), ..step })
+            .map(|(step, printed)| Step {
+                expected: printed.clone(),
+                ..step
+            })
             .collect();
         return std::fs::write(script, write(&steps)).map_err(|error| format!("{}: {error}", script.display()));
     }
     let mut wrong = String::new();
     for (step, printed) in steps.iter().zip(&printed) {
         if step.expected != *printed {
-            let _ = write!(wrong, "$ {}\n--- expected\n{}--- printed\n{printed}\n", step.command, step.expected);
+            let _ = write!(
+                wrong,
+                "$ {}\n--- expected\n{}--- printed\n{printed}\n",
+                step.command, step.expected
+            );
         }
     }
-    if wrong.is_empty() { Ok(()) } else { Err(format!("{}:\n{wrong}", script.display())) }
+    if wrong.is_empty() {
+        Ok(())
+    } else {
+        Err(format!("{}:\n{wrong}", script.display()))
+    }
 }
 
 /// The commands of a script whose output is not what stands in the file: command, expected, printed.
@@ -130,7 +141,10 @@ fn settled(text: &str) -> String {
             (r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z", "<time>"),
             (r#"(resourceVersion"?: )"?\d+"?"#, "$1<rv>"),
             (r"(?m)(\s)(\d+s|\d+m\d*s?|<unknown>|<invalid>)(\s|$)", "$1<age>$3"),
-            (r"(Created:|CreationTimestamp:|Creation Timestamp:|Renew Time:|Time:)(\s+)\S.*", "$1$2<time>"),
+            (
+                r"(Created:|CreationTimestamp:|Creation Timestamp:|Renew Time:|Time:)(\s+)\S.*",
+                "$1$2<time>",
+            ),
             (r"(127\.0\.0\.1|localhost):\d{4,5}", "<address>"),
             (r"/tmp/[A-Za-z]+-\d+", "<temporary>"),
         ]
@@ -164,7 +178,10 @@ fn read(text: &str) -> Result<Vec<Step>, String> {
         } else if !open && line.starts_with('#') {
             remarks.push(line.to_owned());
         } else {
-            let step = steps.last_mut().filter(|_| open).ok_or_else(|| format!("no command before `{line}`"))?;
+            let step = steps
+                .last_mut()
+                .filter(|_| open)
+                .ok_or_else(|| format!("no command before `{line}`"))?;
             match line.strip_prefix("< ").or_else(|| (line == "<").then_some("")) {
                 Some(input) => {
                     step.input.push_str(input);
@@ -211,7 +228,10 @@ mod tests {
 
     #[test]
     fn what_is_printed_is_compared() {
-        let shell = Shell { kubeconfig: "/dev/null".into(), programs: Vec::new() };
+        let shell = Shell {
+            kubeconfig: "/dev/null".into(),
+            programs: Vec::new(),
+        };
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), TEXT).unwrap();
         assert_eq!(differences(file.path(), &shell).unwrap(), []);

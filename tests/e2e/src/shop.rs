@@ -115,9 +115,12 @@ pub fn virtual_service(gateways: &str, http: &str) -> String {
 
 /// The shop's objects but for its VirtualService: the service, its policy, and these instances.
 pub fn shop_service(port: u16, policy: &str, instances: &[&Backend]) -> String {
-    let entries = instances
-        .iter()
-        .map(|backend| format!("---\n{}", instance(backend.instance(), backend.version(), backend.address())));
+    let entries = instances.iter().map(|backend| {
+        format!(
+            "---\n{}",
+            instance(backend.instance(), backend.version(), backend.address())
+        )
+    });
     service(port, policy) + &entries.collect::<String>()
 }
 

@@ -36,7 +36,11 @@ async fn done(kubeconfig: &PathBuf, arguments: &[&str], input: &str) -> Result<S
     let printed = String::from_utf8_lossy(&output.stdout).into_owned();
     match output.status.success() {
         true => Ok(printed),
-        false => Err(format!("rutter {arguments:?}: {printed}{}", String::from_utf8_lossy(&output.stderr)).into()),
+        false => Err(format!(
+            "rutter {arguments:?}: {printed}{}",
+            String::from_utf8_lossy(&output.stderr)
+        )
+        .into()),
     }
 }
 
@@ -48,10 +52,23 @@ fn to(version: &str, rest: &str) -> String {
 /// A field of the VirtualService's status.
 async fn status(kubeconfig: &PathBuf, path: &str) -> Result<String> {
     let path = format!("jsonpath={{.status.{path}}}");
-    done(kubeconfig, &["get", "virtualservice", "shop", "-n", "test", "-o", &path], "").await
+    done(
+        kubeconfig,
+        &["get", "virtualservice", "shop", "-n", "test", "-o", &path],
+        "",
+    )
+    .await
 }
 
-const WAIT: [&str; 7] = ["wait", "virtualservice/shop", "-n", "test", "--for=proxies=100%", "--timeout", "30s"];
+const WAIT: [&str; 7] = [
+    "wait",
+    "virtualservice/shop",
+    "-n",
+    "test",
+    "--for=proxies=100%",
+    "--timeout",
+    "30s",
+];
 
 both_protocols! {
     async fn an_apply_travels_to_envoy_and_back(protocol) {

@@ -72,13 +72,7 @@ impl<'h> View<'h> {
     }
 
     /// Adds who gets what is asked for, and who of them has not accepted it. `refused` is called for who refused it.
-    pub(super) fn add(
-        &mut self,
-        ask: &Ask<'_>,
-        total: &mut Bits,
-        pending: &mut Bits,
-        mut refused: impl FnMut(u32),
-    ) {
+    pub(super) fn add(&mut self, ask: &Ask<'_>, total: &mut Bits, pending: &mut Bits, mut refused: impl FnMut(u32)) {
         let (kind, bound) = (self.kind, self.bound);
         let covers = |part: &&mut Part<'_>| match (part.names, ask.name) {
             (Some(names), Some(name)) => names.contains(name),

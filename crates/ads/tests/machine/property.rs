@@ -164,7 +164,10 @@ impl Run {
                 held.is_some_and(|(_, held)| held == number)
             };
             let having = self.clients.iter().filter(has).count();
-            assert!(tally.running <= having, "{key:?} {number}: {tally:?}, but {having} have it");
+            assert!(
+                tally.running <= having,
+                "{key:?} {number}: {tally:?}, but {having} have it"
+            );
             assert_eq!(tally.total, tally.running + tally.refused + tally.pending);
             assert!(!quiet || tally.running == tally.total, "{key:?}: {tally:?}");
             assert_eq!(tally.objection.is_some(), tally.refused > 0);

@@ -42,14 +42,20 @@ fn show(tally: &Tally) -> String {
 #[test]
 fn one_runs_one_refuses_and_one_says_nothing() {
     let mut h = Harness::small();
-    let mut clients: Vec<Client> = [Delta, Sotw, Delta].map(|variant| Client::settled(&mut h, variant)).into();
+    let mut clients: Vec<Client> = [Delta, Sotw, Delta]
+        .map(|variant| Client::settled(&mut h, variant))
+        .into();
     assert_eq!(show(&ask(&h, &[(RDS, "r")], h.hub.epoch())), "3/3");
     h.hub.take_news();
 
     h.change(&[(RDS, "r", 2)]);
     let since = h.hub.epoch();
     assert_eq!(show(&ask(&h, &[(RDS, "r")], since)), "0/3 pending 3");
-    assert_eq!(show(&ask(&h, &[(RDS, "r")], since - 1)), "3/3", "what was before runs on");
+    assert_eq!(
+        show(&ask(&h, &[(RDS, "r")], since - 1)),
+        "3/3",
+        "what was before runs on"
+    );
     for client in &mut clients {
         assert_eq!(client.take(&mut h), ["RDS r=2"]);
     }
@@ -120,7 +126,11 @@ fn who_comes_later_has_to_answer_first_and_who_does_not_see_it_does_not_count() 
     assert_eq!(show(&ask(&h, &[(CDS, "a"), (EDS, "a")], since)), "1/2 pending 1");
     second.take(&mut h);
     second.ack(&mut h, CDS);
-    assert_eq!(show(&ask(&h, &[(CDS, "a"), (EDS, "a")], since)), "2/2", "no endpoints asked for");
+    assert_eq!(
+        show(&ask(&h, &[(CDS, "a"), (EDS, "a")], since)),
+        "2/2",
+        "no endpoints asked for"
+    );
     second.ask(&mut h, EDS, &["b"]);
     assert_eq!(show(&ask(&h, &[(EDS, "b")], since)), "1/2 pending 1");
     assert_eq!(show(&ask(&h, &[(EDS, "a")], since)), "1/1");

@@ -117,21 +117,44 @@ impl Cluster {
 
     fn spawn(&mut self, index: usize) -> Result<()> {
         let name = |index: usize| format!("m{index}");
-        let peers: Vec<String> = self.members.iter().enumerate().map(|(i, m)| format!("{}=http://{}", name(i), m.peer)).collect();
+        let peers: Vec<String> = self
+            .members
+            .iter()
+            .enumerate()
+            .map(|(i, m)| format!("{}=http://{}", name(i), m.peer))
+            .collect();
         let member = &mut self.members[index];
         let (client, peer) = (format!("http://{}", member.client), format!("http://{}", member.peer));
-        let log = OpenOptions::new().create(true).append(true).open(self.dir.path().join(name(index) + ".log"))?;
+        let log = OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(self.dir.path().join(name(index) + ".log"))?;
         let mut command = Command::new(&self.binary);
         command
-            .args(["--name", &name(index), "--initial-cluster-state", "new", "--log-level", "warn"])
+            .args([
+                "--name",
+                &name(index),
+                "--initial-cluster-state",
+                "new",
+                "--log-level",
+                "warn",
+            ])
             .arg("--data-dir")
             .arg(self.dir.path().join(name(index)))
             .args(["--listen-client-urls", &client, "--advertise-client-urls", &client])
             .args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer])
-            .args(["--initial-cluster", &peers.join(","), "--initial-cluster-token", "rutter"])
+            .args([
+                "--initial-cluster",
+                &peers.join(","),
+                "--initial-cluster-token",
+                "rutter",
+            ])
             // Elections end soon, and yet a busy machine does not cause them.
             .args(["--heartbeat-interval", "50", "--election-timeout", "500"])
-            .arg(format!("--experimental-watch-progress-notify-interval={}ms", self.settings.progress.as_millis()))
+            .arg(format!(
+                "--experimental-watch-progress-notify-interval={}ms",
+                self.settings.progress.as_millis()
+            ))
             .args(&self.settings.flags);
         if !self.settings.fsync {
             command.arg("--unsafe-no-fsync");
@@ -149,12 +172,21 @@ impl Cluster {
 
     async fn ready(&mut self, index: usize) -> Result<()> {
         let address = self.members[index].client;
-        let healthy = || async { http::get(address, "/health", &[]).await.ok().filter(|a| a.status.is_success()).map(drop) };
+        let healthy = || async {
+            http::get(address, "/health", &[])
+                .await
+                .ok()
+                .filter(|a| a.status.is_success())
+                .map(drop)
+        };
         let waited = wait_for(&format!("member {index} of etcd to be healthy"), PATIENCE, healthy).await;
         match waited {
             Ok(()) => Ok(()),
             Err(error) => {
-                let ended = self.members[index].child.as_mut().and_then(|child| child.try_wait().ok().flatten());
+                let ended = self.members[index]
+                    .child
+                    .as_mut()
+                    .and_then(|child| child.try_wait().ok().flatten());
                 Err(format!("{error} ({ended:?}); its log ends:\n{}", self.log_end(index)?).into())
             }
         }

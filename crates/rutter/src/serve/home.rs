@@ -31,7 +31,9 @@ pub(super) async fn open(settings: &Settings) -> Result<Option<Arc<dyn Store>>> 
     Ok(match chosen(settings) {
         Home::None => None,
         Home::Memory => Some(Arc::new(store::memory::Memory::new(store::Limits::default()))),
-        Home::Etcd => Some(Arc::new(store::etcd::Etcd::open(etcd(settings)?).await.context("etcd")?)),
+        Home::Etcd => Some(Arc::new(
+            store::etcd::Etcd::open(etcd(settings)?).await.context("etcd")?,
+        )),
         Home::Auto | Home::Embedded => {
             let options = store::embedded::Options {
                 keep_revisions: settings.store_history as u64,
@@ -45,7 +47,11 @@ pub(super) async fn open(settings: &Settings) -> Result<Option<Arc<dyn Store>>> 
 }
 
 fn etcd(settings: &Settings) -> Result<store::etcd::Options> {
-    let endpoints = settings.etcd_endpoints.split(',').map(str::trim).filter(|text| !text.is_empty());
+    let endpoints = settings
+        .etcd_endpoints
+        .split(',')
+        .map(str::trim)
+        .filter(|text| !text.is_empty());
     let mut options = store::etcd::Options::new(endpoints);
     options.prefix = settings.etcd_prefix.clone();
     let ca = settings.etcd_ca.as_deref().map(read).transpose()?;
@@ -55,7 +61,11 @@ fn etcd(settings: &Settings) -> Result<store::etcd::Options> {
         _ => bail!("--etcd-cert and --etcd-key belong together"),
     };
     if ca.is_some() || identity.is_some() {
-        options.tls = Some(store::etcd::Tls { ca: ca.map(String::into_bytes), identity, server_name: None });
+        options.tls = Some(store::etcd::Tls {
+            ca: ca.map(String::into_bytes),
+            identity,
+            server_name: None,
+        });
     }
     Ok(options)
 }
@@ -72,7 +82,10 @@ pub(super) async fn serve(settings: &Settings, store: Arc<dyn Store>) -> Result<
         tokens.extend(read_tokens(file)?);
     }
     let options = api::Options {
-        access: Access { tokens, ..Access::default() },
+        access: Access {
+            tokens,
+            ..Access::default()
+        },
         ..api::Options::default()
     };
     let api = Api::new(store, options);
@@ -124,14 +137,19 @@ fn read(path: &Path) -> Result<String> {
     use std::io::Read as _;
     let mut text = String::new();
     let file = std::fs::File::open(path).with_context(|| path.display().to_string())?;
-    file.take(FILE_LIMIT).read_to_string(&mut text).with_context(|| path.display().to_string())?;
+    file.take(FILE_LIMIT)
+        .read_to_string(&mut text)
+        .with_context(|| path.display().to_string())?;
     Ok(text)
 }
 
 /// The tokens of a file: `TOKEN USER ROLE`, one a line.
 fn read_tokens(path: &Path) -> Result<Vec<Token>> {
     let text = read(path)?;
-    let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty() && !line.starts_with('#'));
+    let lines = text
+        .lines()
+        .enumerate()
+        .filter(|(_, line)| !line.trim().is_empty() && !line.starts_with('#'));
     lines
         .map(|(number, line)| {
             // The line is not shown: it holds a secret.
@@ -143,7 +161,11 @@ fn read_tokens(path: &Path) -> Result<Vec<Token>> {
                 None if role == "view" => Role::ReadOnly,
                 Some((namespace, "edit")) => Role::Edit(namespace.to_owned()),
                 Some((namespace, "view")) => Role::View(namespace.to_owned()),
-                _ => bail!("{}:{}: the role is none of admin, view, NAMESPACE:edit, NAMESPACE:view", path.display(), number + 1),
+                _ => bail!(
+                    "{}:{}: the role is none of admin, view, NAMESPACE:edit, NAMESPACE:view",
+                    path.display(),
+                    number + 1
+                ),
             };
             Ok(Token::new(token, user, [], [role]))
         })

@@ -132,7 +132,10 @@ impl Front {
         let follower = objects::Follower::start(Arc::clone(&store), pilot.clone()).await;
         let follower = follower.context("the store was closed")?;
         tracing::debug!(tasks = follower.tasks(), "following the store");
-        let interval = plan::Settings { interval: settings.status_interval, ..plan::Settings::default() };
+        let interval = plan::Settings {
+            interval: settings.status_interval,
+            ..plan::Settings::default()
+        };
         let intents = pilot.feedback(interval).await?;
         let led = async move |leading| drop(pilot.lead(leading).await);
         let options = sinks::Options::new(format!("rutter-{}", std::process::id()));
@@ -148,7 +151,12 @@ impl Front {
                 sinks::run(intents, writer, sinks::Always, options, stats, led, stopped).await;
             }),
         };
-        Ok(Front { server, store, follower, statuses })
+        Ok(Front {
+            server,
+            store,
+            follower,
+            statuses,
+        })
     }
 
     async fn end(self, grace: Duration) {

@@ -33,8 +33,17 @@ impl Follower {
     /// Commits everything that is in the store, and follows it from then on. False: the store ended before.
     pub(super) async fn start(store: Arc<dyn Store>, pilot: Pilot) -> Option<Follower> {
         let kinds: Vec<&'static Definition> = definitions().iter().filter(|kind| kind.mesh.is_some()).collect();
-        let types = kinds.iter().map(|kind| GroupResource::new(kind.group, kind.plural)).collect();
-        let cache = Cache::start(store, Options { types: Some(types), ..Options::default() });
+        let types = kinds
+            .iter()
+            .map(|kind| GroupResource::new(kind.group, kind.plural))
+            .collect();
+        let cache = Cache::start(
+            store,
+            Options {
+                types: Some(types),
+                ..Options::default()
+            },
+        );
         if !cache.synced().await {
             return None;
         }
@@ -78,7 +87,10 @@ async fn follow(
 ) {
     let mut taken = Vec::new();
     while events.recv_many(&mut taken, QUEUE).await > 0 {
-        let mut work = Work { known, ..Work::default() };
+        let mut work = Work {
+            known,
+            ..Work::default()
+        };
         for (place, event) in taken.drain(..) {
             work.take(kinds[place], event, &cache);
         }
@@ -159,7 +171,11 @@ impl Work {
 }
 
 fn key_of(kind: &Definition, object: &Stored) -> Option<ObjectKey> {
-    Some(ObjectKey::new(kind.mesh?, object.key.namespace.clone(), object.key.name.clone()))
+    Some(ObjectKey::new(
+        kind.mesh?,
+        object.key.namespace.clone(),
+        object.key.name.clone(),
+    ))
 }
 
 /// The object without what does not change what it means.

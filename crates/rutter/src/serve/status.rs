@@ -95,7 +95,11 @@ impl Lock for StoreLock {
             "metadata": {"name": NAME, "namespace": NAMESPACE},
             "spec": lease.to_json(),
         });
-        let put = Operation::Put { key: Self::key(), value, expect };
+        let put = Operation::Put {
+            key: Self::key(),
+            value,
+            expect,
+        };
         match self.0.commit(Transaction::one(put)).await {
             Ok(_) => Ok(true),
             Err(Error::Conflict { .. } | Error::Exists { .. } | Error::NotFound { .. }) => Ok(false),

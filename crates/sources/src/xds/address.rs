@@ -1,0 +1,258 @@
+//! Where configuration is said to come from: `MeshConfig.configSources`.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use resources::istio::{ClientTlsMode, ClientTlsSettings};
+use resources::mesh::ConfigSource;
+
+/// A place that configuration comes from.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Location {
+    /// `fs:///PATH`: a directory of files.
+    Directory(PathBuf),
+    /// `xds://HOST:PORT`: another control plane.
+    Xds(Address),
+    /// `k8s://`: the Kubernetes API of the cluster that this runs in, or of the user's kubeconfig.
+    Kubernetes,
+}
+
+/// Another control plane's discovery address.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Address {
+    /// `HOST:PORT`; IPv6 addresses in brackets.
+    pub authority: Arc<str>,
+    /// None: plain text.
+    pub tls: Option<Tls>,
+}
+
+/// How the other side is known. Certificates are PEM, or the path of a file of it; files are read at each connection.
+#[derive(Clone, PartialEq, Eq, Default)]
+pub struct Tls {
+    /// The certificates that vouch for the server; none: the system's.
+    pub ca: Option<Arc<str>>,
+    /// Our certificate chain and key.
+    pub identity: Option<(Arc<str>, Arc<str>)>,
+    /// The name to send and to find in the certificate; none: the address's host.
+    pub server_name: Option<Arc<str>>,
+}
+
+impl std::fmt::Debug for Tls {
+    /// Without what may be a key.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut shown = f.debug_struct("Tls");
+        shown
+            .field("ca", &self.ca.is_some())
+            .field("identity", &self.identity.is_some());
+        shown.field("server_name", &self.server_name).finish()
+    }
+}
+
+/// Why a source's address cannot be used.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("the config source {address:?}: {reason}")]
+pub struct AddressError {
+    /// The address as it was written.
+    pub address: String,
+    /// What is wrong, and what would be right.
+    pub reason: String,
+}
+
+/// What an entry of `configSources` means.
+///
+/// # Errors
+/// The address has no form that is known, or asks for TLS that is not supported.
+pub fn locate(source: &ConfigSource) -> Result<Location, AddressError> {
+    let wrong = |reason: String| AddressError {
+        address: source.address.to_string(),
+        reason,
+    };
+    let Some((scheme, rest)) = source.address.split_once("://") else {
+        return Err(wrong(
+            "it has no scheme; write xds://HOST:PORT, fs:///PATH or k8s://".into(),
+        ));
+    };
+    match scheme {
+        "fs" => match rest {
+            "" | "/" => Err(wrong("it names no directory; write fs:///PATH".into())),
+            path if path.starts_with('/') => Ok(Location::Directory(path.into())),
+            _ => Err(wrong(
+                "a host cannot be named; write fs:///PATH with three slashes".into(),
+            )),
+        },
+        "k8s" => match rest {
+            "" | "/" => Ok(Location::Kubernetes),
+            _ => Err(wrong("only the local cluster is supported; write k8s://".into())),
+        },
+        "xds" => {
+            let authority = authority(rest).map_err(wrong)?;
+            let tls = source.tls_settings.as_ref().map(tls).transpose().map_err(wrong)?;
+            Ok(Location::Xds(Address {
+                authority,
+                tls: tls.flatten(),
+            }))
+        }
+        other => Err(wrong(format!(
+            "the scheme {other} is not known; it may be xds, fs or k8s"
+        ))),
+    }
+}
+
+fn authority(rest: &str) -> Result<Arc<str>, String> {
+    let rest = rest.strip_suffix('/').unwrap_or(rest);
+    if rest.contains(['/', '?', '#', '@']) {
+        return Err("there is more than a host and a port; write xds://HOST:PORT".into());
+    }
+    let Some((host, port)) = rest.rsplit_once(':') else {
+        return Err("the port is missing; write xds://HOST:PORT".into());
+    };
+    let bracketed = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
+    let known = match bracketed {
+        Some(address) => address.parse::<std::net::Ipv6Addr>().is_ok(),
+        None => !host.is_empty() && host.bytes().all(|b| b.is_ascii_alphanumeric() || b"-._".contains(&b)),
+    };
+    if !known {
+        return Err(format!(
+            "{host:?} is no host name or address; IPv6 addresses stand in brackets"
+        ));
+    }
+    match port.parse::<u16>() {
+        Ok(1..) => Ok(rest.into()),
+        _ => Err(format!("{port:?} is no port")),
+    }
+}
+
+/// None: plain text.
+fn tls(settings: &ClientTlsSettings) -> Result<Option<Tls>, String> {
+    let given = |text: &Arc<str>| Some(text.clone()).filter(|text| !text.is_empty());
+    match settings.mode {
+        ClientTlsMode::Disable => return Ok(None),
+        ClientTlsMode::Simple | ClientTlsMode::Mutual => {}
+        ClientTlsMode::IstioMutual => {
+            return Err(
+                "tlsSettings.mode ISTIO_MUTUAL is not supported; use MUTUAL with certificates of your own".into(),
+            );
+        }
+    }
+    let unsupported = [
+        (
+            "credentialName",
+            !settings.credential_name.is_empty(),
+            "name files, or give the PEM text",
+        ),
+        (
+            "insecureSkipVerify",
+            settings.insecure_skip_verify == Some(true),
+            "name the CA in caCertificates",
+        ),
+        (
+            "subjectAltNames",
+            !settings.subject_alt_names.is_empty(),
+            "give the name that the certificate has as sni",
+        ),
+        ("caCrl", !settings.ca_crl.is_empty(), "leave it out"),
+    ];
+    if let Some((field, _, instead)) = unsupported.into_iter().find(|(_, set, _)| *set) {
+        return Err(format!("tlsSettings.{field} is not supported; {instead}"));
+    }
+    let identity = match (
+        settings.mode == ClientTlsMode::Mutual,
+        given(&settings.client_certificate),
+        given(&settings.private_key),
+    ) {
+        (false, ..) => None,
+        (true, Some(certificate), Some(key)) => Some((certificate, key)),
+        (true, ..) => return Err("tlsSettings.mode MUTUAL needs clientCertificate and privateKey".into()),
+    };
+    Ok(Some(Tls {
+        ca: given(&settings.ca_certificates),
+        identity,
+        server_name: given(&settings.sni),
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn source(address: &str) -> ConfigSource {
+        ConfigSource {
+            address: address.into(),
+            ..ConfigSource::default()
+        }
+    }
+
+    #[test]
+    fn addresses_mean_places() {
+        let xds = |authority: &str| {
+            Location::Xds(Address {
+                authority: authority.into(),
+                tls: None,
+            })
+        };
+        assert_eq!(
+            locate(&source("xds://istiod.istio-system:15010")),
+            Ok(xds("istiod.istio-system:15010"))
+        );
+        assert_eq!(locate(&source("xds://[::1]:15010/")), Ok(xds("[::1]:15010")));
+        assert_eq!(
+            locate(&source("fs:///etc/mesh")),
+            Ok(Location::Directory("/etc/mesh".into()))
+        );
+        assert_eq!(locate(&source("k8s://")), Ok(Location::Kubernetes));
+    }
+
+    #[test]
+    fn what_is_wrong_is_said() {
+        let cases = [
+            ("", "no scheme"),
+            ("localhost:15010", "no scheme"),
+            ("http://a:1", "the scheme http"),
+            ("fs://", "no directory"),
+            ("fs://etc/mesh", "three slashes"),
+            ("k8s://other", "local cluster"),
+            ("xds://a", "port is missing"),
+            ("xds://a:0", "no port"),
+            ("xds://a:99999", "no port"),
+            ("xds://:15010", "no host"),
+            ("xds://::1:15010", "brackets"),
+            ("xds://[a]:15010", "no host"),
+            ("xds://user@a:15010", "more than a host"),
+            ("xds://a:1/path", "more than a host"),
+        ];
+        for (address, reason) in cases {
+            let error = locate(&source(address)).unwrap_err();
+            assert!(error.reason.contains(reason), "{address}: {error}");
+        }
+    }
+
+    #[test]
+    fn tls_is_taken_as_far_as_it_goes() {
+        let with = |settings: ClientTlsSettings| {
+            let tls_settings = Some(settings);
+            locate(&ConfigSource {
+                tls_settings,
+                ..source("xds://a:15012")
+            })
+        };
+        let simple = ClientTlsSettings {
+            mode: ClientTlsMode::Simple,
+            ca_certificates: "/ca.pem".into(),
+            ..ClientTlsSettings::default()
+        };
+        let Ok(Location::Xds(address)) = with(simple.clone()) else {
+            panic!("an address")
+        };
+        assert_eq!(address.tls.and_then(|tls| tls.ca).as_deref(), Some("/ca.pem"));
+        let mutual = ClientTlsSettings {
+            mode: ClientTlsMode::Mutual,
+            ..simple.clone()
+        };
+        assert!(with(mutual).unwrap_err().reason.contains("privateKey"));
+        let unchecked = ClientTlsSettings {
+            insecure_skip_verify: Some(true),
+            ..simple
+        };
+        assert!(with(unchecked).unwrap_err().reason.contains("insecureSkipVerify"));
+    }
+}

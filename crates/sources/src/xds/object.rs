@@ -1,0 +1,146 @@
+//! One resource: from the form in which it travels to an object.
+
+use protos::Any;
+use protos::istio::mcp::v1alpha1::{Metadata, Resource};
+use resources::{
+    AnyObject, Diagnostic, FieldPath, Kind, MeshConfig, Object, ObjectKey, ParseOptions, Severity, Timestamp,
+};
+use serde_json::{Map, Value, json};
+
+/// What holds a message of any shape.
+const STRUCT: &str = "type.googleapis.com/google.protobuf.Struct";
+
+/// A resource that could be read: an object, or why it is not valid.
+pub(super) struct Read {
+    pub(super) key: ObjectKey,
+    pub(super) object: Option<AnyObject>,
+    pub(super) diagnostics: Vec<Diagnostic>,
+}
+
+/// The type by which a kind is asked for.
+pub(super) fn type_url(kind: Kind) -> String {
+    let group = match kind {
+        // MeshConfig is no kind of an API server: it counts to the core group here.
+        Kind::MeshConfig => "core",
+        kind if kind.group().is_empty() => "core",
+        kind => kind.group(),
+    };
+    format!("{group}/{}/{}", kind.versions()[0], kind.name())
+}
+
+/// Reads a resource of a kind.
+///
+/// # Errors
+/// It is not what the type says; the text is for the other side.
+pub(super) fn read(kind: Kind, packed: &Any, options: &ParseOptions) -> Result<Read, String> {
+    if kind == Kind::MeshConfig {
+        return mesh_config(packed, options);
+    }
+    let resource = match packed.decode_as::<Resource>() {
+        Some(Ok(resource)) => resource,
+        Some(Err(error)) => return Err(error.to_string()),
+        None => return Err(format!("{} is not istio.mcp.v1alpha1.Resource", packed.type_url)),
+    };
+    let meta = resource.metadata.ok_or("it has no metadata")?;
+    let Some((namespace, name)) = meta.name.split_once('/') else {
+        return Err(format!("the name {:?} is not NAMESPACE/NAME", meta.name));
+    };
+    if name.is_empty() || name.contains('/') || namespace.is_empty() == kind.is_namespaced() {
+        return Err(format!("the name {:?} is not that of a {kind}", meta.name));
+    }
+    let key = ObjectKey::new(kind, namespace, name);
+    let spec = match resource.body {
+        Some(body) => spec(kind, &body).map_err(|error| format!("{}: {error}", meta.name))?,
+        None => json!({}),
+    };
+    let read = resources::read_object(&document(kind, namespace, name, &meta, spec), options);
+    Ok(Read {
+        key,
+        object: read.object,
+        diagnostics: read.diagnostics,
+    })
+}
+
+fn document(kind: Kind, namespace: &str, name: &str, meta: &Metadata, spec: Value) -> Value {
+    let mut metadata = Map::new();
+    metadata.insert("name".into(), name.into());
+    if !namespace.is_empty() {
+        metadata.insert("namespace".into(), namespace.into());
+    }
+    if !meta.version.is_empty() {
+        metadata.insert("resourceVersion".into(), meta.version.as_str().into());
+    }
+    if let Some(time) = &meta.create_time {
+        metadata.insert(
+            "creationTimestamp".into(),
+            Timestamp::from_unix(time.seconds).to_string().into(),
+        );
+    }
+    for (field, entries) in [("labels", &meta.labels), ("annotations", &meta.annotations)] {
+        if !entries.is_empty() {
+            metadata.insert(field.into(), json!(entries));
+        }
+    }
+    json!({"apiVersion": kind.api_version(), "kind": kind.name(), "metadata": metadata, "spec": spec})
+}
+
+/// The JSON of a body: Istio's message of the kind, or a Struct.
+fn spec(kind: Kind, body: &Any) -> Result<Value, String> {
+    let name = body.type_url.rsplit(['/', '.']).next().unwrap_or_default();
+    if body.type_url != STRUCT && (name != kind.name() || !body.type_url.starts_with("type.googleapis.com/istio.")) {
+        return Err(format!("a body of the type {:?} is no spec of a {kind}", body.type_url));
+    }
+    let mut spec = protos::plain_json(&body.type_url, &body.value).map_err(|error| error.to_string())?;
+    whole_numbers(&mut spec);
+    Ok(spec)
+}
+
+/// A Struct has floating-point numbers only: those without a fraction were whole numbers. The depth is what protobuf
+/// decodes at most.
+fn whole_numbers(value: &mut Value) {
+    match value {
+        Value::Array(items) => items.iter_mut().for_each(whole_numbers),
+        Value::Object(fields) => fields.values_mut().for_each(whole_numbers),
+        Value::Number(number) => {
+            let float = number
+                .as_f64()
+                .filter(|float| number.is_f64() && float.fract() == 0.0 && float.abs() < 9e15);
+            if let Some(float) = float {
+                *value = (float as i64).into();
+            }
+        }
+        _ => {}
+    }
+}
+
+fn mesh_config(packed: &Any, options: &ParseOptions) -> Result<Read, String> {
+    // Istio sends the message by itself; in a resource it is accepted, too.
+    let config = match packed.decode_as::<Resource>() {
+        Some(resource) => spec(
+            Kind::MeshConfig,
+            &resource.map_err(|e| e.to_string())?.body.unwrap_or_default(),
+        )?,
+        None => spec(Kind::MeshConfig, packed)?,
+    };
+    let (config, diagnostics) = resources::parse_mesh_config(config.to_string().as_bytes(), "MeshConfig", options);
+    Ok(Read {
+        key: MeshConfig::key(),
+        object: config.map(|config| Object::new("", MeshConfig::NAME, config).into()),
+        diagnostics,
+    })
+}
+
+/// What a diagnostic is about when nothing more is known.
+pub(super) fn refused(file: &str, message: String) -> Diagnostic {
+    Diagnostic {
+        file: Some(file.into()),
+        line: 0,
+        column: 0,
+        object: None,
+        path: FieldPath::root(),
+        severity: Severity::Error,
+        code: "unreadable-answer",
+        message,
+        hint: Some("what was there before stays in force; the other control plane was told the reason".into()),
+    }
+}

@@ -1,0 +1,342 @@
+//! What has come from the other side: answers in, exact changes out. Does no I/O.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use protos::envoy::service::discovery::v3::DiscoveryResponse;
+use resources::{AnyObject, Diagnostic, Kind, ObjectKey, ParseOptions};
+
+use super::object::{self, refused, type_url};
+use crate::Change;
+
+/// Resources of one answer.
+const RESOURCES: usize = 200_000;
+/// Characters of a reason that is sent back.
+const REASON: usize = 1000;
+
+/// All subscriptions.
+pub(super) struct State {
+    name: Arc<str>,
+    options: ParseOptions,
+    kinds: BTreeMap<String, Subscription>,
+}
+
+struct Subscription {
+    kind: Kind,
+    /// The version of the last answer that was taken.
+    version: String,
+    answered: bool,
+    objects: BTreeMap<ObjectKey, AnyObject>,
+    said: Vec<Diagnostic>,
+}
+
+impl State {
+    /// Subscriptions to these kinds at the side of this name.
+    pub(super) fn new(name: Arc<str>, kinds: &[Kind], options: ParseOptions) -> State {
+        let subscription = |kind: &Kind| Subscription {
+            kind: *kind,
+            version: String::new(),
+            answered: false,
+            objects: BTreeMap::new(),
+            said: Vec::new(),
+        };
+        State {
+            name,
+            options,
+            kinds: kinds.iter().map(|kind| (type_url(*kind), subscription(kind))).collect(),
+        }
+    }
+
+    /// Each subscription's type and the version that is held.
+    pub(super) fn subscriptions(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.kinds
+            .iter()
+            .map(|(kind, subscription)| (&**kind, &*subscription.version))
+    }
+
+    /// The version that is held of a type.
+    pub(super) fn version(&self, type_url: &str) -> &str {
+        self.kinds
+            .get(type_url)
+            .map_or("", |subscription| &subscription.version)
+    }
+
+    /// Whether every subscription was answered once.
+    pub(super) fn is_synced(&self) -> bool {
+        self.kinds.values().all(|subscription| subscription.answered)
+    }
+
+    /// All objects that are held.
+    pub(super) fn objects(&self) -> impl Iterator<Item = &AnyObject> {
+        self.kinds
+            .values()
+            .flat_map(|subscription| subscription.objects.values())
+    }
+
+    /// Takes an answer: what changes, and, where it is refused, why. A refused answer changes no object.
+    pub(super) fn take(&mut self, response: &DiscoveryResponse) -> (Change, Result<(), String>) {
+        let file: Arc<str> = format!("{}/{}", self.name, response.type_url).into();
+        let Some(subscription) = self.kinds.get_mut(&response.type_url) else {
+            return (
+                Change::default(),
+                Err(format!("{:?} was not asked for", response.type_url)),
+            );
+        };
+        let (mut change, said, outcome) = match subscription.read(response, &self.options) {
+            Ok((change, said)) => {
+                subscription.version = response.version_info.clone();
+                subscription.answered = true;
+                (change, said, Ok(()))
+            }
+            Err(reason) => {
+                let reason: String = reason.chars().take(REASON).collect();
+                (Change::default(), vec![refused(&file, reason.clone())], Err(reason))
+            }
+        };
+        let said: Vec<Diagnostic> = said
+            .into_iter()
+            .map(|said| Diagnostic {
+                file: Some(file.clone()),
+                ..said
+            })
+            .collect();
+        if said != subscription.said {
+            change.diagnostics.insert(file, said.clone());
+            subscription.said = said;
+        }
+        (change, outcome)
+    }
+}
+
+impl Subscription {
+    fn read(
+        &mut self,
+        response: &DiscoveryResponse,
+        options: &ParseOptions,
+    ) -> Result<(Change, Vec<Diagnostic>), String> {
+        let count = response.resources.len();
+        if count > RESOURCES {
+            return Err(format!(
+                "{count} resources in one answer; at most {RESOURCES} are taken"
+            ));
+        }
+        let mut read = Vec::with_capacity(count);
+        let mut named = BTreeSet::new();
+        for (index, resource) in response.resources.iter().enumerate() {
+            let one =
+                object::read(self.kind, resource, options).map_err(|reason| format!("resource {index}: {reason}"))?;
+            if !named.insert(one.key.clone()) {
+                return Err(format!("resource {index}: {} came twice", one.key));
+            }
+            read.push(one);
+        }
+        // Nothing is refused from here on.
+        let (mut change, mut said) = (Change::default(), Vec::new());
+        change
+            .deletes
+            .extend(self.objects.keys().filter(|key| !named.contains(*key)).cloned());
+        for key in &change.deletes {
+            self.objects.remove(key);
+        }
+        for one in read {
+            let kept = one.object.is_none() && self.objects.contains_key(&one.key);
+            said.extend(one.diagnostics.into_iter().map(|mut diagnostic| {
+                if kept && diagnostic.is_error() {
+                    diagnostic
+                        .hint
+                        .get_or_insert_with(|| "the last good version stays in force".into());
+                }
+                diagnostic
+            }));
+            if let Some(object) = one.object
+                && self.objects.get(&one.key) != Some(&object)
+            {
+                self.objects.insert(one.key, object.clone());
+                change.upserts.push(object);
+            }
+        }
+        Ok((change, said))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use protos::istio::mcp::v1alpha1::{Metadata, Resource};
+    use protos::{Any, any, pack_json};
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    const ENTRY: &str = "networking.istio.io/v1/ServiceEntry";
+    const STRUCT: &str = "google.protobuf.Struct";
+    const MESSAGE: &str = "istio.networking.v1alpha3.ServiceEntry";
+
+    fn spec(host: &str) -> Value {
+        json!({"hosts": [host], "ports": [{"number": 80, "name": "http", "protocol": "HTTP"}], "resolution": "DNS"})
+    }
+
+    fn resource(name: &str, version: &str, body: &str, spec: &Value) -> Any {
+        any(&Resource {
+            metadata: Some(Metadata {
+                name: name.into(),
+                version: version.into(),
+                labels: [("app".to_owned(), "a".to_owned())].into(),
+                ..Metadata::default()
+            }),
+            body: Some(pack_json(body, spec).expect("a body")),
+        })
+    }
+
+    fn answer(version: &str, resources: Vec<Any>) -> DiscoveryResponse {
+        DiscoveryResponse {
+            version_info: version.into(),
+            type_url: ENTRY.into(),
+            resources,
+            ..DiscoveryResponse::default()
+        }
+    }
+
+    fn state() -> State {
+        State::new(
+            "xds://test:1".into(),
+            &[Kind::ServiceEntry, Kind::MeshConfig],
+            ParseOptions::default(),
+        )
+    }
+
+    fn names(change: &Change) -> Vec<&str> {
+        change.upserts.iter().map(|object| &*object.meta().name).collect()
+    }
+
+    #[test]
+    fn answers_become_exact_changes() {
+        let mut state = state();
+        let both = vec![
+            resource("default/a", "1", MESSAGE, &spec("a.com")),
+            resource("default/b", "1", STRUCT, &spec("b.com")),
+        ];
+        let (change, outcome) = state.take(&answer("v1", both.clone()));
+        assert_eq!((outcome, names(&change)), (Ok(()), vec!["a", "b"]));
+        assert_eq!(change.upserts[0].meta().label("app"), Some("a"));
+        assert!(!state.is_synced(), "the other kind is missing");
+        let (change, _) = state.take(&answer("v2", both));
+        assert!(change.is_empty(), "{change:?}");
+        let (change, _) = state.take(&answer("v3", vec![resource("default/b", "2", STRUCT, &spec("c.com"))]));
+        assert_eq!((names(&change), change.deletes.len()), (vec!["b"], 1));
+        assert_eq!(state.version(ENTRY), "v3");
+    }
+
+    #[test]
+    fn mesh_config_is_one_object() {
+        let mut state = state();
+        let response = DiscoveryResponse {
+            type_url: "core/v1alpha1/MeshConfig".into(),
+            resources: vec![
+                pack_json(
+                    "istio.mesh.v1alpha1.MeshConfig",
+                    &json!({"rootNamespace": "mesh", "connectTimeout": "3s"}),
+                )
+                .expect("a body"),
+            ],
+            ..DiscoveryResponse::default()
+        };
+        let (change, outcome) = state.take(&response);
+        assert_eq!(outcome, Ok(()));
+        let AnyObject::MeshConfig(config) = &change.upserts[0] else {
+            panic!("{change:?}")
+        };
+        assert_eq!(
+            (&*config.spec.root_namespace, config.spec.connect_timeout.as_secs()),
+            ("mesh", 3)
+        );
+    }
+
+    #[test]
+    fn an_invalid_object_keeps_its_last_good_version_and_stops_no_other() {
+        let mut state = state();
+        let (_, outcome) = state.take(&answer("v1", vec![resource("default/a", "1", MESSAGE, &spec("a.com"))]));
+        assert_eq!(outcome, Ok(()));
+        let bad = vec![
+            resource("default/a", "2", MESSAGE, &spec("-bad-")),
+            resource("default/b", "1", MESSAGE, &spec("b.com")),
+        ];
+        let (change, outcome) = state.take(&answer("v2", bad));
+        assert_eq!((outcome, names(&change), change.deletes.len()), (Ok(()), vec!["b"], 0));
+        let said = change.diagnostics.values().next().expect("something is said");
+        assert!(said[0].is_error() && said[0].hint.is_some());
+        let good = vec![
+            resource("default/a", "3", MESSAGE, &spec("a.com")),
+            resource("default/b", "1", MESSAGE, &spec("b.com")),
+        ];
+        let (change, _) = state.take(&answer("v3", good));
+        assert!(
+            change.diagnostics.values().all(Vec::is_empty),
+            "the error is taken back"
+        );
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_refused_whole_and_changes_nothing() {
+        let mut state = state();
+        let (_, outcome) = state.take(&answer("v1", vec![resource("default/a", "1", MESSAGE, &spec("a.com"))]));
+        assert_eq!(outcome, Ok(()));
+        let good = || resource("default/b", "1", MESSAGE, &spec("b.com"));
+        let cases = [
+            (vec![good(), good()], "twice"),
+            (
+                vec![good(), resource("nameless", "1", MESSAGE, &spec("b.com"))],
+                "resource 1: the name",
+            ),
+            (
+                vec![resource("/a", "1", MESSAGE, &spec("b.com"))],
+                "not that of a ServiceEntry",
+            ),
+            (
+                vec![resource(
+                    "default/a",
+                    "1",
+                    "istio.networking.v1alpha3.Sidecar",
+                    &json!({}),
+                )],
+                "no spec of a ServiceEntry",
+            ),
+            (vec![any(&Metadata::default())], "is not istio.mcp.v1alpha1.Resource"),
+            (
+                vec![Any {
+                    type_url: "type.googleapis.com/istio.mcp.v1alpha1.Resource".into(),
+                    value: b"\xff".as_slice().into(),
+                }],
+                "resource 0",
+            ),
+        ];
+        for (resources, reason) in cases {
+            let (change, outcome) = state.take(&answer("v2", resources));
+            let error = outcome.expect_err(reason);
+            assert!(error.contains(reason), "{error}");
+            assert!(change.upserts.is_empty() && change.deletes.is_empty());
+            assert_eq!(state.version(ENTRY), "v1");
+        }
+        let unasked = DiscoveryResponse {
+            type_url: "a/b/C".into(),
+            ..DiscoveryResponse::default()
+        };
+        assert!(state.take(&unasked).1.is_err());
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(256))]
+        #[test]
+        fn no_bytes_panic(value in proptest::collection::vec(proptest::num::u8::ANY, 0..64), body in proptest::bool::ANY) {
+            let mut state = state();
+            let packed = match body {
+                false => Any { type_url: "type.googleapis.com/istio.mcp.v1alpha1.Resource".into(), value: value.into() },
+                true => any(&Resource {
+                    metadata: Some(Metadata { name: "default/a".into(), ..Metadata::default() }),
+                    body: Some(Any { type_url: format!("type.googleapis.com/{MESSAGE}"), value: value.into() }),
+                }),
+            };
+            let _ = state.take(&answer("v", vec![packed]));
+        }
+    }
+}

@@ -1,0 +1,252 @@
+//! The xDS source against a control plane that a test plays by hand: what it asks, answers, and does when the other side
+//! goes.
+
+// What fails here fails a test, which is what unwrapping is for.
+#![allow(clippy::unwrap_used)]
+
+use std::collections::BTreeMap;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use protos::envoy::service::discovery::v3::{DiscoveryRequest, DiscoveryResponse};
+use protos::istio::mcp::v1alpha1::{Metadata, Resource};
+use protos::{any, pack_json};
+use resources::Kind;
+use serde_json::json;
+use sources::Change;
+use sources::xds::{Address, Node, Options, follow};
+use tokio::net::TcpListener;
+use tokio::sync::mpsc;
+use tonic::codegen::tokio_stream::wrappers::{ReceiverStream, TcpListenerStream};
+use tonic::codegen::{BoxFuture, Service, http};
+use tonic::server::{Grpc, StreamingService};
+use tonic::{Request, Response, Status, Streaming};
+use tonic_prost::ProstCodec;
+
+const ENTRY: &str = "networking.istio.io/v1/ServiceEntry";
+const GATEWAY: &str = "networking.istio.io/v1/Gateway";
+
+/// A connection as the test sees it.
+struct Client {
+    requests: mpsc::Receiver<DiscoveryRequest>,
+    answers: mpsc::Sender<Result<DiscoveryResponse, Status>>,
+}
+
+impl Client {
+    async fn request(&mut self) -> DiscoveryRequest {
+        soon(self.requests.recv()).await.unwrap()
+    }
+
+    /// The first requests of a connection, by type.
+    async fn subscriptions(&mut self, count: usize) -> BTreeMap<String, DiscoveryRequest> {
+        let mut all = BTreeMap::new();
+        for _ in 0..count {
+            let request = self.request().await;
+            all.insert(request.type_url.clone(), request);
+        }
+        all
+    }
+
+    async fn answer(&self, type_url: &str, version: &str, hosts: &[(&str, &str)]) {
+        let resource = |(name, host): &(&str, &str)| {
+            let spec = json!({"hosts": [host], "ports": [{"number": 80, "name": "http", "protocol": "HTTP"}], "resolution": "DNS"});
+            any(&Resource {
+                metadata: Some(Metadata {
+                    name: (*name).to_owned(),
+                    version: version.to_owned(),
+                    ..Metadata::default()
+                }),
+                body: Some(pack_json("istio.networking.v1alpha3.ServiceEntry", &spec).unwrap()),
+            })
+        };
+        let response = DiscoveryResponse {
+            version_info: version.to_owned(),
+            nonce: format!("n{version}"),
+            type_url: type_url.to_owned(),
+            resources: hosts.iter().map(resource).collect(),
+            ..DiscoveryResponse::default()
+        };
+        self.answers.send(Ok(response)).await.unwrap();
+    }
+}
+
+async fn soon<T>(future: impl Future<Output = T>) -> T {
+    tokio::time::timeout(Duration::from_secs(30), future)
+        .await
+        .expect("it takes too long")
+}
+
+/// Hands every stream to the test.
+#[derive(Clone)]
+struct Played(mpsc::Sender<Client>);
+
+impl StreamingService<DiscoveryRequest> for Played {
+    type Response = DiscoveryResponse;
+    type ResponseStream = ReceiverStream<Result<DiscoveryResponse, Status>>;
+    type Future = BoxFuture<Response<Self::ResponseStream>, Status>;
+
+    fn call(&mut self, request: Request<Streaming<DiscoveryRequest>>) -> Self::Future {
+        let clients = self.0.clone();
+        Box::pin(async move {
+            let (seen, requests) = mpsc::channel(100);
+            let (answers, outgoing) = mpsc::channel(100);
+            let mut incoming = request.into_inner();
+            tokio::spawn(async move {
+                while let Ok(Some(request)) = incoming.message().await {
+                    if seen.send(request).await.is_err() {
+                        return;
+                    }
+                }
+            });
+            let _ = clients.send(Client { requests, answers }).await;
+            Ok(Response::new(ReceiverStream::new(outgoing)))
+        })
+    }
+}
+
+struct Scene {
+    clients: mpsc::Receiver<Client>,
+    changes: mpsc::Receiver<Change>,
+}
+
+impl Scene {
+    async fn begin() -> Scene {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (arrived, clients) = mpsc::channel(10);
+        let server = tonic::transport::Server::builder()
+            .serve_with_incoming(Routed(Played(arrived)), TcpListenerStream::new(listener));
+        tokio::spawn(server);
+        let node = Node {
+            namespace: "mesh".into(),
+            name: "rutter-0".into(),
+            ip: "10.0.0.1".into(),
+            revision: "canary".into(),
+        };
+        let address = Address {
+            authority: address.to_string().into(),
+            tls: None,
+        };
+        let mut options = Options::new(address, node);
+        options.kinds = vec![Kind::ServiceEntry, Kind::Gateway];
+        options.wait = (Duration::from_millis(1), Duration::from_millis(10));
+        let (sender, changes) = mpsc::channel(10);
+        tokio::spawn(follow(options, sender));
+        Scene { clients, changes }
+    }
+
+    async fn client(&mut self) -> Client {
+        soon(self.clients.recv()).await.unwrap()
+    }
+
+    async fn change(&mut self) -> Change {
+        soon(self.changes.recv()).await.unwrap()
+    }
+}
+
+/// The one service, whatever the path.
+#[derive(Clone)]
+struct Routed(Played);
+
+impl Service<http::Request<tonic::body::Body>> for Routed {
+    type Response = http::Response<tonic::body::Body>;
+    type Error = std::convert::Infallible;
+    type Future = BoxFuture<Self::Response, Self::Error>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: http::Request<tonic::body::Body>) -> Self::Future {
+        let played = self.0.clone();
+        Box::pin(async move {
+            let codec = ProstCodec::<DiscoveryResponse, DiscoveryRequest>::default();
+            Ok(Grpc::new(codec).streaming(played, request).await)
+        })
+    }
+}
+
+fn names(change: &Change) -> Vec<&str> {
+    change.upserts.iter().map(|object| &*object.meta().name).collect()
+}
+
+#[tokio::test]
+async fn it_subscribes_acknowledges_and_begins_with_everything() {
+    let mut scene = Scene::begin().await;
+    let mut client = scene.client().await;
+    let subscriptions = client.subscriptions(2).await;
+    let nodes: Vec<_> = subscriptions
+        .values()
+        .filter_map(|request| request.node.clone())
+        .collect();
+    assert_eq!(nodes.len(), 1, "the node comes once");
+    let text = |name: &str| match &nodes[0].metadata.as_ref().unwrap().fields[name].kind {
+        Some(protos::value::Kind::StringValue(text)) => text.clone(),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(
+        (text("GENERATOR"), text("ISTIO_REVISION")),
+        ("api".to_owned(), "canary".to_owned())
+    );
+    assert_eq!(nodes[0].id, "sidecar~10.0.0.1~rutter-0.mesh~mesh.svc.cluster.local");
+    client.answer(ENTRY, "1", &[("default/a", "a.com")]).await;
+    let ack = client.request().await;
+    assert_eq!(
+        (&*ack.version_info, &*ack.response_nonce, ack.error_detail),
+        ("1", "n1", None)
+    );
+    assert!(scene.changes.try_recv().is_err(), "half a mesh is not passed on");
+    client.answer(GATEWAY, "1", &[]).await;
+    assert_eq!(names(&scene.change().await), ["a"]);
+    client.answer(ENTRY, "2", &[("default/b", "b.com")]).await;
+    let change = scene.change().await;
+    assert_eq!((names(&change), change.deletes.len()), (vec!["b"], 1));
+}
+
+#[tokio::test]
+async fn it_refuses_with_the_reason_and_keeps_what_it_had() {
+    let mut scene = Scene::begin().await;
+    let mut client = scene.client().await;
+    client.subscriptions(2).await;
+    client.answer(ENTRY, "1", &[("default/a", "a.com")]).await;
+    client.answer(GATEWAY, "1", &[]).await;
+    scene.change().await;
+    client.subscriptions(2).await;
+    client.answer(ENTRY, "2", &[("nameless", "a.com")]).await;
+    let nack = client.request().await;
+    assert_eq!((&*nack.version_info, &*nack.response_nonce), ("1", "n2"));
+    assert!(nack.error_detail.unwrap().message.contains("nameless"));
+    let change = scene.change().await;
+    assert!(change.upserts.is_empty() && change.deletes.is_empty());
+    assert!(
+        change
+            .diagnostics
+            .values()
+            .flatten()
+            .any(|said| said.message.contains("nameless"))
+    );
+}
+
+#[tokio::test]
+async fn it_comes_back_with_what_it_has_and_hears_what_is_new() {
+    let mut scene = Scene::begin().await;
+    let mut client = scene.client().await;
+    client.subscriptions(2).await;
+    client
+        .answer(ENTRY, "1", &[("default/a", "a.com"), ("default/b", "b.com")])
+        .await;
+    client.answer(GATEWAY, "1", &[]).await;
+    scene.change().await;
+    drop(client);
+    let mut client = scene.client().await;
+    let subscriptions = client.subscriptions(2).await;
+    assert_eq!(subscriptions[ENTRY].version_info, "1");
+    assert!(scene.changes.try_recv().is_err(), "nothing went while it was away");
+    // The same again, then something else: only that is told.
+    client
+        .answer(ENTRY, "1", &[("default/a", "a.com"), ("default/b", "b.com")])
+        .await;
+    client.answer(ENTRY, "3", &[("default/b", "c.com")]).await;
+    let change = scene.change().await;
+    assert_eq!((names(&change), change.deletes.len()), (vec!["b"], 1));
+}

@@ -1,0 +1,137 @@
+//! Configuration from one control plane to another: the server's side and the xDS source over a real socket.
+
+// The helpers of a test fail it where they cannot go on.
+#![allow(clippy::unwrap_used)]
+
+use std::time::Duration;
+
+use ads::Limits;
+use registry::inputs::MeshSettings;
+use resources::{AnyObject, Kind, MeshConfig, ParseOptions};
+use server::{Configuration, Options, Pilot, Server};
+use sources::Change;
+use sources::xds::{Address, Node};
+use tokio::sync::mpsc;
+use world::World;
+
+async fn start(configuration: Configuration) -> Server {
+    let mesh = MeshSettings {
+        config: MeshConfig::default(),
+        domain: "cluster.local".into(),
+        cluster_id: "Kubernetes".into(),
+    };
+    let pilot = Pilot::start(World::new(mesh, 1), Limits::default(), Duration::ZERO).unwrap();
+    let any = "127.0.0.1:0".parse().unwrap();
+    let options = Options {
+        grpc: any,
+        http: any,
+        monitoring: any,
+        keepalive_interval: Duration::from_secs(30),
+        keepalive_timeout: Duration::from_secs(10),
+        max_request_bytes: 64 << 10,
+        limits: Limits::default(),
+        version: "test".into(),
+    };
+    let server = Server::start_with(options, pilot, Some(configuration)).await.unwrap();
+    server.set_ready();
+    server
+}
+
+fn follow(server: &Server) -> mpsc::Receiver<Change> {
+    let address = Address {
+        authority: server.addresses().grpc.to_string().into(),
+        tls: None,
+    };
+    let node = Node {
+        namespace: "mesh".into(),
+        name: "other-0".into(),
+        ip: "10.0.0.9".into(),
+        revision: "".into(),
+    };
+    let (sender, changes) = mpsc::channel(10);
+    tokio::spawn(sources::xds::follow(sources::xds::Options::new(address, node), sender));
+    changes
+}
+
+async fn next(changes: &mut mpsc::Receiver<Change>) -> Change {
+    tokio::time::timeout(Duration::from_secs(30), changes.recv())
+        .await
+        .unwrap()
+        .unwrap()
+}
+
+fn objects(text: &str) -> Vec<AnyObject> {
+    let parsed = resources::parse_documents(text.as_bytes(), "test", &ParseOptions::default());
+    assert!(parsed.is_whole(), "{:?}", parsed.diagnostics);
+    parsed.objects
+}
+
+/// One of each kind that travels, each with a field of its own.
+const EACH: &str = include_str!("data/each-kind.yaml");
+
+#[tokio::test]
+async fn every_kind_arrives_as_it_was() {
+    let given = objects(EACH);
+    let configuration = Configuration::new();
+    configuration.apply(&given, &[]);
+    configuration.set_mesh(MeshConfig {
+        root_namespace: "mesh".into(),
+        ..MeshConfig::default()
+    });
+    let server = start(configuration).await;
+    let first = next(&mut follow(&server)).await;
+    let errors: Vec<_> = first
+        .diagnostics
+        .values()
+        .flatten()
+        .filter(|said| said.is_error())
+        .collect();
+    assert!(errors.is_empty(), "{errors:?}");
+    let arrived = |key| first.upserts.iter().find(|object| object.key() == key).cloned();
+    for object in &given {
+        let got = arrived(object.key()).unwrap_or_else(|| panic!("{} did not arrive", object.key()));
+        assert_eq!(got.spec_json(), object.spec_json(), "{}", object.key());
+        assert_eq!(
+            (&got.meta().labels, &got.meta().annotations),
+            (&object.meta().labels, &object.meta().annotations)
+        );
+    }
+    let Some(AnyObject::MeshConfig(mesh)) = arrived(MeshConfig::key()) else {
+        panic!("no MeshConfig")
+    };
+    assert_eq!(
+        (&*mesh.spec.root_namespace, mesh.spec.connect_timeout),
+        ("mesh", Duration::from_secs(10))
+    );
+    let missing: Vec<_> = Kind::ALL
+        .iter()
+        .filter(|kind| kind.group().ends_with("istio.io") && first.upserts.iter().all(|object| object.kind() != **kind))
+        .collect();
+    assert!(missing.is_empty(), "no example of {missing:?}");
+}
+
+#[tokio::test]
+async fn changes_are_pushed_exactly_and_the_end_is_told() {
+    let entry = |name: &str, host: &str| {
+        objects(&format!(
+            "apiVersion: networking.istio.io/v1\nkind: ServiceEntry\nmetadata: {{name: {name}, namespace: default}}\nspec:\n  hosts: [{host}]\n  ports: [{{number: 80, name: http, protocol: HTTP}}]\n  resolution: DNS\n"
+        ))
+    };
+    let configuration = Configuration::new();
+    let (a, b) = (entry("a", "a.com"), entry("b", "b.com"));
+    configuration.apply(&a, &[]);
+    configuration.apply(&b, &[]);
+    let server = start(configuration.clone()).await;
+    let mut changes = follow(&server);
+    assert_eq!(next(&mut changes).await.upserts.len(), 2);
+    configuration.apply(&entry("a", "x.com"), &[b[0].key()]);
+    let change = next(&mut changes).await;
+    assert_eq!((change.upserts.len(), change.deletes), (1, vec![b[0].key()]));
+    // Kinds that travel not at all change nothing, and the next change is seen.
+    configuration.apply(&objects("apiVersion: v1\nkind: Namespace\nmetadata: {name: n}\n"), &[]);
+    configuration.apply(&b, &[]);
+    assert_eq!(next(&mut changes).await.upserts.len(), 1);
+    let stopped = tokio::time::timeout(Duration::from_secs(10), server.shut_down(Duration::from_secs(20))).await;
+    assert!(stopped.is_ok(), "a reader of configuration held the server up");
+    assert!(changes.try_recv().is_err(), "what was there stays");
+}
