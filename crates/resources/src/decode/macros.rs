@@ -4,7 +4,7 @@
 ///
 /// `name: Type` is absent as `Type::default()`; `name: Type = value` is absent as `value`; `as "name"` gives the name in
 /// JSON where Rust cannot or should not spell it. `where [required, max 253]` says what the type cannot: see `facts!`,
-/// which has the words. Doc comments become the descriptions in the schema.
+/// which has the words; `required` comes first. Doc comments become the descriptions in the schema.
 macro_rules! message {
     (
         $(#[doc = $doc:literal])*
@@ -41,7 +41,9 @@ macro_rules! message {
             fn encode(&self) -> serde_json::Value {
                 #[allow(unused_mut)]
                 let mut out = serde_json::Map::new();
-                $( message!(@put self, out, $field, message!(@name $field $($json)?) $(, $default)?); )*
+                $( message!(
+                    @put self, out, $field, message!(@name $field $($json)?), [$($($field_fact)*)?] $(, $default)?
+                ); )*
                 serde_json::Value::Object(out)
             }
 
@@ -70,11 +72,15 @@ macro_rules! message {
     (@default $default:expr) => { $default };
     (@name $field:ident) => { stringify!($field) };
     (@name $field:ident $json:literal) => { $json };
-    (@put $self:ident, $out:ident, $field:ident, $name:expr) => {
+    // What is required is always written: its default may mean something, such as the core group.
+    (@put $self:ident, $out:ident, $field:ident, $name:expr, [required $($fact:tt)*] $(, $default:expr)?) => {
+        crate::decode::Field::put_always(&$self.$field, $name, &mut $out);
+    };
+    (@put $self:ident, $out:ident, $field:ident, $name:expr, [$($fact:tt)*]) => {
         crate::decode::Field::put(&$self.$field, $name, &mut $out);
     };
     // Absence means something else than the type's default here, so that the value is always written.
-    (@put $self:ident, $out:ident, $field:ident, $name:expr, $default:expr) => {
+    (@put $self:ident, $out:ident, $field:ident, $name:expr, [$($fact:tt)*], $default:expr) => {
         crate::decode::Field::put_always(&$self.$field, $name, &mut $out);
     };
 }

@@ -139,7 +139,7 @@ pub(crate) trait Field: Sized {
     /// Puts the part into JSON, unless it is what an absent field means.
     fn put(&self, name: &'static str, out: &mut serde_json::Map<String, serde_json::Value>);
 
-    /// Puts the part into JSON, whatever an absent field means.
+    /// Puts the part into JSON, whatever an absent field means; only an option without a value has nothing to put.
     fn put_always(&self, name: &'static str, out: &mut serde_json::Map<String, serde_json::Value>) {
         self.put(name, out);
     }
@@ -160,7 +160,10 @@ impl<T: Decode + Default + PartialEq> Field for T {
     }
 
     fn put_always(&self, name: &'static str, out: &mut serde_json::Map<String, serde_json::Value>) {
-        out.insert(json_name(name).into_owned(), self.encode());
+        let value = self.encode();
+        if !value.is_null() {
+            out.insert(json_name(name).into_owned(), value);
+        }
     }
 
     fn describe(name: &'static str, doc: &[&str], facts: fn(&mut Schema) -> bool, fields: &mut schema::Fields) {

@@ -1,11 +1,11 @@
 //! BackendTLSPolicy and XBackendTrafficPolicy: how gateways and the mesh speak to backends.
 
 use std::sync::Arc;
-use std::time::Duration;
 
+use crate::gateway_api::GatewayDuration;
 use crate::gateway_api::reference::{LocalObjectReference, PolicyTarget};
 use crate::gateway_api::session::SessionPersistence;
-use crate::gateway_api::text::{ABSOLUTE_URI, DNS_NAME, DURATION, HOSTNAME, WELL_KNOWN_CAS};
+use crate::gateway_api::text::{ABSOLUTE_URI, DNS_NAME, HOSTNAME, WELL_KNOWN_CAS};
 use crate::object::StringMap;
 
 message! {
@@ -105,7 +105,7 @@ message! {
         /// Retries that are always allowed.
         pub min_retry_rate: RequestRate where [default {"count": 10, "interval": "1s"}] = RequestRate {
             count: Some(10),
-            interval: Some(Duration::from_secs(1)),
+            interval: Some(GatewayDuration::from_secs(1)),
         },
     }
 }
@@ -116,10 +116,10 @@ message! {
         /// The percentage.
         pub percent: u32 where [min 0, max 100, default 20] = 20,
         /// The time over which requests are counted, 1s to 1h.
-        pub interval: Duration where [
-            pattern DURATION, default "10s",
+        pub interval: GatewayDuration where [
+            default "10s",
             rule "!(duration(self) < duration('1s') || duration(self) > duration('1h'))" "the interval must be from 1s to 1h",
-        ] = Duration::from_secs(10),
+        ] = GatewayDuration::from_secs(10),
     }
 }
 
@@ -129,8 +129,7 @@ message! {
         /// The number.
         pub count: Option<u32> where [min 1, max 1000000],
         /// The time, 1h at most.
-        pub interval: Option<Duration> where [
-            pattern DURATION,
+        pub interval: Option<GatewayDuration> where [
             rule "!(duration(self) == duration('0s') || duration(self) > duration('1h'))" "the interval must not be zero or longer than 1h",
         ],
     }

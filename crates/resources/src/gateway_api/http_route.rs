@@ -1,8 +1,8 @@
 //! HTTPRoute: where HTTP requests go.
 
 use std::sync::Arc;
-use std::time::Duration;
 
+use crate::gateway_api::GatewayDuration;
 use crate::gateway_api::filter::HttpRouteFilter;
 use crate::gateway_api::reference::ParentReference;
 use crate::gateway_api::session::SessionPersistence;
@@ -224,9 +224,9 @@ message! {
             "backendRequest must not be longer than request",
     ] {
         /// From a request to the end of its response; zero: no limit; absent: the controller's choice.
-        pub request: Option<Duration> where [pattern DURATION],
+        pub request: Option<GatewayDuration>,
         /// One attempt to get a response from a backend; zero: no limit; absent: the controller's choice.
-        pub backend_request: Option<Duration> where [pattern DURATION],
+        pub backend_request: Option<GatewayDuration>,
     }
 }
 
@@ -238,6 +238,6 @@ message! {
         /// How often at most; absent: the controller's choice.
         pub attempts: Option<u32> where [min 1],
         /// How long to wait at least before that; absent: the controller's choice.
-        pub backoff: Option<Duration> where [pattern DURATION],
+        pub backoff: Option<GatewayDuration>,
     }
 }

@@ -5,6 +5,7 @@
 //! messages that they are about. The rules' counterparts in Rust are in `validate::gateway_api`.
 
 pub mod backend_policy;
+mod duration;
 pub mod filter;
 pub mod gateway;
 pub mod grpc_route;
@@ -18,6 +19,7 @@ pub mod status;
 mod text;
 
 pub use backend_policy::{BackendTlsPolicy, BackendTrafficPolicy};
+pub use duration::GatewayDuration;
 pub use gateway::{Gateway, GatewayClass};
 pub use grpc_route::GrpcRoute;
 pub use http_route::HttpRoute;

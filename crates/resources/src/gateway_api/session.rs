@@ -1,9 +1,9 @@
 //! Sessions: a client's requests go to the same backend.
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use crate::gateway_api::text::{DURATION, HEADER_NAME};
+use crate::gateway_api::GatewayDuration;
+use crate::gateway_api::text::HEADER_NAME;
 
 message! {
     /// Requests of a session go to the same backend.
@@ -16,7 +16,7 @@ message! {
             "a permanent cookie needs absoluteTimeout",
     ] {
         /// How long a session may be in all; absent: for ever.
-        pub absolute_timeout: Option<Duration> where [pattern DURATION],
+        pub absolute_timeout: Option<GatewayDuration>,
         /// How the proxy knows a session.
         pub kind: SessionPersistenceType as "type" where [default "Cookie"],
         /// The cookie; with the type `Cookie`.

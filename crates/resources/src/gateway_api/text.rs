@@ -26,8 +26,6 @@ pub(crate) const LABEL_VALUE: &str = r"^(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9
 pub(crate) const HEADER_NAME: &str = r"^[A-Za-z0-9!#$%&'*+\-.^_\x60|~]+$";
 /// The value of a header: visible characters, with single blanks between them.
 pub(crate) const HEADER_VALUE: &str = r"^[!-~]+([\t ]?[!-~]+)*$";
-/// A duration (GEP-2257).
-pub(crate) const DURATION: &str = r"^([0-9]{1,5}(h|m|s|ms)){1,4}$";
 /// The path of a request.
 pub(crate) const PATH: &str = r"^(?:[-A-Za-z0-9/._~!$&'()*+,;=:@]|[%][0-9a-fA-F]{2})+$";
 /// An origin of CORS, or `*`.

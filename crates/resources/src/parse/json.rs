@@ -118,7 +118,7 @@ pub(super) fn diagnostic(file: Option<Arc<str>>, object: Option<ObjectKey>, prob
 const NOWHERE: Position = Position { line: 0, column: 0 };
 
 /// The tree of a value; nothing if it is too deep.
-fn node(json: &Json, depth: usize) -> Option<Node> {
+pub(super) fn node(json: &Json, depth: usize) -> Option<Node> {
     let value = match json {
         Json::Null => Value::Plain("null".into()),
         Json::Bool(value) => Value::Plain(if *value { "true".into() } else { "false".into() }),

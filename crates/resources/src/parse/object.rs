@@ -199,7 +199,8 @@ fn against_schema(kind: Kind, root: &Node, most: usize) -> Vec<Problem> {
     }
 }
 
-fn decode_any(kind: Kind, root: &Node, meta: Meta, cx: &mut Decoder) -> Option<AnyObject> {
+/// The object, with what is wrong with its fields. Nothing is validated.
+pub(super) fn decode_any(kind: Kind, root: &Node, meta: Meta, cx: &mut Decoder) -> Option<AnyObject> {
     kind.with_content(DecodeContent { root, meta, cx })
 }
 

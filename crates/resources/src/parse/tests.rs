@@ -55,7 +55,8 @@ fn written_values_read_back() {
     assert!(count > 30, "only {count} objects");
 }
 
-fn same_spec(a: &AnyObject, b: &AnyObject) -> bool {
+/// Whether two objects say the same, however they were written.
+pub(super) fn same_spec(a: &AnyObject, b: &AnyObject) -> bool {
     struct Same<'a>(&'a AnyObject, &'a AnyObject);
     impl WithContent for Same<'_> {
         type Output = bool;

@@ -71,10 +71,17 @@ fn full(schema: &Schema, number: usize) -> Json {
         Shape::Map(values, _) => json!({ "1": full(values, number) }),
         Shape::List(items, ..) => json!([full(items, number)]),
         Shape::Text { values, .. } if !values.is_empty() => json!(values[number % values.len()]),
-        Shape::Text { format, bounds, .. } => match *format {
+        Shape::Text {
+            format,
+            pattern,
+            bounds,
+            ..
+        } => match *format {
             Some("duration") => json!("1.5s"),
             Some("date-time") => json!("2026-08-02T10:00:00Z"),
             Some("byte") => json!("Zm8="),
+            // The Gateway API's durations are texts with a pattern.
+            _ if pattern.is_some_and(|p| p.contains("h|m|s|ms")) => json!("1s"),
             _ => json!("a".repeat(bounds.min.unwrap_or(1) as usize)),
         },
         Shape::Integer { min, max, .. } => json!(min.or(*max).unwrap_or(1)),

@@ -6,7 +6,7 @@ use crate::diagnostic::FieldPath;
 use crate::istio::DestinationRule;
 use crate::object::Meta;
 use crate::validate::common::{self, Exported};
-use crate::validate::{Report, hosts, traffic_policy};
+use crate::validate::{Report, attachment, hosts, traffic_policy};
 
 pub(super) fn check(r: &mut Report, meta: &Meta, spec: &DestinationRule) {
     let path = FieldPath::spec();
@@ -14,7 +14,8 @@ pub(super) fn check(r: &mut Report, meta: &Meta, spec: &DestinationRule) {
         "" => r.error(&path.field("host"), "missing-field", "a DestinationRule needs a host"),
         host => hosts::wildcard_host(r, &path.field("host"), host),
     }
-    traffic_policy::check(r, &path.field("trafficPolicy"), spec.traffic_policy.as_ref());
+    let (at, policy) = (path.field("trafficPolicy"), spec.traffic_policy.as_ref());
+    traffic_policy::check(r, &at, &meta.namespace, policy);
     let mut names = BTreeSet::new();
     for (index, subset) in spec.subsets.iter().enumerate() {
         let at = path.field("subsets").index(index);
@@ -27,7 +28,8 @@ pub(super) fn check(r: &mut Report, meta: &Meta, spec: &DestinationRule) {
             );
         }
         common::labels(r, &at.field("labels"), &subset.labels);
-        traffic_policy::check(r, &at.field("trafficPolicy"), subset.traffic_policy.as_ref());
+        let policy = subset.traffic_policy.as_ref();
+        traffic_policy::check(r, &at.field("trafficPolicy"), &meta.namespace, policy);
     }
     let exported = if spec.workload_selector.is_some() {
         Exported::Selected
@@ -35,8 +37,5 @@ pub(super) fn check(r: &mut Report, meta: &Meta, spec: &DestinationRule) {
         Exported::Routes
     };
     common::export_to(r, &path.field("exportTo"), &meta.namespace, &spec.export_to, exported);
-    if let Some(selector) = &spec.workload_selector {
-        let at = path.field("workloadSelector").field("matchLabels");
-        common::selector_labels(r, &at, &selector.match_labels);
-    }
+    attachment::selector(r, &path.field("workloadSelector"), spec.workload_selector.as_ref());
 }

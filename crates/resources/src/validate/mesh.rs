@@ -189,7 +189,7 @@ fn proxy_addresses(r: &mut Report, path: &FieldPath, proxy: &ProxyConfig) {
     };
     let at = path.field("tracing");
     common::percent(r, &at.field("sampling"), tracing.sampling);
-    traffic_policy::client_tls(r, &at.field("tlsSettings"), tracing.tls_settings.as_ref());
+    traffic_policy::client_tls(r, &at.field("tlsSettings"), "", tracing.tls_settings.as_ref());
     match &tracing.tracer {
         Some(Tracer::Zipkin(tracer)) => host_and_port(r, &at.field("zipkin").field("address"), &tracer.address),
         Some(Tracer::Datadog(tracer)) => host_and_port(r, &at.field("datadog").field("address"), &tracer.address),

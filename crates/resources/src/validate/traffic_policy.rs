@@ -7,7 +7,8 @@ use crate::diagnostic::FieldPath;
 use crate::istio::*;
 use crate::validate::{Report, common, hosts, locality};
 
-pub(super) fn check(r: &mut Report, path: &FieldPath, policy: Option<&TrafficPolicy>) {
+/// A policy of an object in this namespace.
+pub(super) fn check(r: &mut Report, path: &FieldPath, namespace: &str, policy: Option<&TrafficPolicy>) {
     let Some(policy) = policy else {
         return;
     };
@@ -30,9 +31,9 @@ pub(super) fn check(r: &mut Report, path: &FieldPath, policy: Option<&TrafficPol
     );
     connection_pool(r, &path.field("connectionPool"), policy.connection_pool.as_ref());
     outlier_detection(r, &path.field("outlierDetection"), outlier);
-    client_tls(r, &path.field("tls"), policy.tls.as_ref());
+    client_tls(r, &path.field("tls"), namespace, policy.tls.as_ref());
     for (index, port) in policy.port_level_settings.iter().enumerate() {
-        port_policy(r, &path.field("portLevelSettings").index(index), port);
+        port_policy(r, &path.field("portLevelSettings").index(index), namespace, port);
     }
     if let Some(tunnel) = &policy.tunnel {
         self::tunnel(r, &path.field("tunnel"), tunnel);
@@ -46,7 +47,7 @@ pub(super) fn check(r: &mut Report, path: &FieldPath, policy: Option<&TrafficPol
     }
 }
 
-fn port_policy(r: &mut Report, path: &FieldPath, policy: &PortTrafficPolicy) {
+fn port_policy(r: &mut Report, path: &FieldPath, namespace: &str, policy: &PortTrafficPolicy) {
     match &policy.port {
         Some(port) if (1..=65535).contains(&port.number) => {}
         Some(port) => {
@@ -78,7 +79,7 @@ fn port_policy(r: &mut Report, path: &FieldPath, policy: &PortTrafficPolicy) {
     );
     connection_pool(r, &path.field("connectionPool"), policy.connection_pool.as_ref());
     outlier_detection(r, &path.field("outlierDetection"), outlier);
-    client_tls(r, &path.field("tls"), policy.tls.as_ref());
+    client_tls(r, &path.field("tls"), namespace, policy.tls.as_ref());
 }
 
 fn tunnel(r: &mut Report, path: &FieldPath, tunnel: &TunnelSettings) {
@@ -277,11 +278,12 @@ pub(super) fn outlier_detection(r: &mut Report, path: &FieldPath, outlier: Optio
     }
 }
 
-/// TLS towards servers.
-pub(super) fn client_tls(r: &mut Report, path: &FieldPath, tls: Option<&ClientTlsSettings>) {
+/// TLS towards servers; the namespace is that of the object, empty for the mesh's settings.
+pub(super) fn client_tls(r: &mut Report, path: &FieldPath, namespace: &str, tls: Option<&ClientTlsSettings>) {
     let Some(tls) = tls else {
         return;
     };
+    config_map(r, &path.field("credentialName"), namespace, &tls.credential_name);
     let unchecked = tls.insecure_skip_verify == Some(true);
     let secret = !tls.credential_name.is_empty();
     let with_secret = matches!(tls.mode, ClientTlsMode::Simple | ClientTlsMode::Mutual) && secret;
@@ -314,5 +316,23 @@ pub(super) fn client_tls(r: &mut Report, path: &FieldPath, tls: Option<&ClientTl
                 format!("MUTUAL needs {field} or credentialName"),
             );
         }
+    }
+}
+
+/// A ConfigMap with CA certificates, `configmap://NAMESPACE/NAME`, which must be in the object's own namespace.
+fn config_map(r: &mut Report, path: &FieldPath, namespace: &str, name: &str) {
+    let Some(name) = name.strip_prefix("configmap://") else {
+        return;
+    };
+    let mut parts = name.split('/');
+    match (parts.next(), parts.next()) {
+        (Some(other), Some(name)) if !other.is_empty() && !name.is_empty() => {
+            if other != namespace || namespace.is_empty() {
+                let message =
+                    format!("the ConfigMap must be in the object's namespace, {namespace:?}, not in {other:?}");
+                r.error(path, "bad-value", message);
+            }
+        }
+        _ => r.error(path, "bad-value", "the form is configmap://NAMESPACE/NAME"),
     }
 }

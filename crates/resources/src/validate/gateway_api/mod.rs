@@ -25,17 +25,14 @@ fn service_port(r: &mut Report, path: &FieldPath, group: &str, kind: &str, has_p
     }
 }
 
-/// A field that goes together with a type: it is there if, and only if, the type is this one.
+/// A field that goes together with a type: it is there if, and only if, the type is this one. It is said of the message that
+/// has both, so that nothing is said where the type could not be read.
 fn goes_together(r: &mut Report, path: &FieldPath, kind: &str, wanted: &str, field: &str, is_set: bool) {
     match (kind == wanted, is_set) {
-        (true, false) => r.error(
-            &path.field(field),
-            "missing-field",
-            format!("the type {kind} needs {field}"),
-        ),
+        (true, false) => r.error(path, "missing-field", format!("the type {kind} needs {field}")),
         (false, true) => {
             let message = format!("{field} goes with the type {wanted}, not with {kind}");
-            r.error(&path.field(field), "exclusive-fields", message);
+            r.error(path, "exclusive-fields", message);
         }
         _ => {}
     }

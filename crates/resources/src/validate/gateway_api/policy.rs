@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::{goes_together, service_port};
 use crate::diagnostic::FieldPath;
+use crate::gateway_api::GatewayDuration;
 use crate::gateway_api::backend_policy::{BackendTlsPolicy, BackendTrafficPolicy, SubjectAltNameType};
 use crate::gateway_api::inference_pool::InferencePool;
 use crate::gateway_api::reference::PolicyTarget;
@@ -72,11 +73,11 @@ pub(crate) fn check_backend_traffic(r: &mut Report, spec: &BackendTrafficPolicy)
         return;
     };
     let at = path.field("retryConstraint");
-    if !(Duration::from_secs(1)..=HOUR).contains(&constraint.budget.interval) {
+    if !(Duration::from_secs(1)..=HOUR).contains(&constraint.budget.interval.get()) {
         let message = "the interval must be from 1s to 1h";
         r.error(&at.field("budget").field("interval"), "out-of-range", message);
     }
-    let interval = constraint.min_retry_rate.interval;
+    let interval = constraint.min_retry_rate.interval.map(GatewayDuration::get);
     if interval.is_some_and(|interval| interval.is_zero() || interval > HOUR) {
         let message = "the interval must not be zero or longer than 1h";
         r.error(&at.field("minRetryRate").field("interval"), "out-of-range", message);

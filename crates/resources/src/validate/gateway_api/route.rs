@@ -149,7 +149,7 @@ fn http_rule(r: &mut Report, path: &FieldPath, rule: &HttpRouteRule) {
         request: Some(request),
         backend_request: Some(backend),
     }) = &rule.timeouts
-        && !request.is_zero()
+        && !request.get().is_zero()
         && backend > request
     {
         let at = path.field("timeouts").field("backendRequest");

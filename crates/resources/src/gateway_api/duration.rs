@@ -1,0 +1,157 @@
+//! Durations as the Gateway API writes them (GEP-2257): `1h30m`, `10s`, `100ms`.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::Value as Json;
+
+use crate::decode::{Decode, Decoder, parse_duration};
+use crate::schema::{self, Schema};
+use crate::yaml::Node;
+
+/// The form: one to four whole numbers of at most five digits, each with a unit.
+const PATTERN: &str = r"^([0-9]{1,5}(h|m|s|ms)){1,4}$";
+
+/// The longest: `99999h59m59s999ms`.
+const LONGEST: Duration = Duration::from_millis(99_999 * 3_600_000 + 3_599_999);
+
+/// A duration of whole milliseconds, at most `99999h59m59s999ms`.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
+pub struct GatewayDuration(Duration);
+
+impl GatewayDuration {
+    /// A number of seconds; of more than `99999h59m59s` that many.
+    pub const fn from_secs(seconds: u64) -> GatewayDuration {
+        let most = LONGEST.as_secs();
+        GatewayDuration(Duration::from_secs(if seconds < most { seconds } else { most }))
+    }
+
+    /// Reads the Gateway API's form. Nothing for any other text, `1.5s` included, and for what is longer than the longest.
+    pub fn parse(text: &str) -> Option<GatewayDuration> {
+        if !has_form(text) {
+            return None;
+        }
+        parse_duration(text).filter(|d| *d <= LONGEST).map(GatewayDuration)
+    }
+
+    /// The duration.
+    pub const fn get(self) -> Duration {
+        self.0
+    }
+}
+
+impl std::fmt::Display for GatewayDuration {
+    /// The form that it is read from, with the largest units first.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if self.0.is_zero() {
+            return f.write_str("0s");
+        }
+        let seconds = self.0.as_secs();
+        let parts = [
+            (seconds / 3600, "h"),
+            (seconds / 60 % 60, "m"),
+            (seconds % 60, "s"),
+            (u64::from(self.0.subsec_millis()), "ms"),
+        ];
+        parts
+            .iter()
+            .filter(|(number, _)| *number > 0)
+            .try_for_each(|(number, unit)| write!(f, "{number}{unit}"))
+    }
+}
+
+/// Whether a text matches [`PATTERN`].
+fn has_form(text: &str) -> bool {
+    let (mut rest, mut parts) = (text, 0);
+    while !rest.is_empty() {
+        let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
+        let after = &rest[digits..];
+        let unit = ["ms", "h", "m", "s"]
+            .into_iter()
+            .find_map(|unit| after.strip_prefix(unit));
+        let Some(after) = unit.filter(|_| (1..=5).contains(&digits)) else {
+            return false;
+        };
+        (rest, parts) = (after, parts + 1);
+    }
+    (1..=4).contains(&parts)
+}
+
+impl Decode for GatewayDuration {
+    fn decode(node: &Node, cx: &mut Decoder) -> Option<GatewayDuration> {
+        let value = node.text().and_then(|text| GatewayDuration::parse(text));
+        if value.is_none() {
+            cx.mismatch(
+                node,
+                "a duration in whole numbers with units h, m, s, ms, such as 1m30s or 250ms",
+            );
+        }
+        value
+    }
+
+    fn encode(&self) -> Json {
+        Json::String(self.to_string())
+    }
+
+    fn schema() -> Arc<Schema> {
+        let mut schema = Schema::text();
+        schema::facts::pattern(&mut schema, PATTERN);
+        Arc::new(schema)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn forms() {
+        for (text, millis, again) in [
+            ("0s", 0, "0s"),
+            ("0h0m", 0, "0s"),
+            ("100ms", 100, "100ms"),
+            ("1500ms", 1_500, "1s500ms"),
+            ("90s", 90_000, "1m30s"),
+            ("1s1h", 3_601_000, "1h1s"),
+            ("99999h59m59s999ms", 359_999_999_999, "99999h59m59s999ms"),
+        ] {
+            let read = GatewayDuration::parse(text).expect(text);
+            assert_eq!(
+                (read.get().as_millis(), read.to_string()),
+                (millis, again.to_owned()),
+                "{text}"
+            );
+            assert_eq!(GatewayDuration::parse(again), Some(read));
+        }
+        for bad in [
+            "",
+            "0",
+            "1",
+            "1.5s",
+            "-1s",
+            "+1s",
+            "1us",
+            "100000s",
+            "1s1s1s1s1s",
+            "1 s",
+            "s",
+            "99999h60m",
+            "1\u{0661}s",
+        ] {
+            assert_eq!(GatewayDuration::parse(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn the_form_is_that_of_the_schema() {
+        let pattern = regex::Regex::new(PATTERN).expect("a pattern");
+        for a in ["", "1", "12345", "123456", "1.5"] {
+            for b in ["", "h", "m", "s", "ms", "d", "mss"] {
+                for more in ["", "1m", "1m1s1h", "1m1s1h1ms", "0"] {
+                    let text = format!("{a}{b}{more}");
+                    assert_eq!(has_form(&text), pattern.is_match(&text), "{text}");
+                }
+            }
+        }
+    }
+}
