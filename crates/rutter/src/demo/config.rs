@@ -2,28 +2,84 @@
 
 use std::net::SocketAddr;
 
+use serde_json::{Value, json};
+
 /// The namespace of everything in the demo.
 pub(super) const NAMESPACE: &str = "demo";
 /// The host name of the service.
 pub(super) const HOST: &str = "shop.demo.svc.cluster.local";
 
-/// The service, its versions, and the gateway's port.
-pub(super) fn service(service_port: u16, gateway_port: u16) -> String {
-    format!(
-        "\
-apiVersion: networking.istio.io/v1
-kind: ServiceEntry
-metadata: {{ name: shop, namespace: {NAMESPACE} }}
+/// One object, as it is written and where it is in the API.
+pub(super) struct Manifest {
+    /// The name of the file that it is put into, without its end.
+    pub(super) file: String,
+    /// Its kind in an URL: `virtualservices`; none: it is the namespace itself.
+    plural: Option<&'static str>,
+    /// Its kind on a command line: `virtualservice`.
+    pub(super) singular: &'static str,
+    /// Its name.
+    pub(super) name: String,
+    /// YAML.
+    pub(super) text: String,
+}
+
+impl Manifest {
+    fn istio(plural: &'static str, singular: &'static str, name: &str, kind: &str, spec: &str) -> Manifest {
+        let text = format!(
+            "apiVersion: networking.istio.io/v1\nkind: {kind}\nmetadata: {{ name: {name}, namespace: {NAMESPACE} }}\n{spec}"
+        );
+        Manifest {
+            file: format!("{singular}-{name}"),
+            plural: Some(plural),
+            singular,
+            name: name.to_owned(),
+            text,
+        }
+    }
+
+    /// Its path in the API.
+    pub(super) fn path(&self) -> String {
+        let namespace = format!("namespaces/{NAMESPACE}");
+        match self.plural {
+            None => format!("/api/v1/{namespace}"),
+            Some(plural) => format!("/apis/networking.istio.io/v1/{namespace}/{plural}/{}", self.name),
+        }
+    }
+}
+
+/// The namespace, the service, its versions, and the gateway's port.
+pub(super) fn service(service_port: u16, gateway_port: u16) -> [Manifest; 4] {
+    [
+        Manifest {
+            file: "namespace".into(),
+            plural: None,
+            singular: "namespace",
+            name: NAMESPACE.into(),
+            text: format!("apiVersion: v1\nkind: Namespace\nmetadata: {{ name: {NAMESPACE} }}\n"),
+        },
+        Manifest::istio(
+            "serviceentries",
+            "serviceentry",
+            "shop",
+            "ServiceEntry",
+            &format!(
+                "\
 spec:
   hosts: [{HOST}]
   location: MESH_INTERNAL
   resolution: STATIC
   ports: [{{ number: {service_port}, name: http, protocol: HTTP }}]
   workloadSelector: {{ labels: {{ app: shop }} }}
----
-apiVersion: networking.istio.io/v1
-kind: DestinationRule
-metadata: {{ name: shop, namespace: {NAMESPACE} }}
+"
+            ),
+        ),
+        Manifest::istio(
+            "destinationrules",
+            "destinationrule",
+            "shop",
+            "DestinationRule",
+            &format!(
+                "\
 spec:
   host: {HOST}
   # The built-in service has no sidecar of its own that could end mutual TLS.
@@ -31,10 +87,16 @@ spec:
   subsets:
   - {{ name: v1, labels: {{ version: v1 }} }}
   - {{ name: v2, labels: {{ version: v2 }} }}
----
-apiVersion: networking.istio.io/v1
-kind: Gateway
-metadata: {{ name: front, namespace: {NAMESPACE} }}
+"
+            ),
+        ),
+        Manifest::istio(
+            "gateways",
+            "gateway.networking.istio.io",
+            "front",
+            "Gateway",
+            &format!(
+                "\
 spec:
   selector: {{ app: gateway }}
   servers:
@@ -42,16 +104,20 @@ spec:
     bind: 127.0.0.1
     hosts: [{HOST}]
 "
-    )
+            ),
+        ),
+    ]
 }
 
 /// The split between the versions, in percent of v2, for sidecars and the gateway alike.
-pub(super) fn split(v2: u32, service_port: u16) -> String {
-    format!(
-        "\
-apiVersion: networking.istio.io/v1
-kind: VirtualService
-metadata: {{ name: shop, namespace: {NAMESPACE} }}
+pub(super) fn split(v2: u32, service_port: u16) -> Manifest {
+    Manifest::istio(
+        "virtualservices",
+        "virtualservice",
+        "shop",
+        "VirtualService",
+        &format!(
+            "\
 spec:
   hosts: [{HOST}]
   gateways: [mesh, front]
@@ -62,23 +128,33 @@ spec:
     - destination: {{ host: {HOST}, subset: v2, port: {{ number: {service_port} }} }}
       weight: {v2}
 ",
-        100 - v2
+            100 - v2
+        ),
     )
 }
 
+/// The JSON patch that makes another split of it.
+pub(super) fn shift(v2: u32) -> Value {
+    let weight = |route: usize, value: u32| json!({"op": "replace", "path": format!("/spec/http/0/route/{route}/weight"), "value": value});
+    json!([weight(0, 100 - v2), weight(1, v2)])
+}
+
 /// One instance of a version of the service.
-pub(super) fn instance(name: &str, version: &str, address: SocketAddr) -> String {
-    format!(
-        "\
-apiVersion: networking.istio.io/v1
-kind: WorkloadEntry
-metadata: {{ name: {name}, namespace: {NAMESPACE} }}
+pub(super) fn instance(name: &str, version: &str, address: SocketAddr) -> Manifest {
+    Manifest::istio(
+        "workloadentries",
+        "workloadentry",
+        name,
+        "WorkloadEntry",
+        &format!(
+            "\
 spec:
   address: {}
   ports: {{ http: {} }}
   labels: {{ app: shop, version: {version} }}
 ",
-        address.ip(),
-        address.port()
+            address.ip(),
+            address.port()
+        ),
     )
 }

@@ -1,10 +1,11 @@
 //! `rutter demo`: the main job, shown on this machine with real proxies and real traffic.
 //!
-//! A control plane, two versions of a small service, a client's sidecar and a gateway; steady traffic through both, while
-//! the split between the versions shifts, instances come and go, and the control plane is killed. Every request is
-//! counted. At the end the demo says which promises held.
+//! A control plane with its store and API, two versions of a small service, a client's sidecar and a gateway; steady traffic through both, while
+//! the split between the versions shifts, instances come and go, and the control plane is killed. Changes are made through
+//! the API, each shown as the command that makes the same one. Every request is counted. At the end the demo says which promises held.
 
 mod config;
+mod operator;
 mod promises;
 mod screen;
 mod stage;

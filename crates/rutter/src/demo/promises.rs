@@ -79,7 +79,7 @@ impl Promises {
     fn all(&self) -> Vec<(bool, String)> {
         let slowest = self.latencies.iter().max().copied().unwrap_or(Duration::MAX);
         let text = format!(
-            "{} changes; the slowest was in both proxies {} ms after its file was written",
+            "{} changes; the slowest was in both proxies {} ms after it was sent to the API",
             self.latencies.len(),
             slowest.as_millis()
         );

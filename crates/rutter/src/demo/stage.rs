@@ -3,9 +3,12 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use parts::run::{Backend, ConfigDir, Control, Envoy, Node, Protocol, Result, Traffic, free_port, wait_for};
+use parts::run::{Backend, Control, Envoy, Node, Protocol, Result, Traffic, free_port, wait_for};
+use serde_json::Value;
+use tempfile::TempDir;
 
 use super::config;
+use super::operator::{Operator, Step};
 use super::screen::Screen;
 
 /// Requests a second through each proxy.
@@ -17,24 +20,44 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 /// All parts, running.
 pub(super) struct Stage {
-    pub(super) config: ConfigDir,
     pub(super) control: Control,
     pub(super) sidecar: Envoy,
     pub(super) gateway: Envoy,
     pub(super) through_sidecar: Traffic,
     pub(super) through_gateway: Traffic,
+    operator: Operator,
     service_port: u16,
     backends: Vec<Backend>,
+    /// The control plane's data, and the files that were applied. The last field: it goes when all that uses it has.
+    _directory: TempDir,
+}
+
+/// A change that was made.
+pub(super) struct Changed {
+    /// How long it took from the request until both proxies had it.
+    pub(super) took: Duration,
+    /// The command that makes the same change.
+    pub(super) command: String,
 }
 
 impl Stage {
     /// Starts everything and waits until traffic can flow.
     pub(super) async fn start(envoy: &Path, protocol: Protocol, screen: &mut Screen) -> Result<Stage> {
         let (service_port, gateway_port) = (free_port(), free_port());
-        let config = ConfigDir::new()?;
-        screen.say(&format!("configuration: {}", config.path().display()));
-        config.put("service.yaml", &config::service(service_port, gateway_port))?;
-        config.put("split.yaml", &config::split(10, service_port))?;
+        let directory = tempfile::Builder::new().prefix("rutter-demo-").tempdir()?;
+        let data = directory.path().join("data");
+        let control = Control::start_with_api(&std::env::current_exe()?, &data, &[]).await?;
+        let kubeconfig = control.kubeconfig().ok_or("the API has no kubeconfig")?;
+        screen.say(&format!("control plane: rutter serve, discovery on {}", control.grpc()));
+        screen.say(&format!("objects:       embedded store in {}", data.display()));
+        screen.say(&format!("try it:        export KUBECONFIG={}", kubeconfig.display()));
+        let operator = Operator::new(kubeconfig, directory.path()).await?;
+        for manifest in config::service(service_port, gateway_port) {
+            operator.perform(operator.apply(&manifest)?).await?;
+        }
+        operator
+            .perform(operator.apply(&config::split(10, service_port))?)
+            .await?;
         let mut backends = Vec::new();
         for (version, name) in [
             ("v1", "shop-v1-a"),
@@ -43,15 +66,11 @@ impl Stage {
             ("v2", "shop-v2-b"),
         ] {
             let backend = Backend::start(version, name).await?;
-            config.put(
-                &format!("{name}.yaml"),
-                &config::instance(name, version, backend.address()),
-            )?;
+            let manifest = config::instance(name, version, backend.address());
+            operator.perform(operator.apply(&manifest)?).await?;
             screen.say(&format!("service:       {name} on {}", backend.address()));
             backends.push(backend);
         }
-        let control = Control::start(&std::env::current_exe()?, config.path(), &[]).await?;
-        screen.say(&format!("control plane: rutter serve, discovery on {}", control.grpc()));
         // Addresses of their own, so that no instance of the service looks like the client or the gateway.
         let client = Node::sidecar("client", config::NAMESPACE, "127.0.0.2", &[("app", "client")]);
         let front = Node::gateway("gateway", config::NAMESPACE, "127.0.0.3", &[("app", "gateway")]);
@@ -71,55 +90,82 @@ impl Stage {
         let through_sidecar = Traffic::start(service, "/", &host, RATE, CONNECTIONS);
         let through_gateway = Traffic::start(front, "/", &host, RATE, CONNECTIONS);
         let stage = Stage {
-            config,
             control,
             sidecar,
             gateway,
             through_sidecar,
             through_gateway,
+            operator,
             service_port,
             backends,
+            _directory: directory,
         };
         Ok(stage)
     }
 
-    /// Shifts the split, and returns how long it took until both proxies had it.
-    pub(super) async fn shift(&self, v2: u32) -> Result<Duration> {
+    /// Shifts the split; returns when both proxies have it.
+    pub(super) async fn shift(&self, v2: u32) -> Result<Changed> {
         let before = (versions(&self.sidecar).await?, versions(&self.gateway).await?);
-        let begin = Instant::now();
-        self.config.put("split.yaml", &config::split(v2, self.service_port))?;
+        let split = config::split(v2, self.service_port);
+        let step = self.operator.patch(&split, &config::shift(v2))?;
         let moved = |envoy, before: Vec<String>| async move {
             wait_for("the new route in a proxy", PATIENCE, || async {
                 versions(envoy).await.ok().filter(|now| *now != before).map(drop)
             })
             .await
         };
-        tokio::try_join!(moved(&self.sidecar, before.0), moved(&self.gateway, before.1))?;
-        Ok(begin.elapsed())
+        let both = async { tokio::try_join!(moved(&self.sidecar, before.0), moved(&self.gateway, before.1)).map(drop) };
+        self.change(step, both).await
     }
 
-    /// Starts one more instance, and returns how long it took until both proxies knew it.
-    pub(super) async fn add(&mut self, version: &str, name: &str) -> Result<Duration> {
+    /// Starts one more instance; returns when both proxies know it.
+    pub(super) async fn add(&mut self, version: &str, name: &str) -> Result<Changed> {
         let backend = Backend::start(version, name).await?;
+        let manifest = config::instance(name, version, backend.address());
+        let step = self.operator.apply(&manifest)?;
         let address = backend.address().to_string();
-        let begin = Instant::now();
-        self.config.put(
-            &format!("{name}.yaml"),
-            &config::instance(name, version, backend.address()),
-        )?;
         self.backends.push(backend);
-        self.wait_for_endpoint(version, &address, true).await?;
-        Ok(begin.elapsed())
+        self.change(step, self.wait_for_endpoint(version, &address, true)).await
     }
 
-    /// Takes an instance out of the configuration (it goes on running), and returns how long it took until both proxies
-    /// had forgotten it.
-    pub(super) async fn remove(&mut self, version: &str, name: &str) -> Result<Duration> {
-        let address = self.backend(name)?.address().to_string();
-        let begin = Instant::now();
-        self.config.remove(&format!("{name}.yaml"))?;
-        self.wait_for_endpoint(version, &address, false).await?;
-        Ok(begin.elapsed())
+    /// Takes an instance out of the configuration (it goes on running); returns when both proxies have forgotten it.
+    pub(super) async fn remove(&mut self, version: &str, name: &str) -> Result<Changed> {
+        let address = self.backend(name)?.address();
+        let step = self.operator.delete(&config::instance(name, version, address))?;
+        self.change(step, self.wait_for_endpoint(version, &address.to_string(), false))
+            .await
+    }
+
+    /// Ends the control plane as a crash would, and starts it again over the same data.
+    pub(super) async fn restart(&mut self) -> Result<()> {
+        self.control.kill().await?;
+        self.control.begin().await?;
+        self.operator.reconnect().await
+    }
+
+    /// Waits until the split's status says that both proxies run it as it is now; returns how it says so.
+    pub(super) async fn status(&self) -> Result<String> {
+        let split = config::split(0, self.service_port);
+        wait_for("the status of the split", PATIENCE, || async {
+            let object = self.operator.get(&split).await.ok()?;
+            let (generation, proxies) = (&object["metadata"]["generation"], &object["status"]["proxies"]);
+            let count = |field: &str| proxies[field].as_u64();
+            let all = count("running") == Some(2) && count("total") == Some(2);
+            let told = || {
+                let (running, total) = (Value::from(count("running")), Value::from(count("total")));
+                format!("{running} of {total} proxies run generation {generation}")
+            };
+            (all && proxies["generation"] == *generation).then(told)
+        })
+        .await
+    }
+
+    async fn change(&self, step: Step, reached: impl Future<Output = Result<()>>) -> Result<Changed> {
+        let (command, begin) = (step.command.clone(), Instant::now());
+        self.operator.perform(step).await?;
+        reached.await?;
+        let took = begin.elapsed();
+        Ok(Changed { took, command })
     }
 
     /// The instance of this name.

@@ -6,7 +6,7 @@ use parts::run::{Counts, Result};
 
 use super::promises::Promises;
 use super::screen::Screen;
-use super::stage::Stage;
+use super::stage::{Changed, Stage};
 
 /// How long each step is shown.
 const WATCHED: Duration = Duration::from_secs(6);
@@ -51,6 +51,13 @@ pub(super) async fn tell(mut stage: Stage, screen: &mut Screen, promises: &mut P
     reached(screen, promises, stage.shift(0).await?);
     measure_split(&stage, screen, promises, 0.0, watched).await?;
 
+    let (held, told) = match stage.status().await {
+        Ok(status) => (true, status),
+        Err(error) => (false, error.to_string()),
+    };
+    screen.say(&format!("     the status of the VirtualService: {told}"));
+    promises.check(held, format!("the status of the VirtualService: {told}"));
+
     let (sidecar, gateway) = (stage.through_sidecar.stop().await, stage.through_gateway.stop().await);
     promises.traffic("sidecar", &sidecar);
     promises.traffic("gateway", &gateway);
@@ -58,11 +65,12 @@ pub(super) async fn tell(mut stage: Stage, screen: &mut Screen, promises: &mut P
     Ok(())
 }
 
-fn reached(screen: &mut Screen, promises: &mut Promises, latency: Duration) {
-    promises.change_took(latency);
+fn reached(screen: &mut Screen, promises: &mut Promises, changed: Changed) {
+    promises.change_took(changed.took);
+    screen.say(&format!("     $ kubectl {}", changed.command));
     screen.say(&format!(
-        "     in both proxies {:.1} ms after the file was written",
-        latency.as_secs_f64() * 1000.0
+        "     in both proxies {:.1} ms after it was sent",
+        changed.took.as_secs_f64() * 1000.0
     ));
 }
 
@@ -104,8 +112,7 @@ async fn restart(stage: &mut Stage, screen: &mut Screen, promises: &mut Promises
         Ok(stage.sidecar.discovery_bytes().await? + stage.gateway.discovery_bytes().await?)
     };
     let (first_sync, begin) = (received(stage).await?, Instant::now());
-    stage.control.kill().await?;
-    stage.control.begin().await?;
+    stage.restart().await?;
     for envoy in [&stage.sidecar, &stage.gateway] {
         parts::run::wait_for("the proxies to come back", Duration::from_secs(20), || async {
             envoy
