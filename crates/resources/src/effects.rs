@@ -143,7 +143,7 @@ pub const NOT_YET: &[Entry] = &[
         &["REGISTRY_ONLY", "ALLOW_ANY"],
     ),
     entry(MeshConfig, "outboundTrafficPolicy.tls"),
-    entry(MeshConfig, "configSources"),
+    entry(MeshConfig, "configSources[].subscribedResources"),
     unless(MeshConfig, "enableAutoMtls", &["false"]),
     entry(MeshConfig, "trustDomainAliases"),
     entry(MeshConfig, "caCertificates"),

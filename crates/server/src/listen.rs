@@ -14,7 +14,7 @@ use tokio::task::JoinSet;
 
 use crate::discovery::Discovery;
 use crate::mcp::{Configuration, Service};
-use crate::pages::Pages;
+use crate::pages::{Awaited, Pages};
 use crate::pilot::Pilot;
 
 /// Connections to one address that are served at the same time; more wait to be accepted.
@@ -61,6 +61,7 @@ pub struct Server {
     pilot: Pilot,
     addresses: Addresses,
     ready: Arc<AtomicBool>,
+    awaited: Awaited,
     stop: watch::Sender<bool>,
     tasks: JoinSet<()>,
 }
@@ -97,9 +98,11 @@ impl Server {
         let (monitoring, monitoring_at) = bind("monitoring", options.monitoring).await?;
         let ready = Arc::new(AtomicBool::new(false));
         let (stop, stopped) = watch::channel(false);
+        let awaited = Awaited::default();
         let pages = Pages {
             pilot: pilot.clone(),
             ready: ready.clone(),
+            awaited: awaited.clone(),
             version: options.version.clone().into(),
         };
         let limits = Arc::new(options.limits.clone());
@@ -125,6 +128,7 @@ impl Server {
             pilot,
             addresses,
             ready,
+            awaited,
             stop,
             tasks,
         })
@@ -135,8 +139,14 @@ impl Server {
         self.addresses
     }
 
+    /// What it waits for until it is ready: `/ready` says so.
+    pub fn set_awaited(&self, what: &str) {
+        self.awaited.set(what);
+    }
+
     /// From now on it is ready, and discovery is served.
     pub fn set_ready(&self) {
+        self.awaited.set("");
         self.ready.store(true, Ordering::Release);
         // Wakes those that wait for it.
         self.stop.send_modify(|_| {});

@@ -1,7 +1,7 @@
 //! The HTTP pages: readiness, metrics, version, debug.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 use http::{HeaderValue, Request, Response, StatusCode, header};
@@ -17,7 +17,26 @@ use crate::{config_dump, debug, syncz};
 pub(crate) struct Pages {
     pub(crate) pilot: Pilot,
     pub(crate) ready: Arc<AtomicBool>,
+    pub(crate) awaited: Awaited,
     pub(crate) version: Arc<str>,
+}
+
+/// What is waited for before it is ready.
+#[derive(Clone, Default)]
+pub(crate) struct Awaited(Arc<Mutex<String>>);
+
+impl Awaited {
+    pub(crate) fn set(&self, what: &str) {
+        what.clone_into(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+
+    /// The page of a server that is not ready.
+    fn page(&self) -> String {
+        match &**self.0.lock().unwrap_or_else(PoisonError::into_inner) {
+            "" => "not ready: sources are not read yet, or shutting down\n".to_owned(),
+            what => format!("not ready: waiting for {what}\n"),
+        }
+    }
 }
 
 /// The debug pages, with what they show.
@@ -55,10 +74,7 @@ impl Pages {
         let query = request.uri().query().unwrap_or_default();
         match request.uri().path() {
             "/ready" if self.ready.load(Ordering::Acquire) => text(StatusCode::OK, "ready\n"),
-            "/ready" => text(
-                StatusCode::SERVICE_UNAVAILABLE,
-                "not ready: sources are not read yet, or shutting down\n",
-            ),
+            "/ready" => text(StatusCode::SERVICE_UNAVAILABLE, &self.awaited.page()),
             "/version" => text(StatusCode::OK, &format!("{}\n", self.version)),
             "/metrics" => match self.pilot.inspect(|core| Snapshot::of(core)).await {
                 Ok(snapshot) => metrics(snapshot),

@@ -83,10 +83,15 @@ macro_rules! settings {
 settings! {
     "Configuration" {
         /// Directory of YAML and JSON files with the mesh's resources. It is read with everything below it and watched;
-        /// a change takes effect at once.
+        /// a change takes effect at once. Beside a store, the store's objects hold where both define the same.
         config_dir as "configDir": Option<PathBuf> = "";
-        /// File with the mesh configuration (MeshConfig). It is watched. Without one, MeshConfig's defaults hold.
+        /// File with the mesh configuration (MeshConfig). It is watched. Without one, MeshConfig's defaults hold. Its
+        /// `configSources` name more places that resources come from; they take effect at the start.
         mesh_config as "meshConfig": Option<PathBuf> = "";
+        /// How long to wait at the start for `configSources` that do not answer (`xds://`, `k8s://`). After that the
+        /// others are served without them, as if they were empty; 0 waits for as long as it takes. `/ready` and the log say
+        /// what is waited for.
+        source_timeout: Duration = "30s";
         /// DNS suffix of the services of the platform: a service's host name is `NAME.NAMESPACE.svc.DOMAIN`.
         domain: String = "cluster.local";
         /// Name of the cluster that the resources belong to.

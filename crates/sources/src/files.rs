@@ -31,20 +31,20 @@ const WRITE_GRACE: Duration = Duration::from_secs(5);
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// It cannot be listed.
-    #[error("cannot read the directory {}: {source}", dir.display())]
+    #[error("cannot read the directory {}: {error}", dir.display())]
     Unreadable {
         /// The directory.
         dir: PathBuf,
         /// What the system says.
-        source: std::io::Error,
+        error: std::io::Error,
     },
     /// It cannot be watched.
-    #[error("cannot watch the directory {}: {source}", dir.display())]
+    #[error("cannot watch the directory {}: {error}", dir.display())]
     Unwatchable {
         /// The directory.
         dir: PathBuf,
         /// What the system says.
-        source: notify::Error,
+        error: notify::Error,
     },
 }
 
@@ -83,10 +83,16 @@ pub fn watch(
     mut sink: impl FnMut(Change) + Send + 'static,
 ) -> Result<Watch, Error> {
     let pending = Arc::new(Pending::default());
-    let unwatchable = |source| Error::Unwatchable {
+    let unwatchable = |error| Error::Unwatchable {
         dir: dir.to_owned(),
-        source,
+        error,
     };
+    let unreadable = |error| Error::Unreadable {
+        dir: dir.to_owned(),
+        error,
+    };
+    // The system's words, which are better than the watcher's.
+    std::fs::read_dir(dir).map_err(unreadable)?;
     let noted = pending.clone();
     let mut watcher = notify::recommended_watcher(move |event| note(&noted, event)).map_err(unwatchable)?;
     watcher.watch(dir, RecursiveMode::Recursive).map_err(unwatchable)?;
@@ -98,10 +104,7 @@ pub fn watch(
         let _watcher = watcher;
         follow(&mut reader, &follower, &mut sink);
     });
-    let thread = spawned.map_err(|source| Error::Unreadable {
-        dir: dir.to_owned(),
-        source,
-    })?;
+    let thread = spawned.map_err(unreadable)?;
     Ok(Watch {
         pending,
         thread: Some(thread),
@@ -148,9 +151,9 @@ fn follow(reader: &mut Reader, pending: &Pending, sink: &mut impl FnMut(Change))
 /// One look at the directory.
 fn scan(reader: &mut Reader, pending: &Pending) -> Result<Change, Error> {
     let writing = pending.being_written(Instant::now(), WRITE_GRACE);
-    let unreadable = |source| Error::Unreadable {
+    let unreadable = |error| Error::Unreadable {
         dir: reader.dir().to_owned(),
-        source,
+        error,
     };
     let listed = reader.list().map_err(unreadable)?;
     let mut contents = reader.read(&listed, &writing);

@@ -16,12 +16,15 @@ use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client};
 use resources::schema::{Definition, definitions};
 use resources::{AnyObject, Diagnostic, Kind, ObjectKey, ParseOptions};
+use serde_json::{Map, Value};
 use tokio::sync::mpsc;
 
 use crate::Change;
 
-/// How often kinds that are not served are looked for.
+/// How often kinds that are not served are looked for, once any is.
 const LOOK_AGAIN: Duration = Duration::from_secs(30);
+/// How soon a server that does not answer at the start is asked again: first, and at most. It doubles.
+const ASK_AGAIN: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(5));
 
 /// Events of all kinds, each with the place of its kind among the followed.
 type Events = SelectAll<Pin<Box<dyn Stream<Item = (usize, Result<Event<DynamicObject>, watcher::Error>)> + Send>>>;
@@ -58,7 +61,22 @@ pub async fn follow(client: Client, options: ParseOptions, changes: mpsc::Sender
             .filter(|definition| definition.mesh.is_some())
             .collect(),
     };
-    follower.look().await;
+    let mut pause = ASK_AGAIN.0;
+    loop {
+        follower.look().await;
+        if !follower.followed.is_empty() {
+            break;
+        }
+        tracing::warn!(
+            ?pause,
+            "the Kubernetes API does not answer, or serves no kind of a mesh"
+        );
+        tokio::select! {
+            () = tokio::time::sleep(pause) => {}
+            () = changes.closed() => return,
+        }
+        pause = (pause * 2).min(ASK_AGAIN.1);
+    }
     let mut looks = tokio::time::interval(LOOK_AGAIN);
     looks.tick().await;
     loop {
@@ -99,7 +117,8 @@ struct Follower {
 struct Followed {
     resource: ApiResource,
     kind: Kind,
-    keys: BTreeSet<ObjectKey>,
+    /// What is there, each with the hash of what it means.
+    known: BTreeMap<ObjectKey, u128>,
     /// While it is listed: what was found so far.
     listed: Option<BTreeSet<ObjectKey>>,
     synced: bool,
@@ -109,35 +128,25 @@ struct Followed {
 impl Follower {
     /// Looks which kinds the server has that are not followed yet.
     async fn look(&mut self) {
+        // By group and version: the plural names of the kinds that it serves.
+        let mut lists: BTreeMap<(&str, &str), BTreeSet<String>> = BTreeMap::new();
         for definition in std::mem::take(&mut self.unserved) {
-            match self.served(definition).await {
-                Some((version, kind)) => self.add(definition, version, kind),
-                None => self.unserved.push(definition),
+            let mut found = None;
+            for version in definition.versions.iter().map(|served| served.version) {
+                let group = (definition.group, version);
+                if !lists.contains_key(&group) {
+                    lists.insert(group, served(&self.client, definition.group, version).await);
+                }
+                if lists[&group].contains(definition.plural) {
+                    found = Some(version);
+                    break;
+                }
+            }
+            match (found, definition.mesh) {
+                (Some(version), Some(kind)) => self.add(definition, version, kind),
+                _ => self.unserved.push(definition),
             }
         }
-    }
-
-    /// The version that the server serves, preferring ours.
-    async fn served(&self, definition: &Definition) -> Option<(&'static str, Kind)> {
-        let kind = definition.mesh?;
-        for served in definition.versions {
-            let listed = match definition.group {
-                "" => self.client.list_core_api_resources(served.version).await,
-                group => {
-                    self.client
-                        .list_api_group_resources(&format!("{group}/{}", served.version))
-                        .await
-                }
-            };
-            match listed {
-                Ok(list) if list.resources.iter().any(|r| r.name == definition.plural) => {
-                    return Some((served.version, kind));
-                }
-                Ok(_) => {}
-                Err(error) => tracing::debug!(kind = definition.kind, version = served.version, %error, "not served"),
-            }
-        }
-        None
     }
 
     fn add(&mut self, definition: &Definition, version: &str, kind: Kind) {
@@ -155,7 +164,7 @@ impl Follower {
         self.followed.push(Followed {
             resource,
             kind,
-            keys: BTreeSet::new(),
+            known: BTreeMap::new(),
             listed: None,
             synced: false,
             failing: false,
@@ -198,7 +207,7 @@ impl Followed {
             Event::InitApply(object) | Event::Apply(object) => self.upsert(object, options),
             Event::Delete(object) => {
                 let key = self.key(&object);
-                self.keys.remove(&key);
+                self.known.remove(&key);
                 Some(Change {
                     deletes: vec![key],
                     ..Change::default()
@@ -207,8 +216,11 @@ impl Followed {
             Event::InitDone => {
                 self.synced = true;
                 let listed = self.listed.take().unwrap_or_default();
-                let gone: Vec<ObjectKey> = self.keys.difference(&listed).cloned().collect();
-                self.keys = listed;
+                let gone = self.known.keys().filter(|key| !listed.contains(*key));
+                let gone: Vec<ObjectKey> = gone.cloned().collect();
+                for key in &gone {
+                    self.known.remove(key);
+                }
                 (!gone.is_empty()).then(|| Change {
                     deletes: gone,
                     ..Change::default()
@@ -231,10 +243,13 @@ impl Followed {
         if let Some(listed) = &mut self.listed {
             listed.insert(key.clone());
         }
-        self.keys.insert(key.clone());
         // Items of a list do not say what they are.
         let mut value = serde_json::to_value(&object).ok()?;
         let fields = value.as_object_mut()?;
+        let hash = xxhash_rust::xxh3::xxh3_128(meaning(self.kind, fields).as_bytes());
+        if self.known.insert(key.clone(), hash) == Some(hash) {
+            return None;
+        }
         fields.insert("apiVersion".into(), self.resource.api_version.as_str().into());
         fields.insert("kind".into(), self.resource.kind.as_str().into());
         let read = resources::read_object(&value, options);
@@ -246,6 +261,42 @@ impl Followed {
             diagnostics: [(source, read.diagnostics)].into(),
         })
     }
+}
+
+/// The plural names of what the server serves of a group.
+async fn served(client: &Client, group: &str, version: &str) -> BTreeSet<String> {
+    let listed = match group {
+        "" => client.list_core_api_resources(version).await,
+        group => client.list_api_group_resources(&format!("{group}/{version}")).await,
+    };
+    match listed {
+        Ok(list) => list.resources.into_iter().map(|resource| resource.name).collect(),
+        Err(error) => {
+            tracing::debug!(group, version, %error, "not served");
+            BTreeSet::new()
+        }
+    }
+}
+
+/// The object without what changes often and means nothing to a mesh: what control planes write of its status.
+fn meaning(kind: Kind, fields: &Map<String, Value>) -> String {
+    let mut fields = fields.clone();
+    if let Some(metadata) = fields.get_mut("metadata").and_then(Value::as_object_mut) {
+        metadata.remove("resourceVersion");
+        metadata.remove("managedFields");
+    }
+    // Of the core kinds the status is what counts: a pod's address, say.
+    if kind.group().ends_with(".istio.io")
+        && let Some(status) = fields.get_mut("status").and_then(Value::as_object_mut)
+    {
+        ["observedGeneration", "conditions", "proxies", "validationMessages"]
+            .iter()
+            .for_each(|field| drop(status.remove(*field)));
+        if status.is_empty() {
+            fields.remove("status");
+        }
+    }
+    Value::Object(fields).to_string()
 }
 
 /// What is found before everything was listed once.

@@ -16,7 +16,7 @@ pub struct StatusTarget {
     pub key: Key,
     /// Its UID; none: whichever object has the name.
     pub uid: Option<String>,
-    /// The generation that the status is about; none: any.
+    /// The generation that the status is about: it is not written to an object of a newer one. None: to any.
     pub generation: Option<i64>,
 }
 
@@ -29,7 +29,7 @@ pub enum StatusOutcome {
     Unchanged,
     /// The object is not there any more, or another one of its name is.
     Gone,
-    /// The object has another generation now.
+    /// The object has a newer generation now.
     Stale,
 }
 
@@ -57,9 +57,10 @@ impl Api {
             {
                 return Ok(StatusOutcome::Gone);
             }
+            let stored_generation = metadata["generation"].as_i64().unwrap_or_default();
             if target
                 .generation
-                .is_some_and(|generation| metadata["generation"].as_i64() != Some(generation))
+                .is_some_and(|generation| stored_generation > generation)
             {
                 return Ok(StatusOutcome::Stale);
             }

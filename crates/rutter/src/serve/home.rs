@@ -1,10 +1,10 @@
 //! The store and its API, as the settings want them.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use api::access::Token;
 use api::credentials::Credentials;
 use api::server::ServerOptions;
@@ -26,14 +26,27 @@ pub(super) fn chosen(settings: &Settings) -> Home {
     }
 }
 
+/// What the store is called beside other sources.
+pub(super) fn name(settings: &Settings) -> String {
+    let home = match chosen(settings) {
+        Home::Memory => "memory",
+        Home::Etcd => "etcd",
+        Home::None => "no",
+        Home::Auto | Home::Embedded => "embedded",
+    };
+    format!("the {home} store")
+}
+
 /// Opens the store; none where there is to be none.
 pub(super) async fn open(settings: &Settings) -> Result<Option<Arc<dyn Store>>> {
     Ok(match chosen(settings) {
         Home::None => None,
         Home::Memory => Some(Arc::new(store::memory::Memory::new(store::Limits::default()))),
-        Home::Etcd => Some(Arc::new(
-            store::etcd::Etcd::open(etcd(settings)?).await.context("etcd")?,
-        )),
+        Home::Etcd => {
+            Some(Arc::new(store::etcd::Etcd::open(etcd(settings)?).await.with_context(
+                || format!("--etcd-endpoints {}", settings.etcd_endpoints),
+            )?))
+        }
         Home::Auto | Home::Embedded => {
             let options = store::embedded::Options {
                 keep_revisions: settings.store_history as u64,
@@ -41,7 +54,13 @@ pub(super) async fn open(settings: &Settings) -> Result<Option<Arc<dyn Store>>> 
             };
             let directory = settings.data_dir.join("store");
             let opened = store::embedded::Embedded::open(&directory, options).await;
-            Some(Arc::new(opened.with_context(|| directory.display().to_string())?))
+            let opened = opened.map_err(|error| match error {
+                store::Error::Unavailable(reason) => anyhow!("the store cannot be kept there: {reason}"),
+                error => error.into(),
+            });
+            Some(Arc::new(opened.with_context(|| {
+                format!("--data-dir {}", settings.data_dir.display())
+            })?))
         }
     })
 }
@@ -107,17 +126,50 @@ pub(super) async fn serve(settings: &Settings, store: Arc<dyn Store>) -> Result<
         }
         listen.https = Some((address, tls));
     }
-    let server = Server::start(listen, api.clone()).await.context("the API")?;
+    let server = Server::start(listen, api.clone())
+        .await
+        .context("the API (--api-addr)")?;
     let url = match (server.https(), server.http()) {
         (Some(address), _) => format!("https://{}", reachable(address)),
         (_, Some(address)) => format!("http://{}", reachable(address)),
         _ => bail!("the API does not listen"),
     };
-    let kubeconfig = settings.data_dir.join("kubeconfig");
+    let kubeconfig = kubeconfig(settings);
     credentials.write_kubeconfig(&kubeconfig, &url)?;
-    let shown = std::path::absolute(&kubeconfig).unwrap_or(kubeconfig);
-    tracing::info!(%url, "the API listens; `export KUBECONFIG={}` points kubectl and rutter at it", shown.display());
+    tracing::info!(%url, store = place(settings), "the API listens; `export KUBECONFIG={}` points kubectl and rutter at it", kubeconfig.display());
     Ok((api, server))
+}
+
+/// What a person who started it wants to know.
+pub(super) fn greeting(settings: &Settings, grpc: std::net::SocketAddr) -> String {
+    format!(
+        "\n  objects   {}\n  kubectl   export KUBECONFIG={}\n  proxies   {}, plaintext gRPC\n",
+        place(settings),
+        kubeconfig(settings).display(),
+        reachable(grpc)
+    )
+}
+
+/// The absolute path of the kubeconfig.
+fn kubeconfig(settings: &Settings) -> PathBuf {
+    let file = settings.data_dir.join("kubeconfig");
+    std::path::absolute(&file).unwrap_or(file)
+}
+
+/// Where objects are kept, for people.
+fn place(settings: &Settings) -> String {
+    match chosen(settings) {
+        Home::None => "not kept".to_owned(),
+        Home::Memory => "in memory, until this process ends".to_owned(),
+        Home::Etcd => format!("in etcd, below {} at {}", settings.etcd_prefix, settings.etcd_endpoints),
+        Home::Auto | Home::Embedded => {
+            let directory = settings.data_dir.join("store");
+            format!(
+                "embedded, in {}",
+                std::path::absolute(&directory).unwrap_or(directory).display()
+            )
+        }
+    }
 }
 
 /// An address that a client on this machine can use.
@@ -153,7 +205,13 @@ fn read_tokens(path: &Path) -> Result<Vec<Token>> {
     lines
         .map(|(number, line)| {
             // The line is not shown: it holds a secret.
-            let wrong = || format!("{}:{}: expected `TOKEN USER ROLE`", path.display(), number + 1);
+            let wrong = || {
+                format!(
+                    "--api-tokens {}:{}: expected `TOKEN USER ROLE`",
+                    path.display(),
+                    number + 1
+                )
+            };
             let words: Vec<&str> = line.split_whitespace().collect();
             let [token, user, role] = words[..] else { bail!(wrong()) };
             let role = match role.split_once(':') {
@@ -162,7 +220,7 @@ fn read_tokens(path: &Path) -> Result<Vec<Token>> {
                 Some((namespace, "edit")) => Role::Edit(namespace.to_owned()),
                 Some((namespace, "view")) => Role::View(namespace.to_owned()),
                 _ => bail!(
-                    "{}:{}: the role is none of admin, view, NAMESPACE:edit, NAMESPACE:view",
+                    "--api-tokens {}:{}: the role is none of admin, view, NAMESPACE:edit, NAMESPACE:view",
                     path.display(),
                     number + 1
                 ),

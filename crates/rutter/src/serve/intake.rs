@@ -1,84 +1,271 @@
-//! From what the sources say to what is committed.
+//! All sources as one: what each of them says goes in, what is committed comes out.
+//!
+//! Where two sources define an object, the one that comes first holds ([`Aggregate`]). Nothing is committed before every
+//! source has said all that it has, so that no proxy is told of half a mesh; sources elsewhere may be gone on without
+//! after a while ([`Options::patience`]).
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::{BTreeMap, BTreeSet};
+use std::mem;
+use std::sync::Arc;
+use std::time::Duration;
 
 use registry::inputs::MeshSettings;
-use resources::{AnyObject, Diagnostic, Kind, MeshConfig, Severity};
-use server::Pilot;
-use settings::Settings;
+use resources::{AnyObject, Diagnostic, Kind, MeshConfig, ObjectKey, Severity};
+use server::{Closed, Configuration, Observation, Pilot};
 use sources::Change;
+use sources::aggregate::Aggregate;
+use tokio::sync::{mpsc, watch};
 use world::Batch;
 
-/// Where the mesh configuration may come from. The file that a setting names wins over an object in the directory, and
-/// that over the defaults.
-#[derive(Default)]
-struct Mesh {
-    file: Option<MeshConfig>,
-    object: Option<MeshConfig>,
+/// Changes that may wait; their sources wait when there are more.
+const QUEUE: usize = 64;
+/// How often the log says what is waited for.
+const REMIND: Duration = Duration::from_secs(10);
+
+/// A source, by what it is called in diagnostics.
+#[derive(Clone, Debug)]
+pub(super) struct Source {
+    pub(super) name: Arc<str>,
+    /// Whether it may be away, so that in the end it is gone on without.
+    pub(super) elsewhere: bool,
 }
 
-/// Turns what the sources say into batches, and hands them on.
-pub(super) struct Intake {
-    pilot: Pilot,
-    domain: Arc<str>,
-    cluster_id: Arc<str>,
-    mesh: Mutex<Mesh>,
+/// What is done with what the sources say.
+pub(super) struct Options {
+    pub(super) pilot: Pilot,
+    /// What other control planes may read.
+    pub(super) configuration: Configuration,
+    /// The settings of the mesh that hold without a MeshConfig.
+    pub(super) defaults: MeshSettings,
+    /// How long sources elsewhere are waited for; zero: for as long as it takes.
+    pub(super) patience: Duration,
+}
+
+/// Where one source says what it has.
+#[derive(Clone)]
+pub(super) struct Voice {
+    place: usize,
+    said: mpsc::Sender<Said>,
+}
+
+struct Said {
+    place: usize,
+    change: Change,
+    observed: Vec<Observation>,
+}
+
+/// How far it is.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Progress {
+    /// The sources that have not said everything yet.
+    pub(super) awaited: Vec<Arc<str>>,
+    /// Whether the first commit was made.
+    pub(super) begun: bool,
+}
+
+impl Voice {
+    /// Hands on a change, the first time one with everything; and what is to be told of its objects. Waits while the
+    /// queue is full; fails when the control plane is shutting down.
+    pub(super) async fn say(&self, change: Change, observed: Vec<Observation>) -> Result<(), Closed> {
+        self.said.send(self.said(change, observed)).await.map_err(|_| Closed)
+    }
+
+    /// The same from a thread that may block.
+    pub(super) fn say_blocking(&self, change: Change) -> Result<(), Closed> {
+        self.said
+            .blocking_send(self.said(change, Vec::new()))
+            .map_err(|_| Closed)
+    }
+
+    fn said(&self, change: Change, observed: Vec<Observation>) -> Said {
+        Said {
+            place: self.place,
+            change,
+            observed,
+        }
+    }
+}
+
+/// Joins these sources, of which the first holds, in a task of its own. Returns each one's voice, in the same order.
+pub(super) fn start(sources: Vec<Source>, options: Options) -> (Vec<Voice>, watch::Receiver<Progress>) {
+    let (said, receiver) = mpsc::channel(QUEUE);
+    let voices = (0..sources.len()).map(|place| Voice {
+        place,
+        said: said.clone(),
+    });
+    let voices = voices.collect();
+    let intake = Intake {
+        all: Aggregate::new(sources.iter().map(|source| source.name.clone())),
+        awaited: (0..sources.len()).collect(),
+        batch: Batch::new(),
+        observed: Vec::new(),
+        journal: Journal::default(),
+        progress: watch::Sender::new(Progress::default()),
+        sources,
+        options,
+    };
+    intake.options.configuration.set_mesh(MeshConfig::default());
+    intake.publish(false);
+    let progress = intake.progress.subscribe();
+    tokio::spawn(intake.run(receiver));
+    (voices, progress)
+}
+
+struct Intake {
+    sources: Vec<Source>,
+    options: Options,
+    all: Aggregate,
+    awaited: BTreeSet<usize>,
+    /// What is to be committed next.
+    batch: Batch,
+    observed: Vec<Observation>,
+    journal: Journal,
+    progress: watch::Sender<Progress>,
 }
 
 impl Intake {
-    pub(super) fn new(pilot: Pilot, settings: &Settings, file: Option<MeshConfig>) -> Intake {
-        Intake {
-            pilot,
-            domain: settings.domain.as_str().into(),
-            cluster_id: settings.cluster_id.as_str().into(),
-            mesh: Mutex::new(Mesh { file, object: None }),
+    async fn run(mut self, mut said: mpsc::Receiver<Said>) {
+        if self.gather(&mut said).await.is_none() {
+            return;
+        }
+        let mut taken = Vec::new();
+        loop {
+            if self.commit().await.is_err() {
+                return;
+            }
+            self.publish(true);
+            // What came while that was committed goes together.
+            if said.recv_many(&mut taken, QUEUE).await == 0 {
+                return;
+            }
+            taken.drain(..).for_each(|said| self.take(said));
         }
     }
 
-    /// What files of the directory said. Waits while the queue is full; fails when the control plane is shutting down.
-    pub(super) fn change(&self, change: Change) -> Result<(), server::Closed> {
-        change.diagnostics.values().flatten().for_each(log_diagnostic);
-        for (file, problems) in &change.diagnostics {
-            if problems.is_empty() {
-                tracing::info!(%file, "nothing is wrong any more");
+    /// Until every source has said what it has, or nobody is waited for any more. None: the sources ended before.
+    async fn gather(&mut self, said: &mut mpsc::Receiver<Said>) -> Option<()> {
+        let patience = self.options.patience;
+        let end = tokio::time::sleep(patience);
+        tokio::pin!(end);
+        let mut waits = !patience.is_zero();
+        let mut reminders = tokio::time::interval(REMIND);
+        reminders.tick().await;
+        while !self.awaited.is_empty() {
+            tokio::select! {
+                one = said.recv() => self.take(one?),
+                () = &mut end, if waits => waits = false,
+                _ = reminders.tick() => tracing::warn!("waiting for {}", self.awaited().join(", ")),
+            }
+            self.publish(false);
+            let elsewhere = self.awaited.iter().all(|place| self.sources[*place].elsewhere);
+            if elsewhere && !waits && !patience.is_zero() && !self.awaited.is_empty() {
+                tracing::error!(
+                    "serving without {}, which did not answer within {patience:?} (--source-timeout); what they have is taken \
+                     in when they answer",
+                    self.awaited().join(", ")
+                );
+                return Some(());
             }
         }
-        let (upserts, deletes) = (change.upserts.len(), change.deletes.len());
-        let mut batch = Batch::new();
-        for key in change.deletes {
-            if key.kind == Kind::MeshConfig {
-                batch.set_mesh(self.settings(|mesh| mesh.object = None));
-            }
-            batch.remove(&key);
+        Some(())
+    }
+
+    fn take(&mut self, said: Said) {
+        let Said {
+            place,
+            mut change,
+            observed,
+        } = said;
+        let name = self.sources[place].name.clone();
+        if self.awaited.remove(&place) {
+            tracing::info!(source = %name, objects = change.upserts.len(), "read");
         }
-        for object in change.upserts {
-            if let AnyObject::MeshConfig(config) = &object {
-                batch.set_mesh(self.settings(|mesh| mesh.object = Some(config.spec.clone())));
-            }
-            batch.put(object);
+        self.observed.extend(observed);
+        self.journal
+            .write(Some(place), &name, mem::take(&mut change.diagnostics));
+        let whole = self.all.apply(place, change);
+        self.journal.write(None, &name, whole.diagnostics);
+        if whole.upserts.is_empty() && whole.deletes.is_empty() {
+            return;
         }
-        if batch.is_empty() {
+        let configuration = &self.options.configuration;
+        configuration.apply(&whole.upserts, &whole.deletes);
+        if self.progress.borrow().begun {
+            let (upserts, deletes) = (whole.upserts.len(), whole.deletes.len());
+            tracing::info!(source = %name, upserts, deletes, "configuration changed");
+        }
+        for key in &whole.deletes {
+            self.remove(key);
+        }
+        for object in whole.upserts {
+            self.put(object);
+        }
+    }
+
+    fn remove(&mut self, key: &ObjectKey) {
+        if key.kind == Kind::MeshConfig {
+            self.options.configuration.set_mesh(MeshConfig::default());
+            self.batch.set_mesh(self.options.defaults.clone());
+        }
+        self.batch.remove(key);
+    }
+
+    fn put(&mut self, object: AnyObject) {
+        if let AnyObject::MeshConfig(config) = &object {
+            self.batch.set_mesh(MeshSettings {
+                config: config.spec.clone(),
+                ..self.options.defaults.clone()
+            });
+        }
+        self.batch.put(object);
+    }
+
+    async fn commit(&mut self) -> Result<(), Closed> {
+        let (batch, observed) = (mem::take(&mut self.batch), mem::take(&mut self.observed));
+        if batch.is_empty() && observed.is_empty() {
             return Ok(());
         }
-        tracing::info!(upserts, deletes, "configuration changed");
-        self.pilot.commit_blocking(batch)
+        self.options.pilot.commit_observed(batch, observed).await
     }
 
-    /// What the file with the mesh configuration says now.
-    pub(super) async fn mesh_file(&self, config: MeshConfig) -> Result<(), server::Closed> {
-        let mut batch = Batch::new();
-        batch.set_mesh(self.settings(|mesh| mesh.file = Some(config)));
-        self.pilot.commit(batch).await
+    fn publish(&self, begun: bool) {
+        let awaited = self.awaited();
+        self.progress.send_if_modified(|progress| {
+            let differs = progress.begun != begun || progress.awaited != awaited;
+            *progress = Progress { awaited, begun };
+            differs
+        });
     }
 
-    fn settings(&self, change: impl FnOnce(&mut Mesh)) -> MeshSettings {
-        let mut mesh = self.mesh.lock().unwrap_or_else(PoisonError::into_inner);
-        change(&mut mesh);
-        let config = mesh.file.as_ref().or(mesh.object.as_ref()).cloned().unwrap_or_default();
-        MeshSettings {
-            config,
-            domain: self.domain.clone(),
-            cluster_id: self.cluster_id.clone(),
+    fn awaited(&self) -> Vec<Arc<str>> {
+        self.awaited
+            .iter()
+            .map(|place| self.sources[*place].name.clone())
+            .collect()
+    }
+}
+
+/// What was said of which file, so that each thing is logged once.
+#[derive(Default)]
+struct Journal {
+    /// By source (none: of the whole) and file.
+    said: BTreeMap<(Option<usize>, Arc<str>), Vec<Diagnostic>>,
+}
+
+impl Journal {
+    fn write(&mut self, place: Option<usize>, source: &str, said: BTreeMap<Arc<str>, Vec<Diagnostic>>) {
+        for (file, problems) in said {
+            let key = (place, file);
+            let before = self.said.get(&key).map_or(&[][..], |before| before);
+            problems
+                .iter()
+                .filter(|problem| !before.contains(problem))
+                .for_each(log_diagnostic);
+            if !problems.is_empty() {
+                self.said.insert(key, problems);
+            } else if self.said.remove(&key).is_some() {
+                tracing::info!(source, file = %key.1, "nothing is wrong any more");
+            }
         }
     }
 }

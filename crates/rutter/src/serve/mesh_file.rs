@@ -5,9 +5,11 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use resources::{MeshConfig, ParseOptions};
+use resources::{MeshConfig, Object, ParseOptions};
+use sources::Change;
 
-use super::intake::log_diagnostic;
+use super::elsewhere;
+use super::intake::{Voice, log_diagnostic};
 
 /// How often the file is looked at. It changes rarely, may be a link that is replaced (a mounted ConfigMap), and may be
 /// missing for a moment: looking is simpler than watching, and soon enough.
@@ -17,27 +19,39 @@ const LOOK: Duration = Duration::from_secs(2);
 pub(super) struct MeshFile {
     path: PathBuf,
     bytes: Vec<u8>,
+    config: MeshConfig,
 }
 
 impl MeshFile {
     /// Reads the file for the first time. It must be readable and valid: there is no last good version yet.
-    pub(super) fn open(path: &Path) -> anyhow::Result<(MeshFile, MeshConfig)> {
+    pub(super) fn open(path: &Path) -> anyhow::Result<MeshFile> {
         let mut file = MeshFile {
             path: path.to_owned(),
             bytes: Vec::new(),
+            config: MeshConfig::default(),
         };
         let bytes = file
             .read()
-            .map_err(|error| anyhow::anyhow!("{}: {error}", path.display()))?;
+            .map_err(|error| anyhow::anyhow!("--mesh-config {}: {error}", path.display()))?;
         let config = file.take(bytes);
-        let config = config.ok_or_else(|| anyhow::anyhow!("{}: it is not valid; see the log", path.display()))?;
-        Ok((file, config))
+        file.config =
+            config.ok_or_else(|| anyhow::anyhow!("--mesh-config {}: it is not valid; see the log", path.display()))?;
+        Ok(file)
     }
 
-    /// Calls `changed` with every valid new version, for ever. What cannot be read or is not valid is logged once.
-    pub(super) async fn follow(mut self, mut changed: impl FnMut(MeshConfig)) {
+    /// What it says.
+    pub(super) fn config(&self) -> &MeshConfig {
+        &self.config
+    }
+
+    /// Says what is in it, and every valid new version from then on, until the control plane ends. What cannot be read or
+    /// is not valid is logged once.
+    pub(super) async fn follow(mut self, voice: Voice) {
         let mut looks = tokio::time::interval(LOOK);
         let mut failing = false;
+        if voice.say(change(&self.config), Vec::new()).await.is_err() {
+            return;
+        }
         loop {
             looks.tick().await;
             match self.read() {
@@ -46,8 +60,10 @@ impl MeshFile {
                     if bytes != self.bytes
                         && let Some(config) = self.take(bytes)
                     {
-                        tracing::info!(file = %self.path.display(), "the mesh configuration changed");
-                        changed(config);
+                        self.compare(&config);
+                        if voice.say(change(&config), Vec::new()).await.is_err() {
+                            return;
+                        }
                     }
                 }
                 Err(error) if !failing => {
@@ -56,6 +72,23 @@ impl MeshFile {
                 }
                 Err(_) => {}
             }
+        }
+    }
+
+    /// Sources begin at the start: says so when the file names others now.
+    fn compare(&self, config: &MeshConfig) {
+        if config.config_sources == self.config.config_sources {
+            return;
+        }
+        match elsewhere::read(config) {
+            Ok(_) => tracing::warn!(
+                file = %self.path.display(),
+                "MeshConfig.configSources changed: this takes effect at the next start of this process"
+            ),
+            Err(error) => tracing::error!(
+                file = %self.path.display(),
+                "MeshConfig.configSources changed, and this process will not start with it: {error}"
+            ),
         }
     }
 
@@ -73,5 +106,12 @@ impl MeshFile {
         diagnostics.iter().for_each(log_diagnostic);
         self.bytes = bytes;
         config
+    }
+}
+
+fn change(config: &MeshConfig) -> Change {
+    Change {
+        upserts: vec![Object::new("", MeshConfig::NAME, config.clone()).into()],
+        ..Change::default()
     }
 }

@@ -1,35 +1,38 @@
 //! `rutter serve`: sources, world and server, put together; the process's life.
 
+mod elsewhere;
+mod front;
 mod home;
 mod intake;
 mod mesh_file;
 mod objects;
 mod status;
 
-use std::net::{Ipv6Addr, SocketAddr, TcpListener};
-use std::path::Path;
+use std::io::IsTerminal as _;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::{Context, Result};
 use registry::inputs::MeshSettings;
-use resources::{MeshConfig, ParseOptions};
+use resources::MeshConfig;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use server::{Options, Pilot, Server};
+use server::{Configuration, Options, Pilot, Server};
 use settings::{Address, Home, Settings};
+use sources::xds;
 use store::Store;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
 use world::World;
 
-use intake::Intake;
+use elsewhere::{Elsewhere, Running};
+use front::Front;
+use intake::{Progress, Source, Voice};
 use mesh_file::MeshFile;
 
 /// Runs the control plane until a signal ends it.
 pub(crate) fn run(settings: &Settings) -> Result<()> {
-    anyhow::ensure!(
-        settings.config_dir.is_some() || home::chosen(settings) != Home::None,
-        "which configuration? name a directory with --config-dir, or a store with --store"
-    );
     raise_file_limit();
     let threads = match settings.threads {
         0 => std::thread::available_parallelism().map_or(1, usize::from),
@@ -44,30 +47,46 @@ pub(crate) fn run(settings: &Settings) -> Result<()> {
 
 async fn serve(settings: &Settings, threads: usize) -> Result<()> {
     let begin = Instant::now();
-    let (mesh_file, mesh_config) = settings.mesh_config.as_deref().map(MeshFile::open).transpose()?.unzip();
+    let mesh_file = settings.mesh_config.as_deref().map(MeshFile::open).transpose()?;
+    let mesh = mesh_file.as_ref().map(|file| file.config().clone()).unwrap_or_default();
+    let elsewhere = elsewhere::read(&mesh)?;
+    anyhow::ensure!(
+        settings.config_dir.is_some() || home::chosen(settings) != Home::None || !elsewhere.is_empty(),
+        "which configuration? name a directory with --config-dir, a store with --store, or configSources in --mesh-config"
+    );
     let store = home::open(settings).await?;
-    let pilot = start_world(settings, mesh_config.clone().unwrap_or_default(), threads)?;
-    let intake = Arc::new(Intake::new(pilot.clone(), settings, mesh_config));
-    let server = Server::start(options(settings), pilot.clone()).await?;
+    let defaults = mesh_settings(settings, MeshConfig::default());
+    let pilot = start_world(settings, mesh_settings(settings, mesh.clone()), threads)?;
+    let configuration = Configuration::new();
+    let server = Server::start_with(options(settings), pilot.clone(), Some(configuration.clone()))
+        .await
+        .map_err(addressed)?;
     let at = server.addresses();
     tracing::info!(grpc = %at.grpc, http = %at.http, monitoring = %at.monitoring, "listening");
-    let (stopping, stopped) = tokio::sync::watch::channel(false);
-
+    let (stopping, stopped) = watch::channel(false);
     let mut stop = Signals::new()?;
-    let watch_mesh_file = mesh_file.map(|file| tokio::spawn(follow_mesh_file(file, Arc::clone(&intake))));
-    let sources = async {
-        let files = match settings.config_dir.as_deref() {
-            Some(directory) => Some(watch_files(directory, intake).await?),
-            None => None,
-        };
-        let front = match store {
-            Some(store) => Some(Front::start(settings, store, pilot, stopped).await?),
-            None => None,
-        };
-        Ok::<_, anyhow::Error>((files, front))
+
+    let intake = intake::Options {
+        pilot: pilot.clone(),
+        configuration,
+        defaults,
+        patience: settings.source_timeout,
     };
-    let (files, front) = tokio::select! {
-        begun = sources => begun?,
+    let given = Given {
+        mesh_file,
+        store,
+        elsewhere,
+        node: node(&mesh, at.grpc),
+    };
+    let started = async {
+        let mut parts = begin_sources(settings, given, intake, &server).await?;
+        if let Some(front) = &mut parts.front {
+            front.tell(settings, pilot, stopped).await?;
+        }
+        Ok::<_, anyhow::Error>(parts)
+    };
+    let parts = tokio::select! {
+        started = started => started?,
         signal = stop.next() => {
             tracing::info!(signal, "stopped before it was ready");
             return Ok(());
@@ -75,15 +94,16 @@ async fn serve(settings: &Settings, threads: usize) -> Result<()> {
     };
     server.set_ready();
     tracing::info!(took = ?begin.elapsed(), "ready");
+    if parts.front.is_some() && std::io::stdout().is_terminal() {
+        println!("{}", home::greeting(settings, at.grpc));
+    }
 
     let signal = stop.next().await;
     tracing::info!(signal, "stopping");
-    if let Some(task) = watch_mesh_file {
-        task.abort();
-    }
+    drop(parts.mesh_file);
     stopping.send_replace(true);
     let end = async {
-        if let Some(front) = front {
+        if let Some(front) = parts.front {
             front.end(settings.shutdown_duration).await;
         }
         server.shut_down(settings.shutdown_duration).await;
@@ -92,111 +112,111 @@ async fn serve(settings: &Settings, threads: usize) -> Result<()> {
         () = end => {}
         signal = stop.next() => tracing::warn!(signal, "a second signal: stopping at once"),
     }
-    drop(files);
+    drop(parts.running);
     tracing::info!("stopped");
     Ok(())
 }
 
-/// Reads a directory and follows it. Everything in it is committed when this returns.
-async fn watch_files(directory: &Path, intake: Arc<Intake>) -> Result<sources::files::Watch> {
-    let root = directory.to_owned();
-    // Blocks while the world's queue is full.
-    let reading = tokio::task::spawn_blocking(move || {
-        let sink = move |change| {
-            // Fails only when everything is about to end.
-            let _ = intake.change(change);
-        };
-        sources::files::watch(&root, &ParseOptions::default(), sink)
-    });
-    let watch = reading.await??;
-    tracing::info!(directory = %directory.display(), "read");
-    Ok(watch)
+/// Where configuration comes from.
+struct Given {
+    mesh_file: Option<MeshFile>,
+    store: Option<Arc<dyn Store>>,
+    elsewhere: Vec<Elsewhere>,
+    /// Who we say that we are to other control planes.
+    node: xds::Node,
 }
 
-/// The store's sides: the API before it, the world that follows it, and the statuses that go back.
-struct Front {
-    server: api::Server,
-    store: Arc<dyn Store>,
-    follower: objects::Follower,
-    statuses: tokio::task::JoinHandle<()>,
+/// What runs.
+struct Parts {
+    /// Follows the file with the mesh configuration.
+    mesh_file: JoinSet<()>,
+    front: Option<Front>,
+    running: Running,
 }
 
-impl Front {
-    async fn start(
-        settings: &Settings,
-        store: Arc<dyn Store>,
-        pilot: Pilot,
-        stopped: tokio::sync::watch::Receiver<bool>,
-    ) -> Result<Front> {
-        let (api, server) = home::serve(settings, Arc::clone(&store)).await?;
-        let follower = objects::Follower::start(Arc::clone(&store), pilot.clone()).await;
-        let follower = follower.context("the store was closed")?;
-        tracing::debug!(tasks = follower.tasks(), "following the store");
-        let interval = plan::Settings {
-            interval: settings.status_interval,
-            ..plan::Settings::default()
-        };
-        let intents = pilot.feedback(interval).await?;
-        let led = async move |leading| drop(pilot.lead(leading).await);
-        let options = sinks::Options::new(format!("rutter-{}", std::process::id()));
-        let (writer, stats) = (status::StatusWriter(api), Arc::default());
-        let statuses = match home::chosen(settings) {
-            // Others may have the same store.
-            Home::Etcd => {
-                let options = sinks::Options::new(format!("{}-{}", hostname(), std::process::id()));
-                let lock = status::StoreLock(Arc::clone(&store));
-                tokio::spawn(async move { sinks::run(intents, writer, lock, options, stats, led, stopped).await })
-            }
-            _ => tokio::spawn(async move {
-                sinks::run(intents, writer, sinks::Always, options, stats, led, stopped).await;
-            }),
-        };
-        Ok(Front {
-            server,
-            store,
-            follower,
-            statuses,
-        })
-    }
-
-    async fn end(self, grace: Duration) {
-        home::end(self.server, grace).await;
-        drop(self.follower);
-        let _ = self.statuses.await;
-        self.store.close().await;
-    }
-}
-
-/// What this machine calls itself, for the lease.
-fn hostname() -> String {
-    rustix::system::uname().nodename().to_string_lossy().into_owned()
-}
-
-fn start_world(settings: &Settings, config: MeshConfig, threads: usize) -> Result<Pilot> {
-    let domain = settings.domain.as_str().into();
-    let mesh = MeshSettings {
-        config,
-        domain,
-        cluster_id: settings.cluster_id.as_str().into(),
+/// Begins all sources, in the order in which they hold: the file with the mesh configuration, the store, the directory,
+/// the places that the mesh configuration names. Returns when what they have is committed.
+async fn begin_sources(settings: &Settings, given: Given, intake: intake::Options, server: &Server) -> Result<Parts> {
+    let known = |name: String| Source {
+        name: name.into(),
+        elsewhere: false,
     };
+    let mesh_file = settings.mesh_config.as_deref().filter(|_| given.mesh_file.is_some());
+    let mut names: Vec<Source> = Vec::new();
+    names.extend(mesh_file.map(|file| known(format!("--mesh-config {}", file.display()))));
+    names.extend(given.store.is_some().then(|| known(home::name(settings))));
+    let directory = settings.config_dir.as_deref();
+    names.extend(directory.map(|directory| known(format!("--config-dir {}", directory.display()))));
+    names.extend(given.elsewhere.iter().map(Elsewhere::source));
+    let (voices, mut progress) = intake::start(names, intake);
+
+    let mut voices = voices.into_iter();
+    let mut next = || voices.next().context("every source has a voice");
+    let mut parts = Parts {
+        mesh_file: JoinSet::new(),
+        front: None,
+        running: Running::default(),
+    };
+    if let Some(file) = given.mesh_file {
+        parts.mesh_file.spawn(file.follow(next()?));
+    }
+    let store: Option<(Arc<dyn Store>, Voice)> = match given.store {
+        Some(store) => Some((store, next()?)),
+        None => None,
+    };
+    if let Some(directory) = directory {
+        parts.running.directory(directory, next()?).await?;
+    }
+    for place in given.elsewhere {
+        parts.running.place(place, given.node.clone(), next()?).await?;
+    }
+    // After what may fail: nobody is let in before.
+    if let Some((store, voice)) = store {
+        let front = parts.front.insert(Front::open(settings, store).await?);
+        tokio::try_join!(front.follow(voice), begun(&mut progress, server))?;
+    } else {
+        begun(&mut progress, server).await?;
+    }
+    Ok(parts)
+}
+
+/// Waits for the first commit; `/ready` says meanwhile what is missing.
+async fn begun(progress: &mut watch::Receiver<Progress>, server: &Server) -> Result<()> {
+    loop {
+        let now = progress.borrow_and_update().clone();
+        if now.begun {
+            return Ok(());
+        }
+        server.set_awaited(&now.awaited.join(", "));
+        progress.changed().await.context("the control plane ended")?;
+    }
+}
+
+/// Who we are to other control planes.
+fn node(mesh: &MeshConfig, grpc: SocketAddr) -> xds::Node {
+    let ip = match grpc.ip() {
+        ip if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
+        ip => ip,
+    };
+    xds::Node {
+        namespace: mesh.root_namespace.clone(),
+        name: front::hostname().into(),
+        ip: ip.to_string().into(),
+        revision: "".into(),
+    }
+}
+
+fn mesh_settings(settings: &Settings, config: MeshConfig) -> MeshSettings {
+    MeshSettings {
+        config,
+        domain: settings.domain.as_str().into(),
+        cluster_id: settings.cluster_id.as_str().into(),
+    }
+}
+
+fn start_world(settings: &Settings, mesh: MeshSettings, threads: usize) -> Result<Pilot> {
     let world = World::new(mesh, threads);
     Ok(Pilot::start(world, ads::Limits::default(), settings.commit_interval)?)
-}
-
-async fn follow_mesh_file(file: MeshFile, intake: Arc<Intake>) {
-    let (changes, mut changed) = tokio::sync::watch::channel(None);
-    let follow = file.follow(|config| drop(changes.send_replace(Some(config))));
-    let commit = async {
-        while changed.changed().await.is_ok() {
-            let config = changed.borrow_and_update().clone();
-            if let Some(config) = config
-                && intake.mesh_file(config).await.is_err()
-            {
-                return;
-            }
-        }
-    };
-    tokio::join!(follow, commit);
 }
 
 fn options(settings: &Settings) -> Options {
@@ -209,6 +229,16 @@ fn options(settings: &Settings) -> Options {
         max_request_bytes: settings.max_request_bytes.0,
         limits: ads::Limits::default(),
         version: format!("rutter {}", env!("CARGO_PKG_VERSION")),
+    }
+}
+
+/// Names the flags by which an address that is taken can be changed.
+fn addressed(error: std::io::Error) -> anyhow::Error {
+    match error.kind() {
+        std::io::ErrorKind::AddrInUse => anyhow::anyhow!(
+            "{error}; another control plane may be running: --grpc-addr, --http-addr and --monitoring-addr choose others"
+        ),
+        _ => error.into(),
     }
 }
 

@@ -1,18 +1,18 @@
-//! From the store to the world: the objects of every kind that the mesh reads, through the store's local view.
+//! The store as a source: the objects of every kind that the mesh reads, through the store's local view.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use resources::schema::{Definition, definitions};
-use resources::{ObjectKey, ParseOptions, read_object};
+use resources::{AnyObject, ObjectKey, ParseOptions, read_object};
 use serde_json::Value;
-use server::{Observation, Pilot};
+use server::{Closed, Observation};
+use sources::Change;
 use store::cache::{Cache, Event, Options, Subscription};
 use store::{GroupResource, Store, Stored};
 use tokio::sync::mpsc;
-use world::Batch;
 
-use super::intake::log_diagnostic;
+use super::intake::{Voice, log_diagnostic};
 
 /// Events that may wait for the world; the view's subscribers wait when there are more.
 const QUEUE: usize = 1024;
@@ -30,8 +30,8 @@ impl Drop for Follower {
 }
 
 impl Follower {
-    /// Commits everything that is in the store, and follows it from then on. False: the store ended before.
-    pub(super) async fn start(store: Arc<dyn Store>, pilot: Pilot) -> Option<Follower> {
+    /// Says everything that is in the store, and follows it from then on. None: the store ended before.
+    pub(super) async fn start(store: Arc<dyn Store>, voice: Voice) -> Option<Follower> {
         let kinds: Vec<&'static Definition> = definitions().iter().filter(|kind| kind.mesh.is_some()).collect();
         let types = kinds
             .iter()
@@ -57,9 +57,9 @@ impl Follower {
             }
             tasks.spawn(forward(place, subscription, sender.clone()));
         }
-        let known = first.commit(&pilot).await?;
+        let known = first.say(&voice).await.ok()?;
         let view = cache.clone();
-        tasks.spawn(follow(kinds, receiver, view, pilot, known));
+        tasks.spawn(follow(kinds, receiver, view, voice, known));
         Some(Follower { cache, tasks })
     }
 
@@ -77,12 +77,12 @@ async fn forward(place: usize, mut subscription: Subscription, events: mpsc::Sen
     }
 }
 
-/// Commits what comes in; what came meanwhile goes together.
+/// Says what comes in; what came meanwhile goes together.
 async fn follow(
     kinds: Vec<&'static Definition>,
     mut events: mpsc::Receiver<(usize, Event)>,
     cache: Cache,
-    pilot: Pilot,
+    voice: Voice,
     mut known: BTreeSet<ObjectKey>,
 ) {
     let mut taken = Vec::new();
@@ -94,17 +94,18 @@ async fn follow(
         for (place, event) in taken.drain(..) {
             work.take(kinds[place], event, &cache);
         }
-        match work.commit(&pilot).await {
-            Some(after) => known = after,
-            None => return,
+        match work.say(&voice).await {
+            Ok(after) => known = after,
+            Err(Closed) => return,
         }
     }
 }
 
-/// What is to be committed, and which objects there are after it.
+/// What is to be said, and which objects there are after it.
 #[derive(Default)]
 struct Work {
-    batch: Batch,
+    /// What became of each object last: it is there so, or it is gone.
+    changed: BTreeMap<ObjectKey, Option<AnyObject>>,
     observed: Vec<Observation>,
     known: BTreeSet<ObjectKey>,
 }
@@ -135,7 +136,7 @@ impl Work {
 
     fn remove(&mut self, key: ObjectKey) {
         self.known.remove(&key);
-        self.batch.remove(&key);
+        self.changed.insert(key.clone(), None);
         self.observed.push(Observation::Gone(key));
     }
 
@@ -145,7 +146,8 @@ impl Work {
         let Some(key) = key_of(kind, now) else { return };
         let status = value.get("status").cloned();
         // Statuses that Rutter itself wrote come back: the mesh has nothing to derive from them.
-        let same = kind.status && before.is_some_and(|before| meaning(&before.value()) == meaning(&value));
+        let written = plan::has_status(key.kind);
+        let same = written && before.is_some_and(|before| meaning(&before.value()) == meaning(&value));
         if !same {
             read.diagnostics.iter().for_each(log_diagnostic);
         }
@@ -160,13 +162,20 @@ impl Work {
         self.known.insert(key);
         // One that is not valid keeps its last good version in force.
         if let Some(object) = read.object.filter(|_| !same) {
-            self.batch.put(object);
+            self.changed.insert(object.key(), Some(object));
         }
     }
 
-    async fn commit(self, pilot: &Pilot) -> Option<BTreeSet<ObjectKey>> {
-        pilot.commit_observed(self.batch, self.observed).await.ok()?;
-        Some(self.known)
+    async fn say(self, voice: &Voice) -> Result<BTreeSet<ObjectKey>, Closed> {
+        let mut change = Change::default();
+        for (key, object) in self.changed {
+            match object {
+                Some(object) => change.upserts.push(object),
+                None => change.deletes.push(key),
+            }
+        }
+        voice.say(change, self.observed).await?;
+        Ok(self.known)
     }
 }
 
@@ -178,15 +187,40 @@ fn key_of(kind: &Definition, object: &Stored) -> Option<ObjectKey> {
     ))
 }
 
-/// The object without what does not change what it means.
+/// The object without what does not change what it means: its version, and what Rutter writes of its status.
 fn meaning(value: &Value) -> Value {
     let mut value = value.clone();
-    if let Some(object) = value.as_object_mut() {
+    let mut strip = |object: &str, fields: &[&str]| {
+        if let Some(object) = value.get_mut(object).and_then(Value::as_object_mut) {
+            fields.iter().for_each(|field| drop(object.remove(*field)));
+        }
+    };
+    strip("metadata", &["resourceVersion", "managedFields"]);
+    strip("status", &["observedGeneration", "conditions", "proxies"]);
+    if value["status"].as_object().is_some_and(serde_json::Map::is_empty)
+        && let Some(object) = value.as_object_mut()
+    {
         object.remove("status");
     }
-    if let Some(meta) = value.get_mut("metadata").and_then(Value::as_object_mut) {
-        meta.remove("resourceVersion");
-        meta.remove("managedFields");
-    }
     value
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_rutter_writes_means_nothing_and_what_others_write_does() {
+        let object = |version: &str, status: Value| json!({"metadata": {"resourceVersion": version}, "status": status});
+        let bare = json!({"metadata": {"resourceVersion": "1"}});
+        let counted = object(
+            "2",
+            json!({"proxies": {"running": 1}, "conditions": [], "observedGeneration": 1}),
+        );
+        assert_eq!(meaning(&bare), meaning(&counted));
+        let addressed = object("3", json!({"addresses": [{"value": "240.0.0.1"}]}));
+        assert_ne!(meaning(&bare), meaning(&addressed));
+    }
 }

@@ -48,12 +48,14 @@ impl std::fmt::Debug for Tls {
     }
 }
 
-/// Why a source's address cannot be used.
+/// Why a source cannot be used.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("the config source {address:?}: {reason}")]
+#[error("{field} of the config source {address:?}: {reason}")]
 pub struct AddressError {
     /// The address as it was written.
     pub address: String,
+    /// The field of the entry that is wrong, such as `address` or `tlsSettings.mode`.
+    pub field: String,
     /// What is wrong, and what would be right.
     pub reason: String,
 }
@@ -63,10 +65,12 @@ pub struct AddressError {
 /// # Errors
 /// The address has no form that is known, or asks for TLS that is not supported.
 pub fn locate(source: &ConfigSource) -> Result<Location, AddressError> {
-    let wrong = |reason: String| AddressError {
+    let wrong_at = |field: &str, reason: String| AddressError {
         address: source.address.to_string(),
+        field: field.to_owned(),
         reason,
     };
+    let wrong = |reason: String| wrong_at("address", reason);
     let Some((scheme, rest)) = source.address.split_once("://") else {
         return Err(wrong(
             "it has no scheme; write xds://HOST:PORT, fs:///PATH or k8s://".into(),
@@ -86,7 +90,8 @@ pub fn locate(source: &ConfigSource) -> Result<Location, AddressError> {
         },
         "xds" => {
             let authority = authority(rest).map_err(wrong)?;
-            let tls = source.tls_settings.as_ref().map(tls).transpose().map_err(wrong)?;
+            let tls = source.tls_settings.as_ref().map(tls).transpose();
+            let tls = tls.map_err(|(field, reason)| wrong_at(&format!("tlsSettings.{field}"), reason))?;
             Ok(Location::Xds(Address {
                 authority,
                 tls: tls.flatten(),
@@ -122,16 +127,15 @@ fn authority(rest: &str) -> Result<Arc<str>, String> {
     }
 }
 
-/// None: plain text.
-fn tls(settings: &ClientTlsSettings) -> Result<Option<Tls>, String> {
+/// None: plain text. An error is the field and what is wrong with it.
+fn tls(settings: &ClientTlsSettings) -> Result<Option<Tls>, (&'static str, String)> {
     let given = |text: &Arc<str>| Some(text.clone()).filter(|text| !text.is_empty());
     match settings.mode {
         ClientTlsMode::Disable => return Ok(None),
         ClientTlsMode::Simple | ClientTlsMode::Mutual => {}
         ClientTlsMode::IstioMutual => {
-            return Err(
-                "tlsSettings.mode ISTIO_MUTUAL is not supported; use MUTUAL with certificates of your own".into(),
-            );
+            let instead = "ISTIO_MUTUAL is not supported; use MUTUAL with certificates of your own";
+            return Err(("mode", instead.into()));
         }
     }
     let unsupported = [
@@ -153,7 +157,7 @@ fn tls(settings: &ClientTlsSettings) -> Result<Option<Tls>, String> {
         ("caCrl", !settings.ca_crl.is_empty(), "leave it out"),
     ];
     if let Some((field, _, instead)) = unsupported.into_iter().find(|(_, set, _)| *set) {
-        return Err(format!("tlsSettings.{field} is not supported; {instead}"));
+        return Err((field, format!("it is not supported; {instead}")));
     }
     let identity = match (
         settings.mode == ClientTlsMode::Mutual,
@@ -162,7 +166,7 @@ fn tls(settings: &ClientTlsSettings) -> Result<Option<Tls>, String> {
     ) {
         (false, ..) => None,
         (true, Some(certificate), Some(key)) => Some((certificate, key)),
-        (true, ..) => return Err("tlsSettings.mode MUTUAL needs clientCertificate and privateKey".into()),
+        (true, ..) => return Err(("mode", "MUTUAL needs clientCertificate and privateKey".into())),
     };
     Ok(Some(Tls {
         ca: given(&settings.ca_certificates),
@@ -248,11 +252,15 @@ mod tests {
             mode: ClientTlsMode::Mutual,
             ..simple.clone()
         };
-        assert!(with(mutual).unwrap_err().reason.contains("privateKey"));
+        let error = with(mutual).unwrap_err();
+        assert!(
+            error.field == "tlsSettings.mode" && error.reason.contains("privateKey"),
+            "{error}"
+        );
         let unchecked = ClientTlsSettings {
             insecure_skip_verify: Some(true),
             ..simple
         };
-        assert!(with(unchecked).unwrap_err().reason.contains("insecureSkipVerify"));
+        assert_eq!(with(unchecked).unwrap_err().field, "tlsSettings.insecureSkipVerify");
     }
 }

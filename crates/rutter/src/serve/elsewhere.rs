@@ -1,0 +1,181 @@
+//! Sources beside the store: directories, and the places that `MeshConfig.configSources` names.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::{Context, Result, bail};
+use resources::mesh::ConfigSource;
+use resources::{Kind, MeshConfig, ParseOptions};
+use sources::xds::{self, Location, Node};
+use sources::{Change, files, kubernetes};
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+
+use super::intake::{Source, Voice};
+
+/// Changes of one place that may wait.
+const QUEUE: usize = 8;
+
+/// One entry of `configSources`.
+pub(super) struct Elsewhere {
+    index: usize,
+    address: Arc<str>,
+    location: Location,
+}
+
+/// Sources that run. Dropping it ends them.
+#[derive(Default)]
+pub(super) struct Running {
+    watches: Vec<files::Watch>,
+    tasks: JoinSet<()>,
+}
+
+/// Where a MeshConfig says that more configuration is.
+///
+/// # Errors
+/// Entries that cannot be used, all of them, each by the path of its field.
+pub(super) fn read(config: &MeshConfig) -> Result<Vec<Elsewhere>> {
+    let mut places: Vec<Elsewhere> = Vec::new();
+    let mut wrong = Vec::new();
+    for (index, source) in config.config_sources.iter().enumerate() {
+        match one(&places, index, source) {
+            Ok(place) => places.push(place),
+            Err(reason) => wrong.push(reason),
+        }
+    }
+    if !wrong.is_empty() {
+        bail!(wrong.join("\n"));
+    }
+    Ok(places)
+}
+
+fn one(before: &[Elsewhere], index: usize, source: &ConfigSource) -> Result<Elsewhere, String> {
+    let field = |field: &str| format!("MeshConfig.configSources[{index}].{field}");
+    let location = xds::locate(source)
+        .map_err(|error| format!("{}: {:?}: {}", field(&error.field), error.address, error.reason))?;
+    if let Some(same) = before.iter().find(|other| other.location == location) {
+        let (field, other) = (field("address"), same.index);
+        return Err(format!("{field}: configSources[{other}] names the same place"));
+    }
+    Ok(Elsewhere {
+        index,
+        address: source.address.clone(),
+        location,
+    })
+}
+
+impl Elsewhere {
+    /// What it is called, and whether it may be away.
+    pub(super) fn source(&self) -> Source {
+        Source {
+            name: format!("configSources[{}] {}", self.index, self.address).into(),
+            elsewhere: !matches!(self.location, Location::Directory(_)),
+        }
+    }
+}
+
+impl Running {
+    /// Reads a directory and follows it. Everything in it was said when this returns.
+    ///
+    /// # Errors
+    /// The directory cannot be read.
+    pub(super) async fn directory(&mut self, directory: &Path, voice: Voice) -> Result<()> {
+        let root = directory.to_owned();
+        // Blocks while the queue is full.
+        let reading = tokio::task::spawn_blocking(move || {
+            let sink = move |change| {
+                // Fails only when everything is about to end.
+                let _ = voice.say_blocking(change);
+            };
+            files::watch(&root, &ParseOptions::default(), sink)
+        });
+        self.watches.push(reading.await??);
+        Ok(())
+    }
+
+    /// Begins to follow a place; `node` is who we say that we are.
+    ///
+    /// # Errors
+    /// It is a directory that cannot be read, or there is no way to Kubernetes. Another control plane may be away.
+    pub(super) async fn place(&mut self, place: Elsewhere, node: Node, voice: Voice) -> Result<()> {
+        let field = format!("MeshConfig.configSources[{}].address: {:?}", place.index, place.address);
+        match place.location {
+            Location::Directory(directory) => self.directory(&directory, voice).await.context(field),
+            Location::Xds(address) => {
+                let mut options = xds::Options::new(address, node);
+                // Our own holds, whatever another mesh's settings are.
+                options.kinds.retain(|kind| *kind != Kind::MeshConfig);
+                self.follow(voice, |changes| xds::follow(options, changes));
+                Ok(())
+            }
+            Location::Kubernetes => {
+                let client = kubernetes::client().await.context(field)?;
+                self.follow(voice, |changes| {
+                    kubernetes::follow(client, ParseOptions::default(), changes)
+                });
+                Ok(())
+            }
+        }
+    }
+
+    fn follow<F>(&mut self, voice: Voice, follow: impl FnOnce(mpsc::Sender<Change>) -> F)
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let (sender, mut changes) = mpsc::channel(QUEUE);
+        self.tasks.spawn(follow(sender));
+        self.tasks.spawn(async move {
+            while let Some(change) = changes.recv().await {
+                if voice.say(change, Vec::new()).await.is_err() {
+                    return;
+                }
+            }
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config(addresses: &[&str]) -> MeshConfig {
+        let source = |address: &&str| ConfigSource {
+            address: (*address).into(),
+            ..ConfigSource::default()
+        };
+        MeshConfig {
+            config_sources: addresses.iter().map(source).collect(),
+            ..MeshConfig::default()
+        }
+    }
+
+    #[test]
+    fn places_have_names_and_an_order() {
+        let places = read(&config(&["fs:///etc/mesh", "xds://a:15010", "k8s://"])).unwrap();
+        let sources: Vec<Source> = places.iter().map(Elsewhere::source).collect();
+        let said: Vec<(&str, bool)> = sources.iter().map(|s| (&*s.name, s.elsewhere)).collect();
+        let wanted = [
+            ("configSources[0] fs:///etc/mesh", false),
+            ("configSources[1] xds://a:15010", true),
+            ("configSources[2] k8s://", true),
+        ];
+        assert_eq!(said, wanted);
+    }
+
+    #[test]
+    fn every_wrong_entry_is_named_by_its_field() {
+        let error = read(&config(&["xds://a", "k8s://", "k8s://"]))
+            .err()
+            .unwrap()
+            .to_string();
+        let lines: Vec<&str> = error.lines().collect();
+        assert!(
+            lines[0].starts_with("MeshConfig.configSources[0].address: \"xds://a\": the port is missing"),
+            "{error}"
+        );
+        assert_eq!(
+            lines[1],
+            "MeshConfig.configSources[2].address: configSources[1] names the same place"
+        );
+    }
+}

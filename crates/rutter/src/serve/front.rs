@@ -1,0 +1,97 @@
+//! The store's sides: the API before it, the sources' join that follows it, and the statuses that go back.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use api::Api;
+use server::Pilot;
+use settings::{Home, Settings};
+use store::Store;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+use super::intake::Voice;
+use super::objects::Follower;
+use super::{home, status};
+
+/// A store that is served.
+pub(super) struct Front {
+    api: Api,
+    server: api::Server,
+    store: Arc<dyn Store>,
+    follower: Option<Follower>,
+    statuses: Option<JoinHandle<()>>,
+}
+
+impl Front {
+    /// Serves the API.
+    pub(super) async fn open(settings: &Settings, store: Arc<dyn Store>) -> Result<Front> {
+        let (api, server) = home::serve(settings, Arc::clone(&store)).await?;
+        Ok(Front {
+            api,
+            server,
+            store,
+            follower: None,
+            statuses: None,
+        })
+    }
+
+    /// Says everything that is in the store, and follows it from then on.
+    pub(super) async fn follow(&mut self, voice: Voice) -> Result<()> {
+        let follower = Follower::start(Arc::clone(&self.store), voice).await;
+        let follower = follower.context("the store was closed")?;
+        tracing::debug!(tasks = follower.tasks(), "following the store");
+        self.follower = Some(follower);
+        Ok(())
+    }
+
+    /// Writes statuses of the store's objects from now on; where others have the same store, while this process leads.
+    pub(super) async fn tell(
+        &mut self,
+        settings: &Settings,
+        pilot: Pilot,
+        stopped: watch::Receiver<bool>,
+    ) -> Result<()> {
+        let interval = plan::Settings {
+            interval: settings.status_interval,
+            ..plan::Settings::default()
+        };
+        let intents = pilot.feedback(interval).await?;
+        let led = async move |leading| drop(pilot.lead(leading).await);
+        let (options, stats) = (sinks::Options::new(identity()), Arc::default());
+        let writer = status::StatusWriter(self.api.clone());
+        self.statuses = Some(match home::chosen(settings) {
+            Home::Etcd => {
+                let lock = status::StoreLock(Arc::clone(&self.store));
+                tokio::spawn(async move { sinks::run(intents, writer, lock, options, stats, led, stopped).await })
+            }
+            _ => tokio::spawn(async move {
+                sinks::run(intents, writer, sinks::Always, options, stats, led, stopped).await;
+            }),
+        });
+        Ok(())
+    }
+
+    /// Ends it in good order, after `stopped` was said.
+    pub(super) async fn end(self, grace: Duration) {
+        home::end(self.server, grace).await;
+        drop(self.follower);
+        if let Some(statuses) = self.statuses {
+            let _ = statuses.await;
+        }
+        self.store.close().await;
+    }
+}
+
+/// What this process calls itself in the lease: the machine's name, so that people can tell who it is, and something that
+/// no other process has had: two containers may have the same name and process id, and one that was started again must
+/// not take itself for the one that crashed.
+fn identity() -> String {
+    format!("{}_{}", hostname(), uuid::Uuid::new_v4())
+}
+
+/// What this machine calls itself.
+pub(super) fn hostname() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
