@@ -59,7 +59,7 @@ fn keys_that_are_there_twice() {
 #[test]
 fn content_types() {
     for unknown in [
-        "application/vnd.kubernetes.protobuf",
+        "application/cbor",
         "text/plain",
         "application/json; charset=latin1",
         "nonsense",

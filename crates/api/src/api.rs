@@ -210,7 +210,7 @@ impl Api {
             return Err(Failure::method_not_allowed());
         }
         request.user.authorize(&ask(target, verb))?;
-        media::object(&request.headers)?;
+        media::object(&request.headers, true)?;
         let sent = crate::verbs::decode(self, request)?.object;
         if sent["kind"].as_str().is_some_and(|kind| kind != review.kind) {
             let text = format!(

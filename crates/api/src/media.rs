@@ -122,17 +122,27 @@ pub fn pretty(headers: &HeaderMap, params: &Params) -> Result<bool, Failure> {
         .any(|prefix| agent.starts_with(prefix)))
 }
 
-/// Checks that a body is an object in JSON or YAML.
+/// The media types of objects; of the last one only kinds of the core.
+const OBJECTS: [&str; 3] = [
+    "application/json",
+    "application/yaml",
+    "application/vnd.kubernetes.protobuf",
+];
+
+/// The media types of objects, of a kind of the core or of another one.
+pub fn objects(core: bool) -> &'static [&'static str] {
+    if core { &OBJECTS } else { &OBJECTS[..2] }
+}
+
+/// Checks that a body is an object in a form that is read: JSON, YAML, or protobuf for kinds of the core.
 ///
 /// # Errors
 /// It says that it is something else.
-pub fn object(headers: &HeaderMap) -> Result<(), Failure> {
+pub fn object(headers: &HeaderMap, core: bool) -> Result<(), Failure> {
     match essence(headers).as_str() {
         "" | "application/json" | "application/yaml" | "text/yaml" | "application/x-yaml" | "text/json" => Ok(()),
-        _ => Err(Failure::unsupported_media_type(&[
-            "application/json",
-            "application/yaml",
-        ])),
+        protobuf if core && protobuf == OBJECTS[2] => Ok(()),
+        _ => Err(Failure::unsupported_media_type(objects(core))),
     }
 }
 
@@ -239,6 +249,27 @@ mod tests {
         assert_eq!(accept("application/json;as=Other;g=a;v=v1").unwrap_err().code, 406);
         assert_eq!(accept("application/vnd.kubernetes.protobuf").unwrap_err().code, 406);
         assert_eq!(form(&HeaderMap::new(), &Params::default()), Ok(Form::Whole));
+    }
+
+    #[test]
+    fn only_the_core_is_read_in_protobuf() {
+        let mut headers = HeaderMap::new();
+        for (media, core, others) in [
+            ("application/json; charset=utf-8", true, true),
+            ("application/vnd.kubernetes.protobuf", true, false),
+            ("application/cbor", false, false),
+            ("text/plain", false, false),
+        ] {
+            headers.insert(CONTENT_TYPE, media.parse().unwrap());
+            assert_eq!(object(&headers, true).is_ok(), core, "{media}");
+            assert_eq!(object(&headers, false).is_ok(), others, "{media}");
+        }
+        let said = object(&headers, true).unwrap_err();
+        assert_eq!(said.code, 415);
+        assert!(
+            said.message
+                .ends_with("application/yaml, application/vnd.kubernetes.protobuf")
+        );
     }
 
     #[test]

@@ -3,13 +3,15 @@
 use crate::DecodeError;
 
 /// What messages name.
-pub(super) const ACCEPTED: &str = "application/json, application/yaml";
+pub(super) const ACCEPTED: &str = "application/json, application/yaml, application/vnd.kubernetes.protobuf";
 
 /// How a body is written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Format {
     Json,
     Yaml,
+    /// As Kubernetes has it: in an envelope that names the kind.
+    Protobuf,
 }
 
 /// The format of a content type, by its suffix: patches are JSON or YAML, too.
@@ -33,6 +35,7 @@ pub(super) fn format(content_type: Option<&str>) -> Result<Format, DecodeError> 
     }
     match media.as_str() {
         "application/json" | "text/json" => Ok(Format::Json),
+        "application/vnd.kubernetes.protobuf" => Ok(Format::Protobuf),
         "application/yaml" | "application/x-yaml" | "text/yaml" | "text/x-yaml" => Ok(Format::Yaml),
         other if other.starts_with("application/") && other.ends_with("+json") => Ok(Format::Json),
         other if other.starts_with("application/") && other.ends_with("+yaml") => Ok(Format::Yaml),

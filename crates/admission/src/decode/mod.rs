@@ -2,6 +2,8 @@
 
 mod json;
 mod media;
+mod protobuf;
+mod wire;
 
 use resources::parse_yaml_json;
 use serde_json::Value as Json;
@@ -69,7 +71,8 @@ pub enum DecodeError {
 /// The value of a body of this content type; without one, JSON. Any value will do: patches are decoded here, too.
 ///
 /// # Errors
-/// The content type is unknown, the body is too big, deep or long, it is not text, or not one JSON or YAML document.
+/// The content type is unknown, the body is too big, deep or long, it is not text, or not one JSON or YAML document, or not a
+/// core kind in Kubernetes' protobuf.
 pub fn decode(body: &[u8], content_type: Option<&str>, limits: &Limits) -> Result<Decoded, DecodeError> {
     let format = media::format(content_type)?;
     if body.len() > limits.bytes {
@@ -82,6 +85,7 @@ pub fn decode(body: &[u8], content_type: Option<&str>, limits: &Limits) -> Resul
         .find(|byte| !byte.is_ascii_whitespace())
         .is_some_and(|byte| b"{[".contains(byte));
     match format {
+        Format::Protobuf => protobuf::read(body, limits),
         Format::Json => json::read(body, limits),
         Format::Yaml if looks_like_json => match json::read(body, limits) {
             Err(DecodeError::Malformed(_)) => yaml(body, limits),

@@ -17,7 +17,7 @@ const MADE_BY_UPDATE: [&str; 3] = ["Event", "Lease", "Service"];
 
 impl Call<'_> {
     pub(super) async fn update(&self) -> Result<Answer, Failure> {
-        media::object(&self.request.headers)?;
+        media::object(&self.request.headers, self.kind.builtin)?;
         let options = self.write_options(false)?;
         let decoded = decode(self.api, self.request)?;
         let mut attempt = 0;

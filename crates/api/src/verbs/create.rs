@@ -16,7 +16,7 @@ use crate::media;
 
 impl Call<'_> {
     pub(super) async fn create(&self) -> Result<Answer, Failure> {
-        media::object(&self.request.headers)?;
+        media::object(&self.request.headers, self.kind.builtin)?;
         let options = self.write_options(false)?;
         let decoded = decode(self.api, self.request)?;
         self.create_from(decoded, &options).await

@@ -154,9 +154,7 @@ pub(crate) fn decode(api: &Api, request: &Request) -> Result<admission::Decoded,
         ..admission::Limits::default()
     };
     admission::decode(&request.body, media, &limits).map_err(|error| match error {
-        admission::DecodeError::UnsupportedMediaType(_) => {
-            Failure::unsupported_media_type(&["application/json", "application/yaml"])
-        }
+        admission::DecodeError::UnsupportedMediaType(_) => Failure::unsupported_media_type(media::objects(true)),
         admission::DecodeError::TooLarge(_) => Failure::too_large(error.to_string()),
         error => Failure::bad_request(error.to_string()),
     })

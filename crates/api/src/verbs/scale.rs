@@ -32,7 +32,7 @@ impl Call<'_> {
         let scale = scale_of(old);
         let (options, wanted) = match self.verb {
             Verb::Update => {
-                media::object(&self.request.headers)?;
+                media::object(&self.request.headers, self.kind.builtin)?;
                 (self.write_options(false)?, decode(self.api, self.request)?.object)
             }
             _ => {

@@ -16,6 +16,7 @@ mod mesh;
 mod meta;
 pub mod openapi;
 mod print;
+pub mod wire;
 
 #[cfg(test)]
 mod tests;

@@ -6,6 +6,7 @@
 mod table;
 #[cfg(test)]
 mod tests;
+mod wire;
 
 use std::sync::Arc;
 
@@ -14,6 +15,7 @@ use crate::schema::mesh::{served, singular};
 use crate::schema::{Column, Definition, Schema, Shape, meta};
 
 use table::Table;
+pub(super) use wire::messages;
 
 /// The definitions of the core kinds.
 pub(super) fn definitions() -> Vec<Definition> {
@@ -28,6 +30,16 @@ pub(super) fn shared() -> Vec<Schema> {
     names.into_iter().map(|name| (*table.resolve(name)).clone()).collect()
 }
 
+/// `metadata` of every object.
+pub(super) fn object_meta() -> Schema {
+    let mut table = read();
+    let mut schema = Schema::new(Shape::Object(table.fields("ObjectMeta")));
+    schema.named = table.named("ObjectMeta");
+    let description = schema.named.as_ref().map(|named| named.description.clone());
+    schema.description = description.unwrap_or_default();
+    schema
+}
+
 fn read() -> Table {
     Table::read(&[
         include_str!("service.txt"),
@@ -36,6 +48,7 @@ fn read() -> Table {
         include_str!("volume.txt"),
         include_str!("other.txt"),
         include_str!("meta.txt"),
+        include_str!("review.txt"),
     ])
 }
 

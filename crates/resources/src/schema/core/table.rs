@@ -3,11 +3,15 @@
 //! ```text
 //! = PodSpec core.v1 -- What a Pod runs.            a type: name, package (or whole name), `atomic`, description
 //! + Container                                       all fields of another type
-//! containers! [Container] by=name patch=name -- …   a field: name, `!` if required, type, facts, description
+//! containers! [Container] #2 by=name patch=name -- … a field: name, `!` if required, type, facts, description
 //! ```
 //!
+//! `?` behind a name: the field may hold a zero (`""`, `0`, `false`) that means another thing than its absence. `#2`: the
+//! field's number in protobuf; `#2.1`: its number in a message that JSON has no level for. `+ Container #1` puts all
+//! fields of the other type into such a message.
+//!
 //! Types of fields: `text`, `int32`, `int64`, `bool`, `time`, `micro-time`, `bytes`, `quantity`, `any`, `IntOrString`,
-//! `ObjectMeta`, the name of a block, `[T]` for a list of T and `{T}` for a map to T. Facts: `by=` the keys of a list map,
+//! `FieldsV1`, `ObjectMeta`, the name of a block, `[T]` for a list of T and `{T}` for a map to T. Facts: `by=` the keys of a list map,
 //! `patch=` its key in strategic merge patches, `patchonly=` the same for a list that is atomic otherwise, `set`, `atomic`,
 //! `retain` (retainKeys), `null`, `default=` JSON without spaces, `in=` the only values.
 
@@ -78,6 +82,11 @@ impl Table {
         })
     }
 
+    /// The lines of a type's fields.
+    pub(super) fn lines(&self, name: &str) -> Option<&[&'static str]> {
+        self.blocks.get(name).map(|block| &block.lines[..])
+    }
+
     /// The fields of a type.
     pub(super) fn fields(&mut self, name: &str) -> Fields {
         let Some(block) = self.blocks.get(name) else {
@@ -88,7 +97,7 @@ impl Table {
         for line in block.lines.clone() {
             match line.strip_prefix("+ ") {
                 Some(other) => {
-                    let inherited = self.fields(other);
+                    let inherited = self.fields(other.split(' ').next().unwrap_or_default());
                     fields.fields.extend(inherited.fields);
                     fields.required.extend(inherited.required);
                 }
@@ -99,24 +108,19 @@ impl Table {
     }
 
     fn field(&mut self, line: &'static str, fields: &mut Fields) {
-        let (words, description) = line.split_once(" -- ").unwrap_or((line, ""));
-        let mut words = words.split(' ');
-        let (Some(name), Some(of_type)) = (words.next(), words.next()) else {
+        let Some(read) = Line::read(line) else {
             return self.faults.push(format!("a field needs a type: {line}"));
         };
-        let (name, required) = match name.strip_suffix('!') {
-            Some(name) => (name, true),
-            None => (name, false),
-        };
-        let mut schema = (*self.resolve(of_type)).clone();
-        schema.description = description.into();
-        if words.any(|word| !apply(&mut schema, word)) || description.is_empty() {
+        let mut schema = (*self.resolve(read.of_type)).clone();
+        schema.description = read.description.into();
+        let mut facts = read.facts();
+        if facts.any(|word| !apply(&mut schema, word)) || read.description.is_empty() {
             self.faults.push(format!("unclear: {line}"));
         }
-        if required {
-            fields.required.push(name);
+        if read.required {
+            fields.required.push(read.name);
         }
-        fields.fields.push((name, Arc::new(schema)));
+        fields.fields.push((read.name, Arc::new(schema)));
     }
 
     /// The schema of a type as fields name it.
@@ -146,6 +150,59 @@ impl Table {
     }
 }
 
+/// The line of a field, cut up.
+pub(super) struct Line {
+    pub(super) name: &'static str,
+    /// Whether it must be there.
+    pub(super) required: bool,
+    /// Whether a zero is another thing than absence.
+    pub(super) presence: bool,
+    pub(super) of_type: &'static str,
+    words: &'static str,
+    description: &'static str,
+}
+
+impl Line {
+    /// None: it is no field.
+    pub(super) fn read(line: &'static str) -> Option<Line> {
+        let (words, description) = line.split_once(" -- ").unwrap_or((line, ""));
+        let (name, words) = words.split_once(' ')?;
+        let (of_type, words) = words.split_once(' ').unwrap_or((words, ""));
+        let presence = name.ends_with('?');
+        let name = name.trim_end_matches('?');
+        Some(Line {
+            name: name.trim_end_matches('!'),
+            required: name.ends_with('!'),
+            presence,
+            of_type,
+            words,
+            description,
+        })
+    }
+
+    fn facts(&self) -> impl Iterator<Item = &'static str> {
+        self.words
+            .split(' ')
+            .filter(|word| !word.is_empty() && !word.starts_with('#'))
+    }
+
+    /// Whether it has this fact.
+    pub(super) fn has(&self, fact: &str) -> bool {
+        self.facts().any(|word| word == fact)
+    }
+
+    /// Its numbers in protobuf, from the outside in; empty if it has none.
+    pub(super) fn numbers(&self) -> Vec<u32> {
+        let found = self.words.split(' ').find_map(|word| word.strip_prefix('#'));
+        found.map(numbers).unwrap_or_default()
+    }
+}
+
+/// `2.1`: the numbers 2 and 1.
+pub(super) fn numbers(text: &str) -> Vec<u32> {
+    text.split('.').filter_map(|number| number.parse().ok()).collect()
+}
+
 /// The types that are no blocks.
 fn simple(of_type: &str) -> Option<Arc<Schema>> {
     let schema = match of_type {
@@ -172,6 +229,7 @@ fn simple(of_type: &str) -> Option<Arc<Schema>> {
             "io.k8s.apimachinery.pkg.util.intstr.IntOrString",
             "A whole number or a text.",
         ),
+        "FieldsV1" => meta::fields_v1(),
         "ObjectMeta" => return Some(meta::object_meta()),
         _ => return None,
     };

@@ -1,0 +1,419 @@
+//! Kubernetes' protobuf: an envelope that names the kind, and in it a message by the table of the kind.
+//!
+//! What comes out is what the same client would have sent as JSON. Clients in Go write the zero of every field that cannot
+//! be absent in their types; such zeros are dropped, as JSON would not have them.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use resources::Timestamp;
+use resources::schema::wire::{Entry, Field, Form, Message, message};
+use serde_json::{Map, Value as Json};
+
+use super::json;
+use super::wire::{Broken, Reader, Wire};
+use crate::decode::{DecodeError, Decoded, Limits};
+
+/// What every body begins with.
+const MAGIC: &[u8] = b"k8s\0";
+/// The content type of what is in the envelope.
+const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
+
+/// The value of a body.
+pub(super) fn read(body: &[u8], limits: &Limits) -> Result<Decoded, DecodeError> {
+    let Some(rest) = body.strip_prefix(MAGIC) else {
+        let text = "provided data does not appear to be a protobuf message, expected prefix [107 56 115 0]";
+        return Err(DecodeError::Malformed(text.into()));
+    };
+    let envelope = Envelope::read(rest).map_err(|wrong| wrong.error())?;
+    let Envelope { api_version, kind, .. } = &envelope;
+    if kind.is_empty() || api_version.is_empty() {
+        let text = "the protobuf envelope does not name apiVersion and kind of the object in it";
+        return Err(DecodeError::Malformed(text.into()));
+    }
+    let table = message(api_version, kind).ok_or_else(|| {
+        let text = format!("no kind {kind:?} is registered for version {api_version:?} in protobuf: send it as JSON");
+        DecodeError::Malformed(text)
+    })?;
+    let mut object = Map::new();
+    object.insert("apiVersion".into(), api_version.as_str().into());
+    object.insert("kind".into(), kind.as_str().into());
+    let mut state = State {
+        limits: *limits,
+        left: limits.nodes,
+    };
+    state
+        .message(envelope.raw, &table, &mut object, 1)
+        .map_err(|wrong| wrong.error())?;
+    Ok(Json::Object(object).into())
+}
+
+/// `runtime.Unknown`.
+#[derive(Default)]
+struct Envelope<'a> {
+    api_version: String,
+    kind: String,
+    raw: &'a [u8],
+}
+
+impl<'a> Envelope<'a> {
+    fn read(bytes: &'a [u8]) -> Result<Envelope<'a>, Wrong> {
+        let mut envelope = Envelope::default();
+        let mut reader = Reader::new(bytes);
+        while let Some((number, wire)) = reader.field()? {
+            match number {
+                1 => {
+                    let mut meta = Reader::new(bytes_of(wire)?);
+                    while let Some((number, wire)) = meta.field()? {
+                        match number {
+                            1 => envelope.api_version = text(wire)?,
+                            2 => envelope.kind = text(wire)?,
+                            _ => {}
+                        }
+                    }
+                }
+                2 => envelope.raw = bytes_of(wire)?,
+                3 if !bytes_of(wire)?.is_empty() => {
+                    return Err(Wrong::new("the envelope has a content encoding, and none is read"));
+                }
+                4 if !matches!(text(wire)?.as_str(), "" | PROTOBUF) => {
+                    return Err(Wrong::new("the envelope holds another content type than protobuf"));
+                }
+                _ => {}
+            }
+        }
+        Ok(envelope)
+    }
+}
+
+/// What is wrong, and where: names and indexes, from the inside out.
+struct Wrong {
+    path: Vec<String>,
+    what: What,
+}
+
+enum What {
+    Malformed(String),
+    TooLarge(String),
+}
+
+impl Wrong {
+    fn new(what: impl Into<String>) -> Wrong {
+        let what = What::Malformed(what.into());
+        Wrong { path: Vec::new(), what }
+    }
+
+    fn too_large(what: &str) -> Wrong {
+        let what = What::TooLarge(what.to_owned());
+        Wrong { path: Vec::new(), what }
+    }
+
+    fn at(mut self, step: impl Into<String>) -> Wrong {
+        self.path.push(step.into());
+        self
+    }
+
+    fn error(mut self) -> DecodeError {
+        self.path.reverse();
+        let place = match self.path.join(".") {
+            path if path.is_empty() => String::new(),
+            path => format!("{}: ", path.replace(".[", "[")),
+        };
+        match self.what {
+            What::Malformed(what) => DecodeError::Malformed(format!("protobuf: {place}{what}")),
+            What::TooLarge(what) => DecodeError::TooLarge(what),
+        }
+    }
+}
+
+impl From<Broken> for Wrong {
+    fn from(broken: Broken) -> Wrong {
+        Wrong::new(broken.to_string())
+    }
+}
+
+struct State {
+    limits: Limits,
+    /// Values that may still come.
+    left: usize,
+}
+
+impl State {
+    fn count(&mut self) -> Result<(), Wrong> {
+        let left = self.left.checked_sub(1);
+        self.left = left.ok_or_else(|| Wrong::too_large("the body has too many values"))?;
+        Ok(())
+    }
+
+    /// Puts the fields of a message into an object.
+    fn message(
+        &mut self,
+        bytes: &[u8],
+        table: &Message,
+        object: &mut Map<String, Json>,
+        depth: usize,
+    ) -> Result<(), Wrong> {
+        if depth > self.limits.depth {
+            return Err(Wrong::too_large("the body is nested too deeply"));
+        }
+        let mut reader = Reader::new(bytes);
+        while let Some((number, wire)) = reader.field()? {
+            match table.get(number) {
+                None => {}
+                Some(Entry::Inline(inner)) => self.message(bytes_of(wire)?, inner, object, depth + 1)?,
+                Some(Entry::Field(field)) => {
+                    self.field(wire, field, object, depth)
+                        .map_err(|wrong| wrong.at(field.name))?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn field(
+        &mut self,
+        wire: Wire<'_>,
+        field: &Field,
+        object: &mut Map<String, Json>,
+        depth: usize,
+    ) -> Result<(), Wrong> {
+        let name = field.name;
+        match &field.form {
+            Form::List(form) => {
+                let items = object.entry(name).or_insert_with(|| Json::Array(Vec::new()));
+                let Some(items) = items.as_array_mut() else {
+                    return Err(Wrong::new("is no list"));
+                };
+                self.items(wire, form, items, depth)
+            }
+            Form::Map(form) => {
+                let entries = object.entry(name).or_insert_with(|| Json::Object(Map::new()));
+                let Some(entries) = entries.as_object_mut() else {
+                    return Err(Wrong::new("is no map"));
+                };
+                let (key, value) = self.entry(wire, form, depth)?;
+                entries.insert(key, value);
+                Ok(())
+            }
+            // A message that comes in pieces is one.
+            Form::Message(inner) => {
+                self.count()?;
+                let inside = object.entry(name).or_insert_with(|| Json::Object(Map::new()));
+                let Some(inside) = inside.as_object_mut() else {
+                    return Err(Wrong::new("is no object"));
+                };
+                self.message(bytes_of(wire)?, inner, inside, depth + 1)
+            }
+            form => {
+                match self.value(wire, form, depth)? {
+                    Json::Null if !field.nullable => object.remove(name),
+                    value if is_zero(&value) && !field.keeps_zero => object.remove(name),
+                    value => object.insert(name.into(), value),
+                };
+                Ok(())
+            }
+        }
+    }
+
+    /// An item of a list; of numbers, perhaps all of them in one piece.
+    fn items(&mut self, wire: Wire<'_>, form: &Form, items: &mut Vec<Json>, depth: usize) -> Result<(), Wrong> {
+        let packed = matches!(form, Form::Int32 | Form::Int64 | Form::Boolean);
+        match wire {
+            Wire::Bytes(bytes) if packed => {
+                let mut reader = Reader::new(bytes);
+                while !reader.is_empty() {
+                    let item = self.value(Wire::Varint(reader.varint()?), form, depth)?;
+                    items.push(item);
+                }
+            }
+            wire => {
+                let item = self.value(wire, form, depth + 1);
+                let item = item.map_err(|wrong| wrong.at(format!("[{}]", items.len())))?;
+                items.push(item);
+            }
+        }
+        Ok(())
+    }
+
+    /// A key and its value.
+    fn entry(&mut self, wire: Wire<'_>, form: &Form, depth: usize) -> Result<(String, Json), Wrong> {
+        let mut reader = Reader::new(bytes_of(wire)?);
+        let (mut key, mut value) = (String::new(), None);
+        while let Some((number, wire)) = reader.field()? {
+            match number {
+                1 => key = text(wire)?,
+                2 => {
+                    value = Some(
+                        self.value(wire, form, depth + 1)
+                            .map_err(|wrong| wrong.at(key.clone()))?,
+                    )
+                }
+                _ => {}
+            }
+        }
+        let value = match value {
+            Some(value) => value,
+            // What stands for a zero may be left out.
+            None => self.value(zero(form), form, depth + 1)?,
+        };
+        Ok((key, value))
+    }
+
+    fn value(&mut self, wire: Wire<'_>, form: &Form, depth: usize) -> Result<Json, Wrong> {
+        self.count()?;
+        match form {
+            Form::Text => text(wire).map(Json::from),
+            // As Kubernetes reads it: the lower 32 bits.
+            Form::Int32 => Ok(Json::from(varint(wire)? as u32 as i32)),
+            Form::Int64 => Ok(Json::from(varint(wire)? as i64)),
+            Form::Boolean => Ok(Json::from(varint(wire)? != 0)),
+            Form::Bytes => Ok(Json::from(STANDARD.encode(bytes_of(wire)?))),
+            Form::Time => time(bytes_of(wire)?, false),
+            Form::MicroTime => time(bytes_of(wire)?, true),
+            Form::Quantity => quantity(bytes_of(wire)?),
+            Form::IntOrText => int_or_text(bytes_of(wire)?),
+            Form::Json => self.json(bytes_of(wire)?),
+            Form::Message(inner) => {
+                let mut object = Map::new();
+                self.message(bytes_of(wire)?, inner, &mut object, depth)?;
+                Ok(Json::Object(object))
+            }
+            Form::List(_) | Form::Map(_) => Err(Wrong::new("lists of lists have no form in protobuf")),
+        }
+    }
+
+    /// A message with a JSON text.
+    fn json(&mut self, bytes: &[u8]) -> Result<Json, Wrong> {
+        let mut reader = Reader::new(bytes);
+        let mut raw: &[u8] = b"";
+        while let Some((number, wire)) = reader.field()? {
+            if number == 1 {
+                raw = bytes_of(wire)?;
+            }
+        }
+        if raw.is_empty() {
+            return Ok(Json::Null);
+        }
+        let limits = Limits {
+            nodes: self.left,
+            ..self.limits
+        };
+        match json::read(raw, &limits) {
+            Ok(decoded) => {
+                self.left = self.left.saturating_sub(nodes(&decoded.object));
+                Ok(decoded.object)
+            }
+            Err(DecodeError::TooLarge(what)) => Err(Wrong::too_large(&what)),
+            Err(error) => Err(Wrong::new(error.to_string())),
+        }
+    }
+}
+
+fn nodes(value: &Json) -> usize {
+    match value {
+        Json::Array(items) => 1 + items.iter().map(nodes).sum::<usize>(),
+        Json::Object(fields) => 1 + fields.values().map(nodes).sum::<usize>(),
+        _ => 1,
+    }
+}
+
+fn is_zero(value: &Json) -> bool {
+    match value {
+        Json::Bool(value) => !value,
+        Json::Number(number) => number.as_i64() == Some(0),
+        Json::String(text) => text.is_empty(),
+        _ => false,
+    }
+}
+
+/// What an absent value of an entry stands for.
+fn zero(form: &Form) -> Wire<'static> {
+    match form {
+        Form::Int32 | Form::Int64 | Form::Boolean => Wire::Varint(0),
+        _ => Wire::Bytes(b""),
+    }
+}
+
+fn wrong_type(wire: Wire<'_>) -> Wrong {
+    Wrong::new(format!(
+        "has the wire type {}, which its type does not have",
+        wire.number()
+    ))
+}
+
+fn varint(wire: Wire<'_>) -> Result<u64, Wrong> {
+    match wire {
+        Wire::Varint(value) => Ok(value),
+        other => Err(wrong_type(other)),
+    }
+}
+
+fn bytes_of(wire: Wire<'_>) -> Result<&[u8], Wrong> {
+    match wire {
+        Wire::Bytes(bytes) => Ok(bytes),
+        other => Err(wrong_type(other)),
+    }
+}
+
+fn text(wire: Wire<'_>) -> Result<String, Wrong> {
+    let text = std::str::from_utf8(bytes_of(wire)?).map_err(|_| Wrong::new("is not UTF-8"))?;
+    Ok(text.to_owned())
+}
+
+/// An empty message is no time at all.
+fn time(bytes: &[u8], micro: bool) -> Result<Json, Wrong> {
+    if bytes.is_empty() {
+        return Ok(Json::Null);
+    }
+    let mut reader = Reader::new(bytes);
+    let (mut seconds, mut nanos) = (0_i64, 0_i32);
+    while let Some((number, wire)) = reader.field()? {
+        match number {
+            1 => seconds = varint(wire)? as i64,
+            2 => nanos = varint(wire)? as u32 as i32,
+            _ => {}
+        }
+    }
+    // The years 1 to 9999.
+    if !(-62_135_596_800..=253_402_300_799).contains(&seconds) || !(0..1_000_000_000).contains(&nanos) {
+        return Err(Wrong::new("is a time that a calendar does not have"));
+    }
+    let whole = Timestamp::from_unix(seconds).to_string();
+    Ok(match micro {
+        true => format!("{}.{:06}Z", whole.trim_end_matches('Z'), nanos / 1000).into(),
+        false => whole.into(),
+    })
+}
+
+fn quantity(bytes: &[u8]) -> Result<Json, Wrong> {
+    let mut reader = Reader::new(bytes);
+    let mut said = String::new();
+    while let Some((number, wire)) = reader.field()? {
+        if number == 1 {
+            said = text(wire)?;
+        }
+    }
+    Ok(match said.is_empty() {
+        true => "0".into(),
+        false => said.into(),
+    })
+}
+
+fn int_or_text(bytes: &[u8]) -> Result<Json, Wrong> {
+    let mut reader = Reader::new(bytes);
+    let (mut sort, mut number_said, mut text_said) = (0, 0_i32, String::new());
+    while let Some((number, wire)) = reader.field()? {
+        match number {
+            1 => sort = varint(wire)?,
+            2 => number_said = varint(wire)? as u32 as i32,
+            3 => text_said = text(wire)?,
+            _ => {}
+        }
+    }
+    match sort {
+        0 => Ok(number_said.into()),
+        1 => Ok(text_said.into()),
+        other => Err(Wrong::new(format!(
+            "is neither a number nor a text, but of the sort {other}"
+        ))),
+    }
+}
