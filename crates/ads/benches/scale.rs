@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use ads::decode::Body;
-use ads::{Hub, Limits, Moment, Next, Request, StreamId, Variant};
+use ads::{Hub, Limits, Moment, Next, Question, Request, StreamId, Variant};
 use model::proxy::{Capabilities, InterceptionMode, Locality, Proxy, ProxyKind};
 use model::xds::ResourceType::{self, Cluster, Endpoints, Listener, Route};
 
@@ -52,6 +52,8 @@ fn main() {
         let each = (micros(begun) - committed) / streams as f64;
         println!("{what}  {committed:>10.1} µs to commit, {each:.2} µs a stream ({sent} responses)");
     }
+
+    bench.count_answers(services);
 
     bench.world.put(Cluster, "a", "new", plain(1));
     bench.world.put(Endpoints, "a", "new", plain(1));
@@ -120,6 +122,53 @@ impl Bench {
         self.hub.apply(&mut self.world, changes, Moment::ZERO);
     }
 
+    /// How long it takes to count for every service who runs its cluster and endpoints: when all do, when none has
+    /// answered, and when every tenth client refuses.
+    fn count_answers(&mut self, services: usize) {
+        self.count("all run it     ");
+        for n in 0..services {
+            self.world.put(Endpoints, "a", &format!("s{n}"), plain(3));
+        }
+        self.commit();
+        self.count("none has answered");
+        for (n, id) in self.streams.clone().into_iter().enumerate() {
+            while let Next::Send(response) = self.hub.next(id, Moment::ZERO) {
+                let error = (n % 10 == 0).then(|| "I do not want this".to_owned());
+                self.reply(id, response.kind, response.nonce.to_string(), error);
+            }
+        }
+        self.hub.take_woken();
+        self.count("a tenth refuses");
+        for n in 0..services {
+            self.world.put(Endpoints, "a", &format!("s{n}"), plain(4));
+        }
+        self.commit();
+        self.answer_all();
+    }
+
+    fn count(&self, what: &str) {
+        let mut questions: BTreeMap<String, Question<u32>> = BTreeMap::new();
+        for (cell, (_, _, name), _) in self.world.open_resources() {
+            let question = questions.entry(name.to_string()).or_insert_with(|| Question {
+                resources: Vec::new(),
+                catalogues: Vec::new(),
+                maybe: Vec::new(),
+                since: self.hub.epoch(),
+            });
+            question.resources.push(cell);
+        }
+        let questions: Vec<Question<u32>> = questions.into_values().collect();
+        let begun = Instant::now();
+        let tallies = self.hub.tally(&questions);
+        let took = micros(begun);
+        let sum = |pick: fn(&ads::Tally) -> usize| tallies.iter().map(pick).sum::<usize>();
+        let (running, refused, pending) = (sum(|t| t.running), sum(|t| t.refused), sum(|t| t.pending));
+        let objects = questions.len();
+        println!(
+            "counting, {what} {took:>10.1} µs for {objects} objects ({running} running, {refused} refused, {pending} pending)"
+        );
+    }
+
     fn subscribe(&mut self, id: StreamId, kind: ResourceType, names: &[&str]) {
         let subscribe = names.iter().copied().collect();
         let body = Body::Delta {
@@ -146,23 +195,25 @@ impl Bench {
         let mut count = 0;
         while let Next::Send(response) = self.hub.next(id, Moment::ZERO) {
             count += 1;
-            let body = Body::Delta {
-                subscribe: Default::default(),
-                unsubscribe: Default::default(),
-                initial: Default::default(),
-            };
-            let type_url = response.kind.type_url().to_owned();
-            self.say(
-                id,
-                Request {
-                    type_url,
-                    nonce: response.nonce.to_string(),
-                    body,
-                    ..Request::default()
-                },
-            );
+            self.reply(id, response.kind, response.nonce.to_string(), None);
         }
         count
+    }
+
+    fn reply(&mut self, id: StreamId, kind: ResourceType, nonce: String, error: Option<String>) {
+        let body = Body::Delta {
+            subscribe: Default::default(),
+            unsubscribe: Default::default(),
+            initial: Default::default(),
+        };
+        let request = Request {
+            type_url: kind.type_url().to_owned(),
+            nonce,
+            error,
+            body,
+            ..Request::default()
+        };
+        self.say(id, request);
     }
 
     fn say(&mut self, id: StreamId, request: Request) {
