@@ -75,7 +75,10 @@ impl FieldSelector {
                         match path.split('.').try_fold(&*value, |value, name| value.get(name)) {
                             Some(Value::String(text)) => **text == **wanted,
                             Some(Value::Null) | None => wanted.is_empty(),
-                            Some(other) => other.to_string() == **wanted,
+                            Some(other) => {
+                                let text = other.to_string();
+                                *text == **wanted
+                            }
                         }
                     }
                 };
