@@ -65,6 +65,23 @@ pub(crate) struct Core {
     ending: bool,
 }
 
+/// Commits that came together, as one, and what was told with them.
+#[derive(Default)]
+struct Gathered {
+    batch: Option<Batch>,
+    observed: Vec<Observation>,
+}
+
+impl Gathered {
+    fn add(&mut self, later: Batch, observed: Vec<Observation>) {
+        self.observed.extend(observed);
+        match &mut self.batch {
+            Some(batch) => batch.merge(later),
+            None => self.batch = Some(later),
+        }
+    }
+}
+
 impl Pilot {
     /// Starts the thread. `floor` is the least time between two commits; zero commits at once.
     ///
@@ -214,18 +231,14 @@ impl Core {
         self.started.elapsed()
     }
 
-    /// Works on messages in order, but for commits, which become one at the end. True: there was one.
+    /// Works on messages in order, but for commits, which become one: at the end, or before somebody looks. True: there
+    /// was one.
     fn work(&mut self, messages: impl Iterator<Item = Message>) -> bool {
-        let (mut batch, mut observed): (Option<Batch>, Vec<Observation>) = (None, Vec::new());
+        let mut gathered = Gathered::default();
+        let mut committed = false;
         for message in messages {
             match message {
-                Message::Commit(later, more) => {
-                    observed.extend(more);
-                    match &mut batch {
-                        Some(batch) => batch.merge(later),
-                        None => batch = Some(later),
-                    }
-                }
+                Message::Commit(later, more) => gathered.add(later, more),
                 Message::Connect {
                     proxy,
                     variant,
@@ -241,24 +254,31 @@ impl Core {
                 Message::Request(id, request) => self.request(id, *request),
                 Message::Disconnect(id) => self.disconnect(id),
                 Message::Inspect(look) => {
+                    committed |= self.take_in(std::mem::take(&mut gathered));
                     let looked = catch_unwind(AssertUnwindSafe(|| look(self)));
                     self.contain("a debug page", looked);
                 }
                 Message::End => self.ending = true,
             }
         }
-        let committed = batch.is_some();
-        if let Some(batch) = batch.filter(|batch| !batch.is_empty()) {
-            self.commit(batch);
-        }
-        let now = self.now();
-        self.tracker.observe(observed, self.hub.epoch(), now);
-        self.hub.tick(now);
+        committed |= self.take_in(gathered);
+        self.hub.tick(self.now());
         self.push();
         self.track();
         if self.ending {
             self.end_all();
         }
+        committed
+    }
+
+    /// Commits what was gathered, and notes what was told with it. True: there was something to commit.
+    fn take_in(&mut self, gathered: Gathered) -> bool {
+        let committed = gathered.batch.is_some();
+        if let Some(batch) = gathered.batch.filter(|batch| !batch.is_empty()) {
+            self.commit(batch);
+        }
+        let now = self.now();
+        self.tracker.observe(gathered.observed, self.hub.epoch(), now);
         committed
     }
 

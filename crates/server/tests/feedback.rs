@@ -82,6 +82,7 @@ impl Plane {
             version: "test".into(),
         };
         let server = Server::start(options, pilot.clone()).await.unwrap();
+        server.set_ready();
         // Writes may follow each other quickly here; what is not news still waits.
         let settings = Settings {
             interval: Duration::from_millis(1),
