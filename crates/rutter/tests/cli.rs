@@ -80,19 +80,94 @@ fn serve_refuses_settings_that_make_no_sense_and_says_why() {
         said.contains("shutdown-duration is `soon`"),
         "all problems at once: {said}"
     );
-    let none = rutter(&["serve"]);
-    assert!(!none.status.success());
-    assert!(text(&none.stderr).contains("--config-dir"), "{}", text(&none.stderr));
-    let free = [
-        "--grpc-addr=127.0.0.1:0",
-        "--http-addr=127.0.0.1:0",
-        "--monitoring-addr=127.0.0.1:0",
-    ];
-    let missing = rutter(&[&["serve", "--config-dir", "/no/such/directory"], &free[..]].concat());
-    assert!(!missing.status.success());
+    let none = refused(&["--store", "none"]);
+    assert!(none.contains("--config-dir"), "{none}");
+    let missing = refused(&["--config-dir", "/no/such/directory"]);
     assert!(
-        text(&missing.stderr).contains("/no/such/directory"),
-        "{}",
-        text(&missing.stderr)
+        missing.contains("cannot read the directory /no/such/directory: No such file"),
+        "{missing}"
     );
+}
+
+#[test]
+fn serve_says_where_objects_cannot_be_kept_and_what_would_help() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().to_str().unwrap();
+    // Nobody may make a directory there, not even root.
+    let read_only = refused(&["--data-dir", "/proc/rutter"]);
+    assert!(
+        read_only.contains("--data-dir /proc/rutter: the store cannot be kept there"),
+        "{read_only}"
+    );
+    let file = dir.path().join("file");
+    fs::write(&file, "").unwrap();
+    let not_a_directory = refused(&["--data-dir", file.to_str().unwrap()]);
+    assert!(not_a_directory.contains("Not a directory"), "{not_a_directory}");
+    let etcd = refused(&[
+        "--store",
+        "etcd",
+        "--etcd-endpoints",
+        "http://127.0.0.1:1",
+        "--data-dir",
+        path,
+    ]);
+    assert!(etcd.contains("--etcd-endpoints http://127.0.0.1:1: "), "{etcd}");
+    // A directory belongs to one process, here to this one.
+    let taken = dir.path().join("taken");
+    fs::create_dir_all(taken.join("store")).unwrap();
+    let lock = fs::File::create(taken.join("store/store.lock")).unwrap();
+    lock.lock().unwrap();
+    let second = refused(&["--data-dir", taken.to_str().unwrap()]);
+    assert!(second.contains("is in use"), "{second}");
+}
+
+#[test]
+fn serve_says_which_address_is_taken() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = dir.path().join("data");
+    let other = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = other.local_addr().unwrap().to_string();
+    for flag in ["--grpc-addr", "--api-addr"] {
+        let taken = refused(&["--data-dir", data.to_str().unwrap(), &format!("{flag}={address}")]);
+        assert!(taken.contains(&address) && taken.contains(flag), "{taken}");
+    }
+}
+
+#[test]
+fn serve_names_the_source_that_it_cannot_use() {
+    let dir = tempfile::tempdir().unwrap();
+    let mesh = dir.path().join("mesh.yaml");
+    let with = |sources: &str| {
+        fs::write(&mesh, format!("configSources: {sources}\n")).unwrap();
+        refused(&["--store", "none", "--mesh-config", mesh.to_str().unwrap()])
+    };
+    let wrong = with("[{ address: 'xds://a:1' }, { address: 'xds://b' }]");
+    assert!(
+        wrong.contains("MeshConfig.configSources[1].address: \"xds://b\": the port is missing"),
+        "{wrong}"
+    );
+    let tls = with("[{ address: 'xds://a:1', tlsSettings: { mode: MUTUAL } }]");
+    assert!(tls.contains("MeshConfig.configSources[0].tlsSettings.mode"), "{tls}");
+    let directory = with("[{ address: 'fs:///no/such/directory' }]");
+    assert!(
+        directory.contains("MeshConfig.configSources[0].address") && directory.contains("No such file"),
+        "{directory}"
+    );
+}
+
+/// What `serve` says on free ports with these flags, which it must refuse.
+fn refused(flags: &[&str]) -> String {
+    let free = ["grpc", "http", "monitoring", "api"].map(|name| format!("--{name}-addr"));
+    let mut all = vec!["serve".to_owned()];
+    for name in free {
+        // A flag is given once.
+        if !flags.iter().any(|flag| flag.starts_with(&name)) {
+            all.push(format!("{name}=127.0.0.1:0"));
+        }
+    }
+    let all: Vec<&str> = all.iter().map(String::as_str).chain(flags.iter().copied()).collect();
+    let output = rutter(&all);
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    said
 }

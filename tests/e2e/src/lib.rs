@@ -4,12 +4,14 @@
 //! test shows holds over both variants of the protocol, so [`both_protocols!`] makes two of each.
 
 mod binary;
+mod command;
 mod mesh;
 mod namespace;
 pub mod script;
 mod shop;
 
 pub use binary::{envoy_binary, kubectl_binary, rutter_binary};
+pub use command::{done, rutter};
 pub use mesh::Mesh;
 pub use namespace::Namespace;
 pub use shop::{HOST, Shop, shop_service, virtual_service};

@@ -1,48 +1,14 @@
 //! What becomes of an object is written into its status: an apply travels to a real Envoy and back.
 
 use std::path::PathBuf;
-use std::process::{Output, Stdio};
 
-use e2e::{HOST, both_protocols, envoy_binary, rutter_binary, shop_service, virtual_service};
+use e2e::{HOST, both_protocols, done, envoy_binary, rutter, rutter_binary, shop_service, virtual_service};
 use parts::run::{Backend, Control, Envoy, Node, Result, free_port, wait_for};
-use tokio::io::AsyncWriteExt as _;
-use tokio::process::Command;
 
 /// Envoy's limit on the size of a compiled regular expression; the expression is valid, so nobody else minds it.
 const REGEX: &str = "/[a-z]{1,50}/[0-9]{1,50}/(one|two|three|four|five|six|seven|eight|nine|ten)+";
 /// The words with which it refuses.
 const WORDS: &str = "max program size";
-
-/// `rutter` with these arguments and this standard input.
-async fn rutter(kubeconfig: &PathBuf, arguments: &[&str], input: &str) -> Result<Output> {
-    let mut child = Command::new(rutter_binary())
-        .args(arguments)
-        .env("KUBECONFIG", kubeconfig)
-        .env("NO_COLOR", "1")
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .kill_on_drop(true)
-        .spawn()?;
-    if let Some(mut stdin) = child.stdin.take() {
-        stdin.write_all(input.as_bytes()).await?;
-    }
-    Ok(child.wait_with_output().await?)
-}
-
-/// The same; an error if it fails.
-async fn done(kubeconfig: &PathBuf, arguments: &[&str], input: &str) -> Result<String> {
-    let output = rutter(kubeconfig, arguments, input).await?;
-    let printed = String::from_utf8_lossy(&output.stdout).into_owned();
-    match output.status.success() {
-        true => Ok(printed),
-        false => Err(format!(
-            "rutter {arguments:?}: {printed}{}",
-            String::from_utf8_lossy(&output.stderr)
-        )
-        .into()),
-    }
-}
 
 fn to(version: &str, rest: &str) -> String {
     let route = format!("[{{ route: [{{ destination: {{ host: {HOST}, subset: {version} }} }}]{rest} }}]");

@@ -19,6 +19,7 @@ pub struct Control {
     binary: PathBuf,
     data: Option<PathBuf>,
     flags: Vec<String>,
+    environment: Vec<(String, PathBuf)>,
     log: tempfile::NamedTempFile,
     grpc: SocketAddr,
     http: SocketAddr,
@@ -36,7 +37,7 @@ impl Control {
     pub async fn start_on(ip: IpAddr, binary: &Path, config: &Path, flags: &[&str]) -> Result<Control> {
         let mut all = vec!["--config-dir".to_owned(), config.display().to_string()];
         all.extend(flags.iter().map(|flag| (*flag).to_owned()));
-        Control::start_serving(ip, binary, None, all).await
+        Control::new(ip, binary, None, all)?.begun().await
     }
 
     /// Starts it with a store and its API, over this data directory and with more flags as given, and waits until it is
@@ -47,27 +48,48 @@ impl Control {
         let mut all = vec!["--data-dir".to_owned(), data.display().to_string()];
         all.extend(["--api-addr".to_owned(), api.to_string()]);
         all.extend(flags.iter().map(|flag| (*flag).to_owned()));
-        Control::start_serving(ip, binary, Some(data), all).await
+        Control::new(ip, binary, Some(data), all)?.begun().await
     }
 
-    async fn start_serving(ip: IpAddr, binary: &Path, data: Option<&Path>, flags: Vec<String>) -> Result<Control> {
+    /// One that has nothing but these flags, and these environment variables that name files; it is not started yet.
+    pub fn idle(binary: &Path, flags: &[&str], environment: &[(&str, &Path)]) -> Result<Control> {
+        let flags = flags.iter().map(|flag| (*flag).to_owned()).collect();
+        let mut control = Control::new([127, 0, 0, 1].into(), binary, None, flags)?;
+        control.environment = environment
+            .iter()
+            .map(|(name, file)| ((*name).to_owned(), (*file).to_owned()))
+            .collect();
+        Ok(control)
+    }
+
+    fn new(ip: IpAddr, binary: &Path, data: Option<&Path>, flags: Vec<String>) -> Result<Control> {
         let address = || SocketAddr::from((ip, free_port()));
-        let mut control = Control {
+        Ok(Control {
             binary: binary.to_owned(),
             data: data.map(Path::to_owned),
             flags,
+            environment: Vec::new(),
             log: tempfile::Builder::new().prefix("rutter-").suffix(".log").tempfile()?,
             grpc: address(),
             http: address(),
             monitoring: address(),
             child: None,
-        };
-        control.begin().await?;
-        Ok(control)
+        })
     }
 
-    /// Starts it again after `kill` or `stop`.
+    async fn begun(mut self) -> Result<Control> {
+        self.begin().await?;
+        Ok(self)
+    }
+
+    /// Starts it, for the first time or after `kill` or `stop`, and waits until it is ready.
     pub async fn begin(&mut self) -> Result<()> {
+        self.launch()?;
+        self.wait_until_ready().await
+    }
+
+    /// Starts it, and does not wait.
+    pub fn launch(&mut self) -> Result<()> {
         let log = OpenOptions::new().append(true).open(self.log.path())?;
         let child = Command::new(&self.binary)
             .arg("serve")
@@ -75,6 +97,7 @@ impl Control {
             .args(["--http-addr", &self.http.to_string()])
             .args(["--monitoring-addr", &self.monitoring.to_string()])
             .args(&self.flags)
+            .envs(self.environment.iter().map(|(name, file)| (name, file)))
             .stdin(Stdio::null())
             .stdout(Stdio::from(log.try_clone()?))
             .stderr(Stdio::from(log))
@@ -82,12 +105,13 @@ impl Control {
             .spawn()
             .map_err(|e| format!("{}: {e}", self.binary.display()))?;
         self.child = Some(child);
-        let address = self.http;
+        Ok(())
+    }
+
+    /// Waits until it is ready; an error if it ends before.
+    pub async fn wait_until_ready(&mut self) -> Result<()> {
         let end = tokio::time::Instant::now() + PATIENCE;
-        while !http::get(address, "/ready", &[])
-            .await
-            .is_ok_and(|answer| answer.status.is_success())
-        {
+        while !self.readiness().await.is_ok_and(|answer| answer.status.is_success()) {
             let ended = self.child.as_mut().and_then(|child| child.try_wait().ok().flatten());
             if ended.is_some() || tokio::time::Instant::now() > end {
                 return Err(format!(
@@ -99,6 +123,11 @@ impl Control {
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
         Ok(())
+    }
+
+    /// What `/ready` answers.
+    pub async fn readiness(&self) -> Result<http::Response> {
+        http::get(self.http, "/ready", &[]).await
     }
 
     /// Ends it at once, as a crash would.
