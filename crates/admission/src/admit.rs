@@ -188,7 +188,13 @@ impl Admission {
         if unchanged {
             return;
         }
-        if !shaped {
+        // Kinds of Kubernetes have checks of their own, which need the right shape.
+        let is_blocked = if definition.builtin {
+            !shaped
+        } else {
+            causes.keep_from_rules()
+        };
+        if is_blocked {
             if compiled.has_rules() {
                 let text = "some validation rules were not checked because the object was invalid; correct the existing \
                             errors to complete validation";

@@ -111,6 +111,26 @@ impl Causes {
         }
     }
 
+    /// A rule in CEL that does not hold of a value. Lists and objects are not shown.
+    pub(crate) fn broken_rule(&mut self, field: &Path<'_>, value: &Json, said: &str) {
+        let shown = match value {
+            Json::Array(_) | Json::Object(_) => String::new(),
+            value => format!("{}: ", self.show(value)),
+        };
+        self.add(field, Reason::Invalid, format!("Invalid value: {shown}{said}"));
+    }
+
+    /// Whether something is so wrong that rules in CEL would only confuse, or could not be evaluated.
+    pub(crate) fn keep_from_rules(&self) -> bool {
+        let blocks = |reason: Reason| {
+            matches!(
+                reason,
+                Reason::NotSupported | Reason::Required | Reason::TooLong | Reason::TooMany | Reason::TypeInvalid
+            )
+        };
+        self.found.iter().any(|cause| blocks(cause.reason))
+    }
+
     pub(crate) fn is_full(&self) -> bool {
         self.found.len() >= MAX_CAUSES
     }
@@ -156,10 +176,11 @@ impl Causes {
     }
 
     pub(crate) fn too_many(&mut self, field: &Path<'_>, count: usize, max: u64) {
+        let items = if max == 1 { "item" } else { "items" };
         self.add(
             field,
             Reason::TooMany,
-            format!("Too many: {count}: must have at most {max} items"),
+            format!("Too many: {count}: must have at most {max} {items}"),
         );
     }
 

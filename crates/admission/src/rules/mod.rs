@@ -13,7 +13,7 @@ use regex::Regex;
 use resources::schema::{ListKind, Rule, Schema, Shape};
 use serde_json::Value as Json;
 
-use crate::cause::{Causes, Reason};
+use crate::cause::{Causes, Reason, type_name};
 use crate::path::Path;
 use crate::walk::{Patterns, identity};
 
@@ -218,12 +218,19 @@ impl Evaluation<'_> {
                 "" => format!("failed rule: {}", rule.rule.rule.trim()),
                 message => message.to_owned(),
             };
-            let message = match problem {
-                None => format!("Invalid value: {said}"),
-                Some(_) if self.causes.secret => format!("Invalid value: {said} (the rule cannot be evaluated)"),
-                Some(error) => format!("Invalid value: {said} (the rule cannot be evaluated: {error})"),
+            let problem = match problem {
+                None => {
+                    self.causes.broken_rule(path, value, &said);
+                    continue;
+                }
+                Some(_) if self.causes.secret => "an error occurred".to_owned(),
+                Some(error) => error,
             };
-            self.causes.add(path, Reason::Invalid, message);
+            let text = format!(
+                "Invalid value: {:?}: {problem} evaluating rule: {said}",
+                type_name(value)
+            );
+            self.causes.add(path, Reason::Invalid, text);
         }
     }
 }

@@ -118,17 +118,12 @@ impl Walk<'_> {
         }
         let length = u64::try_from(text.chars().count()).unwrap_or(u64::MAX);
         if let Some(min) = bounds.min.filter(|min| length < *min) {
-            self.causes.invalid(
-                path,
-                value,
-                &format!("{path} in body should be at least {min} chars long"),
-            );
-        }
-        if let Some(max) = bounds.max.filter(|max| length > *max) {
-            // The pattern of a text that is too long is not worth the time.
-            return self.causes.too_long(path, max);
-        }
-        if let Some(pattern) =
+            // Of length and pattern the first problem is said.
+            let detail = format!("{path} in body should be at least {min} chars long");
+            self.causes.invalid(path, value, &detail);
+        } else if let Some(max) = bounds.max.filter(|max| length > *max) {
+            self.causes.too_long(path, max);
+        } else if let Some(pattern) =
             pattern.filter(|pattern| self.patterns.get(*pattern).is_some_and(|regex| !regex.is_match(text)))
         {
             self.causes

@@ -85,7 +85,7 @@ message! {
 message! {
     /// TLS towards clients.
     pub struct ListenerTls where [
-        rule "self.mode == 'Terminate' ? size(self.certificateRefs) > 0 || size(self.options) > 0 : true"
+        rule "self.mode != 'Terminate' || (has(self.certificateRefs) && size(self.certificateRefs) > 0) || (has(self.options) && size(self.options) > 0)"
             "with the mode Terminate certificateRefs or options are needed",
     ] {
         /// Whether it is terminated.

@@ -16,7 +16,7 @@ pub mod listener;
 pub mod reference;
 pub mod session;
 pub mod status;
-mod text;
+pub(crate) mod text;
 
 pub use backend_policy::{BackendTlsPolicy, BackendTrafficPolicy};
 pub use duration::GatewayDuration;

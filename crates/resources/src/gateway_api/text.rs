@@ -41,6 +41,34 @@ pub(crate) const CONDITION_TYPE: &str =
 /// The reason of a condition.
 pub(crate) const REASON: &str = r"^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$";
 
+/// What a text of a pattern is, in words, with an example.
+pub(crate) fn meaning(pattern: &str) -> Option<&'static str> {
+    Some(match pattern {
+        GROUP => {
+            "an API group is a DNS name in lower case such as gateway.networking.k8s.io, or empty for the core group"
+        }
+        KIND => "the name of a kind has letters, digits and dashes, such as HTTPRoute",
+        LABEL => "a name of lower case letters, digits and dashes is needed, such as shop-1",
+        DNS_NAME => "a DNS name in lower case without a wildcard is needed, such as a.example.com",
+        HOSTNAME => "a DNS name in lower case is needed, such as a.example.com or *.example.com",
+        CONTROLLER => "a DNS name and a path are needed, such as istio.io/gateway-controller",
+        ADDRESS_TYPE => "IPAddress, Hostname, or a DNS name and a path are needed",
+        PROTOCOL => "HTTP, HTTPS, TLS, TCP, UDP, or a DNS name and a word such as example.com/mine are needed",
+        LABEL_VALUE => {
+            "the value of a label has letters, digits, dashes, dots and _, and begins and ends with one of the first two"
+        }
+        HEADER_NAME => "the name of a header has letters, digits, dashes, and no blanks",
+        HEADER_VALUE => "the value of a header has visible characters, with single blanks between them",
+        PATH => "a path has letters, digits, and a few signs; the rest is escaped, such as %20",
+        ORIGIN => "an origin is a scheme and a host, such as https://a.example.com or https://*.example.com, or *",
+        ABSOLUTE_URI => "a URI has a scheme and a host, such as spiffe://cluster.local/ns/a/sa/b",
+        WELL_KNOWN_CAS => "System, or a DNS name and a word such as example.com/mine are needed",
+        CONDITION_TYPE => "a word is needed, perhaps with a DNS name and / before it, such as Accepted",
+        REASON => "one word is needed, such as NotAllowed",
+        _ => return None,
+    })
+}
+
 /// In CEL: keys of labels and annotations have their form.
 pub(crate) const LABEL_KEYS_RULE: &str = "self.all(key, key.matches(r\"\"\"^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?([A-Za-z0-9][-A-Za-z0-9_.]{0,61})?[A-Za-z0-9]$\"\"\"))";
 /// In CEL: the DNS names before keys of labels and annotations are short enough.

@@ -8,6 +8,7 @@ use regex::Regex;
 
 use crate::decode::{Problem, is_json_name};
 use crate::diagnostic::{FieldPath, Segment, Severity};
+use crate::gateway_api::text::meaning;
 use crate::schema::{Bounds, Fields, ListKind, Schema, Shape};
 use crate::yaml::{Entry, Node, Position, Scalar, Value, quote};
 
@@ -88,15 +89,12 @@ impl Check {
             let message = format!("expected one of {}, found {}", values.join(", "), quote(text));
             return self.say(node.at, "bad-value", message);
         }
-        self.count(node, text.chars().count(), bounds, "characters");
-        if let Some(pattern) = pattern
+        let fits = self.count(node, text.chars().count(), bounds, "characters");
+        if let Some(pattern) = pattern.filter(|_| fits)
             && !matches(pattern, text)
         {
-            self.say(
-                node.at,
-                "bad-value",
-                format!("{} does not match {pattern}", quote(text)),
-            );
+            let message = format!("{} does not match {pattern}", quote(text));
+            self.say_with(node.at, "bad-value", message, meaning(pattern));
         }
     }
 
@@ -122,8 +120,9 @@ impl Check {
         }
     }
 
-    fn count(&mut self, node: &Node, count: usize, bounds: Bounds, what: &str) {
-        let count = count as u64;
+    /// Whether the count is within the bounds; otherwise it is reported.
+    fn count(&mut self, node: &Node, count: usize, bounds: Bounds, what: &str) -> bool {
+        let (count, before) = (count as u64, self.problems.len());
         if let Some(min) = bounds.min.filter(|min| count < *min) {
             self.say(
                 node.at,
@@ -138,6 +137,7 @@ impl Check {
                 format!("expected {max} {what} or fewer, found {count}"),
             );
         }
+        self.problems.len() == before
     }
 
     /// Items of sets differ; items of list maps differ in their keys.
@@ -168,13 +168,17 @@ impl Check {
     }
 
     fn say(&mut self, at: Position, code: &'static str, message: String) {
+        self.say_with(at, code, message, None);
+    }
+
+    fn say_with(&mut self, at: Position, code: &'static str, message: String, hint: Option<&str>) {
         self.problems.push(Problem {
             path: self.path.clone(),
             at,
             severity: Severity::Error,
             code,
             message,
-            hint: None,
+            hint: hint.map(str::to_owned),
         });
     }
 }

@@ -40,8 +40,13 @@ pub(super) fn check(
     if let Some(target) = target_ref {
         target_reference(r, &path.field("targetRef"), target);
     }
-    for (index, target) in target_refs.iter().enumerate() {
-        target_reference(r, &path.field("targetRefs").index(index), target);
+    targets(r, &path.field("targetRefs"), target_refs);
+}
+
+/// The objects that something is attached to.
+pub(super) fn targets(r: &mut Report, path: &FieldPath, targets: &[PolicyTargetReference]) {
+    for (index, target) in targets.iter().enumerate() {
+        target_reference(r, &path.index(index), target);
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::diagnostic::FieldPath;
 use crate::istio::envoy_filter::*;
-use crate::validate::{Report, common, regex};
+use crate::validate::{Report, attachment, common, regex};
 
 /// The longest expression for a proxy's version, in bytes; Istio ignores longer ones.
 const MAX_VERSION: usize = 1024;
@@ -26,6 +26,7 @@ pub(super) fn check(r: &mut Report, spec: &EnvoyFilter) {
         let message = "only one of workloadSelector and targetRefs may be set";
         r.error(&path.field("targetRefs"), "exclusive-fields", message);
     }
+    attachment::targets(r, &path.field("targetRefs"), &spec.target_refs);
     for (index, patch) in spec.config_patches.iter().enumerate() {
         config_patch(r, &path.field("configPatches").index(index), patch);
     }

@@ -41,14 +41,13 @@ fn workload(
     addresses: Addresses,
 ) {
     address(r, path, entry, ports, addresses);
-    for (name, number) in &entry.ports {
-        let at = path.field("ports").key(name.clone());
+    for name in entry.ports.keys() {
         if ports.is_some_and(|ports| !ports.contains(&**name)) {
+            let at = path.field("ports").key(name.clone());
             r.error(&at, "bad-value", format!("the service has no port {name:?}"));
         }
-        common::port_name(r, &at, name);
-        common::port(r, &at, *number);
     }
+    self::ports(r, &path.field("ports"), entry);
     common::labels(r, &path.field("labels"), &entry.labels);
 }
 
@@ -73,10 +72,7 @@ fn address(
         .strip_prefix(common::UNIX)
         .filter(|_| addresses != Addresses::IpOrName)
     {
-        common::unix_path(r, &at, socket);
-        if !entry.ports.is_empty() {
-            r.error(&path.field("ports"), "exclusive-fields", "a Unix socket has no ports");
-        }
+        unix_socket(r, path, entry, socket);
         if ports.is_some_and(|ports| ports.len() != 1) {
             r.error(
                 &at,
@@ -95,15 +91,35 @@ fn address(
     }
 }
 
+/// An entry whose address is this Unix socket.
+fn unix_socket(r: &mut Report, path: &FieldPath, entry: &WorkloadEntry, socket: &str) {
+    common::unix_path(r, &path.field("address"), socket);
+    if !entry.ports.is_empty() {
+        r.error(&path.field("ports"), "exclusive-fields", "a Unix socket has no ports");
+    }
+}
+
+/// Ports by their names.
+fn ports(r: &mut Report, path: &FieldPath, entry: &WorkloadEntry) {
+    for (name, number) in &entry.ports {
+        let at = path.key(name.clone());
+        common::port_name(r, &at, name);
+        common::port(r, &at, *number);
+    }
+}
+
 pub(super) fn check_group(r: &mut Report, spec: &WorkloadGroup) {
     let path = FieldPath::spec();
     match &spec.template {
         None => r.error(&path, "missing-field", "a WorkloadGroup needs a template"),
         Some(template) => {
-            for (name, number) in &template.ports {
-                common::port(r, &path.field("template").field("ports").key(name.clone()), *number);
+            let at = path.field("template");
+            // The address of a group is that of each workload, and mostly comes with it.
+            if let Some(socket) = template.address.strip_prefix(common::UNIX) {
+                unix_socket(r, &at, template, socket);
             }
-            common::labels(r, &path.field("template").field("labels"), &template.labels);
+            ports(r, &at.field("ports"), template);
+            common::labels(r, &at.field("labels"), &template.labels);
         }
     }
     if let Some(metadata) = &spec.metadata {
