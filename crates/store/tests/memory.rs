@@ -59,6 +59,43 @@ async fn a_watch_that_falls_behind_is_told_and_others_are_not() {
 }
 
 #[tokio::test]
+async fn watches_that_are_not_read_hold_nothing() {
+    const WATCHES: usize = 1_000;
+    let limits = Limits {
+        ring_bytes: 100_000,
+        ..Limits::default()
+    };
+    let store = home(limits).store;
+    let start = store.revision().await.expect("a revision");
+    let scope = scope_of(services());
+    let mut reader = store.watch(&scope, start).await.expect("a watch");
+    let mut unread = Vec::new();
+    for _ in 0..WATCHES {
+        unread.push(store.watch(&scope, start).await.expect("a watch"));
+    }
+    let large = |n| serde_json::json!({"spec": {"number": n, "text": "x".repeat(10_000)}});
+    let mut told = Vec::new();
+    for n in 0..200 {
+        done(&store, put(key("default", "a"), large(n), Expect::Anything)).await;
+        let changes = conformance::changes(&mut reader, 1).await;
+        told.extend(changes.iter().map(Arc::downgrade));
+    }
+    let alive = told.iter().filter(|change| change.strong_count() > 0).count();
+    assert_eq!(told.len(), 200);
+    assert!(
+        (1..=10).contains(&alive),
+        "{alive} changes of 20 kB are held for {WATCHES} watches"
+    );
+    for mut watch in unread {
+        let error = watch.next().await.err().expect("too old");
+        assert!(
+            matches!(error, Error::Compacted { requested, .. } if requested == start),
+            "{error}"
+        );
+    }
+}
+
+#[tokio::test]
 async fn the_past_is_bounded_by_bytes() {
     let limits = Limits {
         ring_bytes: 100_000,

@@ -31,12 +31,11 @@ fn nothing_that_was_answered_is_lost() {
         random ^= random >> 7;
         random ^= random << 17;
         let (mut child, lines) = start(directory.path());
-        let lines = until_killed(
-            &mut child,
-            &lines,
-            life % 5 == 0,
-            Duration::from_micros(random % 40_000),
-        );
+        let when = match life % 5 {
+            0 => When::After(Duration::from_micros(random % 40_000)),
+            _ => When::Answered(random as usize % 40, Duration::from_micros((random >> 32) % 3_000)),
+        };
+        let lines = until_killed(&mut child, &lines, when);
         let went = lines.iter().any(|line| line == "go");
         while_opening += u64::from(!went);
         for line in &lines {
@@ -88,17 +87,33 @@ fn start(directory: &Path) -> (Child, Receiver<String>) {
     (child, lines)
 }
 
-/// Takes lines for a while, kills the process, takes the rest. The while begins at once, or when the writer is at work.
-fn until_killed(child: &mut Child, lines: &Receiver<String>, while_opening: bool, after: Duration) -> Vec<String> {
-    /// However busy the machine is, the store is open by then.
+/// When the writer is killed.
+enum When {
+    /// So long after its start: on most machines, while it opens the store.
+    After(Duration),
+    /// So long after it has answered so many transactions: at work, however busy the machine is.
+    Answered(usize, Duration),
+}
+
+/// Takes lines until it is time, kills the process, takes the rest.
+fn until_killed(child: &mut Child, lines: &Receiver<String>, when: When) -> Vec<String> {
+    /// However busy the machine is, the store is open and at work by then.
     const PATIENCE: Duration = Duration::from_secs(60);
-    let mut deadline = Instant::now() + if while_opening { after } else { PATIENCE };
+    let (mut missing, after) = match when {
+        When::After(after) => (0, after),
+        // The line that says that it begins counts, too.
+        When::Answered(count, after) => (count + 1, after),
+    };
+    let mut deadline = Instant::now() + if missing == 0 { after } else { PATIENCE };
     let mut taken = Vec::new();
     loop {
         match lines.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
             Ok(line) => {
-                if line == "go" && !while_opening {
-                    deadline = Instant::now() + after;
+                if missing > 0 && (line == "go" || line.starts_with("ack ")) {
+                    missing -= 1;
+                    if missing == 0 {
+                        deadline = Instant::now() + after;
+                    }
                 }
                 taken.push(line);
             }
@@ -106,6 +121,7 @@ fn until_killed(child: &mut Child, lines: &Receiver<String>, while_opening: bool
             Err(RecvTimeoutError::Disconnected) => panic!("the writer ended by itself: {:?}", taken.last()),
         }
     }
+    assert_eq!(missing, 0, "it was never at work: {:?}", taken.last());
     child.kill().expect("killed");
     child.wait().expect("waited");
     taken.extend(lines.iter());

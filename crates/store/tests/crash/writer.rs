@@ -1,6 +1,6 @@
 //! Writes into a store with many tasks at once, and says what was answered, until it is killed.
 //!
-//! `store-crash-writer DIRECTORY`. Lines on standard output: first what is there (`open REVISION`, and for each task
+//! `store-crash-writer DIRECTORY [REVISIONS]`: so many are kept. Lines on standard output: first what is there (`open REVISION`, and for each task
 //! `state TASK A REVISION B REVISION C`, numbers or `-`), then `go`, then `ack TASK NUMBER REVISION` for each answered
 //! transaction. A transaction writes number n into two objects, and a third one is there if n is odd.
 
@@ -16,10 +16,13 @@ const TASKS: u64 = 12;
 
 #[tokio::main(flavor = "multi_thread", worker_threads = 2)]
 async fn main() -> ExitCode {
-    let Some(directory) = std::env::args().nth(1) else {
+    let mut arguments = std::env::args().skip(1);
+    let Some(directory) = arguments.next() else {
         return ExitCode::from(2);
     };
-    match run(&directory).await {
+    // Little, so that compaction is often under way, too.
+    let keep_revisions = arguments.next().and_then(|text| text.parse().ok()).unwrap_or(150);
+    match run(&directory, keep_revisions).await {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             say(&format!("error {error}"));
@@ -28,15 +31,14 @@ async fn main() -> ExitCode {
     }
 }
 
-async fn run(directory: &str) -> Result<(), Error> {
-    // Little is kept, so that compaction is often under way, too.
+async fn run(directory: &str, keep_revisions: u64) -> Result<(), Error> {
     let limits = Limits {
         ring_revisions: 50,
         ..Limits::default()
     };
     let options = Options {
         limits,
-        keep_revisions: 150,
+        keep_revisions,
         ..Options::default()
     };
     let store: Arc<dyn Store> = Arc::new(Embedded::open(directory, options).await?);
