@@ -181,7 +181,8 @@ async fn a_watch_and_writers_live_through_restarts_of_etcd() {
     under_load(&store, async |mut counted| {
         for _ in 0..3 {
             more(&mut counted, 100).await;
-            cluster.kill(0).await.unwrap();
+            // Not killed: a single etcd before 3.5.5 tells of writes that it forgets when it crashes (etcd's issue 14370).
+            cluster.end(0).await.unwrap();
             cluster.begin(0).await.unwrap();
         }
         more(&mut counted, 100).await;
@@ -203,6 +204,37 @@ async fn a_watch_and_writers_live_through_the_death_of_each_member_of_three() {
         }
     })
     .await;
+}
+
+#[tokio::test]
+async fn a_watch_notices_that_etcd_was_put_back() {
+    let mut cluster = cluster(1).await;
+    let store = open(&cluster).await;
+    let after = store.revision().await.unwrap();
+    let mut watch = store.watch(&Scope::default(), after).await.unwrap();
+    for number in 0..5 {
+        store.commit(put(&thing("a"), number, Expect::Anything)).await.unwrap();
+    }
+    let mut seen = 0;
+    while seen < 5 {
+        if let Moment::Changes(changes) = watch.next().await.unwrap() {
+            seen += changes.len();
+        }
+    }
+    cluster.lose(0).await.unwrap();
+    cluster.begin(0).await.unwrap();
+    let ended = tokio::time::timeout(Duration::from_secs(60), async {
+        loop {
+            if let Err(error) = watch.next().await {
+                return error;
+            }
+        }
+    });
+    let error = ended.await.unwrap();
+    assert!(
+        matches!(error, Error::Compacted { requested, .. } if requested >= after + 5),
+        "{error}"
+    );
 }
 
 #[tokio::test]

@@ -101,7 +101,36 @@ impl Cluster {
         Ok(())
     }
 
-    /// Starts a member that was killed, and waits until it answers.
+    /// Asks a member to end (SIGTERM), and waits until it has.
+    ///
+    /// # Errors
+    /// It does not end in time.
+    pub async fn end(&mut self, index: usize) -> Result<()> {
+        let Some(mut child) = self.members[index].child.take() else {
+            return Ok(());
+        };
+        if let Some(id) = child.id() {
+            Command::new("sh")
+                .args(["-c", &format!("kill -TERM {id}")])
+                .status()
+                .await?;
+        }
+        let ended = tokio::time::timeout(PATIENCE, child.wait()).await;
+        ended.map_err(|_| "it did not end in time")??;
+        Ok(())
+    }
+
+    /// Kills a member and removes all that it has.
+    ///
+    /// # Errors
+    /// The system does not end it, or does not remove its directory.
+    pub async fn lose(&mut self, index: usize) -> Result<()> {
+        self.kill(index).await?;
+        std::fs::remove_dir_all(self.dir.path().join(format!("m{index}")))?;
+        Ok(())
+    }
+
+    /// Starts a member that was ended or killed, and waits until it answers.
     ///
     /// # Errors
     /// It does not start; the error has the end of its log.

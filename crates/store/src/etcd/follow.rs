@@ -118,7 +118,7 @@ impl Follow {
                 }
                 Place::Opening(task) => {
                     let opened = (&mut task.0).await;
-                    self.opened(opened.unwrap_or_else(|e| Err(Error::Unavailable(e.to_string()))));
+                    self.opened(opened.unwrap_or_else(|e| Err(Error::Unavailable(e.to_string()))))?;
                     continue;
                 }
             };
@@ -149,19 +149,29 @@ impl Follow {
         let (shared, range, seen) = (self.shared.clone(), self.range.clone(), self.seen);
         self.place = Place::Opening(Task(tokio::spawn(async move {
             let mut stream = Stream::open(&shared, &range, seen + 1).await?;
-            stream.caught_up = shared.revision().await? <= seen;
+            let newest = shared.revision().await?;
+            if newest < seen {
+                // etcd was put back to an older state: what was yielded since is not there any more.
+                return Err(Error::Compacted {
+                    requested: seen,
+                    oldest: newest,
+                });
+            }
+            stream.caught_up = newest == seen;
             Ok(stream)
         })));
     }
 
-    fn opened(&mut self, opened: Result<Stream, Error>) {
+    fn opened(&mut self, opened: Result<Stream, Error>) -> Result<(), Error> {
         match opened {
             Ok(stream) => self.place = Place::Open(Box::new(stream)),
+            Err(error @ Error::Compacted { .. }) => return Err(error),
             Err(error) => {
                 tracing::debug!(%error, after = self.seen, "a watch of etcd cannot be opened yet");
                 self.pause();
             }
         }
+        Ok(())
     }
 
     fn lost(&mut self, why: &str) {
