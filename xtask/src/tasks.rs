@@ -39,7 +39,10 @@ pub(crate) fn test(arguments: &[String]) -> Result<()> {
 
 /// Writes the generated pages.
 pub(crate) fn docs() -> Result<()> {
-    run(cargo(&["test", "--quiet", "--package", "settings", "reference_page"]).env("RUTTER_UPDATE_DOCS", "1"))
+    for package in ["settings", "resources"] {
+        run(cargo(&["test", "--quiet", "--package", package, "reference_page"]).env("RUTTER_UPDATE_DOCS", "1"))?;
+    }
+    Ok(())
 }
 
 /// Runs a benchmark.

@@ -1,4 +1,5 @@
 //! Bodies: what they decode to, and what is said about those that do not.
+#![allow(clippy::unwrap_used)]
 
 use admission::{DecodeError, Decoded, Limits, decode};
 use serde_json::json;

@@ -1,4 +1,5 @@
 //! Objects of tests/data/objects.yaml, and the rules of all kinds.
+#![allow(clippy::unwrap_used)]
 
 mod support;
 

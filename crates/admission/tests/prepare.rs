@@ -1,4 +1,5 @@
 //! What only the server writes.
+#![allow(clippy::unwrap_used)]
 
 use admission::{Stamp, fill_name, mark_deleted, prepare};
 use resources::Timestamp;

@@ -1,4 +1,5 @@
 //! What holds for all bodies and objects.
+#![allow(clippy::unwrap_used)]
 
 mod support;
 

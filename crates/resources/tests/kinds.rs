@@ -1,5 +1,7 @@
 //! What holds of all kinds: names, defaults, and bounds that would make data files long.
 
+use std::path::Path;
+
 use resources::schema::{self, Schema, Shape};
 use resources::{Kind, ParseOptions, parse_documents};
 use serde_json::{Value as Json, json};
@@ -90,5 +92,26 @@ fn the_rules_of_a_route_have_a_bound_together() {
             .iter()
             .any(|d| d.path.to_string() == "spec.rules" && d.code == "out-of-range");
         assert!(said, "{kind}: {:?}", parsed.diagnostics);
+    }
+}
+
+/// `RUTTER_UPDATE_DOCS` (which `cargo xtask docs` sets) writes the page instead of checking it.
+#[test]
+fn the_reference_page_is_up_to_date() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/kinds.md");
+    if std::env::var_os("RUTTER_UPDATE_DOCS").is_some() {
+        std::fs::write(&path, schema::reference()).expect("docs can be written");
+    }
+    let page = std::fs::read_to_string(&path).unwrap_or_default();
+    assert!(
+        page == schema::reference(),
+        "docs/kinds.md differs from the definitions; run `cargo xtask docs`"
+    );
+    for definition in schema::definitions() {
+        let rows = page.matches(&format!("| {} | ", definition.kind)).count();
+        let of_the_name = schema::definitions()
+            .iter()
+            .filter(|other| other.kind == definition.kind);
+        assert_eq!(rows, of_the_name.count(), "{}", definition.kind);
     }
 }

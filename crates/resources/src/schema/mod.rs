@@ -16,6 +16,7 @@ mod mesh;
 mod meta;
 pub mod openapi;
 mod print;
+mod reference;
 pub mod wire;
 
 #[cfg(test)]
@@ -25,6 +26,7 @@ pub use crd::crd;
 pub use definition::{Column, Definition, Served, definitions, find, find_kind};
 pub use meta::object_meta;
 pub use print::to_openapi;
+pub use reference::reference;
 
 use std::sync::{Arc, LazyLock};
 

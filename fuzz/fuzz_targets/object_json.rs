@@ -1,0 +1,39 @@
+//! Documents of a file as JSON values, and each of them read as an object. Nothing may panic or hang; an object comes
+//! without errors or not at all, and reads back from what it says of itself.
+
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use resources::{Limits, ParseOptions, parse_yaml_json, read_object, validate};
+use serde_json::json;
+
+fuzz_target!(|bytes: &[u8]| {
+    let options = ParseOptions { strict: bytes.len().is_multiple_of(2), ..ParseOptions::default() };
+    let read = parse_yaml_json(bytes, "", &Limits::default());
+    for said in &read.errors {
+        let _ = said.to_string();
+    }
+    for document in &read.documents {
+        let once = read_object(&document.value, &options);
+        for said in &once.diagnostics {
+            let _ = said.to_string();
+        }
+        let Some(object) = once.object else {
+            continue;
+        };
+        assert!(validate(&object).iter().all(|d| !d.is_error()), "admitted, but invalid: {object:?}");
+        if !object.kind().is_complete() {
+            continue;
+        }
+        let meta = object.meta();
+        let written = json!({
+            "apiVersion": object.kind().api_version(),
+            "kind": object.kind().name(),
+            "metadata": { "name": &*meta.name, "namespace": &*meta.namespace },
+            "spec": object.spec_json(),
+        });
+        let again = read_object(&written, &options);
+        let same = again.object.is_some_and(|again| again.spec_json() == object.spec_json());
+        assert!(same, "{written} does not read back: {:?}", again.diagnostics);
+    }
+});
