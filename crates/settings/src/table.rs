@@ -104,7 +104,8 @@ settings! {
         store: Home = "auto";
         /// Directory of the embedded store, of the API's certificates and of the kubeconfig. It is made if it is missing.
         data_dir: PathBuf = "rutter-data";
-        /// How many past revisions the embedded store keeps at least, for `history`, `rollback` and watches that resume.
+        /// How many past revisions the embedded store keeps, for `history`, `rollback` and lists of the past; none is kept
+        /// for longer than 30 days.
         store_history: usize = "10000";
         /// Addresses of etcd, comma separated: `http://HOST:PORT` or `https://HOST:PORT`.
         etcd_endpoints: String = "http://127.0.0.1:2379";
@@ -116,6 +117,11 @@ settings! {
         etcd_cert: Option<PathBuf> = "";
         /// PEM file with the key of that certificate.
         etcd_key: Option<PathBuf> = "";
+        /// File with `USER:PASSWORD` in one line, for an etcd that asks who we are.
+        etcd_login: Option<PathBuf> = "";
+        /// How long etcd keeps past revisions: older ones are compacted, those of etcd's other users among them. 0 leaves
+        /// compaction to somebody else.
+        etcd_history: Duration = "24h";
     }
     "API" {
         /// Address of the Kubernetes-shaped API over the store.

@@ -4,6 +4,7 @@
 //! are looked for again now and then. The first [`Change`] holds everything, so that nobody acts on half a mesh. While
 //! the server is away, what was there stays; after a gap a kind is listed anew, and what is gone then is deleted.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -134,10 +135,11 @@ impl Follower {
             let mut found = None;
             for version in definition.versions.iter().map(|served| served.version) {
                 let group = (definition.group, version);
-                if !lists.contains_key(&group) {
-                    lists.insert(group, served(&self.client, definition.group, version).await);
-                }
-                if lists[&group].contains(definition.plural) {
+                let list = match lists.entry(group) {
+                    Entry::Occupied(list) => list.into_mut(),
+                    Entry::Vacant(place) => place.insert(served(&self.client, definition.group, version).await),
+                };
+                if list.contains(definition.plural) {
                     found = Some(version);
                     break;
                 }

@@ -8,18 +8,21 @@ use std::collections::BTreeMap;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use futures::StreamExt as _;
 use protos::envoy::service::discovery::v3::{DiscoveryRequest, DiscoveryResponse};
 use protos::istio::mcp::v1alpha1::{Metadata, Resource};
 use protos::{any, pack_json};
+use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use resources::Kind;
 use serde_json::json;
 use sources::Change;
-use sources::xds::{Address, Node, Options, follow};
+use sources::xds::{Address, Node, Options, Tls, follow};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tonic::codegen::tokio_stream::wrappers::{ReceiverStream, TcpListenerStream};
 use tonic::codegen::{BoxFuture, Service, http};
 use tonic::server::{Grpc, StreamingService};
+use tonic::transport::{Certificate, Identity, Server, ServerTlsConfig};
 use tonic::{Request, Response, Status, Streaming};
 use tonic_prost::ProstCodec;
 
@@ -107,16 +110,24 @@ impl StreamingService<DiscoveryRequest> for Played {
 struct Scene {
     clients: mpsc::Receiver<Client>,
     changes: mpsc::Receiver<Change>,
+    connections: mpsc::UnboundedReceiver<()>,
 }
 
 impl Scene {
     async fn begin() -> Scene {
+        Scene::over(Server::builder(), None).await
+    }
+
+    /// Over a server as given, with this idea of it.
+    async fn over(server: Server, tls: Option<Tls>) -> Scene {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (arrived, clients) = mpsc::channel(10);
-        let server = tonic::transport::Server::builder()
-            .serve_with_incoming(Routed(Played(arrived)), TcpListenerStream::new(listener));
-        tokio::spawn(server);
+        let (connected, connections) = mpsc::unbounded_channel();
+        let incoming = TcpListenerStream::new(listener).inspect(move |_| {
+            let _ = connected.send(());
+        });
+        tokio::spawn(server.serve_with_incoming(Routed(Played(arrived)), incoming));
         let node = Node {
             namespace: "mesh".into(),
             name: "rutter-0".into(),
@@ -125,14 +136,18 @@ impl Scene {
         };
         let address = Address {
             authority: address.to_string().into(),
-            tls: None,
+            tls,
         };
         let mut options = Options::new(address, node);
         options.kinds = vec![Kind::ServiceEntry, Kind::Gateway];
         options.wait = (Duration::from_millis(1), Duration::from_millis(10));
         let (sender, changes) = mpsc::channel(10);
         tokio::spawn(follow(options, sender));
-        Scene { clients, changes }
+        Scene {
+            clients,
+            changes,
+            connections,
+        }
     }
 
     async fn client(&mut self) -> Client {
@@ -249,4 +264,64 @@ async fn it_comes_back_with_what_it_has_and_hears_what_is_new() {
     client.answer(ENTRY, "3", &[("default/b", "c.com")]).await;
     let change = scene.change().await;
     assert_eq!((names(&change), change.deletes.len()), (vec!["b"], 1));
+}
+
+/// An authority, and a certificate with its key that it signed for a name, all PEM.
+fn certificates(name: &str) -> (String, String, String) {
+    let key = KeyPair::generate().unwrap();
+    let mut authority = CertificateParams::new(Vec::new()).unwrap();
+    authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let signed = authority.self_signed(&key).unwrap();
+    let issuer = Issuer::new(authority, key);
+    let key = KeyPair::generate().unwrap();
+    let certificate = CertificateParams::new(vec![name.to_owned()]).unwrap();
+    let certificate = certificate.signed_by(&key, &issuer).unwrap();
+    (signed.pem(), certificate.pem(), key.serialize_pem())
+}
+
+#[tokio::test]
+async fn tls_knows_both_sides_by_their_certificates() {
+    let (server_ca, server_certificate, server_key) = certificates("mesh.test");
+    let (client_ca, client_certificate, client_key) = certificates("rutter.test");
+    let server = || {
+        let config = ServerTlsConfig::new()
+            .identity(Identity::from_pem(&server_certificate, &server_key))
+            .client_ca_root(Certificate::from_pem(&client_ca));
+        Server::builder().tls_config(config).unwrap()
+    };
+    // The authority in a file, the rest as text.
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), &server_ca).unwrap();
+    let good = Tls {
+        ca: Some(file.path().to_str().unwrap().into()),
+        identity: Some((client_certificate.into(), client_key.into())),
+        server_name: Some("mesh.test".into()),
+    };
+    let mut scene = Scene::over(server(), Some(good.clone())).await;
+    assert_eq!(scene.client().await.subscriptions(2).await.len(), 2);
+
+    let stranger = certificates("rutter.test");
+    let bad = [
+        Tls {
+            ca: Some(client_ca.as_str().into()),
+            ..good.clone()
+        },
+        Tls {
+            server_name: Some("other.test".into()),
+            ..good.clone()
+        },
+        Tls {
+            identity: Some((stranger.1.into(), stranger.2.into())),
+            ..good
+        },
+    ];
+    for tls in bad {
+        let said = format!("{tls:?}");
+        let mut scene = Scene::over(server(), Some(tls)).await;
+        // It came back after it was refused, more than once, and never got through.
+        for _ in 0..3 {
+            soon(scene.connections.recv()).await.unwrap();
+        }
+        assert!(scene.clients.try_recv().is_err(), "{said} is believed");
+    }
 }

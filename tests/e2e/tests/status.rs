@@ -1,6 +1,6 @@
 //! What becomes of an object is written into its status: an apply travels to a real Envoy and back.
 
-use std::path::PathBuf;
+use std::path::Path;
 
 use e2e::{HOST, both_protocols, done, envoy_binary, rutter, rutter_binary, shop_service, virtual_service};
 use parts::run::{Backend, Control, Envoy, Node, Result, free_port, wait_for};
@@ -16,7 +16,7 @@ fn to(version: &str, rest: &str) -> String {
 }
 
 /// A field of the VirtualService's status.
-async fn status(kubeconfig: &PathBuf, path: &str) -> Result<String> {
+async fn status(kubeconfig: &Path, path: &str) -> Result<String> {
     let path = format!("jsonpath={{.status.{path}}}");
     done(
         kubeconfig,

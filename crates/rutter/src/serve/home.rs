@@ -1,5 +1,6 @@
 //! The store and its API, as the settings want them.
 
+use std::io::{IsTerminal as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -16,6 +17,8 @@ use super::bindable;
 
 /// No file of tokens or certificates is larger.
 const FILE_LIMIT: u64 = 1 << 20;
+/// How often etcd's history is compacted.
+const COMPACT_EVERY: Duration = Duration::from_secs(300);
 
 /// The home that `auto` stands for.
 pub(super) fn chosen(settings: &Settings) -> Home {
@@ -73,6 +76,24 @@ fn etcd(settings: &Settings) -> Result<store::etcd::Options> {
         .filter(|text| !text.is_empty());
     let mut options = store::etcd::Options::new(endpoints);
     options.prefix = settings.etcd_prefix.clone();
+    if !settings.etcd_history.is_zero() {
+        options.compaction = Some(store::etcd::Compaction {
+            every: COMPACT_EVERY.min(settings.etcd_history),
+            keep: settings.etcd_history,
+        });
+    }
+    if let Some(file) = &settings.etcd_login {
+        let text = read(file)?;
+        // The line is not shown: it holds a secret.
+        let login = text.trim_end_matches(['\r', '\n']).split_once(':');
+        let (user, password) = login
+            .filter(|(user, _)| !user.is_empty())
+            .with_context(|| format!("--etcd-login {}: expected `USER:PASSWORD` in one line", file.display()))?;
+        options.login = Some(store::etcd::Login {
+            user: user.to_owned(),
+            password: password.to_owned(),
+        });
+    }
     let ca = settings.etcd_ca.as_deref().map(read).transpose()?;
     let identity = match (&settings.etcd_cert, &settings.etcd_key) {
         (Some(cert), Some(key)) => Some((read(cert)?.into_bytes(), read(key)?.into_bytes())),
@@ -140,14 +161,20 @@ pub(super) async fn serve(settings: &Settings, store: Arc<dyn Store>) -> Result<
     Ok((api, server))
 }
 
-/// What a person who started it wants to know.
-pub(super) fn greeting(settings: &Settings, grpc: std::net::SocketAddr) -> String {
-    format!(
+/// Tells a person at a terminal who started it where everything is.
+pub(super) fn greet(settings: &Settings, grpc: std::net::SocketAddr) {
+    let mut out = std::io::stdout();
+    if !out.is_terminal() {
+        return;
+    }
+    // The log has it, too.
+    let _ = writeln!(
+        out,
         "\n  objects   {}\n  kubectl   export KUBECONFIG={}\n  proxies   {}, plaintext gRPC\n",
         place(settings),
         kubeconfig(settings).display(),
         reachable(grpc)
-    )
+    );
 }
 
 /// The absolute path of the kubeconfig.

@@ -8,7 +8,6 @@ mod mesh_file;
 mod objects;
 mod status;
 
-use std::io::IsTerminal as _;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::time::Instant;
@@ -94,14 +93,20 @@ async fn serve(settings: &Settings, threads: usize) -> Result<()> {
     };
     server.set_ready();
     tracing::info!(took = ?begin.elapsed(), "ready");
-    if parts.front.is_some() && std::io::stdout().is_terminal() {
-        println!("{}", home::greeting(settings, at.grpc));
+    if parts.front.is_some() {
+        home::greet(settings, at.grpc);
     }
-
     let signal = stop.next().await;
     tracing::info!(signal, "stopping");
-    drop(parts.mesh_file);
     stopping.send_replace(true);
+    end(settings, parts, server, stop).await;
+    tracing::info!("stopped");
+    Ok(())
+}
+
+/// Ends everything in good order, or at once when asked again.
+async fn end(settings: &Settings, parts: Parts, server: Server, mut stop: Signals) {
+    drop(parts.mesh_file);
     let end = async {
         if let Some(front) = parts.front {
             front.end(settings.shutdown_duration).await;
@@ -113,8 +118,6 @@ async fn serve(settings: &Settings, threads: usize) -> Result<()> {
         signal = stop.next() => tracing::warn!(signal, "a second signal: stopping at once"),
     }
     drop(parts.running);
-    tracing::info!("stopped");
-    Ok(())
 }
 
 /// Where configuration comes from.

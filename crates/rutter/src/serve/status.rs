@@ -77,9 +77,9 @@ impl StoreLock {
 impl Lock for StoreLock {
     async fn read(&self) -> Result<Option<(Lease, String)>, String> {
         let stored = self.0.get(&Self::key()).await.map_err(|error| error.to_string())?;
-        Ok(stored.and_then(|stored| {
+        Ok(stored.map(|stored| {
             let lease = Lease::from_json(&stored.value()["spec"]);
-            Some((lease, stored.revision.to_string()))
+            (lease, stored.revision.to_string())
         }))
     }
 
