@@ -59,6 +59,8 @@ struct Bench {
     now: Moment,
     counts: BTreeMap<ObjectKey, Counts>,
     written: Vec<(Moment, Intent)>,
+    /// How often an object was counted.
+    asked: usize,
 }
 
 impl Bench {
@@ -70,6 +72,7 @@ impl Bench {
             now: Moment::from_secs(100),
             counts: BTreeMap::new(),
             written: Vec::new(),
+            asked: 0,
         }
     }
 
@@ -101,6 +104,7 @@ impl Bench {
 
     fn flush(&mut self) {
         let asks = self.planner.due(self.now);
+        self.asked += asks.len();
         let counted = asks.into_iter().map(|ask| {
             let counts = self.counts.get(&ask.key).filter(|_| ask.since.is_some());
             (ask.key, counts.cloned().unwrap_or_default())
@@ -182,6 +186,69 @@ fn a_refusal_is_written_at_once_with_the_proxys_words() {
     });
     assert_eq!(json["proxies"]["refusal"], refusal);
     assert_eq!(Status::from_json(&json), Some(intent.status));
+}
+
+#[test]
+fn a_refusal_waits_no_longer_than_an_interval() {
+    for (after, expected) in [
+        (0, 0),
+        (150, 150),
+        (201, 1_200),
+        (700, 1_200),
+        (1_199, 1_200),
+        (1_300, 1_300),
+    ] {
+        let mut bench = Bench::new(true);
+        bench.counts.insert(key("a"), counts(0, 0, 2));
+        bench.saw(subject("a", 4));
+        bench.after(after);
+        bench.count("a", counts(1, 1, 0));
+        bench.after(2_000);
+        let written = bench.written();
+        let last = written.last().unwrap();
+        assert_eq!(*last, format!("{expected} Accepted/Refused 1/2 of 4"), "{written:?}");
+        assert!(expected - after <= 1_000);
+    }
+}
+
+#[test]
+fn ten_thousand_proxies_make_no_storm() {
+    const OBJECTS: usize = 20;
+    const PROXIES: usize = 10_000;
+    // All answer one after the other within five seconds.
+    const STEP: Duration = Duration::from_micros(500);
+    let mut bench = Bench::new(true);
+    let names: Vec<String> = (0..OBJECTS).map(|n| format!("o{n}")).collect();
+    for name in &names {
+        bench.counts.insert(key(name), counts(0, 0, PROXIES));
+        bench.planner.saw(subject(name, 1), 7, bench.now);
+    }
+    bench.flush();
+    let answered = News {
+        answered: true,
+        ..News::default()
+    };
+    for proxy in 1..=PROXIES {
+        for name in &names {
+            bench.counts.insert(key(name), counts(proxy, 0, PROXIES - proxy));
+        }
+        bench.planner.heard(answered, bench.now);
+        bench.flush();
+        bench.now += STEP;
+    }
+    bench.after(60_000);
+    // One for each second, one for the end; looking costs more than nothing, so that is bounded, too.
+    let (written, asked) = (bench.written.len(), bench.asked);
+    assert!(written <= OBJECTS * 7, "{written} writes");
+    assert!(asked <= OBJECTS * 5_000 / 50 + OBJECTS, "{asked} times counted");
+    for name in &names {
+        let last = bench
+            .written
+            .iter()
+            .rfind(|(_, intent)| intent.key == key(name))
+            .unwrap();
+        assert_eq!(last.1.status.proxies.counts, counts(PROXIES, 0, 0));
+    }
 }
 
 #[test]
