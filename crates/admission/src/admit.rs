@@ -329,6 +329,7 @@ fn tidy(
         ..Conform::default()
     };
     conform(object, &review.definition.schema, &Path::Root, &mut found);
+    found.unknown.sort_unstable();
     let problems = duplicates
         .iter()
         .map(|field| format!("duplicate field {field:?}"))

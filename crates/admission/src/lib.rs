@@ -19,9 +19,11 @@ mod path;
 mod prepare;
 mod rules;
 mod semantic;
+mod types;
 mod walk;
 
 pub use admit::{Admission, Admitted, FieldValidation, Operation, Review, Subresource};
 pub use cause::{Cause, Reason, Rejection};
 pub use decode::{DecodeError, Decoded, Limits, decode};
 pub use prepare::{Stamp, fill_name, mark_deleted, prepare};
+pub use types::check_types;

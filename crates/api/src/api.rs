@@ -150,6 +150,7 @@ impl Api {
             Route::Group(group) => discovery::group(headers, &group),
             Route::Resources { group, version } => discovery::resources(headers, &group, &version),
             Route::OpenApiIndex => openapi::index(headers),
+            Route::OpenApiV2 => openapi::v2(headers),
             Route::OpenApi(path) => openapi::document(&path, &params),
             Route::Objects(target, verb) => {
                 series.verb = verb.name();

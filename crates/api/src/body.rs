@@ -19,7 +19,7 @@ pub(crate) type Step = Pin<Box<dyn Future<Output = Option<(Bytes, Next)>> + Send
 pub(crate) struct Next(Box<dyn FnOnce() -> Step + Send>);
 
 impl Next {
-    pub fn new(next: impl FnOnce() -> Step + Send + 'static) -> Next {
+    pub(crate) fn new(next: impl FnOnce() -> Step + Send + 'static) -> Next {
         Next(Box::new(next))
     }
 }

@@ -30,7 +30,7 @@ struct Kept {
 
 impl Lines {
     /// Keeps at most this many bytes.
-    pub fn new(limit: usize) -> Lines {
+    pub(crate) fn new(limit: usize) -> Lines {
         Lines(Arc::new(Mutex::new(Kept {
             lines: HashMap::new(),
             order: VecDeque::new(),
@@ -40,7 +40,7 @@ impl Lines {
     }
 
     /// The line of this key, made if it is not there.
-    pub fn get(&self, key: LineKey, make: impl FnOnce() -> Bytes) -> Bytes {
+    pub(crate) fn get(&self, key: LineKey, make: impl FnOnce() -> Bytes) -> Bytes {
         if let Some(line) = self.kept().lines.get(&key) {
             return line.clone();
         }

@@ -8,7 +8,7 @@ use crate::params::Params;
 
 /// What an answer about objects shall look like.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Form {
+pub(crate) enum Form {
     /// The objects.
     Whole,
     /// Their metadata only (`PartialObjectMetadata`).
@@ -19,7 +19,7 @@ pub enum Form {
 
 /// How much of an object comes with its row.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Include {
+pub(crate) enum Include {
     /// Nothing.
     None,
     /// Its metadata.
@@ -30,7 +30,7 @@ pub enum Include {
 
 /// The form of a discovery answer.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Discovery {
+pub(crate) enum Discovery {
     /// `APIGroupList` and `APIResourceList`.
     Plain,
     /// `APIGroupDiscoveryList` in this version of its group.
@@ -39,7 +39,7 @@ pub enum Discovery {
 
 /// The sort of a patch.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum PatchType {
+pub(crate) enum PatchType {
     /// RFC 6902.
     Json,
     /// RFC 7386.
@@ -62,7 +62,7 @@ const PATCHES: [(&str, PatchType); 4] = [
 ///
 /// # Errors
 /// It accepts nothing that there is.
-pub fn form(headers: &HeaderMap, params: &Params) -> Result<Form, Failure> {
+pub(crate) fn form(headers: &HeaderMap, params: &Params) -> Result<Form, Failure> {
     let include = match params.get("includeObject") {
         None | Some("Metadata") => Include::Metadata,
         Some("None") => Include::None,
@@ -93,7 +93,7 @@ pub fn form(headers: &HeaderMap, params: &Params) -> Result<Form, Failure> {
 ///
 /// # Errors
 /// It accepts nothing that there is.
-pub fn discovery(headers: &HeaderMap) -> Result<Discovery, Failure> {
+pub(crate) fn discovery(headers: &HeaderMap) -> Result<Discovery, Failure> {
     choose(headers, &["application/json"], |clause| {
         match (clause.get("as"), clause.get("g"), clause.get("v")) {
             (None, ..) => Some(Discovery::Plain),
@@ -109,7 +109,7 @@ pub fn discovery(headers: &HeaderMap) -> Result<Discovery, Failure> {
 }
 
 /// Whether the answer is to be indented: asked for, or a person's program asks.
-pub fn pretty(headers: &HeaderMap, params: &Params) -> Result<bool, Failure> {
+pub(crate) fn pretty(headers: &HeaderMap, params: &Params) -> Result<bool, Failure> {
     if params.get("pretty").is_some() {
         return params.flag("pretty");
     }
@@ -130,7 +130,7 @@ const OBJECTS: [&str; 3] = [
 ];
 
 /// The media types of objects, of a kind of the core or of another one.
-pub fn objects(core: bool) -> &'static [&'static str] {
+pub(crate) fn objects(core: bool) -> &'static [&'static str] {
     if core { &OBJECTS } else { &OBJECTS[..2] }
 }
 
@@ -138,7 +138,7 @@ pub fn objects(core: bool) -> &'static [&'static str] {
 ///
 /// # Errors
 /// It says that it is something else.
-pub fn object(headers: &HeaderMap, core: bool) -> Result<(), Failure> {
+pub(crate) fn object(headers: &HeaderMap, core: bool) -> Result<(), Failure> {
     match essence(headers).as_str() {
         "" | "application/json" | "application/yaml" | "text/yaml" | "application/x-yaml" | "text/json" => Ok(()),
         protobuf if core && protobuf == OBJECTS[2] => Ok(()),
@@ -150,7 +150,7 @@ pub fn object(headers: &HeaderMap, core: bool) -> Result<(), Failure> {
 ///
 /// # Errors
 /// It is none, or one that is not read.
-pub fn patch(headers: &HeaderMap) -> Result<PatchType, Failure> {
+pub(crate) fn patch(headers: &HeaderMap) -> Result<PatchType, Failure> {
     let essence = essence(headers);
     match PATCHES.iter().find(|(name, _)| *name == essence) {
         Some((_, sort)) => Ok(*sort),

@@ -54,6 +54,25 @@ pub(crate) fn index(headers: &HeaderMap) -> Result<Answer, Failure> {
     tagged(headers, "application/json", &json!({ "paths": paths }))
 }
 
+/// `/openapi/v2`: a document without types. All types are in version 3; clients that look here for a type that is not
+/// there learn that it is not.
+pub(crate) fn v2(headers: &HeaderMap) -> Result<Answer, Failure> {
+    /// What `kubectl` asks for.
+    const PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
+    /// swagger: "2.0", info {title: "Rutter", version: "1"}, paths {}.
+    const DOCUMENT: &[u8] = b"\x0a\x032.0\x12\x0b\x0a\x06Rutter\x12\x011\x42\x00";
+    let accepted = headers.get_all(http::header::ACCEPT).iter();
+    let protobuf = accepted
+        .filter_map(|value| value.to_str().ok())
+        .any(|text| text.contains(PROTOBUF));
+    if protobuf {
+        let media = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
+        return Ok(Answer::of(media, StatusCode::OK, Body::whole(DOCUMENT)));
+    }
+    let document = json!({ "swagger": "2.0", "info": { "title": "Rutter", "version": "1" }, "paths": {} });
+    tagged(headers, "application/json", &document)
+}
+
 /// `/openapi/v3/…`.
 pub(crate) fn document(path: &str, params: &Params) -> Result<Answer, Failure> {
     let document = DOCUMENTS.get(path).ok_or_else(Failure::no_such_path)?;

@@ -37,6 +37,8 @@ pub enum Route {
     },
     /// `/openapi/v3`: the index.
     OpenApiIndex,
+    /// `/openapi/v2`, which older clients fall back to.
+    OpenApiV2,
     /// `/openapi/v3/api/v1` or `/openapi/v3/apis/GROUP/VERSION`: what follows `/openapi/v3/`.
     OpenApi(String),
     /// Objects.
@@ -113,6 +115,7 @@ pub fn parse(method: &Method, path: &str, params: &Params) -> Result<Route, Fail
         [] => Route::Root,
         ["healthz" | "livez" | "readyz", ..] => Route::Health,
         ["version"] => Route::Version,
+        ["openapi", "v2"] => Route::OpenApiV2,
         ["openapi", "v3"] => Route::OpenApiIndex,
         ["openapi", "v3", "api", version] => Route::OpenApi(format!("api/{version}")),
         ["openapi", "v3", "apis", group, version] => Route::OpenApi(format!("apis/{group}/{version}")),

@@ -36,7 +36,7 @@ pub(crate) struct ListMeta {
 
 impl View {
     /// The whole object, in the version asked for; usually without a copy of its content.
-    pub fn whole(&self, stored: &Stored) -> Vec<Bytes> {
+    pub(crate) fn whole(&self, stored: &Stored) -> Vec<Bytes> {
         if self.version == self.kind.versions[0].version {
             return vec![stored.json.clone()];
         }
@@ -51,7 +51,7 @@ impl View {
     }
 
     /// The body of an answer about one object.
-    pub fn one(&self, stored: &Stored) -> Vec<Bytes> {
+    pub(crate) fn one(&self, stored: &Stored) -> Vec<Bytes> {
         if self.pretty || self.form != Form::Whole {
             return vec![text(&self.value(stored), self.pretty)];
         }
@@ -61,7 +61,7 @@ impl View {
     }
 
     /// The body of a list.
-    pub fn list(&self, items: &[Stored], meta: &ListMeta) -> Vec<Bytes> {
+    pub(crate) fn list(&self, items: &[Stored], meta: &ListMeta) -> Vec<Bytes> {
         let metadata = list_meta(meta);
         let mut pieces = Vec::with_capacity(items.len() * 2 + 2);
         match self.form {
@@ -108,7 +108,7 @@ impl View {
     }
 
     /// One line of a watch.
-    pub fn event(&self, kind: &str, stored: &Stored) -> Bytes {
+    pub(crate) fn event(&self, kind: &str, stored: &Stored) -> Bytes {
         let mut line = BytesMut::with_capacity(stored.json.len() + 64);
         line.put_slice(format!("{{\"type\":\"{kind}\",\"object\":").as_bytes());
         match self.form {
@@ -120,7 +120,7 @@ impl View {
     }
 
     /// The line of a watch that says that everything up to a revision was sent.
-    pub fn bookmark(&self, revision: u64, initial: bool) -> Bytes {
+    pub(crate) fn bookmark(&self, revision: u64, initial: bool) -> Bytes {
         let mut metadata = json!({ "resourceVersion": revision.to_string(), "creationTimestamp": null });
         if initial {
             metadata["annotations"] = json!({ "k8s.io/initial-events-end": "true" });
@@ -142,7 +142,7 @@ impl View {
     }
 
     /// The object in its form.
-    pub fn value(&self, stored: &Stored) -> Value {
+    pub(crate) fn value(&self, stored: &Stored) -> Value {
         let mut value = stored.value();
         value["apiVersion"] = self.kind.api_version_of(self.version).into();
         match self.form {

@@ -8,6 +8,9 @@ pub enum Error {
     /// The patch is not a patch of its type (status 400, reason `BadRequest`).
     #[error("{0}")]
     Malformed(String),
+    /// The configuration of an apply does not fit the schema of its kind (status 500, no reason: as Kubernetes has it).
+    #[error("{0}")]
+    Untyped(String),
     /// The patch cannot be applied to this object (status 422, reason `Invalid`).
     #[error("the server rejected our request due to an error in our request: {0}")]
     Unprocessable(String),

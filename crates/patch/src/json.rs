@@ -45,10 +45,11 @@ fn decode(patch: &Json) -> Result<Patch, Error> {
     };
     let mut decoded = Vec::with_capacity(operations.len());
     for (position, operation) in operations.iter().enumerate() {
-        decoded.push(
-            serde::Deserialize::deserialize(operation)
-                .map_err(|error| Error::Malformed(format!("error decoding patch: operation {position}: {error}")))?,
-        );
+        let read = serde::Deserialize::deserialize(operation);
+        decoded.push(read.map_err(|error| match operation.is_object() {
+            true => Error::Unprocessable(format!("operation {position}: {error}")),
+            false => Error::Malformed(format!("error decoding patch: operation {position}: {error}")),
+        })?);
     }
     Ok(Patch(decoded))
 }

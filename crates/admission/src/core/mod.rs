@@ -22,7 +22,7 @@ pub(crate) fn fill(definition: &Definition, object: &mut Json, old: Option<&Json
         ("", "Secret") => config::fill_secret(object),
         ("", "Namespace") => simple::fill_namespace(object, old),
         ("", "Pod") => workload::fill_pod(object, old),
-        ("apps", "Deployment") => workload::fill_deployment(object),
+        ("apps", "Deployment") => workload::fill_deployment(object, old),
         _ => {}
     }
 }

@@ -16,6 +16,9 @@ const HEADLESS: &str = "None";
 const AFFINITY_SECONDS: u32 = 10_800;
 
 pub(super) fn fill(object: &mut Map<String, Json>, old: Option<&Json>) {
+    if old.is_none() {
+        object.insert("status".into(), json!({"loadBalancer": {}}));
+    }
     let Some(spec) = inner(object, "spec") else {
         return;
     };
@@ -38,7 +41,23 @@ pub(super) fn fill(object: &mut Map<String, Json>, old: Option<&Json>) {
             default(port, "targetPort", || number);
         }
     }
+    traffic_policies(spec);
     addresses(spec, old.and_then(|old| old.get("spec")));
+}
+
+/// What is told apart by the type of the service.
+fn traffic_policies(spec: &mut Map<String, Json>) {
+    let kind = spec.get("type").and_then(Json::as_str).unwrap_or_default();
+    let (outside, balanced) = (matches!(kind, "NodePort" | "LoadBalancer"), kind == "LoadBalancer");
+    if outside || kind == "ClusterIP" {
+        default(spec, "internalTrafficPolicy", || "Cluster".into());
+    }
+    if outside {
+        default(spec, "externalTrafficPolicy", || "Cluster".into());
+    }
+    if balanced {
+        default(spec, "allocateLoadBalancerNodePorts", || true.into());
+    }
 }
 
 /// `clusterIP` is the first of `clusterIPs`; clients that do not know the address of a service keep it.

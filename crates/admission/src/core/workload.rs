@@ -11,13 +11,18 @@ use crate::path::Path;
 pub(super) fn fill_pod(object: &mut Map<String, Json>, old: Option<&Json>) {
     if let Some(spec) = inner(object, "spec") {
         fill_pod_spec(spec);
+        // Of Pods only, not of templates.
+        default(spec, "enableServiceLinks", || true.into());
     }
     if old.is_none() {
         object.insert("status".into(), json!({"phase": "Pending"}));
     }
 }
 
-pub(super) fn fill_deployment(object: &mut Map<String, Json>) {
+pub(super) fn fill_deployment(object: &mut Map<String, Json>, old: Option<&Json>) {
+    if old.is_none() {
+        object.insert("status".into(), json!({}));
+    }
     let Some(spec) = inner(object, "spec") else {
         return;
     };
@@ -30,11 +35,16 @@ pub(super) fn fill_deployment(object: &mut Map<String, Json>) {
             default(rolling, "maxUnavailable", || "25%".into());
         }
     }
-    let template = spec.get_mut("template").and_then(Json::as_object_mut);
-    if let Some(spec) = template
-        .and_then(|template| template.get_mut("spec"))
-        .and_then(Json::as_object_mut)
+    let Some(template) = spec.get_mut("template").and_then(Json::as_object_mut) else {
+        return;
+    };
+    // Clients in Go wrote it for decades; no template has a time.
+    if let Some(metadata) = template.get_mut("metadata").and_then(Json::as_object_mut)
+        && metadata.get("creationTimestamp").is_some_and(Json::is_null)
     {
+        metadata.remove("creationTimestamp");
+    }
+    if let Some(spec) = template.get_mut("spec").and_then(Json::as_object_mut) {
         fill_pod_spec(spec);
     }
 }

@@ -15,7 +15,7 @@ const MAX_UNKNOWN: usize = 100;
 pub(crate) struct Conform {
     /// Whether defaults are filled in. Not in configurations of server-side apply: nobody said them.
     pub(crate) defaults: bool,
-    /// Unknown fields, by path, in order of the object.
+    /// Unknown fields, by path.
     pub(crate) unknown: Vec<String>,
 }
 

@@ -28,7 +28,7 @@ pub(super) struct Owners {
 
 impl Owners {
     /// Notes an object that is there.
-    pub fn there(&mut self, stored: &Stored) {
+    pub(super) fn there(&mut self, stored: &Stored) {
         self.forget(&stored.key);
         // Few objects have owners, or wait: the others are not parsed.
         let owned = mentions(stored, "\"ownerReferences\"");
@@ -56,7 +56,7 @@ impl Owners {
     }
 
     /// Notes an object that is gone: what it owned may go, and who owned it may wait no longer.
-    pub fn gone(&mut self, stored: &Stored) {
+    pub(super) fn gone(&mut self, stored: &Stored) {
         self.forget(&stored.key);
         if self.owned.is_empty() {
             return;
@@ -67,7 +67,7 @@ impl Owners {
     }
 
     /// Does what is due.
-    pub async fn work(&mut self, api: &Api) {
+    pub(super) async fn work(&mut self, api: &Api) {
         for key in std::mem::take(&mut self.suspects) {
             if let Err(failure) = check(api, &key).await {
                 tracing::warn!(object = %key, failure = %failure.message, "the owners of an object cannot be looked at now");

@@ -44,7 +44,7 @@ pub(super) struct Shared {
 }
 
 impl Shared {
-    pub fn new(api: Api, limits: ServerLimits) -> Shared {
+    pub(super) fn new(api: Api, limits: ServerLimits) -> Shared {
         Shared {
             api,
             buckets: Buckets::new(limits.rate, limits.burst),

@@ -61,7 +61,7 @@ struct Bucket {
 }
 
 impl Buckets {
-    pub fn new(rate: f64, burst: f64) -> Buckets {
+    pub(super) fn new(rate: f64, burst: f64) -> Buckets {
         Buckets {
             rate,
             burst,
@@ -70,7 +70,7 @@ impl Buckets {
     }
 
     /// Takes a token, or says in how many seconds there is one.
-    pub fn take(&self, user: &str, ip: IpAddr, now: Instant) -> Result<(), u32> {
+    pub(super) fn take(&self, user: &str, ip: IpAddr, now: Instant) -> Result<(), u32> {
         let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
         if clients.len() >= CLIENTS {
             // A bucket that is full again is as good as none.

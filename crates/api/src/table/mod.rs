@@ -26,7 +26,7 @@ enum Cell {
 
 impl Table {
     /// The table of a kind: name, columns, age, and what is shown with `-o wide`; events have no name in front.
-    pub fn of(kind: &'static Definition) -> Table {
+    pub(crate) fn of(kind: &'static Definition) -> Table {
         let with = |wide: bool| {
             kind.columns
                 .iter()
@@ -51,7 +51,7 @@ impl Table {
     }
 
     /// The headings.
-    pub fn columns(&self) -> Vec<Value> {
+    pub(crate) fn columns(&self) -> Vec<Value> {
         let column = |name: &str, kind: &str, format: &str, description: &str, priority: u8| json!({ "name": name, "type": kind, "format": format, "description": description, "priority": priority });
         self.cells
             .iter()
@@ -64,7 +64,7 @@ impl Table {
     }
 
     /// The cells of an object.
-    pub fn cells(&self, object: &Value, now: i64) -> Vec<Value> {
+    pub(crate) fn cells(&self, object: &Value, now: i64) -> Vec<Value> {
         self.cells
             .iter()
             .map(|cell| match cell {

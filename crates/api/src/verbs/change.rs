@@ -9,7 +9,7 @@ use super::commit::{ATTEMPTS, PutError, created, differ, imagined, put};
 use super::options::WriteOptions;
 use super::{Call, decode};
 use crate::answer::Answer;
-use crate::failure::{About, Cause, Failure};
+use crate::failure::{Cause, Failure};
 use crate::media::{self, PatchType};
 
 /// Kinds of the core that a PUT makes if they are not there.
@@ -20,6 +20,8 @@ impl Call<'_> {
         media::object(&self.request.headers, self.kind.builtin)?;
         let options = self.write_options(false)?;
         let decoded = decode(self.api, self.request)?;
+        self.check_types(&decoded.object)?;
+        self.check_name(&decoded.object)?;
         let mut attempt = 0;
         loop {
             attempt += 1;
@@ -73,6 +75,16 @@ impl Call<'_> {
         let mut options = self.write_options(true)?;
         let decoded = decode(self.api, self.request)?;
         let name = self.target.name.as_deref();
+        let typed = |name: &str| decoded.object[name].as_str().unwrap_or_default();
+        if typed("apiVersion").is_empty() || typed("kind").is_empty() {
+            let version = Some(typed("apiVersion"))
+                .filter(|version| !version.is_empty())
+                .unwrap_or("/");
+            let text = format!("invalid object type: {version}, Kind={}", typed("kind"));
+            return Err(Failure::bad_request(text));
+        }
+        self.check_name(&decoded.object)?;
+        patch::check_declared(&decoded.object, &self.writer(&options.manager)).map_err(|e| self.unpatched(e))?;
         let review = self.review(Writing::Update, &options, name);
         let checked = self.api.0.admission.check_apply(&review, decoded);
         let (config, warnings) = checked.map_err(|rejection| self.rejected(rejection, name.unwrap_or_default()))?;
@@ -97,8 +109,10 @@ impl Call<'_> {
         } else if self.target.subresource.is_some() {
             return Err(Failure::not_found(self.about()).into());
         } else if config["metadata"]["uid"].as_str().is_some_and(|uid| !uid.is_empty()) {
-            let why = "uid mismatch: the provided object specified a uid, and no existing object was found";
-            return Err(Failure::conflict(self.about(), why).into());
+            let uid = config["metadata"]["uid"].as_str().unwrap_or_default();
+            let why =
+                format!("uid mismatch: the provided object specified uid {uid}, and no existing object was found");
+            return Err(Failure::conflict(self.about(), &why).into());
         }
         let writer = self.writer(&options.manager);
         let object = patch::apply(live.as_ref(), config, &writer, options.force).map_err(|e| self.unpatched(e))?;
@@ -205,21 +219,29 @@ impl Call<'_> {
         Ok(())
     }
 
+    /// Whether what was sent has the name of the path, if it has one.
+    fn check_name(&self, sent: &Value) -> Result<(), Failure> {
+        let name = self.target.name.as_deref().unwrap_or_default();
+        match sent["metadata"]["name"].as_str().filter(|sent| !sent.is_empty()) {
+            Some(sent) if sent != name => Err(Failure::bad_request(format!(
+                "the name of the object ({sent}) does not match the name on the URL ({name})"
+            ))),
+            _ => Ok(()),
+        }
+    }
+
     /// Whether the kind can be updated without a resource version.
     fn check_unconditional(&self) -> Result<(), Failure> {
         if self.kind.builtin && self.kind.kind != "Lease" {
             return Ok(());
         }
-        let about = About {
-            kind: self.kind.kind,
-            ..self.about()
-        };
         let cause = Cause {
             reason: "FieldValueInvalid".into(),
-            message: "Invalid value: 0x0: must be specified for an update".into(),
+            message: "Invalid value: 0: must be specified for an update".into(),
             field: "metadata.resourceVersion".into(),
         };
-        Err(Failure::invalid(about, vec![cause]))
+        // With the plural name, where all else that is invalid has the kind: as Kubernetes has it.
+        Err(Failure::invalid(self.about(), vec![cause]))
     }
 }
 

@@ -53,6 +53,7 @@ impl Call<'_> {
                 };
                 Failure::new(422, "Invalid", message).about(about)
             }
+            patch::Error::Untyped(_) => Failure::new(500, "", message),
             patch::Error::TooLarge(_) => Failure::too_large(message),
             patch::Error::Conflict(conflicts) => {
                 let causes = conflicts.conflicts.iter().map(|conflict| Cause {

@@ -19,6 +19,7 @@ impl Call<'_> {
         media::object(&self.request.headers, self.kind.builtin)?;
         let options = self.write_options(false)?;
         let decoded = decode(self.api, self.request)?;
+        self.check_types(&decoded.object)?;
         self.create_from(decoded, &options).await
     }
 
@@ -40,6 +41,11 @@ impl Call<'_> {
         }
     }
 
+    /// Whether what was sent is read as an object of the kind at all.
+    pub(super) fn check_types(&self, sent: &Value) -> Result<(), Failure> {
+        admission::check_types(self.kind, self.view.version, sent).map_err(|rejection| self.rejected(rejection, ""))
+    }
+
     /// The object that a new one is to be, but for its managed fields, and what to warn of.
     pub(super) fn admit_new(
         &self,
@@ -53,9 +59,9 @@ impl Call<'_> {
             .as_str()
             .is_some_and(|version| !matches!(version, "" | "0"))
         {
-            return Err(Failure::bad_request(
-                "resourceVersion should not be set on objects to be created",
-            ));
+            // No reason and an odd status, but that is what clients know.
+            let text = "resourceVersion should not be set on objects to be created";
+            return Err(Failure::new(500, "", text));
         }
         let (entropy, _) = uuid::Uuid::new_v4().as_u64_pair();
         admission::fill_name(&mut decoded.object, entropy);

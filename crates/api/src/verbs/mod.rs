@@ -44,7 +44,7 @@ pub(crate) struct Call<'a> {
 
 impl Call<'_> {
     /// Does what was asked.
-    pub async fn answer(&self) -> Result<Answer, Failure> {
+    pub(crate) async fn answer(&self) -> Result<Answer, Failure> {
         self.check_place()?;
         if kinds::is_crd(self.kind) {
             return self.crd().await;
@@ -95,17 +95,17 @@ impl Call<'_> {
     }
 
     /// The type.
-    pub fn resource(&self) -> GroupResource {
+    pub(crate) fn resource(&self) -> GroupResource {
         resource(self.kind)
     }
 
     /// The object of the path.
-    pub fn key(&self) -> Key {
+    pub(crate) fn key(&self) -> Key {
         self.key_of(self.target.name.as_deref().unwrap_or_default())
     }
 
     /// The object of this name, in the namespace of the path.
-    pub fn key_of(&self, name: &str) -> Key {
+    pub(crate) fn key_of(&self, name: &str) -> Key {
         Key::new(
             self.resource(),
             self.target.namespace.as_deref().unwrap_or_default(),
@@ -114,7 +114,7 @@ impl Call<'_> {
     }
 
     /// What failures are about: the object of the path.
-    pub fn about(&self) -> About<'_> {
+    pub(crate) fn about(&self) -> About<'_> {
         About {
             group: self.kind.group,
             kind: self.kind.plural,
@@ -123,7 +123,7 @@ impl Call<'_> {
     }
 
     /// An answer about one object.
-    pub fn show(&self, status: StatusCode, stored: &store::Stored, warnings: &[String]) -> Answer {
+    pub(crate) fn show(&self, status: StatusCode, stored: &store::Stored, warnings: &[String]) -> Answer {
         Answer::json(status, self.view.one(stored)).warn(warnings)
     }
 

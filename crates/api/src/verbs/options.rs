@@ -16,13 +16,13 @@ pub(super) struct Check {
 }
 
 impl Check {
-    pub fn new(kind: &'static str) -> Check {
+    pub(super) fn new(kind: &'static str) -> Check {
         let causes = Vec::new();
         Check { kind, causes }
     }
 
     /// Notes that a field is wrong.
-    pub fn refuse(&mut self, field: &str, reason: &str, message: String) {
+    pub(super) fn refuse(&mut self, field: &str, reason: &str, message: String) {
         self.causes.push(Cause {
             reason: reason.into(),
             message,
@@ -30,17 +30,17 @@ impl Check {
         });
     }
 
-    pub fn forbid(&mut self, field: &str, message: &str) {
+    pub(super) fn forbid(&mut self, field: &str, message: &str) {
         self.refuse(field, "FieldValueForbidden", format!("Forbidden: {message}"));
     }
 
-    pub fn unsupported(&mut self, field: &str, value: &str, possible: &str) {
+    pub(super) fn unsupported(&mut self, field: &str, value: &str, possible: &str) {
         let value: String = value.chars().take(100).collect();
         let message = format!("Unsupported value: {value:?}: supported values: {possible}");
         self.refuse(field, "FieldValueNotSupported", message);
     }
 
-    pub fn done(self) -> Result<(), Failure> {
+    pub(super) fn done(self) -> Result<(), Failure> {
         if self.causes.is_empty() {
             return Ok(());
         }

@@ -7,7 +7,7 @@ use store::{Error, Stored};
 use super::commit::{ATTEMPTS, PutError};
 use super::{Call, decode};
 use crate::answer::Answer;
-use crate::failure::Failure;
+use crate::failure::{About, Cause, Failure};
 use crate::media::{self, PatchType};
 use crate::path::Verb;
 
@@ -59,8 +59,17 @@ impl Call<'_> {
             _ if replicas.is_null() => 0,
             Some(replicas) if (0..=i64::from(i32::MAX)).contains(&replicas) => replicas,
             _ => {
-                let text = format!("spec.replicas: Invalid value: {replicas}: must be a whole number from 0 on");
-                return Err(Failure::bad_request(text).into());
+                let about = About {
+                    group: "autoscaling",
+                    kind: "Scale",
+                    ..self.about()
+                };
+                let cause = Cause {
+                    reason: "FieldValueInvalid".into(),
+                    message: format!("Invalid value: {replicas}: must be greater than or equal to 0"),
+                    field: "spec.replicas".into(),
+                };
+                return Err(Failure::invalid(about, vec![cause]).into());
             }
         };
         let mut object = old.value();

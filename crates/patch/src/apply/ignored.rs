@@ -1,6 +1,6 @@
 //! Fields that nobody owns.
 
-use serde_json::{Map, Value as Json};
+use serde_json::{Map, Value as Json, json};
 
 use crate::apply::Writer;
 use crate::fields::{Element, Set};
@@ -36,17 +36,29 @@ pub(crate) fn strip(set: &Set) -> Set {
 /// `status` when that subresource is written.
 pub(crate) fn reset(set: &mut Set, by: &Writer<'_>) {
     match by.subresource {
-        Some(name) => set.retain_tree(name),
-        None if by.definition.status => set.remove_tree(&["status"]),
-        None => {}
+        Some("status") => set.retain_tree("status"),
+        // Others (`scale`) write what is not the status.
+        _ if by.definition.status => set.remove_tree(&["status"]),
+        _ => {}
     }
 }
 
 /// An object of the kind before anything was written to it.
 ///
-/// Kubernetes' own kinds always have a `spec` and a `status`, if only empty ones, so that creating an object does not add
-/// these; objects of other kinds have what is written.
+/// Kubernetes' own kinds always have a `spec` and a `status`, if only empty ones, and so have some of them more, so that
+/// creating an object does not add these; objects of other kinds have what is written.
 pub(crate) fn blank(by: &Writer<'_>) -> Json {
+    if by.definition.builtin {
+        match by.definition.kind {
+            "Deployment" => {
+                let template = json!({"metadata": {}, "spec": {"containers": []}});
+                return json!({"metadata": {}, "spec": {"strategy": {}, "template": template}, "status": {}});
+            }
+            "Pod" => return json!({"metadata": {}, "spec": {"containers": []}, "status": {}}),
+            "Service" => return json!({"metadata": {}, "spec": {}, "status": {"loadBalancer": {}}}),
+            _ => {}
+        }
+    }
     let mut out = Map::new();
     out.insert("metadata".into(), Json::Object(Map::new()));
     for name in ["spec", "status"] {

@@ -4,6 +4,7 @@
 //! says, one of the operation `Update` what it changed in other ways. A field may have many owners as long as they agree.
 
 mod before;
+mod declared;
 mod entries;
 mod ignored;
 mod prune;
@@ -16,6 +17,7 @@ use serde_json::Value as Json;
 
 use crate::Error;
 
+pub use declared::check_declared;
 pub use server_side::apply;
 pub use update::track;
 

@@ -38,7 +38,7 @@ pub fn apply(live: Option<&Json>, config: &Json, by: &Writer<'_>, force: bool) -
     let mut errors = Vec::new();
     let mut set = to_set(Some(schema), config, Some(&mut errors));
     if !errors.is_empty() {
-        return Err(untyped(config, by, &errors));
+        return Err(untyped(config, by, &errors.join(", ")));
     }
     ignored::reset(&mut set, by);
     let listed = managers_of(stored).and_then(Managers::decode).unwrap_or_default();
@@ -87,18 +87,25 @@ fn check(config: &Json) -> Result<(), Error> {
     Ok(())
 }
 
-/// The list items of a configuration cannot be told apart.
-fn untyped(config: &Json, by: &Writer<'_>, errors: &[String]) -> Error {
+/// A configuration does not fit the schema of its kind, or its list items cannot be told apart.
+pub(super) fn untyped(config: &Json, by: &Writer<'_>, why: &str) -> Error {
     let empty = Map::new();
     let meta = config.get("metadata").and_then(Json::as_object).unwrap_or(&empty);
     let text = |name: &str| meta.get(name).and_then(Json::as_str).unwrap_or_default();
-    Error::Malformed(format!(
+    let version = by.api_version();
+    // The core group has no name, but its slash.
+    let version = if version.contains('/') {
+        version
+    } else {
+        format!("/{version}")
+    };
+    Error::Untyped(format!(
         "failed to create typed patch object ({}/{}; {}, Kind={}): {}",
         text("namespace"),
         text("name"),
-        by.api_version(),
+        version,
         by.definition.kind,
-        errors.join(", ")
+        why
     ))
 }
 

@@ -10,6 +10,7 @@ mod remove;
 mod to_set;
 
 pub(crate) use compare::{Comparison, compare};
+pub(crate) use form::{Form, form, identity};
 pub(crate) use lay::lay_over;
 pub(crate) use remove::remove;
 pub(crate) use to_set::to_set;
