@@ -1,6 +1,6 @@
 //! A server over a store in memory, and a client that sends exactly what it is told to, bytes that are no HTTP included.
 
-#![allow(dead_code, clippy::unwrap_used)]
+#![allow(dead_code, unreachable_pub, clippy::unwrap_used)]
 
 pub mod scenario;
 
