@@ -4,6 +4,9 @@
 //! source has said all that it has, so that no proxy is told of half a mesh; sources elsewhere may be gone on without
 //! after a while ([`Options::patience`]).
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem;
 use std::sync::Arc;

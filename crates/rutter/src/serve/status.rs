@@ -1,9 +1,11 @@
 //! Statuses, written through the API in process; and the lease by which one of several replicas writes them.
 
 use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use api::{Api, StatusOutcome, StatusTarget};
 use plan::Intent;
+use resources::Timestamp;
 use resources::schema::definitions;
 use serde_json::{Value, json};
 use sinks::{Lease, Lock, Outcome, Writer};
@@ -89,12 +91,9 @@ impl Lock for StoreLock {
             Some(Ok(revision)) => Expect::Revision(revision),
             Some(Err(_)) => return Ok(false),
         };
-        let value = json!({
-            "apiVersion": "coordination.k8s.io/v1",
-            "kind": "Lease",
-            "metadata": {"name": NAME, "namespace": NAMESPACE},
-            "spec": lease.to_json(),
-        });
+        let stored = self.0.get(&Self::key()).await.map_err(|error| error.to_string())?;
+        let mut value = stored.map_or_else(fresh, |stored| stored.value());
+        value["spec"] = lease.to_json();
         let put = Operation::Put {
             key: Self::key(),
             value,
@@ -106,4 +105,20 @@ impl Lock for StoreLock {
             Err(error) => Err(error.to_string()),
         }
     }
+}
+
+/// The lease before anybody held it.
+fn fresh() -> Value {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let now = Timestamp::from_unix(i64::try_from(now.as_secs()).unwrap_or(i64::MAX));
+    json!({
+        "apiVersion": "coordination.k8s.io/v1",
+        "kind": "Lease",
+        "metadata": {
+            "name": NAME,
+            "namespace": NAMESPACE,
+            "uid": uuid::Uuid::new_v4().to_string(),
+            "creationTimestamp": now.to_string(),
+        },
+    })
 }

@@ -1,0 +1,105 @@
+//! Two replicas over one etcd: both serve the same objects, one of them writes statuses, and either may go.
+
+// The helpers of a test fail it where they cannot go on.
+#![allow(clippy::unwrap_used)]
+
+use std::time::Duration;
+
+use e2e::{done, rutter_binary};
+use parts::etcd::{Cluster, Settings, program};
+use parts::run::{Control, Result, wait_for};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+struct Replica {
+    control: Control,
+    _data: tempfile::TempDir,
+}
+
+impl Replica {
+    async fn start(etcd: &Cluster) -> Result<Replica> {
+        let data = tempfile::tempdir()?;
+        let endpoints = etcd.endpoints().join(",");
+        let flags = ["--store", "etcd", "--etcd-endpoints", &endpoints];
+        let control = Control::start_with_api(rutter_binary(), data.path(), &flags).await?;
+        Ok(Replica { control, _data: data })
+    }
+
+    async fn run(&self, arguments: &[&str], input: &str) -> Result<String> {
+        let kubeconfig = self.control.kubeconfig().ok_or("it has no kubeconfig")?;
+        done(&kubeconfig, arguments, input).await
+    }
+
+    /// Applies a DestinationRule of this name and waits until its status says that it was accepted.
+    async fn apply(&self, name: &str) -> Result<()> {
+        let rule = format!(
+            "apiVersion: networking.istio.io/v1\nkind: DestinationRule\nmetadata: {{ name: {name}, namespace: test }}\n\
+             spec: {{ host: {name}.test }}\n"
+        );
+        self.run(&["apply", "-f", "-"], &rule).await?;
+        let path = "jsonpath={.status.conditions[?(@.type==\"Accepted\")].status}";
+        let told = || async {
+            let printed = self
+                .run(&["get", "destinationrule", name, "-n", "test", "-o", path], "")
+                .await;
+            (printed.ok()? == "True").then_some(())
+        };
+        wait_for(&format!("the status of {name}"), PATIENCE, told).await
+    }
+
+    async fn wait_for_object(&self, text: &str) -> Result<()> {
+        let reached = || async {
+            let page = self.control.debug("/debug/configz").await.ok()?.text();
+            page.contains(text).then_some(())
+        };
+        wait_for(text, PATIENCE, reached).await
+    }
+
+    /// A field of the lease.
+    async fn lease(&self, field: &str) -> Result<String> {
+        let path = format!("jsonpath={{.{field}}}");
+        self.run(
+            &["get", "lease", "rutter-status", "-n", "istio-system", "-o", &path],
+            "",
+        )
+        .await
+    }
+}
+
+async fn either_may_go() -> Result<()> {
+    let mut etcd = Cluster::start(&program(&mut |line| eprintln!("{line}"))?, 1, Settings::default()).await?;
+    let mut first = Replica::start(&etcd).await?;
+    let namespace = "apiVersion: v1\nkind: Namespace\nmetadata: { name: test }\n";
+    first.run(&["create", "-f", "-"], namespace).await?;
+    first.apply("one").await?;
+    let second = Replica::start(&etcd).await?;
+    second.wait_for_object("one.test").await?;
+    // Written through one, told by the other.
+    second.apply("two").await?;
+    first.wait_for_object("two.test").await?;
+    let (leader, uid) = (
+        first.lease("spec.holderIdentity").await?,
+        first.lease("metadata.uid").await?,
+    );
+    assert!(leader.contains('_') && uid.len() == 36, "{leader} {uid}");
+    assert_eq!(second.lease("spec.holderIdentity").await?, leader);
+
+    // The leader goes in order; the other one takes over, and the lease stays the object that it was.
+    first.control.stop().await?;
+    second.apply("three").await?;
+    assert_ne!(second.lease("spec.holderIdentity").await?, leader);
+    assert_eq!(second.lease("metadata.uid").await?, uid);
+
+    // etcd is away for a moment: nothing is lost, and what comes after it is heard.
+    etcd.kill(0).await?;
+    second.wait_for_object("three.test").await?;
+    etcd.begin(0).await?;
+    second.apply("four").await?;
+    first.control.begin().await?;
+    first.wait_for_object("four.test").await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn replicas_share_a_store_and_take_over_from_each_other() {
+    either_may_go().await.unwrap_or_else(|error| panic!("{error}"));
+}
