@@ -83,12 +83,19 @@ impl Refusal {
     }
 
     /// What might help.
-    fn hint(&self) -> Option<&'static str> {
+    pub(crate) fn hint(&self) -> Option<&'static str> {
         match (self.code, self.reason.as_str()) {
             (401, _) => Some("the server does not know these credentials: see `rutter config view` and `--token`"),
             (403, _) => Some("`rutter auth whoami` says who you are, `rutter auth can-i VERB KIND` what you may do"),
             (409, "Conflict") if self.causes.iter().any(|(field, _)| field.starts_with('.')) => {
                 Some("take the fields out of the file, or take them over with --force-conflicts")
+            }
+            (409, "Conflict") => Some(
+                "somebody has written it since: start from what is there now (`rutter get … -o yaml`), or take \
+                 metadata.resourceVersion out to overwrite it",
+            ),
+            (415, _) if self.message.contains("merge-patch") => {
+                Some("the kind has no strategic merge patch: `rutter patch --type merge`")
             }
             (429, _) => Some("the server is busy: try again in a moment"),
             _ => None,
@@ -154,6 +161,23 @@ impl fmt::Display for TimedOut {
 
 impl std::error::Error for TimedOut {}
 
+/// No server could be asked.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct NoServer {
+    /// Whether there is one that should have answered; otherwise none is named anywhere.
+    pub(crate) named: bool,
+    /// Which, and why not.
+    pub(crate) what: String,
+}
+
+impl fmt::Display for NoServer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.what)
+    }
+}
+
+impl std::error::Error for NoServer {}
+
 /// The command line makes no sense, for reasons that the parser of flags cannot know.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Usage(pub(crate) String);
@@ -192,10 +216,10 @@ pub(crate) fn report(error: &anyhow::Error, io: &mut Io) -> u8 {
 
 /// The error in words.
 pub(crate) fn describe(error: &anyhow::Error) -> String {
-    match error.downcast_ref::<Refusal>() {
+    match error.is::<Refusal>() {
         // It names its own origin.
-        Some(refusal) if error.chain().count() == 1 => refusal.to_string(),
-        _ => format!("error: {error:#}"),
+        true => format!("{error:#}"),
+        false => format!("error: {error:#}"),
     }
 }
 

@@ -36,7 +36,8 @@ impl Warnings {
         }
     }
 
-    fn take(&self) -> Vec<String> {
+    /// All of them, which are forgotten.
+    pub(crate) fn take(&self) -> Vec<String> {
         std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
@@ -50,6 +51,8 @@ pub struct Terminal {
     pub err: bool,
     /// Colours are wanted on standard output.
     pub colour: bool,
+    /// Colours are wanted on standard error.
+    pub colour_err: bool,
 }
 
 impl Io {
@@ -57,15 +60,17 @@ impl Io {
     pub fn of_process() -> Io {
         let set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
         let dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb");
-        let out = io::stdout().is_terminal();
+        let (out, err) = (io::stdout().is_terminal(), io::stderr().is_terminal());
+        let wanted = !dumb && !set("NO_COLOR");
         Io {
             stdin: Box::new(io::stdin()),
             out: Box::new(io::BufWriter::new(io::stdout())),
             err: Box::new(io::stderr()),
             terminal: Terminal {
                 out,
-                err: io::stderr().is_terminal(),
-                colour: out && !dumb && !set("NO_COLOR"),
+                err,
+                colour: out && wanted,
+                colour_err: err && wanted,
             },
             env: Box::new(|name| std::env::var_os(name)),
             warnings: Warnings::default(),

@@ -8,6 +8,7 @@
 //! Exit codes: [`SUCCESS`], [`FAILURE`], [`USAGE`], [`TIMEOUT`].
 
 mod age;
+mod blame;
 mod commands;
 mod completion;
 mod failure;
@@ -21,6 +22,7 @@ mod snippet;
 mod style;
 mod table;
 mod targets;
+mod words;
 mod write;
 mod yaml;
 

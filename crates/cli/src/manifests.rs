@@ -1,13 +1,15 @@
 //! Objects from files, directories and standard input.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::fs;
 use std::io::Read;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
-use resources::{Diagnostic, Limits};
+use resources::{Diagnostic, FieldPath, Limits};
 use serde_json::Value as Json;
 
 use crate::failure::usage;
@@ -21,15 +23,32 @@ const MAX_DEPTH: usize = 32;
 /// How many levels of lists in lists are opened.
 const MAX_LISTS: usize = 8;
 
+/// A file that was read.
+#[derive(PartialEq, Eq)]
+pub(crate) struct Source {
+    /// The path; `<stdin>` for standard input.
+    pub(crate) name: String,
+    /// What it holds.
+    pub(crate) bytes: Vec<u8>,
+}
+
+impl fmt::Debug for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.name)
+    }
+}
+
 /// An object and where it was written.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Manifest {
     /// The object.
     pub(crate) value: Json,
-    /// The file; `-` for standard input.
-    pub(crate) file: String,
-    /// The line of its first key.
+    /// The file.
+    pub(crate) source: Arc<Source>,
+    /// The line of its document's first key.
     pub(crate) line: u32,
+    /// The way to the object in its document: `items[2].` in a list, and mostly empty.
+    pub(crate) prefix: String,
 }
 
 impl Manifest {
@@ -53,7 +72,22 @@ impl Manifest {
 
     /// `FILE:LINE`.
     pub(crate) fn place(&self) -> String {
-        format!("{}:{}", self.file, self.line)
+        format!("{}:{}", self.source.name, self.line)
+    }
+
+    /// The line and the column of one of its fields; of its document if that cannot be told.
+    pub(crate) fn locate(&self, field: &str) -> (u32, u32) {
+        let path = FieldPath::parse(&format!("{}{field}", self.prefix));
+        let found = resources::locate(&self.source.bytes, self.line, &path, &Limits::default());
+        found.unwrap_or((self.line, 1))
+    }
+
+    /// `KIND NAMESPACE/NAME`, for messages.
+    pub(crate) fn label(&self) -> String {
+        match self.namespace() {
+            Some(namespace) => format!("{} {namespace}/{}", self.kind(), self.name()),
+            None => format!("{} {}", self.kind(), self.name()),
+        }
     }
 }
 
@@ -94,10 +128,9 @@ pub(crate) fn read(matches: &ArgMatches, io: &mut Io) -> Result<Vec<Manifest>> {
     let mut bad = 0;
     for path in files(&paths, matches.get_flag("recursive"))? {
         let bytes = bytes_of(&path, io)?;
-        let name = path.display().to_string();
-        let parsed = parse(&bytes, &name)?;
+        let parsed = parse(&bytes, &name_of(&path))?;
         for error in &parsed.errors {
-            io.tell(snippet::render(error, &bytes, io.terminal.err));
+            io.tell(snippet::render(error, &bytes, io.terminal.colour_err));
             bad += 1;
         }
         found.extend(parsed.manifests);
@@ -113,12 +146,16 @@ pub(crate) fn read(matches: &ArgMatches, io: &mut Io) -> Result<Vec<Manifest>> {
 }
 
 /// What a file holds.
-struct Parsed {
-    manifests: Vec<Manifest>,
-    errors: Vec<Diagnostic>,
+pub(crate) struct Parsed {
+    /// Its objects.
+    pub(crate) manifests: Vec<Manifest>,
+    /// What cannot be read of it.
+    pub(crate) errors: Vec<Diagnostic>,
 }
 
-fn parse(bytes: &[u8], file: &str) -> Result<Parsed> {
+/// Reads a file; an error says which of its objects is none.
+pub(crate) fn parse(bytes: &[u8], file: &str) -> Result<Parsed> {
+    let source = source(bytes, file);
     let read = resources::parse_yaml_json(bytes, file, &Limits::default());
     let mut parsed = Parsed {
         manifests: Vec::new(),
@@ -126,14 +163,38 @@ fn parse(bytes: &[u8], file: &str) -> Result<Parsed> {
     };
     for document in read.documents {
         parsed.errors.extend(document.duplicates);
-        let whole = Manifest {
-            value: document.value,
-            file: file.to_owned(),
-            line: document.line,
-        };
+        let whole = whole(document.value, document.line, &source);
         open(whole, 0, &mut parsed.manifests)?;
     }
     Ok(parsed)
+}
+
+/// The objects of a file that can be read; what cannot is left out.
+pub(crate) fn readable(bytes: &[u8], file: &str) -> Vec<Manifest> {
+    let source = source(bytes, file);
+    let read = resources::parse_yaml_json(bytes, file, &Limits::default());
+    let mut found = Vec::new();
+    for document in read.documents {
+        // Whoever asks for these hears of the others elsewhere.
+        let _ = open(whole(document.value, document.line, &source), 0, &mut found);
+    }
+    found
+}
+
+fn source(bytes: &[u8], file: &str) -> Arc<Source> {
+    Arc::new(Source {
+        name: file.to_owned(),
+        bytes: bytes.to_owned(),
+    })
+}
+
+fn whole(value: Json, line: u32, source: &Arc<Source>) -> Manifest {
+    Manifest {
+        value,
+        source: source.clone(),
+        line,
+        prefix: String::new(),
+    }
 }
 
 /// Takes lists apart and checks that the rest are objects.
@@ -151,13 +212,17 @@ fn open(manifest: Manifest, depth: usize, out: &mut Vec<Manifest>) -> Result<()>
             depth < MAX_LISTS,
             "{place}: more than {MAX_LISTS} lists inside each other"
         );
-        let (file, line) = (manifest.file, manifest.line);
         let Json::Array(items) = manifest.value["items"].clone() else {
             return Ok(());
         };
-        for value in items {
-            let file = file.clone();
-            open(Manifest { value, file, line }, depth + 1, out)?;
+        for (index, value) in items.into_iter().enumerate() {
+            let item = Manifest {
+                value,
+                source: manifest.source.clone(),
+                line: manifest.line,
+                prefix: format!("{}items[{index}].", manifest.prefix),
+            };
+            open(item, depth + 1, out)?;
         }
         return Ok(());
     }
@@ -248,6 +313,14 @@ fn directory(path: &Path, recursive: bool, depth: usize, all: &mut Vec<PathBuf>)
     Ok(())
 }
 
+/// A path as messages name it.
+pub(crate) fn name_of(path: &Path) -> String {
+    match path.as_os_str() == "-" {
+        true => "<stdin>".to_owned(),
+        false => path.display().to_string(),
+    }
+}
+
 /// The bytes of a file, or of standard input for `-`; one more than the limit at most, so that readers see that it is over.
 pub(crate) fn bytes_of(path: &Path, io: &mut Io) -> Result<Vec<u8>> {
     let limit = Limits::default().file_bytes as u64 + 1;
@@ -287,7 +360,7 @@ fn tell_duplicates(found: &[Manifest], io: &mut Io) {
 }
 
 fn list_of(paths: &[PathBuf]) -> String {
-    let shown: Vec<String> = paths.iter().map(|path| path.display().to_string()).collect();
+    let shown: Vec<String> = paths.iter().map(|path| name_of(path)).collect();
     shown.join(", ")
 }
 

@@ -31,7 +31,11 @@ pub(crate) fn render(diagnostic: &Diagnostic, bytes: &[u8], colour: bool) -> Str
     if !diagnostic.path.is_empty() {
         about.push_str(&format!("{}: ", diagnostic.path));
     }
-    let message = printable(&format!("{about}{} [{}]", diagnostic.message, diagnostic.code), false);
+    let code = match diagnostic.code {
+        "" => String::new(),
+        code => format!(" [{code}]"),
+    };
+    let message = printable(&format!("{about}{}{code}", diagnostic.message), false);
     let mut out = format!("{}: {message}", paint.apply(diagnostic.severity.name(), colour));
     let number = diagnostic.line.to_string();
     let margin = " ".repeat(number.len());

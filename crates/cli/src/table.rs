@@ -62,7 +62,8 @@ impl Table {
     fn line(&self, cells: &[String], paint: impl Fn(&str) -> Option<Paint>, colour: bool) -> String {
         let mut line = String::new();
         for (index, cell) in cells.iter().enumerate() {
-            match paint(cell) {
+            // The first cell is a name, even if it is called Ready.
+            match paint(cell).filter(|_| index > 0) {
                 Some(paint) => line.push_str(&paint.apply(cell, colour)),
                 None => line.push_str(cell),
             }

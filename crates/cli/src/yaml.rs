@@ -112,11 +112,14 @@ fn is_plain(text: &str) -> bool {
     );
     let first = text.chars().next().unwrap_or(' ');
     // What begins like a number may be one: a version, a date, an octal, a time in base 60.
-    let numeric = first.is_ascii_digit() || (matches!(first, '+' | '-' | '.') && looks_numeric(&text[1..]));
-    let version = first.is_ascii_digit() && is_never_number(text);
+    let numeric = match first {
+        '0'..='9' => may_be_number(text),
+        '+' | '-' | '.' => looks_numeric(&text[1..]),
+        _ => false,
+    };
     let starts = first.is_alphanumeric() || matches!(first, '/' | '_' | '.' | '(' | '$' | '^' | '\\' | '+');
     !reserved
-        && (!numeric || version)
+        && !numeric
         && (starts || (first == '<' && text != "<<"))
         && !text.ends_with([' ', ':'])
         && !text.contains(": ")
@@ -129,11 +132,15 @@ fn looks_numeric(rest: &str) -> bool {
         || rest.starts_with(|c: char| c.is_ascii_digit() || matches!(c, '.' | 'i' | 'I' | 'n' | 'N' | '-' | ' '))
 }
 
-/// A text that begins with a digit and cannot be taken for a number, a time or a date: it has a letter that none of them
-/// has.
-fn is_never_number(text: &str) -> bool {
-    text.chars()
-        .any(|c| matches!(c, 'g'..='n' | 'p'..='s' | 'u'..='w' | 'G'..='N' | 'P'..='S' | 'U'..='W' | '/'))
+/// Whether a text that begins with a digit could be taken for a number, a time or a date. A UID or a version could not.
+fn may_be_number(text: &str) -> bool {
+    let all = |fits: fn(char) -> bool| text.chars().all(fits);
+    // An address has more points than a number.
+    let one_point = text.matches('.').count() < 2;
+    // `1e3`, `12:30:00`, `1_000`; then hexadecimal, octal and binary ones; then dates, with or without a time.
+    (one_point && all(|c| c.is_ascii_digit() || matches!(c, '.' | '_' | ':' | '+' | '-' | 'e' | 'E')))
+        || (text.starts_with('0') && all(|c| c.is_ascii_hexdigit() || matches!(c, '_' | 'x' | 'X' | 'o' | 'O')))
+        || (text.as_bytes().get(4) == Some(&b'-') && text.bytes().take(4).all(|b| b.is_ascii_digit()))
 }
 
 /// Characters that readers of YAML treat in their own ways.
@@ -180,7 +187,8 @@ mod tests {
             "apiVersion": "networking.istio.io/v1",
             "spec": {"hosts": ["a.example", "*"], "http": [{"route": [{"weight": 1}, {}]}], "empty": [], "none": null},
             "script": "a\nb\n",
-            "odd": {"on": "yes", "version": "1.10", "date": "2026-01-01", "10m": "10m", "space": " x"}
+            "odd": {"on": "yes", "version": "1.10", "date": "2026-01-01", "10m": "10m", "space": " x",
+                "ip": "10.1.2.3", "uid": "59cc5757-7fb4-47e9-9899-a0679422f655", "hex": "0b1f", "half": "1e9"}
         });
         let expected = "\
 apiVersion: networking.istio.io/v1
@@ -188,8 +196,12 @@ kind: VirtualService
 odd:
   10m: 10m
   date: \"2026-01-01\"
+  half: \"1e9\"
+  hex: \"0b1f\"
+  ip: 10.1.2.3
   \"on\": \"yes\"
   space: \" x\"
+  uid: 59cc5757-7fb4-47e9-9899-a0679422f655
   version: \"1.10\"
 script: |
   a

@@ -24,8 +24,8 @@ pub use diagnostic::{Diagnostic, FieldPath, Segment, Severity};
 pub use mesh::MeshConfig;
 pub use object::{AnyObject, Kind, Meta, Object, ObjectKey, Origin, Owner, Resource, StringMap};
 pub use parse::{
-    Limits, ParseOptions, Parsed, Read, YamlDocument, YamlJson, parse_documents, parse_mesh_config, parse_yaml_json,
-    read_object,
+    Limits, ParseOptions, Parsed, Read, YamlDocument, YamlJson, locate, parse_documents, parse_mesh_config,
+    parse_yaml_json, read_object,
 };
 pub use time::Timestamp;
 pub use validate::validate;

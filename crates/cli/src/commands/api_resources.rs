@@ -54,7 +54,11 @@ pub(super) fn resources_command() -> Command {
 }
 
 pub(super) fn versions_command() -> Command {
-    server::arguments(Command::new("api-versions").about("Print the groups and versions that the server has"))
+    server::arguments(
+        Command::new("api-versions")
+            .about("Print the groups and versions that the server has")
+            .after_help("Examples:\n  rutter api-versions"),
+    )
 }
 
 pub(super) async fn resources(matches: &ArgMatches, io: &mut Io) -> Result<u8> {

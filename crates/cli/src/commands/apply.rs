@@ -9,7 +9,8 @@ use serde_json::{Value as Json, json};
 
 use super::prune;
 use super::wait::{self, Goal};
-use crate::failure::{self, FAILURE, Refusal, SUCCESS, usage};
+use crate::blame;
+use crate::failure::{FAILURE, Refusal, SUCCESS, usage};
 use crate::io::Io;
 use crate::manifests::{self, Manifest};
 use crate::server::{self, Catalogue, Kind, Request, Server};
@@ -26,7 +27,7 @@ pub(super) fn command() -> Command {
         .about("Make the server's objects what files say")
         .after_help(
             "Fields that another manager owns and that the files say differently are conflicts.\n\n\
-             Examples:\n  rutter apply -f mesh.yaml\n  rutter apply -R -f config/ --prune --applyset shop\n  \
+             Examples:\n  rutter apply -f mesh.yaml\n  rutter apply -Rf config/ --prune --applyset shop\n  \
              cat mesh.yaml | rutter apply -f - --dry-run=server -o yaml\n  rutter apply -f route.yaml --wait --timeout 30s",
         )
         .arg(flag("force-conflicts", "Take over fields that another manager owns"))
@@ -92,7 +93,7 @@ pub(super) async fn run(matches: &ArgMatches, io: &mut Io) -> Result<u8> {
         match job.one(manifest, io).await {
             Ok(target) => done.push(target),
             Err(error) => {
-                failure::report(&error, io);
+                blame::report(&error, manifest, io);
                 failed += 1;
             }
         }

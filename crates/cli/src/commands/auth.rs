@@ -52,6 +52,7 @@ pub(super) fn command() -> Command {
         );
     Command::new("auth")
         .about("Who you are to the server, and what you may do")
+        .after_help("Examples:\n  rutter auth whoami\n  rutter auth can-i create virtualservices -n shop")
         .subcommand_required(true)
         .arg_required_else_help(true)
         .subcommand(server::arguments(output::arguments(whoami)))

@@ -33,6 +33,9 @@ pub(super) fn command() -> Command {
         );
     Command::new("config")
         .about("The contexts of the kubeconfig")
+        .after_help(
+            "Examples:\n  rutter config get-contexts\n  rutter config use-context staging\n  rutter config view",
+        )
         .subcommand_required(true)
         .arg_required_else_help(true)
         .subcommand(file(Command::new("get-contexts").about("Print the contexts")))

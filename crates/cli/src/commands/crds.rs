@@ -65,7 +65,10 @@ fn chosen(matches: &ArgMatches) -> Result<Vec<&'static Definition>> {
     let local = Catalogue::local();
     let mut chosen: Vec<&Definition> = Vec::new();
     for word in words {
-        for kind in local.many(word)? {
+        let kinds = local
+            .many(word)
+            .map_err(|_| usage(format!("this build knows no kind and no category `{word}`")))?;
+        for kind in kinds {
             let found = custom
                 .clone()
                 .find(|one| one.group == kind.group && one.plural == kind.plural);

@@ -4,7 +4,8 @@ use anyhow::{Result, ensure};
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use serde_json::{Value as Json, json};
 
-use crate::failure::{self, FAILURE, Refusal, SUCCESS};
+use crate::blame;
+use crate::failure::{Refusal, SUCCESS, usage};
 use crate::io::Io;
 use crate::manifests::{self, Manifest};
 use crate::server::{self, Catalogue, Kind, Request, Server};
@@ -14,10 +15,23 @@ use crate::{output, targets};
 pub(super) fn create_command() -> Command {
     let command = Command::new("create")
         .about("Create the objects of files; one that is there already is an error")
+        .override_usage("rutter create [OPTIONS] -f FILE\n       rutter create [OPTIONS] namespace NAME")
         .after_help(
-            "Examples:\n  rutter create -f mesh.yaml\n  rutter create -f - --dry-run=server -o yaml < mesh.yaml",
+            "Examples:\n  rutter create -f mesh.yaml\n  rutter create -f - --dry-run=server -o yaml < mesh.yaml\n  \
+             rutter create namespace shop",
+        )
+        .arg(
+            Arg::new("what")
+                .value_name("namespace NAME")
+                .value_names(["namespace", "NAME"])
+                .num_args(2)
+                .conflicts_with("filename")
+                .required_unless_present("filename")
+                .help("A namespace, which needs no file"),
         );
-    server::arguments(output::arguments(write::arguments(manifests::arguments(command, true))))
+    server::arguments(output::arguments(write::arguments(manifests::arguments(
+        command, false,
+    ))))
 }
 
 pub(super) fn replace_command() -> Command {
@@ -58,7 +72,10 @@ enum Verb {
 
 async fn run(matches: &ArgMatches, io: &mut Io, verb: Verb) -> Result<u8> {
     let options = Options::of(matches);
-    let mut files = manifests::read(matches, io)?;
+    let mut files = match of_words(matches)? {
+        Some(namespace) => vec![namespace],
+        None => manifests::read(matches, io)?,
+    };
     files.sort_by_key(|manifest| write::rank(manifest.kind()));
     let server = Server::connect(matches, io).await?;
     let mut catalogue = server.catalogue().await?;
@@ -75,13 +92,31 @@ async fn run(matches: &ArgMatches, io: &mut Io, verb: Verb) -> Result<u8> {
                 report.add(io, &kind, object, what)?;
             }
             Err(error) => {
-                failure::report(&error, io);
-                code = FAILURE;
+                code = blame::report(&error, manifest, io);
             }
         }
     }
     report.finish(io, matches)?;
     Ok(code)
+}
+
+/// The namespace that `create namespace NAME` means.
+fn of_words(matches: &ArgMatches) -> Result<Option<Manifest>> {
+    let words = matches.try_get_many::<String>("what").ok().flatten();
+    let Some(words) = words.map(|words| words.map(String::as_str).collect::<Vec<_>>()) else {
+        return Ok(None);
+    };
+    match words.as_slice() {
+        ["namespace" | "namespaces" | "ns", name] => {
+            let object = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
+            let mut read = manifests::parse(object.to_string().as_bytes(), "the command line")?;
+            Ok(read.manifests.pop())
+        }
+        [kind, ..] => Err(usage(format!(
+            "only namespaces are created without a file: write the {kind} to a file, `rutter create -f FILE`"
+        ))),
+        [] => Ok(None),
+    }
 }
 
 async fn one(

@@ -132,7 +132,7 @@ impl Page {
                 self.section(name, value, object["kind"] == "Secret");
             }
         }
-        self.status(&object["status"]);
+        self.status(&object["status"], &object["metadata"]["generation"]);
         self.events(events);
         self.out
     }
@@ -207,7 +207,7 @@ impl Page {
         }
     }
 
-    fn status(&mut self, status: &Json) {
+    fn status(&mut self, status: &Json, generation: &Json) {
         let Some(fields) = status.as_object().filter(|fields| !fields.is_empty()) else {
             return;
         };
@@ -230,6 +230,8 @@ impl Page {
         let rest: serde_json::Map<String, Json> = fields
             .iter()
             .filter(|(name, _)| *name != "conditions" && *name != "proxies")
+            // That the status is of this generation goes without saying.
+            .filter(|(name, value)| *name != "observedGeneration" || *value != generation)
             .map(|(name, value)| (name.clone(), value.clone()))
             .collect();
         if !rest.is_empty() {
@@ -243,14 +245,16 @@ impl Page {
         }
         self.title("Proxies");
         let count = |field: &str| proxies[field].as_u64().unwrap_or_default();
-        let line = format!(
-            "  {} need generation {}: {} run it, {} refuse it, {} have not answered",
-            count("total"),
-            proxies["generation"],
-            count("running"),
-            count("refused"),
-            count("pending")
-        );
+        let generation = &proxies["generation"];
+        let line = match count("total") {
+            0 => format!("  no connected proxy needs generation {generation}"),
+            total => format!(
+                "  {total} need generation {generation}: {} run it, {} refuse it, {} have not answered",
+                count("running"),
+                count("refused"),
+                count("pending")
+            ),
+        };
         self.line(&line);
         if let Some(changed) = proxies["lastChanged"].as_str() {
             self.line(&format!("  last change {} ago", age::since(changed)));

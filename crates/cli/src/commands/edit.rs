@@ -80,7 +80,7 @@ impl Job<'_> {
             .suffix(".yaml")
             .tempfile()?;
         let file = file.into_temp_path();
-        let mut refused = None;
+        let mut refused: Option<String> = None;
         loop {
             fs::write(&file, &text)?;
             open_editor(&file, io)?;
@@ -93,7 +93,8 @@ impl Job<'_> {
                 // It was refused and nothing more was done about it.
                 let kept = keep(&file, &edited)?;
                 return Err(anyhow!(
-                    "{error}\nthe edit was not saved; your text is in {}",
+                    "{}\nthe edit was not saved; your text is in {}",
+                    error.trim_start_matches("error: "),
                     kept.display()
                 ));
             }
@@ -139,6 +140,7 @@ fn open_editor(file: &Path, io: &mut Io) -> Result<()> {
         .unwrap_or_else(|| "vi".into());
     io.out.flush()?;
     // Through a shell, for editors come with flags.
+    let before = fs::read_to_string(file).unwrap_or_default();
     let status = process::Command::new("sh")
         .arg("-c")
         .arg(format!("{} \"$1\"", editor.to_string_lossy()))
@@ -146,15 +148,20 @@ fn open_editor(file: &Path, io: &mut Io) -> Result<()> {
         .arg(file)
         .status()
         .context("no shell to run the editor with")?;
-    if !status.success() {
-        let kept = keep(file, &fs::read_to_string(file).unwrap_or_default())?;
-        bail!(
-            "the editor {} ended with {status}; your text is in {}",
-            editor.to_string_lossy(),
-            kept.display()
-        );
+    if status.success() {
+        return Ok(());
     }
-    Ok(())
+    let editor = editor.to_string_lossy();
+    let text = fs::read_to_string(file).unwrap_or_default();
+    ensure!(
+        text != before,
+        "the editor {editor} ended with {status}; nothing was changed\nhint: $EDITOR names another"
+    );
+    let kept = keep(file, &text)?;
+    bail!(
+        "the editor {editor} ended with {status}; your text is in {}",
+        kept.display()
+    );
 }
 
 /// Saves a text beside the temporary file, where it stays.

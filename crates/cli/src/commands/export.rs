@@ -1,29 +1,24 @@
-//! `rutter export` and `rutter import`: everything to files, and back.
+//! `rutter export`: everything to files.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
-use indicatif::{ProgressBar, ProgressStyle};
-use serde_json::{Value as Json, json};
-use tokio::task::JoinSet;
+use serde_json::Value as Json;
 
 use super::get;
-use crate::failure::{self, FAILURE, Refusal, SUCCESS};
+use crate::failure::{self, FAILURE, SUCCESS};
 use crate::io::Io;
-use crate::manifests::{self, Manifest};
 use crate::server::{self, Catalogue, Kind, Request, Server};
-use crate::write::{self, DryRun, Options};
-use crate::{targets, yaml};
+use crate::{targets, write, yaml};
 
 /// Kinds whose objects come and go by themselves.
 const FLEETING: [&str; 4] = ["Event", "Lease", "Node", "ComponentStatus"];
-/// How many objects are written at the same time.
-const IN_FLIGHT: usize = 16;
 
-pub(super) fn export_command() -> Command {
+pub(super) fn command() -> Command {
     let flag = |name: &'static str, help: &'static str| Arg::new(name).long(name).action(ArgAction::SetTrue).help(help);
     let command = Command::new("export")
         .about("Write objects as files that can be imported or applied")
@@ -53,20 +48,7 @@ pub(super) fn export_command() -> Command {
     server::arguments(targets::selectors(command))
 }
 
-pub(super) fn import_command() -> Command {
-    let command = Command::new("import")
-        .about("Write all objects of files, whether or not they are there, and say how many")
-        .after_help("Examples:\n  rutter import -R -f backup/\n  rutter import -f all.yaml --dry-run=server\n  rutter import -f all.yaml --skip-existing")
-        .arg(
-            Arg::new("skip-existing")
-                .long("skip-existing")
-                .action(ArgAction::SetTrue)
-                .help("Leave objects that are there already alone"),
-        );
-    server::arguments(write::arguments(manifests::arguments(command, true)))
-}
-
-pub(super) async fn export(matches: &ArgMatches, io: &mut Io) -> Result<u8> {
+pub(super) async fn run(matches: &ArgMatches, io: &mut Io) -> Result<u8> {
     let server = Server::connect(matches, io).await?;
     let catalogue = server.catalogue().await?;
     let kinds: Vec<Kind> = match matches.get_one::<String>("kinds") {
@@ -93,14 +75,11 @@ pub(super) async fn export(matches: &ArgMatches, io: &mut Io) -> Result<u8> {
         }
     }
     if !full {
-        objects.retain(|(_, object)| {
-            object["metadata"]["ownerReferences"]
-                .as_array()
-                .is_none_or(Vec::is_empty)
-        });
-        objects
-            .iter_mut()
-            .for_each(|(_, object)| write::without_server_fields(object));
+        objects.retain(|(_, object)| !is_made(object));
+        for (_, object) in &mut objects {
+            write::without_server_fields(object);
+            without_addresses(object);
+        }
     }
     objects.sort_by_key(|(kind, _)| write::rank(&kind.kind));
     let json = matches
@@ -111,9 +90,42 @@ pub(super) async fn export(matches: &ArgMatches, io: &mut Io) -> Result<u8> {
         None => to_stream(objects.iter().map(|(_, object)| object), json, io)?,
     }
     if matches.contains_id("to") || !io.terminal.out {
-        io.tell(format!("{} objects of {} kinds exported", objects.len(), kinds.len()));
+        let kinds: BTreeSet<String> = objects.iter().map(|(kind, _)| kind.qualified()).collect();
+        let (objects, kinds) = (objects.len(), kinds.len());
+        let plural = |count: usize| if count == 1 { "" } else { "s" };
+        io.tell(format!(
+            "{objects} object{} of {kinds} kind{} exported",
+            plural(objects),
+            plural(kinds)
+        ));
     }
     Ok(code)
+}
+
+/// Whether a control plane makes the object from others, and would make it again.
+fn is_made(object: &Json) -> bool {
+    let meta = &object["metadata"];
+    let owned = meta["ownerReferences"]
+        .as_array()
+        .is_some_and(|owners| !owners.is_empty());
+    owned || meta["labels"]["endpoints.kubernetes.io/managed-by"] == "endpoint-controller"
+}
+
+/// Takes the addresses out of a Service that its cluster chose: another cluster chooses others.
+fn without_addresses(object: &mut Json) {
+    let is_service = object["kind"] == "Service" && object["apiVersion"] == "v1";
+    let Some(spec) = object
+        .get_mut("spec")
+        .and_then(Json::as_object_mut)
+        .filter(|_| is_service)
+    else {
+        return;
+    };
+    if spec.get("clusterIP").is_some_and(|address| address != "None") {
+        spec.remove("clusterIP");
+        spec.remove("clusterIPs");
+    }
+    spec.remove("healthCheckNodePort");
 }
 
 fn everything(catalogue: &Catalogue) -> Vec<Kind> {
@@ -173,118 +185,21 @@ fn write_file(path: &Path, text: &str, secret: bool) -> std::io::Result<()> {
     options.open(path)?.write_all(text.as_bytes())
 }
 
-/// What became of an object.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Fate {
-    Created,
-    Replaced,
-    Unchanged,
-    Skipped,
-}
-
-pub(super) async fn import(matches: &ArgMatches, io: &mut Io) -> Result<u8> {
-    let options = Options::of(matches);
-    let files = manifests::read(matches, io)?;
-    let server = Server::connect(matches, io).await?;
-    let skip = matches.get_flag("skip-existing");
-    let bar = progress(files.len(), io.terminal.err);
-    let (mut counts, mut failed) = ([0usize; 4], 0);
-    // What others live in goes first, and what definitions bring is known only after them.
-    for rank in 0..=1 {
-        let catalogue = server.catalogue().await?;
-        let mut files = files.iter().filter(|manifest| write::rank(manifest.kind()) == rank);
-        let mut tasks: JoinSet<(String, Result<Fate>)> = JoinSet::new();
-        loop {
-            while tasks.len() < IN_FLIGHT
-                && let Some(manifest) = files.next()
-            {
-                let job = job(&server, &catalogue, &options, skip, manifest);
-                let place = manifest.place();
-                tasks.spawn(async move { (place, job.await) });
-            }
-            let Some(done) = tasks.join_next().await else { break };
-            let (place, result) = done.context("a task ended")?;
-            bar.inc(1);
-            match result {
-                Ok(fate) => counts[fate as usize] += 1,
-                Err(error) => {
-                    failed += 1;
-                    bar.suspend(|| io.tell(format!("{place}: {}", failure::describe(&error))));
-                }
-            }
-        }
-    }
-    bar.finish_and_clear();
-    let [created, replaced, unchanged, skipped] = counts;
-    let skipped = if skip {
-        format!(", {skipped} skipped")
-    } else {
-        String::new()
-    };
-    io.say(format!(
-        "{created} created, {replaced} replaced, {unchanged} unchanged{skipped}, {failed} failed{}",
-        options.suffix()
-    ))?;
-    Ok(if failed > 0 { FAILURE } else { SUCCESS })
-}
-
-fn job(
-    server: &Server,
-    catalogue: &Catalogue,
-    options: &Options,
-    skip: bool,
-    manifest: &Manifest,
-) -> impl Future<Output = Result<Fate>> + Send + 'static {
-    let target = targets::of_manifest(manifest, server, catalogue);
-    let (server, options, mut object) = (server.clone(), options.clone(), manifest.value.clone());
-    async move {
-        let target = target?;
-        anyhow::ensure!(!target.name.is_empty(), "`metadata.name` is missing");
-        write::without_server_fields(&mut object);
-        if !target.namespace.is_empty() {
-            object["metadata"]["namespace"] = json!(target.namespace);
-        }
-        let current = match target.get(&server).await {
-            Ok(current) => Some(current),
-            Err(error) if Refusal::is_not_found(&error) => None,
-            Err(error) => return Err(error),
-        };
-        let Some(current) = current else {
-            if options.dry != DryRun::Client {
-                let request = Request::post(target.kind.collection(Some(&target.namespace)), &object);
-                server.send::<Json>(options.on(request)).await?;
-            }
-            return Ok(Fate::Created);
-        };
-        if skip {
-            return Ok(Fate::Skipped);
-        }
-        if write::same_content(&current, &object) {
-            return Ok(Fate::Unchanged);
-        }
-        if options.dry != DryRun::Client {
-            object["metadata"]["resourceVersion"] = current["metadata"]["resourceVersion"].clone();
-            let after: Json = server.send(options.on(Request::put(target.path(), &object))).await?;
-            if after["metadata"]["resourceVersion"] == current["metadata"]["resourceVersion"] {
-                return Ok(Fate::Unchanged);
-            }
-        }
-        Ok(Fate::Replaced)
-    }
-}
-
-fn progress(length: usize, terminal: bool) -> ProgressBar {
-    if !terminal {
-        return ProgressBar::hidden();
-    }
-    let style =
-        ProgressStyle::with_template("{bar:40} {pos}/{len} {per_sec}").unwrap_or_else(|_| ProgressStyle::default_bar());
-    ProgressBar::new(length as u64).with_style(style)
-}
-
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
+
+    #[test]
+    fn what_a_cluster_chose_is_left_out() {
+        let mut chosen = json!({"apiVersion": "v1", "kind": "Service", "spec": {"clusterIP": "10.0.0.1", "clusterIPs": ["10.0.0.1"]}});
+        without_addresses(&mut chosen);
+        assert_eq!(chosen["spec"], json!({}));
+        let mut headless = json!({"apiVersion": "v1", "kind": "Service", "spec": {"clusterIP": "None"}});
+        without_addresses(&mut headless);
+        assert_eq!(headless["spec"], json!({"clusterIP": "None"}));
+    }
 
     #[test]
     fn names_do_not_lead_out_of_the_directory() {

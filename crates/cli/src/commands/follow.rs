@@ -7,7 +7,7 @@ use clap::{ArgMatches, Command};
 use serde_json::Value as Json;
 
 use super::get::{self, Wanted};
-use crate::failure::{SUCCESS, usage};
+use crate::failure::{NoServer, SUCCESS, usage};
 use crate::io::Io;
 use crate::output::{self, Format};
 use crate::rows::{Rows, Show};
@@ -73,8 +73,22 @@ pub(super) async fn run(matches: &ArgMatches, server: &Server, wanted: Vec<Wante
 }
 
 async fn changes(server: &Server, view: &mut View<'_>, mut version: String, io: &mut Io) -> Result<()> {
+    let mut away = false;
     loop {
-        let mut watch = server.watch(view.request().with("resourceVersion", &version)).await?;
+        let mut watch = match server.watch(view.request().with("resourceVersion", &version)).await {
+            // It was there a moment ago: it may be starting anew.
+            Err(error) if error.is::<NoServer>() => {
+                if !std::mem::replace(&mut away, true) {
+                    let error = error.to_string();
+                    let what = error.lines().next().unwrap_or_default();
+                    io.warn(format!("{what}; trying again until it is back"));
+                }
+                tokio::time::sleep(PAUSE).await;
+                continue;
+            }
+            watch => watch?,
+        };
+        away = false;
         let mut events = 0;
         while let Some(event) = watch.next().await? {
             let seen = version_of(event.object());
@@ -160,6 +174,10 @@ impl View<'_> {
     fn print(&mut self, mut object: Json, event: &str, io: &mut Io) -> Result<()> {
         output::tidy(&mut object, self.matches);
         if self.matches.get_flag("output-watch-events") {
+            if self.format == Format::Name {
+                write!(io.out, "{event}\t")?;
+                return output::print(io, &self.format, Some(&self.one.kind), &object);
+            }
             object = serde_json::json!({"type": event, "object": object});
         }
         if self.format == Format::Yaml {

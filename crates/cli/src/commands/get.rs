@@ -167,7 +167,7 @@ async fn tables(matches: &ArgMatches, server: &Server, wanted: &[Wanted], io: &m
             let request = request.as_table().maybe("includeObject", sort.map(|_| "Object"));
             match server.list(request).await {
                 Ok(mut answer) => {
-                    if let (Some(path), Some(rows)) = (sort, answer["rows"].as_array_mut()) {
+                    if let (Some(path), Some(rows)) = (sort, server::array(&mut answer, "rows")) {
                         sort_by(rows, path, |row| &row["object"]);
                     }
                     found += rows.add(&answer, "");
@@ -289,7 +289,7 @@ async fn plain(matches: &ArgMatches, server: &Server, wanted: &[Wanted], format:
 
 /// The objects of a list, each with its kind, or the object itself.
 pub(super) fn opened(mut answer: Json, kind: &Kind) -> Vec<Json> {
-    let Some(items) = answer["items"].as_array_mut() else {
+    let Some(items) = server::array(&mut answer, "items") else {
         return vec![answer];
     };
     let mut items = std::mem::take(items);

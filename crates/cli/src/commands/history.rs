@@ -1,7 +1,7 @@
 //! `rutter history` and `rutter rollback`: earlier versions of objects, where the server keeps them.
 
 use anyhow::{Result, anyhow, ensure};
-use clap::{Arg, ArgMatches, Command, value_parser};
+use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use serde_json::{Value as Json, json};
 
 use crate::failure::{Refusal, SUCCESS, usage};
@@ -15,11 +15,25 @@ use crate::{age, yaml};
 
 /// How many changed fields a line names.
 const MAX_FIELDS: usize = 4;
+/// How many versions are asked for where those that say nothing new are left out.
+const LOOK_AT: usize = 1000;
+/// As many as a server gives.
+const EVERYTHING: usize = 10_000;
 
 pub(super) fn history_command() -> Command {
     let command = Command::new("history")
         .about("Print earlier versions of objects (embedded and etcd stores)")
-        .after_help("Examples:\n  rutter history vs/reviews\n  rutter history vs/reviews --revision 42 -o yaml")
+        .after_help(
+            "Versions in which nothing but the status changed are left out.\n\n\
+             Examples:\n  rutter history vs/reviews\n  rutter history vs/reviews --revision 42 -o yaml\n  \
+             rutter history vs/reviews --all --limit 100",
+        )
+        .arg(
+            Arg::new("all")
+                .long("all")
+                .action(ArgAction::SetTrue)
+                .help("Versions in which nothing but the status changed, too"),
+        )
         .arg(
             Arg::new("revision")
                 .long("revision")
@@ -42,11 +56,13 @@ pub(super) fn rollback_command() -> Command {
         .about("Make an object what it was (embedded and etcd stores)")
         .after_help(
             "What was deleted is created anew.\n\n\
-             Examples:\n  rutter rollback vs/reviews\n  rutter rollback vs/reviews --to 42 --dry-run=server -o yaml",
+             Examples:\n  rutter rollback vs/reviews\n  rutter rollback vs/reviews --to-revision 42\n  \
+             rutter rollback vs/reviews --to-revision 42 --dry-run=server -o yaml",
         )
         .arg(
             Arg::new("to")
-                .long("to")
+                .long("to-revision")
+                .alias("to")
                 .value_name("VERSION")
                 .help("The version to go back to [default: the last one that was different]"),
         );
@@ -55,9 +71,8 @@ pub(super) fn rollback_command() -> Command {
 
 pub(super) async fn history(matches: &ArgMatches, io: &mut Io) -> Result<u8> {
     let (server, target) = single(matches, io).await?;
-    let limit = matches.get_one::<u32>("limit").map(u32::to_string);
     if let Some(version) = matches.get_one::<String>("revision") {
-        let versions = versions(&server, &target, None).await?;
+        let versions = versions(&server, &target, EVERYTHING).await?;
         let mut object = at(&versions, version, &target)?.clone();
         output::tidy(&mut object, matches);
         match output::of(matches).filter(|format| !format.is_table()) {
@@ -66,14 +81,31 @@ pub(super) async fn history(matches: &ArgMatches, io: &mut Io) -> Result<u8> {
         }
         return Ok(SUCCESS);
     }
-    let versions = versions(&server, &target, limit).await?;
+    let limit = matches.get_one::<u32>("limit").copied().unwrap_or(20);
+    let limit = usize::try_from(limit).unwrap_or(EVERYTHING);
+    let all = matches.get_flag("all");
+    // One more: what changed is told against the version before.
+    let wanted = if all {
+        limit.saturating_add(1)
+    } else {
+        LOOK_AT.max(limit)
+    };
+    let mut versions = versions(&server, &target, wanted).await?;
+    if !all {
+        versions = telling(versions);
+    }
+    let earlier = (versions.len() > limit).then(|| versions[limit].clone());
+    versions.truncate(limit);
     match output::of(matches).unwrap_or(Format::Table { wide: false }) {
         Format::Table { .. } => {
-            for line in table(&versions).lines(true, io.terminal.colour) {
+            for line in table(&versions, earlier.as_ref()).lines(true, io.terminal.colour) {
                 io.say(line)?;
             }
         }
         format => {
+            for version in &mut versions {
+                output::tidy(&mut version["object"], matches);
+            }
             let whole = json!({"apiVersion": "rutter.io/v1", "kind": "History", "metadata": {"name": target.name}, "versions": versions});
             output::print(io, &format, Some(&target.kind), &whole)?;
         }
@@ -84,7 +116,7 @@ pub(super) async fn history(matches: &ArgMatches, io: &mut Io) -> Result<u8> {
 pub(super) async fn rollback(matches: &ArgMatches, io: &mut Io) -> Result<u8> {
     let options = Options::of(matches);
     let (server, target) = single(matches, io).await?;
-    let versions = versions(&server, &target, None).await?;
+    let versions = versions(&server, &target, EVERYTHING).await?;
     let current = match target.get(&server).await {
         Ok(current) => Some(current),
         Err(error) if Refusal::is_not_found(&error) => None,
@@ -139,8 +171,8 @@ async fn single(matches: &ArgMatches, io: &mut Io) -> Result<(Server, Target)> {
 }
 
 /// The versions of an object, the newest first.
-async fn versions(server: &Server, target: &Target, limit: Option<String>) -> Result<Vec<Json>> {
-    let request = Request::get(format!("{}/history", target.path())).maybe("limit", limit);
+async fn versions(server: &Server, target: &Target, limit: usize) -> Result<Vec<Json>> {
+    let request = Request::get(format!("{}/history", target.path())).with("limit", limit.to_string());
     let answer: Result<Json> = server.send(request).await;
     match answer {
         Ok(answer) if answer["kind"] == "History" => Ok(answer["versions"].as_array().cloned().unwrap_or_default()),
@@ -153,7 +185,7 @@ async fn versions(server: &Server, target: &Target, limit: Option<String>) -> Re
         Err(error)
             if error
                 .downcast_ref::<Refusal>()
-                .is_some_and(|refusal| refusal.code == 405) =>
+                .is_some_and(|refusal| matches!(refusal.code, 405 | 501)) =>
         {
             Err(keeps_none(server))
         }
@@ -193,7 +225,22 @@ fn last_different<'v>(versions: &'v [Json], current: Option<&Json>) -> Option<&'
     objects.into_iter().find(different)
 }
 
-fn table(versions: &[Json]) -> Table {
+/// The versions without those that differ from the one before in nothing but what the server sets.
+fn telling(versions: Vec<Json>) -> Vec<Json> {
+    let is_new = |index: usize| {
+        let (version, earlier) = (&versions[index], versions.get(index + 1));
+        let is_deleted = |version: &Json| version["deleted"] == true;
+        earlier.is_none_or(|earlier| {
+            is_deleted(version) || is_deleted(earlier) || !write::same_content(&version["object"], &earlier["object"])
+        })
+    };
+    let keep: Vec<bool> = (0..versions.len()).map(is_new).collect();
+    let kept = versions.into_iter().zip(keep).filter(|(_, keep)| *keep);
+    kept.map(|(version, _)| version).collect()
+}
+
+/// A line for each version; `before` is the one before the oldest of them.
+fn table(versions: &[Json], before: Option<&Json>) -> Table {
     let mut table = Table::new(["VERSION", "AGE", "GENERATION", "CHANGE"]);
     for (index, version) in versions.iter().enumerate() {
         let object = &version["object"];
@@ -201,7 +248,7 @@ fn table(versions: &[Json]) -> Table {
         let generation = object["metadata"]["generation"]
             .as_i64()
             .map_or(String::new(), |generation| generation.to_string());
-        let earlier = versions.get(index + 1);
+        let earlier = versions.get(index + 1).or(before);
         let change = match (version["deleted"] == true, earlier) {
             (true, _) => "deleted".to_owned(),
             (false, Some(earlier)) if earlier["deleted"] != true => changed(&earlier["object"], object),
@@ -239,6 +286,10 @@ fn differing(from: &Json, to: &Json, path: &str, depth: usize, out: &mut Vec<Str
     if from == to {
         return;
     }
+    // A status says too much for a line.
+    if path == "status" {
+        return out.push(path.to_owned());
+    }
     // Deeper than that, a path is no summary.
     if let (Json::Object(old), Json::Object(new), true) = (from, to, depth < 3) {
         let keys: std::collections::BTreeSet<&String> = old.keys().chain(new.keys()).collect();
@@ -275,11 +326,26 @@ mod tests {
 
     #[test]
     fn each_line_says_what_changed() {
-        let lines = table(&versions_of_a()).lines(true, false);
+        let lines = table(&versions_of_a(), None).lines(true, false);
         assert_eq!(lines[1], "9         <unknown>   2            metadata.labels.x");
         assert_eq!(lines[2], "7         <unknown>   2            spec.hosts");
         assert_eq!(lines[3], "5         <unknown>   1            created");
         assert_eq!(lines[4], "4         <unknown>                deleted");
+    }
+
+    #[test]
+    fn versions_that_say_nothing_new_are_left_out() {
+        let mut versions = versions_of_a();
+        let mut newest = versions[0].clone();
+        newest["object"]["status"] = json!({"a": 1});
+        newest["object"]["metadata"]["resourceVersion"] = json!("10");
+        newest["resourceVersion"] = json!("10");
+        versions.insert(0, newest);
+        let left: Vec<Json> = telling(versions)
+            .iter()
+            .map(|one| one["resourceVersion"].clone())
+            .collect();
+        assert_eq!(left, ["9", "7", "5", "4"]);
     }
 
     #[test]

@@ -14,6 +14,7 @@ mod export;
 mod follow;
 mod get;
 mod history;
+mod import;
 mod label;
 mod patch;
 mod prune;
@@ -64,8 +65,8 @@ verbs! {
     label::annotate_command => annotate,
     history::history_command => history,
     history::rollback_command => rollback,
-    export::export_command => export,
-    export::import_command => import,
+    export::command => run,
+    import::command => run,
     validate::command => run,
     crds::command => run,
     explain::command => run,

@@ -4,7 +4,7 @@ use anyhow::Result;
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use serde_json::{Value as Json, json};
 
-use crate::failure::SUCCESS;
+use crate::failure::{self, NoServer, SUCCESS};
 use crate::io::Io;
 use crate::output::{self, Format};
 use crate::server::{self, Server};
@@ -12,6 +12,7 @@ use crate::server::{self, Server};
 pub(super) fn command() -> Command {
     let command = Command::new("version")
         .about("Print the version of this program, and of the server if there is one")
+        .after_help("Examples:\n  rutter version\n  rutter version --client -o json")
         .arg(
             Arg::new("client")
                 .long("client")
@@ -23,29 +24,33 @@ pub(super) fn command() -> Command {
 
 pub(super) async fn run(matches: &ArgMatches, io: &mut Io) -> Result<u8> {
     let client = env!("CARGO_PKG_VERSION");
+    let mut code = SUCCESS;
     let server = match matches.get_flag("client") {
         true => None,
-        false => Some(of_server(matches, io).await),
+        false => match of_server(matches, io).await {
+            Ok(version) => Some(version),
+            // One may well ask where there is no server.
+            Err(error) if error.downcast_ref::<NoServer>().is_some_and(|none| !none.named) => None,
+            Err(error) => {
+                code = failure::report(&error, io);
+                None
+            }
+        },
     };
     if let Some(format) = output::of(matches).filter(|format| matches!(format, Format::Yaml | Format::Json)) {
         let mut whole = json!({"clientVersion": {"gitVersion": format!("v{client}")}});
-        if let Some(Ok(version)) = server {
+        if let Some(version) = server {
             whole["serverVersion"] = version;
         }
         output::print(io, &format, None, &whole)?;
-        return Ok(SUCCESS);
+        return Ok(code);
     }
     io.say(format!("rutter {client}"))?;
-    match server {
-        Some(Ok(version)) => io.say(format!(
-            "server {}",
-            version["gitVersion"].as_str().unwrap_or("(unknown)")
-        ))?,
-        // One may well ask without a server.
-        Some(Err(error)) if matches.contains_id("kubeconfig") || matches.contains_id("server") => return Err(error),
-        _ => {}
+    if let Some(version) = server {
+        let version = version["gitVersion"].as_str().unwrap_or("(unknown)");
+        io.say(format!("server {version}"))?;
     }
-    Ok(SUCCESS)
+    Ok(code)
 }
 
 async fn of_server(matches: &ArgMatches, io: &Io) -> Result<Json> {

@@ -71,7 +71,7 @@ fn mistakes_are_told_with_their_place() {
         ("{.items[}", "an index, a slice"),
         ("{range .items[*]}{.x}", "no `{end}`"),
         ("{end}", "without a `range`"),
-        ("{.a.'}", "character 4"),
+        ("{.a.'}", "character 5"),
         ("{.items[?(@.a=1)]}", "a comparison"),
         ("{.items[::0]}", "at least 1"),
         ("{\"open}", "quotes are not closed"),

@@ -3,14 +3,14 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result, anyhow, ensure};
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use kube::config::{Config, KubeConfigOptions, Kubeconfig, NamedAuthInfo, NamedCluster, NamedContext};
 use serde_json::json;
 
 use super::Server;
 use crate::age;
-use crate::failure::usage;
+use crate::failure::{NoServer, usage};
 use crate::io::Io;
 
 /// How long a connection may take to stand.
@@ -143,6 +143,12 @@ async fn config(matches: &ArgMatches, io: &Io) -> Result<(Config, Place)> {
                     shown.join(":")
                 )
             })?;
+            ensure!(
+                config.contexts.iter().any(|known| known.name == name),
+                "there is no context `{name}` in {}\nhint: its contexts: {}",
+                shown.join(":"),
+                names_of(&config)
+            );
             (config, format!("context `{name}` of {}", shown.join(":")))
         }
         (None, Some(_)) => (of_flags(), "the flag --server".to_owned()),
@@ -165,12 +171,12 @@ async fn config(matches: &ArgMatches, io: &Io) -> Result<(Config, Place)> {
 }
 
 fn in_cluster(matches: &ArgMatches) -> Result<(Config, Place)> {
-    let mut config = Config::incluster().map_err(|_| {
-        anyhow!(
-            "no server is named: there is no kubeconfig\n\
-             hint: `rutter serve` in this directory starts a server and writes ./rutter-data/kubeconfig; or name one with \
-             --kubeconfig or --server"
-        )
+    let mut config = Config::incluster().map_err(|_| NoServer {
+        named: false,
+        what: "no server is named: there is no kubeconfig\n\
+               hint: `rutter serve` in this directory starts a server and writes ./rutter-data/kubeconfig; or name one with \
+               --kubeconfig or --server"
+            .to_owned(),
     })?;
     if let Some(token) = matches.get_one::<String>("token") {
         config.auth_info = serde_json::from_value(json!({ "token": token }))?;
@@ -187,6 +193,14 @@ fn context_name(matches: &ArgMatches, config: &Kubeconfig) -> Option<String> {
     given
         .or_else(|| config.current_context.clone())
         .filter(|name| !name.is_empty())
+}
+
+fn names_of(config: &Kubeconfig) -> String {
+    let names: Vec<&str> = config.contexts.iter().map(|known| known.name.as_str()).collect();
+    match names.is_empty() {
+        true => "none".to_owned(),
+        false => names.join(", "),
+    }
 }
 
 /// A kubeconfig of one empty cluster, user and context.

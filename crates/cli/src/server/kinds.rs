@@ -4,6 +4,7 @@ use anyhow::{Result, anyhow};
 
 use super::request::encode;
 use crate::failure::usage;
+use crate::words;
 
 /// A kind in one version.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -201,36 +202,16 @@ impl Catalogue {
         let names = self
             .preferred()
             .flat_map(|kind| [&kind.plural, &kind.singular].into_iter().chain(&kind.short_names));
-        let near = names.map(|name| (distance(name, &word), name)).min();
-        match near {
-            Some((1..=2, name)) if word.len() > 2 => {
-                anyhow!("the server doesn't have a resource type \"{word}\"\nhint: did you mean `{name}`?")
-            }
-            _ => anyhow!("the server doesn't have a resource type \"{word}\"\nhint: `rutter api-resources` lists them"),
-        }
+        let hint = match words::nearest(&word, names.map(String::as_str)) {
+            Some(name) => format!("did you mean `{name}`?"),
+            None => "`rutter api-resources` lists them".to_owned(),
+        };
+        anyhow!("the server doesn't have a resource type \"{word}\"\nhint: {hint}")
     }
-}
-
-/// How many letters must be added, taken away or changed to make one word of the other.
-fn distance(left: &str, right: &str) -> usize {
-    let right: Vec<char> = right.chars().take(64).collect();
-    let mut row: Vec<usize> = (0..=right.len()).collect();
-    for (i, l) in left.chars().take(64).enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, r) in right.iter().enumerate() {
-            let change = diagonal + usize::from(l != *r);
-            diagonal = row[j + 1];
-            row[j + 1] = change.min(row[j] + 1).min(diagonal + 1);
-        }
-    }
-    row[right.len()]
 }
 
 #[cfg(test)]
 mod tests {
-    use proptest::prelude::*;
-
     use super::*;
 
     fn kind(group: &str, version: &str, kind: &str, plural: &str, short: &[&str], categories: &[&str]) -> Kind {
@@ -349,14 +330,5 @@ mod tests {
             "/apis/networking.istio.io/v1/namespaces/a/virtualservices/..%2Fx"
         );
         assert_eq!(kind.named("a"), "virtualservice.networking.istio.io/a");
-    }
-
-    proptest! {
-        #[test]
-        fn distance_is_a_metric(a in "[a-c]{0,6}", b in "[a-c]{0,6}", c in "[a-c]{0,6}") {
-            prop_assert_eq!(distance(&a, &b), distance(&b, &a));
-            prop_assert_eq!(distance(&a, &b) == 0, a == b);
-            prop_assert!(distance(&a, &c) <= distance(&a, &b) + distance(&b, &c));
-        }
     }
 }

@@ -4,6 +4,8 @@ mod connect;
 mod discovery;
 mod kinds;
 mod request;
+#[cfg(test)]
+mod tests;
 mod watch;
 
 pub(crate) use connect::{Place, arguments, kubeconfig_files};
@@ -72,17 +74,22 @@ impl Server {
             let mut page: Json = self.send(page).await?;
             token = continue_of(&page);
             for field in ["items", "rows"] {
-                if let (Some(all), Some(more)) = (list[field].as_array_mut(), page[field].as_array_mut()) {
+                if let (Some(all), Some(more)) = (array(&mut list, field), array(&mut page, field)) {
                     all.append(more);
                 }
             }
         }
-        if let Some(meta) = list["metadata"].as_object_mut() {
+        if let Some(meta) = list.get_mut("metadata").and_then(Json::as_object_mut) {
             meta.remove("continue");
             meta.remove("remainingItemCount");
         }
         Ok(list)
     }
+}
+
+/// A list in an object. Looking does not make one, as indexing does.
+pub(crate) fn array<'o>(object: &'o mut Json, field: &str) -> Option<&'o mut Vec<Json>> {
+    object.get_mut(field).and_then(Json::as_array_mut)
 }
 
 fn continue_of(list: &Json) -> Option<String> {

@@ -3,14 +3,14 @@
 use std::error::Error as _;
 use std::io;
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result};
 use http_body_util::BodyExt;
 use kube::client::Body;
 use serde::de::DeserializeOwned;
 use serde_json::Value as Json;
 
 use super::{Server, Watch};
-use crate::failure::{Refusal, TimedOut};
+use crate::failure::{NoServer, Refusal, TimedOut};
 
 /// The largest answer that is read, in bytes: some hundred thousand objects, or a page of a list many times over.
 const MAX_ANSWER: usize = 1 << 30;
@@ -238,14 +238,14 @@ impl Server {
             "no such host: check the kubeconfig's `server`"
         } else if has(&["InvalidMessage", "InvalidContentType", "corrupt message"]) {
             "it does not speak TLS there: is the URL http:// instead of https://?"
+        } else if self.place.url.starts_with("http://") {
+            "does it speak TLS there? then the URL is https:// and not http://"
         } else {
             "--kubeconfig, --context and --server choose another server"
         };
-        anyhow!(
-            "cannot reach {} ({}): {deepest}\nhint: {hint}",
-            self.place.url,
-            self.place.from
-        )
+        let (url, from) = (&self.place.url, &self.place.from);
+        let what = format!("cannot reach {url} ({from}): {deepest}\nhint: {hint}");
+        NoServer { named: true, what }.into()
     }
 }
 

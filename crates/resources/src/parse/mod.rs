@@ -3,6 +3,7 @@
 mod conform;
 mod content;
 mod json;
+mod locate;
 mod mesh;
 mod meta;
 mod object;
@@ -21,6 +22,7 @@ use crate::yaml::{self, Document, Node, Position, SyntaxError};
 
 pub(crate) use content::Content;
 pub use json::{Read, YamlDocument, YamlJson, parse_yaml_json, read_object};
+pub use locate::locate;
 pub use mesh::parse_mesh_config;
 
 /// Bounds on what is read, so that a hostile file costs no more than its size.

@@ -1,158 +1,17 @@
-//! Completion: scripts for shells, which call `rutter __complete` for every word, so that kinds and names come from the
-//! server and flags are never out of date.
+//! A command line that is being written, and the words that could come next.
 
-use std::time::Duration;
+use clap::{Arg, ArgMatches, Command};
 
-use anyhow::Result;
-use clap::{Arg, ArgAction, ArgMatches, Command};
-use clap_complete::Shell;
-use tokio::runtime::Runtime;
-
-use crate::failure::SUCCESS;
 use crate::io::Io;
 use crate::server::{self, Request, Server};
 
-/// How long a person waits for words from a server.
-const PATIENCE: Duration = Duration::from_secs(2);
 /// How many names are offered.
 const MAX_NAMES: usize = 2000;
 /// What tells the script to complete files.
-const FILES: &str = ":files";
-
-/// `completion` for people and `__complete` for their scripts.
-pub(crate) fn commands() -> [Command; 2] {
-    let shell = Arg::new("shell")
-        .required(true)
-        .value_parser(clap::value_parser!(Shell))
-        .help("The shell");
-    [
-        Command::new("completion")
-            .about("Print a completion script for a shell")
-            .after_help(
-                "Examples:\n  source <(rutter completion bash)\n  source <(rutter completion zsh)\n  rutter completion fish | source",
-            )
-            .arg(shell),
-        Command::new("__complete").hide(true).arg(
-            Arg::new("words")
-                .action(ArgAction::Append)
-                .num_args(0..)
-                .last(true)
-                .allow_hyphen_values(true),
-        ),
-    ]
-}
-
-/// Does one of [`commands`]; nothing if it is another.
-pub(crate) fn run(
-    name: &str,
-    matches: &ArgMatches,
-    root: fn() -> Command,
-    runtime: &Runtime,
-    io: &mut Io,
-) -> Option<Result<u8>> {
-    match name {
-        "completion" => {
-            let shell = matches.get_one::<Shell>("shell").copied().unwrap_or(Shell::Bash);
-            Some(
-                io.out
-                    .write_all(&script(shell, root))
-                    .map(|()| SUCCESS)
-                    .map_err(Into::into),
-            )
-        }
-        "__complete" => {
-            let words: Vec<String> = matches
-                .get_many::<String>("words")
-                .into_iter()
-                .flatten()
-                .cloned()
-                .collect();
-            let mut root = root();
-            root.build();
-            let line = Line::read(&root, &words);
-            let words = runtime.block_on(async { tokio::time::timeout(PATIENCE, line.words(io)).await });
-            let words = words.unwrap_or_default();
-            Some(
-                words
-                    .iter()
-                    .try_for_each(|word| io.say(word))
-                    .map(|()| SUCCESS)
-                    .map_err(Into::into),
-            )
-        }
-        _ => None,
-    }
-}
-
-fn script(shell: Shell, root: fn() -> Command) -> Vec<u8> {
-    match shell {
-        Shell::Bash => BASH.as_bytes().to_vec(),
-        Shell::Zsh => ZSH.as_bytes().to_vec(),
-        Shell::Fish => FISH.as_bytes().to_vec(),
-        // No names from the server there.
-        shell => {
-            let mut out = Vec::new();
-            clap_complete::generate(shell, &mut root(), "rutter", &mut out);
-            out
-        }
-    }
-}
-
-const BASH: &str = r#"_rutter() {
-    local word out
-    COMPREPLY=()
-    out=$(command rutter __complete -- "${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null) || return
-    while IFS=$'\t' read -r word _; do
-        if [[ $word == ":files" ]]; then
-            COMPREPLY=()
-            compopt -o default
-            return
-        fi
-        [[ $word == */ || $word == *= ]] && compopt -o nospace
-        [[ -n $word ]] && COMPREPLY+=("$word")
-    done <<< "$out"
-}
-complete -F _rutter rutter
-"#;
-
-const ZSH: &str = r#"#compdef rutter
-_rutter() {
-    local line word text
-    local -a found
-    for line in "${(@f)$(command rutter __complete -- "${(@)words[2,CURRENT]}" 2>/dev/null)}"; do
-        [[ -z $line ]] && continue
-        if [[ $line == ":files" ]]; then
-            _files
-            return
-        fi
-        word=${line%%$'\t'*}
-        text=${line#*$'\t'}
-        if [[ $text == $line ]]; then
-            found+=("${word//:/\\:}")
-        else
-            found+=("${word//:/\\:}:$text")
-        fi
-    done
-    _describe -V rutter found
-}
-compdef _rutter rutter
-"#;
-
-const FISH: &str = r#"function __rutter_complete
-    set -l words (commandline -opc) (commandline -ct)
-    for line in (command rutter __complete -- $words[2..] 2>/dev/null)
-        if test "$line" = ":files"
-            __fish_complete_path (commandline -ct)
-        else
-            printf '%s\n' $line
-        end
-    end
-end
-complete -c rutter -f -a '(__rutter_complete)'
-"#;
+pub(super) const FILES: &str = ":files";
 
 /// A command line of which the last word is being written.
-struct Line<'c> {
+pub(super) struct Line<'c> {
     command: &'c Command,
     /// The words that are no flags and no commands, before the last.
     plain: Vec<String>,
@@ -166,7 +25,7 @@ struct Line<'c> {
 }
 
 impl<'c> Line<'c> {
-    fn read(root: &'c Command, words: &[String]) -> Line<'c> {
+    pub(super) fn read(root: &'c Command, words: &[String]) -> Line<'c> {
         let mut line = Line {
             command: root,
             plain: Vec::new(),
@@ -240,7 +99,7 @@ impl<'c> Line<'c> {
     }
 
     /// The words that could stand there, each with a text after a tab where there is one.
-    async fn words(&self, io: &Io) -> Vec<String> {
+    pub(super) async fn words(&self, io: &Io) -> Vec<String> {
         let found = match self.flag {
             Some(flag) => self.values(flag, io).await,
             None if self.current.starts_with('-') => self.flags(),
@@ -462,13 +321,5 @@ mod tests {
         assert_eq!(offered(&["validate", "x"]), [FILES]);
         assert_eq!(offered(&["completion", "z"]), ["zsh"]);
         assert_eq!(offered(&["auth", "can-i", "d"]), ["delete"]);
-    }
-
-    #[test]
-    fn there_is_a_script_for_every_shell() {
-        for shell in [Shell::Bash, Shell::Zsh, Shell::Fish, Shell::PowerShell, Shell::Elvish] {
-            let text = String::from_utf8(script(shell, root)).unwrap();
-            assert!(text.contains("rutter"), "{shell}");
-        }
     }
 }

@@ -1,0 +1,154 @@
+//! What a server refused, shown where it is written.
+
+use resources::{Diagnostic, FieldPath, Severity};
+
+use crate::failure::{self, FAILURE, Refusal};
+use crate::io::Io;
+use crate::manifests::Manifest;
+use crate::snippet;
+
+/// Tells what went wrong with the object of a file: every field that the server names with the line that it is on, and
+/// everything else with the place of the object. Returns the exit code.
+pub(crate) fn report(error: &anyhow::Error, manifest: &Manifest, io: &mut Io) -> u8 {
+    let Some(refusal) = error.downcast_ref::<Refusal>() else {
+        return failure::report(error, io);
+    };
+    let fields = fields_of(refusal);
+    if fields.is_empty() {
+        io.tell(format!("{}: {}", manifest.place(), failure::describe(error)));
+        if is_missing_namespace(refusal) {
+            io.tell("hint: `rutter create namespace NAME` makes it, and so does a Namespace among the files");
+        }
+        return FAILURE;
+    }
+    for (path, message) in fields {
+        let found = diagnostic(manifest, &path, &message);
+        io.tell(snippet::render(&found, &manifest.source.bytes, io.terminal.colour_err));
+    }
+    if let Some(hint) = refusal.hint() {
+        io.tell(format!("hint: {hint}"));
+    }
+    FAILURE
+}
+
+fn diagnostic(manifest: &Manifest, path: &str, message: &str) -> Diagnostic {
+    let (line, column) = manifest.locate(path);
+    let colon = if path.is_empty() { "" } else { ": " };
+    Diagnostic {
+        file: Some(manifest.source.name.as_str().into()),
+        line,
+        column,
+        object: None,
+        path: FieldPath::root(),
+        severity: Severity::Error,
+        code: "",
+        message: format!("{}: {path}{colon}{message}", manifest.label()),
+        hint: None,
+    }
+}
+
+/// The fields that a refusal names, with what is wrong with each; empty if it names none.
+fn fields_of(refusal: &Refusal) -> Vec<(String, String)> {
+    let tidy = |field: &str| match field {
+        "<nil>" => String::new(),
+        field => field.trim_start_matches('.').to_owned(),
+    };
+    if refusal.causes.iter().any(|(field, _)| !tidy(field).is_empty()) {
+        let causes = refusal.causes.iter();
+        return causes.map(|(field, message)| (tidy(field), message.clone())).collect();
+    }
+    // What is unknown or there twice is named in the message alone.
+    let mut found = in_quotes(&refusal.message);
+    for line in refusal.message.lines().map(str::trim) {
+        // A single one stands behind what introduces it.
+        let line = line.split_once("): ").map_or(line, |(_, rest)| rest);
+        if let Some((field, what)) = line.split_once(": ")
+            && field.starts_with('.')
+        {
+            found.push((tidy(field), what.to_owned()));
+        }
+    }
+    found
+}
+
+/// The fields of `unknown field "spec.a", duplicate field "spec.b"`, with what is wrong with them.
+pub(crate) fn in_quotes(message: &str) -> Vec<(String, String)> {
+    let mut found = Vec::new();
+    for what in ["unknown field", "duplicate field"] {
+        let before = format!("{what} \"");
+        let parts = message.split(&before).skip(1);
+        let fields = parts.filter_map(|rest| rest.split_once('"').map(|(field, _)| field));
+        found.extend(fields.map(|field| (field.to_owned(), what.to_owned())));
+    }
+    found
+}
+
+fn is_missing_namespace(refusal: &Refusal) -> bool {
+    refusal.code == 404 && refusal.message.starts_with("namespaces \"")
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    use super::*;
+    use crate::manifests;
+
+    fn refusal(message: &str, causes: &serde_json::Value) -> Refusal {
+        let status = json!({"kind": "Status", "code": 422, "reason": "Invalid", "message": message, "details": {"causes": causes}});
+        Refusal::of_status(&status, 422)
+    }
+
+    #[test]
+    fn fields_are_found_in_causes_and_in_messages() {
+        let causes = json!([{"field": ".spec.a", "message": "conflict"}, {"field": "<nil>", "message": "more"}]);
+        let own = |pairs: &[(&str, &str)]| -> Vec<(String, String)> {
+            pairs.iter().map(|(a, b)| ((*a).to_owned(), (*b).to_owned())).collect()
+        };
+        assert_eq!(
+            fields_of(&refusal("x", &causes)),
+            own(&[("spec.a", "conflict"), ("", "more")])
+        );
+        let strict =
+            "strict decoding error: unknown field \"spec.x\", unknown field \"spec.y[0]\", duplicate field \"kind\"";
+        let expected = [
+            ("spec.x", "unknown field"),
+            ("spec.y[0]", "unknown field"),
+            ("kind", "duplicate field"),
+        ];
+        assert_eq!(fields_of(&refusal(strict, &json!([]))), own(&expected));
+        let typed = "failed to create typed patch object (a/b): errors:\n  .spec.zzz: field not declared in schema";
+        let one = "failed to create typed patch object (a/b; v1, Kind=A): .spec.zzz: field not declared in schema";
+        for message in [typed, one] {
+            assert_eq!(
+                fields_of(&refusal(message, &json!([]))),
+                own(&[("spec.zzz", "field not declared in schema")])
+            );
+        }
+        assert_eq!(fields_of(&refusal("namespaces \"a\" not found", &json!([]))), []);
+    }
+
+    #[test]
+    fn the_line_of_the_field_is_shown() {
+        let text =
+            b"kind: List\napiVersion: v1\nitems:\n- apiVersion: v1\n  kind: A\n  metadata: {name: a}\n  spec: {x: 1}\n";
+        let read = manifests::parse(text, "f.yaml").unwrap();
+        let found = diagnostic(&read.manifests[0], "spec.x", "unknown field");
+        assert_eq!((found.line, found.column), (7, 10));
+        assert_eq!(found.message, "A a: spec.x: unknown field");
+    }
+
+    proptest! {
+        #[test]
+        fn no_answer_makes_it_panic(
+            body in "\\{\"kind\":\"Status\",\"message\":\"[ -!#-\\[\\]-~]{0,40}\"\\}|\\PC{0,60}",
+            field in "[-.a-z\\[\\]0-9\"]{0,20}",
+        ) {
+            let refusal = Refusal::read(400, body.as_bytes());
+            let _ = (fields_of(&refusal), refusal.to_string());
+            let manifest = manifests::readable(b"{kind: A, apiVersion: v1, spec: [1]}", "f").remove(0);
+            let _ = diagnostic(&manifest, &field, "x");
+        }
+    }
+}

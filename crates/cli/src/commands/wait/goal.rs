@@ -1,0 +1,288 @@
+//! What is waited for, and how far an object is.
+
+use std::fmt;
+
+use serde_json::Value as Json;
+
+use crate::jsonpath::{self, Path};
+
+/// What is waited for.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) enum Goal {
+    /// The object is gone, or another one has its name.
+    Gone,
+    /// The object is there.
+    There,
+    /// A condition has a status.
+    Condition { kind: String, status: String },
+    /// This share of the proxies that need the object, in per cent, runs its current generation.
+    Proxies(f64),
+    /// A path leads to a value; none: to any.
+    Field { path: Path, value: Option<String> },
+}
+
+impl Goal {
+    /// Reads the value of `--for`.
+    pub(crate) fn parse(text: &str) -> Result<Goal, String> {
+        let (name, rest) = text.split_once('=').unwrap_or((text, ""));
+        match name.to_lowercase().as_str() {
+            "delete" => Ok(Goal::Gone),
+            "create" => Ok(Goal::There),
+            "condition" if !rest.is_empty() => {
+                let (kind, status) = rest.split_once('=').unwrap_or((rest, "True"));
+                Ok(Goal::Condition {
+                    kind: kind.to_owned(),
+                    status: status.to_owned(),
+                })
+            }
+            "proxies" => {
+                let share = if rest.is_empty() {
+                    "100"
+                } else {
+                    rest.trim_end_matches('%')
+                };
+                let share: f64 = share
+                    .parse()
+                    .map_err(|_| format!("`{rest}` is no share: proxies=90%"))?;
+                match (0.0..=100.0).contains(&share) {
+                    true => Ok(Goal::Proxies(share)),
+                    false => Err(format!("{share} % is no share")),
+                }
+            }
+            "jsonpath" if !rest.is_empty() => {
+                let end = rest
+                    .rfind('}')
+                    .map_or_else(|| rest.find('=').unwrap_or(rest.len()), |at| at + 1);
+                let (path, value) = rest.split_at(end);
+                Ok(Goal::Field {
+                    path: Path::parse(path).map_err(|error| error.to_string())?,
+                    value: value.strip_prefix('=').map(str::to_owned),
+                })
+            }
+            _ => Err(format!(
+                "`{text}` is none of: proxies=100%, condition=Programmed, condition=NAME=STATUS, jsonpath='{{.a.b}}'=VALUE, delete, create"
+            )),
+        }
+    }
+}
+
+impl fmt::Display for Goal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Goal::Gone => f.write_str("deletion"),
+            Goal::There => f.write_str("creation"),
+            Goal::Condition { kind, status } => write!(f, "condition {kind}={status}"),
+            Goal::Proxies(share) => write!(f, "{share} % of the proxies"),
+            Goal::Field { value: None, .. } => f.write_str("a field"),
+            Goal::Field { value: Some(value), .. } => write!(f, "a field to be {value}"),
+        }
+    }
+}
+
+/// How far an object is.
+#[derive(Clone, PartialEq, Debug)]
+pub(super) enum State {
+    /// It is as wanted.
+    Met(String),
+    /// It is not yet; with how many of how many, where that can be said.
+    Pending { what: String, share: Option<(u64, u64)> },
+    /// It will not be.
+    Refused(String),
+}
+
+pub(super) fn pending(what: impl Into<String>) -> State {
+    State::Pending {
+        what: what.into(),
+        share: None,
+    }
+}
+
+/// How far an object that is there is.
+pub(super) fn judge(goal: &Goal, object: &Json) -> State {
+    match goal {
+        Goal::Gone => pending("is still there"),
+        Goal::There => State::Met("is there".to_owned()),
+        Goal::Condition { kind, status } => condition(object, kind, status),
+        Goal::Proxies(share) => proxies(object, *share),
+        Goal::Field { path, value } => {
+            // An index that is not there yet may come.
+            let found = path.find(object).unwrap_or_default();
+            let fits = |found: &&Json| value.as_ref().is_none_or(|value| jsonpath::text(found) == *value);
+            match found.iter().any(fits) {
+                true => State::Met("condition met".to_owned()),
+                false => pending("the field is not as wanted yet"),
+            }
+        }
+    }
+}
+
+fn condition(object: &Json, kind: &str, status: &str) -> State {
+    let Some(found) = find_condition(object, kind) else {
+        return pending(format!("has no condition {kind} yet"));
+    };
+    if !is_current(&found["observedGeneration"], object) {
+        return pending(format!("{kind} is of an earlier generation"));
+    }
+    let now = found["status"].as_str().unwrap_or_default();
+    if now.eq_ignore_ascii_case(status) {
+        return State::Met("condition met".to_owned());
+    }
+    let message = found["message"].as_str().unwrap_or_default();
+    // Our own conditions do not get better by themselves once they are false.
+    let refused = matches!(
+        (kind.to_lowercase().as_str(), found["reason"].as_str()),
+        ("programmed", Some("Refused")) | ("accepted", Some("Invalid"))
+    );
+    match refused && status.eq_ignore_ascii_case("True") {
+        true => State::Refused(message.to_owned()),
+        false => pending(format!("{kind} is {now}")),
+    }
+}
+
+fn find_condition<'o>(object: &'o Json, kind: &str) -> Option<&'o Json> {
+    let mut conditions = object["status"]["conditions"].as_array()?.iter();
+    conditions.find(|condition| {
+        condition["type"]
+            .as_str()
+            .is_some_and(|name| name.eq_ignore_ascii_case(kind))
+    })
+}
+
+/// Whether a status was written of the object as it is now; where nobody counts, it is.
+fn is_current(observed: &Json, object: &Json) -> bool {
+    match (observed.as_i64(), object["metadata"]["generation"].as_i64()) {
+        (Some(observed), Some(generation)) => observed >= generation,
+        _ => true,
+    }
+}
+
+fn proxies(object: &Json, share: f64) -> State {
+    let accepted = find_condition(object, "Accepted").filter(|found| is_current(&found["observedGeneration"], object));
+    if let Some(found) = accepted.filter(|found| found["status"] == "False") {
+        let message = found["message"].as_str().unwrap_or_default();
+        return State::Refused(format!("it is not accepted: {message}"));
+    }
+    let proxies = &object["status"]["proxies"];
+    let generation = object["metadata"]["generation"].as_i64().unwrap_or_default();
+    if !proxies.is_object() || !is_current(&proxies["generation"], object) {
+        return pending(format!("nothing is known of generation {generation} yet"));
+    }
+    let count = |field: &str| proxies[field].as_u64().unwrap_or_default();
+    let (total, running, refused) = (count("total"), count("running"), count("refused"));
+    if total == 0 {
+        return State::Met("no proxy needs it".to_owned());
+    }
+    // Counts of proxies are far from where this loses digits.
+    let needed = share * total as f64 / 100.0;
+    let what = format!("{running} of {total} proxies run generation {generation}");
+    if running as f64 >= needed {
+        return State::Met(what);
+    }
+    if (total.saturating_sub(refused) as f64) < needed {
+        let refusal = &proxies["refusal"];
+        let text = |field: &str| refusal[field].as_str().unwrap_or("?");
+        return State::Refused(format!(
+            "{refused} of {total} proxies refuse generation {generation}; {} says of {} {}: {}",
+            text("proxy"),
+            text("type"),
+            text("resource"),
+            text("message")
+        ));
+    }
+    State::Pending {
+        what,
+        share: Some((running, total)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn object(generation: i64, proxies: Json) -> Json {
+        json!({"metadata": {"generation": generation}, "status": {"proxies": proxies}})
+    }
+
+    fn counted(total: u64, running: u64, refused: u64) -> Json {
+        let refusal = json!({"proxy": "web-1", "type": "RDS", "resource": "80", "message": "no such cluster"});
+        object(
+            2,
+            json!({"generation": 2, "total": total, "running": running, "refused": refused, "refusal": refusal}),
+        )
+    }
+
+    #[test]
+    fn goals_are_read() {
+        assert_eq!(Goal::parse("proxies=90%"), Ok(Goal::Proxies(90.0)));
+        assert_eq!(Goal::parse("proxies"), Ok(Goal::Proxies(100.0)));
+        assert_eq!(Goal::parse("delete"), Ok(Goal::Gone));
+        let ready = Goal::Condition {
+            kind: "Ready".into(),
+            status: "False".into(),
+        };
+        assert_eq!(Goal::parse("condition=Ready=False"), Ok(ready));
+        let path = || Path::parse("{.a[?(@.b==\"c\")]}").unwrap();
+        let field = |value: Option<&str>| {
+            Ok(Goal::Field {
+                path: path(),
+                value: value.map(str::to_owned),
+            })
+        };
+        assert_eq!(Goal::parse("jsonpath={.a[?(@.b==\"c\")]}=x=y"), field(Some("x=y")));
+        assert_eq!(Goal::parse("jsonpath={.a[?(@.b==\"c\")]}"), field(None));
+        for wrong in [
+            "",
+            "condition",
+            "proxies=101%",
+            "proxies=x",
+            "jsonpath",
+            "jsonpath={",
+            "ready",
+        ] {
+            assert!(Goal::parse(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_share_of_proxies_decides() {
+        let judged = |share, object: &Json| judge(&Goal::Proxies(share), object);
+        assert!(matches!(judged(100.0, &counted(10, 10, 0)), State::Met(_)));
+        assert!(matches!(judged(100.0, &counted(0, 0, 0)), State::Met(_)));
+        assert!(matches!(judged(90.0, &counted(10, 9, 1)), State::Met(_)));
+        assert_eq!(
+            judged(100.0, &counted(10, 4, 0)),
+            State::Pending {
+                what: "4 of 10 proxies run generation 2".into(),
+                share: Some((4, 10))
+            }
+        );
+        let State::Refused(why) = judged(100.0, &counted(10, 4, 1)) else {
+            panic!("one refuses")
+        };
+        assert!(why.contains("web-1 says of RDS 80: no such cluster"), "{why}");
+        assert!(
+            matches!(judged(80.0, &counted(10, 4, 2)), State::Pending { .. }),
+            "eight may still run it"
+        );
+        assert!(matches!(judged(80.0, &counted(10, 4, 3)), State::Refused(_)));
+    }
+
+    #[test]
+    fn what_was_said_of_an_earlier_generation_does_not_count() {
+        let old = object(3, json!({"generation": 2, "total": 1, "running": 1}));
+        assert!(matches!(judge(&Goal::Proxies(100.0), &old), State::Pending { .. }));
+        let mut conditions = json!({"metadata": {"generation": 3}, "status": {"conditions": [
+            {"type": "Programmed", "status": "True", "observedGeneration": 2},
+            {"type": "Accepted", "status": "False", "reason": "Invalid", "message": "no hosts", "observedGeneration": 3}]}});
+        let programmed = Goal::parse("condition=programmed").unwrap();
+        assert!(matches!(judge(&programmed, &conditions), State::Pending { .. }));
+        assert_eq!(
+            judge(&Goal::Proxies(100.0), &conditions),
+            State::Refused("it is not accepted: no hosts".into())
+        );
+        conditions["status"]["conditions"][0]["observedGeneration"] = json!(3);
+        assert!(matches!(judge(&programmed, &conditions), State::Met(_)));
+    }
+}

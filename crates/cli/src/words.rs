@@ -1,0 +1,58 @@
+//! Words that were meant.
+
+/// The word that is so near to a mistyped one, case aside, that it was probably meant.
+pub(crate) fn nearest<'w>(typed: &str, known: impl Iterator<Item = &'w str>) -> Option<&'w str> {
+    let typed = typed.to_lowercase();
+    // Two letters of three would make anything of everything.
+    let far = match typed.len() {
+        0 | 1 => 0,
+        2..=4 => 1,
+        _ => 2,
+    };
+    let steps = known.map(|word| (distance(&word.to_lowercase(), &typed), word)).min();
+    steps
+        .filter(|(steps, _)| (1..=far).contains(steps))
+        .map(|(_, word)| word)
+}
+
+/// How many letters must be added, taken away or changed to make one word of the other.
+fn distance(left: &str, right: &str) -> usize {
+    let right: Vec<char> = right.chars().take(64).collect();
+    let mut row: Vec<usize> = (0..=right.len()).collect();
+    for (i, l) in left.chars().take(64).enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, r) in right.iter().enumerate() {
+            let change = diagonal + usize::from(l != *r);
+            diagonal = row[j + 1];
+            row[j + 1] = change.min(row[j] + 1).min(diagonal + 1);
+        }
+    }
+    row[right.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn what_was_meant_is_near() {
+        let near = |typed| nearest(typed, ["services", "no", "vs", "VirtualService"].into_iter());
+        assert_eq!(near("servces"), Some("services"));
+        assert_eq!(near("vz"), Some("vs"));
+        assert_eq!(near("VirtualSrvice"), Some("VirtualService"));
+        assert_eq!(near("foo"), None);
+        assert_eq!(near(""), None);
+    }
+
+    proptest! {
+        #[test]
+        fn distance_is_a_metric(a in "[a-c]{0,6}", b in "[a-c]{0,6}", c in "[a-c]{0,6}") {
+            prop_assert_eq!(distance(&a, &b), distance(&b, &a));
+            prop_assert_eq!(distance(&a, &b) == 0, a == b);
+            prop_assert!(distance(&a, &c) <= distance(&a, &b) + distance(&b, &c));
+        }
+    }
+}
