@@ -3,7 +3,7 @@
 use crate::diagnostic::FieldPath;
 use crate::istio::extension::{EnvValueSource, ExtensionFilter, VmConfig};
 use crate::istio::{ProxyConfig, TrafficExtension, WasmPlugin};
-use crate::validate::{Report, attachment};
+use crate::validate::{Report, attachment, lua};
 
 /// The schemes by which a module can be fetched.
 const SCHEMES: [&str; 4] = ["file", "http", "https", "oci"];
@@ -26,7 +26,12 @@ pub(super) fn check_extension(r: &mut Report, spec: &TrafficExtension) {
             let message = format!("the script is longer than {MAX_SCRIPT} bytes");
             r.error(&path.field("lua").field("inlineCode"), "out-of-range", message);
         }
-        Some(ExtensionFilter::Lua(_)) => {}
+        Some(ExtensionFilter::Lua(lua)) => {
+            if let Some(problem) = lua::problem(&lua.inline_code) {
+                let at = path.field("lua").field("inlineCode");
+                r.error(&at, "bad-script", format!("not a script in Lua: {problem}"));
+            }
+        }
     }
 }
 

@@ -20,6 +20,7 @@ mod hosts;
 mod http_policy;
 mod http_route;
 mod locality;
+mod lua;
 mod mesh;
 mod regex;
 mod report;
