@@ -86,3 +86,51 @@ impl Api {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use serde_json::json;
+    use store::{GroupResource, Operation, Store, Transaction};
+
+    use super::*;
+    use crate::Options;
+
+    #[tokio::test]
+    async fn a_status_goes_to_the_object_that_it_is_about_and_to_no_newer_one() {
+        let store: Arc<dyn Store> = Arc::new(store::memory::Memory::new(store::Limits::default()));
+        let key = Key::new(GroupResource::new("networking.istio.io", "gateways"), "default", "a");
+        let put = Operation::Put {
+            key: key.clone(),
+            value: json!({
+                "apiVersion": "networking.istio.io/v1",
+                "kind": "Gateway",
+                "metadata": {"name": "a", "namespace": "default", "uid": "u", "generation": 3},
+                "spec": {},
+            }),
+            expect: Expect::Absent,
+        };
+        store.commit(Transaction::one(put)).await.unwrap();
+        let api = Api::new(store, Options::default());
+        let write = async |uid: &str, generation: i64, running: u64| {
+            let target = StatusTarget {
+                key: key.clone(),
+                uid: Some(uid.to_owned()),
+                generation: Some(generation),
+            };
+            api.patch_status(&target, &json!({"proxies": {"running": running}}))
+                .await
+                .unwrap()
+        };
+        assert!(matches!(write("u", 3, 1).await, StatusOutcome::Written(_)));
+        assert_eq!(write("u", 3, 1).await, StatusOutcome::Unchanged);
+        assert_eq!(write("other", 3, 2).await, StatusOutcome::Gone);
+        assert_eq!(write("u", 2, 2).await, StatusOutcome::Stale);
+        // An older copy of the store was put back: what is told now is true of it, too.
+        assert!(matches!(write("u", 4, 2).await, StatusOutcome::Written(_)));
+        let stored = api.store().get(&key).await.unwrap().unwrap().value();
+        assert_eq!(stored["status"]["proxies"]["running"], 2);
+        assert_eq!(stored["metadata"]["generation"], 3);
+    }
+}

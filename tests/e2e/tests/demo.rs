@@ -1,0 +1,36 @@
+//! The demonstration holds what it promises.
+
+// What fails here fails a test, which is what unwrapping is for.
+#![allow(clippy::unwrap_used)]
+
+use e2e::{envoy_binary, rutter_binary};
+use tokio::process::Command;
+
+#[tokio::test]
+async fn every_promise_of_the_demo_holds() {
+    let output = Command::new(rutter_binary())
+        .args(["demo", "--once", "--envoy"])
+        .arg(envoy_binary())
+        .kill_on_drop(true)
+        .output()
+        .await
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(
+        output.status.success(),
+        "{said}{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    assert!(said.contains("Every promise held."), "{said}");
+    // Each change is shown as a command.
+    for command in [
+        "patch virtualservice shop",
+        "apply --server-side -f",
+        "delete workloadentry shop-v2-a",
+    ] {
+        assert!(
+            said.contains(&format!("$ kubectl -n demo {command}")) || said.contains(&format!("$ kubectl {command}")),
+            "{said}"
+        );
+    }
+}
