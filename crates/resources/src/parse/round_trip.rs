@@ -1,6 +1,7 @@
 //! Whatever a schema admits is read, written, and read again as the same value, for every kind.
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
 
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseError;
@@ -124,19 +125,18 @@ impl Choices<'_> {
         (least + self.below(3)).min(most)
     }
 
-    fn text(&mut self, format: Option<&str>, pattern: Option<&str>, bounds: Bounds) -> Json {
+    fn text(&mut self, format: Option<&str>, pattern: Option<&'static str>, bounds: Bounds) -> Json {
         let formed: &[&str] = match format {
             Some("duration") => &["1s", "0.1s", "1h30m", "0s"],
             Some("date-time") => &["2026-08-02T10:00:00Z", "2026-08-02T10:00:00.5+02:00"],
             Some("byte") => &["Zm8=", ""],
             _ => TEXTS,
         };
-        let pattern = pattern.map(|pattern| Regex::new(pattern).expect("a pattern"));
         let fits = |text: &&&str| {
             let length = text.chars().count() as u64;
             bounds.min.is_none_or(|min| length >= min)
                 && bounds.max.is_none_or(|max| length <= max)
-                && pattern.as_ref().is_none_or(|pattern| pattern.is_match(text))
+                && pattern.is_none_or(|pattern| matches(pattern, text))
         };
         let fitting: Vec<&&str> = formed.iter().filter(fits).collect();
         assert!(
@@ -145,6 +145,16 @@ impl Choices<'_> {
         );
         json!(fitting[self.below(fitting.len())])
     }
+}
+
+/// Whether a text matches a pattern; each is compiled once.
+fn matches(pattern: &'static str, text: &str) -> bool {
+    static COMPILED: Mutex<BTreeMap<&str, Regex>> = Mutex::new(BTreeMap::new());
+    let mut compiled = COMPILED.lock().expect("no panic while it was locked");
+    let regex = compiled.entry(pattern);
+    regex
+        .or_insert_with(|| Regex::new(pattern).expect("a pattern"))
+        .is_match(text)
 }
 
 /// An object of the kind as a tree.
@@ -203,9 +213,9 @@ proptest! {
     }
 }
 
-/// The property says something about every kind: with these bytes, objects of each are good.
+/// The property says something about every kind: with these bytes, most objects of each are good.
 #[test]
-fn some_objects_of_every_kind_are_good() {
+fn most_objects_of_every_kind_are_good() {
     for kind in Kind::ALL.iter().copied().filter(|kind| kind.is_complete()) {
         let tries = (0..40u8).map(|seed| {
             let bytes: Vec<u8> = (0..400u16)
@@ -213,6 +223,7 @@ fn some_objects_of_every_kind_are_good() {
                 .collect();
             there_and_back(kind, &bytes).unwrap()
         });
-        assert!(tries.filter(|good| *good).count() >= 1, "{kind}");
+        let good = tries.filter(|good| *good).count();
+        assert!(good >= 30, "{kind}: {good} of 40");
     }
 }

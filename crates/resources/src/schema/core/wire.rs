@@ -19,8 +19,11 @@ const OTHERS: [(&str, &str); 8] = [
     ("autoscaling", "Scale"),
 ];
 
-/// The messages of all kinds, by group and kind, and what is wrong with the tables.
-pub(in crate::schema) fn messages() -> (BTreeMap<(&'static str, &'static str), Arc<Message>>, Vec<String>) {
+/// Messages by group and kind.
+type Messages = BTreeMap<(&'static str, &'static str), Arc<Message>>;
+
+/// The messages of all kinds, and what is wrong with the tables.
+pub(in crate::schema) fn messages() -> (Messages, Vec<String>) {
     let mut builder = Builder {
         table: read(),
         made: BTreeMap::new(),

@@ -48,11 +48,11 @@ impl Function {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Ends {
     /// In a name or an element: something can be assigned to it.
-    InPlace,
+    Place,
     /// In a call, which is a statement alone.
-    InCall,
+    Call,
     /// In something else.
-    InValue,
+    Value,
 }
 
 struct Parser<'t> {
@@ -198,7 +198,7 @@ impl<'t> Parser<'t> {
         match self.token {
             Token::Name(_) => self.advance(),
             _ => {
-                let ends = self.suffixes(Ends::InPlace)?;
+                let ends = self.suffixes(Ends::Place)?;
                 self.after_first(ends)
             }
         }
@@ -307,13 +307,13 @@ impl<'t> Parser<'t> {
 
     /// A statement after its first place or call.
     fn after_first(&mut self, mut ends: Ends) -> Parsed {
-        if ends == Ends::InCall {
+        if ends == Ends::Call {
             return Ok(());
         }
-        while ends == Ends::InPlace && self.take(",")? {
+        while ends == Ends::Place && self.take(",")? {
             ends = self.suffixed()?;
         }
-        if ends != Ends::InPlace {
+        if ends != Ends::Place {
             return Err("nothing can be assigned to a call or a value".to_owned());
         }
         self.expect("=")?;
@@ -387,13 +387,13 @@ impl<'t> Parser<'t> {
         match self.token {
             Token::Name(_) => {
                 self.advance()?;
-                self.suffixes(Ends::InPlace)
+                self.suffixes(Ends::Place)
             }
             Token::Word("(") => {
                 self.advance()?;
                 self.expression()?;
                 self.expect(")")?;
-                self.suffixes(Ends::InValue)
+                self.suffixes(Ends::Value)
             }
             _ => self.unexpected(),
         }
@@ -406,23 +406,23 @@ impl<'t> Parser<'t> {
                 Token::Word(".") => {
                     self.advance()?;
                     self.name()?;
-                    ends = Ends::InPlace;
+                    ends = Ends::Place;
                 }
                 Token::Word("[") => {
                     self.advance()?;
                     self.expression()?;
                     self.expect("]")?;
-                    ends = Ends::InPlace;
+                    ends = Ends::Place;
                 }
                 Token::Word(":") => {
                     self.advance()?;
                     self.name()?;
                     self.arguments()?;
-                    ends = Ends::InCall;
+                    ends = Ends::Call;
                 }
                 Token::Word("(" | "{") | Token::Text => {
                     self.arguments()?;
-                    ends = Ends::InCall;
+                    ends = Ends::Call;
                 }
                 _ => return Ok(ends),
             }
