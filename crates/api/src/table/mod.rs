@@ -25,27 +25,16 @@ enum Cell {
 }
 
 impl Table {
-    /// The table of a kind: name, columns, age, and what is shown with `-o wide`; events have no name in front.
+    /// The table of a kind: name, columns, age, as CRDs have them; events have no name in front.
     pub(crate) fn of(kind: &'static Definition) -> Table {
-        let with = |wide: bool| {
-            kind.columns
-                .iter()
-                .filter(move |c| (c.priority > 0) == wide)
-                .map(Cell::Of)
-        };
         let mut cells = Vec::new();
         if !kind.columns.iter().any(|column| column.name == "Name") {
             cells.push(Cell::Name);
         }
+        cells.extend(kind.columns.iter().map(Cell::Of));
         // Kinds that say where their age stands, or show when they were made instead, are left as they are.
-        if kind.columns.iter().any(|column| column.path == MADE) {
-            cells.extend(kind.columns.iter().map(Cell::Of));
-        } else {
-            cells.extend(with(false));
-            if kind.kind != "Event" {
-                cells.push(Cell::Age);
-            }
-            cells.extend(with(true));
+        if !kind.columns.iter().any(|column| column.path == MADE) && kind.kind != "Event" {
+            cells.push(Cell::Age);
         }
         Table { kind, cells }
     }
