@@ -113,7 +113,10 @@ fn finalizers(meta: &Map<String, Json>, old: Option<&Json>, path: &Path<'_>, cau
     let new: Vec<String> = finalizers.into_iter().filter(|name| !before.contains(name)).collect();
     if !new.is_empty() {
         let text = "no new finalizers can be added if the object is being deleted, found new finalizers";
-        causes.forbidden(path, &format!("{text} {new:?}"));
+        // A list as Kubernetes writes it.
+        let list = format!("{new:?}");
+        let list = list.trim_matches(['[', ']']);
+        causes.forbidden(path, &format!("{text} []string{{{list}}}"));
     }
 }
 

@@ -86,6 +86,18 @@ pub fn prepare(old: Option<&Json>, object: &mut Json, stamp: &Stamp<'_>) {
             None => meta.remove(name),
         };
     }
+    // What is empty is not there.
+    for name in ["labels", "annotations", "finalizers", "ownerReferences"] {
+        let empty = match meta.get(name) {
+            Some(Json::Object(fields)) => fields.is_empty(),
+            Some(Json::Array(items)) => items.is_empty(),
+            Some(value) => value.is_null(),
+            None => false,
+        };
+        if empty {
+            meta.remove(name);
+        }
+    }
     if old.is_none() {
         meta.remove("resourceVersion");
         meta.insert("uid".into(), stamp.uid.into());

@@ -23,6 +23,17 @@ const VERBS: [&str; 8] = [
     "update",
     "watch",
 ];
+/// The same in the order that Kubernetes has for types of CRDs.
+const CRD_VERBS: [&str; 8] = [
+    "delete",
+    "deletecollection",
+    "get",
+    "list",
+    "patch",
+    "create",
+    "update",
+    "watch",
+];
 const READ_VERBS: [&str; 3] = ["get", "list", "watch"];
 const SUB_VERBS: [&str; 3] = ["get", "patch", "update"];
 
@@ -266,7 +277,11 @@ fn add_names(entry: &mut Value, kind: &Definition) {
 }
 
 fn verbs(kind: &Definition) -> &'static [&'static str] {
-    if kinds::is_crd(kind) { &READ_VERBS } else { &VERBS }
+    match kind.builtin {
+        _ if kinds::is_crd(kind) => &READ_VERBS,
+        true => &VERBS,
+        false => &CRD_VERBS,
+    }
 }
 
 /// Name, and group, version and kind of what it yields.

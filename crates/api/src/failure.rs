@@ -162,7 +162,7 @@ impl Failure {
 
     /// The version has not happened yet.
     pub fn too_large_version(requested: u64, newest: u64) -> Failure {
-        let message = format!("Too large resource version: {requested}, current: {newest}");
+        let message = format!("Timeout: Too large resource version: {requested}, current: {newest}");
         let cause = Cause {
             reason: "ResourceVersionTooLarge".into(),
             message: "Too large resource version".into(),

@@ -9,7 +9,7 @@ use store::Stored;
 
 use crate::answer::text;
 use crate::media::{Form, Include};
-use crate::table::Table;
+use crate::table::{self, Table};
 
 /// How objects of a kind are shown.
 #[derive(Clone, Copy, Debug)]
@@ -155,6 +155,21 @@ impl View {
                 table_of(&table, metadata, vec![row])
             }
         }
+    }
+
+    /// A `Scale` as a table; none: it is not wanted as one.
+    pub fn scale(&self, scale: &Value) -> Option<Value> {
+        let Form::Table(include) = self.form else {
+            return None;
+        };
+        let row = json!({ "cells": table::scale_cells(scale, self.now), "object": included(scale, include) });
+        Some(json!({
+            "kind": "Table",
+            "apiVersion": "meta.k8s.io/v1",
+            "metadata": { "resourceVersion": scale["metadata"]["resourceVersion"] },
+            "columnDefinitions": table::scale_columns(),
+            "rows": [row],
+        }))
     }
 
     fn row(&self, table: &Table, stored: &Stored, include: Include) -> Value {

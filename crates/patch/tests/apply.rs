@@ -1,7 +1,5 @@
 //! Server-side apply: scenarios of tests/data/apply.yaml, step by step.
 
-#![allow(clippy::unwrap_used)]
-
 mod support;
 
 use patch::{Writer, apply, manager_name, track};

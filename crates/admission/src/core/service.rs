@@ -43,6 +43,28 @@ pub(super) fn fill(object: &mut Map<String, Json>, old: Option<&Json>) {
     }
     traffic_policies(spec);
     addresses(spec, old.and_then(|old| old.get("spec")));
+    families(spec);
+}
+
+/// The families of addresses.
+fn families(spec: &mut Map<String, Json>) {
+    if spec.get("type").is_some_and(|kind| kind == "ExternalName") {
+        return;
+    }
+    let single = spec.get("clusterIP").and_then(Json::as_str).unwrap_or_default();
+    let six = single.parse::<IpAddr>().is_ok_and(|address| address.is_ipv6());
+    let anybody = spec.get("selector").is_none_or(|selector| selector == &json!({}));
+    // Whoever gives a headless service its endpoints may give it addresses of both families.
+    let both = single == HEADLESS && anybody;
+    let (policy, families) = match spec.get("ipFamilies").and_then(Json::as_array) {
+        Some(families) if families.len() > 1 => ("PreferDualStack", json!(families)),
+        Some(families) if !families.is_empty() => ("SingleStack", json!(families)),
+        _ if both => ("RequireDualStack", json!(["IPv4", "IPv6"])),
+        _ if six => ("SingleStack", json!(["IPv6"])),
+        _ => ("SingleStack", json!(["IPv4"])),
+    };
+    default(spec, "ipFamilyPolicy", || policy.into());
+    default(spec, "ipFamilies", || families);
 }
 
 /// What is told apart by the type of the service.
@@ -78,6 +100,12 @@ fn addresses(spec: &mut Map<String, Json>, old: Option<&Json>) {
     let first = spec.get("clusterIPs").and_then(|list| list.get(0)).cloned();
     match (single, first) {
         (Some(single), None) => {
+            spec.insert("clusterIPs".into(), json!([single]));
+        }
+        // Who changes only the old field means both.
+        (Some(single), Some(first))
+            if single != first && old.and_then(|old| old.get("clusterIPs")) == spec.get("clusterIPs") =>
+        {
             spec.insert("clusterIPs".into(), json!([single]));
         }
         (None, Some(first)) => {

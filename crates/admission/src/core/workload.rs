@@ -15,7 +15,28 @@ pub(super) fn fill_pod(object: &mut Map<String, Json>, old: Option<&Json>) {
         default(spec, "enableServiceLinks", || true.into());
     }
     if old.is_none() {
-        object.insert("status".into(), json!({"phase": "Pending"}));
+        let class = quality(object.get("spec").unwrap_or(&Json::Null));
+        object.insert("status".into(), json!({"phase": "Pending", "qosClass": class}));
+    }
+}
+
+/// How surely a pod gets what it needs, by what its containers ask for and are limited to.
+fn quality(spec: &Json) -> &'static str {
+    let lists = [items(spec, &["containers"]), items(spec, &["initContainers"])];
+    let mut all = Vec::new();
+    for container in lists.into_iter().flatten() {
+        let amount = |sort: &str, name: &str| at(container, &["resources", sort, name]);
+        all.extend(["cpu", "memory"].map(|name| (amount("requests", name), amount("limits", name))));
+    }
+    if all.iter().all(|(asked, limit)| asked.is_none() && limit.is_none()) {
+        "BestEffort"
+    } else if all
+        .iter()
+        .all(|(asked, limit)| limit.is_some() && (asked.is_none() || asked == limit))
+    {
+        "Guaranteed"
+    } else {
+        "Burstable"
     }
 }
 

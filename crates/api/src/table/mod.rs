@@ -25,16 +25,27 @@ enum Cell {
 }
 
 impl Table {
-    /// The table of a kind: name, columns, age, as CRDs have them; events have no name in front.
+    /// The table of a kind: name, columns, age, and what is shown with `-o wide`; events have no name in front.
     pub(crate) fn of(kind: &'static Definition) -> Table {
+        let with = |wide: bool| {
+            kind.columns
+                .iter()
+                .filter(move |c| (c.priority > 0) == wide)
+                .map(Cell::Of)
+        };
         let mut cells = Vec::new();
         if !kind.columns.iter().any(|column| column.name == "Name") {
             cells.push(Cell::Name);
         }
-        cells.extend(kind.columns.iter().map(Cell::Of));
         // Kinds that say where their age stands, or show when they were made instead, are left as they are.
-        if !kind.columns.iter().any(|column| column.path == MADE) && kind.kind != "Event" {
-            cells.push(Cell::Age);
+        if kind.columns.iter().any(|column| column.path == MADE) {
+            cells.extend(kind.columns.iter().map(Cell::Of));
+        } else {
+            cells.extend(with(false));
+            if kind.kind != "Event" {
+                cells.push(Cell::Age);
+            }
+            cells.extend(with(true));
         }
         Table { kind, cells }
     }
@@ -98,6 +109,27 @@ impl Table {
             },
         }
     }
+}
+
+/// The headings of a `Scale`.
+pub(crate) fn scale_columns() -> Value {
+    let column = |name: &str, kind: &str, format: &str, description: &str| json!({ "name": name, "type": kind, "format": format, "description": description, "priority": 0 });
+    json!([
+        column("Name", "string", "name", NAME),
+        column("Desired", "integer", "", "How many there shall be."),
+        column("Available", "integer", "", "How many there are."),
+        column("Age", "date", "", AGE),
+    ])
+}
+
+/// The cells of a `Scale`.
+pub(crate) fn scale_cells(scale: &Value, now: i64) -> Value {
+    json!([
+        scale["metadata"]["name"],
+        scale["spec"]["replicas"],
+        scale["status"]["replicas"],
+        age::since(&scale["metadata"]["creationTimestamp"], now),
+    ])
 }
 
 const MADE: &str = ".metadata.creationTimestamp";

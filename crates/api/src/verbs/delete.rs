@@ -17,6 +17,8 @@ use crate::view::ListMeta;
 pub(crate) const FOREGROUND: &str = "foregroundDeletion";
 /// Holds an owner until what it owns has been let go.
 pub(crate) const ORPHAN: &str = "orphan";
+/// Namespaces that stay.
+const LASTING: [&str; 3] = ["default", "kube-public", "kube-system"];
 /// Kinds whose deletion is answered with the object and not with a status.
 const ANSWERED_WHOLE: [&str; 3] = ["Pod", "Service", "ServiceAccount"];
 
@@ -191,8 +193,12 @@ pub(crate) async fn remove(api: &Api, kind: &Definition, key: &Key, deletion: &D
     }
 }
 
-/// Whether it is the object that was meant.
+/// Whether it is the object that was meant, and one that may go.
 fn check(kind: &Definition, stored: &Stored, value: &Value, deletion: &Deletion) -> Result<(), Failure> {
+    if kind.builtin && kind.kind == "Namespace" && LASTING.contains(&&*stored.key.name) {
+        let why = "this namespace may not be deleted";
+        return Err(Failure::forbidden(about_key(&stored.key), why));
+    }
     let about = About {
         group: kind.group,
         kind: kind.kind,

@@ -82,7 +82,9 @@ impl Call<'_> {
     }
 
     fn show_scale(&self, stored: &Stored) -> Answer {
-        Answer::value(StatusCode::OK, &scale_of(stored), self.view.pretty)
+        let scale = scale_of(stored);
+        let shown = self.view.scale(&scale).unwrap_or(scale);
+        Answer::value(StatusCode::OK, &shown, self.view.pretty)
     }
 }
 

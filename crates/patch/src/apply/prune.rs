@@ -4,7 +4,7 @@ use resources::schema::Schema;
 use serde_json::Value as Json;
 
 use crate::apply::entries::{Managers, Owned};
-use crate::fields::Set;
+use crate::fields::{Element, Set};
 use crate::typed::{remove, to_set};
 
 /// An object without what a manager's last configuration had, its new one has not, and nobody else owns.
@@ -24,6 +24,8 @@ pub(crate) fn prune(schema: &Schema, merged: Json, managers: &Managers, last: Op
     let without = remove(schema, &merged, &had, &owned).unwrap_or_default();
     let mut stays = to_set(schema, &without, None).with_parents(schema);
     stays.extend(&owned.with_parents(schema));
+    // What says which object it is belongs to nobody, and stays when nothing else of the metadata does.
+    stays.insert(&[Element::field("metadata")]);
     let present = to_set(schema, &merged, None).with_parents(schema);
     let gone = present.difference(&stays).intersection(&had);
     if gone.is_empty() {

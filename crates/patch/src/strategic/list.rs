@@ -1,5 +1,7 @@
 //! Lists under a strategic merge patch.
 
+use std::collections::HashMap;
+
 use resources::schema::Schema;
 use serde_json::Value as Json;
 
@@ -31,18 +33,44 @@ fn replace(patch: &[Json], items: Option<&Schema>) -> Result<Vec<Json>, Error> {
     Ok(out)
 }
 
-/// A set of scalars with those of a patch at its end.
-fn union(mut before: Vec<Json>, patch: &[Json]) -> Vec<Json> {
+/// A set of scalars with those of a patch.
+fn union(before: Vec<Json>, patch: &[Json]) -> Vec<Json> {
+    let mut out = before.clone();
     for item in patch {
-        if !before.contains(item) {
-            before.push(item.clone());
+        if !out.contains(item) {
+            out.push(item.clone());
         }
     }
-    before
+    arrange(out, &before, patch, |item| Some(item))
+}
+
+/// Puts items where Kubernetes has them: those of the patch in its order, and what it does not name between them as it
+/// stood. Where nothing says which is first, as with new items, those of the patch are.
+fn arrange(items: Vec<Json>, before: &[Json], patch: &[Json], identity: impl Fn(&Json) -> Option<&Json>) -> Vec<Json> {
+    let places = |list: &[Json]| -> HashMap<String, usize> {
+        let identities = list.iter().filter_map(&identity).map(Json::to_string);
+        identities.zip(0..).collect()
+    };
+    let (stood, wanted) = (places(before), places(patch));
+    let place = |places: &HashMap<String, usize>, item: &Json| places.get(&identity(item)?.to_string()).copied();
+    let (mut named, others): (Vec<Json>, Vec<Json>) =
+        items.into_iter().partition(|item| place(&wanted, item).is_some());
+    named.sort_by_key(|item| place(&wanted, item));
+    let mut out = Vec::with_capacity(named.len() + others.len());
+    let mut others = others.into_iter().peekable();
+    for item in named {
+        let here = place(&stood, &item);
+        while let Some(other) = others.next_if(|other| here.is_some_and(|here| place(&stood, other) < Some(here))) {
+            out.push(other);
+        }
+        out.push(item);
+    }
+    out.extend(others);
+    out
 }
 
 fn merge_by_key(
-    mut out: Vec<Json>,
+    before: Vec<Json>,
     patch: &[Json],
     key: &'static str,
     items: Option<&Schema>,
@@ -60,6 +88,7 @@ fn merge_by_key(
         }
         objects.push((fields, directive));
     }
+    let mut out = before.clone();
     for (fields, directive) in objects {
         let Some(value) = fields.get(key) else {
             if fields.keys().all(|name| name == PATCH) && directive == Directive::Merge {
@@ -84,5 +113,5 @@ fn merge_by_key(
             None => out.push(Json::Object(merge_object(serde_json::Map::new(), fields, items)?)),
         }
     }
-    Ok(out)
+    Ok(arrange(out, &before, patch, |item| item.get(key)))
 }

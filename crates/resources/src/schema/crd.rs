@@ -84,8 +84,16 @@ fn version(definition: &Definition, served: &Served, storage: bool) -> Json {
     if definition.status {
         out.insert("subresources".to_owned(), json!({ "status": {} }));
     }
-    let mut columns: Vec<Json> = definition.columns.iter().map(column).collect();
-    columns.push(json!({ "name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp" }));
+    // Columns that only `-o wide` shows come after the age, as with Kubernetes' own kinds.
+    let age = json!({ "name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp" });
+    let of = |wide: bool| {
+        definition
+            .columns
+            .iter()
+            .filter(move |c| (c.priority > 0) == wide)
+            .map(column)
+    };
+    let columns: Vec<Json> = of(false).chain([age]).chain(of(true)).collect();
     out.insert("additionalPrinterColumns".to_owned(), Json::Array(columns));
     if !definition.selectable.is_empty() {
         let fields = definition

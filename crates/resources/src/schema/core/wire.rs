@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::table::{Line, Table, numbers};
 use super::{ROWS, read};
-use crate::schema::wire::{Entry, Field, Form, Message, Messages};
+use crate::schema::wire::{Entry, Field, Form, Message};
 
 /// Kinds that are no objects: group, kind.
 const OTHERS: [(&str, &str); 8] = [
@@ -19,7 +19,10 @@ const OTHERS: [(&str, &str); 8] = [
     ("autoscaling", "Scale"),
 ];
 
-/// The messages of all kinds, by group and kind, and what is wrong with the tables.
+/// Messages by group and kind.
+type Messages = BTreeMap<(&'static str, &'static str), Arc<Message>>;
+
+/// The messages of all kinds, and what is wrong with the tables.
 pub(in crate::schema) fn messages() -> (Messages, Vec<String>) {
     let mut builder = Builder {
         table: read(),
