@@ -45,19 +45,24 @@ pub fn kube_apiserver(say: &mut dyn FnMut(&str)) -> Result<PathBuf, Error> {
     build("kube-apiserver", say)
 }
 
+/// The minor version of this `kubectl`, such as 36 of 1.36.3; `None` if it does not say.
+pub fn kubectl_minor(program: &Path) -> Option<u32> {
+    let output = Command::new(program)
+        .args(["version", "--client", "--output=json"])
+        .output()
+        .ok()?;
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    // `"gitVersion": "v1.36.3"`.
+    text.split("\"v1.").nth(1)?.split('.').next()?.parse().ok()
+}
+
 /// A `kubectl` of the search path that is new enough.
 fn on_search_path() -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
     let found = std::env::split_paths(&path)
         .map(|dir| dir.join("kubectl"))
         .find(|path| is_program(path))?;
-    let output = Command::new(&found)
-        .args(["version", "--client", "--output=json"])
-        .output()
-        .ok()?;
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    // `"gitVersion": "v1.36.3"`.
-    let minor = text.split("\"v1.").nth(1)?.split('.').next()?.parse::<u32>().ok()?;
+    let minor = kubectl_minor(&found)?;
     (minor >= OLDEST).then_some(found)
 }
 

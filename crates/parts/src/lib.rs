@@ -18,7 +18,7 @@ use std::path::PathBuf;
 pub use catalog::{ENVOY, Part, Wheel};
 pub use error::Error;
 pub use install::Installer;
-pub use kubernetes::{kube_apiserver, kubectl};
+pub use kubernetes::{kube_apiserver, kubectl, kubectl_minor};
 pub use place::tools_dir;
 
 /// The environment variable that names an Envoy to use instead of the pinned one.
