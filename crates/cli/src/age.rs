@@ -24,17 +24,17 @@ pub(crate) fn short(seconds: i64) -> String {
         rest => format!("{}{unit}{rest}{small_unit}", seconds / big),
     };
     match seconds {
+        ..-1 => "<invalid>".to_owned(),
         // Clocks differ by a little.
-        -1..0 => "0s".to_owned(),
-        ..0 => "<invalid>".to_owned(),
+        -1 => "0s".to_owned(),
         0..120 => format!("{seconds}s"),
-        ..600 => two(MINUTE, "m", 1, "s"),
-        ..10_800 => format!("{}m", seconds / MINUTE),
-        ..28_800 => two(HOUR, "h", MINUTE, "m"),
-        ..172_800 => format!("{}h", seconds / HOUR),
-        ..691_200 => two(DAY, "d", HOUR, "h"),
-        ..63_072_000 => format!("{}d", seconds / DAY),
-        ..252_288_000 => two(YEAR, "y", DAY, "d"),
+        120..600 => two(MINUTE, "m", 1, "s"),
+        600..10_800 => format!("{}m", seconds / MINUTE),
+        10_800..28_800 => two(HOUR, "h", MINUTE, "m"),
+        28_800..172_800 => format!("{}h", seconds / HOUR),
+        172_800..691_200 => two(DAY, "d", HOUR, "h"),
+        691_200..63_072_000 => format!("{}d", seconds / DAY),
+        63_072_000..252_288_000 => two(YEAR, "y", DAY, "d"),
         _ => format!("{}y", seconds / YEAR),
     }
 }

@@ -9,6 +9,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::style::printable;
 
+/// The variables of an environment, by name.
+pub type Environment = Box<dyn Fn(&str) -> Option<OsString>>;
+
 /// The surroundings of a command.
 pub struct Io {
     /// Standard input.
@@ -20,7 +23,7 @@ pub struct Io {
     /// What of it is a terminal.
     pub terminal: Terminal,
     /// The environment.
-    pub env: Box<dyn Fn(&str) -> Option<OsString>>,
+    pub env: Environment,
     warnings: Warnings,
 }
 

@@ -27,7 +27,7 @@ mod write;
 mod yaml;
 
 pub use failure::{FAILURE, SUCCESS, TIMEOUT, USAGE};
-pub use io::{Io, Terminal};
+pub use io::{Environment, Io, Terminal};
 
 use std::process::ExitCode;
 

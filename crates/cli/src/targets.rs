@@ -194,7 +194,7 @@ pub(crate) async fn named(
             let request = Request::get(kind.collection(namespace))
                 .maybe("labelSelector", labels.clone())
                 .maybe("fieldSelector", fields.clone())
-                .as_metadata();
+                .in_short();
             let list = server.list(request).await?;
             for item in list["items"].as_array().into_iter().flatten() {
                 let text = |field: &str| item["metadata"][field].as_str().unwrap_or_default().to_owned();

@@ -76,9 +76,7 @@ async fn described(
     let mut found = Vec::new();
     for (kind, _) in targets::kinds(&words, catalogue, io)? {
         let namespace = (!matches.get_flag("all-namespaces")).then_some(server.namespace.as_str());
-        let list = server
-            .list(Request::get(kind.collection(namespace)).as_metadata())
-            .await?;
+        let list = server.list(Request::get(kind.collection(namespace)).in_short()).await?;
         for item in list["items"].as_array().into_iter().flatten() {
             let text = |field: &str| item["metadata"][field].as_str().unwrap_or_default().to_owned();
             let kind = kind.clone();

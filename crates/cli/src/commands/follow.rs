@@ -133,7 +133,7 @@ impl View<'_> {
             self.one.names.first().map(|name| format!("metadata.name={name}")),
         );
         match self.format {
-            Format::Table { .. } => request.as_table(),
+            Format::Table { .. } => request.in_table(),
             _ => request,
         }
     }

@@ -164,7 +164,7 @@ async fn tables(matches: &ArgMatches, server: &Server, wanted: &[Wanted], io: &m
         let mut rows = Rows::new(&one.kind, show);
         let mut found = 0;
         for request in requests(matches, one) {
-            let request = request.as_table().maybe("includeObject", sort.map(|_| "Object"));
+            let request = request.in_table().maybe("includeObject", sort.map(|_| "Object"));
             match server.list(request).await {
                 Ok(mut answer) => {
                     if let (Some(path), Some(rows)) = (sort, server::array(&mut answer, "rows")) {

@@ -180,7 +180,7 @@ async fn versions(server: &Server, target: &Target, limit: usize) -> Result<Vec<
         // Either there is no object, or no such subresource: the object itself tells.
         Err(error) if Refusal::is_not_found(&error) => match target.get(server).await {
             Ok(_) => Err(keeps_none(server)),
-            Err(_) => Err(error),
+            Err(error) => Err(error),
         },
         Err(error)
             if error

@@ -64,7 +64,7 @@ pub(super) async fn run(
             continue;
         }
         let request = Request::get(kind.collection(None)).with("labelSelector", &which.labels);
-        let list = match server.list(request.as_metadata()).await {
+        let list = match server.list(request.in_short()).await {
             Ok(list) => list,
             Err(error) => {
                 io.warn(format!("{} are not pruned: {}", kind.plural, failure::describe(&error)));

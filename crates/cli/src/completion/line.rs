@@ -214,7 +214,7 @@ impl<'c> Line<'c> {
         let catalogue = server.catalogue().await.ok()?;
         let kind = catalogue.one(kind).ok()?;
         let request = Request::get(kind.collection(Some(&server.namespace))).with("limit", MAX_NAMES.to_string());
-        let list: serde_json::Value = server.send(request.as_metadata()).await.ok()?;
+        let list: serde_json::Value = server.send(request.in_short()).await.ok()?;
         let names = list["items"]
             .as_array()?
             .iter()

@@ -86,13 +86,13 @@ impl Request {
     }
 
     /// As a table.
-    pub(crate) fn as_table(mut self) -> Request {
+    pub(crate) fn in_table(mut self) -> Request {
         self.accept = TABLE;
         self
     }
 
     /// A list with nothing but metadata.
-    pub(crate) fn as_metadata(mut self) -> Request {
+    pub(crate) fn in_short(mut self) -> Request {
         self.accept = METADATA;
         self
     }

@@ -125,9 +125,9 @@ async fn watch_all(
         };
         let label = targets[index].label();
         // What the server refuses names its object.
-        let state = state.or_else(|error| match error.is::<Refusal>() {
-            true => Err(error),
-            false => Err(error.context(label.clone())),
+        let state = state.map_err(|error| match error.is::<Refusal>() {
+            true => error,
+            false => error.context(label.clone()),
         });
         match state? {
             State::Met(what) => {
