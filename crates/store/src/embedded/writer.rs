@@ -43,6 +43,8 @@ pub(super) struct Writer {
 
 /// Transactions of one group at most.
 const GROUP: usize = 256;
+/// How long to wait for more when several came at once the last time. A wait for the disk is longer.
+const GATHER: Duration = Duration::from_micros(200);
 /// Revisions that are compacted at once; writes wait for as long as that takes.
 const COMPACT_STEP: u64 = 256;
 /// How often old age is looked for.
@@ -54,7 +56,7 @@ impl Writer {
     /// Does what is asked for until nobody can ask any more or it is told to end. Returns whom to tell that the
     /// directory is free.
     pub(super) async fn run(mut self, mut commands: mpsc::Receiver<Command>) {
-        let mut ended = None;
+        let (mut ended, mut together) = (None, false);
         while ended.is_none() {
             let first = match tokio::time::timeout(AGE_INTERVAL, commands.recv()).await {
                 Ok(Some(command)) => command,
@@ -64,6 +66,10 @@ impl Writer {
                     continue;
                 }
             };
+            if together {
+                // Who was answered just now is about to write again: one wait for the disk is for all of them.
+                std::thread::sleep(GATHER);
+            }
             let (mut group, mut next) = (Vec::new(), Some(first));
             while let Some(command) = next.take() {
                 match command {
@@ -79,6 +85,7 @@ impl Writer {
                     next = commands.try_recv().ok();
                 }
             }
+            together = group.len() > 1;
             self.commit(group);
             self.retain_count();
         }
