@@ -13,6 +13,7 @@ mod admit;
 mod cause;
 mod core;
 mod decode;
+mod identify;
 mod meta;
 mod names;
 mod path;

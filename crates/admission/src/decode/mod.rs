@@ -3,7 +3,6 @@
 mod json;
 mod media;
 mod protobuf;
-mod wire;
 
 use resources::parse_yaml_json;
 use serde_json::Value as Json;

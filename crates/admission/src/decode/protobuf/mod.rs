@@ -3,15 +3,20 @@
 //! What comes out is what the same client would have sent as JSON. Clients in Go write the zero of every field that cannot
 //! be absent in their types; such zeros are dropped, as JSON would not have them.
 
+mod values;
+mod wire;
+mod wrong;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use resources::Timestamp;
 use resources::schema::wire::{Entry, Field, Form, Message, message};
 use serde_json::{Map, Value as Json};
 
-use super::json;
-use super::wire::{Broken, Reader, Wire};
-use crate::decode::{DecodeError, Decoded, Limits};
+use crate::decode::{DecodeError, Decoded, Limits, json};
+
+use values::{bytes_of, int_or_text, is_zero, quantity, text, time, varint, zero};
+use wire::{Reader, Wire};
+use wrong::Wrong;
 
 /// What every body begins with.
 const MAGIC: &[u8] = b"k8s\0";
@@ -82,52 +87,6 @@ impl<'a> Envelope<'a> {
             }
         }
         Ok(envelope)
-    }
-}
-
-/// What is wrong, and where: names and indexes, from the inside out.
-struct Wrong {
-    path: Vec<String>,
-    what: What,
-}
-
-enum What {
-    Malformed(String),
-    TooLarge(String),
-}
-
-impl Wrong {
-    fn new(what: impl Into<String>) -> Wrong {
-        let what = What::Malformed(what.into());
-        Wrong { path: Vec::new(), what }
-    }
-
-    fn too_large(what: &str) -> Wrong {
-        let what = What::TooLarge(what.to_owned());
-        Wrong { path: Vec::new(), what }
-    }
-
-    fn at(mut self, step: impl Into<String>) -> Wrong {
-        self.path.push(step.into());
-        self
-    }
-
-    fn error(mut self) -> DecodeError {
-        self.path.reverse();
-        let place = match self.path.join(".") {
-            path if path.is_empty() => String::new(),
-            path => format!("{}: ", path.replace(".[", "[")),
-        };
-        match self.what {
-            What::Malformed(what) => DecodeError::Malformed(format!("protobuf: {place}{what}")),
-            What::TooLarge(what) => DecodeError::TooLarge(what),
-        }
-    }
-}
-
-impl From<Broken> for Wrong {
-    fn from(broken: Broken) -> Wrong {
-        Wrong::new(broken.to_string())
     }
 }
 
@@ -313,107 +272,5 @@ fn nodes(value: &Json) -> usize {
         Json::Array(items) => 1 + items.iter().map(nodes).sum::<usize>(),
         Json::Object(fields) => 1 + fields.values().map(nodes).sum::<usize>(),
         _ => 1,
-    }
-}
-
-fn is_zero(value: &Json) -> bool {
-    match value {
-        Json::Bool(value) => !value,
-        Json::Number(number) => number.as_i64() == Some(0),
-        Json::String(text) => text.is_empty(),
-        _ => false,
-    }
-}
-
-/// What an absent value of an entry stands for.
-fn zero(form: &Form) -> Wire<'static> {
-    match form {
-        Form::Int32 | Form::Int64 | Form::Boolean => Wire::Varint(0),
-        _ => Wire::Bytes(b""),
-    }
-}
-
-fn wrong_type(wire: Wire<'_>) -> Wrong {
-    Wrong::new(format!(
-        "has the wire type {}, which its type does not have",
-        wire.number()
-    ))
-}
-
-fn varint(wire: Wire<'_>) -> Result<u64, Wrong> {
-    match wire {
-        Wire::Varint(value) => Ok(value),
-        other => Err(wrong_type(other)),
-    }
-}
-
-fn bytes_of(wire: Wire<'_>) -> Result<&[u8], Wrong> {
-    match wire {
-        Wire::Bytes(bytes) => Ok(bytes),
-        other => Err(wrong_type(other)),
-    }
-}
-
-fn text(wire: Wire<'_>) -> Result<String, Wrong> {
-    let text = std::str::from_utf8(bytes_of(wire)?).map_err(|_| Wrong::new("is not UTF-8"))?;
-    Ok(text.to_owned())
-}
-
-/// An empty message is no time at all.
-fn time(bytes: &[u8], micro: bool) -> Result<Json, Wrong> {
-    if bytes.is_empty() {
-        return Ok(Json::Null);
-    }
-    let mut reader = Reader::new(bytes);
-    let (mut seconds, mut nanos) = (0_i64, 0_i32);
-    while let Some((number, wire)) = reader.field()? {
-        match number {
-            1 => seconds = varint(wire)? as i64,
-            2 => nanos = varint(wire)? as u32 as i32,
-            _ => {}
-        }
-    }
-    // The years 1 to 9999.
-    if !(-62_135_596_800..=253_402_300_799).contains(&seconds) || !(0..1_000_000_000).contains(&nanos) {
-        return Err(Wrong::new("is a time that a calendar does not have"));
-    }
-    let whole = Timestamp::from_unix(seconds).to_string();
-    Ok(match micro {
-        true => format!("{}.{:06}Z", whole.trim_end_matches('Z'), nanos / 1000).into(),
-        false => whole.into(),
-    })
-}
-
-fn quantity(bytes: &[u8]) -> Result<Json, Wrong> {
-    let mut reader = Reader::new(bytes);
-    let mut said = String::new();
-    while let Some((number, wire)) = reader.field()? {
-        if number == 1 {
-            said = text(wire)?;
-        }
-    }
-    Ok(match said.is_empty() {
-        true => "0".into(),
-        false => said.into(),
-    })
-}
-
-fn int_or_text(bytes: &[u8]) -> Result<Json, Wrong> {
-    let mut reader = Reader::new(bytes);
-    let (mut sort, mut number_said, mut text_said) = (0, 0_i32, String::new());
-    while let Some((number, wire)) = reader.field()? {
-        match number {
-            1 => sort = varint(wire)?,
-            2 => number_said = varint(wire)? as u32 as i32,
-            3 => text_said = text(wire)?,
-            _ => {}
-        }
-    }
-    match sort {
-        0 => Ok(number_said.into()),
-        1 => Ok(text_said.into()),
-        other => Err(Wrong::new(format!(
-            "is neither a number nor a text, but of the sort {other}"
-        ))),
     }
 }

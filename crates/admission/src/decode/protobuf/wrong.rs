@@ -1,0 +1,51 @@
+//! What is wrong with a body, and where.
+
+use super::wire::Broken;
+use crate::decode::DecodeError;
+
+/// What is wrong, and where: names and indexes, from the inside out.
+pub(super) struct Wrong {
+    path: Vec<String>,
+    what: What,
+}
+
+enum What {
+    Malformed(String),
+    TooLarge(String),
+}
+
+impl Wrong {
+    pub(super) fn new(what: impl Into<String>) -> Wrong {
+        let what = What::Malformed(what.into());
+        Wrong { path: Vec::new(), what }
+    }
+
+    pub(super) fn too_large(what: &str) -> Wrong {
+        let what = What::TooLarge(what.to_owned());
+        Wrong { path: Vec::new(), what }
+    }
+
+    pub(super) fn at(mut self, step: impl Into<String>) -> Wrong {
+        self.path.push(step.into());
+        self
+    }
+
+    /// For the client.
+    pub(super) fn error(mut self) -> DecodeError {
+        self.path.reverse();
+        let place = match self.path.join(".") {
+            path if path.is_empty() => String::new(),
+            path => format!("{}: ", path.replace(".[", "[")),
+        };
+        match self.what {
+            What::Malformed(what) => DecodeError::Malformed(format!("protobuf: {place}{what}")),
+            What::TooLarge(what) => DecodeError::TooLarge(what),
+        }
+    }
+}
+
+impl From<Broken> for Wrong {
+    fn from(broken: Broken) -> Wrong {
+        Wrong::new(broken.to_string())
+    }
+}
