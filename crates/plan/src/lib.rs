@@ -6,14 +6,21 @@
 //! [`Settings::batch`] objects, and who waits longest comes first. So ten thousand proxies that answer within a second
 //! are one or two writes for each object that changed.
 //!
+//! Where several replicas have the proxies among them, each tells what it counts ([`Planner::shares`], [`Share`]), and the
+//! one that leads is told of it ([`Planner::told`]).
+//!
 //! It knows nothing of how proxies are counted and of where statuses are kept.
 
+mod peers;
 mod planner;
 mod queue;
+mod shards;
 mod status;
 mod subject;
 
+pub use peers::Share;
 pub use planner::{Ask, Intent, News, Now, Planner, Report};
+pub use shards::{SHARDS, Shards, read_shard};
 pub use status::{Condition, Counts, Proxies, Refusal, Status, Truth};
 pub use subject::{Subject, has_status};
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use resources::{ObjectKey, Timestamp};
 
+use crate::peers::{Peers, Share};
 use crate::queue::Queue;
 use crate::status::{Counts, Status, Truth};
 use crate::subject::{Subject, Verdict};
@@ -79,6 +80,10 @@ pub struct Planner {
     sweep: Option<Moment>,
     /// Since when it leads.
     leading: Option<Moment>,
+    /// What other replicas count.
+    peers: Peers,
+    /// Objects whose share changed since it was asked for; none: nobody asks.
+    unshared: Option<BTreeSet<ObjectKey>>,
 }
 
 struct Record {
@@ -96,6 +101,8 @@ struct Record {
     looked: Option<Moment>,
     /// How long to wait for the next look if the last one found nothing new.
     patience: Moment,
+    /// What this replica counts of it; none: no proxy needs it.
+    share: Option<Share>,
 }
 
 impl Planner {
@@ -111,6 +118,8 @@ impl Planner {
             swept: None,
             sweep: None,
             leading: None,
+            peers: Peers::default(),
+            unshared: None,
         }
     }
 
@@ -149,7 +158,8 @@ impl Planner {
                 let generation = subject.generation.max(1);
                 let mut record = Record::new(subject.uid, verdict, stored, now);
                 record.change(generation, record.verdict.accepted, since, now);
-                self.objects.insert(key.clone(), record);
+                let before = self.objects.insert(key.clone(), record);
+                self.unshare(before.and_then(|before| before.share).is_some(), &key);
             }
         }
         self.open.insert(key.clone());
@@ -158,7 +168,8 @@ impl Planner {
 
     /// Forgets an object.
     pub fn gone(&mut self, key: &ObjectKey) {
-        self.objects.remove(key);
+        let before = self.objects.remove(key);
+        self.unshare(before.and_then(|before| before.share).is_some(), key);
         self.open.remove(key);
         self.queue.take_out(key);
     }
@@ -174,8 +185,13 @@ impl Planner {
         }
     }
 
-    /// Begins or ends to hand out what is to be written. What is not written as it should be is then looked at.
+    /// Begins or ends to hand out what is to be written. What is not written as it should be is then looked at. Who does
+    /// not lead forgets what other replicas count.
     pub fn lead(&mut self, leading: bool, now: Moment) {
+        match leading {
+            true => self.unshared = None,
+            false => self.peers.clear(),
+        }
         if leading && self.leading.is_none() {
             let differs = |record: &&Record| match (&record.current, &record.stored) {
                 (Some(current), Some(stored)) => !current.says_the_same(stored),
@@ -186,6 +202,39 @@ impl Planner {
             keys.iter().for_each(|key| self.look(key, now));
         }
         self.leading = leading.then(|| self.leading.unwrap_or(now));
+    }
+
+    /// Notes what another replica counts: all that it has in a shard, in place of what it had there.
+    pub fn told(&mut self, peer: &Arc<str>, shard: &Arc<str>, shares: BTreeMap<ObjectKey, Share>, now: Moment) {
+        let changed = self.peers.told(peer, shard, shares);
+        changed.iter().for_each(|key| self.again(key, now));
+    }
+
+    /// Forgets what a replica counts: it is gone.
+    pub fn parted(&mut self, peer: &str, now: Moment) {
+        let changed = self.peers.parted(peer);
+        changed.iter().for_each(|key| self.again(key, now));
+    }
+
+    /// The shares of this replica that changed since this was called last (none: nothing of the object is left), or all
+    /// of them, `anew`. Nothing while it leads.
+    pub fn shares(&mut self, anew: bool) -> Vec<(ObjectKey, Option<Share>)> {
+        if self.leading.is_some() {
+            return Vec::new();
+        }
+        let share_of = |key: &ObjectKey| self.objects.get(key).and_then(|record| record.share.clone());
+        match self.unshared.replace(BTreeSet::new()).filter(|_| !anew) {
+            Some(keys) => keys.into_iter().map(|key| (key.clone(), share_of(&key))).collect(),
+            None => {
+                let all = self.objects.iter().filter(|(_, record)| record.share.is_some());
+                all.map(|(key, record)| (key.clone(), record.share.clone())).collect()
+            }
+        }
+    }
+
+    /// Whether [`Planner::shares`] would give something.
+    pub fn has_unshared(&self) -> bool {
+        self.unshared.as_ref().is_some_and(|keys| !keys.is_empty())
     }
 
     /// Looks at an object that was asked about once more: there was no time to count it.
@@ -252,6 +301,12 @@ impl Planner {
         ]
     }
 
+    fn unshare(&mut self, changed: bool, key: &ObjectKey) {
+        if let Some(keys) = self.unshared.as_mut().filter(|_| changed) {
+            keys.insert(key.clone());
+        }
+    }
+
     fn take_news(&mut self, now: Moment) {
         let news = std::mem::take(&mut self.news);
         if !news.answered && !news.refused {
@@ -278,12 +333,18 @@ impl Planner {
     }
 
     fn plan_one(&mut self, key: ObjectKey, counts: Counts, now: Now) -> Option<Intent> {
-        let settings = &self.settings;
+        let own = counts.bounded();
+        let settled = own.running == own.total;
+        let shared = self.objects.get_mut(&key)?.counted(&own);
+        self.unshare(shared, &key);
         let record = self.objects.get_mut(&key)?;
         let before = record.stored.as_ref().or(record.current.as_ref());
         let (observed, effective) = (record.observed, record.effect.map(|(generation, _)| generation));
-        let status = Status::of(observed, &record.verdict, effective, counts.bounded(), before, now.wall);
-        let settled = status.proxies.counts.running == status.proxies.counts.total;
+        let counts = match effective {
+            Some(generation) => self.peers.with(own, &key, &record.uid, generation),
+            None => own,
+        };
+        let status = Status::of(observed, &record.verdict, effective, counts, before, now.wall);
         if settled {
             self.open.remove(&key);
         } else {
@@ -291,14 +352,14 @@ impl Planner {
         }
         record.looked = Some(now.moment);
         let later = record
-            .postponed(&status, settings, self.leading)
+            .postponed(&status, &self.settings, self.leading)
             .filter(|at| *at > now.moment);
         let known = record
             .current
             .as_ref()
             .is_some_and(|current| current.says_the_same(&status));
         record.patience = match known {
-            true => (record.patience * 2).clamp(settings.floor, settings.calm),
+            true => (record.patience * 2).clamp(self.settings.floor, self.settings.calm),
             false => Moment::ZERO,
         };
         record.current = Some(status.clone());
@@ -339,7 +400,21 @@ impl Record {
             written: None,
             looked: None,
             patience: Moment::ZERO,
+            share: None,
         }
+    }
+
+    /// Notes what this replica counts. True: it is something else than before.
+    fn counted(&mut self, own: &Counts) -> bool {
+        let effect = self.effect.filter(|_| own.total > 0);
+        let share = effect.map(|(generation, _)| Share {
+            uid: self.uid.clone(),
+            generation,
+            counts: own.clone(),
+        });
+        let changed = share != self.share;
+        self.share = share;
+        changed
     }
 
     fn change(&mut self, generation: i64, accepted: bool, since: u64, now: Moment) {

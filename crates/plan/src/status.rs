@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use crate::subject::Verdict;
 
 /// Texts in a status are cut to so many bytes.
-const TEXT: usize = 2048;
+pub(crate) const TEXT: usize = 2048;
 
 /// How many proxies run what was derived from an object.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -293,15 +293,21 @@ fn programmed(accepted: bool, effective: Option<i64>, counts: &Counts, now: Time
     }
 }
 
-fn text(value: &Value, field: &str) -> String {
+pub(crate) fn text(value: &Value, field: &str) -> String {
     value[field].as_str().unwrap_or_default().to_owned()
 }
 
 /// At most [`TEXT`] bytes of it.
 fn cut(text: &str) -> String {
-    if text.len() <= TEXT {
+    cut_to(text, TEXT)
+}
+
+/// At most so many bytes of it, of which there are more than three.
+pub(crate) fn cut_to(text: &str, limit: usize) -> String {
+    if text.len() <= limit {
         return text.to_owned();
     }
-    let end = (0..=TEXT - 4).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
+    let most = limit.saturating_sub(4);
+    let end = (0..=most).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
     format!("{}…", &text[..end])
 }

@@ -13,7 +13,7 @@ use ads::{Moment, Question};
 use plan::{Ask, Counts, Intent, News, Now, Planner, Refusal, Settings, Subject};
 use resources::{Diagnostic, Meta, ObjectKey, Timestamp};
 use serde_json::{Map, Value};
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 
 use crate::origin::Served;
 use crate::pilot::Hub;
@@ -47,7 +47,9 @@ impl Observation {
 
 /// Knows what is to be told of objects.
 pub(crate) struct Tracker {
-    planner: Planner,
+    pub(crate) planner: Planner,
+    /// Told when there are shares to be published.
+    pub(crate) unshared: Arc<Notify>,
     out: Option<mpsc::Sender<Vec<Intent>>>,
     /// When the clock that moments are read from began.
     start: SystemTime,
@@ -63,6 +65,7 @@ impl Tracker {
     pub(crate) fn new(started: Instant) -> Tracker {
         Tracker {
             planner: Planner::new(Settings::default()),
+            unshared: Arc::default(),
             out: None,
             start: SystemTime::now().checked_sub(started.elapsed()).unwrap_or(UNIX_EPOCH),
             blocked: None,
@@ -106,6 +109,7 @@ impl Tracker {
             members: news.members,
         };
         self.planner.heard(news, now);
+        self.announce();
         if self
             .out
             .as_ref()
@@ -125,6 +129,7 @@ impl Tracker {
         let intents = self.planner.plan(counted, Now { moment: now, wall });
         self.seconds += begun.elapsed().as_secs_f64();
         self.planned += intents.len() as u64;
+        self.announce();
         if let Some(out) = &self.out
             && !intents.is_empty()
             && out.try_send(intents).is_err()
@@ -132,6 +137,13 @@ impl Tracker {
             // There was room a moment ago: whoever wrote has gone.
             self.planner.lead(false, now);
             self.out = None;
+        }
+    }
+
+    /// Says that there are shares to be published.
+    fn announce(&self) {
+        if self.planner.has_unshared() {
+            self.unshared.notify_one();
         }
     }
 

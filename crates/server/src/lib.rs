@@ -17,6 +17,7 @@ mod metrics;
 mod origin;
 mod pages;
 mod pilot;
+mod shares;
 mod syncz;
 
 pub use feedback::Observation;

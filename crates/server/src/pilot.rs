@@ -227,7 +227,7 @@ async fn until(deadline: Option<Instant>) {
 }
 
 impl Core {
-    fn now(&self) -> Moment {
+    pub(crate) fn now(&self) -> Moment {
         self.started.elapsed()
     }
 

@@ -13,7 +13,7 @@ use tokio::task::JoinHandle;
 
 use super::intake::Voice;
 use super::objects::Follower;
-use super::{home, status};
+use super::{home, status, tallies};
 
 /// A store that is served.
 pub(super) struct Front {
@@ -22,6 +22,7 @@ pub(super) struct Front {
     store: Arc<dyn Store>,
     follower: Option<Follower>,
     statuses: Option<JoinHandle<()>>,
+    tallies: Option<JoinHandle<()>>,
 }
 
 impl Front {
@@ -34,6 +35,7 @@ impl Front {
             store,
             follower: None,
             statuses: None,
+            tallies: None,
         })
     }
 
@@ -58,12 +60,26 @@ impl Front {
             ..plan::Settings::default()
         };
         let intents = pilot.feedback(interval).await?;
-        let led = async move |leading| drop(pilot.lead(leading).await);
-        let (options, stats) = (sinks::Options::new(identity()), Arc::default());
+        let (leads, leading) = watch::channel(false);
+        let led = {
+            let pilot = pilot.clone();
+            async move |leading| {
+                drop(pilot.lead(leading).await);
+                leads.send_replace(leading);
+            }
+        };
+        let identity = identity();
+        let (options, stats) = (sinks::Options::new(identity.as_str()), Arc::default());
         let writer = status::StatusWriter(self.api.clone());
         self.statuses = Some(match home::chosen(settings) {
             Home::Etcd => {
                 let lock = status::StoreLock(Arc::clone(&self.store));
+                let tallies = tallies::Tallies {
+                    store: Arc::clone(&self.store),
+                    identity: identity.as_str().into(),
+                    interval: settings.status_interval,
+                };
+                self.tallies = Some(tokio::spawn(tallies.run(pilot, leading, stopped.clone())));
                 tokio::spawn(async move { sinks::run(intents, writer, lock, options, stats, led, stopped).await })
             }
             _ => tokio::spawn(async move {
@@ -77,8 +93,8 @@ impl Front {
     pub(super) async fn end(self, grace: Duration) {
         home::end(self.server, grace).await;
         drop(self.follower);
-        if let Some(statuses) = self.statuses {
-            let _ = statuses.await;
+        for task in [self.statuses, self.tallies].into_iter().flatten() {
+            let _ = task.await;
         }
         self.store.close().await;
     }

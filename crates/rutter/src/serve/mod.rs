@@ -7,6 +7,7 @@ mod intake;
 mod mesh_file;
 mod objects;
 mod status;
+mod tallies;
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 use std::sync::Arc;

@@ -157,7 +157,7 @@ impl Follower {
             let filled = self.board.read(View::revision);
             let watch = match filled {
                 0 => self.fill().await,
-                after => self.store.watch(&Scope::default(), after).await,
+                after => self.store.watch(&self.scope(), after).await,
             };
             let error = match watch {
                 Ok(watch) => self.drain(watch, &mut wait).await,
@@ -178,6 +178,17 @@ impl Follower {
         }
     }
 
+    /// What is watched: one type, or everything, of which the wanted types are taken.
+    fn scope(&self) -> Scope {
+        match self.options.types.as_deref() {
+            Some([only]) => Scope {
+                resource: Some(only.clone()),
+                ..Scope::default()
+            },
+            _ => Scope::default(),
+        }
+    }
+
     /// Lists everything, tells the differences, and watches from there.
     async fn fill(&self) -> Result<Watch, Error> {
         let (objects, revision) = match &self.options.types {
@@ -187,7 +198,7 @@ impl Follower {
             }
             Some(types) => self.list(types).await?,
         };
-        let watch = self.store.watch(&Scope::default(), revision).await?;
+        let watch = self.store.watch(&self.scope(), revision).await?;
         self.board.replace(objects, revision);
         Ok(watch)
     }

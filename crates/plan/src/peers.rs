@@ -1,0 +1,101 @@
+//! What other replicas count.
+//!
+//! Proxies are connected to one replica each. What a replica counts of an object is its [`Share`]; the leader adds up the
+//! shares of all ([`Peers`]), and its own.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use resources::ObjectKey;
+
+use crate::Counts;
+
+/// What one replica counts of an object.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Share {
+    /// The object's UID; empty: it has none.
+    pub uid: Arc<str>,
+    /// The generation that is in effect there, and counted.
+    pub generation: i64,
+    /// How many of its proxies need it and run it.
+    pub counts: Counts,
+}
+
+/// The shares of other replicas.
+#[derive(Default)]
+pub(crate) struct Peers(BTreeMap<Arc<str>, Peer>);
+
+#[derive(Default)]
+struct Peer {
+    shares: BTreeMap<ObjectKey, Share>,
+    /// Which objects it tells of in which shard.
+    shards: BTreeMap<Arc<str>, BTreeSet<ObjectKey>>,
+}
+
+impl Peers {
+    /// Notes all that a replica has in a shard, in place of what it had there. Gives the objects of which it says something
+    /// else than before.
+    pub(crate) fn told(
+        &mut self,
+        peer: &Arc<str>,
+        shard: &Arc<str>,
+        shares: BTreeMap<ObjectKey, Share>,
+    ) -> Vec<ObjectKey> {
+        let peer = self.0.entry(peer.clone()).or_default();
+        let before = peer.shards.remove(shard).unwrap_or_default();
+        let mut changed = Vec::new();
+        for key in before {
+            if !shares.contains_key(&key) {
+                peer.shares.remove(&key);
+                changed.push(key);
+            }
+        }
+        peer.shards.insert(shard.clone(), shares.keys().cloned().collect());
+        for (key, share) in shares {
+            if peer.shares.get(&key) != Some(&share) {
+                changed.push(key.clone());
+                peer.shares.insert(key, share);
+            }
+        }
+        changed
+    }
+
+    /// Forgets a replica. Gives the objects of which it had told.
+    pub(crate) fn parted(&mut self, peer: &str) -> Vec<ObjectKey> {
+        let peer = self.0.remove(peer).unwrap_or_default();
+        peer.shares.into_keys().collect()
+    }
+
+    /// Forgets all replicas. Gives the objects of which they had told.
+    pub(crate) fn clear(&mut self) {
+        self.0.clear();
+    }
+
+    /// What is counted here, and what others count of the same object. Proxies of a replica that has another generation
+    /// in effect have not answered this one.
+    pub(crate) fn with(&self, mut own: Counts, key: &ObjectKey, uid: &str, generation: i64) -> Counts {
+        for share in self.0.values().filter_map(|peer| peer.shares.get(key)) {
+            if *share.uid == *uid {
+                own.add(&share.counts, share.generation == generation);
+            }
+        }
+        own
+    }
+}
+
+impl Counts {
+    /// Adds what another replica counts; `same`: of the same generation.
+    fn add(&mut self, other: &Counts, same: bool) {
+        self.total = self.total.saturating_add(other.total);
+        if !same {
+            self.pending = self.pending.saturating_add(other.total);
+            return;
+        }
+        self.running = self.running.saturating_add(other.running);
+        self.refused = self.refused.saturating_add(other.refused);
+        self.pending = self.pending.saturating_add(other.pending);
+        // That of the first proxy by name, whichever replica it is connected to.
+        let all = [self.refusal.take(), other.refusal.clone()];
+        self.refusal = all.into_iter().flatten().min_by(|a, b| a.proxy.cmp(&b.proxy));
+    }
+}
