@@ -66,7 +66,7 @@ impl Peers {
         peer.shares.into_keys().collect()
     }
 
-    /// Forgets all replicas. Gives the objects of which they had told.
+    /// Forgets all replicas.
     pub(crate) fn clear(&mut self) {
         self.0.clear();
     }

@@ -1,5 +1,7 @@
 //! Which statuses are due.
 
+mod shares;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -204,39 +206,6 @@ impl Planner {
         self.leading = leading.then(|| self.leading.unwrap_or(now));
     }
 
-    /// Notes what another replica counts: all that it has in a shard, in place of what it had there.
-    pub fn told(&mut self, peer: &Arc<str>, shard: &Arc<str>, shares: BTreeMap<ObjectKey, Share>, now: Moment) {
-        let changed = self.peers.told(peer, shard, shares);
-        changed.iter().for_each(|key| self.again(key, now));
-    }
-
-    /// Forgets what a replica counts: it is gone.
-    pub fn parted(&mut self, peer: &str, now: Moment) {
-        let changed = self.peers.parted(peer);
-        changed.iter().for_each(|key| self.again(key, now));
-    }
-
-    /// The shares of this replica that changed since this was called last (none: nothing of the object is left), or all
-    /// of them, `anew`. Nothing while it leads.
-    pub fn shares(&mut self, anew: bool) -> Vec<(ObjectKey, Option<Share>)> {
-        if self.leading.is_some() {
-            return Vec::new();
-        }
-        let share_of = |key: &ObjectKey| self.objects.get(key).and_then(|record| record.share.clone());
-        match self.unshared.replace(BTreeSet::new()).filter(|_| !anew) {
-            Some(keys) => keys.into_iter().map(|key| (key.clone(), share_of(&key))).collect(),
-            None => {
-                let all = self.objects.iter().filter(|(_, record)| record.share.is_some());
-                all.map(|(key, record)| (key.clone(), record.share.clone())).collect()
-            }
-        }
-    }
-
-    /// Whether [`Planner::shares`] would give something.
-    pub fn has_unshared(&self) -> bool {
-        self.unshared.as_ref().is_some_and(|keys| !keys.is_empty())
-    }
-
     /// Looks at an object that was asked about once more: there was no time to count it.
     pub fn again(&mut self, key: &ObjectKey, now: Moment) {
         if self.objects.contains_key(key) {
@@ -299,12 +268,6 @@ impl Planner {
             ("unsettled", self.open.len()),
             ("waiting", self.queue.len()),
         ]
-    }
-
-    fn unshare(&mut self, changed: bool, key: &ObjectKey) {
-        if let Some(keys) = self.unshared.as_mut().filter(|_| changed) {
-            keys.insert(key.clone());
-        }
     }
 
     fn take_news(&mut self, now: Moment) {
@@ -402,19 +365,6 @@ impl Record {
             patience: Moment::ZERO,
             share: None,
         }
-    }
-
-    /// Notes what this replica counts. True: it is something else than before.
-    fn counted(&mut self, own: &Counts) -> bool {
-        let effect = self.effect.filter(|_| own.total > 0);
-        let share = effect.map(|(generation, _)| Share {
-            uid: self.uid.clone(),
-            generation,
-            counts: own.clone(),
-        });
-        let changed = share != self.share;
-        self.share = share;
-        changed
     }
 
     fn change(&mut self, generation: i64, accepted: bool, since: u64, now: Moment) {

@@ -1,13 +1,19 @@
-//! Two replicas over one etcd: both serve the same objects, one of them writes statuses, and either may go.
+//! Two replicas over one etcd: both serve the same objects, one of them writes statuses, which count the proxies of both, and
+//! either may go.
 
 // The helpers of a test fail it where they cannot go on.
 #![allow(clippy::unwrap_used)]
 
 use std::time::Duration;
 
-use e2e::{done, rutter_binary};
+use e2e::{HOST, done, envoy_binary, rutter_binary, shop_service, virtual_service};
 use parts::etcd::{Cluster, Settings, program};
-use parts::run::{Control, Result, wait_for};
+use parts::run::{Backend, Control, Envoy, Node, Protocol, Result, free_port, wait_for};
+
+/// Envoy's limit on the size of a compiled regular expression; the expression is valid, so nobody else minds it.
+const REGEX: &str = "/[a-z]{1,50}/[0-9]{1,50}/(one|two|three|four|five|six|seven|eight|nine|ten)+";
+/// The words with which it refuses.
+const WORDS: &str = "max program size";
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -53,6 +59,33 @@ impl Replica {
             page.contains(text).then_some(())
         };
         wait_for(text, PATIENCE, reached).await
+    }
+
+    /// Waits until the status of the route says of its proxies: `GENERATION: RUNNING of TOTAL, REFUSED: MESSAGE`.
+    async fn wait_for_proxies(&self, wanted: &str) -> Result<()> {
+        let field = |name: &str| format!("{{.status.proxies.{name}}}");
+        let path = format!(
+            "jsonpath={}: {} of {}, {}: {}",
+            field("generation"),
+            field("running"),
+            field("total"),
+            field("refused"),
+            field("refusal.message")
+        );
+        let said = || async {
+            let printed = self
+                .run(&["get", "virtualservice", "shop", "-n", "test", "-o", &path], "")
+                .await
+                .ok()?;
+            printed.contains(wanted).then_some(())
+        };
+        wait_for(&format!("a status with {wanted:?}"), PATIENCE, said).await
+    }
+
+    /// A proxy of this replica.
+    async fn proxy(&self, name: &str, ip: &str) -> Result<Envoy> {
+        let node = Node::sidecar(name, "test", ip, &[("app", name)]);
+        Envoy::start(envoy_binary(), &node, Protocol::Delta, self.control.grpc()).await
     }
 
     /// A field of the lease.
@@ -102,4 +135,45 @@ async fn either_may_go() -> Result<()> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn replicas_share_a_store_and_take_over_from_each_other() {
     either_may_go().await.unwrap_or_else(|error| panic!("{error}"));
+}
+
+fn route(rest: &str) -> String {
+    let route = format!("[{{ route: [{{ destination: {{ host: {HOST}, subset: v1 }} }}]{rest} }}]");
+    virtual_service("[mesh]", &route)
+}
+
+async fn all_proxies_count() -> Result<()> {
+    let etcd = Cluster::start(&program(&mut |line| eprintln!("{line}"))?, 1, Settings::default()).await?;
+    let leader = Replica::start(&etcd).await?;
+    let namespace = "apiVersion: v1\nkind: Namespace\nmetadata: { name: test }\n";
+    leader.run(&["create", "-f", "-"], namespace).await?;
+    // It has written a status: it leads.
+    leader.apply("first").await?;
+    let mut other = Replica::start(&etcd).await?;
+    let backend = Backend::start("v1", "shop-0").await?;
+    let service = shop_service(free_port(), "{ tls: { mode: DISABLE } }", &[&backend]);
+    let objects = format!("{service}---\n{}", route(""));
+    leader.run(&["apply", "-f", "-"], &objects).await?;
+    leader.wait_for_proxies("1: 0 of 0, 0: ").await?;
+
+    // A proxy that the leader does not see: it is told of, and with it what it refuses.
+    let _far = other.proxy("far", "127.0.0.2").await?;
+    leader.wait_for_proxies("1: 1 of 1, 0: ").await?;
+    let bad = route(&format!(", match: [{{ uri: {{ regex: '{REGEX}' }} }}]"));
+    leader.run(&["apply", "-f", "-"], &bad).await?;
+    leader.wait_for_proxies("2: 0 of 1, 1: ").await?;
+    leader.wait_for_proxies(WORDS).await?;
+    other.run(&["apply", "-f", "-"], &route("")).await?;
+    leader.wait_for_proxies("3: 1 of 1, 0: ").await?;
+
+    // One at each of them; then the other replica goes, and who was connected to it does not count.
+    let _near = leader.proxy("near", "127.0.0.3").await?;
+    leader.wait_for_proxies("3: 2 of 2, 0: ").await?;
+    other.control.stop().await?;
+    leader.wait_for_proxies("3: 1 of 1, 0: ").await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_status_counts_the_proxies_of_all_replicas() {
+    all_proxies_count().await.unwrap_or_else(|error| panic!("{error}"));
 }

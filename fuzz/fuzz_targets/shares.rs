@@ -1,0 +1,26 @@
+//! What another replica stored of its counts, which may be anything. Nothing may panic; numbers add up; what was read reads
+//! back the same.
+
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use plan::{Shards, read_shard};
+
+fuzz_target!(|bytes: &[u8]| {
+    let Ok(value) = serde_json::from_slice::<serde_json::Value>(bytes) else {
+        return;
+    };
+    let shares = read_shard(&value);
+    let mut shards = Shards::default();
+    shards.take(shares.iter().map(|(key, share)| (key.clone(), Some(share.clone()))));
+    let mut again = std::collections::BTreeMap::new();
+    for (_, part) in shards.changed() {
+        again.extend(part.iter().flat_map(read_shard));
+    }
+    assert_eq!(shares.len(), again.len());
+    for (key, share) in shares {
+        let counts = &share.counts;
+        assert_eq!(counts.total, counts.running + counts.refused + counts.pending);
+        assert_eq!(again[&key].counts.total, counts.total);
+    }
+});
