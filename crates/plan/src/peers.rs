@@ -81,6 +81,16 @@ impl Peers {
         }
         own
     }
+
+    /// Whether each of them tells of this generation of an object. One that does not may have no proxy that needs it, or
+    /// has yet to tell.
+    pub(crate) fn all_tell(&self, key: &ObjectKey, uid: &str, generation: i64) -> bool {
+        let tells = |peer: &Peer| {
+            let share = peer.shares.get(key);
+            share.is_some_and(|share| *share.uid == *uid && share.generation == generation)
+        };
+        self.0.values().all(tells)
+    }
 }
 
 impl Counts {

@@ -303,9 +303,12 @@ impl Planner {
         let record = self.objects.get_mut(&key)?;
         let before = record.stored.as_ref().or(record.current.as_ref());
         let (observed, effective) = (record.observed, record.effect.map(|(generation, _)| generation));
-        let counts = match effective {
-            Some(generation) => self.peers.with(own, &key, &record.uid, generation),
-            None => own,
+        let (counts, complete) = match effective {
+            Some(generation) => (
+                self.peers.with(own, &key, &record.uid, generation),
+                self.peers.all_tell(&key, &record.uid, generation),
+            ),
+            None => (own, true),
         };
         let status = Status::of(observed, &record.verdict, effective, counts, before, now.wall);
         if settled {
@@ -315,7 +318,7 @@ impl Planner {
         }
         record.looked = Some(now.moment);
         let later = record
-            .postponed(&status, &self.settings, self.leading)
+            .postponed(&status, complete, &self.settings, self.leading)
             .filter(|at| *at > now.moment);
         let known = record
             .current
@@ -382,16 +385,25 @@ impl Record {
 
     /// Until when it waits to be written although it says something new: there are no answers yet, but they may come at
     /// once; or it is no real news.
-    fn postponed(&self, status: &Status, settings: &Settings, leading: Option<Moment>) -> Option<Moment> {
+    fn postponed(
+        &self,
+        status: &Status,
+        complete: bool,
+        settings: &Settings,
+        leading: Option<Moment>,
+    ) -> Option<Moment> {
         let stored = self.stored.as_ref();
         let told = stored.is_some_and(|s| s.observed == status.observed && s.accepted.truth == status.accepted.truth);
         if self.written.is_none() && told && status.proxies.counts.refused == 0 {
             // Somebody wrote this before, and proxies have yet to come here from there.
             return leading.map(|since| since + settings.calm);
         }
-        let waits = status.programmed.truth == Truth::Unknown;
-        if waits && stored.is_none_or(|stored| stored.proxies.generation != status.proxies.generation) {
-            return Some(self.changed + settings.grace);
+        let new = stored.is_none_or(|stored| stored.proxies.generation != status.proxies.generation);
+        match status.programmed.truth {
+            Truth::Unknown if new => return Some(self.changed + settings.grace),
+            // Other replicas tell within an interval what their proxies say, if it concerns them at all.
+            Truth::True if new && !complete => return Some(self.changed + settings.interval * 2),
+            _ => {}
         }
         let calm = stored.is_some_and(|stored| {
             stored.observed == status.observed

@@ -163,6 +163,43 @@ fn who_has_an_older_generation_has_not_answered_and_another_object_is_another() 
 }
 
 #[test]
+fn all_is_well_is_not_said_before_others_had_time_to_tell() {
+    let mut planner = Planner::new(Settings::default());
+    let mut now = Moment::from_secs(100);
+    planner.lead(true, now);
+    planner.told(&"b".into(), &"00".into(), BTreeMap::new(), now);
+    let (wall, share) = (Timestamp::from_unix(1_800_000_000), |generation| Share {
+        uid: "u1".into(),
+        generation,
+        counts: running(2),
+    });
+    let mut flush = |planner: &mut Planner, now: Moment| {
+        let counted = planner.due(now).into_iter().map(|ask| (ask.key, running(1)));
+        let counted: Vec<_> = counted.collect();
+        let written = planner.plan(counted, Now { moment: now, wall });
+        written
+            .into_iter()
+            .map(|intent| intent.status.proxies.counts.running)
+            .collect::<Vec<_>>()
+    };
+    // It tells in time.
+    planner.saw(subject("x", 1), 1, now);
+    assert_eq!(flush(&mut planner, now), [0_usize; 0]);
+    now += Duration::from_millis(1_100);
+    planner.told(&"b".into(), &"00".into(), BTreeMap::from([(key("x"), share(1))]), now);
+    assert_eq!(flush(&mut planner, now), [3]);
+
+    // No proxy of it needs it any more, which it does not say in so many words.
+    planner.told(&"b".into(), &"00".into(), BTreeMap::new(), now);
+    now += Duration::from_secs(20);
+    planner.saw(subject("x", 2), 1, now);
+    assert_eq!(flush(&mut planner, now), [0_usize; 0]);
+    let at = planner.deadline().unwrap();
+    assert_eq!(at, now + Duration::from_secs(2));
+    assert_eq!(flush(&mut planner, at), [1]);
+}
+
+#[test]
 fn an_object_that_went_is_told_of_no_more() {
     let (mut leader, mut peer, mut now) = leader_and_peer();
     for name in ["x", "y"] {

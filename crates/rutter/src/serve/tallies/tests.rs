@@ -1,6 +1,5 @@
 //! Replicas over one store, with a clock that the tests move.
 
-use std::collections::VecDeque;
 use std::sync::Mutex;
 
 use plan::Counts;
@@ -21,7 +20,7 @@ const LONG: Duration = Duration::from_secs(600);
 struct Fake {
     news: Arc<Notify>,
     /// What changed and was not asked for yet; and all of it.
-    counted: Mutex<(VecDeque<(ObjectKey, Option<Share>)>, Changes)>,
+    counted: Mutex<(Changes, Changes)>,
     heard: mpsc::UnboundedSender<Said>,
 }
 
@@ -51,7 +50,7 @@ impl Fake {
     fn count(&self, name: &str, running: usize) {
         let change = (object(name), Some(share(running)));
         let mut counted = self.counted.lock().unwrap_or_else(|error| panic!("{error}"));
-        counted.0.push_back(change.clone());
+        counted.0.push(change.clone());
         counted.1.retain(|(key, _)| *key != change.0);
         counted.1.push(change);
         self.news.notify_one();
