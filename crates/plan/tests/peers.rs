@@ -173,7 +173,7 @@ fn all_is_well_is_not_said_before_others_had_time_to_tell() {
         generation,
         counts: running(2),
     });
-    let flush = |planner: &Planner, now: Moment| {
+    let flush = |planner: &mut Planner, now: Moment| {
         let counted = planner.due(now).into_iter().map(|ask| (ask.key, running(1)));
         let counted: Vec<_> = counted.collect();
         let written = planner.plan(counted, Now { moment: now, wall });
