@@ -158,7 +158,7 @@ impl View {
     }
 
     /// A `Scale` as a table; none: it is not wanted as one.
-    pub fn scale(&self, scale: &Value) -> Option<Value> {
+    pub(crate) fn scale(&self, scale: &Value) -> Option<Value> {
         let Form::Table(include) = self.form else {
             return None;
         };
