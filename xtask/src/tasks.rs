@@ -1,9 +1,11 @@
 //! The tasks that are a few commands each.
 
-use anyhow::{Context, Result, bail};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail, ensure};
 
 use crate::layers;
-use crate::run::{cargo, root, run, say, works};
+use crate::run::{cargo, output, root, run, say, works};
 
 /// Fetches the real parts.
 pub(crate) fn setup() -> Result<()> {
@@ -23,9 +25,19 @@ pub(crate) fn test(arguments: &[String]) -> Result<()> {
     // Compile everything first, so that a mistake in the last crate is not found after minutes of tests. The selection is
     // the same both times: cargo would build the dependencies again for the features of another one.
     run(&mut cargo(&["test", "--workspace", "--no-run"]))?;
-    run(&mut cargo(&["test", "--workspace"]))?;
+    run(cargo(&["test", "--workspace"]).env("RUTTER_BIN", rutter()?))?;
     say("all tests passed");
     Ok(())
+}
+
+/// The program that building the tests has built, too; named, so that the end-to-end tests need not see to it.
+fn rutter() -> Result<PathBuf> {
+    let metadata = output(&mut cargo(&["metadata", "--no-deps", "--format-version=1"]))?;
+    let metadata: serde_json::Value = serde_json::from_slice(&metadata).context("cargo metadata is not JSON")?;
+    let target = metadata["target_directory"].as_str();
+    let program = Path::new(target.context("cargo metadata names no target directory")?).join("debug/rutter");
+    ensure!(program.exists(), "{} was not built", program.display());
+    Ok(program)
 }
 
 /// Writes the generated pages.
