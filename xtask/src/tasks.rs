@@ -52,7 +52,8 @@ pub(crate) fn docs() -> Result<()> {
 pub(crate) fn bench(arguments: &[String]) -> Result<()> {
     match arguments.first().map(String::as_str) {
         Some("flow") => run(cargo(&["bench", "--package", "flow"]).args(&arguments[1..])),
-        Some("load") => {
+        Some(program @ ("load" | "api")) => {
+            // The load tools start the release build of `rutter` that stands beside them.
             run(&mut cargo(&[
                 "build",
                 "--release",
@@ -61,18 +62,16 @@ pub(crate) fn bench(arguments: &[String]) -> Result<()> {
                 "--package",
                 "load",
             ]))?;
-            run(cargo(&["run", "--release", "--quiet", "--package", "load", "--"]).args(&arguments[1..]))
-        }
-        Some("api") => {
-            run(&mut cargo(&[
-                "build",
+            let mut bench = cargo(&[
+                "run",
                 "--release",
-                "--package",
-                "rutter",
+                "--quiet",
                 "--package",
                 "load",
-            ]))?;
-            let mut bench = cargo(&["run", "--release", "--quiet", "--package", "load", "--bin", "api", "--"]);
+                "--bin",
+                program,
+                "--",
+            ]);
             run(bench.args(&arguments[1..]))
         }
         _ => bail!("which benchmark? `flow`, `load` or `api`"),

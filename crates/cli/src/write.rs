@@ -30,20 +30,25 @@ pub(crate) struct Options {
     validation: &'static str,
 }
 
+/// `--dry-run`, with what it means for the command.
+pub(crate) fn dry_run(help: &'static str) -> Arg {
+    Arg::new("dry-run")
+        .long("dry-run")
+        .value_name("WHERE")
+        .value_parser(["none", "client", "server"])
+        .num_args(0..=1)
+        .require_equals(true)
+        .default_value("none")
+        .default_missing_value("client")
+        .help(help)
+}
+
 /// Adds `--dry-run`, `--field-manager` and `--validate`.
 pub(crate) fn arguments(command: Command) -> Command {
     command
-        .arg(
-            Arg::new("dry-run")
-                .long("dry-run")
-                .value_name("WHERE")
-                .value_parser(["none", "client", "server"])
-                .num_args(0..=1)
-                .require_equals(true)
-                .default_value("none")
-                .default_missing_value("client")
-                .help("Write nothing: `server` asks the server what would become of it, `client` only prints"),
-        )
+        .arg(dry_run(
+            "Write nothing: `server` asks the server what would become of it, `client` only prints",
+        ))
         .arg(
             Arg::new("field-manager")
                 .long("field-manager")

@@ -11,7 +11,7 @@ use crate::failure::{self, FAILURE, Refusal, SUCCESS};
 use crate::io::Io;
 use crate::server::{self, Request, Server};
 use crate::targets::{self, Target};
-use crate::write::{DryRun, Options};
+use crate::write::{self, DryRun, Options};
 use crate::{age, output};
 
 /// How long is waited where no time is given: as good as for ever.
@@ -64,17 +64,7 @@ pub(super) fn command() -> Command {
                 .value_parser(clap::value_parser!(u32))
                 .help("How long they may take to end"),
         )
-        .arg(
-            Arg::new("dry-run")
-                .long("dry-run")
-                .value_name("WHERE")
-                .value_parser(["none", "client", "server"])
-                .num_args(0..=1)
-                .require_equals(true)
-                .default_value("none")
-                .default_missing_value("client")
-                .help("Delete nothing; `server` asks the server what would happen"),
-        );
+        .arg(write::dry_run("Delete nothing; `server` asks the server what would happen"));
     server::arguments(output::arguments(targets::arguments(command)))
 }
 
