@@ -14,7 +14,7 @@ use crate::{core, gateway_api, istio, mesh};
 /// Labels or annotations, ordered.
 pub type StringMap = BTreeMap<Arc<str>, Arc<str>>;
 
-/// What names an object: its kind, its namespace (empty for kinds without one) and its name.
+/// What names an object: its kind, its namespace (empty for kinds without one), its name, and the cluster that it is in.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct ObjectKey {
     /// The kind, whatever its API version.
@@ -23,26 +23,42 @@ pub struct ObjectKey {
     pub namespace: Arc<str>,
     /// The name.
     pub name: Arc<str>,
+    /// The cluster that the object was read from; empty for the home of the configuration. Only workloads and what
+    /// describes them (services, slices, pods, nodes, namespaces) come from other clusters.
+    pub cluster: Arc<str>,
 }
 
 impl ObjectKey {
-    /// The key of these parts.
+    /// The key of these parts, at home.
     pub fn new(kind: Kind, namespace: impl Into<Arc<str>>, name: impl Into<Arc<str>>) -> ObjectKey {
         ObjectKey {
             kind,
             namespace: namespace.into(),
             name: name.into(),
+            cluster: Arc::default(),
+        }
+    }
+
+    /// The same object of another cluster.
+    pub fn in_cluster(self, cluster: impl Into<Arc<str>>) -> ObjectKey {
+        ObjectKey {
+            cluster: cluster.into(),
+            ..self
         }
     }
 }
 
 impl fmt::Display for ObjectKey {
-    /// `VirtualService default/reviews`.
+    /// `VirtualService default/reviews`, `Pod default/reviews-1 (cluster west)`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.namespace.is_empty() {
-            return write!(f, "{} {}", self.kind, self.name);
+        match self.namespace.is_empty() {
+            true => write!(f, "{} {}", self.kind, self.name)?,
+            false => write!(f, "{} {}/{}", self.kind, self.namespace, self.name)?,
         }
-        write!(f, "{} {}/{}", self.kind, self.namespace, self.name)
+        match self.cluster.is_empty() {
+            true => Ok(()),
+            false => write!(f, " (cluster {})", self.cluster),
+        }
     }
 }
 
@@ -73,6 +89,8 @@ pub struct Meta {
     pub namespace: Arc<str>,
     /// The name, unique among the objects of its kind and namespace.
     pub name: Arc<str>,
+    /// The cluster that it was read from, as in [`ObjectKey::cluster`]; it is no field of the object.
+    pub cluster: Arc<str>,
     /// `labels`.
     pub labels: StringMap,
     /// `annotations`.
@@ -102,6 +120,7 @@ impl Meta {
             kind,
             namespace: namespace.into(),
             name: name.into(),
+            cluster: Arc::default(),
             labels: StringMap::new(),
             annotations: StringMap::new(),
             creation_timestamp: None,
@@ -121,6 +140,7 @@ impl Meta {
             kind: self.kind,
             namespace: self.namespace.clone(),
             name: self.name.clone(),
+            cluster: self.cluster.clone(),
         }
     }
 
