@@ -25,7 +25,7 @@ pub struct Subject {
 
 /// Whether objects of this kind get a status from here: those of Istio's API groups.
 pub fn has_status(kind: Kind) -> bool {
-    kind != Kind::MeshConfig && kind.group().ends_with(".istio.io")
+    !kind.is_setting() && kind.group().ends_with(".istio.io")
 }
 
 /// What validation said of an object.

@@ -11,7 +11,7 @@ use model::service::{ObjectId, Registry};
 use resources::Object;
 use resources::core::{EndpointSlice, Namespace, Node, Pod, Service};
 use resources::istio::{DestinationRule, Gateway, ServiceEntry, Sidecar, VirtualService, WorkloadEntry, WorkloadGroup};
-use resources::mesh::MeshConfig;
+use resources::mesh::{MeshConfig, MeshNetworks};
 
 /// Declares an input table.
 macro_rules! input {
@@ -112,12 +112,16 @@ input!(
     /// Mesh-wide settings; always present.
     Mesh: () => Arc<MeshSettings>, "mesh");
 input!(
+    /// The networks of the mesh, where they are written.
+    Networks: () => Arc<Object<MeshNetworks>>, "mesh networks");
+input!(
     /// Connected proxies.
     Proxies: ProxyToken => Arc<Proxy>, "proxies");
 
 /// Declares the tables.
 pub(crate) fn register(b: &mut flow::Builder) {
     b.input::<Mesh>();
+    b.input::<Networks>();
     b.input::<Namespaces>();
     b.input::<Nodes>();
     b.input::<ServiceObjects>();

@@ -21,11 +21,11 @@ mod validate;
 mod yaml;
 
 pub use diagnostic::{Diagnostic, FieldPath, Segment, Severity};
-pub use mesh::MeshConfig;
+pub use mesh::{MeshConfig, MeshNetworks};
 pub use object::{AnyObject, Kind, Meta, Object, ObjectKey, Origin, Owner, Resource, StringMap};
 pub use parse::{
     Limits, ParseOptions, Parsed, Read, YamlDocument, YamlJson, locate, parse_documents, parse_mesh_config,
-    parse_yaml_json, read_object,
+    parse_mesh_networks, parse_yaml_json, read_object,
 };
 pub use time::Timestamp;
 pub use validate::validate;

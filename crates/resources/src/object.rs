@@ -359,6 +359,7 @@ kinds! {
     Node, "Node", core::Node, "", ["v1"], cluster;
     Namespace, "Namespace", core::Namespace, "", ["v1"], cluster;
     MeshConfig, "MeshConfig", mesh::MeshConfig, "mesh.istio.io", ["v1alpha1"], cluster;
+    MeshNetworks, "MeshNetworks", mesh::MeshNetworks, "mesh.istio.io", ["v1alpha1"], cluster;
 }
 
 impl Kind {
@@ -381,6 +382,11 @@ impl Kind {
     /// Whether it is one of Istio's kinds.
     pub fn is_istio(self) -> bool {
         self.group().ends_with("istio.io")
+    }
+
+    /// Whether it is a setting of the mesh, of which there is one, and no object of an API server.
+    pub const fn is_setting(self) -> bool {
+        matches!(self, Kind::MeshConfig | Kind::MeshNetworks)
     }
 
     /// Whether its type has every field of the kind, so that others are reported, and the object as it was written is kept.

@@ -270,3 +270,28 @@ fn label_selectors() {
     }
     assert!(LabelSelector::default().matches(&labels));
 }
+
+#[test]
+fn the_networks_of_the_mesh_are_read_from_a_text_and_as_an_object() {
+    let text = "networks: {west: {endpoints: [{fromRegistry: w}, {fromCidr: 10.0.0.0/8}], gateways: [{address: 1.2.3.4, port: 15443}]}}";
+    let (networks, said) = resources::parse_mesh_networks(text.as_bytes(), "f", &ParseOptions::default());
+    assert!(said.is_empty(), "{said:?}");
+    let object = format!("{{apiVersion: mesh.istio.io/v1alpha1, kind: MeshNetworks, spec: {{{text}}}}}");
+    let read = read::<resources::MeshNetworks>(&object);
+    assert_eq!(read.meta.key(), resources::MeshNetworks::key());
+    assert_eq!(Some(&read.spec), networks.as_ref());
+    let (none, said) = resources::parse_mesh_networks(b"", "f", &ParseOptions::default());
+    assert!(none.is_some_and(|n| n.networks.is_empty()) && said.is_empty());
+    for bad in [
+        "networks: {a: {endpoints: [{}]}}",
+        "networks: {a: {endpoints: [{fromCidr: nowhere}]}}",
+        "networks: {a: {gateways: [{address: 1.2.3.4}]}}",
+        "networks: {a: {gateways: [{port: 15443}]}}",
+    ] {
+        let (networks, said) = resources::parse_mesh_networks(bad.as_bytes(), "f", &ParseOptions::default());
+        assert!(
+            networks.is_none() && said[0].path.to_string().starts_with("networks"),
+            "{bad}: {said:?}"
+        );
+    }
+}

@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use model::service::{ObjectId, Registry};
 use registry::inputs::{
-    DestinationRules, EndpointSlices, Gateways, Mesh, MeshSettings, Namespaces, Nodes, ServiceObject, ServiceObjectKey,
-    ServiceObjects, Sidecars, VirtualServices, WorkloadGroups, WorkloadObject, WorkloadObjectKey, WorkloadObjects,
+    DestinationRules, EndpointSlices, Gateways, Mesh, MeshSettings, Namespaces, Networks, Nodes, ServiceObject,
+    ServiceObjectKey, ServiceObjects, Sidecars, VirtualServices, WorkloadGroups, WorkloadObject, WorkloadObjectKey,
+    WorkloadObjects,
 };
 use resources::effects::KINDS_NOT_YET;
 use resources::{AnyObject, Kind, ObjectKey};
@@ -49,6 +50,7 @@ impl Batch {
             AnyObject::Sidecar(o) => b.put::<Sidecars>(id, o),
             AnyObject::Node(o) => b.put::<Nodes>(name, o),
             AnyObject::Namespace(o) => b.put::<Namespaces>(name, o),
+            AnyObject::MeshNetworks(o) => b.put::<Networks>((), o),
             AnyObject::MeshConfig(_) => {}
             other => without_table(other.kind()),
         }
@@ -71,6 +73,7 @@ impl Batch {
             Kind::Sidecar => b.remove::<Sidecars>(id),
             Kind::Node => b.remove::<Nodes>(id.name),
             Kind::Namespace => b.remove::<Namespaces>(id.name),
+            Kind::MeshNetworks => b.remove::<Networks>(()),
             Kind::MeshConfig => {}
             other => without_table(other),
         }

@@ -1,11 +1,13 @@
-//! MeshConfig: what holds for the whole mesh, with Istio's defaults.
+//! MeshConfig and MeshNetworks: what holds for the whole mesh, with Istio's defaults.
 
 pub mod config;
+pub mod networks;
 pub mod provider;
 pub mod proxy;
 pub mod settings;
 
 pub use config::MeshConfig;
+pub use networks::*;
 pub use provider::*;
 pub use proxy::*;
 pub use settings::*;

@@ -5,7 +5,7 @@ use crate::decode::{Decode, Decoder};
 use crate::diagnostic::Segment;
 use crate::gateway_api;
 use crate::istio;
-use crate::mesh::MeshConfig;
+use crate::mesh::{MeshConfig, MeshNetworks};
 use crate::object::Resource;
 use crate::parse::meta::part;
 use crate::yaml::Node;
@@ -57,6 +57,7 @@ in_spec!(
     gateway_api::BackendTlsPolicy,
     gateway_api::BackendTrafficPolicy,
     gateway_api::InferencePool,
+    MeshNetworks,
 );
 
 impl Content for MeshConfig {

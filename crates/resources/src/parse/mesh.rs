@@ -1,11 +1,11 @@
-//! The mesh's settings: an object of their own, the text in Istio's ConfigMap, or a file of their own.
+//! The mesh's settings and its networks: objects of their own, texts in Istio's ConfigMap, or files of their own.
 
 use std::sync::Arc;
 
 use crate::decode::{Decode, Decoder, Problem, Unknown};
 use crate::diagnostic::{Diagnostic, FieldPath};
 use crate::effects;
-use crate::mesh::MeshConfig;
+use crate::mesh::{MeshConfig, MeshNetworks};
 use crate::object::{Kind, Meta, Object, ObjectKey, Origin, Resource};
 use crate::parse::object::Outcome;
 use crate::parse::{ParseOptions, Parsed, Reader, text_of};
@@ -16,38 +16,73 @@ impl MeshConfig {
     /// The name of the one object that holds the mesh's settings, wherever they were written.
     pub const NAME: &'static str = "default";
 
-    pub(super) const KIND_NAME: &'static str = Kind::MeshConfig.name();
-
     /// The key of the one object that holds the mesh's settings.
     pub fn key() -> ObjectKey {
         ObjectKey::new(Kind::MeshConfig, "", MeshConfig::NAME)
     }
+}
 
-    /// The API groups under which the settings are accepted all mean the same.
-    pub(super) fn group_of(group: &str) -> &str {
-        if group == "core" || group.is_empty() {
-            Kind::MeshConfig.group()
-        } else {
-            group
-        }
-    }
-
-    pub(super) fn meta(file: Option<&Arc<str>>, line: u32) -> Meta {
-        let origin = file.map(|file| Origin {
-            file: file.clone(),
-            line,
-        });
-        Meta {
-            origin,
-            ..Meta::new(Kind::MeshConfig, "", MeshConfig::NAME)
-        }
+impl MeshNetworks {
+    /// The key of the one object that holds the mesh's networks.
+    pub fn key() -> ObjectKey {
+        ObjectKey::new(Kind::MeshNetworks, "", MeshConfig::NAME)
     }
 }
+
+/// The API groups under which settings are accepted all mean the same.
+pub(super) fn group_of(group: &str) -> &str {
+    if group == "core" || group.is_empty() {
+        Kind::MeshConfig.group()
+    } else {
+        group
+    }
+}
+
+/// The metadata of the one object of a kind of settings, whatever it is called where it was written.
+pub(super) fn meta(kind: Kind, file: Option<&Arc<str>>, line: u32) -> Meta {
+    let origin = file.map(|file| Origin {
+        file: file.clone(),
+        line,
+    });
+    Meta {
+        origin,
+        ..Meta::new(kind, "", MeshConfig::NAME)
+    }
+}
+
+/// Settings of which a mesh has one.
+trait Setting: Resource + Decode + Default {
+    /// Puts in what holds whether it is written or not.
+    fn complete(&mut self) {}
+}
+
+impl Setting for MeshConfig {
+    fn complete(&mut self) {
+        self.keep_default_providers();
+    }
+}
+
+impl Setting for MeshNetworks {}
 
 /// Parses a file that holds nothing but the fields of MeshConfig, as `istiod` mounts one.
 ///
 /// The settings are there if they are valid; an empty file means the defaults.
 pub fn parse_mesh_config(bytes: &[u8], file: &str, options: &ParseOptions) -> (Option<MeshConfig>, Vec<Diagnostic>) {
+    parse_setting(bytes, file, options)
+}
+
+/// Parses a file that holds nothing but the fields of MeshNetworks, as `istiod` mounts one.
+///
+/// The networks are there if they are valid; an empty file means none.
+pub fn parse_mesh_networks(
+    bytes: &[u8],
+    file: &str,
+    options: &ParseOptions,
+) -> (Option<MeshNetworks>, Vec<Diagnostic>) {
+    parse_setting(bytes, file, options)
+}
+
+fn parse_setting<S: Setting>(bytes: &[u8], file: &str, options: &ParseOptions) -> (Option<S>, Vec<Diagnostic>) {
     let parsed = Parsed::default();
     let mut reader = Reader {
         file: file.into(),
@@ -60,7 +95,7 @@ pub fn parse_mesh_config(bytes: &[u8], file: &str, options: &ParseOptions) -> (O
         Err(error) => (None, vec![problem(error)]),
     };
     for problem in problems {
-        reader.say(Some(MeshConfig::key()), problem);
+        reader.say(Some(ObjectKey::new(S::KIND, "", MeshConfig::NAME)), problem);
     }
     let diagnostics = reader.parsed.diagnostics;
     let valid = !diagnostics.iter().any(Diagnostic::is_error);
@@ -68,26 +103,30 @@ pub fn parse_mesh_config(bytes: &[u8], file: &str, options: &ParseOptions) -> (O
 }
 
 /// The settings in a text, and what is to be said about them; paths begin at the settings themselves.
-fn decode_text(text: &str, first_line: u32, options: &ParseOptions) -> (Option<MeshConfig>, Vec<Problem>) {
+fn decode_text<S: Setting>(text: &str, first_line: u32, options: &ParseOptions) -> (Option<S>, Vec<Problem>) {
     let (root, duplicates) = match yaml::parse_document(Document { text, first_line }, &options.limits) {
         Ok(parsed) => parsed,
         Err(error) => return (None, vec![problem(error)]),
     };
     let unknown = if options.strict { Unknown::Refuse } else { Unknown::Warn };
     let mut cx = Decoder::new(unknown, options.limits.problems);
-    let config = MeshConfig::decode(&root, &mut cx);
+    // Nothing written means the defaults.
+    let config = match root.is_null() {
+        true => Some(S::default()),
+        false => S::decode(&root, &mut cx),
+    };
     let mut problems: Vec<Problem> = duplicates.into_iter().map(problem).chain(cx.into_problems()).collect();
     let Some(mut config) = config else {
         return (None, problems);
     };
-    config.keep_default_providers();
-    let object = MeshConfig::into_any(Arc::new(Object::new("", MeshConfig::NAME, config.clone())));
+    config.complete();
+    let object = S::into_any(Arc::new(Object::new("", MeshConfig::NAME, config.clone())));
     problems.extend(
         validate::findings(&object)
             .into_iter()
             .map(|f| f.below_spec().into_problem(&root)),
     );
-    problems.extend(effects::warnings(Kind::MeshConfig, &root).into_iter().map(|mut p| {
+    problems.extend(effects::warnings(S::KIND, &root).into_iter().map(|mut p| {
         p.path = p.path.without_first();
         p
     }));
@@ -118,7 +157,7 @@ pub(super) fn read_config_map(
     mut problems: Vec<Problem>,
 ) -> Outcome {
     let content = text.text().cloned().unwrap_or_default();
-    let (config, found) = decode_text(&content, 1, options);
+    let (config, found) = decode_text::<MeshConfig>(&content, 1, options);
     let path = FieldPath::root().field("data").field("mesh");
     problems.extend(found.into_iter().map(|problem| {
         let path = problem
@@ -140,7 +179,7 @@ pub(super) fn read_config_map(
             }
         }
     }));
-    let meta = MeshConfig::meta(file, root.at.line);
+    let meta = meta(Kind::MeshConfig, file, root.at.line);
     let object = config.map(|spec| {
         let raw = serde_json::json!({
             "apiVersion": Kind::MeshConfig.api_version(),

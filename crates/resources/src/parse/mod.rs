@@ -23,7 +23,7 @@ use crate::yaml::{self, Document, Node, Position, SyntaxError};
 pub(crate) use content::Content;
 pub use json::{Read, YamlDocument, YamlJson, parse_yaml_json, read_object};
 pub use locate::locate;
-pub use mesh::parse_mesh_config;
+pub use mesh::{parse_mesh_config, parse_mesh_networks};
 
 /// Bounds on what is read, so that a hostile file costs no more than its size.
 #[derive(Clone, PartialEq, Eq, Debug)]

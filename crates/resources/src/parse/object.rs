@@ -5,7 +5,6 @@ use std::sync::Arc;
 use crate::decode::{Decoder, Problem, Unknown};
 use crate::diagnostic::{FieldPath, Severity};
 use crate::effects;
-use crate::mesh::MeshConfig;
 use crate::object::{AnyObject, Kind, Meta, Object, ObjectKey, WithContent};
 use crate::parse::content::Content;
 use crate::parse::{ParseOptions, conform, mesh, meta, problem_at};
@@ -67,8 +66,8 @@ fn kind_of(root: &Node) -> Result<Found<'_>, Problem> {
         return Err(error(root.at, "bad-value", "apiVersion and kind must be texts"));
     };
     let (group, version_text) = version_text.rsplit_once('/').unwrap_or(("", version_text));
-    let group = if &**kind == MeshConfig::KIND_NAME {
-        MeshConfig::group_of(group)
+    let group = if Kind::find(Kind::MeshConfig.group(), kind).is_some() {
+        mesh::group_of(group)
     } else {
         group
     };
@@ -121,7 +120,7 @@ fn read_kind(
     };
     let mut cx = Decoder::new(unknown, options.limits.problems);
     let meta = match kind {
-        Kind::MeshConfig => Some(MeshConfig::meta(file, root.at.line)),
+        _ if kind.is_setting() => Some(mesh::meta(kind, file, root.at.line)),
         _ => meta::decode(root, kind, file, options, &mut cx),
     };
     let Some(meta) = meta else {
@@ -177,6 +176,7 @@ fn keeps_to_schema(kind: Kind) -> bool {
             | Kind::Gateway
             | Kind::Sidecar
             | Kind::MeshConfig
+            | Kind::MeshNetworks
     );
     kind.is_complete() && !has_own_checks
 }

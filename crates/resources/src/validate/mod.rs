@@ -22,6 +22,7 @@ mod http_route;
 mod locality;
 mod lua;
 mod mesh;
+mod networks;
 mod regex;
 mod report;
 mod service_entry;
@@ -79,6 +80,7 @@ pub(crate) fn findings(object: &AnyObject) -> Vec<Finding> {
         AnyObject::EndpointSlice(o) => core::check_endpoint_slice(r, &o.spec),
         AnyObject::Pod(o) => core::check_pod(r, &o.spec),
         AnyObject::MeshConfig(o) => mesh::check(r, &o.spec),
+        AnyObject::MeshNetworks(o) => networks::check(r, &o.spec),
         AnyObject::GatewayClass(_) | AnyObject::ReferenceGrant(_) | AnyObject::Node(_) | AnyObject::Namespace(_) => {}
     }
     if object.kind().is_istio() {

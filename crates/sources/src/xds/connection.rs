@@ -67,7 +67,11 @@ impl Options {
         Options {
             address,
             node,
-            kinds: Kind::ALL.iter().copied().filter(|kind| kind.is_complete()).collect(),
+            kinds: Kind::ALL
+                .iter()
+                .copied()
+                .filter(|kind| kind.is_complete() && *kind != Kind::MeshNetworks)
+                .collect(),
             parse: ParseOptions::default(),
             wait: (Duration::from_millis(500), Duration::from_secs(30)),
         }
