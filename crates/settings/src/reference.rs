@@ -29,9 +29,13 @@ pub fn reference() -> String {
             .alias
             .map(|alias| format!(" · also `--{alias}`, as istiod has it"))
             .unwrap_or_default();
+        let variable = setting
+            .istio_variable
+            .map(|variable| format!(", or `{variable}`, as for istiod"))
+            .unwrap_or_default();
         let _ = write!(
             page,
-            "\n### `--{}`\n\n{}\n\nType: {} · default: {default} · environment: `{}`{alias}\n",
+            "\n### `--{}`\n\n{}\n\nType: {} · default: {default} · environment: `{}`{variable}{alias}\n",
             setting.name(),
             wrapped(&setting.paragraph()),
             setting.form,

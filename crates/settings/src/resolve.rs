@@ -101,6 +101,13 @@ impl Given {
             given.add_file(Path::new(&file))?;
         }
         for setting in TABLE {
+            let istio = setting
+                .istio_variable
+                .and_then(|name| Some((name, environment(name)?)))
+                .filter(|(_, value)| !value.is_empty());
+            if let Some((name, value)) = istio {
+                given.set(&setting.name(), text(value), Source::Environment(name.to_owned()));
+            }
             if let Some(value) = environment(&setting.variable()) {
                 given.set(&setting.name(), text(value), Source::Environment(setting.variable()));
             }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::resolve::{Given, Problems};
-use crate::value::{Address, ByteSize, Home, LogFilter, LogFormat, Switch, Value};
+use crate::value::{Address, ByteSize, Home, LogFilter, LogFormat, OptionalName, Switch, Value};
 
 /// One row of the table.
 #[derive(Debug)]
@@ -15,6 +15,8 @@ pub struct Setting {
     field: &'static str,
     /// What istiod calls the flag, where it is spelt otherwise; accepted, too.
     pub alias: Option<&'static str>,
+    /// The environment variable that istiod reads it from; it counts where our own is not set, and where it is not empty.
+    pub istio_variable: Option<&'static str>,
     /// What a value looks like.
     pub form: &'static str,
     /// The default, as it would be written; empty for "none".
@@ -44,7 +46,7 @@ impl Setting {
 macro_rules! settings {
     ($( $group:literal { $(
         $(#[doc = $text:literal])+
-        $field:ident $(as $alias:literal)? : $type:ty = $default:literal;
+        $field:ident $(as $alias:literal)? $(env $variable:literal)? : $type:ty = $default:literal;
     )+ } )+) => {
         /// All settings of one process.
         #[derive(Clone, Debug, PartialEq)]
@@ -58,6 +60,7 @@ macro_rules! settings {
                 group: $group,
                 field: stringify!($field),
                 alias: settings!(@alias $($alias)?),
+                istio_variable: settings!(@alias $($variable)?),
                 form: <$type as Value>::FORM,
                 default: $default,
                 text: concat!($($text, "\n"),+),
@@ -95,12 +98,13 @@ settings! {
         /// DNS suffix of the services of the platform: a service's host name is `NAME.NAMESPACE.svc.DOMAIN`.
         domain: String = "cluster.local";
         /// Name of the cluster that the resources belong to.
-        cluster_id as "clusterID": String = "Kubernetes";
+        cluster_id as "clusterID" env "CLUSTER_ID": String = "Kubernetes";
     }
     "Store" {
-        /// Where objects that are written through the API live. `auto` is `embedded`, or `none` where a configuration
-        /// directory is given. `embedded` keeps them durably in the data directory; `memory` forgets them at the end;
-        /// `etcd` keeps them in etcd, for more than one replica; `none` has no API.
+        /// Where objects live. `auto` is `kubernetes` in a pod of Kubernetes; else `embedded`, or `none` where a
+        /// configuration directory is given. `kubernetes` reads them from the Kubernetes API; the others serve an API of
+        /// their own: `embedded` keeps objects durably in the data directory; `memory` forgets them at the end; `etcd`
+        /// keeps them in etcd, for more than one replica; `none` has no API.
         store: Home = "auto";
         /// Directory of the embedded store, of the API's certificates and of the kubeconfig. It is made if it is missing.
         data_dir: PathBuf = "rutter-data";
@@ -122,6 +126,31 @@ settings! {
         /// How long etcd keeps past revisions: older ones are compacted, those of etcd's other users among them. 0 leaves
         /// compaction to somebody else.
         etcd_history: Duration = "24h";
+    }
+    "Kubernetes" {
+        /// Kubeconfig file that says where the Kubernetes API is and who we are. Without one it is what the pod has, or
+        /// what kubectl would use: `KUBECONFIG`, then `~/.kube/config`.
+        kubeconfig: Option<PathBuf> = "";
+        /// The context of the kubeconfig; without one, its current context.
+        kube_context: OptionalName = "";
+        /// The namespace that the control plane lives in: its leases and its ConfigMaps are there.
+        namespace env "POD_NAMESPACE": String = "istio-system";
+        /// What this replica is called in leases; without a name, what the machine calls itself.
+        pod_name env "POD_NAME": OptionalName = "";
+        /// The revision of this control plane. Objects with the label `istio.io/rev` count only if it names this revision
+        /// or one of its tags; without one it is the revision `default`.
+        revision env "REVISION": OptionalName = "";
+        /// The ConfigMap beside our own (`istio`, or `istio-REVISION`) whose `mesh` and `meshNetworks` hold where ours says
+        /// nothing.
+        shared_mesh_config env "SHARED_MESH_CONFIG": OptionalName = "";
+        /// Kinds that are not read, comma separated: `PLURAL.GROUP`, where a leading `*` stands for anything, as in
+        /// `*.istio.io`.
+        ignore_resources env "PILOT_IGNORE_RESOURCES": OptionalName = "";
+        /// Kinds that are read although `--ignore-resources` names them, in the same form.
+        include_resources env "PILOT_INCLUDE_RESOURCES": OptionalName = "";
+        /// The least time between two writes of the snapshot of what was read, in the data directory. A replica that starts
+        /// while the Kubernetes API is away serves it. 0 keeps none.
+        snapshot_interval: Duration = "30s";
     }
     "API" {
         /// Address of the Kubernetes-shaped API over the store.

@@ -107,12 +107,14 @@ pub enum Home {
     Memory,
     /// In etcd.
     Etcd,
+    /// In Kubernetes, whose API is read.
+    Kubernetes,
     /// Nowhere: there is no API.
     None,
 }
 
 impl Value for Home {
-    const FORM: &'static str = "auto, embedded, memory, etcd or none";
+    const FORM: &'static str = "auto, kubernetes, embedded, memory, etcd or none";
 
     fn parse(text: &str) -> Result<Home, String> {
         match text {
@@ -120,9 +122,30 @@ impl Value for Home {
             "embedded" => Ok(Home::Embedded),
             "memory" => Ok(Home::Memory),
             "etcd" => Ok(Home::Etcd),
+            "kubernetes" => Ok(Home::Kubernetes),
             "none" => Ok(Home::None),
             _ => Err("it is none of these".to_owned()),
         }
+    }
+}
+
+/// A name, or nothing.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct OptionalName(pub Option<String>);
+
+impl OptionalName {
+    /// The name; empty for nothing.
+    pub fn as_str(&self) -> &str {
+        self.0.as_deref().unwrap_or_default()
+    }
+}
+
+impl Value for OptionalName {
+    const FORM: &'static str = "NAME, or nothing";
+
+    fn parse(text: &str) -> Result<OptionalName, String> {
+        let name = text.trim();
+        Ok(OptionalName((!name.is_empty()).then(|| name.to_owned())))
     }
 }
 

@@ -13,7 +13,7 @@ use api::{Access, Api, Role, Server};
 use settings::{Home, Settings, Switch};
 use store::Store;
 
-use super::bindable;
+use super::{bindable, kubernetes};
 
 /// No file of tokens or certificates is larger.
 const FILE_LIMIT: u64 = 1 << 20;
@@ -23,6 +23,7 @@ const COMPACT_EVERY: Duration = Duration::from_secs(300);
 /// The home that `auto` stands for.
 pub(super) fn chosen(settings: &Settings) -> Home {
     match settings.store {
+        Home::Auto if kubernetes::in_a_pod() => Home::Kubernetes,
         Home::Auto if settings.config_dir.is_some() => Home::None,
         Home::Auto => Home::Embedded,
         home => home,
@@ -32,6 +33,7 @@ pub(super) fn chosen(settings: &Settings) -> Home {
 /// What the store is called beside other sources.
 pub(super) fn name(settings: &Settings) -> String {
     let home = match chosen(settings) {
+        Home::Kubernetes => return "the Kubernetes API".to_owned(),
         Home::Memory => "memory",
         Home::Etcd => "etcd",
         Home::None => "no",
@@ -40,10 +42,10 @@ pub(super) fn name(settings: &Settings) -> String {
     format!("the {home} store")
 }
 
-/// Opens the store; none where there is to be none.
+/// Opens the store; none where there is to be none of ours.
 pub(super) async fn open(settings: &Settings) -> Result<Option<Arc<dyn Store>>> {
     Ok(match chosen(settings) {
-        Home::None => None,
+        Home::None | Home::Kubernetes => None,
         Home::Memory => Some(Arc::new(store::memory::Memory::new(store::Limits::default()))),
         Home::Etcd => {
             Some(Arc::new(store::etcd::Etcd::open(etcd(settings)?).await.with_context(
@@ -187,6 +189,7 @@ fn kubeconfig(settings: &Settings) -> PathBuf {
 fn place(settings: &Settings) -> String {
     match chosen(settings) {
         Home::None => "not kept".to_owned(),
+        Home::Kubernetes => "in Kubernetes".to_owned(),
         Home::Memory => "in memory, until this process ends".to_owned(),
         Home::Etcd => format!("in etcd, below {} at {}", settings.etcd_prefix, settings.etcd_endpoints),
         Home::Auto | Home::Embedded => {

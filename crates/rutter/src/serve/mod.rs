@@ -4,6 +4,7 @@ mod elsewhere;
 mod front;
 mod home;
 mod intake;
+mod kubernetes;
 mod mesh_file;
 mod objects;
 mod status;
@@ -29,6 +30,7 @@ use world::World;
 use elsewhere::{Elsewhere, Running};
 use front::Front;
 use intake::{Progress, Source, Voice};
+use kubernetes::Cluster;
 use mesh_file::MeshFile;
 
 /// Runs the control plane until a signal ends it.
@@ -55,6 +57,10 @@ async fn serve(settings: &Settings, threads: usize) -> Result<()> {
         "which configuration? name a directory with --config-dir, a store with --store, or configSources in --mesh-config"
     );
     let store = home::open(settings).await?;
+    let cluster = match home::chosen(settings) {
+        Home::Kubernetes => Some(Cluster::new(kubernetes::connect(settings).await?)),
+        _ => None,
+    };
     let defaults = mesh_settings(settings, MeshConfig::default());
     let pilot = start_world(settings, mesh_settings(settings, mesh.clone()), threads)?;
     let configuration = Configuration::new();
@@ -75,6 +81,7 @@ async fn serve(settings: &Settings, threads: usize) -> Result<()> {
     let given = Given {
         mesh_file,
         store,
+        cluster,
         elsewhere,
         node: node(&mesh, at.grpc),
     };
@@ -82,6 +89,8 @@ async fn serve(settings: &Settings, threads: usize) -> Result<()> {
         let mut parts = begin_sources(settings, given, intake, &server).await?;
         if let Some(front) = &mut parts.front {
             front.tell(settings, pilot, stopped).await?;
+        } else if let Some(cluster) = &mut parts.cluster {
+            cluster.tell(settings, pilot, stopped).await?;
         }
         Ok::<_, anyhow::Error>(parts)
     };
@@ -112,6 +121,9 @@ async fn end(settings: &Settings, parts: Parts, server: Server, mut stop: Signal
         if let Some(front) = parts.front {
             front.end(settings.shutdown_duration).await;
         }
+        if let Some(cluster) = parts.cluster {
+            cluster.end().await;
+        }
         server.shut_down(settings.shutdown_duration).await;
     };
     tokio::select! {
@@ -125,6 +137,7 @@ async fn end(settings: &Settings, parts: Parts, server: Server, mut stop: Signal
 struct Given {
     mesh_file: Option<MeshFile>,
     store: Option<Arc<dyn Store>>,
+    cluster: Option<Cluster>,
     elsewhere: Vec<Elsewhere>,
     /// Who we say that we are to other control planes.
     node: xds::Node,
@@ -135,6 +148,7 @@ struct Parts {
     /// Follows the file with the mesh configuration.
     mesh_file: JoinSet<()>,
     front: Option<Front>,
+    cluster: Option<Cluster>,
     running: Running,
 }
 
@@ -148,7 +162,7 @@ async fn begin_sources(settings: &Settings, given: Given, intake: intake::Option
     let mesh_file = settings.mesh_config.as_deref().filter(|_| given.mesh_file.is_some());
     let mut names: Vec<Source> = Vec::new();
     names.extend(mesh_file.map(|file| known(format!("--mesh-config {}", file.display()))));
-    names.extend(given.store.is_some().then(|| known(home::name(settings))));
+    names.extend((given.store.is_some() || given.cluster.is_some()).then(|| known(home::name(settings))));
     let directory = settings.config_dir.as_deref();
     names.extend(directory.map(|directory| known(format!("--config-dir {}", directory.display()))));
     names.extend(given.elsewhere.iter().map(Elsewhere::source));
@@ -159,10 +173,14 @@ async fn begin_sources(settings: &Settings, given: Given, intake: intake::Option
     let mut parts = Parts {
         mesh_file: JoinSet::new(),
         front: None,
+        cluster: None,
         running: Running::default(),
     };
     if let Some(file) = given.mesh_file {
         parts.mesh_file.spawn(file.follow(next()?));
+    }
+    if let Some(cluster) = given.cluster {
+        parts.cluster.insert(cluster).follow(next()?);
     }
     let store: Option<(Arc<dyn Store>, Voice)> = match given.store {
         Some(store) => Some((store, next()?)),
