@@ -10,6 +10,11 @@ use anyhow::Result;
 use clap::{ArgMatches, Command};
 use settings::{Given, Settings};
 
+/// A control plane is many small objects of all threads, for which the system's allocator takes a third of the time of a
+/// write (`docs/performance.md`).
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
 fn main() -> ExitCode {
     let matches = command().get_matches();
     let result = match matches.subcommand() {

@@ -23,6 +23,7 @@ mod error;
 mod key;
 mod limits;
 mod object;
+mod prepared;
 mod query;
 mod ring;
 mod selector;

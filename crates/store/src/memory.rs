@@ -5,6 +5,7 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use crate::prepared::Prepared;
 use crate::shared::Shared;
 use crate::state::{Draft, State};
 use crate::{Committed, Error, Key, Limits, List, Query, Revision, Scope, Store, Stored, Transaction, Version, Watch};
@@ -46,8 +47,9 @@ impl Store for Memory {
 
     async fn commit(&self, transaction: Transaction) -> Result<Committed, Error> {
         drop(self.shared.open()?);
+        let transaction = Prepared::new(transaction, self.shared.limits().object_bytes)?;
         self.shared.write(|state| {
-            let mut draft = Draft::new(state, self.shared.limits());
+            let mut draft = Draft::new(state);
             let result = draft.add(state, transaction, SystemTime::now());
             (draft.batches, result)
         })

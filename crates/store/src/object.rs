@@ -6,8 +6,9 @@ use std::time::SystemTime;
 
 use bytes::Bytes;
 use serde::Deserialize;
-use serde_json::{Map, Value};
+use serde_json::Value;
 
+use crate::prepared::Text;
 use crate::{Error, Key};
 
 /// A point in the store's history; 0 is before everything.
@@ -29,30 +30,8 @@ pub struct Stored {
 impl Stored {
     /// The object as it stands at a revision: notes the revision in its metadata and takes its labels out. A value that
     /// is no JSON object stays as it is.
-    pub fn new(key: Key, revision: Revision, mut value: Value) -> Stored {
-        if let Some(object) = value.as_object_mut() {
-            let meta = object.entry("metadata").or_insert_with(|| Value::Object(Map::new()));
-            if !meta.is_object() {
-                *meta = Value::Object(Map::new());
-            }
-            if let Some(meta) = meta.as_object_mut() {
-                meta.insert("resourceVersion".into(), revision.to_string().into());
-            }
-        }
-        let labels = value
-            .get("metadata")
-            .and_then(|meta| meta.get("labels"))
-            .and_then(Value::as_object);
-        let labels = labels
-            .into_iter()
-            .flatten()
-            .map(|(name, value)| (Arc::from(name.as_str()), Arc::from(value.as_str().unwrap_or_default())));
-        Stored {
-            key,
-            revision,
-            labels: Arc::new(labels.collect()),
-            json: value.to_string().into(),
-        }
+    pub fn new(key: Key, revision: Revision, value: Value) -> Stored {
+        Text::new(value).seal(key, revision)
     }
 
     /// The object of a text that [`Stored::new`] made for the same revision.
@@ -111,7 +90,7 @@ struct OutlineMeta {
     labels: BTreeMap<Arc<str>, Arc<str>>,
 }
 
-/// Labels as [`Stored::new`] takes them out: what is no text counts as empty.
+/// Labels as `Text::new` takes them out: what is no text counts as empty.
 fn labels<'de, D: serde::Deserializer<'de>>(reader: D) -> Result<BTreeMap<Arc<str>, Arc<str>>, D::Error> {
     let value = Value::deserialize(reader)?;
     let labels = value.as_object().into_iter().flatten();

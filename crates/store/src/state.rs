@@ -5,11 +5,9 @@ use std::ops::Bound;
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use crate::prepared::{Prepared, Step};
 use crate::ring::{Batch, Ring};
-use crate::{
-    At, Change, Committed, Continue, Error, GroupResource, Key, Limits, List, Operation, Query, Revision, Scope,
-    Stored, Transaction,
-};
+use crate::{At, Change, Committed, Continue, Error, GroupResource, Key, Limits, List, Query, Revision, Scope, Stored};
 
 /// Namespace and name.
 type Name = (Arc<str>, Arc<str>);
@@ -234,31 +232,23 @@ pub(crate) struct Draft {
     /// What is to happen, ascending.
     pub(crate) batches: Vec<Batch>,
     newest: Revision,
-    object_bytes: usize,
 }
 
 impl Draft {
     /// Nothing yet, on top of this state.
-    pub(crate) fn new(state: &State, limits: &Limits) -> Draft {
+    pub(crate) fn new(state: &State) -> Draft {
         Draft {
             written: HashMap::new(),
             batches: Vec::new(),
             newest: state.revision(),
-            object_bytes: limits.object_bytes,
         }
     }
 
     /// Adds a transaction, or nothing of it.
     ///
     /// # Errors
-    /// What does not hold, or [`Error::TooLarge`] or [`Error::Invalid`].
-    pub(crate) fn add(
-        &mut self,
-        state: &State,
-        transaction: Transaction,
-        time: SystemTime,
-    ) -> Result<Committed, Error> {
-        transaction.check()?;
+    /// What does not hold.
+    pub(crate) fn add(&mut self, state: &State, transaction: Prepared, time: SystemTime) -> Result<Committed, Error> {
         let revision = self.newest + 1;
         let (mut objects, mut changes) = (Vec::new(), Vec::new());
         for operation in transaction.operations {
@@ -270,18 +260,18 @@ impl Draft {
                 .expect()
                 .check(operation.key(), before.as_ref().map(|object| object.revision))?;
             match operation {
-                Operation::Put { key, value, .. } => {
-                    let after = self.fitting(Stored::new(key.clone(), revision, value))?;
+                Step::Put { key, text, .. } => {
+                    let after = text.seal(key.clone(), revision);
                     changes.push(Arc::new(Change::new(key, revision, before, Some(after.clone()))));
                     objects.push(Some(after));
                 }
-                Operation::Delete { key, .. } => {
+                Step::Delete { key, .. } => {
                     if before.is_some() {
                         changes.push(Arc::new(Change::new(key, revision, before.clone(), None)));
                     }
                     objects.push(before);
                 }
-                Operation::Check { .. } => objects.push(before),
+                Step::Check { .. } => objects.push(before),
             }
         }
         if changes.is_empty() {
@@ -298,17 +288,6 @@ impl Draft {
             changes,
         });
         Ok(Committed { revision, objects })
-    }
-
-    fn fitting(&self, object: Stored) -> Result<Stored, Error> {
-        if object.json.len() <= self.object_bytes {
-            return Ok(object);
-        }
-        Err(Error::TooLarge {
-            key: object.key,
-            bytes: object.json.len(),
-            limit: self.object_bytes,
-        })
     }
 }
 

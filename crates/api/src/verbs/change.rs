@@ -19,28 +19,30 @@ impl Call<'_> {
     pub(super) async fn update(&self) -> Result<Answer, Failure> {
         media::object(&self.request.headers, self.kind.builtin)?;
         let options = self.write_options(false)?;
-        let decoded = decode(self.api, self.request)?;
+        let mut decoded = decode(self.api, self.request)?;
         self.check_types(&decoded.object)?;
         self.check_name(&decoded.object)?;
+        let unconditional = expected(&decoded.object).is_none();
         let mut attempt = 0;
         loop {
             attempt += 1;
             let Some(old) = self.api.0.store.get(&self.key()).await? else {
                 let made = self.kind.builtin && MADE_BY_UPDATE.contains(&self.kind.kind);
-                if made && self.target.subresource.is_none() && expected(&decoded.object).is_none() {
+                if made && self.target.subresource.is_none() && unconditional {
                     return self.create_from(decoded, &options).await;
                 }
                 return Err(Failure::not_found(self.about()));
             };
             self.check_identity(&decoded.object, &old)?;
-            if expected(&decoded.object).is_none() {
+            if unconditional {
                 self.check_unconditional()?;
             }
-            match self.replace(&old, decoded.clone(), &options, true).await {
+            match self.replace(&old, decoded, &options, true).await {
                 Err(PutError::Store(Error::Conflict { .. } | Error::NotFound { .. }))
-                    if attempt < ATTEMPTS && expected(&decoded.object).is_none() => {}
+                    if attempt < ATTEMPTS && unconditional => {}
                 answer => return Ok(answer?),
             }
+            decoded = decode(self.api, self.request)?;
         }
     }
 
@@ -161,13 +163,19 @@ impl Call<'_> {
         if track {
             patch::track(Some(&before), &mut object, &self.writer(&options.manager));
         }
-        let stored = self.put_changed(old, object, options.dry_run).await?;
+        let stored = self.put_changed(old, &before, object, options.dry_run).await?;
         Ok(self.show(StatusCode::OK, &stored, &admitted.warnings))
     }
 
-    /// Writes a changed object; takes it away if nothing holds it any more.
-    pub(super) async fn put_changed(&self, old: &Stored, object: Value, dry_run: bool) -> Result<Stored, PutError> {
-        if !differ(&old.value(), &object) {
+    /// Writes a changed object, which was `before`; takes it away if nothing holds it any more.
+    pub(super) async fn put_changed(
+        &self,
+        old: &Stored,
+        before: &Value,
+        object: Value,
+        dry_run: bool,
+    ) -> Result<Stored, PutError> {
+        if !differ(before, &object) {
             return Ok(old.clone());
         }
         let key = &old.key;

@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use admission::Rejection;
 use http::StatusCode;
-use serde_json::Value;
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+use serde_json::{Map, Value};
 use store::{Error, Expect, Key, Operation, Stored, Transaction};
 
 use super::Call;
@@ -75,7 +77,7 @@ impl Call<'_> {
         let Some(stored) = self.api.0.store.get(&key).await? else {
             return Err(Failure::not_found(about_key(&key)));
         };
-        if !stored.value()["metadata"]["deletionTimestamp"].is_null() {
+        if is_terminating(&stored) {
             let why = format!("unable to create new content in namespace {namespace} because it is being terminated");
             let about = About { name, ..self.about() };
             let cause = Cause {
@@ -138,13 +140,12 @@ pub(super) async fn put(
     check: Option<Operation>,
 ) -> Result<Stored, Error> {
     let limit = api.0.options.limits.object;
-    let bytes = size(&value);
-    if bytes > limit {
-        return Err(Error::TooLarge {
-            key: key.clone(),
-            bytes,
-            limit,
-        });
+    if at_most(&value) > limit {
+        let bytes = size(&value);
+        if bytes > limit {
+            let key = key.clone();
+            return Err(Error::TooLarge { key, bytes, limit });
+        }
     }
     let put = Operation::Put {
         key: key.clone(),
@@ -171,16 +172,36 @@ pub(super) fn imagined(key: &Key, mut value: Value, old: Option<&Stored>) -> Sto
     Stored::new(key.clone(), old.revision, value)
 }
 
-/// Whether two objects differ in more than their resource version.
+/// Whether two objects differ in more than their resource version and the version that they are shown in.
 pub(super) fn differ(old: &Value, new: &Value) -> bool {
-    let strip = |value: &Value| {
-        let mut value = value.clone();
-        if let Some(metadata) = value.get_mut("metadata").and_then(Value::as_object_mut) {
-            metadata.remove("resourceVersion");
-        }
-        value
+    let (Some(old), Some(new)) = (old.as_object(), new.as_object()) else {
+        return old != new;
     };
-    old != new && strip(old) != strip(new)
+    differ_but(old, new, &["apiVersion", "metadata"])
+        || match (old.get("metadata"), new.get("metadata")) {
+            (Some(Value::Object(old)), Some(Value::Object(new))) => differ_but(old, new, &["resourceVersion"]),
+            (old, new) => old != new,
+        }
+}
+
+/// Whether two objects differ in more than some of their fields.
+fn differ_but(old: &Map<String, Value>, new: &Map<String, Value>, except: &[&str]) -> bool {
+    let counts = |(name, _): &(&String, &Value)| !except.contains(&name.as_str());
+    !old.iter().filter(counts).eq(new.iter().filter(counts))
+}
+
+/// Whether an object is on its way out.
+fn is_terminating(stored: &Stored) -> bool {
+    #[derive(Deserialize)]
+    struct Outline {
+        metadata: Metadata,
+    }
+    #[derive(Deserialize)]
+    struct Metadata {
+        #[serde(default, rename = "deletionTimestamp")]
+        deletion: Option<IgnoredAny>,
+    }
+    serde_json::from_slice::<Outline>(&stored.json).is_ok_and(|outline| outline.metadata.deletion.is_some())
 }
 
 /// The key of a namespace.
@@ -191,6 +212,24 @@ pub(crate) fn namespace_key(name: &str) -> Key {
 /// 201 for what is new.
 pub(super) fn created(new: bool) -> StatusCode {
     if new { StatusCode::CREATED } else { StatusCode::OK }
+}
+
+/// What a value's compact JSON is not longer than: quickly said.
+fn at_most(value: &Value) -> usize {
+    /// The longest form of a byte in a text: `\u001f`.
+    const ESCAPED: usize = 6;
+    /// The longest number, and two quotes or brackets with a colon and a comma, with room to spare.
+    const AROUND: usize = 32;
+    let inside = match value {
+        Value::Null | Value::Bool(_) | Value::Number(_) => 0,
+        Value::String(text) => text.len() * ESCAPED,
+        Value::Array(items) => items.iter().map(at_most).sum(),
+        Value::Object(fields) => fields
+            .iter()
+            .map(|(name, value)| name.len() * ESCAPED + AROUND + at_most(value))
+            .sum(),
+    };
+    inside + AROUND
 }
 
 /// The length of a value's compact JSON, counted without writing it.
@@ -209,4 +248,45 @@ fn size(value: &Value) -> usize {
     // Counting cannot fail, and every value can be written.
     let _ = serde_json::to_writer(&mut count, value);
     count.0
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_resource_version_is_no_difference() {
+        let one = json!({"metadata": {"name": "a", "resourceVersion": "1"}, "spec": {"x": [1]}});
+        let mut two = one.clone();
+        two["metadata"]["resourceVersion"] = "2".into();
+        assert!(!differ(&one, &two));
+        two["metadata"]["labels"] = json!({});
+        assert!(differ(&one, &two));
+        let other = json!({"metadata": {"name": "a"}, "spec": {"x": [2]}});
+        assert!(differ(&one, &other) && differ(&one, &Value::Null));
+        assert!(differ(&one, &json!({"spec": {"x": [1]}})));
+    }
+
+    #[test]
+    fn no_text_is_longer_than_was_said_quickly() {
+        for value in [
+            json!("\u{1}\u{1f}\"\\"),
+            json!({"\u{1}": {"\u{2}": [[], {}, null, true, -1.2345678901234567e-300, u64::MAX]}}),
+            json!(["", [""], {"": ""}]),
+        ] {
+            assert!(size(&value) <= at_most(&value), "{value}");
+        }
+    }
+
+    #[test]
+    fn a_namespace_is_terminating_once_it_has_a_time_of_deletion() {
+        let namespace = |metadata| Stored::new(namespace_key("a"), 1, json!({ "metadata": metadata }));
+        assert!(!is_terminating(&namespace(json!({"name": "a"}))));
+        assert!(!is_terminating(&namespace(json!({"deletionTimestamp": null}))));
+        assert!(is_terminating(&namespace(
+            json!({"deletionTimestamp": "2026-01-01T00:00:00Z"})
+        )));
+    }
 }

@@ -24,12 +24,12 @@ impl Call<'_> {
     }
 
     /// Makes the object that was sent.
-    pub(super) async fn create_from(&self, decoded: Decoded, options: &WriteOptions) -> Result<Answer, Failure> {
+    pub(super) async fn create_from(&self, mut decoded: Decoded, options: &WriteOptions) -> Result<Answer, Failure> {
         let generated = decoded.object["metadata"]["name"].as_str().is_none_or(str::is_empty);
         let mut attempt = 0;
         loop {
             attempt += 1;
-            let (mut object, warnings) = self.admit_new(decoded.clone(), options)?;
+            let (mut object, warnings) = self.admit_new(decoded, options)?;
             patch::track(None, &mut object, &self.writer(&options.manager));
             match self.put_new(object, options.dry_run).await {
                 Ok(stored) => return Ok(self.show(StatusCode::CREATED, &stored, &warnings)),
@@ -38,6 +38,8 @@ impl Call<'_> {
                 Err(PutError::Store(Error::Conflict { .. } | Error::NotFound { .. })) if attempt < ATTEMPTS => {}
                 Err(error) => return Err(error.into()),
             }
+            // Seldom: reading it again then is cheaper than a copy each time.
+            decoded = decode(self.api, self.request)?;
         }
     }
 

@@ -72,13 +72,13 @@ impl Call<'_> {
                 return Err(Failure::invalid(about, vec![cause]).into());
             }
         };
-        let mut object = old.value();
-        object["spec"]["replicas"] = replicas.into();
         let before = old.value();
+        let mut object = before.clone();
+        object["spec"]["replicas"] = replicas.into();
         let now = self.api.now();
         admission::prepare(Some(&before), &mut object, &admission::Stamp { now, uid: "" });
         patch::track(Some(&before), &mut object, &self.writer(&options.manager));
-        self.put_changed(old, object, options.dry_run).await
+        self.put_changed(old, &before, object, options.dry_run).await
     }
 
     fn show_scale(&self, stored: &Stored) -> Answer {

@@ -2,10 +2,10 @@
 
 use patch::Writer;
 use resources::schema;
-use serde_json::Value;
+use serde_json::{Map, Value};
 use store::{Error, Expect, Key};
 
-use super::commit::{ATTEMPTS, MANAGER, differ, put};
+use super::commit::{ATTEMPTS, MANAGER, put};
 use crate::api::Api;
 use crate::failure::Failure;
 
@@ -34,11 +34,16 @@ pub enum StatusOutcome {
 }
 
 impl Api {
-    /// Merges a status (RFC 7386: null removes a field, lists are replaced) into an object's, as the manager `rutter`.
+    /// Makes an object's status what `change` makes of the one that is stored (null: there is none), as the manager
+    /// `rutter`. It is asked again when the object is written meanwhile.
     ///
     /// # Errors
     /// The kind has no status, or the store cannot be written.
-    pub async fn patch_status(&self, target: &StatusTarget, status: &Value) -> Result<StatusOutcome, Failure> {
+    pub async fn write_status(
+        &self,
+        target: &StatusTarget,
+        change: impl Fn(&Value) -> Value,
+    ) -> Result<StatusOutcome, Failure> {
         let resource = &target.key.resource;
         let kind = schema::find(&resource.group, &resource.plural).filter(|kind| kind.status);
         let kind = kind.ok_or_else(|| Failure::bad_request(format!("{resource} have no status")))?;
@@ -48,28 +53,18 @@ impl Api {
             let Some(stored) = self.0.store.get(&target.key).await? else {
                 return Ok(StatusOutcome::Gone);
             };
-            let old = stored.value();
-            let metadata = &old["metadata"];
-            if target
-                .uid
-                .as_deref()
-                .is_some_and(|uid| metadata["uid"].as_str() != Some(uid))
-            {
-                return Ok(StatusOutcome::Gone);
+            let mut old = stored.value();
+            if let Some(outcome) = target.misses(&old["metadata"]) {
+                return Ok(outcome);
             }
-            let stored_generation = metadata["generation"].as_i64().unwrap_or_default();
-            if target
-                .generation
-                .is_some_and(|generation| stored_generation > generation)
-            {
-                return Ok(StatusOutcome::Stale);
-            }
-            let mut new = old.clone();
-            let merged = patch::merge_patch(&old["status"], status, &patch::Limits::default());
-            new["status"] = merged.map_err(|error| Failure::bad_request(error.to_string()))?;
-            if !differ(&old, &new) {
+            let status = change(&old["status"]);
+            if status == old["status"] {
                 return Ok(StatusOutcome::Unchanged);
             }
+            // The content stays as it is: nobody needs two of it.
+            let content = set_aside(&mut old);
+            let mut new = old.clone();
+            new["status"] = status;
             let writer = Writer {
                 definition: kind,
                 version: kind.versions[0].version,
@@ -78,6 +73,9 @@ impl Api {
                 now: self.now(),
             };
             patch::track(Some(&old), &mut new, &writer);
+            if let Some(new) = new.as_object_mut() {
+                new.extend(content);
+            }
             match put(self, &target.key, new, Expect::Revision(stored.revision), None).await {
                 Ok(written) => return Ok(StatusOutcome::Written(written.revision)),
                 Err(Error::Conflict { .. } | Error::NotFound { .. }) if attempt < ATTEMPTS => {}
@@ -85,6 +83,35 @@ impl Api {
             }
         }
     }
+}
+
+impl StatusTarget {
+    /// Why the stored object is not the one that is meant, if it is not.
+    fn misses(&self, metadata: &Value) -> Option<StatusOutcome> {
+        if self
+            .uid
+            .as_deref()
+            .is_some_and(|uid| metadata["uid"].as_str() != Some(uid))
+        {
+            return Some(StatusOutcome::Gone);
+        }
+        let stored = metadata["generation"].as_i64().unwrap_or_default();
+        let stale = self.generation.is_some_and(|generation| stored > generation);
+        stale.then_some(StatusOutcome::Stale)
+    }
+}
+
+/// Takes out of an object what is neither its metadata nor its status nor says what it is.
+fn set_aside(object: &mut Value) -> Map<String, Value> {
+    let Some(fields) = object.as_object_mut() else {
+        return Map::new();
+    };
+    let all = std::mem::take(fields);
+    let (kept, aside) = all
+        .into_iter()
+        .partition(|(name, _)| ["apiVersion", "kind", "metadata", "status"].contains(&name.as_str()));
+    *fields = kept;
+    aside
 }
 
 #[cfg(test)]
@@ -107,7 +134,7 @@ mod tests {
                 "apiVersion": "networking.istio.io/v1",
                 "kind": "Gateway",
                 "metadata": {"name": "a", "namespace": "default", "uid": "u", "generation": 3},
-                "spec": {},
+                "spec": {"servers": []},
             }),
             expect: Expect::Absent,
         };
@@ -119,9 +146,8 @@ mod tests {
                 uid: Some(uid.to_owned()),
                 generation: Some(generation),
             };
-            api.patch_status(&target, &json!({"proxies": {"running": running}}))
-                .await
-                .unwrap()
+            let change = |_: &Value| json!({"proxies": {"running": running}});
+            api.write_status(&target, change).await.unwrap()
         };
         assert!(matches!(write("u", 3, 1).await, StatusOutcome::Written(_)));
         assert_eq!(write("u", 3, 1).await, StatusOutcome::Unchanged);
@@ -132,5 +158,12 @@ mod tests {
         let stored = api.store().get(&key).await.unwrap().unwrap().value();
         assert_eq!(stored["status"]["proxies"]["running"], 2);
         assert_eq!(stored["metadata"]["generation"], 3);
+        assert_eq!(stored["spec"], json!({"servers": []}));
+        let owners = stored["metadata"]["managedFields"].as_array().unwrap();
+        assert!(
+            owners
+                .iter()
+                .any(|owner| owner["manager"] == MANAGER && owner["subresource"] == "status")
+        );
     }
 }

@@ -1,5 +1,7 @@
 //! Fields that nobody owns.
 
+use std::sync::LazyLock;
+
 use serde_json::{Map, Value as Json, json};
 
 use crate::apply::Writer;
@@ -24,12 +26,15 @@ const SYSTEM: &[&[&str]] = &[
 
 /// A set without fields that nobody owns.
 pub(crate) fn strip(set: &Set) -> Set {
-    let mut system = Set::default();
-    for path in SYSTEM {
-        let path: Vec<Element> = path.iter().map(|name| Element::field(name)).collect();
-        system.insert(&path);
-    }
-    set.difference(&system)
+    static FIELDS: LazyLock<Set> = LazyLock::new(|| {
+        let mut system = Set::default();
+        for path in SYSTEM {
+            let path: Vec<Element> = path.iter().map(|name| Element::field(name)).collect();
+            system.insert(&path);
+        }
+        system
+    });
+    set.difference(&FIELDS)
 }
 
 /// Takes out what this way of writing does not write: `status` of kinds that have it as a subresource, and everything but

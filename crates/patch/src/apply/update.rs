@@ -1,7 +1,7 @@
 //! Ownership after writes that are no applies.
 
 use resources::schema::Schema;
-use serde_json::Value as Json;
+use serde_json::{Map, Value as Json};
 
 use crate::apply::entries::{Id, Managers, Operation, Owned};
 use crate::apply::{Writer, ignored, managers_of, set_managers, without_managers};
@@ -43,8 +43,10 @@ pub(crate) fn update(managers: &mut Managers, before: &Json, after: &Json, by: &
     for set in [&mut comparison.added, &mut comparison.removed, &mut comparison.modified] {
         ignored::reset(set, by);
     }
-    managers.take(&comparison.touched(), None);
-    let mut set = ignored::strip(&comparison.written());
+    if !managers.entries.is_empty() {
+        managers.take(&comparison.touched(), None);
+    }
+    let mut set = ignored::strip(&comparison.into_written());
     if set.is_empty() {
         return;
     }
@@ -73,9 +75,9 @@ fn starting(live: Option<&Json>, new: &Json, by: &Writer<'_>) -> Option<Managers
     let Some(sent) = managers_of(new) else {
         return Some(stored());
     };
-    let reset = sent.as_array().is_some_and(
-        |list| matches!(list.as_slice(), [only] if only.as_object().is_some_and(serde_json::Map::is_empty)),
-    );
+    let reset = sent
+        .as_array()
+        .is_some_and(|list| matches!(list.as_slice(), [only] if only.as_object().is_some_and(Map::is_empty)));
     if reset {
         return None;
     }
@@ -87,15 +89,20 @@ fn starting(live: Option<&Json>, new: &Json, by: &Writer<'_>) -> Option<Managers
 
 /// Whether two states are the same, but for who owns them and how often they were written.
 pub(crate) fn same(before: &Json, after: &Json) -> bool {
-    let bare = |object: &Json| {
-        let mut out = without_managers(object);
-        if let Some(meta) = out.get_mut("metadata").and_then(Json::as_object_mut) {
-            meta.remove("resourceVersion");
-        }
-        if let Some(fields) = out.as_object_mut() {
-            fields.remove("apiVersion");
-        }
-        out
+    let (Some(before), Some(after)) = (before.as_object(), after.as_object()) else {
+        return before == after;
     };
-    before == after || bare(before) == bare(after)
+    same_but(before, after, &["apiVersion", "metadata"])
+        && match (before.get("metadata"), after.get("metadata")) {
+            (Some(Json::Object(before)), Some(Json::Object(after))) => {
+                same_but(before, after, &["managedFields", "resourceVersion"])
+            }
+            (before, after) => before == after,
+        }
+}
+
+/// Whether two objects are the same in all but some fields.
+fn same_but(before: &Map<String, Json>, after: &Map<String, Json>, except: &[&str]) -> bool {
+    let counts = |(name, _): &(&String, &Json)| !except.contains(&name.as_str());
+    before.iter().filter(counts).eq(after.iter().filter(counts))
 }

@@ -27,6 +27,13 @@ impl Comparison {
         set
     }
 
+    /// The same, with what else was found given up.
+    pub(crate) fn into_written(self) -> Set {
+        let mut set = self.added;
+        set.extend(&self.modified);
+        set
+    }
+
     /// Everything that differs.
     pub(crate) fn touched(&self) -> Set {
         let mut set = self.written();

@@ -1,11 +1,14 @@
 //! The store as a source: the objects of every kind that the mesh reads, through the store's local view.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use resources::schema::{Definition, definitions};
-use resources::{AnyObject, ObjectKey, ParseOptions, read_object};
+use resources::{AnyObject, Diagnostic, ObjectKey, ParseOptions, read_object};
+use serde::Deserialize;
 use serde_json::Value;
+use serde_json::value::RawValue;
 use server::{Closed, Observation};
 use sources::Change;
 use store::cache::{Cache, Event, Options, Subscription};
@@ -83,7 +86,7 @@ async fn follow(
     mut events: mpsc::Receiver<(usize, Event)>,
     cache: Cache,
     voice: Voice,
-    mut known: BTreeSet<ObjectKey>,
+    mut known: BTreeMap<ObjectKey, Vec<Diagnostic>>,
 ) {
     let mut taken = Vec::new();
     while events.recv_many(&mut taken, QUEUE).await > 0 {
@@ -107,7 +110,8 @@ struct Work {
     /// What became of each object last: it is there so, or it is gone.
     changed: BTreeMap<ObjectKey, Option<AnyObject>>,
     observed: Vec<Observation>,
-    known: BTreeSet<ObjectKey>,
+    /// What there is, each with what is wrong with it.
+    known: BTreeMap<ObjectKey, Vec<Diagnostic>>,
 }
 
 impl Work {
@@ -128,7 +132,7 @@ impl Work {
                     .filter_map(|object| key_of(kind, object))
                     .collect();
                 let of_kind = |key: &&ObjectKey| Some(key.kind) == kind.mesh && !there.contains(key);
-                let gone: Vec<ObjectKey> = self.known.iter().filter(of_kind).cloned().collect();
+                let gone: Vec<ObjectKey> = self.known.keys().filter(of_kind).cloned().collect();
                 gone.into_iter().for_each(|key| self.remove(key));
             }
         }
@@ -141,32 +145,31 @@ impl Work {
     }
 
     fn upsert(&mut self, kind: &'static Definition, before: Option<&Stored>, now: &Stored) {
-        let value = now.value();
-        let read = read_object(&value, &ParseOptions::default());
         let Some(key) = key_of(kind, now) else { return };
-        let status = value.get("status").cloned();
         // Statuses that Rutter itself wrote come back: the mesh has nothing to derive from them.
-        let written = plan::has_status(key.kind);
-        let same = written && before.is_some_and(|before| meaning(&before.value()) == meaning(&value));
-        if !same {
-            read.diagnostics.iter().for_each(log_diagnostic);
-        }
-        let meta = &value["metadata"];
-        self.observed.push(Observation::Seen(Box::new(plan::Subject {
-            key: key.clone(),
-            uid: meta["uid"].as_str().unwrap_or_default().into(),
-            generation: meta["generation"].as_i64().unwrap_or_default(),
-            diagnostics: read.diagnostics,
-            status,
-        })));
-        self.known.insert(key);
-        // One that is not valid keeps its last good version in force.
-        if let Some(object) = read.object.filter(|_| !same) {
-            self.changed.insert(object.key(), Some(object));
-        }
+        let known = before
+            .filter(|before| plan::has_status(key.kind) && same_meaning(before, now))
+            .and_then(|_| self.known.get(&key));
+        let diagnostics = match known {
+            Some(known) => known.clone(),
+            None => self.read(&key, now),
+        };
+        self.observed.push(seen(key, diagnostics, now));
     }
 
-    async fn say(self, voice: &Voice) -> Result<BTreeSet<ObjectKey>, Closed> {
+    /// Reads an object that is new or means something else than before. Returns what is wrong with it.
+    fn read(&mut self, key: &ObjectKey, now: &Stored) -> Vec<Diagnostic> {
+        let read = read_object(&now.value(), &ParseOptions::default());
+        read.diagnostics.iter().for_each(log_diagnostic);
+        self.known.insert(key.clone(), read.diagnostics.clone());
+        // One that is not valid keeps its last good version in force.
+        if let Some(object) = read.object {
+            self.changed.insert(object.key(), Some(object));
+        }
+        read.diagnostics
+    }
+
+    async fn say(self, voice: &Voice) -> Result<BTreeMap<ObjectKey, Vec<Diagnostic>>, Closed> {
         let mut change = Change::default();
         for (key, object) in self.changed {
             match object {
@@ -187,40 +190,116 @@ fn key_of(kind: &Definition, object: &Stored) -> Option<ObjectKey> {
     ))
 }
 
-/// The object without what does not change what it means: its version, and what Rutter writes of its status.
-fn meaning(value: &Value) -> Value {
-    let mut value = value.clone();
-    let mut strip = |object: &str, fields: &[&str]| {
-        if let Some(object) = value.get_mut(object).and_then(Value::as_object_mut) {
-            fields.iter().for_each(|field| drop(object.remove(*field)));
-        }
-    };
-    strip("metadata", &["resourceVersion", "managedFields"]);
-    strip("status", &["observedGeneration", "conditions", "proxies"]);
-    if value["status"].as_object().is_some_and(serde_json::Map::is_empty)
-        && let Some(object) = value.as_object_mut()
-    {
-        object.remove("status");
+/// What is told of an object.
+fn seen(key: ObjectKey, diagnostics: Vec<Diagnostic>, now: &Stored) -> Observation {
+    #[derive(Default, Deserialize)]
+    struct Outline {
+        #[serde(default)]
+        metadata: Metadata,
+        status: Option<Value>,
     }
-    value
+    #[derive(Default, Deserialize)]
+    struct Metadata {
+        #[serde(default)]
+        uid: Arc<str>,
+        #[serde(default)]
+        generation: i64,
+    }
+    // What is stored can be read.
+    let outline: Outline = serde_json::from_slice(&now.json).unwrap_or_default();
+    Observation::Seen(Box::new(plan::Subject {
+        key,
+        uid: outline.metadata.uid,
+        generation: outline.metadata.generation,
+        diagnostics,
+        status: outline.status,
+    }))
+}
+
+/// The fields of an object as they were written. The store writes what is equal equally.
+type Fields<'a> = BTreeMap<Cow<'a, str>, &'a RawValue>;
+
+/// Whether two versions of an object differ in nothing but their resource versions and what Rutter writes of a status.
+fn same_meaning(before: &Stored, now: &Stored) -> bool {
+    fn same(before: &Fields<'_>, now: &Fields<'_>, except: &[&str]) -> bool {
+        let counted =
+            |fields: &Fields<'_>| -> usize { except.iter().filter(|name| fields.contains_key(**name)).count() };
+        let rest = |(name, _): &(&Cow<'_, str>, &&RawValue)| !except.contains(&name.as_ref());
+        before.len() - counted(before) == now.len() - counted(now)
+            && before
+                .iter()
+                .filter(rest)
+                .zip(now.iter().filter(rest))
+                .all(|(one, other)| one.0 == other.0 && one.1.get() == other.1.get())
+    }
+    let parts = |stored: &Stored| {
+        let object = fields(std::str::from_utf8(&stored.json).ok()?)?;
+        let part = |name: &str| object.get(name).map_or(Some(Fields::new()), |raw| fields(raw.get()));
+        let (metadata, status) = (part("metadata")?, part("status")?);
+        Some((metadata, status, object))
+    };
+    let (Some(before), Some(now)) = (parts(before), parts(now)) else {
+        return false;
+    };
+    same(&before.2, &now.2, &["metadata", "status"])
+        && same(&before.0, &now.0, &["resourceVersion", "managedFields"])
+        && same(&before.1, &now.1, &["observedGeneration", "conditions", "proxies"])
+}
+
+/// The fields of an object; none if it is something else.
+fn fields(json: &str) -> Option<Fields<'_>> {
+    serde_json::from_str(json).ok()
 }
 
 #[cfg(test)]
 mod tests {
     use serde_json::json;
+    use store::Key;
 
     use super::*;
 
+    fn stored(revision: u64, mut object: Value) -> Stored {
+        object["metadata"]["labels"] = json!({"app": "\u{1}"});
+        Stored::new(
+            Key::new(GroupResource::new("", "things"), "default", "a"),
+            revision,
+            object,
+        )
+    }
+
     #[test]
     fn what_rutter_writes_means_nothing_and_what_others_write_does() {
-        let object = |version: &str, status: Value| json!({"metadata": {"resourceVersion": version}, "status": status});
-        let bare = json!({"metadata": {"resourceVersion": "1"}});
-        let counted = object(
-            "2",
-            json!({"proxies": {"running": 1}, "conditions": [], "observedGeneration": 1}),
+        let bare = stored(1, json!({"spec": {"hosts": ["a"]}}));
+        let written = json!({"proxies": {"running": 1}, "conditions": [], "observedGeneration": 1});
+        let counted = stored(2, json!({"spec": {"hosts": ["a"]}, "status": written}));
+        assert!(same_meaning(&bare, &counted) && same_meaning(&counted, &bare));
+        let others = [
+            json!({"spec": {"hosts": ["a"]}, "status": {"addresses": [{"value": "240.0.0.1"}]}}),
+            json!({"spec": {"hosts": ["b"]}}),
+            json!({"spec": {"hosts": ["a"]}, "more": 1}),
+            json!({"spec": {"hosts": ["a"]}, "metadata": {"generation": 2}}),
+            json!({}),
+        ];
+        for other in others {
+            let other = stored(3, other);
+            assert!(
+                !same_meaning(&bare, &other) && !same_meaning(&other, &counted),
+                "{other:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn an_observation_says_which_object_it_is() {
+        let now = stored(
+            1,
+            json!({"metadata": {"uid": "u", "generation": 3}, "status": {"proxies": {}}}),
         );
-        assert_eq!(meaning(&bare), meaning(&counted));
-        let addressed = object("3", json!({"addresses": [{"value": "240.0.0.1"}]}));
-        assert_ne!(meaning(&bare), meaning(&addressed));
+        let key = ObjectKey::new(resources::Kind::Gateway, "default", "a");
+        let Observation::Seen(subject) = seen(key, Vec::new(), &now) else {
+            panic!("it was seen");
+        };
+        assert_eq!((&*subject.uid, subject.generation), ("u", 3));
+        assert_eq!(subject.status, Some(json!({"proxies": {}})));
     }
 }

@@ -25,18 +25,16 @@ impl Writer for StatusWriter {
         };
         let resource = GroupResource::new(kind.group, kind.plural);
         let key = Key::new(resource, intent.key.namespace.clone(), intent.key.name.clone());
-        let old = match self.0.store().get(&key).await {
-            Ok(Some(stored)) => stored.value(),
-            Ok(None) => return Outcome::Gone,
-            Err(error) => return Outcome::Retry(error.to_string()),
-        };
         let target = StatusTarget {
             key,
             uid: Some(intent.uid.to_string()).filter(|uid| !uid.is_empty()),
             generation: Some(intent.generation),
         };
-        let status = merged(&old["status"], intent.status.to_json());
-        match self.0.patch_status(&target, &status).await {
+        match self
+            .0
+            .write_status(&target, |old| merged(old, intent.status.to_json()))
+            .await
+        {
             Ok(StatusOutcome::Written(_) | StatusOutcome::Unchanged) => Outcome::Written,
             Ok(StatusOutcome::Gone) => Outcome::Gone,
             Ok(StatusOutcome::Stale) => Outcome::Stale,
@@ -45,7 +43,7 @@ impl Writer for StatusWriter {
     }
 }
 
-/// Ours, with the conditions of others kept, and what we no longer say taken away.
+/// Ours, with what others say kept: their fields, and their conditions.
 fn merged(old: &Value, mut ours: Value) -> Value {
     let is_ours = |condition: &&Value| {
         let own = ours["conditions"].as_array();
@@ -56,13 +54,10 @@ fn merged(old: &Value, mut ours: Value) -> Value {
     if let Some(conditions) = ours.get_mut("conditions").and_then(Value::as_array_mut) {
         conditions.extend(kept);
     }
-    // A merge patch removes what is null: a refusal that is over.
-    let over: Vec<String> = (old["proxies"].as_object().into_iter().flatten())
-        .map(|(field, _)| field.clone())
-        .filter(|field| ours["proxies"].get(field).is_none())
-        .collect();
-    for field in over {
-        ours["proxies"][field] = Value::Null;
+    if let Some(fields) = ours.as_object_mut() {
+        for (name, value) in old.as_object().into_iter().flatten() {
+            fields.entry(name).or_insert_with(|| value.clone());
+        }
     }
     ours
 }
@@ -121,4 +116,30 @@ fn fresh() -> Value {
             "creationTimestamp": now.to_string(),
         },
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_others_say_stays_and_a_refusal_that_is_over_does_not() {
+        let old = json!({
+            "addresses": [{"value": "240.240.0.1"}],
+            "conditions": [{"type": "Accepted", "status": "False"}, {"type": "Theirs", "status": "True"}],
+            "proxies": {"running": 1, "refusal": {"proxy": "a"}},
+        });
+        let ours = json!({"conditions": [{"type": "Accepted", "status": "True"}], "proxies": {"running": 2}});
+        let merged = merged(&old, ours);
+        let expected = json!({
+            "addresses": [{"value": "240.240.0.1"}],
+            "conditions": [{"type": "Accepted", "status": "True"}, {"type": "Theirs", "status": "True"}],
+            "proxies": {"running": 2},
+        });
+        assert_eq!(merged, expected);
+        assert_eq!(
+            super::merged(&Value::Null, json!({"proxies": {}})),
+            json!({"proxies": {}})
+        );
+    }
 }

@@ -30,6 +30,7 @@ use self::backend::Fault;
 use self::directory::Directory;
 use self::disk::Disk;
 use self::writer::{Command, Slot, Writer};
+use crate::prepared::Prepared;
 use crate::shared::Shared;
 use crate::state::wanted;
 use crate::{Committed, Error, Key, Limits, List, Query, Revision, Scope, Store, Stored, Transaction, Version, Watch};
@@ -171,6 +172,8 @@ impl Store for Embedded {
 
     async fn commit(&self, transaction: Transaction) -> Result<Committed, Error> {
         drop(self.shared.open()?);
+        // The text is made here and not by the thread, for which others wait.
+        let transaction = Prepared::new(transaction, self.shared.limits().object_bytes)?;
         self.ask(|answer| Command::Commit(transaction, answer)).await?
     }
 

@@ -13,17 +13,18 @@ use super::Options;
 use super::backend::Fault;
 use super::directory::Directory;
 use super::disk::Disk;
+use crate::prepared::Prepared;
 use crate::ring::Batch;
 use crate::shared::Shared;
 use crate::state::Draft;
-use crate::{Committed, Error, Revision, Transaction};
+use crate::{Committed, Error, Revision};
 
 /// The database, which readers share with the writer; none: it could not be opened again after a failure.
 pub(super) type Slot = RwLock<Option<Disk>>;
 
 /// What the thread is asked for.
 pub(super) enum Command {
-    Commit(Transaction, oneshot::Sender<Result<Committed, Error>>),
+    Commit(Prepared, oneshot::Sender<Result<Committed, Error>>),
     Compact(Revision, oneshot::Sender<Result<(), Error>>),
     Close(oneshot::Sender<()>),
 }
@@ -50,7 +51,7 @@ const COMPACT_STEP: u64 = 256;
 /// How often old age is looked for.
 const AGE_INTERVAL: Duration = Duration::from_secs(60);
 
-type Waiting = (Transaction, oneshot::Sender<Result<Committed, Error>>);
+type Waiting = (Prepared, oneshot::Sender<Result<Committed, Error>>);
 
 impl Writer {
     /// Does what is asked for until nobody can ask any more or it is told to end. Returns whom to tell that the
@@ -116,7 +117,7 @@ impl Writer {
             }
             return;
         }
-        let mut draft = Draft::new(&self.shared.read(), self.shared.limits());
+        let mut draft = Draft::new(&self.shared.read());
         let time = SystemTime::now();
         let mut results = Vec::with_capacity(group.len());
         for (transaction, answer) in group {

@@ -1,0 +1,212 @@
+//! What is to be written, with everything done that does not need to wait for its turn.
+//!
+//! Revisions are counted by one thread; making an object's text is done by those who ask, on theirs.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bytes::{BufMut as _, Bytes, BytesMut};
+use serde_json::{Map, Value};
+
+use crate::{Error, Expect, Key, Operation, Revision, Stored, Transaction};
+
+/// A transaction that makes sense by itself, with its texts made.
+#[derive(Debug)]
+pub(crate) struct Prepared {
+    pub(crate) operations: Vec<Step>,
+}
+
+/// An operation of it.
+#[derive(Debug)]
+pub(crate) enum Step {
+    Put { key: Key, text: Text, expect: Expect },
+    Delete { key: Key, expect: Expect },
+    Check { key: Key, expect: Expect },
+}
+
+impl Prepared {
+    /// Checks a transaction and makes its texts.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`], as [`Transaction::check`] says, or [`Error::TooLarge`].
+    pub(crate) fn new(transaction: Transaction, limit: usize) -> Result<Prepared, Error> {
+        transaction.check()?;
+        let step = |operation| {
+            Ok(match operation {
+                Operation::Put { key, value, expect } => {
+                    let text = Text::new(value);
+                    if text.len() > limit {
+                        let bytes = text.len();
+                        return Err(Error::TooLarge { key, bytes, limit });
+                    }
+                    Step::Put { key, text, expect }
+                }
+                Operation::Delete { key, expect } => Step::Delete { key, expect },
+                Operation::Check { key, expect } => Step::Check { key, expect },
+            })
+        };
+        let operations = transaction.operations.into_iter().map(step);
+        Ok(Prepared {
+            operations: operations.collect::<Result<_, _>>()?,
+        })
+    }
+}
+
+impl Step {
+    pub(crate) fn key(&self) -> &Key {
+        match self {
+            Step::Put { key, .. } | Step::Delete { key, .. } | Step::Check { key, .. } => key,
+        }
+    }
+
+    pub(crate) fn expect(&self) -> Expect {
+        match self {
+            Step::Put { expect, .. } | Step::Delete { expect, .. } | Step::Check { expect, .. } => *expect,
+        }
+    }
+}
+
+/// An object's compact JSON with a hole where its revision goes.
+#[derive(Debug)]
+pub(crate) struct Text {
+    json: Vec<u8>,
+    /// Where in it the revision goes; none: the value is no object and has no place for it.
+    hole: Option<usize>,
+    labels: Arc<BTreeMap<Arc<str>, Arc<str>>>,
+}
+
+impl Text {
+    /// The text of a value. A `metadata` that is no object becomes an empty one.
+    pub(crate) fn new(mut value: Value) -> Text {
+        if let Some(object) = value.as_object_mut() {
+            let meta = object.entry("metadata").or_insert(Value::Null);
+            if !meta.is_object() {
+                *meta = Value::Object(Map::new());
+            }
+            if let Some(meta) = meta.as_object_mut() {
+                meta.insert("resourceVersion".into(), "".into());
+            }
+        }
+        let labels = labels(&value);
+        let mut json = Vec::with_capacity(1024);
+        let mut hole = None;
+        match &value {
+            Value::Object(object) => members(&mut json, object, |json, name, value| match value {
+                Value::Object(meta) if name == "metadata" => members(json, meta, |json, name, value| {
+                    write(json, value);
+                    if name == "resourceVersion" {
+                        // Between the quotes.
+                        hole = Some(json.len() - 1);
+                    }
+                }),
+                value => write(json, value),
+            }),
+            value => write(&mut json, value),
+        }
+        Text { json, hole, labels }
+    }
+
+    /// The length of the text, in bytes, its revision not counted.
+    pub(crate) fn len(&self) -> usize {
+        self.json.len()
+    }
+
+    /// The object as it stands at a revision.
+    pub(crate) fn seal(self, key: Key, revision: Revision) -> Stored {
+        let json = match self.hole {
+            None => Bytes::from(self.json),
+            Some(hole) => {
+                let number = revision.to_string();
+                let mut json = BytesMut::with_capacity(self.json.len() + number.len());
+                json.put_slice(&self.json[..hole]);
+                json.put_slice(number.as_bytes());
+                json.put_slice(&self.json[hole..]);
+                json.freeze()
+            }
+        };
+        Stored {
+            key,
+            revision,
+            labels: self.labels,
+            json,
+        }
+    }
+}
+
+fn labels(value: &Value) -> Arc<BTreeMap<Arc<str>, Arc<str>>> {
+    let labels = value.get("metadata").and_then(|meta| meta.get("labels"));
+    let labels = labels.and_then(Value::as_object).into_iter().flatten();
+    let texts = labels.map(|(name, value)| (Arc::from(name.as_str()), Arc::from(value.as_str().unwrap_or_default())));
+    Arc::new(texts.collect())
+}
+
+/// Writes the members of an object, of which `member` writes the values.
+fn members(json: &mut Vec<u8>, object: &Map<String, Value>, mut member: impl FnMut(&mut Vec<u8>, &str, &Value)) {
+    json.push(b'{');
+    for (n, (name, value)) in object.iter().enumerate() {
+        if n > 0 {
+            json.push(b',');
+        }
+        // Writing to memory cannot fail, and every name can be written.
+        let _ = serde_json::to_writer(&mut *json, name);
+        json.push(b':');
+        member(json, name, value);
+    }
+    json.push(b'}');
+}
+
+fn write(json: &mut Vec<u8>, value: &Value) {
+    // Writing to memory cannot fail, and every value can be written.
+    let _ = serde_json::to_writer(json, value);
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    use super::*;
+    use crate::GroupResource;
+
+    fn key() -> Key {
+        Key::new(GroupResource::new("", "configmaps"), "default", "a")
+    }
+
+    fn any_value() -> impl Strategy<Value = Value> {
+        let leaf = prop_oneof![
+            Just(Value::Null),
+            any::<bool>().prop_map(Value::from),
+            any::<i64>().prop_map(Value::from),
+            any::<String>().prop_map(Value::from),
+        ];
+        leaf.prop_recursive(4, 32, 4, |inner| {
+            let name = prop_oneof![
+                Just("metadata".to_owned()),
+                Just("labels".to_owned()),
+                Just("resourceVersion".to_owned()),
+                any::<String>()
+            ];
+            prop_oneof![
+                prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
+                prop::collection::btree_map(name, inner, 0..4).prop_map(|map| Value::Object(map.into_iter().collect())),
+            ]
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn a_sealed_text_is_the_object_with_its_revision(mut value in any_value(), revision in any::<u64>()) {
+            let stored = Text::new(value.clone()).seal(key(), revision);
+            if let Some(object) = value.as_object_mut() {
+                let meta = object.entry("metadata").or_insert(Value::Null);
+                if !meta.is_object() {
+                    *meta = json!({});
+                }
+                meta["resourceVersion"] = revision.to_string().into();
+            }
+            let expected = value.to_string();
+            prop_assert_eq!(&stored.json[..], expected.as_bytes());
+            prop_assert_eq!(Stored::from_json(key(), revision, stored.json.clone()).map(|read| read.labels).ok(), value.is_object().then_some(stored.labels));
+        }
+    }
+}
