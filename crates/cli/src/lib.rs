@@ -9,6 +9,7 @@
 
 mod age;
 mod blame;
+mod chart;
 mod commands;
 mod completion;
 mod failure;

@@ -17,6 +17,7 @@ pub(super) const CRATES: &[(&str, Place)] = &[
     ("names", Place::Layer(0, &["stdx"])),
     ("flow", Place::Layer(0, &["stdx"])),
     ("protos", Place::Layer(0, &["stdx"])),
+    ("template", Place::Layer(0, &[])),
     ("model", Place::Layer(1, &[])),
     ("resources", Place::Layer(1, &["model"])),
     ("registry", Place::Layer(2, &[])),

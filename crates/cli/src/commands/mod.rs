@@ -16,6 +16,7 @@ mod get;
 mod history;
 mod import;
 mod label;
+mod manifest;
 mod patch;
 mod prune;
 mod validate;
@@ -69,6 +70,7 @@ verbs! {
     import::command => run,
     validate::command => run,
     crds::command => run,
+    manifest::command => run,
     explain::command => run,
     api_resources::resources_command => resources,
     api_resources::versions_command => versions,

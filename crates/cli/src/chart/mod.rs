@@ -1,0 +1,201 @@
+//! The chart that this program carries (`deploy/helm/rutter`), and what Helm does with one.
+
+mod set;
+mod values;
+
+use anyhow::{Context, Result, anyhow, ensure};
+use serde_json::{Value as Json, json};
+use template::{Host, Templates};
+
+use crate::{manifests, yaml};
+
+pub(crate) use set::{assign, assign_text};
+pub(crate) use values::{merge, unknown};
+
+macro_rules! files {
+    ($($name:literal),* $(,)?) => {
+        &[$(($name, include_str!(concat!("../../../../deploy/helm/rutter/templates/", $name)))),*]
+    };
+}
+
+/// The templates, by name.
+const TEMPLATES: &[(&str, &str)] = files![
+    "_helpers.tpl",
+    "autoscale.yaml",
+    "clusterrole.yaml",
+    "configmap.yaml",
+    "deployment.yaml",
+    "poddisruptionbudget.yaml",
+    "reader.yaml",
+    "revision-tags.yaml",
+    "role.yaml",
+    "service.yaml",
+    "serviceaccount.yaml",
+    "webhooks.yaml",
+];
+
+/// The default values, with what each means.
+pub(crate) const VALUES: &str = include_str!("../../../../deploy/helm/rutter/values.yaml");
+
+const CHART: &str = include_str!("../../../../deploy/helm/rutter/Chart.yaml");
+
+/// Kinds in the order in which Helm makes them; what is not here comes after.
+const ORDER: &[&str] = &[
+    "Namespace",
+    "PodDisruptionBudget",
+    "ServiceAccount",
+    "Secret",
+    "ConfigMap",
+    "CustomResourceDefinition",
+    "ClusterRole",
+    "ClusterRoleBinding",
+    "Role",
+    "RoleBinding",
+    "Service",
+    "Deployment",
+    "HorizontalPodAutoscaler",
+];
+
+/// How an installation is called and where it is.
+pub(crate) struct Release<'r> {
+    pub(crate) name: &'r str,
+    pub(crate) namespace: &'r str,
+}
+
+/// The default values as a value.
+pub(crate) fn defaults() -> Result<Json> {
+    one(VALUES).context("the chart's values")
+}
+
+/// The objects of the chart with these values, in the order in which they can be made.
+pub(crate) fn objects(release: &Release<'_>, values: &Json) -> Result<Vec<Json>> {
+    let chart = one(CHART).context("the chart")?;
+    let given = json!({
+        "Values": values,
+        "Chart": {"Name": chart["name"], "Version": chart["version"], "AppVersion": chart["appVersion"]},
+        "Release": {"Name": release.name, "Namespace": release.namespace, "Service": "rutter"},
+    });
+    let mut templates = Templates::default();
+    for (name, text) in TEMPLATES {
+        templates.add(name, text)?;
+    }
+    let mut objects = Vec::new();
+    for (name, _) in TEMPLATES.iter().filter(|(name, _)| name.ends_with(".yaml")) {
+        let text = templates.render(name, &given, &Yaml)?;
+        let documents = manifests::parse_text(text.as_bytes())
+            .with_context(|| format!("with these values {name} makes what is not YAML"))?;
+        for (object, line) in documents.into_iter().filter(|(object, _)| !object.is_null()) {
+            ensure!(
+                object["kind"].is_string(),
+                "with these values line {line} of {name} makes what is not an object"
+            );
+            objects.push(object);
+        }
+    }
+    objects.sort_by_key(place);
+    Ok(objects)
+}
+
+/// Where an object stands among the others.
+fn place(object: &Json) -> usize {
+    ORDER
+        .iter()
+        .position(|kind| object["kind"] == *kind)
+        .unwrap_or(ORDER.len())
+}
+
+fn one(text: &str) -> Result<Json> {
+    let documents = manifests::parse_text(text.as_bytes())?;
+    let (value, _) = documents.into_iter().next().ok_or_else(|| anyhow!("it is empty"))?;
+    Ok(value)
+}
+
+/// Reads a file of values.
+pub(crate) fn read_values(bytes: &[u8]) -> Result<Json> {
+    let documents = manifests::parse_text(bytes)?;
+    ensure!(documents.len() <= 1, "there is more than one document in it");
+    let value = documents.into_iter().next().map_or(Json::Null, |(value, _)| value);
+    match value {
+        Json::Null => Ok(json!({})),
+        value if value.is_object() => Ok(value),
+        _ => Err(anyhow!("it is not a map of values")),
+    }
+}
+
+/// The functions of Helm that need YAML.
+struct Yaml;
+
+impl Host for Yaml {
+    fn call(&self, name: &str, arguments: &[Json]) -> Option<Result<Json, String>> {
+        (name == "toYaml").then(|| match arguments {
+            [value] => Ok(yaml::document(value).trim_end_matches('\n').into()),
+            _ => Err("it takes one value".to_owned()),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::Path;
+
+    use resources::schema::{crd, definitions};
+
+    use super::*;
+
+    fn chart() -> std::path::PathBuf {
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/helm/rutter")
+    }
+
+    #[test]
+    fn every_template_of_the_chart_is_carried() {
+        let mut there: Vec<String> = fs::read_dir(chart().join("templates"))
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .filter(|name| name != "NOTES.txt")
+            .collect();
+        there.sort();
+        let carried: Vec<&str> = TEMPLATES.iter().map(|(name, _)| *name).collect();
+        assert_eq!(there, carried);
+    }
+
+    #[test]
+    fn the_chart_has_the_version_of_the_program() {
+        let chart = one(CHART).unwrap();
+        for field in ["version", "appVersion"] {
+            assert_eq!(chart[field], env!("CARGO_PKG_VERSION"), "{field}");
+        }
+    }
+
+    /// `RUTTER_UPDATE_DOCS=1` writes it.
+    #[test]
+    fn reference_page_of_definitions_is_that_of_the_code() {
+        let custom = definitions().iter().filter(|definition| !definition.builtin);
+        let expected: String = custom
+            .map(|one| format!("---\n{}", yaml::document(&crd(one))))
+            .collect();
+        let file = chart().join("crds/crds.yaml");
+        if std::env::var_os("RUTTER_UPDATE_DOCS").is_some() {
+            fs::write(&file, &expected).unwrap();
+        }
+        let found = fs::read_to_string(&file).unwrap_or_default();
+        assert!(
+            found == expected,
+            "{} is old: `cargo xtask docs` writes it",
+            file.display()
+        );
+    }
+
+    #[test]
+    fn what_cannot_be_filled_in_is_an_error_that_names_the_template() {
+        let release = Release {
+            name: "r",
+            namespace: "n",
+        };
+        let error = objects(&release, &json!({})).unwrap_err();
+        assert!(
+            error.to_string().contains(".yaml:") || error.to_string().contains(".tpl:"),
+            "{error}"
+        );
+    }
+}

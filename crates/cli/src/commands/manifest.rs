@@ -1,0 +1,161 @@
+//! `rutter manifest`: what installs Rutter in a cluster, without Helm.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
+use resources::schema::{crd, definitions};
+use serde_json::{Value as Json, json};
+
+use crate::chart::{self, Release};
+use crate::failure::{SUCCESS, usage};
+use crate::io::Io;
+use crate::manifests::{bytes_of, name_of};
+use crate::yaml;
+
+pub(super) fn command() -> Command {
+    let values = |name: &'static str, form: &'static str, help: &'static str| {
+        Arg::new(name)
+            .long(name)
+            .value_name(form)
+            .action(ArgAction::Append)
+            .help(help)
+    };
+    let switch =
+        |name: &'static str, help: &'static str| Arg::new(name).long(name).action(ArgAction::SetTrue).help(help);
+    Command::new("manifest")
+        .about("Print the objects that install Rutter in a cluster: what the Helm chart makes, without Helm")
+        .after_help(
+            "Examples:\n  rutter manifest --create-namespace | kubectl apply --server-side -f -\n  \
+             rutter manifest --revision canary -f values.yaml --set replicaCount=3,autoscaleEnabled=false\n  \
+             rutter manifest --show-values > values.yaml",
+        )
+        .arg(
+            values(
+                "values",
+                "FILE",
+                "File with values, over the defaults; the last one holds; `-` is standard input",
+            )
+            .short('f')
+            .value_parser(value_parser!(PathBuf)),
+        )
+        .arg(values(
+            "set",
+            "PATH=VALUE",
+            "Single values, over those of files: a.b=1,c[0]=x,d={1,2}",
+        ))
+        .arg(values(
+            "set-string",
+            "PATH=VALUE",
+            "The same, and every value is a text",
+        ))
+        .arg(
+            Arg::new("namespace")
+                .short('n')
+                .long("namespace")
+                .value_name("NAMESPACE")
+                .default_value("istio-system")
+                .help("Namespace to install in"),
+        )
+        .arg(
+            Arg::new("revision")
+                .long("revision")
+                .value_name("REVISION")
+                .help("Revision of the control plane, over the value `revision`"),
+        )
+        .arg(
+            Arg::new("name")
+                .long("name")
+                .value_name("NAME")
+                .default_value("rutter")
+                .help("Name of the installation, as Helm's release has one"),
+        )
+        .arg(switch("skip-crds", "Without the definitions of kinds"))
+        .arg(switch("create-namespace", "With the namespace"))
+        .arg(switch(
+            "show-values",
+            "Print the default values, with what each means, and nothing else",
+        ))
+        .arg(
+            Arg::new("output")
+                .short('o')
+                .long("output")
+                .value_name("FORMAT")
+                .value_parser(["yaml", "json"])
+                .default_value("yaml")
+                .help("yaml or json"),
+        )
+}
+
+pub(super) async fn run(matches: &ArgMatches, io: &mut Io) -> Result<u8> {
+    if matches.get_flag("show-values") {
+        write!(io.out, "{}", chart::VALUES)?;
+        return Ok(SUCCESS);
+    }
+    let text = |name: &str| matches.get_one::<String>(name).map_or("", String::as_str);
+    let given = given(matches, io)?;
+    let mut values = chart::defaults()?;
+    for path in chart::unknown(&values, &given) {
+        io.warn(format!("the value `{path}` is not known and changes nothing"));
+    }
+    chart::merge(&mut values, &given);
+    let release = Release {
+        name: text("name"),
+        namespace: text("namespace"),
+    };
+    let mut objects = Vec::new();
+    if matches.get_flag("create-namespace") {
+        objects.push(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": release.namespace}}));
+    }
+    if !matches.get_flag("skip-crds") {
+        let custom = definitions().iter().filter(|definition| !definition.builtin);
+        objects.extend(custom.map(crd));
+    }
+    objects.extend(chart::objects(&release, &values)?);
+    print(&objects, text("output"), io)?;
+    Ok(SUCCESS)
+}
+
+/// What files and flags say, in their order.
+fn given(matches: &ArgMatches, io: &mut Io) -> Result<Json> {
+    let mut given = json!({});
+    for file in matches.get_many::<PathBuf>("values").into_iter().flatten() {
+        let read = chart::read_values(&bytes_of(file, io)?).with_context(|| name_of(file))?;
+        lay(&mut given, &read);
+    }
+    type Assign = fn(&mut Json, &str) -> Result<()>;
+    let flags: [(&str, Assign); 2] = [("set", chart::assign), ("set-string", chart::assign_text)];
+    for (flag, assign) in flags {
+        for text in matches.get_many::<String>(flag).into_iter().flatten() {
+            assign(&mut given, text).map_err(|error| usage(format!("--{flag}: {error}")))?;
+        }
+    }
+    if let Some(revision) = matches.get_one::<String>("revision") {
+        given["revision"] = revision.as_str().into();
+    }
+    Ok(given)
+}
+
+/// A file over another: null stays, for it takes a default away.
+fn lay(under: &mut Json, over: &Json) {
+    match (under, over) {
+        (Json::Object(under), Json::Object(over)) => {
+            for (key, value) in over {
+                lay(under.entry(key.clone()).or_insert(Json::Null), value);
+            }
+        }
+        (under, over) => *under = over.clone(),
+    }
+}
+
+fn print(objects: &[Json], format: &str, io: &mut Io) -> Result<()> {
+    if format == "json" {
+        let list = json!({"apiVersion": "v1", "kind": "List", "items": objects});
+        writeln!(io.out, "{}", serde_json::to_string_pretty(&list)?)?;
+        return Ok(());
+    }
+    for object in objects {
+        write!(io.out, "---\n{}", yaml::document(object))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,263 @@
+//! From pieces to a tree.
+
+use std::vec::IntoIter;
+
+use serde_json::Value;
+
+use crate::MAX_NESTING;
+use crate::lex::{Piece, Word, Wrong};
+
+/// A part of a template.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) enum Node {
+    /// Written as it is.
+    Text(String),
+    /// Written when it is worked out; the number is its line.
+    Write(Pipeline, usize),
+    /// A variable gets a value.
+    Assign(Pipeline, usize),
+    /// The first branch whose condition holds.
+    If(Vec<(Pipeline, Vec<Node>)>, Vec<Node>, usize),
+    /// With another `.`, unless it is empty.
+    With(Pipeline, Vec<Node>, Vec<Node>, usize),
+    /// For each element.
+    Range(Pipeline, Vec<Node>, Vec<Node>, usize),
+    /// Another template.
+    Template(String, Option<Pipeline>, usize),
+}
+
+/// Commands, of which each gets what the one before gave.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub(crate) struct Pipeline {
+    /// The variables that get the value.
+    pub(crate) variables: Vec<String>,
+    /// Whether they begin to exist here.
+    pub(crate) declares: bool,
+    pub(crate) commands: Vec<Vec<Operand>>,
+}
+
+/// A word of a command.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) enum Operand {
+    Function(String),
+    Dot(Vec<String>),
+    Variable(String, Vec<String>),
+    Literal(Value),
+    Group(Pipeline, Vec<String>),
+}
+
+/// What a text holds.
+#[derive(Default)]
+pub(crate) struct Read {
+    pub(crate) nodes: Vec<Node>,
+    pub(crate) defined: Vec<(String, Vec<Node>)>,
+}
+
+pub(crate) fn read(pieces: Vec<Piece>) -> Result<Read, Wrong> {
+    let mut parser = Parser {
+        pieces: pieces.into_iter(),
+        defined: Vec::new(),
+        line: 1,
+    };
+    let (nodes, end) = parser.block(0)?;
+    match end {
+        End::Text => Ok(Read {
+            nodes,
+            defined: parser.defined,
+        }),
+        End::End => Err((parser.line, "`end` without a beginning".to_owned())),
+        End::Else(_) => Err((parser.line, "`else` without `if`, `with` or `range`".to_owned())),
+    }
+}
+
+struct Parser {
+    pieces: IntoIter<Piece>,
+    defined: Vec<(String, Vec<Node>)>,
+    line: usize,
+}
+
+/// What ended a block.
+enum End {
+    Text,
+    End,
+    /// With the words behind it.
+    Else(Vec<Word>),
+}
+
+impl Parser {
+    /// Everything up to the end of a block.
+    fn block(&mut self, depth: usize) -> Result<(Vec<Node>, End), Wrong> {
+        if depth > MAX_NESTING {
+            return Err((self.line, format!("more than {MAX_NESTING} blocks inside each other")));
+        }
+        let mut nodes = Vec::new();
+        while let Some(piece) = self.pieces.next() {
+            let (words, line) = match piece {
+                Piece::Text(text) => {
+                    nodes.push(Node::Text(text));
+                    continue;
+                }
+                Piece::Action(words, line) => (words, line),
+            };
+            self.line = line;
+            let keyword = match words.first() {
+                Some(Word::Name(name)) => name.as_str(),
+                _ => "",
+            };
+            match keyword {
+                "end" => return Ok((nodes, End::End)),
+                "else" => return Ok((nodes, End::Else(words[1..].to_vec()))),
+                "if" => nodes.push(self.conditions(&words[1..], line, depth)?),
+                "with" | "range" => {
+                    let pipeline = self.pipeline(&words[1..])?;
+                    let (body, otherwise) = self.branches(depth)?;
+                    nodes.push(match keyword {
+                        "with" => Node::With(pipeline, body, otherwise, line),
+                        _ => Node::Range(pipeline, body, otherwise, line),
+                    });
+                }
+                "define" => self.define(&words[1..], depth)?,
+                "template" => nodes.push(self.template(&words[1..], line)?),
+                _ => {
+                    let pipeline = self.pipeline(&words)?;
+                    nodes.push(match pipeline.variables.is_empty() {
+                        true => Node::Write(pipeline, line),
+                        false => Node::Assign(pipeline, line),
+                    });
+                }
+            }
+        }
+        Ok((nodes, End::Text))
+    }
+
+    fn not_closed<T>(&self, what: &str, line: usize) -> Result<T, Wrong> {
+        Err((line, format!("`{what}` without `end`")))
+    }
+
+    fn conditions(&mut self, words: &[Word], line: usize, depth: usize) -> Result<Node, Wrong> {
+        let mut branches = Vec::new();
+        let mut condition = self.pipeline(words)?;
+        loop {
+            let (body, end) = self.block(depth + 1)?;
+            branches.push((condition, body));
+            match end {
+                End::Text => return self.not_closed("if", line),
+                End::End => return Ok(Node::If(branches, Vec::new(), line)),
+                End::Else(words) if words.is_empty() => {
+                    let (otherwise, end) = self.block(depth + 1)?;
+                    return match end {
+                        End::End => Ok(Node::If(branches, otherwise, line)),
+                        _ => self.not_closed("if", line),
+                    };
+                }
+                End::Else(words) if words[0] == Word::Name("if".to_owned()) => {
+                    condition = self.pipeline(&words[1..])?;
+                }
+                End::Else(_) => return Err((self.line, "behind `else` may stand `if` only".to_owned())),
+            }
+        }
+    }
+
+    fn branches(&mut self, depth: usize) -> Result<(Vec<Node>, Vec<Node>), Wrong> {
+        let line = self.line;
+        let (body, end) = self.block(depth + 1)?;
+        match end {
+            End::End => Ok((body, Vec::new())),
+            End::Else(words) if words.is_empty() => {
+                let (otherwise, end) = self.block(depth + 1)?;
+                match end {
+                    End::End => Ok((body, otherwise)),
+                    _ => self.not_closed("else", line),
+                }
+            }
+            End::Else(_) => Err((self.line, "this `else` takes no condition".to_owned())),
+            End::Text => self.not_closed("with` or `range", line),
+        }
+    }
+
+    fn define(&mut self, words: &[Word], depth: usize) -> Result<(), Wrong> {
+        let line = self.line;
+        let [Word::Literal(Value::String(name))] = words else {
+            return Err((line, "`define` takes a name in quotes".to_owned()));
+        };
+        let (nodes, end) = self.block(depth + 1)?;
+        let End::End = end else {
+            return self.not_closed("define", line);
+        };
+        self.defined.push((name.clone(), nodes));
+        Ok(())
+    }
+
+    fn template(&mut self, words: &[Word], line: usize) -> Result<Node, Wrong> {
+        let [Word::Literal(Value::String(name)), rest @ ..] = words else {
+            return Err((line, "`template` takes a name in quotes".to_owned()));
+        };
+        let value = match rest {
+            [] => None,
+            rest => Some(self.pipeline(rest)?),
+        };
+        Ok(Node::Template(name.clone(), value, line))
+    }
+
+    fn pipeline(&self, words: &[Word]) -> Result<Pipeline, Wrong> {
+        let mut words = words.to_vec().into_iter();
+        let pipeline = pipeline(&mut words, 0).map_err(|message| (self.line, message))?;
+        match words.next() {
+            None => Ok(pipeline.0),
+            Some(_) => Err((self.line, "a `)` without `(`".to_owned())),
+        }
+    }
+}
+
+/// Reads up to the end or to a closing parenthesis, whose fields come back.
+fn pipeline(words: &mut IntoIter<Word>, depth: usize) -> Result<(Pipeline, Option<Vec<String>>), String> {
+    if depth > MAX_NESTING {
+        return Err(format!("more than {MAX_NESTING} parentheses inside each other"));
+    }
+    let mut pipeline = Pipeline::default();
+    let mut command: Vec<Operand> = Vec::new();
+    let mut closed = None;
+    while let Some(word) = words.next() {
+        match word {
+            Word::Name(name) => command.push(Operand::Function(name)),
+            Word::Dot(fields) => command.push(Operand::Dot(fields)),
+            Word::Variable(name, fields) => command.push(Operand::Variable(name, fields)),
+            Word::Literal(value) => command.push(Operand::Literal(value)),
+            Word::Open => {
+                let (inner, fields) = self::pipeline(words, depth + 1)?;
+                let fields = fields.ok_or("a `(` is not closed")?;
+                command.push(Operand::Group(inner, fields));
+            }
+            Word::Close(fields) => {
+                closed = Some(fields);
+                break;
+            }
+            Word::Sign("|") => pipeline.commands.push(take(&mut command)?),
+            Word::Sign(",") => pipeline.variables.push(variable(&mut command)?),
+            Word::Sign(sign) => {
+                pipeline.variables.push(variable(&mut command)?);
+                pipeline.declares = sign == ":=";
+            }
+        }
+    }
+    pipeline.commands.push(take(&mut command)?);
+    if pipeline.variables.len() > 2 {
+        return Err("more than two variables".to_owned());
+    }
+    Ok((pipeline, closed))
+}
+
+fn take(command: &mut Vec<Operand>) -> Result<Vec<Operand>, String> {
+    match command.is_empty() {
+        true => Err("a value is missing".to_owned()),
+        false => Ok(std::mem::take(command)),
+    }
+}
+
+/// The only word so far, which must be a variable.
+fn variable(command: &mut Vec<Operand>) -> Result<String, String> {
+    match std::mem::take(command).as_slice() {
+        [Operand::Variable(name, fields)] if fields.is_empty() && !name.is_empty() => Ok(name.clone()),
+        _ => Err("only a variable can be given a value".to_owned()),
+    }
+}
