@@ -10,11 +10,13 @@ use std::process::ExitCode;
 const USAGE: &str = "\
 usage: cargo xtask TASK
 
-  setup            fetch the real test parts (Envoy) into target/tools, pinned by version and checksum
+  setup [--node]   get the real test parts (Envoy, etcd, Kubernetes) into target/tools, pinned by version and checksum;
+                   --node: also install the packages that a node needs, with apt-get, as root
   test [FILTER…]   setup, layers, then all tests; with arguments: `cargo test` with them, after setup
   lint             formatting, clippy without warnings, layers, lengths of files, licences if cargo-deny is there
   layers           check that dependencies point down and that the middle does no I/O
   docs             write the generated pages of docs/
+  cluster up [--node] | down | status   a real Kubernetes on this machine, for you to use
   bench flow       the engine's benchmark
   bench load …     simulated proxies against the release build; arguments go to the load tool (--help)
   fuzz [TARGET [SECONDS]]   list the fuzz targets, or run one (needs cargo-fuzz and a nightly toolchain)
@@ -24,11 +26,12 @@ fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let rest = arguments.get(1..).unwrap_or_default();
     let result = match arguments.first().map(String::as_str) {
-        Some("setup") => tasks::setup(),
+        Some("setup") => tasks::setup(rest),
         Some("test") => tasks::test(rest),
         Some("lint") => lint::lint(),
         Some("layers") => layers::check(),
         Some("docs") => tasks::docs(),
+        Some("cluster") => return tasks::cluster(rest),
         Some("bench") => tasks::bench(rest),
         Some("fuzz") => tasks::fuzz(rest),
         Some("ci") => lint::lint().and_then(|()| tasks::test(&[])),

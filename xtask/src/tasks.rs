@@ -1,33 +1,95 @@
 //! The tasks that are a few commands each.
 
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::thread::JoinHandle;
 
 use anyhow::{Context, Result, bail, ensure};
 
 use crate::layers;
 use crate::run::{cargo, output, root, run, say, works};
 
-/// Fetches the real parts.
-pub(crate) fn setup() -> Result<()> {
-    parts::envoy(&mut say).context("setup: Envoy")?;
-    parts::etcd::program(&mut say).context("setup: etcd")?;
-    parts::kubectl(&mut say).context("setup: kubectl")?;
-    Ok(())
+/// Gets the real parts; with `--node`, also what a node needs of this machine.
+pub(crate) fn setup(arguments: &[String]) -> Result<()> {
+    let node = match arguments {
+        [] => false,
+        [flag] if flag == "--node" => true,
+        _ => bail!("`setup` takes nothing but --node"),
+    };
+    let kubernetes = Kubernetes::begin();
+    fetched()?;
+    if node {
+        parts::kubernetes::install_packages(&mut say).context("setup: a node")?;
+    }
+    if let Some(missing) = parts::kubernetes::missing() {
+        say(&format!("tests with pods will be skipped: {missing}"));
+    }
+    kubernetes.done()
 }
 
 /// Runs every test; or, with arguments, `cargo test` with them.
 pub(crate) fn test(arguments: &[String]) -> Result<()> {
-    setup()?;
     if !arguments.is_empty() {
+        setup(&[])?;
         return run(cargo(&["test"]).args(arguments));
     }
+    let kubernetes = Kubernetes::begin();
+    fetched()?;
     layers::check()?;
     // Compile everything first, so that a mistake in the last crate is not found after minutes of tests. The selection is
     // the same both times: cargo would build the dependencies again for the features of another one.
     run(&mut cargo(&["test", "--workspace", "--no-run"]))?;
+    kubernetes.done()?;
     run(cargo(&["test", "--workspace"]).env("RUTTER_BIN", rutter()?))?;
     say("all tests passed");
     Ok(())
+}
+
+/// Starts, ends or shows the cluster for people.
+pub(crate) fn cluster(arguments: &[String]) -> ExitCode {
+    let mut command = cargo(&[
+        "run",
+        "--quiet",
+        "--package",
+        "parts",
+        "--features",
+        "run",
+        "--bin",
+        "cluster",
+        "--",
+    ]);
+    // It has said what is wrong; its status is this one's.
+    match command.args(arguments).status().map(|status| status.code()) {
+        Ok(Some(0)) => ExitCode::SUCCESS,
+        Ok(Some(2)) => ExitCode::from(2),
+        _ => ExitCode::FAILURE,
+    }
+}
+
+/// The parts that are there in seconds.
+fn fetched() -> Result<()> {
+    parts::envoy(&mut say).context("setup: Envoy")?;
+    parts::etcd::program(&mut say).context("setup: etcd")?;
+    Ok(())
+}
+
+/// The build of Kubernetes, which takes minutes the first time, beside everything else.
+struct Kubernetes(JoinHandle<Result<()>>);
+
+impl Kubernetes {
+    fn begin() -> Kubernetes {
+        Kubernetes(std::thread::spawn(|| {
+            parts::kubernetes::program(&mut say).context("setup: Kubernetes")?;
+            Ok(())
+        }))
+    }
+
+    fn done(self) -> Result<()> {
+        let built = self.0.join();
+        built.unwrap_or_else(|_| bail!("setup: the build of Kubernetes broke off"))?;
+        parts::kubectl(&mut say).context("setup: kubectl")?;
+        Ok(())
+    }
 }
 
 /// The program that building the tests has built, too; named, so that the end-to-end tests need not see to it.

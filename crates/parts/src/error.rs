@@ -89,6 +89,14 @@ pub enum Error {
         /// The environment variable that names another program.
         variable: &'static str,
     },
+    /// Packages of the system could not be installed.
+    #[error("`{command}` is needed and could not be done: {output}")]
+    Packages {
+        /// The command that installs them.
+        command: String,
+        /// What went wrong.
+        output: String,
+    },
     /// The program does not run here.
     #[error("{path} was installed but does not run on this machine: {output}")]
     DoesNotRun {

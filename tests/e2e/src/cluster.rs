@@ -1,0 +1,114 @@
+//! A real Kubernetes for the tests of one program: started by the first that asks, with a namespace of its own for each.
+
+use std::fmt::Write as _;
+use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use parts::kubernetes::{ControlPlane, Settings};
+use parts::run::Result;
+use tokio::sync::OnceCell;
+
+use crate::rutter_binary;
+
+/// The control plane that all tests of this program share. It ends with the program. Tests that kill or restore something
+/// start one of their own.
+///
+/// # Errors
+/// It does not start; the error has the end of a log.
+pub async fn shared() -> Result<&'static ControlPlane> {
+    static SHARED: OnceCell<ControlPlane> = OnceCell::const_new();
+    SHARED
+        .get_or_try_init(|| ControlPlane::start(Settings::default()))
+        .await
+}
+
+/// The same with the CRDs that `rutter crds` prints.
+///
+/// # Errors
+/// It does not start, or does not take the CRDs.
+pub async fn shared_with_crds() -> Result<&'static ControlPlane> {
+    static APPLIED: OnceCell<()> = OnceCell::const_new();
+    let plane = shared().await?;
+    APPLIED.get_or_try_init(|| apply_crds(plane)).await?;
+    Ok(plane)
+}
+
+/// Applies the CRDs that `rutter crds` prints, and waits until they are served.
+///
+/// # Errors
+/// The API refuses one; the error says which.
+pub async fn apply_crds(plane: &ControlPlane) -> Result<()> {
+    let printed = Command::new(rutter_binary()).arg("crds").output()?;
+    if !printed.status.success() {
+        return Err(format!("rutter crds: {}", String::from_utf8_lossy(&printed.stderr)).into());
+    }
+    let crds = String::from_utf8(printed.stdout)?;
+    let flags = ["--server-side", "--force-conflicts", "-f", "-"];
+    plane.kubectl(&[&["apply"], &flags[..]].concat(), &crds).await?;
+    let wait = ["wait", "--for=condition=established", "crd", "--all", "--timeout=60s"];
+    plane.kubectl(&wait, "").await?;
+    Ok(())
+}
+
+/// A namespace of one test. It is deleted, and not waited for, when this value goes.
+#[derive(Debug)]
+pub struct Namespace<'a> {
+    plane: &'a ControlPlane,
+    name: String,
+}
+
+impl<'a> Namespace<'a> {
+    /// Makes one whose name begins like this and that nobody else has.
+    ///
+    /// # Errors
+    /// The API refuses it.
+    pub async fn create(plane: &'a ControlPlane, prefix: &str) -> Result<Namespace<'a>> {
+        Namespace::create_with(plane, prefix, &[]).await
+    }
+
+    /// The same with labels.
+    ///
+    /// # Errors
+    /// The API refuses it.
+    pub async fn create_with(plane: &'a ControlPlane, prefix: &str, labels: &[(&str, &str)]) -> Result<Namespace<'a>> {
+        static NEXT: AtomicU32 = AtomicU32::new(1);
+        let name = format!("{prefix}-{}", NEXT.fetch_add(1, Ordering::Relaxed));
+        let mut manifest =
+            format!("apiVersion: v1\nkind: Namespace\nmetadata:\n  name: {name}\n  labels:\n    test: {prefix}\n");
+        for (label, value) in labels {
+            let _ = writeln!(manifest, "    {label}: \"{value}\"");
+        }
+        plane.kubectl(&["create", "-f", "-"], &manifest).await?;
+        Ok(Namespace { plane, name })
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Applies objects in it, server-side.
+    ///
+    /// # Errors
+    /// The API refuses one.
+    pub async fn apply(&self, manifests: &str) -> Result<String> {
+        self.kubectl(&["apply", "--server-side", "--force-conflicts", "-f", "-"], manifests)
+            .await
+    }
+
+    /// Runs `kubectl` in it.
+    ///
+    /// # Errors
+    /// It fails; the error is what it says.
+    pub async fn kubectl(&self, arguments: &[&str], input: &str) -> Result<String> {
+        let all = [&["--namespace", &self.name], arguments].concat();
+        self.plane.kubectl(&all, input).await
+    }
+}
+
+impl Drop for Namespace<'_> {
+    fn drop(&mut self) {
+        // The API may be away by now; the namespace then goes with the whole cluster.
+        self.plane.delete_soon(&format!("/api/v1/namespaces/{}", self.name));
+    }
+}
