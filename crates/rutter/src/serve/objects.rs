@@ -232,18 +232,19 @@ fn same_meaning(before: &Stored, now: &Stored) -> bool {
                 .zip(now.iter().filter(rest))
                 .all(|(one, other)| one.0 == other.0 && one.1.get() == other.1.get())
     }
-    let parts = |stored: &Stored| {
-        let object = fields(std::str::from_utf8(&stored.json).ok()?)?;
-        let part = |name: &str| object.get(name).map_or(Some(Fields::new()), |raw| fields(raw.get()));
-        let (metadata, status) = (part("metadata")?, part("status")?);
-        Some((metadata, status, object))
-    };
     let (Some(before), Some(now)) = (parts(before), parts(now)) else {
         return false;
     };
     same(&before.2, &now.2, &["metadata", "status"])
         && same(&before.0, &now.0, &["resourceVersion", "managedFields"])
         && same(&before.1, &now.1, &["observedGeneration", "conditions", "proxies"])
+}
+
+/// The metadata of a stored object, its status, and all of it; what is not there is empty.
+fn parts(stored: &Stored) -> Option<(Fields<'_>, Fields<'_>, Fields<'_>)> {
+    let object = fields(std::str::from_utf8(&stored.json).ok()?)?;
+    let part = |name: &str| object.get(name).map_or(Some(Fields::new()), |raw| fields(raw.get()));
+    Some((part("metadata")?, part("status")?, object))
 }
 
 /// The fields of an object; none if it is something else.
