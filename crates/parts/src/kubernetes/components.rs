@@ -97,3 +97,13 @@ pub(super) fn controller_manager(program: &Path, settings: &Settings, dir: &Path
     arguments.extend(settings.controller_flags.iter().cloned());
     Process::new("kube-controller-manager", program, arguments, dir)
 }
+
+pub(super) fn scheduler(program: &Path, dir: &Path) -> Process {
+    let arguments = vec![
+        "kube-scheduler".to_owned(),
+        format!("--kubeconfig={}", dir.join("kubeconfig").display()),
+        "--leader-elect=false".to_owned(),
+        "--secure-port=0".to_owned(),
+    ];
+    Process::new("kube-scheduler", program, arguments, dir)
+}

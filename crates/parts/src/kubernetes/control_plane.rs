@@ -12,7 +12,7 @@ use tokio::process::Command;
 
 use super::certificates::{Authority, signing_key, token};
 use super::client::Client;
-use super::components::{api_server, controller_manager, etcd};
+use super::components::{api_server, controller_manager, etcd, scheduler};
 use super::kubeconfig::{Proof, kubeconfig, write_private};
 use super::network::Network;
 use super::process::Process;
@@ -55,14 +55,15 @@ impl Default for Settings {
 /// and goes when it is dropped, or when this process ends, however it does.
 #[derive(Debug)]
 pub struct ControlPlane {
-    program: PathBuf,
+    pub(super) program: PathBuf,
     address: SocketAddr,
     etcd_address: SocketAddr,
-    authority: Authority,
+    pub(super) authority: Authority,
     client: Client,
     etcd: Process,
     api: Process,
     controllers: Option<Process>,
+    scheduler: Option<Process>,
     pub(super) network: Option<Network>,
     // Last: the processes have ended when it goes.
     dir: WorkDir,
@@ -80,6 +81,9 @@ impl ControlPlane {
 
     pub(super) async fn start_in(dir: WorkDir, settings: &Settings) -> Result<ControlPlane> {
         let program = tokio::task::spawn_blocking(|| super::program(&mut |line| eprintln!("{line}"))).await??;
+        if let Some(missing) = settings.node.then(super::missing).flatten() {
+            return Err(missing.into());
+        }
         let network = settings.node.then(|| Network::make(dir.path())).transpose()?;
         let ip = network.as_ref().map_or(Ipv4Addr::LOCALHOST, Network::host);
         let address = SocketAddr::from((ip, free_port()));
@@ -93,6 +97,8 @@ impl ControlPlane {
             controllers: settings
                 .controllers
                 .then(|| controller_manager(&program, settings, dir.path())),
+            // Without a node there is nothing to choose.
+            scheduler: settings.node.then(|| scheduler(&program, dir.path())),
             program,
             address,
             etcd_address,
@@ -277,8 +283,7 @@ impl ControlPlane {
 
     /// The process ids of all its programs that run.
     pub fn pids(&self) -> Vec<u32> {
-        let all = [Some(&self.etcd), Some(&self.api), self.controllers.as_ref()];
-        all.into_iter().flatten().filter_map(Process::id).collect()
+        self.processes().filter_map(Process::id).collect()
     }
 
     /// Starts what does not run, and waits until all is ready.
@@ -298,16 +303,14 @@ impl ControlPlane {
             wait_for("the controllers to work", PATIENCE, made).await?;
             controllers.check()?;
         }
-        Ok(())
+        self.scheduler.as_ref().map_or(Ok(()), Process::start)
     }
 
     /// Ends everything at once, and lets `change` change etcd's data before all starts again.
     pub(super) async fn over_a_stop(&self, change: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
-        if let Some(controllers) = &self.controllers {
-            controllers.kill()?;
+        for process in self.processes() {
+            process.kill()?;
         }
-        self.api.kill()?;
-        self.etcd.kill()?;
         change(&self.dir.path().join("etcd"))?;
         self.begin().await
     }
@@ -322,12 +325,12 @@ impl ControlPlane {
 
     /// Lets its programs run on when this value goes.
     pub(super) fn keep(&self) {
-        for process in [Some(&self.etcd), Some(&self.api), self.controllers.as_ref()]
-            .into_iter()
-            .flatten()
-        {
-            process.keep();
-        }
+        self.processes().for_each(Process::keep);
+    }
+
+    fn processes(&self) -> impl Iterator<Item = &Process> {
+        let others = [self.scheduler.as_ref(), self.controllers.as_ref()];
+        [&self.etcd, &self.api].into_iter().chain(others.into_iter().flatten())
     }
 
     async fn start_etcd(&self) -> Result<()> {

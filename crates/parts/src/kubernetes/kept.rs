@@ -4,6 +4,7 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
 use super::control_plane::{ControlPlane, Settings};
+use super::node::Node;
 use super::workdir::{WorkDir, end};
 use crate::run::Result;
 
@@ -113,8 +114,12 @@ pub fn down(dir: &Path) -> Result<bool> {
     Ok(true)
 }
 
-async fn start(dir: &Path, settings: &Settings, _say: &mut dyn FnMut(&str)) -> Result<()> {
+async fn start(dir: &Path, settings: &Settings, say: &mut dyn FnMut(&str)) -> Result<()> {
     let plane = ControlPlane::start_in(WorkDir::lasting(dir)?, settings).await?;
+    if settings.node {
+        say("starting containerd, kubelet and kube-proxy");
+        Node::start(&plane).await?.keep();
+    }
     fs::write(dir.join(COMPLETE), "")?;
     plane.keep();
     Ok(())

@@ -15,6 +15,8 @@ mod components;
 mod control_plane;
 mod go;
 #[cfg(feature = "run")]
+mod image;
+#[cfg(feature = "run")]
 mod kept;
 #[cfg(feature = "run")]
 mod kubeconfig;
@@ -22,10 +24,14 @@ mod machine;
 #[cfg(feature = "run")]
 mod network;
 #[cfg(feature = "run")]
+pub mod node;
+#[cfg(feature = "run")]
 mod process;
 mod program;
 #[cfg(feature = "run")]
 mod snapshot;
+#[cfg(feature = "run")]
+mod tar;
 #[cfg(feature = "run")]
 mod workdir;
 
@@ -34,8 +40,12 @@ pub use control_plane::{ControlPlane, Settings};
 #[cfg(feature = "run")]
 pub use http::Method;
 #[cfg(feature = "run")]
+pub use image::Image;
+#[cfg(feature = "run")]
 pub use kept::{Kept, Program, down, status, up};
 pub use machine::{PACKAGES, install_packages, missing};
+#[cfg(feature = "run")]
+pub use node::Node;
 pub use program::{VERSION, if_present, kubectl, kubectl_minor, program};
 #[cfg(feature = "run")]
 pub use snapshot::Snapshot;

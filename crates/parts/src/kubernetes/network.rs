@@ -85,10 +85,8 @@ impl Network {
         inside("ip link set uplink up")?;
         inside("sysctl -qw net.ipv4.ip_forward=1")?;
         // A program of the node that asks for a Service needs some route before the address is translated. What is not
-        // translated ends here.
-        inside("ip link add services type dummy")?;
-        inside("ip link set services up")?;
-        inside(&format!("ip route add {services} dev services"))?;
+        // translated ends on the link: nobody there has the address.
+        inside(&format!("ip route add {services} dev uplink"))?;
         run(&format!("ip route add {pods} via {node}"))?;
         run(&format!("ip route add {services} via {node}"))
     }

@@ -1,0 +1,126 @@
+//! What the programs of a node are told by files.
+
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use super::super::machine::plugins;
+use super::super::network::Network;
+use crate::run::Result;
+
+/// Writes them into the cluster's directory.
+pub(super) fn write(dir: &Path, network: Network, name: &str, snapshotter: &str) -> Result<()> {
+    std::fs::create_dir_all(dir.join("cni"))?;
+    let plugins = plugins().ok_or("the plugins of the network are not installed")?;
+    let files = [
+        ("containerd.toml", containerd(dir, plugins, snapshotter)),
+        ("cni/pods.conflist", pods(network).to_string()),
+        ("kubelet.yaml", kubelet(dir, network).to_string()),
+        ("kube-proxy.yaml", kube_proxy(dir, network, name).to_string()),
+        ("resolv.conf", String::new()),
+    ];
+    for (file, text) in files {
+        std::fs::write(dir.join(file), text)?;
+    }
+    Ok(())
+}
+
+fn containerd(dir: &Path, plugins: &Path, snapshotter: &str) -> String {
+    let (dir, plugins) = (dir.display(), plugins.display());
+    let cri = "io.containerd.grpc.v1.cri";
+    format!(
+        "\
+version = 2
+root = \"{dir}/containerd\"
+state = \"/run/containerd\"
+[plugins.\"{cri}\"]
+sandbox_image = \"{PAUSE}\"
+# A container may not lower its score where this process may not.
+restrict_oom_score_adj = true
+disable_apparmor = true
+[plugins.\"{cri}\".containerd]
+snapshotter = \"{snapshotter}\"
+[plugins.\"{cri}\".containerd.runtimes.runc]
+runtime_type = \"io.containerd.runc.v2\"
+[plugins.\"{cri}\".containerd.runtimes.runc.options]
+SystemdCgroup = false
+[plugins.\"{cri}\".cni]
+bin_dir = \"{plugins}\"
+conf_dir = \"{dir}/cni\"
+"
+    )
+}
+
+/// The image that holds a pod's namespaces.
+pub(super) const PAUSE: &str = "localhost/pause:1";
+
+/// A link of its own for each pod, and routing between them: with a common bridge, what one pod answers to another would
+/// pass by the translation of Services' addresses wherever the kernel does not show bridged packets to it.
+fn pods(network: Network) -> Value {
+    json!({
+        "cniVersion": "0.4.0",
+        "name": "pods",
+        "plugins": [
+            {
+                "type": "ptp",
+                "ipMasq": false,
+                "ipam": {
+                    "type": "host-local",
+                    "dataDir": "/run/cni",
+                    "ranges": [[{"subnet": network.pods()}]],
+                    "routes": [{"dst": "0.0.0.0/0"}],
+                },
+            },
+            {"type": "portmap", "capabilities": {"portMappings": true}},
+        ],
+    })
+}
+
+fn kubelet(dir: &Path, network: Network) -> Value {
+    json!({
+        "apiVersion": "kubelet.config.k8s.io/v1beta1",
+        "kind": "KubeletConfiguration",
+        "address": network.node().to_string(),
+        "authentication": {
+            "anonymous": {"enabled": false},
+            "webhook": {"enabled": false},
+            "x509": {"clientCAFile": dir.join("ca.crt")},
+        },
+        "authorization": {"mode": "AlwaysAllow"},
+        "containerRuntimeEndpoint": "unix:///run/containerd/containerd.sock",
+        "cgroupDriver": "cgroupfs",
+        "cgroupRoot": format!("/{}", network.name()),
+        "enforceNodeAllocatable": [],
+        "failCgroupV1": false,
+        "failSwapOn": false,
+        "localStorageCapacityIsolation": false,
+        "oomScoreAdj": 0,
+        "resolvConf": dir.join("resolv.conf"),
+        "healthzPort": 0,
+        "maxPods": 250,
+        // The disk is the machine's: it is not the node's to tidy up.
+        "evictionHard": {
+            "memory.available": "10Mi", "nodefs.available": "0%", "nodefs.inodesFree": "0%",
+            "imagefs.available": "0%", "imagefs.inodesFree": "0%",
+        },
+        "imageGCHighThresholdPercent": 100,
+    })
+}
+
+fn kube_proxy(dir: &Path, network: Network, name: &str) -> Value {
+    json!({
+        "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",
+        "kind": "KubeProxyConfiguration",
+        "mode": "nftables",
+        "clientConnection": {"kubeconfig": dir.join("kube-proxy.kubeconfig")},
+        "hostnameOverride": name,
+        "clusterCIDR": network.pods(),
+        "detectLocalMode": "ClusterCIDR",
+        "oomScoreAdj": 0,
+        // The table of connections is the machine's.
+        "conntrack": {"maxPerCore": 0, "min": 0, "tcpEstablishedTimeout": "0s", "tcpCloseWaitTimeout": "0s"},
+        "nftables": {"minSyncPeriod": "50ms", "syncPeriod": "30s"},
+        "healthzBindAddress": "127.0.0.1:10256",
+        "metricsBindAddress": "127.0.0.1:10249",
+    })
+}
