@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use parts::kubernetes::{ControlPlane, Settings};
+use parts::kubernetes::{ControlPlane, Node, Settings};
 use parts::run::Result;
 use tokio::sync::OnceCell;
 
@@ -31,6 +31,38 @@ pub async fn shared_with_crds() -> Result<&'static ControlPlane> {
     let plane = shared().await?;
     APPLIED.get_or_try_init(|| apply_crds(plane)).await?;
     Ok(plane)
+}
+
+/// A cluster with a node.
+#[derive(Debug)]
+pub struct WithNode {
+    /// Its node.
+    pub node: Node,
+    /// Its control plane.
+    pub plane: ControlPlane,
+}
+
+/// The cluster with a node that all tests of this program share. Nothing where this machine cannot have one: a line then
+/// says what is missing, and that the test is skipped.
+///
+/// # Errors
+/// It does not start; the error has the end of a log.
+pub async fn shared_with_node() -> Result<Option<&'static WithNode>> {
+    static SHARED: OnceCell<WithNode> = OnceCell::const_new();
+    if let Some(missing) = parts::kubernetes::missing() {
+        eprintln!("skipped: {missing}");
+        return Ok(None);
+    }
+    let start = || async {
+        let settings = Settings {
+            node: true,
+            ..Settings::default()
+        };
+        let plane = ControlPlane::start(settings).await?;
+        let node = Node::start(&plane).await?;
+        Result::Ok(WithNode { node, plane })
+    };
+    SHARED.get_or_try_init(start).await.map(Some)
 }
 
 /// Applies the CRDs that `rutter crds` prints, and waits until they are served.
