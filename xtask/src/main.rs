@@ -13,6 +13,7 @@ usage: cargo xtask TASK
   setup [--node]   get the real test parts (Envoy, etcd, Kubernetes) into target/tools, pinned by version and checksum;
                    --node: also install the packages that a node needs, with apt-get, as root
   test [FILTER…]   setup, layers, then all tests; with arguments: `cargo test` with them, after setup
+  test --node …    the same, after installing the packages that tests with pods need, if it is root that asks
   lint             formatting, clippy without warnings, layers, lengths of files, licences if cargo-deny is there
   layers           check that dependencies point down and that the middle does no I/O
   docs             write the generated pages of docs/

@@ -27,8 +27,14 @@ pub(crate) fn setup(arguments: &[String]) -> Result<()> {
     kubernetes.done()
 }
 
-/// Runs every test; or, with arguments, `cargo test` with them.
+/// Runs every test; or, with arguments, `cargo test` with them. With `--node` before them what a node needs is installed
+/// first, if that can be.
 pub(crate) fn test(arguments: &[String]) -> Result<()> {
+    let node = arguments.first().is_some_and(|argument| argument == "--node");
+    let arguments = &arguments[usize::from(node)..];
+    if node && let Err(error) = parts::kubernetes::install_packages(&mut say) {
+        say(&format!("tests with pods will be skipped: {error}"));
+    }
     if !arguments.is_empty() {
         setup(&[])?;
         return run(cargo(&["test"]).args(arguments));
