@@ -231,6 +231,8 @@ fn proxy() -> Proxy {
         labels: BTreeMap::new(),
         locality: Locality::default(),
         network: "".into(),
+        network_view: Vec::new(),
+        node: "".into(),
         cluster_id: "".into(),
         service_account: "".into(),
         interception: InterceptionMode::None,

@@ -89,6 +89,8 @@ pub fn parse_node(node: &Node) -> Result<Proxy, NodeError> {
         labels: metadata.labels()?,
         locality: locality(node)?,
         network: metadata.text("NETWORK")?.into(),
+        network_view: network_view(&metadata)?,
+        node: metadata.text("NODE_NAME")?.into(),
         cluster_id: metadata.text("CLUSTER_ID")?.into(),
         service_account: metadata.text("SERVICE_ACCOUNT")?.into(),
         interception: interception(&metadata)?,
@@ -120,6 +122,15 @@ fn addresses(primary: Option<IpAddr>, metadata: &Metadata<'_>) -> Result<Vec<IpA
     } else {
         Ok(addresses)
     }
+}
+
+fn network_view(metadata: &Metadata<'_>) -> Result<Vec<Arc<str>>, NodeError> {
+    let text = metadata.text("REQUESTED_NETWORK_VIEW")?;
+    let names = text.split(',').map(str::trim).filter(|name| !name.is_empty());
+    let mut names: Vec<Arc<str>> = names.map(Arc::from).collect();
+    names.sort_unstable();
+    names.dedup();
+    Ok(names)
 }
 
 fn locality(node: &Node) -> Result<Locality, NodeError> {

@@ -81,7 +81,9 @@ pub(crate) fn service(protocol: Protocol) -> Service {
             protocol,
             target: None,
         }],
+        cluster: "".into(),
         addresses: Vec::new(),
+        cluster_addresses: Default::default(),
         resolution: Resolution::Endpoints,
         headless: false,
         external: false,
@@ -91,6 +93,8 @@ pub(crate) fn service(protocol: Protocol) -> Service {
         created: None,
         node_local: false,
         publish_not_ready: false,
+        cluster_local: false,
+        distribution: Default::default(),
     }
 }
 
@@ -99,6 +103,9 @@ pub(crate) fn endpoint(address: &str) -> Endpoint {
     let ip = address.parse().map(EndpointAddress::Ip);
     Endpoint {
         address: ip.unwrap_or_else(|_| EndpointAddress::Hostname(address.into())),
+        also: None,
+        cluster: "Kubernetes".into(),
+        mutual_tls: false,
         ports: Arc::new([("http".into(), 8080)].into()),
         labels: Arc::new([("version".into(), "v1".into())].into()),
         locality: Default::default(),

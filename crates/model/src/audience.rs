@@ -10,7 +10,7 @@ use std::sync::Arc;
 use names::Hostname;
 
 use crate::listener::ListenerSpec;
-use crate::proxy::{Capabilities, InterceptionMode, Labels, ProxyKind};
+use crate::proxy::{Capabilities, InterceptionMode, Labels, Locality, ProxyKind};
 use crate::service::{ObjectId, ServiceKey};
 
 /// What decides which services and rules a client sees.
@@ -22,6 +22,49 @@ pub struct Scope {
     pub sidecar: Option<ObjectId>,
     /// DestinationRules of the client's namespace whose `workloadSelector` selects the client, sorted.
     pub selected_rules: Vec<ObjectId>,
+    /// Id of the client's cluster, whose addresses of services it dials; empty while all services are of one cluster.
+    pub cluster: Arc<str>,
+}
+
+/// What decides the endpoints that a proxy gets.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct EndpointsAudience {
+    /// What it sees.
+    pub scope: Arc<Scope>,
+    /// Where it is.
+    pub place: Arc<Place>,
+}
+
+/// Where a client is: no more than the mesh as a whole asks for.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
+pub struct Place {
+    /// Its network; empty while no network has a gateway, or where it is not known.
+    pub network: Arc<str>,
+    /// The only networks whose endpoints it wants (`REQUESTED_NETWORK_VIEW`); empty for all.
+    pub networks: Vec<Arc<str>>,
+    /// Its node; empty while no service prefers, or insists on, endpoints of the client's node.
+    pub node: Arc<str>,
+    /// Its locality; empty while nothing balances by it.
+    pub locality: Locality,
+    /// Its labels that a failover priority names.
+    pub labels: Labels,
+}
+
+/// What the endpoints of one cluster depend on of a client: that part of its [`Place`] that this cluster asks for.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
+pub struct ClientView {
+    /// Only endpoints of the cluster of this id.
+    pub cluster: Option<Arc<str>>,
+    /// Only endpoints of this node.
+    pub node: Option<Arc<str>>,
+    /// Endpoints of other networks are reached through gateways.
+    pub network: Option<Arc<str>>,
+    /// Only endpoints of these networks; empty for all.
+    pub networks: Vec<Arc<str>>,
+    /// Endpoints are preferred by their locality.
+    pub locality: Option<Arc<Locality>>,
+    /// Endpoints are preferred that have these labels in common with the client; what it does not have is not here.
+    pub labels: Labels,
 }
 
 /// What decides the clusters of a proxy.
@@ -31,6 +74,8 @@ pub struct ClusterAudience {
     pub scope: Arc<Scope>,
     /// Sidecars have pass-through and inbound clusters; gateways have not.
     pub kind: ProxyKind,
+    /// A gateway between networks: it has clusters for connections that are passed on unopened, too.
+    pub passes_through: bool,
     /// Ports of the workload that services (or its `Sidecar`) lead to, ascending: one inbound cluster each.
     pub inbound: Arc<[InboundPort]>,
     /// Whether it has an IPv4 and an IPv6 address.
@@ -59,6 +104,8 @@ pub struct ListenerAudience {
     pub capabilities: Capabilities,
     /// Whether it has an IPv4 and an IPv6 address.
     pub ip: IpFamilies,
+    /// Its network, whose instances of services it dials; empty while no network has a gateway, and for gateways.
+    pub network: Arc<str>,
     /// HTTP/1.0 is accepted.
     pub accepts_http10: bool,
     /// Ports below 1024 cannot be bound.
@@ -192,11 +239,17 @@ pub struct OutboundKey {
     pub from_endpoints: bool,
     /// Address families of the client; only for services that the proxy itself resolves by DNS.
     pub lookup: Option<IpFamilies>,
+    /// For gateways between networks: named by what clients of other networks put in their TLS server name, and only to
+    /// endpoints that take the mesh's mutual TLS, which is passed on unopened.
+    pub passed_through: bool,
 }
 
 impl OutboundKey {
-    /// The cluster's name, `outbound|PORT|SUBSET|HOST`.
+    /// The cluster's name, `outbound|PORT|SUBSET|HOST`, or with `_.` between its parts.
     pub fn cluster_name(&self) -> String {
+        if self.passed_through {
+            return format!("outbound_.{}_.{}_.{}", self.port, self.subset, self.service.hostname);
+        }
         format!("outbound|{}|{}|{}", self.port, self.subset, self.service.hostname)
     }
 }
@@ -269,8 +322,8 @@ pub struct RouteTable {
 pub enum ResourceKey {
     /// A cluster.
     Cluster(ClusterKey),
-    /// The endpoints of the cluster of this name, as a client of this scope sees it.
-    Endpoints(Arc<Scope>, Arc<str>),
+    /// The endpoints of the cluster of this name, as these clients see it.
+    Endpoints(Arc<EndpointsAudience>, Arc<str>),
     /// A listener.
     Listener(Arc<ListenerSpec>),
     /// The route table of this name.

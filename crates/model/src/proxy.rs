@@ -87,6 +87,10 @@ pub struct Proxy {
     pub locality: Locality,
     /// `NETWORK`.
     pub network: Arc<str>,
+    /// `REQUESTED_NETWORK_VIEW`: the only networks whose endpoints it wants, sorted; empty for all.
+    pub network_view: Vec<Arc<str>>,
+    /// `NODE_NAME`.
+    pub node: Arc<str>,
     /// `CLUSTER_ID`.
     pub cluster_id: Arc<str>,
     /// `SERVICE_ACCOUNT`.

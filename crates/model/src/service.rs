@@ -32,6 +32,15 @@ impl fmt::Display for ObjectId {
     }
 }
 
+/// Names an object, and the cluster that it was read from.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct SourceId {
+    /// The cluster; empty for the home of the configuration.
+    pub cluster: Arc<str>,
+    /// Namespace and name.
+    pub id: ObjectId,
+}
+
 /// Identifies a service: the same hostname may be defined once per namespace.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ServiceKey {
@@ -110,19 +119,35 @@ pub struct ServicePort {
     pub target: Option<TargetPort>,
 }
 
-/// A service: one hostname of one source object.
+/// Which endpoints clients prefer where nothing else says (`trafficDistribution`).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
+pub enum Distribution {
+    /// Any.
+    #[default]
+    Any,
+    /// Those of their zone, then of their region, then of their network (`PreferClose`, `PreferSameZone`).
+    SameZone,
+    /// Those of their node, then of their sub-zone, and so on (`PreferSameNode`).
+    SameNode,
+}
+
+/// A service: one hostname, whatever defines it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Service {
     /// Its hostname and namespace.
     pub key: ServiceKey,
     /// Where it comes from.
     pub registry: Registry,
-    /// The `Service` or `ServiceEntry` that defines it.
+    /// The `Service` or `ServiceEntry` that defines it, the one that counts most of several.
     pub object: ObjectId,
+    /// The cluster of that object; empty for the home of the configuration.
+    pub cluster: Arc<str>,
     /// Its ports, ascending by number.
     pub ports: Vec<ServicePort>,
     /// Virtual addresses: ClusterIPs or `addresses`. Empty for headless services and services without addresses.
     pub addresses: Vec<IpNet>,
+    /// Virtual addresses by the id of the client's cluster, where several clusters define the service.
+    pub cluster_addresses: Arc<BTreeMap<Arc<str>, Vec<IpNet>>>,
     /// How clients find endpoints.
     pub resolution: Resolution,
     /// A Kubernetes service without a ClusterIP.
@@ -141,6 +166,10 @@ pub struct Service {
     pub node_local: bool,
     /// Endpoints that are not ready are used, too (`publishNotReadyAddresses`).
     pub publish_not_ready: bool,
+    /// Clients use endpoints of their own cluster only (`serviceSettings` of the mesh, and Kubernetes' own services).
+    pub cluster_local: bool,
+    /// Which endpoints clients prefer.
+    pub distribution: Distribution,
 }
 
 impl Service {
@@ -149,10 +178,20 @@ impl Service {
         self.ports.iter().find(|p| p.number == number)
     }
 
-    /// Which of two definitions of the same hostname wins: Kubernetes first, then the older (no time counts as
-    /// oldest), then by name.
+    /// Which of two definitions of the same hostname wins: Kubernetes first, then that of the home cluster, then the
+    /// older (no time counts as oldest), then by name, then by cluster.
     pub fn precedence(&self, other: &Service) -> Ordering {
-        (self.registry, self.created, &self.object).cmp(&(other.registry, other.created, &other.object))
+        let order = |s: &Service| (s.registry, !s.cluster.is_empty(), s.created);
+        let names = |s: &Service| (s.object.clone(), s.cluster.clone());
+        order(self)
+            .cmp(&order(other))
+            .then_with(|| names(self).cmp(&names(other)))
+    }
+
+    /// The virtual addresses that a client of this cluster (by its id; empty where it does not matter) has for it.
+    pub fn addresses_in(&self, cluster: &str) -> &[IpNet] {
+        let own = self.cluster_addresses.get(cluster).filter(|own| !own.is_empty());
+        own.map_or(&self.addresses, |own| own)
     }
 }
 
@@ -184,8 +223,12 @@ pub enum Health {
 pub struct Endpoint {
     /// Where it listens.
     pub address: EndpointAddress,
+    /// Where it listens, too, in the other address family.
+    pub also: Option<IpAddr>,
     /// Port number per service port name; a service port that is absent here has no such endpoint.
     pub ports: Arc<BTreeMap<Arc<str>, u16>>,
+    /// Id of the cluster that it is in.
+    pub cluster: Arc<str>,
     /// The workload's labels, which subsets select by.
     pub labels: Arc<Labels>,
     /// Where the workload runs.
@@ -202,6 +245,37 @@ pub struct Endpoint {
     pub node: Arc<str>,
     /// Namespace and name of the workload (pod or WorkloadEntry).
     pub workload: Option<ObjectId>,
+    /// It takes the mesh's mutual TLS: a sidecar is there, or is said to be (label `security.istio.io/tlsMode`).
+    pub mutual_tls: bool,
+}
+
+impl Endpoint {
+    /// Its IP addresses.
+    pub fn ips(&self) -> impl Iterator<Item = IpAddr> {
+        let primary = match self.address {
+            EndpointAddress::Ip(ip) => Some(ip),
+            _ => None,
+        };
+        primary.into_iter().chain(self.also)
+    }
+
+    /// The value of a label: what it is known to be in (region, zone, network, cluster, node) goes before what its
+    /// workload says.
+    pub fn label(&self, key: &str) -> Option<&str> {
+        let known = match key {
+            "topology.kubernetes.io/region" => &self.locality.region,
+            "topology.kubernetes.io/zone" => &self.locality.zone,
+            "topology.istio.io/subzone" => &self.locality.sub_zone,
+            "topology.istio.io/network" => &self.network,
+            "topology.istio.io/cluster" => &self.cluster,
+            "kubernetes.io/hostname" => &self.node,
+            _ => return self.labels.get(key).map(|value| &**value),
+        };
+        match known.is_empty() {
+            true => self.labels.get(key).map(|value| &**value),
+            false => Some(known),
+        }
+    }
 }
 
 /// A pod or WorkloadEntry: something that runs and can be selected by labels.
@@ -209,8 +283,14 @@ pub struct Endpoint {
 pub struct Workload {
     /// Namespace and name.
     pub id: ObjectId,
+    /// The cluster that it was read from; empty for the home of the configuration.
+    pub cluster: Arc<str>,
+    /// That cluster's id.
+    pub cluster_id: Arc<str>,
     /// Its address (pods: the primary one).
     pub address: EndpointAddress,
+    /// Its addresses in other families.
+    pub also: Vec<IpAddr>,
     /// Labels.
     pub labels: Arc<Labels>,
     /// Port number per port name (container ports, or `ports` of the WorkloadEntry).
@@ -229,4 +309,17 @@ pub struct Workload {
     pub node: Arc<str>,
     /// Whether it is a pod (else a WorkloadEntry).
     pub pod: bool,
+    /// It takes the mesh's mutual TLS.
+    pub mutual_tls: bool,
+}
+
+impl Workload {
+    /// All of its addresses that are IP addresses, the primary one first.
+    pub fn ips(&self) -> impl Iterator<Item = IpAddr> {
+        let primary = match self.address {
+            EndpointAddress::Ip(ip) => Some(ip),
+            _ => None,
+        };
+        primary.into_iter().chain(self.also.iter().copied())
+    }
 }

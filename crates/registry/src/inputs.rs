@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use flow::{Input, Relation};
 use model::proxy::Proxy;
-use model::service::{ObjectId, Registry};
+use model::service::{ObjectId, Registry, SourceId};
 use resources::Object;
 use resources::core::{EndpointSlice, Namespace, Node, Pod, Service};
 use resources::istio::{DestinationRule, Gateway, ServiceEntry, Sidecar, VirtualService, WorkloadEntry, WorkloadGroup};
@@ -27,11 +27,13 @@ macro_rules! input {
     };
 }
 
-/// Names an object that defines services. Kubernetes services sort before service entries.
+/// Names an object that defines services. Kubernetes services sort before service entries, and home before others.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct ServiceObjectKey {
     /// Which kind.
     pub registry: Registry,
+    /// The cluster that it was read from; empty for the home of the configuration.
+    pub cluster: Arc<str>,
     /// Namespace and name.
     pub id: ObjectId,
 }
@@ -50,6 +52,8 @@ pub enum ServiceObject {
 pub struct WorkloadObjectKey {
     /// Whether it is a pod.
     pub pod: bool,
+    /// The cluster that it was read from; empty for the home of the configuration.
+    pub cluster: Arc<str>,
     /// Namespace and name.
     pub id: ObjectId,
 }
@@ -74,6 +78,25 @@ pub struct MeshSettings {
     pub cluster_id: Arc<str>,
 }
 
+impl MeshSettings {
+    /// The id of a cluster as keys name it: the home of the configuration is empty there.
+    pub fn cluster_id_of<'a>(&'a self, cluster: &'a Arc<str>) -> &'a Arc<str> {
+        if cluster.is_empty() { &self.cluster_id } else { cluster }
+    }
+
+    /// A cluster as keys name it, from its id.
+    pub fn cluster_of_id(&self, id: &Arc<str>) -> Arc<str> {
+        if *id == self.cluster_id {
+            Arc::default()
+        } else {
+            id.clone()
+        }
+    }
+}
+
+/// A cluster (empty for the home of the configuration), and the name of something that has no namespace there.
+pub type ClusterName = (Arc<str>, Arc<str>);
+
 /// Identifies a connected proxy; never reused.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct ProxyToken(pub u64);
@@ -86,13 +109,13 @@ input!(
     WorkloadObjects: WorkloadObjectKey => WorkloadObject, "workload objects");
 input!(
     /// `EndpointSlice` objects.
-    EndpointSlices: ObjectId => Arc<Object<EndpointSlice>>, "endpoint slices");
+    EndpointSlices: SourceId => Arc<Object<EndpointSlice>>, "endpoint slices");
 input!(
-    /// `Node` objects, by name.
-    Nodes: Arc<str> => Arc<Object<Node>>, "nodes");
+    /// `Node` objects.
+    Nodes: ClusterName => Arc<Object<Node>>, "nodes");
 input!(
-    /// `Namespace` objects, by name.
-    Namespaces: Arc<str> => Arc<Object<Namespace>>, "namespaces");
+    /// `Namespace` objects.
+    Namespaces: ClusterName => Arc<Object<Namespace>>, "namespaces");
 input!(
     /// `WorkloadGroup` objects.
     WorkloadGroups: ObjectId => Arc<Object<WorkloadGroup>>, "workload groups");

@@ -4,19 +4,24 @@
 //! provided it: EndpointSlices, inline endpoints of a ServiceEntry, or workloads (pods, WorkloadEntries) selected by
 //! labels, crosswise, too. Knows nothing of routes, policy or proxies' configuration.
 
+mod cluster_local;
 pub mod endpoints;
 pub mod inputs;
+pub mod networks;
 pub mod services;
 pub mod workloads;
 
 pub use endpoints::{InstancePorts, ServiceEndpoints, ServicesByAddress};
+pub use networks::NetworkGateways;
 pub use services::{Exported, Services, ServicesByExport, ServicesByHost};
 pub use workloads::Workloads;
 
 /// Adds this crate's tables and rules to a graph.
 pub fn register(b: &mut flow::Builder) {
     inputs::register(b);
+    networks::register(b);
     services::register(b);
+    networks::register_gateways(b);
     workloads::register(b);
     endpoints::register(b);
 }

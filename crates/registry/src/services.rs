@@ -1,19 +1,23 @@
 //! Services: definitions per source object, merged per hostname and namespace.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use flow::{Index, Members, Reads, Relation, Rule};
 use ipnet::IpNet;
-use model::service::{ExportTo, Registry, Resolution, Service, ServiceKey, ServicePort, TargetPort};
+use model::service::{Distribution, ExportTo, Registry, Resolution, Service, ServiceKey, ServicePort, TargetPort};
 use names::Hostname;
 use resources::istio::{Location, Resolution as EntryResolution, ServiceEntry};
-use resources::{Object, core};
+use resources::{Meta, Object, core};
 
-use crate::inputs::{Mesh, MeshSettings, ServiceObject, ServiceObjectKey, ServiceObjects};
+use crate::cluster_local;
+use crate::inputs::{Mesh, MeshSettings, Namespaces, ServiceObject, ServiceObjectKey, ServiceObjects};
 
 /// Annotation of a core `Service` with the namespaces that may see it, comma separated.
 const EXPORT_TO_ANNOTATION: &str = "networking.istio.io/exportTo";
+/// Annotation of a service or namespace with the endpoints that clients prefer.
+const DISTRIBUTION_ANNOTATION: &str = "networking.istio.io/traffic-distribution";
 
 /// What one object defines: a service per hostname.
 pub struct Definitions;
@@ -29,8 +33,11 @@ impl Rule for Definitions {
         let object = cx.get::<ServiceObjects>(key)?;
         let mesh = cx.get::<Mesh>(&())?;
         let definitions = match &*object {
-            ServiceObject::Kubernetes(o) => from_kubernetes(key, o, &mesh).into_iter().collect(),
-            ServiceObject::Entry(o) => from_entry(key, o, &mesh),
+            ServiceObject::Kubernetes(o) => {
+                let distribution = distribution(cx, key, &o.meta, &o.spec.traffic_distribution);
+                from_kubernetes(key, o, &mesh, distribution).into_iter().collect()
+            }
+            ServiceObject::Entry(o) => from_entry(key, o, &mesh, distribution(cx, key, &o.meta, "")),
         };
         Some(definitions)
     }
@@ -52,7 +59,8 @@ impl Index for DefinitionsByService {
     }
 }
 
-/// All services. Of several definitions the one with [`Service::precedence`] holds.
+/// All services. Of several definitions the one with [`Service::precedence`] holds; those of one Kubernetes service in
+/// several clusters each have a say in what clients of their cluster dial.
 pub struct Services;
 
 impl Relation for Services {
@@ -64,11 +72,24 @@ impl Relation for Services {
 impl Rule for Services {
     fn derive(cx: &Reads<'_>, key: &ServiceKey) -> Option<Arc<Service>> {
         let objects = cx.get::<DefinitionsByService>(key)?;
-        objects
-            .iter()
-            .filter_map(|object| cx.get::<Definitions>(object))
-            .filter_map(|definitions| definitions.iter().find(|s| s.key == *key).cloned())
-            .min_by(|a, b| a.precedence(b))
+        let definitions = objects.iter().filter_map(|object| definition(cx, object, key));
+        let mut all: Vec<Arc<Service>> = definitions.collect();
+        all.sort_by(|a, b| a.precedence(b));
+        let first = all.first()?.clone();
+        let same = all.iter().filter(|s| s.registry == Registry::Kubernetes);
+        if first.registry != Registry::Kubernetes || same.clone().count() < 2 {
+            return Some(first);
+        }
+        let mesh = cx.get::<Mesh>(&())?;
+        let addresses = same.map(|s| (mesh.cluster_id_of(&s.cluster).clone(), s.addresses.clone()));
+        let cluster_addresses: BTreeMap<_, _> = addresses.collect();
+        // What has no address in one cluster may have one in another.
+        let with_addresses = all.iter().find(|s| !s.addresses.is_empty()).filter(|_| !first.headless);
+        Some(Arc::new(Service {
+            addresses: with_addresses.map(|s| s.addresses.clone()).unwrap_or_default(),
+            cluster_addresses: Arc::new(cluster_addresses),
+            ..(*first).clone()
+        }))
     }
 }
 
@@ -142,10 +163,36 @@ pub fn export_to<S: AsRef<str>>(values: &[S], default: &[Arc<str>], namespace: &
     )
 }
 
+/// What one object says of a service.
+pub(crate) fn definition(cx: &Reads<'_>, object: &ServiceObjectKey, key: &ServiceKey) -> Option<Arc<Service>> {
+    cx.with::<Definitions, _>(object, |all| all?.iter().find(|s| s.key == *key).cloned())
+}
+
+/// Which endpoints clients prefer: by the service's own field, else its annotation, else that of its namespace.
+fn distribution(cx: &Reads<'_>, key: &ServiceObjectKey, meta: &Meta, field: &str) -> Distribution {
+    let parse = |text: &str| match text.to_ascii_lowercase().as_str() {
+        "preferclose" | "prefersamezone" => Some(Distribution::SameZone),
+        "prefersamenode" => Some(Distribution::SameNode),
+        "any" => Some(Distribution::Any),
+        _ => None,
+    };
+    let of_namespace = || {
+        let namespace = (key.cluster.clone(), key.id.namespace.clone());
+        cx.with::<Namespaces, _>(&namespace, |n| {
+            n?.meta.annotation(DISTRIBUTION_ANNOTATION).and_then(parse)
+        })
+    };
+    parse(field)
+        .or_else(|| meta.annotation(DISTRIBUTION_ANNOTATION).and_then(parse))
+        .or_else(of_namespace)
+        .unwrap_or_default()
+}
+
 fn from_kubernetes(
     key: &ServiceObjectKey,
     object: &Object<core::Service>,
     mesh: &MeshSettings,
+    distribution: Distribution,
 ) -> Option<Arc<Service>> {
     let (spec, meta) = (&object.spec, &object.meta);
     let hostname = Hostname::of_service(&key.id.name, &key.id.namespace, &mesh.domain).ok()?;
@@ -165,12 +212,15 @@ fn from_kubernetes(
         }),
     });
     Some(Arc::new(Service {
+        cluster_local: cluster_local::holds(mesh, &hostname),
         key: ServiceKey {
             hostname,
             namespace: key.id.namespace.clone(),
         },
         registry: Registry::Kubernetes,
         object: key.id.clone(),
+        cluster: key.cluster.clone(),
+        cluster_addresses: Arc::default(),
         ports: sorted_ports(ports),
         addresses: spec
             .virtual_addresses()
@@ -189,10 +239,16 @@ fn from_kubernetes(
         created: meta.creation_timestamp.map(|t| t.unix_seconds()),
         node_local: spec.internal_traffic_policy == core::InternalTrafficPolicy::Local,
         publish_not_ready: spec.publish_not_ready_addresses,
+        distribution,
     }))
 }
 
-fn from_entry(key: &ServiceObjectKey, object: &Object<ServiceEntry>, mesh: &MeshSettings) -> Vec<Arc<Service>> {
+fn from_entry(
+    key: &ServiceObjectKey,
+    object: &Object<ServiceEntry>,
+    mesh: &MeshSettings,
+    distribution: Distribution,
+) -> Vec<Arc<Service>> {
     let spec = &object.spec;
     let resolution = match spec.resolution {
         EntryResolution::None => Resolution::Passthrough,
@@ -212,12 +268,15 @@ fn from_entry(key: &ServiceObjectKey, object: &Object<ServiceEntry>, mesh: &Mesh
         })
     }));
     let service = |hostname: Hostname| Service {
+        cluster_local: cluster_local::holds(mesh, &hostname),
         key: ServiceKey {
             hostname,
             namespace: key.id.namespace.clone(),
         },
         registry: Registry::ServiceEntry,
         object: key.id.clone(),
+        cluster: key.cluster.clone(),
+        cluster_addresses: Arc::default(),
         ports: ports.clone(),
         addresses: spec.addresses.iter().filter_map(|a| parse_net(a)).collect(),
         resolution,
@@ -233,6 +292,7 @@ fn from_entry(key: &ServiceObjectKey, object: &Object<ServiceEntry>, mesh: &Mesh
         created: object.meta.creation_timestamp.map(|t| t.unix_seconds()),
         node_local: false,
         publish_not_ready: false,
+        distribution,
     };
     let hosts = spec.hosts.iter().filter_map(|h| Hostname::parse(h).ok());
     hosts.map(|hostname| Arc::new(service(hostname))).collect()

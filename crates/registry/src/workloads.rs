@@ -11,11 +11,21 @@ use resources::core::Pod;
 use resources::istio::WorkloadEntry;
 
 use crate::inputs::{Nodes, WorkloadObject, WorkloadObjectKey, WorkloadObjects};
+use crate::networks::place_of;
 
 /// Pod labels that state the locality, in order of preference; `.` stands for `/`.
 const LOCALITY_LABELS: [&str; 2] = ["topology.istio.io/locality", "istio-locality"];
-/// Label of pods and WorkloadEntries that names their network.
-const NETWORK_LABEL: &str = "topology.istio.io/network";
+/// Label of pods and WorkloadEntries that says whether they take the mesh's mutual TLS (`istio`).
+const TLS_MODE_LABEL: &str = "security.istio.io/tlsMode";
+/// Label of pods and WorkloadEntries that finish what they have and get nothing new.
+const DRAINING_LABEL: &str = "istio.io/draining";
+/// Labels of nodes with their region and zone, the deprecated ones last.
+const REGION_LABELS: [&str; 2] = [
+    "topology.kubernetes.io/region",
+    "failure-domain.beta.kubernetes.io/region",
+];
+const ZONE_LABELS: [&str; 2] = ["topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone"];
+const SUB_ZONE_LABELS: [&str; 1] = ["topology.istio.io/subzone"];
 
 /// Workloads that have an address.
 pub struct Workloads;
@@ -29,8 +39,10 @@ impl Relation for Workloads {
 impl Rule for Workloads {
     fn derive(cx: &Reads<'_>, key: &WorkloadObjectKey) -> Option<Arc<Workload>> {
         match &*cx.get::<WorkloadObjects>(key)? {
-            WorkloadObject::Pod(pod) => from_pod(cx, &key.id, pod),
-            WorkloadObject::Entry(entry) => Some(from_entry(&key.id, &entry.spec, &entry.meta.labels)),
+            WorkloadObject::Pod(pod) => from_pod(cx, key, pod),
+            WorkloadObject::Entry(entry) => {
+                Some(from_entry(cx, &key.cluster, &key.id, &entry.spec, &entry.meta.labels))
+            }
         }
         .map(Arc::new)
     }
@@ -78,10 +90,8 @@ impl Relation for PodsByAddress {
 impl Index for PodsByAddress {
     type Of = Workloads;
     fn keys(_: &WorkloadObjectKey, row: &Arc<Workload>) -> Vec<IpAddr> {
-        match (row.pod, &row.address) {
-            (true, EndpointAddress::Ip(ip)) => vec![*ip],
-            _ => Vec::new(),
-        }
+        // WorkloadEntries have no slices.
+        row.ips().filter(|_| row.pod).collect()
     }
 }
 
@@ -118,17 +128,34 @@ pub(crate) fn parse_address(text: &str) -> EndpointAddress {
 }
 
 /// What an entry says of a workload; `more` are the object's own labels, which the spec's override.
-pub(crate) fn from_entry(id: &ObjectId, entry: &WorkloadEntry, more: &Labels) -> Workload {
+pub(crate) fn from_entry(
+    cx: &Reads<'_>,
+    cluster: &Arc<str>,
+    id: &ObjectId,
+    entry: &WorkloadEntry,
+    more: &Labels,
+) -> Workload {
     let mut labels = more.clone();
     labels.extend(entry.labels.iter().map(|(k, v)| (k.clone(), v.clone())));
+    let address = parse_address(&entry.address);
+    let (cluster_id, network) = place_of(cx, cluster, &labels, &address);
     let network = if entry.network.is_empty() {
-        labels.get(NETWORK_LABEL).cloned().unwrap_or_else(|| "".into())
+        network
     } else {
         entry.network.clone()
     };
     Workload {
         id: id.clone(),
-        address: parse_address(&entry.address),
+        cluster: cluster.clone(),
+        cluster_id,
+        address,
+        also: Vec::new(),
+        // Who has an identity has a sidecar, unless it says otherwise.
+        mutual_tls: match labels.get(TLS_MODE_LABEL) {
+            Some(mode) => &**mode == "istio",
+            None => !entry.service_account.is_empty(),
+        },
+        health: drained(Health::Healthy, &labels),
         locality: locality_of(&entry.locality, &labels),
         labels: Arc::new(labels),
         ports: Arc::new(
@@ -141,7 +168,6 @@ pub(crate) fn from_entry(id: &ObjectId, entry: &WorkloadEntry, more: &Labels) ->
         weight: entry.weight.max(1),
         network,
         service_account: entry.service_account.clone(),
-        health: Health::Healthy,
         node: "".into(),
         pod: false,
     }
@@ -157,43 +183,66 @@ fn locality_of(stated: &str, labels: &Labels) -> Locality {
         .unwrap_or_default()
 }
 
-fn from_pod(cx: &Reads<'_>, id: &ObjectId, pod: &Object<Pod>) -> Option<Workload> {
+/// The health of what has these labels.
+fn drained(health: Health, labels: &Labels) -> Health {
+    match labels.get(DRAINING_LABEL) {
+        Some(value) if !value.is_empty() => Health::Draining,
+        _ => health,
+    }
+}
+
+/// Where a node is.
+pub(crate) fn locality_of_node(cx: &Reads<'_>, cluster: &Arc<str>, node: &Arc<str>) -> Locality {
+    cx.with::<Nodes, _>(&(cluster.clone(), node.clone()), |node| {
+        let label = |names: &[&str]| -> Arc<str> {
+            let found = node.and_then(|node| names.iter().find_map(|name| node.meta.labels.get(*name)));
+            found.cloned().unwrap_or_default()
+        };
+        Locality {
+            region: label(&REGION_LABELS),
+            zone: label(&ZONE_LABELS),
+            sub_zone: label(&SUB_ZONE_LABELS),
+        }
+    })
+}
+
+fn from_pod(cx: &Reads<'_>, key: &WorkloadObjectKey, pod: &Object<Pod>) -> Option<Workload> {
     let (spec, labels) = (&pod.spec, &pod.meta.labels);
     // A pod that has ended keeps its address in the status although another pod may have it now.
     if spec.is_terminal() {
         return None;
     }
-    let ip: IpAddr = spec.addresses().next()?.parse().ok()?;
+    let mut ips = spec.addresses().filter_map(|ip| ip.parse::<IpAddr>().ok());
+    let address = EndpointAddress::Ip(ips.next()?);
     let mut locality = locality_of("", labels);
-    if locality.is_empty()
-        && let Some(node) = cx.get::<Nodes>(&spec.node_name)
-    {
-        let label = |name: &str| node.meta.labels.get(name).cloned().unwrap_or_else(|| "".into());
-        locality = Locality {
-            region: label("topology.kubernetes.io/region"),
-            zone: label("topology.kubernetes.io/zone"),
-            sub_zone: label("topology.istio.io/subzone"),
-        };
+    if locality.is_empty() {
+        locality = locality_of_node(cx, &key.cluster, &spec.node_name);
     }
     let ports = spec
         .containers
         .iter()
         .flat_map(|c| &c.ports)
         .filter(|p| p.is_tcp() && !p.name.is_empty());
+    let ready = if spec.is_ready() {
+        Health::Healthy
+    } else {
+        Health::Unhealthy
+    };
+    let (cluster_id, network) = place_of(cx, &key.cluster, labels, &address);
     Some(Workload {
-        id: id.clone(),
-        address: EndpointAddress::Ip(ip),
+        id: key.id.clone(),
+        cluster: key.cluster.clone(),
+        network,
+        cluster_id,
+        address,
+        also: ips.collect(),
+        mutual_tls: labels.get(TLS_MODE_LABEL).is_some_and(|mode| &**mode == "istio"),
         labels: Arc::new(labels.clone()),
         ports: Arc::new(ports.map(|p| (p.name.clone(), p.container_port)).collect()),
         locality,
         weight: 1,
-        network: labels.get(NETWORK_LABEL).cloned().unwrap_or_else(|| "".into()),
         service_account: spec.service_account(),
-        health: if spec.is_ready() {
-            Health::Healthy
-        } else {
-            Health::Unhealthy
-        },
+        health: drained(ready, labels),
         node: spec.node_name.clone(),
         pod: true,
     })

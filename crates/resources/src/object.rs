@@ -268,6 +268,16 @@ macro_rules! kinds {
                 match self { $(AnyObject::$kind(object) => &object.meta,)* }
             }
 
+            /// The same object as one of this cluster ([`Meta::cluster`]).
+            pub fn in_cluster(self, cluster: &str) -> AnyObject {
+                match self { $(AnyObject::$kind(mut object) => {
+                    if *object.meta.cluster != *cluster {
+                        Arc::make_mut(&mut object).meta.cluster = cluster.into();
+                    }
+                    AnyObject::$kind(object)
+                })* }
+            }
+
             /// The content in JSON as Istio writes it, fields left out that are at their default. For the core kinds it
             /// has the fields of the type, which are not all of what Kubernetes has.
             pub fn spec_json(&self) -> serde_json::Value {

@@ -91,7 +91,11 @@ fn removal(dice: &mut Dice, world: &mut World) {
         1 => batch.remove::<DestinationRules>(id),
         _ => {
             let registry = model::service::Registry::ServiceEntry;
-            batch.remove::<ServiceObjects>(ServiceObjectKey { registry, id });
+            batch.remove::<ServiceObjects>(ServiceObjectKey {
+                registry,
+                cluster: "".into(),
+                id,
+            });
         }
     }
     world.engine.commit(batch);

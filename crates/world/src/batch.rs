@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use model::service::{ObjectId, Registry};
+use model::service::{ObjectId, Registry, SourceId};
 use registry::inputs::{
     DestinationRules, EndpointSlices, Gateways, Mesh, MeshSettings, Namespaces, Networks, Nodes, ServiceObject,
     ServiceObjectKey, ServiceObjects, Sidecars, VirtualServices, WorkloadGroups, WorkloadObject, WorkloadObjectKey,
@@ -30,26 +30,29 @@ impl Batch {
 
     /// Adds or replaces an object. The mesh configuration is not an object here: see [`Batch::set_mesh`].
     pub fn put(&mut self, object: AnyObject) {
-        let id = id_of(&object.meta().key());
+        let key = object.meta().key();
+        let (id, cluster) = (id_of(&key), key.cluster);
         let name = id.name.clone();
         let b = &mut self.inner;
         match object {
             AnyObject::ServiceEntry(o) => {
-                b.put::<ServiceObjects>(service(Registry::ServiceEntry, id), ServiceObject::Entry(o))
+                b.put::<ServiceObjects>(service(Registry::ServiceEntry, cluster, id), ServiceObject::Entry(o))
             }
             AnyObject::Service(o) => {
-                b.put::<ServiceObjects>(service(Registry::Kubernetes, id), ServiceObject::Kubernetes(o))
+                b.put::<ServiceObjects>(service(Registry::Kubernetes, cluster, id), ServiceObject::Kubernetes(o))
             }
-            AnyObject::WorkloadEntry(o) => b.put::<WorkloadObjects>(workload(false, id), WorkloadObject::Entry(o)),
-            AnyObject::Pod(o) => b.put::<WorkloadObjects>(workload(true, id), WorkloadObject::Pod(o)),
+            AnyObject::WorkloadEntry(o) => {
+                b.put::<WorkloadObjects>(workload(false, cluster, id), WorkloadObject::Entry(o))
+            }
+            AnyObject::Pod(o) => b.put::<WorkloadObjects>(workload(true, cluster, id), WorkloadObject::Pod(o)),
             AnyObject::WorkloadGroup(o) => b.put::<WorkloadGroups>(id, o),
-            AnyObject::EndpointSlice(o) => b.put::<EndpointSlices>(id, o),
+            AnyObject::EndpointSlice(o) => b.put::<EndpointSlices>(SourceId { cluster, id }, o),
             AnyObject::VirtualService(o) => b.put::<VirtualServices>(id, o),
             AnyObject::DestinationRule(o) => b.put::<DestinationRules>(id, o),
             AnyObject::Gateway(o) => b.put::<Gateways>(id, o),
             AnyObject::Sidecar(o) => b.put::<Sidecars>(id, o),
-            AnyObject::Node(o) => b.put::<Nodes>(name, o),
-            AnyObject::Namespace(o) => b.put::<Namespaces>(name, o),
+            AnyObject::Node(o) => b.put::<Nodes>((cluster, name), o),
+            AnyObject::Namespace(o) => b.put::<Namespaces>((cluster, name), o),
             AnyObject::MeshNetworks(o) => b.put::<Networks>((), o),
             AnyObject::MeshConfig(_) => {}
             other => without_table(other.kind()),
@@ -58,21 +61,21 @@ impl Batch {
 
     /// Removes an object; one that is not there is no change.
     pub fn remove(&mut self, key: &ObjectKey) {
-        let id = id_of(key);
+        let (id, cluster) = (id_of(key), key.cluster.clone());
         let b = &mut self.inner;
         match key.kind {
-            Kind::ServiceEntry => b.remove::<ServiceObjects>(service(Registry::ServiceEntry, id)),
-            Kind::Service => b.remove::<ServiceObjects>(service(Registry::Kubernetes, id)),
-            Kind::WorkloadEntry => b.remove::<WorkloadObjects>(workload(false, id)),
-            Kind::Pod => b.remove::<WorkloadObjects>(workload(true, id)),
+            Kind::ServiceEntry => b.remove::<ServiceObjects>(service(Registry::ServiceEntry, cluster, id)),
+            Kind::Service => b.remove::<ServiceObjects>(service(Registry::Kubernetes, cluster, id)),
+            Kind::WorkloadEntry => b.remove::<WorkloadObjects>(workload(false, cluster, id)),
+            Kind::Pod => b.remove::<WorkloadObjects>(workload(true, cluster, id)),
             Kind::WorkloadGroup => b.remove::<WorkloadGroups>(id),
-            Kind::EndpointSlice => b.remove::<EndpointSlices>(id),
+            Kind::EndpointSlice => b.remove::<EndpointSlices>(SourceId { cluster, id }),
             Kind::VirtualService => b.remove::<VirtualServices>(id),
             Kind::DestinationRule => b.remove::<DestinationRules>(id),
             Kind::Gateway => b.remove::<Gateways>(id),
             Kind::Sidecar => b.remove::<Sidecars>(id),
-            Kind::Node => b.remove::<Nodes>(id.name),
-            Kind::Namespace => b.remove::<Namespaces>(id.name),
+            Kind::Node => b.remove::<Nodes>((cluster, id.name)),
+            Kind::Namespace => b.remove::<Namespaces>((cluster, id.name)),
             Kind::MeshNetworks => b.remove::<Networks>(()),
             Kind::MeshConfig => {}
             other => without_table(other),
@@ -106,10 +109,10 @@ fn id_of(key: &ObjectKey) -> ObjectId {
     }
 }
 
-fn service(registry: Registry, id: ObjectId) -> ServiceObjectKey {
-    ServiceObjectKey { registry, id }
+fn service(registry: Registry, cluster: Arc<str>, id: ObjectId) -> ServiceObjectKey {
+    ServiceObjectKey { registry, cluster, id }
 }
 
-fn workload(pod: bool, id: ObjectId) -> WorkloadObjectKey {
-    WorkloadObjectKey { pod, id }
+fn workload(pod: bool, cluster: Arc<str>, id: ObjectId) -> WorkloadObjectKey {
+    WorkloadObjectKey { pod, cluster, id }
 }

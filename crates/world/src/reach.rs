@@ -45,9 +45,14 @@ impl World {
         };
         let service = |registry| ServiceObjectKey {
             registry,
+            cluster: object.cluster.clone(),
             id: id.clone(),
         };
-        let workload = |pod| WorkloadObjectKey { pod, id: id.clone() };
+        let workload = |pod| WorkloadObjectKey {
+            pod,
+            cluster: object.cluster.clone(),
+            id: id.clone(),
+        };
         match object.kind {
             Kind::VirtualService => self.of(|w| w.engine.dependents::<VirtualServices>(&id, &content()), true),
             Kind::DestinationRule => self.of(|w| w.engine.dependents::<DestinationRules>(&id, &content()), false),

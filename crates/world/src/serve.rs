@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use envoy::{Clusters, Endpoints, Listeners, RouteConfigs};
 use flow::{CellId, Delta};
-use model::audience::{ClusterAudience, ListenerAudience, ResourceKey, RouteAudience, Scope};
+use model::audience::{ClusterAudience, EndpointsAudience, ListenerAudience, ResourceKey, RouteAudience};
 use model::xds::{Resource, ResourceType};
 use registry::inputs::ProxyToken;
 use traffic::Catalogue;
@@ -20,7 +20,7 @@ pub enum Audience {
     /// Of clusters.
     Cluster(Arc<ClusterAudience>),
     /// Of endpoints.
-    Endpoints(Arc<Scope>),
+    Endpoints(Arc<EndpointsAudience>),
     /// Of listeners.
     Listener(Arc<ListenerAudience>),
     /// Of route tables.
@@ -87,7 +87,7 @@ impl World {
         let audiences = self.engine.get::<Audiences>(&token)?;
         Some(match kind {
             ResourceType::Cluster => Audience::Cluster(audiences.cluster.clone()),
-            ResourceType::Endpoints => Audience::Endpoints(audiences.scope.clone()),
+            ResourceType::Endpoints => Audience::Endpoints(audiences.endpoints.clone()),
             ResourceType::Listener => Audience::Listener(audiences.listener.clone()),
             ResourceType::Route => Audience::Route(audiences.route.clone()),
         })
@@ -105,7 +105,7 @@ impl World {
     /// What a name of a named type means for an audience. Wildcard types resolve through their catalogue.
     pub fn resolve(&self, audience: &Audience, name: &Arc<str>) -> Option<ResourceKey> {
         match audience {
-            Audience::Endpoints(scope) => Some(ResourceKey::Endpoints(scope.clone(), name.clone())),
+            Audience::Endpoints(a) => Some(ResourceKey::Endpoints(a.clone(), name.clone())),
             Audience::Route(a) => Some(ResourceKey::Route(a.clone(), name.clone())),
             Audience::Cluster(_) | Audience::Listener(_) => None,
         }
@@ -115,7 +115,7 @@ impl World {
     pub fn open(&mut self, key: &ResourceKey) -> (CellId, Option<Resource>) {
         match key {
             ResourceKey::Cluster(k) => self.open_in::<Clusters>(k.clone()),
-            ResourceKey::Endpoints(scope, name) => self.open_in::<Endpoints>((scope.clone(), name.clone())),
+            ResourceKey::Endpoints(audience, name) => self.open_in::<Endpoints>((audience.clone(), name.clone())),
             ResourceKey::Listener(spec) => self.open_in::<Listeners>(spec.clone()),
             ResourceKey::Route(audience, name) => self.open_in::<RouteConfigs>((audience.clone(), name.clone())),
         }

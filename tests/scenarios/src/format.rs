@@ -20,13 +20,14 @@ pub struct Section {
 pub enum Step {
     /// Prose.
     About,
-    /// Objects to add or replace, as one commit.
-    Objects,
+    /// Objects to add or replace, as one commit: at home, or (`objects in CLUSTER`) in another cluster.
+    Objects(String),
     /// A proxy connects.
     Proxy(String),
     /// A proxy goes.
     Disconnect(String),
-    /// Objects to remove (`KIND NAMESPACE/NAME`), as one commit; in the heading or one a line in the body.
+    /// Objects to remove (`KIND NAMESPACE/NAME`, and ` in CLUSTER` where it is another one), as one commit; in the
+    /// heading or one a line in the body.
     Delete(Option<String>),
     /// Answer: what a proxy has.
     Show(Show),
@@ -65,7 +66,7 @@ impl Step {
         let rest = rest.trim();
         Ok(match kind {
             "about" => Step::About,
-            "objects" | "edit" => Step::Objects,
+            "objects" | "edit" => Step::Objects(rest.strip_prefix("in ").unwrap_or(rest).trim().to_owned()),
             "proxy" => Step::Proxy(rest.to_owned()),
             "disconnect" => Step::Disconnect(rest.to_owned()),
             "delete" => Step::Delete((!rest.is_empty()).then(|| rest.to_owned())),

@@ -68,7 +68,7 @@ impl Player {
     fn step(&mut self, section: &Section) -> Result<Option<String>> {
         match &section.step {
             Step::About => return Ok(None),
-            Step::Objects => self.objects(&section.body)?,
+            Step::Objects(cluster) => self.objects(cluster, &section.body)?,
             Step::Proxy(name) => self.connect(name, &section.body)?,
             Step::Disconnect(name) => {
                 let client = self.clients.remove(name).with_context(|| format!("no proxy {name}"))?;
@@ -88,7 +88,7 @@ impl Player {
         Ok(None)
     }
 
-    fn objects(&mut self, yaml: &str) -> Result<()> {
+    fn objects(&mut self, cluster: &str, yaml: &str) -> Result<()> {
         let parsed = resources::parse_documents(yaml.as_bytes(), "scenario", &ParseOptions::default());
         for diagnostic in &parsed.diagnostics {
             let _ = writeln!(self.diagnostics, "{diagnostic}");
@@ -97,7 +97,7 @@ impl Player {
         for object in parsed.objects {
             match &object {
                 AnyObject::MeshConfig(o) => batch.set_mesh(mesh(o.spec.clone())),
-                _ => batch.put(object),
+                _ => batch.put(object.in_cluster(cluster)),
             }
         }
         self.commit(batch)
@@ -111,8 +111,9 @@ impl Player {
                 .iter()
                 .find(|k| k.name() == kind)
                 .with_context(|| format!("unknown kind {kind}"))?;
+            let (id, cluster) = id.split_once(" in ").unwrap_or((id, ""));
             let (namespace, name) = id.split_once('/').unwrap_or(("", id));
-            batch.remove(&ObjectKey::new(kind, namespace, name));
+            batch.remove(&ObjectKey::new(kind, namespace, name).in_cluster(cluster));
         }
         self.commit(batch)
     }

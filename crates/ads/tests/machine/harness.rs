@@ -24,6 +24,8 @@ pub(crate) fn proxy(kind: ProxyKind) -> Proxy {
         labels: BTreeMap::new(),
         locality: Locality::default(),
         network: "".into(),
+        network_view: Vec::new(),
+        node: "".into(),
         cluster_id: "".into(),
         service_account: "".into(),
         interception: InterceptionMode::default(),

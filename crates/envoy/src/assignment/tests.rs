@@ -19,6 +19,9 @@ const HTTP: Selection<'_> = Selection {
     draining: false,
     dns: false,
     single: false,
+    view: None,
+    mutual_tls: None,
+    only_mutual_tls: false,
 };
 
 fn labels(pairs: &[(&str, &str)]) -> Labels {
@@ -36,6 +39,9 @@ fn endpoint(address: &str, locality: &str) -> Endpoint {
     };
     Endpoint {
         address: ip.unwrap_or_else(|_| named()),
+        also: None,
+        cluster: "Kubernetes".into(),
+        mutual_tls: false,
         ports: Arc::new(BTreeMap::from([("http".into(), 8080), ("tcp".into(), 9000)])),
         labels: Arc::new(labels(&[("app", "reviews"), ("version", "v1")])),
         locality: Locality::parse(locality),
@@ -56,7 +62,7 @@ fn decode(bytes: Bytes) -> ClusterLoadAssignment {
 }
 
 fn run(endpoints: &[Endpoint], selection: Selection<'_>) -> ClusterLoadAssignment {
-    let (bytes, count) = encode("outbound|80||reviews", endpoints, selection, "Kubernetes");
+    let (bytes, count) = encode("outbound|80||reviews", endpoints, selection, None, Preference::Equal);
     let assignment = decode(bytes);
     assert_eq!(
         count,
@@ -116,7 +122,7 @@ fn bytes_equal_those_of_prost() {
     endpoints[6].weight = 4_000_000_000;
     endpoints[10].weight = 4_000_000_000;
     endpoints[7].weight = 0;
-    let (bytes, _) = encode("outbound|80||reviews", &endpoints, HTTP, "Kubernetes");
+    let (bytes, _) = encode("outbound|80||reviews", &endpoints, HTTP, None, Preference::Equal);
 
     let mut names = ["", "r1/z1/s1", "r1/z2", "r2"].into_iter();
     let mut want = ClusterLoadAssignment {

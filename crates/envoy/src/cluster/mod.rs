@@ -17,9 +17,8 @@ use model::service::Endpoint;
 use model::xds::Resource;
 use registry::inputs::{Mesh, MeshSettings, Sidecars};
 use registry::{ServiceEndpoints, Services};
-use resources::MeshConfig;
 use resources::istio::{ConnectionPoolSettings, Sidecar};
-use traffic::policy::{DestinationPolicies, DestinationPolicy, EffectivePolicy, effective};
+use traffic::policy::{DestinationPolicies, effective_in};
 
 use outbound::Outbound;
 pub(crate) use outbound::{discovery, has_persistent_sessions, is_dns};
@@ -85,22 +84,12 @@ fn outbound(cx: &Reads<'_>, key: &OutboundKey, mesh: &MeshSettings) -> Option<Re
         service: &service,
         port,
         mesh,
-        policy: merged(rule.as_deref().map(|rule| &**rule), key, &mesh.config),
+        policy: effective_in(&mesh.config, rule.as_deref().map(|rule| &**rule), &key.subset, key.port),
         labels: subset.map(|subset| &subset.labels),
         origin: rule.as_ref().and_then(|rule| rule.origins.first()),
         endpoints: endpoints.as_deref().unwrap_or_default(),
     };
     Some(Resource::new(key.cluster_name(), cluster.encode()))
-}
-
-/// The policy of a port and subset, over the mesh's.
-fn merged<'a>(rule: Option<&'a DestinationPolicy>, key: &OutboundKey, mesh: &'a MeshConfig) -> EffectivePolicy<'a> {
-    let mut policy = effective(rule, &key.subset, key.port);
-    if let Some(default) = &mesh.default_traffic_policy {
-        policy.connection_pool = policy.connection_pool.or(default.connection_pool.as_ref());
-        policy.outlier_detection = policy.outlier_detection.or(default.outlier_detection.as_ref());
-    }
-    policy
 }
 
 /// The connection pool that a `Sidecar` sets for a port of its workload.

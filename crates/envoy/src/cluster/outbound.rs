@@ -3,6 +3,9 @@
 use bytes::Bytes;
 use model::audience::{IpFamilies, OutboundKey};
 use model::service::{Endpoint, ObjectId, Registry, Resolution, Service, ServicePort};
+use protos::envoy::config::cluster::v3::cluster::common_lb_config::{
+    LocalityConfigSpecifier, LocalityWeightedLbConfig,
+};
 use protos::envoy::config::cluster::v3::cluster::{DiscoveryType, DnsLookupFamily, EdsClusterConfig, LbPolicy};
 use protos::envoy::config::core::v3::{HealthStatus, HealthStatusSet};
 use protos::envoy::config::endpoint::v3::ClusterLoadAssignment;
@@ -12,6 +15,7 @@ use protos::{Message, Value, value::Kind};
 use registry::inputs::MeshSettings;
 use resources::MeshConfig;
 use traffic::policy::EffectivePolicy;
+use traffic::policy::preference::{Preference, preference};
 
 use super::draft::Draft;
 use super::{balancer, outlier, pool, tls};
@@ -69,7 +73,9 @@ impl Outbound<'_> {
             // Envoy refuses some clusters of DNS names that have none. This one answers with 503, as it should.
             draft.set_discovery(DiscoveryType::Static);
         }
-        self.choose_protocol(&mut draft);
+        if !self.key.passed_through {
+            self.choose_protocol(&mut draft);
+        }
         let mesh = &self.mesh.config;
         if !mesh.outbound_cluster_stat_name.is_empty() {
             draft.cluster.alt_stat_name = stat_name(&self.stat_prefix(mesh));
@@ -93,12 +99,13 @@ impl Outbound<'_> {
         let selection = Selection {
             port_name: &self.port.name,
             labels: self.labels,
-            unhealthy: false,
-            draining: false,
             dns: true,
             single: draft.discovery() == DiscoveryType::LogicalDns,
+            only_mutual_tls: self.key.passed_through,
+            ..Selection::default()
         };
-        let (bytes, count) = assignment::encode(&draft.cluster.name, self.endpoints, selection, &self.mesh.cluster_id);
+        let name = &draft.cluster.name;
+        let (bytes, count) = assignment::encode(name, self.endpoints, selection, None, Preference::Equal);
         if count == 0 {
             return None;
         }
@@ -134,7 +141,7 @@ impl Outbound<'_> {
     fn apply_policy(&self, draft: &mut Draft, mesh: &MeshConfig) {
         let policy = self.policy;
         let pool = policy.connection_pool;
-        if pool::upgrades_to_http2(mesh, pool, self.port.protocol) {
+        if !self.key.passed_through && pool::upgrades_to_http2(mesh, pool, self.port.protocol) {
             draft.speak_http2();
         }
         pool::apply(draft, mesh, pool, policy.retry_budget);
@@ -161,7 +168,15 @@ impl Outbound<'_> {
             draft.cluster.lb_policy = LbPolicy::ClusterProvided.into();
             draft.cluster.lb_config = None;
         }
-        tls::apply(draft, self.service, policy.tls, policy.proxy_protocol);
+        if let Preference::Distribute(_) = preference(mesh, &policy, self.service) {
+            // Without this Envoy takes no notice of the localities' weights.
+            let weighted = LocalityConfigSpecifier::LocalityWeightedLbConfig(LocalityWeightedLbConfig {});
+            draft.balancing().locality_config_specifier = Some(weighted);
+        }
+        // What is passed on unopened has its own TLS.
+        if !self.key.passed_through {
+            tls::apply(draft, self.service, policy.tls, policy.proxy_protocol);
+        }
     }
 
     /// What telemetry and `istioctl` read.

@@ -23,8 +23,8 @@ const NO_TRANSLATION_LABEL: &str = "experimental.istio.io/disable-gateway-port-t
 pub(super) fn ports(
     cx: &Reads<'_>,
     proxy: &Proxy,
-    ip: IpFamilies,
-    sidecar: Option<&Sidecar>,
+    cluster: &Arc<str>,
+    (ip, sidecar): (IpFamilies, Option<&Sidecar>),
     mesh: &MeshConfig,
 ) -> Arc<[InboundPort]> {
     let mut ports: BTreeMap<u16, InboundPort> = BTreeMap::new();
@@ -34,7 +34,7 @@ pub(super) fn ports(
     match sidecar.map(|s| &s.ingress[..]) {
         Some(ingress @ [_, ..]) => ingress.iter().filter_map(|l| declared(proxy, ip, l)).for_each(&mut add),
         _ if proxy.interception == InterceptionMode::None => {}
-        _ => targets(cx, proxy)
+        _ => targets(cx, proxy, cluster)
             .into_iter()
             .filter(|t| !is_reserved(t.workload_port, mesh))
             .filter_map(Target::into_port)
@@ -45,9 +45,9 @@ pub(super) fn ports(
 
 /// For a gateway: the port of its workload that each port of its services leads to, where it is another one. Of several
 /// services with one port the oldest decides.
-pub(super) fn translated(cx: &Reads<'_>, proxy: &Proxy) -> Arc<[(u16, u16)]> {
+pub(super) fn translated(cx: &Reads<'_>, proxy: &Proxy, cluster: &Arc<str>) -> Arc<[(u16, u16)]> {
     let mut ports: BTreeMap<u16, u16> = BTreeMap::new();
-    for target in targets(cx, proxy) {
+    for target in targets(cx, proxy, cluster) {
         if !target.service.labels.contains_key(NO_TRANSLATION_LABEL) {
             ports.entry(target.service_port).or_insert(target.workload_port);
         }
@@ -81,7 +81,7 @@ impl Target {
 
 /// What services of the proxy's own namespace have at its addresses, the oldest service first. Services of other
 /// namespaces have no say in what a workload accepts.
-fn targets(cx: &Reads<'_>, proxy: &Proxy) -> Vec<Target> {
+fn targets(cx: &Reads<'_>, proxy: &Proxy, cluster: &Arc<str>) -> Vec<Target> {
     let mut found: Vec<(Arc<Service>, IpAddr)> = Vec::new();
     for ip in &proxy.addresses {
         let keys = cx.get::<ServicesByAddress>(ip);
@@ -93,7 +93,7 @@ fn targets(cx: &Reads<'_>, proxy: &Proxy) -> Vec<Target> {
     }
     found.sort_by(|(a, _), (b, _)| (a.created, &a.key).cmp(&(b.created, &b.key)));
     let ports = |(service, ip): (Arc<Service>, IpAddr)| {
-        let ports = cx.get::<InstancePorts>(&(ip, service.key.clone()));
+        let ports = cx.get::<InstancePorts>(&(ip, cluster.clone(), service.key.clone()));
         let ports = ports.map(|p| p.to_vec()).unwrap_or_default().into_iter();
         ports.map(move |(service_port, workload_port)| Target {
             service: service.clone(),

@@ -4,18 +4,20 @@
 //! one to everything that follows, and a change that leaves a proxy's audiences as they were stops here.
 
 mod inbound;
+mod place;
 mod select;
 
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use flow::{Reads, Relation, Rule};
-use model::audience::{ClusterAudience, IpFamilies, ListenerAudience, RouteAudience, Scope, Source};
+use model::audience::{ClusterAudience, EndpointsAudience, IpFamilies, ListenerAudience, RouteAudience, Scope, Source};
 use model::proxy::{InterceptionMode, Labels, Proxy, ProxyKind};
-use model::service::{EndpointAddress, ObjectId};
+use model::service::{ObjectId, Workload};
 use registry::Workloads;
-use registry::inputs::{Mesh, Proxies, ProxyToken, WorkloadObjectKey};
+use registry::inputs::{Mesh, MeshSettings, Proxies, ProxyToken, WorkloadObjectKey};
 
+pub use place::{ClustersOfServices, RulesByFacet, ServicesByFacet};
 pub use select::{GatewaysBySelector, HttpSourceLabels, RulesWithSelector, SidecarsByNamespace, TcpSourceLabels};
 
 /// Ports that Envoy itself answers at in Istio's bootstrap: readiness and merged metrics.
@@ -24,8 +26,8 @@ pub(crate) const STATIC_PORTS: [u16; 2] = [15021, 15090];
 /// Everything that a proxy's configuration is derived for.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct ProxyAudiences {
-    /// What it sees; its endpoints are derived for this.
-    pub scope: Arc<Scope>,
+    /// Decides its endpoints.
+    pub endpoints: Arc<EndpointsAudience>,
     /// Decides its clusters.
     pub cluster: Arc<ClusterAudience>,
     /// Decides its listeners.
@@ -46,18 +48,22 @@ impl Relation for Audiences {
 impl Rule for Audiences {
     fn derive(cx: &Reads<'_>, token: &ProxyToken) -> Option<ProxyAudiences> {
         let proxy = cx.get::<Proxies>(token)?;
-        let labels = labels(cx, &proxy);
         let mesh = cx.get::<Mesh>(&())?;
+        let pod = pod_of(cx, &proxy, &mesh);
+        // Those of the pod may change while the proxy runs.
+        let labels = pod.as_ref().map_or(&proxy.labels, |pod| &pod.labels);
         let sidecar = match proxy.kind {
-            ProxyKind::Sidecar => select::sidecar(cx, &proxy.namespace, &labels, &mesh.config.root_namespace),
+            ProxyKind::Sidecar => select::sidecar(cx, &proxy.namespace, labels, &mesh.config.root_namespace),
             // Gateways see whatever is exported to their namespace.
             ProxyKind::Router => None,
         };
         let scope = Arc::new(Scope {
             namespace: proxy.namespace.clone(),
             sidecar: sidecar.as_ref().map(|(id, _)| id.clone()),
-            selected_rules: select::rules(cx, &proxy.namespace, &labels),
+            selected_rules: select::rules(cx, &proxy.namespace, labels),
+            cluster: place::cluster(cx, &proxy, &mesh),
         });
+        let place = place::of(cx, &proxy, pod.as_deref(), &mesh);
         let source = |labels| {
             Arc::new(Source {
                 namespace: proxy.namespace.clone(),
@@ -67,23 +73,26 @@ impl Rule for Audiences {
         let ip = families(&proxy.addresses);
         let mut parts = Parts {
             scope,
-            http_source: source(select::asked::<HttpSourceLabels>(cx, &labels)),
+            place: Arc::new(place),
+            http_source: source(select::asked::<HttpSourceLabels>(cx, labels)),
             tcp_source: source(Labels::new()),
             ip,
             inbound: [].into(),
             gateways: [].into(),
             gateway_ports: [].into(),
+            passes_through: false,
         };
         match proxy.kind {
             ProxyKind::Sidecar => {
                 let sidecar = sidecar.as_ref().map(|(_, object)| &object.spec);
-                parts.tcp_source = source(select::asked::<TcpSourceLabels>(cx, &labels));
-                parts.inbound = inbound::ports(cx, &proxy, ip, sidecar, &mesh.config);
+                parts.tcp_source = source(select::asked::<TcpSourceLabels>(cx, labels));
+                parts.inbound = inbound::ports(cx, &proxy, &parts.scope.cluster, (ip, sidecar), &mesh.config);
             }
             ProxyKind::Router => {
-                parts.gateways = select::gateways(cx, &labels).into();
+                parts.gateways = select::gateways(cx, labels).into();
+                parts.passes_through = select::pass_through(cx, &parts.gateways);
                 if !parts.gateways.is_empty() {
-                    parts.gateway_ports = inbound::translated(cx, &proxy);
+                    parts.gateway_ports = inbound::translated(cx, &proxy, &parts.scope.cluster);
                 }
             }
         }
@@ -94,12 +103,14 @@ impl Rule for Audiences {
 /// Adds this module's rules.
 pub(crate) fn register(b: &mut flow::Builder) {
     select::register(b);
+    place::register(b);
     b.world::<Audiences, Proxies>();
 }
 
 /// What the audiences of one proxy share.
 struct Parts {
     scope: Arc<Scope>,
+    place: Arc<model::audience::Place>,
     /// What HTTP routes may ask of the proxy.
     http_source: Arc<Source>,
     /// What TCP and TLS routes may ask of it; at gateways they ask nothing.
@@ -108,17 +119,20 @@ struct Parts {
     inbound: Arc<[model::audience::InboundPort]>,
     gateways: Arc<[ObjectId]>,
     gateway_ports: Arc<[(u16, u16)]>,
+    passes_through: bool,
 }
 
 fn assemble(proxy: &Proxy, parts: Parts) -> ProxyAudiences {
     let Parts {
         scope,
+        place,
         http_source,
         tcp_source,
         ip,
         inbound,
         gateways,
         gateway_ports,
+        passes_through,
     } = parts;
     let kind = proxy.kind;
     let listener = ListenerAudience {
@@ -136,6 +150,10 @@ fn assemble(proxy: &Proxy, parts: Parts) -> ProxyAudiences {
         },
         capabilities: proxy.capabilities,
         ip,
+        network: match kind {
+            ProxyKind::Sidecar => place.network.clone(),
+            ProxyKind::Router => Arc::default(),
+        },
         accepts_http10: proxy.accepts_http10,
         unprivileged: proxy.unprivileged,
     };
@@ -143,6 +161,7 @@ fn assemble(proxy: &Proxy, parts: Parts) -> ProxyAudiences {
         cluster: Arc::new(ClusterAudience {
             scope: scope.clone(),
             kind,
+            passes_through,
             inbound,
             ip,
         }),
@@ -154,28 +173,31 @@ fn assemble(proxy: &Proxy, parts: Parts) -> ProxyAudiences {
             gateways,
             gateway_ports,
         }),
-        scope,
+        endpoints: Arc::new(EndpointsAudience { scope, place }),
     }
 }
 
-/// A proxy's labels: those of its pod where that is known, because they may change while the proxy runs, else those of
-/// its metadata.
-fn labels(cx: &Reads<'_>, proxy: &Proxy) -> Labels {
+/// The pod that a proxy runs in, where that is known.
+fn pod_of(cx: &Reads<'_>, proxy: &Proxy, mesh: &MeshSettings) -> Option<Arc<Workload>> {
     let pod = proxy
         .id
         .strip_suffix(&*proxy.namespace)
         .and_then(|rest| rest.strip_suffix('.'));
-    let Some(name) = pod.filter(|name| !name.is_empty()) else {
-        return proxy.labels.clone();
+    let name = pod.filter(|name| !name.is_empty())?;
+    let key = WorkloadObjectKey {
+        pod: true,
+        cluster: mesh.cluster_of_id(&proxy.cluster_id),
+        id: ObjectId {
+            namespace: proxy.namespace.clone(),
+            name: name.into(),
+        },
     };
-    let id = ObjectId {
-        namespace: proxy.namespace.clone(),
-        name: name.into(),
-    };
-    let workload = cx.get::<Workloads>(&WorkloadObjectKey { pod: true, id });
+    let workload = cx.get::<Workloads>(&key)?;
     // A proxy may call itself what it likes; the address has to agree.
-    let workload = workload.filter(|w| matches!(w.address, EndpointAddress::Ip(ip) if proxy.addresses.contains(&ip)));
-    workload.map_or_else(|| proxy.labels.clone(), |w| (*w.labels).clone())
+    workload
+        .ips()
+        .any(|ip| proxy.addresses.contains(&ip))
+        .then(|| (*workload).clone())
 }
 
 fn families(addresses: &[IpAddr]) -> IpFamilies {

@@ -7,7 +7,7 @@ use model::proxy::Labels;
 use model::service::ObjectId;
 use registry::inputs::{DestinationRules, Gateways, Sidecars, VirtualServices};
 use resources::Object;
-use resources::istio::{DestinationRule, Gateway, Sidecar, VirtualService};
+use resources::istio::{DestinationRule, Gateway, ServerTlsMode, Sidecar, VirtualService};
 
 /// `Sidecar` objects of a namespace.
 pub struct SidecarsByNamespace;
@@ -179,6 +179,17 @@ pub(super) fn gateways(cx: &Reads<'_>, labels: &Labels) -> Vec<ObjectId> {
         .collect();
     selected.sort_by(|(_, a), (_, b)| a.meta.by_age(&b.meta));
     selected.into_iter().map(|(id, _)| id).collect()
+}
+
+/// Whether some of these `Gateway` objects pass connections on to the cluster that the server name says.
+pub(super) fn pass_through(cx: &Reads<'_>, gateways: &[ObjectId]) -> bool {
+    let modes = |gateway: &Gateway| {
+        let mut settings = gateway.servers.iter().filter_map(|server| server.tls.as_ref());
+        settings.any(|tls| tls.mode == ServerTlsMode::AutoPassthrough)
+    };
+    gateways
+        .iter()
+        .any(|id| cx.with::<Gateways, _>(id, |gateway| gateway.is_some_and(|g| modes(&g.spec))))
 }
 
 /// A client's labels, cut down to the keys of a relation: those that some VirtualService asks for.

@@ -1,5 +1,6 @@
 //! Clusters: which of them an audience gets, and what a cluster's name means to a client.
 
+mod needs;
 mod public;
 
 use std::sync::Arc;
@@ -18,6 +19,7 @@ use crate::Catalogue;
 use crate::policy::{DestinationPolicies, policy_for};
 use crate::scope::{self, ScopeServices, VisibleService};
 
+pub use needs::{ClientNeeds, Needs};
 pub use public::{PublicClusterList, PublicClusters};
 
 /// The names of clusters without a service.
@@ -67,6 +69,7 @@ impl Rule for ServiceClusters {
                     from_endpoints: key.gateway && service.resolution == Resolution::Passthrough,
                     // What most clients are; see `for_families`.
                     lookup: by_dns(service.resolution).then_some(IpFamilies::V4),
+                    passed_through: false,
                 };
                 out.push((Arc::from(cluster.cluster_name()), cluster));
             }
@@ -91,6 +94,10 @@ impl Rule for ClusterCatalogue {
             true => public::seen_by(cx, &audience.scope, gateway),
             false => imported(cx, &audience.scope, gateway)?,
         };
+        if audience.passes_through {
+            let unopened: Vec<Entry> = entries.iter().filter_map(|e| passed_through(cx, e)).collect();
+            entries.extend(unopened);
+        }
         entries.push(entry(BLACK_HOLE, ClusterKey::BlackHole));
         if audience.kind == ProxyKind::Sidecar {
             entries.push(entry(PASSTHROUGH, ClusterKey::Passthrough));
@@ -118,6 +125,21 @@ fn for_families(families: IpFamilies, entries: &mut [Entry]) {
             key.lookup = Some(families);
         }
     }
+}
+
+/// The cluster beside this one for connections from other networks, if the mesh has the service.
+fn passed_through(cx: &Reads<'_>, (_, key): &Entry) -> Option<Entry> {
+    let ResourceKey::Cluster(ClusterKey::Outbound(key)) = key else {
+        return None;
+    };
+    if cx.with::<Services, _>(&key.service, |s| s.is_none_or(|s| s.external)) {
+        return None;
+    }
+    let key = OutboundKey {
+        passed_through: true,
+        ..key.clone()
+    };
+    Some(entry(key.cluster_name(), ClusterKey::Outbound(key)))
 }
 
 /// A name and what it stands for.
@@ -179,9 +201,7 @@ fn inbound(cx: &Reads<'_>, audience: &ClusterAudience, port: &InboundPort) -> En
 /// The outbound cluster that a client of this scope means by a name, if it has such a cluster: for endpoints, which
 /// clients ask for by the cluster's name. `from_endpoints` is not set in it, as it changes no endpoints.
 pub fn resolve(cx: &Reads<'_>, scope: &Arc<Scope>, name: &str) -> Option<OutboundKey> {
-    let name = ClusterName::parse(name)
-        .ok()
-        .filter(|n| n.direction == Direction::Outbound)?;
+    let (name, passed_through) = parse(name)?;
     let host = Hostname::parse(&name.host).ok()?;
     let visible = scope::find(cx, scope, &host)?;
     let policy = policy_for(cx, scope, &visible.key);
@@ -193,13 +213,29 @@ pub fn resolve(cx: &Reads<'_>, scope: &Arc<Scope>, name: &str) -> Option<Outboun
     cx.with::<ServiceClusters, _>(&clusters, |clusters| {
         let mut clusters = clusters.into_iter().flatten().map(|(_, key)| key);
         let found = clusters.find(|key| key.port == name.port && key.subset == name.subset);
-        found.filter(|key| visible.ports.include(key.port)).cloned()
+        let found = found.filter(|key| visible.ports.include(key.port));
+        found.map(|key| OutboundKey {
+            passed_through,
+            ..key.clone()
+        })
     })
+}
+
+/// An outbound cluster's name, and whether it is one for connections that are passed on unopened.
+fn parse(name: &str) -> Option<(ClusterName, bool)> {
+    let unopened = name.strip_prefix("outbound_.").and_then(|rest| {
+        let mut parts = rest.splitn(3, "_.");
+        let (port, subset) = (parts.next()?.parse().ok()?, parts.next()?);
+        Some((ClusterName::outbound(port, subset, parts.next()?), true))
+    });
+    unopened
+        .or_else(|| Some((ClusterName::parse(name).ok()?, false)).filter(|(n, _)| n.direction == Direction::Outbound))
 }
 
 /// Adds this module's rules.
 pub(crate) fn register(b: &mut flow::Builder) {
     b.view::<ServiceClusters>();
+    b.view::<ClientNeeds>();
     b.view::<PublicClusters>();
     b.view::<ClusterCatalogue>();
 }

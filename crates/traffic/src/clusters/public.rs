@@ -39,6 +39,7 @@ impl Rule for PublicClusters {
             namespace: "".into(),
             sidecar: None,
             selected_rules: Vec::new(),
+            cluster: "".into(),
         };
         let mut out = PublicClusterList::default();
         let mut entries = Vec::new();

@@ -9,6 +9,7 @@ use model::audience::{IpFamilies, ListenerAudience};
 use model::listener::{Bind, ChainKind, Direction, HttpChain, ListenerSpec, RouteSource};
 use model::service::ObjectId;
 
+use super::auto_passthrough;
 use super::merge::{GatewaySet, MergedGateways, MergedPort, PortKind, Server, ServerTls};
 use crate::audience::STATIC_PORTS;
 use crate::listeners::chain::Chain;
@@ -69,7 +70,11 @@ impl Build<'_> {
         let chains = match port.kind {
             PortKind::Http => vec![self.http(port, &name)?],
             PortKind::Opaque => port.servers.iter().filter_map(|s| self.opaque(s)).collect(),
-            PortKind::Tls => self.passed_through(&port.servers),
+            PortKind::Tls => {
+                let mut chains = self.passed_through(&port.servers);
+                chains.extend(auto_passthrough::chains(self.cx, &self.audience.scope, &port.servers));
+                chains
+            }
         };
         if chains.is_empty() {
             return None;

@@ -114,7 +114,9 @@ pub enum ServerTls {
     Redirect,
     /// It is passed on unopened, by server name.
     Passthrough,
-    /// It is opened, or its server name says the cluster; neither is done yet.
+    /// It is passed on unopened to the cluster that the server name says (`AUTO_PASSTHROUGH`): between networks.
+    AutoPassthrough,
+    /// It is opened, which is not done yet.
     Other(ServerTlsMode),
 }
 
@@ -224,7 +226,7 @@ impl Merge {
         let kind = match tls {
             _ if protocol.is_http() => PortKind::Http,
             ServerTls::None | ServerTls::Redirect => PortKind::Opaque,
-            ServerTls::Passthrough | ServerTls::Other(_) => PortKind::Tls,
+            ServerTls::Passthrough | ServerTls::AutoPassthrough | ServerTls::Other(_) => PortKind::Tls,
         };
         let server = Server {
             gateway: gateway.clone(),
@@ -265,6 +267,7 @@ fn tls(protocol: Protocol, settings: Option<&ServerTlsSettings>) -> ServerTls {
         }
         Some(settings) => match settings.mode {
             ServerTlsMode::Passthrough => ServerTls::Passthrough,
+            ServerTlsMode::AutoPassthrough => ServerTls::AutoPassthrough,
             mode => ServerTls::Other(mode),
         },
     }

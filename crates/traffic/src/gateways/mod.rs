@@ -3,6 +3,7 @@
 //! TLS is not terminated yet: a server that would need a certificate has its port, and says why it answers nobody
 //! ([`MergedGateway::unserved`]).
 
+mod auto_passthrough;
 mod listeners;
 mod merge;
 mod routes;

@@ -28,6 +28,8 @@ pub(crate) struct Chain {
     pub(crate) subnets: Vec<IpNet>,
     /// Taken only by connections in which the HTTP inspector found HTTP.
     pub(crate) inspected: bool,
+    /// Application protocols of TLS, one of which the client has to offer; none for any.
+    pub(crate) alpn: &'static [&'static str],
     /// What it does.
     pub(crate) kind: ChainKind,
 }
@@ -39,19 +41,20 @@ impl Chain {
             sni: Vec::new(),
             subnets: Vec::new(),
             inspected: false,
+            alpn: &[],
             kind,
         }
     }
 
     /// Whether it takes every connection.
     pub(crate) fn matches_all(&self) -> bool {
-        (self.sni.is_empty() || self.any_sni()) && !self.inspected && self.networks().is_empty()
+        (self.sni.is_empty() || self.any_sni()) && !self.inspected && self.alpn.is_empty() && self.networks().is_empty()
     }
 
     /// What is left of the chain beside an earlier one, which has what both match; none where nothing is left. Envoy
     /// refuses a listener with two chains for the same name at the same network.
     pub(crate) fn beside(mut self, earlier: &Chain) -> Option<Chain> {
-        if self.inspected != earlier.inspected {
+        if self.inspected != earlier.inspected || self.alpn != earlier.alpn {
             return Some(self);
         }
         let (names, networks) = (self.names(), self.networks());
@@ -85,7 +88,7 @@ impl Chain {
             application_protocols: if self.inspected {
                 PLAINTEXT_HTTP.to_vec()
             } else {
-                Vec::new()
+                self.alpn.to_vec()
             },
         };
         ChainSpec {

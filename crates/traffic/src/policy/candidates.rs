@@ -230,6 +230,7 @@ mod tests {
             namespace: namespace.into(),
             sidecar: None,
             selected_rules: selected.iter().map(rule).collect(),
+            cluster: "".into(),
         }
     }
 

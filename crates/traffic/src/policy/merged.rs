@@ -6,6 +6,7 @@ use flow::{Reads, Relation, Rule};
 use model::audience::PolicyKey;
 use model::service::ObjectId;
 use registry::inputs::DestinationRules;
+use resources::MeshConfig;
 use resources::istio::{
     ClientTlsSettings, ConnectionPoolSettings, LoadBalancerSettings, OutlierDetection, ProxyProtocol, RetryBudget,
     Subset, TrafficPolicy, TunnelSettings,
@@ -123,6 +124,21 @@ pub fn effective<'a>(policy: Option<&'a DestinationPolicy>, subset: &str, port: 
             retry_budget: over.retry_budget.or(base.retry_budget),
         },
     }
+}
+
+/// The policy of a subset and port over what the mesh sets for all.
+pub fn effective_in<'a>(
+    mesh: &'a MeshConfig,
+    policy: Option<&'a DestinationPolicy>,
+    subset: &str,
+    port: u16,
+) -> EffectivePolicy<'a> {
+    let mut policy = effective(policy, subset, port);
+    if let Some(default) = &mesh.default_traffic_policy {
+        policy.connection_pool = policy.connection_pool.or(default.connection_pool.as_ref());
+        policy.outlier_detection = policy.outlier_detection.or(default.outlier_detection.as_ref());
+    }
+    policy
 }
 
 /// A policy's settings for a port, and whether they are the port's own.

@@ -7,11 +7,12 @@
 mod candidates;
 mod groups;
 mod merged;
+pub mod preference;
 mod summary;
 
 pub(crate) use candidates::particular_to;
 pub use candidates::{Candidates, GroupRef, HostPolicies, PolicyCandidates, policy_for};
-pub use merged::{DestinationPolicies, DestinationPolicy, EffectivePolicy, effective};
+pub use merged::{DestinationPolicies, DestinationPolicy, EffectivePolicy, effective, effective_in};
 pub use summary::{DestinationRuleSummaries, DestinationRulesByHost, RuleSummary};
 
 use registry::inputs::DestinationRules;

@@ -28,6 +28,8 @@ pub struct ServiceHostKey {
     pub local: bool,
     /// The table serves several ports: domains have the port behind them, and only those of port 80 are there without.
     pub with_port: bool,
+    /// The client's cluster, as in `Scope`.
+    pub cluster: Arc<str>,
 }
 
 /// How a service is called at one port that speaks HTTP, or may do so.
@@ -50,7 +52,7 @@ impl Rule for ServiceHosts {
         let port = key.with_port.then_some(key.port);
         Some(Arc::new(ServiceHost {
             name: format!("{}:{}", key.service.hostname, key.port).into(),
-            domains: domains(&service, &mesh.domain, key.local, port),
+            domains: domains(&service, &mesh.domain, key, port),
         }))
     }
 }
@@ -64,20 +66,20 @@ pub(super) fn local_namespace(host: &str) -> Option<&str> {
 
 /// The names of a service: its hostname, with and without a final dot, the short forms of a Kubernetes name, all names
 /// below it if it is headless, and its addresses. A given port goes behind each; port 80 may be left out.
-fn domains(service: &Service, mesh_domain: &str, local: bool, port: Option<u16>) -> Vec<Arc<str>> {
+fn domains(service: &Service, mesh_domain: &str, key: &ServiceHostKey, port: Option<u16>) -> Vec<Arc<str>> {
     let host = service.key.hostname.as_str();
     let mut names: Vec<String> = vec![bracketed(host)];
     if host.parse::<IpAddr>().is_err() {
         names.push(format!("{host}."));
     }
-    names.extend(short_forms(host, mesh_domain, local));
+    names.extend(short_forms(host, mesh_domain, key.local));
     if service.resolution == Resolution::Passthrough && service.registry == Registry::Kubernetes {
         // The pods of a headless service have names of their own below it.
         let pods: Vec<String> = names.iter().map(|name| format!("*.{name}")).collect();
         names.extend(pods);
     }
     let single = service
-        .addresses
+        .addresses_in(&key.cluster)
         .iter()
         .filter(|net| net.prefix_len() == net.max_prefix_len());
     let addresses = single.map(|net| net.addr()).filter(|ip| !ip.is_unspecified());

@@ -67,6 +67,7 @@ impl<'a> Client<'a> {
             port,
             local: domains::local_namespace(key.hostname.as_str()) == Some(&self.scope.namespace),
             with_port: self.all_ports,
+            cluster: self.scope.cluster.clone(),
         };
         let chosen = self.lookup.chosen(self.egress, &key.hostname);
         let Some((entry, summary)) = chosen.into_iter().find_map(|e| Some((e, self.summary(e, port)?))) else {

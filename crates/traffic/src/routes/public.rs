@@ -27,7 +27,8 @@ pub struct PublicHosts;
 
 impl Relation for PublicHosts {
     const NAME: &'static str = "public hosts";
-    type Key = u16;
+    /// The cluster of the clients, as in [`Scope`], and the port.
+    type Key = (Arc<str>, u16);
     type Row = Arc<PublicTable>;
 }
 
@@ -92,11 +93,12 @@ impl fmt::Debug for PublicTable {
 }
 
 impl Rule for PublicHosts {
-    fn derive(cx: &Reads<'_>, port: &u16) -> Option<Arc<PublicTable>> {
+    fn derive(cx: &Reads<'_>, (cluster, port): &(Arc<str>, u16)) -> Option<Arc<PublicTable>> {
         let scope = Arc::new(Scope {
             namespace: "".into(),
             sidecar: None,
             selected_rules: Vec::new(),
+            cluster: cluster.clone(),
         });
         let lookup = MeshLookup::new(cx, &scope.namespace);
         let (egress, source) = (EgressHosts::everything(), bind::nobody());

@@ -116,6 +116,7 @@ fn removal(dice: &mut Dice, world: &mut World) {
         name: dice.of(&NAMES).into(),
     };
     let service = |registry| ServiceObjectKey {
+        cluster: "".into(),
         registry,
         id: id.clone(),
     };

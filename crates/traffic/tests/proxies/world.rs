@@ -106,6 +106,8 @@ pub(crate) fn sidecar(ip: &str) -> Proxy {
         labels: Default::default(),
         locality: Default::default(),
         network: "".into(),
+        network_view: Vec::new(),
+        node: "".into(),
         cluster_id: "Kubernetes".into(),
         service_account: "".into(),
         interception: InterceptionMode::Redirect,
@@ -186,6 +188,7 @@ pub(crate) fn put(batch: &mut Batch, object: AnyObject) {
     let (namespace, name) = (object.meta().namespace.clone(), object.meta().name.clone());
     let id = ObjectId { namespace, name };
     let service = |registry| ServiceObjectKey {
+        cluster: "".into(),
         registry,
         id: id.clone(),
     };
@@ -202,7 +205,14 @@ pub(crate) fn put(batch: &mut Batch, object: AnyObject) {
         AnyObject::Sidecar(o) => batch.put::<Sidecars>(id, o),
         AnyObject::EndpointSlice(o) => batch.put::<EndpointSlices>(id, o),
         AnyObject::Pod(o) => {
-            batch.put::<WorkloadObjects>(WorkloadObjectKey { pod: true, id }, WorkloadObject::Pod(o));
+            batch.put::<WorkloadObjects>(
+                WorkloadObjectKey {
+                    pod: true,
+                    cluster: "".into(),
+                    id,
+                },
+                WorkloadObject::Pod(o),
+            );
         }
         AnyObject::MeshConfig(o) => batch.put::<Mesh>((), mesh(o.spec.clone())),
         other => panic!("{} is not used here", other.kind()),

@@ -106,6 +106,7 @@ fn put(batch: &mut Batch, object: AnyObject) {
         name: name.clone(),
     };
     let service = |registry| ServiceObjectKey {
+        cluster: "".into(),
         registry,
         id: id.clone(),
     };
@@ -122,7 +123,14 @@ fn put(batch: &mut Batch, object: AnyObject) {
         AnyObject::Sidecar(o) => batch.put::<Sidecars>(id, o),
         AnyObject::EndpointSlice(o) => batch.put::<EndpointSlices>(id, o),
         AnyObject::WorkloadEntry(o) => {
-            batch.put::<WorkloadObjects>(WorkloadObjectKey { pod: false, id }, WorkloadObject::Entry(o));
+            batch.put::<WorkloadObjects>(
+                WorkloadObjectKey {
+                    pod: false,
+                    cluster: "".into(),
+                    id,
+                },
+                WorkloadObject::Entry(o),
+            );
         }
         AnyObject::MeshConfig(o) => batch.put::<Mesh>((), mesh(o.spec.clone())),
         other => panic!("{} is not used here", other.kind()),
@@ -150,6 +158,7 @@ pub(crate) fn scope(namespace: &str, sidecar: Option<&str>) -> Arc<Scope> {
         namespace: namespace.into(),
         sidecar,
         selected_rules: Vec::new(),
+        cluster: "".into(),
     })
 }
 

@@ -67,6 +67,7 @@ impl Case {
             policy: None,
             from_endpoints: self.from_endpoints,
             lookup: self.lookup,
+            passed_through: false,
         };
         let cluster = Outbound {
             key: &key,

@@ -29,7 +29,7 @@ use crate::virtual_service::{Summary, VirtualServiceSummaries};
 use place::Places;
 use service::Wanted;
 
-pub use headless::InstanceAddresses;
+pub use headless::{InstanceAddresses, Instances};
 pub use plain::{Client, Plain, PlainListeners};
 
 /// The outbound listeners of sidecars, by name. The key's inbound ports are empty: workloads that

@@ -73,7 +73,7 @@ impl Places<'_> {
     /// families; a ServiceEntry may have several.
     pub(super) fn addresses(&self, service: &Service) -> Vec<Address> {
         let hosts = |nets: &[IpNet]| Address::Hosts(nets.iter().map(IpNet::addr).collect());
-        match (&service.addresses[..], service.registry) {
+        match (service.addresses_in(&self.audience.scope.cluster), service.registry) {
             ([], _) => vec![Address::Unspecified],
             (all @ [first, ..], Registry::Kubernetes) => {
                 let usable: Vec<IpNet> = all.iter().copied().filter(|net| self.has_family(net.addr())).collect();

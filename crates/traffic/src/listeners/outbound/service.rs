@@ -6,7 +6,7 @@ use model::service::{ObjectId, Registry, Resolution, Service};
 use names::Protocol;
 use registry::inputs::{ServiceObject, ServiceObjectKey, ServiceObjects};
 
-use super::headless::InstanceAddresses;
+use super::headless::{InstanceAddresses, Instances};
 use super::place::Address;
 use super::plain::Plain;
 use super::{Build, L4Service, Pending, Slot};
@@ -48,7 +48,12 @@ impl Build<'_> {
         if wanted.bound.is_some() || !dialled || wanted.protocol.is_http() || wanted.protocol == Protocol::Udp {
             return self.add_at_addresses(wanted);
         }
-        let addresses = self.cx.get::<InstanceAddresses>(&(service.key.clone(), wanted.port));
+        let addresses = self.cx.get::<InstanceAddresses>(&Instances {
+            service: service.key.clone(),
+            port: wanted.port,
+            network: self.audience.network.clone(),
+            cluster: self.audience.scope.cluster.clone(),
+        });
         let addresses = addresses.map(|row| (*row).clone()).unwrap_or_default();
         if addresses.is_empty() && !self.has_instances(service) {
             return self.add_at_addresses(wanted);
@@ -104,6 +109,7 @@ impl Build<'_> {
         }
         let key = ServiceObjectKey {
             registry: service.registry,
+            cluster: service.cluster.clone(),
             id: service.object.clone(),
         };
         let object = self.cx.get::<ServiceObjects>(&key);

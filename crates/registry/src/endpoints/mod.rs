@@ -1,71 +1,28 @@
 //! Endpoints of services, whatever provides them.
 
-use std::collections::BTreeMap;
+mod slices;
+
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use flow::{Index, Members, Reads, Relation, Rule};
 use model::proxy::{Labels, Locality};
 use model::service::{
-    Endpoint, EndpointAddress, Health, ObjectId, Registry, Resolution, Service, ServiceKey, ServicePort, TargetPort,
-    Workload,
+    Endpoint, EndpointAddress, Health, ObjectId, Registry, Resolution, Service, ServiceKey, ServicePort, SourceId,
+    TargetPort, Workload,
 };
-use resources::core::EndpointSlice;
+use resources::core;
 use resources::istio::ServiceEntry;
-use resources::{Object, core};
 
-use crate::inputs::{EndpointSlices, ServiceObject, ServiceObjectKey, ServiceObjects, WorkloadObjectKey};
-use crate::services::Services;
-use crate::workloads::{PodsByAddress, Workloads, from_entry, parse_address, select};
+use crate::inputs::{ServiceObject, ServiceObjectKey, ServiceObjects};
+use crate::networks::place_of;
+use crate::services::{DefinitionsByService, Services, definition};
+use crate::workloads::{from_entry, parse_address, select};
 
-/// EndpointSlices of a Kubernetes service, by its namespace and name.
-pub struct SlicesByService;
+pub use slices::{SliceEndpoints, SlicesByService};
 
-impl Relation for SlicesByService {
-    const NAME: &'static str = "endpoint slices by service";
-    type Key = ObjectId;
-    type Row = Members<ObjectId>;
-}
-
-impl Index for SlicesByService {
-    type Of = EndpointSlices;
-    fn keys(key: &ObjectId, row: &Arc<Object<EndpointSlice>>) -> Vec<ObjectId> {
-        let name = row.meta.labels.get(EndpointSlice::SERVICE_LABEL);
-        name.map(|name| ObjectId {
-            namespace: key.namespace.clone(),
-            name: name.clone(),
-        })
-        .into_iter()
-        .collect()
-    }
-}
-
-/// The endpoints of one slice, joined with their pods.
-pub struct SliceEndpoints;
-
-impl Relation for SliceEndpoints {
-    const NAME: &'static str = "endpoints of a slice";
-    type Key = ObjectId;
-    type Row = Arc<[Endpoint]>;
-}
-
-impl Rule for SliceEndpoints {
-    fn derive(cx: &Reads<'_>, key: &ObjectId) -> Option<Arc<[Endpoint]>> {
-        let slice = cx.get::<EndpointSlices>(key)?;
-        let ports: Arc<BTreeMap<Arc<str>, u16>> = Arc::new(
-            slice
-                .spec
-                .ports
-                .iter()
-                .filter_map(|p| Some((p.name.clone(), p.port?)))
-                .collect(),
-        );
-        let endpoints = slice.spec.endpoints.iter();
-        Some(endpoints.flat_map(|e| from_slice(cx, key, e, &ports)).collect())
-    }
-}
-
-/// The endpoints of each service, sorted; an empty list for a service without any.
+/// The endpoints of each service, sorted; an empty list for a service without any. All that define the service add to
+/// them: its namesakes in several clusters, and ServiceEntries of the same host and namespace.
 pub struct ServiceEndpoints;
 
 impl Relation for ServiceEndpoints {
@@ -76,17 +33,18 @@ impl Relation for ServiceEndpoints {
 
 impl Rule for ServiceEndpoints {
     fn derive(cx: &Reads<'_>, key: &ServiceKey) -> Option<Arc<[Endpoint]>> {
-        let service = cx.get::<Services>(key)?;
-        let object = ServiceObjectKey {
-            registry: service.registry,
-            id: service.object.clone(),
-        };
-        let mut endpoints = match &*cx.get::<ServiceObjects>(&object)? {
-            ServiceObject::Kubernetes(o) => of_kubernetes(cx, &service, &o.spec),
-            ServiceObject::Entry(o) => of_entry(cx, &service, &o.spec),
-        };
+        let objects = cx.get::<DefinitionsByService>(key)?;
+        let mut endpoints = Vec::new();
+        for object in objects.iter() {
+            let of_object = defined_by(cx, object, key).unwrap_or_default();
+            // The usual service is defined once: its list is taken as it is.
+            match endpoints.is_empty() {
+                true => endpoints = of_object,
+                false => endpoints.extend(of_object),
+            }
+        }
         endpoints.sort();
-        endpoints.dedup_by(|a, b| a.address == b.address && a.ports == b.ports);
+        endpoints.dedup_by(|a, b| a.address == b.address && a.ports == b.ports && a.cluster == b.cluster);
         Some(endpoints.into())
     }
 }
@@ -103,11 +61,7 @@ impl Relation for ServicesByAddress {
 impl Index for ServicesByAddress {
     type Of = ServiceEndpoints;
     fn keys(_: &ServiceKey, row: &Arc<[Endpoint]>) -> Vec<IpAddr> {
-        let ip = |e: &Endpoint| match e.address {
-            EndpointAddress::Ip(ip) => Some(ip),
-            _ => None,
-        };
-        row.iter().filter_map(ip).collect()
+        row.iter().flat_map(Endpoint::ips).collect()
     }
 }
 
@@ -117,15 +71,18 @@ pub struct InstancePorts;
 
 impl Relation for InstancePorts {
     const NAME: &'static str = "ports of an instance";
-    type Key = (IpAddr, ServiceKey);
+    /// The address, the id of its cluster (empty while there is one), and the service.
+    type Key = (IpAddr, Arc<str>, ServiceKey);
     type Row = Vec<(u16, u16)>;
 }
 
 impl Rule for InstancePorts {
-    fn derive(cx: &Reads<'_>, (ip, key): &(IpAddr, ServiceKey)) -> Option<Vec<(u16, u16)>> {
+    fn derive(cx: &Reads<'_>, (ip, cluster, key): &(IpAddr, Arc<str>, ServiceKey)) -> Option<Vec<(u16, u16)>> {
         let service = cx.get::<Services>(key)?;
         let endpoints = cx.get::<ServiceEndpoints>(key)?;
-        let here = endpoints.iter().filter(|e| e.address == EndpointAddress::Ip(*ip));
+        let here = endpoints.iter().filter(|e| e.ips().any(|own| own == *ip));
+        // Clusters may use the same addresses.
+        let here = here.filter(|e| cluster.is_empty() || e.cluster == *cluster);
         let mut ports: Vec<(u16, u16)> = here
             .flat_map(|e| {
                 service
@@ -142,75 +99,34 @@ impl Rule for InstancePorts {
 
 /// Adds this module's rules.
 pub(crate) fn register(b: &mut flow::Builder) {
-    b.index::<SlicesByService>();
-    b.world::<SliceEndpoints, EndpointSlices>();
+    slices::register(b);
     b.world::<ServiceEndpoints, Services>();
     b.index::<ServicesByAddress>();
     b.view::<InstancePorts>();
 }
 
-fn from_slice(
-    cx: &Reads<'_>,
-    slice: &ObjectId,
-    endpoint: &core::Endpoint,
-    ports: &Arc<BTreeMap<Arc<str>, u16>>,
-) -> Vec<Endpoint> {
-    let conditions = &endpoint.conditions;
-    let health = match (
-        conditions.is_ready(),
-        conditions.is_terminating(),
-        conditions.is_serving(),
-    ) {
-        (true, ..) => Health::Healthy,
-        (false, true, true) => Health::Draining,
-        // It has stopped already.
-        (false, true, false) => return Vec::new(),
-        (false, false, _) => Health::Unhealthy,
-    };
-    let addresses = endpoint.addresses.iter().map(|a| parse_address(a));
-    addresses
-        .map(|address| {
-            let known = match pod_of(cx, slice, endpoint, &address) {
-                Some(workload) => of_workload(&workload),
-                None => Endpoint {
-                    node: endpoint.node_name.clone(),
-                    ..bare(address.clone())
-                },
-            };
-            Endpoint {
-                address,
-                ports: ports.clone(),
-                health,
-                ..known
-            }
-        })
-        .collect()
-}
-
-fn pod_of(cx: &Reads<'_>, slice: &ObjectId, endpoint: &core::Endpoint, at: &EndpointAddress) -> Option<Arc<Workload>> {
-    if let Some(pod) = endpoint.target_ref.as_ref().filter(|r| &*r.kind == "Pod") {
-        let id = ObjectId {
-            namespace: slice.namespace.clone(),
-            name: pod.name.clone(),
-        };
-        return cx
-            .get::<Workloads>(&WorkloadObjectKey { pod: true, id })
-            .map(|w| (*w).clone());
-    }
-    let EndpointAddress::Ip(ip) = at else { return None };
-    let pods = cx.get::<PodsByAddress>(ip)?;
-    cx.get::<Workloads>(pods.first()?).map(|w| (*w).clone())
+/// What one object gives a service.
+fn defined_by(cx: &Reads<'_>, object: &ServiceObjectKey, key: &ServiceKey) -> Option<Vec<Endpoint>> {
+    let service = definition(cx, object, key)?;
+    Some(match &*cx.get::<ServiceObjects>(object)? {
+        ServiceObject::Kubernetes(o) => of_kubernetes(cx, &service, &o.spec),
+        ServiceObject::Entry(o) => of_entry(cx, &service, &o.spec),
+    })
 }
 
 /// An endpoint of which only the address is known.
-fn bare(address: EndpointAddress) -> Endpoint {
+fn bare(cx: &Reads<'_>, cluster: &Arc<str>, address: EndpointAddress) -> Endpoint {
+    let (cluster, network) = place_of(cx, cluster, &Labels::new(), &address);
     Endpoint {
+        network,
+        cluster,
+        mutual_tls: false,
         address,
+        also: None,
         ports: Arc::default(),
         labels: Arc::default(),
         locality: Locality::default(),
         weight: 1,
-        network: "".into(),
         service_account: "".into(),
         health: Health::Healthy,
         node: "".into(),
@@ -221,7 +137,10 @@ fn bare(address: EndpointAddress) -> Endpoint {
 /// The endpoint that a workload is, before it is known which ports the service has there.
 fn of_workload(workload: &Workload) -> Endpoint {
     Endpoint {
+        cluster: workload.cluster_id.clone(),
+        mutual_tls: workload.mutual_tls,
         address: workload.address.clone(),
+        also: None,
         ports: Arc::default(),
         labels: workload.labels.clone(),
         locality: workload.locality.clone(),
@@ -237,25 +156,55 @@ fn of_workload(workload: &Workload) -> Endpoint {
 fn of_kubernetes(cx: &Reads<'_>, service: &Service, spec: &core::Service) -> Vec<Endpoint> {
     if service.external {
         // ExternalName: the name is resolved by the client's proxy.
-        return vec![named(&spec.external_name, service)];
+        return vec![named(cx, &spec.external_name, service)];
     }
-    let slices = cx.get::<SlicesByService>(&service.object);
+    let of_service = SourceId {
+        cluster: service.cluster.clone(),
+        id: service.object.clone(),
+    };
+    let slices = cx.get::<SlicesByService>(&of_service);
     let slices = slices.iter().flat_map(|members| members.iter());
     let mut endpoints: Vec<Endpoint> = slices
         .filter_map(|id| cx.get::<SliceEndpoints>(id))
         .flat_map(|row| row.to_vec())
         .collect();
+    join_families(&mut endpoints);
     if service.publish_not_ready {
         endpoints.iter_mut().for_each(|e| e.health = Health::Healthy);
     }
-    if !spec.selector.is_empty() {
-        // Pods come through their slices; WorkloadEntries have none.
+    if !spec.selector.is_empty() && service.cluster.is_empty() {
+        // Pods come through their slices; WorkloadEntries have none. They are of the home of the configuration.
         let entries = select(cx, &service.key.namespace, &spec.selector)
             .into_iter()
             .filter(|w| !w.pod);
         endpoints.extend(entries.map(|w| at_service(&w, service)));
     }
     endpoints
+}
+
+/// Makes one of the two endpoints that a workload with addresses of both families has, one in each slice. Else it would
+/// get twice its share, and clients of one family half of their connections refused.
+fn join_families(endpoints: &mut Vec<Endpoint>) {
+    let is_v6 = |e: &Endpoint| matches!(e.address, EndpointAddress::Ip(IpAddr::V6(_)));
+    let sixes = endpoints.iter().filter(|e| is_v6(e)).count();
+    if sixes == 0 || sixes == endpoints.len() {
+        return;
+    }
+    let (mut others, mut kept): (Vec<Endpoint>, Vec<Endpoint>) = std::mem::take(endpoints)
+        .into_iter()
+        .partition(|e| is_v6(e) && e.workload.is_some());
+    others.sort_by(|a, b| (&a.workload, &a.cluster).cmp(&(&b.workload, &b.cluster)));
+    for e in kept.iter_mut().filter(|e| e.workload.is_some()) {
+        let order = |o: &Endpoint| (&o.workload, &o.cluster).cmp(&(&e.workload, &e.cluster));
+        if let Ok(at) = others.binary_search_by(order)
+            && others[at].ports == e.ports
+            && others[at].health == e.health
+        {
+            e.also = others.remove(at).ips().next();
+        }
+    }
+    kept.append(&mut others);
+    *endpoints = kept;
 }
 
 fn of_entry(cx: &Reads<'_>, service: &Service, spec: &ServiceEntry) -> Vec<Endpoint> {
@@ -270,11 +219,12 @@ fn of_entry(cx: &Reads<'_>, service: &Service, spec: &ServiceEntry) -> Vec<Endpo
             namespace,
             name: format!("{name}-{number}").into(),
         };
-        endpoints.push(at_service(&from_entry(&id, inline, &Labels::new()), service));
+        let workload = from_entry(cx, &service.cluster, &id, inline, &Labels::new());
+        endpoints.push(at_service(&workload, service));
     }
     let by_dns = matches!(service.resolution, Resolution::Dns | Resolution::DnsRoundRobin);
     if endpoints.is_empty() && by_dns && !service.key.hostname.is_wildcard() {
-        endpoints.push(named(service.key.hostname.as_str(), service));
+        endpoints.push(named(cx, service.key.hostname.as_str(), service));
     }
     // A proxy without the name's addresses cannot use a DNS name as a static endpoint; parsing says so.
     endpoints.retain(|e| by_dns || !matches!(e.address, EndpointAddress::Hostname(_)));
@@ -307,7 +257,7 @@ fn port_at(workload: &Workload, service: &Service, port: &ServicePort) -> Option
     }
 }
 
-fn named(hostname: &str, service: &Service) -> Endpoint {
+fn named(cx: &Reads<'_>, hostname: &str, service: &Service) -> Endpoint {
     let target = |p: &ServicePort| match p.target {
         Some(TargetPort::Number(number)) => number,
         _ => p.number,
@@ -317,6 +267,6 @@ fn named(hostname: &str, service: &Service) -> Endpoint {
     Endpoint {
         ports: Arc::new(ports.collect()),
         workload,
-        ..bare(parse_address(hostname))
+        ..bare(cx, &service.cluster, parse_address(hostname))
     }
 }

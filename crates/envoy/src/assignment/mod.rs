@@ -2,13 +2,20 @@
 //!
 //! This is the hottest path of the control plane, so the message is written straight into one buffer.
 
+mod prefer;
+mod select;
+
 use std::net::IpAddr;
 
 use bytes::Bytes;
+use model::network::NetworkEntry;
 use model::proxy::{Labels, Locality};
 use model::service::{Endpoint, EndpointAddress, Health};
+use traffic::policy::preference::Preference;
 
 use crate::wire::Writer;
+use select::{Group, Member, Target};
+pub(crate) use select::{Horizon, Selection};
 
 /// Bytes to set aside for each endpoint, from experience.
 const BYTES_PER_ENDPOINT: usize = 128;
@@ -18,84 +25,38 @@ const HEALTHY: u64 = 1;
 const UNHEALTHY: u64 = 2;
 const DRAINING: u64 = 3;
 
-/// Which endpoints of a service a cluster has.
-#[derive(Clone, Copy)]
-pub(crate) struct Selection<'a> {
-    /// The name of the service's port; endpoints without it are left out.
-    pub(crate) port_name: &'a str,
-    /// Labels that an endpoint must have (those of the subset).
-    pub(crate) labels: Option<&'a Labels>,
-    /// Unhealthy endpoints are sent as such; else they are left out.
-    pub(crate) unhealthy: bool,
-    /// Draining endpoints are sent as such (persistent sessions); else they are left out.
-    pub(crate) draining: bool,
-    /// Endpoints with DNS names instead of those with addresses: Envoy resolves them.
-    pub(crate) dns: bool,
-    /// Of all of them only the first (LOGICAL_DNS allows one).
-    pub(crate) single: bool,
-}
-
-/// The encoded `ClusterLoadAssignment` of this cluster, and how many endpoints it has. `cluster_id` names the Kubernetes
-/// cluster (or whatever plays its part) in which the workloads run.
+/// The encoded `ClusterLoadAssignment` of this cluster, and how many endpoints it has.
 ///
 /// Localities are in ascending order and endpoints in the order given, so that equal input has equal bytes. The weight
-/// of a locality is the sum of its endpoints' weights.
+/// of a locality is the sum of its endpoints' weights, unless shares are distributed.
 pub(crate) fn encode(
     cluster: &str,
     endpoints: &[Endpoint],
     selection: Selection<'_>,
-    cluster_id: &str,
+    horizon: Option<Horizon<'_>>,
+    preference: Preference<'_>,
 ) -> (Bytes, usize) {
-    let mut chosen: Vec<(&Endpoint, u16)> = endpoints.iter().filter_map(|e| Some((e, selection.port(e)?))).collect();
-    if selection.single {
-        chosen.truncate(1);
+    let mut groups = select::groups(endpoints, selection, horizon);
+    if let Some(view) = selection.view {
+        groups = prefer::apply(groups, view, preference);
     }
-    if !chosen.is_sorted_by(|(a, _), (b, _)| a.locality <= b.locality) {
-        chosen.sort_by(|(a, _), (b, _)| a.locality.cmp(&b.locality));
-    }
-    let mut writer = Writer::with_capacity(cluster.len() + 16 + chosen.len() * BYTES_PER_ENDPOINT);
+    let count = groups.iter().map(|group| group.members.len()).sum();
+    let mut writer = Writer::with_capacity(cluster.len() + 16 + count * BYTES_PER_ENDPOINT);
     writer.text(1, cluster);
-    for group in chosen.chunk_by(|(a, _), (b, _)| a.locality == b.locality) {
-        writer.message(2, |w| write_group(w, group, cluster_id));
+    for group in &groups {
+        writer.message(2, |w| write_group(w, group));
     }
-    (writer.finish(), chosen.len())
-}
-
-impl Selection<'_> {
-    /// The port of an endpoint that belongs to the cluster.
-    fn port(&self, endpoint: &Endpoint) -> Option<u16> {
-        let address_fits = match &endpoint.address {
-            EndpointAddress::Ip(_) => true,
-            EndpointAddress::Hostname(_) => self.dns,
-            EndpointAddress::Unix(_) => !self.dns,
-        };
-        let health_fits = match endpoint.health {
-            Health::Healthy => true,
-            Health::Unhealthy => self.unhealthy,
-            Health::Draining => self.draining,
-        };
-        let labels_fit = self.labels.is_none_or(|labels| is_subset(labels, &endpoint.labels));
-        (address_fits && health_fits && labels_fit)
-            .then(|| endpoint.ports.get(self.port_name).copied())
-            .flatten()
-    }
-}
-
-fn is_subset(asked: &Labels, given: &Labels) -> bool {
-    asked.iter().all(|(key, value)| given.get(key) == Some(value))
+    (writer.finish(), count)
 }
 
 /// The fields of `LocalityLbEndpoints`.
-fn write_group(w: &mut Writer, group: &[(&Endpoint, u16)], cluster_id: &str) {
-    if let Some((first, _)) = group.first() {
-        w.message(1, |w| write_locality(w, &first.locality));
+fn write_group(w: &mut Writer, group: &Group<'_>) {
+    w.message(1, |w| write_locality(w, group.locality));
+    for member in &group.members {
+        w.message(2, |w| write_member(w, member));
     }
-    let mut weight = 0u32;
-    for (endpoint, port) in group {
-        w.message(2, |w| write_endpoint(w, endpoint, *port, cluster_id));
-        weight = weight.saturating_add(endpoint.weight.max(1));
-    }
-    w.wrapped(3, u64::from(weight));
+    w.wrapped(3, u64::from(group.weight));
+    w.uint(5, u64::from(group.priority));
 }
 
 fn write_locality(w: &mut Writer, locality: &Locality) {
@@ -105,8 +66,24 @@ fn write_locality(w: &mut Writer, locality: &Locality) {
 }
 
 /// The fields of `LbEndpoint`.
-fn write_endpoint(w: &mut Writer, endpoint: &Endpoint, port: u16, cluster_id: &str) {
-    w.message(1, |w| w.message(1, |w| write_address(w, &endpoint.address, port)));
+fn write_member(w: &mut Writer, member: &Member<'_>) {
+    match member.place {
+        Target::Endpoint(endpoint, port) => write_endpoint(w, endpoint, port),
+        Target::Gateway(entry) => write_gateway(w, entry),
+    }
+    w.wrapped(4, u64::from(member.weight));
+}
+
+fn write_endpoint(w: &mut Writer, endpoint: &Endpoint, port: u16) {
+    w.message(1, |w| {
+        w.message(1, |w| write_address(w, &endpoint.address, port));
+        if let Some(also) = endpoint.also {
+            // The client takes whichever answers first.
+            w.message(4, |w| {
+                w.message(1, |w| write_address(w, &EndpointAddress::Ip(also), port))
+            });
+        }
+    });
     let health = match endpoint.health {
         Health::Healthy => HEALTHY,
         Health::Unhealthy => UNHEALTHY,
@@ -114,14 +91,25 @@ fn write_endpoint(w: &mut Writer, endpoint: &Endpoint, port: u16, cluster_id: &s
     };
     w.uint(2, health);
     // Istio's statistics filter learns from this who answered, where the server cannot say itself.
+    w.message(3, |w| write_metadata(w, |w| write_workload(w, endpoint)));
+}
+
+/// A gateway into another network: what is behind it is not known.
+fn write_gateway(w: &mut Writer, entry: &NetworkEntry) {
+    let address = EndpointAddress::Ip(entry.address);
+    w.message(1, |w| w.message(1, |w| write_address(w, &address, entry.port)));
+    w.uint(2, HEALTHY);
     w.message(3, |w| {
-        w.entry(1, "istio", |w| {
-            w.entry(1, "workload", |w| {
-                w.message(3, |w| write_workload(w, endpoint, cluster_id))
-            })
+        write_metadata(w, |w| {
+            w.raw(b";;;;");
+            w.raw(entry.cluster.as_bytes());
         });
     });
-    w.wrapped(4, u64::from(endpoint.weight.max(1)));
+}
+
+/// The fields of `Metadata`, with a text about the workload.
+fn write_metadata(w: &mut Writer, workload: impl FnOnce(&mut Writer)) {
+    w.entry(1, "istio", |w| w.entry(1, "workload", |w| w.message(3, workload)));
 }
 
 /// The fields of `Address`.
@@ -153,7 +141,7 @@ impl Writer {
 }
 
 /// `NAME;NAMESPACE;CANONICAL_NAME;CANONICAL_REVISION;CLUSTER`, as text; what is not known is empty.
-fn write_workload(w: &mut Writer, endpoint: &Endpoint, cluster_id: &str) {
+fn write_workload(w: &mut Writer, endpoint: &Endpoint) {
     let labels = WellKnown::of(&endpoint.labels);
     let (name, namespace) = match &endpoint.workload {
         Some(id) => (owner_name(&id.name, labels.template_hash), &*id.namespace),
@@ -171,7 +159,7 @@ fn write_workload(w: &mut Writer, endpoint: &Endpoint, cluster_id: &str) {
         w.raw(part.as_bytes());
         w.raw(b";");
     }
-    w.raw(cluster_id.as_bytes());
+    w.raw(endpoint.cluster.as_bytes());
 }
 
 /// Labels that tell what a workload is called. One pass over the labels is cheaper than looking for each.

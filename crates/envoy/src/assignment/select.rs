@@ -1,0 +1,184 @@
+//! Which endpoints of a service a cluster has, in groups by locality; those of other networks as their gateways.
+
+use std::collections::BTreeMap;
+
+use model::audience::ClientView;
+use model::network::{NetworkEntries, NetworkEntry};
+use model::proxy::{Labels, Locality};
+use model::service::{Endpoint, EndpointAddress, Health};
+
+/// Which endpoints of a service a cluster has.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Selection<'a> {
+    /// The name of the service's port; endpoints without it are left out.
+    pub(crate) port_name: &'a str,
+    /// Labels that an endpoint must have (those of the subset).
+    pub(crate) labels: Option<&'a Labels>,
+    /// Unhealthy endpoints are sent as such; else they are left out.
+    pub(crate) unhealthy: bool,
+    /// Draining endpoints are sent as such (persistent sessions); else they are left out.
+    pub(crate) draining: bool,
+    /// Endpoints with DNS names instead of those with addresses: Envoy resolves them.
+    pub(crate) dns: bool,
+    /// Of all of them only the first (LOGICAL_DNS allows one).
+    pub(crate) single: bool,
+    /// What counts of the client, where anything does.
+    pub(crate) view: Option<&'a ClientView>,
+    /// Whether all endpoints are taken to speak the mesh's mutual TLS, or none; absent: each says.
+    pub(crate) mutual_tls: Option<bool>,
+    /// Endpoints that do not speak the mesh's mutual TLS are left out.
+    pub(crate) only_mutual_tls: bool,
+}
+
+/// What a client in a network sees of the others.
+#[derive(Clone, Copy)]
+pub(crate) struct Horizon<'a> {
+    /// Where networks are entered.
+    pub(crate) gateways: &'a NetworkEntries,
+    /// The client's network; empty if it is not known, and all are taken to be its own.
+    pub(crate) network: &'a str,
+}
+
+/// Endpoints that have a locality and a priority in common.
+pub(super) struct Group<'a> {
+    pub(super) locality: &'a Locality,
+    /// 0 goes first.
+    pub(super) priority: u32,
+    pub(super) weight: u32,
+    pub(super) members: Vec<Member<'a>>,
+}
+
+/// An endpoint as a client sees it.
+pub(super) struct Member<'a> {
+    pub(super) place: Target<'a>,
+    pub(super) weight: u32,
+}
+
+/// Where connections go.
+#[derive(Clone, Copy)]
+pub(super) enum Target<'a> {
+    /// To an endpoint, at this port.
+    Endpoint(&'a Endpoint, u16),
+    /// To a gateway, which passes them on.
+    Gateway(&'a NetworkEntry),
+}
+
+impl<'a> Group<'a> {
+    /// A group of these, which may be none.
+    pub(super) fn new(locality: &'a Locality, members: Vec<Member<'a>>) -> Group<'a> {
+        let weight = members.iter().fold(0u32, |sum, m| sum.saturating_add(m.weight));
+        Group {
+            locality,
+            priority: 0,
+            weight,
+            members,
+        }
+    }
+}
+
+impl<'a> Member<'a> {
+    /// The value of a label; of a gateway only its network and cluster are known.
+    pub(super) fn label(&self, key: &str) -> Option<&'a str> {
+        match (self.place, key) {
+            (Target::Endpoint(endpoint, _), _) => endpoint.label(key),
+            (Target::Gateway(entry), "topology.istio.io/network") => Some(&entry.network),
+            (Target::Gateway(entry), "topology.istio.io/cluster") => Some(&entry.cluster),
+            (Target::Gateway(_), _) => None,
+        }
+    }
+}
+
+/// The chosen endpoints by locality, ascending; within a locality in the order given.
+pub(super) fn groups<'a>(
+    endpoints: &'a [Endpoint],
+    selection: Selection<'_>,
+    horizon: Option<Horizon<'a>>,
+) -> Vec<Group<'a>> {
+    let mut chosen: Vec<(&Endpoint, u16)> = endpoints.iter().filter_map(|e| Some((e, selection.port(e)?))).collect();
+    if selection.single {
+        chosen.truncate(1);
+    }
+    if !chosen.is_sorted_by(|(a, _), (b, _)| a.locality <= b.locality) {
+        chosen.sort_by(|(a, _), (b, _)| a.locality.cmp(&b.locality));
+    }
+    let by_locality = chosen.chunk_by(|(a, _), (b, _)| a.locality == b.locality);
+    let groups = by_locality.map(|group| match horizon {
+        Some(horizon) => Group::new(&group[0].0.locality, horizon.seen(group, selection)),
+        None => {
+            let member = |(endpoint, port): &(&'a Endpoint, u16)| Member {
+                place: Target::Endpoint(endpoint, *port),
+                weight: endpoint.weight.max(1),
+            };
+            Group::new(&group[0].0.locality, group.iter().map(member).collect())
+        }
+    });
+    groups.filter(|group| !group.members.is_empty()).collect()
+}
+
+impl Selection<'_> {
+    /// The port of an endpoint that belongs to the cluster.
+    fn port(&self, endpoint: &Endpoint) -> Option<u16> {
+        let address_fits = match &endpoint.address {
+            EndpointAddress::Ip(_) => true,
+            EndpointAddress::Hostname(_) => self.dns,
+            EndpointAddress::Unix(_) => !self.dns,
+        };
+        let health_fits = match endpoint.health {
+            Health::Healthy => true,
+            Health::Unhealthy => self.unhealthy,
+            Health::Draining => self.draining,
+        };
+        let has = |(key, value): (&std::sync::Arc<str>, &std::sync::Arc<str>)| endpoint.label(key) == Some(value);
+        let labels_fit = self.labels.is_none_or(|labels| labels.iter().all(has));
+        let seen = self.view.is_none_or(|view| is_seen(view, endpoint));
+        let tls_fits = !self.only_mutual_tls || self.speaks_mutual_tls(endpoint);
+        (address_fits && health_fits && labels_fit && seen && tls_fits)
+            .then(|| endpoint.ports.get(self.port_name).copied())
+            .flatten()
+    }
+
+    fn speaks_mutual_tls(&self, endpoint: &Endpoint) -> bool {
+        self.mutual_tls.unwrap_or(endpoint.mutual_tls)
+    }
+}
+
+/// Whether a client may use an endpoint at all.
+fn is_seen(view: &ClientView, endpoint: &Endpoint) -> bool {
+    view.cluster.as_ref().is_none_or(|cluster| *cluster == endpoint.cluster)
+        && view.node.as_ref().is_none_or(|node| *node == endpoint.node)
+        && (view.networks.is_empty() || endpoint.network.is_empty() || view.networks.contains(&endpoint.network))
+}
+
+impl<'a> Horizon<'a> {
+    /// The endpoints of one locality as the client sees them: those of other networks that have gateways are reached
+    /// through these, if they speak the mesh's mutual TLS. Their weights are divided among the gateways.
+    fn seen(self, group: &[(&'a Endpoint, u16)], selection: Selection<'_>) -> Vec<Member<'a>> {
+        let scale = self.gateways.scale();
+        let mut members = Vec::with_capacity(group.len());
+        let mut entries: BTreeMap<&'a NetworkEntry, u32> = BTreeMap::new();
+        for (endpoint, port) in group {
+            let weight = endpoint.weight.max(1).saturating_mul(scale);
+            let own = self.network.is_empty() || endpoint.network.is_empty() || *endpoint.network == *self.network;
+            let gateways = match own {
+                true => Vec::new(),
+                false => self.gateways.towards(&endpoint.network, &endpoint.cluster),
+            };
+            if gateways.is_empty() {
+                let place = Target::Endpoint(endpoint, *port);
+                members.push(Member { place, weight });
+            } else if selection.speaks_mutual_tls(endpoint) {
+                // A gateway tells connections apart by the server name, and passes them on without looking into them.
+                let share = (weight / u32::try_from(gateways.len()).unwrap_or(u32::MAX)).max(1);
+                for gateway in gateways {
+                    let sum = entries.entry(gateway).or_default();
+                    *sum = sum.saturating_add(share);
+                }
+            }
+        }
+        members.extend(entries.into_iter().map(|(entry, weight)| Member {
+            place: Target::Gateway(entry),
+            weight,
+        }));
+        members
+    }
+}

@@ -1,0 +1,146 @@
+//! EndpointSlices, joined with the pods that they name.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use flow::{Index, Members, Reads, Relation, Rule};
+use model::service::{Endpoint, EndpointAddress, Health, ObjectId, SourceId, Workload};
+use resources::core::{AddressType, EndpointSlice};
+use resources::{Object, core};
+
+use super::{bare, of_workload};
+use crate::inputs::{EndpointSlices, WorkloadObjectKey};
+use crate::workloads::{PodsByAddress, Workloads, locality_of_node, parse_address};
+
+/// Label of slices that a multi-cluster service controller made of those of other clusters: they would be there twice.
+const IMPORTED_LABEL: &str = "multicluster.kubernetes.io/service-name";
+
+/// EndpointSlices of a Kubernetes service, by its cluster, namespace and name.
+pub struct SlicesByService;
+
+impl Relation for SlicesByService {
+    const NAME: &'static str = "endpoint slices by service";
+    type Key = SourceId;
+    type Row = Members<SourceId>;
+}
+
+impl Index for SlicesByService {
+    type Of = EndpointSlices;
+    fn keys(key: &SourceId, row: &Arc<Object<EndpointSlice>>) -> Vec<SourceId> {
+        let labels = &row.meta.labels;
+        let name = labels.get(EndpointSlice::SERVICE_LABEL);
+        let counts = row.spec.address_type != AddressType::Fqdn && !labels.contains_key(IMPORTED_LABEL);
+        let service = |name: &Arc<str>| SourceId {
+            cluster: key.cluster.clone(),
+            id: ObjectId {
+                namespace: key.id.namespace.clone(),
+                name: name.clone(),
+            },
+        };
+        name.filter(|_| counts).map(service).into_iter().collect()
+    }
+}
+
+/// The endpoints of one slice, joined with their pods.
+pub struct SliceEndpoints;
+
+impl Relation for SliceEndpoints {
+    const NAME: &'static str = "endpoints of a slice";
+    type Key = SourceId;
+    type Row = Arc<[Endpoint]>;
+}
+
+impl Rule for SliceEndpoints {
+    fn derive(cx: &Reads<'_>, key: &SourceId) -> Option<Arc<[Endpoint]>> {
+        let slice = cx.get::<EndpointSlices>(key)?;
+        let ports = slice.spec.ports.iter().filter_map(|p| Some((p.name.clone(), p.port?)));
+        let ports: Arc<BTreeMap<Arc<str>, u16>> = Arc::new(ports.collect());
+        let endpoints = slice.spec.endpoints.iter();
+        Some(endpoints.flat_map(|e| endpoint(cx, key, e, &ports)).collect())
+    }
+}
+
+/// Adds this module's rules.
+pub(super) fn register(b: &mut flow::Builder) {
+    b.index::<SlicesByService>();
+    b.world::<SliceEndpoints, EndpointSlices>();
+}
+
+/// What an endpoint of a slice comes to, once for each address.
+fn endpoint(
+    cx: &Reads<'_>,
+    slice: &SourceId,
+    endpoint: &core::Endpoint,
+    ports: &Arc<BTreeMap<Arc<str>, u16>>,
+) -> Vec<Endpoint> {
+    let Some(health) = health(&endpoint.conditions) else {
+        return Vec::new();
+    };
+    let addresses = endpoint.addresses.iter().map(|a| parse_address(a));
+    let known = addresses.filter_map(|address| {
+        let known = match pod_of(cx, slice, endpoint, &address) {
+            Pod::Known(workload) => of_workload(&workload),
+            Pod::Awaited => return None,
+            Pod::None => Endpoint {
+                node: endpoint.node_name.clone(),
+                locality: locality_of_node(cx, &slice.cluster, &endpoint.node_name),
+                ..bare(cx, &slice.cluster, address.clone())
+            },
+        };
+        Some(Endpoint {
+            address,
+            ports: ports.clone(),
+            health: if known.health == Health::Draining {
+                Health::Draining
+            } else {
+                health
+            },
+            ..known
+        })
+    });
+    known.collect()
+}
+
+/// Absent: it has stopped already.
+fn health(conditions: &core::EndpointConditions) -> Option<Health> {
+    let (ready, terminating) = (conditions.is_ready(), conditions.is_terminating());
+    match (ready, terminating, conditions.is_serving()) {
+        (true, ..) => Some(Health::Healthy),
+        (false, true, true) => Some(Health::Draining),
+        (false, true, false) => None,
+        (false, false, _) => Some(Health::Unhealthy),
+    }
+}
+
+/// The pod of an endpoint.
+enum Pod {
+    Known(Arc<Workload>),
+    /// It is named and not known yet. Without its labels and network the endpoint would be taken for something else.
+    Awaited,
+    /// The endpoint is no pod.
+    None,
+}
+
+fn pod_of(cx: &Reads<'_>, slice: &SourceId, endpoint: &core::Endpoint, at: &EndpointAddress) -> Pod {
+    if let Some(pod) = endpoint.target_ref.as_ref().filter(|r| &*r.kind == "Pod") {
+        let key = WorkloadObjectKey {
+            pod: true,
+            cluster: slice.cluster.clone(),
+            id: ObjectId {
+                namespace: slice.id.namespace.clone(),
+                name: pod.name.clone(),
+            },
+        };
+        return cx
+            .get::<Workloads>(&key)
+            .map_or(Pod::Awaited, |w| Pod::Known((*w).clone()));
+    }
+    let EndpointAddress::Ip(ip) = at else { return Pod::None };
+    // Addresses mean something in one cluster only; of several pods of a node's network the first is as good as any.
+    let pods = cx.get::<PodsByAddress>(ip);
+    let mut pods = pods.iter().flat_map(|pods| pods.iter());
+    let pod = pods
+        .find(|key| key.cluster == slice.cluster)
+        .and_then(|key| cx.get::<Workloads>(key));
+    pod.map_or(Pod::None, |w| Pod::Known((*w).clone()))
+}

@@ -1,0 +1,100 @@
+//! What the endpoints of a cluster depend on of a client.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use flow::{Reads, Relation, Rule};
+use model::audience::{ClientView, EndpointsAudience, OutboundKey};
+use model::proxy::Labels;
+use registry::inputs::Mesh;
+use registry::{NetworkGateways, Services};
+
+use crate::policy::preference::{Preference, preference};
+use crate::policy::{DestinationPolicies, effective_in};
+
+/// What the endpoints of each cluster depend on of a client. Apart from the endpoints, so that clients share all that
+/// differs in nothing that matters to them.
+pub struct ClientNeeds;
+
+impl Relation for ClientNeeds {
+    const NAME: &'static str = "needs of clusters";
+    type Key = OutboundKey;
+    type Row = Needs;
+}
+
+/// What the endpoints of a cluster depend on of a client.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Needs {
+    /// Endpoints of the client's cluster only.
+    pub cluster: bool,
+    /// Endpoints of the client's node only.
+    pub node: bool,
+    /// Networks have a meaning.
+    pub network: bool,
+    /// The client's locality.
+    pub locality: bool,
+    /// These labels of the client.
+    pub labels: BTreeSet<Arc<str>>,
+}
+
+impl Rule for ClientNeeds {
+    fn derive(cx: &Reads<'_>, key: &OutboundKey) -> Option<Needs> {
+        let service = cx.get::<Services>(&key.service)?;
+        let mesh = cx.get::<Mesh>(&())?;
+        let rule = key
+            .policy
+            .as_ref()
+            .and_then(|policy| cx.get::<DestinationPolicies>(policy));
+        let policy = effective_in(&mesh.config, rule.as_deref().map(|rule| &**rule), &key.subset, key.port);
+        let mut needs = Needs {
+            cluster: service.cluster_local || service.node_local,
+            node: service.node_local,
+            network: cx.with::<NetworkGateways, _>(&(), |gateways| gateways.is_some_and(|g| !g.is_empty())),
+            ..Needs::default()
+        };
+        match preference(&mesh.config, &policy, &service) {
+            Preference::Equal => {}
+            Preference::Distribute(_) | Preference::ByLocality(_) => needs.locality = true,
+            Preference::ByLabels(names, failover) => {
+                needs.locality = !failover.is_empty();
+                let own = names.iter().filter(|(_, instead)| instead.is_none());
+                needs.labels = own.map(|(name, _)| name.into()).collect();
+            }
+        }
+        Some(needs)
+    }
+}
+
+impl Needs {
+    /// The part of a client's place that a cluster with these needs asks for.
+    pub fn view(&self, client: &EndpointsAudience) -> ClientView {
+        let (place, cluster) = (&client.place, &client.scope.cluster);
+        let known = |name: &Arc<str>| Some((name.clone(), label(client, name)?));
+        ClientView {
+            cluster: Some(cluster.clone()).filter(|cluster| self.cluster && !cluster.is_empty()),
+            node: self.node.then(|| place.node.clone()),
+            network: self.network.then(|| place.network.clone()),
+            networks: place.networks.clone(),
+            locality: self.locality.then(|| Arc::new(place.locality.clone())),
+            labels: self.labels.iter().filter_map(known).collect::<Labels>(),
+        }
+    }
+}
+
+/// A client's label: what it is known to be in goes before what its workload says, as with endpoints.
+fn label(client: &EndpointsAudience, name: &str) -> Option<Arc<str>> {
+    let place = &client.place;
+    let known = match name {
+        "topology.kubernetes.io/region" => &place.locality.region,
+        "topology.kubernetes.io/zone" => &place.locality.zone,
+        "topology.istio.io/subzone" => &place.locality.sub_zone,
+        "topology.istio.io/network" => &place.network,
+        "topology.istio.io/cluster" => &client.scope.cluster,
+        "kubernetes.io/hostname" => &place.node,
+        _ => return place.labels.get(name).cloned(),
+    };
+    Some(known)
+        .filter(|value| !value.is_empty())
+        .or(place.labels.get(name))
+        .cloned()
+}

@@ -1,0 +1,227 @@
+//! Random edits of what services and endpoints are made of, in several clusters: after each, what was derived step by step
+//! equals what is derived anew.
+#![allow(clippy::unwrap_used)]
+
+use std::sync::Arc;
+
+use model::proxy::{Capabilities, InterceptionMode, Proxy, ProxyKind};
+use model::xds::ResourceType;
+use registry::inputs::MeshSettings;
+use resources::{Kind, MeshConfig, ObjectKey, ParseOptions, parse_documents};
+use world::{Batch, World};
+
+const CLUSTERS: [&str; 3] = ["", "west", "east"];
+const NAMES: [&str; 2] = ["web", "db"];
+const PODS: [&str; 4] = ["a", "b", "c", "d"];
+
+/// Small numbers that look random (xorshift); the same in every run.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, end: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        usize::try_from(self.0 % u64::try_from(end).unwrap()).unwrap()
+    }
+
+    fn one<'a>(&mut self, of: &[&'a str]) -> &'a str {
+        of[self.below(of.len())]
+    }
+
+    fn chance(&mut self) -> bool {
+        self.below(2) == 0
+    }
+}
+
+/// An edit: an object's text and its key, or its removal.
+fn edit(r: &mut Random) -> (Option<String>, ObjectKey) {
+    let cluster = r.one(&CLUSTERS);
+    let name = r.one(&NAMES);
+    let (kind, namespace, name, text, cluster) = match r.below(10) {
+        0 => (Kind::Service, "shop", name, service(r, name), cluster),
+        1 | 2 => (Kind::EndpointSlice, "shop", name, slice(r, name), cluster),
+        3 | 4 => {
+            let pod = r.one(&PODS);
+            (Kind::Pod, "shop", pod, pod_text(r, pod), cluster)
+        }
+        5 => {
+            let node = r.one(&["n1", "n2"]);
+            (Kind::Node, "", node, node_text(r, node), cluster)
+        }
+        6 => (Kind::Namespace, "", "istio-system", namespace_text(r), cluster),
+        7 => (Kind::Service, "istio-system", "gateway", gateway(r), cluster),
+        8 => (Kind::DestinationRule, "shop", name, rule(r, name), ""),
+        _ => (Kind::MeshNetworks, "", "default", networks(r), ""),
+    };
+    let key = ObjectKey::new(kind, namespace, name).in_cluster(cluster);
+    (r.chance().then_some(text), key)
+}
+
+fn service(r: &mut Random, name: &str) -> String {
+    let ip = r.one(&["10.96.0.1", "10.96.0.2", "None"]);
+    let more = r.one(&["", "internalTrafficPolicy: Local,", "trafficDistribution: PreferSameNode,", "trafficDistribution: PreferClose,"]);
+    format!(
+        "{{apiVersion: v1, kind: Service, metadata: {{name: {name}, namespace: shop}}, \
+         spec: {{clusterIP: {ip}, {more} selector: {{app: {name}}}, ports: [{{name: tcp, port: 80, targetPort: 8080}}]}}}}"
+    )
+}
+
+fn slice(r: &mut Random, name: &str) -> String {
+    let endpoints: Vec<String> = (0..r.below(4))
+        .map(|_| {
+            let (pod, ready) = (r.below(PODS.len()), r.chance());
+            let target = match r.chance() {
+                true => format!(", targetRef: {{kind: Pod, namespace: shop, name: {}}}", PODS[pod]),
+                false => ", nodeName: n1".to_owned(),
+            };
+            format!("{{addresses: [10.0.0.{pod}], conditions: {{ready: {ready}}}{target}}}")
+        })
+        .collect();
+    format!(
+        "{{apiVersion: discovery.k8s.io/v1, kind: EndpointSlice, addressType: IPv4, \
+         metadata: {{name: {name}, namespace: shop, labels: {{kubernetes.io/service-name: {name}}}}}, \
+         ports: [{{name: tcp, port: 8080}}], endpoints: [{}]}}",
+        endpoints.join(", ")
+    )
+}
+
+fn pod_text(r: &mut Random, name: &str) -> String {
+    let at = PODS.iter().position(|p| *p == name).unwrap();
+    let label = r.one(&["x: y", "security.istio.io/tlsMode: istio", "topology.istio.io/network: south", "version: v1"]);
+    let (app, node, phase) = (r.one(&NAMES), r.one(&["n1", "n2"]), r.one(&["Running", "Running", "Failed"]));
+    format!(
+        "{{apiVersion: v1, kind: Pod, metadata: {{name: {name}, namespace: shop, labels: {{app: {app}, {label}}}}}, \
+         spec: {{nodeName: {node}}}, status: {{podIP: 10.0.0.{at}, phase: {phase}}}}}"
+    )
+}
+
+fn node_text(r: &mut Random, name: &str) -> String {
+    let (region, zone) = (r.one(&["eu", "us"]), r.one(&["west", "east"]));
+    format!(
+        "{{apiVersion: v1, kind: Node, metadata: {{name: {name}, labels: {{topology.kubernetes.io/region: {region}, \
+         topology.kubernetes.io/zone: {zone}}}}}, status: {{addresses: [{{type: ExternalIP, address: 203.0.113.1}}]}}}}"
+    )
+}
+
+fn namespace_text(r: &mut Random) -> String {
+    let network = r.one(&["north", "south"]);
+    format!(
+        "{{apiVersion: v1, kind: Namespace, metadata: {{name: istio-system, labels: {{topology.istio.io/network: {network}}}}}}}"
+    )
+}
+
+fn gateway(r: &mut Random) -> String {
+    let network = r.one(&["north", "south"]);
+    let more = r.one(&["externalIPs: [192.0.2.1]", "externalIPs: [192.0.2.2, 192.0.2.3]"]);
+    format!(
+        "{{apiVersion: v1, kind: Service, metadata: {{name: gateway, namespace: istio-system, \
+         labels: {{topology.istio.io/network: {network}}}}}, spec: {{clusterIP: 10.96.0.9, {more}, \
+         ports: [{{name: tls, port: 15443}}]}}}}"
+    )
+}
+
+fn rule(r: &mut Random, name: &str) -> String {
+    let policy = r.one(&[
+        "outlierDetection: {}",
+        "outlierDetection: {}, loadBalancer: {localityLbSetting: {failoverPriority: [version, topology.istio.io/network]}}",
+        "loadBalancer: {localityLbSetting: {distribute: [{from: 'eu/*', to: {'eu/*': 60, 'us/*': 40}}]}}",
+        "tls: {mode: DISABLE}",
+    ]);
+    format!(
+        "{{apiVersion: networking.istio.io/v1, kind: DestinationRule, metadata: {{name: {name}, namespace: shop}}, \
+         spec: {{host: {name}, trafficPolicy: {{{policy}}}, \
+         subsets: [{{name: west, labels: {{topology.istio.io/cluster: west}}}}]}}}}"
+    )
+}
+
+fn networks(r: &mut Random) -> String {
+    let endpoints = r.one(&["[{fromRegistry: west}]", "[{fromCidr: 10.0.0.0/30}]"]);
+    format!(
+        "{{apiVersion: mesh.istio.io/v1alpha1, kind: MeshNetworks, spec: {{networks: {{north: {{endpoints: {endpoints}, \
+         gateways: [{{address: 198.51.100.1, port: 15443}}]}}}}}}}}"
+    )
+}
+
+fn proxy(name: &str, kind: ProxyKind, cluster: &str, node: &str) -> Arc<Proxy> {
+    Arc::new(Proxy {
+        kind,
+        id: format!("{name}.shop").into(),
+        namespace: "shop".into(),
+        dns_domain: "shop.svc.cluster.local".into(),
+        addresses: vec!["10.0.0.1".parse().unwrap()],
+        labels: [("version".into(), "v1".into())].into(),
+        locality: model::proxy::Locality::parse("eu/west"),
+        network: if cluster == "west" { "north" } else { "south" }.into(),
+        network_view: Vec::new(),
+        node: node.into(),
+        cluster_id: cluster.into(),
+        service_account: "".into(),
+        interception: InterceptionMode::Redirect,
+        capabilities: Capabilities::default(),
+        accepts_http10: false,
+        unprivileged: false,
+        version: "".into(),
+    })
+}
+
+/// Subscribes to all that the proxies have: catalogues, and the endpoints of their clusters.
+fn open(world: &mut World, proxies: &[registry::inputs::ProxyToken]) -> Vec<flow::CellId> {
+    let mut cells = Vec::new();
+    for token in proxies {
+        let endpoints = world.audience(*token, ResourceType::Endpoints).unwrap();
+        for kind in [ResourceType::Cluster, ResourceType::Listener] {
+            let audience = world.audience(*token, kind).unwrap();
+            let (cell, catalogue) = world.open_catalogue(&audience).unwrap();
+            cells.push(cell);
+            for (name, key) in &catalogue.entries {
+                let (cell, resource) = world.open(key);
+                assert!(resource.is_some(), "{name} is listed");
+                cells.push(cell);
+                if kind == ResourceType::Cluster {
+                    let key = world.resolve(&endpoints, name).unwrap();
+                    cells.push(world.open(&key).0);
+                }
+            }
+        }
+    }
+    cells
+}
+
+#[test]
+fn derived_step_by_step_and_anew() {
+    for seed in 1..=4u64 {
+        let mut r = Random(seed * 0x9e37_79b9_7f4a_7c15);
+        let mesh = MeshSettings {
+            config: MeshConfig::default(),
+            domain: "cluster.local".into(),
+            cluster_id: "home".into(),
+        };
+        let mut world = World::new(mesh, 1);
+        let proxies = [
+            world.connect(proxy("a", ProxyKind::Sidecar, "home", "n1")),
+            world.connect(proxy("b", ProxyKind::Sidecar, "west", "n2")),
+            world.connect(proxy("gw", ProxyKind::Router, "", "")),
+        ];
+        let mut cells = Vec::new();
+        for step in 0..150 {
+            let mut batch = Batch::new();
+            for _ in 0..=r.below(3) {
+                match edit(&mut r) {
+                    (Some(text), key) => {
+                        let parsed = parse_documents(text.as_bytes(), "f", &ParseOptions::default());
+                        assert!(parsed.is_whole(), "{text}: {:?}", parsed.diagnostics);
+                        let object = parsed.objects.into_iter().next().unwrap();
+                        batch.put(object.in_cluster(&key.cluster));
+                    }
+                    (None, key) => batch.remove(&key),
+                }
+            }
+            let changes = world.commit(batch);
+            assert!(changes.panics.is_empty(), "{:?}", changes.panics);
+            let now = open(&mut world, &proxies);
+            std::mem::replace(&mut cells, now).into_iter().for_each(|cell| world.close(cell));
+            world.check().unwrap_or_else(|m| panic!("seed {seed}, step {step}: {m}"));
+        }
+    }
+}
