@@ -116,7 +116,7 @@ mod tests {
 
     #[test]
     fn weights_can_be_divided_among_all_gateways() {
-        let of = |count: u8| (0..count).map(|i| entry(&format!("n{count}"), "a", i));
+        let of = |count: u8| (0..count).map(move |i| entry(&format!("n{count}"), "a", i));
         let all = NetworkEntries::new(of(2).chain(of(3)).collect());
         assert_eq!(all.scale(), 6);
         assert_eq!(NetworkEntries::new(Vec::new()).scale(), 1);

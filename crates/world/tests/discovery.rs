@@ -60,7 +60,12 @@ fn edit(r: &mut Random) -> (Option<String>, ObjectKey) {
 
 fn service(r: &mut Random, name: &str) -> String {
     let ip = r.one(&["10.96.0.1", "10.96.0.2", "None"]);
-    let more = r.one(&["", "internalTrafficPolicy: Local,", "trafficDistribution: PreferSameNode,", "trafficDistribution: PreferClose,"]);
+    let more = r.one(&[
+        "",
+        "internalTrafficPolicy: Local,",
+        "trafficDistribution: PreferSameNode,",
+        "trafficDistribution: PreferClose,",
+    ]);
     format!(
         "{{apiVersion: v1, kind: Service, metadata: {{name: {name}, namespace: shop}}, \
          spec: {{clusterIP: {ip}, {more} selector: {{app: {name}}}, ports: [{{name: tcp, port: 80, targetPort: 8080}}]}}}}"
@@ -88,8 +93,17 @@ fn slice(r: &mut Random, name: &str) -> String {
 
 fn pod_text(r: &mut Random, name: &str) -> String {
     let at = PODS.iter().position(|p| *p == name).unwrap();
-    let label = r.one(&["x: y", "security.istio.io/tlsMode: istio", "topology.istio.io/network: south", "version: v1"]);
-    let (app, node, phase) = (r.one(&NAMES), r.one(&["n1", "n2"]), r.one(&["Running", "Running", "Failed"]));
+    let label = r.one(&[
+        "x: y",
+        "security.istio.io/tlsMode: istio",
+        "topology.istio.io/network: south",
+        "version: v1",
+    ]);
+    let (app, node, phase) = (
+        r.one(&NAMES),
+        r.one(&["n1", "n2"]),
+        r.one(&["Running", "Running", "Failed"]),
+    );
     format!(
         "{{apiVersion: v1, kind: Pod, metadata: {{name: {name}, namespace: shop, labels: {{app: {app}, {label}}}}}, \
          spec: {{nodeName: {node}}}, status: {{podIP: 10.0.0.{at}, phase: {phase}}}}}"
@@ -190,8 +204,8 @@ fn open(world: &mut World, proxies: &[registry::inputs::ProxyToken]) -> Vec<flow
 
 #[test]
 fn derived_step_by_step_and_anew() {
-    for seed in 1..=4u64 {
-        let mut r = Random(seed * 0x9e37_79b9_7f4a_7c15);
+    for seed in 1..=3u64 {
+        let mut r = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
         let mesh = MeshSettings {
             config: MeshConfig::default(),
             domain: "cluster.local".into(),
@@ -204,7 +218,7 @@ fn derived_step_by_step_and_anew() {
             world.connect(proxy("gw", ProxyKind::Router, "", "")),
         ];
         let mut cells = Vec::new();
-        for step in 0..150 {
+        for step in 0..100 {
             let mut batch = Batch::new();
             for _ in 0..=r.below(3) {
                 match edit(&mut r) {
@@ -220,8 +234,12 @@ fn derived_step_by_step_and_anew() {
             let changes = world.commit(batch);
             assert!(changes.panics.is_empty(), "{:?}", changes.panics);
             let now = open(&mut world, &proxies);
-            std::mem::replace(&mut cells, now).into_iter().for_each(|cell| world.close(cell));
-            world.check().unwrap_or_else(|m| panic!("seed {seed}, step {step}: {m}"));
+            std::mem::replace(&mut cells, now)
+                .into_iter()
+                .for_each(|cell| world.close(cell));
+            world
+                .check()
+                .unwrap_or_else(|m| panic!("seed {seed}, step {step}: {m}"));
         }
     }
 }

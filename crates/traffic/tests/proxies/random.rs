@@ -6,7 +6,7 @@ use std::sync::Arc;
 use flow::Batch;
 use model::listener::ListenerSpec;
 use model::proxy::{InterceptionMode, Proxy, ProxyKind};
-use model::service::{ObjectId, Registry};
+use model::service::{ObjectId, Registry, SourceId};
 use registry::inputs::*;
 use traffic::routes::RouteTables;
 
@@ -124,9 +124,12 @@ fn removal(dice: &mut Dice, world: &mut World) {
     match dice.below(7) {
         0 => batch.remove::<ServiceObjects>(service(Registry::Kubernetes)),
         1 => batch.remove::<ServiceObjects>(service(Registry::ServiceEntry)),
-        2 => batch.remove::<EndpointSlices>(ObjectId {
-            name: format!("{}-1", id.name).into(),
-            ..id
+        2 => batch.remove::<EndpointSlices>(SourceId {
+            cluster: "".into(),
+            id: ObjectId {
+                name: format!("{}-1", id.name).into(),
+                ..id
+            },
         }),
         3 => batch.remove::<VirtualServices>(id),
         4 => batch.remove::<DestinationRules>(id),

@@ -6,7 +6,7 @@ use flow::{Batch, Delta, Engine, Relation};
 use model::audience::ResourceKey;
 use model::listener::ListenerSpec;
 use model::proxy::{Capabilities, InterceptionMode, Proxy, ProxyKind};
-use model::service::{ObjectId, Registry};
+use model::service::{ObjectId, Registry, SourceId};
 use registry::inputs::*;
 use resources::{AnyObject, MeshConfig, ParseOptions, parse_documents};
 use traffic::audience::{Audiences, ProxyAudiences};
@@ -203,7 +203,7 @@ pub(crate) fn put(batch: &mut Batch, object: AnyObject) {
         AnyObject::DestinationRule(o) => batch.put::<DestinationRules>(id, o),
         AnyObject::Gateway(o) => batch.put::<Gateways>(id, o),
         AnyObject::Sidecar(o) => batch.put::<Sidecars>(id, o),
-        AnyObject::EndpointSlice(o) => batch.put::<EndpointSlices>(id, o),
+        AnyObject::EndpointSlice(o) => batch.put::<EndpointSlices>(SourceId { cluster: "".into(), id }, o),
         AnyObject::Pod(o) => {
             batch.put::<WorkloadObjects>(
                 WorkloadObjectKey {

@@ -121,7 +121,9 @@ fn put(batch: &mut Batch, object: AnyObject) {
         AnyObject::DestinationRule(o) => batch.put::<DestinationRules>(id, o),
         AnyObject::Gateway(o) => batch.put::<Gateways>(id, o),
         AnyObject::Sidecar(o) => batch.put::<Sidecars>(id, o),
-        AnyObject::EndpointSlice(o) => batch.put::<EndpointSlices>(id, o),
+        AnyObject::EndpointSlice(o) => {
+            batch.put::<EndpointSlices>(model::service::SourceId { cluster: "".into(), id }, o)
+        }
         AnyObject::WorkloadEntry(o) => {
             batch.put::<WorkloadObjects>(
                 WorkloadObjectKey {
@@ -179,6 +181,7 @@ pub(crate) fn routes_of(scope: &Arc<Scope>, labels: &[(&str, &str)]) -> Arc<Rout
 
 pub(crate) fn clusters_of(scope: &Arc<Scope>, kind: ProxyKind) -> Arc<ClusterAudience> {
     Arc::new(ClusterAudience {
+        passes_through: false,
         scope: scope.clone(),
         kind,
         inbound: Arc::from([]),

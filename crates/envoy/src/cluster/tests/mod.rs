@@ -74,7 +74,7 @@ impl Case {
             service: &self.service,
             port: &self.service.ports[0],
             mesh: &mesh,
-            policy: merged(rule.as_ref(), &key, &mesh.config),
+            policy: effective_in(&mesh.config, rule.as_ref(), &key.subset, key.port),
             labels: rule
                 .as_ref()
                 .and_then(|rule| rule.subset(self.subset))
