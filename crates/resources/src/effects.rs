@@ -143,7 +143,6 @@ pub const NOT_YET: &[Entry] = &[
     entry(MeshConfig, "ca"),
     entry(MeshConfig, "extensionProviders"),
     entry(MeshConfig, "defaultProviders"),
-    entry(MeshConfig, "discoverySelectors"),
     entry(MeshConfig, "meshMTLS"),
     entry(MeshConfig, "tlsDefaults"),
     entry(MeshConfig, "serviceEntryVisibility"),

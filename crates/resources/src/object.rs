@@ -247,6 +247,11 @@ macro_rules! kinds {
                 match self { $(Kind::$kind => <$content as Decode>::schema(),)* }
             }
 
+            /// The schema of the content as this crate reads it: for the core kinds, of the fields of their types.
+            pub fn content_schema(self) -> Arc<Schema> {
+                self.spec_schema()
+            }
+
             /// The schema of the status, where the kind has one of its own.
             pub(crate) fn status_schema(self) -> Option<Arc<Schema>> {
                 match self { $(Kind::$kind => kinds!(@status $($status)?),)* }

@@ -23,4 +23,6 @@ mod syncz;
 pub use feedback::Observation;
 pub use listen::{Addresses, Options, Server};
 pub use mcp::Configuration;
+pub use metrics::Gauge;
+pub use pages::Standing;
 pub use pilot::{Closed, Pilot};

@@ -14,7 +14,7 @@ use tokio::task::JoinSet;
 
 use crate::discovery::Discovery;
 use crate::mcp::{Configuration, Service};
-use crate::pages::{Awaited, Pages};
+use crate::pages::{Awaited, Pages, Standing};
 use crate::pilot::Pilot;
 
 /// Connections to one address that are served at the same time; more wait to be accepted.
@@ -62,6 +62,7 @@ pub struct Server {
     addresses: Addresses,
     ready: Arc<AtomicBool>,
     awaited: Awaited,
+    standing: Standing,
     stop: watch::Sender<bool>,
     tasks: JoinSet<()>,
 }
@@ -99,10 +100,12 @@ impl Server {
         let ready = Arc::new(AtomicBool::new(false));
         let (stop, stopped) = watch::channel(false);
         let awaited = Awaited::default();
+        let standing = Standing::default();
         let pages = Pages {
             pilot: pilot.clone(),
             ready: ready.clone(),
             awaited: awaited.clone(),
+            standing: standing.clone(),
             version: options.version.clone().into(),
         };
         let limits = Arc::new(options.limits.clone());
@@ -129,6 +132,7 @@ impl Server {
             addresses,
             ready,
             awaited,
+            standing,
             stop,
             tasks,
         })
@@ -142,6 +146,11 @@ impl Server {
     /// What it waits for until it is ready: `/ready` says so.
     pub fn set_awaited(&self, what: &str) {
         self.awaited.set(what);
+    }
+
+    /// Where to say what is to be known of the sources.
+    pub fn standing(&self) -> Standing {
+        self.standing.clone()
     }
 
     /// From now on it is ready, and discovery is served.

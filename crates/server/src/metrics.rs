@@ -51,6 +51,31 @@ impl Counts {
     }
 }
 
+/// A number, or one by each value of a label, that others know.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Gauge {
+    /// The metric's name.
+    pub name: &'static str,
+    /// What it means.
+    pub help: &'static str,
+    /// The label's name; empty: there is none.
+    pub label: &'static str,
+    /// The label's value, and the number.
+    pub samples: Vec<(String, f64)>,
+}
+
+impl Gauge {
+    /// A single number.
+    pub fn one(name: &'static str, help: &'static str, value: f64) -> Gauge {
+        Gauge {
+            name,
+            help,
+            label: "",
+            samples: vec![(String::new(), value)],
+        }
+    }
+}
+
 /// All metrics as they are now.
 #[derive(Debug)]
 pub(crate) struct Snapshot {
@@ -65,9 +90,15 @@ pub(crate) struct Snapshot {
     relations: Vec<(String, u64, u64, u64)>,
     services: u64,
     feedback: Numbers,
+    more: Vec<Gauge>,
 }
 
 impl Snapshot {
+    /// The same with numbers that others know.
+    pub(crate) fn with(self, more: Vec<Gauge>) -> Snapshot {
+        Snapshot { more, ..self }
+    }
+
     /// Takes one.
     pub(crate) fn of(core: &Core) -> Snapshot {
         let counts = &core.counts;
@@ -96,6 +127,7 @@ impl Snapshot {
                 .collect(),
             services: core.served.0.services() as u64,
             feedback: core.tracker.numbers(),
+            more: Vec::new(),
         }
     }
 
@@ -212,6 +244,13 @@ impl Collector for Snapshot {
             ("rutter_status_seconds", "Seconds spent on counting", feedback.seconds),
         ] {
             out.counter(name, help, &[("", "", value)])?;
+        }
+        for gauge in &self.more {
+            let samples = gauge.samples.iter();
+            let samples: Vec<Sample<'_>> = samples
+                .map(|(value, number)| (gauge.label, value.as_str(), *number))
+                .collect();
+            out.gauge(gauge.name, gauge.help, &samples)?;
         }
         let help = "Seconds from the change to its sending";
         let metric = encoder.encode_descriptor("pilot_proxy_convergence_time", help, None, MetricType::Histogram)?;

@@ -8,7 +8,7 @@ use http::{HeaderValue, Request, Response, StatusCode, header};
 use http_body_util::Full;
 use serde_json::Value;
 
-use crate::metrics::Snapshot;
+use crate::metrics::{Gauge, Snapshot};
 use crate::pilot::Pilot;
 use crate::{config_dump, debug, syncz};
 
@@ -18,6 +18,7 @@ pub(crate) struct Pages {
     pub(crate) pilot: Pilot,
     pub(crate) ready: Arc<AtomicBool>,
     pub(crate) awaited: Awaited,
+    pub(crate) standing: Standing,
     pub(crate) version: Arc<str>,
 }
 
@@ -36,6 +37,28 @@ impl Awaited {
             "" => "not ready: sources are not read yet, or shutting down\n".to_owned(),
             what => format!("not ready: waiting for {what}\n"),
         }
+    }
+}
+
+/// What is to be known of where configuration comes from: shown by `/ready` and `/metrics`, set by whoever knows.
+#[derive(Clone, Default, Debug)]
+pub struct Standing(Arc<Mutex<(Vec<String>, Vec<Gauge>)>>);
+
+impl Standing {
+    /// Sets lines for people, which `/ready` shows below its verdict, and numbers for `/metrics`.
+    pub fn set(&self, remarks: Vec<String>, gauges: Vec<Gauge>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = (remarks, gauges);
+    }
+
+    /// The page of a server that is ready.
+    fn page(&self) -> String {
+        let (remarks, _) = &*self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let lines = std::iter::once("ready").chain(remarks.iter().map(String::as_str));
+        lines.map(|line| format!("{line}\n")).collect()
+    }
+
+    fn gauges(&self) -> Vec<Gauge> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).1.clone()
     }
 }
 
@@ -73,11 +96,11 @@ impl Pages {
         }
         let query = request.uri().query().unwrap_or_default();
         match request.uri().path() {
-            "/ready" if self.ready.load(Ordering::Acquire) => text(StatusCode::OK, "ready\n"),
+            "/ready" if self.ready.load(Ordering::Acquire) => text(StatusCode::OK, &self.standing.page()),
             "/ready" => text(StatusCode::SERVICE_UNAVAILABLE, &self.awaited.page()),
             "/version" => text(StatusCode::OK, &format!("{}\n", self.version)),
             "/metrics" => match self.pilot.inspect(|core| Snapshot::of(core)).await {
-                Ok(snapshot) => metrics(snapshot),
+                Ok(snapshot) => metrics(snapshot.with(self.standing.gauges())),
                 Err(closed) => text(StatusCode::SERVICE_UNAVAILABLE, &format!("{closed}\n")),
             },
             "/debug" | "/debug/" => html(&index()),

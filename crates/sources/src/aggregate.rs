@@ -83,6 +83,11 @@ impl Aggregate {
         self.apply(place, change)
     }
 
+    /// All objects that are in force.
+    pub fn objects(&self) -> &BTreeMap<ObjectKey, AnyObject> {
+        &self.whole
+    }
+
     /// The names of the sources, in order.
     pub fn names(&self) -> impl Iterator<Item = &Arc<str>> {
         self.sources.iter().map(|source| &source.name)

@@ -9,6 +9,7 @@ pub mod files;
 pub mod kubernetes;
 mod pending;
 mod reader;
+pub mod selection;
 pub mod xds;
 
 use std::collections::BTreeMap;

@@ -8,7 +8,7 @@ use resources::mesh::ConfigSource;
 use resources::{Kind, MeshConfig, ParseOptions};
 use sources::xds::{self, Location, Node};
 use sources::{Change, files, kubernetes};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
 use super::intake::{Source, Voice};
@@ -110,8 +110,20 @@ impl Running {
             }
             Location::Kubernetes => {
                 let client = kubernetes::client().await.context(field)?;
-                self.follow(voice, |changes| {
-                    kubernetes::follow(client, ParseOptions::default(), changes)
+                self.follow(voice, |changes| async move {
+                    let (sender, mut news) = mpsc::channel::<kubernetes::News>(QUEUE);
+                    let told = async {
+                        while let Some(news) = news.recv().await {
+                            if changes.send(news.change).await.is_err() {
+                                return;
+                            }
+                        }
+                    };
+                    let report = watch::Sender::default();
+                    tokio::select! {
+                        () = kubernetes::follow(kubernetes::Options::new(client), sender, report) => {}
+                        () = told => {}
+                    }
                 });
                 Ok(())
             }

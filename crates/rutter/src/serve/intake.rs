@@ -17,6 +17,7 @@ use resources::{AnyObject, Diagnostic, Kind, MeshConfig, ObjectKey, Severity};
 use server::{Closed, Configuration, Observation, Pilot};
 use sources::Change;
 use sources::aggregate::Aggregate;
+use sources::selection::Selection;
 use tokio::sync::{mpsc, watch};
 use world::Batch;
 
@@ -98,6 +99,7 @@ pub(super) fn start(sources: Vec<Source>, options: Options) -> (Vec<Voice>, watc
     });
     let voices = voices.collect();
     let intake = Intake {
+        selection: Selection::default(),
         all: Aggregate::new(sources.iter().map(|source| source.name.clone())),
         awaited: (0..sources.len()).collect(),
         batch: Batch::new(),
@@ -118,6 +120,8 @@ struct Intake {
     sources: Vec<Source>,
     options: Options,
     all: Aggregate,
+    /// The namespaces that the mesh sees.
+    selection: Selection,
     awaited: BTreeSet<usize>,
     /// What is to be committed next.
     batch: Batch,
@@ -187,6 +191,7 @@ impl Intake {
         self.journal
             .write(Some(place), &name, mem::take(&mut change.diagnostics));
         let whole = self.all.apply(place, change);
+        let whole = self.selection.apply(whole, self.all.objects());
         self.journal.write(None, &name, whole.diagnostics);
         if whole.upserts.is_empty() && whole.deletes.is_empty() {
             return;

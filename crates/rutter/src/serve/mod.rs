@@ -20,6 +20,7 @@ use resources::MeshConfig;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use server::{Configuration, Options, Pilot, Server};
 use settings::{Address, Home, Settings};
+use sources::kubernetes::Report;
 use sources::xds;
 use store::Store;
 use tokio::signal::unix::{SignalKind, signal};
@@ -49,7 +50,13 @@ pub(crate) fn run(settings: &Settings) -> Result<()> {
 
 async fn serve(settings: &Settings, threads: usize) -> Result<()> {
     let begin = Instant::now();
-    let mesh_file = settings.mesh_config.as_deref().map(MeshFile::open).transpose()?;
+    let in_kubernetes = home::chosen(settings) == Home::Kubernetes;
+    // There it is one of the sources of the mesh configuration, and may be missing.
+    let mesh_path = match in_kubernetes {
+        true => Some(kubernetes::mesh_file(settings)).filter(|path| path.exists()),
+        false => settings.mesh_config.clone(),
+    };
+    let mesh_file = mesh_path.as_deref().map(MeshFile::open).transpose()?;
     let mesh = mesh_file.as_ref().map(|file| file.config().clone()).unwrap_or_default();
     let elsewhere = elsewhere::read(&mesh)?;
     anyhow::ensure!(
@@ -57,9 +64,9 @@ async fn serve(settings: &Settings, threads: usize) -> Result<()> {
         "which configuration? name a directory with --config-dir, a store with --store, or configSources in --mesh-config"
     );
     let store = home::open(settings).await?;
-    let cluster = match home::chosen(settings) {
-        Home::Kubernetes => Some(Cluster::new(kubernetes::connect(settings).await?)),
-        _ => None,
+    let cluster = match in_kubernetes {
+        true => Some(Cluster::new(kubernetes::connect(settings).await?)),
+        false => None,
     };
     let defaults = mesh_settings(settings, MeshConfig::default());
     let pilot = start_world(settings, mesh_settings(settings, mesh.clone()), threads)?;
@@ -79,7 +86,8 @@ async fn serve(settings: &Settings, threads: usize) -> Result<()> {
         patience: settings.source_timeout,
     };
     let given = Given {
-        mesh_file,
+        // In Kubernetes it is followed with the ConfigMaps.
+        mesh_file: mesh_file.filter(|_| !in_kubernetes),
         store,
         cluster,
         elsewhere,
@@ -180,7 +188,10 @@ async fn begin_sources(settings: &Settings, given: Given, intake: intake::Option
         parts.mesh_file.spawn(file.follow(next()?));
     }
     if let Some(cluster) = given.cluster {
-        parts.cluster.insert(cluster).follow(next()?);
+        parts
+            .cluster
+            .insert(cluster)
+            .follow(settings, next()?, server.standing());
     }
     let store: Option<(Arc<dyn Store>, Voice)> = match given.store {
         Some(store) => Some((store, next()?)),
@@ -195,22 +206,46 @@ async fn begin_sources(settings: &Settings, given: Given, intake: intake::Option
     // After what may fail: nobody is let in before.
     if let Some((store, voice)) = store {
         let front = parts.front.insert(Front::open(settings, store).await?);
-        tokio::try_join!(front.follow(voice), begun(&mut progress, server))?;
+        tokio::try_join!(front.follow(voice), begun(&mut progress, server, None))?;
     } else {
-        begun(&mut progress, server).await?;
+        let report = parts.cluster.as_ref().map(Cluster::report);
+        begun(&mut progress, server, report).await?;
     }
     Ok(parts)
 }
 
-/// Waits for the first commit; `/ready` says meanwhile what is missing.
-async fn begun(progress: &mut watch::Receiver<Progress>, server: &Server) -> Result<()> {
+/// Waits for the first commit; `/ready` says meanwhile what is missing, in detail what is missing of Kubernetes.
+async fn begun(
+    progress: &mut watch::Receiver<Progress>,
+    server: &Server,
+    mut report: Option<watch::Receiver<Report>>,
+) -> Result<()> {
     loop {
         let now = progress.borrow_and_update().clone();
         if now.begun {
             return Ok(());
         }
-        server.set_awaited(&now.awaited.join(", "));
-        progress.changed().await.context("the control plane ended")?;
+        let mut awaited = now.awaited.join(", ");
+        let details = report
+            .as_mut()
+            .map(|report| kubernetes::waiting(&report.borrow_and_update()));
+        if let Some(details) = details.filter(|details| !details.is_empty()) {
+            awaited = format!("{awaited} ({details})");
+        }
+        server.set_awaited(&awaited);
+        let reported = async {
+            let news = match &mut report {
+                Some(report) => report.changed().await.is_ok(),
+                None => false,
+            };
+            if !news {
+                std::future::pending::<()>().await;
+            }
+        };
+        tokio::select! {
+            changed = progress.changed() => changed.context("the control plane ended")?,
+            () = reported => {}
+        }
     }
 }
 

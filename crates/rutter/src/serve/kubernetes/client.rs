@@ -18,11 +18,11 @@ pub(in crate::serve) fn in_a_pod() -> bool {
     std::env::var_os("KUBERNETES_SERVICE_HOST").is_some_and(|host| !host.is_empty()) && Path::new(TOKEN).exists()
 }
 
-/// A client as the settings want it. Nothing is asked of the API yet: it may be away.
+/// A client as the settings want it, and the server's address. Nothing is asked of the API yet: it may be away.
 ///
 /// # Errors
 /// There is no kubeconfig, or it cannot be used.
-pub(in crate::serve) async fn connect(settings: &Settings) -> Result<Client> {
+pub(in crate::serve) async fn connect(settings: &Settings) -> Result<(Client, String)> {
     let mut config = match (&settings.kubeconfig, settings.kube_context.as_str()) {
         (None, "") if in_a_pod() => Config::incluster().context("the pod's service account")?,
         (None, "") => Config::infer()
@@ -50,5 +50,6 @@ pub(in crate::serve) async fn connect(settings: &Settings) -> Result<Client> {
     config.connect_timeout = Some(CONNECT);
     // Who asks says when to ask again.
     config.default_retry = false;
-    Ok(Client::try_from(config)?)
+    let address = config.cluster_url.to_string();
+    Ok((Client::try_from(config)?, address))
 }

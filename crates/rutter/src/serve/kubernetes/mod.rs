@@ -2,15 +2,18 @@
 
 mod client;
 mod lock;
+mod standing;
 mod status;
 
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Result;
 use kube::Client;
-use resources::ParseOptions;
-use server::Pilot;
+use server::{Observation, Pilot, Standing};
 use settings::Settings;
+use sources::kubernetes::{Kinds, MeshOptions, News, Options, Report, SnapshotOptions};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
@@ -19,42 +22,52 @@ use lock::LeaseLock;
 use status::StatusWriter;
 
 pub(super) use client::{connect, in_a_pod};
+pub(super) use standing::waiting;
 
-/// Changes that may wait; the source waits when there are more.
+/// News that may wait; the source waits when there are more.
 const QUEUE: usize = 8;
 /// The lease of whoever writes statuses, by the name that istiod gives it.
 const STATUS_LEASE: &str = "istio-status-leader";
+/// How long the API may be away at the start before the snapshot of an earlier run is served.
+const PATIENCE: Duration = Duration::from_secs(3);
+/// Where istiod's deployment mounts the mesh configuration.
+const MOUNTED: &str = "./etc/istio/config/mesh";
 
 /// The home, in use.
 pub(super) struct Cluster {
     client: Client,
+    /// The server's address.
+    address: String,
+    report: watch::Sender<Report>,
     following: JoinSet<()>,
     writing: JoinSet<()>,
 }
 
 impl Cluster {
-    /// The API that a client leads to.
-    pub(super) fn new(client: Client) -> Cluster {
+    /// The API that a client leads to, and its address.
+    pub(super) fn new((client, address): (Client, String)) -> Cluster {
         Cluster {
             client,
+            address,
+            report: watch::Sender::default(),
             following: JoinSet::new(),
             writing: JoinSet::new(),
         }
     }
 
+    /// How it stands with it.
+    pub(super) fn report(&self) -> watch::Receiver<Report> {
+        self.report.subscribe()
+    }
+
     /// Begins to say what is there.
-    pub(super) fn follow(&mut self, voice: Voice) {
-        let (sender, mut changes) = mpsc::channel(QUEUE);
-        let client = self.client.clone();
+    pub(super) fn follow(&mut self, settings: &Settings, voice: Voice, standing: Standing) {
+        let (sender, news) = mpsc::channel(QUEUE);
+        let options = options(settings, self.client.clone(), &self.address);
         self.following
-            .spawn(sources::kubernetes::follow(client, ParseOptions::default(), sender));
-        self.following.spawn(async move {
-            while let Some(change) = changes.recv().await {
-                if voice.say(change, Vec::new()).await.is_err() {
-                    return;
-                }
-            }
-        });
+            .spawn(sources::kubernetes::follow(options, sender, self.report.clone()));
+        self.following.spawn(hand_on(news, voice));
+        self.following.spawn(standing::show(self.report(), standing));
     }
 
     /// Writes statuses from now on, while this replica leads.
@@ -92,4 +105,58 @@ fn identity(settings: &Settings) -> String {
         name => name.to_owned(),
     };
     format!("{name}_{}", uuid::Uuid::new_v4())
+}
+
+/// What is read, as the settings want it.
+fn options(settings: &Settings, client: Client, address: &str) -> Options {
+    let revision = settings.revision.as_str();
+    let name = match revision {
+        "" | "default" => "istio".to_owned(),
+        revision => format!("istio-{revision}"),
+    };
+    Options {
+        filter: Kinds::new(settings.ignore_resources.as_str(), settings.include_resources.as_str()),
+        revision: Some(revision.to_owned()),
+        mesh: Some(MeshOptions {
+            namespace: settings.namespace.clone(),
+            name,
+            shared: settings.shared_mesh_config.0.clone(),
+            file: Some(mesh_file(settings)),
+        }),
+        snapshot: (!settings.snapshot_interval.is_zero()).then(|| SnapshotOptions {
+            file: settings.data_dir.join("kubernetes.snapshot"),
+            of: format!("{address}, revision {revision:?}, namespace {}", settings.namespace),
+            interval: settings.snapshot_interval,
+            patience: PATIENCE,
+        }),
+        ..Options::new(client)
+    }
+}
+
+/// The file that holds in place of the ConfigMap, where it is there.
+pub(super) fn mesh_file(settings: &Settings) -> PathBuf {
+    settings
+        .mesh_config
+        .clone()
+        .unwrap_or_else(|| Path::new(MOUNTED).to_owned())
+}
+
+/// Says what comes in, with what was seen of objects that have a status.
+async fn hand_on(mut news: mpsc::Receiver<News>, voice: Voice) {
+    while let Some(news) = news.recv().await {
+        let seen = news.seen.into_iter().map(|seen| {
+            Observation::Seen(Box::new(plan::Subject {
+                key: seen.key,
+                uid: seen.uid,
+                generation: seen.generation,
+                diagnostics: seen.diagnostics,
+                status: seen.status,
+            }))
+        });
+        let gone = news.gone.into_iter().map(Observation::Gone);
+        let observed = gone.chain(seen).collect();
+        if voice.say(news.change, observed).await.is_err() {
+            return;
+        }
+    }
 }

@@ -1,0 +1,433 @@
+//! The mesh's settings: from our own ConfigMap, or a file in its place, over those of a shared ConfigMap.
+//!
+//! What our own says holds, field by field; some fields are joined: `defaultConfig` at all depths, `defaultProviders` by
+//! field, `extensionProviders` by name, `trustDomainAliases` as a set. A text that is not valid leaves its last good
+//! version in force.
+
+use std::fs;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use resources::{AnyObject, Diagnostic, MeshConfig, MeshNetworks, Object, ParseOptions};
+use serde_json::{Map, Value};
+
+use super::table::Gathered;
+
+/// Alternatives of which `defaultConfig.tracing` has one: another one replaces it and is not joined with it.
+const TRACERS: [&str; 6] = [
+    "zipkin",
+    "lightstep",
+    "datadog",
+    "stackdriver",
+    "openCensusAgent",
+    "opentelemetry",
+];
+
+/// Where the settings are.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct MeshOptions {
+    /// The namespace of both ConfigMaps.
+    pub namespace: String,
+    /// Our own ConfigMap.
+    pub name: String,
+    /// The one that holds where ours says nothing.
+    pub shared: Option<String>,
+    /// A file in place of our own `mesh`, where it is there.
+    pub file: Option<PathBuf>,
+}
+
+/// One of the two ConfigMaps.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Place {
+    /// The shared one.
+    Shared,
+    /// Our own.
+    Own,
+}
+
+/// A text, and its last good version.
+#[derive(Clone, PartialEq, Debug, Default)]
+struct Text {
+    text: Option<Arc<str>>,
+    good: Option<(Value, AnyObject)>,
+    rejected: bool,
+}
+
+/// The settings, as they are known by now.
+#[derive(Debug)]
+pub(crate) struct Mesh {
+    options: MeshOptions,
+    /// By place: `mesh` and `meshNetworks`.
+    texts: [[Text; 2]; 2],
+    file: Text,
+    file_bytes: Option<Vec<u8>>,
+    /// What was said last.
+    config: Option<AnyObject>,
+    networks: Option<AnyObject>,
+    rejected: bool,
+}
+
+impl Mesh {
+    /// Nothing is known yet but the file, which is read at once.
+    pub(crate) fn new(options: MeshOptions) -> Mesh {
+        Mesh {
+            options,
+            texts: Default::default(),
+            file: Text::default(),
+            file_bytes: None,
+            config: None,
+            networks: None,
+            rejected: false,
+        }
+    }
+
+    /// The ConfigMaps to follow, with their names.
+    pub(crate) fn places(&self) -> Vec<(Place, String)> {
+        let shared = self.options.shared.clone().map(|name| (Place::Shared, name));
+        shared
+            .into_iter()
+            .chain([(Place::Own, self.options.name.clone())])
+            .collect()
+    }
+
+    /// The settings that are in force.
+    pub(crate) fn objects(&self) -> impl Iterator<Item = &AnyObject> {
+        self.config.iter().chain(&self.networks)
+    }
+
+    /// Begins with settings from an earlier life, unless there are others already. Whether they count.
+    pub(crate) fn seed(&mut self, object: &AnyObject) -> bool {
+        let slot = match object {
+            AnyObject::MeshConfig(_) => &mut self.config,
+            _ => &mut self.networks,
+        };
+        let counts = slot.is_none();
+        slot.get_or_insert_with(|| object.clone());
+        counts
+    }
+
+    /// Whether anything of it is not valid now.
+    pub(crate) fn is_rejected(&self) -> bool {
+        self.rejected || self.file.rejected || self.texts.iter().flatten().any(|text| text.rejected)
+    }
+
+    /// Takes in a ConfigMap (none: it is gone), and adds what that changes.
+    pub(crate) fn take(&mut self, place: Place, map: Option<&Value>, out: &mut Gathered) {
+        let name = match place {
+            Place::Shared => self.options.shared.clone().unwrap_or_default(),
+            Place::Own => self.options.name.clone(),
+        };
+        for (at, key) in ["mesh", "meshNetworks"].into_iter().enumerate() {
+            let text = map.and_then(|map| map["data"][key].as_str());
+            let file = format!("ConfigMap {}/{name}: {key}", self.options.namespace);
+            let slot = &mut self.texts[place as usize][at];
+            if slot.text.as_deref() != text {
+                slot.text = text.map(Into::into);
+                let checked = text.map(|text| {
+                    if at == 0 {
+                        config(text, &file)
+                    } else {
+                        networks(text, &file)
+                    }
+                });
+                slot.settle(checked, file.into(), out);
+            }
+        }
+        self.settle(out);
+    }
+
+    /// Looks at the file, and adds what that changes.
+    pub(crate) fn look(&mut self, out: &mut Gathered) {
+        let Some(path) = self.options.file.clone() else { return };
+        let bytes = read(&path);
+        if bytes == self.file_bytes {
+            return;
+        }
+        let file = path.display().to_string();
+        let text = bytes.as_deref().map(String::from_utf8_lossy);
+        self.file.text = text.as_deref().map(Into::into);
+        let checked = text.map(|text| config(&text, &file));
+        self.file.settle(checked, file.into(), out);
+        self.file_bytes = bytes;
+        self.settle(out);
+    }
+
+    /// Compares the whole with what was said last.
+    fn settle(&mut self, out: &mut Gathered) {
+        let [shared, own] = &self.texts;
+        let own_config = self.file.good.as_ref().or(own[0].good.as_ref());
+        let config = match (&shared[0].good, own_config) {
+            (Some((base, _)), Some((over, _))) => {
+                let text = merged(base.clone(), over.clone()).to_string();
+                let file: Arc<str> = "the shared mesh configuration with our own over it".into();
+                let (object, problems) = config(&text, &file);
+                self.rejected = object.is_none();
+                // What is wrong with one of them was said there.
+                let problems = if self.rejected { problems } else { Vec::new() };
+                out.say(file, problems);
+                object.map(|(_, object)| object).or_else(|| self.config.clone())
+            }
+            (one, other) => one.as_ref().or(other).map(|(_, object)| object.clone()),
+        };
+        let networks = own[1]
+            .good
+            .as_ref()
+            .or(shared[1].good.as_ref())
+            .map(|(_, object)| object.clone());
+        say(&mut self.config, config, out);
+        say(&mut self.networks, networks, out);
+    }
+}
+
+/// Adds the difference to what was said last.
+fn say(before: &mut Option<AnyObject>, now: Option<AnyObject>, out: &mut Gathered) {
+    if *before == now {
+        return;
+    }
+    match (&now, &before) {
+        (Some(object), _) => out.put(object.clone()),
+        (None, Some(object)) => out.remove(object.key()),
+        (None, None) => {}
+    }
+    *before = now;
+}
+
+type Checked = (Option<(Value, AnyObject)>, Vec<Diagnostic>);
+
+impl Text {
+    fn settle(&mut self, checked: Option<Checked>, file: Arc<str>, out: &mut Gathered) {
+        let Some((good, diagnostics)) = checked else {
+            out.say(file, Vec::new());
+            *self = Text::default();
+            return;
+        };
+        self.rejected = good.is_none();
+        if self.rejected {
+            let effect = match self.good {
+                Some(_) => "its last good version stays in force",
+                None => "it has no effect",
+            };
+            tracing::error!(%file, "the mesh configuration is not valid: {effect}");
+        } else {
+            self.good = good;
+        }
+        out.say(file, diagnostics);
+    }
+}
+
+fn config(text: &str, file: &str) -> Checked {
+    let options = ParseOptions::default();
+    let (config, diagnostics) = resources::parse_mesh_config(text.as_bytes(), file, &options);
+    let object = config.map(|config| Object::new("", MeshConfig::NAME, config).into());
+    (object.map(|object| (value(text, file), object)), diagnostics)
+}
+
+fn networks(text: &str, file: &str) -> Checked {
+    let options = ParseOptions::default();
+    let (networks, diagnostics) = resources::parse_mesh_networks(text.as_bytes(), file, &options);
+    let object = networks.map(|networks| Object::new("", &*MeshNetworks::key().name, networks).into());
+    (object.map(|object| (Value::Null, object)), diagnostics)
+}
+
+/// The fields of a text that is valid.
+fn value(text: &str, file: &str) -> Value {
+    let read = resources::parse_yaml_json(text.as_bytes(), file, &ParseOptions::default().limits);
+    let document = read.documents.into_iter().next();
+    document.map_or(Value::Object(Map::new()), |document| document.value)
+}
+
+fn read(path: &Path) -> Option<Vec<u8>> {
+    let limit = ParseOptions::default().limits.file_bytes as u64 + 1;
+    let mut bytes = Vec::new();
+    fs::File::open(path).ok()?.take(limit).read_to_end(&mut bytes).ok()?;
+    Some(bytes)
+}
+
+/// The settings of both, where the second says something that of the second.
+fn merged(base: Value, over: Value) -> Value {
+    let (mut base, over) = (fields(base), fields(over));
+    for (name, value) in over.into_iter().filter(|(_, value)| !value.is_null()) {
+        let before = base.remove(&name).unwrap_or(Value::Null);
+        let value = match name.as_str() {
+            "defaultConfig" => {
+                let (mut before, value) = (before, value);
+                let chooses = TRACERS.iter().any(|tracer| value["tracing"].get(tracer).is_some());
+                if chooses && let Some(tracing) = before.get_mut("tracing").and_then(Value::as_object_mut) {
+                    tracing.retain(|field, _| !TRACERS.contains(&field.as_str()));
+                }
+                deep(before, value)
+            }
+            "defaultProviders" => Value::Object(fields(before).into_iter().chain(fields(value)).collect()),
+            "extensionProviders" => by_name(before, value),
+            "trustDomainAliases" => union(before, value),
+            _ => value,
+        };
+        base.insert(name, value);
+    }
+    Value::Object(base)
+}
+
+/// The fields of an object, each by its name in JSON: a text may have the names of the protocol buffers, too.
+fn fields(value: Value) -> Map<String, Value> {
+    let Value::Object(fields) = value else {
+        return Map::new();
+    };
+    fields.into_iter().map(|(name, value)| (camel(&name), value)).collect()
+}
+
+fn camel(name: &str) -> String {
+    let mut out = String::with_capacity(name.len());
+    let mut raise = false;
+    for letter in name.chars() {
+        match letter {
+            '_' => raise = true,
+            letter if std::mem::take(&mut raise) => out.extend(letter.to_uppercase()),
+            letter => out.push(letter),
+        }
+    }
+    out
+}
+
+fn deep(base: Value, over: Value) -> Value {
+    match (base, over) {
+        (Value::Object(base), Value::Object(over)) => {
+            let mut joined = base;
+            for (name, value) in over {
+                let before = joined.remove(&name).unwrap_or(Value::Null);
+                joined.insert(name, deep(before, value));
+            }
+            Value::Object(joined)
+        }
+        (base, Value::Null) => base,
+        (_, over) => over,
+    }
+}
+
+fn by_name(base: Value, over: Value) -> Value {
+    let (Value::Array(base), Value::Array(mut over)) = (base, over.clone()) else {
+        return over;
+    };
+    let kept: Vec<Value> = base
+        .into_iter()
+        .filter(|one| !over.iter().any(|other| other["name"] == one["name"]))
+        .collect();
+    over.extend(kept);
+    Value::Array(over)
+}
+
+fn union(base: Value, over: Value) -> Value {
+    let (Value::Array(mut base), Value::Array(over)) = (base, over.clone()) else {
+        return over;
+    };
+    base.extend(over);
+    base.sort_by(|one, other| one.as_str().cmp(&other.as_str()));
+    base.dedup();
+    Value::Array(base)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn mesh() -> Mesh {
+        Mesh::new(MeshOptions {
+            namespace: "istio-system".into(),
+            name: "istio".into(),
+            shared: Some("shared".into()),
+            file: None,
+        })
+    }
+
+    fn map(text: &str) -> Value {
+        json!({"data": {"mesh": text}})
+    }
+
+    fn domain(mesh: &Mesh) -> Option<String> {
+        match mesh.config.as_ref()? {
+            AnyObject::MeshConfig(config) => Some(config.spec.trust_domain.to_string()),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn our_own_holds_over_the_shared_and_a_bad_one_changes_nothing() {
+        let (mut mesh, mut out) = (mesh(), Gathered::default());
+        mesh.take(
+            Place::Shared,
+            Some(&map("trustDomain: shared\nrootNamespace: roots")),
+            &mut out,
+        );
+        assert_eq!(domain(&mesh).as_deref(), Some("shared"));
+        mesh.take(Place::Own, Some(&map("trustDomain: own")), &mut out);
+        assert_eq!(domain(&mesh).as_deref(), Some("own"));
+        let Some(AnyObject::MeshConfig(config)) = &mesh.config else {
+            panic!("no settings")
+        };
+        assert_eq!(&*config.spec.root_namespace, "roots");
+        assert!(!mesh.is_rejected());
+        mesh.take(Place::Own, Some(&map("trustDomain: [")), &mut out);
+        assert_eq!((domain(&mesh).as_deref(), mesh.is_rejected()), (Some("own"), true));
+        mesh.take(Place::Own, None, &mut out);
+        assert_eq!((domain(&mesh).as_deref(), mesh.is_rejected()), (Some("shared"), false));
+        let mut out = Gathered::default();
+        mesh.take(Place::Shared, None, &mut out);
+        assert_eq!(out.into_news().change.deletes, vec![MeshConfig::key()]);
+    }
+
+    #[test]
+    fn a_file_holds_in_the_place_of_our_own() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("mesh");
+        let options = MeshOptions {
+            file: Some(path.clone()),
+            ..mesh().options
+        };
+        let (mut mesh, mut out) = (Mesh::new(options), Gathered::default());
+        mesh.look(&mut out);
+        mesh.take(Place::Own, Some(&map("trustDomain: own")), &mut out);
+        assert_eq!(domain(&mesh).as_deref(), Some("own"));
+        fs::write(&path, "trustDomain: file").unwrap();
+        mesh.look(&mut out);
+        assert_eq!(domain(&mesh).as_deref(), Some("file"));
+        fs::remove_file(&path).unwrap();
+        mesh.look(&mut out);
+        assert_eq!(domain(&mesh).as_deref(), Some("own"));
+    }
+
+    #[test]
+    fn some_fields_are_joined() {
+        let base = json!({
+            "default_config": {"proxyMetadata": {"A": "1", "B": "1"}, "tracing": {"zipkin": {"address": "z:1"}, "sampling": 1}},
+            "extensionProviders": [{"name": "a", "x": 1}, {"name": "b"}],
+            "trustDomainAliases": ["b", "a"],
+            "defaultProviders": {"metrics": ["m"], "tracing": ["t"]},
+            "accessLogFile": "/dev/stdout",
+        });
+        let over = json!({
+            "defaultConfig": {"proxyMetadata": {"B": "2"}, "tracing": {"datadog": {"address": "d:1"}}},
+            "extensionProviders": [{"name": "a", "x": 2}],
+            "trustDomainAliases": ["c", "a"],
+            "defaultProviders": {"tracing": ["u"]},
+        });
+        let wanted = json!({
+            "defaultConfig": {"proxyMetadata": {"A": "1", "B": "2"}, "tracing": {"datadog": {"address": "d:1"}, "sampling": 1}},
+            "extensionProviders": [{"name": "a", "x": 2}, {"name": "b"}],
+            "trustDomainAliases": ["a", "b", "c"],
+            "defaultProviders": {"metrics": ["m"], "tracing": ["u"]},
+            "accessLogFile": "/dev/stdout",
+        });
+        assert_eq!(merged(base, over), wanted);
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn no_text_makes_it_panic(one in "[a-zA-Z: \\[\\]{}\n-]{0,60}", other in "\\PC{0,40}") {
+            let (mut mesh, mut out) = (mesh(), Gathered::default());
+            mesh.take(Place::Shared, Some(&map(&one)), &mut out);
+            mesh.take(Place::Own, Some(&map(&other)), &mut out);
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! Which objects are meant for this control plane, and which kinds are read at all.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use resources::Kind;
+use serde_json::Value;
+
+/// The label by which an object chooses a revision, and a webhook configuration says which one it is of.
+const REVISION: &str = "istio.io/rev";
+/// The label of a webhook configuration that says which tag it stands for.
+const TAG: &str = "istio.io/tag";
+/// What a control plane without a revision is called.
+const DEFAULT: &str = "default";
+
+/// This control plane's revision and its tags.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Revision {
+    name: Arc<str>,
+    /// By webhook configuration: the tag, where it stands for this revision.
+    tags: BTreeMap<Arc<str>, Arc<str>>,
+}
+
+impl Revision {
+    /// The revision of this name; empty: the default one.
+    pub(crate) fn new(name: &str) -> Revision {
+        Revision {
+            name: if name.is_empty() { DEFAULT } else { name }.into(),
+            tags: BTreeMap::new(),
+        }
+    }
+
+    /// Whether objects of a kind choose: what users configure does, what the platform says holds for everybody.
+    pub(crate) fn chooses(kind: Kind) -> bool {
+        kind.is_complete()
+    }
+
+    /// Whether an object with these labels is meant for us.
+    pub(crate) fn admits(&self, labels: &Value) -> bool {
+        match labels[REVISION].as_str() {
+            None | Some("") => true,
+            Some(label) => *label == *self.name || self.tags.values().any(|tag| **tag == *label),
+        }
+    }
+
+    /// Takes in a webhook configuration (none of its labels: it is gone). Whether our tags are others now.
+    pub(crate) fn tag(&mut self, webhook: &Arc<str>, labels: Option<&Value>) -> bool {
+        let tag = labels.filter(|labels| labels[REVISION].as_str() == Some(&*self.name));
+        let tag = tag
+            .and_then(|labels| labels[TAG].as_str())
+            .filter(|tag| !tag.is_empty());
+        let before: Vec<Arc<str>> = self.names();
+        match tag {
+            Some(tag) => self.tags.insert(webhook.clone(), tag.into()),
+            None => self.tags.remove(webhook),
+        };
+        before != self.names()
+    }
+
+    /// Forgets the webhook configurations that are not among these. Whether our tags are others now.
+    pub(crate) fn retain(&mut self, there: &dyn Fn(&Arc<str>) -> bool) -> bool {
+        let before = self.names();
+        self.tags.retain(|webhook, _| there(webhook));
+        before != self.names()
+    }
+
+    fn names(&self) -> Vec<Arc<str>> {
+        let mut names: Vec<Arc<str>> = self.tags.values().cloned().collect();
+        names.sort();
+        names.dedup();
+        names
+    }
+}
+
+/// Which kinds are left out: those that a list of patterns names and another does not.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Kinds {
+    ignored: Vec<String>,
+    included: Vec<String>,
+}
+
+impl Kinds {
+    /// From two comma-separated lists of `PLURAL.GROUP`, in which a leading `*` stands for anything: kinds that are
+    /// ignored, and kinds that are read all the same.
+    pub fn new(ignored: &str, included: &str) -> Kinds {
+        let list = |text: &str| -> Vec<String> {
+            let words = text.split(',').map(str::trim).filter(|word| !word.is_empty());
+            words.map(str::to_owned).collect()
+        };
+        Kinds {
+            ignored: list(ignored),
+            included: list(included),
+        }
+    }
+
+    /// Whether a kind is read.
+    pub(crate) fn reads(&self, plural: &str, group: &str) -> bool {
+        let name = format!("{plural}.{group}");
+        let names = |patterns: &[String]| {
+            patterns.iter().any(|pattern| match pattern.strip_prefix('*') {
+                Some(rest) => name.ends_with(rest),
+                None => name == *pattern,
+            })
+        };
+        !names(&self.ignored) || names(&self.included)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn objects_choose_by_revision_or_tag() {
+        let mut ours = Revision::new("canary");
+        assert!(ours.admits(&json!({})) && ours.admits(&Value::Null) && ours.admits(&json!({REVISION: ""})));
+        assert!(ours.admits(&json!({REVISION: "canary"})) && !ours.admits(&json!({REVISION: "default"})));
+        let webhook: Arc<str> = "istio-revision-tag-prod".into();
+        assert!(!ours.tag(&webhook, Some(&json!({REVISION: "stable", TAG: "prod"}))));
+        assert!(ours.tag(&webhook, Some(&json!({REVISION: "canary", TAG: "prod"}))));
+        assert!(ours.admits(&json!({REVISION: "prod"})));
+        assert!(
+            !ours.tag(&"other".into(), Some(&json!({REVISION: "canary", TAG: "prod"}))),
+            "it is a tag already"
+        );
+        assert!(!ours.retain(&|name| **name == *"other"));
+        assert!(ours.tag(&"other".into(), None) && !ours.admits(&json!({REVISION: "prod"})));
+        assert!(Revision::new("").admits(&json!({REVISION: "default"})));
+    }
+
+    #[test]
+    fn kinds_are_ignored_by_pattern_and_included_all_the_same() {
+        let kinds = Kinds::new("*.istio.io, pods.", "sidecars.networking.istio.io");
+        assert!(!kinds.reads("virtualservices", "networking.istio.io") && !kinds.reads("pods", ""));
+        assert!(kinds.reads("sidecars", "networking.istio.io") && kinds.reads("services", ""));
+        assert!(Kinds::new("", "").reads("pods", "") && !Kinds::new("*", "").reads("pods", ""));
+    }
+}

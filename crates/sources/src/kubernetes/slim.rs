@@ -1,0 +1,349 @@
+//! What of an object is read at all.
+//!
+//! An object of Kubernetes is mostly what no mesh reads: who manages which field, what was applied last, containers with
+//! their environment and volumes. It is left out while the bytes are parsed, so that it costs neither memory nor the time
+//! to make values of it. For the core kinds what is kept follows from the fields of their types
+//! ([`Kind::content_schema`]): a field that a type gains is read from then on.
+
+use std::fmt;
+
+use resources::Kind;
+use resources::schema::{Schema, Shape};
+use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde_json::{Map, Number, Value};
+
+/// What of a value is kept.
+#[derive(Clone, Debug)]
+pub(crate) enum Keep {
+    /// All of it.
+    All,
+    /// Nothing.
+    Nothing,
+    /// Of an object only these fields.
+    Only(Vec<(Box<str>, Keep)>),
+    /// All fields of an object, but of these only what is said.
+    Except(Vec<(Box<str>, Keep)>),
+    /// Of each item of a list this.
+    Each(Box<Keep>),
+    /// The entries of a map whose keys are wanted.
+    Keys(fn(&str) -> bool),
+}
+
+/// Fields of types that nothing of what runs in a cluster needs.
+const UNUSED: [(Kind, &[&str]); 2] = [
+    (
+        Kind::Pod,
+        &[
+            "containers.image",
+            "initContainers.image",
+            "status.containerStatuses",
+            "status.hostIP",
+            "status.startTime",
+        ],
+    ),
+    (Kind::EndpointSlice, &["endpoints.targetRef.uid"]),
+];
+
+impl Keep {
+    /// What is kept of the objects of a kind.
+    pub(crate) fn of(kind: Kind) -> Keep {
+        if kind.is_complete() {
+            return Keep::Except(vec![field("metadata", metadata(kind))]);
+        }
+        let content = of_schema(kind, &kind.content_schema(), "");
+        let Keep::Only(fields) = content else { return Keep::All };
+        let (status, spec): (Vec<_>, Vec<_>) = fields.into_iter().partition(|(name, _)| match kind {
+            Kind::Node => &**name == "addresses",
+            Kind::Namespace => true,
+            _ => &**name == "status",
+        });
+        let status = match kind {
+            Kind::Node | Kind::Namespace => Keep::Only(status),
+            _ => status.into_iter().next().map_or(Keep::Nothing, |(_, keep)| keep),
+        };
+        let mut whole = vec![field("metadata", metadata(kind))];
+        match kind {
+            Kind::EndpointSlice => whole.extend(spec),
+            _ => whole.extend([field("spec", Keep::Only(spec)), field("status", status)]),
+        }
+        Keep::Only(whole)
+    }
+
+    /// What is kept of an object of which only these top-level fields are wanted, and of its metadata the usual.
+    pub(crate) fn only(fields: &[&str]) -> Keep {
+        let mut whole: Vec<(Box<str>, Keep)> = fields.iter().map(|name| field(name, Keep::All)).collect();
+        whole.push(field(
+            "metadata",
+            Keep::Except(vec![field("managedFields", Keep::Nothing)]),
+        ));
+        Keep::Only(whole)
+    }
+
+    /// What is kept of a field; nothing to be kept: none.
+    pub(crate) fn field(&self, name: &str) -> Option<&Keep> {
+        let of = |fields: &'_ [(Box<str>, Keep)]| fields.iter().position(|(field, _)| **field == *name);
+        let kept = match self {
+            Keep::All | Keep::Each(_) => &Keep::All,
+            Keep::Nothing => return None,
+            Keep::Only(fields) => &fields[of(fields)?].1,
+            Keep::Except(fields) => of(fields).map_or(&Keep::All, |at| &fields[at].1),
+            Keep::Keys(wanted) => return wanted(name).then_some(&Keep::All),
+        };
+        (!matches!(kept, Keep::Nothing)).then_some(kept)
+    }
+
+    fn item(&self) -> &Keep {
+        match self {
+            Keep::Each(item) => item,
+            _ => &Keep::All,
+        }
+    }
+}
+
+fn field(name: &str, keep: Keep) -> (Box<str>, Keep) {
+    (name.into(), keep)
+}
+
+fn metadata(kind: Kind) -> Keep {
+    if kind.is_complete() {
+        return Keep::Except(vec![
+            field("managedFields", Keep::Nothing),
+            field("selfLink", Keep::Nothing),
+            field("annotations", Keep::Keys(is_written)),
+        ]);
+    }
+    let owner = Keep::Only(["kind", "name", "controller"].map(|name| field(name, Keep::All)).into());
+    let mut fields = vec![
+        field("ownerReferences", Keep::Each(Box::new(owner))),
+        field("annotations", Keep::Keys(is_of_the_mesh)),
+    ];
+    let plain = [
+        "name",
+        "namespace",
+        "labels",
+        "creationTimestamp",
+        "deletionTimestamp",
+        "generateName",
+        "resourceVersion",
+    ];
+    fields.extend(plain.map(|name| field(name, Keep::All)));
+    // Of the many nobody asks which of the same name it is.
+    if matches!(kind, Kind::Service | Kind::Namespace) {
+        fields.extend(["uid", "generation"].map(|name| field(name, Keep::All)));
+    }
+    Keep::Only(fields)
+}
+
+/// Whether an annotation is the user's, and not a copy of the whole object.
+fn is_written(key: &str) -> bool {
+    key != "kubectl.kubernetes.io/last-applied-configuration"
+}
+
+/// Whether an annotation of a core kind may mean something to a mesh: one of Istio or the Gateway API, or one that
+/// Kubernetes itself defines for traffic. Tools (networks, deployments, monitoring) put long ones there, too.
+fn is_of_the_mesh(key: &str) -> bool {
+    let domain = key.split_once('/').map_or("", |(domain, _)| domain);
+    let of = |suffix: &str| domain == suffix || domain.strip_suffix(suffix).is_some_and(|rest| rest.ends_with('.'));
+    match key {
+        // What injection did, at length.
+        "sidecar.istio.io/status" => false,
+        _ => {
+            ["istio.io", "gateway.networking.k8s.io", "multicluster.x-k8s.io"]
+                .iter()
+                .any(|suffix| of(suffix))
+                || matches!(
+                    domain,
+                    "service.kubernetes.io"
+                        | "endpoints.kubernetes.io"
+                        | "networking.k8s.io"
+                        | "ingressclass.kubernetes.io"
+                )
+        }
+    }
+}
+
+fn of_schema(kind: Kind, schema: &Schema, path: &str) -> Keep {
+    let unused = || {
+        UNUSED
+            .iter()
+            .filter(|(of, _)| *of == kind)
+            .flat_map(|(_, paths)| *paths)
+    };
+    match &schema.shape {
+        Shape::Object(fields) => {
+            let kept = fields.fields.iter().filter_map(|(name, schema)| {
+                let path = if path.is_empty() {
+                    (*name).to_owned()
+                } else {
+                    format!("{path}.{name}")
+                };
+                let wanted = !unused().any(|unused| **unused == *path);
+                wanted.then(|| field(name, of_schema(kind, schema, &path)))
+            });
+            Keep::Only(kept.collect())
+        }
+        Shape::List(items, ..) => match of_schema(kind, items, path) {
+            Keep::All => Keep::All,
+            item => Keep::Each(Box::new(item)),
+        },
+        _ => Keep::All,
+    }
+}
+
+/// Parses what is kept.
+impl<'de> DeserializeSeed<'de> for &Keep {
+    type Value = Value;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        deserializer.deserialize_any(Parse(self))
+    }
+}
+
+struct Parse<'k>(&'k Keep);
+
+impl<'de> Visitor<'de> for Parse<'_> {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a JSON value")
+    }
+
+    fn visit_unit<E: Error>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_none<E: Error>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_bool<E: Error>(self, value: bool) -> Result<Value, E> {
+        Ok(Value::Bool(value))
+    }
+
+    fn visit_i64<E: Error>(self, value: i64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_u64<E: Error>(self, value: u64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_f64<E: Error>(self, value: f64) -> Result<Value, E> {
+        Ok(Number::from_f64(value).map_or(Value::Null, Value::Number))
+    }
+
+    fn visit_str<E: Error>(self, value: &str) -> Result<Value, E> {
+        Ok(Value::String(value.to_owned()))
+    }
+
+    fn visit_string<E: Error>(self, value: String) -> Result<Value, E> {
+        Ok(Value::String(value))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Value, A::Error> {
+        let mut items = Vec::new();
+        while let Some(item) = list.next_element_seed(self.0.item())? {
+            items.push(item);
+        }
+        Ok(Value::Array(items))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Value, A::Error> {
+        let mut fields = Map::new();
+        while let Some(name) = map.next_key::<String>()? {
+            match self.0.field(&name) {
+                Some(keep) => drop(fields.insert(name, map.next_value_seed(keep)?)),
+                None => drop(map.next_value::<IgnoredAny>()?),
+            }
+        }
+        Ok(Value::Object(fields))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn slim(kind: Kind, value: &Value) -> Value {
+        let text = value.to_string();
+        Keep::of(kind)
+            .deserialize(&mut serde_json::Deserializer::from_str(&text))
+            .unwrap()
+    }
+
+    #[test]
+    fn a_pod_keeps_what_its_type_has() {
+        let pod = json!({
+            "metadata": {
+                "name": "a", "namespace": "x", "uid": "1", "resourceVersion": "7", "managedFields": [{"manager": "m"}],
+                "labels": {"app": "a"},
+                "annotations": {"proxy.istio.io/config": "{}", "k8s.v1.cni.cncf.io/network-status": "[]", "sidecar.istio.io/status": "{}"},
+                "ownerReferences": [{"kind": "ReplicaSet", "name": "a-1", "controller": true, "uid": "2"}],
+            },
+            "spec": {
+                "serviceAccountName": "sa", "nodeName": "n", "volumes": [{"name": "v"}],
+                "containers": [{"name": "c", "image": "i", "env": [{"name": "A"}], "ports": [{"containerPort": 80, "name": "http"}]}],
+            },
+            "status": {
+                "phase": "Running", "podIP": "10.0.0.1", "qosClass": "Burstable", "containerStatuses": [{"name": "c"}],
+                "conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}],
+            },
+        });
+        let wanted = json!({
+            "metadata": {
+                "name": "a", "namespace": "x", "resourceVersion": "7", "labels": {"app": "a"},
+                "annotations": {"proxy.istio.io/config": "{}"},
+                "ownerReferences": [{"kind": "ReplicaSet", "name": "a-1", "controller": true}],
+            },
+            "spec": {
+                "serviceAccountName": "sa", "nodeName": "n",
+                "containers": [{"name": "c", "ports": [{"containerPort": 80, "name": "http"}]}],
+            },
+            "status": {"phase": "Running", "podIP": "10.0.0.1", "conditions": [{"type": "Ready", "status": "True"}]},
+        });
+        assert_eq!(slim(Kind::Pod, &pod), wanted);
+    }
+
+    #[test]
+    fn other_kinds_are_slim_where_their_content_is() {
+        let node = json!({
+            "metadata": {"name": "n", "labels": {"topology.kubernetes.io/zone": "z"}},
+            "spec": {"podCIDR": "10.0.0.0/24"},
+            "status": {"addresses": [{"type": "InternalIP", "address": "1.1.1.1"}], "images": [{"names": ["i"]}]},
+        });
+        let kept = slim(Kind::Node, &node);
+        assert_eq!(
+            kept["status"],
+            json!({"addresses": [{"type": "InternalIP", "address": "1.1.1.1"}]})
+        );
+        let slice = json!({
+            "metadata": {"name": "s", "namespace": "x", "labels": {"kubernetes.io/service-name": "s"}},
+            "addressType": "IPv4",
+            "endpoints": [{"addresses": ["1.1.1.1"], "targetRef": {"kind": "Pod", "name": "p", "uid": "u"}}],
+            "ports": [{"port": 80}],
+        });
+        let kept = slim(Kind::EndpointSlice, &slice);
+        assert_eq!(
+            (&kept["addressType"], &kept["ports"]),
+            (&slice["addressType"], &slice["ports"])
+        );
+        assert_eq!(kept["endpoints"][0]["addresses"], json!(["1.1.1.1"]));
+        let namespace =
+            json!({"metadata": {"name": "n"}, "spec": {"finalizers": ["kubernetes"]}, "status": {"phase": "Active"}});
+        assert_eq!(slim(Kind::Namespace, &namespace)["status"], json!({"phase": "Active"}));
+    }
+
+    #[test]
+    fn what_users_write_is_kept_whole() {
+        let object = json!({
+            "metadata": {"name": "v", "annotations": {"kubectl.kubernetes.io/last-applied-configuration": "{}", "mine": "1"}, "managedFields": []},
+            "spec": {"hosts": ["a"], "http": [{"route": [{"destination": {"host": "a"}}]}]},
+            "status": {"conditions": []},
+        });
+        let mut wanted = object.clone();
+        wanted["metadata"] = json!({"name": "v", "annotations": {"mine": "1"}});
+        assert_eq!(slim(Kind::VirtualService, &object), wanted);
+    }
+}

@@ -1,0 +1,281 @@
+//! What was read, kept in a file, so that a replica that starts while the API server is away has something to serve.
+//!
+//! The file is written whole beside the old one and put in its place, so that it is one or the other whenever the machine
+//! stops. It begins with what it is of; a hash of everything stands at its end. What is damaged, of another version, or of
+//! another server is said and ignored.
+
+use std::fs::{self, File};
+use std::io::{self, Read as _, Write as _};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use resources::{AnyObject, Kind, Meta, ParseOptions};
+use serde_json::{Map, Value, json};
+use xxhash_rust::xxh3::xxh3_128;
+
+/// What a file begins with; the number is the version of the form.
+const MAGIC: &[u8] = b"rutter snapshot 1\n";
+/// No snapshot that is read is larger, in bytes.
+const LARGEST: u64 = 4 << 30;
+/// Bytes of a hash.
+const HASH: usize = 16;
+
+/// Where a snapshot is kept.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SnapshotOptions {
+    /// The file. Its directory is made if it is missing.
+    pub file: PathBuf,
+    /// Whose objects they are: the server's address, the revision. A snapshot of another one is not served.
+    pub of: String,
+    /// The least time between two writes.
+    pub interval: Duration,
+    /// How long the server may be away at the start before the snapshot is served.
+    pub patience: Duration,
+}
+
+/// An object, with the hash of what the server had.
+pub(crate) type Entry = (u128, AnyObject);
+
+/// Why a snapshot is not used.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Unusable {
+    #[error("{0}")]
+    Io(#[from] io::Error),
+    #[error("it is {0}")]
+    Damaged(&'static str),
+    #[error("it is of {0}")]
+    Foreign(String),
+}
+
+/// Writes a snapshot in the place of the one before.
+pub(crate) fn write(options: &SnapshotOptions, entries: &[Entry]) -> io::Result<()> {
+    let bytes = encode(&options.of, entries);
+    let directory = options.file.parent().unwrap_or(Path::new("."));
+    fs::create_dir_all(directory)?;
+    let beside = options.file.with_extension("new");
+    let mut file = File::create(&beside)?;
+    file.write_all(&bytes)?;
+    file.sync_all()?;
+    drop(file);
+    fs::rename(&beside, &options.file)?;
+    File::open(directory)?.sync_all()
+}
+
+/// Reads a snapshot. Objects in it that are not valid any more, for this is another version of Rutter, are left out.
+pub(crate) fn read(options: &SnapshotOptions) -> Result<Vec<Entry>, Unusable> {
+    let file = File::open(&options.file)?;
+    if file.metadata()?.len() > LARGEST {
+        return Err(Unusable::Damaged("too large"));
+    }
+    let mut bytes = Vec::new();
+    file.take(LARGEST).read_to_end(&mut bytes)?;
+    decode(&options.of, &bytes)
+}
+
+fn encode(of: &str, entries: &[Entry]) -> Vec<u8> {
+    let mut bytes = MAGIC.to_vec();
+    piece(&mut bytes, of.as_bytes());
+    for (hash, object) in entries {
+        if let Some(text) = text(object) {
+            bytes.extend_from_slice(&hash.to_le_bytes());
+            piece(&mut bytes, text.as_bytes());
+        }
+    }
+    let hash = xxh3_128(&bytes);
+    bytes.extend_from_slice(&hash.to_le_bytes());
+    bytes
+}
+
+fn piece(bytes: &mut Vec<u8>, text: &[u8]) {
+    // An object of more than 4 GiB does not come from any server.
+    let length = u32::try_from(text.len()).unwrap_or(u32::MAX);
+    bytes.extend_from_slice(&length.to_le_bytes());
+    bytes.extend_from_slice(&text[..length as usize]);
+}
+
+fn decode(of: &str, bytes: &[u8]) -> Result<Vec<Entry>, Unusable> {
+    let Some(rest) = bytes.strip_prefix(MAGIC) else {
+        return Err(Unusable::Damaged("no snapshot of this version"));
+    };
+    let cut = Unusable::Damaged("cut off");
+    let Some(body) = bytes.len().checked_sub(HASH).filter(|body| *body >= MAGIC.len()) else {
+        return Err(cut);
+    };
+    if xxh3_128(&bytes[..body]).to_le_bytes() != bytes[body..] {
+        return Err(Unusable::Damaged("damaged"));
+    }
+    let mut rest = &rest[..body - MAGIC.len()];
+    let theirs = String::from_utf8_lossy(take_piece(&mut rest).ok_or(cut)?);
+    if theirs != of {
+        return Err(Unusable::Foreign(theirs.into_owned()));
+    }
+    let mut entries = Vec::new();
+    while !rest.is_empty() {
+        let entry = rest.split_off(..HASH).and_then(|hash| {
+            let hash = u128::from_le_bytes(hash.try_into().ok()?);
+            Some((hash, take_piece(&mut rest)?))
+        });
+        let (hash, text) = entry.ok_or(Unusable::Damaged("cut off"))?;
+        entries.extend(object(text).map(|object| (hash, object)));
+    }
+    Ok(entries)
+}
+
+fn take_piece<'b>(rest: &mut &'b [u8]) -> Option<&'b [u8]> {
+    let length = u32::from_le_bytes(rest.split_off(..4)?.try_into().ok()?);
+    rest.split_off(..usize::try_from(length).ok()?)
+}
+
+fn object(text: &[u8]) -> Option<AnyObject> {
+    let value: Value = serde_json::from_slice(text).ok()?;
+    resources::read_object(&value, &ParseOptions::default()).object
+}
+
+/// An object as the server would send it, as far as it was kept.
+fn text(object: &AnyObject) -> Option<String> {
+    if let Some(raw) = object.raw() {
+        return Some(raw.to_string());
+    }
+    let Value::Object(mut content) = object.spec_json() else {
+        return None;
+    };
+    let kind = object.kind();
+    let mut whole = Map::new();
+    match kind {
+        Kind::EndpointSlice => whole = content,
+        Kind::Namespace => drop(whole.insert("status".into(), content.into())),
+        Kind::Node => {
+            let addresses = content.remove("addresses").unwrap_or_default();
+            whole.insert("status".into(), json!({ "addresses": addresses }));
+            whole.insert("spec".into(), content.into());
+        }
+        Kind::Service | Kind::Pod => {
+            whole.extend(content.remove("status").map(|status| ("status".to_owned(), status)));
+            whole.insert("spec".into(), content.into());
+        }
+        _ => drop(whole.insert("spec".into(), content.into())),
+    }
+    whole.insert("apiVersion".into(), kind.api_version().into());
+    whole.insert("kind".into(), kind.name().into());
+    whole.insert("metadata".into(), metadata(object.meta()));
+    Some(Value::Object(whole).to_string())
+}
+
+fn metadata(meta: &Meta) -> Value {
+    let mut fields = Map::new();
+    let mut put = |name: &str, value: Value| {
+        let empty = match &value {
+            Value::String(text) => text.is_empty(),
+            Value::Object(fields) => fields.is_empty(),
+            value => value.is_null() || *value == json!(0),
+        };
+        if !empty {
+            fields.insert(name.to_owned(), value);
+        }
+    };
+    let map = |map: &resources::StringMap| -> Value {
+        let entries = map.iter().map(|(key, value)| (key.to_string(), Value::from(&**value)));
+        Value::Object(entries.collect())
+    };
+    put("name", (&*meta.name).into());
+    put("namespace", (&*meta.namespace).into());
+    put("labels", map(&meta.labels));
+    put("annotations", map(&meta.annotations));
+    put("uid", (&*meta.uid).into());
+    put("generation", meta.generation.into());
+    put("generateName", (&*meta.generate_name).into());
+    let time = |time: &Option<resources::Timestamp>| time.as_ref().map_or(Value::Null, |time| time.to_string().into());
+    put("creationTimestamp", time(&meta.creation_timestamp));
+    put("deletionTimestamp", time(&meta.deletion_timestamp));
+    if let Some(owner) = &meta.owner {
+        let owner = json!([{ "kind": &*owner.kind, "name": &*owner.name, "controller": true }]);
+        put("ownerReferences", owner);
+    }
+    Value::Object(fields)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const TEXTS: &[&str] = &[
+        r#"{"apiVersion":"v1","kind":"Pod","metadata":{"name":"p","namespace":"x","labels":{"app":"a"},"generateName":"p-","creationTimestamp":"2026-01-01T00:00:00Z","ownerReferences":[{"kind":"ReplicaSet","name":"r","controller":true}]},"spec":{"nodeName":"n","serviceAccountName":"s","containers":[{"name":"c","ports":[{"containerPort":80,"name":"http"}]}]},"status":{"phase":"Running","podIP":"10.0.0.1","podIPs":[{"ip":"10.0.0.1"}],"conditions":[{"type":"Ready","status":"True"}]}}"#,
+        r#"{"apiVersion":"v1","kind":"Service","metadata":{"name":"s","namespace":"x","uid":"u"},"spec":{"clusterIP":"10.1.0.1","clusterIPs":["10.1.0.1"],"selector":{"app":"a"},"ports":[{"name":"http","port":80,"targetPort":"http"}]},"status":{"loadBalancer":{"ingress":[{"ip":"1.1.1.1"}]}}}"#,
+        r#"{"apiVersion":"v1","kind":"Node","metadata":{"name":"n","labels":{"topology.kubernetes.io/zone":"z"}},"status":{"addresses":[{"type":"InternalIP","address":"1.1.1.1"}]}}"#,
+        r#"{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"x"},"status":{"phase":"Active"}}"#,
+        r#"{"apiVersion":"discovery.k8s.io/v1","kind":"EndpointSlice","metadata":{"name":"s-1","namespace":"x","labels":{"kubernetes.io/service-name":"s"}},"addressType":"IPv4","endpoints":[{"addresses":["10.0.0.1"],"conditions":{"ready":true},"targetRef":{"kind":"Pod","name":"p","namespace":"x"}}],"ports":[{"name":"http","port":80,"protocol":"TCP"}]}"#,
+        r#"{"apiVersion":"networking.istio.io/v1","kind":"ServiceEntry","metadata":{"name":"e","namespace":"x","uid":"1","generation":3},"spec":{"hosts":["a.com"],"ports":[{"number":80,"name":"http","protocol":"HTTP"}],"resolution":"DNS"}}"#,
+        r#"{"apiVersion":"mesh.istio.io/v1alpha1","kind":"MeshConfig","metadata":{"name":"default"},"spec":{"trustDomain":"td"}}"#,
+    ];
+
+    fn entries() -> Vec<Entry> {
+        let objects = TEXTS.iter().map(|text| object(text.as_bytes()).unwrap());
+        objects
+            .enumerate()
+            .map(|(number, object)| (number as u128, object))
+            .collect()
+    }
+
+    fn options(directory: &Path) -> SnapshotOptions {
+        SnapshotOptions {
+            file: directory.join("below/snapshot"),
+            of: "https://server, revision default".into(),
+            interval: Duration::ZERO,
+            patience: Duration::ZERO,
+        }
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        let directory = tempfile::tempdir().unwrap();
+        let options = options(directory.path());
+        write(&options, &entries()).unwrap();
+        let found = read(&options).unwrap();
+        for ((hash, read), (wanted, object)) in found.iter().zip(&entries()) {
+            assert_eq!((hash, read), (wanted, object));
+        }
+        assert_eq!(found.len(), TEXTS.len());
+        write(&options, &entries()[..1]).unwrap();
+        assert_eq!(read(&options).unwrap().len(), 1);
+    }
+
+    #[test]
+    fn what_cannot_be_used_is_told_apart() {
+        let directory = tempfile::tempdir().unwrap();
+        let options = options(directory.path());
+        assert!(matches!(read(&options), Err(Unusable::Io(_))));
+        write(&options, &entries()).unwrap();
+        let other = SnapshotOptions {
+            of: "another".into(),
+            ..options.clone()
+        };
+        assert!(matches!(read(&other), Err(Unusable::Foreign(_))));
+        let mut bytes = fs::read(&options.file).unwrap();
+        bytes[100] ^= 1;
+        fs::write(&options.file, bytes).unwrap();
+        assert!(matches!(read(&options), Err(Unusable::Damaged("damaged"))));
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(200))]
+        #[test]
+        fn no_bytes_make_it_panic(bytes in proptest::collection::vec(any::<u8>(), 0..300), cut in 0..2000usize, flip in 0..2000usize) {
+            let _ = decode("a", &bytes);
+            let whole = encode("a", &entries());
+            prop_assert!(decode("a", &whole[..cut.min(whole.len() - 1)]).is_err());
+            // Right by its hash, wrong in what it says.
+            let mut body = MAGIC.to_vec();
+            piece(&mut body, b"a");
+            body.extend_from_slice(&bytes);
+            let hash = xxh3_128(&body);
+            body.extend_from_slice(&hash.to_le_bytes());
+            let _ = decode("a", &body);
+            let mut flipped = whole;
+            let at = flip % flipped.len();
+            flipped[at] ^= 1;
+            prop_assert!(decode("a", &flipped).is_err());
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! Typed objects made small: texts that many objects have are one text.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use resources::{AnyObject, Meta, Object, StringMap};
+
+/// Longer texts are hardly ever the same.
+const LONGEST: usize = 80;
+/// How many texts there may be before those that nobody has any more are looked for.
+const SWEEP: usize = 4096;
+
+/// Texts that several objects have.
+#[derive(Default, Debug)]
+pub(crate) struct Texts {
+    known: HashSet<Arc<str>>,
+    sweep_at: usize,
+}
+
+impl Texts {
+    /// Puts the known text in the place of an equal one.
+    pub(crate) fn share(&mut self, text: &mut Arc<str>) {
+        if text.len() > LONGEST {
+            return;
+        }
+        match self.known.get(text) {
+            Some(known) => *text = known.clone(),
+            None => {
+                if self.known.len() >= self.sweep_at.max(SWEEP) {
+                    self.known.retain(|text| Arc::strong_count(text) > 1);
+                    self.sweep_at = self.known.len() * 2;
+                }
+                self.known.insert(text.clone());
+            }
+        }
+    }
+
+    fn share_map(&mut self, map: &mut StringMap) {
+        let shared = std::mem::take(map).into_iter().map(|(mut key, mut value)| {
+            self.share(&mut key);
+            self.share(&mut value);
+            (key, value)
+        });
+        *map = shared.collect();
+    }
+
+    fn meta(&mut self, meta: &mut Meta) {
+        self.share(&mut meta.namespace);
+        self.share(&mut meta.generate_name);
+        self.share_map(&mut meta.labels);
+        self.share_map(&mut meta.annotations);
+        if let Some(owner) = &mut meta.owner {
+            self.share(&mut owner.kind);
+            self.share(&mut owner.name);
+        }
+    }
+
+    /// Makes an object of a core kind small, and says of which cluster it is. Others stay as they are.
+    pub(crate) fn trim(&mut self, object: AnyObject, cluster: &Arc<str>) -> AnyObject {
+        match object {
+            AnyObject::Pod(pod) => AnyObject::Pod(self.changed(pod, cluster, |texts, pod| {
+                texts.share(&mut pod.spec.service_account_name);
+                texts.share(&mut pod.spec.node_name);
+                let spec = &mut pod.spec;
+                for container in spec.containers.iter_mut().chain(&mut spec.init_containers) {
+                    texts.share(&mut container.name);
+                    texts.share(&mut container.restart_policy);
+                    for port in &mut container.ports {
+                        texts.share(&mut port.name);
+                        texts.share(&mut port.protocol);
+                    }
+                    container.ports.shrink_to_fit();
+                }
+                spec.containers.shrink_to_fit();
+                // Of what holds of a pod, only this decides anything.
+                spec.status.conditions.retain(|condition| &*condition.kind == "Ready");
+                spec.status.conditions.shrink_to_fit();
+                for condition in &mut spec.status.conditions {
+                    texts.share(&mut condition.kind);
+                    texts.share(&mut condition.status);
+                }
+            })),
+            AnyObject::EndpointSlice(slice) => AnyObject::EndpointSlice(self.changed(slice, cluster, |_, _| {})),
+            AnyObject::Service(service) => AnyObject::Service(self.changed(service, cluster, |_, _| {})),
+            AnyObject::Node(node) => AnyObject::Node(self.changed(node, cluster, |_, _| {})),
+            AnyObject::Namespace(namespace) => AnyObject::Namespace(self.changed(namespace, cluster, |_, _| {})),
+            other => other,
+        }
+    }
+
+    fn changed<S: Clone>(
+        &mut self,
+        mut object: Arc<Object<S>>,
+        cluster: &Arc<str>,
+        more: impl FnOnce(&mut Texts, &mut Object<S>),
+    ) -> Arc<Object<S>> {
+        // It was just made: nobody else has it.
+        let inside = Arc::make_mut(&mut object);
+        inside.meta.cluster = cluster.clone();
+        self.meta(&mut inside.meta);
+        more(self, inside);
+        object
+    }
+}

@@ -1,0 +1,279 @@
+//! The namespaces that the mesh sees (`MeshConfig.discoverySelectors`), and what is in them.
+//!
+//! Stands between the joined sources and the world: it reads nothing and keeps no objects. A change of a namespace's labels
+//! or of the selectors adds or removes everything that is in the namespace at once. Namespaces themselves, and what is in
+//! none, always pass.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use resources::mesh::LabelSelector;
+use resources::{AnyObject, Kind, MeshConfig, ObjectKey, StringMap};
+
+use crate::Change;
+
+/// The label that Kubernetes gives every namespace; where namespaces come from elsewhere, they have it all the same.
+const NAME: &str = "kubernetes.io/metadata.name";
+
+/// A namespace: its cluster and its name.
+type Namespace = (Arc<str>, Arc<str>);
+
+/// Which namespaces are seen.
+#[derive(Clone, Debug, Default)]
+pub struct Selection {
+    /// Any of them must match; without any, all namespaces are seen.
+    selectors: Vec<LabelSelector>,
+    /// While there are selectors: what was decided of each namespace that was asked for.
+    decided: BTreeMap<Namespace, bool>,
+}
+
+impl Selection {
+    /// Turns a change of everything into one of what the mesh sees. `all` is everything after the change.
+    pub fn apply(&mut self, change: Change, all: &BTreeMap<ObjectKey, AnyObject>) -> Change {
+        let selectors = self.selectors_after(&change);
+        if self.selectors.is_empty() && selectors.is_empty() {
+            return change;
+        }
+        let turned = self.turn(selectors, &change, all);
+        let mut out = Change {
+            diagnostics: change.diagnostics,
+            ..Change::default()
+        };
+        for key in change.deletes {
+            // Of a namespace that was not seen nobody knows the object.
+            let before = match turned.get(&of(&key)) {
+                Some(now) => !now,
+                None => self.sees(&key, all),
+            };
+            if before {
+                out.deletes.push(key);
+            }
+        }
+        for object in change.upserts {
+            let key = object.key();
+            if !turned.contains_key(&of(&key)) && self.sees(&key, all) {
+                out.upserts.push(object);
+            }
+        }
+        if !turned.is_empty() {
+            for (key, object) in all.iter().filter(|(key, _)| key.kind.is_namespaced()) {
+                match turned.get(&of(key)) {
+                    Some(true) => out.upserts.push(object.clone()),
+                    Some(false) => out.deletes.push(key.clone()),
+                    None => {}
+                }
+            }
+        }
+        if self.selectors.is_empty() {
+            self.decided.clear();
+        }
+        out
+    }
+
+    fn selectors_after(&self, change: &Change) -> Vec<LabelSelector> {
+        let configs = change.upserts.iter().filter_map(|object| match object {
+            AnyObject::MeshConfig(config) => Some(config.spec.discovery_selectors.clone()),
+            _ => None,
+        });
+        configs
+            .last()
+            .unwrap_or_else(|| match change.deletes.contains(&MeshConfig::key()) {
+                true => Vec::new(),
+                false => self.selectors.clone(),
+            })
+    }
+
+    /// Takes in new selectors and new labels. Returns the namespaces that are seen now and were not, or the other way.
+    fn turn(
+        &mut self,
+        selectors: Vec<LabelSelector>,
+        change: &Change,
+        all: &BTreeMap<ObjectKey, AnyObject>,
+    ) -> BTreeMap<Namespace, bool> {
+        let mut asked: BTreeSet<Namespace> = BTreeSet::new();
+        if selectors != self.selectors {
+            if self.selectors.is_empty() {
+                // What goes with this change was seen, too.
+                let inside = all.keys().chain(&change.deletes).filter(|key| key.kind.is_namespaced());
+                self.decided = inside.map(|key| (of(key), true)).collect();
+            }
+            asked.extend(self.decided.keys().cloned());
+            self.selectors = selectors;
+        }
+        let upserts = change.upserts.iter().map(AnyObject::key);
+        let named = upserts.chain(change.deletes.iter().cloned());
+        asked.extend(
+            named
+                .filter(|key| key.kind == Kind::Namespace)
+                .map(|key| (key.cluster, key.name)),
+        );
+        let mut turned = BTreeMap::new();
+        for namespace in asked {
+            let now = self.decide(&namespace, all);
+            // Of one that nobody asked for nobody knows anything.
+            if let Some(before) = self.decided.get_mut(&namespace)
+                && std::mem::replace(before, now) != now
+            {
+                turned.insert(namespace, now);
+            }
+        }
+        turned
+    }
+
+    fn sees(&mut self, key: &ObjectKey, all: &BTreeMap<ObjectKey, AnyObject>) -> bool {
+        if !key.kind.is_namespaced() {
+            return true;
+        }
+        let namespace = of(key);
+        if let Some(decided) = self.decided.get(&namespace) {
+            return *decided;
+        }
+        let decided = self.decide(&namespace, all);
+        self.decided.insert(namespace, decided);
+        decided
+    }
+
+    fn decide(&self, (cluster, name): &Namespace, all: &BTreeMap<ObjectKey, AnyObject>) -> bool {
+        if self.selectors.is_empty() {
+            return true;
+        }
+        let key = ObjectKey::new(Kind::Namespace, "", name.clone()).in_cluster(cluster.clone());
+        let mut labels: StringMap = all
+            .get(&key)
+            .map(|object| object.meta().labels.clone())
+            .unwrap_or_default();
+        labels.insert(NAME.into(), name.clone());
+        self.selectors.iter().any(|selector| selector.matches(&labels))
+    }
+}
+
+fn of(key: &ObjectKey) -> Namespace {
+    (key.cluster.clone(), key.namespace.clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use resources::ParseOptions;
+
+    use super::*;
+
+    fn parse(text: &str) -> AnyObject {
+        let parsed = resources::parse_documents(text.as_bytes(), "test", &ParseOptions::default());
+        parsed.objects.into_iter().next().unwrap()
+    }
+
+    fn entry(namespace: &str, name: u8, host: u8) -> AnyObject {
+        parse(&format!(
+            "apiVersion: networking.istio.io/v1\nkind: ServiceEntry\nmetadata: {{name: e{name}, namespace: {namespace}}}\nspec:\n  hosts: [h{host}.com]\n  ports: [{{number: 80, name: http, protocol: HTTP}}]\n  resolution: DNS\n"
+        ))
+    }
+
+    fn namespace(name: &str, label: u8) -> AnyObject {
+        parse(&format!(
+            "apiVersion: v1\nkind: Namespace\nmetadata: {{name: {name}, labels: {{seen: l{label}}}}}\n"
+        ))
+    }
+
+    fn mesh(selectors: &[u8]) -> AnyObject {
+        let label = |value: &u8| LabelSelector {
+            match_labels: [("seen".into(), format!("l{value}").into())].into(),
+            ..LabelSelector::default()
+        };
+        let config = MeshConfig {
+            discovery_selectors: selectors.iter().map(label).collect(),
+            ..MeshConfig::default()
+        };
+        resources::Object::new("", MeshConfig::NAME, config).into()
+    }
+
+    #[test]
+    fn a_label_brings_everything_in_a_namespace_and_takes_it_away() {
+        let (mut selection, mut all) = (Selection::default(), BTreeMap::new());
+        let mut put = |object: AnyObject| {
+            all.insert(object.key(), object.clone());
+            let change = Change {
+                upserts: vec![object],
+                ..Change::default()
+            };
+            selection.apply(change, &all)
+        };
+        put(mesh(&[1]));
+        assert!(put(entry("a", 1, 1)).is_empty() && put(entry("a", 2, 1)).is_empty());
+        assert_eq!(
+            put(namespace("a", 1)).upserts.len(),
+            3,
+            "the namespace, and what is in it"
+        );
+        assert_eq!(put(namespace("a", 2)).deletes.len(), 2);
+        assert_eq!(put(mesh(&[1, 2])).upserts.len(), 3);
+        assert!(put(entry("b", 1, 1)).is_empty());
+        assert_eq!(put(mesh(&[])).upserts.len(), 2, "everything is seen without selectors");
+    }
+
+    /// What a mesh sees, straight from everything.
+    fn seen(all: &BTreeMap<ObjectKey, AnyObject>) -> BTreeMap<ObjectKey, AnyObject> {
+        let selectors = match all.get(&MeshConfig::key()) {
+            Some(AnyObject::MeshConfig(config)) => config.spec.discovery_selectors.clone(),
+            _ => Vec::new(),
+        };
+        let sees = |key: &&ObjectKey| {
+            let of = all.get(&ObjectKey::new(Kind::Namespace, "", key.namespace.clone()));
+            let labels = of.map(|object| object.meta().labels.clone()).unwrap_or_default();
+            !key.kind.is_namespaced()
+                || selectors.is_empty()
+                || selectors.iter().any(|selector| selector.matches(&labels))
+        };
+        all.keys()
+            .filter(sees)
+            .map(|key| (key.clone(), all[key].clone()))
+            .collect()
+    }
+
+    fn step() -> impl Strategy<Value = Result<AnyObject, ObjectKey>> {
+        let names = prop_oneof![Just("a"), Just("b"), Just("c")];
+        prop_oneof![
+            4 => (names.clone(), 0..3u8, 0..3u8).prop_map(|(space, name, host)| Ok(entry(space, name, host))),
+            2 => (names.clone(), 0..3u8).prop_map(|(space, name)| Err(entry(space, name, 0).key())),
+            2 => (names.clone(), 0..3u8).prop_map(|(space, label)| Ok(namespace(space, label))),
+            1 => names.prop_map(|space| Err(namespace(space, 0).key())),
+            1 => proptest::collection::vec(0..3u8, 0..3).prop_map(|selectors| Ok(mesh(&selectors))),
+            1 => Just(Err(MeshConfig::key())),
+        ]
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(128))]
+        #[test]
+        fn it_is_what_a_look_at_everything_finds(changes in proptest::collection::vec(proptest::collection::vec(step(), 1..4), 1..25)) {
+            let mut selection = Selection::default();
+            let (mut all, mut heard) = (BTreeMap::new(), BTreeMap::new());
+            for steps in changes {
+                // Each object changes once in a change, as the joined sources say it.
+                let steps: BTreeMap<ObjectKey, Option<AnyObject>> = steps.into_iter().map(|step| match step {
+                    Ok(object) => (object.key(), Some(object)),
+                    Err(key) => (key, None),
+                }).collect();
+                let mut change = Change::default();
+                for (key, object) in steps {
+                    match object {
+                        Some(object) => {
+                            all.insert(key, object.clone());
+                            change.upserts.push(object);
+                        }
+                        None if all.remove(&key).is_some() => change.deletes.push(key),
+                        None => {}
+                    }
+                }
+                let out = selection.apply(change, &all);
+                for key in out.deletes {
+                    heard.remove(&key);
+                }
+                for object in out.upserts {
+                    heard.insert(object.key(), object);
+                }
+                prop_assert_eq!(&heard, &seen(&all));
+            }
+        }
+    }
+}

@@ -1,0 +1,316 @@
+//! An API server in this process, of which tests decide when it fails, and how.
+
+// What fails here fails a test, which is what unwrapping is for.
+#![allow(clippy::unwrap_used, dead_code)]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::future::{Ready, ready};
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body::Frame;
+use http_body_util::StreamBody;
+use kube::Client;
+use kube::client::Body;
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+use tonic::codegen::Service;
+
+type Piece = Result<Frame<Bytes>, std::io::Error>;
+type Stream = Pin<Box<dyn futures::Stream<Item = Piece> + Send>>;
+
+/// The server; all clones are one.
+#[derive(Clone, Default)]
+pub(crate) struct Fake(Arc<Mutex<State>>);
+
+/// What a test may change.
+#[derive(Default)]
+pub(crate) struct State {
+    version: u64,
+    /// By plural, namespace and name.
+    objects: BTreeMap<(String, String, String), Value>,
+    /// Version, plural, type and object of each event.
+    history: Vec<(u64, String, &'static str, Value)>,
+    /// Plural, and the only name that is asked for.
+    watches: Vec<(String, Option<String>, mpsc::UnboundedSender<Piece>)>,
+    /// Nobody can connect.
+    pub(crate) down: bool,
+    /// Lists are not sent as streams.
+    pub(crate) pages_only: bool,
+    /// Lists that are asked for as streams fail, as on an old etcd.
+    pub(crate) no_progress: bool,
+    /// Plurals that nobody may read.
+    pub(crate) denied: BTreeSet<String>,
+    /// Plurals that there are not.
+    pub(crate) missing: BTreeSet<String>,
+    /// So many requests are answered with 429.
+    pub(crate) busy: usize,
+    /// Objects of one page.
+    pub(crate) page: usize,
+    /// Lists and watches that were asked for, by plural.
+    pub(crate) asked: Vec<String>,
+}
+
+impl Fake {
+    /// An empty server.
+    pub(crate) fn new() -> Fake {
+        Fake::default()
+    }
+
+    /// A client of it.
+    pub(crate) fn client(&self) -> Client {
+        Client::new(self.clone(), "default")
+    }
+
+    /// What it is.
+    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap()
+    }
+
+    /// Creates or changes an object.
+    pub(crate) fn put(&self, plural: &str, mut object: Value) {
+        let mut state = self.state();
+        state.version += 1;
+        object["metadata"]["resourceVersion"] = state.version.to_string().into();
+        let key = key(plural, &object);
+        let what = match state.objects.insert(key, object.clone()) {
+            None => "ADDED",
+            Some(_) => "MODIFIED",
+        };
+        state.tell(plural, what, object);
+    }
+
+    /// Deletes an object, if it is there.
+    pub(crate) fn delete(&self, plural: &str, namespace: &str, name: &str) {
+        let mut state = self.state();
+        let key = (plural.to_owned(), namespace.to_owned(), name.to_owned());
+        if let Some(mut object) = state.objects.remove(&key) {
+            state.version += 1;
+            object["metadata"]["resourceVersion"] = state.version.to_string().into();
+            state.tell(plural, "DELETED", object);
+        }
+    }
+
+    /// A definition of a kind, established.
+    pub(crate) fn define(&self, group: &str, plural: &str, versions: &[&str]) {
+        let versions: Vec<Value> = versions
+            .iter()
+            .map(|name| json!({"name": name, "served": true}))
+            .collect();
+        self.put(
+            "customresourcedefinitions",
+            json!({
+                "metadata": {"name": format!("{plural}.{group}")},
+                "spec": {"group": group, "names": {"plural": plural}, "versions": versions},
+                "status": {"conditions": [{"type": "Established", "status": "True"}]},
+            }),
+        );
+    }
+
+    /// Ends all watches.
+    pub(crate) fn cut(&self) {
+        self.state().watches.clear();
+    }
+
+    /// Sends every watch that what it saw last is too old, and forgets what happened.
+    pub(crate) fn expire(&self) {
+        let mut state = self.state();
+        state.history.clear();
+        state.version += 1;
+        let status =
+            json!({"type": "ERROR", "object": {"kind": "Status", "code": 410, "message": "too old resource version"}});
+        for (_, _, watch) in std::mem::take(&mut state.watches) {
+            let _ = watch.send(Ok(line(&status)));
+        }
+    }
+
+    /// Puts the objects back to what they were, with their versions, as a restored backup does. The server is away
+    /// meanwhile.
+    pub(crate) fn restore(&self, backup: &Backup) {
+        let mut state = self.state();
+        state.watches.clear();
+        state.history.clear();
+        (state.version, state.objects) = backup.0.clone();
+    }
+
+    /// What it has.
+    pub(crate) fn backup(&self) -> Backup {
+        let state = self.state();
+        Backup((state.version, state.objects.clone()))
+    }
+
+    /// The names of all objects with this plural: `NAMESPACE/NAME`.
+    pub(crate) fn names(&self, plural: &str) -> BTreeSet<String> {
+        let state = self.state();
+        let of = state.objects.keys().filter(|key| key.0 == plural);
+        of.map(|(_, namespace, name)| format!("{namespace}/{name}")).collect()
+    }
+}
+
+/// Everything that a server had.
+pub(crate) struct Backup((u64, BTreeMap<(String, String, String), Value>));
+
+impl Backup {
+    /// The text of a field of an object of the namespace `x`.
+    pub(crate) fn field(&self, plural: &str, name: &str, pointer: &str) -> Option<String> {
+        let object = self.0.1.get(&(plural.to_owned(), "x".to_owned(), name.to_owned()))?;
+        Some(object.pointer(pointer)?.as_str()?.to_owned())
+    }
+}
+
+fn key(plural: &str, object: &Value) -> (String, String, String) {
+    let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default().to_owned();
+    (plural.to_owned(), text("namespace"), text("name"))
+}
+
+fn line(value: &Value) -> Frame<Bytes> {
+    Frame::data(format!("{value}\n").into())
+}
+
+impl State {
+    fn tell(&mut self, plural: &str, what: &'static str, object: Value) {
+        self.history
+            .push((self.version, plural.to_owned(), what, object.clone()));
+        let event = json!({"type": what, "object": object});
+        let name = event["object"]["metadata"]["name"].as_str().unwrap_or_default();
+        self.watches.retain(|(of, only, watch)| {
+            let others = of != plural || only.as_ref().is_some_and(|only| only != name);
+            others || watch.send(Ok(line(&event))).is_ok()
+        });
+    }
+
+    fn answer(&mut self, path: &str, query: &str) -> Response<StreamBody<Stream>> {
+        let plural = path.rsplit('/').next().unwrap_or_default().to_owned();
+        let parameter = |name: &str| {
+            let pairs = query.split('&').filter_map(|pair| pair.split_once('='));
+            pairs
+                .filter(|(key, _)| *key == name)
+                .map(|(_, value)| value.to_owned())
+                .next()
+        };
+        self.asked.push(plural.clone());
+        if self.busy > 0 {
+            self.busy -= 1;
+            return status(429, "too many requests", Some("1"));
+        }
+        if self.denied.contains(&plural) {
+            return status(403, "forbidden: no such right", None);
+        }
+        if self.missing.contains(&plural) {
+            return status(404, "not found", None);
+        }
+        let name = parameter("fieldSelector").and_then(|text| text.strip_prefix("metadata.name%3D").map(str::to_owned));
+        let objects: Vec<Value> = (self.objects.iter())
+            .filter(|(key, _)| key.0 == plural && name.as_ref().is_none_or(|name| key.2 == *name))
+            .map(|(_, object)| object.clone())
+            .collect();
+        if parameter("watch").is_none() {
+            return self.list(&objects, parameter("limit"), parameter("continue"));
+        }
+        let (sender, receiver) = mpsc::unbounded_channel();
+        if parameter("sendInitialEvents").is_some() {
+            if self.pages_only {
+                return status(
+                    422,
+                    "sendInitialEvents is forbidden for watch unless the WatchList feature gate is enabled",
+                    None,
+                );
+            }
+            if self.no_progress {
+                return status(
+                    500,
+                    "the required storage feature RequestWatchProgress is disabled",
+                    None,
+                );
+            }
+            for object in objects {
+                let _ = sender.send(Ok(line(&json!({"type": "ADDED", "object": object}))));
+            }
+            let end = json!({"type": "BOOKMARK", "object": {"metadata": {
+                "resourceVersion": self.version.to_string(), "annotations": {"k8s.io/initial-events-end": "true"},
+            }}});
+            let _ = sender.send(Ok(line(&end)));
+        } else {
+            let from: u64 = parameter("resourceVersion")
+                .and_then(|text| text.parse().ok())
+                .unwrap_or_default();
+            let oldest = self.history.first().map_or(self.version, |event| event.0 - 1);
+            if from < oldest {
+                let gone = json!({"type": "ERROR", "object": {"kind": "Status", "code": 410, "message": "too old resource version"}});
+                let _ = sender.send(Ok(line(&gone)));
+                return streamed(200, receiver, None);
+            }
+            let wanted = |object: &Value| name.as_ref().is_none_or(|name| object["metadata"]["name"] == **name);
+            let later = (self.history.iter()).filter(|event| event.0 > from && event.1 == plural && wanted(&event.3));
+            for (_, _, what, object) in later {
+                let _ = sender.send(Ok(line(&json!({"type": what, "object": object}))));
+            }
+        }
+        self.watches.push((plural, name, sender));
+        streamed(200, receiver, None)
+    }
+
+    fn list(&self, objects: &[Value], limit: Option<String>, next: Option<String>) -> Response<StreamBody<Stream>> {
+        let start: usize = next.and_then(|text| text.parse().ok()).unwrap_or_default();
+        let most = if self.page > 0 {
+            self.page
+        } else {
+            limit.and_then(|text| text.parse().ok()).unwrap_or(500)
+        };
+        let end = (start + most).min(objects.len());
+        let mut meta = json!({"resourceVersion": self.version.to_string()});
+        if end < objects.len() {
+            meta["continue"] = end.to_string().into();
+        }
+        let list = json!({"kind": "List", "metadata": meta, "items": objects[start..end]});
+        let (sender, receiver) = mpsc::unbounded_channel();
+        let _ = sender.send(Ok(line(&list)));
+        streamed(200, receiver, None)
+    }
+}
+
+fn status(code: u16, message: &str, retry: Option<&str>) -> Response<StreamBody<Stream>> {
+    let (sender, receiver) = mpsc::unbounded_channel();
+    let _ = sender.send(Ok(line(&json!({"kind": "Status", "code": code, "message": message}))));
+    streamed(code, receiver, retry)
+}
+
+fn streamed(
+    code: u16,
+    mut receiver: mpsc::UnboundedReceiver<Piece>,
+    retry: Option<&str>,
+) -> Response<StreamBody<Stream>> {
+    let stream: Stream = Box::pin(futures::stream::poll_fn(move |cx| receiver.poll_recv(cx)));
+    let mut builder = Response::builder().status(code);
+    if let Some(seconds) = retry {
+        builder = builder.header("retry-after", seconds);
+    }
+    builder.body(StreamBody::new(stream)).unwrap()
+}
+
+impl Service<Request<Body>> for Fake {
+    type Response = Response<StreamBody<Stream>>;
+    type Error = std::io::Error;
+    type Future = Ready<Result<Self::Response, std::io::Error>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), std::io::Error>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        let mut state = self.state();
+        ready(match state.down {
+            true => Err(std::io::Error::new(
+                std::io::ErrorKind::ConnectionRefused,
+                "connection refused",
+            )),
+            false => Ok(state.answer(request.uri().path(), request.uri().query().unwrap_or_default())),
+        })
+    }
+}
+
+/// Nothing that a test waits for takes longer, by the paused clock.
+pub(crate) const PATIENCE: std::time::Duration = std::time::Duration::from_secs(600);

@@ -1,0 +1,458 @@
+//! The Kubernetes source against a server that fails in every way that is known: after each fault the objects are those of
+//! a fresh list, and nobody was told of half of one.
+
+// What fails here fails a test, which is what unwrapping is for.
+#![allow(clippy::unwrap_used)]
+
+mod fake;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use fake::{Fake, PATIENCE};
+use proptest::prelude::{Just, ProptestConfig, Strategy, any, prop_oneof, proptest};
+use resources::{AnyObject, Kind, MeshConfig, ObjectKey};
+use serde_json::{Value, json};
+use sources::kubernetes::{self, MeshOptions, News, Options, Report};
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+
+const ENTRIES: &str = "serviceentries";
+const GROUP: &str = "networking.istio.io";
+
+fn entry(name: &str, host: &str) -> Value {
+    json!({
+        "metadata": {"name": name, "namespace": "x", "uid": name, "generation": 1},
+        "spec": {"hosts": [host], "ports": [{"number": 80, "name": "http", "protocol": "HTTP"}], "resolution": "DNS"},
+    })
+}
+
+fn pod(name: &str, ip: &str) -> Value {
+    json!({"metadata": {"name": name, "namespace": "x"}, "spec": {"nodeName": "n"}, "status": {"phase": "Running", "podIP": ip}})
+}
+
+/// Who listens, and what it heard.
+struct Listener {
+    news: mpsc::Receiver<News>,
+    report: watch::Receiver<Report>,
+    task: JoinHandle<()>,
+    heard: BTreeMap<ObjectKey, AnyObject>,
+    seen: BTreeMap<String, Option<Value>>,
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl Listener {
+    fn start(server: &Fake, change: impl FnOnce(&mut Options)) -> Listener {
+        let mut options = Options::new(server.client());
+        options.kinds = Some([Kind::Pod, Kind::ServiceEntry, Kind::Sidecar].into());
+        change(&mut options);
+        let (sender, news) = mpsc::channel(1);
+        let (report, reported) = watch::channel(Report::default());
+        Listener {
+            news,
+            report: reported,
+            task: tokio::spawn(kubernetes::follow(options, sender, report)),
+            heard: BTreeMap::new(),
+            seen: BTreeMap::new(),
+        }
+    }
+
+    async fn next(&mut self) -> News {
+        let news = timeout(PATIENCE, self.news.recv())
+            .await
+            .expect("news in time")
+            .expect("it goes on");
+        for key in &news.change.deletes {
+            self.heard.remove(key);
+        }
+        for object in &news.change.upserts {
+            self.heard.insert(object.key(), object.clone());
+        }
+        for seen in &news.seen {
+            self.seen.insert(seen.key.name.to_string(), seen.status.clone());
+        }
+        news
+    }
+
+    fn names(&self, kind: Kind) -> BTreeSet<String> {
+        let of = self.heard.keys().filter(|key| key.kind == kind);
+        of.map(|key| format!("{}/{}", key.namespace, key.name)).collect()
+    }
+
+    fn host(&self, name: &str) -> Option<String> {
+        match self.heard.get(&ObjectKey::new(Kind::ServiceEntry, "x", name))? {
+            AnyObject::ServiceEntry(entry) => Some(entry.spec.hosts[0].to_string()),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Takes news until it is so.
+    async fn until(&mut self, what: &str, holds: impl Fn(&Listener) -> bool) {
+        while !holds(self) {
+            let news = timeout(PATIENCE, self.next()).await;
+            assert!(news.is_ok(), "it never came: {what}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_first_news_hold_everything() {
+    for (pages_only, no_progress) in [(false, false), (true, false), (false, true)] {
+        let server = Fake::new();
+        server.state().page = 2;
+        server.state().pages_only = pages_only;
+        server.state().no_progress = no_progress;
+        server.define(GROUP, ENTRIES, &["v1"]);
+        (0..5).for_each(|number| server.put(ENTRIES, entry(&format!("e{number}"), "a.com")));
+        (0..3).for_each(|number| server.put("pods", pod(&format!("p{number}"), "10.0.0.1")));
+        let mut listener = Listener::start(&server, |_| {});
+        let first = listener.next().await;
+        assert_eq!(
+            (first.change.upserts.len(), first.seen.len()),
+            (8, 5),
+            "pages only: {pages_only}"
+        );
+        // Sidecars are not served: nobody waits for them.
+        assert!(listener.report.borrow().waiting.is_empty());
+        server.put(ENTRIES, entry("late", "b.com"));
+        listener
+            .until("a change", |l| l.host("late").as_deref() == Some("b.com"))
+            .await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_kind_that_we_may_not_read_keeps_nobody_waiting_and_comes_when_we_may() {
+    let server = Fake::new();
+    server.define(GROUP, ENTRIES, &["v1"]);
+    server.put(ENTRIES, entry("e", "a.com"));
+    server.put("pods", pod("p", "10.0.0.1"));
+    server.state().denied.insert("pods".into());
+    let mut listener = Listener::start(&server, |_| {});
+    listener.next().await;
+    assert_eq!(listener.names(Kind::ServiceEntry).len(), 1);
+    assert!(listener.names(Kind::Pod).is_empty());
+    let report = listener.report.borrow().clone();
+    assert!(
+        report.synced && report.denied["pods"].contains("no such right"),
+        "{report:?}"
+    );
+    server.state().denied.clear();
+    listener.until("the pods", |l| l.names(Kind::Pod).len() == 1).await;
+    assert!(listener.report.borrow().denied.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_definition_brings_its_kind_and_takes_it_away() {
+    let server = Fake::new();
+    server.put(ENTRIES, entry("e", "a.com"));
+    let mut listener = Listener::start(&server, |_| {});
+    assert!(listener.next().await.change.upserts.is_empty(), "it is not defined");
+    server.define(GROUP, ENTRIES, &["v1alpha3", "v1"]);
+    listener.until("the kind", |l| l.host("e").is_some()).await;
+    server.delete("customresourcedefinitions", "", "serviceentries.networking.istio.io");
+    listener.until("its end", |l| l.host("e").is_none()).await;
+    server.define(GROUP, ENTRIES, &["v1"]);
+    server.put(ENTRIES, entry("e", "b.com"));
+    listener
+        .until("the kind again", |l| l.host("e").as_deref() == Some("b.com"))
+        .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn where_definitions_may_not_be_read_the_server_is_asked() {
+    let server = Fake::new();
+    server.state().denied.insert("customresourcedefinitions".into());
+    server.put("pods", pod("p", "10.0.0.1"));
+    let mut listener = Listener::start(&server, |options| options.kinds = Some([Kind::Pod].into()));
+    listener.next().await;
+    assert_eq!(listener.names(Kind::Pod).len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_busy_server_is_asked_again_when_it_says() {
+    let server = Fake::new();
+    server.put("pods", pod("p", "10.0.0.1"));
+    server.state().busy = 20;
+    let mut listener = Listener::start(&server, |_| {});
+    listener.next().await;
+    assert_eq!(listener.names(Kind::Pod).len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn objects_choose_their_revision_and_tags_move() {
+    let server = Fake::new();
+    server.define(GROUP, ENTRIES, &["v1"]);
+    let labelled = |name: &str, label: &str| {
+        let mut entry = entry(name, "a.com");
+        entry["metadata"]["labels"] = json!({"istio.io/rev": label});
+        entry
+    };
+    let webhook = |revision: &str| json!({"metadata": {"name": "istio-revision-tag-prod", "labels": {"istio.io/tag": "prod", "istio.io/rev": revision}}});
+    server.put(ENTRIES, entry("all", "a.com"));
+    server.put(ENTRIES, labelled("ours", "canary"));
+    server.put(ENTRIES, labelled("theirs", "stable"));
+    server.put(ENTRIES, labelled("tagged", "prod"));
+    server.put("mutatingwebhookconfigurations", webhook("stable"));
+    let mut listener = Listener::start(&server, |options| options.revision = Some("canary".into()));
+    listener.until("the first", |l| !l.heard.is_empty()).await;
+    let names = |l: &Listener| l.names(Kind::ServiceEntry).into_iter().collect::<Vec<_>>().join(" ");
+    assert_eq!(names(&listener), "x/all x/ours");
+    server.put("mutatingwebhookconfigurations", webhook("canary"));
+    listener.until("the tagged", |l| l.host("tagged").is_some()).await;
+    assert_eq!(names(&listener), "x/all x/ours x/tagged");
+    server.delete("mutatingwebhookconfigurations", "", "istio-revision-tag-prod");
+    listener.until("its end", |l| l.host("tagged").is_none()).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_settings_of_the_mesh_come_from_config_maps() {
+    let server = Fake::new();
+    let map = |name: &str, text: &str| json!({"metadata": {"name": name, "namespace": "istio-system"}, "data": {"mesh": text}});
+    server.put("configmaps", map("istio", "trustDomain: own"));
+    server.put("configmaps", map("shared", "rootNamespace: roots\ntrustDomain: shared"));
+    let mut listener = Listener::start(&server, |options| {
+        options.mesh = Some(MeshOptions {
+            namespace: "istio-system".into(),
+            name: "istio".into(),
+            shared: Some("shared".into()),
+            file: None,
+        });
+    });
+    let config = |l: &Listener| match l.heard.get(&MeshConfig::key()) {
+        Some(AnyObject::MeshConfig(config)) => format!("{} {}", config.spec.trust_domain, config.spec.root_namespace),
+        _ => String::new(),
+    };
+    listener.next().await;
+    assert_eq!(config(&listener), "own roots");
+    server.put("configmaps", map("istio", "trustDomain: ["));
+    let rejected = async {
+        loop {
+            tokio::select! {
+                _ = listener.report.changed() => {}
+                news = listener.news.recv() => assert!(news.unwrap().change.upserts.is_empty()),
+            }
+            if listener.report.borrow().mesh_rejected {
+                return;
+            }
+        }
+    };
+    timeout(PATIENCE, rejected).await.unwrap();
+    assert_eq!(config(&listener), "own roots");
+    server.delete("configmaps", "istio-system", "istio");
+    listener.until("the shared", |l| config(l) == "shared roots").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_was_put_back_is_believed() {
+    let server = Fake::new();
+    server.define(GROUP, ENTRIES, &["v1"]);
+    server.put(ENTRIES, entry("old", "a.com"));
+    let backup = server.backup();
+    server.put(ENTRIES, entry("new", "a.com"));
+    server.put(ENTRIES, entry("old", "b.com"));
+    let mut listener = Listener::start(&server, |_| {});
+    listener.next().await;
+    assert_eq!(listener.host("old").as_deref(), Some("b.com"));
+    server.state().down = true;
+    server.restore(&backup);
+    // It gets past the version that we saw, with another history.
+    (0..9).for_each(|number| server.put("pods", pod(&format!("p{number}"), "10.0.0.1")));
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    server.state().down = false;
+    listener
+        .until("the past", |l| {
+            l.host("old").as_deref() == Some("a.com") && l.host("new").is_none()
+        })
+        .await;
+    assert_eq!(listener.names(Kind::ServiceEntry), server.names(ENTRIES));
+}
+
+/// What happens to a server.
+#[derive(Clone, Debug)]
+enum Step {
+    Put(u8, u8),
+    Delete(u8),
+    Cut,
+    Expire,
+    Away,
+    Back,
+    Restore,
+    Backup,
+    Pages(bool),
+    NoProgress(bool),
+    Busy(u8),
+    Undefine,
+    Define,
+    Wait(u8),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        6 => (0..5u8, 0..3u8).prop_map(|(name, host)| Step::Put(name, host)),
+        3 => (0..5u8).prop_map(Step::Delete),
+        2 => Just(Step::Cut),
+        1 => Just(Step::Expire),
+        1 => Just(Step::Away),
+        2 => Just(Step::Back),
+        1 => Just(Step::Restore),
+        1 => Just(Step::Backup),
+        1 => any::<bool>().prop_map(Step::Pages),
+        1 => any::<bool>().prop_map(Step::NoProgress),
+        1 => (1..4u8).prop_map(Step::Busy),
+        1 => Just(Step::Undefine),
+        2 => Just(Step::Define),
+        4 => (0..50u8).prop_map(Step::Wait),
+    ]
+}
+
+async fn survive(steps: Vec<Step>) {
+    let server = Fake::new();
+    server.define(GROUP, ENTRIES, &["v1"]);
+    let mut backup = server.backup();
+    let mut listener = Listener::start(&server, |_| {});
+    for step in steps {
+        match step {
+            Step::Put(name, host) => {
+                server.put(ENTRIES, entry(&format!("e{name}"), &format!("h{host}.com")));
+                server.put("pods", pod(&format!("p{name}"), &format!("10.0.0.{host}")));
+            }
+            Step::Delete(name) => {
+                server.delete(ENTRIES, "x", &format!("e{name}"));
+                server.delete("pods", "x", &format!("p{name}"));
+            }
+            Step::Cut => server.cut(),
+            Step::Expire => server.expire(),
+            Step::Away => {
+                server.cut();
+                server.state().down = true;
+            }
+            Step::Back => server.state().down = false,
+            // A server is put back while it is away, and notices are missed.
+            Step::Restore => {
+                server.state().down = true;
+                server.restore(&backup);
+                tokio::time::sleep(Duration::from_secs(60)).await;
+            }
+            Step::Backup => backup = server.backup(),
+            Step::Pages(only) => server.state().pages_only = only,
+            Step::NoProgress(fails) => server.state().no_progress = fails,
+            Step::Busy(times) => server.state().busy = times.into(),
+            Step::Undefine => server.delete("customresourcedefinitions", "", "serviceentries.networking.istio.io"),
+            Step::Define => server.define(GROUP, ENTRIES, &["v1"]),
+            Step::Wait(tenths) => {
+                let end = tokio::time::sleep(Duration::from_millis(u64::from(tenths) * 100));
+                tokio::pin!(end);
+                loop {
+                    tokio::select! {
+                        _ = listener.next() => {}
+                        () = &mut end => break,
+                    }
+                }
+            }
+        }
+    }
+    server.state().down = false;
+    let defined = !server.names("customresourcedefinitions").is_empty();
+    let entries = if defined {
+        server.names(ENTRIES)
+    } else {
+        BTreeSet::new()
+    };
+    let pods = server.names("pods");
+    let state = |l: &Listener| {
+        let hosts = entries.iter().all(|name| {
+            let name = name.trim_start_matches("x/");
+            let state = server.backup();
+            l.host(name) == state.field(ENTRIES, name, "/spec/hosts/0")
+        });
+        l.names(Kind::ServiceEntry) == entries && l.names(Kind::Pod) == pods && hosts
+    };
+    listener.until("the state of the server", state).await;
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+    #[test]
+    fn after_every_fault_it_is_what_a_fresh_list_says(steps in proptest::collection::vec(step(), 1..40)) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
+        runtime.block_on(survive(steps));
+    }
+}
+
+/// A snapshot in this directory.
+fn kept_in(directory: &std::path::Path) -> impl Fn(&mut Options) {
+    let file = directory.join("snapshot");
+    move |options| {
+        options.snapshot = Some(kubernetes::SnapshotOptions {
+            file: file.clone(),
+            of: "the fake".into(),
+            interval: Duration::from_secs(1),
+            patience: Duration::from_secs(3),
+        });
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_an_earlier_run_read_is_served_while_the_server_is_away() {
+    let directory = tempfile::tempdir().unwrap();
+    let keep = kept_in(directory.path());
+    let server = Fake::new();
+    server.define(GROUP, ENTRIES, &["v1"]);
+    (0..3).for_each(|number| server.put(ENTRIES, entry(&format!("e{number}"), "a.com")));
+    server.put("pods", pod("p", "10.0.0.1"));
+    let mut first = Listener::start(&server, &keep);
+    first.next().await;
+    server.put(ENTRIES, entry("e1", "b.com"));
+    first
+        .until("a change", |l| l.host("e1").as_deref() == Some("b.com"))
+        .await;
+    // It is written in a thread of its own, for which the paused clock does not wait.
+    let written = || {
+        let bytes = std::fs::read(directory.path().join("snapshot")).unwrap_or_default();
+        String::from_utf8_lossy(&bytes).contains("b.com")
+    };
+    while !written() {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        tokio::task::spawn_blocking(std::thread::yield_now).await.unwrap();
+    }
+    drop(first);
+
+    server.state().down = true;
+    let mut second = Listener::start(&server, &keep);
+    let recalled = second.next().await;
+    assert_eq!((recalled.change.upserts.len(), recalled.change.deletes.len()), (4, 0));
+    assert_eq!(second.host("e1").as_deref(), Some("b.com"));
+    second.report.wait_for(|report| report.from_snapshot).await.unwrap();
+
+    // What changed meanwhile comes at once, and nothing else.
+    server.delete(ENTRIES, "x", "e0");
+    server.put(ENTRIES, entry("e2", "c.com"));
+    server.state().down = false;
+    let caught_up = second.next().await;
+    let change = caught_up.change;
+    assert_eq!((change.upserts.len(), change.deletes.len()), (1, 1), "{change:?}");
+    assert_eq!(second.host("e2").as_deref(), Some("c.com"));
+    let report = second.report.wait_for(|report| report.synced).await.unwrap().clone();
+    assert!(!report.from_snapshot);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_snapshot_that_is_damaged_is_ignored() {
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::write(directory.path().join("snapshot"), b"rutter snapshot 1\nnonsense").unwrap();
+    let server = Fake::new();
+    server.put("pods", pod("p", "10.0.0.1"));
+    server.state().down = true;
+    let mut listener = Listener::start(&server, kept_in(directory.path()));
+    assert!(timeout(Duration::from_secs(60), listener.news.recv()).await.is_err());
+    server.state().down = false;
+    listener.next().await;
+    assert_eq!(listener.names(Kind::Pod).len(), 1);
+}
