@@ -17,7 +17,7 @@ const PACKAGE: (&str, &str, &str) = (
 );
 
 /// The path of a `go` that is new enough; `say` is told if it has to be fetched.
-pub(super) fn toolchain(tools: &Path, say: &mut dyn FnMut(&str)) -> Result<PathBuf, Error> {
+pub(crate) fn toolchain(tools: &Path, say: &mut dyn FnMut(&str)) -> Result<PathBuf, Error> {
     if is_new_enough(OsStr::new("go")) {
         return Ok(PathBuf::from("go"));
     }

@@ -13,7 +13,7 @@ mod client;
 mod components;
 #[cfg(feature = "run")]
 mod control_plane;
-mod go;
+pub(crate) mod go;
 #[cfg(feature = "run")]
 mod image;
 #[cfg(feature = "run")]
