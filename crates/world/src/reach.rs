@@ -57,6 +57,7 @@ impl World {
             Kind::VirtualService => self.of(|w| w.engine.dependents::<VirtualServices>(&id, &content()), true),
             Kind::DestinationRule => self.of(|w| w.engine.dependents::<DestinationRules>(&id, &content()), false),
             Kind::ServiceEntry => self.defined_by(&service(Registry::ServiceEntry)),
+            Kind::ServiceImport => self.defined_by(&service(Registry::Import)),
             Kind::Service => self.defined_by(&service(Registry::Kubernetes)),
             Kind::WorkloadEntry => self.running(&workload(false)),
             Kind::Pod => self.running(&workload(true)),

@@ -55,6 +55,11 @@ const GROUPS: [(&str, &str, &str); 5] = [
         "With the fields of the experimental channel. The table has the kinds of the API and of its neighbours.",
     ),
     (
+        "multicluster.x-k8s.io",
+        "Services of several clusters",
+        "What they do is in discovery.md.",
+    ),
+    (
         "*",
         "Kubernetes",
         "The kinds of every Kubernetes that a mesh needs. What is not read for the mesh is kept for the clients of the API.",

@@ -81,7 +81,12 @@ pub(crate) fn findings(object: &AnyObject) -> Vec<Finding> {
         AnyObject::Pod(o) => core::check_pod(r, &o.spec),
         AnyObject::MeshConfig(o) => mesh::check(r, &o.spec),
         AnyObject::MeshNetworks(o) => networks::check(r, &o.spec),
-        AnyObject::GatewayClass(_) | AnyObject::ReferenceGrant(_) | AnyObject::Node(_) | AnyObject::Namespace(_) => {}
+        AnyObject::ServiceImport(o) => core::check_service_import(r, &o.spec),
+        AnyObject::GatewayClass(_)
+        | AnyObject::ReferenceGrant(_)
+        | AnyObject::ServiceExport(_)
+        | AnyObject::Node(_)
+        | AnyObject::Namespace(_) => {}
     }
     if object.kind().is_istio() {
         annotations(r, object.meta());
