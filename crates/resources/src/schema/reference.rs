@@ -33,7 +33,7 @@ pub fn reference() -> String {
 }
 
 /// API groups, or the beginnings of several, with a title and what there is to say.
-const GROUPS: [(&str, &str, &str); 5] = [
+const GROUPS: [(&str, &str, &str); 6] = [
     (
         "networking.istio.io",
         "Istio: networking",
