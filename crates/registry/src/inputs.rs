@@ -9,10 +9,9 @@ use flow::{Input, Relation};
 use model::proxy::Proxy;
 use model::service::{ObjectId, Registry, SourceId};
 use resources::Object;
-use resources::core::{EndpointSlice, Namespace, Node, Pod, Service};
+use resources::core::{EndpointSlice, Ingress, IngressClass, Namespace, Node, Pod, Service};
 use resources::istio::{DestinationRule, Gateway, ServiceEntry, Sidecar, VirtualService, WorkloadEntry, WorkloadGroup};
 use resources::mesh::{MeshConfig, MeshNetworks};
-use resources::multicluster::{ServiceExport, ServiceImport};
 
 /// Declares an input table.
 macro_rules! input {
@@ -46,8 +45,6 @@ pub enum ServiceObject {
     Kubernetes(Arc<Object<Service>>),
     /// A `ServiceEntry`.
     Entry(Arc<Object<ServiceEntry>>),
-    /// A `ServiceImport`.
-    Import(Arc<Object<ServiceImport>>),
 }
 
 /// Names a workload object. A pod and a WorkloadEntry may share a name.
@@ -68,6 +65,64 @@ pub enum WorkloadObject {
     Pod(Arc<Object<Pod>>),
     /// A `WorkloadEntry`.
     Entry(Arc<Object<WorkloadEntry>>),
+}
+
+/// Names an object that says what comes in and where it goes. Objects of different kinds may share a name; what was
+/// written as a Gateway or a VirtualService sorts before an Ingress, from which such are made.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct RoutingKey {
+    /// Which kind.
+    pub kind: RoutingKind,
+    /// Namespace and name.
+    pub id: ObjectId,
+}
+
+impl RoutingKey {
+    /// The key of a Gateway.
+    pub fn gateway(id: ObjectId) -> RoutingKey {
+        RoutingKey {
+            kind: RoutingKind::Gateway,
+            id,
+        }
+    }
+
+    /// The key of a VirtualService.
+    pub fn virtual_service(id: ObjectId) -> RoutingKey {
+        RoutingKey {
+            kind: RoutingKind::VirtualService,
+            id,
+        }
+    }
+
+    /// The key of an Ingress.
+    pub fn ingress(id: ObjectId) -> RoutingKey {
+        RoutingKey {
+            kind: RoutingKind::Ingress,
+            id,
+        }
+    }
+}
+
+/// The kinds of [`RoutingObject`].
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub enum RoutingKind {
+    /// A `Gateway`.
+    Gateway,
+    /// A `VirtualService`.
+    VirtualService,
+    /// An `Ingress`.
+    Ingress,
+}
+
+/// An object that says what comes in and where it goes.
+#[derive(Clone, PartialEq, Debug)]
+pub enum RoutingObject {
+    /// A `Gateway` of Istio's API.
+    Gateway(Arc<Object<Gateway>>),
+    /// A `VirtualService`.
+    VirtualService(Arc<Object<VirtualService>>),
+    /// An `Ingress`, which stands for a Gateway and for VirtualServices.
+    Ingress(Arc<Object<Ingress>>),
 }
 
 /// Mesh-wide settings.
@@ -105,14 +160,11 @@ pub type ClusterName = (Arc<str>, Arc<str>);
 pub struct ProxyToken(pub u64);
 
 input!(
-    /// `Service`, `ServiceEntry` and `ServiceImport` objects.
+    /// `Service` and `ServiceEntry` objects.
     ServiceObjects: ServiceObjectKey => ServiceObject, "service objects");
 input!(
     /// `Pod` and `WorkloadEntry` objects.
     WorkloadObjects: WorkloadObjectKey => WorkloadObject, "workload objects");
-input!(
-    /// `ServiceExport` objects.
-    ServiceExports: SourceId => Arc<Object<ServiceExport>>, "service exports");
 input!(
     /// `EndpointSlice` objects.
     EndpointSlices: SourceId => Arc<Object<EndpointSlice>>, "endpoint slices");
@@ -126,14 +178,14 @@ input!(
     /// `WorkloadGroup` objects.
     WorkloadGroups: ObjectId => Arc<Object<WorkloadGroup>>, "workload groups");
 input!(
-    /// `VirtualService` objects.
-    VirtualServices: ObjectId => Arc<Object<VirtualService>>, "virtual services");
+    /// `Gateway`, `VirtualService` and `Ingress` objects.
+    RoutingObjects: RoutingKey => RoutingObject, "routing objects");
+input!(
+    /// `IngressClass` objects, by name.
+    IngressClasses: Arc<str> => Arc<Object<IngressClass>>, "ingress classes");
 input!(
     /// `DestinationRule` objects.
     DestinationRules: ObjectId => Arc<Object<DestinationRule>>, "destination rules");
-input!(
-    /// `Gateway` objects.
-    Gateways: ObjectId => Arc<Object<Gateway>>, "gateways");
 input!(
     /// `Sidecar` objects.
     Sidecars: ObjectId => Arc<Object<Sidecar>>, "sidecars");
@@ -156,11 +208,10 @@ pub(crate) fn register(b: &mut flow::Builder) {
     b.input::<ServiceObjects>();
     b.input::<WorkloadObjects>();
     b.input::<EndpointSlices>();
-    b.input::<ServiceExports>();
     b.input::<WorkloadGroups>();
-    b.input::<VirtualServices>();
+    b.input::<RoutingObjects>();
+    b.input::<IngressClasses>();
     b.input::<DestinationRules>();
-    b.input::<Gateways>();
     b.input::<Sidecars>();
     b.input::<Proxies>();
 }

@@ -2,17 +2,20 @@
 //!
 //! A service is one hostname of one namespace, whatever defined it; an endpoint is an address with ports, whatever
 //! provided it: EndpointSlices, inline endpoints of a ServiceEntry, or workloads (pods, WorkloadEntries) selected by
-//! labels, crosswise, too. Knows nothing of routes, policy or proxies' configuration.
+//! labels, crosswise, too. Gateways and VirtualServices are what users wrote, and what Ingresses stand for. Knows nothing of routes, policy or proxies' configuration.
 
 mod cluster_local;
 pub mod endpoints;
+mod ingress;
 pub mod inputs;
 pub mod networks;
+pub mod routing;
 pub mod services;
 pub mod workloads;
 
 pub use endpoints::{InstancePorts, ServiceEndpoints, ServicesByAddress};
 pub use networks::NetworkGateways;
+pub use routing::{Gateways, VirtualServices};
 pub use services::{Exported, Services, ServicesByExport, ServicesByHost};
 pub use workloads::Workloads;
 
@@ -20,6 +23,7 @@ pub use workloads::Workloads;
 pub fn register(b: &mut flow::Builder) {
     inputs::register(b);
     networks::register(b);
+    routing::register(b);
     services::register(b);
     networks::register_gateways(b);
     workloads::register(b);

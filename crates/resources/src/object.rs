@@ -9,7 +9,7 @@ use crate::decode::Decode;
 use crate::parse::Content;
 use crate::schema::Schema;
 use crate::time::Timestamp;
-use crate::{core, gateway_api, istio, mesh, multicluster};
+use crate::{core, gateway_api, istio, mesh};
 
 /// Labels or annotations, ordered.
 pub type StringMap = BTreeMap<Arc<str>, Arc<str>>;
@@ -368,13 +368,13 @@ kinds! {
         status gateway_api::status::PolicyStatus;
     InferencePool, "InferencePool", gateway_api::InferencePool, "inference.networking.k8s.io", ["v1"], namespaced,
         status gateway_api::inference_pool::InferencePoolStatus;
-    ServiceExport, "ServiceExport", multicluster::ServiceExport, "multicluster.x-k8s.io", ["v1alpha1"], namespaced;
-    ServiceImport, "ServiceImport", multicluster::ServiceImport, "multicluster.x-k8s.io", ["v1alpha1"], namespaced;
     Service, "Service", core::Service, "", ["v1"], namespaced;
     EndpointSlice, "EndpointSlice", core::EndpointSlice, "discovery.k8s.io", ["v1"], namespaced;
     Pod, "Pod", core::Pod, "", ["v1"], namespaced;
     Node, "Node", core::Node, "", ["v1"], cluster;
     Namespace, "Namespace", core::Namespace, "", ["v1"], cluster;
+    Ingress, "Ingress", core::Ingress, "networking.k8s.io", ["v1"], namespaced;
+    IngressClass, "IngressClass", core::IngressClass, "networking.k8s.io", ["v1"], cluster;
     MeshConfig, "MeshConfig", mesh::MeshConfig, "mesh.istio.io", ["v1alpha1"], cluster;
     MeshNetworks, "MeshNetworks", mesh::MeshNetworks, "mesh.istio.io", ["v1alpha1"], cluster;
 }
@@ -416,8 +416,8 @@ impl Kind {
                 | Kind::Pod
                 | Kind::Node
                 | Kind::Namespace
-                | Kind::ServiceExport
-                | Kind::ServiceImport
+                | Kind::Ingress
+                | Kind::IngressClass
         )
     }
 }

@@ -87,7 +87,7 @@ fn removal(dice: &mut Dice, world: &mut World) {
     let id = id(dice.of(&NAMESPACES), dice.of(&NAMES));
     let mut batch = Batch::new();
     match dice.below(3) {
-        0 => batch.remove::<VirtualServices>(id),
+        0 => batch.remove::<RoutingObjects>(RoutingKey::virtual_service(id)),
         1 => batch.remove::<DestinationRules>(id),
         _ => {
             let registry = model::service::Registry::ServiceEntry;

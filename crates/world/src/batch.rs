@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use model::service::{ObjectId, Registry, SourceId};
 use registry::inputs::{
-    DestinationRules, EndpointSlices, Gateways, Mesh, MeshSettings, Namespaces, Networks, Nodes, ServiceExports,
-    ServiceObject, ServiceObjectKey, ServiceObjects, Sidecars, VirtualServices, WorkloadGroups, WorkloadObject,
-    WorkloadObjectKey, WorkloadObjects,
+    DestinationRules, EndpointSlices, IngressClasses, Mesh, MeshSettings, Namespaces, Networks, Nodes, RoutingKey,
+    RoutingObject, RoutingObjects, ServiceObject, ServiceObjectKey, ServiceObjects, Sidecars, WorkloadGroups,
+    WorkloadObject, WorkloadObjectKey, WorkloadObjects,
 };
 use resources::effects::KINDS_NOT_YET;
 use resources::{AnyObject, Kind, ObjectKey};
@@ -38,10 +38,6 @@ impl Batch {
             AnyObject::ServiceEntry(o) => {
                 b.put::<ServiceObjects>(service(Registry::ServiceEntry, cluster, id), ServiceObject::Entry(o))
             }
-            AnyObject::ServiceImport(o) => {
-                b.put::<ServiceObjects>(service(Registry::Import, cluster, id), ServiceObject::Import(o))
-            }
-            AnyObject::ServiceExport(o) => b.put::<ServiceExports>(SourceId { cluster, id }, o),
             AnyObject::Service(o) => {
                 b.put::<ServiceObjects>(service(Registry::Kubernetes, cluster, id), ServiceObject::Kubernetes(o))
             }
@@ -51,9 +47,13 @@ impl Batch {
             AnyObject::Pod(o) => b.put::<WorkloadObjects>(workload(true, cluster, id), WorkloadObject::Pod(o)),
             AnyObject::WorkloadGroup(o) => b.put::<WorkloadGroups>(id, o),
             AnyObject::EndpointSlice(o) => b.put::<EndpointSlices>(SourceId { cluster, id }, o),
-            AnyObject::VirtualService(o) => b.put::<VirtualServices>(id, o),
+            AnyObject::VirtualService(o) => {
+                b.put::<RoutingObjects>(RoutingKey::virtual_service(id), RoutingObject::VirtualService(o))
+            }
             AnyObject::DestinationRule(o) => b.put::<DestinationRules>(id, o),
-            AnyObject::Gateway(o) => b.put::<Gateways>(id, o),
+            AnyObject::Gateway(o) => b.put::<RoutingObjects>(RoutingKey::gateway(id), RoutingObject::Gateway(o)),
+            AnyObject::Ingress(o) => b.put::<RoutingObjects>(RoutingKey::ingress(id), RoutingObject::Ingress(o)),
+            AnyObject::IngressClass(o) => b.put::<IngressClasses>(name, o),
             AnyObject::Sidecar(o) => b.put::<Sidecars>(id, o),
             AnyObject::Node(o) => b.put::<Nodes>((cluster, name), o),
             AnyObject::Namespace(o) => b.put::<Namespaces>((cluster, name), o),
@@ -69,16 +69,16 @@ impl Batch {
         let b = &mut self.inner;
         match key.kind {
             Kind::ServiceEntry => b.remove::<ServiceObjects>(service(Registry::ServiceEntry, cluster, id)),
-            Kind::ServiceImport => b.remove::<ServiceObjects>(service(Registry::Import, cluster, id)),
-            Kind::ServiceExport => b.remove::<ServiceExports>(SourceId { cluster, id }),
             Kind::Service => b.remove::<ServiceObjects>(service(Registry::Kubernetes, cluster, id)),
             Kind::WorkloadEntry => b.remove::<WorkloadObjects>(workload(false, cluster, id)),
             Kind::Pod => b.remove::<WorkloadObjects>(workload(true, cluster, id)),
             Kind::WorkloadGroup => b.remove::<WorkloadGroups>(id),
             Kind::EndpointSlice => b.remove::<EndpointSlices>(SourceId { cluster, id }),
-            Kind::VirtualService => b.remove::<VirtualServices>(id),
+            Kind::VirtualService => b.remove::<RoutingObjects>(RoutingKey::virtual_service(id)),
             Kind::DestinationRule => b.remove::<DestinationRules>(id),
-            Kind::Gateway => b.remove::<Gateways>(id),
+            Kind::Gateway => b.remove::<RoutingObjects>(RoutingKey::gateway(id)),
+            Kind::Ingress => b.remove::<RoutingObjects>(RoutingKey::ingress(id)),
+            Kind::IngressClass => b.remove::<IngressClasses>(id.name),
             Kind::Sidecar => b.remove::<Sidecars>(id),
             Kind::Node => b.remove::<Nodes>((cluster, id.name)),
             Kind::Namespace => b.remove::<Namespaces>((cluster, id.name)),

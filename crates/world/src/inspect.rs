@@ -4,7 +4,7 @@ use flow::Relation as _;
 use model::proxy::Locality;
 use model::service::{EndpointAddress, ExportTo, Health, Registry, Resolution};
 use registry::inputs::{
-    DestinationRules, Gateways, Mesh, ServiceObject, ServiceObjects, Sidecars, VirtualServices, WorkloadGroups,
+    DestinationRules, Mesh, RoutingObject, RoutingObjects, ServiceObject, ServiceObjects, Sidecars, WorkloadGroups,
     WorkloadObject, WorkloadObjects,
 };
 use registry::{ServiceEndpoints, Services};
@@ -28,9 +28,15 @@ impl World {
             }
         }
         all.extend(self.engine.iter::<WorkloadGroups>().map(|(_, o)| written(o)));
-        all.extend(self.engine.iter::<VirtualServices>().map(|(_, o)| written(o)));
+        for (_, object) in self.engine.iter::<RoutingObjects>() {
+            match &**object {
+                RoutingObject::VirtualService(o) => all.push(written(o)),
+                RoutingObject::Gateway(o) => all.push(written(o)),
+                // An Ingress is no object of the mesh's own API; what it stands for is shown by what is served.
+                RoutingObject::Ingress(_) => {}
+            }
+        }
         all.extend(self.engine.iter::<DestinationRules>().map(|(_, o)| written(o)));
-        all.extend(self.engine.iter::<Gateways>().map(|(_, o)| written(o)));
         all.extend(self.engine.iter::<Sidecars>().map(|(_, o)| written(o)));
         let order = |v: &Value| {
             let text = |pointer: &str| {
@@ -79,8 +85,6 @@ impl World {
                     "locality": locality_text(&e.locality),
                     "weight": e.weight,
                     "health": health_name(e.health),
-                    "cluster": &*e.cluster,
-                    "network": &*e.network,
                     "workload": e.workload.as_ref().map(ToString::to_string),
                 })
             });
@@ -125,7 +129,7 @@ fn written<S>(object: &Object<S>) -> Value {
 
 fn registry_name(registry: Registry) -> &'static str {
     match registry {
-        Registry::Kubernetes | Registry::Import => "Kubernetes",
+        Registry::Kubernetes => "Kubernetes",
         Registry::ServiceEntry => "External",
     }
 }

@@ -4,7 +4,7 @@ use envoy::{Clusters, Endpoints, RouteConfigs};
 use flow::{CellId, Dependents, Relation, Walk};
 use model::service::{ObjectId, Registry};
 use registry::inputs::{
-    DestinationRules, Gateways, ServiceObjectKey, ServiceObjects, Sidecars, VirtualServices, WorkloadObjectKey,
+    DestinationRules, RoutingKey, RoutingObjects, ServiceObjectKey, ServiceObjects, Sidecars, WorkloadObjectKey,
     WorkloadObjects,
 };
 use resources::{Kind, ObjectKey};
@@ -54,20 +54,24 @@ impl World {
             id: id.clone(),
         };
         match object.kind {
-            Kind::VirtualService => self.of(|w| w.engine.dependents::<VirtualServices>(&id, &content()), true),
+            Kind::VirtualService => self.routed(&RoutingKey::virtual_service(id), &content()),
+            Kind::Ingress => self.routed(&RoutingKey::ingress(id), &everything()),
             Kind::DestinationRule => self.of(|w| w.engine.dependents::<DestinationRules>(&id, &content()), false),
             Kind::ServiceEntry => self.defined_by(&service(Registry::ServiceEntry)),
-            Kind::ServiceImport => self.defined_by(&service(Registry::Import)),
             Kind::Service => self.defined_by(&service(Registry::Kubernetes)),
             Kind::WorkloadEntry => self.running(&workload(false)),
             Kind::Pod => self.running(&workload(true)),
-            Kind::Gateway => self.of(|w| w.engine.dependents::<Gateways>(&id, &everything()), true),
+            Kind::Gateway => self.routed(&RoutingKey::gateway(id), &everything()),
             Kind::Sidecar => self.of(|w| w.engine.dependents::<Sidecars>(&id, &everything()), true),
             _ => Reach {
                 complete: true,
                 ..Reach::default()
             },
         }
+    }
+
+    fn routed(&self, key: &RoutingKey, walk: &Walk) -> Reach {
+        self.of(|w| w.engine.dependents::<RoutingObjects>(key, walk), true)
     }
 
     fn defined_by(&self, key: &ServiceObjectKey) -> Reach {

@@ -1,6 +1,7 @@
 //! Kubernetes' own kinds, as far as a mesh uses them. Fields that are not here are ignored in silence.
 
 pub mod endpoint_slice;
+pub mod ingress;
 pub mod namespace;
 pub mod node;
 pub mod pod;
@@ -8,6 +9,10 @@ pub mod service;
 
 pub use endpoint_slice::{
     AddressType, Endpoint, EndpointConditions, EndpointHints, EndpointPort, EndpointSlice, ForZone, ObjectReference,
+};
+pub use ingress::{
+    Ingress, IngressBackend, IngressClass, IngressPath, IngressPaths, IngressPort, IngressRule, IngressService,
+    IngressTls, PathType,
 };
 pub use namespace::Namespace;
 pub use node::{Node, NodeAddress};

@@ -1,12 +1,11 @@
 //! Where in an object the content of its kind is.
 
-use crate::core::{EndpointSlice, Namespace, Node as KubeNode, Pod, Service};
+use crate::core::{EndpointSlice, Ingress, IngressClass, Namespace, Node as KubeNode, Pod, Service};
 use crate::decode::{Decode, Decoder};
 use crate::diagnostic::Segment;
 use crate::gateway_api;
 use crate::istio;
 use crate::mesh::{MeshConfig, MeshNetworks};
-use crate::multicluster;
 use crate::object::Resource;
 use crate::parse::meta::part;
 use crate::yaml::Node;
@@ -59,8 +58,6 @@ in_spec!(
     gateway_api::BackendTrafficPolicy,
     gateway_api::InferencePool,
     MeshNetworks,
-    multicluster::ServiceExport,
-    multicluster::ServiceImport,
 );
 
 impl Content for MeshConfig {
@@ -104,6 +101,25 @@ impl Content for KubeNode {
             addresses: addresses.unwrap_or_default(),
             ..spec
         })
+    }
+}
+
+impl Content for Ingress {
+    fn decode(root: &Node, cx: &mut Decoder) -> Option<Ingress> {
+        let spec: Ingress = part(root, "spec", cx).unwrap_or_default();
+        let load_balancer = root
+            .get("status")
+            .and_then(|status| cx.within(Segment::Field("status".into()), |cx| part(status, "loadBalancer", cx)));
+        Some(Ingress {
+            load_balancer: load_balancer.unwrap_or_default(),
+            ..spec
+        })
+    }
+}
+
+impl Content for IngressClass {
+    fn decode(root: &Node, cx: &mut Decoder) -> Option<IngressClass> {
+        Some(part(root, "spec", cx).unwrap_or_default())
     }
 }
 

@@ -19,6 +19,7 @@ mod headers;
 mod hosts;
 mod http_policy;
 mod http_route;
+mod ingress;
 mod locality;
 mod lua;
 mod mesh;
@@ -79,14 +80,14 @@ pub(crate) fn findings(object: &AnyObject) -> Vec<Finding> {
         AnyObject::Service(o) => core::check_service(r, &o.spec),
         AnyObject::EndpointSlice(o) => core::check_endpoint_slice(r, &o.spec),
         AnyObject::Pod(o) => core::check_pod(r, &o.spec),
+        AnyObject::Ingress(o) => ingress::check(r, &o.spec),
         AnyObject::MeshConfig(o) => mesh::check(r, &o.spec),
         AnyObject::MeshNetworks(o) => networks::check(r, &o.spec),
-        AnyObject::ServiceImport(o) => core::check_service_import(r, &o.spec),
         AnyObject::GatewayClass(_)
         | AnyObject::ReferenceGrant(_)
-        | AnyObject::ServiceExport(_)
         | AnyObject::Node(_)
-        | AnyObject::Namespace(_) => {}
+        | AnyObject::Namespace(_)
+        | AnyObject::IngressClass(_) => {}
     }
     if object.kind().is_istio() {
         annotations(r, object.meta());

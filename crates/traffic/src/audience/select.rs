@@ -5,7 +5,8 @@ use std::sync::Arc;
 use flow::{Index, Members, Reads, Relation};
 use model::proxy::Labels;
 use model::service::ObjectId;
-use registry::inputs::{DestinationRules, Gateways, Sidecars, VirtualServices};
+use registry::inputs::{DestinationRules, Sidecars};
+use registry::{Gateways, VirtualServices};
 use resources::Object;
 use resources::istio::{DestinationRule, Gateway, ServerTlsMode, Sidecar, VirtualService};
 

@@ -7,7 +7,7 @@ use flow::{Reads, Relation, Rule};
 use model::audience::{ListenerAudience, RouteAudience};
 use model::service::ObjectId;
 use names::{Hostname, Protocol};
-use registry::inputs::Gateways;
+use registry::Gateways;
 use resources::istio::{self, ServerTlsMode, ServerTlsSettings};
 
 /// What decides how a proxy's gateways are merged.

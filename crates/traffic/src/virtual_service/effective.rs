@@ -5,7 +5,8 @@ use std::sync::Arc;
 use flow::{Reads, Relation, Rule};
 use model::service::ObjectId;
 use names::Hostname;
-use registry::inputs::{Mesh, MeshSettings, VirtualServices};
+use registry::VirtualServices;
+use registry::inputs::{Mesh, MeshSettings};
 use resources::Object;
 use resources::istio::{Destination, HttpRoute, VirtualService};
 

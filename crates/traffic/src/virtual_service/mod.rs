@@ -15,7 +15,7 @@ pub use lookup::{
 };
 pub use summary::{Binding, DestinationUse, Guard, Summary, VirtualServiceSummaries};
 
-use registry::inputs::VirtualServices;
+use registry::VirtualServices;
 
 /// Adds this module's rules.
 pub(crate) fn register(b: &mut flow::Builder) {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use flow::Batch;
 use model::listener::ChainKind;
 use model::proxy::{InterceptionMode, Proxy};
-use registry::inputs::{Gateways, Sidecars, VirtualServices};
+use registry::inputs::{RoutingKey, RoutingObject, RoutingObjects, Sidecars};
 use resources::istio::{
     Destination, EgressListener, Gateway, IngressListener, L4MatchAttributes, Port, RouteDestination, Server, Sidecar,
     SidecarPort, TcpRoute, VirtualService,
@@ -124,7 +124,7 @@ fn gateways() {
     });
     let mut world = World::new("");
     let mut batch = Batch::new();
-    batch.put::<Gateways>(id, object);
+    batch.put::<RoutingObjects>(RoutingKey::gateway(id), RoutingObject::Gateway(object));
     world.commit(batch);
     let token = world.connect(gateway());
     assert_eq!(world.names(token), ["0.0.0.0_82"]);
@@ -169,7 +169,7 @@ fn tcp_routes() {
     });
     let mut world = World::new(&service("db", 1, &["tcp:5432"]));
     let mut batch = Batch::new();
-    batch.put::<VirtualServices>(id, object);
+    batch.put::<RoutingObjects>(RoutingKey::virtual_service(id), RoutingObject::VirtualService(object));
     world.commit(batch);
     let token = world.connect(sidecar("10.1.0.1"));
     let listener = world.listener(token, "10.96.0.1_5432");

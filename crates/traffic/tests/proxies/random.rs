@@ -131,9 +131,9 @@ fn removal(dice: &mut Dice, world: &mut World) {
                 ..id
             },
         }),
-        3 => batch.remove::<VirtualServices>(id),
+        3 => batch.remove::<RoutingObjects>(RoutingKey::virtual_service(id)),
         4 => batch.remove::<DestinationRules>(id),
-        5 => batch.remove::<Gateways>(id),
+        5 => batch.remove::<RoutingObjects>(RoutingKey::gateway(id)),
         _ => batch.remove::<Sidecars>(id),
     }
     world.commit(batch);

@@ -199,9 +199,11 @@ pub(crate) fn put(batch: &mut Batch, object: AnyObject) {
         AnyObject::ServiceEntry(o) => {
             batch.put::<ServiceObjects>(service(Registry::ServiceEntry), ServiceObject::Entry(o));
         }
-        AnyObject::VirtualService(o) => batch.put::<VirtualServices>(id, o),
+        AnyObject::VirtualService(o) => {
+            batch.put::<RoutingObjects>(RoutingKey::virtual_service(id), RoutingObject::VirtualService(o))
+        }
         AnyObject::DestinationRule(o) => batch.put::<DestinationRules>(id, o),
-        AnyObject::Gateway(o) => batch.put::<Gateways>(id, o),
+        AnyObject::Gateway(o) => batch.put::<RoutingObjects>(RoutingKey::gateway(id), RoutingObject::Gateway(o)),
         AnyObject::Sidecar(o) => batch.put::<Sidecars>(id, o),
         AnyObject::EndpointSlice(o) => batch.put::<EndpointSlices>(SourceId { cluster: "".into(), id }, o),
         AnyObject::Pod(o) => {

@@ -58,7 +58,7 @@ impl World {
     /// Removes a VirtualService.
     pub(crate) fn remove_virtual_service(&mut self, namespace: &str, name: &str) {
         let mut batch = Batch::new();
-        batch.remove::<VirtualServices>(id(namespace, name));
+        batch.remove::<RoutingObjects>(RoutingKey::virtual_service(id(namespace, name)));
         self.engine.commit(batch);
     }
 
@@ -117,9 +117,11 @@ fn put(batch: &mut Batch, object: AnyObject) {
         AnyObject::ServiceEntry(o) => {
             batch.put::<ServiceObjects>(service(Registry::ServiceEntry), ServiceObject::Entry(o));
         }
-        AnyObject::VirtualService(o) => batch.put::<VirtualServices>(id, o),
+        AnyObject::VirtualService(o) => {
+            batch.put::<RoutingObjects>(RoutingKey::virtual_service(id), RoutingObject::VirtualService(o))
+        }
         AnyObject::DestinationRule(o) => batch.put::<DestinationRules>(id, o),
-        AnyObject::Gateway(o) => batch.put::<Gateways>(id, o),
+        AnyObject::Gateway(o) => batch.put::<RoutingObjects>(RoutingKey::gateway(id), RoutingObject::Gateway(o)),
         AnyObject::Sidecar(o) => batch.put::<Sidecars>(id, o),
         AnyObject::EndpointSlice(o) => {
             batch.put::<EndpointSlices>(model::service::SourceId { cluster: "".into(), id }, o)
