@@ -11,6 +11,7 @@
 //!
 //! It knows nothing of how proxies are counted and of where statuses are kept.
 
+pub mod controllers;
 mod peers;
 mod planner;
 mod queue;

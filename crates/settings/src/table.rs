@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::resolve::{Given, Problems};
-use crate::value::{Address, ByteSize, Home, LogFilter, LogFormat, OptionalName, Switch, Value};
+use crate::value::{Address, ByteSize, Home, Ipv4Range, Ipv6Range, LogFilter, LogFormat, OptionalName, Switch, Value};
 
 /// One row of the table.
 #[derive(Debug)]
@@ -151,6 +151,21 @@ settings! {
         /// The least time between two writes of the snapshot of what was read, in the data directory. A replica that starts
         /// while the Kubernetes API is away serves it. 0 keeps none.
         snapshot_interval: Duration = "30s";
+    }
+    "Controllers" {
+        /// Give hosts of ServiceEntries without addresses virtual ones, in `status.addresses`, so that connections to them
+        /// can be told apart.
+        ip_autoallocate env "PILOT_ENABLE_IP_AUTOALLOCATE": Switch = "on";
+        /// The range of these addresses.
+        ip_autoallocate_ipv4_prefix env "PILOT_IP_AUTOALLOCATE_IPV4_PREFIX": Ipv4Range = "240.240.0.0/16";
+        /// The range of these addresses, for IPv6.
+        ip_autoallocate_ipv6_prefix env "PILOT_IP_AUTOALLOCATE_IPV6_PREFIX": Ipv6Range = "2001:2::/48";
+        /// Take the taint `cni.istio.io/not-ready` from nodes on which the pod `istio-cni-node` is ready.
+        node_untaint env "PILOT_ENABLE_NODE_UNTAINT_CONTROLLERS": Switch = "off";
+        /// The namespace of these pods; without one, the control plane's own.
+        cni_namespace as "cniNamespace" env "CNI_NAMESPACE": OptionalName = "";
+        /// The namespace of the gateway that serves Ingresses; without one, the control plane's own.
+        ingress_namespace env "K8S_INGRESS_NS": OptionalName = "";
     }
     "API" {
         /// Address of the Kubernetes-shaped API over the store.

@@ -149,6 +149,58 @@ impl Value for OptionalName {
     }
 }
 
+/// A range of IPv4 addresses.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Ipv4Range {
+    /// Its first address.
+    pub address: Ipv4Addr,
+    /// How many bits all of its addresses share, 8 to 30.
+    pub length: u8,
+}
+
+impl Value for Ipv4Range {
+    const FORM: &'static str = "ADDRESS/LENGTH, such as 240.240.0.0/16";
+
+    fn parse(text: &str) -> Result<Ipv4Range, String> {
+        let (address, length) = range::<Ipv4Addr>(text, 8..=30)?;
+        let rest = u32::from(address) & (u32::MAX >> length);
+        match rest {
+            0 => Ok(Ipv4Range { address, length }),
+            _ => Err("the address is not the first of the range".to_owned()),
+        }
+    }
+}
+
+/// A range of IPv6 addresses.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Ipv6Range {
+    /// Its first address.
+    pub address: Ipv6Addr,
+    /// How many bits all of its addresses share, 8 to 112.
+    pub length: u8,
+}
+
+impl Value for Ipv6Range {
+    const FORM: &'static str = "ADDRESS/LENGTH, such as 2001:2::/48";
+
+    fn parse(text: &str) -> Result<Ipv6Range, String> {
+        let (address, length) = range::<Ipv6Addr>(text, 8..=112)?;
+        let rest = u128::from(address) & (u128::MAX >> length);
+        match rest {
+            0 => Ok(Ipv6Range { address, length }),
+            _ => Err("the address is not the first of the range".to_owned()),
+        }
+    }
+}
+
+fn range<A: std::str::FromStr>(text: &str, lengths: std::ops::RangeInclusive<u8>) -> Result<(A, u8), String> {
+    let (address, length) = text.trim().split_once('/').ok_or("there is no length")?;
+    let address = address.parse().map_err(|_| format!("`{address}` is not an address"))?;
+    let length = length.parse().ok().filter(|length| lengths.contains(length));
+    let length = length.ok_or_else(|| format!("the length is from {} to {}", lengths.start(), lengths.end()))?;
+    Ok((address, length))
+}
+
 /// Yes or no.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Switch(pub bool);

@@ -50,7 +50,7 @@ pub(crate) async fn run<L: Lock>(
             }
             Err(_) => {}
         }
-        tell(elector.leads(start.elapsed()), leads, stats, &mut led).await;
+        tell(lock.name(), elector.leads(start.elapsed()), leads, stats, &mut led).await;
         let next = begun + options.lease.retry;
         let ends = elector
             .ends()
@@ -60,9 +60,9 @@ pub(crate) async fn run<L: Lock>(
             () = sleep_until(ends.unwrap_or(next)) => {}
             () = stopped(&mut stop) => break,
         }
-        tell(elector.leads(start.elapsed()), leads, stats, &mut led).await;
+        tell(lock.name(), elector.leads(start.elapsed()), leads, stats, &mut led).await;
     }
-    tell(false, leads, stats, &mut led).await;
+    tell(lock.name(), false, leads, stats, &mut led).await;
     let _ = timeout(options.lease.retry, release(lock, &mut elector)).await;
 }
 
@@ -70,6 +70,7 @@ async fn attempt<L: Lock>(lock: &L, elector: &mut Elector, start: Instant) -> Re
     let asked = start.elapsed();
     let found = lock.read().await?;
     let (lease, version) = found.unzip();
+    elector.set_revision(lock.revision(), lock.is_prior());
     if let Step::Write(wanted) = elector.look(lease.as_ref(), asked, SystemTime::now())
         && lock.write(&wanted, version.as_deref()).await?
     {
@@ -90,10 +91,10 @@ async fn release<L: Lock>(lock: &L, elector: &mut Elector) {
     }
 }
 
-async fn tell(now: bool, leads: &watch::Sender<bool>, stats: &Stats, led: &mut impl AsyncFnMut(bool)) {
+async fn tell(lease: &str, now: bool, leads: &watch::Sender<bool>, stats: &Stats, led: &mut impl AsyncFnMut(bool)) {
     let changed = leads.send_if_modified(|before| std::mem::replace(before, now) != now);
     if changed {
-        tracing::info!(leading = now, "writing of statuses");
+        tracing::info!(lease, leading = now, "writing");
         stats.leading.store(now.into(), Ordering::Relaxed);
         led(now).await;
     }

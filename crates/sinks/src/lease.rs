@@ -43,7 +43,12 @@ pub struct Lease {
     pub renewed: Option<String>,
     /// `leaseTransitions`: how often the holder changed.
     pub transitions: u64,
+    /// The revision of the holder, which stands in an annotation ([`REVISION`]) and not in the spec; empty: not known.
+    pub revision: String,
 }
+
+/// The annotation of a Lease that tells the revision of its holder.
+pub const REVISION: &str = "istio.io/rev";
 
 impl Lease {
     /// Reads the `spec` of a Lease; what is missing or of another type counts as not set.
@@ -56,6 +61,7 @@ impl Lease {
             acquired: text("acquireTime"),
             renewed: text("renewTime"),
             transitions: number("leaseTransitions"),
+            revision: String::new(),
         }
     }
 
@@ -89,6 +95,9 @@ pub enum Step {
 pub struct Elector {
     identity: String,
     terms: Terms,
+    revision: String,
+    /// Whether replicas of other revisions have to give way to this one.
+    prior: bool,
     /// What was seen last, and when it was first seen so.
     seen: Option<(Lease, Duration)>,
     /// When it was acquired or renewed by this replica; none: it is not held.
@@ -101,9 +110,18 @@ impl Elector {
         Elector {
             identity: identity.into(),
             terms,
+            revision: String::new(),
+            prior: false,
             seen: None,
             held: None,
         }
+    }
+
+    /// Says of which revision this replica is, and whether that is the default one: then it takes the lease from replicas
+    /// of other revisions while they hold it.
+    pub fn set_revision(&mut self, revision: &str, prior: bool) {
+        revision.clone_into(&mut self.revision);
+        self.prior = prior;
     }
 
     /// Whether this replica leads now. It ends by itself when the lease could not be renewed.
@@ -132,7 +150,8 @@ impl Elector {
         self.held = None;
         let since = self.seen.as_ref().map_or(now, |(_, since)| *since);
         let over = now >= since + Duration::from_secs(lease.seconds.into());
-        if lease.holder.is_empty() || over {
+        let gives_way = self.prior && !lease.revision.is_empty() && lease.revision != self.revision;
+        if lease.holder.is_empty() || over || gives_way {
             return Step::Write(self.mine(lease.transitions + 1, shown(wall), wall));
         }
         Step::Wait
@@ -163,6 +182,7 @@ impl Elector {
             acquired: Some(acquired),
             renewed: Some(shown(wall)),
             transitions,
+            revision: self.revision.clone(),
         }
     }
 }

@@ -1,7 +1,8 @@
-//! The only writers: statuses, in batches, by one leader.
+//! The only writers: statuses and what controllers plan, each by one leader.
 //!
 //! [`run`] takes what the planner wants to be written and hands it to a [`Writer`], as long as this replica holds a
-//! lease ([`Lock`]). It decides nothing about what is written; where statuses and leases are kept, the two traits say.
+//! lease ([`Lock`]); [`control`] does the same with what a controller plans and [`Objects`]. They decide nothing about what
+//! is written; where objects and leases are kept, the traits say.
 //!
 //! - At most [`Options::concurrency`] writes are under way, one for each object.
 //! - A write that fails for the time being is tried again, later and later, until it succeeds or a newer one replaces it.
@@ -20,6 +21,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use plan::Intent;
+use plan::controllers::Write;
 use tokio::sync::{mpsc, watch};
 
 /// What became of a write.
@@ -33,6 +35,8 @@ pub enum Outcome {
     Stale,
     /// Not now, and why: the object was written by somebody else meanwhile, or its home cannot be reached.
     Retry(String),
+    /// Never in this form, and why: the object's home does not take it.
+    Refused(String),
 }
 
 /// Writes statuses.
@@ -42,8 +46,29 @@ pub trait Writer: Send + Sync + 'static {
     fn write(&self, intent: &Intent) -> impl Future<Output = Outcome> + Send;
 }
 
+/// Writes objects of any kind.
+pub trait Objects: Send + Sync + 'static {
+    /// Does what a controller wants. [`Outcome::Stale`]: the object is not any more what the controller saw.
+    fn write(&self, write: &Write) -> impl Future<Output = Outcome> + Send;
+}
+
 /// A lease that all replicas know.
 pub trait Lock: Send + Sync + 'static {
+    /// What it is called, for the log.
+    fn name(&self) -> &str {
+        "status"
+    }
+
+    /// The revision of this replica, which goes into the lease.
+    fn revision(&self) -> &str {
+        ""
+    }
+
+    /// Whether replicas of other revisions have to give way to this one now: it is of the default revision.
+    fn is_prior(&self) -> bool {
+        false
+    }
+
     /// The lease and its version; none: there is none yet.
     ///
     /// # Errors
@@ -91,9 +116,9 @@ impl Options {
 /// What was done; shared with whoever shows it.
 #[derive(Debug, Default)]
 pub struct Stats {
-    /// Statuses that were written.
+    /// What was written.
     pub written: AtomicU64,
-    /// Statuses that were dropped because their object went or is newer.
+    /// What was dropped because its object went or is newer, or does not take it.
     pub dropped: AtomicU64,
     /// Writes that failed and were tried again.
     pub retried: AtomicU64,
@@ -120,7 +145,27 @@ pub async fn run<W: Writer, L: Lock>(
 ) {
     let (leads, leading) = watch::channel(false);
     let elected = election::run(&lock, &options, &leads, &stats, led, stop.clone());
-    let written = writing::run(intents, Arc::new(writer), &options, &stats, leading, stop);
+    let executor = Arc::new(writing::Statuses(writer));
+    let written = writing::run(intents, executor, &options, &stats, leading, stop);
+    tokio::join!(elected, written);
+}
+
+/// Writes what a controller plans, until `stop` is true or gone. `led` is told whenever this replica begins or ends to
+/// lead: the controller is to plan anew when it begins, for what was planned before is dropped. The lease is given back at
+/// the end.
+pub async fn control<O: Objects, L: Lock>(
+    writes: mpsc::Receiver<Vec<Write>>,
+    objects: O,
+    lock: L,
+    options: Options,
+    stats: Arc<Stats>,
+    led: impl AsyncFnMut(bool),
+    stop: watch::Receiver<bool>,
+) {
+    let (leads, leading) = watch::channel(false);
+    let elected = election::run(&lock, &options, &leads, &stats, led, stop.clone());
+    let executor = Arc::new(writing::Controlled(objects));
+    let written = writing::run(writes, executor, &options, &stats, leading, stop);
     tokio::join!(elected, written);
 }
 

@@ -1,28 +1,76 @@
 //! Writing, a bounded number at a time, and again where it failed.
 
 use std::collections::{BTreeMap, HashMap};
+use std::fmt::Display;
 use std::sync::Arc;
 use std::time::Duration;
 
 use plan::Intent;
+use plan::controllers::{Target, Write};
 use resources::ObjectKey;
 use tokio::sync::{mpsc, watch};
 use tokio::task::{Id, JoinError, JoinSet};
 use tokio::time::{Instant, sleep_until};
 
-use crate::{Options, Outcome, Stats, Writer, stopped};
+use crate::{Objects, Options, Outcome, Stats, Writer, stopped};
+
+/// Something that is to be written, of which the newest for a key counts.
+pub(crate) trait Job: Clone + Send + 'static {
+    type Key: Ord + Clone + Display + Send + 'static;
+    fn key(&self) -> &Self::Key;
+}
+
+impl Job for Intent {
+    type Key = ObjectKey;
+    fn key(&self) -> &ObjectKey {
+        &self.key
+    }
+}
+
+impl Job for Write {
+    type Key = Target;
+    fn key(&self) -> &Target {
+        &self.target
+    }
+}
+
+/// Does jobs of a sort.
+pub(crate) trait Executor: Send + Sync + 'static {
+    type Job: Job;
+    fn execute(&self, job: &Self::Job) -> impl Future<Output = Outcome> + Send;
+}
+
+/// Statuses, by their writer.
+pub(crate) struct Statuses<W>(pub(crate) W);
+
+impl<W: Writer> Executor for Statuses<W> {
+    type Job = Intent;
+    fn execute(&self, job: &Intent) -> impl Future<Output = Outcome> + Send {
+        self.0.write(job)
+    }
+}
+
+/// What controllers plan.
+pub(crate) struct Controlled<O>(pub(crate) O);
+
+impl<O: Objects> Executor for Controlled<O> {
+    type Job = Write;
+    fn execute(&self, job: &Write) -> impl Future<Output = Outcome> + Send {
+        self.0.write(job)
+    }
+}
 
 /// Takes intents and writes them while this replica leads.
-pub(crate) async fn run<W: Writer>(
-    mut intents: mpsc::Receiver<Vec<Intent>>,
-    writer: Arc<W>,
+pub(crate) async fn run<E: Executor>(
+    mut jobs: mpsc::Receiver<Vec<E::Job>>,
+    executor: Arc<E>,
     options: &Options,
     stats: &Stats,
     mut leading: watch::Receiver<bool>,
     mut stop: watch::Receiver<bool>,
 ) {
     let mut work = Work {
-        writer,
+        executor,
         options,
         stats,
         waiting: BTreeMap::new(),
@@ -33,8 +81,8 @@ pub(crate) async fn run<W: Writer>(
         work.begin();
         let due = work.next_due();
         tokio::select! {
-            batch = intents.recv(), if work.waiting.len() < options.backlog => match batch {
-                Some(batch) if *leading.borrow() => batch.into_iter().for_each(|intent| work.take(intent)),
+            batch = jobs.recv(), if work.waiting.len() < options.backlog => match batch {
+                Some(batch) if *leading.borrow() => batch.into_iter().for_each(|job| work.take(job)),
                 Some(_) => {}
                 None => break,
             },
@@ -51,38 +99,38 @@ pub(crate) async fn run<W: Writer>(
 }
 
 /// What is to be written and what is being written.
-struct Work<'a, W> {
-    writer: Arc<W>,
+struct Work<'a, E: Executor> {
+    executor: Arc<E>,
     options: &'a Options,
     stats: &'a Stats,
-    waiting: BTreeMap<ObjectKey, Waiting>,
-    under_way: HashMap<Id, Waiting>,
+    waiting: BTreeMap<<E::Job as Job>::Key, Waiting<E::Job>>,
+    under_way: HashMap<Id, Waiting<E::Job>>,
     tasks: JoinSet<Outcome>,
 }
 
-struct Waiting {
-    intent: Intent,
+struct Waiting<J> {
+    job: J,
     /// Not before this.
     due: Instant,
     failures: u32,
 }
 
-impl<W: Writer> Work<'_, W> {
+impl<E: Executor> Work<'_, E> {
     /// Notes what is to be written; what was to be written of the object before, is not any more.
-    fn take(&mut self, intent: Intent) {
+    fn take(&mut self, job: E::Job) {
         let waiting = Waiting {
             due: Instant::now(),
             failures: 0,
-            intent,
+            job,
         };
-        self.waiting.insert(waiting.intent.key.clone(), waiting);
+        self.waiting.insert(waiting.job.key().clone(), waiting);
     }
 
     /// Begins as many writes as may be.
     fn begin(&mut self) {
         let now = Instant::now();
         while self.under_way.len() < self.options.concurrency {
-            let free = |key: &ObjectKey| !self.under_way.values().any(|busy| busy.intent.key == *key);
+            let free = |key: &<E::Job as Job>::Key| !self.under_way.values().any(|busy| busy.job.key() == key);
             let ready = self
                 .waiting
                 .iter()
@@ -93,8 +141,8 @@ impl<W: Writer> Work<'_, W> {
             let Some(waiting) = self.waiting.remove(&key) else {
                 return;
             };
-            let (writer, intent) = (Arc::clone(&self.writer), waiting.intent.clone());
-            let task = self.tasks.spawn(async move { writer.write(&intent).await });
+            let (executor, job) = (Arc::clone(&self.executor), waiting.job.clone());
+            let task = self.tasks.spawn(async move { executor.execute(&job).await });
             self.under_way.insert(task.id(), waiting);
         }
     }
@@ -113,7 +161,7 @@ impl<W: Writer> Work<'_, W> {
         let (id, outcome) = match done {
             Ok(done) => done,
             Err(error) => {
-                tracing::error!(%error, "writing a status panicked");
+                tracing::error!(%error, "writing an object panicked");
                 (error.id(), Outcome::Gone)
             }
         };
@@ -124,14 +172,18 @@ impl<W: Writer> Work<'_, W> {
             Outcome::Written => Stats::add(&self.stats.written),
             Outcome::Gone | Outcome::Stale => Stats::add(&self.stats.dropped),
             Outcome::Retry(reason) => self.again(waiting, &reason),
+            Outcome::Refused(reason) => {
+                Stats::add(&self.stats.dropped);
+                tracing::warn!(object = %waiting.job.key(), reason, "what was to be written is refused");
+            }
         }
     }
 
     /// Tries again later, unless something newer is to be written anyway.
-    fn again(&mut self, mut waiting: Waiting, reason: &str) {
+    fn again(&mut self, mut waiting: Waiting<E::Job>, reason: &str) {
         Stats::add(&self.stats.retried);
-        let key = waiting.intent.key.clone();
-        tracing::debug!(object = %key, reason, failures = waiting.failures, "a status could not be written yet");
+        let key = waiting.job.key().clone();
+        tracing::debug!(object = %key, reason, failures = waiting.failures, "an object could not be written yet");
         if self.waiting.contains_key(&key) {
             return;
         }

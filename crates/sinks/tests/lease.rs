@@ -54,6 +54,32 @@ fn a_lease_is_taken_renewed_given_back_and_taken_over() {
 }
 
 #[test]
+fn the_default_revision_takes_the_lease_from_others_and_keeps_it() {
+    let terms = Terms::default;
+    let (mut canary, mut default) = (Elector::new("canary-1", terms()), Elector::new("istiod-1", terms()));
+    canary.set_revision("canary", false);
+    default.set_revision("default", true);
+    let mut lease = None;
+    turn(&mut canary, &mut lease, seconds(0));
+    assert!(canary.leads(seconds(0)));
+    turn(&mut default, &mut lease, seconds(1));
+    assert!(default.leads(seconds(1)));
+    turn(&mut canary, &mut lease, seconds(2));
+    assert!(!canary.leads(seconds(2)) && default.leads(seconds(2)));
+    let taken = lease.clone().map(|lease| (lease.revision, lease.transitions));
+    assert_eq!(taken, Some(("default".to_owned(), 1)));
+    // A second replica of the default revision waits as usual.
+    let mut second = Elector::new("istiod-2", terms());
+    second.set_revision("default", true);
+    turn(&mut second, &mut lease, seconds(3));
+    assert!(!second.leads(seconds(3)));
+    // A holder that does not say its revision is waited for, too.
+    lease.iter_mut().for_each(|lease| lease.revision.clear());
+    turn(&mut second, &mut lease, seconds(4));
+    assert!(!second.leads(seconds(4)));
+}
+
+#[test]
 fn a_lease_is_written_as_kubernetes_writes_it() {
     let mut a = Elector::new("a", Terms::default());
     let now = Duration::from_micros(1_500_007);

@@ -7,9 +7,10 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use plan::controllers::{Controller as _, RootCertificates, Write};
 use plan::{Condition, Counts, Intent, Proxies, Status, Truth};
 use resources::{Kind, ObjectKey, Timestamp};
-use sinks::{Always, Lease, Lock, Options, Outcome, Stats, Writer};
+use sinks::{Always, Lease, Lock, Objects, Options, Outcome, Stats, Writer};
 use tokio::sync::{mpsc, watch};
 use tokio::time::sleep;
 
@@ -222,4 +223,72 @@ async fn only_the_leader_writes_and_the_next_one_takes_over() {
     assert_eq!(home.written(), "a[1] b[2]");
     drop((second.intents, second.stop));
     second.task.await.unwrap();
+}
+
+/// Remembers the namespaces that were written, and answers as it is told.
+#[derive(Clone, Default)]
+struct Maps {
+    written: Arc<Mutex<Vec<String>>>,
+    answers: Arc<Mutex<Vec<Outcome>>>,
+}
+
+impl Objects for Maps {
+    async fn write(&self, write: &Write) -> Outcome {
+        sleep(Duration::from_millis(10)).await;
+        self.written.lock().unwrap().push(write.target.namespace.to_string());
+        self.answers.lock().unwrap().pop().unwrap_or(Outcome::Written)
+    }
+}
+
+/// What a controller of root certificates wants for these namespaces.
+fn planned(namespaces: &[&str]) -> Vec<Write> {
+    let mut controller = RootCertificates::default();
+    controller.root(Some("-----BEGIN CERTIFICATE-----".into()));
+    namespaces
+        .iter()
+        .for_each(|namespace| controller.namespace(namespace, true));
+    controller.plan()
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_controller_plans_is_written_again_until_it_is_or_is_refused() {
+    let maps = Maps::default();
+    // The last one is the first answer.
+    let answers = [Outcome::Refused("no".to_owned()), Outcome::Retry("away".to_owned())];
+    maps.answers.lock().unwrap().extend(answers);
+    let (sender, receiver) = mpsc::channel(4);
+    let (stop, stopped) = watch::channel(false);
+    let stats = Arc::new(Stats::default());
+    let options = Options {
+        concurrency: 1,
+        ..Options::new("a")
+    };
+    let (led, mut leads) = watch::channel(false);
+    let task = tokio::spawn(sinks::control(
+        receiver,
+        maps.clone(),
+        Always,
+        options,
+        Arc::clone(&stats),
+        async move |leading| drop(led.send_replace(leading)),
+        stopped,
+    ));
+    leads.wait_for(|leads| *leads).await.unwrap();
+    sender.send(planned(&["a"])).await.unwrap();
+    sleep(Duration::from_secs(60)).await;
+    assert_eq!(
+        *maps.written.lock().unwrap(),
+        ["a", "a"],
+        "tried again, and then refused for good"
+    );
+    sender.send(planned(&["b", "c"])).await.unwrap();
+    sleep(Duration::from_secs(1)).await;
+    assert_eq!(*maps.written.lock().unwrap(), ["a", "a", "b", "c"]);
+    let count = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
+    assert_eq!(
+        (count(&stats.written), count(&stats.retried), count(&stats.dropped)),
+        (2, 1, 1)
+    );
+    stop.send_replace(true);
+    task.await.unwrap();
 }

@@ -43,6 +43,8 @@ pub(super) struct Options {
     pub(super) defaults: MeshSettings,
     /// How long sources elsewhere are waited for; zero: for as long as it takes.
     pub(super) patience: Duration,
+    /// Tells the mesh configuration to others.
+    pub(super) mesh: watch::Sender<Arc<MeshConfig>>,
 }
 
 /// Where one source says what it has.
@@ -213,6 +215,9 @@ impl Intake {
     fn remove(&mut self, key: &ObjectKey) {
         if key.kind == Kind::MeshConfig {
             self.options.configuration.set_mesh(MeshConfig::default());
+            self.options
+                .mesh
+                .send_replace(Arc::new(self.options.defaults.config.clone()));
             self.batch.set_mesh(self.options.defaults.clone());
         }
         self.batch.remove(key);
@@ -220,6 +225,7 @@ impl Intake {
 
     fn put(&mut self, object: AnyObject) {
         if let AnyObject::MeshConfig(config) = &object {
+            self.options.mesh.send_replace(Arc::new(config.spec.clone()));
             self.batch.set_mesh(MeshSettings {
                 config: config.spec.clone(),
                 ..self.options.defaults.clone()

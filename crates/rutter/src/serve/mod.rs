@@ -84,7 +84,9 @@ async fn serve(settings: &Settings, threads: usize) -> Result<()> {
         configuration,
         defaults,
         patience: settings.source_timeout,
+        mesh: watch::Sender::new(Arc::new(mesh.clone())),
     };
+    let told = intake.mesh.subscribe();
     let given = Given {
         // In Kubernetes it is followed with the ConfigMaps.
         mesh_file: mesh_file.filter(|_| !in_kubernetes),
@@ -98,6 +100,7 @@ async fn serve(settings: &Settings, threads: usize) -> Result<()> {
         if let Some(front) = &mut parts.front {
             front.tell(settings, pilot, stopped).await?;
         } else if let Some(cluster) = &mut parts.cluster {
+            cluster.control(settings, &told, &stopped);
             cluster.tell(settings, pilot, stopped).await?;
         }
         Ok::<_, anyhow::Error>(parts)

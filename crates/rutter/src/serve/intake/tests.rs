@@ -24,6 +24,7 @@ fn begin(sources: &[Source], patience: Duration) -> (Vec<Voice>, watch::Receiver
         configuration: Configuration::new(),
         defaults,
         patience,
+        mesh: watch::Sender::default(),
     };
     start(sources.to_vec(), options)
 }

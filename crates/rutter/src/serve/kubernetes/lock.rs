@@ -3,14 +3,19 @@
 use kube::Client;
 use kube::api::{Api, DynamicObject, PostParams};
 use kube::core::{ApiResource, GroupVersionKind};
-use serde_json::{Value, json};
+use serde_json::json;
+use sinks::lease::REVISION;
 use sinks::{Lease, Lock};
 
 /// A `Lease` of Kubernetes.
 pub(in crate::serve) struct LeaseLock {
     leases: Api<DynamicObject>,
     name: String,
+    revision: String,
 }
+
+/// The revision that others give way to.
+const DEFAULT_REVISION: &str = "default";
 
 impl LeaseLock {
     /// The lease of this name.
@@ -19,15 +24,29 @@ impl LeaseLock {
         LeaseLock {
             leases: Api::namespaced_with(client, namespace, &kind),
             name: name.to_owned(),
+            revision: DEFAULT_REVISION.to_owned(),
         }
     }
 
-    fn object(&self, spec: Value, version: Option<&str>) -> Result<DynamicObject, String> {
+    /// For a replica of this revision; empty is the default one. The default revision takes a lease from others.
+    pub(in crate::serve) fn of_revision(self, revision: &str) -> LeaseLock {
+        let revision = if revision.is_empty() {
+            DEFAULT_REVISION
+        } else {
+            revision
+        };
+        LeaseLock {
+            revision: revision.to_owned(),
+            ..self
+        }
+    }
+
+    fn object(&self, lease: &Lease, version: Option<&str>) -> Result<DynamicObject, String> {
         let mut object = json!({
             "apiVersion": "coordination.k8s.io/v1",
             "kind": "Lease",
-            "metadata": { "name": self.name },
-            "spec": spec,
+            "metadata": { "name": self.name, "annotations": { REVISION: lease.revision } },
+            "spec": lease.to_json(),
         });
         if let Some(version) = version {
             object["metadata"]["resourceVersion"] = version.into();
@@ -37,6 +56,18 @@ impl LeaseLock {
 }
 
 impl Lock for LeaseLock {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn revision(&self) -> &str {
+        &self.revision
+    }
+
+    fn is_prior(&self) -> bool {
+        self.revision == DEFAULT_REVISION
+    }
+
     async fn read(&self) -> Result<Option<(Lease, String)>, String> {
         let found = self
             .leases
@@ -45,12 +76,15 @@ impl Lock for LeaseLock {
             .map_err(|error| error.to_string())?;
         Ok(found.map(|found| {
             let version = found.metadata.resource_version.clone().unwrap_or_default();
-            (Lease::from_json(&found.data["spec"]), version)
+            let annotations = found.metadata.annotations.unwrap_or_default();
+            let mut lease = Lease::from_json(&found.data["spec"]);
+            lease.revision = annotations.get(REVISION).cloned().unwrap_or_default();
+            (lease, version)
         }))
     }
 
     async fn write(&self, lease: &Lease, version: Option<&str>) -> Result<bool, String> {
-        let object = self.object(lease.to_json(), version)?;
+        let object = self.object(lease, version)?;
         let written = match version {
             None => self.leases.create(&PostParams::default(), &object).await,
             Some(_) => self.leases.replace(&self.name, &PostParams::default(), &object).await,

@@ -1,6 +1,7 @@
 //! A Kubernetes API as the home of all objects: read as a source, its objects' statuses written by one leader.
 
 mod client;
+mod controllers;
 mod lock;
 mod standing;
 mod status;
@@ -41,6 +42,7 @@ pub(super) struct Cluster {
     report: watch::Sender<Report>,
     following: JoinSet<()>,
     writing: JoinSet<()>,
+    controlling: JoinSet<()>,
 }
 
 impl Cluster {
@@ -52,6 +54,7 @@ impl Cluster {
             report: watch::Sender::default(),
             following: JoinSet::new(),
             writing: JoinSet::new(),
+            controlling: JoinSet::new(),
         }
     }
 
@@ -86,15 +89,22 @@ impl Cluster {
         let options = sinks::Options::new(identity(settings));
         let writer = StatusWriter::new(self.client.clone());
         let lock = LeaseLock::new(self.client.clone(), &settings.namespace, STATUS_LEASE);
+        let lock = lock.of_revision(settings.revision.as_str());
         self.writing
             .spawn(async move { sinks::run(intents, writer, lock, options, Arc::default(), led, stopped).await });
         Ok(())
+    }
+
+    /// Runs the controllers from now on, each while this replica leads.
+    pub(super) fn control(&mut self, settings: &Settings, mesh: &controllers::Mesh, stopped: &watch::Receiver<bool>) {
+        self.controlling = controllers::start(&self.client, settings, mesh, stopped);
     }
 
     /// Ends it in good order, after `stopped` was said.
     pub(super) async fn end(mut self) {
         self.following.shutdown().await;
         while self.writing.join_next().await.is_some() {}
+        while self.controlling.join_next().await.is_some() {}
     }
 }
 

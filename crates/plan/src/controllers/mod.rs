@@ -1,0 +1,31 @@
+//! What the controllers want to be written, each a machine of its own: what there is goes in, [`Write`]s come out.
+//!
+//! Each remembers what it handed out ([`Ledger`]), so that the same is not handed out twice while it is under way; what is
+//! seen of the object itself later counts more than that. A machine may be told everything again, in any order, and says
+//! nothing if all is as it should be. [`Controller::restart`] forgets what was handed out: another replica led meanwhile,
+//! writes were lost, or changes were not seen one by one.
+
+mod addresses;
+mod ingress;
+
+mod ledger;
+mod root_certificate;
+mod untaint;
+mod write;
+
+pub use addresses::{Addresses, Allocation, Entry, Ranges};
+pub use ingress::{IngressStatuses, SeenIngress};
+
+pub use ledger::Ledger;
+pub use root_certificate::{CONFIG_MAP, Found, KEY, RootCertificates, root_of};
+pub use untaint::{SeenNode, TAINT, Untaint};
+pub use write::{Body, Target, Write};
+
+/// What all controllers have in common.
+pub trait Controller {
+    /// What is to be written now, and was not handed out before.
+    fn plan(&mut self) -> Vec<Write>;
+
+    /// Forgets what was handed out: all that is not as it should be is planned anew.
+    fn restart(&mut self);
+}

@@ -1,0 +1,196 @@
+//! The controllers that write, each while this replica holds its lease.
+//!
+//! A controller is a [`Driver`]: what it watches, and the pure machine of `plan` that it feeds. When this replica begins to
+//! lead, a new one reads everything first, so that nothing is planned from a past or from a part; when it ends to lead,
+//! the driver is dropped with its watches. Replicas that do not lead watch nothing for it.
+
+mod addresses;
+mod ingress;
+mod root_certificate;
+mod untaint;
+mod watching;
+mod writer;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use kube::Client;
+use plan::controllers::Write;
+use resources::MeshConfig;
+use serde_json::Value;
+use settings::Settings;
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+
+use super::identity;
+use super::lock::LeaseLock;
+use addresses::AddressDriver;
+use ingress::IngressDriver;
+use root_certificate::RootDriver;
+use untaint::UntaintDriver;
+use watching::{Seen, Watched};
+use writer::ObjectWriter;
+
+/// Events that may wait for a controller; its watches wait when there are more.
+const EVENTS: usize = 1024;
+/// Plans that may wait to be written.
+const PLANS: usize = 4;
+
+/// The mesh configuration, as it changes.
+pub(in crate::serve) type Mesh = watch::Receiver<Arc<MeshConfig>>;
+
+/// A controller for as long as this replica leads.
+trait Driver: Send + 'static {
+    /// What it watches.
+    fn watched(&self) -> Vec<Watched>;
+    /// An object of one of [`Driver::watched`], by its place there, is so or is gone.
+    fn see(&mut self, place: usize, object: &Value, there: bool);
+    /// The mesh configuration is this now.
+    fn mesh(&mut self, mesh: &MeshConfig);
+    /// Everything was read anew: changes may have been missed, and undone.
+    fn restart(&mut self);
+    /// What is to be written. It is asked when all that is watched has been read, and after changes.
+    fn plan(&mut self) -> Vec<Write>;
+}
+
+/// Starts all controllers that the settings want. They end after `stopped` was said.
+pub(super) fn start(client: &Client, settings: &Settings, mesh: &Mesh, stopped: &watch::Receiver<bool>) -> JoinSet<()> {
+    let mut running = JoinSet::new();
+    let begin = |lock: &'static str| Begin {
+        client: client.clone(),
+        lock: LeaseLock::new(client.clone(), &settings.namespace, lock).of_revision(settings.revision.as_str()),
+        options: sinks::Options::new(identity(settings)),
+        mesh: mesh.clone(),
+        stopped: stopped.clone(),
+    };
+    let namespace: Arc<str> = settings.namespace.as_str().into();
+    let own = namespace.clone();
+    running.spawn(begin("istio-namespace-controller-election").run(move || RootDriver::new(&own)));
+    if settings.ip_autoallocate.0 {
+        let ranges = plan::controllers::Ranges {
+            v4: (
+                settings.ip_autoallocate_ipv4_prefix.address,
+                settings.ip_autoallocate_ipv4_prefix.length,
+            ),
+            v6: (
+                settings.ip_autoallocate_ipv6_prefix.address,
+                settings.ip_autoallocate_ipv6_prefix.length,
+            ),
+        };
+        running.spawn(begin("istio-ip-autoallocate").run(move || AddressDriver::new(ranges.clone())));
+    }
+    if settings.node_untaint.0 {
+        let agents = or(settings.cni_namespace.as_str(), &namespace);
+        running.spawn(begin("istio-node-untaint").run(move || UntaintDriver::new(&agents)));
+    }
+    let gateways = or(settings.ingress_namespace.as_str(), &namespace);
+    running.spawn(begin("istio-leader").run(move || IngressDriver::new(&gateways)));
+    running
+}
+
+fn or(given: &str, default: &Arc<str>) -> Arc<str> {
+    match given {
+        "" => default.clone(),
+        given => given.into(),
+    }
+}
+
+/// All that a controller needs.
+struct Begin {
+    client: Client,
+    lock: LeaseLock,
+    options: sinks::Options,
+    mesh: Mesh,
+    stopped: watch::Receiver<bool>,
+}
+
+impl Begin {
+    /// Seeks the lease, and works while it has it.
+    async fn run<D: Driver>(self, make: impl Fn() -> D) {
+        let (writes, planned) = mpsc::channel(PLANS);
+        let (lead, leads) = watch::channel(false);
+        let led = async move |leading| {
+            lead.send_replace(leading);
+        };
+        let writer = ObjectWriter::new(self.client.clone());
+        let written = sinks::control(
+            planned,
+            writer,
+            self.lock,
+            self.options,
+            Arc::default(),
+            led,
+            self.stopped,
+        );
+        let worked = terms(make, self.client, self.mesh, leads, writes);
+        tokio::join!(written, worked);
+    }
+}
+
+/// One term after the other, until nobody can lead any more.
+async fn terms<D: Driver>(
+    make: impl Fn() -> D,
+    client: Client,
+    mut mesh: Mesh,
+    mut leads: watch::Receiver<bool>,
+    writes: mpsc::Sender<Vec<Write>>,
+) {
+    while leads.wait_for(|leads| *leads).await.is_ok() {
+        tokio::select! {
+            () = term(make(), &client, &mut mesh, &writes) => return,
+            over = leads.wait_for(|leads| !*leads) => if over.is_err() {
+                return;
+            },
+        }
+    }
+}
+
+/// Watches and plans. It ends when nobody writes any more.
+async fn term<D: Driver>(mut driver: D, client: &Client, mesh: &mut Mesh, writes: &mpsc::Sender<Vec<Write>>) {
+    let (sender, mut events) = mpsc::channel(EVENTS);
+    let mut watches = JoinSet::new();
+    let mut awaited = BTreeSet::new();
+    for (place, watched) in driver.watched().into_iter().enumerate() {
+        awaited.insert(place);
+        watches.spawn(watching::follow(client.clone(), watched, place, sender.clone()));
+    }
+    driver.mesh(&mesh.borrow_and_update().clone());
+    let mut taken = Vec::new();
+    // Whoever says what the mesh configuration is may end before us; then it stays as it is.
+    let mut follows = true;
+    loop {
+        tokio::select! {
+            count = events.recv_many(&mut taken, EVENTS) => if count == 0 {
+                return;
+            },
+            changed = mesh.changed(), if follows => match changed {
+                Ok(()) => driver.mesh(&mesh.borrow_and_update().clone()),
+                Err(_) => follows = false,
+            },
+        }
+        for (place, seen) in taken.drain(..) {
+            match seen {
+                Seen::There(object) => driver.see(place, &object, true),
+                Seen::Gone(object) => driver.see(place, &object, false),
+                Seen::Everything => {
+                    if !awaited.remove(&place) {
+                        driver.restart();
+                    }
+                }
+            }
+        }
+        if !awaited.is_empty() {
+            continue;
+        }
+        let planned = driver.plan();
+        if !planned.is_empty() && writes.send(planned).await.is_err() {
+            return;
+        }
+    }
+}
+
+/// The namespace and the name of an object.
+fn id(object: &Value) -> (&str, &str) {
+    let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default();
+    (text("namespace"), text("name"))
+}

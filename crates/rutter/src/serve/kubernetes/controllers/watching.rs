@@ -1,0 +1,150 @@
+//! Objects of one kind, read and followed.
+
+use std::collections::BTreeSet;
+use std::pin::pin;
+
+use futures::StreamExt as _;
+use kube::Client;
+use kube::api::{Api, DynamicObject};
+use kube::core::{ApiResource, GroupVersionKind};
+use kube::runtime::{WatchStreamExt as _, watcher};
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+
+/// What is watched.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Watched {
+    /// Group, version, kind.
+    pub(super) kind: (&'static str, &'static str, &'static str),
+    /// The plural of the kind, as in paths.
+    pub(super) plural: &'static str,
+    /// In this namespace; none: in all of them.
+    pub(super) namespace: Option<String>,
+    /// With these labels, as a selector.
+    pub(super) labels: Option<String>,
+    /// With these fields, as a selector.
+    pub(super) fields: Option<String>,
+}
+
+impl Watched {
+    /// All objects of a kind.
+    pub(super) fn all(group: &'static str, kind: &'static str, plural: &'static str) -> Watched {
+        Watched {
+            kind: (group, "v1", kind),
+            plural,
+            ..Watched::default()
+        }
+    }
+
+    /// Those of a namespace.
+    pub(super) fn within(self, namespace: &str) -> Watched {
+        Watched {
+            namespace: Some(namespace.to_owned()),
+            ..self
+        }
+    }
+
+    /// Those of a name.
+    pub(super) fn named(self, name: &str) -> Watched {
+        Watched {
+            fields: Some(format!("metadata.name={name}")),
+            ..self
+        }
+    }
+
+    /// Those with labels.
+    pub(super) fn labelled(self, labels: &str) -> Watched {
+        Watched {
+            labels: Some(labels.to_owned()),
+            ..self
+        }
+    }
+}
+
+/// What is seen.
+#[derive(Debug)]
+pub(super) enum Seen {
+    /// An object is so.
+    There(Value),
+    /// An object is gone; of it there is at least the name.
+    Gone(Value),
+    /// Everything that there is has been told.
+    Everything,
+}
+
+/// Tells what there is, and what changes, until nobody listens. What went while nothing could be read is told as gone.
+pub(super) async fn follow(client: Client, watched: Watched, place: usize, events: mpsc::Sender<(usize, Seen)>) {
+    let (group, version, kind) = watched.kind;
+    let resource = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, kind), watched.plural);
+    let api: Api<DynamicObject> = match &watched.namespace {
+        Some(namespace) => Api::namespaced_with(client, namespace, &resource),
+        None => Api::all_with(client, &resource),
+    };
+    let config = watcher::Config {
+        label_selector: watched.labels.clone(),
+        field_selector: watched.fields.clone(),
+        ..watcher::Config::default()
+    };
+    let mut stream = pin!(watcher(api, config).default_backoff());
+    let mut known = BTreeSet::new();
+    let mut before = BTreeSet::new();
+    let mut failing = false;
+    while let Some(event) = stream.next().await {
+        let seen = match event {
+            Ok(event) => {
+                failing = false;
+                match event {
+                    watcher::Event::Init => {
+                        before = std::mem::take(&mut known);
+                        continue;
+                    }
+                    watcher::Event::InitApply(object) | watcher::Event::Apply(object) => {
+                        known.insert(name(&object));
+                        vec![Seen::There(value(&object))]
+                    }
+                    watcher::Event::Delete(object) => {
+                        known.remove(&name(&object));
+                        vec![Seen::Gone(value(&object))]
+                    }
+                    watcher::Event::InitDone => {
+                        let gone = std::mem::take(&mut before)
+                            .into_iter()
+                            .filter(|name| !known.contains(name));
+                        let gone = gone.map(|(namespace, name)| {
+                            Seen::Gone(json!({"metadata": {"namespace": namespace, "name": name}}))
+                        });
+                        gone.chain([Seen::Everything]).collect()
+                    }
+                }
+            }
+            Err(error) => {
+                if !std::mem::replace(&mut failing, true) {
+                    tracing::warn!(%error, kind, "a controller cannot read what it needs; it tries again");
+                }
+                continue;
+            }
+        };
+        for seen in seen {
+            if events.send((place, seen)).await.is_err() {
+                return;
+            }
+        }
+    }
+}
+
+fn name(object: &DynamicObject) -> (String, String) {
+    let meta = &object.metadata;
+    (
+        meta.namespace.clone().unwrap_or_default(),
+        meta.name.clone().unwrap_or_default(),
+    )
+}
+
+/// The object as JSON, without what nobody here reads and what makes it large.
+fn value(object: &DynamicObject) -> Value {
+    let mut value = serde_json::to_value(object).unwrap_or_default();
+    if let Some(meta) = value.get_mut("metadata").and_then(Value::as_object_mut) {
+        meta.remove("managedFields");
+    }
+    value
+}

@@ -1,0 +1,204 @@
+//! Writes of controllers, done through the Kubernetes API.
+
+use std::time::Duration;
+
+use http::{HeaderMap, Request, StatusCode, header};
+use kube::Client;
+use kube::client::Body as Bytes;
+use plan::controllers::{Body, Write};
+use serde_json::{Value, json};
+use sinks::{Objects, Outcome};
+
+/// No refusal that is read is larger: it is told in the log.
+const LARGEST_ANSWER: usize = 4 << 20;
+/// No longer is waited because a server asks for it.
+const LONGEST_WAIT: Duration = Duration::from_secs(30);
+
+/// Writes objects of any kind.
+pub(super) struct ObjectWriter {
+    client: Client,
+}
+
+impl ObjectWriter {
+    pub(super) fn new(client: Client) -> ObjectWriter {
+        ObjectWriter { client }
+    }
+}
+
+impl Objects for ObjectWriter {
+    async fn write(&self, write: &Write) -> Outcome {
+        let request = match request(write) {
+            Ok(request) => request,
+            Err(error) => return Outcome::Refused(error.to_string()),
+        };
+        let response = match self.client.send(request).await {
+            Ok(response) => response,
+            Err(error) => return Outcome::Retry(error.to_string()),
+        };
+        let status = response.status();
+        if status.is_success() {
+            return Outcome::Written;
+        }
+        let wait = retry_after(response.headers());
+        let message = match response.into_body().collect_bytes().await {
+            Ok(bytes) if bytes.len() <= LARGEST_ANSWER => message(&bytes),
+            _ => String::new(),
+        };
+        if let Some(wait) = wait.filter(|_| status == StatusCode::TOO_MANY_REQUESTS || status.is_server_error()) {
+            tokio::time::sleep(wait).await;
+        }
+        outcome(write, status, message)
+    }
+}
+
+/// What an answer other than success means.
+fn outcome(write: &Write, status: StatusCode, message: String) -> Outcome {
+    let told = format!("{status}: {message}");
+    match status {
+        // The object or its namespace is gone or going.
+        StatusCode::NOT_FOUND => Outcome::Gone,
+        StatusCode::FORBIDDEN if message.contains("being terminated") => Outcome::Gone,
+        // Another version than the one that was seen, or another object of the name.
+        StatusCode::CONFLICT => match &write.body {
+            Body::Merge { .. } => Outcome::Stale,
+            Body::Apply { .. } if !write.uid.is_empty() => Outcome::Gone,
+            Body::Apply { .. } => Outcome::Retry(told),
+        },
+        StatusCode::BAD_REQUEST | StatusCode::UNPROCESSABLE_ENTITY | StatusCode::METHOD_NOT_ALLOWED => {
+            Outcome::Refused(told)
+        }
+        _ => Outcome::Retry(told),
+    }
+}
+
+fn request(write: &Write) -> http::Result<Request<Bytes>> {
+    let target = &write.target;
+    let root = if target.group.is_empty() { "api" } else { "apis" };
+    let mut path = format!("/{root}/{}", target.api_version());
+    if !target.namespace.is_empty() {
+        path.push_str(&format!("/namespaces/{}", target.namespace));
+    }
+    path.push_str(&format!("/{}/{}", target.plural, target.name));
+    if !target.subresource.is_empty() {
+        path.push_str(&format!("/{}", target.subresource));
+    }
+    let (query, kind, body) = match &write.body {
+        Body::Apply { fields, manager, .. } => {
+            let mut object = fields.clone();
+            object["apiVersion"] = target.api_version().into();
+            object["kind"] = target.kind.into();
+            object["metadata"]["name"] = (*target.name).into();
+            if !target.namespace.is_empty() {
+                object["metadata"]["namespace"] = (*target.namespace).into();
+            }
+            // Others may have written these fields before: an istiod, say.
+            (
+                format!("fieldManager={manager}&force=true"),
+                "application/apply-patch+yaml",
+                with_uid(object, write),
+            )
+        }
+        Body::Merge { patch, version } => {
+            let mut patch = patch.clone();
+            patch["metadata"]["resourceVersion"] = (**version).into();
+            (
+                "fieldManager=rutter".to_owned(),
+                "application/merge-patch+json",
+                with_uid(patch, write),
+            )
+        }
+    };
+    Request::patch(format!("{path}?{query}"))
+        .header(header::CONTENT_TYPE, kind)
+        .body(Bytes::from(body.to_string().into_bytes()))
+}
+
+fn with_uid(mut object: Value, write: &Write) -> Value {
+    if !write.uid.is_empty() {
+        object["metadata"]["uid"] = json!(&*write.uid);
+    }
+    object
+}
+
+fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+    let seconds = headers.get(header::RETRY_AFTER)?.to_str().ok()?.parse().ok()?;
+    Some(Duration::from_secs(seconds).min(LONGEST_WAIT))
+}
+
+fn message(bytes: &[u8]) -> String {
+    let answer: Value = serde_json::from_slice(bytes).unwrap_or_default();
+    answer["message"].as_str().unwrap_or("no reason given").to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use plan::controllers::Target;
+
+    use super::*;
+
+    fn write(body: Body, uid: &str) -> Write {
+        Write {
+            target: Target {
+                group: "networking.k8s.io",
+                version: "v1",
+                kind: "Ingress",
+                plural: "ingresses",
+                subresource: "status",
+                namespace: "shop".into(),
+                name: "web".into(),
+            },
+            uid: uid.into(),
+            body,
+        }
+    }
+
+    fn apply(uid: &str) -> Write {
+        let body = Body::Apply {
+            fields: json!({"status": {}}),
+            manager: "rutter",
+            create: false,
+        };
+        write(body, uid)
+    }
+
+    #[tokio::test]
+    async fn a_write_is_one_request() {
+        let request = request(&apply("u")).unwrap();
+        assert_eq!(
+            request.uri(),
+            "/apis/networking.k8s.io/v1/namespaces/shop/ingresses/web/status?fieldManager=rutter&force=true"
+        );
+        assert_eq!(request.headers()[header::CONTENT_TYPE], "application/apply-patch+yaml");
+        let bytes = request.into_body().collect_bytes().await.unwrap();
+        let body: Value = serde_json::from_slice(&bytes).unwrap();
+        let expected = json!({
+            "apiVersion": "networking.k8s.io/v1",
+            "kind": "Ingress",
+            "metadata": {"name": "web", "namespace": "shop", "uid": "u"},
+            "status": {},
+        });
+        assert_eq!(body, expected);
+    }
+
+    #[test]
+    fn refusals_are_told_apart() {
+        let merge = write(
+            Body::Merge {
+                patch: json!({}),
+                version: "1".into(),
+            },
+            "u",
+        );
+        let told = |write: &Write, status: u16, message: &str| {
+            outcome(write, StatusCode::from_u16(status).unwrap(), message.to_owned())
+        };
+        assert_eq!(told(&merge, 409, ""), Outcome::Stale);
+        assert_eq!(told(&apply("u"), 409, ""), Outcome::Gone);
+        assert!(matches!(told(&apply(""), 409, ""), Outcome::Retry(_)));
+        assert_eq!(told(&apply(""), 404, ""), Outcome::Gone);
+        assert_eq!(told(&apply(""), 403, "namespace a is being terminated"), Outcome::Gone);
+        assert!(matches!(told(&apply(""), 403, "you may not"), Outcome::Retry(_)));
+        assert!(matches!(told(&apply(""), 422, ""), Outcome::Refused(_)));
+        assert!(matches!(told(&apply(""), 503, ""), Outcome::Retry(_)));
+    }
+}
