@@ -7,6 +7,7 @@
 mod catalog;
 mod error;
 pub mod etcd;
+mod helm;
 mod install;
 pub mod kubernetes;
 mod place;
@@ -17,6 +18,7 @@ use std::path::PathBuf;
 
 pub use catalog::{ENVOY, Part, Wheel};
 pub use error::Error;
+pub use helm::{HELM_VARIABLE, helm};
 pub use install::Installer;
 pub use kubernetes::{kubectl, kubectl_minor};
 pub use place::tools_dir;

@@ -1,0 +1,254 @@
+//! The controllers that write, against a real API server, with the rights that the chart gives and no others.
+
+// What fails here fails a test, which is what unwrapping is for.
+#![allow(clippy::unwrap_used)]
+
+use std::path::Path;
+use std::time::Duration;
+
+use e2e::rutter_binary;
+use parts::kubernetes::{ControlPlane, Settings};
+use parts::run::{Control, Result, wait_for};
+use serde_json::Value;
+
+/// How long something may take on a busy machine; a lease that is given back is looked at every 7.5 seconds.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// The lease of the controller of root certificates.
+const NAMESPACES: &str = "istio-namespace-controller-election";
+
+const PEM: &str = "-----BEGIN CERTIFICATE-----\nMA==\n-----END CERTIFICATE-----\n";
+
+/// A cluster in which the chart is installed, and the kubeconfig of the account that it makes.
+async fn installed(directory: &Path) -> Result<(ControlPlane, std::path::PathBuf)> {
+    let plane = ControlPlane::start(Settings::default()).await?;
+    let manifest = std::process::Command::new(rutter_binary())
+        .args(["manifest", "--create-namespace", "--set", "taint.enabled=true"])
+        .output()?;
+    let text = String::from_utf8(manifest.stdout)?;
+    plane.kubectl(&["apply", "--server-side", "-f", "-"], &text).await?;
+    let established = ["wait", "--for=condition=established", "crd", "--all", "--timeout=60s"];
+    plane.kubectl(&established, "").await?;
+    let kubeconfig = directory.join("kubeconfig");
+    std::fs::write(&kubeconfig, plane.service_account("istio-system", "istiod").await?)?;
+    Ok((plane, kubeconfig))
+}
+
+async fn replica(kubeconfig: &Path, name: &str) -> Result<Control> {
+    let kubeconfig = kubeconfig.to_string_lossy();
+    let flags = [
+        "--store=kubernetes",
+        "--namespace=istio-system",
+        "--node-untaint=on",
+        "--kubeconfig",
+        &kubeconfig,
+        "--pod-name",
+        name,
+    ];
+    let mut control = Control::idle(rutter_binary(), &flags, &[])?;
+    control.begin().await?;
+    Ok(control)
+}
+
+/// Waits until a field of an object is as wanted, and returns it.
+async fn field(plane: &ControlPlane, object: &[&str], path: &str, fits: impl Fn(&Value) -> bool) -> Result<Value> {
+    let what = format!("{object:?} {path}");
+    let mut arguments = vec!["get", "-o", "json"];
+    arguments.extend(object);
+    let (arguments, fits) = (&arguments, &fits);
+    wait_for(&what, PATIENCE, || async move {
+        let text = plane.kubectl(arguments, "").await.ok()?;
+        let object: Value = serde_json::from_str(&text).ok()?;
+        let found = object.pointer(path).cloned().unwrap_or_default();
+        fits(&found).then_some(found)
+    })
+    .await
+}
+
+#[tokio::test]
+async fn controllers_write_with_the_rights_of_the_chart_and_one_at_a_time() {
+    let directory = tempfile::tempdir().unwrap();
+    let (plane, kubeconfig) = installed(directory.path()).await.unwrap();
+    let mut first = replica(&kubeconfig, "one").await.unwrap();
+
+    let holder = |name: &'static str| move |found: &Value| found.as_str().is_some_and(|text| text.starts_with(name));
+    let lease = ["lease", NAMESPACES, "-n", "istio-system"];
+    field(&plane, &lease, "/spec/holderIdentity", holder("one_"))
+        .await
+        .unwrap();
+    let second = replica(&kubeconfig, "two").await.unwrap();
+    first.wait_for_log("there is no root certificate").await.unwrap();
+
+    root_certificates(&plane).await.unwrap();
+    addresses(&plane).await.unwrap();
+    ingress(&plane).await.unwrap();
+    untaint(&plane).await.unwrap();
+
+    // The first one goes and gives its leases back; the other one goes on.
+    assert!(first.stop().await.unwrap(), "it ends in good order");
+    field(&plane, &lease, "/spec/holderIdentity", holder("two_"))
+        .await
+        .unwrap();
+    plane
+        .kubectl(&["delete", "configmap", "istio-ca-root-cert", "-n", "shop"], "")
+        .await
+        .unwrap();
+    root_certificate(&plane, "shop").await.unwrap();
+
+    for log in [first.log().unwrap(), second.log().unwrap()] {
+        for trouble in ["cannot read what it needs", "is refused", "forbidden", "panicked"] {
+            assert!(!log.contains(trouble), "{trouble}: {log}");
+        }
+    }
+}
+
+async fn root_certificate(plane: &ControlPlane, namespace: &str) -> Result<()> {
+    let map = ["configmap", "istio-ca-root-cert", "-n", namespace];
+    field(plane, &map, "/data/root-cert.pem", |found| found == PEM).await?;
+    field(plane, &map, "/metadata/labels/istio.io~1config", |found| {
+        found == "true"
+    })
+    .await?;
+    Ok(())
+}
+
+async fn root_certificates(plane: &ControlPlane) -> Result<()> {
+    let literal = format!("--from-literal=root-cert.pem={PEM}");
+    plane
+        .kubectl(
+            &["create", "secret", "generic", "cacerts", "-n", "istio-system", &literal],
+            "",
+        )
+        .await?;
+    for namespace in ["default", "kube-system"] {
+        root_certificate(plane, namespace).await?;
+    }
+    plane.kubectl(&["create", "namespace", "shop"], "").await?;
+    root_certificate(plane, "shop").await?;
+    let patch = r#"{"data":{"root-cert.pem":"other"},"metadata":{"labels":null}}"#;
+    plane
+        .kubectl(
+            &[
+                "patch",
+                "configmap",
+                "istio-ca-root-cert",
+                "-n",
+                "shop",
+                "--type=merge",
+                "-p",
+                patch,
+            ],
+            "",
+        )
+        .await?;
+    root_certificate(plane, "shop").await?;
+    let public = plane
+        .kubectl(&["get", "configmap", "-n", "kube-public", "-o", "name"], "")
+        .await?;
+    assert!(!public.contains("istio-ca-root-cert"), "{public}");
+    Ok(())
+}
+
+async fn addresses(plane: &ControlPlane) -> Result<()> {
+    let entry = |name: &str| {
+        format!(
+            "{{apiVersion: networking.istio.io/v1, kind: ServiceEntry, metadata: {{name: {name}, namespace: shop}}, spec: \
+             {{hosts: [{name}.example], resolution: DNS, ports: [{{number: 443, name: tls, protocol: TLS}}]}}}}\n"
+        )
+    };
+    let both = format!("{}---\n{}", entry("a"), entry("b"));
+    plane.kubectl(&["apply", "-f", "-"], &both).await?;
+    let mut seen = Vec::new();
+    for name in ["a", "b"] {
+        let object = ["serviceentry", name, "-n", "shop"];
+        let given = field(plane, &object, "/status/addresses", |found| {
+            found.as_array().is_some_and(|found| found.len() == 2)
+        })
+        .await?;
+        assert!(
+            given[0]["value"]
+                .as_str()
+                .is_some_and(|text| text.starts_with("240.240.")),
+            "{given}"
+        );
+        assert!(
+            given[1]["value"]
+                .as_str()
+                .is_some_and(|text| text.starts_with("2001:2:")),
+            "{given}"
+        );
+        assert_eq!(given[0]["host"], format!("{name}.example"));
+        seen.push(given);
+        // What others say in the status stays.
+        field(plane, &object, "/status/conditions", Value::is_array).await?;
+        field(plane, &object, "/status/addresses", |found| {
+            *found == seen[seen.len() - 1]
+        })
+        .await?;
+    }
+    assert_ne!(seen[0][0]["value"], seen[1][0]["value"]);
+    Ok(())
+}
+
+async fn ingress(plane: &ControlPlane) -> Result<()> {
+    let text = "
+apiVersion: networking.k8s.io/v1
+kind: IngressClass
+metadata: {name: mesh}
+spec: {controller: istio.io/ingress-controller}
+---
+apiVersion: networking.k8s.io/v1
+kind: Ingress
+metadata: {name: web, namespace: shop}
+spec:
+  ingressClassName: mesh
+  rules: [{host: shop.example, http: {paths: [{path: /, pathType: Prefix, backend: {service: {name: web, port: {number: 80}}}}]}}]
+---
+apiVersion: v1
+kind: Service
+metadata: {name: istio-ingressgateway, namespace: istio-system}
+spec: {type: LoadBalancer, externalIPs: [192.0.2.7], ports: [{name: http, port: 80}]}
+";
+    plane.kubectl(&["apply", "-f", "-"], text).await?;
+    let object = ["ingress", "web", "-n", "shop"];
+    field(plane, &object, "/status/loadBalancer/ingress/0/ip", |found| {
+        found == "192.0.2.7"
+    })
+    .await?;
+    let status = r#"{"status":{"loadBalancer":{"ingress":[{"hostname":"lb.example"}]}}}"#;
+    let service = ["service", "istio-ingressgateway", "-n", "istio-system"];
+    let mut patch = vec!["patch", "--subresource=status", "--type=merge", "-p", status];
+    patch.extend(service);
+    plane.kubectl(&patch, "").await?;
+    field(plane, &object, "/status/loadBalancer/ingress/1/hostname", |found| {
+        found == "lb.example"
+    })
+    .await?;
+    Ok(())
+}
+
+async fn untaint(plane: &ControlPlane) -> Result<()> {
+    let text = "
+apiVersion: v1
+kind: Node
+metadata: {name: n1}
+spec: {taints: [{key: cni.istio.io/not-ready, effect: NoSchedule}, {key: other, effect: NoSchedule}]}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: istio-cni-node-1, namespace: istio-system, labels: {k8s-app: istio-cni-node}}
+spec: {nodeName: n1, containers: [{name: a, image: a}], tolerations: [{operator: Exists}]}
+";
+    plane.kubectl(&["apply", "-f", "-"], text).await?;
+    let status = r#"{"status":{"phase":"Running","conditions":[{"type":"Ready","status":"True"}]}}"#;
+    let pod = ["pod", "istio-cni-node-1", "-n", "istio-system"];
+    let mut patch = vec!["patch", "--subresource=status", "--type=merge", "-p", status];
+    patch.extend(pod);
+    plane.kubectl(&patch, "").await?;
+    field(plane, &["node", "n1"], "/spec/taints", |found| {
+        let mut taints = found.as_array().into_iter().flatten();
+        !taints.clone().any(|taint| taint["key"] == "cni.istio.io/not-ready")
+            && taints.any(|taint| taint["key"] == "other")
+    })
+    .await?;
+    Ok(())
+}

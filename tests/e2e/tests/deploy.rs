@@ -1,0 +1,229 @@
+//! The chart and `rutter manifest`: that both make the same, that a real API server takes it, and that the rights in it are
+//! those that the program needs.
+
+// What fails here fails a test, which is what unwrapping is for.
+#![allow(clippy::unwrap_used)]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use e2e::{kubectl_binary, rutter_binary};
+use parts::kubernetes::{ControlPlane, Settings};
+use resources::Limits;
+use resources::schema::definitions;
+use serde_json::{Value, json};
+
+fn chart() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/helm/rutter")
+}
+
+/// The files of values that all comparisons are made with.
+fn values() -> Vec<PathBuf> {
+    let files = std::fs::read_dir(chart().join("ci")).unwrap();
+    let mut files: Vec<PathBuf> = files.map(|file| file.unwrap().path()).collect();
+    files.sort();
+    assert!(files.len() >= 3);
+    files
+}
+
+fn succeed(command: &mut Command) -> Output {
+    let output = command.output().unwrap();
+    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{command:?}: {told}");
+    output
+}
+
+/// The objects in a text, by kind, namespace and name.
+fn objects(text: &[u8]) -> BTreeMap<String, Value> {
+    let read = resources::parse_yaml_json(text, "", &Limits::default());
+    assert!(read.errors.is_empty(), "{:?}", read.errors);
+    let mut found = BTreeMap::new();
+    for document in read.documents.into_iter().filter(|document| !document.value.is_null()) {
+        assert!(document.duplicates.is_empty(), "{:?}", document.duplicates);
+        let object = document.value;
+        let name = ["kind", "/metadata/namespace", "/metadata/name"].map(|path| match path.strip_prefix('/') {
+            None => object[path].as_str().unwrap_or_default().to_owned(),
+            Some(_) => object
+                .pointer(path)
+                .and_then(Value::as_str)
+                .unwrap_or_default()
+                .to_owned(),
+        });
+        assert!(found.insert(name.join(" "), object).is_none(), "{name:?} twice");
+    }
+    found
+}
+
+fn manifest(arguments: &[&str]) -> BTreeMap<String, Value> {
+    objects(&succeed(Command::new(rutter_binary()).arg("manifest").args(arguments)).stdout)
+}
+
+/// With what Helm and the command say of themselves made equal.
+fn without_manager(mut objects: BTreeMap<String, Value>) -> BTreeMap<String, Value> {
+    let label = "/metadata/labels/app.kubernetes.io~1managed-by";
+    for object in objects.values_mut() {
+        for prefix in ["", "/spec/template"] {
+            if let Some(label) = object.pointer_mut(&format!("{prefix}{label}")) {
+                *label = "x".into();
+            }
+        }
+    }
+    objects
+}
+
+#[test]
+fn helm_and_the_command_make_the_same() {
+    let helm = parts::helm(&mut |line| eprintln!("{line}")).unwrap_or_else(|error| panic!("{error}"));
+    let sets: [&[&str]; 3] = [
+        &[],
+        &[
+            "--set",
+            "env.A_B=x\\,y,tolerations[0].key=k,revisionTags={a,b}",
+            "--set-string",
+            "env.N=1",
+        ],
+        &[
+            "--set",
+            "autoscaleEnabled=false,meshConfig=null,global.istioNamespace=other",
+        ],
+    ];
+    for file in values() {
+        for set in sets {
+            let file = file.to_str().unwrap();
+            let theirs = succeed(
+                Command::new(&helm)
+                    .args(["template", "rutter"])
+                    .arg(chart())
+                    .args(["--namespace", "mesh", "-f", file])
+                    .args(set),
+            );
+            let mut arguments = vec!["--namespace", "mesh", "--skip-crds", "-f", file];
+            arguments.extend(set);
+            let (ours, theirs) = (manifest(&arguments), objects(&theirs.stdout));
+            let (ours, theirs) = (without_manager(ours), without_manager(theirs));
+            assert_eq!(
+                ours.keys().collect::<Vec<_>>(),
+                theirs.keys().collect::<Vec<_>>(),
+                "{file} {set:?}"
+            );
+            for (name, object) in &ours {
+                assert_eq!(object, &theirs[name], "{file} {set:?}: {name}");
+            }
+        }
+    }
+}
+
+#[test]
+fn the_definitions_of_kinds_are_those_of_the_chart() {
+    let whole = manifest(&[]);
+    let mut bare = manifest(&["--skip-crds"]);
+    bare.extend(objects(&std::fs::read(chart().join("crds/crds.yaml")).unwrap()));
+    assert_eq!(whole, bare);
+}
+
+/// Group, resource and verb that rules grant.
+fn granted(rules: &Value) -> BTreeSet<(String, String, String)> {
+    let texts = |rule: &Value, field: &str| -> Vec<String> {
+        let items = rule[field].as_array().unwrap().iter();
+        items.map(|item| item.as_str().unwrap().to_owned()).collect()
+    };
+    let mut all = BTreeSet::new();
+    for rule in rules.as_array().unwrap() {
+        for group in texts(rule, "apiGroups") {
+            for resource in texts(rule, "resources") {
+                for verb in texts(rule, "verbs") {
+                    assert!(
+                        !format!("{group}{resource}{verb}").contains('*'),
+                        "a role names what it grants"
+                    );
+                    all.insert((group.clone(), resource.clone(), verb));
+                }
+            }
+        }
+    }
+    all
+}
+
+/// What the program reads and writes in the whole cluster.
+fn needed(untaint: bool) -> BTreeSet<(String, String, String)> {
+    const READ: [&str; 3] = ["get", "list", "watch"];
+    let mut all = BTreeSet::new();
+    let mut need = |group: &str, resource: &str, verbs: &[&str]| {
+        for verb in verbs {
+            all.insert((group.to_owned(), resource.to_owned(), (*verb).to_owned()));
+        }
+    };
+    for kind in definitions() {
+        let Some(mesh) = kind.mesh else { continue };
+        need(kind.group, kind.plural, &READ);
+        if plan::has_status(mesh) {
+            need(
+                kind.group,
+                &format!("{}/status", kind.plural),
+                &["get", "patch", "update"],
+            );
+        }
+    }
+    need("apiextensions.k8s.io", "customresourcedefinitions", &READ);
+    need("admissionregistration.k8s.io", "mutatingwebhookconfigurations", &READ);
+    need("networking.k8s.io", "ingresses/status", &["get", "patch", "update"]);
+    need("", "configmaps", &["create", "get", "list", "watch", "patch"]);
+    if untaint {
+        need("", "nodes", &["patch"]);
+    }
+    all
+}
+
+#[test]
+fn the_role_has_the_rights_that_the_program_needs_and_no_other() {
+    for untaint in [false, true] {
+        let objects = manifest(&["--skip-crds", "--set", &format!("taint.enabled={untaint}")]);
+        let role = &objects["ClusterRole  istiod-clusterrole-istio-system"];
+        assert_eq!(granted(&role["rules"]), needed(untaint));
+        for rule in role["rules"].as_array().unwrap() {
+            // Other ConfigMaps than that one are nobody's business.
+            let of_maps = rule["resources"] == json!(["configmaps"]) && rule["verbs"] != json!(["create"]);
+            assert_eq!(rule.get("resourceNames").is_some(), of_maps, "{rule}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_real_api_server_takes_every_object() {
+    let cluster = ControlPlane::start(Settings::default()).await.unwrap();
+    let kubeconfig = cluster.kubeconfig();
+    let apply = |manifest: &[u8], flags: &[&str]| {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), manifest).unwrap();
+        succeed(
+            Command::new(kubectl_binary())
+                .env("KUBECONFIG", &kubeconfig)
+                .args(["apply", "--server-side", "--force-conflicts", "-f"])
+                .arg(file.path())
+                .args(flags),
+        )
+    };
+    let whole = succeed(Command::new(rutter_binary()).args(["manifest", "--create-namespace"]));
+    apply(&whole.stdout, &[]);
+    for file in values() {
+        let file = file.to_str().unwrap();
+        let made = succeed(Command::new(rutter_binary()).args(["manifest", "--skip-crds", "-f", file]));
+        apply(&made.stdout, &["--dry-run=server"]);
+        let told = apply(&made.stdout, &[]);
+        assert!(
+            String::from_utf8_lossy(&told.stdout).contains("deployment.apps/istiod"),
+            "{told:?}"
+        );
+    }
+    let service = succeed(Command::new(kubectl_binary()).env("KUBECONFIG", &kubeconfig).args([
+        "get",
+        "service",
+        "istiod",
+        "-n",
+        "istio-system",
+        "-o",
+        "jsonpath={.spec.ports[*].port}",
+    ]));
+    assert_eq!(String::from_utf8_lossy(&service.stdout), "15010 15012 443 15014");
+}
