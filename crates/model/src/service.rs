@@ -56,11 +56,14 @@ impl fmt::Debug for ServiceKey {
     }
 }
 
-/// Which registry a service comes from. The order is that of precedence: for one hostname Kubernetes wins.
+/// Which registry a service comes from. The order is that of precedence: for one hostname Kubernetes wins. Imports are
+/// Kubernetes services in all but what defines them.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub enum Registry {
     /// A core `Service`.
     Kubernetes,
+    /// A `ServiceImport`: a Kubernetes service of the whole set of clusters.
+    Import,
     /// A `ServiceEntry`.
     ServiceEntry,
 }

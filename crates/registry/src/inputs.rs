@@ -12,6 +12,7 @@ use resources::Object;
 use resources::core::{EndpointSlice, Ingress, IngressClass, Namespace, Node, Pod, Service};
 use resources::istio::{DestinationRule, Gateway, ServiceEntry, Sidecar, VirtualService, WorkloadEntry, WorkloadGroup};
 use resources::mesh::{MeshConfig, MeshNetworks};
+use resources::multicluster::{ServiceExport, ServiceImport};
 
 /// Declares an input table.
 macro_rules! input {
@@ -45,6 +46,8 @@ pub enum ServiceObject {
     Kubernetes(Arc<Object<Service>>),
     /// A `ServiceEntry`.
     Entry(Arc<Object<ServiceEntry>>),
+    /// A `ServiceImport`.
+    Import(Arc<Object<ServiceImport>>),
 }
 
 /// Names a workload object. A pod and a WorkloadEntry may share a name.
@@ -160,11 +163,14 @@ pub type ClusterName = (Arc<str>, Arc<str>);
 pub struct ProxyToken(pub u64);
 
 input!(
-    /// `Service` and `ServiceEntry` objects.
+    /// `Service`, `ServiceEntry` and `ServiceImport` objects.
     ServiceObjects: ServiceObjectKey => ServiceObject, "service objects");
 input!(
     /// `Pod` and `WorkloadEntry` objects.
     WorkloadObjects: WorkloadObjectKey => WorkloadObject, "workload objects");
+input!(
+    /// `ServiceExport` objects.
+    ServiceExports: SourceId => Arc<Object<ServiceExport>>, "service exports");
 input!(
     /// `EndpointSlice` objects.
     EndpointSlices: SourceId => Arc<Object<EndpointSlice>>, "endpoint slices");
@@ -208,6 +214,7 @@ pub(crate) fn register(b: &mut flow::Builder) {
     b.input::<ServiceObjects>();
     b.input::<WorkloadObjects>();
     b.input::<EndpointSlices>();
+    b.input::<ServiceExports>();
     b.input::<WorkloadGroups>();
     b.input::<RoutingObjects>();
     b.input::<IngressClasses>();

@@ -9,6 +9,7 @@ use ipnet::IpNet;
 use model::service::{Distribution, ExportTo, Registry, Resolution, Service, ServiceKey, ServicePort, TargetPort};
 use names::Hostname;
 use resources::istio::{Location, Resolution as EntryResolution, ServiceEntry};
+use resources::multicluster::{ServiceImport, ServiceImportType};
 use resources::{Meta, Object, core};
 
 use crate::cluster_local;
@@ -18,6 +19,9 @@ use crate::inputs::{Mesh, MeshSettings, Namespaces, ServiceObject, ServiceObject
 const EXPORT_TO_ANNOTATION: &str = "networking.istio.io/exportTo";
 /// Annotation of a service or namespace with the endpoints that clients prefer.
 const DISTRIBUTION_ANNOTATION: &str = "networking.istio.io/traffic-distribution";
+
+/// The domain of services of the whole set of clusters.
+const CLUSTER_SET: &str = "clusterset.local";
 
 /// What one object defines: a service per hostname.
 pub struct Definitions;
@@ -37,6 +41,7 @@ impl Rule for Definitions {
                 let distribution = distribution(cx, key, &o.meta, &o.spec.traffic_distribution);
                 from_kubernetes(key, o, &mesh, distribution).into_iter().collect()
             }
+            ServiceObject::Import(o) => from_import(key, o, &mesh).into_iter().collect(),
             ServiceObject::Entry(o) => from_entry(key, o, &mesh, distribution(cx, key, &o.meta, "")),
         };
         Some(definitions)
@@ -240,6 +245,47 @@ fn from_kubernetes(
         node_local: spec.internal_traffic_policy == core::InternalTrafficPolicy::Local,
         publish_not_ready: spec.publish_not_ready_addresses,
         distribution,
+    }))
+}
+
+/// A service of the whole set of clusters: a Kubernetes service by another name, with endpoints of all clusters that
+/// export it.
+fn from_import(key: &ServiceObjectKey, object: &Object<ServiceImport>, mesh: &MeshSettings) -> Option<Arc<Service>> {
+    let (spec, meta) = (&object.spec, &object.meta);
+    let hostname = Hostname::parse(&format!("{}.{}.svc.{CLUSTER_SET}", key.id.name, key.id.namespace)).ok()?;
+    let headless = spec.kind == ServiceImportType::Headless;
+    let ports = spec.ports.iter().map(|p| ServicePort {
+        number: p.port,
+        name: p.name.clone(),
+        protocol: p.kind(),
+        target: None,
+    });
+    Some(Arc::new(Service {
+        key: ServiceKey {
+            hostname,
+            namespace: key.id.namespace.clone(),
+        },
+        registry: Registry::Kubernetes,
+        object: key.id.clone(),
+        cluster: key.cluster.clone(),
+        ports: sorted_ports(ports),
+        addresses: spec.ips.iter().filter_map(|ip| parse_net(ip)).collect(),
+        cluster_addresses: Arc::default(),
+        resolution: if headless {
+            Resolution::Passthrough
+        } else {
+            Resolution::Endpoints
+        },
+        headless,
+        external: false,
+        export_to: export_to::<&str>(&[], &mesh.config.default_service_export_to, &key.id.namespace),
+        subject_alt_names: Vec::new(),
+        labels: meta.labels.clone(),
+        created: meta.creation_timestamp.map(|t| t.unix_seconds()),
+        node_local: false,
+        publish_not_ready: false,
+        cluster_local: false,
+        distribution: Distribution::Any,
     }))
 }
 

@@ -193,6 +193,9 @@ fn drained(health: Health, labels: &Labels) -> Health {
 
 /// Where a node is.
 pub(crate) fn locality_of_node(cx: &Reads<'_>, cluster: &Arc<str>, node: &Arc<str>) -> Locality {
+    if node.is_empty() {
+        return Locality::default();
+    }
     cx.with::<Nodes, _>(&(cluster.clone(), node.clone()), |node| {
         let label = |names: &[&str]| -> Arc<str> {
             let found = node.and_then(|node| names.iter().find_map(|name| node.meta.labels.get(*name)));

@@ -14,6 +14,7 @@ pub mod effects;
 pub mod gateway_api;
 pub mod istio;
 pub mod mesh;
+pub mod multicluster;
 mod object;
 mod parse;
 mod time;

@@ -9,7 +9,7 @@ use crate::decode::Decode;
 use crate::parse::Content;
 use crate::schema::Schema;
 use crate::time::Timestamp;
-use crate::{core, gateway_api, istio, mesh};
+use crate::{core, gateway_api, istio, mesh, multicluster};
 
 /// Labels or annotations, ordered.
 pub type StringMap = BTreeMap<Arc<str>, Arc<str>>;
@@ -368,6 +368,8 @@ kinds! {
         status gateway_api::status::PolicyStatus;
     InferencePool, "InferencePool", gateway_api::InferencePool, "inference.networking.k8s.io", ["v1"], namespaced,
         status gateway_api::inference_pool::InferencePoolStatus;
+    ServiceExport, "ServiceExport", multicluster::ServiceExport, "multicluster.x-k8s.io", ["v1alpha1"], namespaced;
+    ServiceImport, "ServiceImport", multicluster::ServiceImport, "multicluster.x-k8s.io", ["v1alpha1"], namespaced;
     Service, "Service", core::Service, "", ["v1"], namespaced;
     EndpointSlice, "EndpointSlice", core::EndpointSlice, "discovery.k8s.io", ["v1"], namespaced;
     Pod, "Pod", core::Pod, "", ["v1"], namespaced;
@@ -416,6 +418,8 @@ impl Kind {
                 | Kind::Pod
                 | Kind::Node
                 | Kind::Namespace
+                | Kind::ServiceExport
+                | Kind::ServiceImport
                 | Kind::Ingress
                 | Kind::IngressClass
         )

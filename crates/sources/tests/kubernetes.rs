@@ -207,7 +207,16 @@ async fn objects_choose_their_revision_and_tags_move() {
     server.put("mutatingwebhookconfigurations", webhook("canary"));
     listener.until("the tagged", |l| l.host("tagged").is_some()).await;
     assert_eq!(names(&listener), "x/all x/ours x/tagged");
+    // A Service may stand for a tag, too.
+    let service = json!({"metadata": {
+        "name": "istiod-revision-tag-prod", "namespace": "istio-system", "labels": {"istio.io/tag": "prod", "istio.io/rev": "canary"},
+    }});
+    server.put("services", service);
+    tokio::time::sleep(Duration::from_secs(1)).await;
     server.delete("mutatingwebhookconfigurations", "", "istio-revision-tag-prod");
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(names(&listener), "x/all x/ours x/tagged");
+    server.delete("services", "istio-system", "istiod-revision-tag-prod");
     listener.until("its end", |l| l.host("tagged").is_none()).await;
 }
 

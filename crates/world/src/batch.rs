@@ -5,8 +5,8 @@ use std::sync::Arc;
 use model::service::{ObjectId, Registry, SourceId};
 use registry::inputs::{
     DestinationRules, EndpointSlices, IngressClasses, Mesh, MeshSettings, Namespaces, Networks, Nodes, RoutingKey,
-    RoutingObject, RoutingObjects, ServiceObject, ServiceObjectKey, ServiceObjects, Sidecars, WorkloadGroups,
-    WorkloadObject, WorkloadObjectKey, WorkloadObjects,
+    RoutingObject, RoutingObjects, ServiceExports, ServiceObject, ServiceObjectKey, ServiceObjects, Sidecars,
+    WorkloadGroups, WorkloadObject, WorkloadObjectKey, WorkloadObjects,
 };
 use resources::effects::KINDS_NOT_YET;
 use resources::{AnyObject, Kind, ObjectKey};
@@ -38,6 +38,10 @@ impl Batch {
             AnyObject::ServiceEntry(o) => {
                 b.put::<ServiceObjects>(service(Registry::ServiceEntry, cluster, id), ServiceObject::Entry(o))
             }
+            AnyObject::ServiceImport(o) => {
+                b.put::<ServiceObjects>(service(Registry::Import, cluster, id), ServiceObject::Import(o))
+            }
+            AnyObject::ServiceExport(o) => b.put::<ServiceExports>(SourceId { cluster, id }, o),
             AnyObject::Service(o) => {
                 b.put::<ServiceObjects>(service(Registry::Kubernetes, cluster, id), ServiceObject::Kubernetes(o))
             }
@@ -69,6 +73,8 @@ impl Batch {
         let b = &mut self.inner;
         match key.kind {
             Kind::ServiceEntry => b.remove::<ServiceObjects>(service(Registry::ServiceEntry, cluster, id)),
+            Kind::ServiceImport => b.remove::<ServiceObjects>(service(Registry::Import, cluster, id)),
+            Kind::ServiceExport => b.remove::<ServiceExports>(SourceId { cluster, id }),
             Kind::Service => b.remove::<ServiceObjects>(service(Registry::Kubernetes, cluster, id)),
             Kind::WorkloadEntry => b.remove::<WorkloadObjects>(workload(false, cluster, id)),
             Kind::Pod => b.remove::<WorkloadObjects>(workload(true, cluster, id)),

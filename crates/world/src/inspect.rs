@@ -85,6 +85,8 @@ impl World {
                     "locality": locality_text(&e.locality),
                     "weight": e.weight,
                     "health": health_name(e.health),
+                    "cluster": &*e.cluster,
+                    "network": &*e.network,
                     "workload": e.workload.as_ref().map(ToString::to_string),
                 })
             });
@@ -129,7 +131,7 @@ fn written<S>(object: &Object<S>) -> Value {
 
 fn registry_name(registry: Registry) -> &'static str {
     match registry {
-        Registry::Kubernetes => "Kubernetes",
+        Registry::Kubernetes | Registry::Import => "Kubernetes",
         Registry::ServiceEntry => "External",
     }
 }

@@ -58,6 +58,7 @@ impl World {
             Kind::Ingress => self.routed(&RoutingKey::ingress(id), &everything()),
             Kind::DestinationRule => self.of(|w| w.engine.dependents::<DestinationRules>(&id, &content()), false),
             Kind::ServiceEntry => self.defined_by(&service(Registry::ServiceEntry)),
+            Kind::ServiceImport => self.defined_by(&service(Registry::Import)),
             Kind::Service => self.defined_by(&service(Registry::Kubernetes)),
             Kind::WorkloadEntry => self.running(&workload(false)),
             Kind::Pod => self.running(&workload(true)),

@@ -1,12 +1,15 @@
 //! The test cluster itself: a real control plane, killed, started again and set back.
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::print_stdout)]
 
+use std::path::Path;
+use std::process::Stdio;
 use std::time::Duration;
 
 use e2e::cluster::{Namespace, apply_crds, shared, shared_with_crds};
 use parts::kubernetes::{ControlPlane, Method, Settings};
 use parts::run::{Result, wait_for};
 use serde_json::Value;
+use tokio::io::{AsyncBufReadExt as _, BufReader};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -176,4 +179,46 @@ async fn nothing_is_left_of_it() {
         Result::Ok(())
     };
     test.await.unwrap_or_else(|error| panic!("{error}"));
+}
+
+/// Named in the environment of a copy of this program: that copy starts a control plane, says where, and waits.
+const HELD: &str = "RUTTER_TEST_HOLD";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn holds_a_control_plane_for_another_test() {
+    if std::env::var_os(HELD).is_none() {
+        return;
+    }
+    let plane = ControlPlane::start(Settings::default()).await.unwrap();
+    let pids: Vec<String> = plane.pids().iter().map(u32::to_string).collect();
+    println!("\nheld {} {}", plane.kubeconfig().display(), pids.join(" "));
+    std::future::pending::<()>().await;
+}
+
+async fn over_a_kill() -> Result<()> {
+    let mut owner = tokio::process::Command::new(std::env::current_exe()?)
+        .args(["--exact", "holds_a_control_plane_for_another_test", "--nocapture"])
+        .env(HELD, "1")
+        .stdout(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()?;
+    let mut lines = BufReader::new(owner.stdout.take().unwrap()).lines();
+    let held = loop {
+        let line = lines.next_line().await?.ok_or("the other process ended")?;
+        if let Some(held) = line.strip_prefix("held ") {
+            break held.to_owned();
+        }
+    };
+    let (kubeconfig, pids) = held.split_once(' ').unwrap();
+    let pids: Vec<u32> = pids.split(' ').map(|pid| pid.parse().unwrap()).collect();
+    assert!(pids.len() == 3 && pids.iter().all(|pid| runs(*pid)), "{held}");
+    owner.kill().await?;
+    let directory = Path::new(kubeconfig).parent().unwrap();
+    let gone = || async { (!directory.exists() && !pids.iter().any(|pid| runs(*pid))).then_some(()) };
+    wait_for("everything to be gone", PATIENCE, gone).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_is_left_when_its_owner_is_killed() {
+    over_a_kill().await.unwrap_or_else(|error| panic!("{error}"));
 }

@@ -2,11 +2,13 @@
 #![allow(clippy::unwrap_used)]
 
 use std::net::SocketAddr;
+use std::path::Path;
+use std::process::Command;
 use std::time::Duration;
 
 use e2e::cluster::{Namespace, shared_with_node};
 use e2e::envoy_binary;
-use parts::kubernetes::Image;
+use parts::kubernetes::{ControlPlane, Image, Node, Settings};
 use parts::run::{Result, http, wait_for};
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -104,6 +106,13 @@ async fn pods_answer() -> Result<()> {
     };
     wait_for("the Service to answer", PATIENCE, answers).await?;
 
+    // A pod reaches the API where clients in a cluster look for it.
+    let api = "exec 3<>/dev/tcp/$KUBERNETES_SERVICE_HOST/$KUBERNETES_SERVICE_PORT && echo open";
+    let said = space
+        .kubectl(&["exec", "deployment/greeter", "--", "bash", "-c", api], "")
+        .await?;
+    assert_eq!(said, "open\n");
+
     // From a pod, among whose answers are its own and its neighbour's.
     let names = space
         .kubectl(&["get", "pods", "-o", "jsonpath={.items[*].metadata.name}"], "")
@@ -126,4 +135,40 @@ async fn pods_answer() -> Result<()> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn pods_answer_through_their_service() {
     pods_answer().await.unwrap_or_else(|error| panic!("{error}"));
+}
+
+/// What this machine has of nodes: interfaces, routes, namespaces of networks, and groups of processes.
+fn traces(name: &str) -> Result<String> {
+    let look =
+        format!("ip -o link; ip route; ip netns; ls -d /sys/fs/cgroup/{name} /sys/fs/cgroup/*/{name} 2> /dev/null");
+    let found = Command::new("sh").args(["-c", &look]).output()?;
+    let found = String::from_utf8_lossy(&found.stdout).into_owned();
+    let lines = found.lines().filter(|line| line.contains(name));
+    Ok(lines.collect::<Vec<_>>().join("\n"))
+}
+
+async fn node_goes() -> Result<()> {
+    if let Some(missing) = parts::kubernetes::missing() {
+        eprintln!("skipped: {missing}");
+        return Ok(());
+    }
+    let settings = Settings {
+        node: true,
+        ..Settings::default()
+    };
+    let plane = ControlPlane::start(settings).await?;
+    let node = Node::start(&plane).await?;
+    let (name, pid) = (node.name(), node.pid().unwrap());
+    assert_ne!(traces(&name)?, "");
+    drop(node);
+    assert!(!Path::new(&format!("/proc/{pid}")).exists());
+    drop(plane);
+    // The kernel takes interfaces away soon after their namespace.
+    let gone = || async { traces(&name).ok()?.is_empty().then_some(()) };
+    wait_for("the traces of the node to go", PATIENCE, gone).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_is_left_of_a_node() {
+    node_goes().await.unwrap_or_else(|error| panic!("{error}"));
 }

@@ -220,7 +220,7 @@ impl Outbound<'_> {
     /// The short name of a Kubernetes service; the hostname of others.
     fn service_name(&self) -> &str {
         match self.service.registry {
-            Registry::Kubernetes => &self.service.object.name,
+            Registry::Kubernetes | Registry::Import => &self.service.object.name,
             Registry::ServiceEntry => self.service.key.hostname.as_str(),
         }
     }
@@ -229,7 +229,9 @@ impl Outbound<'_> {
     fn stat_prefix(&self, mesh: &MeshConfig) -> String {
         let host = self.service.key.hostname.as_str();
         let short = match self.service.registry {
-            Registry::Kubernetes => format!("{}.{}", self.service.object.name, self.service.key.namespace),
+            Registry::Kubernetes | Registry::Import => {
+                format!("{}.{}", self.service.object.name, self.service.key.namespace)
+            }
             Registry::ServiceEntry => host.to_owned(),
         };
         let values = [

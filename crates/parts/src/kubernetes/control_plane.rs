@@ -60,8 +60,8 @@ pub struct ControlPlane {
     etcd_address: SocketAddr,
     pub(super) authority: Authority,
     client: Client,
-    etcd: Process,
-    api: Process,
+    pub(super) etcd: Process,
+    pub(super) api: Process,
     controllers: Option<Process>,
     scheduler: Option<Process>,
     pub(super) network: Option<Network>,
@@ -226,56 +226,6 @@ impl ControlPlane {
         self.dir.path()
     }
 
-    /// Ends the API server at once, as a crash would.
-    ///
-    /// # Errors
-    /// The system does not end it.
-    pub fn kill_api_server(&self) -> Result<()> {
-        self.api.kill()
-    }
-
-    /// Asks the API server to end, and waits until it has: up to a minute while there are watches.
-    ///
-    /// # Errors
-    /// It does not end in time.
-    pub async fn end_api_server(&self) -> Result<()> {
-        self.api.end().await
-    }
-
-    /// Stops the API server from running, or lets it go on: connections stay, and nothing is answered.
-    ///
-    /// # Errors
-    /// It does not run.
-    pub fn freeze_api_server(&self, frozen: bool) -> Result<()> {
-        self.api.signal(if frozen { "STOP" } else { "CONT" })
-    }
-
-    /// Starts the API server after it was ended or killed, and waits until it is ready.
-    ///
-    /// # Errors
-    /// It does not start; the error has the end of its log.
-    pub async fn begin_api_server(&self) -> Result<()> {
-        self.api.start()?;
-        self.ready().await
-    }
-
-    /// Ends etcd at once, as a crash would. What was written is kept.
-    ///
-    /// # Errors
-    /// The system does not end it.
-    pub fn kill_etcd(&self) -> Result<()> {
-        self.etcd.kill()
-    }
-
-    /// Starts etcd after it was killed, and waits until it and the API server are ready.
-    ///
-    /// # Errors
-    /// It does not start; the error has the end of its log.
-    pub async fn begin_etcd(&self) -> Result<()> {
-        self.start_etcd().await?;
-        self.ready().await
-    }
-
     /// The process id of the API server, while it runs.
     pub fn api_server_pid(&self) -> Option<u32> {
         self.api.id()
@@ -333,7 +283,7 @@ impl ControlPlane {
         [&self.etcd, &self.api].into_iter().chain(others.into_iter().flatten())
     }
 
-    async fn start_etcd(&self) -> Result<()> {
+    pub(super) async fn start_etcd(&self) -> Result<()> {
         self.etcd.start()?;
         let healthy = || async {
             let answer = plain::get(self.etcd_address, "/health", &[]).await;
@@ -344,7 +294,7 @@ impl ControlPlane {
         self.etcd.check()
     }
 
-    async fn ready(&self) -> Result<()> {
+    pub(super) async fn ready(&self) -> Result<()> {
         let ready = || async {
             let answer = self.request(Method::GET, "/readyz", &serde_json::Value::Null).await;
             let ready = answer.is_ok_and(|answer| answer.status.is_success());

@@ -13,6 +13,8 @@ mod client;
 mod components;
 #[cfg(feature = "run")]
 mod control_plane;
+#[cfg(feature = "run")]
+mod failures;
 pub(crate) mod go;
 #[cfg(feature = "run")]
 mod image;
@@ -29,14 +31,14 @@ pub mod node;
 mod process;
 mod program;
 #[cfg(feature = "run")]
-mod snapshot;
-#[cfg(feature = "run")]
 mod tar;
 #[cfg(feature = "run")]
 mod workdir;
 
 #[cfg(feature = "run")]
 pub use control_plane::{ControlPlane, Settings};
+#[cfg(feature = "run")]
+pub use failures::Snapshot;
 #[cfg(feature = "run")]
 pub use http::Method;
 #[cfg(feature = "run")]
@@ -47,5 +49,3 @@ pub use machine::{PACKAGES, install_packages, missing};
 #[cfg(feature = "run")]
 pub use node::Node;
 pub use program::{VERSION, if_present, kubectl, kubectl_minor, program};
-#[cfg(feature = "run")]
-pub use snapshot::Snapshot;

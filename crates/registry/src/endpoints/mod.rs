@@ -19,7 +19,7 @@ use crate::networks::place_of;
 use crate::services::{DefinitionsByService, Services, definition};
 use crate::workloads::{from_entry, parse_address, select};
 
-pub use slices::{SliceEndpoints, SlicesByService};
+pub use slices::{ExportsByService, SliceEndpoints, SlicesByService};
 
 /// The endpoints of each service, sorted; an empty list for a service without any. All that define the service add to
 /// them: its namesakes in several clusters, and ServiceEntries of the same host and namespace.
@@ -110,6 +110,7 @@ fn defined_by(cx: &Reads<'_>, object: &ServiceObjectKey, key: &ServiceKey) -> Op
     let service = definition(cx, object, key)?;
     Some(match &*cx.get::<ServiceObjects>(object)? {
         ServiceObject::Kubernetes(o) => of_kubernetes(cx, &service, &o.spec),
+        ServiceObject::Import(_) => of_import(cx, &service),
         ServiceObject::Entry(o) => of_entry(cx, &service, &o.spec),
     })
 }
@@ -179,6 +180,18 @@ fn of_kubernetes(cx: &Reads<'_>, service: &Service, spec: &core::Service) -> Vec
             .filter(|w| !w.pod);
         endpoints.extend(entries.map(|w| at_service(&w, service)));
     }
+    endpoints
+}
+
+/// Those of all clusters that export the service.
+fn of_import(cx: &Reads<'_>, service: &Service) -> Vec<Endpoint> {
+    let exports = cx.get::<ExportsByService>(&service.object);
+    let exports = exports.iter().flat_map(|exports| exports.iter());
+    let slices = exports.filter_map(|of| cx.get::<SlicesByService>(of));
+    let slices: Vec<SourceId> = slices.flat_map(|members| members.to_vec()).collect();
+    let rows = slices.iter().filter_map(|id| cx.get::<SliceEndpoints>(id));
+    let mut endpoints: Vec<Endpoint> = rows.flat_map(|row| row.to_vec()).collect();
+    join_families(&mut endpoints);
     endpoints
 }
 

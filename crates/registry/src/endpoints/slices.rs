@@ -6,10 +6,11 @@ use std::sync::Arc;
 use flow::{Index, Members, Reads, Relation, Rule};
 use model::service::{Endpoint, EndpointAddress, Health, ObjectId, SourceId, Workload};
 use resources::core::{AddressType, EndpointSlice};
+use resources::multicluster::ServiceExport;
 use resources::{Object, core};
 
 use super::{bare, of_workload};
-use crate::inputs::{EndpointSlices, WorkloadObjectKey};
+use crate::inputs::{EndpointSlices, ServiceExports, WorkloadObjectKey};
 use crate::workloads::{PodsByAddress, Workloads, locality_of_node, parse_address};
 
 /// Label of slices that a multi-cluster service controller made of those of other clusters: they would be there twice.
@@ -41,6 +42,22 @@ impl Index for SlicesByService {
     }
 }
 
+/// Clusters that export a service, each as the name of the service in it.
+pub struct ExportsByService;
+
+impl Relation for ExportsByService {
+    const NAME: &'static str = "exports by service";
+    type Key = ObjectId;
+    type Row = Members<SourceId>;
+}
+
+impl Index for ExportsByService {
+    type Of = ServiceExports;
+    fn keys(key: &SourceId, _: &Arc<Object<ServiceExport>>) -> Vec<ObjectId> {
+        vec![key.id.clone()]
+    }
+}
+
 /// The endpoints of one slice, joined with their pods.
 pub struct SliceEndpoints;
 
@@ -63,6 +80,7 @@ impl Rule for SliceEndpoints {
 /// Adds this module's rules.
 pub(super) fn register(b: &mut flow::Builder) {
     b.index::<SlicesByService>();
+    b.index::<ExportsByService>();
     b.world::<SliceEndpoints, EndpointSlices>();
 }
 

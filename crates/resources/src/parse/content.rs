@@ -6,6 +6,7 @@ use crate::diagnostic::Segment;
 use crate::gateway_api;
 use crate::istio;
 use crate::mesh::{MeshConfig, MeshNetworks};
+use crate::multicluster;
 use crate::object::Resource;
 use crate::parse::meta::part;
 use crate::yaml::Node;
@@ -58,6 +59,8 @@ in_spec!(
     gateway_api::BackendTrafficPolicy,
     gateway_api::InferencePool,
     MeshNetworks,
+    multicluster::ServiceExport,
+    multicluster::ServiceImport,
 );
 
 impl Content for MeshConfig {

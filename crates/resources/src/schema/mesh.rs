@@ -66,7 +66,7 @@ fn categories(group: &str) -> &'static [&'static str] {
         SECURITY => &["istio-io", "security-istio-io"],
         TELEMETRY => &["istio-io", "telemetry-istio-io"],
         EXTENSIONS => &["istio-io", "extensions-istio-io"],
-        INFERENCE => &[],
+        INFERENCE | MULTICLUSTER => &[],
         _ => &["gateway-api"],
     }
 }
@@ -152,6 +152,7 @@ const SECURITY: &str = "security.istio.io";
 const TELEMETRY: &str = "telemetry.istio.io";
 const EXTENSIONS: &str = "extensions.istio.io";
 const GATEWAY: &str = "gateway.networking.k8s.io";
+const MULTICLUSTER: &str = "multicluster.x-k8s.io";
 const INFERENCE: &str = "inference.networking.k8s.io";
 const GATEWAY_X: &str = "gateway.networking.x-k8s.io";
 
@@ -572,5 +573,25 @@ const ROWS: &[Row] = &[
         columns: &[],
         needs_spec: true,
         description: "Pods that serve models, and who picks among them.",
+    },
+    Row {
+        group: MULTICLUSTER,
+        kind: "ServiceExport",
+        plural: "serviceexports",
+        short_names: &["svcex"],
+        versions: &[served("v1alpha1")],
+        columns: &[],
+        needs_spec: false,
+        description: "Says that a service is there for other clusters.",
+    },
+    Row {
+        group: MULTICLUSTER,
+        kind: "ServiceImport",
+        plural: "serviceimports",
+        short_names: &["svcim"],
+        versions: &[served("v1alpha1")],
+        columns: &[],
+        needs_spec: false,
+        description: "A service of the whole set of clusters, as one of them knows it.",
     },
 ];

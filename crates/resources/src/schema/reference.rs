@@ -33,7 +33,7 @@ pub fn reference() -> String {
 }
 
 /// API groups, or the beginnings of several, with a title and what there is to say.
-const GROUPS: [(&str, &str, &str); 5] = [
+const GROUPS: [(&str, &str, &str); 6] = [
     (
         "networking.istio.io",
         "Istio: networking",
@@ -53,6 +53,11 @@ const GROUPS: [(&str, &str, &str); 5] = [
         "gateway.networking.k8s.io gateway.networking.x-k8s.io inference.networking.k8s.io",
         "Gateway API",
         "With the fields of the experimental channel. The table has the kinds of the API and of its neighbours.",
+    ),
+    (
+        "multicluster.x-k8s.io",
+        "Services of several clusters",
+        "What they do is in discovery.md.",
     ),
     (
         "*",

@@ -5,6 +5,7 @@ use std::net::IpAddr;
 
 use crate::core::{AddressType, EndpointSlice, Pod, Service, ServiceType, TargetPort};
 use crate::diagnostic::FieldPath;
+use crate::multicluster::ServiceImport;
 use crate::validate::{Report, common, hosts};
 
 pub(super) fn check_service(r: &mut Report, spec: &Service) {
@@ -67,6 +68,16 @@ pub(super) fn check_service(r: &mut Report, spec: &Service) {
     }
     if spec.kind == ServiceType::ExternalName && spec.external_name.parse::<IpAddr>().is_err() {
         hosts::fqdn(r, &path.field("externalName"), &spec.external_name);
+    }
+}
+
+pub(super) fn check_service_import(r: &mut Report, spec: &ServiceImport) {
+    let path = FieldPath::spec();
+    for (index, port) in spec.ports.iter().enumerate() {
+        common::port(r, &path.field("ports").index(index).field("port"), u32::from(port.port));
+    }
+    for (index, address) in spec.ips.iter().enumerate() {
+        common::ip_address(r, &path.field("ips").index(index), address);
     }
 }
 

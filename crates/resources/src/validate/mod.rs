@@ -83,8 +83,10 @@ pub(crate) fn findings(object: &AnyObject) -> Vec<Finding> {
         AnyObject::Ingress(o) => ingress::check(r, &o.spec),
         AnyObject::MeshConfig(o) => mesh::check(r, &o.spec),
         AnyObject::MeshNetworks(o) => networks::check(r, &o.spec),
+        AnyObject::ServiceImport(o) => core::check_service_import(r, &o.spec),
         AnyObject::GatewayClass(_)
         | AnyObject::ReferenceGrant(_)
+        | AnyObject::ServiceExport(_)
         | AnyObject::Node(_)
         | AnyObject::Namespace(_)
         | AnyObject::IngressClass(_) => {}

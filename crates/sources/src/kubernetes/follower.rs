@@ -3,13 +3,14 @@
 //! Nothing is said before everything was listed once. Later a kind that is being listed anew says nothing until its list
 //! is complete; and for a moment ([`HOLD`]) the others wait for it, for a server that was away is mostly away for all.
 
-use std::collections::BTreeSet;
+mod kept;
+mod slot;
+
 use std::mem;
 use std::sync::Arc;
 use std::time::Duration;
 
-use resources::Kind;
-use resources::schema::{Definition, definitions};
+use resources::schema::definitions;
 use tokio::sync::{mpsc, watch};
 use tokio::task::{AbortHandle, JoinHandle};
 use tokio::time::Instant;
@@ -17,15 +18,15 @@ use tokio::time::Instant;
 use super::crds::{self, Crds};
 use super::event::Raw;
 use super::mesh::{self, Mesh};
-use super::progress::{self, Progress};
-use super::request::{Resource, Trouble};
-use super::revision::Revision;
+use super::progress::Progress;
+use super::request::Resource;
+use super::revision::{self, Revision};
 use super::slim::Keep;
-use super::snapshot::{self, Entry};
-use super::table::{Gathered, Reading, Table};
+use super::table::{Gathered, Reading};
 use super::trim::Texts;
 use super::watch::{self as watching, Event};
 use super::{News, Options, Report};
+use slot::{Found, Side, Slot};
 
 /// Pieces of watches that may wait; the watches wait when there are more.
 const QUEUE: usize = 32;
@@ -38,38 +39,27 @@ const HOLD: Duration = Duration::from_secs(3);
 /// The mesh file is looked at every so many ticks.
 const LOOK: u32 = 4;
 
+/// What may stand for a tag: name, group, plural.
+const TAGS: [(&str, &str, &str); 2] = [
+    (
+        "MutatingWebhookConfiguration",
+        "admissionregistration.k8s.io",
+        "mutatingwebhookconfigurations",
+    ),
+    ("Service of a tag", "", "services"),
+];
+
 /// What a watch is of.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Place {
     /// CustomResourceDefinitions.
     Crds,
-    /// Webhook configurations that stand for tags.
-    Tags,
+    /// What stands for tags ([`TAGS`]), by its place.
+    Tags(usize),
     /// A ConfigMap with the mesh's settings.
     Mesh(mesh::Place),
     /// A kind, by its place, and which of its watches.
     Kind(usize, u32),
-}
-
-/// A kind of the mesh.
-struct Slot {
-    definition: &'static Definition,
-    name: String,
-    /// Through which it is read; none: the server does not serve it.
-    version: Option<&'static str>,
-    epoch: u32,
-    task: Option<AbortHandle>,
-    progress: Progress,
-    table: Table,
-}
-
-/// Something else that is watched.
-#[derive(Default)]
-struct Side {
-    progress: Progress,
-    /// While it is listed: what was found so far.
-    found: Option<BTreeSet<Arc<str>>>,
-    task: Option<AbortHandle>,
 }
 
 /// Everything that is followed.
@@ -87,7 +77,7 @@ pub(crate) struct Follower {
     /// Whether it is known what the server serves.
     served: bool,
     revision: Option<Revision>,
-    tags: Side,
+    tags: [Side; 2],
     mesh: Option<Mesh>,
     mesh_sides: Vec<(mesh::Place, String, Side)>,
     /// Whether everything was listed once.
@@ -111,7 +101,10 @@ impl Drop for Follower {
     fn drop(&mut self) {
         let sides = self.mesh_sides.iter().map(|(_, _, side)| &side.task);
         let slots = self.slots.iter().map(|slot| &slot.task);
-        let tasks = sides.chain(slots).chain([&self.crds_side.task, &self.tags.task]);
+        let tasks = sides
+            .chain(slots)
+            .chain([&self.crds_side.task])
+            .chain(self.tags.iter().map(|side| &side.task));
         tasks.flatten().for_each(AbortHandle::abort);
         if let Some(asking) = &self.asking {
             asking.abort();
@@ -142,7 +135,7 @@ impl Follower {
             asked: None,
             served: false,
             revision: options.revision.as_deref().map(Revision::new),
-            tags: Side::default(),
+            tags: Default::default(),
             mesh: options.mesh.clone().map(Mesh::new),
             mesh_sides: Vec::new(),
             complete: false,
@@ -167,18 +160,20 @@ impl Follower {
         if self.slots.iter().all(|slot| slot.definition.builtin) {
             self.served = true;
         } else {
-            let keep = Keep::only(&["spec", "status"]);
-            let crds = Resource::all(client, "apiextensions.k8s.io", "v1", "customresourcedefinitions", keep);
+            let crds = Resource::all(
+                client,
+                "apiextensions.k8s.io",
+                "v1",
+                "customresourcedefinitions",
+                Keep::definition(),
+            );
             self.crds_side.task = Some(spawn(crds, Place::Crds, &self.sender));
         }
         if self.revision.is_some() {
-            let webhooks = Resource::labelled(
-                client,
-                "admissionregistration.k8s.io",
-                "mutatingwebhookconfigurations",
-                "istio.io/tag",
-            );
-            self.tags.task = Some(spawn(webhooks, Place::Tags, &self.sender));
+            for (at, (_, group, plural)) in TAGS.into_iter().enumerate() {
+                let tagged = Resource::labelled(client, group, plural, revision::TAG);
+                self.tags[at].task = Some(spawn(tagged, Place::Tags(at), &self.sender));
+            }
         }
         if let (Some(mesh), Some(options)) = (&mut self.mesh, &self.options.mesh) {
             mesh.look(&mut self.pending);
@@ -237,7 +232,7 @@ impl Follower {
             match place {
                 Place::Kind(at, epoch) => self.take_object(at, epoch, event),
                 Place::Crds => self.take_crd(event),
-                Place::Tags => self.take_tag(event),
+                Place::Tags(at) => self.take_tag(at, event),
                 Place::Mesh(place) => self.take_mesh(place, event),
             }
         }
@@ -286,12 +281,17 @@ impl Follower {
         }
     }
 
-    fn take_tag(&mut self, event: Event) {
+    fn take_tag(&mut self, at: usize, event: Event) {
         let Some(revision) = &mut self.revision else { return };
-        let changed = match self.tags.take("MutatingWebhookConfiguration", event) {
-            Some(Found::Put(raw)) => revision.tag(&raw.name, Some(&raw.value["metadata"]["labels"])),
-            Some(Found::Gone(raw)) => revision.tag(&raw.name, None),
-            Some(Found::All(names)) => revision.retain(&|name| names.contains(name)),
+        let (name, ..) = TAGS[at];
+        let key = |raw: &Raw| -> Arc<str> { format!("{at}/{}", raw.name).into() };
+        let changed = match self.tags[at].take(name, event) {
+            Some(Found::Put(raw)) => revision.tag(&key(&raw), Some(&raw.value["metadata"]["labels"])),
+            Some(Found::Gone(raw)) => revision.tag(&key(&raw), None),
+            Some(Found::All(names)) => revision.retain(&|key| match key.split_once('/') {
+                Some((of, name)) if of == at.to_string() => names.contains(name),
+                _ => true,
+            }),
             None => false,
         };
         if !changed {
@@ -397,7 +397,7 @@ impl Follower {
         let served = self.slots.iter().filter(|slot| slot.version.is_some());
         self.served
             && served.map(|slot| &slot.progress).all(Progress::is_settled)
-            && (self.revision.is_none() || self.tags.progress.is_settled())
+            && (self.revision.is_none() || self.tags.iter().all(|side| side.progress.is_settled()))
             && self.mesh_sides.iter().all(|(_, _, side)| side.progress.is_settled())
     }
 
@@ -422,91 +422,6 @@ impl Follower {
         }
         self.outdated = true;
         Some(gathered.into_news())
-    }
-
-    /// What an earlier life knew, once the server is away for too long at the start. Everything that comes is compared with
-    /// it; it is said when all of it is there.
-    async fn recall(&mut self) -> Option<News> {
-        let options = self.options.snapshot.clone()?;
-        let progresses = self.slots.iter().map(|slot| &slot.progress);
-        let sides = self.mesh_sides.iter().map(|(_, _, side)| &side.progress);
-        let away = progresses
-            .chain(sides)
-            .chain([&self.crds_side.progress])
-            .any(Progress::is_away);
-        if self.complete || self.recalled.0 || !away || self.begun.elapsed() < options.patience {
-            return None;
-        }
-        self.recalled.0 = true;
-        let file = options.file.clone();
-        let read = tokio::task::spawn_blocking(move || snapshot::read(&options))
-            .await
-            .ok()?;
-        let entries = match read {
-            Ok(entries) => entries,
-            Err(error) => {
-                tracing::warn!(file = %file.display(), "there is no snapshot that could be served meanwhile: {error}");
-                return None;
-            }
-        };
-        tracing::warn!(
-            objects = entries.len(),
-            "the Kubernetes API is away: serving what an earlier run read, until it answers"
-        );
-        self.recalled.1 = true;
-        Some(self.seed(entries).into_news())
-    }
-
-    fn seed(&mut self, entries: Vec<Entry>) -> Gathered {
-        let mut gathered = Gathered::default();
-        // What was listed by half is listed again.
-        for at in 0..self.slots.len() {
-            let slot = &mut self.slots[at];
-            if let Some(kind) = slot.definition.mesh {
-                slot.table = Table::new(kind, slot.definition);
-            }
-            slot.progress.synced = false;
-            self.start(at);
-        }
-        for (hash, object) in entries {
-            let object = self.texts.trim(object, &self.options.cluster);
-            let kind = object.kind();
-            let slot = self.slots.iter_mut().find(|slot| slot.definition.mesh == Some(kind));
-            let counts = match (&mut self.mesh, slot) {
-                (Some(mesh), _) if matches!(kind, Kind::MeshConfig | Kind::MeshNetworks) => mesh.seed(&object),
-                (_, Some(slot)) => {
-                    slot.table.seed(hash, object.clone());
-                    true
-                }
-                _ => false,
-            };
-            if counts {
-                gathered.put(object);
-            }
-        }
-        gathered
-    }
-
-    /// Keeps a snapshot of what is in force, now and then.
-    fn keep(&mut self) {
-        let Some(options) = &self.options.snapshot else { return };
-        let due = self.kept.is_none_or(|kept| kept.elapsed() >= options.interval);
-        let busy = self.keeping.as_ref().is_some_and(|keeping| !keeping.is_finished());
-        if !self.complete || !self.outdated || !due || busy {
-            return;
-        }
-        let objects = self.slots.iter().flat_map(|slot| slot.table.objects());
-        let mut entries: Vec<Entry> = objects.map(|(hash, object)| (hash, object.clone())).collect();
-        let settings = self.mesh.iter().flat_map(Mesh::objects);
-        entries.extend(settings.map(|object| (0, object.clone())));
-        let options = options.clone();
-        self.keeping = Some(tokio::task::spawn_blocking(move || {
-            if let Err(error) = snapshot::write(&options, &entries) {
-                let file = options.file.display();
-                tracing::warn!(%file, "the snapshot for a start without the Kubernetes API cannot be kept: {error}");
-            }
-        }));
-        (self.kept, self.outdated) = (Some(Instant::now()), false);
     }
 
     /// Whether changes wait for kinds that were known and are being listed anew.
@@ -540,7 +455,9 @@ impl Follower {
             side.progress.report(name, &mut report);
         }
         if self.revision.is_some() {
-            self.tags.progress.report("MutatingWebhookConfiguration", &mut report);
+            for (side, (name, ..)) in self.tags.iter().zip(TAGS) {
+                side.progress.report(name, &mut report);
+            }
         }
         self.report.send_if_modified(|before| {
             let differs = *before != report;
@@ -552,89 +469,4 @@ impl Follower {
 
 fn spawn(resource: Resource, place: Place, events: &mpsc::Sender<(Place, Vec<Event>)>) -> AbortHandle {
     tokio::spawn(watching::run(resource, place, events.clone())).abort_handle()
-}
-
-impl Slot {
-    fn new(definition: &'static Definition, kind: Kind) -> Slot {
-        let name = match definition.group {
-            "" => definition.plural.to_owned(),
-            group => format!("{}.{group}", definition.plural),
-        };
-        Slot {
-            definition,
-            name,
-            version: None,
-            epoch: 0,
-            task: None,
-            progress: Progress::default(),
-            table: Table::new(kind, definition),
-        }
-    }
-
-    /// Ends its watch; what still comes of it does not count.
-    fn stop(&mut self) {
-        self.epoch += 1;
-        if let Some(task) = self.task.take() {
-            task.abort();
-        }
-    }
-}
-
-/// What a watch beside the kinds found.
-enum Found {
-    Put(Raw),
-    Gone(Raw),
-    /// The names of all that there are.
-    All(BTreeSet<Arc<str>>),
-}
-
-impl Side {
-    fn take(&mut self, name: &str, event: Event) -> Option<Found> {
-        match event {
-            Event::Listing => {
-                self.found = Some(BTreeSet::new());
-                None
-            }
-            Event::Put(raw) => {
-                if let Some(found) = &mut self.found {
-                    found.insert(raw.name.clone());
-                }
-                Some(Found::Put(raw))
-            }
-            Event::Gone(raw) => Some(Found::Gone(raw)),
-            Event::Listed => {
-                self.progress.listed(name);
-                Some(Found::All(self.found.take().unwrap_or_default()))
-            }
-            Event::Failed(trouble) => {
-                self.progress.fails(name, trouble);
-                None
-            }
-            Event::Well => {
-                self.progress.goes_well(name);
-                None
-            }
-        }
-    }
-}
-
-impl Progress {
-    fn listed(&mut self, name: &str) {
-        self.listing = false;
-        self.synced = true;
-        self.goes_well(name);
-    }
-
-    fn fails(&mut self, name: &str, trouble: Trouble) {
-        let (synced, said) = (self.synced, trouble.clone());
-        if self.failed(trouble) {
-            progress::log(name, &said, synced);
-        }
-    }
-
-    fn goes_well(&mut self, name: &str) {
-        if self.well() {
-            tracing::info!(kind = name, "the Kubernetes API answers again");
-        }
-    }
 }

@@ -4,6 +4,9 @@
 //! field, `extensionProviders` by name, `trustDomainAliases` as a set. A text that is not valid leaves its last good
 //! version in force.
 
+#[cfg(test)]
+mod tests;
+
 use std::fs;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
@@ -324,110 +327,4 @@ fn union(base: Value, over: Value) -> Value {
     base.sort_by(|one, other| one.as_str().cmp(&other.as_str()));
     base.dedup();
     Value::Array(base)
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    fn mesh() -> Mesh {
-        Mesh::new(MeshOptions {
-            namespace: "istio-system".into(),
-            name: "istio".into(),
-            shared: Some("shared".into()),
-            file: None,
-        })
-    }
-
-    fn map(text: &str) -> Value {
-        json!({"data": {"mesh": text}})
-    }
-
-    fn domain(mesh: &Mesh) -> Option<String> {
-        match mesh.config.as_ref()? {
-            AnyObject::MeshConfig(config) => Some(config.spec.trust_domain.to_string()),
-            other => panic!("{other:?}"),
-        }
-    }
-
-    #[test]
-    fn our_own_holds_over_the_shared_and_a_bad_one_changes_nothing() {
-        let (mut mesh, mut out) = (mesh(), Gathered::default());
-        mesh.take(
-            Place::Shared,
-            Some(&map("trustDomain: shared\nrootNamespace: roots")),
-            &mut out,
-        );
-        assert_eq!(domain(&mesh).as_deref(), Some("shared"));
-        mesh.take(Place::Own, Some(&map("trustDomain: own")), &mut out);
-        assert_eq!(domain(&mesh).as_deref(), Some("own"));
-        let Some(AnyObject::MeshConfig(config)) = &mesh.config else {
-            panic!("no settings")
-        };
-        assert_eq!(&*config.spec.root_namespace, "roots");
-        assert!(!mesh.is_rejected());
-        mesh.take(Place::Own, Some(&map("trustDomain: [")), &mut out);
-        assert_eq!((domain(&mesh).as_deref(), mesh.is_rejected()), (Some("own"), true));
-        mesh.take(Place::Own, None, &mut out);
-        assert_eq!((domain(&mesh).as_deref(), mesh.is_rejected()), (Some("shared"), false));
-        let mut out = Gathered::default();
-        mesh.take(Place::Shared, None, &mut out);
-        assert_eq!(out.into_news().change.deletes, vec![MeshConfig::key()]);
-    }
-
-    #[test]
-    fn a_file_holds_in_the_place_of_our_own() {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("mesh");
-        let options = MeshOptions {
-            file: Some(path.clone()),
-            ..mesh().options
-        };
-        let (mut mesh, mut out) = (Mesh::new(options), Gathered::default());
-        mesh.look(&mut out);
-        mesh.take(Place::Own, Some(&map("trustDomain: own")), &mut out);
-        assert_eq!(domain(&mesh).as_deref(), Some("own"));
-        fs::write(&path, "trustDomain: file").unwrap();
-        mesh.look(&mut out);
-        assert_eq!(domain(&mesh).as_deref(), Some("file"));
-        fs::remove_file(&path).unwrap();
-        mesh.look(&mut out);
-        assert_eq!(domain(&mesh).as_deref(), Some("own"));
-    }
-
-    #[test]
-    fn some_fields_are_joined() {
-        let base = json!({
-            "default_config": {"proxyMetadata": {"A": "1", "B": "1"}, "tracing": {"zipkin": {"address": "z:1"}, "sampling": 1}},
-            "extensionProviders": [{"name": "a", "x": 1}, {"name": "b"}],
-            "trustDomainAliases": ["b", "a"],
-            "defaultProviders": {"metrics": ["m"], "tracing": ["t"]},
-            "accessLogFile": "/dev/stdout",
-        });
-        let over = json!({
-            "defaultConfig": {"proxyMetadata": {"B": "2"}, "tracing": {"datadog": {"address": "d:1"}}},
-            "extensionProviders": [{"name": "a", "x": 2}],
-            "trustDomainAliases": ["c", "a"],
-            "defaultProviders": {"tracing": ["u"]},
-        });
-        let wanted = json!({
-            "defaultConfig": {"proxyMetadata": {"A": "1", "B": "2"}, "tracing": {"datadog": {"address": "d:1"}, "sampling": 1}},
-            "extensionProviders": [{"name": "a", "x": 2}, {"name": "b"}],
-            "trustDomainAliases": ["a", "b", "c"],
-            "defaultProviders": {"metrics": ["m"], "tracing": ["u"]},
-            "accessLogFile": "/dev/stdout",
-        });
-        assert_eq!(merged(base, over), wanted);
-    }
-
-    proptest::proptest! {
-        #[test]
-        fn no_text_makes_it_panic(one in "[a-zA-Z: \\[\\]{}\n-]{0,60}", other in "\\PC{0,40}") {
-            let (mut mesh, mut out) = (mesh(), Gathered::default());
-            mesh.take(Place::Shared, Some(&map(&one)), &mut out);
-            mesh.take(Place::Own, Some(&map(&other)), &mut out);
-        }
-    }
 }

@@ -8,8 +8,8 @@ use serde_json::Value;
 
 /// The label by which an object chooses a revision, and a webhook configuration says which one it is of.
 const REVISION: &str = "istio.io/rev";
-/// The label of a webhook configuration that says which tag it stands for.
-const TAG: &str = "istio.io/tag";
+/// The label of a webhook configuration or a Service that says which tag it stands for.
+pub(crate) const TAG: &str = "istio.io/tag";
 /// What a control plane without a revision is called.
 const DEFAULT: &str = "default";
 
@@ -17,7 +17,7 @@ const DEFAULT: &str = "default";
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Revision {
     name: Arc<str>,
-    /// By webhook configuration: the tag, where it stands for this revision.
+    /// By what stands for a tag: the tag, where it is one of this revision.
     tags: BTreeMap<Arc<str>, Arc<str>>,
 }
 
@@ -43,7 +43,7 @@ impl Revision {
         }
     }
 
-    /// Takes in a webhook configuration (none of its labels: it is gone). Whether our tags are others now.
+    /// Takes in what stands for a tag (no labels: it is gone). Whether our tags are others now.
     pub(crate) fn tag(&mut self, webhook: &Arc<str>, labels: Option<&Value>) -> bool {
         let tag = labels.filter(|labels| labels[REVISION].as_str() == Some(&*self.name));
         let tag = tag
@@ -57,7 +57,7 @@ impl Revision {
         before != self.names()
     }
 
-    /// Forgets the webhook configurations that are not among these. Whether our tags are others now.
+    /// Forgets what stands for tags and is not among these. Whether our tags are others now.
     pub(crate) fn retain(&mut self, there: &dyn Fn(&Arc<str>) -> bool) -> bool {
         let before = self.names();
         self.tags.retain(|webhook, _| there(webhook));

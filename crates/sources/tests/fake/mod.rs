@@ -171,6 +171,11 @@ fn line(value: &Value) -> Frame<Bytes> {
 }
 
 impl State {
+    /// Forgets what happened; watches that ask for it are told that it is too old.
+    pub(crate) fn forget(&mut self) {
+        self.history = Vec::new();
+    }
+
     fn tell(&mut self, plural: &str, what: &'static str, object: Value) {
         self.history
             .push((self.version, plural.to_owned(), what, object.clone()));

@@ -75,7 +75,7 @@ impl Places<'_> {
         let hosts = |nets: &[IpNet]| Address::Hosts(nets.iter().map(IpNet::addr).collect());
         match (service.addresses_in(&self.audience.scope.cluster), service.registry) {
             ([], _) => vec![Address::Unspecified],
-            (all @ [first, ..], Registry::Kubernetes) => {
+            (all @ [first, ..], Registry::Kubernetes | Registry::Import) => {
                 let usable: Vec<IpNet> = all.iter().copied().filter(|net| self.has_family(net.addr())).collect();
                 vec![hosts(if usable.is_empty() {
                     std::slice::from_ref(first)

@@ -1,4 +1,4 @@
-//! Going back: etcd's data as they were.
+//! What goes wrong with a control plane: ends, crashes, silence, and going back to older data.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -14,6 +14,56 @@ pub struct Snapshot {
 }
 
 impl ControlPlane {
+    /// Ends the API server at once, as a crash would.
+    ///
+    /// # Errors
+    /// The system does not end it.
+    pub fn kill_api_server(&self) -> Result<()> {
+        self.api.kill()
+    }
+
+    /// Asks the API server to end, and waits until it has: up to a minute while there are watches.
+    ///
+    /// # Errors
+    /// It does not end in time.
+    pub async fn end_api_server(&self) -> Result<()> {
+        self.api.end().await
+    }
+
+    /// Stops the API server from running, or lets it go on: connections stay, and nothing is answered.
+    ///
+    /// # Errors
+    /// It does not run.
+    pub fn freeze_api_server(&self, frozen: bool) -> Result<()> {
+        self.api.signal(if frozen { "STOP" } else { "CONT" })
+    }
+
+    /// Starts the API server after it was ended or killed, and waits until it is ready.
+    ///
+    /// # Errors
+    /// It does not start; the error has the end of its log.
+    pub async fn begin_api_server(&self) -> Result<()> {
+        self.api.start()?;
+        self.ready().await
+    }
+
+    /// Ends etcd at once, as a crash would. What was written is kept.
+    ///
+    /// # Errors
+    /// The system does not end it.
+    pub fn kill_etcd(&self) -> Result<()> {
+        self.etcd.kill()
+    }
+
+    /// Starts etcd after it was killed, and waits until it and the API server are ready.
+    ///
+    /// # Errors
+    /// It does not start; the error has the end of its log.
+    pub async fn begin_etcd(&self) -> Result<()> {
+        self.start_etcd().await?;
+        self.ready().await
+    }
+
     /// Takes a copy of etcd's data. Clients notice a pause of milliseconds.
     ///
     /// # Errors
