@@ -208,9 +208,9 @@ impl State {
             return status(404, "not found", None);
         }
         let name = parameter("fieldSelector").and_then(|text| text.strip_prefix("metadata.name%3D").map(str::to_owned));
-        let objects: Vec<Value> = (self.objects.iter())
+        let objects: Vec<&Value> = (self.objects.iter())
             .filter(|(key, _)| key.0 == plural && name.as_ref().is_none_or(|name| key.2 == *name))
-            .map(|(_, object)| object.clone())
+            .map(|(_, object)| object)
             .collect();
         if parameter("watch").is_none() {
             return self.list(&objects, parameter("limit"), parameter("continue"));
@@ -258,7 +258,7 @@ impl State {
         streamed(200, receiver, None)
     }
 
-    fn list(&self, objects: &[Value], limit: Option<String>, next: Option<String>) -> Response<StreamBody<Stream>> {
+    fn list(&self, objects: &[&Value], limit: Option<String>, next: Option<String>) -> Response<StreamBody<Stream>> {
         let start: usize = next.and_then(|text| text.parse().ok()).unwrap_or_default();
         let most = if self.page > 0 {
             self.page
