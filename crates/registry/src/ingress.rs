@@ -236,7 +236,7 @@ fn named_port(cx: &Reads<'_>, namespace: &Arc<str>, backend: &IngressService) ->
             let port = ports.find(|port| port.name == backend.port.name)?;
             Some(port.port.into())
         }
-        ServiceObject::Entry(_) => None,
+        ServiceObject::Entry(_) | ServiceObject::Import(_) => None,
     }
 }
 
