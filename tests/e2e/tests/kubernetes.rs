@@ -1,0 +1,207 @@
+//! `rutter serve --store kubernetes` on a real Kubernetes API server: what it reads, what it writes, and what it says of
+//! what it may not read.
+
+// The helpers of a test fail it where they cannot go on.
+#![allow(clippy::unwrap_used)]
+
+use std::fs;
+use std::time::Duration;
+
+use e2e::cluster::{Namespace, shared_with_crds};
+use e2e::rutter_binary;
+use parts::kubernetes::ControlPlane;
+use parts::run::{Control, Result, wait_for};
+
+const PATIENCE: Duration = Duration::from_secs(90);
+
+/// A control plane that lives in a namespace of the cluster.
+struct Rutter {
+    control: Control,
+    _data: tempfile::TempDir,
+}
+
+impl Rutter {
+    /// One that is not started yet; with the kubeconfig of this text, or the administrator's.
+    fn idle(plane: &ControlPlane, namespace: &str, user: Option<&str>, more: &[&str]) -> Result<Rutter> {
+        let data = tempfile::tempdir()?;
+        let kubeconfig = data.path().join("kubeconfig");
+        match user {
+            Some(text) => fs::write(&kubeconfig, text)?,
+            None => drop(fs::copy(plane.kubeconfig(), &kubeconfig)?),
+        }
+        let (kubeconfig, home) = (kubeconfig.display().to_string(), data.path().display().to_string());
+        let flags = [
+            &[
+                "--store",
+                "kubernetes",
+                "--kubeconfig",
+                &kubeconfig,
+                "--namespace",
+                namespace,
+            ][..],
+            &[
+                "--data-dir",
+                &home,
+                "--snapshot-interval",
+                "1s",
+                "--status-interval",
+                "100ms",
+            ],
+            more,
+        ];
+        let control = Control::idle(rutter_binary(), &flags.concat(), &[])?;
+        Ok(Rutter { control, _data: data })
+    }
+
+    async fn start(plane: &ControlPlane, namespace: &str) -> Result<Rutter> {
+        let mut rutter = Rutter::idle(plane, namespace, None, &[])?;
+        rutter.control.begin().await?;
+        Ok(rutter)
+    }
+
+    /// Waits until a debug page has this text, or no longer has it.
+    async fn shows(&self, page: &str, text: &str, present: bool) -> Result<()> {
+        let reached = || async {
+            let found = self.control.debug(page).await.ok()?.text();
+            (found.contains(text) == present).then_some(())
+        };
+        let what = format!("{page} to {} `{text}`", if present { "show" } else { "lose" });
+        self.explained(wait_for(&what, PATIENCE, reached).await)
+    }
+
+    /// Waits until `/ready` says so.
+    async fn says(&self, text: &str, ready: bool) -> Result<()> {
+        let said = || async {
+            let answer = self.control.readiness().await.ok()?;
+            (answer.text().contains(text) && answer.status.is_success() == ready).then_some(())
+        };
+        self.explained(wait_for(&format!("`/ready` to say `{text}`"), PATIENCE, said).await)
+    }
+
+    fn explained<T>(&self, result: Result<T>) -> Result<T> {
+        match result {
+            Ok(done) => Ok(done),
+            Err(error) => Err(format!("{error}; the log ends:\n{}", self.control.log_end()?).into()),
+        }
+    }
+}
+
+fn entry(name: &str, host: &str) -> String {
+    format!(
+        "apiVersion: networking.istio.io/v1\nkind: ServiceEntry\nmetadata: {{ name: {name} }}\nspec:\n  hosts: [{host}]\n  \
+         ports: [{{ number: 80, name: http, protocol: HTTP }}]\n  resolution: DNS\n"
+    )
+}
+
+fn route(hosts: &str) -> String {
+    format!(
+        "apiVersion: networking.istio.io/v1\nkind: VirtualService\nmetadata: {{ name: route }}\nspec:\n  hosts: {hosts}\n  \
+         http: [{{ route: [{{ destination: {{ host: a.example.com }} }}] }}]\n"
+    )
+}
+
+/// What is applied is in force, and `kubectl describe` tells what became of it.
+async fn read_and_told() -> Result<()> {
+    let plane = shared_with_crds().await?;
+    let space = Namespace::create(plane, "told").await?;
+    let rutter = Rutter::start(plane, space.name()).await?;
+    space.apply(&entry("entry", "a.example.com")).await?;
+    space.apply(&route("[a.example.com]")).await?;
+    rutter.shows("/debug/registryz", "a.example.com", true).await?;
+    let described = |wanted: &'static str| {
+        let space = &space;
+        let told = move || async move {
+            let text = space.kubectl(&["describe", "virtualservice", "route"], "").await.ok()?;
+            text.contains(wanted).then_some(text)
+        };
+        async move { wait_for(&format!("`{wanted}` in the status"), PATIENCE, told).await }
+    };
+    let text = described("the object is valid").await?;
+    assert!(
+        text.contains("Accepted") && text.contains("Observed Generation:  1"),
+        "{text}"
+    );
+    space.kubectl(&["delete", "serviceentry", "entry"], "").await?;
+    rutter.shows("/debug/registryz", "a.example.com", false).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn objects_are_read_and_their_statuses_written() {
+    read_and_told().await.unwrap_or_else(|error| panic!("{error}"));
+}
+
+/// The mesh configuration of the ConfigMap, a bad one, and the namespaces that it selects.
+async fn settings() -> Result<()> {
+    let plane = shared_with_crds().await?;
+    let home = Namespace::create(plane, "home").await?;
+    let seen = Namespace::create_with(plane, "seen", &[("mesh", "yes")]).await?;
+    let rutter = Rutter::start(plane, home.name()).await?;
+    seen.apply(&entry("entry", "selected.example.com")).await?;
+    home.apply(&entry("entry", "passed.example.com")).await?;
+    rutter.shows("/debug/registryz", "passed.example.com", true).await?;
+    let map = |mesh: &str| {
+        let text = serde_json::Value::from(mesh);
+        format!("apiVersion: v1\nkind: ConfigMap\nmetadata: {{ name: istio }}\ndata: {{ mesh: {text} }}\n")
+    };
+    let selective = "trustDomain: ours\ndiscoverySelectors: [{ matchLabels: { mesh: \"yes\" } }]\n";
+    home.apply(&map(selective)).await?;
+    rutter.shows("/debug/mesh", "\"ours\"", true).await?;
+    rutter.shows("/debug/registryz", "passed.example.com", false).await?;
+    rutter.shows("/debug/registryz", "selected.example.com", true).await?;
+    home.apply(&map("trustDomain: [")).await?;
+    rutter.says("the mesh configuration is not valid", true).await?;
+    assert_eq!(rutter.control.metric("rutter_mesh_config_rejected", "").await?, 1.0);
+    rutter.shows("/debug/mesh", "\"ours\"", true).await?;
+    plane
+        .kubectl(&["label", "namespace", home.name(), "mesh=yes"], "")
+        .await?;
+    rutter.shows("/debug/registryz", "passed.example.com", true).await?;
+    home.kubectl(&["delete", "configmap", "istio"], "").await?;
+    rutter.shows("/debug/mesh", "\"ours\"", false).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_mesh_is_configured_by_a_config_map() {
+    settings().await.unwrap_or_else(|error| panic!("{error}"));
+}
+
+/// Rights for everything that is read, but for pods.
+const RIGHTS: &str = "\
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: { name: without-pods }
+rules:
+- { apiGroups: [''], resources: [services, nodes, namespaces, configmaps], verbs: [get, list, watch] }
+- { apiGroups: [discovery.k8s.io, networking.istio.io, security.istio.io, telemetry.istio.io, extensions.istio.io, \
+gateway.networking.k8s.io, gateway.networking.x-k8s.io, inference.networking.k8s.io, mesh.istio.io, \
+apiextensions.k8s.io, admissionregistration.k8s.io], resources: ['*'], verbs: [get, list, watch] }
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: { name: without-pods }
+roleRef: { apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: without-pods }
+subjects: [{ apiGroup: rbac.authorization.k8s.io, kind: User, name: without-pods }]
+";
+
+/// A kind that may not be read neither blocks the others nor readiness, and is read as soon as it may be.
+async fn denied() -> Result<()> {
+    let plane = shared_with_crds().await?;
+    let space = Namespace::create(plane, "denied").await?;
+    plane.kubectl(&["apply", "-f", "-"], RIGHTS).await?;
+    let user = plane.user("without-pods", None)?;
+    let mut rutter = Rutter::idle(plane, space.name(), Some(&user), &[])?;
+    rutter.control.begin().await?;
+    rutter.says("we may not read: pods", true).await?;
+    assert_eq!(rutter.control.metric("rutter_kubernetes_denied", "pods").await?, 1.0);
+    space.apply(&entry("entry", "meanwhile.example.com")).await?;
+    rutter.shows("/debug/registryz", "meanwhile.example.com", true).await?;
+    let grant = RIGHTS.replace("[services,", "[pods, services,");
+    plane.kubectl(&["apply", "-f", "-"], &grant).await?;
+    let granted = || async { (rutter.control.metric("rutter_kubernetes_denied", "").await.ok()? == 0.0).then_some(()) };
+    rutter.explained(wait_for("the grant", PATIENCE, granted).await)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_kind_that_may_not_be_read_blocks_nobody() {
+    denied().await.unwrap_or_else(|error| panic!("{error}"));
+}
