@@ -270,7 +270,9 @@ async fn what_a_controller_plans_is_written_again_until_it_is_or_is_refused() {
         Always,
         options,
         Arc::clone(&stats),
-        async move |leading| drop(led.send_replace(leading)),
+        async move |leading| {
+            led.send_replace(leading);
+        },
         stopped,
     ));
     leads.wait_for(|leads| *leads).await.unwrap();
