@@ -117,10 +117,12 @@ async fn read_and_told() -> Result<()> {
         async move { wait_for(&format!("`{wanted}` in the status"), PATIENCE, told).await }
     };
     let text = described("the object is valid").await?;
-    assert!(
-        text.contains("Accepted") && text.contains("Observed Generation:  1"),
-        "{text}"
-    );
+    // kubectl aligns what it prints.
+    let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let told = |what: &str| assert!(words.contains(what), "{what}: {text}");
+    ["Reason: Accepted", "Observed Generation: 1", "Running: 0"]
+        .iter()
+        .for_each(|what| told(what));
     space.kubectl(&["delete", "serviceentry", "entry"], "").await?;
     rutter.shows("/debug/registryz", "a.example.com", false).await
 }
@@ -174,7 +176,7 @@ rules:
 - { apiGroups: [''], resources: [services, nodes, namespaces, configmaps], verbs: [get, list, watch] }
 - { apiGroups: [discovery.k8s.io, networking.istio.io, security.istio.io, telemetry.istio.io, extensions.istio.io, \
 gateway.networking.k8s.io, gateway.networking.x-k8s.io, inference.networking.k8s.io, mesh.istio.io, \
-apiextensions.k8s.io, admissionregistration.k8s.io], resources: ['*'], verbs: [get, list, watch] }
+apiextensions.k8s.io, admissionregistration.k8s.io, networking.k8s.io, multicluster.x-k8s.io], resources: ['*'], verbs: [get, list, watch] }
 ---
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRoleBinding

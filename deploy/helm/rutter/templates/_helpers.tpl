@@ -114,5 +114,5 @@ ports:
 {{- with .Values.global.meshID }}{{ $config = merge $config (dict "meshId" .) }}{{ end -}}
 {{- $mesh := dict "rootNamespace" .Values.global.istioNamespace "trustDomain" "cluster.local" "defaultConfig" $config -}}
 {{- $mesh = merge $mesh (dict "defaultProviders" (dict "metrics" (list "prometheus"))) -}}
-{{ mergeOverwrite $mesh .Values.meshConfig | toYaml }}
+{{ mergeOverwrite $mesh (.Values.meshConfig | default dict) | toYaml }}
 {{- end -}}

@@ -69,11 +69,7 @@ impl Lock for LeaseLock {
     }
 
     async fn read(&self) -> Result<Option<(Lease, String)>, String> {
-        let found = self
-            .leases
-            .get_opt(&self.name)
-            .await
-            .map_err(|error| error.to_string())?;
+        let found = self.leases.get_opt(&self.name).await.map_err(said)?;
         Ok(found.map(|found| {
             let version = found.metadata.resource_version.clone().unwrap_or_default();
             let annotations = found.metadata.annotations.unwrap_or_default();
@@ -95,7 +91,15 @@ impl Lock for LeaseLock {
             Err(kube::Error::Api(status)) if status.code == 409 || (status.code == 404 && version.is_some()) => {
                 Ok(false)
             }
-            Err(error) => Err(error.to_string()),
+            Err(error) => Err(said(error)),
         }
+    }
+}
+
+/// What is wrong, in the server's own words where it answered.
+fn said(error: kube::Error) -> String {
+    match error {
+        kube::Error::Api(status) => status.message.clone(),
+        error => error.to_string(),
     }
 }
