@@ -4,94 +4,9 @@
 // The helpers of a test fail it where they cannot go on.
 #![allow(clippy::unwrap_used)]
 
-use std::fs;
-use std::time::Duration;
-
 use e2e::cluster::{Namespace, shared_with_crds};
-use e2e::rutter_binary;
-use parts::kubernetes::ControlPlane;
-use parts::run::{Control, Result, wait_for};
-
-const PATIENCE: Duration = Duration::from_secs(90);
-
-/// A control plane that lives in a namespace of the cluster.
-struct Rutter {
-    control: Control,
-    _data: tempfile::TempDir,
-}
-
-impl Rutter {
-    /// One that is not started yet; with the kubeconfig of this text, or the administrator's.
-    fn idle(plane: &ControlPlane, namespace: &str, user: Option<&str>, more: &[&str]) -> Result<Rutter> {
-        let data = tempfile::tempdir()?;
-        let kubeconfig = data.path().join("kubeconfig");
-        match user {
-            Some(text) => fs::write(&kubeconfig, text)?,
-            None => drop(fs::copy(plane.kubeconfig(), &kubeconfig)?),
-        }
-        let (kubeconfig, home) = (kubeconfig.display().to_string(), data.path().display().to_string());
-        let flags = [
-            &[
-                "--store",
-                "kubernetes",
-                "--kubeconfig",
-                &kubeconfig,
-                "--namespace",
-                namespace,
-            ][..],
-            &[
-                "--data-dir",
-                &home,
-                "--snapshot-interval",
-                "1s",
-                "--status-interval",
-                "100ms",
-            ],
-            more,
-        ];
-        let control = Control::idle(rutter_binary(), &flags.concat(), &[])?;
-        Ok(Rutter { control, _data: data })
-    }
-
-    async fn start(plane: &ControlPlane, namespace: &str) -> Result<Rutter> {
-        let mut rutter = Rutter::idle(plane, namespace, None, &[])?;
-        rutter.control.begin().await?;
-        Ok(rutter)
-    }
-
-    /// Waits until a debug page has this text, or no longer has it.
-    async fn shows(&self, page: &str, text: &str, present: bool) -> Result<()> {
-        let reached = || async {
-            let found = self.control.debug(page).await.ok()?.text();
-            (found.contains(text) == present).then_some(())
-        };
-        let what = format!("{page} to {} `{text}`", if present { "show" } else { "lose" });
-        self.explained(wait_for(&what, PATIENCE, reached).await)
-    }
-
-    /// Waits until `/ready` says so.
-    async fn says(&self, text: &str, ready: bool) -> Result<()> {
-        let said = || async {
-            let answer = self.control.readiness().await.ok()?;
-            (answer.text().contains(text) && answer.status.is_success() == ready).then_some(())
-        };
-        self.explained(wait_for(&format!("`/ready` to say `{text}`"), PATIENCE, said).await)
-    }
-
-    fn explained<T>(&self, result: Result<T>) -> Result<T> {
-        match result {
-            Ok(done) => Ok(done),
-            Err(error) => Err(format!("{error}; the log ends:\n{}", self.control.log_end()?).into()),
-        }
-    }
-}
-
-fn entry(name: &str, host: &str) -> String {
-    format!(
-        "apiVersion: networking.istio.io/v1\nkind: ServiceEntry\nmetadata: {{ name: {name} }}\nspec:\n  hosts: [{host}]\n  \
-         ports: [{{ number: 80, name: http, protocol: HTTP }}]\n  resolution: DNS\n"
-    )
-}
+use e2e::home::{PATIENCE, Rutter, entry};
+use parts::run::{Result, wait_for};
 
 fn route(hosts: &str) -> String {
     format!(

@@ -1,0 +1,129 @@
+//! `rutter serve --store kubernetes`, as tests start it and look at it.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use parts::kubernetes::ControlPlane;
+use parts::run::{Control, Result, wait_for};
+use serde_json::Value;
+
+use crate::rutter_binary;
+
+/// How long what must come is waited for.
+pub const PATIENCE: Duration = Duration::from_secs(90);
+
+/// A control plane that lives in a namespace of the cluster.
+pub struct Rutter {
+    /// The process.
+    pub control: Control,
+    data: tempfile::TempDir,
+}
+
+impl Rutter {
+    /// One that is not started yet; with the kubeconfig of this text, or the administrator's.
+    pub fn idle(plane: &ControlPlane, namespace: &str, user: Option<&str>, more: &[&str]) -> Result<Rutter> {
+        let data = tempfile::tempdir()?;
+        let kubeconfig = data.path().join("kubeconfig");
+        match user {
+            Some(text) => fs::write(&kubeconfig, text)?,
+            None => drop(fs::copy(plane.kubeconfig(), &kubeconfig)?),
+        }
+        let (kubeconfig, home) = (kubeconfig.display().to_string(), data.path().display().to_string());
+        let flags = [
+            &[
+                "--store",
+                "kubernetes",
+                "--kubeconfig",
+                &kubeconfig,
+                "--namespace",
+                namespace,
+            ][..],
+            &[
+                "--data-dir",
+                &home,
+                "--snapshot-interval",
+                "1s",
+                "--status-interval",
+                "100ms",
+            ],
+            more,
+        ];
+        let control = Control::idle(rutter_binary(), &flags.concat(), &[])?;
+        Ok(Rutter { control, data })
+    }
+
+    /// One that is ready, as the administrator.
+    pub async fn start(plane: &ControlPlane, namespace: &str) -> Result<Rutter> {
+        let mut rutter = Rutter::idle(plane, namespace, None, &[])?;
+        rutter.control.begin().await?;
+        Ok(rutter)
+    }
+
+    /// Waits until a debug page has this text, or no longer has it.
+    pub async fn shows(&self, page: &str, text: &str, present: bool) -> Result<()> {
+        let reached = || async {
+            let found = self.control.debug(page).await.ok()?.text();
+            (found.contains(text) == present).then_some(())
+        };
+        let what = format!("{page} to {} `{text}`", if present { "show" } else { "lose" });
+        self.explained(wait_for(&what, PATIENCE, reached).await)
+    }
+
+    /// Waits until `/ready` says so.
+    pub async fn says(&self, text: &str, ready: bool) -> Result<()> {
+        let said = || async {
+            let answer = self.control.readiness().await.ok()?;
+            (answer.text().contains(text) && answer.status.is_success() == ready).then_some(())
+        };
+        self.explained(wait_for(&format!("`/ready` to say `{text}`"), PATIENCE, said).await)
+    }
+
+    /// A result whose error tells how the log ends.
+    pub fn explained<T>(&self, result: Result<T>) -> Result<T> {
+        match result {
+            Ok(done) => Ok(done),
+            Err(error) => Err(format!("{error}; the log ends:\n{}", self.control.log_end()?).into()),
+        }
+    }
+
+    /// Where it keeps what must outlive it.
+    pub fn data(&self) -> &Path {
+        self.data.path()
+    }
+
+    /// All configuration, one object each. Versions are left out: statuses raise them, and they are no news to a mesh.
+    async fn configuration(&self) -> Result<BTreeSet<String>> {
+        let mut page: Value = serde_json::from_str(&self.control.debug("/debug/configz").await?.text())?;
+        let objects = page.as_array_mut().ok_or("no list")?;
+        let bare = objects.iter_mut().map(|object| {
+            if let Some(metadata) = object["metadata"].as_object_mut() {
+                metadata.remove("resourceVersion");
+            }
+            object.to_string()
+        });
+        Ok(bare.collect())
+    }
+
+    /// Waits until the world is that of a control plane that has just listed everything, and derived anew is the same.
+    pub async fn is_as_new(&self, plane: &ControlPlane, namespace: &str) -> Result<()> {
+        let fresh = Rutter::start(plane, namespace).await?;
+        let same = || async {
+            let (ours, theirs) = (self.configuration().await.ok()?, fresh.configuration().await.ok()?);
+            (ours == theirs && !ours.is_empty()).then_some(())
+        };
+        self.explained(wait_for("the world of a fresh list", PATIENCE, same).await)?;
+        let agrees = self.control.debug("/debug/recompute").await?;
+        assert!(agrees.status.is_success(), "{}", agrees.text());
+        Ok(())
+    }
+}
+
+/// A ServiceEntry of this name and host.
+pub fn entry(name: &str, host: &str) -> String {
+    format!(
+        "apiVersion: networking.istio.io/v1\nkind: ServiceEntry\nmetadata: {{ name: {name} }}\nspec:\n  hosts: [{host}]\n  \
+         ports: [{{ number: 80, name: http, protocol: HTTP }}]\n  resolution: DNS\n"
+    )
+}
