@@ -170,7 +170,7 @@ fn decode_segment(at: usize, segment: &str) -> Result<String, Failure> {
             segment.len()
         )));
     }
-    let decoded = percent_decode(segment, false).map_err(|why| refuse(why))?;
+    let decoded = percent_decode(segment, false).map_err(refuse)?;
     if decoded == "." || decoded == ".." {
         return Err(refuse(&format!("may not be '{decoded}'")));
     }

@@ -1,5 +1,7 @@
 //! Server-side apply: scenarios of tests/data/apply.yaml, step by step.
 
+#![allow(clippy::unwrap_used)]
+
 mod support;
 
 use patch::{Writer, apply, manager_name, track};

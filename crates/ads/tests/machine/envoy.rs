@@ -19,6 +19,8 @@ pub(crate) struct Envoy {
     pub(crate) inbox: VecDeque<Received>,
     pub(crate) outbox: VecDeque<Request>,
     pub(crate) has: [BTreeMap<String, (String, u32)>; 4],
+    /// What it has let go of and says so in its outbox: until that arrives nobody can know.
+    pub(crate) dropped: Vec<(ResourceType, String, u32)>,
     /// What routes lead to.
     pub(crate) leads: BTreeMap<String, Vec<String>>,
     /// Clusters that have had endpoints since they came, and clusters that wait for some.
@@ -46,6 +48,7 @@ impl Envoy {
             inbox: VecDeque::new(),
             outbox: VecDeque::new(),
             has: Default::default(),
+            dropped: Vec::new(),
             leads: BTreeMap::new(),
             warm: BTreeSet::new(),
             cold: BTreeSet::new(),
@@ -125,7 +128,9 @@ impl Envoy {
         let more: BTreeSet<String> = wanted.difference(&had).cloned().collect();
         let less: BTreeSet<String> = had.difference(&wanted).cloned().collect();
         for name in &less {
-            self.has[kind as usize].remove(name);
+            if let Some((_, number)) = self.has[kind as usize].remove(name) {
+                self.dropped.push((kind, name.clone(), number));
+            }
             if kind == RDS {
                 self.leads.remove(name);
             }

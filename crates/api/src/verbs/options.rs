@@ -129,7 +129,14 @@ impl Call<'_> {
             let known = path == "metadata.name" || path == "metadata.namespace" && self.kind.namespaced;
             if !known && !self.kind.selectable.contains(&path) {
                 let path: String = path.chars().take(100).collect();
-                return Err(Failure::bad_request(format!("field label not supported: {path}")));
+                return Err(Failure::bad_request(
+                    match self.kind.builtin && self.kind.selectable.is_empty() {
+                        true => format!(
+                            "{path:?} is not a known field selector: only \"metadata.name\", \"metadata.namespace\""
+                        ),
+                        false => format!("field label not supported: {path}"),
+                    },
+                ));
             }
         }
         Ok(selector)

@@ -8,6 +8,9 @@ use std::sync::{Arc, LazyLock};
 
 use super::core;
 
+/// Messages of kinds, by group and kind.
+pub type Messages = BTreeMap<(&'static str, &'static str), Arc<Message>>;
+
 /// A message: an object in JSON.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Message(pub(super) BTreeMap<u32, Entry>);
@@ -87,7 +90,7 @@ pub fn message(api_version: &str, kind: &str) -> Option<Arc<Message>> {
 }
 
 /// All messages of kinds, by group and kind; their version is `v1`.
-pub fn messages() -> &'static BTreeMap<(&'static str, &'static str), Arc<Message>> {
-    static ALL: LazyLock<BTreeMap<(&'static str, &'static str), Arc<Message>>> = LazyLock::new(|| core::messages().0);
+pub fn messages() -> &'static Messages {
+    static ALL: LazyLock<Messages> = LazyLock::new(|| core::messages().0);
     &ALL
 }

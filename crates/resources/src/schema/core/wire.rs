@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::table::{Line, Table, numbers};
 use super::{ROWS, read};
-use crate::schema::wire::{Entry, Field, Form, Message};
+use crate::schema::wire::{Entry, Field, Form, Message, Messages};
 
 /// Kinds that are no objects: group, kind.
 const OTHERS: [(&str, &str); 8] = [
@@ -19,10 +19,7 @@ const OTHERS: [(&str, &str); 8] = [
     ("autoscaling", "Scale"),
 ];
 
-/// Messages by group and kind.
-type Messages = BTreeMap<(&'static str, &'static str), Arc<Message>>;
-
-/// The messages of all kinds, and what is wrong with the tables.
+/// The messages of all kinds, by group and kind, and what is wrong with the tables.
 pub(in crate::schema) fn messages() -> (Messages, Vec<String>) {
     let mut builder = Builder {
         table: read(),

@@ -1,0 +1,55 @@
+//! Bodies in Kubernetes' protobuf → objects. Nothing may panic or hang, and what is read keeps to the limits.
+//!
+//! The first byte chooses a kind around whose envelope the rest is put; with the last choices the rest is the whole body.
+
+#![no_main]
+
+use admission::{Limits, decode};
+use libfuzzer_sys::fuzz_target;
+use resources::schema::wire::messages;
+use serde_json::Value as Json;
+
+const MEDIA: Option<&str> = Some("application/vnd.kubernetes.protobuf");
+
+fn field(number: u8, bytes: &[u8], out: &mut Vec<u8>) {
+    out.push(number << 3 | 2);
+    let mut length = bytes.len();
+    while length >= 0x80 {
+        out.push((length & 0x7f) as u8 | 0x80);
+        length >>= 7;
+    }
+    out.push(length as u8);
+    out.extend_from_slice(bytes);
+}
+
+fn nodes(value: &Json) -> usize {
+    match value {
+        Json::Array(items) => 1 + items.iter().map(nodes).sum::<usize>(),
+        Json::Object(fields) => 1 + fields.values().map(nodes).sum::<usize>(),
+        _ => 1,
+    }
+}
+
+fuzz_target!(|bytes: &[u8]| {
+    let Some((choice, rest)) = bytes.split_first() else {
+        return;
+    };
+    let mut body = b"k8s\0".to_vec();
+    match messages().keys().nth(usize::from(*choice)) {
+        None => body.extend_from_slice(rest),
+        Some((group, kind)) => {
+            let version = if group.is_empty() { "v1".to_owned() } else { format!("{group}/v1") };
+            let mut meta = Vec::new();
+            field(1, version.as_bytes(), &mut meta);
+            field(2, kind.as_bytes(), &mut meta);
+            field(1, &meta, &mut body);
+            field(2, rest, &mut body);
+        }
+    }
+    let limits = Limits { nodes: 200, ..Limits::default() };
+    match decode(&body, MEDIA, &limits) {
+        // The object, its kind and version, and maps and lists around what was counted.
+        Ok(decoded) => assert!(nodes(&decoded.object) <= 2 * limits.nodes + 3),
+        Err(error) => assert!(error.to_string().len() < 4096, "a reason is for people to read"),
+    }
+});
