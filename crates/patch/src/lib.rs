@@ -20,7 +20,7 @@ mod merge;
 mod strategic;
 mod typed;
 
-pub use apply::{Writer, apply, check_declared, manager_name, track};
+pub use apply::{Writer, apply, check_declared, differ, manager_name, track};
 pub use error::{Conflict, Conflicts, Error};
 pub use json::json_patch;
 pub use limits::Limits;

@@ -2,28 +2,18 @@
 
 #![allow(clippy::unwrap_used, reason = "a helper that fails fails its test")]
 
+mod support;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use plan::{Counts, Moment, Now, Planner, Proxies, Refusal, Settings, Shards, Share, Subject, read_shard};
 use proptest::prelude::*;
-use resources::{Kind, ObjectKey, Timestamp};
+use resources::{ObjectKey, Timestamp};
 use serde_json::{Value, json};
 
-fn key(name: &str) -> ObjectKey {
-    ObjectKey::new(Kind::VirtualService, "default", name)
-}
-
-fn subject(name: &str, generation: i64) -> Subject {
-    Subject {
-        key: key(name),
-        uid: "u1".into(),
-        generation,
-        diagnostics: Vec::new(),
-        status: None,
-    }
-}
+use support::{key, subject};
 
 fn running(count: usize) -> Counts {
     Counts {

@@ -2,26 +2,16 @@
 
 #![allow(clippy::unwrap_used, reason = "a helper that fails fails its test")]
 
+mod support;
+
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use plan::{Counts, Intent, Moment, News, Now, Planner, Refusal, Settings, Status, Subject};
 use proptest::prelude::*;
-use resources::{Diagnostic, FieldPath, Kind, ObjectKey, Severity, Timestamp};
+use resources::{Diagnostic, FieldPath, ObjectKey, Severity, Timestamp};
 
-fn key(name: &str) -> ObjectKey {
-    ObjectKey::new(Kind::VirtualService, "default", name)
-}
-
-fn subject(name: &str, generation: i64) -> Subject {
-    Subject {
-        key: key(name),
-        uid: "u1".into(),
-        generation,
-        diagnostics: Vec::new(),
-        status: None,
-    }
-}
+use support::{key, subject};
 
 fn error(path: FieldPath, message: &str) -> Diagnostic {
     Diagnostic {

@@ -143,11 +143,7 @@ pub async fn run<W: Writer, L: Lock>(
     led: impl AsyncFnMut(bool),
     stop: watch::Receiver<bool>,
 ) {
-    let (leads, leading) = watch::channel(false);
-    let elected = election::run(&lock, &options, &leads, &stats, led, stop.clone());
-    let executor = Arc::new(writing::Statuses(writer));
-    let written = writing::run(intents, executor, &options, &stats, leading, stop);
-    tokio::join!(elected, written);
+    while_leading(intents, writing::Statuses(writer), lock, options, stats, led, stop).await;
 }
 
 /// Writes what a controller plans, until `stop` is true or gone. `led` is told whenever this replica begins or ends to
@@ -162,11 +158,23 @@ pub async fn control<O: Objects, L: Lock>(
     led: impl AsyncFnMut(bool),
     stop: watch::Receiver<bool>,
 ) {
+    while_leading(writes, writing::Controlled(objects), lock, options, stats, led, stop).await;
+}
+
+/// Executes jobs while this replica leads.
+async fn while_leading<E: writing::Executor, L: Lock>(
+    jobs: mpsc::Receiver<Vec<E::Job>>,
+    executor: E,
+    lock: L,
+    options: Options,
+    stats: Arc<Stats>,
+    led: impl AsyncFnMut(bool),
+    stop: watch::Receiver<bool>,
+) {
     let (leads, leading) = watch::channel(false);
     let elected = election::run(&lock, &options, &leads, &stats, led, stop.clone());
-    let executor = Arc::new(writing::Controlled(objects));
-    let written = writing::run(writes, executor, &options, &stats, leading, stop);
-    tokio::join!(elected, written);
+    let executed = writing::run(jobs, Arc::new(executor), &options, &stats, leading, stop);
+    tokio::join!(elected, executed);
 }
 
 /// Waits until `stop` is true or gone.

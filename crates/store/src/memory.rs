@@ -47,9 +47,9 @@ impl Store for Memory {
 
     async fn commit(&self, transaction: Transaction) -> Result<Committed, Error> {
         drop(self.shared.open()?);
-        let transaction = Prepared::new(transaction, self.shared.limits().object_bytes)?;
+        let transaction = Prepared::new(transaction)?;
         self.shared.write(|state| {
-            let mut draft = Draft::new(state);
+            let mut draft = Draft::new(state, self.shared.limits());
             let result = draft.add(state, transaction, SystemTime::now());
             (draft.batches, result)
         })

@@ -28,26 +28,20 @@ impl Prepared {
     /// Checks a transaction and makes its texts.
     ///
     /// # Errors
-    /// [`Error::Invalid`], as [`Transaction::check`] says, or [`Error::TooLarge`].
-    pub(crate) fn new(transaction: Transaction, limit: usize) -> Result<Prepared, Error> {
+    /// [`Error::Invalid`], as [`Transaction::check`] says.
+    pub(crate) fn new(transaction: Transaction) -> Result<Prepared, Error> {
         transaction.check()?;
-        let step = |operation| {
-            Ok(match operation {
-                Operation::Put { key, value, expect } => {
-                    let text = Text::new(value);
-                    if text.len() > limit {
-                        let bytes = text.len();
-                        return Err(Error::TooLarge { key, bytes, limit });
-                    }
-                    Step::Put { key, text, expect }
-                }
-                Operation::Delete { key, expect } => Step::Delete { key, expect },
-                Operation::Check { key, expect } => Step::Check { key, expect },
-            })
+        let step = |operation| match operation {
+            Operation::Put { key, value, expect } => Step::Put {
+                key,
+                text: Text::new(value),
+                expect,
+            },
+            Operation::Delete { key, expect } => Step::Delete { key, expect },
+            Operation::Check { key, expect } => Step::Check { key, expect },
         };
-        let operations = transaction.operations.into_iter().map(step);
         Ok(Prepared {
-            operations: operations.collect::<Result<_, _>>()?,
+            operations: transaction.operations.into_iter().map(step).collect(),
         })
     }
 }
@@ -104,11 +98,6 @@ impl Text {
             value => write(&mut json, value),
         }
         Text { json, hole, labels }
-    }
-
-    /// The length of the text, in bytes, its revision not counted.
-    pub(crate) fn len(&self) -> usize {
-        self.json.len()
     }
 
     /// The object as it stands at a revision.

@@ -232,22 +232,24 @@ pub(crate) struct Draft {
     /// What is to happen, ascending.
     pub(crate) batches: Vec<Batch>,
     newest: Revision,
+    object_bytes: usize,
 }
 
 impl Draft {
     /// Nothing yet, on top of this state.
-    pub(crate) fn new(state: &State) -> Draft {
+    pub(crate) fn new(state: &State, limits: &Limits) -> Draft {
         Draft {
             written: HashMap::new(),
             batches: Vec::new(),
             newest: state.revision(),
+            object_bytes: limits.object_bytes,
         }
     }
 
     /// Adds a transaction, or nothing of it.
     ///
     /// # Errors
-    /// What does not hold.
+    /// What does not hold, or [`Error::TooLarge`].
     pub(crate) fn add(&mut self, state: &State, transaction: Prepared, time: SystemTime) -> Result<Committed, Error> {
         let revision = self.newest + 1;
         let (mut objects, mut changes) = (Vec::new(), Vec::new());
@@ -261,7 +263,7 @@ impl Draft {
                 .check(operation.key(), before.as_ref().map(|object| object.revision))?;
             match operation {
                 Step::Put { key, text, .. } => {
-                    let after = text.seal(key.clone(), revision);
+                    let after = self.fitting(text.seal(key.clone(), revision))?;
                     changes.push(Arc::new(Change::new(key, revision, before, Some(after.clone()))));
                     objects.push(Some(after));
                 }
@@ -288,6 +290,17 @@ impl Draft {
             changes,
         });
         Ok(Committed { revision, objects })
+    }
+
+    fn fitting(&self, object: Stored) -> Result<Stored, Error> {
+        if object.json.len() <= self.object_bytes {
+            return Ok(object);
+        }
+        Err(Error::TooLarge {
+            key: object.key,
+            bytes: object.json.len(),
+            limit: self.object_bytes,
+        })
     }
 }
 

@@ -6,7 +6,7 @@ use admission::Rejection;
 use http::StatusCode;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
-use serde_json::{Map, Value};
+use serde_json::Value;
 use store::{Error, Expect, Key, Operation, Stored, Transaction};
 
 use super::Call;
@@ -172,22 +172,9 @@ pub(super) fn imagined(key: &Key, mut value: Value, old: Option<&Stored>) -> Sto
     Stored::new(key.clone(), old.revision, value)
 }
 
-/// Whether two objects differ in more than their resource version and the version that they are shown in.
+/// Whether two states of an object differ in more than their resource version and the version that they are shown in.
 pub(super) fn differ(old: &Value, new: &Value) -> bool {
-    let (Some(old), Some(new)) = (old.as_object(), new.as_object()) else {
-        return old != new;
-    };
-    differ_but(old, new, &["apiVersion", "metadata"])
-        || match (old.get("metadata"), new.get("metadata")) {
-            (Some(Value::Object(old)), Some(Value::Object(new))) => differ_but(old, new, &["resourceVersion"]),
-            (old, new) => old != new,
-        }
-}
-
-/// Whether two objects differ in more than some of their fields.
-fn differ_but(old: &Map<String, Value>, new: &Map<String, Value>, except: &[&str]) -> bool {
-    let counts = |(name, _): &(&String, &Value)| !except.contains(&name.as_str());
-    !old.iter().filter(counts).eq(new.iter().filter(counts))
+    patch::differ(old, new, &["resourceVersion"])
 }
 
 /// Whether an object is on its way out.

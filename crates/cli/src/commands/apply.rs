@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use clap::{Arg, ArgAction, ArgMatches, Command};
+use clap::{Arg, ArgMatches, Command};
 use serde_json::{Value as Json, json};
 
-use super::prune;
 use super::wait::{self, Goal};
+use super::{flag, prune};
 use crate::blame;
 use crate::failure::{FAILURE, Refusal, SUCCESS, usage};
 use crate::io::Io;
@@ -22,7 +22,6 @@ use crate::{age, output, write};
 pub(super) const SET_LABEL: &str = "rutter.io/applyset";
 
 pub(super) fn command() -> Command {
-    let flag = |name: &'static str, help: &'static str| Arg::new(name).long(name).action(ArgAction::SetTrue).help(help);
     let command = Command::new("apply")
         .about("Make the server's objects what files say")
         .after_help(

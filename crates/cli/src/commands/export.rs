@@ -6,10 +6,10 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
+use clap::{Arg, ArgMatches, Command, value_parser};
 use serde_json::Value as Json;
 
-use super::get;
+use super::{flag, get, output};
 use crate::failure::{self, FAILURE, SUCCESS};
 use crate::io::Io;
 use crate::server::{self, Catalogue, Kind, Request, Server};
@@ -19,7 +19,6 @@ use crate::{targets, write, yaml};
 const FLEETING: [&str; 4] = ["Event", "Lease", "Node", "ComponentStatus"];
 
 pub(super) fn command() -> Command {
-    let flag = |name: &'static str, help: &'static str| Arg::new(name).long(name).action(ArgAction::SetTrue).help(help);
     let command = Command::new("export")
         .about("Write objects as files that can be imported or applied")
         .after_help(
@@ -36,15 +35,7 @@ pub(super) fn command() -> Command {
                 .help("A file for each object: NAMESPACE/KIND/NAME.yaml"),
         )
         .arg(flag("full", "With status, versions and all else that a server sets, and objects that others own"))
-        .arg(
-            Arg::new("output")
-                .short('o')
-                .long("output")
-                .value_name("FORMAT")
-                .value_parser(["yaml", "json"])
-                .default_value("yaml")
-                .help("yaml or json"),
-        );
+        .arg(output());
     server::arguments(targets::selectors(command))
 }
 

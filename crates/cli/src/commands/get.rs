@@ -6,7 +6,7 @@ use anyhow::{Result, ensure};
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use serde_json::Value as Json;
 
-use super::follow;
+use super::{flag, follow};
 use crate::failure::{self, FAILURE, SUCCESS, usage};
 use crate::io::Io;
 use crate::jsonpath::Path;
@@ -36,7 +36,6 @@ pub(super) fn command() -> Command {
 
 /// The flags that `get` and `watch` share.
 pub(super) fn arguments(command: Command) -> Command {
-    let flag = |name: &'static str, help: &'static str| Arg::new(name).long(name).action(ArgAction::SetTrue).help(help);
     let command = command
         .arg(flag("watch-only", "Print what changes, and not what is there"))
         .arg(flag(

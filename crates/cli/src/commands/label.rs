@@ -1,9 +1,10 @@
 //! `rutter label` and `rutter annotate`.
 
 use anyhow::{Result, bail, ensure};
-use clap::{Arg, ArgAction, ArgMatches, Command};
+use clap::{ArgMatches, Command};
 use serde_json::{Map, Value as Json, json};
 
+use super::flag;
 use crate::failure::{self, FAILURE, SUCCESS, usage};
 use crate::io::Io;
 use crate::rows;
@@ -29,7 +30,6 @@ pub(super) async fn annotate(matches: &ArgMatches, io: &mut Io) -> Result<u8> {
 }
 
 fn command(name: &'static str, about: &'static str) -> Command {
-    let flag = |name: &'static str, help: &'static str| Arg::new(name).long(name).action(ArgAction::SetTrue).help(help);
     let command = Command::new(name)
         .about(about)
         .override_usage(format!(

@@ -7,6 +7,7 @@ use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use resources::schema::{crd, definitions};
 use serde_json::{Value as Json, json};
 
+use super::{flag, output};
 use crate::chart::{self, Release};
 use crate::failure::{SUCCESS, usage};
 use crate::io::Io;
@@ -21,8 +22,6 @@ pub(super) fn command() -> Command {
             .action(ArgAction::Append)
             .help(help)
     };
-    let switch =
-        |name: &'static str, help: &'static str| Arg::new(name).long(name).action(ArgAction::SetTrue).help(help);
     Command::new("manifest")
         .about("Print the objects that install Rutter in a cluster: what the Helm chart makes, without Helm")
         .after_help(
@@ -70,21 +69,13 @@ pub(super) fn command() -> Command {
                 .default_value("rutter")
                 .help("Name of the installation, as Helm's release has one"),
         )
-        .arg(switch("skip-crds", "Without the definitions of kinds"))
-        .arg(switch("create-namespace", "With the namespace"))
-        .arg(switch(
+        .arg(flag("skip-crds", "Without the definitions of kinds"))
+        .arg(flag("create-namespace", "With the namespace"))
+        .arg(flag(
             "show-values",
             "Print the default values, with what each means, and nothing else",
         ))
-        .arg(
-            Arg::new("output")
-                .short('o')
-                .long("output")
-                .value_name("FORMAT")
-                .value_parser(["yaml", "json"])
-                .default_value("yaml")
-                .help("yaml or json"),
-        )
+        .arg(output())
 }
 
 pub(super) async fn run(matches: &ArgMatches, io: &mut Io) -> Result<u8> {

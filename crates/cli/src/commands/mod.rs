@@ -26,9 +26,25 @@ mod wait;
 use std::pin::Pin;
 
 use anyhow::Result;
-use clap::{ArgMatches, Command};
+use clap::{Arg, ArgAction, ArgMatches, Command};
 
 use crate::io::Io;
+
+/// A flag without a value.
+fn flag(name: &'static str, help: &'static str) -> Arg {
+    Arg::new(name).long(name).action(ArgAction::SetTrue).help(help)
+}
+
+/// `-o` of commands that print whole objects.
+fn output() -> Arg {
+    Arg::new("output")
+        .short('o')
+        .long("output")
+        .value_name("FORMAT")
+        .value_parser(["yaml", "json"])
+        .default_value("yaml")
+        .help("yaml or json")
+}
 
 /// A command at work.
 type Work<'w> = Pin<Box<dyn Future<Output = Result<u8>> + 'w>>;

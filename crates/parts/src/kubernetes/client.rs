@@ -7,10 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http_body_util::{BodyExt, Full, Limited};
-use hyper::client::conn::http1;
+use http_body_util::Full;
 use hyper::{Method, Request};
-use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::pki_types::pem::PemObject as _;
@@ -18,7 +16,7 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
 use tokio_rustls::rustls::{ClientConfig, RootCertStore, crypto};
 
 use crate::run::Result;
-use crate::run::http::Response;
+use crate::run::http::{Response, ask};
 
 /// No answer that is read here is longer.
 const BODY_LIMIT: usize = 64 << 20;
@@ -62,8 +60,6 @@ impl Client {
         let exchange = async {
             let stream = TcpStream::connect(self.address).await?;
             let stream = self.tls.connect(ServerName::from(self.address.ip()), stream).await?;
-            let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
-            let driver = tokio::spawn(connection);
             let request = Request::builder()
                 .method(method)
                 .uri(path)
@@ -72,14 +68,7 @@ impl Client {
                 .header("content-type", content)
                 .header("accept", "application/json")
                 .body(Full::new(body))?;
-            let (head, body) = sender.send_request(request).await?.into_parts();
-            let body = Limited::new(body, BODY_LIMIT).collect().await?.to_bytes();
-            driver.abort();
-            Ok(Response {
-                status: head.status,
-                headers: head.headers,
-                body,
-            })
+            ask(stream, request, BODY_LIMIT).await
         };
         tokio::time::timeout(PATIENCE, exchange)
             .await

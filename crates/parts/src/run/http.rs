@@ -5,9 +5,11 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, Empty, Limited};
+use hyper::body::Body;
 use hyper::client::conn::http1;
 use hyper::{HeaderMap, Method, Request, StatusCode};
 use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 
 use super::Result;
@@ -52,21 +54,29 @@ impl Response {
 pub async fn send(address: SocketAddr, method: Method, path: &str, headers: &[(&str, &str)]) -> Result<Response> {
     let exchange = async {
         let stream = TcpStream::connect(address).await?;
-        let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
-        let driver = tokio::spawn(connection);
-        let response = sender.send_request(request(address, method, path, headers)?).await?;
-        let (head, body) = response.into_parts();
-        let body = Limited::new(body, BODY_LIMIT).collect().await?.to_bytes();
-        driver.abort();
-        Ok(Response {
-            status: head.status,
-            headers: head.headers,
-            body,
-        })
+        ask(stream, request(address, method, path, headers)?, BODY_LIMIT).await
     };
     tokio::time::timeout(PATIENCE, exchange)
         .await
         .map_err(|_| format!("{address}{path} did not answer"))?
+}
+
+/// Sends a request on a connection that is there, and reads an answer of so many bytes at most.
+pub(crate) async fn ask<S, B>(stream: S, request: Request<B>, limit: usize) -> Result<Response>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    B: Body<Data: Send, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Send + 'static,
+{
+    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
+    let driver = tokio::spawn(connection);
+    let (head, body) = sender.send_request(request).await?.into_parts();
+    let body = Limited::new(body, limit).collect().await?.to_bytes();
+    driver.abort();
+    Ok(Response {
+        status: head.status,
+        headers: head.headers,
+        body,
+    })
 }
 
 /// A `GET` with these headers.

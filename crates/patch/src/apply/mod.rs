@@ -19,7 +19,7 @@ use crate::Error;
 
 pub use declared::check_declared;
 pub use server_side::apply;
-pub use update::track;
+pub use update::{differ, track};
 
 /// Who writes an object, by which way, and when.
 #[derive(Clone, Copy, Debug)]

@@ -89,20 +89,24 @@ fn starting(live: Option<&Json>, new: &Json, by: &Writer<'_>) -> Option<Managers
 
 /// Whether two states are the same, but for who owns them and how often they were written.
 pub(crate) fn same(before: &Json, after: &Json) -> bool {
+    !differ(before, after, &["managedFields", "resourceVersion"])
+}
+
+/// Whether two states of an object differ in more than the version that they are shown in and some fields of their metadata.
+/// Nothing is copied for it.
+pub fn differ(before: &Json, after: &Json, metadata: &[&str]) -> bool {
     let (Some(before), Some(after)) = (before.as_object(), after.as_object()) else {
-        return before == after;
+        return before != after;
     };
-    same_but(before, after, &["apiVersion", "metadata"])
-        && match (before.get("metadata"), after.get("metadata")) {
-            (Some(Json::Object(before)), Some(Json::Object(after))) => {
-                same_but(before, after, &["managedFields", "resourceVersion"])
-            }
-            (before, after) => before == after,
+    differ_but(before, after, &["apiVersion", "metadata"])
+        || match (before.get("metadata"), after.get("metadata")) {
+            (Some(Json::Object(before)), Some(Json::Object(after))) => differ_but(before, after, metadata),
+            (before, after) => before != after,
         }
 }
 
-/// Whether two objects are the same in all but some fields.
-fn same_but(before: &Map<String, Json>, after: &Map<String, Json>, except: &[&str]) -> bool {
+/// Whether two objects differ in more than some fields.
+fn differ_but(before: &Map<String, Json>, after: &Map<String, Json>, except: &[&str]) -> bool {
     let counts = |(name, _): &(&String, &Json)| !except.contains(&name.as_str());
-    before.iter().filter(counts).eq(after.iter().filter(counts))
+    !before.iter().filter(counts).eq(after.iter().filter(counts))
 }

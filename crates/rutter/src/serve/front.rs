@@ -55,11 +55,7 @@ impl Front {
         pilot: Pilot,
         stopped: watch::Receiver<bool>,
     ) -> Result<()> {
-        let interval = plan::Settings {
-            interval: settings.status_interval,
-            ..plan::Settings::default()
-        };
-        let intents = pilot.feedback(interval).await?;
+        let intents = pilot.feedback(status::planning(settings)).await?;
         let (leads, leading) = watch::channel(false);
         let led = {
             let pilot = pilot.clone();

@@ -5,9 +5,10 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use api::{Api, StatusOutcome, StatusTarget};
 use plan::Intent;
-use resources::Timestamp;
-use resources::schema::definitions;
+use resources::schema::{Definition, definitions};
+use resources::{ObjectKey, Timestamp};
 use serde_json::{Value, json};
+use settings::Settings;
 use sinks::{Lease, Lock, Outcome, Writer};
 use store::{Error, Expect, GroupResource, Key, Operation, Store, Transaction};
 
@@ -15,12 +16,27 @@ use store::{Error, Expect, GroupResource, Key, Operation, Store, Transaction};
 const NAMESPACE: &str = "istio-system";
 const NAME: &str = "rutter-status";
 
+/// How statuses are planned, wherever they are written.
+pub(super) fn planning(settings: &Settings) -> plan::Settings {
+    plan::Settings {
+        interval: settings.status_interval,
+        ..plan::Settings::default()
+    }
+}
+
+/// The definition of an object's kind; none: it has no kind that is served.
+pub(super) fn definition(key: &ObjectKey) -> Option<&'static Definition> {
+    definitions()
+        .iter()
+        .find(|definition| definition.mesh == Some(key.kind))
+}
+
 /// Writes statuses through the API.
 pub(super) struct StatusWriter(pub(super) Api);
 
 impl Writer for StatusWriter {
     async fn write(&self, intent: &Intent) -> Outcome {
-        let Some(kind) = definitions().iter().find(|kind| kind.mesh == Some(intent.key.kind)) else {
+        let Some(kind) = definition(&intent.key) else {
             return Outcome::Gone;
         };
         let resource = GroupResource::new(kind.group, kind.plural);
@@ -45,6 +61,17 @@ impl Writer for StatusWriter {
 
 /// Ours, with what others say kept: their fields, and their conditions.
 fn merged(old: &Value, mut ours: Value) -> Value {
+    keep_conditions(old, &mut ours);
+    if let Some(fields) = ours.as_object_mut() {
+        for (name, value) in old.as_object().into_iter().flatten() {
+            fields.entry(name).or_insert_with(|| value.clone());
+        }
+    }
+    ours
+}
+
+/// Adds to the conditions of our status those that others wrote.
+pub(super) fn keep_conditions(old: &Value, ours: &mut Value) {
     let is_ours = |condition: &&Value| {
         let own = ours["conditions"].as_array();
         own.is_some_and(|own| own.iter().any(|one| one["type"] == condition["type"]))
@@ -54,12 +81,6 @@ fn merged(old: &Value, mut ours: Value) -> Value {
     if let Some(conditions) = ours.get_mut("conditions").and_then(Value::as_array_mut) {
         conditions.extend(kept);
     }
-    if let Some(fields) = ours.as_object_mut() {
-        for (name, value) in old.as_object().into_iter().flatten() {
-            fields.entry(name).or_insert_with(|| value.clone());
-        }
-    }
-    ours
 }
 
 /// The lease, an object of the store.

@@ -173,7 +173,7 @@ impl Store for Embedded {
     async fn commit(&self, transaction: Transaction) -> Result<Committed, Error> {
         drop(self.shared.open()?);
         // The text is made here and not by the thread, for which others wait.
-        let transaction = Prepared::new(transaction, self.shared.limits().object_bytes)?;
+        let transaction = Prepared::new(transaction)?;
         self.ask(|answer| Command::Commit(transaction, answer)).await?
     }
 

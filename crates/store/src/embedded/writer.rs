@@ -117,7 +117,7 @@ impl Writer {
             }
             return;
         }
-        let mut draft = Draft::new(&self.shared.read());
+        let mut draft = Draft::new(&self.shared.read(), self.shared.limits());
         let time = SystemTime::now();
         let mut results = Vec::with_capacity(group.len());
         for (transaction, answer) in group {

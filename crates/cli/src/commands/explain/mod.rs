@@ -4,18 +4,18 @@ mod page;
 mod schemas;
 
 use anyhow::{Result, anyhow, bail};
-use clap::{Arg, ArgAction, ArgMatches, Command};
+use clap::{Arg, ArgMatches, Command};
 use serde_json::Value as Json;
 
 use page::Page;
 use schemas::Schemas;
 
+use super::flag;
 use crate::failure::{NoServer, SUCCESS};
 use crate::io::Io;
 use crate::server::{self, Catalogue, Kind, Server};
 
 pub(super) fn command() -> Command {
-    let flag = |name: &'static str, help: &'static str| Arg::new(name).long(name).action(ArgAction::SetTrue).help(help);
     let command = Command::new("explain")
         .about("Print what a kind's fields mean")
         .after_help("Examples:\n  rutter explain virtualservices\n  rutter explain vs.spec.http.route\n  rutter explain vs --recursive\n  rutter explain --local dr.spec")

@@ -14,6 +14,7 @@ use serde_json::{Value as Json, json};
 
 use api::Judge;
 
+use super::flag;
 use crate::failure::{FAILURE, SUCCESS, usage};
 use crate::io::Io;
 use crate::manifests::{self, Manifest};
@@ -25,7 +26,6 @@ pub(super) fn command() -> Command {
             .value_parser(value_parser!(PathBuf))
             .action(ArgAction::Append)
     };
-    let flag = |name: &'static str, help: &'static str| Arg::new(name).long(name).action(ArgAction::SetTrue).help(help);
     Command::new("validate")
         .about("Check files of objects, without a server; each problem with file, line and column")
         .after_help(

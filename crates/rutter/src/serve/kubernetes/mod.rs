@@ -19,6 +19,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
 use super::intake::Voice;
+use super::status::planning;
 use lock::LeaseLock;
 use status::StatusWriter;
 
@@ -80,11 +81,7 @@ impl Cluster {
         pilot: Pilot,
         stopped: watch::Receiver<bool>,
     ) -> Result<()> {
-        let planned = plan::Settings {
-            interval: settings.status_interval,
-            ..plan::Settings::default()
-        };
-        let intents = pilot.feedback(planned).await?;
+        let intents = pilot.feedback(planning(settings)).await?;
         let led = async move |leading| drop(pilot.lead(leading).await);
         let options = sinks::Options::new(identity(settings));
         let writer = StatusWriter::new(self.client.clone());

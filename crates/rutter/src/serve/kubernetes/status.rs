@@ -9,9 +9,11 @@ use kube::Client;
 use kube::client::Body;
 use plan::Intent;
 use resources::ObjectKey;
-use resources::schema::{Definition, definitions};
+use resources::schema::Definition;
 use serde_json::{Value, json};
 use sinks::{Outcome, Writer};
+
+use crate::serve::status::{definition, keep_conditions};
 
 /// No answer that is read is larger.
 const LARGEST_ANSWER: usize = 16 << 20;
@@ -45,7 +47,7 @@ impl StatusWriter {
 
 impl Writer for StatusWriter {
     async fn write(&self, intent: &Intent) -> Outcome {
-        let Some(definition) = definitions().iter().find(|one| one.mesh == Some(intent.key.kind)) else {
+        let Some(definition) = definition(&intent.key) else {
             return Outcome::Gone;
         };
         let path = path(definition, &intent.key);
@@ -133,15 +135,7 @@ fn path(definition: &Definition, key: &ObjectKey) -> String {
 
 /// Ours as a merge patch, with the conditions of others kept, and what we no longer say taken away.
 fn merged(old: &Value, mut ours: Value) -> Value {
-    let is_ours = |condition: &&Value| {
-        let own = ours["conditions"].as_array();
-        own.is_some_and(|own| own.iter().any(|one| one["type"] == condition["type"]))
-    };
-    let others = old["conditions"].as_array().into_iter().flatten();
-    let kept: Vec<Value> = others.filter(|condition| !is_ours(condition)).cloned().collect();
-    if let Some(conditions) = ours.get_mut("conditions").and_then(Value::as_array_mut) {
-        conditions.extend(kept);
-    }
+    keep_conditions(old, &mut ours);
     let over: Vec<String> = (old["proxies"].as_object().into_iter().flatten())
         .map(|(field, _)| field.clone())
         .filter(|field| ours["proxies"].get(field).is_none())
