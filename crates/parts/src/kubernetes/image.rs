@@ -27,6 +27,7 @@ use crate::run::Result;
 pub struct Image {
     name: String,
     entries: BTreeMap<String, Entry>,
+    entrypoint: Vec<String>,
     command: Vec<String>,
     environment: Vec<String>,
     user: String,
@@ -55,6 +56,7 @@ impl Image {
         Image {
             name: name.to_owned(),
             entries,
+            entrypoint: Vec::new(),
             command: Vec::new(),
             environment: vec!["PATH=/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin".to_owned()],
             user: String::new(),
@@ -111,7 +113,13 @@ impl Image {
         self
     }
 
-    /// What a container runs whose pod does not say it.
+    /// The program of a container whose pod names none (`command`); what pods give as `args` follows it.
+    pub fn entrypoint(mut self, words: &[&str]) -> Image {
+        self.entrypoint = words.iter().map(|word| (*word).to_owned()).collect();
+        self
+    }
+
+    /// What a container runs whose pod does not say it; after an entry point, its arguments.
     pub fn command(mut self, words: &[&str]) -> Image {
         self.command = words.iter().map(|word| (*word).to_owned()).collect();
         self
@@ -182,7 +190,7 @@ impl Image {
         json!({
             "architecture": architecture,
             "os": "linux",
-            "config": {"Cmd": self.command, "Env": self.environment, "User": self.user, "WorkingDir": "/"},
+            "config": {"Entrypoint": self.entrypoint, "Cmd": self.command, "Env": self.environment, "User": self.user, "WorkingDir": "/"},
             "rootfs": {"type": "layers", "diff_ids": [layer]},
         })
     }

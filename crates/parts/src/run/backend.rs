@@ -14,6 +14,7 @@ use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use serde_json::json;
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 
 use super::Result;
@@ -25,6 +26,7 @@ use super::Result;
 pub struct Backend {
     address: SocketAddr,
     state: Arc<State>,
+    stop: watch::Sender<bool>,
     server: JoinHandle<()>,
 }
 
@@ -49,7 +51,12 @@ impl Backend {
 
     /// The same on a free port of this address.
     pub async fn start_on(ip: IpAddr, version: &str, instance: &str) -> Result<Backend> {
-        let listener = TcpListener::bind((ip, 0)).await?;
+        Backend::start_at((ip, 0).into(), version, instance).await
+    }
+
+    /// The same at this address.
+    pub async fn start_at(address: SocketAddr, version: &str, instance: &str) -> Result<Backend> {
+        let listener = TcpListener::bind(address).await?;
         let address = listener.local_addr()?;
         let state = Arc::new(State {
             version: version.to_owned(),
@@ -60,8 +67,14 @@ impl Backend {
             delay_millis: AtomicU64::new(0),
             reset: AtomicBool::new(false),
         });
-        let server = tokio::spawn(serve(listener, Arc::clone(&state)));
-        Ok(Backend { address, state, server })
+        let (stop, stopped) = watch::channel(false);
+        let server = tokio::spawn(serve(listener, Arc::clone(&state), stopped));
+        Ok(Backend {
+            address,
+            state,
+            stop,
+            server,
+        })
     }
 
     /// Where it listens.
@@ -101,6 +114,12 @@ impl Backend {
             .store(delay.as_millis() as u64, Ordering::Relaxed);
     }
 
+    /// Takes no more connections, answers what is under way, and ends.
+    pub async fn stop(mut self) {
+        let _ = self.stop.send(true);
+        let _ = (&mut self.server).await;
+    }
+
     /// From now on (or no longer) the connection is closed instead of answering.
     pub fn reset(&self, on: bool) {
         self.state.reset.store(on, Ordering::Relaxed);
@@ -113,30 +132,40 @@ impl Drop for Backend {
     }
 }
 
-async fn serve(listener: TcpListener, state: Arc<State>) {
+async fn serve(listener: TcpListener, state: Arc<State>, mut stopped: watch::Receiver<bool>) {
     // The connections end with the task that owns them.
     let mut connections = JoinSet::new();
     loop {
         tokio::select! {
+            _ = stopped.changed() => break,
             accepted = listener.accept() => {
                 if let Ok((stream, _)) = accepted {
-                    connections.spawn(connection(stream, Arc::clone(&state)));
+                    connections.spawn(connection(stream, Arc::clone(&state), stopped.clone()));
                 }
             }
             Some(_) = connections.join_next() => {}
         }
     }
+    drop(listener);
+    while connections.join_next().await.is_some() {}
 }
 
-async fn connection(stream: TcpStream, state: Arc<State>) {
+async fn connection(stream: TcpStream, state: Arc<State>, mut stopped: watch::Receiver<bool>) {
     // A delayed acknowledgement would show up as 40 ms of latency.
     let _ = stream.set_nodelay(true);
     let service = service_fn(move |request| answer(request, Arc::clone(&state)));
-    // How a connection ends is the client's business; what it means is counted there.
-    let _ = http1::Builder::new()
+    let connection = http1::Builder::new()
         .timer(TokioTimer::new())
-        .serve_connection(TokioIo::new(stream), service)
-        .await;
+        .serve_connection(TokioIo::new(stream), service);
+    let mut connection = std::pin::pin!(connection);
+    // How a connection ends is the client's business; what it means is counted there.
+    tokio::select! {
+        _ = connection.as_mut() => {}
+        _ = stopped.changed() => {
+            connection.as_mut().graceful_shutdown();
+            let _ = connection.await;
+        }
+    }
 }
 
 /// An error here makes the server close the connection without an answer.

@@ -11,6 +11,7 @@ mod control;
 mod envoy;
 pub mod http;
 mod ports;
+mod tally;
 mod traffic;
 
 pub use backend::Backend;
@@ -18,6 +19,7 @@ pub use config_dir::ConfigDir;
 pub use control::Control;
 pub use envoy::{Envoy, Node, Protocol};
 pub use ports::free_port;
+pub use tally::{publish, read_counts};
 pub use traffic::{Counts, Traffic};
 
 /// What goes wrong here is for a person to read.

@@ -4,24 +4,28 @@ use std::time::Duration;
 
 use parts::run::Counts;
 
-/// A change reaches the proxies in less than this.
-const PROMPT: Duration = Duration::from_secs(1);
-
 /// Everything that was observed against a promise.
 pub(super) struct Promises {
+    /// Whose having a change counts, in words.
+    proxies: &'static str,
+    /// They have it in less than this.
+    prompt: Duration,
     latencies: Vec<Duration>,
     held: Vec<(bool, String)>,
 }
 
 impl Promises {
-    pub(super) fn new() -> Promises {
+    /// None yet; changes are to reach these proxies in less than this.
+    pub(super) fn new(proxies: &'static str, prompt: Duration) -> Promises {
         Promises {
+            proxies,
+            prompt,
             latencies: Vec::new(),
             held: Vec::new(),
         }
     }
 
-    /// A change that reached both proxies after this time.
+    /// A change that reached the proxies after this time.
     pub(super) fn change_took(&mut self, latency: Duration) {
         self.latencies.push(latency);
     }
@@ -79,11 +83,12 @@ impl Promises {
     fn all(&self) -> Vec<(bool, String)> {
         let slowest = self.latencies.iter().max().copied().unwrap_or(Duration::MAX);
         let text = format!(
-            "{} changes; the slowest was in both proxies {} ms after it was sent to the API",
+            "{} changes; the slowest was in {} {} ms after it was sent to the API",
             self.latencies.len(),
+            self.proxies,
             slowest.as_millis()
         );
-        let mut all = vec![(slowest < PROMPT, text)];
+        let mut all = vec![(slowest < self.prompt, text)];
         all.extend(self.held.iter().cloned());
         all
     }

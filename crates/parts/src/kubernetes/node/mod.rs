@@ -107,6 +107,16 @@ impl Node {
         wait_for(&format!("the image {}", image.name()), PATIENCE, known).await
     }
 
+    /// Ends the first process of a container at once, as a crash would. The id is the one in the pod's status, with or
+    /// without the runtime's name before it.
+    ///
+    /// # Errors
+    /// The runtime knows no such container, or it does not run.
+    pub async fn kill_container(&self, id: &str) -> Result<()> {
+        let id = id.rsplit('/').next().unwrap_or(id);
+        self.ctr(&["tasks", "kill", "--signal", "SIGKILL", id]).await.map(drop)
+    }
+
     /// Ends it at once, with all its pods, as a machine that loses its power.
     ///
     /// # Errors

@@ -1,0 +1,53 @@
+//! The demonstration in a Kubernetes cluster with real pods holds what it promises, and leaves nothing behind.
+
+// What fails here fails a test, which is what unwrapping is for.
+#![allow(clippy::unwrap_used)]
+
+use std::path::Path;
+
+use e2e::{envoy_binary, rutter_binary};
+use tokio::process::Command;
+
+/// What must be among the promises that held; figures are left out.
+const PROMISES: [&str; 12] = [
+    "3 changes; the slowest was in the client's sidecar",
+    "5 pods are ready, 5 with a sidecar",
+    "captured: ",
+    "for 10 % of v2 through the client's sidecar",
+    "100.0 % for 100 % of v2 through the client's sidecar",
+    "5 of 5 pods of v2 serve",
+    "0 requests were lost while pods came and went",
+    "0 requests were lost while three pods were deleted, one by force",
+    "0 requests were lost while an application and a sidecar were killed",
+    "0 requests were lost while Rutter was replaced",
+    "kubectl describe tells that all of 5 proxies run the VirtualService",
+    "requests through the sidecars, 0 not answered with 200",
+];
+
+#[tokio::test]
+async fn every_promise_of_the_demo_in_a_cluster_holds() {
+    if let Some(missing) = parts::kubernetes::missing() {
+        eprintln!("skipped: {missing}");
+        return;
+    }
+    let output = Command::new(rutter_binary())
+        .args(["demo", "--kubernetes", "--once", "--envoy"])
+        .arg(envoy_binary())
+        .kill_on_drop(true)
+        .output()
+        .await
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    let told = format!("{said}{}", String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{told}");
+    assert!(said.contains("Every promise held."), "{told}");
+    for promise in PROMISES {
+        let held = said
+            .lines()
+            .any(|line| line.trim_start().starts_with("held") && line.contains(promise));
+        assert!(held, "`{promise}` is not among what held:\n{told}");
+    }
+    // The cluster's directory goes last of all that it has.
+    let kubeconfig = said.lines().find_map(|line| line.split_once("KUBECONFIG=")).unwrap().1;
+    assert!(!Path::new(kubeconfig).parent().unwrap().exists(), "{kubeconfig}");
+}
