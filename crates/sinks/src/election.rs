@@ -1,12 +1,13 @@
 //! Holding the lease.
 
 use std::sync::atomic::Ordering;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{sleep_until, timeout};
 
 use crate::lease::{Elector, Lease, Step};
+use crate::term::{Clock, Term};
 use crate::{Lock, Options, Stats, stopped};
 
 /// The lock of a replica that is alone: it leads.
@@ -14,6 +15,10 @@ use crate::{Lock, Options, Stats, stopped};
 pub struct Always;
 
 impl Lock for Always {
+    fn is_shared(&self) -> bool {
+        false
+    }
+
     async fn read(&self) -> Result<Option<(Lease, String)>, String> {
         Ok(None)
     }
@@ -27,47 +32,63 @@ impl Lock for Always {
 pub(crate) async fn run<L: Lock>(
     lock: &L,
     options: &Options,
-    leads: &watch::Sender<bool>,
+    clock: Clock,
+    leads: &watch::Sender<Option<Term>>,
     stats: &Stats,
     mut led: impl AsyncFnMut(bool),
     mut stop: watch::Receiver<bool>,
 ) {
-    let start = Instant::now();
+    if !lock.is_shared() {
+        let (ends, over) = (Duration::MAX, Duration::MAX);
+        tell(lock.name(), Some(Term { ends, over }), leads, stats, &mut led).await;
+        stopped(&mut stop).await;
+        return tell(lock.name(), None, leads, stats, &mut led).await;
+    }
     let mut elector = Elector::new(options.identity.clone(), options.lease.clone());
     let mut failing = false;
     loop {
-        let begun = Instant::now();
+        let begun = clock.elapsed();
         // A home that does not answer must not keep this replica from noticing that it leads no more.
         let tried = tokio::select! {
-            tried = timeout(options.lease.retry, attempt(lock, &mut elector, start)) => tried,
+            tried = timeout(options.lease.retry, attempt(lock, &mut elector, clock)) => tried,
             () = stopped(&mut stop) => break,
         };
         match tried.unwrap_or_else(|_| Err("no answer in time".to_owned())) {
             Ok(()) => failing = false,
             Err(error) if !failing => {
                 failing = true;
-                tracing::warn!(%error, "the lease cannot be read or written");
+                tracing::warn!(lease = lock.name(), %error, "the lease cannot be read or written");
             }
             Err(_) => {}
         }
-        tell(lock.name(), elector.leads(start.elapsed()), leads, stats, &mut led).await;
         let next = begun + options.lease.retry;
-        let ends = elector
-            .ends()
-            .map(|at| start + at)
-            .filter(|at| *at < next && *leads.borrow());
-        tokio::select! {
-            () = sleep_until(ends.unwrap_or(next)) => {}
-            () = stopped(&mut stop) => break,
+        loop {
+            let now = clock.elapsed();
+            tell(lock.name(), term(&elector, now), leads, stats, &mut led).await;
+            if now >= next {
+                break;
+            }
+            let turns = elector.turns(now).filter(|at| *at > now && *at < next);
+            tokio::select! {
+                () = sleep_until(clock.instant(turns.unwrap_or(next))) => {}
+                () = stopped(&mut stop) => break,
+            }
         }
-        tell(lock.name(), elector.leads(start.elapsed()), leads, stats, &mut led).await;
+        if *stop.borrow() {
+            break;
+        }
     }
-    tell(lock.name(), false, leads, stats, &mut led).await;
+    tell(lock.name(), None, leads, stats, &mut led).await;
     let _ = timeout(options.lease.retry, release(lock, &mut elector)).await;
 }
 
-async fn attempt<L: Lock>(lock: &L, elector: &mut Elector, start: Instant) -> Result<(), String> {
-    let asked = start.elapsed();
+fn term(elector: &Elector, now: Duration) -> Option<Term> {
+    let (ends, over) = elector.term(now)?;
+    Some(Term { ends, over })
+}
+
+async fn attempt<L: Lock>(lock: &L, elector: &mut Elector, clock: Clock) -> Result<(), String> {
+    let asked = clock.elapsed();
     let found = lock.read().await?;
     let (lease, version) = found.unzip();
     elector.set_revision(lock.revision(), lock.is_prior());
@@ -84,18 +105,24 @@ async fn release<L: Lock>(lock: &L, elector: &mut Elector) {
         return;
     };
     if let Ok(Some((found, version))) = lock.read().await
-        && found.transitions == lease.transitions
+        && found.holder == elector.identity()
     {
         // If this fails, others wait until it runs out.
         let _ = lock.write(&lease, Some(&version)).await;
     }
 }
 
-async fn tell(lease: &str, now: bool, leads: &watch::Sender<bool>, stats: &Stats, led: &mut impl AsyncFnMut(bool)) {
-    let changed = leads.send_if_modified(|before| std::mem::replace(before, now) != now);
-    if changed {
-        tracing::info!(lease, leading = now, "writing");
-        stats.leading.store(now.into(), Ordering::Relaxed);
-        led(now).await;
+async fn tell(
+    lease: &str,
+    now: Option<Term>,
+    leads: &watch::Sender<Option<Term>>,
+    stats: &Stats,
+    led: &mut impl AsyncFnMut(bool),
+) {
+    let before = leads.send_replace(now).is_some();
+    if before != now.is_some() {
+        tracing::info!(lease, leading = now.is_some(), "writing");
+        stats.leading.store(now.is_some().into(), Ordering::Relaxed);
+        led(now.is_some()).await;
     }
 }

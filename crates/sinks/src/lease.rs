@@ -3,6 +3,9 @@
 //!
 //! The clocks of replicas need not agree: a lease has run out when it has not changed for as long as it says, by the
 //! clock of who looks. What its times say is only shown.
+//!
+//! There is never more than one leader. A holder that cannot renew stops before others may take the lease; and who takes one
+//! that has not run out (the default revision does, and so does who finds it deleted) waits until its holder has stopped.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -102,6 +105,8 @@ pub struct Elector {
     seen: Option<(Lease, Duration)>,
     /// When it was acquired or renewed by this replica; none: it is not held.
     held: Option<Duration>,
+    /// Before this a holder from whom it was taken may still write.
+    wait: Duration,
 }
 
 impl Elector {
@@ -114,7 +119,13 @@ impl Elector {
             prior: false,
             seen: None,
             held: None,
+            wait: Duration::ZERO,
         }
+    }
+
+    /// The name of this replica.
+    pub fn identity(&self) -> &str {
+        &self.identity
     }
 
     /// Says of which revision this replica is, and whether that is the default one: then it takes the lease from replicas
@@ -124,20 +135,36 @@ impl Elector {
         self.prior = prior;
     }
 
-    /// Whether this replica leads now. It ends by itself when the lease could not be renewed.
+    /// Whether this replica leads now. It ends by itself when the lease could not be renewed. Whoever takes a lease that has
+    /// not run out leads only when the other one must have noticed.
     pub fn leads(&self, now: Duration) -> bool {
-        self.held.is_some_and(|at| now < at + self.terms.renew)
+        self.held
+            .is_some_and(|at| self.wait <= now && now < at + self.terms.renew)
     }
 
-    /// When [`Elector::leads`] ends if nothing happens.
-    pub fn ends(&self) -> Option<Duration> {
-        self.held.map(|at| at + self.terms.renew)
+    /// When [`Elector::leads`] changes if nothing happens.
+    pub fn turns(&self, now: Duration) -> Option<Duration> {
+        let held = self.held?;
+        Some(if now < self.wait {
+            self.wait
+        } else {
+            held + self.terms.renew
+        })
+    }
+
+    /// When this replica stops to lead unless it renews the lease, and from when others may lead then.
+    pub fn term(&self, now: Duration) -> Option<(Duration, Duration)> {
+        let held = self.held.filter(|_| self.leads(now))?;
+        Some((held + self.terms.renew, held + self.terms.duration))
     }
 
     /// What to do about the lease as it was read now.
     pub fn look(&mut self, found: Option<&Lease>, now: Duration, wall: SystemTime) -> Step {
         let Some(lease) = found else {
-            self.seen = None;
+            // Somebody took it away, and who held it last may not know it yet.
+            if self.seen.take().is_some() {
+                self.wait = now + self.terms.renew;
+            }
             return Step::Write(self.mine(0, shown(wall), wall));
         };
         if self.seen.as_ref().is_none_or(|(seen, _)| seen != lease) {
@@ -152,6 +179,8 @@ impl Elector {
         let over = now >= since + Duration::from_secs(lease.seconds.into());
         let gives_way = self.prior && !lease.revision.is_empty() && lease.revision != self.revision;
         if lease.holder.is_empty() || over || gives_way {
+            let runs = !lease.holder.is_empty() && !over;
+            self.wait = if runs { now + self.terms.renew } else { now };
             return Step::Write(self.mine(lease.transitions + 1, shown(wall), wall));
         }
         Step::Wait

@@ -6,10 +6,12 @@
 //!
 //! - At most [`Options::concurrency`] writes are under way, one for each object.
 //! - A write that fails for the time being is tried again, later and later, until it succeeds or a newer one replaces it.
-//! - Who loses the lease drops what it has not written: the next leader plans anew.
+//! - Who loses the lease drops what it has not written, and ends what it is writing: the next leader plans anew. No write
+//!   begins that could not end before another replica may lead.
 
 mod election;
 pub mod lease;
+mod term;
 mod writing;
 
 pub use election::Always;
@@ -22,6 +24,7 @@ use std::time::Duration;
 
 use plan::Intent;
 use plan::controllers::Write;
+use term::Clock;
 use tokio::sync::{mpsc, watch};
 
 /// What became of a write.
@@ -42,7 +45,8 @@ pub enum Outcome {
 /// Writes statuses.
 pub trait Writer: Send + Sync + 'static {
     /// Gives an object the status, if it still has the UID (where the intent has one) and no newer generation. Other
-    /// fields of its status stay.
+    /// fields of its status stay. It must fail where the object was written since the call began: a request may arrive long
+    /// after another replica has taken over.
     fn write(&self, intent: &Intent) -> impl Future<Output = Outcome> + Send;
 }
 
@@ -57,6 +61,11 @@ pub trait Lock: Send + Sync + 'static {
     /// What it is called, for the log.
     fn name(&self) -> &str {
         "status"
+    }
+
+    /// Whether other replicas may hold it; where there are none, this one leads and nothing is read or written.
+    fn is_shared(&self) -> bool {
+        true
     }
 
     /// The revision of this replica, which goes into the lease.
@@ -171,9 +180,10 @@ async fn while_leading<E: writing::Executor, L: Lock>(
     led: impl AsyncFnMut(bool),
     stop: watch::Receiver<bool>,
 ) {
-    let (leads, leading) = watch::channel(false);
-    let elected = election::run(&lock, &options, &leads, &stats, led, stop.clone());
-    let executed = writing::run(jobs, Arc::new(executor), &options, &stats, leading, stop);
+    let (leads, leading) = watch::channel(None);
+    let clock = Clock::start();
+    let elected = election::run(&lock, &options, clock, &leads, &stats, led, stop.clone());
+    let executed = writing::run(jobs, Arc::new(executor), &options, &stats, (clock, leading), stop);
     tokio::join!(elected, executed);
 }
 

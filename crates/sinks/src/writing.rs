@@ -10,9 +10,15 @@ use plan::controllers::{Target, Write};
 use resources::ObjectKey;
 use tokio::sync::{mpsc, watch};
 use tokio::task::{Id, JoinError, JoinSet};
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep_until, timeout};
 
+use crate::term::{Clock, Term};
 use crate::{Objects, Options, Outcome, Stats, Writer, stopped};
+
+/// A write takes no longer.
+const LONGEST: Duration = Duration::from_secs(60);
+/// So long before another replica may lead, nothing is under way any more.
+const MARGIN: Duration = Duration::from_secs(2);
 
 /// Something that is to be written, of which the newest for a key counts.
 pub(crate) trait Job: Clone + Send + 'static {
@@ -66,11 +72,12 @@ pub(crate) async fn run<E: Executor>(
     executor: Arc<E>,
     options: &Options,
     stats: &Stats,
-    mut leading: watch::Receiver<bool>,
+    (clock, mut leading): (Clock, watch::Receiver<Option<Term>>),
     mut stop: watch::Receiver<bool>,
 ) {
     let mut work = Work {
         executor,
+        clock,
         options,
         stats,
         waiting: BTreeMap::new(),
@@ -78,17 +85,17 @@ pub(crate) async fn run<E: Executor>(
         tasks: JoinSet::new(),
     };
     loop {
-        work.begin();
+        work.begin(*leading.borrow());
         let due = work.next_due();
         tokio::select! {
             batch = jobs.recv(), if work.waiting.len() < options.backlog => match batch {
-                Some(batch) if *leading.borrow() => batch.into_iter().for_each(|job| work.take(job)),
+                Some(batch) if leading.borrow().is_some() => batch.into_iter().for_each(|job| work.take(job)),
                 Some(_) => {}
                 None => break,
             },
             Some(done) = work.tasks.join_next_with_id() => work.done(done),
-            Ok(()) = leading.changed() => if !*leading.borrow_and_update() {
-                work.waiting.clear();
+            Ok(()) = leading.changed() => if leading.borrow_and_update().is_none() {
+                work.end();
             },
             () = until(due) => {}
             () = stopped(&mut stop) => return,
@@ -101,6 +108,7 @@ pub(crate) async fn run<E: Executor>(
 /// What is to be written and what is being written.
 struct Work<'a, E: Executor> {
     executor: Arc<E>,
+    clock: Clock,
     options: &'a Options,
     stats: &'a Stats,
     waiting: BTreeMap<<E::Job as Job>::Key, Waiting<E::Job>>,
@@ -126,8 +134,19 @@ impl<E: Executor> Work<'_, E> {
         self.waiting.insert(waiting.job.key().clone(), waiting);
     }
 
-    /// Begins as many writes as may be.
-    fn begin(&mut self) {
+    /// Drops what waits and what is under way.
+    fn end(&mut self) {
+        self.waiting.clear();
+        self.tasks.abort_all();
+    }
+
+    /// Begins as many writes as may be; each ends before another replica may lead.
+    fn begin(&mut self, term: Option<Term>) {
+        let time = self.clock.elapsed();
+        let Some(term) = term.filter(|term| time < term.ends) else {
+            return;
+        };
+        let limit = term.over.saturating_sub(time + MARGIN).min(LONGEST);
         let now = Instant::now();
         while self.under_way.len() < self.options.concurrency {
             let free = |key: &<E::Job as Job>::Key| !self.under_way.values().any(|busy| busy.job.key() == key);
@@ -142,7 +161,10 @@ impl<E: Executor> Work<'_, E> {
                 return;
             };
             let (executor, job) = (Arc::clone(&self.executor), waiting.job.clone());
-            let task = self.tasks.spawn(async move { executor.execute(&job).await });
+            let task = self.tasks.spawn(async move {
+                let written = timeout(limit, executor.execute(&job)).await;
+                written.unwrap_or_else(|_| Outcome::Retry("no answer in time".to_owned()))
+            });
             self.under_way.insert(task.id(), waiting);
         }
     }
@@ -160,6 +182,10 @@ impl<E: Executor> Work<'_, E> {
     fn done(&mut self, done: Result<(Id, Outcome), JoinError>) {
         let (id, outcome) = match done {
             Ok(done) => done,
+            Err(error) if error.is_cancelled() => {
+                self.under_way.remove(&error.id());
+                return;
+            }
             Err(error) => {
                 tracing::error!(%error, "writing an object panicked");
                 (error.id(), Outcome::Gone)

@@ -63,20 +63,39 @@ fn the_default_revision_takes_the_lease_from_others_and_keeps_it() {
     turn(&mut canary, &mut lease, seconds(0));
     assert!(canary.leads(seconds(0)));
     turn(&mut default, &mut lease, seconds(1));
-    assert!(default.leads(seconds(1)));
+    assert!(
+        canary.leads(seconds(1)) && !default.leads(seconds(1)),
+        "who held it may be writing"
+    );
     turn(&mut canary, &mut lease, seconds(2));
-    assert!(!canary.leads(seconds(2)) && default.leads(seconds(2)));
+    assert!(!canary.leads(seconds(2)), "it gives way as soon as it looks");
+    turn(&mut default, &mut lease, seconds(8));
+    assert!(!default.leads(seconds(15)) && default.leads(seconds(16)));
     let taken = lease.clone().map(|lease| (lease.revision, lease.transitions));
     assert_eq!(taken, Some(("default".to_owned(), 1)));
     // A second replica of the default revision waits as usual.
     let mut second = Elector::new("istiod-2", terms());
     second.set_revision("default", true);
-    turn(&mut second, &mut lease, seconds(3));
-    assert!(!second.leads(seconds(3)));
+    turn(&mut second, &mut lease, seconds(17));
+    assert!(!second.leads(seconds(40)));
     // A holder that does not say its revision is waited for, too.
     lease.iter_mut().for_each(|lease| lease.revision.clear());
-    turn(&mut second, &mut lease, seconds(4));
-    assert!(!second.leads(seconds(4)));
+    turn(&mut second, &mut lease, seconds(18));
+    assert!(!second.leads(seconds(40)));
+}
+
+#[test]
+fn a_lease_that_was_deleted_is_led_by_nobody_until_its_last_holder_must_have_stopped() {
+    let (mut a, mut b) = (Elector::new("a", Terms::default()), Elector::new("b", Terms::default()));
+    let mut lease = None;
+    turn(&mut a, &mut lease, seconds(0));
+    turn(&mut b, &mut lease, seconds(1));
+    lease = None;
+    turn(&mut b, &mut lease, seconds(2));
+    assert!(a.leads(seconds(14)) && !b.leads(seconds(14)));
+    turn(&mut a, &mut lease, seconds(7));
+    turn(&mut b, &mut lease, seconds(9));
+    assert!(!a.leads(seconds(7)) && !b.leads(seconds(16)) && b.leads(seconds(17)));
 }
 
 #[test]
@@ -99,28 +118,44 @@ fn a_lease_is_written_as_kubernetes_writes_it() {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Whatever fails and however late replicas are: never two at a time.
+    /// Whatever fails, however late replicas are, whatever their clocks show, whoever comes first, and though somebody
+    /// deletes the lease: never two at a time.
     #[test]
     fn there_is_never_more_than_one_leader(
-        steps in prop::collection::vec((0..3usize, 0..9_000u64, any::<bool>(), any::<bool>()), 1..200),
+        steps in prop::collection::vec((0..4usize, 0..9_000u64, any::<bool>(), any::<bool>(), 0..100_000u64), 1..200),
+        prior in 0..4usize,
     ) {
         let mut replicas = ["a", "b", "c"].map(|name| Elector::new(name, Terms::default()));
+        // One of them may be of the default revision.
+        for (who, replica) in replicas.iter_mut().enumerate() {
+            replica.set_revision(if who == prior { "default" } else { "other" }, who == prior);
+        }
         // What each has read; it writes later, if nobody wrote meanwhile.
         let mut read: [Option<(Option<Lease>, u64, Duration)>; 3] = [None, None, None];
+        // Who was there before the lease was: others cannot know that there was one.
+        let mut knows = [false; 3];
         let (mut lease, mut version, mut now) = (None::<Lease>, 0u64, Duration::ZERO);
-        for (who, millis, reads, lost) in steps {
+        for (who, millis, reads, lost, jump) in steps {
             now += Duration::from_millis(millis);
-            if reads {
+            if who == 3 {
+                if knows == [true; 3] && lost && reads {
+                    lease = None;
+                    version += 1;
+                }
+            } else if reads {
                 read[who] = Some((lease.clone(), version, now));
-            } else if let Some((found, at, asked)) = read[who].take()
-                && let Step::Write(wanted) = replicas[who].look(found.as_ref(), asked, wall(now))
-                && at == version
-            {
-                lease = Some(wanted.clone());
-                version += 1;
-                // The answer may get lost; the write happened.
-                if !lost {
-                    replicas[who].wrote(wanted, asked);
+            } else if let Some((found, at, asked)) = read[who].take() {
+                knows[who] |= found.is_some();
+                let step = replicas[who].look(found.as_ref(), asked, wall(seconds(jump)));
+                if let Step::Write(wanted) = step
+                    && at == version
+                {
+                    lease = Some(wanted.clone());
+                    version += 1;
+                    // The answer may get lost; the write happened.
+                    if !lost {
+                        replicas[who].wrote(wanted, asked);
+                    }
                 }
             }
             let leaders = replicas.iter().filter(|replica| replica.leads(now)).count();

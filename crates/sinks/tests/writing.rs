@@ -225,6 +225,91 @@ async fn only_the_leader_writes_and_the_next_one_takes_over() {
     second.task.await.unwrap();
 }
 
+/// Never ends a write, and notes whether one was given up.
+#[derive(Clone, Default)]
+struct Stuck {
+    begun: Arc<AtomicUsize>,
+    ended: Arc<AtomicUsize>,
+}
+
+/// Counts when it goes.
+struct Leaves(Arc<AtomicUsize>);
+
+impl Drop for Leaves {
+    fn drop(&mut self) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+impl Writer for Stuck {
+    async fn write(&self, _: &Intent) -> Outcome {
+        self.begun.fetch_add(1, Ordering::SeqCst);
+        let _leaves = Leaves(Arc::clone(&self.ended));
+        std::future::pending().await
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_write_that_is_under_way_ends_with_the_lease() {
+    let (stuck, lock) = (Stuck::default(), Shared::default());
+    let (intents, receiver) = mpsc::channel(4);
+    let (_stop, stopped) = watch::channel(false);
+    let options = Options::new("first");
+    let _running = tokio::spawn(sinks::run(
+        receiver,
+        stuck.clone(),
+        lock.clone(),
+        options,
+        Arc::default(),
+        async |_| {},
+        stopped,
+    ));
+    sleep(Duration::from_secs(1)).await;
+    intents.send(vec![intent("a", 1)]).await.unwrap();
+    sleep(Duration::from_secs(1)).await;
+    assert_eq!(
+        (stuck.begun.load(Ordering::SeqCst), stuck.ended.load(Ordering::SeqCst)),
+        (1, 0)
+    );
+    // Another one takes the lease from it, as the default revision does.
+    let (lease, version) = lock.lease.lock().unwrap().clone().unwrap();
+    let robbed = Lease {
+        holder: "second".to_owned(),
+        ..lease
+    };
+    *lock.lease.lock().unwrap() = Some((robbed, version + 1));
+    sleep(Duration::from_secs(8)).await;
+    assert_eq!(stuck.ended.load(Ordering::SeqCst), 1, "noticed at the next look");
+    sleep(Duration::from_secs(20)).await;
+    assert_eq!(stuck.begun.load(Ordering::SeqCst), 1, "and not tried again");
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_write_is_under_way_when_another_one_may_lead() {
+    let (stuck, lock) = (Stuck::default(), Shared::default());
+    let (intents, receiver) = mpsc::channel(4);
+    let (_stop, stopped) = watch::channel(false);
+    let options = Options::new("first");
+    let begun = tokio::time::Instant::now();
+    let _running = tokio::spawn(sinks::run(
+        receiver,
+        stuck.clone(),
+        lock.clone(),
+        options,
+        Arc::default(),
+        async |_| {},
+        stopped,
+    ));
+    sleep(Duration::from_millis(100)).await;
+    lock.away.store(true, Ordering::SeqCst);
+    sleep(Duration::from_secs(14)).await;
+    intents.send(vec![intent("a", 1)]).await.unwrap();
+    while stuck.ended.load(Ordering::SeqCst) == 0 {
+        sleep(Duration::from_millis(100)).await;
+    }
+    assert!(begun.elapsed() < Duration::from_secs(16), "{:?}", begun.elapsed());
+}
+
 /// Remembers the namespaces that were written, and answers as it is told.
 #[derive(Clone, Default)]
 struct Maps {

@@ -149,6 +149,83 @@ async fn a_kind_that_we_may_not_read_keeps_nobody_waiting_and_comes_when_we_may(
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_kind_that_fails_for_long_is_gone_on_without_and_comes_when_it_answers() {
+    let server = Fake::new();
+    server.define(GROUP, ENTRIES, &["v1"]);
+    server.define(GROUP, "sidecars", &["v1"]);
+    server.put(ENTRIES, entry("e", "a.com"));
+    server.put("pods", pod("p", "10.0.0.1"));
+    server.state().failing.insert(ENTRIES.into());
+    let begun = tokio::time::Instant::now();
+    let mut listener = Listener::start(&server, |_| {});
+    listener.next().await;
+    assert!(begun.elapsed() >= Duration::from_secs(30), "it is waited for at first");
+    assert_eq!(
+        (
+            listener.names(Kind::ServiceEntry).len(),
+            listener.names(Kind::Pod).len()
+        ),
+        (0, 1)
+    );
+    let report = listener.report.borrow().clone();
+    let without: Vec<&str> = report.without.iter().map(String::as_str).collect();
+    assert_eq!(without, ["serviceentries.networking.istio.io"], "{report:?}");
+    assert!(report.synced && report.failing["serviceentries.networking.istio.io"].contains("500"));
+    server.state().failing.clear();
+    listener.until("the entries", |l| l.host("e").is_some()).await;
+    assert!(listener.report.borrow().without.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_fails_for_all_kinds_is_waited_for() {
+    let server = Fake::new();
+    server.define(GROUP, ENTRIES, &["v1"]);
+    server.put(ENTRIES, entry("e", "a.com"));
+    server.put("pods", pod("p", "10.0.0.1"));
+    server.state().failing.extend([ENTRIES.into(), "pods".into()]);
+    let mut listener = Listener::start(&server, |_| {});
+    assert!(
+        timeout(Duration::from_secs(300), listener.news.recv()).await.is_err(),
+        "nothing is half a mesh"
+    );
+    server.state().failing.clear();
+    listener.next().await;
+    assert_eq!(
+        (
+            listener.names(Kind::ServiceEntry).len(),
+            listener.names(Kind::Pod).len()
+        ),
+        (1, 1)
+    );
+}
+
+/// Two kinds change while the server is away, and are told of at once when it is back, however long it was away.
+#[tokio::test(start_paused = true)]
+async fn what_changed_while_the_server_was_away_is_told_at_once() {
+    for away in [1, 10, 300, 1000] {
+        let server = Fake::new();
+        server.define(GROUP, ENTRIES, &["v1"]);
+        server.put(ENTRIES, entry("e", "old.com"));
+        server.put("pods", pod("p", "10.0.0.1"));
+        let mut listener = Listener::start(&server, |_| {});
+        listener.next().await;
+        server.cut();
+        server.state().down = true;
+        tokio::time::sleep(Duration::from_secs(away)).await;
+        server.put(ENTRIES, entry("e", "new.com"));
+        (0..4).for_each(|number| server.put("pods", pod(&format!("p{number}"), "10.0.0.2")));
+        server.delete("pods", "x", "p");
+        server.state().down = false;
+        let news = listener.next().await;
+        assert_eq!(
+            (news.change.upserts.len(), news.change.deletes.len()),
+            (5, 1),
+            "away for {away} s: {news:?}"
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_definition_brings_its_kind_and_takes_it_away() {
     let server = Fake::new();
     server.put(ENTRIES, entry("e", "a.com"));
@@ -216,6 +293,13 @@ async fn objects_choose_their_revision_and_tags_move() {
     server.delete("mutatingwebhookconfigurations", "", "istio-revision-tag-prod");
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert_eq!(names(&listener), "x/all x/ours x/tagged");
+    assert_eq!(listener.report.borrow().default_revision, None);
+    server.put(
+        "mutatingwebhookconfigurations",
+        json!({"metadata": {"name": "istio-revision-tag-default", "labels": {"istio.io/tag": "default", "istio.io/rev": "canary"}}}),
+    );
+    let named = |report: &Report| report.default_revision.as_deref() == Some("canary");
+    listener.report.wait_for(named).await.unwrap();
     server.delete("services", "istio-system", "istiod-revision-tag-prod");
     listener.until("its end", |l| l.host("tagged").is_none()).await;
 }

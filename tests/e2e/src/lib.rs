@@ -1,7 +1,7 @@
 //! End-to-end tests with real parts: the control plane as users start it, real Envoys, real HTTP services.
 //!
-//! Nothing of Rutter's code is linked: the tests know the binary's flags, its pages, and what operators write. What each
-//! test shows holds over both variants of the protocol, so [`both_protocols!`] makes two of each.
+//! Nothing of Rutter's code is linked but the messages of Envoy's protocol: the tests know the binary's flags, its pages, and
+//! what operators write. What each test shows holds over both variants of the protocol, so [`both_protocols!`] makes two of each.
 
 mod binary;
 pub mod cluster;
@@ -9,8 +9,10 @@ mod command;
 pub mod home;
 mod mesh;
 mod namespace;
+pub mod observer;
 pub mod script;
 mod shop;
+pub mod steady;
 
 pub use binary::{envoy_binary, kubectl_binary, rutter_binary};
 pub use command::{done, rutter};

@@ -11,6 +11,7 @@ use http_body_util::Full;
 use hyper::{Method, Request};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
 use tokio_rustls::rustls::pki_types::pem::PemObject as _;
 use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
 use tokio_rustls::rustls::{ClientConfig, RootCertStore, crypto};
@@ -55,11 +56,16 @@ impl Client {
         })
     }
 
+    /// A connection to the server, on which nothing was said yet.
+    pub(super) async fn connect(&self) -> Result<TlsStream<TcpStream>> {
+        let stream = TcpStream::connect(self.address).await?;
+        Ok(self.tls.connect(ServerName::from(self.address.ip()), stream).await?)
+    }
+
     /// Sends one request, on a connection of its own; a body is sent as what `content` says.
     pub(super) async fn send(&self, method: Method, path: &str, content: &str, body: Bytes) -> Result<Response> {
         let exchange = async {
-            let stream = TcpStream::connect(self.address).await?;
-            let stream = self.tls.connect(ServerName::from(self.address.ip()), stream).await?;
+            let stream = self.connect().await?;
             let request = Request::builder()
                 .method(method)
                 .uri(path)

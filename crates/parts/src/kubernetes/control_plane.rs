@@ -222,6 +222,10 @@ impl ControlPlane {
         drop(thread);
     }
 
+    pub(super) fn client(&self) -> &Client {
+        &self.client
+    }
+
     pub(super) fn dir(&self) -> &Path {
         self.dir.path()
     }

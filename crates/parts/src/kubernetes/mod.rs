@@ -22,6 +22,8 @@ mod image;
 mod kept;
 #[cfg(feature = "run")]
 mod kubeconfig;
+#[cfg(feature = "run")]
+mod link;
 mod machine;
 #[cfg(feature = "run")]
 mod network;
@@ -45,6 +47,8 @@ pub use http::Method;
 pub use image::Image;
 #[cfg(feature = "run")]
 pub use kept::{Kept, Program, down, status, up};
+#[cfg(feature = "run")]
+pub use link::{Link, Passage, Weather};
 pub use machine::{PACKAGES, install_packages, missing};
 #[cfg(feature = "run")]
 pub use node::Node;

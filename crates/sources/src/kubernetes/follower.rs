@@ -1,7 +1,8 @@
 //! All kinds together: which are watched, what of it is said, and when.
 //!
 //! Nothing is said before everything was listed once. Later a kind that is being listed anew says nothing until its list
-//! is complete; and for a moment ([`HOLD`]) the others wait for it, for a server that was away is mostly away for all.
+//! is complete; and for a moment ([`HOLD`]) the others wait for it, for a server that was away is mostly away for all: what
+//! changed meanwhile is said at once.
 
 mod kept;
 mod slot;
@@ -24,7 +25,7 @@ use super::revision::{self, Revision};
 use super::slim::Keep;
 use super::table::{Gathered, Reading};
 use super::trim::Texts;
-use super::watch::{self as watching, Event};
+use super::watch::{self as watching, Event, Pulse};
 use super::{News, Options, Report};
 use slot::{Found, Side, Slot};
 
@@ -34,8 +35,8 @@ const QUEUE: usize = 32;
 const TICK: Duration = Duration::from_millis(500);
 /// How often a server whose definitions cannot be read is asked what it serves.
 const ASK: Duration = Duration::from_secs(30);
-/// How long changes wait for a kind that is being listed anew.
-const HOLD: Duration = Duration::from_secs(3);
+/// How long changes wait for kinds that are being listed anew.
+const HOLD: Duration = Duration::from_secs(5);
 /// The mesh file is looked at every so many ticks.
 const LOOK: u32 = 4;
 
@@ -66,6 +67,7 @@ pub(crate) enum Place {
 pub(crate) struct Follower {
     options: Options,
     sender: mpsc::Sender<(Place, Vec<Event>)>,
+    pulse: Pulse,
     receiver: mpsc::Receiver<(Place, Vec<Event>)>,
     slots: Vec<Slot>,
     texts: Texts,
@@ -83,7 +85,7 @@ pub(crate) struct Follower {
     /// Whether everything was listed once.
     complete: bool,
     pending: Gathered,
-    /// Until when changes wait for kinds that are being listed anew.
+    /// Until when changes wait for kinds that are being listed anew; it begins with the first change.
     hold: Option<Instant>,
     /// Whether the snapshot of an earlier life was looked for; and whether it is what is in force.
     recalled: (bool, bool),
@@ -126,6 +128,7 @@ impl Follower {
         let slots: Vec<Slot> = wanted.map(|(definition, kind)| Slot::new(definition, kind)).collect();
         let mut follower = Follower {
             sender,
+            pulse: Pulse::default(),
             receiver,
             slots,
             texts: Texts::default(),
@@ -156,7 +159,8 @@ impl Follower {
     }
 
     fn begin(&mut self) {
-        let client = &self.options.client;
+        let client = self.options.client.clone();
+        let client = &client;
         if self.slots.iter().all(|slot| slot.definition.builtin) {
             self.served = true;
         } else {
@@ -167,19 +171,19 @@ impl Follower {
                 "customresourcedefinitions",
                 Keep::definition(),
             );
-            self.crds_side.task = Some(spawn(crds, Place::Crds, &self.sender));
+            self.crds_side.task = Some(self.spawn(crds, Place::Crds));
         }
         if self.revision.is_some() {
             for (at, (_, group, plural)) in TAGS.into_iter().enumerate() {
                 let tagged = Resource::labelled(client, group, plural, revision::TAG);
-                self.tags[at].task = Some(spawn(tagged, Place::Tags(at), &self.sender));
+                self.tags[at].task = Some(self.spawn(tagged, Place::Tags(at)));
             }
         }
-        if let (Some(mesh), Some(options)) = (&mut self.mesh, &self.options.mesh) {
+        if let (Some(mesh), Some(options)) = (&mut self.mesh, self.options.mesh.clone()) {
             mesh.look(&mut self.pending);
             for (place, name) in mesh.places() {
                 let map = Resource::config_map(client, &options.namespace, &name);
-                let task = Some(spawn(map, Place::Mesh(place), &self.sender));
+                let task = Some(self.spawn(map, Place::Mesh(place)));
                 let side = Side {
                     task,
                     ..Side::default()
@@ -188,6 +192,11 @@ impl Follower {
             }
         }
         self.choose_versions();
+    }
+
+    fn spawn(&self, resource: Resource, place: Place) -> AbortHandle {
+        let watched = watching::run(resource, place, self.sender.clone(), self.pulse.clone());
+        tokio::spawn(watched).abort_handle()
     }
 
     /// Follows until nobody takes the news any more.
@@ -258,6 +267,10 @@ impl Follower {
             Event::Listed => {
                 slot.table.listed();
                 slot.progress.listed(&slot.name);
+                // The server is back, maybe only now: others may need their moment.
+                if self.hold.is_some_and(|until| until <= Instant::now()) {
+                    self.hold = None;
+                }
                 self.lists += 1;
             }
             Event::Failed(trouble) => slot.progress.fails(&slot.name, trouble),
@@ -362,7 +375,8 @@ impl Follower {
             Keep::of(kind),
         );
         slot.progress.listing = true;
-        slot.task = Some(spawn(resource, Place::Kind(at, slot.epoch), &self.sender));
+        let place = Place::Kind(at, slot.epoch);
+        self.slots[at].task = Some(self.spawn(resource, place));
     }
 
     async fn tick(&mut self) {
@@ -382,7 +396,8 @@ impl Follower {
             self.choose_versions();
         }
         let due = self.asked.is_none_or(|asked| asked.elapsed() >= ASK);
-        if self.crds_side.progress.is_excused() && self.asking.is_none() && due {
+        let progress = &self.crds_side.progress;
+        if (progress.is_excused() || progress.is_stuck()) && self.asking.is_none() && due {
             let (client, definitions) = (
                 self.options.client.clone(),
                 self.slots.iter().map(|slot| slot.definition),
@@ -393,12 +408,20 @@ impl Follower {
         }
     }
 
+    /// Whether nobody needs to be waited for: everything was listed, or is refused; or it fails where most of the rest does
+    /// not, so that it is not the server that fails.
     fn settled(&self) -> bool {
         let served = self.slots.iter().filter(|slot| slot.version.is_some());
+        let slots = served.map(|slot| &slot.progress);
+        let tags = self.tags.iter().filter(|_| self.revision.is_some());
+        let sides = tags.chain(self.mesh_sides.iter().map(|(_, _, side)| side));
+        let all: Vec<&Progress> = slots.chain(sides.map(|side| &side.progress)).collect();
+        let synced = all.iter().filter(|progress| progress.synced).count();
+        let answers = synced * 2 > all.len();
         self.served
-            && served.map(|slot| &slot.progress).all(Progress::is_settled)
-            && (self.revision.is_none() || self.tags.iter().all(|side| side.progress.is_settled()))
-            && self.mesh_sides.iter().all(|(_, _, side)| side.progress.is_settled())
+            && all
+                .iter()
+                .all(|progress| progress.is_settled() || (answers && progress.is_stuck()))
     }
 
     /// What may be said now.
@@ -431,6 +454,11 @@ impl Follower {
             self.hold = None;
             return false;
         }
+        let ready = |slot: &Slot| !slot.progress.listing && slot.table.has_news();
+        let news = !self.pending.is_empty() || self.slots.iter().any(ready);
+        if self.hold.is_none() && !news {
+            return true;
+        }
         let until = *self.hold.get_or_insert_with(|| Instant::now() + HOLD);
         Instant::now() < until
     }
@@ -443,6 +471,7 @@ impl Follower {
             objects: self.slots.iter().map(|slot| slot.table.len()).sum(),
             from_snapshot: self.recalled.1 && !self.complete,
             mesh_rejected: self.mesh.as_ref().is_some_and(Mesh::is_rejected),
+            default_revision: self.revision.as_ref().and_then(|revision| revision.default().cloned()),
             ..Report::default()
         };
         if !self.served {
@@ -465,8 +494,4 @@ impl Follower {
             differs
         });
     }
-}
-
-fn spawn(resource: Resource, place: Place, events: &mpsc::Sender<(Place, Vec<Event>)>) -> AbortHandle {
-    tokio::spawn(watching::run(resource, place, events.clone())).abort_handle()
 }

@@ -1,6 +1,7 @@
 //! How far a watched thing is, and what those who operate it are told.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -10,6 +11,9 @@ use super::request::Trouble;
 /// How long a refusal must stand before the others go on without the kind. A server that was just started refuses
 /// everybody until it has read its own rules.
 const REFUSED_FOR: Duration = Duration::from_secs(5);
+/// How long a kind may fail before the others, which do not, go on without it. A server that is only slow to start, or
+/// overloaded, is over it by then.
+const FAILED_FOR: Duration = Duration::from_secs(30);
 
 /// How it stands with the API, for logs, metrics and the readiness page.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -18,6 +22,8 @@ pub struct Report {
     pub synced: bool,
     /// What is waited for until then.
     pub waiting: BTreeSet<String>,
+    /// What was never read and is not waited for any more: the others are used without it.
+    pub without: BTreeSet<String>,
     /// What we may not read, each with what the server says.
     pub denied: BTreeMap<String, String>,
     /// What cannot be read now, each with the reason; what was there stays.
@@ -30,6 +36,8 @@ pub struct Report {
     pub from_snapshot: bool,
     /// Whether a text with the mesh's settings is not valid.
     pub mesh_rejected: bool,
+    /// The revision that the tag `default` names, where something stands for that tag.
+    pub default_revision: Option<Arc<str>>,
 }
 
 /// How far one watched thing is.
@@ -45,7 +53,9 @@ pub(crate) struct Progress {
 #[derive(Debug)]
 struct Failing {
     trouble: Trouble,
+    /// Since when it is this trouble, and since when it is any.
     since: Instant,
+    begun: Instant,
 }
 
 impl Progress {
@@ -56,7 +66,8 @@ impl Progress {
             return false;
         }
         let since = Instant::now();
-        self.failing = Some(Failing { trouble, since });
+        let begun = self.failing.as_ref().map_or(since, |before| before.begun);
+        self.failing = Some(Failing { trouble, since, begun });
         true
     }
 
@@ -71,6 +82,12 @@ impl Progress {
         self.failing
             .as_ref()
             .is_some_and(|failing| refused(failing) && failing.since.elapsed() >= REFUSED_FOR)
+    }
+
+    /// Whether others, if they do not fail, go on without it: it was never read, and has failed for long.
+    pub(crate) fn is_stuck(&self) -> bool {
+        let long = |failing: &Failing| failing.begun.elapsed() >= FAILED_FOR;
+        !self.synced && self.failing.as_ref().is_some_and(long)
     }
 
     /// Whether nobody waits for it.
@@ -91,8 +108,10 @@ impl Progress {
 
     /// Adds it to a report under its name.
     pub(crate) fn report(&self, name: &str, report: &mut Report) {
-        if !self.is_settled() {
+        if !report.synced && !self.is_settled() {
             report.waiting.insert(name.to_owned());
+        } else if report.synced && self.is_stuck() && !self.is_excused() {
+            report.without.insert(name.to_owned());
         }
         match self.failing.as_ref().map(|failing| &failing.trouble) {
             Some(Trouble::Denied(message)) => drop(report.denied.insert(name.to_owned(), message.clone())),

@@ -10,7 +10,7 @@ use serde_json::Value;
 const REVISION: &str = "istio.io/rev";
 /// The label of a webhook configuration or a Service that says which tag it stands for.
 pub(crate) const TAG: &str = "istio.io/tag";
-/// What a control plane without a revision is called.
+/// What a control plane without a revision is called; and the tag of those who choose nothing.
 const DEFAULT: &str = "default";
 
 /// This control plane's revision and its tags.
@@ -19,6 +19,8 @@ pub(crate) struct Revision {
     name: Arc<str>,
     /// By what stands for a tag: the tag, where it is one of this revision.
     tags: BTreeMap<Arc<str>, Arc<str>>,
+    /// By what stands for the tag `default`: the revision that it names.
+    defaults: BTreeMap<Arc<str>, Arc<str>>,
 }
 
 impl Revision {
@@ -27,7 +29,13 @@ impl Revision {
         Revision {
             name: if name.is_empty() { DEFAULT } else { name }.into(),
             tags: BTreeMap::new(),
+            defaults: BTreeMap::new(),
         }
+    }
+
+    /// The revision that the tag `default` names; none: nothing stands for that tag.
+    pub(crate) fn default(&self) -> Option<&Arc<str>> {
+        self.defaults.values().next()
     }
 
     /// Whether objects of a kind choose: what users configure does, what the platform says holds for everybody.
@@ -45,6 +53,11 @@ impl Revision {
 
     /// Takes in what stands for a tag (no labels: it is gone). Whether our tags are others now.
     pub(crate) fn tag(&mut self, webhook: &Arc<str>, labels: Option<&Value>) -> bool {
+        let named = labels.filter(|labels| labels[TAG] == DEFAULT);
+        match named.and_then(|labels| labels[REVISION].as_str()) {
+            Some(revision) => drop(self.defaults.insert(webhook.clone(), revision.into())),
+            None => drop(self.defaults.remove(webhook)),
+        }
         let tag = labels.filter(|labels| labels[REVISION].as_str() == Some(&*self.name));
         let tag = tag
             .and_then(|labels| labels[TAG].as_str())
@@ -61,6 +74,7 @@ impl Revision {
     pub(crate) fn retain(&mut self, there: &dyn Fn(&Arc<str>) -> bool) -> bool {
         let before = self.names();
         self.tags.retain(|webhook, _| there(webhook));
+        self.defaults.retain(|webhook, _| there(webhook));
         before != self.names()
     }
 
@@ -128,6 +142,19 @@ mod tests {
         assert!(!ours.retain(&|name| **name == *"other"));
         assert!(ours.tag(&"other".into(), None) && !ours.admits(&json!({REVISION: "prod"})));
         assert!(Revision::new("").admits(&json!({REVISION: "default"})));
+    }
+
+    #[test]
+    fn the_default_tag_says_which_revision_comes_first() {
+        let mut ours = Revision::new("");
+        assert_eq!(ours.default(), None);
+        let webhook: Arc<str> = "istio-revision-tag-default".into();
+        ours.tag(&webhook, Some(&json!({REVISION: "canary", TAG: "default"})));
+        assert_eq!(ours.default().map(|name| &**name), Some("canary"));
+        ours.tag(&webhook, Some(&json!({REVISION: "default", TAG: "default"})));
+        assert_eq!(ours.default().map(|name| &**name), Some("default"));
+        ours.retain(&|_| false);
+        assert_eq!(ours.default(), None);
     }
 
     #[test]

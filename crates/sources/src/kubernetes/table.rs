@@ -141,6 +141,11 @@ impl Table {
         self.labelled
     }
 
+    /// Whether anything is to be said by now.
+    pub(crate) fn has_news(&self) -> bool {
+        !self.pending.is_empty()
+    }
+
     /// What is to be said by now.
     pub(crate) fn take(&mut self) -> Gathered {
         std::mem::take(&mut self.pending)

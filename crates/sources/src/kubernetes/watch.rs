@@ -8,7 +8,7 @@
 use std::hash::{BuildHasher as _, RandomState};
 use std::time::Duration;
 
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep};
 
 use super::event::{Line, Raw};
@@ -60,8 +60,27 @@ impl From<Closed> for End {
     }
 }
 
+/// Told by every watch for which the server answers again; others that wait for it need not wait any longer. So what was
+/// missed while it was away is read by all at the same time.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Pulse(watch::Sender<u64>);
+
+impl Pulse {
+    fn beat(&self) {
+        self.0.send_modify(|beats| *beats = beats.wrapping_add(1));
+    }
+
+    /// Waits for the next beat; it comes when nobody has asked for some moments.
+    async fn next(&self) {
+        let mut beats = self.0.subscribe();
+        sleep(AGAIN.0).await;
+        // It never ends: it is ours.
+        let _ = beats.changed().await;
+    }
+}
+
 /// Follows a resource until nobody takes the events any more. Each piece has the place that its receiver knows it by.
-pub(crate) async fn run<P: Clone>(resource: Resource, place: P, events: mpsc::Sender<(P, Vec<Event>)>) {
+pub(crate) async fn run<P: Clone>(resource: Resource, place: P, events: mpsc::Sender<(P, Vec<Event>)>, pulse: Pulse) {
     let mut watch = Watch {
         resource,
         place,
@@ -70,6 +89,7 @@ pub(crate) async fn run<P: Clone>(resource: Resource, place: P, events: mpsc::Se
         streaming: true,
         failing: false,
         trust: Trust::Full,
+        pulse,
     };
     let mut failures = 0;
     loop {
@@ -90,12 +110,14 @@ pub(crate) async fn run<P: Clone>(resource: Resource, place: P, events: mpsc::Se
             _ => jittered(AGAIN.0.saturating_mul(1 << failures.min(10)).min(AGAIN.1)),
         };
         failures += 1;
+        let away = matches!(trouble, Trouble::Away(_) | Trouble::Failed(_));
         if watch.failed(trouble).await.is_err() {
             return;
         }
         let gone = watch.events.clone();
         tokio::select! {
             () = sleep(wait) => {}
+            () = watch.pulse.next(), if away => {}
             () = gone.closed() => return,
         }
     }
@@ -122,6 +144,7 @@ struct Watch<P> {
     streaming: bool,
     failing: bool,
     trust: Trust,
+    pulse: Pulse,
 }
 
 impl<P: Clone> Watch<P> {
@@ -306,7 +329,10 @@ impl<P: Clone> Watch<P> {
     async fn answered(&mut self) -> Result<(), Closed> {
         self.trust = Trust::Full;
         match std::mem::take(&mut self.failing) {
-            true => self.say(vec![Event::Well]).await,
+            true => {
+                self.pulse.beat();
+                self.say(vec![Event::Well]).await
+            }
             false => Ok(()),
         }
     }

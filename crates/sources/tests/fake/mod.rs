@@ -44,6 +44,8 @@ pub(crate) struct State {
     pub(crate) no_progress: bool,
     /// Plurals that nobody may read.
     pub(crate) denied: BTreeSet<String>,
+    /// Plurals whose requests are answered with 500.
+    pub(crate) failing: BTreeSet<String>,
     /// Plurals that there are not.
     pub(crate) missing: BTreeSet<String>,
     /// So many requests are answered with 429.
@@ -203,6 +205,9 @@ impl State {
         }
         if self.denied.contains(&plural) {
             return status(403, "forbidden: no such right", None);
+        }
+        if self.failing.contains(&plural) {
+            return status(500, "conversion webhook failed", None);
         }
         if self.missing.contains(&plural) {
             return status(404, "not found", None);

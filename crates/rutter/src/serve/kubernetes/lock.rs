@@ -6,25 +6,34 @@ use kube::core::{ApiResource, GroupVersionKind};
 use serde_json::json;
 use sinks::lease::REVISION;
 use sinks::{Lease, Lock};
+use sources::kubernetes::Report;
+use tokio::sync::watch;
 
 /// A `Lease` of Kubernetes.
 pub(in crate::serve) struct LeaseLock {
     leases: Api<DynamicObject>,
     name: String,
     revision: String,
+    report: watch::Receiver<Report>,
 }
 
-/// The revision that others give way to.
+/// What a replica without a revision is of, and which others give way to where no tag `default` says otherwise.
 const DEFAULT_REVISION: &str = "default";
 
 impl LeaseLock {
-    /// The lease of this name.
-    pub(in crate::serve) fn new(client: Client, namespace: &str, name: &str) -> LeaseLock {
+    /// The lease of this name; the report says which revision comes first.
+    pub(in crate::serve) fn new(
+        client: Client,
+        namespace: &str,
+        name: &str,
+        report: watch::Receiver<Report>,
+    ) -> LeaseLock {
         let kind = ApiResource::from_gvk(&GroupVersionKind::gvk("coordination.k8s.io", "v1", "Lease"));
         LeaseLock {
             leases: Api::namespaced_with(client, namespace, &kind),
             name: name.to_owned(),
             revision: DEFAULT_REVISION.to_owned(),
+            report,
         }
     }
 
@@ -65,7 +74,8 @@ impl Lock for LeaseLock {
     }
 
     fn is_prior(&self) -> bool {
-        self.revision == DEFAULT_REVISION
+        let report = self.report.borrow();
+        report.default_revision.as_deref().unwrap_or(DEFAULT_REVISION) == self.revision
     }
 
     async fn read(&self) -> Result<Option<(Lease, String)>, String> {

@@ -85,7 +85,7 @@ impl Cluster {
         let led = async move |leading| drop(pilot.lead(leading).await);
         let options = sinks::Options::new(identity(settings));
         let writer = StatusWriter::new(self.client.clone());
-        let lock = LeaseLock::new(self.client.clone(), &settings.namespace, STATUS_LEASE);
+        let lock = LeaseLock::new(self.client.clone(), &settings.namespace, STATUS_LEASE, self.report());
         let lock = lock.of_revision(settings.revision.as_str());
         self.writing
             .spawn(async move { sinks::run(intents, writer, lock, options, Arc::default(), led, stopped).await });
@@ -94,7 +94,7 @@ impl Cluster {
 
     /// Runs the controllers from now on, each while this replica leads.
     pub(super) fn control(&mut self, settings: &Settings, mesh: &controllers::Mesh, stopped: &watch::Receiver<bool>) {
-        self.controlling = controllers::start(&self.client, settings, mesh, stopped);
+        self.controlling = controllers::start((&self.client, &self.report()), settings, mesh, stopped);
     }
 
     /// Ends it in good order, after `stopped` was said.

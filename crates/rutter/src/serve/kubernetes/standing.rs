@@ -33,6 +33,10 @@ fn remarks(report: &Report) -> Vec<String> {
     if report.from_snapshot {
         lines.push("serving the snapshot of an earlier run: the Kubernetes API was not read yet".to_owned());
     }
+    let without = listed(report.without.iter().map(String::as_str));
+    lines.extend(without.map(|kinds| {
+        format!("SERVING WITHOUT {kinds}: the Kubernetes API has not given them since the start; they are used as soon as it does")
+    }));
     let denied = listed(report.denied.keys().map(String::as_str));
     lines.extend(denied.map(|kinds| format!("we may not read: {kinds}; the others are served without them")));
     if let Some(reason) = report.failing.values().next() {
@@ -91,6 +95,12 @@ fn gauges(report: &Report) -> Vec<Gauge> {
             help: "Kinds that we may not read",
             label: "kind",
             samples: by_kind(report.denied.keys().collect()),
+        },
+        Gauge {
+            name: "rutter_kubernetes_without",
+            help: "Kinds that were never read, and that the others are served without",
+            label: "kind",
+            samples: by_kind(report.without.iter().collect()),
         },
         Gauge {
             name: "rutter_kubernetes_failing",

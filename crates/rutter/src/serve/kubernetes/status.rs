@@ -1,8 +1,10 @@
-//! Statuses, written to the `status` subresource of objects in Kubernetes.
+//! Statuses, written to the `status` subresource of objects in Kubernetes, by server-side apply.
 //!
-//! A status is written with what was read before it: the version goes along, so that whoever writes between is not
-//! overwritten, and a conflict is tried again. Fields of a status that are not ours stay; our conditions replace those of
-//! their type, and what we no longer say is taken away.
+//! What we applied before and do not say any more goes; what others wrote stays. Where the list of conditions is one value
+//! to the server, as with the CRDs of Istio, the conditions of others are said again with ours.
+//!
+//! A status is written with what was read before it: the version goes along, so that a write that comes late, maybe from a
+//! replica that does not lead any more, overwrites nobody; a conflict is tried again.
 
 use http::{HeaderMap, Request, StatusCode, header};
 use kube::Client;
@@ -60,17 +62,15 @@ impl Writer for StatusWriter {
         if let Some(outcome) = superseded(intent, &found) {
             return outcome;
         }
-        let status = merged(&found["status"], intent.status.to_json());
-        if !changes(&found["status"], &status) {
+        let ours = intent.status.to_json();
+        if says(&found["status"], &ours) {
             return Outcome::Written;
         }
-        let patch = json!({
-            "metadata": { "resourceVersion": found["metadata"]["resourceVersion"], "uid": found["metadata"]["uid"] },
-            "status": status,
-        });
-        let request = Request::patch(format!("{path}/status?fieldManager={MANAGER}"))
-            .header(header::CONTENT_TYPE, "application/merge-patch+json")
-            .body(Body::from(patch.to_string().into_bytes()));
+        let applied = applied(definition, &found, ours);
+        // Another control plane may have written these fields before: an istiod, say.
+        let request = Request::patch(format!("{path}/status?fieldManager={MANAGER}&force=true"))
+            .header(header::CONTENT_TYPE, "application/apply-patch+yaml")
+            .body(Body::from(applied.to_string().into_bytes()));
         match self.ask(request).await {
             Ok((status, _)) if status.is_success() => Outcome::Written,
             Ok((StatusCode::NOT_FOUND, _)) => Outcome::Gone,
@@ -133,57 +133,104 @@ fn path(definition: &Definition, key: &ObjectKey) -> String {
     format!("/{root}/{version}{namespace}/{}/{}", definition.plural, key.name)
 }
 
-/// Ours as a merge patch, with the conditions of others kept, and what we no longer say taken away.
-fn merged(old: &Value, mut ours: Value) -> Value {
-    keep_conditions(old, &mut ours);
-    let over: Vec<String> = (old["proxies"].as_object().into_iter().flatten())
-        .map(|(field, _)| field.clone())
-        .filter(|field| ours["proxies"].get(field).is_none())
-        .collect();
-    for field in over {
-        ours["proxies"][field] = Value::Null;
+/// What is applied to an object that was read.
+fn applied(definition: &Definition, found: &Value, mut ours: Value) -> Value {
+    if !merges_conditions(found) {
+        keep_conditions(&found["status"], &mut ours);
     }
-    ours
+    let meta = &found["metadata"];
+    let mut metadata = json!({ "name": meta["name"], "uid": meta["uid"], "resourceVersion": meta["resourceVersion"] });
+    if definition.namespaced {
+        metadata["namespace"] = meta["namespace"].clone();
+    }
+    json!({
+        "apiVersion": definition.api_version(),
+        "kind": definition.kind,
+        "metadata": metadata,
+        "status": ours,
+    })
 }
 
-/// Whether a merge patch changes anything.
-fn changes(old: &Value, patch: &Value) -> bool {
-    match (old, patch) {
-        (_, Value::Object(fields)) => fields.iter().any(|(field, value)| match value {
-            Value::Null => old.get(field).is_some(),
-            value => changes(old.get(field).unwrap_or(&Value::Null), value),
-        }),
-        (old, patch) => old != patch,
-    }
+/// Whether the server knows conditions by their types, so that each has an owner: then somebody owns one of them.
+fn merges_conditions(found: &Value) -> bool {
+    let managed = found["metadata"]["managedFields"].as_array();
+    let mut owned = managed
+        .into_iter()
+        .flatten()
+        .filter_map(|one| one["fieldsV1"]["f:status"]["f:conditions"].as_object());
+    owned.any(|conditions| conditions.keys().any(|key| key.starts_with("k:")))
+}
+
+/// Whether a status says this already.
+fn says(status: &Value, ours: &Value) -> bool {
+    let condition = |ours: &Value| {
+        let there = status["conditions"].as_array();
+        there.is_some_and(|there| there.contains(ours))
+    };
+    let field = |(name, value): (&String, &Value)| match (name.as_str(), value.as_array()) {
+        ("conditions", Some(list)) => list.iter().all(condition),
+        _ => status[name] == *value,
+    };
+    ours.as_object().is_some_and(|ours| ours.iter().all(field))
 }
 
 #[cfg(test)]
 mod tests {
+    use resources::schema::find;
+
     use super::*;
 
+    fn found(fields: &Value) -> Value {
+        let theirs = json!({"type": "Other", "status": "True"});
+        json!({
+            "metadata": {
+                "name": "a", "namespace": "x", "uid": "u", "resourceVersion": "7",
+                "managedFields": [{"manager": "other", "fieldsV1": {"f:status": {"f:conditions": fields}}}],
+            },
+            "status": {
+                "conditions": [theirs, {"type": "Accepted", "status": "False"}],
+                "proxies": {"running": 1, "refused": 1},
+                "addresses": [{"value": "240.0.0.1"}],
+            },
+        })
+    }
+
     #[test]
-    fn conditions_of_others_stay_and_what_is_over_goes() {
-        let old = json!({
-            "conditions": [{"type": "Other", "status": "True"}, {"type": "Accepted", "status": "False"}],
-            "proxies": {"running": 1, "refused": "no"},
-            "addresses": [{"value": "240.0.0.1"}],
-        });
-        let ours = json!({"conditions": [{"type": "Accepted", "status": "True"}], "proxies": {"running": 2}});
-        let patch = merged(&old, ours);
+    fn conditions_of_others_stay_whatever_the_list_is_to_the_server() {
+        let definition = find("networking.istio.io", "sidecars").unwrap();
+        let own = json!({"type": "Accepted", "status": "True"});
+        let ours = json!({"conditions": [own], "proxies": {"running": 2}});
+        let by_type = found(&json!({"k:{\"type\":\"Other\"}": {}}));
         let wanted = json!({
-            "conditions": [{"type": "Accepted", "status": "True"}, {"type": "Other", "status": "True"}],
-            "proxies": {"running": 2, "refused": null},
+            "apiVersion": "networking.istio.io/v1",
+            "kind": "Sidecar",
+            "metadata": {"name": "a", "namespace": "x", "uid": "u", "resourceVersion": "7"},
+            "status": ours,
         });
-        assert_eq!(patch, wanted);
-        assert!(changes(&old, &patch));
-        let after =
-            json!({"conditions": wanted["conditions"], "proxies": {"running": 2}, "addresses": old["addresses"]});
-        assert!(!changes(
-            &after,
-            &merged(
-                &after,
-                json!({"conditions": [{"type": "Accepted", "status": "True"}], "proxies": {"running": 2}})
-            )
-        ));
+        assert_eq!(applied(definition, &by_type, ours.clone()), wanted);
+        let whole = applied(definition, &found(&json!({})), ours.clone());
+        assert_eq!(
+            whole["status"]["conditions"],
+            json!([own, {"type": "Other", "status": "True"}])
+        );
+        assert_eq!(whole["status"].get("addresses"), None, "they are not ours");
+    }
+
+    #[test]
+    fn what_is_there_already_is_not_written() {
+        let status = &found(&json!({}))["status"];
+        let ours =
+            json!({"conditions": [{"type": "Accepted", "status": "False"}], "proxies": {"running": 1, "refused": 1}});
+        assert!(says(status, &ours));
+        for (field, value) in [
+            ("conditions", json!([{"type": "Accepted", "status": "True"}])),
+            ("proxies", json!({"running": 1})),
+            ("observedGeneration", json!(2)),
+        ] {
+            let mut other = ours.clone();
+            other[field] = value;
+            assert!(!says(status, &other), "{field}");
+        }
+        assert!(!says(&Value::Null, &ours));
     }
 }

@@ -19,6 +19,7 @@ use plan::controllers::Write;
 use resources::MeshConfig;
 use serde_json::Value;
 use settings::Settings;
+use sources::kubernetes::Report;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
@@ -54,11 +55,17 @@ trait Driver: Send + 'static {
 }
 
 /// Starts all controllers that the settings want. They end after `stopped` was said.
-pub(super) fn start(client: &Client, settings: &Settings, mesh: &Mesh, stopped: &watch::Receiver<bool>) -> JoinSet<()> {
+pub(super) fn start(
+    (client, report): (&Client, &watch::Receiver<Report>),
+    settings: &Settings,
+    mesh: &Mesh,
+    stopped: &watch::Receiver<bool>,
+) -> JoinSet<()> {
     let mut running = JoinSet::new();
     let begin = |lock: &'static str| Begin {
         client: client.clone(),
-        lock: LeaseLock::new(client.clone(), &settings.namespace, lock).of_revision(settings.revision.as_str()),
+        lock: LeaseLock::new(client.clone(), &settings.namespace, lock, report.clone())
+            .of_revision(settings.revision.as_str()),
         options: sinks::Options::new(identity(settings)),
         mesh: mesh.clone(),
         stopped: stopped.clone(),

@@ -5,12 +5,14 @@ use std::time::Duration;
 use http::{HeaderMap, Request, StatusCode, header};
 use kube::Client;
 use kube::client::Body as Bytes;
-use plan::controllers::{Body, Write};
+use plan::controllers::{Body, Target, Write};
 use serde_json::{Value, json};
 use sinks::{Objects, Outcome};
 
 /// No refusal that is read is larger: it is told in the log.
 const LARGEST_ANSWER: usize = 4 << 20;
+/// How only the metadata of an object is asked for.
+const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
 /// No longer is waited because a server asks for it.
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
 
@@ -27,7 +29,12 @@ impl ObjectWriter {
 
 impl Objects for ObjectWriter {
     async fn write(&self, write: &Write) -> Outcome {
-        let request = match request(write) {
+        // What this replica read last is what it writes over: a write that comes late overwrites nobody.
+        let version = match self.version(write).await {
+            Ok(version) => version,
+            Err(outcome) => return outcome,
+        };
+        let request = match request(write, version.as_deref()) {
             Ok(request) => request,
             Err(error) => return Outcome::Refused(error.to_string()),
         };
@@ -51,6 +58,36 @@ impl Objects for ObjectWriter {
     }
 }
 
+impl ObjectWriter {
+    /// The version of the object that is to be applied to; none: there is no such object, or the write brings its own.
+    async fn version(&self, write: &Write) -> Result<Option<String>, Outcome> {
+        let Body::Apply { create, .. } = &write.body else {
+            return Ok(None);
+        };
+        let request = Request::get(path(&write.target, ""))
+            .header(header::ACCEPT, METADATA)
+            .body(Bytes::empty())
+            .map_err(|error| Outcome::Refused(error.to_string()))?;
+        let response = self.client.send(request).await;
+        let response = response.map_err(|error| Outcome::Retry(error.to_string()))?;
+        let status = response.status();
+        match status {
+            StatusCode::NOT_FOUND if *create => return Ok(None),
+            StatusCode::NOT_FOUND => return Err(Outcome::Gone),
+            status if !status.is_success() => return Err(Outcome::Retry(status.to_string())),
+            _ => {}
+        }
+        let bytes = response.into_body().collect_bytes().await;
+        let bytes = bytes.map_err(|error| Outcome::Retry(error.to_string()))?;
+        let found: Value = serde_json::from_slice(&bytes).map_err(|error| Outcome::Retry(error.to_string()))?;
+        let meta = &found["metadata"];
+        if !write.uid.is_empty() && meta["uid"] != *write.uid {
+            return Err(Outcome::Gone);
+        }
+        Ok(meta["resourceVersion"].as_str().map(str::to_owned))
+    }
+}
+
 /// What an answer other than success means.
 fn outcome(write: &Write, status: StatusCode, message: String) -> Outcome {
     let told = format!("{status}: {message}");
@@ -61,7 +98,6 @@ fn outcome(write: &Write, status: StatusCode, message: String) -> Outcome {
         // Another version than the one that was seen, or another object of the name.
         StatusCode::CONFLICT => match &write.body {
             Body::Merge { .. } => Outcome::Stale,
-            Body::Apply { .. } if !write.uid.is_empty() => Outcome::Gone,
             Body::Apply { .. } => Outcome::Retry(told),
         },
         StatusCode::BAD_REQUEST | StatusCode::UNPROCESSABLE_ENTITY | StatusCode::METHOD_NOT_ALLOWED => {
@@ -71,17 +107,24 @@ fn outcome(write: &Write, status: StatusCode, message: String) -> Outcome {
     }
 }
 
-fn request(write: &Write) -> http::Result<Request<Bytes>> {
-    let target = &write.target;
+/// The path of an object, or of a subresource of it.
+fn path(target: &Target, subresource: &str) -> String {
     let root = if target.group.is_empty() { "api" } else { "apis" };
     let mut path = format!("/{root}/{}", target.api_version());
     if !target.namespace.is_empty() {
         path.push_str(&format!("/namespaces/{}", target.namespace));
     }
     path.push_str(&format!("/{}/{}", target.plural, target.name));
-    if !target.subresource.is_empty() {
-        path.push_str(&format!("/{}", target.subresource));
+    if !subresource.is_empty() {
+        path.push_str(&format!("/{subresource}"));
     }
+    path
+}
+
+/// What is sent; `version` is what an object that is applied to must have.
+fn request(write: &Write, version: Option<&str>) -> http::Result<Request<Bytes>> {
+    let target = &write.target;
+    let path = path(target, target.subresource);
     let (query, kind, body) = match &write.body {
         Body::Apply { fields, manager, .. } => {
             let mut object = fields.clone();
@@ -90,6 +133,9 @@ fn request(write: &Write) -> http::Result<Request<Bytes>> {
             object["metadata"]["name"] = (*target.name).into();
             if !target.namespace.is_empty() {
                 object["metadata"]["namespace"] = (*target.namespace).into();
+            }
+            if let Some(version) = version {
+                object["metadata"]["resourceVersion"] = version.into();
             }
             // Others may have written these fields before: an istiod, say.
             (
@@ -132,8 +178,6 @@ fn message(bytes: &[u8]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use plan::controllers::Target;
-
     use super::*;
 
     fn write(body: Body, uid: &str) -> Write {
@@ -163,7 +207,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_write_is_one_request() {
-        let request = request(&apply("u")).unwrap();
+        let request = request(&apply("u"), Some("7")).unwrap();
         assert_eq!(
             request.uri(),
             "/apis/networking.k8s.io/v1/namespaces/shop/ingresses/web/status?fieldManager=rutter&force=true"
@@ -174,7 +218,7 @@ mod tests {
         let expected = json!({
             "apiVersion": "networking.k8s.io/v1",
             "kind": "Ingress",
-            "metadata": {"name": "web", "namespace": "shop", "uid": "u"},
+            "metadata": {"name": "web", "namespace": "shop", "uid": "u", "resourceVersion": "7"},
             "status": {},
         });
         assert_eq!(body, expected);
@@ -193,8 +237,7 @@ mod tests {
             outcome(write, StatusCode::from_u16(status).unwrap(), message.to_owned())
         };
         assert_eq!(told(&merge, 409, ""), Outcome::Stale);
-        assert_eq!(told(&apply("u"), 409, ""), Outcome::Gone);
-        assert!(matches!(told(&apply(""), 409, ""), Outcome::Retry(_)));
+        assert!(matches!(told(&apply("u"), 409, ""), Outcome::Retry(_)));
         assert_eq!(told(&apply(""), 404, ""), Outcome::Gone);
         assert_eq!(told(&apply(""), 403, "namespace a is being terminated"), Outcome::Gone);
         assert!(matches!(told(&apply(""), 403, "you may not"), Outcome::Retry(_)));

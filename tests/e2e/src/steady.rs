@@ -1,0 +1,139 @@
+//! Services that never go, of which every object says in two places how often it was changed: so a proxy can tell whether
+//! what it gets comes of whole objects, and of which of them. [`crate::observer`] looks at them.
+
+use std::ops::RangeInclusive;
+
+use parts::kubernetes::{ControlPlane, Method};
+use parts::run::Result;
+use serde_json::{Value, json};
+use tokio::sync::watch;
+
+use crate::cluster::Namespace;
+use crate::observer::STEADY;
+
+/// The population, in a namespace.
+#[derive(Debug)]
+pub struct Steady<'a> {
+    plane: &'a ControlPlane,
+    namespace: String,
+    /// How many hosts there are, each with a ServiceEntry, a DestinationRule and a VirtualService.
+    pub hosts: usize,
+}
+
+/// Generations fit into a byte of an address.
+const GENERATIONS: RangeInclusive<u64> = 1..=255;
+
+impl<'a> Steady<'a> {
+    /// Makes it, at generation 1.
+    ///
+    /// # Errors
+    /// The API refuses an object.
+    pub async fn create(plane: &'a ControlPlane, space: &Namespace<'_>, hosts: usize) -> Result<Steady<'a>> {
+        let steady = Steady {
+            plane,
+            namespace: space.name().to_owned(),
+            hosts,
+        };
+        steady.make().await?;
+        Ok(steady)
+    }
+
+    /// Makes it again, at generation 1, where it has gone.
+    ///
+    /// # Errors
+    /// The API refuses an object.
+    pub async fn make(&self) -> Result<()> {
+        let objects = (0..self.hosts).flat_map(|host| objects(host, 1));
+        let items: Vec<Value> = objects.map(|(kind, _, object)| with_kind(kind, object)).collect();
+        let list = json!({"apiVersion": "v1", "kind": "List", "items": items});
+        let arguments = [
+            "apply",
+            "--server-side",
+            "--force-conflicts",
+            "-n",
+            &self.namespace,
+            "-f",
+            "-",
+        ];
+        self.plane.kubectl(&arguments, &list.to_string()).await?;
+        Ok(())
+    }
+
+    /// Writes one object after the other until all are of this generation.
+    ///
+    /// # Errors
+    /// The API does not take one.
+    pub async fn move_to(&self, generation: u64) -> Result<()> {
+        assert!(GENERATIONS.contains(&generation), "there is no generation {generation}");
+        for (_, plural, object) in (0..self.hosts).flat_map(|host| objects(host, generation)) {
+            let name = object["metadata"]["name"].as_str().unwrap_or_default();
+            let path = format!(
+                "/apis/networking.istio.io/v1/namespaces/{}/{plural}/{name}",
+                self.namespace
+            );
+            let patch = json!({"spec": object["spec"]});
+            let answer = self.plane.request(Method::PATCH, &path, &patch).await?;
+            if !answer.status.is_success() {
+                return Err(format!("{path}: {}", answer.text()).into());
+            }
+        }
+        Ok(())
+    }
+
+    /// Moves on from `generation` until it is told to stop, whatever fails; returns the last generation that was begun.
+    pub async fn move_until(&self, generation: u64, stop: &watch::Sender<bool>) -> u64 {
+        let mut last = generation;
+        while !*stop.borrow() && last < *GENERATIONS.end() - 1 {
+            last += 1;
+            // The server may be away: that is what is tested.
+            let _ = self.move_to(last).await;
+        }
+        last
+    }
+}
+
+fn with_kind(kind: &str, mut object: Value) -> Value {
+    object["apiVersion"] = "networking.istio.io/v1".into();
+    object["kind"] = kind.into();
+    object
+}
+
+/// Kind, plural and object of each that a host has.
+fn objects(host: usize, generation: u64) -> [(&'static str, &'static str, Value); 3] {
+    let name = format!("h{host}");
+    let dns = format!("{name}{STEADY}");
+    let object = |spec: Value| json!({"metadata": {"name": name}, "spec": spec});
+    let endpoint = |last: u8| json!({"address": format!("10.{generation}.{host}.{last}")});
+    let timeout = format!("{generation}s");
+    let route = json!([{"destination": {"host": dns}}]);
+    [
+        (
+            "ServiceEntry",
+            "serviceentries",
+            object(json!({
+                "hosts": [dns], "location": "MESH_INTERNAL", "resolution": "STATIC",
+                "ports": [{"number": 8080, "name": "http", "protocol": "HTTP"}],
+                "endpoints": [endpoint(1), endpoint(2)],
+            })),
+        ),
+        (
+            "DestinationRule",
+            "destinationrules",
+            object(json!({
+                "host": dns,
+                "trafficPolicy": {"connectionPool": {"tcp": {"connectTimeout": timeout, "maxConnections": generation}}},
+            })),
+        ),
+        (
+            "VirtualService",
+            "virtualservices",
+            object(json!({
+                "hosts": [dns],
+                "http": [
+                    {"match": [{"uri": {"prefix": "/first"}}], "timeout": timeout, "route": route},
+                    {"timeout": timeout, "route": route},
+                ],
+            })),
+        ),
+    ]
+}
