@@ -78,7 +78,8 @@ impl Configuration {
         }
     }
 
-    /// Takes in a change of the sources. Core kinds are left out: this form carries a `spec` only.
+    /// Takes in a change of the sources. Core kinds are left out: this form carries a `spec` only; and so is what was read
+    /// from other clusters, for it has no place for their names.
     pub fn apply(&self, upserts: &[AnyObject], deletes: &[ObjectKey]) {
         let mut any = false;
         let mut kinds = self.kinds();
@@ -90,7 +91,8 @@ impl Configuration {
                 any = true;
             }
         }
-        for object in upserts.iter().filter(|object| object.kind().is_complete()) {
+        let own = |object: &&AnyObject| object.kind().is_complete() && object.meta().cluster.is_empty();
+        for object in upserts.iter().filter(own) {
             let held = kinds.entry(object.kind()).or_default();
             held.generation += 1;
             let item = Item {

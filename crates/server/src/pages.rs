@@ -1,7 +1,8 @@
 //! The HTTP pages: readiness, metrics, version, debug.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use http::{HeaderValue, Request, Response, StatusCode, header};
@@ -40,30 +41,55 @@ impl Awaited {
     }
 }
 
-/// What is to be known of where configuration comes from: shown by `/ready` and `/metrics`, set by whoever knows.
+/// What is to be known of where configuration comes from: shown by `/ready`, `/metrics` and `/debug/clusterz`, set by
+/// whoever knows.
 #[derive(Clone, Default, Debug)]
-pub struct Standing(Arc<Mutex<(Vec<String>, Vec<Gauge>)>>);
+pub struct Standing(Arc<Mutex<Stands>>);
+
+#[derive(Default, Debug)]
+struct Stands {
+    /// Lines and numbers, by who says so.
+    parts: BTreeMap<&'static str, (Vec<String>, Vec<Gauge>)>,
+    clusters: Vec<Value>,
+}
 
 impl Standing {
-    /// Sets lines for people, which `/ready` shows below its verdict, and numbers for `/metrics`.
-    pub fn set(&self, remarks: Vec<String>, gauges: Vec<Gauge>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = (remarks, gauges);
+    /// Sets what one part of the program has to say: lines for people, which `/ready` shows below its verdict, and numbers
+    /// for `/metrics`.
+    pub fn set(&self, part: &'static str, remarks: Vec<String>, gauges: Vec<Gauge>) {
+        self.lock().parts.insert(part, (remarks, gauges));
+    }
+
+    /// Sets the list that `/debug/clusterz` shows.
+    pub fn set_clusters(&self, clusters: Vec<Value>) {
+        self.lock().clusters = clusters;
     }
 
     /// The page of a server that is ready.
     fn page(&self) -> String {
-        let (remarks, _) = &*self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let lines = std::iter::once("ready").chain(remarks.iter().map(String::as_str));
+        let stands = self.lock();
+        let remarks = stands.parts.values().flat_map(|(remarks, _)| remarks);
+        let lines = std::iter::once("ready").chain(remarks.map(String::as_str));
         lines.map(|line| format!("{line}\n")).collect()
     }
 
     fn gauges(&self) -> Vec<Gauge> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).1.clone()
+        let stands = self.lock();
+        stands.parts.values().flat_map(|(_, gauges)| gauges).cloned().collect()
+    }
+
+    fn clusters(&self) -> Value {
+        self.lock().clusters.clone().into()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Stands> {
+        // Nothing is half done when a holder panics: each change is one assignment.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// The debug pages, with what they show.
-const DEBUG_PAGES: [(&str, &str); 10] = [
+const DEBUG_PAGES: [(&str, &str); 11] = [
     (
         "/debug/syncz",
         "Each connected proxy: what was sent, what it accepted, what it refused and why",
@@ -80,6 +106,10 @@ const DEBUG_PAGES: [(&str, &str); 10] = [
     ),
     ("/debug/registryz", "All services"),
     ("/debug/endpointz", "The endpoints of each service"),
+    (
+        "/debug/clusterz",
+        "The clusters that are read, and whether each was read to its end",
+    ),
     ("/debug/mesh", "The mesh configuration"),
     ("/debug/worldz", "Cells, reads and runs of each rule"),
     (
@@ -124,6 +154,7 @@ impl Pages {
             "mesh" => self.pilot.inspect(|core| core.served.0.mesh()).await,
             "worldz" => self.pilot.inspect(|core| core.served.0.worldz()).await,
             "recompute" => self.pilot.inspect(|core| debug::recompute(core)).await,
+            "clusterz" => return json(&self.standing.clusters()),
             "config_dump" => return self.config_dump(query).await,
             _ => return text(StatusCode::NOT_FOUND, "no such page; /debug lists them\n"),
         };

@@ -152,6 +152,18 @@ settings! {
         /// while the Kubernetes API is away serves it. 0 keeps none.
         snapshot_interval: Duration = "30s";
     }
+    "Clusters" {
+        /// The namespace of the Secrets with the label `istio/multiCluster=true` that name other clusters of the mesh; without
+        /// one, the control plane's own.
+        cluster_registries_namespace as "clusterRegistriesNamespace": OptionalName = "";
+        /// How long to wait at the start for a cluster that does not answer. After that the others are served without it;
+        /// what it has is taken in when it answers. 0 waits for as long as it takes.
+        remote_cluster_timeout env "PILOT_REMOTE_CLUSTER_TIMEOUT": Duration = "30s";
+        /// What a kubeconfig of another cluster may do although it reaches beyond that cluster, comma separated: `exec`,
+        /// `tokenFile`, `clientCertificate`, `clientKey`. Who may write such a Secret then runs programs here, or has files
+        /// of this machine sent to a server of their choice.
+        insecure_kubeconfig_options env "PILOT_INSECURE_MULTICLUSTER_KUBECONFIG_OPTIONS": OptionalName = "";
+    }
     "Controllers" {
         /// Give hosts of ServiceEntries without addresses virtual ones, in `status.addresses`, so that connections to them
         /// can be told apart.

@@ -73,12 +73,14 @@ impl Aggregate {
         whole
     }
 
-    /// Replaces everything that a source has: what it does not name is gone.
-    pub fn replace(&mut self, place: usize, mut change: Change) -> Change {
+    /// Replaces everything that a source has of a cluster: what the change does not name is gone.
+    pub fn replace(&mut self, place: usize, cluster: &str, mut change: Change) -> Change {
         let named: BTreeSet<ObjectKey> = change.upserts.iter().map(AnyObject::key).collect();
         if let Some(source) = self.sources.get(place) {
-            let gone = source.objects.keys().filter(|key| !named.contains(*key));
-            change.deletes.extend(gone.cloned());
+            let of_cluster = source.objects.keys().filter(|key| *key.cluster == *cluster);
+            change
+                .deletes
+                .extend(of_cluster.filter(|key| !named.contains(*key)).cloned());
         }
         self.apply(place, change)
     }
@@ -205,12 +207,14 @@ mod tests {
     }
 
     #[test]
-    fn replacing_a_source_deletes_what_it_no_longer_names() {
+    fn replacing_a_cluster_deletes_what_it_no_longer_names() {
         let mut all = Aggregate::new(["only"]);
         all.apply(0, put(&entry("a", 1)));
         all.apply(0, put(&entry("b", 1)));
-        let change = all.replace(0, put(&entry("b", 2)));
+        let change = all.replace(0, "west", put(&entry("b", 2)));
         assert_eq!(change.upserts, vec![entry("b", 2)]);
+        assert!(change.deletes.is_empty(), "what is there is of another cluster");
+        let change = all.replace(0, "", put(&entry("b", 2)));
         assert_eq!(change.deletes, vec![entry("a", 1).key()]);
     }
 

@@ -4,6 +4,7 @@
 //! what is wrong. It knows nothing of what is derived from them.
 
 pub mod aggregate;
+pub mod clusters;
 mod directory;
 pub mod files;
 pub mod kubernetes;

@@ -58,6 +58,10 @@ struct Said {
     place: usize,
     change: Change,
     observed: Vec<Observation>,
+    /// The cluster of which the change names everything; none: it names what changed.
+    whole: Option<Arc<str>>,
+    /// Whether more is to come before the source has said everything that it has.
+    more: bool,
 }
 
 /// How far it is.
@@ -76,6 +80,25 @@ impl Voice {
         self.said.send(self.said(change, observed)).await.map_err(|_| Closed)
     }
 
+    /// Hands on a part of what is to be said the first time; or, of a source that has spoken, what changed.
+    pub(super) async fn say_part(&self, change: Change) -> Result<(), Closed> {
+        let said = Said {
+            more: true,
+            ..self.said(change, Vec::new())
+        };
+        self.said.send(said).await.map_err(|_| Closed)
+    }
+
+    /// The same with everything that there is of a cluster: what this source said of it before and is not named is gone.
+    pub(super) async fn say_all_of(&self, cluster: &Arc<str>, change: Change) -> Result<(), Closed> {
+        let said = Said {
+            whole: Some(cluster.clone()),
+            more: true,
+            ..self.said(change, Vec::new())
+        };
+        self.said.send(said).await.map_err(|_| Closed)
+    }
+
     /// The same from a thread that may block.
     pub(super) fn say_blocking(&self, change: Change) -> Result<(), Closed> {
         self.said
@@ -88,6 +111,8 @@ impl Voice {
             place: self.place,
             change,
             observed,
+            whole: None,
+            more: false,
         }
     }
 }
@@ -184,15 +209,20 @@ impl Intake {
             place,
             mut change,
             observed,
+            whole,
+            more,
         } = said;
         let name = self.sources[place].name.clone();
-        if self.awaited.remove(&place) {
+        if !more && self.awaited.remove(&place) {
             tracing::info!(source = %name, objects = change.upserts.len(), "read");
         }
         self.observed.extend(observed);
         self.journal
             .write(Some(place), &name, mem::take(&mut change.diagnostics));
-        let whole = self.all.apply(place, change);
+        let whole = match whole {
+            Some(cluster) => self.all.replace(place, &cluster, change),
+            None => self.all.apply(place, change),
+        };
         let whole = self.selection.apply(whole, self.all.objects());
         self.journal.write(None, &name, whole.diagnostics);
         if whole.upserts.is_empty() && whole.deletes.is_empty() {

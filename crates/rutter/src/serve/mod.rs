@@ -174,6 +174,7 @@ async fn begin_sources(settings: &Settings, given: Given, intake: intake::Option
     let mut names: Vec<Source> = Vec::new();
     names.extend(mesh_file.map(|file| known(format!("--mesh-config {}", file.display()))));
     names.extend((given.store.is_some() || given.cluster.is_some()).then(|| known(home::name(settings))));
+    names.extend(given.cluster.is_some().then(|| known("other clusters".to_owned())));
     let directory = settings.config_dir.as_deref();
     names.extend(directory.map(|directory| known(format!("--config-dir {}", directory.display()))));
     names.extend(given.elsewhere.iter().map(Elsewhere::source));
@@ -191,10 +192,9 @@ async fn begin_sources(settings: &Settings, given: Given, intake: intake::Option
         parts.mesh_file.spawn(file.follow(next()?));
     }
     if let Some(cluster) = given.cluster {
-        parts
-            .cluster
-            .insert(cluster)
-            .follow(settings, next()?, server.standing());
+        let cluster = parts.cluster.insert(cluster);
+        cluster.follow(settings, next()?, server.standing());
+        cluster.follow_others(settings, next()?, server.standing());
     }
     let store: Option<(Arc<dyn Store>, Voice)> = match given.store {
         Some(store) => Some((store, next()?)),
@@ -211,8 +211,11 @@ async fn begin_sources(settings: &Settings, given: Given, intake: intake::Option
         let front = parts.front.insert(Front::open(settings, store).await?);
         tokio::try_join!(front.follow(voice), begun(&mut progress, server, None))?;
     } else {
-        let report = parts.cluster.as_ref().map(Cluster::report);
-        begun(&mut progress, server, report).await?;
+        let details = parts
+            .cluster
+            .as_ref()
+            .map(|cluster| (cluster.report(), cluster.awaited()));
+        begun(&mut progress, server, details).await?;
     }
     Ok(parts)
 }
@@ -221,7 +224,7 @@ async fn begin_sources(settings: &Settings, given: Given, intake: intake::Option
 async fn begun(
     progress: &mut watch::Receiver<Progress>,
     server: &Server,
-    mut report: Option<watch::Receiver<Report>>,
+    mut details: Option<(watch::Receiver<Report>, watch::Receiver<String>)>,
 ) -> Result<()> {
     loop {
         let now = progress.borrow_and_update().clone();
@@ -229,16 +232,23 @@ async fn begun(
             return Ok(());
         }
         let mut awaited = now.awaited.join(", ");
-        let details = report
-            .as_mut()
-            .map(|report| kubernetes::waiting(&report.borrow_and_update()));
-        if let Some(details) = details.filter(|details| !details.is_empty()) {
-            awaited = format!("{awaited} ({details})");
+        if let Some((report, others)) = &mut details {
+            let told = [
+                kubernetes::waiting(&report.borrow_and_update()),
+                others.borrow_and_update().clone(),
+            ];
+            let told: Vec<String> = told.into_iter().filter(|told| !told.is_empty()).collect();
+            if !told.is_empty() {
+                awaited = format!("{awaited} ({})", told.join("; "));
+            }
         }
         server.set_awaited(&awaited);
         let reported = async {
-            let news = match &mut report {
-                Some(report) => report.changed().await.is_ok(),
+            let news = match &mut details {
+                Some((report, others)) => tokio::select! {
+                    changed = report.changed() => changed.is_ok(),
+                    changed = others.changed() => changed.is_ok(),
+                },
                 None => false,
             };
             if !news {

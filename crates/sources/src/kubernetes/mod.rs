@@ -26,7 +26,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use kube::Client;
-use resources::{Diagnostic, Kind, ObjectKey, ParseOptions};
+use resources::{AnyObject, Diagnostic, Kind, ObjectKey, ParseOptions};
 use serde_json::Value;
 use tokio::sync::mpsc;
 
@@ -116,6 +116,22 @@ pub async fn client() -> Result<Client, Error> {
     Client::try_default()
         .await
         .map_err(|error| Error::Configuration(error.to_string()))
+}
+
+/// What a snapshot of a cluster has, for when the way to the cluster is not known; nothing where there is none that can be
+/// used. Blocks while it is read.
+pub fn recall(options: &SnapshotOptions, cluster: &Arc<str>) -> Vec<AnyObject> {
+    let mut texts = trim::Texts::default();
+    match snapshot::read(options) {
+        Ok(entries) => entries
+            .into_iter()
+            .map(|(_, object)| texts.trim(object, cluster))
+            .collect(),
+        Err(error) => {
+            tracing::warn!(file = %options.file.display(), "a snapshot cannot be used: {error}");
+            Vec::new()
+        }
+    }
 }
 
 /// Follows the API until nobody takes the news any more. The channel's bound is what slows the source down when they come

@@ -55,7 +55,8 @@ impl Texts {
         }
     }
 
-    /// Makes an object of a core kind small, and says of which cluster it is. Others stay as they are.
+    /// Makes an object of a core kind small, and says of which cluster it is. Kinds that are read at home only stay as they
+    /// are.
     pub(crate) fn trim(&mut self, object: AnyObject, cluster: &Arc<str>) -> AnyObject {
         match object {
             AnyObject::Pod(pod) => AnyObject::Pod(self.changed(pod, cluster, |texts, pod| {
@@ -84,6 +85,9 @@ impl Texts {
             AnyObject::Service(service) => AnyObject::Service(self.changed(service, cluster, |_, _| {})),
             AnyObject::Node(node) => AnyObject::Node(self.changed(node, cluster, |_, _| {})),
             AnyObject::Namespace(namespace) => AnyObject::Namespace(self.changed(namespace, cluster, |_, _| {})),
+            AnyObject::WorkloadEntry(entry) => AnyObject::WorkloadEntry(self.changed(entry, cluster, |_, _| {})),
+            AnyObject::ServiceExport(export) => AnyObject::ServiceExport(self.changed(export, cluster, |_, _| {})),
+            AnyObject::ServiceImport(import) => AnyObject::ServiceImport(self.changed(import, cluster, |_, _| {})),
             other => other,
         }
     }

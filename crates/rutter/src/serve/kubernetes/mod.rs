@@ -1,6 +1,8 @@
-//! A Kubernetes API as the home of all objects: read as a source, its objects' statuses written by one leader.
+//! A Kubernetes API as the home of all objects: read as a source, its objects' statuses written by one leader. Secrets in
+//! it name other clusters, whose workloads are read, too.
 
 mod client;
+mod clusters;
 mod controllers;
 mod lock;
 mod standing;
@@ -41,6 +43,9 @@ pub(super) struct Cluster {
     /// The server's address.
     address: String,
     report: watch::Sender<Report>,
+    /// What of other clusters is waited for, in words.
+    awaited: watch::Sender<String>,
+    ways: watch::Sender<clusters::Ways>,
     following: JoinSet<()>,
     writing: JoinSet<()>,
     controlling: JoinSet<()>,
@@ -53,6 +58,8 @@ impl Cluster {
             client,
             address,
             report: watch::Sender::default(),
+            awaited: watch::Sender::default(),
+            ways: watch::Sender::default(),
             following: JoinSet::new(),
             writing: JoinSet::new(),
             controlling: JoinSet::new(),
@@ -72,6 +79,24 @@ impl Cluster {
             .spawn(sources::kubernetes::follow(options, sender, self.report.clone()));
         self.following.spawn(hand_on(news, voice));
         self.following.spawn(standing::show(self.report(), standing));
+    }
+
+    /// What of other clusters is waited for at the start, in words.
+    pub(super) fn awaited(&self) -> watch::Receiver<String> {
+        self.awaited.subscribe()
+    }
+
+    /// Begins to say what other clusters have.
+    pub(super) fn follow_others(&mut self, settings: &Settings, voice: Voice, standing: Standing) {
+        let options = clusters::Options::new(settings, &self.address);
+        let listeners = clusters::Listeners {
+            voice,
+            standing,
+            awaited: self.awaited.clone(),
+            ways: self.ways.clone(),
+        };
+        self.following
+            .spawn(clusters::run(self.client.clone(), options, listeners, self.report()));
     }
 
     /// Writes statuses from now on, while this replica leads.

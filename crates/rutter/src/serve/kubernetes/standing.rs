@@ -12,7 +12,7 @@ pub(super) async fn show(mut report: watch::Receiver<Report>, standing: Standing
     loop {
         {
             let now = report.borrow_and_update();
-            standing.set(remarks(&now), gauges(&now));
+            standing.set("kubernetes", remarks(&now), gauges(&now));
         }
         if report.changed().await.is_err() {
             return;
@@ -50,7 +50,7 @@ fn remarks(report: &Report) -> Vec<String> {
 }
 
 /// The first names, and how many more there are; none: there are none.
-fn listed<'a>(names: impl Iterator<Item = &'a str>) -> Option<String> {
+pub(super) fn listed<'a>(names: impl Iterator<Item = &'a str>) -> Option<String> {
     let names: Vec<&str> = names.collect();
     let more = names.len().saturating_sub(NAMED);
     let shown = names[..names.len() - more].join(", ");

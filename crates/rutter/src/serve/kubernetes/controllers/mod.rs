@@ -8,7 +8,7 @@ mod addresses;
 mod ingress;
 mod root_certificate;
 mod untaint;
-mod watching;
+pub(super) mod watching;
 mod writer;
 
 use std::collections::BTreeSet;
@@ -184,6 +184,7 @@ async fn term<D: Driver>(mut driver: D, client: &Client, mesh: &mut Mesh, writes
                         driver.restart();
                     }
                 }
+                Seen::Failing(_) => {}
             }
         }
         if !awaited.is_empty() {

@@ -13,7 +13,7 @@ use tokio::sync::mpsc;
 
 /// What is watched.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Watched {
+pub(in crate::serve::kubernetes) struct Watched {
     /// Group, version, kind.
     pub(super) kind: (&'static str, &'static str, &'static str),
     /// The plural of the kind, as in paths.
@@ -28,7 +28,7 @@ pub(super) struct Watched {
 
 impl Watched {
     /// All objects of a kind.
-    pub(super) fn all(group: &'static str, kind: &'static str, plural: &'static str) -> Watched {
+    pub(in crate::serve::kubernetes) fn all(group: &'static str, kind: &'static str, plural: &'static str) -> Watched {
         Watched {
             kind: (group, "v1", kind),
             plural,
@@ -37,7 +37,7 @@ impl Watched {
     }
 
     /// Those of a namespace.
-    pub(super) fn within(self, namespace: &str) -> Watched {
+    pub(in crate::serve::kubernetes) fn within(self, namespace: &str) -> Watched {
         Watched {
             namespace: Some(namespace.to_owned()),
             ..self
@@ -45,7 +45,7 @@ impl Watched {
     }
 
     /// Those of a name.
-    pub(super) fn named(self, name: &str) -> Watched {
+    pub(in crate::serve::kubernetes) fn named(self, name: &str) -> Watched {
         Watched {
             fields: Some(format!("metadata.name={name}")),
             ..self
@@ -53,7 +53,7 @@ impl Watched {
     }
 
     /// Those with labels.
-    pub(super) fn labelled(self, labels: &str) -> Watched {
+    pub(in crate::serve::kubernetes) fn labelled(self, labels: &str) -> Watched {
         Watched {
             labels: Some(labels.to_owned()),
             ..self
@@ -61,19 +61,25 @@ impl Watched {
     }
 }
 
-/// What is seen.
-#[derive(Debug)]
-pub(super) enum Seen {
+/// What is seen. It has no `Debug`: some of it is secret.
+pub(in crate::serve::kubernetes) enum Seen {
     /// An object is so.
     There(Value),
     /// An object is gone; of it there is at least the name.
     Gone(Value),
     /// Everything that there is has been told.
     Everything,
+    /// It cannot be read now, for this reason.
+    Failing(String),
 }
 
 /// Tells what there is, and what changes, until nobody listens. What went while nothing could be read is told as gone.
-pub(super) async fn follow(client: Client, watched: Watched, place: usize, events: mpsc::Sender<(usize, Seen)>) {
+pub(in crate::serve::kubernetes) async fn follow(
+    client: Client,
+    watched: Watched,
+    place: usize,
+    events: mpsc::Sender<(usize, Seen)>,
+) {
     let (group, version, kind) = watched.kind;
     let resource = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, kind), watched.plural);
     let api: Api<DynamicObject> = match &watched.namespace {
@@ -118,10 +124,11 @@ pub(super) async fn follow(client: Client, watched: Watched, place: usize, event
                 }
             }
             Err(error) => {
-                if !std::mem::replace(&mut failing, true) {
-                    tracing::warn!(%error, kind, "a controller cannot read what it needs; it tries again");
+                if std::mem::replace(&mut failing, true) {
+                    continue;
                 }
-                continue;
+                tracing::warn!(%error, kind, "a controller cannot read what it needs; it tries again");
+                vec![Seen::Failing(error.to_string())]
             }
         };
         for seen in seen {

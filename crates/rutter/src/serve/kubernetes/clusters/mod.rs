@@ -1,0 +1,319 @@
+//! The other clusters of the mesh, read for as long as a Secret names them.
+//!
+//! One task ([`Fleet`]) watches the Secrets and has one follower per cluster. What a cluster said last stays in force while
+//! it is away, and while a new kubeconfig leads nowhere; it is forgotten when no Secret names the cluster any more. Clusters
+//! that do not answer hold nobody up for longer than [`Options::timeout`].
+
+mod member;
+mod reading;
+mod remembered;
+mod show;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use kube::Client;
+use server::{Closed, Standing};
+use settings::Settings;
+use sources::Change;
+use sources::clusters::{Allowed, Connection, LABEL, Secrets, Step};
+use sources::kubernetes::{Kinds, News, Report};
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use super::controllers::watching::{self, Seen, Watched};
+use crate::serve::intake::Voice;
+use member::{Member, Running};
+
+/// Events that may wait; who has them waits when there are more.
+const QUEUE: usize = 64;
+/// How often time is looked at.
+const TICK: Duration = Duration::from_millis(500);
+
+/// What is read, and how.
+#[derive(Clone)]
+pub(super) struct Options {
+    /// The id of the home cluster.
+    home: Arc<str>,
+    /// Where the Secrets are.
+    namespace: Arc<str>,
+    /// How long a cluster may keep the others waiting at the start; zero: for as long as it takes.
+    timeout: Duration,
+    allowed: Allowed,
+    filter: Kinds,
+    /// Where what was read is kept, whose it is, and how often it is written; none: nowhere.
+    kept: Option<(PathBuf, String, Duration)>,
+}
+
+impl Options {
+    /// As the settings want it; `address` is that of the home cluster.
+    pub(super) fn new(settings: &Settings, address: &str) -> Options {
+        let namespace = match settings.cluster_registries_namespace.as_str() {
+            "" => settings.namespace.as_str(),
+            given => given,
+        };
+        let allowed = Allowed::parse(settings.insecure_kubeconfig_options.as_str()).unwrap_or_else(|word| {
+            tracing::warn!(
+                word,
+                "--insecure-kubeconfig-options: this is not known, so that nothing beyond the other cluster is allowed"
+            );
+            Allowed::default()
+        });
+        let whose = format!("{address}, namespace {namespace}");
+        let kept = (settings.data_dir.clone(), whose, settings.snapshot_interval);
+        Options {
+            home: settings.cluster_id.as_str().into(),
+            namespace: namespace.into(),
+            timeout: settings.remote_cluster_timeout,
+            allowed,
+            filter: Kinds::new(settings.ignore_resources.as_str(), settings.include_resources.as_str()),
+            kept: Some(kept).filter(|(.., interval)| !interval.is_zero()),
+        }
+    }
+}
+
+/// Whom it tells what.
+pub(super) struct Listeners {
+    /// Takes what was read.
+    pub(super) voice: Voice,
+    /// Shows how it stands.
+    pub(super) standing: Standing,
+    /// What is waited for, in words.
+    pub(super) awaited: watch::Sender<String>,
+    /// The ways to the clusters that are followed, by id.
+    pub(super) ways: watch::Sender<Ways>,
+}
+
+/// The ways to the clusters that are followed, by id.
+pub(super) type Ways = BTreeMap<Arc<str>, Connection>;
+
+/// Something that happened.
+enum Event {
+    /// A Secret, or that all were told.
+    Secret(Seen),
+    /// What a follower of a cluster read.
+    News(Arc<str>, u64, News),
+}
+
+/// Reads the clusters that Secrets of this API name, until the control plane ends.
+pub(super) async fn run(client: Client, options: Options, listeners: Listeners, home: watch::Receiver<Report>) {
+    let (sender, mut events) = mpsc::channel(QUEUE);
+    let mut tasks = JoinSet::new();
+    let secrets = Watched::all("", "Secret", "secrets")
+        .within(&options.namespace)
+        .labelled(&format!("{LABEL}=true"));
+    let (seen, mut told) = mpsc::channel(QUEUE);
+    tasks.spawn(watching::follow(client, secrets, 0, seen));
+    let forward = sender.clone();
+    tasks.spawn(async move {
+        while let Some((_, seen)) = told.recv().await {
+            if forward.send(Event::Secret(seen)).await.is_err() {
+                return;
+            }
+        }
+    });
+    let mut fleet = Fleet::new(options, listeners, home, sender);
+    let mut ticks = tokio::time::interval(TICK);
+    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        let done = tokio::select! {
+            Some(event) = events.recv() => fleet.take(event).await,
+            _ = ticks.tick() => fleet.tick().await,
+        };
+        if done.is_err() || fleet.begin().await.is_err() {
+            return;
+        }
+        fleet.show();
+    }
+}
+
+/// The clusters.
+struct Fleet {
+    options: Options,
+    listeners: Listeners,
+    home: watch::Receiver<Report>,
+    events: mpsc::Sender<Event>,
+    secrets: Secrets<Connection>,
+    /// Whether the Secrets were listed once; and why they cannot be read, where they cannot.
+    listed: bool,
+    trouble: Option<String>,
+    /// What is wrong with Secrets, in words.
+    refused: BTreeMap<Arc<str>, Vec<String>>,
+    members: BTreeMap<Arc<str>, Member>,
+    /// Clusters of which an earlier run's snapshot is served, for the Secrets were not read yet; none: that was not tried.
+    remembered: Option<BTreeSet<Arc<str>>>,
+    /// Counts followers.
+    generation: u64,
+    begun: bool,
+    since: Instant,
+}
+
+impl Fleet {
+    fn new(
+        options: Options,
+        listeners: Listeners,
+        home: watch::Receiver<Report>,
+        events: mpsc::Sender<Event>,
+    ) -> Fleet {
+        Fleet {
+            secrets: Secrets::new(&options.namespace, &options.home),
+            options,
+            listeners,
+            home,
+            events,
+            listed: false,
+            trouble: None,
+            refused: BTreeMap::new(),
+            members: BTreeMap::new(),
+            remembered: None,
+            generation: 0,
+            begun: false,
+            since: Instant::now(),
+        }
+    }
+
+    async fn take(&mut self, event: Event) -> Result<(), Closed> {
+        match event {
+            Event::Secret(Seen::There(object)) => {
+                reading::secret(&mut self.secrets, &object, self.options.allowed).await;
+                if self.listed {
+                    return self.settle().await;
+                }
+                Ok(())
+            }
+            Event::Secret(Seen::Gone(object)) => {
+                self.secrets
+                    .remove(object["metadata"]["name"].as_str().unwrap_or_default());
+                self.settle().await
+            }
+            Event::Secret(Seen::Everything) => {
+                self.listed = true;
+                self.trouble = None;
+                self.settle().await?;
+                self.forget_others().await
+            }
+            Event::Secret(Seen::Failing(reason)) => {
+                self.trouble = Some(reason);
+                Ok(())
+            }
+            Event::News(cluster, generation, news) => self.hear(&cluster, generation, news).await,
+        }
+    }
+
+    /// Does what the Secrets ask for.
+    async fn settle(&mut self) -> Result<(), Closed> {
+        let settled = self.secrets.settle();
+        if !settled.diagnostics.is_empty() {
+            for (file, said) in &settled.diagnostics {
+                match said.is_empty() {
+                    true => drop(self.refused.remove(file)),
+                    false => drop(
+                        self.refused
+                            .insert(file.clone(), said.iter().map(ToString::to_string).collect()),
+                    ),
+                }
+            }
+            let change = Change {
+                diagnostics: settled.diagnostics,
+                ..Change::default()
+            };
+            self.listeners.voice.say_part(change).await?;
+        }
+        for step in settled.steps {
+            match step {
+                Step::Start { cluster, secret, way } => self.start(cluster, secret, way),
+                Step::End { cluster } => self.end(&cluster).await?,
+            }
+        }
+        Ok(())
+    }
+
+    fn start(&mut self, cluster: Arc<str>, secret: Arc<str>, way: Connection) {
+        self.generation += 1;
+        let had = self.members.get(&cluster);
+        let knows =
+            had.is_some_and(Member::knows) || self.remembered.as_ref().is_some_and(|known| known.contains(&cluster));
+        tracing::info!(cluster = %cluster, secret = %secret, again = had.is_some(), "a cluster is followed");
+        let running = Running::start(
+            self.options.source(&cluster, &way, knows),
+            self.generation,
+            self.events.clone(),
+        );
+        self.listeners
+            .ways
+            .send_modify(|ways| drop(ways.insert(cluster.clone(), way)));
+        match self.members.remove(&cluster) {
+            Some(member) => drop(self.members.insert(cluster, member.replaced(secret, running))),
+            None => drop(self.members.insert(cluster, Member::new(secret, running))),
+        }
+    }
+
+    /// Forgets a cluster.
+    async fn end(&mut self, cluster: &Arc<str>) -> Result<(), Closed> {
+        tracing::info!(cluster = %cluster, "no Secret names this cluster any more: what it had is gone");
+        self.listeners.ways.send_modify(|ways| drop(ways.remove(cluster)));
+        let member = self.members.remove(cluster);
+        self.options.forget(cluster).await;
+        let change = Change {
+            diagnostics: member.map(Member::taken_back).unwrap_or_default(),
+            ..Change::default()
+        };
+        self.listeners.voice.say_all_of(cluster, change).await
+    }
+
+    /// Hands on what a cluster's follower read: the first time everything, in the place of what was there.
+    async fn hear(&mut self, cluster: &Arc<str>, generation: u64, news: News) -> Result<(), Closed> {
+        let Some(member) = self.members.get_mut(cluster) else {
+            return Ok(());
+        };
+        let mut change = news.change;
+        match member.hear(generation, &mut change) {
+            None => Ok(()),
+            Some(true) => {
+                tracing::info!(cluster = %cluster, objects = change.upserts.len(), "a cluster was read");
+                self.listeners.voice.say_all_of(cluster, change).await
+            }
+            Some(false) => self.listeners.voice.say_part(change).await,
+        }
+    }
+
+    async fn tick(&mut self) -> Result<(), Closed> {
+        let timeout = self.options.timeout;
+        for (cluster, member) in &mut self.members {
+            if member.is_late(timeout) {
+                let stays = match member.knows() {
+                    true => "what it had stays",
+                    false => "the others are served without it",
+                };
+                tracing::error!(cluster = %cluster, secret = %member.secret, "no answer within {timeout:?} (--remote-cluster-timeout); {stays}");
+            }
+        }
+        if !self.listed && self.remembered.is_none() && self.home.borrow().from_snapshot {
+            return self.remember().await;
+        }
+        Ok(())
+    }
+
+    /// Says that everything was said, once nobody is waited for any more.
+    async fn begin(&mut self) -> Result<(), Closed> {
+        let timeout = self.options.timeout;
+        let late = !timeout.is_zero() && self.since.elapsed() >= timeout;
+        let settled = match self.listed {
+            true => self.members.values().all(Member::is_settled),
+            false => late || self.remembered.is_some(),
+        };
+        if self.begun || !settled {
+            return Ok(());
+        }
+        if !self.listed && self.remembered.is_none() {
+            tracing::error!(
+                "the Secrets of other clusters could not be read within {timeout:?}: serving without these clusters"
+            );
+        }
+        self.begun = true;
+        self.listeners.voice.say(Change::default(), Vec::new()).await
+    }
+}

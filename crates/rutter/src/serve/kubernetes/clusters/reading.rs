@@ -1,0 +1,56 @@
+//! From a Secret of the API to what it says. What stands in it goes nowhere else.
+
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use resources::{FieldPath, Timestamp};
+use serde_json::Value;
+use sources::clusters::{Allowed, Connection, Kubeconfig, Refusal, Secrets, Text, hash};
+
+/// How long it may take to make a connection of a text: where it may run a program, that may hang.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Takes in a Secret.
+pub(super) async fn secret(secrets: &mut Secrets<Connection>, object: &Value, allowed: Allowed) {
+    let meta = &object["metadata"];
+    let name = meta["name"].as_str().unwrap_or_default();
+    let made = meta["creationTimestamp"].as_str().and_then(Timestamp::parse);
+    let mut texts = Vec::new();
+    for (cluster, encoded) in object["data"].as_object().into_iter().flatten() {
+        // The API gives nothing else.
+        let Some(bytes) = encoded.as_str().and_then(|text| STANDARD.decode(text).ok()) else {
+            continue;
+        };
+        let hash = hash(&bytes);
+        let read = match secrets.knows(name, cluster, hash) {
+            true => None,
+            false => Some(connection(bytes, allowed).await),
+        };
+        texts.push(Text {
+            cluster: cluster.as_str().into(),
+            hash,
+            read,
+        });
+    }
+    secrets.put(name, made, texts);
+}
+
+async fn connection(bytes: Vec<u8>, allowed: Allowed) -> Result<Connection, Refusal> {
+    let failed = |message: &str| Refusal {
+        path: FieldPath::root(),
+        message: message.to_owned(),
+        hint: None,
+    };
+    let here = tokio::runtime::Handle::current();
+    // It reads files, and runs programs, where that is allowed.
+    let made = tokio::task::spawn_blocking(move || {
+        let kubeconfig = Kubeconfig::read(&bytes, allowed)?;
+        here.block_on(kubeconfig.connect())
+    });
+    match tokio::time::timeout(PATIENCE, made).await {
+        Ok(Ok(made)) => made,
+        Ok(Err(_)) => Err(failed("reading it failed")),
+        Err(_) => Err(failed("its program does not end")),
+    }
+}

@@ -1,0 +1,160 @@
+//! How it stands with the other clusters: for `/ready`, `/metrics` and `/debug/clusterz`.
+
+use serde_json::{Value, json};
+use server::Gauge;
+use sources::kubernetes::Report;
+
+use super::super::standing::listed;
+use super::Fleet;
+use super::member::Member;
+
+/// Clusters and Secrets of which more than the number is told.
+const TOLD: usize = 10;
+
+impl Fleet {
+    /// Shows it.
+    pub(super) fn show(&self) {
+        let listeners = &self.listeners;
+        listeners.standing.set("clusters", self.remarks(), self.gauges());
+        listeners.standing.set_clusters(self.page());
+        let awaited = self.awaited();
+        listeners.awaited.send_if_modified(|before| {
+            let differs = *before != awaited;
+            *before = awaited;
+            differs
+        });
+    }
+
+    /// What is waited for at the start.
+    fn awaited(&self) -> String {
+        if self.begun {
+            return String::new();
+        }
+        if !self.listed {
+            let why = self
+                .trouble
+                .as_ref()
+                .map(|trouble| format!(": {trouble}"))
+                .unwrap_or_default();
+            return format!("Secrets of other clusters{why}");
+        }
+        let slow = self.members.iter().filter(|(_, member)| !member.is_settled());
+        let slow = slow.map(|(cluster, member)| match why(&member.report()) {
+            Some(why) => format!("cluster {cluster}: {why}"),
+            None => format!("cluster {cluster}"),
+        });
+        slow.take(TOLD).collect::<Vec<_>>().join(", ")
+    }
+
+    fn remarks(&self) -> Vec<String> {
+        let mut lines = Vec::new();
+        if let Some(trouble) = &self.trouble {
+            lines.push(format!("Secrets of other clusters cannot be read: {trouble}"));
+        }
+        let remembered = self.remembered.iter().flatten().map(|cluster| &**cluster);
+        let remembered = listed(remembered).filter(|_| !self.listed);
+        lines.extend(remembered.map(|names| format!("serving snapshots of an earlier run of the clusters {names}")));
+        let wrong = self
+            .members
+            .iter()
+            .filter_map(|(cluster, member)| remark(cluster, member));
+        lines.extend(wrong.take(TOLD));
+        lines.extend(self.refused.values().flatten().take(TOLD).cloned());
+        lines
+    }
+
+    fn gauges(&self) -> Vec<Gauge> {
+        let each = |number: &dyn Fn(&Member) -> f64| -> Vec<(String, f64)> {
+            let samples = self
+                .members
+                .iter()
+                .map(|(cluster, member)| (cluster.to_string(), number(member)));
+            samples.collect()
+        };
+        let by_cluster = |name, help, number: &dyn Fn(&Member) -> f64| Gauge {
+            name,
+            help,
+            label: "cluster",
+            samples: each(number),
+        };
+        let flag = |yes: bool| if yes { 1.0 } else { 0.0 };
+        vec![
+            Gauge {
+                name: "istiod_managed_clusters",
+                help: "Clusters that are read",
+                label: "cluster_type",
+                samples: vec![
+                    ("local".to_owned(), 1.0),
+                    ("remote".to_owned(), self.members.len() as f64),
+                ],
+            },
+            by_cluster(
+                "rutter_cluster_synced",
+                "Whether everything of another cluster was read once",
+                &|member| flag(member.report().synced),
+            ),
+            by_cluster(
+                "rutter_cluster_late",
+                "Whether another cluster did not answer in time at its start",
+                &|member| flag(member.status() == "timeout"),
+            ),
+            by_cluster(
+                "rutter_cluster_objects",
+                "Objects read from another cluster",
+                &|member| member.report().objects as f64,
+            ),
+            by_cluster(
+                "rutter_cluster_failing",
+                "Kinds that cannot be read from another cluster now",
+                &|member| {
+                    let report = member.report();
+                    (report.failing.len() + report.denied.len()) as f64
+                },
+            ),
+            Gauge::one(
+                "rutter_cluster_secrets_wrong",
+                "Secrets of other clusters with which something is wrong",
+                self.refused.len() as f64,
+            ),
+        ]
+    }
+
+    /// The list of `/debug/clusterz`, as istiod has it.
+    fn page(&self) -> Vec<Value> {
+        let own = match self.home.borrow().synced {
+            true => "synced",
+            false => "syncing",
+        };
+        let home = json!({"id": &*self.options.home, "secretName": "", "syncStatus": own});
+        let others = self.members.iter().map(
+            |(cluster, member)| json!({"id": &**cluster, "secretName": &*member.secret, "syncStatus": member.status()}),
+        );
+        std::iter::once(home).chain(others).collect()
+    }
+}
+
+fn remark(cluster: &str, member: &Member) -> Option<String> {
+    let report = member.report();
+    let secret = &member.secret;
+    let why = why(&report);
+    let because = why.as_ref().map(|why| format!(": {why}")).unwrap_or_default();
+    match (report.synced, report.from_snapshot, member.knows()) {
+        (true, ..) => why.map(|why| format!("cluster {cluster}: {why}; what it had stays")),
+        (false, true, _) => Some(format!(
+            "cluster {cluster} (Secret {secret}): serving the snapshot of an earlier run{because}"
+        )),
+        (false, false, true) => Some(format!(
+            "cluster {cluster} was not read by the new kubeconfig of Secret {secret} yet: what it had stays{because}"
+        )),
+        (false, false, false) => Some(format!("cluster {cluster} (Secret {secret}) was not read yet{because}")),
+    }
+}
+
+/// Why a cluster cannot be read, or not all of it.
+fn why(report: &Report) -> Option<String> {
+    if let Some((kind, reason)) = report.failing.first_key_value() {
+        return Some(format!("its API does not answer for {kind}: {reason}"));
+    }
+    let denied = listed(report.denied.keys().map(String::as_str));
+    denied.map(|kinds| format!("we may not read {kinds}"))
+}

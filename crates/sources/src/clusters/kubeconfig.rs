@@ -1,0 +1,237 @@
+//! A kubeconfig that somebody else wrote.
+
+use std::fmt;
+use std::time::Duration;
+
+use kube::config::{AuthInfo, KubeConfigOptions, KubeconfigError};
+use kube::{Client, Config};
+use resources::FieldPath;
+
+/// No longer text is read, in bytes: a Secret holds no more.
+const LONGEST: usize = 1 << 20;
+/// How long a connection may take to be made.
+const CONNECT: Duration = Duration::from_secs(10);
+
+/// What of a kubeconfig may do more than lead to a server; by default nothing.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Allowed {
+    /// `exec`: programs of this machine.
+    pub exec: bool,
+    /// `tokenFile`: a file of this machine, sent to the server.
+    pub token_file: bool,
+    /// `client-certificate`: the same.
+    pub client_certificate: bool,
+    /// `client-key`: a file of this machine, used towards the server.
+    pub client_key: bool,
+}
+
+impl Allowed {
+    /// From a comma-separated list of the words that istiod knows: `exec`, `tokenFile`, `clientCertificate`, `clientKey`.
+    ///
+    /// # Errors
+    /// The first word that is none of these.
+    pub fn parse(list: &str) -> Result<Allowed, String> {
+        let mut allowed = Allowed::default();
+        for word in list.split(',').map(str::trim).filter(|word| !word.is_empty()) {
+            match word {
+                "exec" => allowed.exec = true,
+                "tokenFile" => allowed.token_file = true,
+                "clientCertificate" => allowed.client_certificate = true,
+                "clientKey" => allowed.client_key = true,
+                other => return Err(other.to_owned()),
+            }
+        }
+        Ok(allowed)
+    }
+}
+
+/// Why a kubeconfig is not used. It repeats nothing of the text.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Refusal {
+    /// The field, such as `users[0].user.exec`; empty for the text as a whole.
+    pub path: FieldPath,
+    /// What is wrong, in a sentence without a full stop.
+    pub message: String,
+    /// What to do about it.
+    pub hint: Option<&'static str>,
+}
+
+impl Refusal {
+    fn new(path: FieldPath, message: impl Into<String>) -> Refusal {
+        Refusal {
+            path,
+            message: message.into(),
+            hint: None,
+        }
+    }
+
+    fn hint(self, hint: &'static str) -> Refusal {
+        Refusal {
+            hint: Some(hint),
+            ..self
+        }
+    }
+}
+
+/// A kubeconfig that may be used.
+#[derive(Clone)]
+pub struct Kubeconfig(kube::config::Kubeconfig);
+
+impl fmt::Debug for Kubeconfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Kubeconfig")
+    }
+}
+
+/// The way to a server.
+#[derive(Clone)]
+pub struct Connection {
+    /// A client.
+    pub client: Client,
+    /// The server's address.
+    pub address: String,
+}
+
+impl fmt::Debug for Connection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Connection")
+            .field("address", &self.address)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Kubeconfig {
+    /// Reads a text.
+    ///
+    /// # Errors
+    /// It is none, or does what is not allowed.
+    pub fn read(bytes: &[u8], allowed: Allowed) -> Result<Kubeconfig, Refusal> {
+        let whole = |message: &str| Refusal::new(FieldPath::root(), message);
+        if bytes.is_empty() {
+            return Err(whole("it is empty"));
+        }
+        if bytes.len() > LONGEST {
+            return Err(whole("it is longer than 1 MiB"));
+        }
+        let text = std::str::from_utf8(bytes).map_err(|_| whole("it is not text"))?;
+        // What the parser says has pieces of the text in it.
+        let config = kube::config::Kubeconfig::from_yaml(text).map_err(|_| {
+            whole("it is no kubeconfig").hint("`kubectl config view --kubeconfig FILE` says what is wrong")
+        })?;
+        let users = FieldPath::root().field("users");
+        for (at, user) in config.auth_infos.iter().enumerate() {
+            if let Some(user) = &user.auth_info {
+                check_user(user, &users.index(at).field("user"), allowed)?;
+            }
+        }
+        check_context(&config)?;
+        Ok(Kubeconfig(config))
+    }
+
+    /// The way that it describes. Nothing is asked of the server yet.
+    ///
+    /// # Errors
+    /// What it has of certificates and keys cannot be used.
+    pub async fn connect(&self) -> Result<Connection, Refusal> {
+        let options = KubeConfigOptions::default();
+        let mut config = Config::from_custom_kubeconfig(self.0.clone(), &options)
+            .await
+            .map_err(|error| unusable(&error))?;
+        config.connect_timeout = Some(CONNECT);
+        // Who asks says when to ask again.
+        config.default_retry = false;
+        let address = config.cluster_url.to_string();
+        let client = Client::try_from(config).map_err(|_| {
+            let message = "no connection can be made of its certificates, its key and its proxy-url";
+            Refusal::new(FieldPath::root(), message)
+        })?;
+        Ok(Connection { client, address })
+    }
+}
+
+/// Refuses what runs programs or sends files.
+fn check_user(user: &AuthInfo, path: &FieldPath, allowed: Allowed) -> Result<(), Refusal> {
+    const EMBED: &str = "embed the credentials: `rutter create-remote-secret` makes such a Secret";
+    let refuse = |field: &'static str, what: &str| {
+        let message = format!("{what} is not allowed in a kubeconfig of another cluster");
+        Err(Refusal::new(path.field(field), message).hint(EMBED))
+    };
+    let given = |field: &Option<String>| field.as_deref().is_some_and(|text| !text.is_empty());
+    if user.auth_provider.is_some() {
+        return refuse("auth-provider", "an auth provider");
+    }
+    if user.exec.is_some() && !allowed.exec {
+        return refuse("exec", "a program");
+    }
+    if given(&user.token_file) && !allowed.token_file {
+        return refuse("tokenFile", "a file of this machine");
+    }
+    if given(&user.client_certificate) && !allowed.client_certificate {
+        return refuse("client-certificate", "a file of this machine");
+    }
+    if given(&user.client_key) && !allowed.client_key {
+        return refuse("client-key", "a file of this machine");
+    }
+    Ok(())
+}
+
+/// Refuses what leads to no server.
+fn check_context(config: &kube::config::Kubeconfig) -> Result<(), Refusal> {
+    let root = FieldPath::root();
+    let current = config.current_context.as_deref().filter(|name| !name.is_empty());
+    let Some(current) = current else {
+        return Err(Refusal::new(root.field("current-context"), "there is none"));
+    };
+    let context = config.contexts.iter().find(|context| context.name == current);
+    let Some(context) = context.and_then(|context| context.context.as_ref()) else {
+        return Err(Refusal::new(
+            root.field("current-context"),
+            "there is no context of this name",
+        ));
+    };
+    let at = config
+        .clusters
+        .iter()
+        .position(|cluster| cluster.name == context.cluster);
+    let cluster = at.and_then(|at| Some((at, config.clusters[at].cluster.as_ref()?)));
+    let Some((at, cluster)) = cluster else {
+        return Err(Refusal::new(
+            root.field("contexts"),
+            "the cluster of the current context is not there",
+        ));
+    };
+    let user = context.user.as_deref().unwrap_or_default();
+    if !user.is_empty() && !config.auth_infos.iter().any(|known| known.name == user) {
+        return Err(Refusal::new(
+            root.field("contexts"),
+            "the user of the current context is not there",
+        ));
+    }
+    let server = root.field("clusters").index(at).field("cluster").field("server");
+    match cluster.server.as_deref().unwrap_or_default() {
+        "" => Err(Refusal::new(server, "there is none")),
+        text if !text.starts_with("https://") && !text.starts_with("http://") => {
+            Err(Refusal::new(server, "it is no address").hint("https://HOST:PORT"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// What is wrong, without what stands there.
+fn unusable(error: &KubeconfigError) -> Refusal {
+    let (field, message) = match error {
+        KubeconfigError::ParseClusterUrl(_) => ("server", "it is no address"),
+        KubeconfigError::ParseProxyUrl(_) => ("proxy-url", "it is no address"),
+        KubeconfigError::LoadCertificateAuthority(_) => (
+            "certificate-authority-data",
+            "it is no base64, or its file cannot be read",
+        ),
+        KubeconfigError::ParseCertificates(_) => ("certificate-authority-data", "it holds no certificates"),
+        KubeconfigError::LoadClientCertificate(_) => {
+            ("client-certificate-data", "it is no base64, or its file cannot be read")
+        }
+        KubeconfigError::LoadClientKey(_) => ("client-key-data", "it is no base64, or its file cannot be read"),
+        _ => return Refusal::new(FieldPath::root(), "it leads to no server"),
+    };
+    Refusal::new(FieldPath::root().field(field), message)
+}
