@@ -8,7 +8,7 @@ use names::Hostname;
 use crate::inputs::MeshSettings;
 
 /// Whether clients of this host use endpoints of their own cluster only. The most specific of all patterns decides.
-pub(crate) fn holds(mesh: &MeshSettings, host: &Hostname) -> bool {
+pub fn holds(mesh: &MeshSettings, host: &Hostname) -> bool {
     let written = mesh.config.service_settings.iter().flat_map(|group| {
         let local = group.settings.as_ref().is_some_and(|s| s.cluster_local);
         group.hosts.iter().map(move |pattern| (pattern.to_string(), local))

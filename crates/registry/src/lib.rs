@@ -13,6 +13,7 @@ pub mod routing;
 pub mod services;
 pub mod workloads;
 
+pub use cluster_local::holds as is_cluster_local;
 pub use endpoints::{InstancePorts, ServiceEndpoints, ServicesByAddress};
 pub use networks::NetworkGateways;
 pub use routing::{Gateways, VirtualServices};

@@ -163,6 +163,17 @@ settings! {
         /// `tokenFile`, `clientCertificate`, `clientKey`. Who may write such a Secret then runs programs here, or has files
         /// of this machine sent to a server of their choice.
         insecure_kubeconfig_options env "PILOT_INSECURE_MULTICLUSTER_KUBECONFIG_OPTIONS": OptionalName = "";
+        /// Make a ServiceExport for every service that is not local to its cluster, in every cluster.
+        mcs_auto_export env "ENABLE_MCS_AUTO_EXPORT": Switch = "off";
+        /// This control plane runs outside of the clusters that it serves: it writes root certificates in each cluster of
+        /// whose namespace `--namespace` the annotation `topology.istio.io/controlPlaneClusters` names `--cluster-id`, or `*`.
+        external_istiod env "EXTERNAL_ISTIOD": Switch = "off";
+        /// With `--external-istiod`: the Secrets that name other clusters, and the Secret `cacerts`, are those of the cluster
+        /// that this pod runs in, and not of the one that configuration is read from.
+        local_cluster_secret_watcher env "LOCAL_CLUSTER_SECRET_WATCHER": Switch = "off";
+        /// Kubeconfig file of the cluster that has these Secrets, where it is neither the pod's own nor the one that
+        /// configuration is read from.
+        secrets_kubeconfig: Option<PathBuf> = "";
     }
     "Controllers" {
         /// Give hosts of ServiceEntries without addresses virtual ones, in `status.addresses`, so that connections to them

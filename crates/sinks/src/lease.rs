@@ -53,6 +53,9 @@ pub struct Lease {
 /// The annotation of a Lease that tells the revision of its holder.
 pub const REVISION: &str = "istio.io/rev";
 
+/// What the revision of a holder begins with that runs in another cluster than the lease is of.
+pub const ELSEWHERE: char = '^';
+
 impl Lease {
     /// Reads the `spec` of a Lease; what is missing or of another type counts as not set.
     pub fn from_json(spec: &Value) -> Lease {
@@ -177,7 +180,7 @@ impl Elector {
         self.held = None;
         let since = self.seen.as_ref().map_or(now, |(_, since)| *since);
         let over = now >= since + Duration::from_secs(lease.seconds.into());
-        let gives_way = self.prior && !lease.revision.is_empty() && lease.revision != self.revision;
+        let gives_way = !lease.revision.is_empty() && self.goes_before(&lease.revision);
         if lease.holder.is_empty() || over || gives_way {
             let runs = !lease.holder.is_empty() && !over;
             self.wait = if runs { now + self.terms.renew } else { now };
@@ -202,6 +205,20 @@ impl Elector {
             renewed: Some(shown(wall)),
             ..seen
         })
+    }
+
+    /// Whether who is of this revision has to give way: another revision to the one that comes first, and a replica
+    /// elsewhere to one in the lease's own cluster.
+    fn goes_before(&self, revision: &str) -> bool {
+        let parts = |revision: &str| match revision.strip_prefix(ELSEWHERE) {
+            Some(rest) => (rest.to_owned(), true),
+            None => (revision.to_owned(), false),
+        };
+        let ((ours, we_are_elsewhere), (theirs, they_are_elsewhere)) = (parts(&self.revision), parts(revision));
+        match ours == theirs {
+            true => !we_are_elsewhere && they_are_elsewhere,
+            false => self.prior,
+        }
     }
 
     fn mine(&self, transitions: u64, acquired: String, wall: SystemTime) -> Lease {

@@ -99,6 +99,26 @@ fn a_lease_that_was_deleted_is_led_by_nobody_until_its_last_holder_must_have_sto
 }
 
 #[test]
+fn a_replica_elsewhere_gives_way_to_one_of_its_revision_in_the_leases_cluster() {
+    let lease = |revision: &str| Lease {
+        holder: "other".to_owned(),
+        seconds: 30,
+        revision: revision.to_owned(),
+        ..Lease::default()
+    };
+    let takes = |ours: &str, prior: bool, theirs: &str| {
+        let mut elector = Elector::new("me", Terms::default());
+        elector.set_revision(ours, prior);
+        let step = elector.look(Some(&lease(theirs)), Duration::ZERO, wall(Duration::ZERO));
+        step != Step::Wait
+    };
+    assert!(takes("default", true, "^default") && takes("canary", false, "^canary"));
+    assert!(!takes("^default", true, "default") && !takes("^canary", false, "canary"));
+    assert!(takes("^default", true, "canary") && takes("default", true, "^canary"));
+    assert!(!takes("canary", false, "^default") && !takes("default", true, "default"));
+}
+
+#[test]
 fn a_lease_is_written_as_kubernetes_writes_it() {
     let mut a = Elector::new("a", Terms::default());
     let now = Duration::from_micros(1_500_007);

@@ -146,7 +146,7 @@ fn granted(rules: &Value) -> BTreeSet<(String, String, String)> {
 }
 
 /// What the program reads and writes in the whole cluster.
-fn needed(untaint: bool) -> BTreeSet<(String, String, String)> {
+fn needed(untaint: bool, exports: bool) -> BTreeSet<(String, String, String)> {
     const READ: [&str; 3] = ["get", "list", "watch"];
     let mut all = BTreeSet::new();
     let mut need = |group: &str, resource: &str, verbs: &[&str]| {
@@ -172,20 +172,81 @@ fn needed(untaint: bool) -> BTreeSet<(String, String, String)> {
     if untaint {
         need("", "nodes", &["patch"]);
     }
+    if exports {
+        need("multicluster.x-k8s.io", "serviceexports", &["create"]);
+    }
     all
 }
 
 #[test]
 fn the_role_has_the_rights_that_the_program_needs_and_no_other() {
-    for untaint in [false, true] {
-        let objects = manifest(&["--skip-crds", "--set", &format!("taint.enabled={untaint}")]);
+    for (untaint, exports) in [(false, false), (true, false), (false, true)] {
+        let mut set = vec![
+            "--skip-crds".to_owned(),
+            "--set".to_owned(),
+            format!("taint.enabled={untaint}"),
+        ];
+        if exports {
+            set.extend(["--set-string".to_owned(), "env.ENABLE_MCS_AUTO_EXPORT=true".to_owned()]);
+        }
+        let objects = manifest(&set.iter().map(String::as_str).collect::<Vec<_>>());
         let role = &objects["ClusterRole  istiod-clusterrole-istio-system"];
-        assert_eq!(granted(&role["rules"]), needed(untaint));
+        assert_eq!(granted(&role["rules"]), needed(untaint, exports));
         for rule in role["rules"].as_array().unwrap() {
             // Other ConfigMaps than that one are nobody's business.
             let of_maps = rule["resources"] == json!(["configmaps"]) && rule["verbs"] != json!(["create"]);
             assert_eq!(rule.get("resourceNames").is_some(), of_maps, "{rule}");
         }
+    }
+}
+
+/// What control planes of other clusters read here, and write where they are let.
+fn needed_by_others(exports: bool, certificates: bool) -> BTreeSet<(String, String, String)> {
+    let read = [
+        ("", "services"),
+        ("", "pods"),
+        ("", "nodes"),
+        ("", "namespaces"),
+        ("discovery.k8s.io", "endpointslices"),
+        ("networking.istio.io", "workloadentries"),
+        ("gateway.networking.k8s.io", "gateways"),
+        ("multicluster.x-k8s.io", "serviceexports"),
+        ("multicluster.x-k8s.io", "serviceimports"),
+        ("apiextensions.k8s.io", "customresourcedefinitions"),
+    ];
+    let each = |(group, resource): (&str, &str), verbs: &[&str]| -> Vec<(String, String, String)> {
+        let one = |verb: &&str| (group.to_owned(), resource.to_owned(), (*verb).to_owned());
+        verbs.iter().map(one).collect()
+    };
+    let mut all: BTreeSet<_> = read
+        .into_iter()
+        .flat_map(|one| each(one, &["get", "list", "watch"]))
+        .collect();
+    if exports {
+        all.extend(each(("multicluster.x-k8s.io", "serviceexports"), &["create"]));
+    }
+    if certificates {
+        all.extend(each(("", "configmaps"), &["create", "get", "list", "watch", "patch"]));
+    }
+    all
+}
+
+#[test]
+fn the_readers_role_has_the_rights_that_other_clusters_need_and_no_other() {
+    for (exports, certificates) in [(false, false), (true, false), (false, true)] {
+        let (exported, remote) = (
+            format!("env.ENABLE_MCS_AUTO_EXPORT={exports}"),
+            format!("istiodRemote.enabled={certificates}"),
+        );
+        let objects = manifest(&["--skip-crds", "--set-string", &exported, "--set", &remote]);
+        let role = &objects["ClusterRole  istio-reader-clusterrole-istio-system"];
+        assert_eq!(granted(&role["rules"]), needed_by_others(exports, certificates));
+        assert_eq!(
+            objects.contains_key("Role istio-system istio-reader"),
+            exports || certificates,
+            "{:?}",
+            objects.keys()
+        );
     }
 }
 

@@ -19,6 +19,7 @@ mod label;
 mod manifest;
 mod patch;
 mod prune;
+mod remote_secret;
 mod validate;
 mod version;
 mod wait;
@@ -87,6 +88,7 @@ verbs! {
     validate::command => run,
     crds::command => run,
     manifest::command => run,
+    remote_secret::command => run,
     explain::command => run,
     api_resources::resources_command => resources,
     api_resources::versions_command => versions,

@@ -10,6 +10,7 @@ mod ingress;
 
 mod ledger;
 mod root_certificate;
+mod service_exports;
 mod untaint;
 mod write;
 
@@ -18,6 +19,7 @@ pub use ingress::{IngressStatuses, SeenIngress};
 
 pub use ledger::Ledger;
 pub use root_certificate::{CONFIG_MAP, Found, KEY, RootCertificates, root_of};
+pub use service_exports::ServiceExports;
 pub use untaint::{SeenNode, TAINT, Untaint};
 pub use write::{Body, Target, Write};
 

@@ -57,6 +57,13 @@ pub enum Body {
         /// Whether the object may be made; else it is left alone where it does not exist.
         create: bool,
     },
+    /// By making it. One that is there already is left alone.
+    Create {
+        /// The fields. `apiVersion`, `kind` and the name are added by who writes.
+        fields: Value,
+        /// The field manager.
+        manager: &'static str,
+    },
     /// By a merge patch, if the object still has this version.
     Merge {
         /// The patch.

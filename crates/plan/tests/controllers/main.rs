@@ -6,4 +6,5 @@
 mod addresses;
 mod ingress;
 mod root_certificate;
+mod service_exports;
 mod untaint;

@@ -65,7 +65,7 @@ async fn serve(settings: &Settings, threads: usize) -> Result<()> {
     );
     let store = home::open(settings).await?;
     let cluster = match in_kubernetes {
-        true => Some(Cluster::new(kubernetes::connect(settings).await?)),
+        true => Some(Cluster::open(settings).await?),
         false => None,
     };
     let defaults = mesh_settings(settings, MeshConfig::default());

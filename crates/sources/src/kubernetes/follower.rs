@@ -418,7 +418,10 @@ impl Follower {
         let all: Vec<&Progress> = slots.chain(sides.map(|side| &side.progress)).collect();
         let synced = all.iter().filter(|progress| progress.synced).count();
         let answers = synced * 2 > all.len();
+        // Of a server that refuses everything nobody knows what it has.
+        let any = synced > 0 || all.is_empty();
         self.served
+            && any
             && all
                 .iter()
                 .all(|progress| progress.is_settled() || (answers && progress.is_stuck()))

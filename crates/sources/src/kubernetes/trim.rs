@@ -86,6 +86,7 @@ impl Texts {
             AnyObject::Node(node) => AnyObject::Node(self.changed(node, cluster, |_, _| {})),
             AnyObject::Namespace(namespace) => AnyObject::Namespace(self.changed(namespace, cluster, |_, _| {})),
             AnyObject::WorkloadEntry(entry) => AnyObject::WorkloadEntry(self.changed(entry, cluster, |_, _| {})),
+            AnyObject::KubeGateway(gateway) => AnyObject::KubeGateway(self.changed(gateway, cluster, |_, _| {})),
             AnyObject::ServiceExport(export) => AnyObject::ServiceExport(self.changed(export, cluster, |_, _| {})),
             AnyObject::ServiceImport(import) => AnyObject::ServiceImport(self.changed(import, cluster, |_, _| {})),
             other => other,

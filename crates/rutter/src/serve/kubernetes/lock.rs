@@ -4,7 +4,7 @@ use kube::Client;
 use kube::api::{Api, DynamicObject, PostParams};
 use kube::core::{ApiResource, GroupVersionKind};
 use serde_json::json;
-use sinks::lease::REVISION;
+use sinks::lease::{ELSEWHERE, REVISION};
 use sinks::{Lease, Lock};
 use sources::kubernetes::Report;
 use tokio::sync::watch;
@@ -50,6 +50,14 @@ impl LeaseLock {
         }
     }
 
+    /// For a lease of another cluster than this replica's: it gives way to replicas there.
+    pub(in crate::serve) fn elsewhere(self) -> LeaseLock {
+        LeaseLock {
+            revision: format!("{ELSEWHERE}{}", self.revision),
+            ..self
+        }
+    }
+
     fn object(&self, lease: &Lease, version: Option<&str>) -> Result<DynamicObject, String> {
         let mut object = json!({
             "apiVersion": "coordination.k8s.io/v1",
@@ -75,7 +83,7 @@ impl Lock for LeaseLock {
 
     fn is_prior(&self) -> bool {
         let report = self.report.borrow();
-        report.default_revision.as_deref().unwrap_or(DEFAULT_REVISION) == self.revision
+        report.default_revision.as_deref().unwrap_or(DEFAULT_REVISION) == self.revision.trim_start_matches(ELSEWHERE)
     }
 
     async fn read(&self) -> Result<Option<(Lease, String)>, String> {

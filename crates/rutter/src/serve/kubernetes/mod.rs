@@ -25,7 +25,9 @@ use super::status::planning;
 use lock::LeaseLock;
 use status::StatusWriter;
 
-pub(super) use client::{connect, in_a_pod};
+use client::connect;
+
+pub(super) use client::in_a_pod;
 pub(super) use standing::waiting;
 
 /// News that may wait; the source waits when there are more.
@@ -37,10 +39,19 @@ const PATIENCE: Duration = Duration::from_secs(3);
 /// Where istiod's deployment mounts the mesh configuration.
 const MOUNTED: &str = "./etc/istio/config/mesh";
 
+/// The ways to the APIs that hold what the control plane itself needs.
+#[derive(Clone)]
+pub(super) struct Clients {
+    /// Where configuration is read from, and statuses and leases are written to.
+    home: Client,
+    /// Where the Secrets are that name other clusters: the home, but for a control plane outside of what it serves.
+    own: Client,
+}
+
 /// The home, in use.
 pub(super) struct Cluster {
-    client: Client,
-    /// The server's address.
+    clients: Clients,
+    /// The address of the home's server.
     address: String,
     report: watch::Sender<Report>,
     /// What of other clusters is waited for, in words.
@@ -52,10 +63,15 @@ pub(super) struct Cluster {
 }
 
 impl Cluster {
-    /// The API that a client leads to, and its address.
-    pub(super) fn new((client, address): (Client, String)) -> Cluster {
-        Cluster {
-            client,
+    /// The API that the settings lead to.
+    ///
+    /// # Errors
+    /// There is no way to it.
+    pub(super) async fn open(settings: &Settings) -> Result<Cluster> {
+        let (home, address) = connect(settings).await?;
+        let own = client::own(settings).await?.unwrap_or_else(|| home.clone());
+        Ok(Cluster {
+            clients: Clients { home, own },
             address,
             report: watch::Sender::default(),
             awaited: watch::Sender::default(),
@@ -63,7 +79,7 @@ impl Cluster {
             following: JoinSet::new(),
             writing: JoinSet::new(),
             controlling: JoinSet::new(),
-        }
+        })
     }
 
     /// How it stands with it.
@@ -74,7 +90,7 @@ impl Cluster {
     /// Begins to say what is there.
     pub(super) fn follow(&mut self, settings: &Settings, voice: Voice, standing: Standing) {
         let (sender, news) = mpsc::channel(QUEUE);
-        let options = options(settings, self.client.clone(), &self.address);
+        let options = options(settings, self.clients.home.clone(), &self.address);
         self.following
             .spawn(sources::kubernetes::follow(options, sender, self.report.clone()));
         self.following.spawn(hand_on(news, voice));
@@ -95,8 +111,12 @@ impl Cluster {
             awaited: self.awaited.clone(),
             ways: self.ways.clone(),
         };
-        self.following
-            .spawn(clusters::run(self.client.clone(), options, listeners, self.report()));
+        self.following.spawn(clusters::run(
+            self.clients.own.clone(),
+            options,
+            listeners,
+            self.report(),
+        ));
     }
 
     /// Writes statuses from now on, while this replica leads.
@@ -109,8 +129,13 @@ impl Cluster {
         let intents = pilot.feedback(planning(settings)).await?;
         let led = async move |leading| drop(pilot.lead(leading).await);
         let options = sinks::Options::new(identity(settings));
-        let writer = StatusWriter::new(self.client.clone());
-        let lock = LeaseLock::new(self.client.clone(), &settings.namespace, STATUS_LEASE, self.report());
+        let writer = StatusWriter::new(self.clients.home.clone());
+        let lock = LeaseLock::new(
+            self.clients.home.clone(),
+            &settings.namespace,
+            STATUS_LEASE,
+            self.report(),
+        );
         let lock = lock.of_revision(settings.revision.as_str());
         self.writing
             .spawn(async move { sinks::run(intents, writer, lock, options, Arc::default(), led, stopped).await });
@@ -119,7 +144,8 @@ impl Cluster {
 
     /// Runs the controllers from now on, each while this replica leads.
     pub(super) fn control(&mut self, settings: &Settings, mesh: &controllers::Mesh, stopped: &watch::Receiver<bool>) {
-        self.controlling = controllers::start((&self.client, &self.report()), settings, mesh, stopped);
+        let others = self.ways.subscribe();
+        self.controlling = controllers::start(&self.clients, (&self.report(), others), settings, mesh, stopped);
     }
 
     /// Ends it in good order, after `stopped` was said.

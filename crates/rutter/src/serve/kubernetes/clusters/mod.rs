@@ -88,7 +88,15 @@ pub(super) struct Listeners {
 }
 
 /// The ways to the clusters that are followed, by id.
-pub(super) type Ways = BTreeMap<Arc<str>, Connection>;
+pub(super) type Ways = BTreeMap<Arc<str>, Way>;
+
+/// The way to a cluster.
+#[derive(Clone)]
+pub(super) struct Way {
+    /// Tells it from others of the same cluster.
+    pub(super) number: u64,
+    pub(super) connection: Connection,
+}
 
 /// Something that happened.
 enum Event {
@@ -242,6 +250,10 @@ impl Fleet {
             self.generation,
             self.events.clone(),
         );
+        let way = Way {
+            number: self.generation,
+            connection: way,
+        };
         self.listeners
             .ways
             .send_modify(|ways| drop(ways.insert(cluster.clone(), way)));

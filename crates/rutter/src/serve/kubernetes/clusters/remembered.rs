@@ -14,14 +14,16 @@ use sources::kubernetes::{self, SnapshotOptions};
 use super::super::PATIENCE;
 use super::{Fleet, Options};
 
-/// What is read of another cluster: what runs there. Configuration is that of the home cluster.
-const KINDS: [Kind; 8] = [
+/// What is read of another cluster: what runs there, and Gateways, for they may lead into its network. Other configuration
+/// is that of the home cluster.
+const KINDS: [Kind; 9] = [
     Kind::Service,
     Kind::EndpointSlice,
     Kind::Pod,
     Kind::Node,
     Kind::Namespace,
     Kind::WorkloadEntry,
+    Kind::KubeGateway,
     Kind::ServiceExport,
     Kind::ServiceImport,
 ];

@@ -2,11 +2,14 @@
 //!
 //! A controller is a [`Driver`]: what it watches, and the pure machine of `plan` that it feeds. When this replica begins to
 //! lead, a new one reads everything first, so that nothing is planned from a past or from a part; when it ends to lead,
-//! the driver is dropped with its watches. Replicas that do not lead watch nothing for it.
+//! the driver is dropped with its watches. Replicas that do not lead watch nothing for it. Some work in other clusters, too
+//! ([`remote`]); their leases are there.
 
 mod addresses;
 mod ingress;
+mod remote;
 mod root_certificate;
+mod service_exports;
 mod untaint;
 pub(super) mod watching;
 mod writer;
@@ -23,19 +26,25 @@ use sources::kubernetes::Report;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
-use super::identity;
+use super::clusters::Ways;
 use super::lock::LeaseLock;
+use super::{Clients, identity};
 use addresses::AddressDriver;
 use ingress::IngressDriver;
 use root_certificate::RootDriver;
+use service_exports::ExportDriver;
 use untaint::UntaintDriver;
-use watching::{Seen, Watched};
+use watching::{Origin, Seen, Watched};
 use writer::ObjectWriter;
 
 /// Events that may wait for a controller; its watches wait when there are more.
 const EVENTS: usize = 1024;
 /// Plans that may wait to be written.
 const PLANS: usize = 4;
+
+/// The leases of the controllers that work in several clusters, by the names that istiod gives them.
+const NAMESPACES: &str = "istio-namespace-controller-election";
+const SERVICE_EXPORTS: &str = "istio-serviceexport-controller-election";
 
 /// The mesh configuration, as it changes.
 pub(in crate::serve) type Mesh = watch::Receiver<Arc<MeshConfig>>;
@@ -56,23 +65,18 @@ trait Driver: Send + 'static {
 
 /// Starts all controllers that the settings want. They end after `stopped` was said.
 pub(super) fn start(
-    (client, report): (&Client, &watch::Receiver<Report>),
+    clients: &Clients,
+    (report, ways): (&watch::Receiver<Report>, watch::Receiver<Ways>),
     settings: &Settings,
     mesh: &Mesh,
     stopped: &watch::Receiver<bool>,
 ) -> JoinSet<()> {
     let mut running = JoinSet::new();
-    let begin = |lock: &'static str| Begin {
-        client: client.clone(),
-        lock: LeaseLock::new(client.clone(), &settings.namespace, lock, report.clone())
-            .of_revision(settings.revision.as_str()),
-        options: sinks::Options::new(identity(settings)),
-        mesh: mesh.clone(),
-        stopped: stopped.clone(),
-    };
+    let ground = Ground::new(clients, report, settings, mesh, stopped);
+    let begin = |lock: &'static str| ground.begin(lock);
     let namespace: Arc<str> = settings.namespace.as_str().into();
     let own = namespace.clone();
-    running.spawn(begin("istio-namespace-controller-election").run(move || RootDriver::new(&own)));
+    running.spawn(begin(NAMESPACES).run(move || RootDriver::new(&own)));
     if settings.ip_autoallocate.0 {
         let ranges = plan::controllers::Ranges {
             v4: (
@@ -92,7 +96,88 @@ pub(super) fn start(
     }
     let gateways = or(settings.ingress_namespace.as_str(), &namespace);
     running.spawn(begin("istio-leader").run(move || IngressDriver::new(&gateways)));
+    if ground.exports {
+        let domain = ground.domain.clone();
+        running.spawn(begin(SERVICE_EXPORTS).run(move || ExportDriver::new(&domain)));
+    }
+    if ground.exports || ground.external {
+        running.spawn(remote::run(ground, ways, stopped.clone()));
+    }
     running
+}
+
+/// What the controllers of one cluster have in common.
+#[derive(Clone)]
+struct Ground {
+    /// The API that they write to.
+    client: Client,
+    clients: Clients,
+    report: watch::Receiver<Report>,
+    namespace: Arc<str>,
+    revision: Arc<str>,
+    identity: Arc<str>,
+    /// The id of the home cluster.
+    cluster: Arc<str>,
+    domain: Arc<str>,
+    /// Whether it is another cluster than the home.
+    elsewhere: bool,
+    /// Whether services are exported.
+    exports: bool,
+    /// Whether this replica runs outside of the clusters that it serves.
+    external: bool,
+    mesh: Mesh,
+    stopped: watch::Receiver<bool>,
+}
+
+impl Ground {
+    /// Those of the home cluster.
+    fn new(
+        clients: &Clients,
+        report: &watch::Receiver<Report>,
+        settings: &Settings,
+        mesh: &Mesh,
+        stopped: &watch::Receiver<bool>,
+    ) -> Ground {
+        Ground {
+            client: clients.home.clone(),
+            clients: clients.clone(),
+            report: report.clone(),
+            namespace: settings.namespace.as_str().into(),
+            revision: settings.revision.as_str().into(),
+            identity: identity(settings).into(),
+            cluster: settings.cluster_id.as_str().into(),
+            domain: settings.domain.as_str().into(),
+            elsewhere: false,
+            exports: settings.mcs_auto_export.0,
+            external: settings.external_istiod.0,
+            mesh: mesh.clone(),
+            stopped: stopped.clone(),
+        }
+    }
+
+    /// Those of another cluster.
+    fn elsewhere(&self, client: &Client, stopped: watch::Receiver<bool>) -> Ground {
+        Ground {
+            client: client.clone(),
+            elsewhere: true,
+            stopped,
+            ..self.clone()
+        }
+    }
+
+    /// What the controller with this lease needs.
+    fn begin(&self, lock: &'static str) -> Begin {
+        let lock = LeaseLock::new(self.client.clone(), &self.namespace, lock, self.report.clone());
+        let lock = lock.of_revision(&self.revision);
+        Begin {
+            client: self.client.clone(),
+            clients: self.clients.clone(),
+            lock: if self.elsewhere { lock.elsewhere() } else { lock },
+            options: sinks::Options::new(&*self.identity),
+            mesh: self.mesh.clone(),
+            stopped: self.stopped.clone(),
+        }
+    }
 }
 
 fn or(given: &str, default: &Arc<str>) -> Arc<str> {
@@ -104,7 +189,9 @@ fn or(given: &str, default: &Arc<str>) -> Arc<str> {
 
 /// All that a controller needs.
 struct Begin {
+    /// Where it writes, and reads most of what it needs.
     client: Client,
+    clients: Clients,
     lock: LeaseLock,
     options: sinks::Options,
     mesh: Mesh,
@@ -129,7 +216,8 @@ impl Begin {
             led,
             self.stopped,
         );
-        let worked = terms(make, self.client, self.mesh, leads, writes);
+        let clients = (self.client, self.clients);
+        let worked = terms(make, clients, self.mesh, leads, writes);
         tokio::join!(written, worked);
     }
 }
@@ -137,14 +225,14 @@ impl Begin {
 /// One term after the other, until nobody can lead any more.
 async fn terms<D: Driver>(
     make: impl Fn() -> D,
-    client: Client,
+    clients: (Client, Clients),
     mut mesh: Mesh,
     mut leads: watch::Receiver<bool>,
     writes: mpsc::Sender<Vec<Write>>,
 ) {
     while leads.wait_for(|leads| *leads).await.is_ok() {
         tokio::select! {
-            () = term(make(), &client, &mut mesh, &writes) => return,
+            () = term(make(), &clients, &mut mesh, &writes) => return,
             over = leads.wait_for(|leads| !*leads) => if over.is_err() {
                 return;
             },
@@ -153,12 +241,22 @@ async fn terms<D: Driver>(
 }
 
 /// Watches and plans. It ends when nobody writes any more.
-async fn term<D: Driver>(mut driver: D, client: &Client, mesh: &mut Mesh, writes: &mpsc::Sender<Vec<Write>>) {
+async fn term<D: Driver>(
+    mut driver: D,
+    (here, clients): &(Client, Clients),
+    mesh: &mut Mesh,
+    writes: &mpsc::Sender<Vec<Write>>,
+) {
     let (sender, mut events) = mpsc::channel(EVENTS);
     let mut watches = JoinSet::new();
     let mut awaited = BTreeSet::new();
     for (place, watched) in driver.watched().into_iter().enumerate() {
         awaited.insert(place);
+        let client = match watched.origin {
+            Origin::Here => here,
+            Origin::Home => &clients.home,
+            Origin::Own => &clients.own,
+        };
         watches.spawn(watching::follow(client.clone(), watched, place, sender.clone()));
     }
     driver.mesh(&mesh.borrow_and_update().clone());

@@ -10,7 +10,7 @@ use resources::mesh::LabelSelector;
 use resources::{MeshConfig, StringMap};
 use serde_json::Value;
 
-use super::{Driver, Watched, id};
+use super::{Driver, Origin, Watched, id};
 
 /// The Secrets that may hold the authority of the mesh.
 const SECRETS: [&str; 2] = ["cacerts", "istio-ca-secret"];
@@ -93,8 +93,9 @@ impl Driver for RootDriver {
         vec![
             Watched::all("", "Namespace", "namespaces"),
             Watched::all("", "ConfigMap", "configmaps").named(CONFIG_MAP),
-            secret(SECRETS[0]),
-            secret(SECRETS[1]),
+            // An operator puts the one beside the control plane; the other is made where the configuration is.
+            secret(SECRETS[0]).of(Origin::Own),
+            secret(SECRETS[1]).of(Origin::Home),
         ]
     }
 

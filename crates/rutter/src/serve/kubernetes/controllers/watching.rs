@@ -11,6 +11,18 @@ use kube::runtime::{WatchStreamExt as _, watcher};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
+/// Which API is watched.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) enum Origin {
+    /// The one that is written to.
+    #[default]
+    Here,
+    /// That of the configuration.
+    Home,
+    /// That of the cluster in which this replica keeps its Secrets.
+    Own,
+}
+
 /// What is watched.
 #[derive(Clone, Debug, Default)]
 pub(in crate::serve::kubernetes) struct Watched {
@@ -24,6 +36,8 @@ pub(in crate::serve::kubernetes) struct Watched {
     pub(super) labels: Option<String>,
     /// With these fields, as a selector.
     pub(super) fields: Option<String>,
+    /// Where.
+    pub(super) origin: Origin,
 }
 
 impl Watched {
@@ -34,6 +48,19 @@ impl Watched {
             plural,
             ..Watched::default()
         }
+    }
+
+    /// The same, read in this version.
+    pub(super) fn at(self, version: &'static str) -> Watched {
+        Watched {
+            kind: (self.kind.0, version, self.kind.2),
+            ..self
+        }
+    }
+
+    /// The same in this cluster.
+    pub(super) fn of(self, origin: Origin) -> Watched {
+        Watched { origin, ..self }
     }
 
     /// Those of a namespace.

@@ -99,6 +99,8 @@ fn outcome(write: &Write, status: StatusCode, message: String) -> Outcome {
         StatusCode::CONFLICT => match &write.body {
             Body::Merge { .. } => Outcome::Stale,
             Body::Apply { .. } => Outcome::Retry(told),
+            // It is there already.
+            Body::Create { .. } => Outcome::Gone,
         },
         StatusCode::BAD_REQUEST | StatusCode::UNPROCESSABLE_ENTITY | StatusCode::METHOD_NOT_ALLOWED => {
             Outcome::Refused(told)
@@ -126,14 +128,14 @@ fn request(write: &Write, version: Option<&str>) -> http::Result<Request<Bytes>>
     let target = &write.target;
     let path = path(target, target.subresource);
     let (query, kind, body) = match &write.body {
+        Body::Create { fields, manager } => {
+            let all = path.rsplit_once('/').map_or(&*path, |(all, _)| all);
+            return Request::post(format!("{all}?fieldManager={manager}"))
+                .header(header::CONTENT_TYPE, "application/json")
+                .body(Bytes::from(whole(fields, target).to_string().into_bytes()));
+        }
         Body::Apply { fields, manager, .. } => {
-            let mut object = fields.clone();
-            object["apiVersion"] = target.api_version().into();
-            object["kind"] = target.kind.into();
-            object["metadata"]["name"] = (*target.name).into();
-            if !target.namespace.is_empty() {
-                object["metadata"]["namespace"] = (*target.namespace).into();
-            }
+            let mut object = whole(fields, target);
             if let Some(version) = version {
                 object["metadata"]["resourceVersion"] = version.into();
             }
@@ -157,6 +159,18 @@ fn request(write: &Write, version: Option<&str>) -> http::Result<Request<Bytes>>
     Request::patch(format!("{path}?{query}"))
         .header(header::CONTENT_TYPE, kind)
         .body(Bytes::from(body.to_string().into_bytes()))
+}
+
+/// The fields with what says which object they are of.
+fn whole(fields: &Value, target: &Target) -> Value {
+    let mut object = fields.clone();
+    object["apiVersion"] = target.api_version().into();
+    object["kind"] = target.kind.into();
+    object["metadata"]["name"] = (*target.name).into();
+    if !target.namespace.is_empty() {
+        object["metadata"]["namespace"] = (*target.namespace).into();
+    }
+    object
 }
 
 fn with_uid(mut object: Value, write: &Write) -> Value {

@@ -1,0 +1,208 @@
+//! `rutter create-remote-secret`: the Secret by which control planes of other clusters read this one.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow, bail, ensure};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use clap::{Arg, ArgMatches, Command};
+use serde_json::{Value as Json, json};
+
+use crate::failure::{Refusal, SUCCESS, usage};
+use crate::io::Io;
+use crate::output::{self, Format};
+use crate::server::{self, Request, Server};
+
+/// The account that may read what runs in a cluster; the chart makes it.
+const READER: &str = "istio-reader-service-account";
+/// What the Secrets are called, before the cluster's id.
+const PREFIX: &str = "istio-remote-secret-";
+/// The type of a Secret in which Kubernetes keeps a token.
+const TOKEN_TYPE: &str = "kubernetes.io/service-account-token";
+/// The annotation of such a Secret that names the account.
+const ACCOUNT: &str = "kubernetes.io/service-account.name";
+/// How often, and after how long, a new Secret is looked at for its token.
+const TRIES: (u32, Duration) = (60, Duration::from_millis(250));
+
+pub(super) fn command() -> Command {
+    let text = |name: &'static str, value: &'static str, help: &'static str| {
+        Arg::new(name).long(name).value_name(value).help(help)
+    };
+    let command = Command::new("create-remote-secret")
+        .about("Print the Secret by which control planes of other clusters read this cluster")
+        .after_help(
+            "The Secret has a token of a service account of this cluster: keep what is printed to yourself.\n\n\
+             Examples:\n  rutter create-remote-secret --context east --name east | kubectl --context west apply -f -\n  \
+             rutter create-remote-secret --context east --name east --api-server https://east.example:6443",
+        )
+        .arg(text("name", "ID", "The cluster's id, which its control plane has as --cluster-id [default: the UID of the namespace kube-system]"))
+        .arg(
+            text("istioNamespace", "NAME", "The namespace of the control plane, in both clusters")
+                .short('i')
+                .default_value("istio-system"),
+        )
+        .arg(text("service-account", "NAME", "The account whose token it has").default_value(READER))
+        .arg(text("secret-name", "NAME", "The Secret with the token [default: one of the account's; one is made where there is none]"))
+        .arg(text("api-server", "URL", "Where other clusters reach this cluster's API [default: where you do]"));
+    server::arguments(command)
+}
+
+pub(super) async fn run(matches: &ArgMatches, io: &mut Io) -> Result<u8> {
+    let given = |name: &str| matches.get_one::<String>(name).map(String::as_str);
+    let server = Server::connect(matches, io).await?;
+    let namespace = given("istioNamespace").unwrap_or("istio-system");
+    let account = given("service-account").unwrap_or(READER);
+    let id = match given("name") {
+        Some(id) => id.to_owned(),
+        None => own_id(&server).await?,
+    };
+    ensure!(
+        is_key(&id),
+        usage("--name: an id has letters, digits, dots, dashes and underscores, and 253 at most")
+    );
+    let url = given("api-server")
+        .unwrap_or(server.url())
+        .trim_end_matches('/')
+        .to_owned();
+    let (certificate, token) = credentials(&server, namespace, account, given("secret-name")).await?;
+    let kubeconfig = kubeconfig(&id, &url, &certificate, &token);
+    let secret = json!({
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {
+            "name": format!("{PREFIX}{}", id.to_lowercase().replace('_', "-")),
+            "namespace": namespace,
+            "labels": {"istio/multiCluster": "true"},
+            "annotations": {"networking.istio.io/cluster": id},
+        },
+        "stringData": {id: kubeconfig},
+    });
+    let host = url.split("://").nth(1).unwrap_or(&url);
+    if ["localhost", "127.", "[::1]"]
+        .iter()
+        .any(|local| host.starts_with(local))
+    {
+        io.warn(format!(
+            "{url} is an address of this machine: --api-server says where other clusters reach it"
+        ));
+    }
+    output::print(io, &Format::Yaml, None, &secret)?;
+    Ok(SUCCESS)
+}
+
+/// Whether a Secret may have this key.
+fn is_key(id: &str) -> bool {
+    let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
+    !id.is_empty() && id.len() <= 253 && id.chars().all(fits) && id != "." && !id.starts_with("..")
+}
+
+async fn own_id(server: &Server) -> Result<String> {
+    let system = server.get("/api/v1/namespaces/kube-system").await;
+    let system = system.context("--name: the cluster has no id that could be read")?;
+    let uid = system["metadata"]["uid"].as_str();
+    Ok(uid.ok_or_else(|| usage("--name is missing"))?.to_owned())
+}
+
+/// The server's certificate, in base64, and a token of the account.
+async fn credentials(
+    server: &Server,
+    namespace: &str,
+    account: &str,
+    secret: Option<&str>,
+) -> Result<(String, String)> {
+    let path = format!("/api/v1/namespaces/{namespace}/serviceaccounts/{account}");
+    match server.get(&path).await {
+        Ok(_) => {}
+        Err(error) if Refusal::is_not_found(&error) => bail!(
+            "there is no service account {account} in {namespace}: the chart makes it (global.reader.enabled), --service-account \
+             names another one"
+        ),
+        Err(error) => return Err(error),
+    }
+    let secrets = format!("/api/v1/namespaces/{namespace}/secrets");
+    let name = match secret {
+        Some(name) => name.to_owned(),
+        None => own_secret(server, &secrets, account).await?,
+    };
+    let (tries, pause) = TRIES;
+    for _ in 0..tries {
+        let found = server.get(&format!("{secrets}/{name}")).await?;
+        let of = found["metadata"]["annotations"][ACCOUNT].as_str().unwrap_or_default();
+        ensure!(
+            found["type"] == TOKEN_TYPE && of == account,
+            "the Secret {namespace}/{name} has no token of the service account {account}"
+        );
+        let (certificate, token) = (found["data"]["ca.crt"].as_str(), found["data"]["token"].as_str());
+        if let (Some(certificate), Some(token)) = (certificate, token) {
+            return Ok((certificate.to_owned(), decoded(token)?));
+        }
+        // Whoever fills it in has just been told.
+        tokio::time::sleep(pause).await;
+    }
+    Err(anyhow!(
+        "nobody puts a token into the Secret {namespace}/{name}: does the controller manager run?"
+    ))
+}
+
+/// The Secret of an account; it is made where there is none.
+async fn own_secret(server: &Server, secrets: &str, account: &str) -> Result<String> {
+    let all = server
+        .get(&format!(
+            "{secrets}?fieldSelector=type%3D{}",
+            TOKEN_TYPE.replace('/', "%2F")
+        ))
+        .await?;
+    let of_account = |secret: &&Json| secret["metadata"]["annotations"][ACCOUNT] == account;
+    let found = all["items"].as_array().into_iter().flatten().find(of_account);
+    if let Some(name) = found.and_then(|found| found["metadata"]["name"].as_str()) {
+        return Ok(name.to_owned());
+    }
+    let secret = json!({
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "type": TOKEN_TYPE,
+        "metadata": {"name": format!("{account}-istio-remote-secret-token"), "annotations": {ACCOUNT: account}},
+    });
+    let made: Json = server.send(Request::post(secrets, &secret)).await?;
+    Ok(made["metadata"]["name"].as_str().unwrap_or_default().to_owned())
+}
+
+fn decoded(base64: &str) -> Result<String> {
+    let bytes = STANDARD.decode(base64);
+    // What is wrong with it would be a piece of it.
+    let bytes = bytes.map_err(|_| anyhow!("the token is no base64"))?;
+    String::from_utf8(bytes).map_err(|_| anyhow!("the token is no text"))
+}
+
+fn kubeconfig(id: &str, url: &str, certificate: &str, token: &str) -> String {
+    let config = json!({
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": id,
+        "contexts": [{"name": id, "context": {"cluster": id, "user": id}}],
+        "clusters": [{"name": id, "cluster": {"server": url, "certificate-authority-data": certificate}}],
+        "users": [{"name": id, "user": {"token": token}}],
+    });
+    format!("{config:#}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_is_a_key_of_a_secret() {
+        assert!(is_key("east-1.example_b") && is_key("Kubernetes"));
+        assert!(!is_key("") && !is_key("a/b") && !is_key(".") && !is_key("..a") && !is_key(&"a".repeat(254)));
+    }
+
+    #[test]
+    fn the_kubeconfig_has_what_leads_to_the_cluster() {
+        let text = kubeconfig("east", "https://east:6443", "QQ==", "t");
+        let config: Json = serde_json::from_str(&text).unwrap();
+        assert_eq!(config["current-context"], "east");
+        assert_eq!(config["users"][0]["user"], json!({"token": "t"}));
+        let wanted = json!({"server": "https://east:6443", "certificate-authority-data": "QQ=="});
+        assert_eq!(config["clusters"][0]["cluster"], wanted);
+    }
+}
