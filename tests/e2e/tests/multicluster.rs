@@ -407,7 +407,9 @@ async fn installed(set: &[&str]) -> Result<ControlPlane> {
     let plane = cluster().await?;
     let mut command = std::process::Command::new(rutter_binary());
     command.args(["manifest", "--create-namespace"]);
-    set.iter().for_each(|set| drop(command.args(["--set-string", set])));
+    for set in set {
+        command.args(["--set-string", set]);
+    }
     let manifest = command.output()?;
     assert!(
         manifest.status.success(),
@@ -565,4 +567,72 @@ async fn external() -> Result<()> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_control_plane_outside_of_its_clusters_writes_where_it_is_asked_to() {
     external().await.unwrap_or_else(|error| panic!("{error}"));
+}
+
+/// An endpoint of another cluster's network is that network's gateway to a client, and itself to a client of its network.
+async fn networks() -> Result<()> {
+    let (home, east) = tokio::try_join!(cluster(), cluster())?;
+    let port = free_port();
+    let label = |network: &str| format!("topology.istio.io/network={network}");
+    home.kubectl(&["label", "namespace", MESH, &label("near")], "").await?;
+    east.kubectl(&["label", "namespace", MESH, &label("far")], "").await?;
+    let map = "apiVersion: v1\nkind: ConfigMap\nmetadata: { name: istio, namespace: mesh }\ndata: { mesh: \"rootNamespace: mesh\" }\n";
+    apply(&home, map).await?;
+    endpoint(&home, "cart", "10.1.0.1", port, 8080).await?;
+    endpoint(&east, "cart", "10.2.0.1", port, 8080).await?;
+    let gateway = "apiVersion: v1\nkind: Service\nmetadata: { name: eastwest, namespace: mesh, labels: { topology.istio.io/network: far \
+                   } }\nspec: { externalIPs: [192.0.2.50], ports: [{ name: tls, port: 15443 }] }\n---\napiVersion: v1\nkind: \
+                   Pod\nmetadata: { name: cart-1, namespace: shop, labels: { security.istio.io/tlsMode: istio } }\nspec: { nodeName: \
+                   n1, containers: [{ name: a, image: a }], tolerations: [{ operator: Exists }] }\n";
+    apply(&east, gateway).await?;
+    let status = r#"{"status":{"phase":"Running","podIP":"10.2.0.1","podIPs":[{"ip":"10.2.0.1"}],"conditions":[{"type":"Ready","status":"True"}]}}"#;
+    let patch = [
+        "patch",
+        "pod",
+        "cart-1",
+        "-n",
+        "shop",
+        "--subresource=status",
+        "--type=merge",
+        "-p",
+        status,
+    ];
+    east.kubectl(&patch, "").await?;
+    secret(&home, "east", &[("east", &admin(&east)?)]).await?;
+    let mut rutter = Rutter::idle(&home, MESH, None, HOME)?;
+    rutter.control.begin().await?;
+    has(&rutter, &["east 10.2.0.1", "home 10.1.0.1"]).await?;
+    let cluster = format!("outbound|{port}||cart.shop.svc.cluster.local");
+    let sees = async |network: &str, id: &str, wanted: &[&str]| -> Result<()> {
+        let mut node = Node::sidecar("client", "shop", "127.0.0.2", &[("app", "client")]);
+        node.metadata["NETWORK"] = network.into();
+        node.metadata["CLUSTER_ID"] = id.into();
+        let envoy = Envoy::start(envoy_binary(), &node, Protocol::Delta, rutter.control.grpc()).await?;
+        let (envoy, cluster) = (&envoy, &cluster);
+        let reached = || async move {
+            let found = envoy.endpoints(cluster).await.ok().flatten()?;
+            (found == wanted).then_some(())
+        };
+        let reached = wait_for(&format!("{wanted:?} for a client in {network}"), PATIENCE, reached).await;
+        match reached {
+            Ok(()) => Ok(()),
+            Err(error) => Err(format!("{error}; there are {:?}", envoy.endpoints(cluster).await?).into()),
+        }
+    };
+    sees("near", "home", &["10.1.0.1:8080", "192.0.2.50:15443"]).await?;
+    // The network of home has no gateway: it is reached directly.
+    sees("far", "east", &["10.1.0.1:8080", "10.2.0.1:8080"]).await?;
+    let away = r#"{"spec":{"externalIPs":["192.0.2.51"]}}"#;
+    east.kubectl(
+        &["patch", "service", "eastwest", "-n", MESH, "--type=merge", "-p", away],
+        "",
+    )
+    .await?;
+    sees("near", "home", &["10.1.0.1:8080", "192.0.2.51:15443"]).await?;
+    is_as_new(&rutter, &home).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn another_network_is_reached_through_its_gateway() {
+    networks().await.unwrap_or_else(|error| panic!("{error}"));
 }

@@ -48,7 +48,9 @@ impl Fleet {
 
     fn remarks(&self) -> Vec<String> {
         let mut lines = Vec::new();
-        if let Some(trouble) = &self.trouble {
+        // A watch that goes on after a failure says nothing as long as nothing changes.
+        let fails = !self.listed || !self.home.borrow().failing.is_empty();
+        if let Some(trouble) = self.trouble.as_ref().filter(|_| fails) {
             lines.push(format!("Secrets of other clusters cannot be read: {trouble}"));
         }
         let remembered = self.remembered.iter().flatten().map(|cluster| &**cluster);
