@@ -250,6 +250,23 @@ fn the_readers_role_has_the_rights_that_other_clusters_need_and_no_other() {
     }
 }
 
+/// The base of the image (`deploy/Containerfile`) has the C library and what compilers bring, and no other libraries.
+#[test]
+fn the_program_needs_no_library_that_its_image_lacks() {
+    const THERE: [&str; 3] = ["libc", "libm", "libgcc_s"];
+    let listed = succeed(Command::new("ldd").arg(rutter_binary())).stdout;
+    let listed = String::from_utf8(listed).unwrap();
+    let names = listed.lines().filter_map(|line| line.split_whitespace().next());
+    let names: Vec<&str> = names.map(|name| name.rsplit('/').next().unwrap()).collect();
+    assert!(names.iter().any(|name| name.starts_with("libc.so")), "{listed}");
+    for name in names {
+        // The kernel's own, and the loader, which comes with the C library.
+        let built_in = name.starts_with("linux-vdso") || name.starts_with("ld-linux");
+        let stem = name.split('.').next().unwrap();
+        assert!(built_in || THERE.contains(&stem), "{name} is not in the image");
+    }
+}
+
 #[tokio::test]
 async fn a_real_api_server_takes_every_object() {
     let cluster = ControlPlane::start(Settings::default()).await.unwrap();

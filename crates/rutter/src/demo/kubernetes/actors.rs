@@ -15,6 +15,8 @@ use super::manifests::{COUNTS_PORT, SHOP_PORT};
 const RATE: u32 = 150;
 /// Its connections.
 const CONNECTIONS: u32 = 8;
+/// How long the shop thinks over each of its requests, in milliseconds: so that some are under way whenever a pod ends.
+const THOUGHT: &str = "20";
 
 /// Their command lines.
 pub(in crate::demo) fn commands() -> [Command; 3] {
@@ -47,7 +49,8 @@ async fn shop(version: &str, instance: &str) -> Result<()> {
 
 /// Asks steadily, and tells what it counts.
 async fn client(host: &str) -> Result<()> {
-    let traffic = Traffic::start(resolve(host)?, "/", &[("host", host)], RATE, CONNECTIONS);
+    let headers = [("host", host), ("x-ask-delay-ms", THOUGHT)];
+    let traffic = Traffic::start(resolve(host)?, "/", &headers, RATE, CONNECTIONS);
     let counts = || traffic.counts();
     tokio::select! {
         published = publish((Ipv4Addr::UNSPECIFIED, COUNTS_PORT).into(), counts) => published,
