@@ -9,7 +9,7 @@ use e2e::{envoy_binary, rutter_binary};
 use tokio::process::Command;
 
 /// What must be among the promises that held; figures are left out.
-const PROMISES: [&str; 12] = [
+const PROMISES: [&str; 13] = [
     "3 changes; the slowest was in the client's sidecar",
     "5 pods are ready, 5 with a sidecar",
     "captured: ",
@@ -18,6 +18,7 @@ const PROMISES: [&str; 12] = [
     "5 of 5 pods of v2 serve",
     "0 requests were lost while pods came and went",
     "0 requests were lost while three pods were deleted, one by force",
+    "requests that a killed program left were answered by another",
     "0 requests were lost while an application and a sidecar were killed",
     "0 requests were lost while Rutter was replaced",
     "kubectl describe tells that all of 5 proxies run the VirtualService",

@@ -18,7 +18,7 @@ const ENOUGH: u64 = 500;
 const UNDER_WAY: u64 = 20;
 /// What a new control plane may send a proxy that comes back, of what the first one had sent: one part of so many. (The
 /// addresses of the control plane's own Service have changed.)
-const LITTLE: u64 = 8;
+const LITTLE: u64 = 5;
 
 /// Tells the whole story, and records what held.
 pub(super) async fn tell(stage: &Stage, screen: &mut Screen, promises: &mut Promises, once: bool) -> Result<()> {
@@ -142,6 +142,8 @@ impl Story<'_> {
         self.begin("programs in pods are killed; what breaks off is tried again elsewhere");
         self.shift(100, Some(&manifests::retries())).await?;
         let before = self.lost_so_far().await?;
+        let retries = "^cluster.outbound|80|v2|shop.*upstream_rq_retry_success$";
+        let earlier = self.stage.figure(retries).await?;
         for name in ["app", "istio-proxy"] {
             let pods = self.stage.settled(NAMESPACE, "app=shop,version=v2", 2).await?;
             let pod = pods.first().ok_or("there is no pod")?;
