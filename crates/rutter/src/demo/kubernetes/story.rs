@@ -153,6 +153,11 @@ impl Story<'_> {
             self.stage.known("v2", 2).await?;
             self.watch(ENOUGH / 2).await?;
         }
+        let again = self.stage.figure(retries).await? - earlier;
+        self.promises.check(
+            again > 0,
+            format!("{again} requests that a killed program left were answered by another"),
+        );
         self.no_loss("while an application and a sidecar were killed", before)
             .await
     }
