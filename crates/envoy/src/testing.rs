@@ -85,6 +85,7 @@ pub(crate) fn service(protocol: Protocol) -> Service {
         addresses: Vec::new(),
         cluster_addresses: Default::default(),
         resolution: Resolution::Endpoints,
+        alias_of: None,
         headless: false,
         external: false,
         export_to: ExportTo::All,

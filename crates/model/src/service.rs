@@ -79,6 +79,8 @@ pub enum Resolution {
     DnsRoundRobin,
     /// Not at all: to the address that the application dialled (ORIGINAL_DST). Headless services, resolution NONE.
     Passthrough,
+    /// It is another name of a service, which is called instead ([`Service::alias_of`]).
+    Alias,
 }
 
 /// Which namespaces may see an object (`exportTo`).
@@ -153,6 +155,8 @@ pub struct Service {
     pub cluster_addresses: Arc<BTreeMap<Arc<str>, Vec<IpNet>>>,
     /// How clients find endpoints.
     pub resolution: Resolution,
+    /// The hostname that it is another name of (ExternalName).
+    pub alias_of: Option<Hostname>,
     /// A Kubernetes service without a ClusterIP.
     pub headless: bool,
     /// Outside the mesh (`MESH_EXTERNAL`, ExternalName).

@@ -3,6 +3,7 @@
 //! Objects that play the same part share a table (a `Service` and a `ServiceEntry` both define services), so that rules
 //! can range over them.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use flow::{Input, Relation};
@@ -10,6 +11,7 @@ use model::proxy::Proxy;
 use model::service::{ObjectId, Registry, SourceId};
 use resources::Object;
 use resources::core::{EndpointSlice, Ingress, IngressClass, Namespace, Node, Pod, Service};
+use resources::gateway_api::Gateway as KubeGateway;
 use resources::istio::{DestinationRule, Gateway, ServiceEntry, Sidecar, VirtualService, WorkloadEntry, WorkloadGroup};
 use resources::mesh::{MeshConfig, MeshNetworks};
 use resources::multicluster::{ServiceExport, ServiceImport};
@@ -202,6 +204,12 @@ input!(
     /// The networks of the mesh, where they are written.
     Networks: () => Arc<Object<MeshNetworks>>, "mesh networks");
 input!(
+    /// `Gateway` objects of the Gateway API.
+    KubeGateways: SourceId => Arc<Object<KubeGateway>>, "gateways of the gateway api");
+input!(
+    /// The addresses of hostnames that were looked up, ascending.
+    HostAddresses: Arc<str> => Arc<[IpAddr]>, "addresses of hosts");
+input!(
     /// Connected proxies.
     Proxies: ProxyToken => Arc<Proxy>, "proxies");
 
@@ -216,6 +224,8 @@ pub(crate) fn register(b: &mut flow::Builder) {
     b.input::<EndpointSlices>();
     b.input::<ServiceExports>();
     b.input::<WorkloadGroups>();
+    b.input::<KubeGateways>();
+    b.input::<HostAddresses>();
     b.input::<RoutingObjects>();
     b.input::<IngressClasses>();
     b.input::<DestinationRules>();

@@ -4,6 +4,7 @@
 //! provided it: EndpointSlices, inline endpoints of a ServiceEntry, or workloads (pods, WorkloadEntries) selected by
 //! labels, crosswise, too. Gateways and VirtualServices are what users wrote, and what Ingresses stand for. Knows nothing of routes, policy or proxies' configuration.
 
+pub mod aliases;
 mod cluster_local;
 pub mod endpoints;
 mod ingress;
@@ -13,9 +14,10 @@ pub mod routing;
 pub mod services;
 pub mod workloads;
 
+pub use aliases::{AliasTable, Aliases};
 pub use cluster_local::holds as is_cluster_local;
 pub use endpoints::{InstancePorts, ServiceEndpoints, ServicesByAddress};
-pub use networks::NetworkGateways;
+pub use networks::{GatewayNames, NetworkGateways};
 pub use routing::{Gateways, VirtualServices};
 pub use services::{Exported, Services, ServicesByExport, ServicesByHost};
 pub use workloads::Workloads;
@@ -26,6 +28,7 @@ pub fn register(b: &mut flow::Builder) {
     networks::register(b);
     routing::register(b);
     services::register(b);
+    aliases::register(b);
     networks::register_gateways(b);
     workloads::register(b);
     endpoints::register(b);

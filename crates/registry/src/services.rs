@@ -203,6 +203,9 @@ fn from_kubernetes(
     let hostname = Hostname::of_service(&key.id.name, &key.id.namespace, &mesh.domain).ok()?;
     let external = spec.kind == core::ServiceType::ExternalName;
     let headless = spec.is_headless();
+    let alias_of = (external && !headless)
+        .then(|| Hostname::parse(&spec.external_name).ok())
+        .flatten();
     let annotated = meta
         .annotation(EXPORT_TO_ANNOTATION)
         .map(|text| text.split(',').map(str::trim).collect());
@@ -231,11 +234,12 @@ fn from_kubernetes(
             .virtual_addresses()
             .filter_map(|ip| ip.parse::<IpAddr>().ok().map(IpNet::from))
             .collect(),
-        resolution: match (external, headless) {
-            (true, _) => Resolution::Dns,
-            (_, true) => Resolution::Passthrough,
-            _ => Resolution::Endpoints,
+        resolution: match (&alias_of, headless) {
+            (Some(_), _) => Resolution::Alias,
+            (None, true) => Resolution::Passthrough,
+            (None, false) => Resolution::Endpoints,
         },
+        alias_of,
         headless,
         external,
         export_to: export_to(&export, &mesh.config.default_service_export_to, &key.id.namespace),
@@ -276,6 +280,7 @@ fn from_import(key: &ServiceObjectKey, object: &Object<ServiceImport>, mesh: &Me
         } else {
             Resolution::Endpoints
         },
+        alias_of: None,
         headless,
         external: false,
         export_to: export_to::<&str>(&[], &mesh.config.default_service_export_to, &key.id.namespace),
@@ -326,6 +331,7 @@ fn from_entry(
         ports: ports.clone(),
         addresses: spec.addresses.iter().filter_map(|a| parse_net(a)).collect(),
         resolution,
+        alias_of: None,
         headless: false,
         external: spec.location == Location::MeshExternal,
         export_to: export_to(

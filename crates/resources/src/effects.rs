@@ -150,7 +150,7 @@ pub const NOT_YET: &[Entry] = &[
 
 /// The warnings for an object: one for its kind, or those for what is written in its `spec`.
 pub(crate) fn of_object(kind: Kind, root: &Node) -> Vec<Problem> {
-    if KINDS_NOT_YET.contains(&kind) {
+    if KINDS_NOT_YET.contains(&kind) && !is_network_gateway(kind, root) {
         return vec![Problem {
             path: FieldPath::root(),
             at: root.at,
@@ -161,6 +161,12 @@ pub(crate) fn of_object(kind: Kind, root: &Node) -> Vec<Problem> {
         }];
     }
     root.get("spec").map(|spec| warnings(kind, spec)).unwrap_or_default()
+}
+
+/// Whether an object is a Gateway that only says where a network is entered: as such it has an effect.
+fn is_network_gateway(kind: Kind, root: &Node) -> bool {
+    let labels = root.get("metadata").and_then(|metadata| metadata.get("labels"));
+    kind == KubeGateway && labels.is_some_and(|labels| labels.get("topology.istio.io/network").is_some())
 }
 
 /// The warnings for what is written in an object's `spec`.

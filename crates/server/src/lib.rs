@@ -25,4 +25,4 @@ pub use listen::{Addresses, Options, Server};
 pub use mcp::Configuration;
 pub use metrics::Gauge;
 pub use pages::Standing;
-pub use pilot::{Closed, Pilot};
+pub use pilot::{Closed, Names, Pilot};

@@ -9,8 +9,9 @@ use std::time::{Duration, Instant};
 
 use ads::{Limits, Moment, Next, Request, StreamId, Variant};
 use model::proxy::Proxy;
-use std::collections::HashMap;
-use tokio::sync::{mpsc, oneshot};
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+use tokio::sync::{mpsc, oneshot, watch};
 use world::{Batch, World};
 
 use crate::feedback::{Observation, Tracker};
@@ -25,6 +26,9 @@ const TAKEN_TOGETHER: usize = 1024;
 /// Responses that may wait for one stream: one per type is ever outstanding, and then the end.
 pub(crate) const DOWN_QUEUE: usize = 8;
 
+/// Hostnames.
+pub type Names = Arc<BTreeSet<Arc<str>>>;
+
 /// The hub of streams over the world.
 pub(crate) type Hub = ads::Hub<Served>;
 
@@ -38,6 +42,7 @@ pub struct Closed;
 pub struct Pilot {
     messages: mpsc::Sender<Message>,
     started: Instant,
+    names: watch::Receiver<Names>,
 }
 
 pub(crate) enum Message {
@@ -61,6 +66,8 @@ pub(crate) struct Core {
     pub(crate) counts: Counts,
     pub(crate) tracker: Tracker,
     streams: HashMap<StreamId, mpsc::Sender<Down>>,
+    /// The names that the world wants looked up.
+    names: watch::Sender<Names>,
     started: Instant,
     ending: bool,
 }
@@ -90,6 +97,7 @@ impl Pilot {
     pub fn start(world: World, limits: Limits, floor: Duration) -> std::io::Result<Pilot> {
         let (sender, receiver) = mpsc::channel(QUEUE);
         let started = Instant::now();
+        let (wanted, names) = watch::channel(world.wanted_names());
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
         let core = Core {
             served: Served(world),
@@ -97,6 +105,7 @@ impl Pilot {
             counts: Counts::default(),
             tracker: Tracker::new(started),
             streams: HashMap::new(),
+            names: wanted,
             started,
             ending: false,
         };
@@ -107,6 +116,7 @@ impl Pilot {
         Ok(Pilot {
             messages: sender,
             started,
+            names,
         })
     }
 
@@ -142,6 +152,16 @@ impl Pilot {
     pub fn commit_observed_blocking(&self, batch: Batch, observed: Vec<Observation>) -> Result<(), Closed> {
         let message = Message::Commit(batch, observed);
         self.messages.blocking_send(message).map_err(|_| Closed)
+    }
+
+    /// The hostnames that derivation needs the addresses of, after everything that was committed before. They are told
+    /// with [`Batch::set_addresses`].
+    ///
+    /// # Errors
+    /// The thread has ended.
+    pub async fn wanted_names(&self) -> Result<watch::Receiver<Names>, Closed> {
+        self.inspect(|_| ()).await?;
+        Ok(self.names.clone())
     }
 
     /// Statuses that are to be written, in batches, from when this replica leads ([`Pilot::lead`]). A receiver that
@@ -291,6 +311,9 @@ impl Core {
         self.counts.rule_panics += changes.panics.len() as u64;
         self.counts.commits += 1;
         self.counts.commit_seconds += start.elapsed().as_secs_f64();
+        if changes.names {
+            self.names.send_replace(self.served.0.wanted_names());
+        }
         tracing::debug!(
             epoch = changes.epoch,
             resources = changes.resources.len(),

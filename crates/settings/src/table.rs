@@ -99,6 +99,9 @@ settings! {
         domain: String = "cluster.local";
         /// Name of the cluster that the resources belong to.
         cluster_id as "clusterID" env "CLUSTER_ID": String = "Kubernetes";
+        /// Look up the names of networks' gateways, as load balancers without an address of their own have them. Without
+        /// it such gateways are left out.
+        resolve_hostname_gateways env "RESOLVE_HOSTNAME_GATEWAYS": Switch = "on";
     }
     "Store" {
         /// Where objects live. `auto` is `kubernetes` in a pod of Kubernetes; else `embedded`, or `none` where a

@@ -1,4 +1,5 @@
 //! Where resources come from: directories of files, a Kubernetes API, another control plane; and several of them joined.
+//! The addresses of names that they mention come from the system's resolver.
 //!
 //! A source turns what it finds into [`Change`]s: objects that are new or different, keys of objects that are gone, and
 //! what is wrong. It knows nothing of what is derived from them.
@@ -8,6 +9,7 @@ pub mod clusters;
 mod directory;
 pub mod files;
 pub mod kubernetes;
+pub mod names;
 mod pending;
 mod reader;
 pub mod selection;

@@ -1,12 +1,13 @@
 //! A batch of changes from outside, before it is committed.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use model::service::{ObjectId, Registry, SourceId};
 use registry::inputs::{
-    DestinationRules, EndpointSlices, IngressClasses, Mesh, MeshSettings, Namespaces, Networks, Nodes, RoutingKey,
-    RoutingObject, RoutingObjects, ServiceExports, ServiceObject, ServiceObjectKey, ServiceObjects, Sidecars,
-    WorkloadGroups, WorkloadObject, WorkloadObjectKey, WorkloadObjects,
+    DestinationRules, EndpointSlices, HostAddresses, IngressClasses, KubeGateways, Mesh, MeshSettings, Namespaces,
+    Networks, Nodes, RoutingKey, RoutingObject, RoutingObjects, ServiceExports, ServiceObject, ServiceObjectKey,
+    ServiceObjects, Sidecars, WorkloadGroups, WorkloadObject, WorkloadObjectKey, WorkloadObjects,
 };
 use resources::effects::KINDS_NOT_YET;
 use resources::{AnyObject, Kind, ObjectKey};
@@ -57,6 +58,7 @@ impl Batch {
             AnyObject::DestinationRule(o) => b.put::<DestinationRules>(id, o),
             AnyObject::Gateway(o) => b.put::<RoutingObjects>(RoutingKey::gateway(id), RoutingObject::Gateway(o)),
             AnyObject::Ingress(o) => b.put::<RoutingObjects>(RoutingKey::ingress(id), RoutingObject::Ingress(o)),
+            AnyObject::KubeGateway(o) => b.put::<KubeGateways>(SourceId { cluster, id }, o),
             AnyObject::IngressClass(o) => b.put::<IngressClasses>(name, o),
             AnyObject::Sidecar(o) => b.put::<Sidecars>(id, o),
             AnyObject::Node(o) => b.put::<Nodes>((cluster, name), o),
@@ -84,6 +86,7 @@ impl Batch {
             Kind::DestinationRule => b.remove::<DestinationRules>(id),
             Kind::Gateway => b.remove::<RoutingObjects>(RoutingKey::gateway(id)),
             Kind::Ingress => b.remove::<RoutingObjects>(RoutingKey::ingress(id)),
+            Kind::KubeGateway => b.remove::<KubeGateways>(SourceId { cluster, id }),
             Kind::IngressClass => b.remove::<IngressClasses>(id.name),
             Kind::Sidecar => b.remove::<Sidecars>(id),
             Kind::Node => b.remove::<Nodes>((cluster, id.name)),
@@ -99,6 +102,16 @@ impl Batch {
         self.inner.put::<Mesh>((), Arc::new(settings));
     }
 
+    /// Says what addresses a hostname has, in any order; none: it is not known, or nobody asks for it.
+    pub fn set_addresses(&mut self, host: Arc<str>, mut addresses: Vec<IpAddr>) {
+        addresses.sort_unstable();
+        addresses.dedup();
+        match addresses.is_empty() {
+            true => self.inner.remove::<HostAddresses>(host),
+            false => self.inner.put::<HostAddresses>(host, addresses.into()),
+        }
+    }
+
     /// Adds a later batch: where both speak of one object, the later one holds.
     pub fn merge(&mut self, later: Batch) {
         self.inner.merge(later.inner);
@@ -109,7 +122,7 @@ impl Batch {
     }
 }
 
-/// Kinds without an input table are accepted and have no effect; they are those that [`KINDS_NOT_YET`] names.
+/// Kinds without an input table are accepted and have no effect; [`KINDS_NOT_YET`] names them.
 fn without_table(kind: Kind) {
     debug_assert!(KINDS_NOT_YET.contains(&kind), "the kind {kind} has no input table");
 }

@@ -142,6 +142,7 @@ fn resolution_name(resolution: Resolution) -> &'static str {
         Resolution::Dns => "DNSLB",
         Resolution::DnsRoundRobin => "DNSRoundRobinLB",
         Resolution::Passthrough => "Passthrough",
+        Resolution::Alias => "Alias",
     }
 }
 

@@ -17,10 +17,12 @@ pub use reach::Reach;
 pub use serve::{Audience, Changes};
 pub use traffic::Catalogue;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use flow::Engine;
 use model::proxy::Proxy;
+use registry::GatewayNames;
 use registry::inputs::{Mesh, MeshSettings, Proxies, ProxyToken};
 
 /// The derived world. One writer owns it; what it hands out is shared and immutable.
@@ -41,6 +43,8 @@ impl World {
         let mut first = flow::Batch::new();
         first.put::<Mesh>((), Arc::new(settings));
         engine.commit(first);
+        // Always held: whoever looks names up is told of changes.
+        engine.subscribe::<GatewayNames>(());
         World { engine, next_token: 1 }
     }
 
@@ -65,6 +69,14 @@ impl World {
         let mut batch = flow::Batch::new();
         batch.remove::<Proxies>(token);
         self.engine.commit(batch);
+    }
+
+    /// The names that derivation needs the addresses of ([`Batch::set_addresses`]).
+    pub fn wanted_names(&self) -> Arc<BTreeSet<Arc<str>>> {
+        self.engine
+            .get::<GatewayNames>(&())
+            .map(|names| (*names).clone())
+            .unwrap_or_default()
     }
 
     /// The engine, for reading: debug output, `why`, statistics.

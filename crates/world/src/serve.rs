@@ -6,6 +6,7 @@ use envoy::{Clusters, Endpoints, Listeners, RouteConfigs};
 use flow::{CellId, Delta};
 use model::audience::{ClusterAudience, EndpointsAudience, ListenerAudience, ResourceKey, RouteAudience};
 use model::xds::{Resource, ResourceType};
+use registry::GatewayNames;
 use registry::inputs::ProxyToken;
 use traffic::Catalogue;
 use traffic::audience::Audiences;
@@ -38,6 +39,8 @@ pub struct Changes {
     pub catalogues: Vec<(CellId, Arc<Catalogue>)>,
     /// Proxies whose audiences differ now.
     pub moved: Vec<ProxyToken>,
+    /// Names that are looked up differ now ([`World::wanted_names`]).
+    pub names: bool,
     /// Rules that panicked, with key and message; their cells keep what they had.
     pub panics: Vec<String>,
 }
@@ -60,6 +63,7 @@ impl Changes {
         changes.add_catalogues::<ClusterCatalogue>(delta);
         changes.add_catalogues::<ListenerCatalogue>(delta);
         changes.moved = delta.changes::<Audiences>().iter().map(|c| c.key).collect();
+        changes.names = !delta.changes::<GatewayNames>().is_empty();
         changes.panics = delta
             .panics()
             .iter()

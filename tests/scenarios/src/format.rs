@@ -22,6 +22,8 @@ pub enum Step {
     About,
     /// Objects to add or replace, as one commit: at home, or (`objects in CLUSTER`) in another cluster.
     Objects(String),
+    /// What names were found to have, as one commit: a line each, `NAME: ADDRESSES`; without any the name is not found.
+    Addresses,
     /// A proxy connects.
     Proxy(String),
     /// A proxy goes.
@@ -67,6 +69,7 @@ impl Step {
         Ok(match kind {
             "about" => Step::About,
             "objects" | "edit" => Step::Objects(rest.strip_prefix("in ").unwrap_or(rest).trim().to_owned()),
+            "addresses" => Step::Addresses,
             "proxy" => Step::Proxy(rest.to_owned()),
             "disconnect" => Step::Disconnect(rest.to_owned()),
             "delete" => Step::Delete((!rest.is_empty()).then(|| rest.to_owned())),

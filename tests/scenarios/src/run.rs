@@ -69,6 +69,7 @@ impl Player {
         match &section.step {
             Step::About => return Ok(None),
             Step::Objects(cluster) => self.objects(cluster, &section.body)?,
+            Step::Addresses => self.addresses(&section.body)?,
             Step::Proxy(name) => self.connect(name, &section.body)?,
             Step::Disconnect(name) => {
                 let client = self.clients.remove(name).with_context(|| format!("no proxy {name}"))?;
@@ -109,11 +110,22 @@ impl Player {
             let (kind, id) = line.split_once(' ').context("want `KIND NAMESPACE/NAME`")?;
             let kind = *Kind::ALL
                 .iter()
-                .find(|k| k.name() == kind)
+                // `KubeGateway` where the name alone could be another kind.
+                .find(|k| k.name() == kind || format!("{k:?}") == kind)
                 .with_context(|| format!("unknown kind {kind}"))?;
             let (id, cluster) = id.split_once(" in ").unwrap_or((id, ""));
             let (namespace, name) = id.split_once('/').unwrap_or(("", id));
             batch.remove(&ObjectKey::new(kind, namespace, name).in_cluster(cluster));
+        }
+        self.commit(batch)
+    }
+
+    fn addresses(&mut self, lines: &str) -> Result<()> {
+        let mut batch = Batch::new();
+        for line in lines.lines().filter(|line| !line.trim().is_empty()) {
+            let (name, addresses) = line.split_once(':').context("want `NAME: ADDRESSES`")?;
+            let addresses = addresses.split_whitespace().map(str::parse);
+            batch.set_addresses(name.trim().into(), addresses.collect::<Result<_, _>>()?);
         }
         self.commit(batch)
     }

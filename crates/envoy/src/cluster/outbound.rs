@@ -50,7 +50,8 @@ pub(crate) struct Outbound<'a> {
 /// How Envoy finds the endpoints of a service.
 pub(crate) fn discovery(service: &Service, from_endpoints: bool) -> DiscoveryType {
     match service.resolution {
-        Resolution::Endpoints => DiscoveryType::Eds,
+        // An alias has no clusters.
+        Resolution::Endpoints | Resolution::Alias => DiscoveryType::Eds,
         Resolution::Dns => DiscoveryType::StrictDns,
         Resolution::DnsRoundRobin => DiscoveryType::LogicalDns,
         Resolution::Passthrough if from_endpoints => DiscoveryType::Eds,

@@ -46,6 +46,8 @@ pub(crate) struct Destinations {
 /// What is known of a host.
 #[derive(Default)]
 struct Known {
+    /// The hostname of the service that it means, which is another one for an alias.
+    hostname: Option<Arc<str>>,
     /// Its port, if it has one only.
     only_port: Option<u16>,
     policy: Option<Arc<DestinationPolicy>>,
@@ -68,6 +70,7 @@ impl Destinations {
                 continue;
             };
             let entry = known.entry(destination.host.clone()).or_insert_with(|| Known {
+                hostname: reference.service.as_ref().map(|key| key.hostname.as_arc().clone()),
                 only_port: None,
                 policy: reference
                     .policy
@@ -98,6 +101,7 @@ impl Destinations {
             known.insert(
                 key.host.as_arc().clone(),
                 Known {
+                    hostname: None,
                     only_port: None,
                     policy,
                 },
@@ -112,11 +116,13 @@ impl Destinations {
         if destination.host.is_empty() {
             return UNKNOWN_SERVICE.to_owned();
         }
+        let known = self.known.get(&destination.host);
+        let meant = known.and_then(|known| known.hostname.as_ref());
         format!(
             "outbound|{}|{}|{}",
             self.port_of(destination),
             destination.subset,
-            destination.host
+            meant.unwrap_or(&destination.host)
         )
     }
 
@@ -158,6 +164,7 @@ impl Destinations {
         self.known.insert(
             host.into(),
             Known {
+                hostname: None,
                 only_port,
                 policy: policy.map(Arc::new),
             },

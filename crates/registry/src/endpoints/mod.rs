@@ -156,8 +156,8 @@ fn of_workload(workload: &Workload) -> Endpoint {
 
 fn of_kubernetes(cx: &Reads<'_>, service: &Service, spec: &core::Service) -> Vec<Endpoint> {
     if service.external {
-        // ExternalName: the name is resolved by the client's proxy.
-        return vec![named(cx, &spec.external_name, service)];
+        // ExternalName: what it names has endpoints, if it is of the mesh.
+        return Vec::new();
     }
     let of_service = SourceId {
         cluster: service.cluster.clone(),

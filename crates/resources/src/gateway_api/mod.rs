@@ -25,5 +25,5 @@ pub use grpc_route::GrpcRoute;
 pub use http_route::HttpRoute;
 pub use inference_pool::InferencePool;
 pub use l4_route::{TcpRoute, TlsRoute, UdpRoute};
-pub use listener::ListenerSet;
+pub use listener::{Listener, ListenerSet, ListenerTls};
 pub use reference::ReferenceGrant;

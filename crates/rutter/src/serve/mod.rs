@@ -6,6 +6,7 @@ mod home;
 mod intake;
 mod kubernetes;
 mod mesh_file;
+mod names;
 mod objects;
 mod status;
 mod tallies;
@@ -97,6 +98,7 @@ async fn serve(settings: &Settings, threads: usize) -> Result<()> {
     };
     let started = async {
         let mut parts = begin_sources(settings, given, intake, &server).await?;
+        parts.names = names::begin(settings, &pilot).await?;
         if let Some(front) = &mut parts.front {
             front.tell(settings, pilot, stopped).await?;
         } else if let Some(cluster) = &mut parts.cluster {
@@ -127,7 +129,7 @@ async fn serve(settings: &Settings, threads: usize) -> Result<()> {
 
 /// Ends everything in good order, or at once when asked again.
 async fn end(settings: &Settings, parts: Parts, server: Server, mut stop: Signals) {
-    drop(parts.mesh_file);
+    drop((parts.mesh_file, parts.names));
     let end = async {
         if let Some(front) = parts.front {
             front.end(settings.shutdown_duration).await;
@@ -158,6 +160,8 @@ struct Given {
 struct Parts {
     /// Follows the file with the mesh configuration.
     mesh_file: JoinSet<()>,
+    /// Looks names up.
+    names: JoinSet<()>,
     front: Option<Front>,
     cluster: Option<Cluster>,
     running: Running,
@@ -184,6 +188,7 @@ async fn begin_sources(settings: &Settings, given: Given, intake: intake::Option
     let mut next = || voices.next().context("every source has a voice");
     let mut parts = Parts {
         mesh_file: JoinSet::new(),
+        names: JoinSet::new(),
         front: None,
         cluster: None,
         running: Running::default(),

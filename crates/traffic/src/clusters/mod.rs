@@ -50,6 +50,10 @@ pub struct ServiceClustersKey {
 impl Rule for ServiceClusters {
     fn derive(cx: &Reads<'_>, key: &ServiceClustersKey) -> Option<Vec<(Arc<str>, OutboundKey)>> {
         let service = cx.get::<Services>(&key.service)?;
+        if service.resolution == Resolution::Alias {
+            // Clients use the clusters of what it stands for.
+            return None;
+        }
         let policy = key
             .policy
             .as_ref()

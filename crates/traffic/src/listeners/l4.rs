@@ -218,12 +218,20 @@ impl Router<'_> {
     fn cluster(&self, target: &Target, listener_port: u16) -> String {
         let single_port = || self.visible(&target.host).and_then(|(_, only_port)| only_port);
         let port = target.port.or_else(single_port).unwrap_or(listener_port);
-        ClusterName::outbound(port, target.subset.clone(), target.host.as_arc().clone()).to_string()
+        let host = self.behind(&target.host).as_arc().clone();
+        ClusterName::outbound(port, target.subset.clone(), host).to_string()
+    }
+
+    /// What an alias that the client sees stands for, else the host.
+    fn behind(&self, host: &Hostname) -> Hostname {
+        let aliases = registry::aliases::aliases(self.cx);
+        let find = |host: &Hostname| scope::find(self.cx, self.scope, host).map(|seen| seen.key);
+        scope::behind(&aliases, &find, host).clone()
     }
 
     /// The service that a host means for the client, and its port if the client sees a single one.
     fn visible(&self, host: &Hostname) -> Option<(Arc<Service>, Option<u16>)> {
-        let visible = scope::find(self.cx, self.scope, host)?;
+        let visible = scope::find(self.cx, self.scope, &self.behind(host))?;
         let service = self.cx.get::<Services>(&visible.key)?;
         Some(((*service).clone(), single_port(&visible.ports, &service)))
     }

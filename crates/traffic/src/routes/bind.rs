@@ -10,7 +10,7 @@ use model::service::{ObjectId, ServiceKey};
 use names::Hostname;
 
 use crate::policy::policy_for;
-use crate::scope::Visible;
+use crate::scope::{self, Visible};
 use crate::virtual_service::Summary;
 
 /// The routes of a VirtualService for a host, at a port, for a gateway (none for sidecars) and a client. The key is cut
@@ -37,8 +37,9 @@ pub(super) fn bind_with(
     source: &Source,
 ) -> Arc<RoutesKey> {
     let (host, port, gateway) = at;
+    let aliases = registry::aliases::aliases(cx);
     let meant = |host: &Hostname| {
-        let service = find(host);
+        let service = find(scope::behind(&aliases, find, host));
         let policy = service.as_ref().and_then(|key| policy_for(cx, scope, key));
         (host.clone(), DestinationRef { service, policy })
     };

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use flow::{Reads, Relation, Rule};
 use model::service::{Registry, Resolution, Service, ServiceKey};
+use names::Hostname;
 use registry::Services;
 use registry::inputs::Mesh;
 
@@ -30,6 +31,8 @@ pub struct ServiceHostKey {
     pub with_port: bool,
     /// The client's cluster, as in `Scope`.
     pub cluster: Arc<str>,
+    /// Other services that are names of this one, and whether the client is in the namespace that such a name names.
+    pub aliases: Arc<[(Hostname, bool)]>,
 }
 
 /// How a service is called at one port that speaks HTTP, or may do so.
@@ -39,6 +42,8 @@ pub struct ServiceHost {
     pub name: Arc<str>,
     /// The domains; the first is the hostname.
     pub domains: Vec<Arc<str>>,
+    /// It is an alias: requests to it are those to another service, unless a VirtualService says otherwise.
+    pub alias: bool,
 }
 
 impl Rule for ServiceHosts {
@@ -53,26 +58,27 @@ impl Rule for ServiceHosts {
         Some(Arc::new(ServiceHost {
             name: format!("{}:{}", key.service.hostname, key.port).into(),
             domains: domains(&service, &mesh.domain, key, port),
+            alias: service.resolution == Resolution::Alias,
         }))
     }
 }
 
 /// The namespace whose clients may leave the namespace out when they call this host: that of a Kubernetes name.
-pub(super) fn local_namespace(host: &str) -> Option<&str> {
+pub(crate) fn local_namespace(host: &str) -> Option<&str> {
     let mut labels = host.split('.').skip(1);
     let namespace = labels.next()?;
     (labels.next() == Some("svc")).then_some(namespace)
 }
 
-/// The names of a service: its hostname, with and without a final dot, the short forms of a Kubernetes name, all names
-/// below it if it is headless, and its addresses. A given port goes behind each; port 80 may be left out.
+/// The names of a service: its hostname and those of its aliases, with and without a final dot, the short forms of
+/// Kubernetes names, all names below them if it is headless, and its addresses. A given port goes behind each; port 80 may be left out.
 fn domains(service: &Service, mesh_domain: &str, key: &ServiceHostKey, port: Option<u16>) -> Vec<Arc<str>> {
-    let host = service.key.hostname.as_str();
-    let mut names: Vec<String> = vec![bracketed(host)];
-    if host.parse::<IpAddr>().is_err() {
-        names.push(format!("{host}."));
-    }
-    names.extend(short_forms(host, mesh_domain, key.local));
+    let own = (&service.key.hostname, key.local);
+    let aliases = key.aliases.iter().map(|(alias, local)| (alias, *local));
+    let all = std::iter::once(own).chain(aliases);
+    let mut names: Vec<String> = all
+        .flat_map(|(host, local)| forms(host.as_str(), mesh_domain, local))
+        .collect();
     if service.resolution == Resolution::Passthrough && service.registry == Registry::Kubernetes {
         // The pods of a headless service have names of their own below it.
         let pods: Vec<String> = names.iter().map(|name| format!("*.{name}")).collect();
@@ -87,6 +93,16 @@ fn domains(service: &Service, mesh_domain: &str, key: &ServiceHostKey, port: Opt
     with_port(names, port)
 }
 
+/// The forms of a name: as it is, with a final dot, and the short ones of a Kubernetes name.
+fn forms(host: &str, mesh_domain: &str, local: bool) -> Vec<String> {
+    let mut forms = vec![bracketed(host)];
+    if host.parse::<IpAddr>().is_err() {
+        forms.push(format!("{host}."));
+    }
+    forms.extend(short_forms(host, mesh_domain, local));
+    forms
+}
+
 /// The names with the port behind them, in a table that serves several; without it, too, where it is the usual one.
 pub(super) fn with_port(names: Vec<String>, port: Option<u16>) -> Vec<Arc<str>> {
     let Some(port) = port else {
@@ -98,7 +114,7 @@ pub(super) fn with_port(names: Vec<String>, port: Option<u16>) -> Vec<Arc<str>> 
 }
 
 /// The short forms of `NAME.NAMESPACE.svc.DOMAIN`; none for other hosts.
-fn short_forms(host: &str, mesh_domain: &str, local: bool) -> Vec<String> {
+pub(crate) fn short_forms(host: &str, mesh_domain: &str, local: bool) -> Vec<String> {
     let Some(short) = host
         .strip_suffix(mesh_domain)
         .and_then(|rest| rest.strip_suffix(".svc."))

@@ -7,6 +7,7 @@ use flow::{Reads, Relation, Rule};
 use model::audience::{PolicyKey, RoutesKey, Scope, Source, VirtualHostContent, VirtualHostSpec};
 use model::service::{ObjectId, ServiceKey};
 use names::Hostname;
+use registry::AliasTable;
 
 use super::bind::{self, bind_with};
 use super::{ServiceHostKey, ServiceHosts, domains};
@@ -35,6 +36,9 @@ pub struct DefaultHostKey {
 impl Rule for DefaultHosts {
     fn derive(cx: &Reads<'_>, key: &DefaultHostKey) -> Option<Arc<VirtualHostSpec>> {
         let host = cx.get::<ServiceHosts>(&key.host)?;
+        if host.alias {
+            return None;
+        }
         let routes = bind::default(&key.host.service, key.host.port, key.policy.clone());
         Some(spec(host.name.clone(), host.domains.clone(), routes))
     }
@@ -54,6 +58,8 @@ pub(super) struct Client<'a> {
     pub find: &'a dyn Fn(&Hostname) -> Option<ServiceKey>,
     /// The VirtualServices that it sees.
     pub lookup: &'a MeshLookup,
+    /// Which services are names of others.
+    pub aliases: &'a AliasTable,
     /// The table serves all ports.
     pub all_ports: bool,
 }
@@ -68,6 +74,7 @@ impl<'a> Client<'a> {
             local: domains::local_namespace(key.hostname.as_str()) == Some(&self.scope.namespace),
             with_port: self.all_ports,
             cluster: self.scope.cluster.clone(),
+            aliases: self.aliases_of(key),
         };
         let chosen = self.lookup.chosen(self.egress, &key.hostname);
         let Some((entry, summary)) = chosen.into_iter().find_map(|e| Some((e, self.summary(e, port)?))) else {
@@ -78,6 +85,14 @@ impl<'a> Client<'a> {
         let names = self.cx.get::<ServiceHosts>(&host)?;
         let routes = self.bound(&summary, &key.hostname, port);
         Some((spec(names.name.clone(), names.domains.clone(), routes), Some(&entry.id)))
+    }
+
+    /// The aliases of a service that the listener lets in, and whether the client may leave their namespace out.
+    fn aliases_of(&self, key: &ServiceKey) -> Arc<[(Hostname, bool)]> {
+        let seen = self.aliases.of(&key.hostname).iter();
+        let seen = seen.filter(|alias| self.egress.admits_service(&key.namespace, alias));
+        let is_local = |alias: &Hostname| domains::local_namespace(alias.as_str()) == Some(&self.scope.namespace);
+        seen.map(|alias| (alias.clone(), is_local(alias))).collect()
     }
 
     /// Virtual hosts of hosts that no service at this port has. At port 80 those of all VirtualServices are there; at

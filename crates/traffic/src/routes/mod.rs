@@ -7,7 +7,7 @@
 
 mod bind;
 mod catch_all;
-mod domains;
+pub(crate) mod domains;
 mod host;
 mod overlay;
 mod public;

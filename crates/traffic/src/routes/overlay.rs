@@ -24,6 +24,7 @@ pub(super) fn seen_by(cx: &Reads<'_>, audience: &RouteAudience, port: u16) -> Ve
         return Vec::new();
     };
     let lookup = MeshLookup::new(cx, &scope.namespace);
+    let aliases = registry::aliases::aliases(cx);
     let egress = EgressHosts::everything();
     let find = |host: &Hostname| scope::find(cx, scope, host).map(|s| s.key);
     let client = Client {
@@ -33,6 +34,7 @@ pub(super) fn seen_by(cx: &Reads<'_>, audience: &RouteAudience, port: u16) -> Ve
         egress: &egress,
         find: &find,
         lookup: &lookup,
+        aliases: &aliases,
         all_ports: false,
     };
     let private = cx.get::<ServicesByExport>(&Exported::Namespace(scope.namespace.clone()));

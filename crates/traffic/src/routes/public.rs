@@ -101,6 +101,7 @@ impl Rule for PublicHosts {
             cluster: cluster.clone(),
         });
         let lookup = MeshLookup::new(cx, &scope.namespace);
+        let aliases = registry::aliases::aliases(cx);
         let (egress, source) = (EgressHosts::everything(), bind::nobody());
         let find = |host: &Hostname| scope::find(cx, &scope, host).map(|s| s.key);
         let client = Client {
@@ -110,6 +111,7 @@ impl Rule for PublicHosts {
             egress: &egress,
             find: &find,
             lookup: &lookup,
+            aliases: &aliases,
             all_ports: false,
         };
         let mut table = PublicTable::default();
@@ -135,7 +137,8 @@ impl PublicTable {
         let key = (client.find)(host).filter(|key| definitions.contains(key));
         let made = key.as_ref().and_then(|key| client.service(key, port));
         let mut names: BTreeSet<Arc<str>> = BTreeSet::new();
-        names.extend(domains::local_namespace(host.as_str()).map(Arc::from));
+        let called = client.aliases.of(host).iter().chain([host]);
+        names.extend(called.filter_map(|host| domains::local_namespace(host.as_str()).map(Arc::from)));
         particular_to(client.cx, host, &mut names);
         let mut by_label = false;
         for entry in client.lookup.chosen(client.egress, host) {

@@ -45,6 +45,7 @@ pub(super) fn table(cx: &Reads<'_>, audience: &RouteAudience, name: &str) -> Rou
         .is_some_and(|p| p.protocol == Protocol::HttpProxy);
     let all_ports = proxy || named == TableName::Any;
     let lookup = MeshLookup::new(cx, &audience.scope.namespace);
+    let aliases = registry::aliases::aliases(cx);
     let find = |host: &Hostname| visible.find(host).map(|s| s.key.clone());
     let client = Client {
         cx,
@@ -53,6 +54,7 @@ pub(super) fn table(cx: &Reads<'_>, audience: &RouteAudience, name: &str) -> Rou
         egress: &listener.hosts,
         find: &find,
         lookup: &lookup,
+        aliases: &aliases,
         all_ports,
     };
     match named {

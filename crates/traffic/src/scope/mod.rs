@@ -13,7 +13,7 @@ use model::audience::Scope;
 use model::service::{ExportTo, Service, ServiceKey};
 use names::{Hostname, Protocol};
 use registry::inputs::{Mesh, Sidecars};
-use registry::{Exported, Services};
+use registry::{AliasTable, Exported, Services};
 use resources::istio::{CaptureMode, Destination, OutboundMode};
 
 use crate::hosts::EgressHosts;
@@ -281,6 +281,18 @@ pub fn find(cx: &Reads<'_>, scope: &Arc<Scope>, host: &Hostname) -> Option<Visib
         visible::visible_of(cx, &scope.namespace, &candidates),
     )?;
     Some(VisibleService { key, ports: Ports::All })
+}
+
+/// The hostname that a client means by a host: what an alias that it sees stands for, else the host.
+pub(crate) fn behind<'h>(
+    aliases: &'h AliasTable,
+    find: &dyn Fn(&Hostname) -> Option<ServiceKey>,
+    host: &'h Hostname,
+) -> &'h Hostname {
+    match aliases.target(host) {
+        Some(target) if find(host).is_some() => target,
+        _ => host,
+    }
 }
 
 fn find_in<'a>(services: &'a [VisibleService], host: &Hostname) -> Option<&'a VisibleService> {

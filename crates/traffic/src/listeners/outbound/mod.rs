@@ -13,17 +13,17 @@ use flow::{Reads, Relation, Rule};
 use model::audience::ListenerAudience;
 use model::listener::ListenerSpec;
 use model::proxy::InterceptionMode;
-use model::service::{ExportTo, ObjectId, Service};
+use model::service::{ExportTo, ObjectId, Resolution, Service};
 use names::Protocol;
-use registry::Services;
-use registry::inputs::Mesh;
-use resources::MeshConfig;
+use registry::inputs::{Mesh, MeshSettings};
+use registry::{AliasTable, Services};
 use resources::istio::CaptureMode;
 use rustc_hash::FxHashMap;
 
 use super::entry;
 use super::entry::{Bound, Entry, Meeting, Primary, Settings};
 use super::l4::{self, L4Rules, L4VirtualServices, Router, Rules};
+use crate::hosts::EgressHosts;
 use crate::scope::{EgressListener, EgressPort, Ports, ScopeServices};
 use crate::virtual_service::{Summary, VirtualServiceSummaries};
 use place::Places;
@@ -54,7 +54,7 @@ impl Rule for OutboundListeners {
             },
             accepts_http10: audience.accepts_http10,
         });
-        let mut build = Build::new(cx, audience, &mesh.config, client.clone());
+        let mut build = Build::new(cx, audience, &mesh, client.clone());
         for listener in &visible.listeners {
             build.egress(listener);
         }
@@ -88,6 +88,10 @@ struct Build<'a> {
     places: Places<'a>,
     wildcard: Bound,
     client: Arc<Client>,
+    /// The domain of Kubernetes services.
+    domain: &'a str,
+    /// Which services are names of others.
+    aliases: Arc<AliasTable>,
     /// VirtualServices with TCP or TLS routes that the client sees, in order of precedence.
     l4: Vec<L4Service>,
     slots: FxHashMap<(Primary, u16), Slot>,
@@ -131,8 +135,16 @@ impl Slot {
 }
 
 impl<'a> Build<'a> {
-    fn new(cx: &'a Reads<'a>, audience: &'a ListenerAudience, mesh: &'a MeshConfig, client: Arc<Client>) -> Build<'a> {
-        let places = Places { audience, mesh };
+    fn new(
+        cx: &'a Reads<'a>,
+        audience: &'a ListenerAudience,
+        mesh: &'a MeshSettings,
+        client: Arc<Client>,
+    ) -> Build<'a> {
+        let places = Places {
+            audience,
+            mesh: &mesh.config,
+        };
         Build {
             cx,
             audience,
@@ -143,6 +155,8 @@ impl<'a> Build<'a> {
             wildcard: places.wildcard(),
             places,
             client,
+            domain: &mesh.domain,
+            aliases: registry::aliases::aliases(cx),
             l4: visible_l4(cx, &audience.scope.namespace),
             slots: FxHashMap::default(),
         }
@@ -171,8 +185,8 @@ impl<'a> Build<'a> {
             .collect();
         let services = self.oldest_first(listener);
         match &listener.port {
-            Some(port) => self.declared(port, &services, bound.as_ref(), bind_to_port, &routes),
-            None => self.all_ports(&services, bound.as_ref(), bind_to_port, &routes),
+            Some(port) => self.declared(port, &services, bound.as_ref(), bind_to_port, (hosts, &routes)),
+            None => self.all_ports(&services, bound.as_ref(), bind_to_port, (hosts, &routes)),
         }
     }
 
@@ -183,7 +197,7 @@ impl<'a> Build<'a> {
         services: &[Seen],
         bound: Option<&Bound>,
         bind_to_port: bool,
-        routes: &[L4Service],
+        (hosts, routes): (&EgressHosts, &[L4Service]),
     ) {
         if !self.places.usable(bind_to_port, bound, port.number, port.protocol) {
             return;
@@ -196,13 +210,20 @@ impl<'a> Build<'a> {
                 only_port: l4::single_port(ports, service),
                 bound,
                 bind_to_port,
+                hosts,
                 routes,
             });
         }
     }
 
     /// A listener at each port of each service, except where a listener was declared.
-    fn all_ports(&mut self, services: &[Seen], bound: Option<&Bound>, bind_to_port: bool, routes: &[L4Service]) {
+    fn all_ports(
+        &mut self,
+        services: &[Seen],
+        bound: Option<&Bound>,
+        bind_to_port: bool,
+        (hosts, routes): (&EgressHosts, &[L4Service]),
+    ) {
         self.slots.values_mut().for_each(|slot| slot.locked = true);
         for (service, ports) in services {
             for port in service.ports.iter().filter(|p| ports.include(p.number)) {
@@ -216,6 +237,7 @@ impl<'a> Build<'a> {
                     only_port: Some(port.number),
                     bound,
                     bind_to_port,
+                    hosts,
                     routes,
                 });
             }
@@ -227,6 +249,8 @@ impl<'a> Build<'a> {
         let seen = listener.services.iter();
         let mut services: Vec<Seen> = seen
             .filter_map(|seen| Some(((*self.cx.get::<Services>(&seen.key)?).clone(), seen.ports.clone())))
+            // An alias is called at the addresses of what it stands for.
+            .filter(|(service, _)| service.resolution != Resolution::Alias)
             .collect();
         services.sort_by(|(a, _), (b, _)| (a.created, &a.key).cmp(&(b.created, &b.key)));
         services

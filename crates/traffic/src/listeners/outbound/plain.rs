@@ -36,8 +36,8 @@ pub struct Plain {
     pub(super) bind_to_port: bool,
     /// The listener is at all addresses, so that there may be connections to anything.
     pub(super) shared: bool,
-    /// Nothing but the server name tells TLS connections to the service from others.
-    pub(super) by_name: bool,
+    /// The server names of TLS connections to the service; none where its address tells them from others.
+    pub(super) names: Arc<[Arc<str>]>,
     /// The policy that applies to the service for the client.
     pub(super) policy: Option<PolicyKey>,
     pub(super) client: Arc<Client>,
@@ -107,14 +107,8 @@ impl Plain {
     pub(super) fn tcp(&self, cx: &Reads<'_>) -> Chain {
         let cluster = ClusterName::outbound(self.service_port, "", self.service.hostname.as_arc().clone());
         let tcp = l4::to_cluster(cx, &cluster.to_string(), self.policy.as_ref(), "");
-        let named = self.by_name && self.protocol.is_tls();
-        let sni = if named {
-            vec![self.service.hostname.as_arc().clone()]
-        } else {
-            Vec::new()
-        };
         Chain {
-            sni,
+            sni: self.names.to_vec(),
             ..Chain::any(ChainKind::Tcp(tcp))
         }
     }

@@ -1,5 +1,7 @@
 //! What one service port adds to the outbound listeners.
 
+use std::sync::Arc;
+
 use ipnet::IpNet;
 use model::listener::ChainKind;
 use model::service::{ObjectId, Registry, Resolution, Service};
@@ -10,9 +12,11 @@ use super::headless::{InstanceAddresses, Instances};
 use super::place::Address;
 use super::plain::Plain;
 use super::{Build, L4Service, Pending, Slot};
+use crate::hosts::EgressHosts;
 use crate::listeners::chain::Chain;
 use crate::listeners::entry::{Bound, Meeting, Primary};
 use crate::listeners::l4::{L4Match, Target};
+use crate::routes::domains;
 
 /// A service port that wants a listener.
 #[derive(Clone, Copy)]
@@ -26,6 +30,8 @@ pub(super) struct Wanted<'a> {
     /// Where the listener is bound, unless the service's address decides.
     pub(super) bound: Option<&'a Bound>,
     pub(super) bind_to_port: bool,
+    /// What the egress listener lets in.
+    pub(super) hosts: &'a EgressHosts,
     /// VirtualServices with TCP or TLS routes that the egress listener lets in.
     pub(super) routes: &'a [L4Service],
 }
@@ -193,7 +199,10 @@ impl Build<'_> {
             bound,
             bind_to_port: wanted.bind_to_port,
             shared,
-            by_name,
+            names: match by_name && protocol.is_tls() {
+                true => self.server_names(wanted),
+                false => Arc::from([]),
+            },
             policy: if opaque {
                 self.router.policy_key(Some(&service.key))
             } else {
@@ -206,6 +215,20 @@ impl Build<'_> {
             subnets,
             routes: routes.collect(),
         })
+    }
+
+    /// The names by which clients ask for a service where nothing else tells connections to it from others: its own, and
+    /// those of its aliases in all their forms.
+    fn server_names(&self, wanted: Wanted<'_>) -> Arc<[Arc<str>]> {
+        let (key, client) = (&wanted.service.key, &self.audience.scope.namespace);
+        let aliases = self.aliases.of(&key.hostname).iter();
+        let aliases = aliases.filter(|alias| wanted.hosts.admits_service(&key.namespace, alias));
+        let forms = aliases.flat_map(|alias| {
+            let local = domains::local_namespace(alias.as_str()) == Some(client);
+            let short = domains::short_forms(alias.as_str(), self.domain, local);
+            std::iter::once(alias.as_arc().clone()).chain(short.into_iter().map(Arc::from))
+        });
+        std::iter::once(key.hostname.as_arc().clone()).chain(forms).collect()
     }
 
     fn chains(&self, placed: &Placed<'_>) -> Vec<Chain> {

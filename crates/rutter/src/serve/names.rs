@@ -1,0 +1,46 @@
+//! The names of networks' gateways, looked up for the world.
+
+use anyhow::Result;
+use server::{Closed, Pilot};
+use settings::Settings;
+use sources::names::{self, Found};
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use world::Batch;
+
+/// Looks names up from now on. Returns when those that the world wants by now were tried, so that nobody is served
+/// without gateways that can be found.
+///
+/// # Errors
+/// The control plane is shutting down.
+pub(super) async fn begin(settings: &Settings, pilot: &Pilot) -> Result<JoinSet<()>, Closed> {
+    let mut tasks = JoinSet::new();
+    if !settings.resolve_hostname_gateways.0 {
+        return Ok(tasks);
+    }
+    let (sender, mut found) = mpsc::channel(1);
+    tasks.spawn(names::follow(pilot.wanted_names().await?, names::ask, sender));
+    if let Some(first) = found.recv().await {
+        tell(pilot, first).await?;
+    }
+    let pilot = pilot.clone();
+    tasks.spawn(async move {
+        while let Some(news) = found.recv().await {
+            if tell(&pilot, news).await.is_err() {
+                return;
+            }
+        }
+    });
+    Ok(tasks)
+}
+
+async fn tell(pilot: &Pilot, found: Found) -> Result<(), Closed> {
+    let mut batch = Batch::new();
+    for (name, addresses) in found {
+        batch.set_addresses(name, addresses);
+    }
+    match batch.is_empty() {
+        true => Ok(()),
+        false => pilot.commit(batch).await,
+    }
+}

@@ -1,0 +1,211 @@
+//! Hostnames that are looked up, again and again, for as long as somebody wants their addresses.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::stream::{self, StreamExt};
+use tokio::sync::{mpsc, watch};
+use tokio::time::{MissedTickBehavior, interval, timeout};
+
+/// The names that are wanted.
+pub type Names = Arc<BTreeSet<Arc<str>>>;
+
+/// How often all names are looked up again. The system's resolver does not say for how long an answer holds; istiod asks no
+/// more often than this either.
+const AGAIN: Duration = Duration::from_secs(30);
+/// How long one answer is waited for.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Names that are looked up at the same time.
+const AT_ONCE: usize = 16;
+
+/// What looking up changed: names, each with all of its addresses, ascending; without any it is not known, or no longer
+/// wanted. Empty after a round in which nothing changed.
+pub type Found = Vec<(Arc<str>, Vec<IpAddr>)>;
+
+/// Looks up the names that are wanted until nobody takes what is found, with one answer for each round: the first when
+/// every name was tried. A name whose lookup fails keeps the addresses that it had; the log says so once.
+pub async fn follow<L>(mut wanted: watch::Receiver<Names>, lookup: L, found: mpsc::Sender<Found>)
+where
+    L: AsyncFn(&str) -> io::Result<Vec<IpAddr>>,
+{
+    let mut book = Book::default();
+    let mut rounds = interval(AGAIN);
+    rounds.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        let names = tokio::select! {
+            _ = rounds.tick() => wanted.borrow_and_update().clone(),
+            changed = wanted.changed() => match changed {
+                Ok(()) => {
+                    let names = wanted.borrow_and_update().clone();
+                    book.unknown(&names)
+                }
+                Err(_) => return,
+            },
+        };
+        let answers = look_up(&names, &lookup).await;
+        let mut news = book.write(answers);
+        news.extend(book.forget(&wanted.borrow()));
+        if found.send(news).await.is_err() {
+            return;
+        }
+    }
+}
+
+/// Asks the system.
+///
+/// # Errors
+/// It does not know the name, or does not answer.
+pub async fn ask(name: &str) -> io::Result<Vec<IpAddr>> {
+    let found = tokio::net::lookup_host((name, 0)).await?;
+    Ok(found.map(|address| address.ip()).collect())
+}
+
+type Answer = (Arc<str>, io::Result<Vec<IpAddr>>);
+
+async fn look_up<L>(names: &BTreeSet<Arc<str>>, lookup: &L) -> Vec<Answer>
+where
+    L: AsyncFn(&str) -> io::Result<Vec<IpAddr>>,
+{
+    let one = async |name: Arc<str>| {
+        let answer = timeout(PATIENCE, lookup(&name)).await;
+        let answer = answer.unwrap_or_else(|_| Err(io::Error::new(io::ErrorKind::TimedOut, "no answer")));
+        (name, answer)
+    };
+    stream::iter(names.iter().cloned())
+        .map(one)
+        .buffer_unordered(AT_ONCE)
+        .collect()
+        .await
+}
+
+/// What is known.
+#[derive(Default)]
+struct Book {
+    addresses: BTreeMap<Arc<str>, Vec<IpAddr>>,
+    /// Names of which it was said that they are not found.
+    failing: BTreeSet<Arc<str>>,
+}
+
+impl Book {
+    /// Those that were not tried yet.
+    fn unknown(&self, names: &BTreeSet<Arc<str>>) -> Names {
+        let tried = |name: &Arc<str>| self.addresses.contains_key(name) || self.failing.contains(name);
+        Arc::new(names.iter().filter(|name| !tried(name)).cloned().collect())
+    }
+
+    /// Notes answers; returns what they change.
+    fn write(&mut self, mut answers: Vec<Answer>) -> Found {
+        answers.sort_by(|(a, _), (b, _)| a.cmp(b));
+        let mut news = Vec::new();
+        for (name, answer) in answers {
+            match answer {
+                Ok(mut addresses) if !addresses.is_empty() => {
+                    addresses.sort_unstable();
+                    addresses.dedup();
+                    if self.failing.remove(&name) {
+                        tracing::info!(%name, "the name is found again");
+                    }
+                    if self.addresses.get(&name) != Some(&addresses) {
+                        self.addresses.insert(name.clone(), addresses.clone());
+                        news.push((name, addresses));
+                    }
+                }
+                failed => {
+                    let error = failed.err().map(|error| error.to_string());
+                    if self.failing.insert(name.clone()) {
+                        let kept = self.addresses.contains_key(&name);
+                        tracing::warn!(
+                            %name,
+                            error = error.unwrap_or_else(|| "it has no address".into()),
+                            kept,
+                            "the name of a network's gateway is not found; the addresses that it had are kept"
+                        );
+                    }
+                }
+            }
+        }
+        news
+    }
+
+    /// Forgets those that are not wanted any more; returns which had addresses.
+    fn forget(&mut self, wanted: &BTreeSet<Arc<str>>) -> Found {
+        self.failing.retain(|name| wanted.contains(name));
+        let gone = self.addresses.extract_if(.., |name, _| !wanted.contains(name));
+        gone.map(|(name, _)| (name, Vec::new())).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use super::*;
+
+    /// A resolver whose answers tests change. No answer at all for names that are not there.
+    #[derive(Clone, Default)]
+    struct Zone(Arc<Mutex<BTreeMap<&'static str, Vec<IpAddr>>>>);
+
+    impl Zone {
+        fn set(&self, name: &'static str, addresses: &[&str]) {
+            let addresses = addresses.iter().map(|ip| ip.parse().expect("an address")).collect();
+            self.0.lock().expect("no panic").insert(name, addresses);
+        }
+
+        fn answer(&self, name: &str) -> io::Result<Vec<IpAddr>> {
+            let zone = self.0.lock().expect("no panic");
+            zone.get(name).cloned().ok_or_else(|| io::ErrorKind::NotFound.into())
+        }
+    }
+
+    fn names(names: &[&str]) -> Names {
+        Arc::new(names.iter().map(|name| Arc::from(*name)).collect())
+    }
+
+    fn said(found: &Found) -> Vec<String> {
+        let one = |(name, addresses): &(Arc<str>, Vec<IpAddr>)| format!("{name} {addresses:?}");
+        found.iter().map(one).collect()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn names_are_looked_up_at_once_again_and_until_nobody_wants_them() {
+        let zone = Zone::default();
+        zone.set("a.example", &["10.0.0.2", "10.0.0.1", "10.0.0.2"]);
+        let (wanted, seen) = watch::channel(names(&["a.example", "b.example"]));
+        let (sender, mut found) = mpsc::channel(1);
+        let asked = zone.clone();
+        let following = tokio::spawn(async move { follow(seen, async |name: &str| asked.answer(name), sender).await });
+        let first = found.recv().await.expect("an answer");
+        assert_eq!(said(&first), ["a.example [10.0.0.1, 10.0.0.2]"]);
+
+        // What fails keeps what it had; what is found later comes with the next round.
+        zone.0.lock().expect("no panic").remove("a.example");
+        zone.set("b.example", &["10.0.0.3"]);
+        let second = found.recv().await.expect("an answer");
+        assert_eq!(said(&second), ["b.example [10.0.0.3]"]);
+        zone.set("a.example", &[]);
+        assert_eq!(said(&found.recv().await.expect("an answer")), [""; 0]);
+
+        // A new name is not waited for, and one that nobody wants is forgotten.
+        zone.set("c.example", &["2001:db8::1"]);
+        let before = tokio::time::Instant::now();
+        wanted.send_replace(names(&["b.example", "c.example"]));
+        let third = found.recv().await.expect("an answer");
+        assert_eq!(said(&third), ["c.example [2001:db8::1]", "a.example []"]);
+        assert_eq!(before.elapsed(), Duration::ZERO);
+        drop(wanted);
+        following.await.expect("it ends");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_resolver_that_does_not_answer_holds_up_nobody_for_long() {
+        let (_wanted, seen) = watch::channel(names(&["a.example"]));
+        let (sender, mut found) = mpsc::channel(1);
+        tokio::spawn(async move { follow(seen, async |_: &str| std::future::pending().await, sender).await });
+        let before = tokio::time::Instant::now();
+        assert_eq!(said(&found.recv().await.expect("an answer")), [""; 0]);
+        assert_eq!(before.elapsed(), PATIENCE);
+    }
+}
