@@ -176,36 +176,41 @@ mod tests {
         let (wanted, seen) = watch::channel(names(&["a.example", "b.example"]));
         let (sender, mut found) = mpsc::channel(1);
         let asked = zone.clone();
-        let following = tokio::spawn(async move { follow(seen, async |name: &str| asked.answer(name), sender).await });
-        let first = found.recv().await.expect("an answer");
-        assert_eq!(said(&first), ["a.example [10.0.0.1, 10.0.0.2]"]);
+        let following = follow(seen, async |name: &str| asked.answer(name), sender);
+        let checks = async {
+            let first = found.recv().await.expect("an answer");
+            assert_eq!(said(&first), ["a.example [10.0.0.1, 10.0.0.2]"]);
 
-        // What fails keeps what it had; what is found later comes with the next round.
-        zone.0.lock().expect("no panic").remove("a.example");
-        zone.set("b.example", &["10.0.0.3"]);
-        let second = found.recv().await.expect("an answer");
-        assert_eq!(said(&second), ["b.example [10.0.0.3]"]);
-        zone.set("a.example", &[]);
-        assert_eq!(said(&found.recv().await.expect("an answer")), [""; 0]);
+            // What fails keeps what it had; what is found later comes with the next round.
+            zone.0.lock().expect("no panic").remove("a.example");
+            zone.set("b.example", &["10.0.0.3"]);
+            let second = found.recv().await.expect("an answer");
+            assert_eq!(said(&second), ["b.example [10.0.0.3]"]);
+            zone.set("a.example", &[]);
+            assert_eq!(said(&found.recv().await.expect("an answer")), [""; 0]);
 
-        // A new name is not waited for, and one that nobody wants is forgotten.
-        zone.set("c.example", &["2001:db8::1"]);
-        let before = tokio::time::Instant::now();
-        wanted.send_replace(names(&["b.example", "c.example"]));
-        let third = found.recv().await.expect("an answer");
-        assert_eq!(said(&third), ["c.example [2001:db8::1]", "a.example []"]);
-        assert_eq!(before.elapsed(), Duration::ZERO);
-        drop(wanted);
-        following.await.expect("it ends");
+            // A new name is not waited for, and one that nobody wants is forgotten.
+            zone.set("c.example", &["2001:db8::1"]);
+            let before = tokio::time::Instant::now();
+            wanted.send_replace(names(&["b.example", "c.example"]));
+            let third = found.recv().await.expect("an answer");
+            assert_eq!(said(&third), ["c.example [2001:db8::1]", "a.example []"]);
+            assert_eq!(before.elapsed(), Duration::ZERO);
+            drop(wanted);
+        };
+        tokio::join!(following, checks);
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_resolver_that_does_not_answer_holds_up_nobody_for_long() {
         let (_wanted, seen) = watch::channel(names(&["a.example"]));
         let (sender, mut found) = mpsc::channel(1);
-        tokio::spawn(async move { follow(seen, async |_: &str| std::future::pending().await, sender).await });
+        let following = follow(seen, async |_: &str| std::future::pending().await, sender);
         let before = tokio::time::Instant::now();
-        assert_eq!(said(&found.recv().await.expect("an answer")), [""; 0]);
+        tokio::select! {
+            () = following => panic!("nobody ended it"),
+            first = found.recv() => assert_eq!(said(&first.expect("an answer")), [""; 0]),
+        }
         assert_eq!(before.elapsed(), PATIENCE);
     }
 }
