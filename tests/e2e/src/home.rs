@@ -6,9 +6,10 @@ use std::path::Path;
 use std::time::Duration;
 
 use parts::kubernetes::ControlPlane;
-use parts::run::{Control, Result, wait_for};
+use parts::run::{Control, Node, Result, wait_for};
 use serde_json::Value;
 
+use crate::observer::Observer;
 use crate::rutter_binary;
 
 /// How long what must come is waited for.
@@ -24,6 +25,17 @@ pub struct Rutter {
 impl Rutter {
     /// One that is not started yet; with the kubeconfig of this text, or the administrator's.
     pub fn idle(plane: &ControlPlane, namespace: &str, user: Option<&str>, more: &[&str]) -> Result<Rutter> {
+        Rutter::idle_with(plane, namespace, user, more, &[])
+    }
+
+    /// The same with environment variables that name files.
+    pub fn idle_with(
+        plane: &ControlPlane,
+        namespace: &str,
+        user: Option<&str>,
+        more: &[&str],
+        environment: &[(&str, &Path)],
+    ) -> Result<Rutter> {
         let data = tempfile::tempdir()?;
         let kubeconfig = data.path().join("kubeconfig");
         match user {
@@ -50,7 +62,7 @@ impl Rutter {
             ],
             more,
         ];
-        let control = Control::idle(rutter_binary(), &flags.concat(), &[])?;
+        let control = Control::idle(rutter_binary(), &flags.concat(), environment)?;
         Ok(Rutter { control, data })
     }
 
@@ -93,10 +105,11 @@ impl Rutter {
         self.data.path()
     }
 
-    /// All configuration, one object each. Versions are left out: statuses raise them, and they are no news to a mesh.
-    async fn configuration(&self) -> Result<BTreeSet<String>> {
+    /// All configuration, or that of a namespace, one object each. Versions are left out: statuses raise them, and they are no news to a mesh.
+    async fn configuration(&self, namespace: Option<&str>) -> Result<BTreeSet<String>> {
         let mut page: Value = serde_json::from_str(&self.control.debug("/debug/configz").await?.text())?;
         let objects = page.as_array_mut().ok_or("no list")?;
+        objects.retain(|object| namespace.is_none_or(|namespace| object["metadata"]["namespace"] == namespace));
         let bare = objects.iter_mut().map(|object| {
             if let Some(metadata) = object["metadata"].as_object_mut() {
                 metadata.remove("resourceVersion");
@@ -110,14 +123,48 @@ impl Rutter {
     pub async fn is_as_new(&self, plane: &ControlPlane, namespace: &str) -> Result<()> {
         let fresh = Rutter::start(plane, namespace).await?;
         let same = || async {
-            let (ours, theirs) = (self.configuration().await.ok()?, fresh.configuration().await.ok()?);
+            let (ours, theirs) = (
+                self.configuration(None).await.ok()?,
+                fresh.configuration(None).await.ok()?,
+            );
             (ours == theirs && !ours.is_empty()).then_some(())
         };
         self.explained(wait_for("the world of a fresh list", PATIENCE, same).await)?;
-        let agrees = self.control.debug("/debug/recompute").await?;
-        assert!(agrees.status.is_success(), "{}", agrees.text());
-        Ok(())
+        self.agrees().await
     }
+
+    /// The same of this namespace; and a [`client`] that has been looking on has what it would get there, byte for byte.
+    pub async fn is_as_new_to(&self, proxy: &Observer, plane: &ControlPlane, namespace: &str) -> Result<()> {
+        let fresh = Rutter::start(plane, namespace).await?;
+        let other = Observer::start(fresh.control.grpc(), &client(namespace));
+        let only = Some(namespace);
+        let same = || async {
+            let (ours, theirs) = (
+                self.configuration(only).await.ok()?,
+                fresh.configuration(only).await.ok()?,
+            );
+            let equal = ours == theirs && !ours.is_empty() && proxy.versions() == other.versions();
+            equal.then_some(())
+        };
+        let waited = self.explained(wait_for("the world of a fresh list", PATIENCE, same).await);
+        proxy.check()?;
+        waited?;
+        self.agrees().await
+    }
+
+    /// Sees that what is derived anew is the same.
+    async fn agrees(&self) -> Result<()> {
+        let agrees = self.control.debug("/debug/recompute").await?;
+        match agrees.status.is_success() {
+            true => Ok(()),
+            false => Err(agrees.text().into()),
+        }
+    }
+}
+
+/// A proxy of this namespace.
+pub fn client(namespace: &str) -> Node {
+    Node::sidecar("client", namespace, "127.0.0.2", &[("app", "client")])
 }
 
 /// A ServiceEntry of this name and host.

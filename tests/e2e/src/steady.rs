@@ -9,7 +9,6 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 
 use crate::cluster::Namespace;
-use crate::observer::STEADY;
 
 /// The population, in a namespace.
 #[derive(Debug)]
@@ -18,6 +17,11 @@ pub struct Steady<'a> {
     namespace: String,
     /// How many hosts there are, each with a ServiceEntry, a DestinationRule and a VirtualService.
     pub hosts: usize,
+}
+
+/// What the names of the hosts of a population end with, by its namespace.
+pub(crate) fn suffix(namespace: &str) -> String {
+    format!(".{namespace}.steady.test")
 }
 
 /// Generations fit into a byte of an address.
@@ -43,7 +47,7 @@ impl<'a> Steady<'a> {
     /// # Errors
     /// The API refuses an object.
     pub async fn make(&self) -> Result<()> {
-        let objects = (0..self.hosts).flat_map(|host| objects(host, 1));
+        let objects = (0..self.hosts).flat_map(|host| self.objects(host, 1));
         let items: Vec<Value> = objects.map(|(kind, _, object)| with_kind(kind, object)).collect();
         let list = json!({"apiVersion": "v1", "kind": "List", "items": items});
         let arguments = [
@@ -65,7 +69,7 @@ impl<'a> Steady<'a> {
     /// The API does not take one.
     pub async fn move_to(&self, generation: u64) -> Result<()> {
         assert!(GENERATIONS.contains(&generation), "there is no generation {generation}");
-        for (_, plural, object) in (0..self.hosts).flat_map(|host| objects(host, generation)) {
+        for (_, plural, object) in (0..self.hosts).flat_map(|host| self.objects(host, generation)) {
             let name = object["metadata"]["name"].as_str().unwrap_or_default();
             let path = format!(
                 "/apis/networking.istio.io/v1/namespaces/{}/{plural}/{name}",
@@ -90,50 +94,50 @@ impl<'a> Steady<'a> {
         }
         last
     }
+
+    /// Kind, plural and object of each that a host has.
+    fn objects(&self, host: usize, generation: u64) -> [(&'static str, &'static str, Value); 3] {
+        let name = format!("h{host}");
+        let dns = format!("{name}{}", suffix(&self.namespace));
+        let object = |spec: Value| json!({"metadata": {"name": name}, "spec": spec});
+        let endpoint = |last: u8| json!({"address": format!("10.{generation}.{host}.{last}")});
+        let timeout = format!("{generation}s");
+        let route = json!([{"destination": {"host": dns}}]);
+        [
+            (
+                "ServiceEntry",
+                "serviceentries",
+                object(json!({
+                    "exportTo": ["."], "hosts": [dns], "location": "MESH_INTERNAL", "resolution": "STATIC",
+                    "ports": [{"number": 8080, "name": "http", "protocol": "HTTP"}],
+                    "endpoints": [endpoint(1), endpoint(2)],
+                })),
+            ),
+            (
+                "DestinationRule",
+                "destinationrules",
+                object(json!({
+                    "exportTo": ["."], "host": dns,
+                    "trafficPolicy": {"connectionPool": {"tcp": {"connectTimeout": timeout, "maxConnections": generation}}},
+                })),
+            ),
+            (
+                "VirtualService",
+                "virtualservices",
+                object(json!({
+                    "exportTo": ["."], "hosts": [dns],
+                    "http": [
+                        {"match": [{"uri": {"prefix": "/first"}}], "timeout": timeout, "route": route},
+                        {"timeout": timeout, "route": route},
+                    ],
+                })),
+            ),
+        ]
+    }
 }
 
 fn with_kind(kind: &str, mut object: Value) -> Value {
     object["apiVersion"] = "networking.istio.io/v1".into();
     object["kind"] = kind.into();
     object
-}
-
-/// Kind, plural and object of each that a host has.
-fn objects(host: usize, generation: u64) -> [(&'static str, &'static str, Value); 3] {
-    let name = format!("h{host}");
-    let dns = format!("{name}{STEADY}");
-    let object = |spec: Value| json!({"metadata": {"name": name}, "spec": spec});
-    let endpoint = |last: u8| json!({"address": format!("10.{generation}.{host}.{last}")});
-    let timeout = format!("{generation}s");
-    let route = json!([{"destination": {"host": dns}}]);
-    [
-        (
-            "ServiceEntry",
-            "serviceentries",
-            object(json!({
-                "hosts": [dns], "location": "MESH_INTERNAL", "resolution": "STATIC",
-                "ports": [{"number": 8080, "name": "http", "protocol": "HTTP"}],
-                "endpoints": [endpoint(1), endpoint(2)],
-            })),
-        ),
-        (
-            "DestinationRule",
-            "destinationrules",
-            object(json!({
-                "host": dns,
-                "trafficPolicy": {"connectionPool": {"tcp": {"connectTimeout": timeout, "maxConnections": generation}}},
-            })),
-        ),
-        (
-            "VirtualService",
-            "virtualservices",
-            object(json!({
-                "hosts": [dns],
-                "http": [
-                    {"match": [{"uri": {"prefix": "/first"}}], "timeout": timeout, "route": route},
-                    {"timeout": timeout, "route": route},
-                ],
-            })),
-        ),
-    ]
 }

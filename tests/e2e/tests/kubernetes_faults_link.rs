@@ -8,15 +8,15 @@
 use std::time::Duration;
 
 use e2e::cluster::{Namespace, shared_with_crds};
-use e2e::home::{PATIENCE, Rutter};
+use e2e::home::{PATIENCE, Rutter, client};
 use e2e::observer::Observer;
 use e2e::steady::Steady;
-use parts::kubernetes::{ControlPlane, Link, Weather};
-use parts::run::{Node, Result, wait_for};
+use parts::kubernetes::{ControlPlane, Link, Passage, Weather};
+use parts::run::{Result, wait_for};
 use tokio::sync::watch;
 
 /// Services of the population.
-const HOSTS: usize = 5;
+const HOSTS: usize = 4;
 
 /// A control plane behind a link, with a proxy and a population that it sees.
 struct Scene<'a> {
@@ -28,20 +28,22 @@ struct Scene<'a> {
     proxy: Observer,
 }
 
-fn node(space: &str) -> Node {
-    Node::sidecar("client", space, "127.0.0.2", &[("app", "client")])
-}
-
 impl<'a> Scene<'a> {
     async fn start(prefix: &str, seed: u64) -> Result<Scene<'a>> {
         let plane = shared_with_crds().await?;
         let space = Namespace::create(plane, prefix).await?;
-        let steady = Steady::create(plane, &space, HOSTS).await?;
         let link = Link::start(plane, seed).await?;
-        let mut rutter = Rutter::idle(plane, space.name(), Some(&link.kubeconfig()), &[])?;
-        rutter.control.begin().await?;
-        let proxy = Observer::start(rutter.control.grpc(), &node(space.name()));
-        proxy.settled(HOSTS, 1).await?;
+        let kubeconfig = link.kubeconfig();
+        Scene::with(plane, space, link, &kubeconfig).await
+    }
+
+    async fn with(plane: &'a ControlPlane, space: Namespace<'a>, link: Link, user: &str) -> Result<Scene<'a>> {
+        let steady = Steady::create(plane, &space, HOSTS).await?;
+        let mut rutter = Rutter::idle(plane, space.name(), Some(user), &[])?;
+        rutter.control.launch()?;
+        rutter.says("", true).await?;
+        let proxy = Observer::start(rutter.control.grpc(), &client(space.name()));
+        rutter.explained(proxy.settled(HOSTS, 1).await)?;
         Ok(Scene {
             plane,
             space,
@@ -52,20 +54,17 @@ impl<'a> Scene<'a> {
         })
     }
 
-    /// Waits until the proxy has this generation, and sees that nothing went wrong on the way.
+    /// Waits in good weather until the proxy has this generation, and sees that nothing went wrong on the way.
     async fn ends_well(&self, generation: u64) -> Result<()> {
         self.link.set(Weather::default());
         self.steady.move_to(generation).await?;
         self.rutter.explained(self.proxy.settled(HOSTS, generation).await)?;
-        self.rutter.is_as_new(self.plane, self.space.name()).await?;
-        let fresh = Rutter::start(self.plane, self.space.name()).await?;
-        let other = Observer::start(fresh.control.grpc(), &node(self.space.name()));
-        other.settled(HOSTS, generation).await?;
-        assert_eq!(self.proxy.versions(), other.versions(), "the bytes of a fresh list");
-        self.proxy.check()
+        self.rutter
+            .is_as_new_to(&self.proxy, self.plane, self.space.name())
+            .await
     }
 
-    /// Moves the population on while something goes wrong, until so many steps have been made.
+    /// Moves the population on while something goes wrong; the last generation that was begun.
     async fn under_change(&self, from: u64, fault: impl Future<Output = Result<()>>) -> Result<u64> {
         let stop = watch::Sender::new(false);
         let fault = async {
@@ -78,7 +77,7 @@ impl<'a> Scene<'a> {
         Ok(last)
     }
 
-    async fn happens(&self, what: &str, happened: impl Fn(&parts::kubernetes::Passage) -> bool) -> Result<()> {
+    async fn happens(&self, what: &str, happened: impl Fn(&Passage) -> bool) -> Result<()> {
         let check = || async { happened(&self.link.seen()).then_some(()) };
         let waited = wait_for(what, PATIENCE, check).await;
         self.rutter
@@ -95,17 +94,16 @@ async fn storm(seed: u64) -> Result<()> {
         failing: 50,
         expired: 200,
         cut: 700,
-        cut_within: 30_000,
-        delay: Duration::from_millis(5),
+        cut_within: 10_000,
+        delay: Duration::from_millis(2),
         crumb: 700,
         ..Weather::default()
     });
-    scene.link.cut();
     let fault = async {
-        for round in 1..=6 {
+        for round in 1..=3 {
             scene.link.cut();
             scene
-                .happens("answers that were cut", |seen| seen.cut >= round * 20)
+                .happens("answers that were cut", |seen| seen.cut >= round * 15)
                 .await?;
         }
         Ok(())
@@ -113,7 +111,7 @@ async fn storm(seed: u64) -> Result<()> {
     let last = scene.under_change(1, fault).await?;
     let seen = scene.link.seen();
     assert!(seen.answered > 0 && last > 3, "{seen:?} in {last} generations");
-    eprintln!("{seen:?} in {last} generations, {} responses", scene.proxy.responses());
+    eprintln!("{} cut, {} refused, {last} generations", seen.cut, seen.answered);
     scene.ends_well(last + 1).await
 }
 
@@ -123,4 +121,144 @@ async fn a_storm_breaks_no_proxy() {
     storm(seed.unwrap_or(20_261_121))
         .await
         .unwrap_or_else(|error| panic!("{error}"));
+}
+
+/// What changed in a gap after which the server has forgotten what happened is told at once, per kind.
+async fn too_old() -> Result<()> {
+    let scene = Scene::start("too-old", 1).await?;
+    for generation in [2, 5, 9] {
+        let (since, answered) = (scene.proxy.responses(), scene.link.seen().answered);
+        // Nothing passes any more; what the server sends meanwhile is lost.
+        scene.link.set(Weather {
+            silent: true,
+            ..Weather::default()
+        });
+        scene.steady.move_to(generation).await?;
+        scene.link.set(Weather {
+            expired: 1000,
+            ..Weather::default()
+        });
+        scene.link.cut();
+        scene
+            .happens("\"too old\"", |seen| seen.answered >= answered + 3)
+            .await?;
+        scene.rutter.explained(scene.proxy.settled(HOSTS, generation).await)?;
+        scene.proxy.never_mixed(since)?;
+    }
+    scene.ends_well(10).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_changed_before_too_old_is_told_at_once() {
+    too_old().await.unwrap_or_else(|error| panic!("{error}"));
+}
+
+/// A server that answers late and in crumbs is waited for, at the start and later; one that says nothing is not given up.
+async fn slow() -> Result<()> {
+    let plane = shared_with_crds().await?;
+    let space = Namespace::create(plane, "slow").await?;
+    let link = Link::start(plane, 2).await?;
+    link.set(Weather {
+        delay: Duration::from_millis(200),
+        crumb: 10_000,
+        ..Weather::default()
+    });
+    let kubeconfig = link.kubeconfig();
+    let scene = Scene::with(plane, space, link, &kubeconfig).await?;
+    let lists = scene.rutter.control.metric("rutter_kubernetes_lists", "").await?;
+    scene.steady.move_to(2).await?;
+    scene.rutter.explained(scene.proxy.settled(HOSTS, 2).await)?;
+    // A pause of the server: its connections stay, and nothing is lost.
+    scene.link.set(Weather {
+        silent: true,
+        ..Weather::default()
+    });
+    scene.steady.move_to(3).await?;
+    scene.link.set(Weather::default());
+    scene.rutter.explained(scene.proxy.settled(HOSTS, 3).await)?;
+    let again = scene.rutter.control.metric("rutter_kubernetes_lists", "").await?;
+    assert_eq!(lists, again, "nothing had to be listed again");
+    scene.ends_well(4).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_slow_server_is_waited_for() {
+    slow().await.unwrap_or_else(|error| panic!("{error}"));
+}
+
+/// Everything is refused with 429 for a while, under change.
+async fn busy() -> Result<()> {
+    let scene = Scene::start("busy", 3).await?;
+    scene.link.set(Weather {
+        busy: 1000,
+        ..Weather::default()
+    });
+    scene.link.cut();
+    let fault = scene.happens("refusals", |seen| seen.answered >= 100);
+    let last = scene.under_change(1, fault).await?;
+    scene.rutter.says("busy", true).await?;
+    scene.ends_well(last + 1).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_busy_server_takes_nothing_away() {
+    busy().await.unwrap_or_else(|error| panic!("{error}"));
+}
+
+/// A role for what is read and written, but for VirtualServices; and one for these.
+fn roles(space: &str) -> String {
+    let rules = |kinds: &str| {
+        format!("{{ apiGroups: [networking.istio.io], resources: [{kinds}], verbs: [get, list, watch] }}")
+    };
+    let role = |name: &str, rules: &str| {
+        format!(
+            "---\napiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRole\nmetadata: {{ name: {space}-{name} }}\nrules: [{rules}]\n\
+             ---\napiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRoleBinding\nmetadata: {{ name: {space}-{name} }}\n\
+             roleRef: {{ apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: {space}-{name} }}\n\
+             subjects: [{{ kind: ServiceAccount, namespace: {space}, name: rutter }}]\n"
+        )
+    };
+    let others = "destinationrules, envoyfilters, gateways, proxyconfigs, serviceentries, sidecars, workloadentries, workloadgroups";
+    let groups = "'', discovery.k8s.io, security.istio.io, telemetry.istio.io, extensions.istio.io, gateway.networking.k8s.io, \
+                  gateway.networking.x-k8s.io, inference.networking.k8s.io, apiextensions.k8s.io, admissionregistration.k8s.io, \
+                  networking.k8s.io, multicluster.x-k8s.io, coordination.k8s.io";
+    let most = format!(
+        "{}, {{ apiGroups: [{groups}], resources: ['*'], verbs: ['*'] }}",
+        rules(others)
+    );
+    let account = "apiVersion: v1\nkind: ServiceAccount\nmetadata: { name: rutter }\n";
+    [
+        account,
+        &role("most", &most),
+        &role("routes", &rules("virtualservices")),
+    ]
+    .concat()
+}
+
+/// The right to read one kind is taken away while it is read, and given back.
+async fn denied() -> Result<()> {
+    let plane = shared_with_crds().await?;
+    let space = Namespace::create(plane, "denied").await?;
+    let link = Link::start(plane, 4).await?;
+    space.apply(&roles(space.name())).await?;
+    let user = link.through(&plane.service_account(space.name(), "rutter").await?);
+    let scene = Scene::with(plane, space, link, &user).await?;
+    let binding = format!("{}-routes", scene.space.name());
+    plane.kubectl(&["delete", "clusterrolebinding", &binding], "").await?;
+    scene.link.cut();
+    scene
+        .rutter
+        .says("we may not read: virtualservices.networking.istio.io", true)
+        .await?;
+    let since = scene.proxy.responses();
+    scene.steady.move_to(2).await?;
+    scene.space.apply(&roles(scene.space.name())).await?;
+    scene.rutter.explained(scene.proxy.settled(HOSTS, 2).await)?;
+    scene.proxy.routes_never_mixed(since)?;
+    scene.ends_well(3).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_kind_that_may_not_be_read_any_more_stays_as_it_was() {
+    denied().await.unwrap_or_else(|error| panic!("{error}"));
 }

@@ -147,7 +147,7 @@ impl Shared {
             return self.deliver_late(&request).await;
         }
         let fate = lock(&self.dice).fate(&weather, &request.line);
-        lock(&self.seen).note(&fate);
+        lock(&self.seen).note(&fate, &request.line);
         let carried = async {
             match fate {
                 Fate::Answered(answer) => Ok(client.write_all(&answer).await?),

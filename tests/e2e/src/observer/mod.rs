@@ -18,15 +18,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use parts::run::{Node, Result, wait_for};
+use protos::Any;
 use protos::envoy::service::discovery::v3::DeltaDiscoveryResponse;
 use tokio::task::JoinHandle;
 
+use crate::steady::suffix;
 use reading::{TYPES, read};
 
 /// How long what must come is waited for.
 const PATIENCE: Duration = Duration::from_secs(90);
-/// In every name of the population.
-pub(crate) const STEADY: &str = ".steady.test";
 
 /// A kind of resource that tells a generation.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -51,11 +51,16 @@ pub struct Observer {
 /// What it has seen.
 #[derive(Debug, Default)]
 struct Seen {
+    /// What the names of the population's hosts end with.
+    suffix: String,
     held: BTreeMap<(usize, String), Held>,
     /// After each response: the kind, and the generations of all that is held of it.
     moments: Vec<(Kind, BTreeSet<u64>)>,
+    /// How often a resource of the population was sent.
+    received: usize,
     wrong: Vec<String>,
     may_go_back: bool,
+    forgiving: bool,
     ended: Option<String>,
 }
 
@@ -73,9 +78,13 @@ impl Drop for Observer {
 }
 
 impl Observer {
-    /// Connects to the discovery service at this address.
+    /// Connects to the discovery service at this address; it looks at the population of its namespace.
     pub fn start(address: SocketAddr, node: &Node) -> Observer {
-        let seen = Arc::new(Mutex::new(Seen::default()));
+        let namespace = node.metadata["NAMESPACE"].as_str().unwrap_or_default();
+        let seen = Arc::new(Mutex::new(Seen {
+            suffix: suffix(namespace),
+            ..Seen::default()
+        }));
         let (shared, node) = (Arc::clone(&seen), node.clone());
         let task = tokio::spawn(async move {
             let take = |response: &DeltaDiscoveryResponse| lock(&shared).take(response);
@@ -103,9 +112,24 @@ impl Observer {
         lock(&self.seen).may_go_back = may;
     }
 
+    /// Whether from now on only the end of the stream is wrong: somebody takes the population away.
+    pub fn forgive(&self, all: bool) {
+        lock(&self.seen).forgiving = all;
+    }
+
     /// How many responses came so far.
     pub fn responses(&self) -> usize {
         lock(&self.seen).moments.len()
+    }
+
+    /// How often a resource of the population was sent so far.
+    pub fn received(&self) -> usize {
+        lock(&self.seen).received
+    }
+
+    /// Whether it holds a resource in whose name this is.
+    pub fn holds(&self, name: &str) -> bool {
+        lock(&self.seen).held.keys().any(|(_, held)| held.contains(name))
     }
 
     /// Fails if anything was wrong so far.
@@ -122,9 +146,19 @@ impl Observer {
 
     /// Fails if any of the responses after the first `since` left a kind with two generations at once.
     pub fn never_mixed(&self, since: usize) -> Result<()> {
+        self.unmixed(since, None)
+    }
+
+    /// The same of routes alone.
+    pub fn routes_never_mixed(&self, since: usize) -> Result<()> {
+        self.unmixed(since, Some(Kind::Route))
+    }
+
+    fn unmixed(&self, since: usize, only: Option<Kind>) -> Result<()> {
         self.check()?;
         let seen = lock(&self.seen);
-        let mixed = seen.moments[since..].iter().find(|(_, told)| told.len() > 1);
+        let mut moments = seen.moments[since..].iter();
+        let mixed = moments.find(|(kind, told)| told.len() > 1 && only.is_none_or(|only| only == *kind));
         match mixed {
             None => Ok(()),
             Some((kind, told)) => Err(format!("{kind:?} of two generations at once: {told:?}").into()),
@@ -149,18 +183,27 @@ impl Observer {
 
 impl Seen {
     fn take(&mut self, response: &DeltaDiscoveryResponse) {
+        let before = self.wrong.len();
+        self.note(response);
+        if self.forgiving {
+            self.wrong.truncate(before);
+        }
+    }
+
+    fn note(&mut self, response: &DeltaDiscoveryResponse) {
         let Some(kind) = TYPES.iter().position(|(_, url)| *url == response.type_url) else {
             self.wrong.push(format!("a response of type {}", response.type_url));
             return;
         };
         for name in &response.removed_resources {
             self.held.remove(&(kind, name.clone()));
-            if name.contains(STEADY) {
+            if name.contains(&self.suffix) {
                 self.wrong.push(format!("{:?} {name} went", TYPES[kind].0));
             }
         }
         for resource in &response.resources {
-            let read = resource.resource.as_ref().map(|any| read(TYPES[kind].0, &any.value));
+            let read = |any: &Any| read(TYPES[kind].0, &any.value, &self.suffix);
+            let read = resource.resource.as_ref().map(read);
             let told = match read.unwrap_or_else(|| Err("it is empty".to_owned())) {
                 Ok(told) => told,
                 Err(problem) => {
@@ -169,6 +212,7 @@ impl Seen {
                     continue;
                 }
             };
+            self.received += usize::from(!told.is_empty());
             let version = resource.version.clone();
             let before = self.held.insert((kind, resource.name.clone()), Held { version, told });
             self.compare((kind, &resource.name), before);

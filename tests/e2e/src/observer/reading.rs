@@ -10,7 +10,7 @@ use protos::envoy::config::endpoint::v3::lb_endpoint::HostIdentifier;
 use protos::envoy::config::route::v3::route::Action;
 use protos::envoy::config::route::v3::{Route, RouteConfiguration, VirtualHost};
 
-use super::{Kind, STEADY};
+use super::Kind;
 
 /// The types, in the order in which they are asked for.
 pub(super) const TYPES: [(Kind, &str); 4] = [
@@ -26,17 +26,17 @@ pub(super) const TYPES: [(Kind, &str); 4] = [
     ),
 ];
 
-/// The generation of each host.
+/// The generation of each host whose name ends like this.
 ///
 /// # Errors
 /// A host is told of by half, or with two generations.
-pub(super) fn read(kind: Kind, bytes: &[u8]) -> Result<BTreeMap<String, u64>, String> {
+pub(super) fn read(kind: Kind, bytes: &[u8], suffix: &str) -> Result<BTreeMap<String, u64>, String> {
     let undecodable = |error: protos::DecodeError| error.to_string();
     let hosts: Vec<(String, Vec<u64>)> = match kind {
-        Kind::Cluster => cluster(Cluster::decode(bytes).map_err(undecodable)?),
-        Kind::Endpoints => endpoints(ClusterLoadAssignment::decode(bytes).map_err(undecodable)?),
+        Kind::Cluster => cluster(Cluster::decode(bytes).map_err(undecodable)?, suffix),
+        Kind::Endpoints => endpoints(ClusterLoadAssignment::decode(bytes).map_err(undecodable)?, suffix),
         Kind::Listener => Vec::new(),
-        Kind::Route => routes(RouteConfiguration::decode(bytes).map_err(undecodable)?),
+        Kind::Route => routes(&RouteConfiguration::decode(bytes).map_err(undecodable)?, suffix),
     };
     let whole = |(host, told): (String, Vec<u64>)| match told[..] {
         [one, other] if one == other => Ok((host, one)),
@@ -48,14 +48,14 @@ pub(super) fn read(kind: Kind, bytes: &[u8]) -> Result<BTreeMap<String, u64>, St
 }
 
 /// The host of `outbound|PORT|SUBSET|HOST`, or of `HOST:PORT`, where it is of the population.
-fn host(name: &str) -> Option<String> {
+fn host(name: &str, suffix: &str) -> Option<String> {
     let name = name.rsplit('|').next()?;
     let name = name.split(':').next()?;
-    name.ends_with(STEADY).then(|| name.to_owned())
+    name.ends_with(suffix).then(|| name.to_owned())
 }
 
-fn cluster(cluster: Cluster) -> Vec<(String, Vec<u64>)> {
-    let Some(host) = host(&cluster.name) else {
+fn cluster(cluster: Cluster, suffix: &str) -> Vec<(String, Vec<u64>)> {
+    let Some(host) = host(&cluster.name, suffix) else {
         return Vec::new();
     };
     let timeout = cluster.connect_timeout.map(|timeout| timeout.seconds.cast_unsigned());
@@ -67,8 +67,8 @@ fn cluster(cluster: Cluster) -> Vec<(String, Vec<u64>)> {
     vec![(host, timeout.into_iter().chain(most.map(u64::from)).collect())]
 }
 
-fn endpoints(assignment: ClusterLoadAssignment) -> Vec<(String, Vec<u64>)> {
-    let Some(host) = host(&assignment.cluster_name) else {
+fn endpoints(assignment: ClusterLoadAssignment, suffix: &str) -> Vec<(String, Vec<u64>)> {
+    let Some(host) = host(&assignment.cluster_name, suffix) else {
         return Vec::new();
     };
     let endpoints = assignment.endpoints.iter().flat_map(|group| &group.lb_endpoints);
@@ -85,9 +85,9 @@ fn endpoints(assignment: ClusterLoadAssignment) -> Vec<(String, Vec<u64>)> {
     vec![(host, told.collect())]
 }
 
-fn routes(configuration: RouteConfiguration) -> Vec<(String, Vec<u64>)> {
+fn routes(configuration: &RouteConfiguration, suffix: &str) -> Vec<(String, Vec<u64>)> {
     let of = |virtual_host: &VirtualHost| {
-        let host = host(&virtual_host.name)?;
+        let host = host(&virtual_host.name, suffix)?;
         Some((host, virtual_host.routes.iter().filter_map(timeout).collect()))
     };
     configuration.virtual_hosts.iter().filter_map(of).collect()

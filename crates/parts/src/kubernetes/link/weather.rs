@@ -41,6 +41,8 @@ pub struct Passage {
     pub answered: u64,
     /// Answers that were cut.
     pub cut: u64,
+    /// Requests that were to change something: `METHOD PATH` of each.
+    pub writes: Vec<String>,
     /// What the server answered to requests that were held: codes of HTTP.
     pub late: Vec<u16>,
 }
@@ -62,7 +64,10 @@ impl Weather {
 }
 
 impl Passage {
-    pub(super) fn note(&mut self, fate: &Fate) {
+    pub(super) fn note(&mut self, fate: &Fate, line: &str) {
+        if !line.starts_with("GET ") {
+            self.writes.push(line.to_owned());
+        }
         match fate {
             Fate::Answered(_) => self.answered += 1,
             Fate::Carried { .. } => self.carried += 1,
