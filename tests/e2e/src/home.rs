@@ -148,7 +148,15 @@ impl Rutter {
         };
         let waited = self.explained(wait_for("the world of a fresh list", PATIENCE, same).await);
         proxy.check()?;
-        waited?;
+        if let Err(error) = waited {
+            let (ours, theirs) = (self.configuration(only).await?, fresh.configuration(only).await?);
+            let objects: Vec<&String> = ours.symmetric_difference(&theirs).collect();
+            let (ours, theirs) = (proxy.versions(), other.versions());
+            let one = ours.iter().filter(|(name, version)| theirs.get(*name) != Some(version));
+            let two = theirs.keys().filter(|name| !ours.contains_key(*name));
+            let resources: Vec<&String> = one.map(|(name, _)| name).chain(two).collect();
+            return Err(format!("{error}\nobjects that differ: {objects:?}, resources: {resources:?}").into());
+        }
         self.agrees().await
     }
 

@@ -134,16 +134,22 @@ async fn too_old() -> Result<()> {
             ..Weather::default()
         });
         scene.steady.move_to(generation).await?;
-        scene.link.set(Weather {
+        let expired = Weather {
             expired: 1000,
             ..Weather::default()
+        };
+        // What waits to be passed on must not be, and no watch must go on.
+        scene.link.set(Weather {
+            silent: true,
+            ..expired.clone()
         });
         scene.link.cut();
+        scene.link.set(expired);
         scene
             .happens("\"too old\"", |seen| seen.answered >= answered + 3)
             .await?;
         scene.rutter.explained(scene.proxy.settled(HOSTS, generation).await)?;
-        scene.proxy.never_mixed(since)?;
+        scene.rutter.explained(scene.proxy.never_mixed(since))?;
     }
     scene.ends_well(10).await
 }

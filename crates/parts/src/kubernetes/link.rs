@@ -155,8 +155,10 @@ impl Shared {
             }
         };
         tokio::select! {
-            carried = carried => carried,
+            // What is cut passes nothing on, whatever the weather is by now.
+            biased;
             _ = cuts.changed() => Ok(()),
+            carried = carried => carried,
         }
     }
 

@@ -1,5 +1,6 @@
 //! The objects of one kind: what was seen of each, and what that changes.
 
+mod gathered;
 #[cfg(test)]
 mod tests;
 
@@ -10,11 +11,11 @@ use resources::schema::Definition;
 use resources::{AnyObject, Diagnostic, Kind, ObjectKey, ParseOptions};
 use serde_json::Value;
 
+use super::Seen;
 use super::event::Raw;
 use super::revision::Revision;
 use super::trim::Texts;
-use super::{News, Seen};
-use crate::Change;
+pub(crate) use gathered::Gathered;
 
 /// Fields of a status that control planes write about an object, and that mean nothing to a mesh.
 const TOLD: [&str; 4] = ["observedGeneration", "conditions", "proxies", "validationMessages"];
@@ -25,70 +26,6 @@ pub(crate) struct Reading<'a> {
     pub(crate) revision: Option<&'a Revision>,
     pub(crate) texts: &'a mut Texts,
     pub(crate) cluster: &'a Arc<str>,
-}
-
-/// What is to be said.
-#[derive(Default, Debug)]
-pub(crate) struct Gathered {
-    /// What became of each object last: it is so, or it is gone.
-    changed: BTreeMap<ObjectKey, Option<AnyObject>>,
-    /// What was last seen of each object that has a status; none: it is gone.
-    seen: BTreeMap<ObjectKey, Option<Seen>>,
-    diagnostics: BTreeMap<Arc<str>, Vec<Diagnostic>>,
-}
-
-impl Gathered {
-    /// Adds what came later.
-    pub(crate) fn add(&mut self, later: Gathered) {
-        self.changed.extend(later.changed);
-        self.seen.extend(later.seen);
-        self.diagnostics.extend(later.diagnostics);
-    }
-
-    /// Adds an object that is made here and not read from one of its kind.
-    pub(crate) fn put(&mut self, object: AnyObject) {
-        self.changed.insert(object.key(), Some(object));
-    }
-
-    /// Adds that such an object is gone.
-    pub(crate) fn remove(&mut self, key: ObjectKey) {
-        self.changed.insert(key, None);
-    }
-
-    /// Adds what is wrong in a text; nothing takes it back.
-    pub(crate) fn say(&mut self, file: Arc<str>, diagnostics: Vec<Diagnostic>) {
-        self.diagnostics.insert(file, diagnostics);
-    }
-
-    /// Whether there is nothing.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.changed.is_empty() && self.seen.is_empty() && self.diagnostics.is_empty()
-    }
-
-    /// As those who listen get it.
-    pub(crate) fn into_news(self) -> News {
-        let mut change = Change {
-            diagnostics: self.diagnostics,
-            ..Change::default()
-        };
-        for (key, object) in self.changed {
-            match object {
-                Some(object) => change.upserts.push(object),
-                None => change.deletes.push(key),
-            }
-        }
-        let mut news = News {
-            change,
-            ..News::default()
-        };
-        for (key, seen) in self.seen {
-            match seen {
-                Some(seen) => news.seen.push(seen),
-                None => news.gone.push(key),
-            }
-        }
-        news
-    }
 }
 
 /// What is known of one object.

@@ -5,19 +5,20 @@
 //! (a restored backup), in which versions that we know come a second time. So after a server that was away, and where its
 //! version is behind ours, everything is listed anew.
 
-use std::hash::{BuildHasher as _, RandomState};
+mod again;
+
 use std::time::Duration;
 
-use tokio::sync::{mpsc, watch};
+use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep};
 
 use super::event::{Line, Raw};
 use super::request::{Lines, Resource, Trouble, trouble};
+pub(crate) use again::Pulse;
+use again::{random, wait};
 
 /// How long a watch lasts at least, and how much longer at most; then it is made anew.
 const LASTS: (u64, u64) = (240, 240);
-/// How soon to ask again after a failure: first, and at most.
-const AGAIN: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(30));
 /// A watch that lasted so long was well.
 const WELL: Duration = Duration::from_secs(10);
 
@@ -60,25 +61,6 @@ impl From<Closed> for End {
     }
 }
 
-/// Told by every watch for which the server answers again; others that wait for it need not wait any longer. So what was
-/// missed while it was away is read by all at the same time.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Pulse(watch::Sender<u64>);
-
-impl Pulse {
-    fn beat(&self) {
-        self.0.send_modify(|beats| *beats = beats.wrapping_add(1));
-    }
-
-    /// Waits for the next beat; it comes when nobody has asked for some moments.
-    async fn next(&self) {
-        let mut beats = self.0.subscribe();
-        sleep(AGAIN.0).await;
-        // It never ends: it is ours.
-        let _ = beats.changed().await;
-    }
-}
-
 /// Follows a resource until nobody takes the events any more. Each piece has the place that its receiver knows it by.
 pub(crate) async fn run<P: Clone>(resource: Resource, place: P, events: mpsc::Sender<(P, Vec<Event>)>, pulse: Pulse) {
     let mut watch = Watch {
@@ -103,12 +85,7 @@ pub(crate) async fn run<P: Clone>(resource: Resource, place: P, events: mpsc::Se
             Err(End::Closed) => return,
             Err(End::Trouble(trouble)) => trouble,
         };
-        let wait = match &trouble {
-            // Nothing is wrong: what is old is listed anew, and what cannot be streamed comes by pages.
-            Trouble::Gone(_) | Trouble::Refused(_) | Trouble::Failed(_) if failures == 0 => Duration::from_millis(10),
-            Trouble::Busy(Some(told), _) => jittered((*told).min(AGAIN.1)),
-            _ => jittered(AGAIN.0.saturating_mul(1 << failures.min(10)).min(AGAIN.1)),
-        };
+        let wait = wait(&trouble, failures);
         failures += 1;
         let away = matches!(trouble, Trouble::Away(_) | Trouble::Failed(_));
         if watch.failed(trouble).await.is_err() {
@@ -345,14 +322,4 @@ fn is_behind(version: &str, other: &str) -> bool {
         (Ok(version), Ok(other)) => version < other,
         _ => false,
     }
-}
-
-/// Between half of it and one and a half, so that those who failed together do not come together.
-fn jittered(wait: Duration) -> Duration {
-    wait.mul_f64(0.5 + (random() % 1000) as f64 / 1000.0)
-}
-
-/// Good enough for waiting.
-fn random() -> u64 {
-    RandomState::new().hash_one(0)
 }

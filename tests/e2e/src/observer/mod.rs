@@ -24,6 +24,7 @@ use tokio::task::JoinHandle;
 
 use crate::steady::suffix;
 use reading::{TYPES, read};
+use stream::Told;
 
 /// How long what must come is waited for.
 const PATIENCE: Duration = Duration::from_secs(90);
@@ -87,7 +88,10 @@ impl Observer {
         }));
         let (shared, node) = (Arc::clone(&seen), node.clone());
         let task = tokio::spawn(async move {
-            let take = |response: &DeltaDiscoveryResponse| lock(&shared).take(response);
+            let take = |told: Told<'_>| match told {
+                Told::Response(response) => lock(&shared).take(response),
+                Told::Dropped(kind, names) => lock(&shared).forget(kind, names),
+            };
             let ended = stream::follow(address, &node, take).await;
             lock(&shared).ended = Some(ended.map_or_else(|error| error.to_string(), |()| "in good order".to_owned()));
         });
@@ -161,7 +165,10 @@ impl Observer {
         let mixed = moments.find(|(kind, told)| told.len() > 1 && only.is_none_or(|only| only == *kind));
         match mixed {
             None => Ok(()),
-            Some((kind, told)) => Err(format!("{kind:?} of two generations at once: {told:?}").into()),
+            Some((kind, told)) => {
+                let all = &seen.moments[since..];
+                Err(format!("{kind:?} of two generations at once: {told:?}; all responses: {all:?}").into())
+            }
         }
     }
 
@@ -187,6 +194,13 @@ impl Seen {
         self.note(response);
         if self.forgiving {
             self.wrong.truncate(before);
+        }
+    }
+
+    /// A proxy forgets what it does not ask for any more.
+    fn forget(&mut self, kind: usize, names: &[String]) {
+        for name in names {
+            self.held.remove(&(kind, name.clone()));
         }
     }
 

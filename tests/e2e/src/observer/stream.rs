@@ -28,12 +28,16 @@ const ENDPOINTS: usize = 1;
 const LISTENERS: usize = 2;
 const ROUTES: usize = 3;
 
-/// Asks for everything that a proxy needs and hands on each response, until the stream ends.
-pub(super) async fn follow(
-    address: SocketAddr,
-    node: &Node,
-    mut take: impl FnMut(&DeltaDiscoveryResponse),
-) -> Result<()> {
+/// What happened.
+pub(super) enum Told<'a> {
+    /// This came.
+    Response(&'a DeltaDiscoveryResponse),
+    /// These are not asked for any more, by the place of their type.
+    Dropped(usize, &'a [String]),
+}
+
+/// Asks for everything that a proxy needs and hands on what happens, until the stream ends.
+pub(super) async fn follow(address: SocketAddr, node: &Node, mut take: impl FnMut(Told<'_>)) -> Result<()> {
     let channel = Endpoint::from_shared(format!("http://{address}"))?.connect().await?;
     let mut grpc = tonic::client::Grpc::new(channel).max_decoding_message_size(LARGEST);
     grpc.ready().await?;
@@ -50,13 +54,14 @@ pub(super) async fn follow(
     let mut answers = answers.into_inner();
     let mut wants = Wants::default();
     while let Some(response) = answers.message().await? {
-        take(&response);
+        take(Told::Response(&response));
         let kind = TYPES.iter().position(|(_, url)| *url == response.type_url);
         let kind = kind.ok_or_else(|| format!("a response of type {}", response.type_url))?;
         let mut acknowledgement = request(kind);
         acknowledgement.response_nonce.clone_from(&response.nonce);
         requests.send(acknowledgement).await?;
-        if let Some(more) = wants.follow(kind, &response)? {
+        if let Some((next, more)) = wants.follow(kind, &response)? {
+            take(Told::Dropped(next, &more.resource_names_unsubscribe));
             requests.send(more).await?;
         }
     }
@@ -79,7 +84,11 @@ struct Wants {
 
 impl Wants {
     /// Takes note of what the resources refer to. The subscription that follows from it, if any does.
-    fn follow(&mut self, kind: usize, response: &DeltaDiscoveryResponse) -> Result<Option<DeltaDiscoveryRequest>> {
+    fn follow(
+        &mut self,
+        kind: usize,
+        response: &DeltaDiscoveryResponse,
+    ) -> Result<Option<(usize, DeltaDiscoveryRequest)>> {
         let next = match kind {
             CLUSTERS => ENDPOINTS,
             LISTENERS => ROUTES,
@@ -103,7 +112,7 @@ impl Wants {
             resource_names_unsubscribe: asked.difference(wanted).cloned().collect(),
             ..request(next)
         };
-        Ok((asked != *wanted).then_some(subscription))
+        Ok((asked != *wanted).then_some((next, subscription)))
     }
 }
 
