@@ -55,8 +55,8 @@ pub(super) async fn follow(address: SocketAddr, node: &Node, mut take: impl FnMu
     let mut wants = Wants::default();
     while let Some(response) = answers.message().await? {
         take(Told::Response(&response));
-        let kind = TYPES.iter().position(|(_, url)| *url == response.type_url);
-        let kind = kind.ok_or_else(|| format!("a response of type {}", response.type_url))?;
+        take(Told::Dropped(place(&response)?, &wants.unasked(&response)?));
+        let kind = place(&response)?;
         let mut acknowledgement = request(kind);
         acknowledgement.response_nonce.clone_from(&response.nonce);
         requests.send(acknowledgement).await?;
@@ -66,6 +66,12 @@ pub(super) async fn follow(address: SocketAddr, node: &Node, mut take: impl FnMu
         }
     }
     Ok(())
+}
+
+/// The place of its type.
+fn place(response: &DeltaDiscoveryResponse) -> Result<usize> {
+    let kind = TYPES.iter().position(|(_, url)| *url == response.type_url);
+    Ok(kind.ok_or_else(|| format!("a response of type {}", response.type_url))?)
 }
 
 fn request(kind: usize) -> DeltaDiscoveryRequest {
@@ -83,6 +89,14 @@ struct Wants {
 }
 
 impl Wants {
+    /// What came though nobody asks for it any more: it was on its way.
+    fn unasked(&self, response: &DeltaDiscoveryResponse) -> Result<Vec<String>> {
+        let kind = place(response)?;
+        let asked = |name: &String| !matches!(kind, ENDPOINTS | ROUTES) || self.asked[kind].contains(name);
+        let names = response.resources.iter().map(|resource| &resource.name);
+        Ok(names.filter(|name| !asked(name)).cloned().collect())
+    }
+
     /// Takes note of what the resources refer to. The subscription that follows from it, if any does.
     fn follow(
         &mut self,
