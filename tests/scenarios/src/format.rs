@@ -20,6 +20,8 @@ pub struct Section {
 pub enum Step {
     /// Prose.
     About,
+    /// The homes in which the file cannot be played; the body says why.
+    NotIn(Vec<String>),
     /// Objects to add or replace, as one commit: at home, or (`objects in CLUSTER`) in another cluster.
     Objects(String),
     /// What names were found to have, as one commit: a line each, `NAME: ADDRESSES`; without any the name is not found.
@@ -68,6 +70,7 @@ impl Step {
         let rest = rest.trim();
         Ok(match kind {
             "about" => Step::About,
+            "not-in" => Step::NotIn(rest.split_whitespace().map(str::to_owned).collect()),
             "objects" | "edit" => Step::Objects(rest.strip_prefix("in ").unwrap_or(rest).trim().to_owned()),
             "addresses" => Step::Addresses,
             "proxy" => Step::Proxy(rest.to_owned()),

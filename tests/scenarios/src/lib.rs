@@ -3,9 +3,73 @@
 //! A scenario file is plain text in sections (see [`format`]). The [`run`] module plays it against a
 //! [`world::World`] the incremental way, and after every step derives everything anew and compares. Answers are rewritten
 //! with `RUTTER_BLESS=1`; the difference is the review.
+//!
+//! The same files are played with their objects in [`homes`]: files, the embedded store, and APIs.
 
 pub mod format;
+pub mod homes;
 pub mod project;
 pub mod proxy;
 pub mod run;
 pub mod state;
+
+use std::path::{Path, PathBuf};
+
+/// All scenario files whose path has the text in `RUTTER_SCENARIO`, in order.
+///
+/// # Errors
+/// A folder cannot be listed, or there are none.
+pub fn files() -> anyhow::Result<Vec<PathBuf>> {
+    let wanted = std::env::var("RUTTER_SCENARIO").unwrap_or_default();
+    let mut files = Vec::new();
+    find(&Path::new(env!("CARGO_MANIFEST_DIR")).join("data"), &mut files)?;
+    files.retain(|file| file.to_string_lossy().contains(&wanted));
+    files.sort();
+    anyhow::ensure!(!files.is_empty(), "no scenarios");
+    Ok(files)
+}
+
+fn find(dir: &Path, files: &mut Vec<PathBuf>) -> anyhow::Result<()> {
+    for entry in std::fs::read_dir(dir)? {
+        let path = entry?.path();
+        if path.is_dir() {
+            find(&path, files)?;
+        } else if path.extension().is_some_and(|extension| extension == "scenario") {
+            files.push(path);
+        }
+    }
+    Ok(())
+}
+
+/// Plays all scenarios in a home, and says how many were played and why others were not.
+///
+/// # Errors
+/// All that differ.
+pub fn all_in(home: &mut dyn homes::Home) -> anyhow::Result<()> {
+    let files = files()?;
+    let (mut played, mut left_out, mut failed) = (0, 0, 0);
+    for file in &files {
+        match run::file_in(home, file) {
+            Ok(None) => played += 1,
+            Ok(Some(reason)) => {
+                left_out += 1;
+                eprintln!("left out: {}: {reason}", file.display());
+            }
+            Err(error) => {
+                failed += 1;
+                eprintln!("--- {}\n{error:#}\n", file.display());
+            }
+        }
+    }
+    eprintln!(
+        "{}: {played} as expected, {failed} differ, {left_out} left out",
+        home.name()
+    );
+    anyhow::ensure!(
+        failed == 0,
+        "{}: of {} scenarios, {failed} differ",
+        home.name(),
+        files.len()
+    );
+    Ok(())
+}

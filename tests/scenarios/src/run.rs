@@ -13,6 +13,7 @@ use serde_json::Value;
 use world::{Batch, World};
 
 use crate::format::{Section, Show, Step};
+use crate::homes::{Document, Home};
 use crate::project::project;
 use crate::state::{Client, Holdings, json};
 
@@ -23,18 +24,7 @@ use crate::state::{Client, Holdings, json};
 pub fn file(path: &Path, bless: bool) -> Result<()> {
     let text = std::fs::read_to_string(path)?;
     let mut sections = crate::format::parse(&text)?;
-    let mut player = Player::new();
-    let mut wrong = String::new();
-    for section in &mut sections {
-        let at = format!("line {}: === {}", section.line, section.heading);
-        let answer = player.step(section).with_context(|| at.clone())?;
-        let Some(answer) = answer else { continue };
-        if bless {
-            section.body = answer;
-        } else if section.body.trim_end() != answer.trim_end() {
-            let _ = write!(wrong, "{at}\nexpected:\n{}\nfound:\n{answer}\n", section.body);
-        }
-    }
+    let wrong = play(&mut Player::new(None), &mut sections, bless)?;
     if bless {
         let printed = crate::format::print(&sections);
         if printed != text {
@@ -44,7 +34,49 @@ pub fn file(path: &Path, bless: bool) -> Result<()> {
     if wrong.is_empty() { Ok(()) } else { Err(anyhow!(wrong)) }
 }
 
-struct Player {
+/// Plays the scenario with its objects in a home, which is empty again afterwards. Returns why it was left out, if it was.
+///
+/// # Errors
+/// As for [`file`].
+pub fn file_in(home: &mut dyn Home, path: &Path) -> Result<Option<String>> {
+    let mut sections = crate::format::parse(&std::fs::read_to_string(path)?)?;
+    let left_out = sections.iter().find_map(|section| match &section.step {
+        Step::NotIn(homes) if homes.iter().any(|name| name == home.name()) => Some(section.body.trim().to_owned()),
+        _ => None,
+    });
+    if left_out.is_some() {
+        return Ok(left_out);
+    }
+    let wrong = play(&mut Player::new(Some(home)), &mut sections, false);
+    let cleared = home.clear().context("at its end");
+    let wrong = wrong?;
+    cleared?;
+    if wrong.is_empty() {
+        Ok(None)
+    } else {
+        Err(anyhow!(wrong))
+    }
+}
+
+/// Plays all steps. Returns what differs, or writes it into the sections.
+fn play(player: &mut Player<'_>, sections: &mut [Section], bless: bool) -> Result<String> {
+    let mut wrong = String::new();
+    for section in sections {
+        let at = format!("line {}: === {}", section.line, section.heading);
+        let answer = player.step(section).with_context(|| at.clone())?;
+        let Some(answer) = answer else { continue };
+        if bless {
+            section.body = answer;
+        } else if section.body.trim_end() != answer.trim_end() {
+            let _ = write!(wrong, "{at}\nexpected:\n{}\nfound:\n{answer}\n", section.body);
+        }
+    }
+    Ok(wrong)
+}
+
+struct Player<'h> {
+    /// Where objects live; none: they go straight into the world.
+    home: Option<&'h mut dyn Home>,
     world: World,
     clients: BTreeMap<String, Client>,
     changed: String,
@@ -52,10 +84,11 @@ struct Player {
     diagnostics: String,
 }
 
-impl Player {
-    fn new() -> Player {
+impl<'h> Player<'h> {
+    fn new(home: Option<&'h mut dyn Home>) -> Player<'h> {
         let world = World::new(mesh(MeshConfig::default()), 1);
         Player {
+            home,
             world,
             clients: BTreeMap::new(),
             changed: String::new(),
@@ -67,7 +100,7 @@ impl Player {
     /// Plays one step; an answer where the step asks for one.
     fn step(&mut self, section: &Section) -> Result<Option<String>> {
         match &section.step {
-            Step::About => return Ok(None),
+            Step::About | Step::NotIn(_) => return Ok(None),
             Step::Objects(cluster) => self.objects(cluster, &section.body)?,
             Step::Addresses => self.addresses(&section.body)?,
             Step::Proxy(name) => self.connect(name, &section.body)?,
@@ -81,6 +114,8 @@ impl Player {
             Step::Show(show) => return self.show(show).map(Some),
             Step::Changed => return Ok(Some(self.changed.clone())),
             Step::Recomputed => return Ok(Some(self.recomputed())),
+            // They name lines of the file, which no home has.
+            Step::Diagnostics if self.home.is_some() => return Ok(None),
             Step::Diagnostics => return Ok(Some(self.diagnostics.clone())),
         }
         self.world
@@ -90,6 +125,9 @@ impl Player {
     }
 
     fn objects(&mut self, cluster: &str, yaml: &str) -> Result<()> {
+        if self.home.is_some() {
+            return self.edit(Document::read(yaml, cluster)?, Vec::new());
+        }
         let parsed = resources::parse_documents(yaml.as_bytes(), "scenario", &ParseOptions::default());
         for diagnostic in &parsed.diagnostics {
             let _ = writeln!(self.diagnostics, "{diagnostic}");
@@ -105,18 +143,28 @@ impl Player {
     }
 
     fn delete(&mut self, lines: &str) -> Result<()> {
-        let mut batch = Batch::new();
-        for line in lines.lines().map(str::trim).filter(|l| !l.is_empty()) {
-            let (kind, id) = line.split_once(' ').context("want `KIND NAMESPACE/NAME`")?;
-            let kind = *Kind::ALL
-                .iter()
-                // `KubeGateway` where the name alone could be another kind.
-                .find(|k| k.name() == kind || format!("{k:?}") == kind)
-                .with_context(|| format!("unknown kind {kind}"))?;
-            let (id, cluster) = id.split_once(" in ").unwrap_or((id, ""));
-            let (namespace, name) = id.split_once('/').unwrap_or(("", id));
-            batch.remove(&ObjectKey::new(kind, namespace, name).in_cluster(cluster));
+        let lines = lines.lines().map(str::trim).filter(|line| !line.is_empty());
+        let keys = lines.map(key).collect::<Result<Vec<ObjectKey>>>()?;
+        if self.home.is_some() {
+            return self.edit(Vec::new(), keys);
         }
+        let mut batch = Batch::new();
+        keys.iter().for_each(|key| batch.remove(key));
+        self.commit(batch)
+    }
+
+    /// Makes an edit where the objects live, and commits what their source says of it.
+    fn edit(&mut self, puts: Vec<Document>, gone: Vec<ObjectKey>) -> Result<()> {
+        let home = self.home.as_mut().context("the objects live nowhere")?;
+        let change = home.edit(puts, gone)?;
+        let mut batch = Batch::new();
+        for object in change.upserts {
+            match &object {
+                AnyObject::MeshConfig(o) => batch.set_mesh(mesh(o.spec.clone())),
+                _ => batch.put(object),
+            }
+        }
+        change.deletes.iter().for_each(|key| batch.remove(key));
         self.commit(batch)
     }
 
@@ -200,6 +248,19 @@ impl Player {
             .map(|(name, runs)| format!("{name}: {runs}\n"))
             .collect()
     }
+}
+
+/// The key in a line `KIND NAMESPACE/NAME`, and ` in CLUSTER` where it is another one.
+fn key(line: &str) -> Result<ObjectKey> {
+    let (kind, id) = line.split_once(' ').context("want `KIND NAMESPACE/NAME`")?;
+    let kind = *Kind::ALL
+        .iter()
+        // `KubeGateway` where the name alone could be another kind.
+        .find(|k| k.name() == kind || format!("{k:?}") == kind)
+        .with_context(|| format!("unknown kind {kind}"))?;
+    let (id, cluster) = id.split_once(" in ").unwrap_or((id, ""));
+    let (namespace, name) = id.split_once('/').unwrap_or(("", id));
+    Ok(ObjectKey::new(kind, namespace, name).in_cluster(cluster))
 }
 
 fn mesh(config: MeshConfig) -> MeshSettings {

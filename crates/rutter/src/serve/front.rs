@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use api::Api;
+use rutter::objects::Follower;
 use server::Pilot;
 use settings::{Home, Settings};
 use store::Store;
@@ -12,7 +13,6 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use super::intake::Voice;
-use super::objects::Follower;
 use super::{home, status, tallies};
 
 /// A store that is served.

@@ -13,7 +13,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use registry::inputs::MeshSettings;
-use resources::{AnyObject, Diagnostic, Kind, MeshConfig, ObjectKey, Severity};
+use resources::{AnyObject, Diagnostic, Kind, MeshConfig, ObjectKey};
+use rutter::log_diagnostic;
+use rutter::objects::Listener;
 use server::{Closed, Configuration, Observation, Pilot};
 use sources::Change;
 use sources::aggregate::Aggregate;
@@ -114,6 +116,12 @@ impl Voice {
             whole: None,
             more: false,
         }
+    }
+}
+
+impl Listener for Voice {
+    async fn say(&self, change: Change, observed: Vec<Observation>) -> Result<(), Closed> {
+        Voice::say(self, change, observed).await
     }
 }
 
@@ -311,14 +319,5 @@ impl Journal {
                 tracing::info!(source, file = %key.1, "nothing is wrong any more");
             }
         }
-    }
-}
-
-/// One line of the log for a diagnostic.
-pub(super) fn log_diagnostic(diagnostic: &Diagnostic) {
-    match diagnostic.severity {
-        Severity::Error => tracing::error!(code = diagnostic.code, "{diagnostic}"),
-        Severity::Warning => tracing::warn!(code = diagnostic.code, "{diagnostic}"),
-        Severity::Info => tracing::info!(code = diagnostic.code, "{diagnostic}"),
     }
 }

@@ -6,10 +6,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use resources::{MeshConfig, Object, ParseOptions};
+use rutter::log_diagnostic;
 use sources::Change;
 
 use super::elsewhere;
-use super::intake::{Voice, log_diagnostic};
+use super::intake::Voice;
 
 /// How often the file is looked at. It changes rarely, may be a link that is replaced (a mounted ConfigMap), and may be
 /// missing for a moment: looking is simpler than watching, and soon enough.

@@ -7,7 +7,6 @@ mod intake;
 mod kubernetes;
 mod mesh_file;
 mod names;
-mod objects;
 mod status;
 mod tallies;
 

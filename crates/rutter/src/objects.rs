@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
+use std::future::Future;
 use std::sync::Arc;
 
 use resources::schema::{Definition, definitions};
@@ -15,13 +16,28 @@ use store::cache::{Cache, Event, Options, Subscription};
 use store::{GroupResource, Store, Stored};
 use tokio::sync::mpsc;
 
-use super::intake::{Voice, log_diagnostic};
+use crate::log_diagnostic;
 
 /// Events that may wait for the world; the view's subscribers wait when there are more.
 const QUEUE: usize = 1024;
 
+/// Whoever is told what there is.
+pub trait Listener: Send + Sync + 'static {
+    /// Takes a change, the first time one with everything, and what is to be told of its objects.
+    ///
+    /// # Errors
+    /// Nobody listens any more.
+    fn say(&self, change: Change, observed: Vec<Observation>) -> impl Future<Output = Result<(), Closed>> + Send;
+}
+
+impl Listener for mpsc::Sender<(Change, Vec<Observation>)> {
+    async fn say(&self, change: Change, observed: Vec<Observation>) -> Result<(), Closed> {
+        self.send((change, observed)).await.map_err(|_| Closed)
+    }
+}
+
 /// Follows the store until it is dropped.
-pub(super) struct Follower {
+pub struct Follower {
     cache: Cache,
     tasks: tokio::task::JoinSet<()>,
 }
@@ -34,7 +50,7 @@ impl Drop for Follower {
 
 impl Follower {
     /// Says everything that is in the store, and follows it from then on. None: the store ended before.
-    pub(super) async fn start(store: Arc<dyn Store>, voice: Voice) -> Option<Follower> {
+    pub async fn start(store: Arc<dyn Store>, listener: impl Listener) -> Option<Follower> {
         let kinds: Vec<&'static Definition> = definitions().iter().filter(|kind| kind.mesh.is_some()).collect();
         let types = kinds
             .iter()
@@ -60,14 +76,14 @@ impl Follower {
             }
             tasks.spawn(forward(place, subscription, sender.clone()));
         }
-        let known = first.say(&voice).await.ok()?;
+        let known = first.say(&listener).await.ok()?;
         let view = cache.clone();
-        tasks.spawn(follow(kinds, receiver, view, voice, known));
+        tasks.spawn(follow(kinds, receiver, view, listener, known));
         Some(Follower { cache, tasks })
     }
 
     /// How many tasks follow it.
-    pub(super) fn tasks(&self) -> usize {
+    pub fn tasks(&self) -> usize {
         self.tasks.len()
     }
 }
@@ -85,7 +101,7 @@ async fn follow(
     kinds: Vec<&'static Definition>,
     mut events: mpsc::Receiver<(usize, Event)>,
     cache: Cache,
-    voice: Voice,
+    listener: impl Listener,
     mut known: BTreeMap<ObjectKey, Vec<Diagnostic>>,
 ) {
     let mut taken = Vec::new();
@@ -97,7 +113,7 @@ async fn follow(
         for (place, event) in taken.drain(..) {
             work.take(kinds[place], event, &cache);
         }
-        match work.say(&voice).await {
+        match work.say(&listener).await {
             Ok(after) => known = after,
             Err(Closed) => return,
         }
@@ -169,7 +185,7 @@ impl Work {
         read.diagnostics
     }
 
-    async fn say(self, voice: &Voice) -> Result<BTreeMap<ObjectKey, Vec<Diagnostic>>, Closed> {
+    async fn say(self, listener: &impl Listener) -> Result<BTreeMap<ObjectKey, Vec<Diagnostic>>, Closed> {
         let mut change = Change::default();
         for (key, object) in self.changed {
             match object {
@@ -177,7 +193,7 @@ impl Work {
                 None => change.deletes.push(key),
             }
         }
-        voice.say(change, self.observed).await?;
+        listener.say(change, self.observed).await?;
         Ok(self.known)
     }
 }

@@ -1,0 +1,278 @@
+//! One API with the source that reads it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use http::Method;
+use kube::Client;
+use resources::{AnyObject, Kind, ObjectKey, Timestamp};
+use serde_json::json;
+use server::Observation;
+use sources::Change;
+use sources::kubernetes::{News, Report};
+use tokio::sync::{mpsc, watch};
+
+use super::markers::{self, MARKER};
+use super::writer::{Writer, done};
+use super::{Document, Sum};
+
+/// How long the source may take for an edit.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Where the ConfigMap with the mesh's settings is.
+const SETTINGS: &str = "/api/v1/namespaces/scenario-marker/configmaps";
+
+/// What a source says.
+pub(super) enum Inbox {
+    /// The store's.
+    Store(mpsc::Receiver<(Change, Vec<Observation>)>),
+    /// The source of Kubernetes APIs.
+    Kubernetes(mpsc::Receiver<News>, watch::Receiver<Report>),
+}
+
+impl Inbox {
+    async fn next(&mut self) -> Option<Change> {
+        match self {
+            Inbox::Store(said) => said.recv().await.map(|(change, _)| change),
+            Inbox::Kubernetes(said, _) => said.recv().await.map(|news| news.change),
+        }
+    }
+
+    /// What is known of a source that says nothing.
+    fn excuse(&self) -> String {
+        match self {
+            Inbox::Store(_) => String::new(),
+            Inbox::Kubernetes(_, report) => format!("; its report: {:?}", *report.borrow()),
+        }
+    }
+}
+
+/// An API and its source.
+pub(super) struct Cluster {
+    id: Arc<str>,
+    writer: Writer,
+    inbox: Inbox,
+    /// What was there before, which no scenario speaks of.
+    initial: BTreeSet<ObjectKey>,
+    /// Namespaces that are there.
+    namespaces: BTreeSet<Arc<str>>,
+    /// What the scenario wrote, with the age that it gives it.
+    written: BTreeMap<ObjectKey, Option<Timestamp>>,
+    /// The settings' texts, by their names in the ConfigMap.
+    settings: BTreeMap<&'static str, String>,
+    /// How many markers were placed.
+    turn: u64,
+    standing: BTreeSet<Kind>,
+}
+
+/// What is waited for.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Awaited {
+    /// An object that was written, or deleted.
+    Object(ObjectKey, bool),
+    /// Any word on a kind of which there is one object.
+    Kind(Kind),
+}
+
+impl Cluster {
+    /// Begins with what the source says first.
+    pub(super) async fn start(id: &str, client: Client, mut inbox: Inbox) -> Result<Cluster> {
+        let writer = Writer::new(client);
+        let first = tokio::time::timeout(PATIENCE, inbox.next()).await;
+        let first = first.with_context(|| format!("the source does not begin{}", inbox.excuse()))?;
+        let first = first.context("the source ended")?;
+        let mut cluster = Cluster {
+            id: id.into(),
+            writer,
+            inbox,
+            initial: first.upserts.iter().map(|object| object.meta().key()).collect(),
+            namespaces: BTreeSet::new(),
+            written: BTreeMap::new(),
+            settings: BTreeMap::new(),
+            turn: 0,
+            standing: BTreeSet::new(),
+        };
+        cluster.need_namespace(MARKER).await?;
+        Ok(cluster)
+    }
+
+    /// Makes an edit, and returns what the source said of it.
+    pub(super) async fn edit(&mut self, puts: &[Document], gone: &[ObjectKey]) -> Result<Change> {
+        let mut awaited = BTreeSet::new();
+        let keys = puts.iter().map(|put| &put.key).chain(gone);
+        let mut kinds: BTreeSet<Kind> = keys.map(|key| key.kind).collect();
+        for key in gone {
+            match setting(key.kind) {
+                Some(name) => drop(self.settings.remove(name)),
+                None => self.writer.delete(key).await?,
+            }
+            if key.kind == Kind::Namespace {
+                self.namespaces.remove(&key.name);
+                awaited.insert(Awaited::Object(key.clone(), false));
+            }
+        }
+        for put in puts {
+            if let Some(name) = setting(put.key.kind) {
+                self.settings.insert(name, put.json["spec"].to_string());
+                continue;
+            }
+            if !put.key.namespace.is_empty() {
+                self.need_namespace(&put.key.namespace).await?;
+            }
+            if put.key.kind == Kind::Namespace {
+                self.namespaces.insert(put.key.name.clone());
+            }
+            self.written.insert(put.key.clone(), put.age());
+            self.writer.put(put).await?;
+        }
+        for kind in [Kind::MeshConfig, Kind::MeshNetworks] {
+            if kinds.remove(&kind) {
+                awaited.insert(Awaited::Kind(kind));
+            }
+        }
+        if awaited.iter().any(|awaited| matches!(awaited, Awaited::Kind(_))) {
+            self.write_settings().await?;
+        }
+        for kind in kinds {
+            awaited.insert(self.mark(kind).await?);
+        }
+        let change = self.settle(awaited).await?;
+        Ok(self.projected(change))
+    }
+
+    /// Takes away what edits brought.
+    pub(super) async fn clear(&mut self) -> Result<()> {
+        let there = self.writer.there().filter(|key| &*key.name != MARKER).cloned();
+        let (namespaces, mut gone): (Vec<_>, Vec<_>) = there.partition(|key| key.kind == Kind::Namespace);
+        // Those stay, as nothing but names: taking one away takes a real cluster's controllers.
+        let bare = namespaces.into_iter().map(|key| Document {
+            json: json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": &*key.name}}),
+            text: String::new(),
+            key,
+        });
+        let bare: Vec<Document> = bare.collect();
+        for (kind, name) in [(Kind::MeshConfig, "mesh"), (Kind::MeshNetworks, "meshNetworks")] {
+            if self.settings.contains_key(name) {
+                gone.push(ObjectKey::new(kind, "", ""));
+            }
+        }
+        self.edit(&bare, &gone).await?;
+        bare.iter().for_each(|bare| self.writer.forget(&bare.key));
+        self.written.clear();
+        Ok(())
+    }
+
+    async fn need_namespace(&mut self, name: &str) -> Result<()> {
+        if !self.namespaces.insert(name.into()) {
+            return Ok(());
+        }
+        let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
+        match self.writer.send(Method::POST, "/api/v1/namespaces", &namespace).await? {
+            (409, _) => Ok(()),
+            answer => done(answer).map(drop),
+        }
+    }
+
+    /// Writes the ConfigMap with the mesh's settings.
+    async fn write_settings(&self) -> Result<()> {
+        let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": MARKER}, "data": self.settings});
+        let one = format!("{SETTINGS}/{MARKER}");
+        match self.writer.send(Method::POST, SETTINGS, &map).await? {
+            (409, _) => done(self.writer.send(Method::PUT, &one, &map).await?).map(drop),
+            answer => done(answer).map(drop),
+        }
+    }
+
+    /// Changes the marker of a kind: it comes, or it goes.
+    async fn mark(&mut self, kind: Kind) -> Result<Awaited> {
+        let content = markers::content(kind).with_context(|| format!("there is no marker of the kind {kind}"))?;
+        let namespace = if kind.is_namespaced() { MARKER } else { "" };
+        let key = ObjectKey::new(kind, namespace, MARKER).in_cluster(self.id.clone());
+        self.turn += 1;
+        if kind == Kind::Namespace {
+            let patch = json!({"metadata": {"labels": {"turn": self.turn.to_string()}}});
+            let path = format!("/api/v1/namespaces/{MARKER}");
+            done(self.writer.send(Method::PATCH, &path, &patch).await?)?;
+            return Ok(Awaited::Object(key, true));
+        }
+        let stood = self.standing.remove(&kind);
+        if stood {
+            self.writer.delete(&key).await?;
+        } else {
+            let mut json = content;
+            json["apiVersion"] = kind.api_version().into();
+            json["kind"] = kind.name().into();
+            json["metadata"] = json!({"name": MARKER});
+            let document = Document {
+                key: key.clone(),
+                text: String::new(),
+                json,
+            };
+            self.writer.put(&document).await?;
+            self.standing.insert(kind);
+        }
+        Ok(Awaited::Object(key, !stood))
+    }
+
+    /// What the source says until it has said this.
+    async fn settle(&mut self, mut awaited: BTreeSet<Awaited>) -> Result<Sum> {
+        let mut sum = Sum::default();
+        let end = tokio::time::sleep(PATIENCE);
+        tokio::pin!(end);
+        while !awaited.is_empty() {
+            let change = tokio::select! {
+                change = self.inbox.next() => change.context("the source ended")?,
+                () = &mut end => bail!("the source does not say {awaited:?}{}", self.inbox.excuse()),
+            };
+            let there = change.upserts.iter().map(|object| (object.meta().key(), true));
+            for (key, there) in there.chain(change.deletes.iter().map(|key| (key.clone(), false))) {
+                awaited.remove(&Awaited::Kind(key.kind));
+                awaited.remove(&Awaited::Object(key, there));
+            }
+            sum.add(change);
+        }
+        Ok(sum)
+    }
+
+    /// What of it the scenario speaks of, in its ages.
+    fn projected(&self, mut sum: Sum) -> Change {
+        sum.0.retain(|key, _| {
+            let scaffold = self.initial.contains(key) || key.kind == Kind::Namespace || &*key.name == MARKER;
+            self.written.contains_key(key) || !scaffold
+        });
+        let mut change = sum.into_change();
+        for object in &mut change.upserts {
+            if let Some(age) = self.written.get(&object.meta().key()) {
+                *object = aged(object.clone(), *age);
+            }
+        }
+        change
+    }
+}
+
+/// The name of a setting in the ConfigMap, if the kind is one.
+fn setting(kind: Kind) -> Option<&'static str> {
+    match kind {
+        Kind::MeshConfig => Some("mesh"),
+        Kind::MeshNetworks => Some("meshNetworks"),
+        _ => None,
+    }
+}
+
+/// The same object, made at another time.
+fn aged(object: AnyObject, age: Option<Timestamp>) -> AnyObject {
+    macro_rules! of {
+        ($($kind:ident)*) => {
+            match object {
+                $(AnyObject::$kind(mut object) => {
+                    Arc::make_mut(&mut object).meta.creation_timestamp = age;
+                    AnyObject::$kind(object)
+                })*
+                other => other,
+            }
+        };
+    }
+    of!(Service EndpointSlice Pod Node Namespace Ingress IngressClass VirtualService ServiceEntry DestinationRule Sidecar
+        Gateway KubeGateway WorkloadEntry ServiceImport ServiceExport)
+}

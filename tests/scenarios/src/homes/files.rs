@@ -1,0 +1,117 @@
+//! A directory of files, watched.
+
+use std::fs;
+use std::path::PathBuf;
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use resources::{Kind, ObjectKey, ParseOptions};
+use sources::Change;
+use sources::files::{Watch, watch};
+use tempfile::TempDir;
+
+use super::markers::MARKER;
+use super::{Document, Home, Sum};
+
+/// How long the source may take for an edit.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A directory with one file for each object, and the source that watches it.
+pub struct Files {
+    said: Receiver<Change>,
+    turn: u64,
+    // The watch ends before its directory goes.
+    _watch: Watch,
+    dir: TempDir,
+}
+
+impl Files {
+    /// An empty one.
+    ///
+    /// # Errors
+    /// There can be no such directory.
+    pub fn new() -> Result<Files> {
+        let dir = tempfile::tempdir()?;
+        let (sender, said) = channel();
+        let watch = watch(dir.path(), &ParseOptions::default(), move |change| {
+            // The test may have ended.
+            let _ = sender.send(change);
+        })?;
+        Ok(Files {
+            said,
+            turn: 0,
+            _watch: watch,
+            dir,
+        })
+    }
+
+    fn path(&self, key: &ObjectKey) -> PathBuf {
+        let group = key.kind.group();
+        // There is one of each setting, whatever it is called.
+        let name = match key.kind {
+            Kind::MeshConfig | Kind::MeshNetworks => format!("{}.yaml", key.kind.name()),
+            kind => format!("{}.{group}-{}-{}.yaml", kind.name(), key.namespace, key.name),
+        };
+        self.dir.path().join(name)
+    }
+
+    /// What the source says until it has read everything that is there now.
+    fn settle(&mut self) -> Result<Change> {
+        let mut sum = Sum::default();
+        // The look that finds the first marker may have passed other files before they were written; the one that finds
+        // the second began after the first was found.
+        for _ in 0..2 {
+            self.turn += 1;
+            let host = format!("marker-{}.example.com", self.turn);
+            let text = format!(
+                "apiVersion: networking.istio.io/v1\nkind: ServiceEntry\nmetadata: {{name: {MARKER}, namespace: {MARKER}}}\n\
+                 spec: {{hosts: [{host}], ports: [{{number: 80, name: http, protocol: HTTP}}], resolution: DNS}}\n"
+            );
+            fs::write(self.dir.path().join("marker.yaml"), text)?;
+            while !self.take(&host, &mut sum)? {}
+        }
+        Ok(sum.into_change())
+    }
+
+    /// Takes what is said next. Whether the marker was in it.
+    fn take(&mut self, host: &str, sum: &mut Sum) -> Result<bool> {
+        let mut change = self.said.recv_timeout(PATIENCE).context("the directory is not read")?;
+        let mut found = false;
+        change.upserts.retain(|object| {
+            let marker = &*object.meta().namespace == MARKER;
+            found |= marker && object.spec_json()["hosts"][0] == host;
+            !marker
+        });
+        sum.add(change);
+        Ok(found)
+    }
+}
+
+impl Home for Files {
+    fn name(&self) -> &'static str {
+        "files"
+    }
+
+    fn edit(&mut self, puts: Vec<Document>, gone: Vec<ObjectKey>) -> Result<Change> {
+        let clusters = puts.iter().map(|put| &put.key).chain(&gone);
+        ensure!(
+            clusters.clone().all(|key| key.cluster.is_empty()),
+            "files are of no cluster"
+        );
+        for key in &gone {
+            fs::remove_file(self.path(key)).with_context(|| key.to_string())?;
+        }
+        for put in &puts {
+            fs::write(self.path(&put.key), &put.text)?;
+        }
+        self.settle()
+    }
+
+    fn clear(&mut self) -> Result<()> {
+        for entry in fs::read_dir(self.dir.path())? {
+            fs::remove_file(entry?.path())?;
+        }
+        self.settle().map(drop)
+    }
+}

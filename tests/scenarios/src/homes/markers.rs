@@ -1,0 +1,40 @@
+//! Objects that tell how far a source is.
+//!
+//! Each kind is followed by itself, and in order. An edit is followed by a change of the marker of every kind that it
+//! touched: when the source has said that, it has said the edit.
+
+use resources::Kind;
+use serde_json::{Value, json};
+
+/// The name of every marker, and of its namespace.
+pub(super) const MARKER: &str = "scenario-marker";
+
+/// What a marker of a kind is, beside its metadata; none where there is none yet.
+pub(super) fn content(kind: Kind) -> Option<Value> {
+    const HOST: &str = "marker.example.com";
+    let port = json!({"number": 80, "name": "http", "protocol": "HTTP"});
+    Some(match kind {
+        Kind::Service => json!({"spec": {"clusterIP": "None", "ports": [{"name": "http", "port": 80}]}}),
+        Kind::EndpointSlice => json!({"addressType": "IPv4", "endpoints": [], "ports": []}),
+        Kind::Pod => json!({"spec": {"containers": [{"name": "none", "image": "none"}]}}),
+        Kind::Node | Kind::Namespace | Kind::ServiceExport => json!({}),
+        Kind::Ingress => json!({"spec": {"defaultBackend": {"service": {"name": "none", "port": {"number": 80}}}}}),
+        Kind::IngressClass => json!({"spec": {"controller": "example.com/none"}}),
+        Kind::VirtualService => {
+            json!({"spec": {"hosts": [HOST], "http": [{"route": [{"destination": {"host": HOST}}]}]}})
+        }
+        Kind::ServiceEntry => json!({"spec": {"hosts": [HOST], "ports": [port], "resolution": "DNS"}}),
+        Kind::DestinationRule => json!({"spec": {"host": HOST}}),
+        Kind::Sidecar => json!({"spec": {"egress": [{"hosts": ["./*"]}]}}),
+        Kind::Gateway => {
+            json!({"spec": {"selector": {"app": MARKER}, "servers": [{"port": port, "hosts": ["*"]}]}})
+        }
+        Kind::KubeGateway => {
+            let listener = json!({"name": "http", "port": 80, "protocol": "HTTP"});
+            json!({"spec": {"gatewayClassName": MARKER, "listeners": [listener]}})
+        }
+        Kind::WorkloadEntry => json!({"spec": {"address": "192.0.2.1"}}),
+        Kind::ServiceImport => json!({"spec": {"type": "Headless", "ports": [{"name": "http", "port": 80}]}}),
+        _ => return None,
+    })
+}

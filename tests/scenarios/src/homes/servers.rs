@@ -1,0 +1,270 @@
+//! APIs in front of real stores.
+
+use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+
+use anyhow::{Context, Result, bail};
+use api::server::{Server, ServerOptions};
+use http::Method;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Client, Config};
+use parts::kubernetes::{ControlPlane, Settings};
+use resources::schema::{crd, definitions};
+use resources::{AnyObject, Kind, ObjectKey, ParseOptions};
+use rutter::objects::Follower;
+use serde_json::{Value, json};
+use sources::Change;
+use sources::kubernetes::{MeshOptions, Options};
+use store::Store;
+use store::embedded::Embedded;
+use tempfile::TempDir;
+use tokio::runtime::Runtime;
+use tokio::sync::{mpsc, watch};
+
+use super::cluster::{Cluster, Inbox};
+use super::markers::MARKER;
+use super::writer::{Writer, done};
+use super::{Document, Home};
+
+/// Changes that may wait.
+const QUEUE: usize = 64;
+/// Where Services of scenarios have their addresses.
+const SERVICES: [&str; 4] = ["10.96.0.0/12", "10.0.0.0/16", "fd00::/112", "fd00:1::/112"];
+/// Where the server's own Service has its address.
+const OWN_SERVICES: &str = "10.200.0.0/16,fd00:ffff::/112";
+
+/// APIs, one for each cluster, and what is read from them.
+pub struct Servers {
+    kind: Which,
+    clusters: BTreeMap<String, Cluster>,
+    embedded: Vec<Local>,
+    _real: Option<ControlPlane>,
+    // Last: what is above ends in it.
+    runtime: Runtime,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Which {
+    Store,
+    Api,
+    Kubernetes,
+}
+
+/// An API of our own in this process.
+struct Local {
+    _follower: Option<Follower>,
+    _server: Server,
+    _dir: TempDir,
+}
+
+impl Servers {
+    /// The embedded store behind its API, read as `rutter serve` reads its own.
+    ///
+    /// # Errors
+    /// It does not start.
+    pub fn store() -> Result<Servers> {
+        Servers::start(Which::Store)
+    }
+
+    /// The same API, read as one of Kubernetes.
+    ///
+    /// # Errors
+    /// It does not start.
+    pub fn api() -> Result<Servers> {
+        Servers::start(Which::Api)
+    }
+
+    /// The real API server of Kubernetes, without its controllers, which would make EndpointSlices of their own.
+    ///
+    /// # Errors
+    /// It does not start.
+    pub fn kubernetes() -> Result<Servers> {
+        Servers::start(Which::Kubernetes)
+    }
+
+    fn start(kind: Which) -> Result<Servers> {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .enable_all()
+            .build()?;
+        let mut servers = Servers {
+            kind,
+            clusters: BTreeMap::new(),
+            embedded: Vec::new(),
+            _real: None,
+            runtime,
+        };
+        servers.open("")?;
+        Ok(servers)
+    }
+
+    /// The cluster with this id, begun when it is first spoken of.
+    fn open(&mut self, id: &str) -> Result<&mut Cluster> {
+        if !self.clusters.contains_key(id) {
+            let cluster = match self.kind {
+                Which::Kubernetes if !id.is_empty() => bail!("there is one cluster only"),
+                Which::Kubernetes => {
+                    let (plane, cluster) = self.runtime.block_on(real())?;
+                    self._real = Some(plane);
+                    cluster
+                }
+                kind => {
+                    let (local, cluster) = self.runtime.block_on(local(id, kind == Which::Store))?;
+                    self.embedded.push(local);
+                    cluster
+                }
+            };
+            self.clusters.insert(id.to_owned(), cluster);
+        }
+        self.clusters.get_mut(id).context("it was just begun")
+    }
+}
+
+impl Home for Servers {
+    fn name(&self) -> &'static str {
+        match self.kind {
+            Which::Store => "store",
+            Which::Api => "api",
+            Which::Kubernetes => "kubernetes",
+        }
+    }
+
+    fn edit(&mut self, puts: Vec<Document>, gone: Vec<ObjectKey>) -> Result<Change> {
+        let mut change = Change::default();
+        let mut by_cluster: BTreeMap<String, (Vec<Document>, Vec<ObjectKey>)> = BTreeMap::new();
+        for put in puts {
+            if self.kind == Which::Store && is_setting(put.key.kind) {
+                change.upserts.extend(setting(&put));
+                continue;
+            }
+            by_cluster.entry(put.key.cluster.to_string()).or_default().0.push(put);
+        }
+        for key in gone {
+            if self.kind == Which::Store && is_setting(key.kind) {
+                change.deletes.push(key);
+                continue;
+            }
+            by_cluster.entry(key.cluster.to_string()).or_default().1.push(key);
+        }
+        for (id, (puts, gone)) in by_cluster {
+            self.open(&id)?;
+            let cluster = self.clusters.get_mut(&id).context("it was just begun")?;
+            let said = self.runtime.block_on(cluster.edit(&puts, &gone))?;
+            change.upserts.extend(said.upserts);
+            change.deletes.extend(said.deletes);
+        }
+        Ok(change)
+    }
+
+    fn clear(&mut self) -> Result<()> {
+        for cluster in self.clusters.values_mut() {
+            self.runtime.block_on(cluster.clear())?;
+        }
+        Ok(())
+    }
+}
+
+/// Whether it is one of the mesh's settings, which are no objects of an API.
+fn is_setting(kind: Kind) -> bool {
+    matches!(kind, Kind::MeshConfig | Kind::MeshNetworks)
+}
+
+/// A setting of the mesh, which no store has: `--mesh-config` names a file.
+fn setting(document: &Document) -> Vec<AnyObject> {
+    resources::parse_documents(document.text.as_bytes(), "mesh", &ParseOptions::default()).objects
+}
+
+/// A store with its API, and what is read from it.
+async fn local(id: &str, as_store: bool) -> Result<(Local, Cluster)> {
+    let dir = tempfile::tempdir()?;
+    let store: Arc<dyn Store> = Arc::new(Embedded::open(dir.path(), store::embedded::Options::default()).await?);
+    let api = api::Api::new(Arc::clone(&store), api::Options::default());
+    let options = ServerOptions {
+        http: Some(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))),
+        ..ServerOptions::default()
+    };
+    let server = Server::start(options, api).await?;
+    let address = server.http().context("it listens")?;
+    let client = Client::try_from(Config::new(format!("http://{address}").parse()?))?;
+    let (follower, inbox) = if as_store {
+        let (sender, receiver) = mpsc::channel(QUEUE);
+        let follower = Follower::start(store, sender).await.context("the store ended")?;
+        (Some(follower), Inbox::Store(receiver))
+    } else {
+        (None, follow(id, client.clone()))
+    };
+    let cluster = Cluster::start(id, client, inbox).await?;
+    let local = Local {
+        _follower: follower,
+        _server: server,
+        _dir: dir,
+    };
+    Ok((local, cluster))
+}
+
+/// The real API server with our kinds.
+async fn real() -> Result<(ControlPlane, Cluster)> {
+    let settings = Settings {
+        controllers: false,
+        api_flags: vec![format!("--service-cluster-ip-range={OWN_SERVICES}")],
+        ..Settings::default()
+    };
+    let plane = ControlPlane::start(settings).await.map_err(anyhow::Error::from_boxed)?;
+    let kubeconfig = Kubeconfig::read_from(plane.kubeconfig())?;
+    let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
+    let client = Client::try_from(config)?;
+    let writer = Writer::new(client.clone());
+    for (at, range) in SERVICES.into_iter().enumerate() {
+        let name = format!("scenario-{at}");
+        let range = json!({
+            "apiVersion": "networking.k8s.io/v1",
+            "kind": "ServiceCIDR",
+            "metadata": {"name": name},
+            "spec": {"cidrs": [range]},
+        });
+        let path = "/apis/networking.k8s.io/v1/servicecidrs";
+        done(writer.send(Method::POST, path, &range).await?)?;
+    }
+    let path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    for definition in definitions().iter().filter(|definition| !definition.builtin) {
+        done(writer.send(Method::POST, path, &crd(definition)).await?).context(definition.kind)?;
+    }
+    for definition in definitions().iter().filter(|definition| !definition.builtin) {
+        let path = format!("{path}/{}.{}", definition.plural, definition.group);
+        let established = || async {
+            let (_, found) = writer.send(Method::GET, &path, &Value::Null).await.ok()?;
+            let conditions = found["status"]["conditions"].as_array()?;
+            let established = |c: &Value| c["type"] == "Established" && c["status"] == "True";
+            conditions.iter().any(established).then_some(())
+        };
+        parts::run::wait_for(
+            "a definition to be established",
+            std::time::Duration::from_secs(60),
+            established,
+        )
+        .await
+        .map_err(anyhow::Error::from_boxed)?;
+    }
+    let inbox = follow("", client.clone());
+    let cluster = Cluster::start("", client, inbox).await?;
+    Ok((plane, cluster))
+}
+
+/// Reads an API as one of Kubernetes.
+fn follow(id: &str, client: Client) -> Inbox {
+    let (sender, receiver) = mpsc::channel(QUEUE);
+    let (report, reports) = watch::channel(sources::kubernetes::Report::default());
+    let options = Options {
+        cluster: id.into(),
+        mesh: id.is_empty().then(|| MeshOptions {
+            namespace: MARKER.to_owned(),
+            name: MARKER.to_owned(),
+            shared: None,
+            file: None,
+        }),
+        ..Options::new(client)
+    };
+    tokio::spawn(sources::kubernetes::follow(options, sender, report));
+    Inbox::Kubernetes(receiver, reports)
+}

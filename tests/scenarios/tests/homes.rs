@@ -1,0 +1,25 @@
+//! The same scenarios, with their objects in files, in the embedded store, in its API and in that of a real Kubernetes.
+
+use anyhow::Result;
+use scenarios::all_in;
+use scenarios::homes::{Files, Servers};
+
+#[test]
+fn from_files() -> Result<()> {
+    all_in(&mut Files::new()?)
+}
+
+#[test]
+fn from_the_embedded_store() -> Result<()> {
+    all_in(&mut Servers::store()?)
+}
+
+#[test]
+fn from_its_api() -> Result<()> {
+    all_in(&mut Servers::api()?)
+}
+
+#[test]
+fn from_kubernetes() -> Result<()> {
+    all_in(&mut Servers::kubernetes()?)
+}
