@@ -1,14 +1,14 @@
 //! All kinds together: which are watched, what of it is said, and when.
 //!
 //! Nothing is said before everything was listed once. Later a kind that is being listed anew says nothing until its list
-//! is complete; and for a moment ([`HOLD`]) the others wait for it, for a server that was away is mostly away for all: what
+//! is complete; and for a moment (`saying::HOLD`) the others wait for it, for a server that was away is mostly away for all: what
 //! changed meanwhile is said at once.
 
 mod kept;
+mod saying;
 mod slot;
+mod taking;
 
-use std::mem;
-use std::sync::Arc;
 use std::time::Duration;
 
 use resources::schema::definitions;
@@ -17,17 +17,16 @@ use tokio::task::{AbortHandle, JoinHandle};
 use tokio::time::Instant;
 
 use super::crds::{self, Crds};
-use super::event::Raw;
 use super::mesh::{self, Mesh};
 use super::progress::Progress;
 use super::request::Resource;
 use super::revision::{self, Revision};
 use super::slim::Keep;
-use super::table::{Gathered, Reading};
+use super::table::Gathered;
 use super::trim::Texts;
 use super::watch::{self as watching, Event, Pulse};
 use super::{News, Options, Report};
-use slot::{Found, Side, Slot};
+use slot::{Side, Slot};
 
 /// Pieces of watches that may wait; the watches wait when there are more.
 const QUEUE: usize = 32;
@@ -35,8 +34,6 @@ const QUEUE: usize = 32;
 const TICK: Duration = Duration::from_millis(500);
 /// How often a server whose definitions cannot be read is asked what it serves.
 const ASK: Duration = Duration::from_secs(30);
-/// How long changes wait for kinds that are being listed anew.
-const HOLD: Duration = Duration::from_secs(5);
 /// The mesh file is looked at every so many ticks.
 const LOOK: u32 = 4;
 
@@ -247,92 +244,6 @@ impl Follower {
         }
     }
 
-    fn take_object(&mut self, at: usize, epoch: u32, event: Event) {
-        let Some(slot) = self.slots.get_mut(at).filter(|slot| slot.epoch == epoch) else {
-            return;
-        };
-        let mut reading = Reading {
-            options: &self.options.parse,
-            revision: self.revision.as_ref(),
-            texts: &mut self.texts,
-            cluster: &self.options.cluster,
-        };
-        match event {
-            Event::Listing => {
-                slot.progress.listing = true;
-                slot.table.begin();
-            }
-            Event::Put(raw) => slot.table.put(raw, &mut reading),
-            Event::Gone(raw) => slot.table.gone(&raw, &reading),
-            Event::Listed => {
-                slot.table.listed();
-                slot.progress.listed(&slot.name);
-                // The server is back, maybe only now: others may need their moment.
-                if self.hold.is_some_and(|until| until <= Instant::now()) {
-                    self.hold = None;
-                }
-                self.lists += 1;
-            }
-            Event::Failed(trouble) => slot.progress.fails(&slot.name, trouble),
-            Event::Well => slot.progress.goes_well(&slot.name),
-        }
-    }
-
-    fn take_crd(&mut self, event: Event) {
-        match self.crds_side.take("CustomResourceDefinition", event) {
-            Some(Found::Put(raw)) => self.crds.put(&raw.name, &raw.value),
-            Some(Found::Gone(raw)) => self.crds.remove(&raw.name),
-            Some(Found::All(names)) => {
-                self.crds.retain(&|name| names.contains(name));
-                self.served = true;
-            }
-            None => return,
-        }
-        // Not by halves.
-        if self.crds_side.found.is_none() {
-            self.choose_versions();
-        }
-    }
-
-    fn take_tag(&mut self, at: usize, event: Event) {
-        let Some(revision) = &mut self.revision else { return };
-        let (name, ..) = TAGS[at];
-        let key = |raw: &Raw| -> Arc<str> { format!("{at}/{}", raw.name).into() };
-        let changed = match self.tags[at].take(name, event) {
-            Some(Found::Put(raw)) => revision.tag(&key(&raw), Some(&raw.value["metadata"]["labels"])),
-            Some(Found::Gone(raw)) => revision.tag(&key(&raw), None),
-            Some(Found::All(names)) => revision.retain(&|key| match key.split_once('/') {
-                Some((of, name)) if of == at.to_string() => names.contains(name),
-                _ => true,
-            }),
-            None => false,
-        };
-        if !changed {
-            return;
-        }
-        // Those that are not ours were not kept: what may choose anew is listed again.
-        for at in 0..self.slots.len() {
-            if self.slots[at].table.is_labelled() {
-                self.start(at);
-            }
-        }
-    }
-
-    fn take_mesh(&mut self, place: mesh::Place, event: Event) {
-        let (Some(mesh), Some((_, name, side))) = (
-            &mut self.mesh,
-            self.mesh_sides.iter_mut().find(|(of, _, _)| *of == place),
-        ) else {
-            return;
-        };
-        match side.take(name, event) {
-            Some(Found::Put(raw)) => mesh.take(place, Some(&raw.value), &mut self.pending),
-            Some(Found::Gone(_)) => mesh.take(place, None, &mut self.pending),
-            Some(Found::All(names)) if names.is_empty() => mesh.take(place, None, &mut self.pending),
-            Some(Found::All(_)) | None => {}
-        }
-    }
-
     /// Watches each kind through the version that the server serves of it, and forgets kinds that it serves no more.
     fn choose_versions(&mut self) {
         for at in 0..self.slots.len() {
@@ -406,95 +317,5 @@ impl Follower {
             self.asking = Some(tokio::spawn(async move { crds::asked(&client, definitions).await }));
             self.asked = Some(Instant::now());
         }
-    }
-
-    /// Whether nobody needs to be waited for: everything was listed, or is refused; or it fails where most of the rest does
-    /// not, so that it is not the server that fails.
-    fn settled(&self) -> bool {
-        let served = self.slots.iter().filter(|slot| slot.version.is_some());
-        let slots = served.map(|slot| &slot.progress);
-        let tags = self.tags.iter().filter(|_| self.revision.is_some());
-        let sides = tags.chain(self.mesh_sides.iter().map(|(_, _, side)| side));
-        let all: Vec<&Progress> = slots.chain(sides.map(|side| &side.progress)).collect();
-        let synced = all.iter().filter(|progress| progress.synced).count();
-        let answers = synced * 2 > all.len();
-        // Of a server that refuses everything nobody knows what it has.
-        let any = synced > 0 || all.is_empty();
-        self.served
-            && any
-            && all
-                .iter()
-                .all(|progress| progress.is_settled() || (answers && progress.is_stuck()))
-    }
-
-    /// What may be said now.
-    fn ready(&mut self) -> Option<News> {
-        let first = !self.complete;
-        if first {
-            if !self.settled() {
-                return None;
-            }
-            self.complete = true;
-        }
-        if !first && self.holds() {
-            return None;
-        }
-        let mut gathered = mem::take(&mut self.pending);
-        for slot in self.slots.iter_mut().filter(|slot| !slot.progress.listing || first) {
-            gathered.add(slot.table.take());
-        }
-        if !first && gathered.is_empty() {
-            return None;
-        }
-        self.outdated = true;
-        Some(gathered.into_news())
-    }
-
-    /// Whether changes wait for kinds that were known and are being listed anew.
-    fn holds(&mut self) -> bool {
-        let relisted = |slot: &Slot| slot.progress.synced && slot.progress.listing && slot.version.is_some();
-        if !self.slots.iter().any(relisted) {
-            self.hold = None;
-            return false;
-        }
-        let ready = |slot: &Slot| !slot.progress.listing && slot.table.has_news();
-        let news = !self.pending.is_empty() || self.slots.iter().any(ready);
-        if self.hold.is_none() && !news {
-            return true;
-        }
-        let until = *self.hold.get_or_insert_with(|| Instant::now() + HOLD);
-        Instant::now() < until
-    }
-
-    /// Makes the report.
-    fn tell(&mut self) {
-        let mut report = Report {
-            synced: self.complete,
-            lists: self.lists,
-            objects: self.slots.iter().map(|slot| slot.table.len()).sum(),
-            from_snapshot: self.recalled.1 && !self.complete,
-            mesh_rejected: self.mesh.as_ref().is_some_and(Mesh::is_rejected),
-            default_revision: self.revision.as_ref().and_then(|revision| revision.default().cloned()),
-            ..Report::default()
-        };
-        if !self.served {
-            self.crds_side.progress.report("CustomResourceDefinition", &mut report);
-        }
-        for slot in self.slots.iter().filter(|slot| slot.version.is_some()) {
-            slot.progress.report(&slot.name, &mut report);
-        }
-        for (_, name, side) in &self.mesh_sides {
-            side.progress.report(name, &mut report);
-        }
-        if self.revision.is_some() {
-            for (side, (name, ..)) in self.tags.iter().zip(TAGS) {
-                side.progress.report(name, &mut report);
-            }
-        }
-        self.report.send_if_modified(|before| {
-            let differs = *before != report;
-            *before = report;
-            differs
-        });
     }
 }
