@@ -38,6 +38,7 @@ pub(crate) fn settings(yaml: &str) -> MeshSettings {
         config: mesh(yaml),
         domain: "cluster.local".into(),
         cluster_id: "Kubernetes".into(),
+        sharing: Default::default(),
     }
 }
 
@@ -107,6 +108,7 @@ pub(crate) fn endpoint(address: &str) -> Endpoint {
         also: None,
         cluster: "Kubernetes".into(),
         mutual_tls: false,
+        own_cluster: false,
         ports: Arc::new([("http".into(), 8080)].into()),
         labels: Arc::new([("version".into(), "v1".into())].into()),
         locality: Default::default(),

@@ -53,7 +53,7 @@ pub struct Place {
 /// What the endpoints of one cluster depend on of a client: that part of its [`Place`] that this cluster asks for.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
 pub struct ClientView {
-    /// Only endpoints of the cluster of this id.
+    /// Endpoints that are for clients of their own cluster only, of the cluster of this id.
     pub cluster: Option<Arc<str>>,
     /// Only endpoints of this node.
     pub node: Option<Arc<str>>,

@@ -254,6 +254,8 @@ pub struct Endpoint {
     pub workload: Option<ObjectId>,
     /// It takes the mesh's mutual TLS: a sidecar is there, or is said to be (label `security.istio.io/tlsMode`).
     pub mutual_tls: bool,
+    /// Only clients of its own cluster get it.
+    pub own_cluster: bool,
 }
 
 impl Endpoint {

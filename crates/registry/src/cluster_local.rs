@@ -77,6 +77,7 @@ mod tests {
             },
             domain: "cluster.local".into(),
             cluster_id: "home".into(),
+            sharing: Default::default(),
         }
     }
 

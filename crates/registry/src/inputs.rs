@@ -139,6 +139,20 @@ pub struct MeshSettings {
     pub domain: Arc<str>,
     /// Id of the local cluster, such as `Kubernetes`.
     pub cluster_id: Arc<str>,
+    /// Which endpoints clients of other clusters get.
+    pub sharing: Sharing,
+}
+
+/// Which endpoints of a service of Kubernetes (`NAME.NAMESPACE.svc.DOMAIN`) clients of other clusters get.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Sharing {
+    /// All of them.
+    #[default]
+    All,
+    /// Those of clusters that export the service.
+    Exported,
+    /// None: clients of other clusters use the name of the import.
+    Imported,
 }
 
 impl MeshSettings {

@@ -168,6 +168,14 @@ settings! {
         insecure_kubeconfig_options env "PILOT_INSECURE_MULTICLUSTER_KUBECONFIG_OPTIONS": OptionalName = "";
         /// Make a ServiceExport for every service that is not local to its cluster, in every cluster.
         mcs_auto_export env "ENABLE_MCS_AUTO_EXPORT": Switch = "off";
+        /// Clients of other clusters get only those endpoints of a service whose cluster exports it (ServiceExport).
+        mcs_service_discovery env "ENABLE_MCS_SERVICE_DISCOVERY": Switch = "off";
+        /// A ServiceImport makes the service `NAME.NAMESPACE.svc.clusterset.local`, of the endpoints of all clusters that export
+        /// it. Without it ServiceImports are not read.
+        mcs_host env "ENABLE_MCS_HOST": Switch = "on";
+        /// With `--mcs-service-discovery` and `--mcs-host`: clients of other clusters get no endpoints of
+        /// `NAME.NAMESPACE.svc.DOMAIN`, exported or not; they use the name of the import.
+        mcs_cluster_local env "ENABLE_MCS_CLUSTER_LOCAL": Switch = "off";
         /// This control plane runs outside of the clusters that it serves: it writes root certificates in each cluster of
         /// whose namespace `--namespace` the annotation `topology.istio.io/controlPlaneClusters` names `--cluster-id`, or `*`.
         external_istiod env "EXTERNAL_ISTIOD": Switch = "off";

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use model::proxy::{Capabilities, InterceptionMode, Proxy, ProxyKind};
 use model::xds::ResourceType;
-use registry::inputs::MeshSettings;
+use registry::inputs::{MeshSettings, Sharing};
 use resources::{Kind, MeshConfig, ObjectKey, ParseOptions, parse_documents};
 use world::{Batch, World};
 
@@ -38,7 +38,7 @@ impl Random {
 fn edit(r: &mut Random) -> (Option<String>, ObjectKey) {
     let cluster = r.one(&CLUSTERS);
     let name = r.one(&NAMES);
-    let (kind, namespace, name, text, cluster) = match r.below(10) {
+    let (kind, namespace, name, text, cluster) = match r.below(12) {
         0 => (Kind::Service, "shop", name, service(r, name), cluster),
         1 | 2 => (Kind::EndpointSlice, "shop", name, slice(r, name), cluster),
         3 | 4 => {
@@ -51,7 +51,8 @@ fn edit(r: &mut Random) -> (Option<String>, ObjectKey) {
         }
         6 => (Kind::Namespace, "", "istio-system", namespace_text(r), cluster),
         7 => (Kind::Service, "istio-system", "gateway", gateway(r), cluster),
-        8 => (Kind::DestinationRule, "shop", name, rule(r, name), ""),
+        8 | 9 => (Kind::ServiceExport, "shop", name, export(name), cluster),
+        10 => (Kind::DestinationRule, "shop", name, rule(r, name), ""),
         _ => (Kind::MeshNetworks, "", "default", networks(r), ""),
     };
     let key = ObjectKey::new(kind, namespace, name).in_cluster(cluster);
@@ -149,6 +150,12 @@ fn rule(r: &mut Random, name: &str) -> String {
     )
 }
 
+fn export(name: &str) -> String {
+    format!(
+        "{{apiVersion: multicluster.x-k8s.io/v1alpha1, kind: ServiceExport, metadata: {{name: {name}, namespace: shop}}}}"
+    )
+}
+
 fn networks(r: &mut Random) -> String {
     let endpoints = r.one(&["[{fromRegistry: west}]", "[{fromCidr: 10.0.0.0/30}]"]);
     format!(
@@ -210,6 +217,7 @@ fn derived_step_by_step_and_anew() {
             config: MeshConfig::default(),
             domain: "cluster.local".into(),
             cluster_id: "home".into(),
+            sharing: [Sharing::All, Sharing::Exported, Sharing::Imported][seed as usize % 3],
         };
         let mut world = World::new(mesh, 1);
         let proxies = [

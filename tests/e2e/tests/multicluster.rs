@@ -636,3 +636,43 @@ async fn networks() -> Result<()> {
 async fn another_network_is_reached_through_its_gateway() {
     networks().await.unwrap_or_else(|error| panic!("{error}"));
 }
+
+/// With the switch for it, clients of other clusters get the endpoints of clusters that export the service, and no others.
+async fn shared() -> Result<()> {
+    let (home, east) = tokio::try_join!(cluster(), cluster())?;
+    apply_crds(&home).await?;
+    apply_crds(&east).await?;
+    let port = free_port();
+    endpoint(&home, "cart", "10.1.0.1", port, 8080).await?;
+    endpoint(&east, "cart", "10.2.0.1", port, 8080).await?;
+    secret(&home, "east", &[("east", &admin(&east)?)]).await?;
+    let mut rutter = Rutter::idle(&home, MESH, None, &[HOME, &["--mcs-service-discovery", "on"]].concat())?;
+    rutter.control.begin().await?;
+    has(&rutter, &["east 10.2.0.1", "home 10.1.0.1"]).await?;
+    let mut node = Node::sidecar("client", "shop", "127.0.0.2", &[("app", "client")]);
+    node.metadata["CLUSTER_ID"] = "home".into();
+    let envoy = Envoy::start(envoy_binary(), &node, Protocol::Delta, rutter.control.grpc()).await?;
+    let cluster = format!("outbound|{port}||cart.shop.svc.cluster.local");
+    let (envoy, cluster) = (&envoy, &cluster);
+    let sees = async |wanted: &[&str]| {
+        let reached = || async move {
+            let found = envoy.endpoints(cluster).await.ok().flatten()?;
+            (found == wanted).then_some(())
+        };
+        wait_for(&format!("{wanted:?}"), PATIENCE, reached).await
+    };
+    sees(&["10.1.0.1:8080"]).await?;
+    let export =
+        "apiVersion: multicluster.x-k8s.io/v1alpha1\nkind: ServiceExport\nmetadata: { name: cart, namespace: shop }\n";
+    apply(&east, export).await?;
+    sees(&["10.1.0.1:8080", "10.2.0.1:8080"]).await?;
+    east.kubectl(&["delete", "serviceexport", "cart", "-n", "shop"], "")
+        .await?;
+    sees(&["10.1.0.1:8080"]).await?;
+    is_as_new(&rutter, &home).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_not_exported_stays_in_its_cluster() {
+    shared().await.unwrap_or_else(|error| panic!("{error}"));
+}

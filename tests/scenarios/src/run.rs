@@ -268,6 +268,7 @@ fn mesh(config: MeshConfig) -> MeshSettings {
         config,
         domain: "cluster.local".into(),
         cluster_id: "Kubernetes".into(),
+        sharing: Default::default(),
     }
 }
 

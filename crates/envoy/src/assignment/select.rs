@@ -144,7 +144,8 @@ impl Selection<'_> {
 
 /// Whether a client may use an endpoint at all.
 fn is_seen(view: &ClientView, endpoint: &Endpoint) -> bool {
-    view.cluster.as_ref().is_none_or(|cluster| *cluster == endpoint.cluster)
+    let own = |cluster: &std::sync::Arc<str>| *cluster == endpoint.cluster;
+    (!endpoint.own_cluster || view.cluster.as_ref().is_none_or(own))
         && view.node.as_ref().is_none_or(|node| *node == endpoint.node)
         && (view.networks.is_empty() || endpoint.network.is_empty() || view.networks.contains(&endpoint.network))
 }

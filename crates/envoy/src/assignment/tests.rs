@@ -42,6 +42,7 @@ fn endpoint(address: &str, locality: &str) -> Endpoint {
         also: None,
         cluster: "Kubernetes".into(),
         mutual_tls: false,
+        own_cluster: false,
         ports: Arc::new(BTreeMap::from([("http".into(), 8080), ("tcp".into(), 9000)])),
         labels: Arc::new(labels(&[("app", "reviews"), ("version", "v1")])),
         locality: Locality::parse(locality),

@@ -2,6 +2,7 @@
 
 mod slices;
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -14,7 +15,7 @@ use model::service::{
 use resources::core;
 use resources::istio::ServiceEntry;
 
-use crate::inputs::{ServiceObject, ServiceObjectKey, ServiceObjects};
+use crate::inputs::{Mesh, ServiceObject, ServiceObjectKey, ServiceObjects, Sharing};
 use crate::networks::place_of;
 use crate::services::{DefinitionsByService, Services, definition};
 use crate::workloads::{from_entry, parse_address, select};
@@ -45,6 +46,10 @@ impl Rule for ServiceEndpoints {
         }
         endpoints.sort();
         endpoints.dedup_by(|a, b| a.address == b.address && a.ports == b.ports && a.cluster == b.cluster);
+        if let Some(sharing) = sharing(cx, key) {
+            let own = |endpoint: &mut Endpoint| endpoint.own_cluster = !sharing.contains(&endpoint.cluster);
+            endpoints.iter_mut().for_each(own);
+        }
         Some(endpoints.into())
     }
 }
@@ -105,6 +110,24 @@ pub(crate) fn register(b: &mut flow::Builder) {
     b.view::<InstancePorts>();
 }
 
+/// The ids of the clusters whose endpoints of a service are for clients of all clusters. None: those of all clusters are.
+fn sharing(cx: &Reads<'_>, key: &ServiceKey) -> Option<BTreeSet<Arc<str>>> {
+    let service = cx.get::<Services>(key)?;
+    if service.cluster_local || service.node_local {
+        return Some(BTreeSet::new());
+    }
+    let mesh = cx.get::<Mesh>(&())?;
+    match mesh.sharing {
+        Sharing::Exported if service.registry == Registry::Kubernetes => {
+            let exports = cx.get::<ExportsByService>(&service.object);
+            let ids = exports.iter().flat_map(|exports| exports.iter());
+            Some(ids.map(|export| mesh.cluster_id_of(&export.cluster).clone()).collect())
+        }
+        Sharing::Imported if service.registry == Registry::Kubernetes => Some(BTreeSet::new()),
+        _ => None,
+    }
+}
+
 /// What one object gives a service.
 fn defined_by(cx: &Reads<'_>, object: &ServiceObjectKey, key: &ServiceKey) -> Option<Vec<Endpoint>> {
     let service = definition(cx, object, key)?;
@@ -122,6 +145,7 @@ fn bare(cx: &Reads<'_>, cluster: &Arc<str>, address: EndpointAddress) -> Endpoin
         network,
         cluster,
         mutual_tls: false,
+        own_cluster: false,
         address,
         also: None,
         ports: Arc::default(),
@@ -140,6 +164,7 @@ fn of_workload(workload: &Workload) -> Endpoint {
     Endpoint {
         cluster: workload.cluster_id.clone(),
         mutual_tls: workload.mutual_tls,
+        own_cluster: false,
         address: workload.address.clone(),
         also: None,
         ports: Arc::default(),

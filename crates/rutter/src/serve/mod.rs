@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::{Context, Result};
-use registry::inputs::MeshSettings;
+use registry::inputs::{MeshSettings, Sharing};
 use resources::MeshConfig;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use server::{Configuration, Options, Pilot, Server};
@@ -285,6 +285,19 @@ fn mesh_settings(settings: &Settings, config: MeshConfig) -> MeshSettings {
         config,
         domain: settings.domain.as_str().into(),
         cluster_id: settings.cluster_id.as_str().into(),
+        sharing: sharing(settings),
+    }
+}
+
+/// Which endpoints clients of other clusters get. As with istiod, the switches build on each other.
+fn sharing(settings: &Settings) -> Sharing {
+    match (
+        settings.mcs_service_discovery.0,
+        settings.mcs_host.0 && settings.mcs_cluster_local.0,
+    ) {
+        (false, _) => Sharing::All,
+        (true, false) => Sharing::Exported,
+        (true, true) => Sharing::Imported,
     }
 }
 

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use flow::{Reads, Relation, Rule};
 use model::audience::{ClientView, EndpointsAudience, OutboundKey};
 use model::proxy::Labels;
-use registry::inputs::Mesh;
+use model::service::Registry;
+use registry::inputs::{Mesh, Sharing};
 use registry::{NetworkGateways, Services};
 
 use crate::policy::preference::{Preference, preference};
@@ -46,8 +47,9 @@ impl Rule for ClientNeeds {
             .as_ref()
             .and_then(|policy| cx.get::<DestinationPolicies>(policy));
         let policy = effective_in(&mesh.config, rule.as_deref().map(|rule| &**rule), &key.subset, key.port);
+        let (unshared, kubernetes) = (mesh.sharing != Sharing::All, service.registry == Registry::Kubernetes);
         let mut needs = Needs {
-            cluster: service.cluster_local || service.node_local,
+            cluster: service.cluster_local || service.node_local || (unshared && kubernetes),
             node: service.node_local,
             network: cx.with::<NetworkGateways, _>(&(), |gateways| gateways.is_some_and(|g| !g.is_empty())),
             ..Needs::default()

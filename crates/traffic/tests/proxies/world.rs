@@ -181,6 +181,7 @@ fn mesh(config: MeshConfig) -> Arc<MeshSettings> {
         config,
         domain: "cluster.local".into(),
         cluster_id: "Kubernetes".into(),
+        sharing: Default::default(),
     })
 }
 

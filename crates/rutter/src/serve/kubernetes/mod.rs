@@ -173,7 +173,7 @@ fn options(settings: &Settings, client: Client, address: &str) -> Options {
         revision => format!("istio-{revision}"),
     };
     Options {
-        filter: Kinds::new(settings.ignore_resources.as_str(), settings.include_resources.as_str()),
+        filter: kinds(settings),
         revision: Some(revision.to_owned()),
         mesh: Some(MeshOptions {
             namespace: settings.namespace.clone(),
@@ -189,6 +189,17 @@ fn options(settings: &Settings, client: Client, address: &str) -> Options {
         }),
         ..Options::new(client)
     }
+}
+
+/// Which kinds are read.
+fn kinds(settings: &Settings) -> Kinds {
+    let imports = if settings.mcs_host.0 {
+        ""
+    } else {
+        ",serviceimports.multicluster.x-k8s.io"
+    };
+    let ignored = format!("{}{imports}", settings.ignore_resources.as_str());
+    Kinds::new(&ignored, settings.include_resources.as_str())
 }
 
 /// The file that holds in place of the ConfigMap, where it is there.

@@ -69,7 +69,7 @@ impl Options {
             namespace: namespace.into(),
             timeout: settings.remote_cluster_timeout,
             allowed,
-            filter: Kinds::new(settings.ignore_resources.as_str(), settings.include_resources.as_str()),
+            filter: super::kinds(settings),
             kept: Some(kept).filter(|(.., interval)| !interval.is_zero()),
         }
     }

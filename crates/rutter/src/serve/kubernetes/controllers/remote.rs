@@ -45,10 +45,8 @@ pub(super) async fn run(ground: Ground, mut ways: watch::Receiver<Ways>, mut sto
             leaving.spawn(site.end());
         }
         for (cluster, way) in now {
-            if !sites.contains_key(&cluster) {
-                let site = Site::start(&ground, &cluster, &way);
-                sites.insert(cluster, site);
-            }
+            let start = || Site::start(&ground, &cluster, &way);
+            sites.entry(cluster.clone()).or_insert_with(start);
         }
         tokio::select! {
             changed = ways.changed() => if changed.is_err() {

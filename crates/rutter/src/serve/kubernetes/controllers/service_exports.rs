@@ -29,6 +29,7 @@ impl ExportDriver {
                 config: MeshConfig::default(),
                 domain: domain.clone(),
                 cluster_id: Arc::default(),
+                sharing: Default::default(),
             },
             machine: ServiceExports::default(),
             namespaces: BTreeMap::new(),
