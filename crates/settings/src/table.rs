@@ -159,6 +159,9 @@ settings! {
         /// The namespace of the Secrets with the label `istio/multiCluster=true` that name other clusters of the mesh; without
         /// one, the control plane's own.
         cluster_registries_namespace as "clusterRegistriesNamespace": OptionalName = "";
+        /// Directory of kubeconfig files in the place of these Secrets, one for each cluster, watched; a cluster's id is what the
+        /// current context calls it.
+        multicluster_kubeconfig_path env "PILOT_MULTICLUSTER_KUBECONFIG_PATH": Option<PathBuf> = "";
         /// How long to wait at the start for a cluster that does not answer. After that the others are served without it;
         /// what it has is taken in when it answers. 0 waits for as long as it takes.
         remote_cluster_timeout env "PILOT_REMOTE_CLUSTER_TIMEOUT": Duration = "30s";

@@ -255,7 +255,7 @@ async fn changed(rutter: &Rutter, home: &ControlPlane, east: &ControlPlane, west
     secret(home, "second", &[("east", &admin(west)?)]).await?;
     rutter
         .says(
-            "Secret mesh/second: warning: data[\"east\"]: the Secret mesh/east names this cluster, too",
+            "Secret mesh/second: warning: data[\"east\"]: Secret mesh/east names this cluster, too",
             true,
         )
         .await?;
@@ -515,6 +515,41 @@ async fn exported() -> Result<()> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn services_are_exported_in_every_cluster() {
     exported().await.unwrap_or_else(|error| panic!("{error}"));
+}
+
+/// Clusters of kubeconfigs in a directory, which come and go as Secrets do.
+async fn files() -> Result<()> {
+    let (home, east) = tokio::try_join!(cluster(), cluster())?;
+    cart(&home, "10.1.0.1").await?;
+    cart(&east, "10.2.0.1").await?;
+    let directory = tempfile::tempdir()?;
+    let path = directory.path().display().to_string();
+    let flags = [HOME, &["--multicluster-kubeconfig-path", &path]].concat();
+    let mut rutter = Rutter::idle(&home, MESH, None, &flags)?;
+    rutter.control.begin().await?;
+    has(&rutter, &["home 10.1.0.1"]).await?;
+    // The current context calls it so.
+    std::fs::write(directory.path().join("east.yaml"), admin(&east)?)?;
+    has(&rutter, &["cluster 10.2.0.1", "home 10.1.0.1"]).await?;
+    std::fs::write(directory.path().join("other.yaml"), "hush-hush: [")?;
+    rutter
+        .says("other.yaml: error: data[\"other.yaml\"]: it is no kubeconfig", true)
+        .await?;
+    std::fs::write(directory.path().join("east.yaml"), "hush-hush: [")?;
+    rutter
+        .says("east.yaml: error: data[\"cluster\"]: it is no kubeconfig", true)
+        .await?;
+    cart(&east, "10.2.0.2").await?;
+    has(&rutter, &["cluster 10.2.0.2", "home 10.1.0.1"]).await?;
+    std::fs::remove_file(directory.path().join("east.yaml"))?;
+    has(&rutter, &["home 10.1.0.1"]).await?;
+    assert!(!rutter.control.log()?.contains("hush-hush"));
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn kubeconfigs_may_be_files() {
+    files().await.unwrap_or_else(|error| panic!("{error}"));
 }
 
 /// A control plane that lives in one cluster, has its configuration in a second, and serves a third, too.

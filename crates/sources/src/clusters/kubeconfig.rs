@@ -128,6 +128,17 @@ impl Kubeconfig {
         Ok(Kubeconfig(config))
     }
 
+    /// What the current context calls its cluster.
+    pub fn cluster(&self) -> &str {
+        let current = self
+            .0
+            .contexts
+            .iter()
+            .find(|context| Some(&context.name) == self.0.current_context.as_ref());
+        let context = current.and_then(|context| context.context.as_ref());
+        context.map_or("", |context| &context.cluster)
+    }
+
     /// The way that it describes. Nothing is asked of the server yet.
     ///
     /// # Errors

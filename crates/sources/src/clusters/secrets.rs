@@ -21,7 +21,7 @@ pub enum Step<W> {
     Start {
         /// Its id.
         cluster: Arc<str>,
-        /// The Secret that holds it, as `NAMESPACE/NAME`.
+        /// The Secret that holds it, such as `Secret NAMESPACE/NAME`.
         secret: Arc<str>,
         /// The way to it.
         way: W,
@@ -61,7 +61,7 @@ pub fn hash(text: &[u8]) -> u128 {
 /// The Secrets that there are. `W` is the way to a cluster.
 #[derive(Debug)]
 pub struct Secrets<W> {
-    namespace: Arc<str>,
+    place: Arc<str>,
     home: Arc<str>,
     secrets: BTreeMap<Rank, BTreeMap<Arc<str>, Entry<W>>>,
     ranks: BTreeMap<Arc<str>, Rank>,
@@ -86,10 +86,11 @@ struct Held {
 }
 
 impl<W: Clone> Secrets<W> {
-    /// None yet. They are of this namespace; `home` is the id of the home cluster, which no Secret may name.
-    pub fn new(namespace: &str, home: &str) -> Secrets<W> {
+    /// None yet. `place` is what stands before their names, such as `Secret istio-system/`; `home` is the id of the home
+    /// cluster, which no Secret may name.
+    pub fn new(place: &str, home: &str) -> Secrets<W> {
         Secrets {
-            namespace: namespace.into(),
+            place: place.into(),
             home: home.into(),
             secrets: BTreeMap::new(),
             ranks: BTreeMap::new(),
@@ -133,6 +134,17 @@ impl<W: Clone> Secrets<W> {
         }
     }
 
+    /// The names of the Secrets.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.ranks.keys().map(|name| &**name)
+    }
+
+    /// The clusters that a Secret names.
+    pub fn named_by(&self, secret: &str) -> impl Iterator<Item = &Arc<str>> {
+        let entries = self.ranks.get(secret).and_then(|rank| self.secrets.get(rank));
+        entries.into_iter().flat_map(BTreeMap::keys)
+    }
+
     /// The clusters that are followed, by the Secrets as they were when it was settled last.
     pub fn followed(&self) -> impl Iterator<Item = &Arc<str>> {
         self.running.keys()
@@ -163,7 +175,7 @@ impl<W: Clone> Secrets<W> {
             if let Some(way) = self.way(cluster, held) {
                 settled.steps.push(Step::Start {
                     cluster: cluster.clone(),
-                    secret: format!("{}/{}", self.namespace, held.secret).into(),
+                    secret: self.file(&held.secret),
                     way,
                 });
             }
@@ -239,7 +251,7 @@ impl<W: Clone> Secrets<W> {
     }
 
     fn file(&self, secret: &str) -> Arc<str> {
-        format!("Secret {}/{secret}", self.namespace).into()
+        format!("{}{secret}", self.place).into()
     }
 
     fn about(&self, secret: &str, cluster: &str, code: &'static str, message: String) -> Diagnostic {
@@ -262,10 +274,7 @@ impl<W: Clone> Secrets<W> {
     }
 
     fn duplicate(&self, secret: &str, cluster: &str, holder: &str) -> Diagnostic {
-        let message = format!(
-            "the Secret {}/{holder} names this cluster, too, and holds",
-            self.namespace
-        );
+        let message = format!("{}{holder} names this cluster, too, and holds", self.place);
         Diagnostic {
             hint: Some("take the key out of one of them".to_owned()),
             ..self.about(secret, cluster, "duplicate-cluster", message)

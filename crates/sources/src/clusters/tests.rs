@@ -79,7 +79,7 @@ async fn what_runs_programs_or_sends_files_is_refused() {
     let read = Kubeconfig::read(good(1).as_bytes(), Allowed::default()).unwrap();
     assert!(!format!("{read:?}").contains(TOKEN));
     let connection = read.connect().await.unwrap();
-    assert_eq!(connection.address, "https://127.0.0.1:1/");
+    assert_eq!((read.cluster(), &*connection.address), ("k", "https://127.0.0.1:1/"));
     assert!(!format!("{connection:?}").contains(TOKEN));
 }
 
@@ -128,12 +128,12 @@ async fn what_leads_nowhere_is_refused() {
 
 #[test]
 fn the_oldest_secret_holds_and_the_next_takes_over() {
-    let mut secrets = Secrets::new("mesh", "home");
+    let mut secrets = Secrets::new("Secret mesh/", "home");
     let (one, two) = (good(1), good(2));
     put(&mut secrets, "b", 1, &[("east", &one), ("home", &one)]);
     put(&mut secrets, "a", 2, &[("east", &two), ("west", &two)]);
     let settled = secrets.settle();
-    assert_eq!(steps(&settled), ["+east mesh/b", "+west mesh/a"]);
+    assert_eq!(steps(&settled), ["+east Secret mesh/b", "+west Secret mesh/a"]);
     let said: Vec<String> = settled
         .diagnostics
         .values()
@@ -141,7 +141,7 @@ fn the_oldest_secret_holds_and_the_next_takes_over() {
         .map(ToString::to_string)
         .collect();
     assert!(
-        said[0].starts_with("Secret mesh/a: warning: data[\"east\"]: the Secret mesh/b"),
+        said[0].starts_with("Secret mesh/a: warning: data[\"east\"]: Secret mesh/b"),
         "{said:?}"
     );
     assert!(said[1].contains("data[\"home\"]: this is the cluster that"), "{said:?}");
@@ -158,10 +158,10 @@ fn the_oldest_secret_holds_and_the_next_takes_over() {
         "{said}"
     );
     put(&mut secrets, "b", 1, &[("east", &two)]);
-    assert_eq!(steps(&secrets.settle()), ["+east mesh/b"], "another text");
+    assert_eq!(steps(&secrets.settle()), ["+east Secret mesh/b"], "another text");
     secrets.remove("b");
     let settled = secrets.settle();
-    assert_eq!(steps(&settled), ["+east mesh/a"]);
+    assert_eq!(steps(&settled), ["+east Secret mesh/a"]);
     assert!(settled.diagnostics.values().all(Vec::is_empty), "{settled:?}");
     secrets.remove("a");
     assert_eq!(steps(&secrets.settle()), ["-east", "-west"]);
@@ -187,7 +187,7 @@ proptest! {
     /// now and was good before.
     #[test]
     fn what_is_followed_follows_from_what_there_is(edits in proptest::collection::vec((0..3u8, proptest::collection::btree_map(0..3u8, 0..3u8, 0..3)), 1..20)) {
-        let mut secrets = Secrets::new("mesh", "c0");
+        let mut secrets = Secrets::new("Secret mesh/", "c0");
         let mut there: BTreeMap<u8, BTreeMap<u8, u8>> = BTreeMap::new();
         let mut following: BTreeSet<String> = BTreeSet::new();
         for (secret, data) in edits {
@@ -214,7 +214,7 @@ proptest! {
                 }
             }
         }
-        let holder = |id: u8| there.iter().find(|(_, data)| data.contains_key(&id)).map(|(secret, _)| format!("c{id} mesh/s{secret}"));
+        let holder = |id: u8| there.iter().find(|(_, data)| data.contains_key(&id)).map(|(secret, _)| format!("c{id} Secret mesh/s{secret}"));
         let expected: BTreeSet<String> = [1, 2].into_iter().filter_map(holder).collect();
         prop_assert_eq!(following, expected);
     }

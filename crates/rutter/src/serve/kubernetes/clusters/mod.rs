@@ -4,6 +4,7 @@
 //! it is away, and while a new kubeconfig leads nowhere; it is forgotten when no Secret names the cluster any more. Clusters
 //! that do not answer hold nobody up for longer than [`Options::timeout`].
 
+mod files;
 mod member;
 mod reading;
 mod remembered;
@@ -40,6 +41,8 @@ pub(super) struct Options {
     home: Arc<str>,
     /// Where the Secrets are.
     namespace: Arc<str>,
+    /// The directory of kubeconfigs that stand in their place; none: Secrets it is.
+    directory: Option<PathBuf>,
     /// How long a cluster may keep the others waiting at the start; zero: for as long as it takes.
     timeout: Duration,
     allowed: Allowed,
@@ -67,6 +70,7 @@ impl Options {
         Options {
             home: settings.cluster_id.as_str().into(),
             namespace: namespace.into(),
+            directory: settings.multicluster_kubeconfig_path.clone(),
             timeout: settings.remote_cluster_timeout,
             allowed,
             filter: super::kinds(settings),
@@ -102,6 +106,10 @@ pub(super) struct Way {
 enum Event {
     /// A Secret, or that all were told.
     Secret(Seen),
+    /// All kubeconfigs of the directory.
+    Files(files::Files),
+    /// The directory cannot be read, for this reason.
+    Failing(String),
     /// What a follower of a cluster read.
     News(Arc<str>, u64, News),
 }
@@ -110,32 +118,43 @@ enum Event {
 pub(super) async fn run(client: Client, options: Options, listeners: Listeners, home: watch::Receiver<Report>) {
     let (sender, mut events) = mpsc::channel(QUEUE);
     let mut tasks = JoinSet::new();
-    let secrets = Watched::all("", "Secret", "secrets")
-        .within(&options.namespace)
-        .labelled(&format!("{LABEL}=true"));
-    let (seen, mut told) = mpsc::channel(QUEUE);
-    tasks.spawn(watching::follow(client, secrets, 0, seen));
-    let forward = sender.clone();
-    tasks.spawn(async move {
-        while let Some((_, seen)) = told.recv().await {
-            if forward.send(Event::Secret(seen)).await.is_err() {
-                return;
-            }
-        }
-    });
+    match options.directory.clone() {
+        Some(directory) => drop(tasks.spawn(files::watch(directory, sender.clone()))),
+        None => watch_secrets(client, &options.namespace, &sender, &mut tasks),
+    }
     let mut fleet = Fleet::new(options, listeners, home, sender);
     let mut ticks = tokio::time::interval(TICK);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
-        let done = tokio::select! {
-            Some(event) = events.recv() => fleet.take(event).await,
-            _ = ticks.tick() => fleet.tick().await,
+        let (done, shows) = tokio::select! {
+            Some(event) = events.recv() => (fleet.take(event).await, !fleet.begun),
+            // What is shown is as old as a tick: it costs something by cluster.
+            _ = ticks.tick() => (fleet.tick().await, true),
         };
         if done.is_err() || fleet.begin().await.is_err() {
             return;
         }
-        fleet.show();
+        if shows {
+            fleet.show();
+        }
     }
+}
+
+/// Tells of the Secrets that name clusters.
+fn watch_secrets(client: Client, namespace: &str, events: &mpsc::Sender<Event>, tasks: &mut JoinSet<()>) {
+    let secrets = Watched::all("", "Secret", "secrets")
+        .within(namespace)
+        .labelled(&format!("{LABEL}=true"));
+    let (seen, mut told) = mpsc::channel(QUEUE);
+    tasks.spawn(watching::follow(client, secrets, 0, seen));
+    let events = events.clone();
+    tasks.spawn(async move {
+        while let Some((_, seen)) = told.recv().await {
+            if events.send(Event::Secret(seen)).await.is_err() {
+                return;
+            }
+        }
+    });
 }
 
 /// The clusters.
@@ -167,7 +186,10 @@ impl Fleet {
         events: mpsc::Sender<Event>,
     ) -> Fleet {
         Fleet {
-            secrets: Secrets::new(&options.namespace, &options.home),
+            secrets: match &options.directory {
+                Some(directory) => Secrets::new(&format!("{}/", directory.display()), &options.home),
+                None => Secrets::new(&format!("Secret {}/", options.namespace), &options.home),
+            },
             options,
             listeners,
             home,
@@ -203,7 +225,14 @@ impl Fleet {
                 self.settle().await?;
                 self.forget_others().await
             }
-            Event::Secret(Seen::Failing(reason)) => {
+            Event::Files(files) => {
+                reading::files(&mut self.secrets, files, self.options.allowed).await;
+                self.listed = true;
+                self.trouble = None;
+                self.settle().await?;
+                self.forget_others().await
+            }
+            Event::Failing(reason) | Event::Secret(Seen::Failing(reason)) => {
                 self.trouble = Some(reason);
                 Ok(())
             }

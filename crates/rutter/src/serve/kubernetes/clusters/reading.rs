@@ -1,4 +1,4 @@
-//! From a Secret of the API to what it says. What stands in it goes nowhere else.
+//! From a Secret of the API, or from a file, to what it says. What stands in it goes nowhere else.
 
 use std::time::Duration;
 
@@ -7,6 +7,8 @@ use base64::engine::general_purpose::STANDARD;
 use resources::{FieldPath, Timestamp};
 use serde_json::Value;
 use sources::clusters::{Allowed, Connection, Kubeconfig, Refusal, Secrets, Text, hash};
+
+use super::files::Files;
 
 /// How long it may take to make a connection of a text: where it may run a program, that may hang.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -34,6 +36,34 @@ pub(super) async fn secret(secrets: &mut Secrets<Connection>, object: &Value, al
         });
     }
     secrets.put(name, made, texts);
+}
+
+/// Takes in the kubeconfigs of a directory. A cluster's id is what the current context calls it.
+pub(super) async fn files(secrets: &mut Secrets<Connection>, files: Files, allowed: Allowed) {
+    let gone: Vec<String> = secrets
+        .names()
+        .filter(|name| !files.contains_key(*name))
+        .map(str::to_owned)
+        .collect();
+    gone.iter().for_each(|name| secrets.remove(name));
+    for (name, bytes) in files {
+        let hash = hash(&bytes);
+        // One that is no kubeconfig names the cluster that it named before, or is called as the file.
+        let cluster = match Kubeconfig::read(&bytes, allowed) {
+            Ok(read) => read.cluster().into(),
+            Err(_) => secrets
+                .named_by(&name)
+                .next()
+                .cloned()
+                .unwrap_or_else(|| name.as_str().into()),
+        };
+        let read = match secrets.knows(&name, &cluster, hash) {
+            true => None,
+            false => Some(connection(bytes, allowed).await),
+        };
+        let text = Text { cluster, hash, read };
+        secrets.put(&name, None, vec![text]);
+    }
 }
 
 async fn connection(bytes: Vec<u8>, allowed: Allowed) -> Result<Connection, Refusal> {

@@ -115,14 +115,61 @@ fn recall(options: &Options) -> Vec<(Arc<str>, Vec<AnyObject>)> {
     ids(directory).into_iter().filter_map(one).collect()
 }
 
-/// A cluster's id is a key of a Secret, which has letters, digits, dots, dashes and underscores only.
+/// The file of a cluster. A key of a Secret has letters, digits, dots, dashes and underscores only; of an id from elsewhere
+/// everything else is written in hexadecimal digits.
 fn file(directory: &Path, cluster: &str) -> PathBuf {
-    directory.join(format!("{}{cluster}{}", NAME.0, NAME.1))
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_');
+    let encoded: String = cluster
+        .bytes()
+        .map(|byte| match plain(byte) {
+            true => char::from(byte).to_string(),
+            false => format!("%{byte:02x}"),
+        })
+        .collect();
+    directory.join(format!("{}{encoded}{}", NAME.0, NAME.1))
+}
+
+/// The id that a file's name has between its ends; none: it is no such name.
+fn id(encoded: &str) -> Option<String> {
+    let mut bytes = Vec::new();
+    let mut rest = encoded.bytes();
+    while let Some(byte) = rest.next() {
+        bytes.push(match byte {
+            b'%' => {
+                let digits = [rest.next()?, rest.next()?];
+                u8::from_str_radix(std::str::from_utf8(&digits).ok()?, 16).ok()?
+            }
+            byte => byte,
+        });
+    }
+    String::from_utf8(bytes).ok()
 }
 
 /// The clusters of which there are files.
 fn ids(directory: &Path) -> Vec<Arc<str>> {
     let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
-    let id = |name: &str| Some(name.strip_prefix(NAME.0)?.strip_suffix(NAME.1)?.into());
-    entries.filter_map(|entry| id(entry.file_name().to_str()?)).collect()
+    let of = |name: &str| Some(id(name.strip_prefix(NAME.0)?.strip_suffix(NAME.1)?)?.into());
+    entries.filter_map(|entry| of(entry.file_name().to_str()?)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_id_has_a_file_of_its_own() {
+        let directory = tempfile::tempdir().unwrap();
+        let ids = ["east", "arn:aws:eks:eu/shop", "../a", "%41", "A", "m\u{fc}nchen"];
+        for id in ids {
+            let file = file(directory.path(), id);
+            assert_eq!(file.parent(), Some(directory.path()));
+            std::fs::write(file, "").unwrap();
+        }
+        let mut found: Vec<String> = super::ids(directory.path()).iter().map(ToString::to_string).collect();
+        let mut wanted: Vec<String> = ids.map(str::to_owned).to_vec();
+        found.sort();
+        wanted.sort();
+        assert_eq!(found, wanted);
+        assert_eq!((id("%4"), id("%zz"), id("%ff")), (None, None, None));
+    }
 }

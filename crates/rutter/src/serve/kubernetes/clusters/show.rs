@@ -36,7 +36,7 @@ impl Fleet {
                 .as_ref()
                 .map(|trouble| format!(": {trouble}"))
                 .unwrap_or_default();
-            return format!("Secrets of other clusters{why}");
+            return format!("the kubeconfigs of other clusters{why}");
         }
         let slow = self.members.iter().filter(|(_, member)| !member.is_settled());
         let slow = slow.map(|(cluster, member)| match why(&member.report()) {
@@ -51,7 +51,7 @@ impl Fleet {
         // A watch that goes on after a failure says nothing as long as nothing changes.
         let fails = !self.listed || !self.home.borrow().failing.is_empty();
         if let Some(trouble) = self.trouble.as_ref().filter(|_| fails) {
-            lines.push(format!("Secrets of other clusters cannot be read: {trouble}"));
+            lines.push(format!("the kubeconfigs of other clusters cannot be read: {trouble}"));
         }
         let remembered = self.remembered.iter().flatten().map(|cluster| &**cluster);
         let remembered = listed(remembered).filter(|_| !self.listed);
@@ -129,7 +129,7 @@ impl Fleet {
         };
         let home = json!({"id": &*self.options.home, "secretName": "", "syncStatus": own});
         let others = self.members.iter().map(
-            |(cluster, member)| json!({"id": &**cluster, "secretName": &*member.secret, "syncStatus": member.status()}),
+            |(cluster, member)| json!({"id": &**cluster, "secretName": member.secret.trim_start_matches("Secret "), "syncStatus": member.status()}),
         );
         std::iter::once(home).chain(others).collect()
     }
@@ -143,12 +143,12 @@ fn remark(cluster: &str, member: &Member) -> Option<String> {
     match (report.synced, report.from_snapshot, member.knows()) {
         (true, ..) => why.map(|why| format!("cluster {cluster}: {why}; what it had stays")),
         (false, true, _) => Some(format!(
-            "cluster {cluster} (Secret {secret}): serving the snapshot of an earlier run{because}"
+            "cluster {cluster} ({secret}): serving the snapshot of an earlier run{because}"
         )),
         (false, false, true) => Some(format!(
-            "cluster {cluster} was not read by the new kubeconfig of Secret {secret} yet: what it had stays{because}"
+            "cluster {cluster} was not read by the new kubeconfig of {secret} yet: what it had stays{because}"
         )),
-        (false, false, false) => Some(format!("cluster {cluster} (Secret {secret}) was not read yet{because}")),
+        (false, false, false) => Some(format!("cluster {cluster} ({secret}) was not read yet{because}")),
     }
 }
 
