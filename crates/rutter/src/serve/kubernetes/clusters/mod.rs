@@ -6,21 +6,20 @@
 
 mod files;
 mod member;
+mod options;
 mod reading;
 mod remembered;
 mod show;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use kube::Client;
 use server::{Closed, Standing};
-use settings::Settings;
 use sources::Change;
-use sources::clusters::{Allowed, Connection, LABEL, Secrets, Step};
-use sources::kubernetes::{Kinds, News, Report};
+use sources::clusters::{Connection, LABEL, Secrets, Step};
+use sources::kubernetes::{News, Report};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -29,55 +28,12 @@ use super::controllers::watching::{self, Seen, Watched};
 use crate::serve::intake::Voice;
 use member::{Member, Running};
 
+pub(super) use options::Options;
+
 /// Events that may wait; who has them waits when there are more.
 const QUEUE: usize = 64;
 /// How often time is looked at.
 const TICK: Duration = Duration::from_millis(500);
-
-/// What is read, and how.
-#[derive(Clone)]
-pub(super) struct Options {
-    /// The id of the home cluster.
-    home: Arc<str>,
-    /// Where the Secrets are.
-    namespace: Arc<str>,
-    /// The directory of kubeconfigs that stand in their place; none: Secrets it is.
-    directory: Option<PathBuf>,
-    /// How long a cluster may keep the others waiting at the start; zero: for as long as it takes.
-    timeout: Duration,
-    allowed: Allowed,
-    filter: Kinds,
-    /// Where what was read is kept, whose it is, and how often it is written; none: nowhere.
-    kept: Option<(PathBuf, String, Duration)>,
-}
-
-impl Options {
-    /// As the settings want it; `address` is that of the home cluster.
-    pub(super) fn new(settings: &Settings, address: &str) -> Options {
-        let namespace = match settings.cluster_registries_namespace.as_str() {
-            "" => settings.namespace.as_str(),
-            given => given,
-        };
-        let allowed = Allowed::parse(settings.insecure_kubeconfig_options.as_str()).unwrap_or_else(|word| {
-            tracing::warn!(
-                word,
-                "--insecure-kubeconfig-options: this is not known, so that nothing beyond the other cluster is allowed"
-            );
-            Allowed::default()
-        });
-        let whose = format!("{address}, namespace {namespace}");
-        let kept = (settings.data_dir.clone(), whose, settings.snapshot_interval);
-        Options {
-            home: settings.cluster_id.as_str().into(),
-            namespace: namespace.into(),
-            directory: settings.multicluster_kubeconfig_path.clone(),
-            timeout: settings.remote_cluster_timeout,
-            allowed,
-            filter: super::kinds(settings),
-            kept: Some(kept).filter(|(.., interval)| !interval.is_zero()),
-        }
-    }
-}
 
 /// Whom it tells what.
 pub(super) struct Listeners {
