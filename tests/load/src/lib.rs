@@ -4,6 +4,7 @@
 //! looks at a response's names and nonce, acknowledges, and forgets it.
 
 pub mod client;
+pub mod cluster;
 pub mod mesh;
 pub mod probe;
 pub mod report;

@@ -9,7 +9,7 @@ use load::mesh::Size;
 use load::run::{Plan, run};
 use parts::run::Protocol;
 
-/// Measures a control plane: a mesh in files, and simulated proxies over real streams.
+/// Measures a control plane: a mesh in files or in a real Kubernetes, and simulated proxies over real streams.
 #[derive(Parser)]
 #[command(name = "load", version)]
 struct Arguments {
@@ -28,6 +28,9 @@ struct Arguments {
     /// Namespaces, among which services and proxies are spread
     #[arg(long, default_value_t = 20)]
     namespaces: usize,
+    /// Put the mesh into a real Kubernetes, with a pod for every endpoint, and not into files
+    #[arg(long)]
+    kubernetes: bool,
     /// What the proxies speak
     #[arg(long, value_enum, default_value_t = Mode::Delta)]
     mode: Mode,
@@ -64,6 +67,7 @@ fn main() -> Result<()> {
         size,
         proxies: arguments.proxies.max(1),
         protocol,
+        kubernetes: arguments.kubernetes,
     };
     let binary = match arguments.rutter {
         Some(path) => path,

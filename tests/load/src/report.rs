@@ -15,6 +15,8 @@ use crate::run::Plan;
 pub struct Measured {
     /// What happened.
     pub work: String,
+    /// Until the API server, if there is one, told another client of the last of it.
+    pub told: Option<Duration>,
     /// Until the first proxy had all of it.
     pub first: Duration,
     /// Until the last one had.
@@ -50,6 +52,8 @@ pub struct Report {
     pub peak: u64,
     /// Resident memory that one more proxy adds, in bytes.
     pub per_proxy: u64,
+    /// Resident memory that one more pod of a cluster adds, in bytes.
+    pub per_pod: Option<u64>,
 }
 
 impl Report {
@@ -62,6 +66,7 @@ impl Report {
             resident: 0,
             peak: 0,
             per_proxy: 0,
+            per_pod: None,
         }
     }
 
@@ -69,7 +74,7 @@ impl Report {
     pub fn title(&self) -> String {
         let size = &self.plan.size;
         format!(
-            "{} services × {} ports × {} endpoints in {} namespaces, {} proxies, {}",
+            "{} services × {} ports × {} endpoints in {} namespaces, {} proxies, {}{}",
             size.services,
             size.ports,
             size.endpoints,
@@ -79,19 +84,33 @@ impl Report {
                 "delta"
             } else {
                 "state of the world"
-            }
+            },
+            if self.plan.kubernetes { ", in Kubernetes" } else { "" }
         )
     }
 
     /// A table in Markdown.
     pub fn markdown(&self) -> String {
         let mut text = format!("### {}\n\n", self.title());
-        text +=
-            "| work | first proxy | last proxy | control plane | sent | responses |\n|---|---:|---:|---:|---:|---:|\n";
+        // The API server's share is a column where there is one.
+        let (name, line) = match self.plan.kubernetes {
+            true => (" API server |", "---:|"),
+            false => ("", ""),
+        };
+        let _ = writeln!(
+            text,
+            "| work |{name} first proxy | last proxy | control plane | sent | responses |\n\
+             |---|{line}---:|---:|---:|---:|---:|"
+        );
         for row in &self.rows {
+            let told = match (self.plan.kubernetes, row.told) {
+                (false, _) => String::new(),
+                (true, None) => " |".to_owned(),
+                (true, Some(told)) => format!(" {} |", shown(told)),
+            };
             let _ = writeln!(
                 text,
-                "| {} | {} | {} | {} CPU | {} | {} |",
+                "| {} |{told} {} | {} | {} CPU | {} | {} |",
                 row.work,
                 shown(row.first),
                 shown(row.last),
@@ -108,6 +127,9 @@ impl Report {
             size(self.peak),
             size(self.per_proxy)
         );
+        if let Some(pod) = self.per_pod {
+            let _ = writeln!(text, "One more pod: {pod} bytes.");
+        }
         text
     }
 

@@ -27,6 +27,8 @@ const ROUNDS: usize = 5;
 const KNOCKING: usize = 50;
 /// How many endpoints change in the burst.
 const BURST: usize = 500;
+/// How many pods are added to see what one costs.
+const PODS: usize = 20_000;
 
 /// What is measured.
 #[derive(Clone, Copy, Debug)]
@@ -37,23 +39,30 @@ pub struct Plan {
     pub proxies: usize,
     /// What they speak.
     pub protocol: Protocol,
+    /// Whether the mesh is in a real Kubernetes, and not in files.
+    pub kubernetes: bool,
 }
 
 /// Runs everything against this `rutter`.
 pub async fn run(binary: &Path, flags: &[&str], plan: Plan) -> Result<Report> {
     probe::raise_file_limit();
     eprintln!("writing {} services", plan.size.services);
-    let mesh = Mesh::write(plan.size)?;
+    let mesh = match plan.kubernetes {
+        true => Mesh::fill(plan.size).await?,
+        false => Mesh::write(plan.size)?,
+    };
+    let data = tempfile::tempdir()?;
+    let reads = mesh.flags(data.path());
+    let all: Vec<&str> = reads.iter().map(String::as_str).chain(flags.iter().copied()).collect();
     let begin = Instant::now();
-    let control = Control::start(binary, mesh.path(), flags)
-        .await
-        .map_err(anyhow::Error::from_boxed)?;
+    let control = started(binary, &all).await?;
+    let began = begin.elapsed();
     let pid = control.pid().context("the control plane has ended")?;
-    let (resident, _) = probe::memory(pid)?;
     let start = Measured {
         work: "the control plane starts and reads the mesh".into(),
-        first: begin.elapsed(),
-        last: begin.elapsed(),
+        told: None,
+        first: began,
+        last: began,
         processor: Usage::of(pid)?.since(&Usage::default()),
         bytes: 0,
         responses: 0,
@@ -61,13 +70,14 @@ pub async fn run(binary: &Path, flags: &[&str], plan: Plan) -> Result<Report> {
     let mut report = Report {
         plan,
         rows: vec![start],
-        resident_idle: resident,
+        resident_idle: probe::memory(pid)?.0,
         ..Report::default_for(plan)
     };
     let mut fleet = Fleet {
         address: control.grpc(),
         protocol: plan.protocol,
         pid,
+        mesh: &mesh,
         seen: Vec::new(),
         tasks: JoinSet::new(),
     };
@@ -75,7 +85,7 @@ pub async fn run(binary: &Path, flags: &[&str], plan: Plan) -> Result<Report> {
     eprintln!("connecting {} proxies", plan.proxies);
     let row = fleet
         .measure("all proxies get their first configuration", async |fleet| {
-            fleet.connect(&mesh, plan.proxies)
+            fleet.connect(plan.proxies)
         })
         .await?;
     report.rows.push(row);
@@ -92,15 +102,16 @@ pub async fn run(binary: &Path, flags: &[&str], plan: Plan) -> Result<Report> {
         for round in 0..ROUNDS {
             rows.push(
                 fleet
-                    .measure(work, async |_| edit.make(&mesh, plan.size, round))
+                    .measure(work, async |_| edit.make(&mesh, plan.size, round).await)
                     .await?,
             );
         }
         report.rows.push(Measured::median(rows));
     }
     eprintln!("{BURST} endpoints change");
-    let burst = async |_: &mut Fleet| {
-        (0..BURST).try_for_each(|n| mesh.change_endpoint(n % plan.size.services, 20 + n / plan.size.services))
+    let burst = async |_: &mut Fleet<'_>| {
+        let changes = (0..BURST).map(|n| (n % plan.size.services, 20 + n / plan.size.services));
+        mesh.change_endpoints(changes).await
     };
     report.rows.push(
         fleet
@@ -113,17 +124,58 @@ pub async fn run(binary: &Path, flags: &[&str], plan: Plan) -> Result<Report> {
     // The first of them have whole responses composed anew, which are kept for the next ones of their audience: that is
     // a cost of the audience. What the second lot adds is a cost of proxies.
     fleet
-        .measure_from(plan.proxies, "more proxies", async |fleet| fleet.connect(&mesh, more))
+        .measure_from(plan.proxies, "more proxies", async |fleet| fleet.connect(more))
         .await?;
     let (before, _) = probe::memory(pid)?;
     fleet
         .measure_from(plan.proxies + more, "still more proxies", async |fleet| {
-            fleet.connect(&mesh, more)
+            fleet.connect(more)
         })
         .await?;
     let (after, _) = probe::memory(pid)?;
     report.per_proxy = after.saturating_sub(before) / more as u64;
+    if plan.kubernetes {
+        // In one that had no proxies yet, where nothing that was free before takes them.
+        drop((fleet, control));
+        let control = started(binary, &all).await?;
+        let pid = control.pid().context("the control plane has ended")?;
+        report.per_pod = Some(per_pod(&mesh, pid).await?);
+    }
     Ok(report)
+}
+
+/// A control plane that is ready, however long that takes.
+async fn started(binary: &Path, flags: &[&str]) -> Result<Control> {
+    let mut control = Control::idle(binary, flags, &[]).map_err(anyhow::Error::from_boxed)?;
+    control.launch().map_err(anyhow::Error::from_boxed)?;
+    let begin = Instant::now();
+    while !control.readiness().await.is_ok_and(|answer| answer.status.is_success()) {
+        if begin.elapsed() > PATIENCE || control.pid().is_none() {
+            let log = control.log_end().map_err(anyhow::Error::from_boxed)?;
+            bail!("the control plane did not become ready; its log ends:\n{log}");
+        }
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+    Ok(control)
+}
+
+/// What one more pod adds to the resident memory.
+async fn per_pod(mesh: &Mesh, pid: u32) -> Result<u64> {
+    eprintln!("adding {PODS} pods");
+    let (before, _) = probe::memory(pid)?;
+    mesh.add_pods(PODS).await?;
+    // They are read when it has nothing to do any more.
+    let (mut used, mut since) = (Usage::of(pid)?, Instant::now());
+    while since.elapsed() < 3 * QUIET {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        let now = Usage::of(pid)?;
+        if now.since(&used) > Duration::from_millis(5) {
+            since = Instant::now();
+        }
+        used = now;
+    }
+    let (after, _) = probe::memory(pid)?;
+    Ok(after.saturating_sub(before) / PODS as u64)
 }
 
 #[derive(Clone, Copy)]
@@ -134,17 +186,21 @@ enum Edit {
 }
 
 impl Edit {
-    fn make(self, mesh: &Mesh, size: Size, round: usize) -> Result<()> {
+    async fn make(self, mesh: &Mesh, size: Size, round: usize) -> Result<()> {
         match self {
-            Edit::Endpoint => mesh.change_endpoint(size.services / 2, round + 1),
-            Edit::Route => mesh.route(80 - round),
-            Edit::Service => mesh.add_service(size.services + round),
+            Edit::Endpoint => {
+                let change = (size.services / 2, round + 1);
+                mesh.change_endpoints(std::iter::once(change)).await
+            }
+            Edit::Route => mesh.route(80 - round).await,
+            Edit::Service => mesh.add_service(size.services + round).await,
         }
     }
 }
 
 /// The proxies, and the process that they are connected to.
-struct Fleet {
+struct Fleet<'m> {
+    mesh: &'m Mesh,
     address: SocketAddr,
     protocol: Protocol,
     pid: u32,
@@ -152,8 +208,8 @@ struct Fleet {
     tasks: JoinSet<Result<()>>,
 }
 
-impl Fleet {
-    fn connect(&mut self, mesh: &Mesh, count: usize) -> Result<()> {
+impl Fleet<'_> {
+    fn connect(&mut self, count: usize) -> Result<()> {
         let door = Arc::new(Semaphore::new(KNOCKING));
         for number in self.seen.len()..self.seen.len() + count {
             let seen = Arc::new(Seen::default());
@@ -163,7 +219,7 @@ impl Fleet {
                 number / 250 % 250,
                 number % 250 + 1
             );
-            let node = wire::node(&format!("load-{number}"), &mesh.namespace(number), &ip);
+            let node = wire::node(&format!("load-{number}"), &self.mesh.namespace(number), &ip);
             self.seen.push(Arc::clone(&seen));
             self.tasks
                 .spawn(client::run(self.address, node, self.protocol, seen, Arc::clone(&door)));
@@ -172,7 +228,7 @@ impl Fleet {
     }
 
     /// Does `change`, waits until nothing comes any more, and reports what happened meanwhile.
-    async fn measure(&mut self, work: &str, change: impl AsyncFnOnce(&mut Fleet) -> Result<()>) -> Result<Measured> {
+    async fn measure(&mut self, work: &str, change: impl AsyncFnOnce(&mut Self) -> Result<()>) -> Result<Measured> {
         self.measure_from(0, work, change).await
     }
 
@@ -181,11 +237,12 @@ impl Fleet {
         &mut self,
         from: usize,
         work: &str,
-        change: impl AsyncFnOnce(&mut Fleet) -> Result<()>,
+        change: impl AsyncFnOnce(&mut Self) -> Result<()>,
     ) -> Result<Measured> {
         let (bytes, responses) = self.totals();
         let used = Usage::of(self.pid)?;
         self.seen.iter().for_each(|seen| seen.forget());
+        self.mesh.told();
         let begin = Instant::now();
         change(self).await?;
         self.settle(begin, from).await?;
@@ -204,6 +261,7 @@ impl Fleet {
         let (bytes_after, responses_after) = self.totals();
         Ok(Measured {
             work: work.to_owned(),
+            told: self.mesh.told().map(|told| told - begin),
             first: *first - begin,
             last: *last - begin,
             processor,

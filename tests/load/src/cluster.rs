@@ -1,0 +1,259 @@
+//! The mesh in a real Kubernetes: filled through its etcd, edited through its API.
+//!
+//! Fifty thousand pods through the API are a hundred thousand writes, which would take longer than everything that is
+//! measured. They are put into etcd as the API server would have stored them, in JSON; it reads them from there when it
+//! starts, and serves them like all others. What is measured goes the whole way: a request to the API server, its watch,
+//! the control plane, the proxies.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use futures::{StreamExt as _, TryStreamExt as _, stream};
+use http::Request;
+use http_body_util::BodyExt as _;
+use kube::client::Body;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Client, Config};
+use parts::kubernetes::{ControlPlane, Settings};
+use parts::run::wait_for;
+use resources::schema::{crd, definitions, find_kind};
+use serde_json::{Value, json};
+
+/// Objects in one transaction of etcd, which takes 128.
+const TOGETHER: usize = 100;
+/// Requests to the API that are under way at the same time.
+const WRITERS: usize = 16;
+/// How long the API server may take to serve what there is.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// A real API server with a mesh.
+pub struct Cluster {
+    plane: ControlPlane,
+    client: Client,
+    etcd: Client,
+    witnesses: Arc<Mutex<BTreeMap<&'static str, Option<Instant>>>>,
+}
+
+impl Cluster {
+    /// An empty one that knows our kinds.
+    ///
+    /// # Errors
+    /// It does not start.
+    pub async fn start() -> Result<Cluster> {
+        let settings = Settings {
+            controllers: false,
+            ..Settings::default()
+        };
+        let plane = ControlPlane::start(settings).await.map_err(anyhow::Error::from_boxed)?;
+        let kubeconfig = Kubeconfig::read_from(plane.kubeconfig())?;
+        let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
+        let cluster = Cluster {
+            etcd: Client::try_from(Config::new(plane.etcd_endpoint().parse()?))?,
+            client: Client::try_from(config)?,
+            plane,
+            witnesses: Arc::default(),
+        };
+        let path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+        for definition in definitions().iter().filter(|definition| !definition.builtin) {
+            cluster.send("POST", path, &crd(definition)).await?;
+        }
+        cluster.is_warm().await?;
+        Ok(cluster)
+    }
+
+    /// The kubeconfig of its administrator.
+    pub fn kubeconfig(&self) -> PathBuf {
+        self.plane.kubeconfig()
+    }
+
+    /// Puts objects into etcd, and waits until the API server has the last of each kind.
+    pub async fn fill(&self, objects: &[Value]) -> Result<()> {
+        let transactions = objects.chunks(TOGETHER).map(|objects| {
+            let puts = objects.iter().map(|object| {
+                let key = stored_at(object)?;
+                let value = STANDARD.encode(object.to_string());
+                anyhow::Ok(json!({"request_put": {"key": STANDARD.encode(key), "value": value}}))
+            });
+            puts.collect::<Result<Vec<Value>>>()
+                .map(|puts| json!({"success": puts}))
+        });
+        let transactions = transactions.collect::<Result<Vec<Value>>>()?;
+        stream::iter(transactions)
+            .map(|transaction| async move {
+                let request = Request::post("/v3/kv/txn").header("content-type", "application/json");
+                let answer = self
+                    .etcd
+                    .request_text(request.body(transaction.to_string().into_bytes())?)
+                    .await?;
+                anyhow::ensure!(answer.contains("\"succeeded\":true"), "etcd: {answer}");
+                anyhow::Ok(())
+            })
+            .buffer_unordered(4)
+            .try_collect::<Vec<()>>()
+            .await?;
+        // What is read without a revision comes from the API server's cache, which is behind etcd for a while.
+        let mut last = BTreeMap::new();
+        for object in objects {
+            last.insert(kind_of(object)?, object);
+        }
+        for object in last.into_values() {
+            let path = format!("{}?resourceVersion=0", path_of(object, true)?);
+            self.answers(&path).await?;
+        }
+        Ok(())
+    }
+
+    /// Waits until every kind is served from the API server's cache.
+    async fn is_warm(&self) -> Result<()> {
+        for definition in definitions().iter().filter(|definition| !definition.builtin) {
+            let version = definition.versions[0].version;
+            let path = format!("/apis/{}/{version}/{}", definition.group, definition.plural);
+            self.answers(&format!("{path}?resourceVersion=0&limit=1")).await?;
+        }
+        Ok(())
+    }
+
+    async fn answers(&self, path: &str) -> Result<()> {
+        let there = || async { self.send("GET", path, &Value::Null).await.is_ok().then_some(()) };
+        wait_for(&format!("the API server to answer {path}"), PATIENCE, there)
+            .await
+            .map_err(anyhow::Error::from_boxed)
+    }
+
+    /// Creates an object.
+    pub async fn create(&self, object: &Value) -> Result<()> {
+        self.send("POST", &path_of(object, false)?, object).await.map(drop)
+    }
+
+    /// Changes objects to be like this, several at the same time.
+    pub async fn change(&self, objects: Vec<Value>) -> Result<()> {
+        stream::iter(objects)
+            .map(|object| async move { self.send("PATCH", &path_of(&object, true)?, &object).await })
+            .buffer_unordered(WRITERS)
+            .try_collect::<Vec<Value>>()
+            .await
+            .map(drop)
+    }
+
+    async fn send(&self, method: &str, path: &str, body: &Value) -> Result<Value> {
+        let kind = match method {
+            "PATCH" => "application/merge-patch+json",
+            _ => "application/json",
+        };
+        let bytes = if body.is_null() {
+            Vec::new()
+        } else {
+            serde_json::to_vec(body)?
+        };
+        let request = Request::builder().method(method).uri(path).header("content-type", kind);
+        let answer = self
+            .client
+            .request_text(request.body(bytes)?)
+            .await
+            .context("the API")?;
+        Ok(serde_json::from_str(&answer)?)
+    }
+
+    /// Begins to watch these kinds, as any client of the API does, to know when the API server tells of a change.
+    pub async fn witness(&self, paths: &[&'static str]) -> Result<()> {
+        for path in paths {
+            let list: Value = self.send("GET", &format!("{path}?limit=1"), &Value::Null).await?;
+            let revision = list["metadata"]["resourceVersion"].as_str().context("no revision")?;
+            let watch = format!("{path}?watch=true&resourceVersion={revision}");
+            let response = self.client.send(Request::get(watch).body(Body::empty())?).await?;
+            if !response.status().is_success() {
+                bail!("the API does not let {path} be watched: {}", response.status());
+            }
+            let (witnesses, path) = (Arc::clone(&self.witnesses), *path);
+            tokio::spawn(async move {
+                let mut body = response.into_body();
+                while let Some(Ok(_)) = body.frame().await {
+                    let mut witnesses = witnesses.lock().unwrap_or_else(PoisonError::into_inner);
+                    witnesses.insert(path, Some(Instant::now()));
+                }
+            });
+        }
+        Ok(())
+    }
+
+    /// When the API server last told of anything that is watched, since it was asked the last time.
+    pub fn told(&self) -> Option<Instant> {
+        let mut witnesses = self.witnesses.lock().unwrap_or_else(PoisonError::into_inner);
+        std::mem::take(&mut *witnesses).into_values().flatten().max()
+    }
+}
+
+fn part<'a>(object: &'a Value, path: &str) -> &'a str {
+    object.pointer(path).and_then(Value::as_str).unwrap_or_default()
+}
+
+/// The group, version and plural of an object.
+fn kind_of(object: &Value) -> Result<(&str, &str, &'static str)> {
+    let version = part(object, "/apiVersion");
+    let (group, version) = version.split_once('/').unwrap_or(("", version));
+    let definition = find_kind(group, part(object, "/kind")).context("an unknown kind")?;
+    Ok((group, version, definition.plural))
+}
+
+/// Where the API serves an object, or those of its kind and namespace.
+fn path_of(object: &Value, one: bool) -> Result<String> {
+    let (group, version, plural) = kind_of(object)?;
+    let root = match group {
+        "" => format!("/api/{version}"),
+        group => format!("/apis/{group}/{version}"),
+    };
+    let namespace = match part(object, "/metadata/namespace") {
+        "" => String::new(),
+        namespace => format!("/namespaces/{namespace}"),
+    };
+    let name = match one {
+        true => format!("/{}", part(object, "/metadata/name")),
+        false => String::new(),
+    };
+    Ok(format!("{root}{namespace}/{plural}{name}"))
+}
+
+/// The key under which an API server stores an object.
+fn stored_at(object: &Value) -> Result<String> {
+    let (group, _, plural) = kind_of(object)?;
+    let place = match (group, plural) {
+        ("", "services") => "services/specs".to_owned(),
+        ("", "nodes") => "minions".to_owned(),
+        ("" | "discovery.k8s.io", plural) => plural.to_owned(),
+        (group, plural) => format!("{group}/{plural}"),
+    };
+    let namespace = match part(object, "/metadata/namespace") {
+        "" => String::new(),
+        namespace => format!("/{namespace}"),
+    };
+    Ok(format!(
+        "/registry/{place}{namespace}/{}",
+        part(object, "/metadata/name")
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_and_paths_are_those_of_an_api_server() -> Result<()> {
+        let service = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "a", "namespace": "n"}});
+        assert_eq!(stored_at(&service)?, "/registry/services/specs/n/a");
+        assert_eq!(path_of(&service, true)?, "/api/v1/namespaces/n/services/a");
+        let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "a"}});
+        assert_eq!(stored_at(&node)?, "/registry/minions/a");
+        let route = json!({"apiVersion": "networking.istio.io/v1", "kind": "VirtualService", "metadata": {"name": "a", "namespace": "n"}});
+        assert_eq!(stored_at(&route)?, "/registry/networking.istio.io/virtualservices/n/a");
+        assert_eq!(
+            path_of(&route, false)?,
+            "/apis/networking.istio.io/v1/namespaces/n/virtualservices"
+        );
+        Ok(())
+    }
+}
