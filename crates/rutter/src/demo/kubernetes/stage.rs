@@ -213,6 +213,30 @@ impl Stage {
         self.explained(NAMESPACE, wait_for(&what, PATIENCE, again).await).await
     }
 
+    /// What may explain a loss: what the cluster and Rutter noted last, and what the client's sidecar left alone.
+    pub(super) async fn evidence(&self) -> String {
+        let looks = [
+            format!("-n {NAMESPACE} get events --sort-by=.metadata.creationTimestamp --field-selector=type=Warning"),
+            format!("-n {NAMESPACE} get endpointslices,pods -o wide"),
+            format!("-n {SYSTEM} logs deployment/istiod --tail=40"),
+        ];
+        let mut told = Vec::new();
+        for look in looks {
+            let said = self.quietly(&look).await;
+            told.push(said.unwrap_or_else(|error| error.to_string()));
+        }
+        for name in [
+            "ejections_enforced_total$",
+            "membership_change$",
+            "upstream_cx_connect_fail$",
+            "upstream_rq_timeout$",
+        ] {
+            let figure = self.figure(&format!("^cluster.outbound|80|v2|shop.*{name}")).await;
+            told.push(format!("{name} {figure:?}"));
+        }
+        told.join("\n")
+    }
+
     async fn apply(&self, manifests: &str) -> Result<()> {
         let flags = ["apply", "--server-side", "-f", "-"];
         // Definitions of kinds are there some time before they are served.

@@ -276,6 +276,10 @@ impl Story<'_> {
 
     async fn no_loss(&mut self, when: &str, before: u64) -> Result<()> {
         let lost = self.lost_so_far().await? - before;
+        if lost > 0 {
+            let told = self.stage.evidence().await;
+            told.lines().for_each(|line| self.screen.say(&format!("     ! {line}")));
+        }
         self.promises
             .check(lost == 0, format!("{lost} requests were lost {when}"));
         Ok(())
