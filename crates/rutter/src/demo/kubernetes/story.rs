@@ -117,33 +117,38 @@ impl Story<'_> {
         self.begin("pods are deleted");
         self.scale(2).await?;
         let before = self.lost_so_far().await?;
-        let v2 = "app=shop,version=v2";
-        // A pod that is deleted by force is gone from the API at once, and ends after that.
-        for flags in ["--grace-period=10", "--grace-period=10", "--grace-period=0 --force"] {
-            let pods = self.stage.settled(NAMESPACE, v2, 2).await?;
-            let name = pods.first().map(|pod| pod.name.as_str()).unwrap_or_default();
-            let command = format!("-n {NAMESPACE} delete pod {name} --wait=false {flags}");
-            self.stage.kubectl(self.screen, &command).await?;
-            let replaced = || async {
-                let pods = self.stage.pods(NAMESPACE, v2).await.ok()?;
-                let gone = !pods.iter().any(|pod| pod.name == name);
-                (gone && pods.iter().filter(|pod| pod.is_ready()).count() == 2).then_some(())
-            };
-            wait_for(&format!("another pod in the place of {name}"), PATIENCE, replaced).await?;
-            self.stage.known("v2", 2).await?;
+        for _ in 0..2 {
+            self.delete("--grace-period=10").await?;
         }
         self.watch(ENOUGH / 2).await?;
-        self.no_loss("while three pods were deleted, one by force", before)
-            .await
+        self.no_loss("while two pods were deleted", before).await
     }
 
-    /// Programs are killed under load: first the application's, then the sidecar's.
+    /// Deletes a pod of v2, and waits until another has taken its place.
+    async fn delete(&mut self, flags: &str) -> Result<()> {
+        let v2 = "app=shop,version=v2";
+        let pods = self.stage.settled(NAMESPACE, v2, 2).await?;
+        let name = pods.first().map(|pod| pod.name.as_str()).unwrap_or_default();
+        let command = format!("-n {NAMESPACE} delete pod {name} --wait=false {flags}");
+        self.stage.kubectl(self.screen, &command).await?;
+        let replaced = || async {
+            let pods = self.stage.pods(NAMESPACE, v2).await.ok()?;
+            let gone = !pods.iter().any(|pod| pod.name == name);
+            (gone && pods.iter().filter(|pod| pod.is_ready()).count() == 2).then_some(())
+        };
+        wait_for(&format!("another pod in the place of {name}"), PATIENCE, replaced).await?;
+        self.stage.known("v2", 2).await
+    }
+
+    /// Pods end without a warning, under load: one is deleted by force, by which it is gone for everybody at once; then an
+    /// application is killed, and a sidecar.
     async fn killed(&mut self) -> Result<()> {
-        self.begin("programs in pods are killed; what breaks off is tried again elsewhere");
+        self.begin("pods end without a warning; what breaks off is tried again elsewhere");
         self.shift(100, Some(&manifests::retries())).await?;
         let before = self.lost_so_far().await?;
         let retries = "^cluster.outbound|80|v2|shop.*upstream_rq_retry_success$";
         let earlier = self.stage.figure(retries).await?;
+        self.delete("--grace-period=0 --force").await?;
         for name in ["app", "istio-proxy"] {
             let pods = self.stage.settled(NAMESPACE, "app=shop,version=v2", 2).await?;
             let pod = pods.first().ok_or("there is no pod")?;
@@ -156,10 +161,13 @@ impl Story<'_> {
         let again = self.stage.figure(retries).await? - earlier;
         self.promises.check(
             again > 0,
-            format!("{again} requests that a killed program left were answered by another"),
+            format!("{again} requests that met a dead end were answered elsewhere"),
         );
-        self.no_loss("while an application and a sidecar were killed", before)
-            .await
+        self.no_loss(
+            "while a pod was deleted by force, an application and a sidecar killed",
+            before,
+        )
+        .await
     }
 
     /// Rutter's own pod goes, and another takes its place.
