@@ -71,12 +71,12 @@ impl Selection {
     }
 
     fn selectors_after(&self, change: &Change) -> Vec<LabelSelector> {
-        let configs = change.upserts.iter().filter_map(|object| match object {
+        let mut configs = change.upserts.iter().filter_map(|object| match object {
             AnyObject::MeshConfig(config) => Some(config.spec.discovery_selectors.clone()),
             _ => None,
         });
         configs
-            .last()
+            .next_back()
             .unwrap_or_else(|| match change.deletes.contains(&MeshConfig::key()) {
                 true => Vec::new(),
                 false => self.selectors.clone(),

@@ -35,7 +35,8 @@ struct Known {
     hash: u128,
     /// Its last good version; none: there was none, or it is not for us.
     object: Option<AnyObject>,
-    /// What is wrong with it; boxed, for it is rare.
+    /// What is wrong with it; one pointer, for it is rare and objects are many.
+    #[allow(clippy::box_collection, reason = "a boxed slice is two words in every row")]
     problems: Option<Box<Vec<Diagnostic>>>,
     chosen: bool,
     /// The list in which it was seen last.

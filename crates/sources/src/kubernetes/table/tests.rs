@@ -5,6 +5,7 @@ use resources::schema::find;
 use serde_json::json;
 
 use super::*;
+use crate::kubernetes::News;
 
 fn table() -> Table {
     Table::new(
