@@ -239,6 +239,7 @@ fn proxy() -> Proxy {
         capabilities: Capabilities::default(),
         accepts_http10: false,
         unprivileged: false,
+        ports: std::collections::BTreeMap::new(),
         version: "".into(),
     }
 }

@@ -3,6 +3,7 @@
 //! The id is `TYPE~IP~ID~DOMAIN`; the metadata are what Istio's agent collects. Texts that are "true", JSON booleans and
 //! comma separated lists are what the agent makes of them.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -45,6 +46,8 @@ pub enum NodeError {
 
 /// The longest text that is taken from a node, in bytes.
 const TEXT: usize = 1024;
+/// The longest list of ports, in bytes.
+const POD_PORTS: usize = 64 << 10;
 /// The most labels.
 const LABELS: usize = 1024;
 /// The most addresses.
@@ -97,6 +100,7 @@ pub fn parse_node(node: &Node) -> Result<Proxy, NodeError> {
         capabilities: capabilities(&node.extensions),
         accepts_http10: metadata.text("HTTP10")? == "1",
         unprivileged: metadata.flag("UNPRIVILEGED_POD")?,
+        ports: ports(&metadata),
         version: metadata.text("ISTIO_VERSION")?.into(),
     })
 }
@@ -122,6 +126,25 @@ fn addresses(primary: Option<IpAddr>, metadata: &Metadata<'_>) -> Result<Vec<IpA
     } else {
         Ok(addresses)
     }
+}
+
+/// The named ports of `POD_PORTS`, a list in JSON as a text. They only help to find ports that are known by their names,
+/// and Istio's agent makes the list: one that cannot be read is as none.
+fn ports(metadata: &Metadata<'_>) -> BTreeMap<Arc<str>, u16> {
+    #[derive(serde::Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Port {
+        #[serde(default)]
+        name: String,
+        container_port: u16,
+    }
+    let text = match metadata.get("POD_PORTS") {
+        Some(Kind::StringValue(text)) if text.len() <= POD_PORTS => text,
+        _ => return BTreeMap::new(),
+    };
+    let ports: Vec<Port> = serde_json::from_str(text).unwrap_or_default();
+    let named = ports.into_iter().filter(|port| !port.name.is_empty());
+    named.map(|port| (port.name.into(), port.container_port)).collect()
 }
 
 fn network_view(metadata: &Metadata<'_>) -> Result<Vec<Arc<str>>, NodeError> {

@@ -103,6 +103,8 @@ pub struct Proxy {
     pub accepts_http10: bool,
     /// `UNPRIVILEGED_POD` is "true": ports below 1024 cannot be bound.
     pub unprivileged: bool,
+    /// Ports of the workload's containers by their names (`POD_PORTS`).
+    pub ports: BTreeMap<Arc<str>, u16>,
     /// `ISTIO_VERSION`; empty where the metadata has none.
     pub version: Arc<str>,
 }

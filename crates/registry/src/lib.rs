@@ -11,6 +11,7 @@ mod ingress;
 pub mod inputs;
 pub mod networks;
 pub mod routing;
+pub mod selectors;
 pub mod services;
 pub mod workloads;
 
@@ -28,6 +29,7 @@ pub fn register(b: &mut flow::Builder) {
     networks::register(b);
     routing::register(b);
     services::register(b);
+    selectors::register(b);
     aliases::register(b);
     networks::register_gateways(b);
     workloads::register(b);

@@ -182,6 +182,7 @@ fn proxy(name: &str, kind: ProxyKind, cluster: &str, node: &str) -> Arc<Proxy> {
         capabilities: Capabilities::default(),
         accepts_http10: false,
         unprivileged: false,
+        ports: std::collections::BTreeMap::new(),
         version: "".into(),
     })
 }

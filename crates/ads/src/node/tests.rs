@@ -62,6 +62,10 @@ fn everything_that_is_read_is_read() {
                 ("NODE_NAME", text("worker")),
                 ("CLUSTER_ID", text("c1")),
                 ("SERVICE_ACCOUNT", text("web")),
+                (
+                    "POD_PORTS",
+                    text(r#"[{"name":"http","containerPort":8080,"protocol":"TCP"},{"containerPort":9}]"#),
+                ),
                 ("INTERCEPTION_MODE", text("NONE")),
                 ("HTTP10", text("1")),
                 (
@@ -101,6 +105,7 @@ fn everything_that_is_read_is_read() {
         },
         accepts_http10: true,
         unprivileged: true,
+        ports: [("http".into(), 8080)].into(),
         version: "1.28.0".into(),
     };
     assert_eq!(parse_node(&node), Ok(expected.clone()));

@@ -6,10 +6,11 @@ use std::sync::Arc;
 
 use flow::Reads;
 use model::audience::{DefaultEndpoint, InboundPort, IpFamilies};
-use model::proxy::{InterceptionMode, Proxy};
-use model::service::{Service, ServiceKey};
-use names::Protocol;
-use registry::{InstancePorts, Services, ServicesByAddress};
+use model::proxy::{InterceptionMode, Labels, Proxy};
+use model::service::{Service, ServiceKey, TargetPort, Workload};
+use names::{Hostname, Protocol};
+use registry::inputs::{MeshSettings, ServiceObjectKey};
+use registry::{InstancePorts, Services, ServicesByAddress, selectors};
 use resources::MeshConfig;
 use resources::istio::{CaptureMode, IngressListener, Sidecar};
 
@@ -23,10 +24,10 @@ const NO_TRANSLATION_LABEL: &str = "experimental.istio.io/disable-gateway-port-t
 pub(super) fn ports(
     cx: &Reads<'_>,
     proxy: &Proxy,
-    cluster: &Arc<str>,
+    instance: &Instance<'_>,
     (ip, sidecar): (IpFamilies, Option<&Sidecar>),
-    mesh: &MeshConfig,
 ) -> Arc<[InboundPort]> {
+    let mesh = &instance.mesh.config;
     let mut ports: BTreeMap<u16, InboundPort> = BTreeMap::new();
     let mut add = |port: InboundPort| {
         ports.entry(port.port).or_insert(port);
@@ -34,7 +35,7 @@ pub(super) fn ports(
     match sidecar.map(|s| &s.ingress[..]) {
         Some(ingress @ [_, ..]) => ingress.iter().filter_map(|l| declared(proxy, ip, l)).for_each(&mut add),
         _ if proxy.interception == InterceptionMode::None => {}
-        _ => targets(cx, proxy, cluster)
+        _ => targets(cx, proxy, instance)
             .into_iter()
             .filter(|t| !is_reserved(t.workload_port, mesh))
             .filter_map(Target::into_port)
@@ -45,14 +46,25 @@ pub(super) fn ports(
 
 /// For a gateway: the port of its workload that each port of its services leads to, where it is another one. Of several
 /// services with one port the oldest decides.
-pub(super) fn translated(cx: &Reads<'_>, proxy: &Proxy, cluster: &Arc<str>) -> Arc<[(u16, u16)]> {
+pub(super) fn translated(cx: &Reads<'_>, proxy: &Proxy, instance: &Instance<'_>) -> Arc<[(u16, u16)]> {
     let mut ports: BTreeMap<u16, u16> = BTreeMap::new();
-    for target in targets(cx, proxy, cluster) {
+    for target in targets(cx, proxy, instance) {
         if !target.service.labels.contains_key(NO_TRANSLATION_LABEL) {
             ports.entry(target.service_port).or_insert(target.workload_port);
         }
     }
     ports.into_iter().filter(|(from, to)| from != to).collect()
+}
+
+/// What is known of the workload that a proxy serves.
+pub(super) struct Instance<'a> {
+    /// Its cluster, as in `Scope`.
+    pub(super) cluster: &'a Arc<str>,
+    /// Its pod.
+    pub(super) pod: Option<&'a Workload>,
+    /// Its labels.
+    pub(super) labels: &'a Labels,
+    pub(super) mesh: &'a MeshSettings,
 }
 
 /// A service port that leads to a port of the proxy's workload.
@@ -81,7 +93,7 @@ impl Target {
 
 /// What services of the proxy's own namespace have at its addresses, the oldest service first. Services of other
 /// namespaces have no say in what a workload accepts.
-fn targets(cx: &Reads<'_>, proxy: &Proxy, cluster: &Arc<str>) -> Vec<Target> {
+fn targets(cx: &Reads<'_>, proxy: &Proxy, instance: &Instance<'_>) -> Vec<Target> {
     let mut found: Vec<(Arc<Service>, IpAddr)> = Vec::new();
     for ip in &proxy.addresses {
         let keys = cx.get::<ServicesByAddress>(ip);
@@ -91,9 +103,12 @@ fn targets(cx: &Reads<'_>, proxy: &Proxy, cluster: &Arc<str>) -> Vec<Target> {
             .filter(|k| k.namespace == proxy.namespace);
         found.extend(own.filter_map(|k: &ServiceKey| Some(((*cx.get::<Services>(k)?).clone(), *ip))));
     }
+    if found.is_empty() {
+        return selected(cx, proxy, instance);
+    }
     found.sort_by(|(a, _), (b, _)| (a.created, &a.key).cmp(&(b.created, &b.key)));
     let ports = |(service, ip): (Arc<Service>, IpAddr)| {
-        let ports = cx.get::<InstancePorts>(&(ip, cluster.clone(), service.key.clone()));
+        let ports = cx.get::<InstancePorts>(&(ip, instance.cluster.clone(), service.key.clone()));
         let ports = ports.map(|p| p.to_vec()).unwrap_or_default().into_iter();
         ports.map(move |(service_port, workload_port)| Target {
             service: service.clone(),
@@ -102,6 +117,41 @@ fn targets(cx: &Reads<'_>, proxy: &Proxy, cluster: &Arc<str>) -> Vec<Target> {
         })
     };
     found.into_iter().flat_map(ports).collect()
+}
+
+/// What services have by which the workload is selected, the oldest first: where no endpoint has its address. A pod that
+/// was just deleted is an endpoint of nothing, and has requests to answer nonetheless; one that has just begun is none yet.
+fn selected(cx: &Reads<'_>, proxy: &Proxy, instance: &Instance<'_>) -> Vec<Target> {
+    let mesh = instance.mesh;
+    let cluster = mesh.cluster_of_id(&proxy.cluster_id);
+    let keys = selectors::selecting(cx, &cluster, &proxy.namespace, instance.labels);
+    let service = |key: &ServiceObjectKey| {
+        let hostname = Hostname::of_service(&key.id.name, &key.id.namespace, &mesh.domain).ok()?;
+        let namespace = key.id.namespace.clone();
+        cx.get::<Services>(&ServiceKey { hostname, namespace })
+    };
+    let mut services: Vec<Arc<Service>> = keys.iter().filter_map(service).map(|row| (*row).clone()).collect();
+    services.sort_by(|a, b| (a.created, &a.key).cmp(&(b.created, &b.key)));
+    let named = |name: &Arc<str>| match instance.pod {
+        Some(pod) => pod.ports.get(name).copied(),
+        None => proxy.ports.get(name).copied(),
+    };
+    let mut found = Vec::new();
+    for service in services {
+        for port in &service.ports {
+            let workload_port = match &port.target {
+                Some(TargetPort::Number(number)) => Some(*number),
+                Some(TargetPort::Name(name)) => named(name),
+                None => Some(port.number),
+            };
+            found.extend(workload_port.map(|workload_port| Target {
+                service: service.clone(),
+                service_port: port.number,
+                workload_port,
+            }));
+        }
+    }
+    found
 }
 
 /// Ports of the proxy itself cannot be ports of its application.

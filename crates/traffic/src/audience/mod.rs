@@ -82,17 +82,24 @@ impl Rule for Audiences {
             gateway_ports: [].into(),
             passes_through: false,
         };
+        let scope = parts.scope.clone();
+        let instance = inbound::Instance {
+            cluster: &scope.cluster,
+            pod: pod.as_deref(),
+            labels,
+            mesh: &mesh,
+        };
         match proxy.kind {
             ProxyKind::Sidecar => {
                 let sidecar = sidecar.as_ref().map(|(_, object)| &object.spec);
                 parts.tcp_source = source(select::asked::<TcpSourceLabels>(cx, labels));
-                parts.inbound = inbound::ports(cx, &proxy, &parts.scope.cluster, (ip, sidecar), &mesh.config);
+                parts.inbound = inbound::ports(cx, &proxy, &instance, (ip, sidecar));
             }
             ProxyKind::Router => {
                 parts.gateways = select::gateways(cx, labels).into();
                 parts.passes_through = select::pass_through(cx, &parts.gateways);
                 if !parts.gateways.is_empty() {
-                    parts.gateway_ports = inbound::translated(cx, &proxy, &parts.scope.cluster);
+                    parts.gateway_ports = inbound::translated(cx, &proxy, &instance);
                 }
             }
         }

@@ -114,6 +114,7 @@ pub(crate) fn sidecar(ip: &str) -> Proxy {
         capabilities: Capabilities::default(),
         accepts_http10: false,
         unprivileged: false,
+        ports: std::collections::BTreeMap::new(),
         version: "".into(),
     }
 }

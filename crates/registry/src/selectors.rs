@@ -1,0 +1,70 @@
+//! Which Kubernetes services select a workload by its labels.
+
+use std::sync::Arc;
+
+use flow::{Index, Members, Reads, Relation};
+use model::proxy::Labels;
+
+use crate::inputs::{ServiceObject, ServiceObjectKey, ServiceObjects};
+
+/// Services with a selector, by cluster, namespace and one label of the selector, its first: whoever looks for the services
+/// of a workload asks for each of the workload's labels, and is no reader of others.
+pub struct ServicesBySelector;
+
+impl Relation for ServicesBySelector {
+    const NAME: &'static str = "services by selector";
+    type Key = SelectorKey;
+    type Row = Members<ServiceObjectKey>;
+}
+
+/// See [`ServicesBySelector`].
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct SelectorKey {
+    cluster: Arc<str>,
+    namespace: Arc<str>,
+    label: (Arc<str>, Arc<str>),
+}
+
+impl Index for ServicesBySelector {
+    type Of = ServiceObjects;
+    fn keys(key: &ServiceObjectKey, row: &ServiceObject) -> Vec<SelectorKey> {
+        let ServiceObject::Kubernetes(service) = row else {
+            return Vec::new();
+        };
+        let first = service.spec.selector.iter().next();
+        let key = first.map(|(name, value)| SelectorKey {
+            cluster: key.cluster.clone(),
+            namespace: key.id.namespace.clone(),
+            label: (name.clone(), value.clone()),
+        });
+        key.into_iter().collect()
+    }
+}
+
+/// The services of a cluster (as in [`ServiceObjectKey::cluster`]) and namespace that select a workload with these labels.
+pub fn selecting(cx: &Reads<'_>, cluster: &Arc<str>, namespace: &Arc<str>, labels: &Labels) -> Vec<ServiceObjectKey> {
+    let of_label = |(name, value): (&Arc<str>, &Arc<str>)| {
+        let found = cx.get::<ServicesBySelector>(&SelectorKey {
+            cluster: cluster.clone(),
+            namespace: namespace.clone(),
+            label: (name.clone(), value.clone()),
+        });
+        found.map(|members| members.to_vec()).unwrap_or_default()
+    };
+    let selects = |key: &ServiceObjectKey| {
+        cx.with::<ServiceObjects, _>(key, |object| match object {
+            Some(ServiceObject::Kubernetes(service)) => service
+                .spec
+                .selector
+                .iter()
+                .all(|(name, value)| labels.get(name) == Some(value)),
+            _ => false,
+        })
+    };
+    labels.iter().flat_map(of_label).filter(selects).collect()
+}
+
+/// Adds this module's rules.
+pub(crate) fn register(b: &mut flow::Builder) {
+    b.index::<ServicesBySelector>();
+}
