@@ -8,7 +8,13 @@ use tracing_subscriber::EnvFilter;
 
 /// Starts logging as the settings say. Called once.
 pub(crate) fn start(settings: &Settings) -> Result<()> {
-    let filter = EnvFilter::try_new(settings.log_level.directives())?;
+    let directives = settings.log_level.directives();
+    let quiet = match directives.contains("kube_runtime") {
+        true => String::new(),
+        // It says at each attempt what we say once.
+        false => ",kube_runtime=error".to_owned(),
+    };
+    let filter = EnvFilter::try_new(format!("{directives}{quiet}"))?;
     let lines = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(io::stderr);

@@ -32,6 +32,8 @@ pub(super) use options::Options;
 
 /// Events that may wait; who has them waits when there are more.
 const QUEUE: usize = 64;
+/// How long a denied right to read Secrets is taken for a passing one, at the start: as long as for any other kind.
+const DENIED: Duration = Duration::from_secs(3);
 /// How often time is looked at.
 const TICK: Duration = Duration::from_millis(500);
 
@@ -123,6 +125,8 @@ struct Fleet {
     /// Whether the Secrets were listed once; and why they cannot be read, where they cannot.
     listed: bool,
     trouble: Option<String>,
+    /// We may not read the Secrets.
+    denied: bool,
     /// What is wrong with Secrets, in words.
     refused: BTreeMap<Arc<str>, Vec<String>>,
     members: BTreeMap<Arc<str>, Member>,
@@ -152,6 +156,7 @@ impl Fleet {
             events,
             listed: false,
             trouble: None,
+            denied: false,
             refused: BTreeMap::new(),
             members: BTreeMap::new(),
             remembered: None,
@@ -188,8 +193,13 @@ impl Fleet {
                 self.settle().await?;
                 self.forget_others().await
             }
-            Event::Failing(reason) | Event::Secret(Seen::Failing(reason)) => {
-                self.trouble = Some(reason);
+            Event::Failing(why) => {
+                self.trouble = Some(why);
+                Ok(())
+            }
+            Event::Secret(Seen::Failing { why, denied }) => {
+                self.trouble = Some(why);
+                self.denied = denied;
                 Ok(())
             }
             Event::News(cluster, generation, news) => self.hear(&cluster, generation, news).await,
@@ -288,7 +298,18 @@ impl Fleet {
                 tracing::error!(cluster = %cluster, secret = %member.secret, "no answer within {timeout:?} (--remote-cluster-timeout); {stays}");
             }
         }
-        if !self.listed && self.remembered.is_none() && self.home.borrow().from_snapshot {
+        if self.listed || self.remembered.is_some() {
+            return Ok(());
+        }
+        if self.denied && self.since.elapsed() >= DENIED {
+            tracing::error!(
+                "we may not read the Secrets of other clusters: serving without those of which no earlier run kept anything; \
+                 grant get, list and watch of secrets in the namespace {}",
+                self.options.namespace
+            );
+            return self.remember().await;
+        }
+        if self.home.borrow().from_snapshot {
             return self.remember().await;
         }
         Ok(())

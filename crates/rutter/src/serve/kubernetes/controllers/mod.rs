@@ -282,7 +282,7 @@ async fn term<D: Driver>(
                         driver.restart();
                     }
                 }
-                Seen::Failing(_) => {}
+                Seen::Failing { .. } => {}
             }
         }
         if !awaited.is_empty() {

@@ -2,14 +2,19 @@
 
 use std::collections::BTreeSet;
 use std::pin::pin;
+use std::time::Duration;
 
 use futures::StreamExt as _;
 use kube::Client;
 use kube::api::{Api, DynamicObject};
 use kube::core::{ApiResource, GroupVersionKind};
-use kube::runtime::{WatchStreamExt as _, watcher};
+use kube::runtime::watcher;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
+
+/// The first wait before another attempt, and the longest.
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(15);
 
 /// Which API is watched.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -96,8 +101,13 @@ pub(in crate::serve::kubernetes) enum Seen {
     Gone(Value),
     /// Everything that there is has been told.
     Everything,
-    /// It cannot be read now, for this reason.
-    Failing(String),
+    /// It cannot be read now.
+    Failing {
+        /// Why, in words.
+        why: String,
+        /// The API says that we may not.
+        denied: bool,
+    },
 }
 
 /// Tells what there is, and what changes, until nobody listens. What went while nothing could be read is told as gone.
@@ -118,14 +128,18 @@ pub(in crate::serve::kubernetes) async fn follow(
         field_selector: watched.fields.clone(),
         ..watcher::Config::default()
     };
-    let mut stream = pin!(watcher(api, config).default_backoff());
+    let mut stream = pin!(watcher(api, config));
+    let mut pauses = 0;
     let mut known = BTreeSet::new();
     let mut before = BTreeSet::new();
     let mut failing = false;
     while let Some(event) = stream.next().await {
         let seen = match event {
             Ok(event) => {
-                failing = false;
+                // The beginning of an attempt is no success yet.
+                if !matches!(event, watcher::Event::Init) {
+                    (failing, pauses) = (false, 0);
+                }
                 match event {
                     watcher::Event::Init => {
                         before = std::mem::take(&mut known);
@@ -151,11 +165,20 @@ pub(in crate::serve::kubernetes) async fn follow(
                 }
             }
             Err(error) => {
-                if std::mem::replace(&mut failing, true) {
-                    continue;
+                let said = std::mem::replace(&mut failing, true);
+                if !said {
+                    tracing::warn!(%error, kind, "a controller cannot read what it needs; it tries again");
+                    let seen = Seen::Failing {
+                        why: error.to_string(),
+                        denied: is_denied(&error),
+                    };
+                    if events.send((place, seen)).await.is_err() {
+                        return;
+                    }
                 }
-                tracing::warn!(%error, kind, "a controller cannot read what it needs; it tries again");
-                vec![Seen::Failing(error.to_string())]
+                tokio::time::sleep(pause(pauses)).await;
+                pauses += 1;
+                continue;
             }
         };
         for seen in seen {
@@ -163,6 +186,23 @@ pub(in crate::serve::kubernetes) async fn follow(
                 return;
             }
         }
+    }
+}
+
+/// How long it is waited after so many attempts that failed: twice as long each time. (The watcher's own back-off begins
+/// anew with each attempt.)
+fn pause(attempts: u32) -> Duration {
+    FIRST_PAUSE.saturating_mul(1 << attempts.min(16)).min(LONGEST_PAUSE)
+}
+
+/// Whether the API says that we may not read.
+fn is_denied(error: &watcher::Error) -> bool {
+    match error {
+        watcher::Error::InitialListFailed(error)
+        | watcher::Error::WatchStartFailed(error)
+        | watcher::Error::WatchFailed(error) => matches!(error, kube::Error::Api(status) if status.code == 403),
+        watcher::Error::WatchError(status) => status.code == 403,
+        watcher::Error::NoResourceVersion => false,
     }
 }
 
