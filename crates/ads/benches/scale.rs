@@ -239,7 +239,7 @@ fn proxy() -> Proxy {
         capabilities: Capabilities::default(),
         accepts_http10: false,
         unprivileged: false,
-        ports: std::collections::BTreeMap::new(),
+        ports: BTreeMap::new(),
         version: "".into(),
     }
 }

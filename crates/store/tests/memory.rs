@@ -87,7 +87,7 @@ async fn watches_that_are_not_read_hold_nothing() {
         "{alive} changes of 20 kB are held for {WATCHES} watches"
     );
     for mut watch in unread {
-        let error = watch.next().await.err().expect("too old");
+        let error = watch.next().await.expect_err("too old");
         assert!(
             matches!(error, Error::Compacted { requested, .. } if requested == start),
             "{error}"

@@ -81,7 +81,7 @@ async fn a_file_that_may_not_grow_loses_nothing() {
         let numbers = acks.filter_map(|line| line.strip_prefix(&format!("{task} ")));
         let last = numbers
             .filter_map(|rest| rest.split(' ').next()?.parse::<u64>().ok())
-            .last();
+            .next_back();
         answered += last.unwrap_or(0);
         let resource = GroupResource::new("example.com", "things");
         let mut there = Vec::new();

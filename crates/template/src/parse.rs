@@ -65,7 +65,7 @@ pub(crate) fn read(pieces: Vec<Piece>) -> Result<Read, Wrong> {
             nodes,
             defined: parser.defined,
         }),
-        End::End => Err((parser.line, "`end` without a beginning".to_owned())),
+        End::Over => Err((parser.line, "`end` without a beginning".to_owned())),
         End::Else(_) => Err((parser.line, "`else` without `if`, `with` or `range`".to_owned())),
     }
 }
@@ -79,7 +79,7 @@ struct Parser {
 /// What ended a block.
 enum End {
     Text,
-    End,
+    Over,
     /// With the words behind it.
     Else(Vec<Word>),
 }
@@ -105,7 +105,7 @@ impl Parser {
                 _ => "",
             };
             match keyword {
-                "end" => return Ok((nodes, End::End)),
+                "end" => return Ok((nodes, End::Over)),
                 "else" => return Ok((nodes, End::Else(words[1..].to_vec()))),
                 "if" => nodes.push(self.conditions(&words[1..], line, depth)?),
                 "with" | "range" => {
@@ -142,11 +142,11 @@ impl Parser {
             branches.push((condition, body));
             match end {
                 End::Text => return self.not_closed("if", line),
-                End::End => return Ok(Node::If(branches, Vec::new(), line)),
+                End::Over => return Ok(Node::If(branches, Vec::new(), line)),
                 End::Else(words) if words.is_empty() => {
                     let (otherwise, end) = self.block(depth + 1)?;
                     return match end {
-                        End::End => Ok(Node::If(branches, otherwise, line)),
+                        End::Over => Ok(Node::If(branches, otherwise, line)),
                         _ => self.not_closed("if", line),
                     };
                 }
@@ -162,11 +162,11 @@ impl Parser {
         let line = self.line;
         let (body, end) = self.block(depth + 1)?;
         match end {
-            End::End => Ok((body, Vec::new())),
+            End::Over => Ok((body, Vec::new())),
             End::Else(words) if words.is_empty() => {
                 let (otherwise, end) = self.block(depth + 1)?;
                 match end {
-                    End::End => Ok((body, otherwise)),
+                    End::Over => Ok((body, otherwise)),
                     _ => self.not_closed("else", line),
                 }
             }
@@ -181,7 +181,7 @@ impl Parser {
             return Err((line, "`define` takes a name in quotes".to_owned()));
         };
         let (nodes, end) = self.block(depth + 1)?;
-        let End::End = end else {
+        let End::Over = end else {
             return self.not_closed("define", line);
         };
         self.defined.push((name.clone(), nodes));
@@ -200,7 +200,7 @@ impl Parser {
     }
 
     fn pipeline(&self, words: &[Word]) -> Result<Pipeline, Wrong> {
-        let mut words = words.to_vec().into_iter();
+        let mut words = words.iter().cloned();
         let pipeline = pipeline(&mut words, 0).map_err(|message| (self.line, message))?;
         match words.next() {
             None => Ok(pipeline.0),
@@ -210,7 +210,7 @@ impl Parser {
 }
 
 /// Reads up to the end or to a closing parenthesis, whose fields come back.
-fn pipeline(words: &mut IntoIter<Word>, depth: usize) -> Result<(Pipeline, Option<Vec<String>>), String> {
+fn pipeline(words: &mut impl Iterator<Item = Word>, depth: usize) -> Result<(Pipeline, Option<Vec<String>>), String> {
     if depth > MAX_NESTING {
         return Err(format!("more than {MAX_NESTING} parentheses inside each other"));
     }

@@ -32,7 +32,7 @@ pub(crate) fn proxy(kind: ProxyKind) -> Proxy {
         capabilities: Capabilities::default(),
         accepts_http10: false,
         unprivileged: false,
-        ports: std::collections::BTreeMap::new(),
+        ports: BTreeMap::new(),
         version: "".into(),
     }
 }

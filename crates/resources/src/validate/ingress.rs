@@ -22,7 +22,7 @@ pub(super) fn check(r: &mut Report, spec: &Ingress) {
         for (index, one) in rule.http.iter().flat_map(|http| &http.paths).enumerate() {
             let at = at.field("http").field("paths").index(index);
             let may_be_empty = one.path_type == PathType::ImplementationSpecific;
-            if !one.path.starts_with('/') && !(may_be_empty && one.path.is_empty()) {
+            if !(one.path.starts_with('/') || may_be_empty && one.path.is_empty()) {
                 r.error(&at.field("path"), "bad-value", "a path begins with a slash");
             }
             check_backend(r, &at.field("backend"), &one.backend);

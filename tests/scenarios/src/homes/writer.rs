@@ -152,7 +152,7 @@ pub(super) fn done((code, body): Answer) -> Result<Value> {
 }
 
 /// The kind as clients see it, and the version in which an object is written.
-fn served<'a>(kind: Kind, json: &'a Value) -> Result<(&'static Definition, &'a str)> {
+fn served(kind: Kind, json: &Value) -> Result<(&'static Definition, &str)> {
     let definition = definitions().iter().find(|definition| definition.mesh == Some(kind));
     let definition = definition.with_context(|| format!("{kind} is no kind of an API"))?;
     let version = json["apiVersion"].as_str().unwrap_or(definition.versions[0].version);
