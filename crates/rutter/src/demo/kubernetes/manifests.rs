@@ -100,7 +100,7 @@ pub(super) fn split(v2: u32, retries: Option<&Value>) -> Value {
 
 /// For requests that may be repeated: another instance is asked when one breaks off or its sidecar cannot reach it.
 pub(super) fn retries() -> Value {
-    json!({"attempts": 3, "retryOn": "connect-failure,refused-stream,reset,503"})
+    json!({"attempts": 10, "retryOn": "connect-failure,refused-stream,reset,503"})
 }
 
 #[cfg(test)]
