@@ -249,21 +249,26 @@ impl Writer for Stuck {
     }
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_write_that_is_under_way_ends_with_the_lease() {
-    let (stuck, lock) = (Stuck::default(), Shared::default());
+/// A replica that writes so, until the second value goes.
+fn running(stuck: &Stuck, lock: &Shared) -> (mpsc::Sender<Vec<Intent>>, watch::Sender<bool>) {
     let (intents, receiver) = mpsc::channel(4);
-    let (_stop, stopped) = watch::channel(false);
-    let options = Options::new("first");
-    let _running = tokio::spawn(sinks::run(
+    let (stop, stopped) = watch::channel(false);
+    tokio::spawn(sinks::run(
         receiver,
         stuck.clone(),
         lock.clone(),
-        options,
+        Options::new("first"),
         Arc::default(),
         async |_| {},
         stopped,
     ));
+    (intents, stop)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_write_that_is_under_way_ends_with_the_lease() {
+    let (stuck, lock) = (Stuck::default(), Shared::default());
+    let (intents, _stop) = running(&stuck, &lock);
     sleep(Duration::from_secs(1)).await;
     intents.send(vec![intent("a", 1)]).await.unwrap();
     sleep(Duration::from_secs(1)).await;
@@ -287,19 +292,8 @@ async fn a_write_that_is_under_way_ends_with_the_lease() {
 #[tokio::test(start_paused = true)]
 async fn no_write_is_under_way_when_another_one_may_lead() {
     let (stuck, lock) = (Stuck::default(), Shared::default());
-    let (intents, receiver) = mpsc::channel(4);
-    let (_stop, stopped) = watch::channel(false);
-    let options = Options::new("first");
     let begun = tokio::time::Instant::now();
-    let _running = tokio::spawn(sinks::run(
-        receiver,
-        stuck.clone(),
-        lock.clone(),
-        options,
-        Arc::default(),
-        async |_| {},
-        stopped,
-    ));
+    let (intents, _stop) = running(&stuck, &lock);
     sleep(Duration::from_millis(100)).await;
     lock.away.store(true, Ordering::SeqCst);
     sleep(Duration::from_secs(14)).await;

@@ -262,7 +262,7 @@ fn of_entry(cx: &Reads<'_>, service: &Service, spec: &ServiceEntry) -> Vec<Endpo
     }
     let by_dns = matches!(service.resolution, Resolution::Dns | Resolution::DnsRoundRobin);
     if endpoints.is_empty() && by_dns && !service.key.hostname.is_wildcard() {
-        endpoints.push(named(cx, service.key.hostname.as_str(), service));
+        endpoints.push(named(cx, service));
     }
     // A proxy without the name's addresses cannot use a DNS name as a static endpoint; parsing says so.
     endpoints.retain(|e| by_dns || !matches!(e.address, EndpointAddress::Hostname(_)));
@@ -295,7 +295,8 @@ fn port_at(workload: &Workload, service: &Service, port: &ServicePort) -> Option
     }
 }
 
-fn named(cx: &Reads<'_>, hostname: &str, service: &Service) -> Endpoint {
+/// The endpoint of a service that clients look up by its own name.
+fn named(cx: &Reads<'_>, service: &Service) -> Endpoint {
     let target = |p: &ServicePort| match p.target {
         Some(TargetPort::Number(number)) => number,
         _ => p.number,
@@ -305,6 +306,6 @@ fn named(cx: &Reads<'_>, hostname: &str, service: &Service) -> Endpoint {
     Endpoint {
         ports: Arc::new(ports.collect()),
         workload,
-        ..bare(cx, &service.cluster, parse_address(hostname))
+        ..bare(cx, &service.cluster, parse_address(service.key.hostname.as_str()))
     }
 }

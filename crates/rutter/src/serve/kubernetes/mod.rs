@@ -1,6 +1,7 @@
 //! A Kubernetes API as the home of all objects: read as a source, its objects' statuses written by one leader. Secrets in
 //! it name other clusters, whose workloads are read, too.
 
+mod answer;
 mod client;
 mod clusters;
 mod controllers;

@@ -15,6 +15,7 @@ use resources::schema::Definition;
 use serde_json::{Value, json};
 use sinks::{Outcome, Writer};
 
+use super::answer;
 use crate::serve::status::{definition, keep_conditions};
 
 /// No answer that is read is larger.
@@ -38,9 +39,8 @@ impl StatusWriter {
         let response = self.client.send(request).await.map_err(|error| retry(&error))?;
         let (status, headers) = (response.status(), response.headers().clone());
         let bytes = read(&headers, response.into_body()).await?;
-        if status == StatusCode::TOO_MANY_REQUESTS || status.is_server_error() {
-            let wait = headers.get(header::RETRY_AFTER).and_then(|value| value.to_str().ok());
-            wait_as_told(wait).await;
+        if answer::is_overwhelmed(status) {
+            answer::wait_as_asked(status, &headers).await;
             return Err(Outcome::Retry(format!("the server answers {status}")));
         }
         Ok((status, serde_json::from_slice(&bytes).unwrap_or(Value::Null)))
@@ -91,20 +91,11 @@ fn superseded(intent: &Intent, found: &Value) -> Option<Outcome> {
 }
 
 fn refused(status: StatusCode, answer: &Value) -> Outcome {
-    let message = answer["message"].as_str().unwrap_or("no reason given");
-    Outcome::Retry(format!("{status}: {message}"))
+    Outcome::Retry(format!("{status}: {}", answer::message(answer)))
 }
 
 fn retry(error: &dyn std::error::Error) -> Outcome {
     Outcome::Retry(error.to_string())
-}
-
-/// Waits for as long as the server asked for, up to a limit.
-async fn wait_as_told(seconds: Option<&str>) {
-    const MOST: u64 = 30;
-    if let Some(seconds) = seconds.and_then(|text| text.parse::<u64>().ok()) {
-        tokio::time::sleep(std::time::Duration::from_secs(seconds.min(MOST))).await;
-    }
 }
 
 /// Reads an answer; one that is too large by its own account is not begun.
@@ -124,13 +115,14 @@ async fn read(headers: &HeaderMap, body: Body) -> Result<Vec<u8>, Outcome> {
 
 /// The object's path below the server.
 fn path(definition: &Definition, key: &ObjectKey) -> String {
-    let version = definition.api_version();
-    let root = if definition.group.is_empty() { "api" } else { "apis" };
-    let namespace = match definition.namespaced {
-        true => format!("/namespaces/{}", key.namespace),
-        false => String::new(),
-    };
-    format!("/{root}/{version}{namespace}/{}/{}", definition.plural, key.name)
+    let namespace = if definition.namespaced { &*key.namespace } else { "" };
+    answer::object_path(
+        definition.group,
+        &definition.api_version(),
+        namespace,
+        definition.plural,
+        &key.name,
+    )
 }
 
 /// What is applied to an object that was read.

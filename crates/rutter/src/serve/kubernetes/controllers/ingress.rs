@@ -6,8 +6,7 @@ use plan::controllers::{Controller as _, IngressStatuses, SeenIngress, Write};
 use resources::{AnyObject, MeshConfig, ParseOptions, read_object};
 use serde_json::Value;
 
-use super::root_certificate::labels;
-use super::{Driver, Watched, id};
+use super::{Driver, Watched, id, labels};
 
 pub(super) struct IngressDriver {
     namespace: Arc<str>,

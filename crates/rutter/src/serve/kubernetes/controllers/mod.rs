@@ -7,6 +7,7 @@
 
 mod addresses;
 mod ingress;
+mod namespaces;
 mod remote;
 mod root_certificate;
 mod service_exports;
@@ -19,7 +20,7 @@ use std::sync::Arc;
 
 use kube::Client;
 use plan::controllers::Write;
-use resources::MeshConfig;
+use resources::{MeshConfig, StringMap};
 use serde_json::Value;
 use settings::Settings;
 use sources::kubernetes::Report;
@@ -73,10 +74,9 @@ pub(super) fn start(
 ) -> JoinSet<()> {
     let mut running = JoinSet::new();
     let ground = Ground::new(clients, report, settings, mesh, stopped);
-    let begin = |lock: &'static str| ground.begin(lock);
     let namespace: Arc<str> = settings.namespace.as_str().into();
     let own = namespace.clone();
-    running.spawn(begin(NAMESPACES).run(move || RootDriver::new(&own)));
+    running.spawn(ground.clone().run(NAMESPACES, move || RootDriver::new(&own)));
     if settings.ip_autoallocate.0 {
         let ranges = plan::controllers::Ranges {
             v4: (
@@ -88,17 +88,23 @@ pub(super) fn start(
                 settings.ip_autoallocate_ipv6_prefix.length,
             ),
         };
-        running.spawn(begin("istio-ip-autoallocate").run(move || AddressDriver::new(ranges.clone())));
+        let make = move || AddressDriver::new(ranges.clone());
+        running.spawn(ground.clone().run("istio-ip-autoallocate", make));
     }
     if settings.node_untaint.0 {
         let agents = or(settings.cni_namespace.as_str(), &namespace);
-        running.spawn(begin("istio-node-untaint").run(move || UntaintDriver::new(&agents)));
+        let make = move || UntaintDriver::new(&agents);
+        running.spawn(ground.clone().run("istio-node-untaint", make));
     }
     let gateways = or(settings.ingress_namespace.as_str(), &namespace);
-    running.spawn(begin("istio-leader").run(move || IngressDriver::new(&gateways)));
+    running.spawn(
+        ground
+            .clone()
+            .run("istio-leader", move || IngressDriver::new(&gateways)),
+    );
     if ground.exports {
         let domain = ground.domain.clone();
-        running.spawn(begin(SERVICE_EXPORTS).run(move || ExportDriver::new(&domain)));
+        running.spawn(ground.clone().run(SERVICE_EXPORTS, move || ExportDriver::new(&domain)));
     }
     if ground.exports || ground.external {
         running.spawn(remote::run(ground, ways, stopped.clone()));
@@ -109,7 +115,7 @@ pub(super) fn start(
 /// What the controllers of one cluster have in common.
 #[derive(Clone)]
 struct Ground {
-    /// The API that they write to.
+    /// The API that they write to, and read most of what they need from.
     client: Client,
     clients: Clients,
     report: watch::Receiver<Report>,
@@ -165,18 +171,27 @@ impl Ground {
         }
     }
 
-    /// What the controller with this lease needs.
-    fn begin(&self, lock: &'static str) -> Begin {
-        let lock = LeaseLock::new(self.client.clone(), &self.namespace, lock, self.report.clone());
+    /// Seeks the lease of this name, and works while it has it.
+    async fn run<D: Driver>(self, lock: &'static str, make: impl Fn() -> D) {
+        let lock = LeaseLock::new(self.client.clone(), &self.namespace, lock, self.report);
         let lock = lock.of_revision(&self.revision);
-        Begin {
-            client: self.client.clone(),
-            clients: self.clients.clone(),
-            lock: if self.elsewhere { lock.elsewhere() } else { lock },
-            options: sinks::Options::new(&*self.identity),
-            mesh: self.mesh.clone(),
-            stopped: self.stopped.clone(),
-        }
+        let lock = if self.elsewhere { lock.elsewhere() } else { lock };
+        let (writes, planned) = mpsc::channel(PLANS);
+        let (lead, leads) = watch::channel(false);
+        let led = async move |leading| {
+            lead.send_replace(leading);
+        };
+        let written = sinks::control(
+            planned,
+            ObjectWriter::new(self.client.clone()),
+            lock,
+            sinks::Options::new(&*self.identity),
+            Arc::default(),
+            led,
+            self.stopped,
+        );
+        let worked = terms(make, (self.client, self.clients), self.mesh, leads, writes);
+        tokio::join!(written, worked);
     }
 }
 
@@ -184,41 +199,6 @@ fn or(given: &str, default: &Arc<str>) -> Arc<str> {
     match given {
         "" => default.clone(),
         given => given.into(),
-    }
-}
-
-/// All that a controller needs.
-struct Begin {
-    /// Where it writes, and reads most of what it needs.
-    client: Client,
-    clients: Clients,
-    lock: LeaseLock,
-    options: sinks::Options,
-    mesh: Mesh,
-    stopped: watch::Receiver<bool>,
-}
-
-impl Begin {
-    /// Seeks the lease, and works while it has it.
-    async fn run<D: Driver>(self, make: impl Fn() -> D) {
-        let (writes, planned) = mpsc::channel(PLANS);
-        let (lead, leads) = watch::channel(false);
-        let led = async move |leading| {
-            lead.send_replace(leading);
-        };
-        let writer = ObjectWriter::new(self.client.clone());
-        let written = sinks::control(
-            planned,
-            writer,
-            self.lock,
-            self.options,
-            Arc::default(),
-            led,
-            self.stopped,
-        );
-        let clients = (self.client, self.clients);
-        let worked = terms(make, clients, self.mesh, leads, writes);
-        tokio::join!(written, worked);
     }
 }
 
@@ -299,4 +279,12 @@ async fn term<D: Driver>(
 fn id(object: &Value) -> (&str, &str) {
     let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default();
     (text("namespace"), text("name"))
+}
+
+/// The labels of an object.
+fn labels(object: &Value) -> StringMap {
+    let labels = object["metadata"]["labels"].as_object().into_iter().flatten();
+    labels
+        .filter_map(|(name, value)| Some((name.as_str().into(), value.as_str()?.into())))
+        .collect()
 }

@@ -69,7 +69,7 @@ impl Site {
         let ground = ground.elsewhere(&way.connection.client, stopped.clone());
         if ground.exports {
             let domain = ground.domain.clone();
-            tasks.spawn(ground.begin(SERVICE_EXPORTS).run(move || ExportDriver::new(&domain)));
+            tasks.spawn(ground.clone().run(SERVICE_EXPORTS, move || ExportDriver::new(&domain)));
         }
         if ground.external {
             tasks.spawn(certificates(ground, cluster.clone(), stopped));
@@ -108,7 +108,7 @@ async fn certificates(ground: Ground, cluster: Arc<str>, mut stopped: watch::Rec
     }
     tracing::info!(cluster = %cluster, "root certificates are written in this cluster, too");
     let namespace = ground.namespace.clone();
-    ground.begin(NAMESPACES).run(move || RootDriver::new(&namespace)).await;
+    ground.run(NAMESPACES, move || RootDriver::new(&namespace)).await;
 }
 
 /// Whether a cluster names ours as one whose control plane writes there.

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use plan::controllers::{CONFIG_MAP, Controller as _, Found, KEY, RootCertificates, Write, root_of};
-use resources::mesh::LabelSelector;
-use resources::{MeshConfig, StringMap};
+use resources::MeshConfig;
 use serde_json::Value;
 
+use super::namespaces::Namespaces;
 use super::{Driver, Origin, Watched, id};
 
 /// The Secrets that may hold the authority of the mesh.
@@ -27,9 +27,7 @@ enum Said {
 pub(super) struct RootDriver {
     namespace: Arc<str>,
     machine: RootCertificates,
-    selectors: Vec<LabelSelector>,
-    /// Each namespace: its labels, and whether it stays.
-    namespaces: BTreeMap<String, (StringMap, bool)>,
+    namespaces: Namespaces,
     /// The data of each Secret, by key; only certificates are kept.
     secrets: BTreeMap<String, BTreeMap<String, Vec<u8>>>,
     said: Said,
@@ -40,19 +38,14 @@ impl RootDriver {
         RootDriver {
             namespace: namespace.clone(),
             machine: RootCertificates::default(),
-            selectors: Vec::new(),
-            namespaces: BTreeMap::new(),
+            namespaces: Namespaces::default(),
             secrets: BTreeMap::new(),
             said: Said::Nothing,
         }
     }
 
     fn select(&mut self, name: &str) {
-        let selected = self.namespaces.get(name).is_some_and(|(labels, stays)| {
-            let selected = self.selectors.is_empty() || self.selectors.iter().any(|one| one.matches(labels));
-            *stays && selected
-        });
-        self.machine.namespace(name, selected);
+        self.machine.namespace(name, self.namespaces.is_selected(name));
     }
 
     fn root(&mut self) {
@@ -103,11 +96,7 @@ impl Driver for RootDriver {
         let (namespace, name) = id(object);
         match place {
             0 => {
-                let stays = object["metadata"].get("deletionTimestamp").is_none();
-                match there {
-                    true => drop(self.namespaces.insert(name.to_owned(), (labels(object), stays))),
-                    false => drop(self.namespaces.remove(name)),
-                }
+                self.namespaces.see(object, there);
                 self.select(name);
             }
             1 => self.machine.config_map(namespace, there.then(|| found(object))),
@@ -122,8 +111,8 @@ impl Driver for RootDriver {
     }
 
     fn mesh(&mut self, mesh: &MeshConfig) {
-        self.selectors = mesh.discovery_selectors.clone();
-        let names: Vec<String> = self.namespaces.keys().cloned().collect();
+        self.namespaces.select_by(&mesh.discovery_selectors);
+        let names: Vec<Arc<str>> = self.namespaces.names().cloned().collect();
         names.iter().for_each(|name| self.select(name));
     }
 
@@ -137,13 +126,6 @@ impl Driver for RootDriver {
         }
         self.machine.plan()
     }
-}
-
-pub(super) fn labels(object: &Value) -> StringMap {
-    let labels = object["metadata"]["labels"].as_object().into_iter().flatten();
-    labels
-        .filter_map(|(name, value)| Some((name.as_str().into(), value.as_str()?.into())))
-        .collect()
 }
 
 fn found(object: &Value) -> Found {
@@ -169,6 +151,8 @@ fn certificates(object: &Value) -> BTreeMap<String, Vec<u8>> {
 
 #[cfg(test)]
 mod tests {
+    use resources::StringMap;
+    use resources::mesh::LabelSelector;
     use serde_json::json;
 
     use super::*;

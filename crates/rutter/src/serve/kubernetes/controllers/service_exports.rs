@@ -6,17 +6,16 @@ use std::sync::Arc;
 use names::Hostname;
 use plan::controllers::{Controller as _, ServiceExports, Write};
 use registry::inputs::MeshSettings;
-use resources::{MeshConfig, StringMap};
+use resources::MeshConfig;
 use serde_json::Value;
 
-use super::root_certificate::labels;
+use super::namespaces::Namespaces;
 use super::{Driver, Watched, id};
 
 pub(super) struct ExportDriver {
     settings: MeshSettings,
     machine: ServiceExports,
-    /// Each namespace: its labels, and whether it stays.
-    namespaces: BTreeMap<Arc<str>, (StringMap, bool)>,
+    namespaces: Namespaces,
     /// The UID of each service, by namespace and name.
     services: BTreeMap<Arc<str>, BTreeMap<Arc<str>, Arc<str>>>,
 }
@@ -32,25 +31,18 @@ impl ExportDriver {
                 sharing: Default::default(),
             },
             machine: ServiceExports::default(),
-            namespaces: BTreeMap::new(),
+            namespaces: Namespaces::default(),
             services: BTreeMap::new(),
         }
     }
 
     /// Tells the machine of all services of a namespace.
     fn tell(&mut self, namespace: &str) {
-        let selected = self.is_selected(namespace);
+        let selected = self.namespaces.is_selected(namespace);
         for (name, uid) in self.services.get(namespace).into_iter().flatten() {
             let exported = selected && is_of_mesh(&self.settings, namespace, name);
             self.machine.service(namespace, name, exported.then_some(uid));
         }
-    }
-
-    fn is_selected(&self, namespace: &str) -> bool {
-        let selectors = &self.settings.config.discovery_selectors;
-        self.namespaces.get(namespace).is_some_and(|(labels, stays)| {
-            *stays && (selectors.is_empty() || selectors.iter().any(|selector| selector.matches(labels)))
-        })
     }
 }
 
@@ -73,11 +65,7 @@ impl Driver for ExportDriver {
         let (namespace, name) = id(object);
         match place {
             0 => {
-                let stays = object["metadata"].get("deletionTimestamp").is_none();
-                match there {
-                    true => drop(self.namespaces.insert(name.into(), (labels(object), stays))),
-                    false => drop(self.namespaces.remove(name)),
-                }
+                self.namespaces.see(object, there);
                 self.tell(name);
             }
             1 => self.machine.export(namespace, name, there),
@@ -85,7 +73,7 @@ impl Driver for ExportDriver {
                 let uid = object["metadata"]["uid"].as_str().unwrap_or_default();
                 let services = self.services.entry(namespace.into()).or_default();
                 services.insert(name.into(), uid.into());
-                let exported = self.is_selected(namespace) && is_of_mesh(&self.settings, namespace, name);
+                let exported = self.namespaces.is_selected(namespace) && is_of_mesh(&self.settings, namespace, name);
                 self.machine.service(namespace, name, exported.then_some(uid));
             }
             _ => {
@@ -99,6 +87,7 @@ impl Driver for ExportDriver {
 
     fn mesh(&mut self, mesh: &MeshConfig) {
         self.settings.config = mesh.clone();
+        self.namespaces.select_by(&mesh.discovery_selectors);
         let namespaces: Vec<Arc<str>> = self.services.keys().cloned().collect();
         namespaces.iter().for_each(|namespace| self.tell(namespace));
     }

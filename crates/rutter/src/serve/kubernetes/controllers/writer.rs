@@ -1,20 +1,18 @@
 //! Writes of controllers, done through the Kubernetes API.
 
-use std::time::Duration;
-
-use http::{HeaderMap, Request, StatusCode, header};
+use http::{Request, StatusCode, header};
 use kube::Client;
 use kube::client::Body as Bytes;
 use plan::controllers::{Body, Target, Write};
 use serde_json::{Value, json};
 use sinks::{Objects, Outcome};
 
+use crate::serve::kubernetes::answer;
+
 /// No refusal that is read is larger: it is told in the log.
 const LARGEST_ANSWER: usize = 4 << 20;
 /// How only the metadata of an object is asked for.
 const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
-/// No longer is waited because a server asks for it.
-const LONGEST_WAIT: Duration = Duration::from_secs(30);
 
 /// Writes objects of any kind.
 pub(super) struct ObjectWriter {
@@ -46,14 +44,14 @@ impl Objects for ObjectWriter {
         if status.is_success() {
             return Outcome::Written;
         }
-        let wait = retry_after(response.headers());
+        let headers = response.headers().clone();
         let message = match response.into_body().collect_bytes().await {
-            Ok(bytes) if bytes.len() <= LARGEST_ANSWER => message(&bytes),
+            Ok(bytes) if bytes.len() <= LARGEST_ANSWER => {
+                answer::message(&serde_json::from_slice(&bytes).unwrap_or_default()).to_owned()
+            }
             _ => String::new(),
         };
-        if let Some(wait) = wait.filter(|_| status == StatusCode::TOO_MANY_REQUESTS || status.is_server_error()) {
-            tokio::time::sleep(wait).await;
-        }
+        answer::wait_as_asked(status, &headers).await;
         outcome(write, status, message)
     }
 }
@@ -111,12 +109,13 @@ fn outcome(write: &Write, status: StatusCode, message: String) -> Outcome {
 
 /// The path of an object, or of a subresource of it.
 fn path(target: &Target, subresource: &str) -> String {
-    let root = if target.group.is_empty() { "api" } else { "apis" };
-    let mut path = format!("/{root}/{}", target.api_version());
-    if !target.namespace.is_empty() {
-        path.push_str(&format!("/namespaces/{}", target.namespace));
-    }
-    path.push_str(&format!("/{}/{}", target.plural, target.name));
+    let mut path = answer::object_path(
+        target.group,
+        &target.api_version(),
+        &target.namespace,
+        target.plural,
+        &target.name,
+    );
     if !subresource.is_empty() {
         path.push_str(&format!("/{subresource}"));
     }
@@ -178,16 +177,6 @@ fn with_uid(mut object: Value, write: &Write) -> Value {
         object["metadata"]["uid"] = json!(&*write.uid);
     }
     object
-}
-
-fn retry_after(headers: &HeaderMap) -> Option<Duration> {
-    let seconds = headers.get(header::RETRY_AFTER)?.to_str().ok()?.parse().ok()?;
-    Some(Duration::from_secs(seconds).min(LONGEST_WAIT))
-}
-
-fn message(bytes: &[u8]) -> String {
-    let answer: Value = serde_json::from_slice(bytes).unwrap_or_default();
-    answer["message"].as_str().unwrap_or("no reason given").to_owned()
 }
 
 #[cfg(test)]
