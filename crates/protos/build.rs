@@ -22,17 +22,21 @@ fn main() -> Result<()> {
     let out = PathBuf::from(env("OUT_DIR")?);
 
     let mut includes = vec![here.join("proto")];
-    includes.extend(folders(&envoy_types(&here)?.join("proto"))?);
+    let published = envoy_types(&here)?.join("proto");
+    includes.extend(folders(&published)?);
+    // The only one of them that keeps its files a folder deeper.
+    includes.push(published.join("cel-spec/proto"));
+    let described = listed(&here.join("described.txt"), &includes)?;
     let mut resolver = ChainFileResolver::new();
     resolver.add(Sources::new(includes)?);
     resolver.add(GoogleFileResolver::new());
 
-    let roots = files(&here.join("roots.txt"))?;
+    let roots = lines(&here.join("roots.txt"))?;
     let mut compiler = protox::Compiler::with_file_resolver(resolver);
     compiler.include_imports(true).include_source_info(false);
     compiler.open_files(&roots)?;
     let compiled = compiler.file_descriptor_set();
-    compiler.open_files(files(&here.join("described.txt"))?)?;
+    compiler.open_files(described)?;
     fs::write(out.join("descriptors.bin"), compiler.encode_file_descriptor_set())?;
 
     prost_build::Config::new()
@@ -47,8 +51,41 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// The files that a list names.
-fn files(list: &Path) -> Result<Vec<String>> {
+/// The files that a list names, by include path: one by one, or with all others of their folder.
+fn listed(list: &Path, includes: &[PathBuf]) -> Result<Vec<String>> {
+    let mut files = Vec::new();
+    for name in lines(list)? {
+        if !name.ends_with('/') {
+            files.push(name);
+            continue;
+        }
+        for include in includes {
+            let folder = include.join(&name);
+            if folder.is_dir() {
+                below(&folder, include, &mut files)?;
+            }
+        }
+    }
+    files.sort();
+    files.dedup();
+    Ok(files)
+}
+
+/// Adds the .proto files below a folder, as paths from `include`.
+fn below(folder: &Path, include: &Path, files: &mut Vec<String>) -> Result<()> {
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        if path.is_dir() {
+            below(&path, include, files)?;
+        } else if path.extension().is_some_and(|extension| extension == "proto") {
+            files.push(path.strip_prefix(include)?.to_string_lossy().into_owned());
+        }
+    }
+    Ok(())
+}
+
+/// The lines of a list that are neither empty nor comments.
+fn lines(list: &Path) -> Result<Vec<String>> {
     let text = fs::read_to_string(list).map_err(|e| format!("{}: {e}", list.display()))?;
     let named = text.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
     Ok(named.map(str::to_owned).collect())

@@ -59,7 +59,9 @@ impl<O: Origin> Core<O> {
                 upto: self.epoch,
                 sweep: self.users_of_clusters(stream),
             }),
-            ResourceType::Endpoints => Some(Window::all(self.epoch)),
+            ResourceType::Endpoints | ResourceType::Secret | ResourceType::Extension | ResourceType::NameTable => {
+                Some(Window::all(self.epoch))
+            }
             ResourceType::Listener | ResourceType::Route => {
                 let upto = if expired(stream.hold) {
                     self.epoch
@@ -75,7 +77,7 @@ impl<O: Origin> Core<O> {
     pub(crate) fn is_open(&self, stream: &Stream<O::Token>, kind: ResourceType) -> bool {
         match kind {
             ResourceType::Cluster => self.users_of_clusters(stream) == self.epoch,
-            ResourceType::Endpoints => true,
+            ResourceType::Endpoints | ResourceType::Secret | ResourceType::Extension | ResourceType::NameTable => true,
             ResourceType::Listener | ResourceType::Route => self.clusters_in_place(stream) == self.epoch,
         }
     }

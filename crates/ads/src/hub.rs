@@ -34,21 +34,21 @@ pub enum Variant {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Stats {
     /// Responses.
-    pub responses: [u64; 4],
+    pub responses: [u64; ResourceType::COUNT],
     /// Resources in them.
-    pub resources: [u64; 4],
+    pub resources: [u64; ResourceType::COUNT],
     /// Bytes in them.
-    pub bytes: [u64; 4],
+    pub bytes: [u64; ResourceType::COUNT],
     /// Responses that were composed and not shared.
-    pub composed: [u64; 4],
+    pub composed: [u64; ResourceType::COUNT],
     /// Responses that were accepted.
-    pub accepted: [u64; 4],
+    pub accepted: [u64; ResourceType::COUNT],
     /// Responses that were refused.
-    pub refused: [u64; 4],
+    pub refused: [u64; ResourceType::COUNT],
     /// Requests that answered an older response than the last.
-    pub stale: [u64; 4],
+    pub stale: [u64; ResourceType::COUNT],
     /// Times that a response did not wait any longer for what should have gone before.
-    pub overdue: [u64; 4],
+    pub overdue: [u64; ResourceType::COUNT],
 }
 
 /// All that is served and everybody whom it is served to.

@@ -158,7 +158,8 @@ impl<O: Origin> Core<O> {
             placeholders: match watch.kind {
                 ResourceType::Endpoints => true,
                 ResourceType::Route => stream.proxy.kind == ProxyKind::Sidecar,
-                ResourceType::Cluster | ResourceType::Listener => false,
+                // A secret or an extension that is not there leaves those that refer to it waiting, and nobody else.
+                _ => false,
             },
         };
         Some(Plan { key, paid, left, news })

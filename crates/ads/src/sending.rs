@@ -148,7 +148,7 @@ impl<O: Origin> Core<O> {
         let held = match kind {
             ResourceType::Listener | ResourceType::Route => stream.hold,
             ResourceType::Cluster => stream.sweep_hold,
-            ResourceType::Endpoints => None,
+            ResourceType::Endpoints | ResourceType::Secret | ResourceType::Extension | ResourceType::NameTable => None,
         };
         let forced = held.is_some_and(|(epoch, _)| window.sweep == self.epoch && epoch <= window.sweep)
             && !self.is_open(stream, kind);

@@ -77,7 +77,7 @@ impl<O: Origin> Core<O> {
         let kept = match kind {
             ResourceType::Endpoints => stream.early_clusters.as_ref().is_some_and(BTreeSet::is_empty),
             ResourceType::Route => !stream.early_listeners,
-            ResourceType::Cluster | ResourceType::Listener => true,
+            _ => true,
         };
         if kept && version == self.ledgers[watch.ledger].version(self.selection(&watch)) {
             watch.sent = self.epoch;

@@ -19,7 +19,7 @@ pub(crate) struct Stream<T> {
     pub(crate) variant: Variant,
     pub(crate) connected: Moment,
     pub(crate) rate: Rate,
-    pub(crate) watches: [Option<Box<Watch>>; 4],
+    pub(crate) watches: [Option<Box<Watch>>; ResourceType::COUNT],
     pub(crate) unserved: Vec<Arc<str>>,
     /// The client had something from an earlier stream.
     pub(crate) resumed: bool,
@@ -57,7 +57,7 @@ impl<T> Stream<T> {
             variant,
             connected: now,
             rate,
-            watches: [None, None, None, None],
+            watches: std::array::from_fn(|_| None),
             unserved: Vec::new(),
             resumed: false,
             settling: None,

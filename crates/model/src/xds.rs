@@ -20,15 +20,27 @@ pub enum ResourceType {
     Listener,
     /// `envoy.config.route.v3.RouteConfiguration` (RDS); subscribed by name.
     Route,
+    /// `envoy.extensions.transport_sockets.tls.v3.Secret` (SDS); subscribed by name.
+    Secret,
+    /// `envoy.config.core.v3.TypedExtensionConfig` (ECDS): a filter's configuration; subscribed by name.
+    Extension,
+    /// `istio.networking.nds.v1.NameTable` (NDS): what agents answer DNS queries from; one resource, subscribed as a whole.
+    NameTable,
 }
 
 impl ResourceType {
+    /// How many types there are.
+    pub const COUNT: usize = 7;
+
     /// All types, in sending order.
-    pub const ALL: [ResourceType; 4] = [
+    pub const ALL: [ResourceType; ResourceType::COUNT] = [
         ResourceType::Cluster,
         ResourceType::Endpoints,
         ResourceType::Listener,
         ResourceType::Route,
+        ResourceType::Secret,
+        ResourceType::Extension,
+        ResourceType::NameTable,
     ];
 
     /// The protobuf type URL of the resource.
@@ -38,6 +50,9 @@ impl ResourceType {
             ResourceType::Endpoints => "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment",
             ResourceType::Listener => "type.googleapis.com/envoy.config.listener.v3.Listener",
             ResourceType::Route => "type.googleapis.com/envoy.config.route.v3.RouteConfiguration",
+            ResourceType::Secret => "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret",
+            ResourceType::Extension => "type.googleapis.com/envoy.config.core.v3.TypedExtensionConfig",
+            ResourceType::NameTable => "type.googleapis.com/istio.networking.nds.v1.NameTable",
         }
     }
 
@@ -46,19 +61,26 @@ impl ResourceType {
         ResourceType::ALL.into_iter().find(|t| t.type_url() == url)
     }
 
-    /// The short name that debug output, metrics and `istioctl` use: `CDS`, `EDS`, `LDS`, `RDS`.
+    /// The short name that debug output, metrics and `istioctl` use: `CDS`, `EDS`, `LDS`, `RDS`, `SDS`, `ECDS`,
+    /// `NDS`.
     pub const fn short_name(self) -> &'static str {
         match self {
             ResourceType::Cluster => "CDS",
             ResourceType::Endpoints => "EDS",
             ResourceType::Listener => "LDS",
             ResourceType::Route => "RDS",
+            ResourceType::Secret => "SDS",
+            ResourceType::Extension => "ECDS",
+            ResourceType::NameTable => "NDS",
         }
     }
 
-    /// Whether a client that names no resources means all of them (xDS: wildcard; CDS and LDS).
+    /// Whether a client that names no resources means all of them (xDS: wildcard; CDS, LDS and NDS).
     pub const fn is_wildcard(self) -> bool {
-        matches!(self, ResourceType::Cluster | ResourceType::Listener)
+        matches!(
+            self,
+            ResourceType::Cluster | ResourceType::Listener | ResourceType::NameTable
+        )
     }
 }
 

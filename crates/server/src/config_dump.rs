@@ -31,23 +31,32 @@ impl Dump {
     pub(crate) fn into_json(self) -> Value {
         Value::Object(Map::from_iter([(
             "configs".into(),
-            self.resources.iter().map(|(k, r)| section(*k, r)).collect(),
+            self.resources.iter().filter_map(|(k, r)| section(*k, r)).collect(),
         )]))
     }
 }
 
-fn section(kind: ResourceType, resources: &[Resource]) -> Value {
+fn section(kind: ResourceType, resources: &[Resource]) -> Option<Value> {
     let (message, list, field) = match kind {
         ResourceType::Cluster => ("ClustersConfigDump", "dynamicActiveClusters", "cluster"),
         ResourceType::Endpoints => ("EndpointsConfigDump", "dynamicEndpointConfigs", "endpointConfig"),
         ResourceType::Listener => ("ListenersConfigDump", "dynamicListeners", "listener"),
         ResourceType::Route => ("RoutesConfigDump", "dynamicRouteConfigs", "routeConfig"),
+        ResourceType::Extension => ("EcdsConfigDump", "ecdsFilters", "ecdsFilter"),
+        ResourceType::Secret => ("SecretsConfigDump", "dynamicActiveSecrets", "secret"),
+        // Envoy knows nothing of it, and its admin interface has no form for it.
+        ResourceType::NameTable => return None,
     };
     let entries: Value = resources.iter().map(|resource| entry(kind, field, resource)).collect();
-    json!({"@type": format!("type.googleapis.com/envoy.admin.v3.{message}"), list: entries})
+    Some(json!({"@type": format!("type.googleapis.com/envoy.admin.v3.{message}"), list: entries}))
 }
 
 fn entry(kind: ResourceType, field: &str, resource: &Resource) -> Value {
+    let version = resource.version().to_string();
+    if kind == ResourceType::Secret {
+        // Never the content: private keys are in it.
+        return json!({"name": &**resource.name(), "versionInfo": version});
+    }
     let body = match protos::json(kind.type_url(), resource.body()) {
         Ok(Value::Object(mut fields)) => {
             fields.insert("@type".into(), kind.type_url().into());
@@ -56,7 +65,6 @@ fn entry(kind: ResourceType, field: &str, resource: &Resource) -> Value {
         Ok(other) => other,
         Err(error) => json!({"name": &**resource.name(), "error": error.to_string()}),
     };
-    let version = resource.version().to_string();
     match kind {
         ResourceType::Listener => {
             json!({"name": &**resource.name(), "activeState": {"versionInfo": version, field: body}})

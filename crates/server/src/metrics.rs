@@ -264,7 +264,7 @@ struct Writer<'a, 'b>(&'a mut DescriptorEncoder<'b>);
 type Sample<'a> = (&'a str, &'a str, f64);
 
 impl Writer<'_, '_> {
-    fn by_type(&mut self, name: &str, help: &str, values: &[u64; 4]) -> std::fmt::Result {
+    fn by_type(&mut self, name: &str, help: &str, values: &[u64; ResourceType::COUNT]) -> std::fmt::Result {
         self.counter(
             name,
             help,
@@ -274,7 +274,7 @@ impl Writer<'_, '_> {
 
     /// A counter of Istio's. Its name has no `_total`, which the format demands of what calls itself a counter, and
     /// dashboards know it without.
-    fn istio(&mut self, name: &str, help: &str, values: &[u64; 4]) -> std::fmt::Result {
+    fn istio(&mut self, name: &str, help: &str, values: &[u64; ResourceType::COUNT]) -> std::fmt::Result {
         let samples = ResourceType::ALL.map(|kind| ("type", short(kind), values[index(kind)] as f64));
         self.samples(name, help, MetricType::Unknown, &samples, |value, to| {
             ConstGauge::new(value).encode(to)
@@ -315,12 +315,15 @@ fn index(kind: ResourceType) -> usize {
     ResourceType::ALL.iter().position(|k| *k == kind).unwrap_or_default()
 }
 
-/// The label that Istio uses: `cds`, `eds`, `lds`, `rds`.
+/// The label that Istio uses: `cds`, `eds`, and so on.
 fn short(kind: ResourceType) -> &'static str {
     match kind {
         ResourceType::Cluster => "cds",
         ResourceType::Endpoints => "eds",
         ResourceType::Listener => "lds",
         ResourceType::Route => "rds",
+        ResourceType::Secret => "sds",
+        ResourceType::Extension => "ecds",
+        ResourceType::NameTable => "nds",
     }
 }

@@ -89,5 +89,8 @@ fn long_name(kind: ResourceType) -> &'static str {
         ResourceType::Endpoints => "endpoint",
         ResourceType::Listener => "listener",
         ResourceType::Route => "route",
+        ResourceType::Secret => "secret",
+        ResourceType::Extension => "extension",
+        ResourceType::NameTable => "name table",
     }
 }

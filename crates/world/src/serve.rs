@@ -90,6 +90,7 @@ impl World {
     pub fn audience(&self, token: ProxyToken, kind: ResourceType) -> Option<Audience> {
         let audiences = self.engine.get::<Audiences>(&token)?;
         Some(match kind {
+            ResourceType::Secret | ResourceType::Extension | ResourceType::NameTable => return None,
             ResourceType::Cluster => Audience::Cluster(audiences.cluster.clone()),
             ResourceType::Endpoints => Audience::Endpoints(audiences.endpoints.clone()),
             ResourceType::Listener => Audience::Listener(audiences.listener.clone()),

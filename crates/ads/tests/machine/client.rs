@@ -11,9 +11,9 @@ pub(crate) struct Client {
     pub(crate) id: StreamId,
     variant: Variant,
     /// The last response of each type, in sending order of types.
-    last: [Option<Received>; 4],
+    last: [Option<Received>; ResourceType::COUNT],
     /// What a state of the world client asks for.
-    names: [Vec<String>; 4],
+    names: [Vec<String>; ResourceType::COUNT],
 }
 
 impl Client {

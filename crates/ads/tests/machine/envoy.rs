@@ -18,7 +18,7 @@ pub(crate) struct Envoy {
     pub(crate) asks_again: bool,
     pub(crate) inbox: VecDeque<Received>,
     pub(crate) outbox: VecDeque<Request>,
-    pub(crate) has: [BTreeMap<String, (String, u32)>; 4],
+    pub(crate) has: [BTreeMap<String, (String, u32)>; ResourceType::COUNT],
     /// What it has let go of and says so in its outbox: until that arrives nobody can know.
     pub(crate) dropped: Vec<(ResourceType, String, u32)>,
     /// What routes lead to.
@@ -26,11 +26,11 @@ pub(crate) struct Envoy {
     /// Clusters that have had endpoints since they came, and clusters that wait for some.
     pub(crate) warm: BTreeSet<String>,
     pub(crate) cold: BTreeSet<String>,
-    pub(crate) subscribed: [BTreeSet<String>; 4],
-    pub(crate) nonces: [String; 4],
-    pub(crate) versions: [String; 4],
+    pub(crate) subscribed: [BTreeSet<String>; ResourceType::COUNT],
+    pub(crate) nonces: [String; ResourceType::COUNT],
+    pub(crate) versions: [String; ResourceType::COUNT],
     /// Types of which something was refused since everything was last in order.
-    pub(crate) refused: [bool; 4],
+    pub(crate) refused: [bool; ResourceType::COUNT],
     /// Names that were asked for again.
     pub(crate) asked: BTreeSet<String>,
     pub(crate) moved: bool,
@@ -55,7 +55,7 @@ impl Envoy {
             subscribed: Default::default(),
             nonces: Default::default(),
             versions: Default::default(),
-            refused: [false; 4],
+            refused: [false; ResourceType::COUNT],
             asked: BTreeSet::new(),
             moved: false,
             resumed: false,
@@ -68,7 +68,7 @@ impl Envoy {
                 envoy.warm.insert(cluster);
             }
         }
-        for kind in ResourceType::ALL {
+        for kind in [CDS, EDS, LDS, RDS] {
             let wanted = kind.is_wildcard() || !envoy.subscribed[kind as usize].is_empty();
             if wanted {
                 let names = envoy.subscribed[kind as usize].clone();
@@ -163,6 +163,7 @@ impl Envoy {
             EDS => self.endpoints(&response),
             LDS => self.listeners(&response),
             RDS => self.routes(&response),
+            other => panic!("this client never asks for {other:?}"),
         }
         self.say(kind, &BTreeSet::new(), &BTreeSet::new(), false, Some(None));
     }

@@ -12,7 +12,9 @@ use protos::envoy::service::discovery::v3::{DeltaDiscoveryResponse, DiscoveryRes
 
 use crate::world::{Content, World, plain};
 
-pub(crate) use model::xds::ResourceType::{Cluster as CDS, Endpoints as EDS, Listener as LDS, Route as RDS};
+pub(crate) use model::xds::ResourceType::{
+    Cluster as CDS, Endpoints as EDS, Extension as ECDS, Listener as LDS, Route as RDS,
+};
 
 pub(crate) fn proxy(kind: ProxyKind) -> Proxy {
     Proxy {
@@ -195,6 +197,8 @@ fn name_of(kind: ResourceType, body: &Bytes) -> String {
         }
         LDS => c::listener::v3::Listener::decode(body.clone()).unwrap().name,
         RDS => c::route::v3::RouteConfiguration::decode(body.clone()).unwrap().name,
+        ECDS => c::core::v3::TypedExtensionConfig::decode(body.clone()).unwrap().name,
+        other => panic!("the made-up mesh has no {other:?}"),
     }
 }
 
@@ -215,6 +219,11 @@ pub(crate) fn number_of(kind: ResourceType, body: &Bytes) -> u32 {
             let route = c::route::v3::RouteConfiguration::decode(body.clone()).unwrap();
             route.internal_only_headers.first().map_or(0, |number| text(number))
         }
+        ECDS => {
+            let extension = c::core::v3::TypedExtensionConfig::decode(body.clone()).unwrap();
+            text(&extension.typed_config.unwrap().type_url)
+        }
+        other => panic!("the made-up mesh has no {other:?}"),
     }
 }
 

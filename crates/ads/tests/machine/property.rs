@@ -282,7 +282,7 @@ impl Run {
         for envoy in &self.clients {
             let audience = self.h.world.audience_of(envoy.token);
             let status = self.h.hub.status(envoy.id).unwrap();
-            for kind in ResourceType::ALL {
+            for kind in [CDS, EDS, LDS, RDS] {
                 let has = envoy.has[kind as usize]
                     .iter()
                     .map(|(name, (_, number))| (name.as_str(), *number));
@@ -303,13 +303,17 @@ impl Run {
             );
             assert!(status.watches.iter().all(|watch| watch.synced), "{status:#?}");
         }
-        assert_eq!(self.h.hub.stats().overdue, [0; 4], "nothing waited in vain");
+        assert_eq!(
+            self.h.hub.stats().overdue,
+            [0; ResourceType::COUNT],
+            "nothing waited in vain"
+        );
     }
 
     /// Changes everything once, so that what was refused is sent again.
     fn touch(&mut self) {
         for audience in AUDIENCES {
-            for kind in ResourceType::ALL {
+            for kind in [CDS, EDS, LDS, RDS] {
                 let names: Vec<String> = self.h.world.table(kind, audience).keys().cloned().collect();
                 for name in names {
                     self.number += 1;

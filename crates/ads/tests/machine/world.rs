@@ -9,6 +9,7 @@ use model::proxy::Proxy;
 use model::xds::{Resource, ResourceType};
 use protos::envoy::config::cluster::v3::cluster::{ClusterDiscoveryType, DiscoveryType};
 use protos::envoy::config::cluster::v3::{Cluster, cluster::EdsClusterConfig};
+use protos::envoy::config::core::v3::TypedExtensionConfig;
 use protos::envoy::config::endpoint::v3::{ClusterLoadAssignment, LocalityLbEndpoints};
 use protos::envoy::config::listener::v3::Listener;
 use protos::envoy::config::route::v3::{RouteConfiguration, VirtualHost};
@@ -283,5 +284,13 @@ pub(crate) fn body(kind: ResourceType, name: &str, content: &Content) -> Bytes {
                 .collect(),
             ..RouteConfiguration::default()
         }),
+        ResourceType::Extension => protos::encode(&TypedExtensionConfig {
+            name,
+            typed_config: Some(protos::Any {
+                type_url: number,
+                ..protos::Any::default()
+            }),
+        }),
+        other => panic!("the made-up mesh has no {other:?}"),
     }
 }
