@@ -1,11 +1,13 @@
 //! Protobuf messages of Envoy, Istio, gRPC and etcd, generated from their descriptions.
 //!
 //! Maps are ordered, so that equal messages have equal bytes; `bytes` fields are shared buffers. The descriptors are
-//! embedded, too: [`json`] turns any known message into its canonical JSON form.
+//! embedded, too: [`json`] turns any known message into its canonical JSON form, and [`dynamic`] reads, checks and writes
+//! messages that are known at run time only.
 //!
 //! This crate knows nothing of meshes: it adds no behaviour to the messages but encoding.
 
 mod any;
+pub mod dynamic;
 mod reflect;
 
 pub use any::{Any, any, encode};

@@ -1,0 +1,61 @@
+//! Messages to bytes, always the same: maps by their keys.
+
+use bytes::BufMut;
+use prost::Message;
+use prost_reflect::{DynamicMessage, FieldDescriptor, Kind, MapKey, Value};
+
+/// The encoding of a message. Equal messages have equal bytes, which they would not have otherwise: maps are unordered.
+pub fn encode_dynamic(message: &DynamicMessage) -> Vec<u8> {
+    let mut out = Vec::new();
+    write(message, &mut out);
+    out
+}
+
+fn write(message: &DynamicMessage, out: &mut Vec<u8>) {
+    for (field, value) in message.fields() {
+        match value {
+            Value::Map(entries) => map(&field, entries.iter(), out),
+            Value::Message(inner) => nested(&field, inner, out),
+            Value::List(items) if matches!(field.kind(), Kind::Message(_)) => {
+                let inner = items.iter().filter_map(Value::as_message);
+                inner.for_each(|inner| nested(&field, inner, out));
+            }
+            _ => {
+                let mut lone = DynamicMessage::new(field.parent_message().clone());
+                lone.set_field(&field, value.clone());
+                out.extend_from_slice(&lone.encode_to_vec());
+            }
+        }
+    }
+    message.unknown_fields().for_each(|field| field.encode(out));
+}
+
+fn map<'a>(field: &FieldDescriptor, entries: impl Iterator<Item = (&'a MapKey, &'a Value)>, out: &mut Vec<u8>) {
+    let Kind::Message(entry) = field.kind() else {
+        return;
+    };
+    let mut sorted: Vec<_> = entries.collect();
+    sorted.sort_by_key(|(key, _)| *key);
+    for (key, value) in sorted {
+        let mut lone = DynamicMessage::new(entry.clone());
+        lone.set_field(&entry.map_entry_key_field(), Value::from(key.clone()));
+        lone.set_field(&entry.map_entry_value_field(), value.clone());
+        nested(field, &lone, out);
+    }
+}
+
+fn nested(field: &FieldDescriptor, inner: &DynamicMessage, out: &mut Vec<u8>) {
+    const LENGTH_DELIMITED: u64 = 2;
+    let body = encode_dynamic(inner);
+    varint(u64::from(field.number()) << 3 | LENGTH_DELIMITED, out);
+    varint(body.len() as u64, out);
+    out.put_slice(&body);
+}
+
+fn varint(mut value: u64, out: &mut Vec<u8>) {
+    while value >= 0x80 {
+        out.push(value as u8 | 0x80);
+        value >>= 7;
+    }
+    out.push(value as u8);
+}
