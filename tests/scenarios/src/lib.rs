@@ -4,12 +4,16 @@
 //! [`world::World`] the incremental way, and after every step derives everything anew and compares. Answers are rewritten
 //! with `RUTTER_BLESS=1`; the difference is the review.
 //!
+//! What any of them yields is shown to a real Envoy by [`judge`].
+//!
 //! The same files are played with their objects in [`homes`]: files, the embedded store, and APIs.
 
 pub mod format;
 pub mod homes;
+pub mod judge;
 pub mod project;
 pub mod proxy;
+pub mod random;
 pub mod run;
 pub mod state;
 

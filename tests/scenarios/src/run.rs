@@ -14,6 +14,7 @@ use world::{Batch, World};
 
 use crate::format::{Section, Show, Step};
 use crate::homes::{Document, Home};
+use crate::judge::Evidence;
 use crate::project::project;
 use crate::state::{Client, Holdings, json};
 
@@ -56,6 +57,33 @@ pub fn file_in(home: &mut dyn Home, path: &Path) -> Result<Option<String>> {
     } else {
         Err(anyhow!(wrong))
     }
+}
+
+/// Plays the scenario in a file without looking at its answers, and returns all resources that any of its proxies had after
+/// any step.
+///
+/// # Errors
+/// Why a step cannot be played.
+pub fn collect(path: &Path) -> Result<Evidence> {
+    let sections = crate::format::parse(&std::fs::read_to_string(path)?)?;
+    let mut player = Player::new(None);
+    let mut evidence = Evidence::default();
+    for section in &sections {
+        let at = || format!("{}: line {}: === {}", path.display(), section.line, section.heading);
+        player.step(section).with_context(at)?;
+        if matches!(
+            section.step,
+            Step::Show(_) | Step::Changed | Step::Recomputed | Step::Diagnostics
+        ) {
+            continue;
+        }
+        let file = path.file_stem().unwrap_or_default().to_string_lossy();
+        for (name, client) in &player.clients {
+            let origin = format!("{file}:{}: proxy {name}", section.line);
+            evidence.add(&origin, client.istio, client.holdings());
+        }
+    }
+    Ok(evidence)
 }
 
 /// Plays all steps. Returns what differs, or writes it into the sections.
@@ -204,7 +232,9 @@ impl<'h> Player<'h> {
 
     fn connect(&mut self, name: &str, yaml: &str) -> Result<()> {
         let proxy = crate::proxy::parse(name, yaml)?;
+        let has = proxy.capabilities;
         let mut client = Client::new(self.world.connect(Arc::new(proxy)));
+        client.istio = has != Default::default();
         client.refresh(&mut self.world)?;
         self.clients.insert(name.to_owned(), client);
         Ok(())
@@ -263,7 +293,7 @@ fn key(line: &str) -> Result<ObjectKey> {
     Ok(ObjectKey::new(kind, namespace, name).in_cluster(cluster))
 }
 
-fn mesh(config: MeshConfig) -> MeshSettings {
+pub(crate) fn mesh(config: MeshConfig) -> MeshSettings {
     MeshSettings {
         config,
         domain: "cluster.local".into(),

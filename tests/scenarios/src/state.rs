@@ -18,6 +18,8 @@ pub type Holdings = BTreeMap<(ResourceType, Arc<str>), Resource>;
 pub struct Client {
     /// The world's token for it.
     pub token: ProxyToken,
+    /// Whether it says that it has extensions of Istio's build.
+    pub istio: bool,
     open: Vec<CellId>,
     holdings: Holdings,
 }
@@ -27,6 +29,7 @@ impl Client {
     pub fn new(token: ProxyToken) -> Client {
         Client {
             token,
+            istio: false,
             open: Vec::new(),
             holdings: Holdings::new(),
         }

@@ -95,6 +95,11 @@ impl Envoy {
         Envoy::launch(command, &bootstrap).await
     }
 
+    /// Starts one with a bootstrap of the caller's own, which must have an admin address.
+    pub async fn start_with(binary: &Path, bootstrap: &Value) -> Result<Envoy> {
+        Envoy::launch(Command::new(binary), bootstrap).await
+    }
+
     async fn launch(mut command: Command, bootstrap: &Value) -> Result<Envoy> {
         let dir = tempfile::Builder::new().prefix("rutter-envoy-").tempdir()?;
         let (config, admin_file) = (dir.path().join("bootstrap.json"), dir.path().join("admin"));
@@ -234,6 +239,11 @@ impl Envoy {
             Ok(()) => Ok(()),
             Err(error) => Err(format!("{error}; its log:\n{}", self.log()?).into()),
         }
+    }
+
+    /// The directory that is its own, and goes with it.
+    pub fn dir(&self) -> &Path {
+        self.dir.path()
     }
 
     /// What it has logged so far.

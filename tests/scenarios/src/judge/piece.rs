@@ -1,0 +1,206 @@
+//! Resources in the form in which a file of discovery can hold thousands of them.
+
+use std::collections::BTreeSet;
+use std::net::Ipv4Addr;
+
+use anyhow::{Context, Result};
+use model::xds::ResourceType;
+use protos::envoy::config::cluster::v3::Cluster;
+use protos::envoy::config::cluster::v3::cluster::{ClusterDiscoveryType, DiscoveryType};
+use protos::envoy::config::core::v3::address::Address as Kind;
+use protos::envoy::config::core::v3::socket_address::PortSpecifier;
+use protos::envoy::config::core::v3::{Address, SocketAddress};
+use protos::envoy::config::listener::v3::filter::ConfigType;
+use protos::envoy::config::listener::v3::{Filter, FilterChain, Listener};
+use protos::envoy::extensions::filters::http::router::v3::Router;
+use protos::envoy::extensions::filters::network::http_connection_manager::v3::http_filter::ConfigType as HttpConfig;
+use protos::envoy::extensions::filters::network::http_connection_manager::v3::{HttpConnectionManager, HttpFilter};
+use protos::{Any, Message, Name, any};
+use serde_json::Value;
+
+use super::Exhibit;
+use super::files::Files;
+
+/// What Envoy is given for a resource.
+pub(super) enum Piece {
+    /// A cluster.
+    Cluster(Vec<u8>),
+    /// A listener, and the clusters that must be there before it.
+    Listener(Vec<u8>, BTreeSet<String>),
+}
+
+/// The name that a resource is judged by.
+pub(super) fn name(index: usize) -> String {
+    format!("judged-{index:06}")
+}
+
+/// The piece for the resource of this number; none if it can only be decoded, which was done then.
+pub(super) fn of(exhibit: &Exhibit, index: usize, files: &Files) -> Result<Option<Piece>> {
+    let json = crate::state::json(exhibit.kind, &exhibit.resource)?;
+    let mut here = json.clone();
+    let changed = (exhibit.istio && strip(&mut here)) | files.replace(&mut here);
+    let body = match changed {
+        true => encoded(exhibit.kind.type_url(), &here)?,
+        false => exhibit.resource.body().to_vec(),
+    };
+    Ok(match exhibit.kind {
+        ResourceType::Cluster => Some(Piece::Cluster(cluster(body, index))),
+        ResourceType::Endpoints => Some(Piece::Cluster(endpoints(&body, index))),
+        ResourceType::Listener => {
+            let mut wants = BTreeSet::new();
+            grpc_clusters(&json, &mut wants);
+            Some(Piece::Listener(listener(body, index), wants))
+        }
+        ResourceType::Route => Some(Piece::Listener(routes(body, index), BTreeSet::new())),
+        _ => None,
+    })
+}
+
+/// Encoded messages merge when they are concatenated: what comes later replaces what came before.
+fn merged(mut body: Vec<u8>, over: &impl Message) -> Vec<u8> {
+    body.extend(over.encode_to_vec());
+    body
+}
+
+fn cluster(body: Vec<u8>, index: usize) -> Vec<u8> {
+    let over = Cluster {
+        name: name(index),
+        ..Cluster::default()
+    };
+    merged(body, &over)
+}
+
+/// A cluster that holds these endpoints.
+fn endpoints(body: &[u8], index: usize) -> Vec<u8> {
+    let around = Cluster {
+        name: name(index),
+        cluster_discovery_type: Some(ClusterDiscoveryType::Type(DiscoveryType::Static.into())),
+        ..Cluster::default()
+    };
+    let mut bytes = around.encode_to_vec();
+    field(33, body, &mut bytes);
+    bytes
+}
+
+fn listener(body: Vec<u8>, index: usize) -> Vec<u8> {
+    let mut body = merged(body, &elsewhere(index));
+    // `transparent`: Envoy 1.40 crashes at a transparent listener that is not bound.
+    field(10, &[8, 0], &mut body);
+    unbound(body)
+}
+
+/// A listener that serves these routes; their clusters need not be there.
+fn routes(mut body: Vec<u8>, index: usize) -> Vec<u8> {
+    // `validate_clusters`, which is false then.
+    field(7, &[8, 0], &mut body);
+    let manager = HttpConnectionManager {
+        stat_prefix: "judged".to_owned(),
+        http_filters: vec![HttpFilter {
+            name: "envoy.filters.http.router".to_owned(),
+            config_type: Some(HttpConfig::TypedConfig(any(&Router::default()))),
+            ..HttpFilter::default()
+        }],
+        ..HttpConnectionManager::default()
+    };
+    let mut value = manager.encode_to_vec();
+    field(4, &body, &mut value);
+    let filter = Filter {
+        name: "envoy.filters.network.http_connection_manager".to_owned(),
+        config_type: Some(ConfigType::TypedConfig(Any {
+            type_url: HttpConnectionManager::type_url(),
+            value: value.into(),
+        })),
+    };
+    let chain = FilterChain {
+        filters: vec![filter],
+        ..FilterChain::default()
+    };
+    let around = Listener {
+        filter_chains: vec![chain],
+        ..elsewhere(index)
+    };
+    unbound(around.encode_to_vec())
+}
+
+/// The listener with `bind_to_port` being false.
+fn unbound(mut listener: Vec<u8>) -> Vec<u8> {
+    field(26, &[8, 0], &mut listener);
+    listener
+}
+
+/// The name of a listener, and an address on which it does not listen.
+fn elsewhere(index: usize) -> Listener {
+    // 1,000 ports of each address; not the ports that are given to outgoing connections, nor those below 1024.
+    let (host, port) = (index / 1000 + 1, index % 1000 + 2000);
+    let ip = Ipv4Addr::from(u32::from(Ipv4Addr::new(127, 77, 0, 0)) + u32::try_from(host).unwrap_or(1));
+    let socket = SocketAddress {
+        address: ip.to_string(),
+        port_specifier: u32::try_from(port).ok().map(PortSpecifier::PortValue),
+        ..SocketAddress::default()
+    };
+    Listener {
+        name: name(index),
+        address: Some(Address {
+            address: Some(Kind::SocketAddress(socket)),
+        }),
+        ..Listener::default()
+    }
+}
+
+/// Adds a field with a length to an encoded message.
+fn field(number: u32, value: &[u8], message: &mut Vec<u8>) {
+    let mut put = |mut number: usize| {
+        while number > 0x7f {
+            message.push(number as u8 | 0x80);
+            number >>= 7;
+        }
+        message.push(number as u8);
+    };
+    put((number as usize) << 3 | 2);
+    put(value.len());
+    message.extend_from_slice(value);
+}
+
+/// The message that this is the JSON form of.
+fn encoded(type_url: &str, json: &Value) -> Result<Vec<u8>> {
+    let name = type_url.rsplit('/').next().unwrap_or_default();
+    let packed = protos::pack_json(name, json).context("cannot be made again from its JSON")?;
+    Ok(packed.value.to_vec())
+}
+
+/// Takes out the filters that only Istio's build has; their shape has been checked by decoding them. Whether there were any.
+fn strip(value: &mut Value) -> bool {
+    match value {
+        Value::Array(items) => {
+            let before = items.len();
+            items.retain(|item| !is_of_istio(&item["typedConfig"]));
+            let fewer = items.len() < before;
+            items.iter_mut().fold(fewer, |any, item| strip(item) | any)
+        }
+        Value::Object(fields) => fields.values_mut().fold(false, |any, inner| strip(inner) | any),
+        _ => false,
+    }
+}
+
+fn is_of_istio(config: &Value) -> bool {
+    let texts = [&config["@type"], &config["typeUrl"]];
+    texts.into_iter().filter_map(Value::as_str).any(|url| {
+        let name = url.rsplit('/').next().unwrap_or_default();
+        ["istio.", "io.istio.", "stats.", "envoy.tcp.metadataexchange."]
+            .iter()
+            .any(|prefix| name.starts_with(prefix))
+    })
+}
+
+/// The clusters that Envoy wants to have before it takes a listener: those of services over gRPC.
+fn grpc_clusters(value: &Value, names: &mut BTreeSet<String>) {
+    match value {
+        Value::Object(fields) => {
+            let service = fields.get("envoyGrpc").and_then(|grpc| grpc["clusterName"].as_str());
+            names.extend(service.map(str::to_owned));
+            fields.values().for_each(|inner| grpc_clusters(inner, names));
+        }
+        Value::Array(items) => items.iter().for_each(|inner| grpc_clusters(inner, names)),
+        _ => {}
+    }
+}
