@@ -16,6 +16,7 @@ mod parts;
 mod route;
 #[cfg(test)]
 mod testing;
+mod tls;
 mod wire;
 
 pub use cluster::Clusters;

@@ -12,6 +12,7 @@ use names::Hostname;
 use crate::listener::ListenerSpec;
 use crate::proxy::{Capabilities, InterceptionMode, Labels, Locality, ProxyKind};
 use crate::service::{ObjectId, ServiceKey};
+use crate::tls::ClientFacts;
 
 /// What decides which services and rules a client sees.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
@@ -76,6 +77,8 @@ pub struct ClusterAudience {
     pub kind: ProxyKind,
     /// A gateway between networks: it has clusters for connections that are passed on unopened, too.
     pub passes_through: bool,
+    /// An agent runs beside it, which has the workload's certificates.
+    pub agent: bool,
     /// Ports of the workload that services (or its `Sidecar`) lead to, ascending: one inbound cluster each.
     pub inbound: Arc<[InboundPort]>,
     /// Whether it has an IPv4 and an IPv6 address.
@@ -102,6 +105,8 @@ pub struct ListenerAudience {
     pub interception: InterceptionMode,
     /// Optional filters that it has.
     pub capabilities: Capabilities,
+    /// An agent runs beside it, which has the workload's certificates.
+    pub agent: bool,
     /// Whether it has an IPv4 and an IPv6 address.
     pub ip: IpFamilies,
     /// Its network, whose instances of services it dials; empty while no network has a gateway, and for gateways.
@@ -164,6 +169,8 @@ pub struct InboundPort {
     pub bind: Option<Arc<str>>,
     /// Whether connections come through the virtual inbound listener; else the port has a listener of its own.
     pub captured: bool,
+    /// TLS is terminated as the `Sidecar` says.
+    pub tls: bool,
 }
 
 /// Where an application listens (`Sidecar` ingress `defaultEndpoint`).
@@ -242,6 +249,8 @@ pub struct OutboundKey {
     /// For gateways between networks: named by what clients of other networks put in their TLS server name, and only to
     /// endpoints that take the mesh's mutual TLS, which is passed on unopened.
     pub passed_through: bool,
+    /// What its TLS depends on of the client. Endpoints do not depend on it: for them it is nothing.
+    pub client: ClientFacts,
 }
 
 impl OutboundKey {

@@ -7,4 +7,5 @@ pub mod listener;
 pub mod network;
 pub mod proxy;
 pub mod service;
+pub mod tls;
 pub mod xds;

@@ -8,6 +8,7 @@ use ipnet::IpNet;
 
 use crate::audience::IpFamilies;
 use crate::proxy::Capabilities;
+use crate::tls::ServerContext;
 
 /// Which way traffic goes.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
@@ -78,6 +79,8 @@ pub struct ChainSpec {
     pub name: Arc<str>,
     /// What connections it takes.
     pub matches: ChainMatch,
+    /// TLS that it terminates; none: it sees the bytes as they come.
+    pub tls: Option<Arc<ServerContext>>,
     /// What it does.
     pub kind: ChainKind,
 }

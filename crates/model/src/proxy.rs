@@ -108,3 +108,11 @@ pub struct Proxy {
     /// `ISTIO_VERSION`; empty where the metadata has none.
     pub version: Arc<str>,
 }
+
+impl Proxy {
+    /// Whether an agent runs beside it, which has the workload's certificates (the static cluster `sds-grpc`): only
+    /// agents tell a version.
+    pub fn has_agent(&self) -> bool {
+        !self.version.is_empty()
+    }
+}

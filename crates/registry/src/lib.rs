@@ -4,6 +4,7 @@
 //! provided it: EndpointSlices, inline endpoints of a ServiceEntry, or workloads (pods, WorkloadEntries) selected by
 //! labels, crosswise, too. Gateways and VirtualServices are what users wrote, and what Ingresses stand for. Knows nothing of routes, policy or proxies' configuration.
 
+pub mod accounts;
 pub mod aliases;
 mod cluster_local;
 pub mod endpoints;
@@ -15,6 +16,7 @@ pub mod selectors;
 pub mod services;
 pub mod workloads;
 
+pub use accounts::{Identities, ServiceIdentities};
 pub use aliases::{AliasTable, Aliases};
 pub use cluster_local::holds as is_cluster_local;
 pub use endpoints::{InstancePorts, ServiceEndpoints, ServicesByAddress};
@@ -34,4 +36,5 @@ pub fn register(b: &mut flow::Builder) {
     networks::register_gateways(b);
     workloads::register(b);
     endpoints::register(b);
+    accounts::register(b);
 }

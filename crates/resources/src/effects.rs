@@ -61,33 +61,6 @@ use Kind::*;
 
 /// The fields without effect.
 pub const NOT_YET: &[Entry] = &[
-    unless(
-        DestinationRule,
-        "trafficPolicy.tls.mode",
-        &["DISABLE", "SIMPLE", "MUTUAL"],
-    ),
-    entry(DestinationRule, "trafficPolicy.tls.credentialName"),
-    unless(
-        DestinationRule,
-        "trafficPolicy.portLevelSettings[].tls.mode",
-        &["DISABLE", "SIMPLE", "MUTUAL"],
-    ),
-    entry(DestinationRule, "trafficPolicy.portLevelSettings[].tls.credentialName"),
-    unless(
-        DestinationRule,
-        "subsets[].trafficPolicy.tls.mode",
-        &["DISABLE", "SIMPLE", "MUTUAL"],
-    ),
-    entry(DestinationRule, "subsets[].trafficPolicy.tls.credentialName"),
-    unless(
-        DestinationRule,
-        "subsets[].trafficPolicy.portLevelSettings[].tls.mode",
-        &["DISABLE", "SIMPLE", "MUTUAL"],
-    ),
-    entry(
-        DestinationRule,
-        "subsets[].trafficPolicy.portLevelSettings[].tls.credentialName",
-    ),
     entry(DestinationRule, "trafficPolicy.tunnel"),
     entry(DestinationRule, "subsets[].trafficPolicy.tunnel"),
     entry(DestinationRule, "trafficPolicy.loadBalancer.zoneAwareLbSetting"),
@@ -108,8 +81,6 @@ pub const NOT_YET: &[Entry] = &[
         "resolution",
         &["NONE", "STATIC", "DNS", "DNS_ROUND_ROBIN"],
     ),
-    unless(Gateway, "servers[].tls.mode", &["PASSTHROUGH", "AUTO_PASSTHROUGH"]),
-    entry(Sidecar, "ingress[].tls"),
     entry(WorkloadGroup, "probe"),
     entry(MeshConfig, "hboneIdleTimeout"),
     unless(MeshConfig, "enableTracing", &["false"]),
@@ -128,19 +99,16 @@ pub const NOT_YET: &[Entry] = &[
     entry(MeshConfig, "outboundTrafficPolicy.tls"),
     entry(MeshConfig, "configSources[].subscribedResources"),
     unless(MeshConfig, "enableAutoMtls", &["false"]),
-    entry(MeshConfig, "trustDomainAliases"),
     entry(MeshConfig, "caCertificates"),
     entry(MeshConfig, "zoneAwareLbSetting"),
     entry(MeshConfig, "inboundClusterStatName"),
     entry(MeshConfig, "certificates"),
     entry(MeshConfig, "serviceScopeConfigs"),
     unless(MeshConfig, "enablePrometheusMerge", &["false"]),
-    entry(MeshConfig, "verifyCertificateAtClient"),
     entry(MeshConfig, "ca"),
     entry(MeshConfig, "extensionProviders"),
     entry(MeshConfig, "defaultProviders"),
     entry(MeshConfig, "meshMTLS"),
-    entry(MeshConfig, "tlsDefaults"),
     entry(MeshConfig, "serviceEntryVisibility"),
 ];
 

@@ -12,6 +12,7 @@ pub mod listeners;
 pub mod policy;
 pub mod routes;
 pub mod scope;
+mod terminate;
 pub mod virtual_service;
 
 use std::sync::Arc;

@@ -16,7 +16,7 @@ use model::audience::{ClusterKey, OutboundKey};
 use model::service::Endpoint;
 use model::xds::Resource;
 use registry::inputs::{Mesh, MeshSettings, Sidecars};
-use registry::{ServiceEndpoints, Services};
+use registry::{ServiceEndpoints, ServiceIdentities, Services};
 use resources::istio::{ConnectionPoolSettings, Sidecar};
 use traffic::policy::{DestinationPolicies, effective_in};
 
@@ -79,15 +79,21 @@ fn outbound(cx: &Reads<'_>, key: &OutboundKey, mesh: &MeshSettings) -> Option<Re
         true => cx.get::<ServiceEndpoints>(&key.service).map(|row| (*row).clone()),
         false => None,
     };
+    let policy = effective_in(&mesh.config, rule.as_deref().map(|rule| &**rule), &key.subset, key.port);
+    let identities = match !key.passed_through && tls::asks_for_identities(policy.tls) {
+        true => cx.get::<ServiceIdentities>(&key.service),
+        false => None,
+    };
     let cluster = Outbound {
         key,
         service: &service,
         port,
         mesh,
-        policy: effective_in(&mesh.config, rule.as_deref().map(|rule| &**rule), &key.subset, key.port),
+        policy,
         labels: subset.map(|subset| &subset.labels),
         origin: rule.as_ref().and_then(|rule| rule.origins.first()),
         endpoints: endpoints.as_deref().unwrap_or_default(),
+        identities: identities.as_deref(),
     };
     Some(Resource::new(key.cluster_name(), cluster.encode()))
 }

@@ -12,6 +12,7 @@ use protos::envoy::config::endpoint::v3::ClusterLoadAssignment;
 use protos::envoy::extensions::network::dns_resolver::cares::v3::CaresDnsResolverConfig;
 use protos::envoy::r#type::v3::Percent;
 use protos::{Message, Value, value::Kind};
+use registry::Identities;
 use registry::inputs::MeshSettings;
 use resources::MeshConfig;
 use traffic::policy::EffectivePolicy;
@@ -45,6 +46,8 @@ pub(crate) struct Outbound<'a> {
     pub(crate) origin: Option<&'a ObjectId>,
     /// The service's endpoints, where Envoy gets them with the cluster.
     pub(crate) endpoints: &'a [Endpoint],
+    /// Who the endpoints are, where the TLS asks for it.
+    pub(crate) identities: Option<&'a Identities>,
 }
 
 /// How Envoy finds the endpoints of a service.
@@ -176,7 +179,13 @@ impl Outbound<'_> {
         }
         // What is passed on unopened has its own TLS.
         if !self.key.passed_through {
-            tls::apply(draft, self.service, policy.tls, policy.proxy_protocol);
+            let towards = tls::Towards {
+                key: self.key,
+                service: self.service,
+                mesh,
+                identities: self.identities,
+            };
+            tls::apply(draft, towards, policy.tls, policy.proxy_protocol);
         }
     }
 

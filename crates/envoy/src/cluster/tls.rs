@@ -1,42 +1,68 @@
 //! TLS towards endpoints, and the PROXY protocol.
 
+use std::sync::Arc;
+
+use model::audience::OutboundKey;
 use model::service::{Registry, Service};
+use model::tls::{Authorities, CONFIG_MAP, Certificate};
+use protos::envoy::config::cluster::v3::cluster::DiscoveryType;
 use protos::envoy::config::core::v3::proxy_protocol_config::Version;
-use protos::envoy::config::core::v3::{ProxyProtocolConfig, TransportSocket, WatchedDirectory};
+use protos::envoy::config::core::v3::{ProxyProtocolConfig, TransportSocket};
 use protos::envoy::extensions::transport_sockets::proxy_protocol::v3::ProxyProtocolUpstreamTransport;
 use protos::envoy::extensions::transport_sockets::raw_buffer::v3::RawBuffer;
 use protos::envoy::extensions::transport_sockets::tls::v3::common_tls_context::ValidationContextType;
 use protos::envoy::extensions::transport_sockets::tls::v3::subject_alt_name_matcher::SanType;
 use protos::envoy::extensions::transport_sockets::tls::v3::tls_parameters::TlsProtocol;
 use protos::envoy::extensions::transport_sockets::tls::v3::{
-    CertificateValidationContext, CommonTlsContext, SubjectAltNameMatcher, TlsCertificate, TlsParameters,
-    UpstreamTlsContext,
+    CertificateValidationContext, CommonTlsContext, TlsParameters, UpstreamTlsContext,
 };
+use registry::Identities;
+use resources::MeshConfig;
 use resources::istio::{ClientTlsMode, ClientTlsSettings, ProxyProtocol, ProxyProtocolVersion};
 
 use super::draft::Draft;
-use crate::parts::{exact, file, transport_socket};
+use crate::parts::{file, transport_socket};
+use crate::tls::{add_defaults, any_sort, named, set_certificates, validation};
 
-/// Where the images that Envoy comes in keep the system's root certificates.
-const SYSTEM_ROOTS: &str = "/etc/ssl/certs/ca-certificates.crt";
+/// What decides the TLS of a cluster.
+#[derive(Clone, Copy)]
+pub(crate) struct Towards<'a> {
+    pub(crate) key: &'a OutboundKey,
+    pub(crate) service: &'a Service,
+    pub(crate) mesh: &'a MeshConfig,
+    /// Who the endpoints are; only for the mesh's own TLS.
+    pub(crate) identities: Option<&'a Identities>,
+}
 
 /// Whether these settings lead to TLS that the rule describes itself (as opposed to the mesh's own).
 pub(crate) fn is_custom(tls: Option<&ClientTlsSettings>) -> bool {
     tls.is_some_and(|tls| matches!(tls.mode, ClientTlsMode::Simple | ClientTlsMode::Mutual))
 }
 
+/// Whether the endpoints' identities are asked for.
+pub(crate) fn asks_for_identities(tls: Option<&ClientTlsSettings>) -> bool {
+    tls.is_some_and(|tls| tls.mode == ClientTlsMode::IstioMutual && tls.subject_alt_names.is_empty())
+}
+
 /// Sets the transport socket.
-///
-/// `ISTIO_MUTUAL` needs certificates of the mesh, and `credentialName` secrets: both are not served yet, and leave the
-/// cluster as it is.
 pub(crate) fn apply(
     draft: &mut Draft,
-    service: &Service,
+    towards: Towards<'_>,
     tls: Option<&ClientTlsSettings>,
     proxy_protocol: Option<&ProxyProtocol>,
 ) {
-    if let Some(tls) = tls.filter(|tls| is_custom(Some(tls)) && tls.credential_name.is_empty()) {
-        apply_tls(draft, service, tls);
+    match tls.map(|tls| (tls.mode, tls)) {
+        None | Some((ClientTlsMode::Disable, _)) => {}
+        Some((ClientTlsMode::IstioMutual, tls)) if towards.key.client.agent => {
+            draft.cluster.transport_socket = Some(of_mesh(draft, towards, tls));
+        }
+        // Nobody has certificates for this client, and plain text was not asked for.
+        Some((ClientTlsMode::IstioMutual, _)) => close(draft),
+        Some((ClientTlsMode::Simple | ClientTlsMode::Mutual, tls)) if may_use_credential(towards.key, tls) => {
+            draft.cluster.transport_socket = Some(of_rule(draft, towards, tls));
+        }
+        // As with Istio: a credential is for gateways, and for the sidecars that a rule selects.
+        Some((ClientTlsMode::Simple | ClientTlsMode::Mutual, _)) => {}
     }
     if let Some(proxy_protocol) = proxy_protocol {
         let inner = draft.cluster.transport_socket.take();
@@ -44,7 +70,74 @@ pub(crate) fn apply(
     }
 }
 
-fn apply_tls(draft: &mut Draft, service: &Service, tls: &ClientTlsSettings) {
+/// Whether a client may use the credential that a rule names, if it does.
+fn may_use_credential(key: &OutboundKey, tls: &ClientTlsSettings) -> bool {
+    let selected = key.policy.as_ref().is_some_and(|policy| policy.selected.is_some());
+    let public = tls.credential_name.starts_with(CONFIG_MAP);
+    tls.credential_name.is_empty() || public || selected || key.client.gateway
+}
+
+/// A cluster without endpoints: it answers with 503.
+fn close(draft: &mut Draft) {
+    draft.set_discovery(DiscoveryType::Static);
+    draft.cluster.lb_policy = Default::default();
+    draft.cluster.lb_config = None;
+    draft.cluster.load_assignment = None;
+}
+
+/// The mesh's own TLS: both sides have certificates of the mesh, and the server is one of the service's endpoints.
+fn of_mesh(draft: &mut Draft, towards: Towards<'_>, tls: &ClientTlsSettings) -> TransportSocket {
+    let accounts = towards.identities.iter().flat_map(|identities| &identities.accounts);
+    let names = match &tls.subject_alt_names[..] {
+        [] => accounts
+            .flat_map(|(namespace, account)| identities_of(towards.mesh, namespace, account))
+            .map(|identity| named(SanType::Uri, &identity))
+            .collect(),
+        names => any_sort(names),
+    };
+    let check = CertificateValidationContext {
+        match_typed_subject_alt_names: names,
+        ..Default::default()
+    };
+    let alpn: &[&str] = if draft.http2().is_some() {
+        &["istio", "h2"]
+    } else {
+        &["istio"]
+    };
+    let mut context = CommonTlsContext {
+        tls_params: Some(versions()),
+        alpn_protocols: alpn.iter().map(|name| (*name).to_owned()).collect(),
+        validation_context_type: Some(validation(&Authorities::of_mesh(), check)),
+        ..Default::default()
+    };
+    set_certificates(&mut context, &[Certificate::of_workload()]);
+    let sni = match &*tls.sni {
+        "" => {
+            let OutboundKey {
+                port, subset, service, ..
+            } = towards.key;
+            format!("outbound_.{port}_.{subset}_.{}", service.hostname)
+        }
+        sni => sni.to_owned(),
+    };
+    socket(context, sni)
+}
+
+/// The SPIFFE identities of a service account: in the mesh's trust domain, and in those that it goes by, too.
+fn identities_of(mesh: &MeshConfig, namespace: &str, account: &str) -> Vec<String> {
+    let domains = std::iter::once(&mesh.trust_domain).chain(&mesh.trust_domain_aliases);
+    let mut out: Vec<String> = Vec::new();
+    for domain in domains {
+        let identity = format!("spiffe://{domain}/ns/{namespace}/sa/{account}");
+        if !out.contains(&identity) {
+            out.push(identity);
+        }
+    }
+    out
+}
+
+/// TLS that a rule describes.
+fn of_rule(draft: &mut Draft, towards: Towards<'_>, tls: &ClientTlsSettings) -> TransportSocket {
     let skip_verify = tls.insecure_skip_verify.unwrap_or(false);
     // The server name is that of each request unless the rule has one, and its certificate must be for that name
     // unless the rule has others.
@@ -53,74 +146,71 @@ fn apply_tls(draft: &mut Draft, service: &Service, tls: &ClientTlsSettings) {
         options.auto_sni = true;
         options.auto_san_validation = tls.subject_alt_names.is_empty() && !skip_verify;
     }
-    let names = match (&tls.subject_alt_names[..], service.registry) {
-        ([], Registry::ServiceEntry) => &service.subject_alt_names[..],
+    let service = towards.service;
+    let names: &[Arc<str>] = match (&tls.subject_alt_names[..], service.registry) {
+        ([], Registry::ServiceEntry) => &service.subject_alt_names,
         (names, _) => names,
     };
-    let certificate = TlsCertificate {
-        certificate_chain: Some(file(&tls.client_certificate)),
-        private_key: Some(file(&tls.private_key)),
-        watched_directory: folder(&tls.client_certificate),
-        ..Default::default()
-    };
-    let http2 = draft.http2().is_some();
-    let context = CommonTlsContext {
-        tls_params: Some(TlsParameters {
-            tls_minimum_protocol_version: TlsProtocol::TlSv12.into(),
-            tls_maximum_protocol_version: TlsProtocol::TlSv13.into(),
-            ..Default::default()
-        }),
-        tls_certificates: if tls.mode == ClientTlsMode::Mutual {
-            vec![certificate]
+    let mut parameters = versions();
+    add_defaults(&mut parameters, towards.mesh);
+    let mut context = CommonTlsContext {
+        tls_params: Some(parameters),
+        alpn_protocols: if draft.http2().is_some() {
+            vec!["h2".to_owned()]
         } else {
             Vec::new()
         },
-        alpn_protocols: if http2 { vec!["h2".to_owned()] } else { Vec::new() },
-        validation_context_type: Some(ValidationContextType::ValidationContext(match skip_verify {
-            true => CertificateValidationContext::default(),
-            false => validation(tls, names),
-        })),
         ..Default::default()
     };
-    let context = UpstreamTlsContext {
-        common_tls_context: Some(context),
-        sni: tls.sni.to_string(),
+    let (certificate, authorities) = sources(tls, towards.key.client.agent);
+    if tls.mode == ClientTlsMode::Mutual {
+        set_certificates(&mut context, &[certificate]);
+    }
+    let check = CertificateValidationContext {
+        match_typed_subject_alt_names: any_sort(names),
+        crl: Some(&tls.ca_crl).filter(|path| !path.is_empty()).map(|path| file(path)),
         ..Default::default()
     };
-    draft.cluster.transport_socket = Some(transport_socket("envoy.transport_sockets.tls", &context));
+    context.validation_context_type = Some(match skip_verify {
+        true => ValidationContextType::ValidationContext(CertificateValidationContext::default()),
+        false => validation(&authorities, check),
+    });
+    socket(context, tls.sni.to_string())
 }
 
-/// What the server's certificate must fulfil.
-fn validation(tls: &ClientTlsSettings, names: &[std::sync::Arc<str>]) -> CertificateValidationContext {
-    let roots = if tls.ca_certificates.is_empty() {
-        SYSTEM_ROOTS
-    } else {
-        &*tls.ca_certificates
+/// Where the client's certificate and the authorities for the server's come from.
+fn sources(tls: &ClientTlsSettings, agent: bool) -> (Certificate, Authorities) {
+    if !tls.credential_name.is_empty() {
+        return (
+            Certificate::named(&tls.credential_name),
+            Authorities::named(&tls.credential_name),
+        );
+    }
+    let roots = match &*tls.ca_certificates {
+        "" => "system",
+        path => path,
     };
-    let matchers = names.iter().flat_map(|name| {
-        // A name in a rule does not say of which sort it is.
-        [SanType::Dns, SanType::Uri, SanType::Email, SanType::IpAddress].map(|san| SubjectAltNameMatcher {
-            san_type: san.into(),
-            matcher: Some(exact(name)),
-            ..Default::default()
-        })
-    });
-    CertificateValidationContext {
-        trusted_ca: Some(file(roots)),
-        watched_directory: folder(roots),
-        match_typed_subject_alt_names: matchers.collect(),
-        crl: (!tls.ca_crl.is_empty()).then(|| file(&tls.ca_crl)),
+    (
+        Certificate::files(&tls.client_certificate, &tls.private_key, agent),
+        Authorities::file(roots, agent),
+    )
+}
+
+fn versions() -> TlsParameters {
+    TlsParameters {
+        tls_minimum_protocol_version: TlsProtocol::TlSv12.into(),
+        tls_maximum_protocol_version: TlsProtocol::TlSv13.into(),
         ..Default::default()
     }
 }
 
-/// The folder to watch for new versions of a file.
-fn folder(path: &str) -> Option<WatchedDirectory> {
-    let (folder, _) = path.rsplit_once('/').filter(|(folder, _)| !folder.is_empty())?;
-    Some(WatchedDirectory {
-        path: folder.to_owned(),
+fn socket(context: CommonTlsContext, sni: String) -> TransportSocket {
+    let context = UpstreamTlsContext {
+        common_tls_context: Some(context),
+        sni,
         ..Default::default()
-    })
+    };
+    transport_socket("envoy.transport_sockets.tls", &context)
 }
 
 fn with_proxy_protocol(inner: Option<TransportSocket>, settings: &ProxyProtocol) -> TransportSocket {

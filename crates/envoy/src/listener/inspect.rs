@@ -38,7 +38,9 @@ pub(crate) fn filters(spec: &ListenerSpec) -> Vec<ListenerFilter> {
             initial_read_buffer_size: Some(TLS_READ_BUFFER),
             ..Default::default()
         };
-        filters.push(filter("envoy.filters.listener.tls_inspector", &config));
+        let mut inspector = filter("envoy.filters.listener.tls_inspector", &config);
+        inspector.filter_disabled = elsewhere(spec);
+        filters.push(inspector);
     }
     if spec.http_inspector {
         let mut inspector = filter("envoy.filters.listener.http_inspector", &HttpInspector::default());
@@ -60,6 +62,17 @@ fn filter<M: Message + Name>(name: &str, config: &M) -> ListenerFilter {
         config_type: Some(config),
         filter_disabled: None,
     }
+}
+
+/// The condition that connections fulfil to ports of a workload at which nobody opens TLS: it passes there as any bytes do.
+fn elsewhere(spec: &ListenerSpec) -> Option<Predicate> {
+    let opened = spec.chains.iter().filter(|chain| chain.tls.is_some());
+    let mut ports: Vec<u16> = opened.filter_map(|chain| chain.matches.destination_port).collect();
+    ports.sort_unstable();
+    ports.dedup();
+    any_port(&ports).map(|opened| Predicate {
+        rule: Some(Rule::NotMatch(Box::new(opened))),
+    })
 }
 
 /// The condition that connections to one of these ports fulfil.

@@ -16,8 +16,8 @@ use protos::envoy::config::listener::v3::{AdditionalAddress, FilterChain, Filter
 use registry::inputs::Mesh;
 use resources::MeshConfig;
 
-use crate::access_log;
 use crate::parts::{address, pipe, seconds};
+use crate::{access_log, tls};
 
 /// How long a client may take for its handshake, in seconds.
 const HANDSHAKE: i64 = 15;
@@ -100,6 +100,7 @@ fn filter_chain(chain: &ChainSpec, spec: &ListenerSpec, mesh: &MeshConfig) -> Fi
         name: chain.name.to_string(),
         filter_chain_match: matched(&chain.matches),
         filters,
+        transport_socket: chain.tls.as_ref().map(|context| tls::server(context, mesh, false)),
         transport_socket_connect_timeout: limited.then(|| seconds(HANDSHAKE)),
         ..Default::default()
     }

@@ -87,6 +87,7 @@ impl Target {
             service: Some((self.service.key.clone(), self.service_port)),
             bind: None,
             captured: true,
+            tls: false,
         })
     }
 }
@@ -172,7 +173,10 @@ fn declared(proxy: &Proxy, ip: IpFamilies, listener: &IngressListener) -> Option
     if !captured && proxy.unprivileged && port < 1024 {
         return None;
     }
-    let protocol = declared.kind();
+    let protocol = match listener.tls {
+        Some(_) => declared.kind().after_tls_termination(),
+        None => declared.kind(),
+    };
     let wildcard = match &*listener.bind {
         "" => protocol.is_http(),
         bind => bind == ip.wildcard().to_string(),
@@ -195,6 +199,7 @@ fn declared(proxy: &Proxy, ip: IpFamilies, listener: &IngressListener) -> Option
         service: None,
         bind,
         captured,
+        tls: listener.tls.is_some(),
     })
 }
 

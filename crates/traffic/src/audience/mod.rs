@@ -156,6 +156,7 @@ fn assemble(proxy: &Proxy, parts: Parts) -> ProxyAudiences {
             proxy.interception
         },
         capabilities: proxy.capabilities,
+        agent: proxy.has_agent(),
         ip,
         network: match kind {
             ProxyKind::Sidecar => place.network.clone(),
@@ -169,6 +170,7 @@ fn assemble(proxy: &Proxy, parts: Parts) -> ProxyAudiences {
             scope: scope.clone(),
             kind,
             passes_through,
+            agent: proxy.has_agent(),
             inbound,
             ip,
         }),

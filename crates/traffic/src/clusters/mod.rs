@@ -11,12 +11,14 @@ use model::audience::{
 };
 use model::proxy::ProxyKind;
 use model::service::{Resolution, ServiceKey};
+use model::tls::ClientFacts;
 use names::{ClusterName, Direction, Hostname, Protocol};
 use registry::Services;
 use registry::inputs::Sidecars;
+use resources::istio::ClientTlsMode;
 
 use crate::Catalogue;
-use crate::policy::{DestinationPolicies, policy_for};
+use crate::policy::{DestinationPolicies, DestinationPolicy, effective, policy_for};
 use crate::scope::{self, ScopeServices, VisibleService};
 
 pub use needs::{ClientNeeds, Needs};
@@ -45,6 +47,8 @@ pub struct ServiceClustersKey {
     pub policy: Option<PolicyKey>,
     /// For gateways, which have no original destination to pass on.
     pub gateway: bool,
+    /// For clients beside which an agent runs.
+    pub agent: bool,
 }
 
 impl Rule for ServiceClusters {
@@ -74,11 +78,30 @@ impl Rule for ServiceClusters {
                     // What most clients are; see `for_families`.
                     lookup: by_dns(service.resolution).then_some(IpFamilies::V4),
                     passed_through: false,
+                    client: client_facts(policy.as_deref().map(|policy| &**policy), key, subset, port.number),
                 };
                 out.push((Arc::from(cluster.cluster_name()), cluster));
             }
         }
         Some(out)
+    }
+}
+
+/// What the TLS of a cluster depends on of its client.
+fn client_facts(policy: Option<&DestinationPolicy>, key: &ServiceClustersKey, subset: &str, port: u16) -> ClientFacts {
+    let Some(tls) = effective(policy, subset, port).tls else {
+        return ClientFacts::default();
+    };
+    match tls.mode {
+        ClientTlsMode::Disable => ClientFacts::default(),
+        ClientTlsMode::Simple | ClientTlsMode::Mutual if !tls.credential_name.is_empty() => ClientFacts {
+            agent: false,
+            gateway: key.gateway,
+        },
+        ClientTlsMode::Simple | ClientTlsMode::Mutual | ClientTlsMode::IstioMutual => ClientFacts {
+            agent: key.agent,
+            gateway: false,
+        },
     }
 }
 
@@ -93,10 +116,13 @@ impl Relation for ClusterCatalogue {
 
 impl Rule for ClusterCatalogue {
     fn derive(cx: &Reads<'_>, audience: &Arc<ClusterAudience>) -> Option<Catalogue> {
-        let gateway = audience.kind == ProxyKind::Router;
+        let client = ClientFacts {
+            agent: audience.agent,
+            gateway: audience.kind == ProxyKind::Router,
+        };
         let mut entries = match scope::is_open(cx, &audience.scope) {
-            true => public::seen_by(cx, &audience.scope, gateway),
-            false => imported(cx, &audience.scope, gateway)?,
+            true => public::seen_by(cx, &audience.scope, client),
+            false => imported(cx, &audience.scope, client)?,
         };
         if audience.passes_through {
             let unopened: Vec<Entry> = entries.iter().filter_map(|e| passed_through(cx, e)).collect();
@@ -141,6 +167,7 @@ fn passed_through(cx: &Reads<'_>, (_, key): &Entry) -> Option<Entry> {
     }
     let key = OutboundKey {
         passed_through: true,
+        client: ClientFacts::default(),
         ..key.clone()
     };
     Some(entry(key.cluster_name(), ClusterKey::Outbound(key)))
@@ -150,22 +177,23 @@ fn passed_through(cx: &Reads<'_>, (_, key): &Entry) -> Option<Entry> {
 type Entry = (Arc<str>, ResourceKey);
 
 /// The clusters of what a `Sidecar` lets in.
-fn imported(cx: &Reads<'_>, scope: &Arc<Scope>, gateway: bool) -> Option<Vec<Entry>> {
+fn imported(cx: &Reads<'_>, scope: &Arc<Scope>, client: ClientFacts) -> Option<Vec<Entry>> {
     let visible = cx.get::<ScopeServices>(scope)?;
     let mut entries = Vec::with_capacity(visible.services.len() * 2);
     for service in visible.services.iter() {
-        add_service(cx, scope, service, gateway, &mut entries);
+        add_service(cx, scope, service, client, &mut entries);
     }
     Some(entries)
 }
 
 /// Adds the clusters of a service, as the clients of a scope have them.
-fn add_service(cx: &Reads<'_>, scope: &Scope, service: &VisibleService, gateway: bool, entries: &mut Vec<Entry>) {
+fn add_service(cx: &Reads<'_>, scope: &Scope, service: &VisibleService, client: ClientFacts, entries: &mut Vec<Entry>) {
     let policy = policy_for(cx, scope, &service.key);
     let key = ServiceClustersKey {
         service: service.key.clone(),
         policy,
-        gateway,
+        gateway: client.gateway,
+        agent: client.agent,
     };
     cx.with::<ServiceClusters, _>(&key, |clusters| {
         let seen = clusters
@@ -213,6 +241,7 @@ pub fn resolve(cx: &Reads<'_>, scope: &Arc<Scope>, name: &str) -> Option<Outboun
         service: visible.key.clone(),
         policy,
         gateway: false,
+        agent: false,
     };
     cx.with::<ServiceClusters, _>(&clusters, |clusters| {
         let mut clusters = clusters.into_iter().flatten().map(|(_, key)| key);
@@ -220,6 +249,7 @@ pub fn resolve(cx: &Reads<'_>, scope: &Arc<Scope>, name: &str) -> Option<Outboun
         let found = found.filter(|key| visible.ports.include(key.port));
         found.map(|key| OutboundKey {
             passed_through,
+            client: ClientFacts::default(),
             ..key.clone()
         })
     })

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use flow::{Reads, Relation, Rule};
 use model::audience::Scope;
+use model::tls::ClientFacts;
 use names::Hostname;
 use registry::{Exported, ServicesByExport};
 
@@ -15,12 +16,12 @@ use super::{Entry, add_service};
 use crate::policy::particular_to;
 use crate::scope;
 
-/// The clusters of services for a client whom nothing is particular about; `true` for gateways.
+/// The clusters of services for a client whom nothing is particular about, by what TLS may depend on of it.
 pub struct PublicClusters;
 
 impl Relation for PublicClusters {
     const NAME: &'static str = "public clusters";
-    type Key = bool;
+    type Key = ClientFacts;
     type Row = Arc<PublicClusterList>;
 }
 
@@ -34,7 +35,7 @@ pub struct PublicClusterList {
 }
 
 impl Rule for PublicClusters {
-    fn derive(cx: &Reads<'_>, gateway: &bool) -> Option<Arc<PublicClusterList>> {
+    fn derive(cx: &Reads<'_>, client: &ClientFacts) -> Option<Arc<PublicClusterList>> {
         let scope = Scope {
             namespace: "".into(),
             sidecar: None,
@@ -47,7 +48,7 @@ impl Rule for PublicClusters {
             let mut differs = BTreeSet::new();
             particular_to(cx, &service.key.hostname, &mut differs);
             out.services.push((service.key.hostname.clone(), differs));
-            add_service(cx, &scope, service, *gateway, &mut entries);
+            add_service(cx, &scope, service, *client, &mut entries);
             out.entries.extend(entries.drain(..).map(|entry| (at, entry)));
         }
         out.entries.sort_by(|(_, a), (_, b)| a.0.cmp(&b.0));
@@ -56,8 +57,8 @@ impl Rule for PublicClusters {
 }
 
 /// The clusters of services for a client who sees everything.
-pub(super) fn seen_by(cx: &Reads<'_>, scope: &Arc<Scope>, gateway: bool) -> Vec<Entry> {
-    let Some(public) = cx.get::<PublicClusters>(&gateway) else {
+pub(super) fn seen_by(cx: &Reads<'_>, scope: &Arc<Scope>, client: ClientFacts) -> Vec<Entry> {
+    let Some(public) = cx.get::<PublicClusters>(&client) else {
         return Vec::new();
     };
     let private = cx.get::<ServicesByExport>(&Exported::Namespace(scope.namespace.clone()));
@@ -81,7 +82,7 @@ pub(super) fn seen_by(cx: &Reads<'_>, scope: &Arc<Scope>, gateway: bool) -> Vec<
     own.extend(hosts);
     for host in own {
         if let Some(service) = scope::find(cx, scope, host) {
-            add_service(cx, scope, &service, gateway, &mut out);
+            add_service(cx, scope, &service, client, &mut out);
         }
     }
     out

@@ -48,11 +48,13 @@ pub(super) fn chains(cx: &Reads<'_>, scope: &Arc<Scope>, servers: &[Server]) -> 
             service: service.key.clone(),
             policy: policy.clone(),
             gateway: true,
+            agent: false,
         };
         let clusters = cx.get::<ServiceClusters>(&key);
         for (_, cluster) in clusters.iter().flat_map(|clusters| clusters.iter()) {
             let mut cluster = cluster.clone();
             cluster.passed_through = true;
+            cluster.client = Default::default();
             let name: Arc<str> = cluster.cluster_name().into();
             if known.insert(name.clone()) {
                 let tcp = to_cluster(cx, &name, policy.as_ref(), &cluster.subset);

@@ -14,6 +14,7 @@ use super::merge::{GatewaySet, MergedGateways, MergedPort, PortKind, Server, Ser
 use crate::audience::STATIC_PORTS;
 use crate::listeners::chain::Chain;
 use crate::listeners::l4::{L4Match, L4Rules, Router, Rules};
+use crate::terminate;
 use crate::virtual_service::{Guard, Summary, for_gateway};
 
 /// The listeners of gateways.
@@ -71,7 +72,12 @@ impl Build<'_> {
             PortKind::Http => vec![self.http(port, &name)?],
             PortKind::Opaque => port.servers.iter().filter_map(|s| self.opaque(s)).collect(),
             PortKind::Tls => {
-                let mut chains = self.passed_through(&port.servers);
+                let mut chains: Vec<Chain> = (port.servers.iter())
+                    .filter_map(|server| self.terminated(server, &name))
+                    .collect();
+                chains.extend(self.passed_through(&port.servers));
+                let mut chains = told_apart(chains);
+                // These have names of their own kind, and protocols that no other chain asks for.
                 chains.extend(auto_passthrough::chains(self.cx, &self.audience.scope, &port.servers));
                 chains
             }
@@ -91,7 +97,7 @@ impl Build<'_> {
             use_original_dst: false,
             transparent: false,
             original_dst_filter: false,
-            tls_inspector: chains.iter().any(|c: &Chain| !c.sni.is_empty()),
+            tls_inspector: chains.iter().any(|c: &Chain| !c.sni.is_empty() || c.tls.is_some()),
             http_inspector: false,
             server_first_ports: Vec::new(),
             inspection_timeout_ms: None,
@@ -111,6 +117,34 @@ impl Build<'_> {
             alpn_filter: self.audience.capabilities.istio_alpn,
         };
         Some(Chain::any(ChainKind::Http(http)))
+    }
+
+    /// The chain of a server that opens TLS: HTTP with a route table of its own, or bytes by the first TCP route. None
+    /// where the proxy cannot have the certificate, or where there is no route.
+    fn terminated(&self, server: &Server, name: &str) -> Option<Chain> {
+        let ServerTls::Terminated(settings) = &server.tls else {
+            return None;
+        };
+        let context = terminate::context(settings, self.audience.agent)?;
+        let chain = match server.route_table() {
+            Some(table) => Chain::any(ChainKind::Http(HttpChain {
+                stat_prefix: match &*server.name {
+                    "" => format!("outbound_{name};").into(),
+                    name => format!("{name};").into(),
+                },
+                protocol: server.protocol,
+                routes: RouteSource::Discovered(table.into()),
+                accepts_http10: self.audience.accepts_http10,
+                use_remote_address: true,
+                alpn_filter: self.audience.capabilities.istio_alpn,
+            })),
+            None => self.opaque(server)?,
+        };
+        Some(Chain {
+            sni: server.hosts.iter().map(|host| host.host.as_arc().clone()).collect(),
+            tls: Some(Arc::new(context)),
+            ..chain
+        })
     }
 
     /// The first TCP route for a server, of the VirtualServices in order of precedence.
@@ -172,6 +206,16 @@ impl Build<'_> {
             .filter_map(|s| self.cx.get::<L4Rules>(&s.id).map(|rules| (s, (*rules).clone())))
             .collect()
     }
+}
+
+/// Chains of which no two take the same server name: Envoy refuses such a listener. The earlier one has it.
+fn told_apart(chains: Vec<Chain>) -> Vec<Chain> {
+    let mut kept: Vec<Chain> = Vec::new();
+    for chain in chains {
+        let left = kept.iter().try_fold(chain, Chain::beside);
+        kept.extend(left);
+    }
+    kept
 }
 
 /// Whether a condition can hold at a server. Nobody's labels count at a gateway: its clients are outside.

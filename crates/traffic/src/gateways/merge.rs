@@ -75,7 +75,7 @@ pub enum PortKind {
     Http,
     /// Bytes that are not looked into: there is one server.
     Opaque,
-    /// TLS: servers differ by server name.
+    /// TLS: servers differ by server name. Those that open it and speak HTTP have a route table each.
     Tls,
 }
 
@@ -88,6 +88,12 @@ pub struct Server {
     pub index: usize,
     /// The port as written: conditions on the port mean this one.
     pub port: u16,
+    /// The port's name.
+    pub port_name: Arc<str>,
+    /// The name by which its statistics are known; empty: the listener's.
+    pub name: Arc<str>,
+    /// The address; none for all.
+    pub bind: Option<Arc<str>>,
     /// What it speaks.
     pub protocol: Protocol,
     /// The hosts.
@@ -106,7 +112,7 @@ pub struct ServerHost {
 }
 
 /// What a server does about TLS.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub enum ServerTls {
     /// Nothing: plain text.
     None,
@@ -116,8 +122,8 @@ pub enum ServerTls {
     Passthrough,
     /// It is passed on unopened to the cluster that the server name says (`AUTO_PASSTHROUGH`): between networks.
     AutoPassthrough,
-    /// It is opened, which is not done yet.
-    Other(ServerTlsMode),
+    /// It is opened.
+    Terminated(Arc<ServerTlsSettings>),
 }
 
 /// A server that answers nobody.
@@ -140,8 +146,9 @@ pub enum UnservedReason {
     Conflict,
     /// An older TLS server of the same address and port has one of its hosts.
     DuplicateHost,
-    /// It needs certificates or the mesh's own TLS, which are not implemented yet.
-    NotImplemented,
+    /// An older server of the same gateway and port speaks HTTPS, too, and their ports have one name, by which route
+    /// tables are told apart.
+    DuplicateName,
 }
 
 impl MergedPort {
@@ -155,6 +162,21 @@ impl MergedPort {
 }
 
 impl Server {
+    /// The name of the route table of a server that speaks HTTPS: `https.PORT.NAME.GATEWAY.NAMESPACE`, with `.BIND` where
+    /// it has an address of its own. None for servers that do not open TLS, or that speak something else inside.
+    pub fn route_table(&self) -> Option<String> {
+        if self.protocol != Protocol::Https || !matches!(self.tls, ServerTls::Terminated(_)) {
+            return None;
+        }
+        let ObjectId { namespace, name } = &self.gateway;
+        let mut table = format!("https.{}.{}.{name}.{namespace}", self.port, self.port_name);
+        if let Some(bind) = &self.bind {
+            table.push('.');
+            table.push_str(bind);
+        }
+        Some(table)
+    }
+
     /// The server's hosts that VirtualServices of this namespace may serve.
     pub fn hosts_for<'a>(&'a self, namespace: &'a str) -> impl Iterator<Item = &'a Hostname> {
         self.hosts
@@ -226,16 +248,24 @@ impl Merge {
         let kind = match tls {
             _ if protocol.is_http() => PortKind::Http,
             ServerTls::None | ServerTls::Redirect => PortKind::Opaque,
-            ServerTls::Passthrough | ServerTls::AutoPassthrough | ServerTls::Other(_) => PortKind::Tls,
+            ServerTls::Passthrough | ServerTls::AutoPassthrough | ServerTls::Terminated(_) => PortKind::Tls,
         };
         let server = Server {
             gateway: gateway.clone(),
             index,
             port: written,
+            port_name: port.name.clone(),
+            name: server.name.clone(),
+            bind: bind.clone(),
             protocol,
             hosts,
             tls,
         };
+        let table = server.route_table();
+        let same_table = |port: &MergedPort| port.servers.iter().any(|s| s.route_table() == table);
+        if table.is_some() && self.ports.iter().any(same_table) {
+            return Err(UnservedReason::DuplicateName);
+        }
         match self.ports.iter_mut().find(|p| p.number == number && p.bind == bind) {
             // Nothing tells connections of two opaque servers apart.
             Some(port) if port.kind != kind || kind == PortKind::Opaque => return Err(UnservedReason::Conflict),
@@ -247,10 +277,7 @@ impl Merge {
                 servers: vec![server],
             }),
         }
-        match tls {
-            ServerTls::Other(_) => Err(UnservedReason::NotImplemented),
-            _ => Ok(()),
-        }
+        Ok(())
     }
 }
 
@@ -268,7 +295,7 @@ fn tls(protocol: Protocol, settings: Option<&ServerTlsSettings>) -> ServerTls {
         Some(settings) => match settings.mode {
             ServerTlsMode::Passthrough => ServerTls::Passthrough,
             ServerTlsMode::AutoPassthrough => ServerTls::AutoPassthrough,
-            mode => ServerTls::Other(mode),
+            _ => ServerTls::Terminated(Arc::new(settings.clone())),
         },
     }
 }
@@ -370,12 +397,22 @@ mod tests {
             server(443, "HTTPS", &["d.com"], Some(ServerTlsMode::Simple)),
         ]);
         let duplicate = Err(UnservedReason::DuplicateHost);
-        assert_eq!(
-            results,
-            [Ok(()), Ok(()), duplicate, Err(UnservedReason::NotImplemented)]
-        );
+        assert_eq!(results, [Ok(()), Ok(()), duplicate, Ok(())]);
         assert_eq!(merge.ports.len(), 1);
         assert_eq!(merge.ports[0].servers.len(), 3);
+        let tables: Vec<_> = merge.ports[0].servers.iter().map(Server::route_table).collect();
+        assert_eq!(tables, [None, None, Some("https.443..g.gw".to_owned())]);
+    }
+
+    #[test]
+    fn https_servers_with_one_name_would_share_a_route_table() {
+        let simple = Some(ServerTlsMode::Simple);
+        let (_, results) = merged(&[
+            server(443, "HTTPS", &["a.com"], simple),
+            server(443, "HTTPS", &["b.com"], simple),
+            server(443, "TLS", &["c.com"], simple),
+        ]);
+        assert_eq!(results, [Ok(()), Err(UnservedReason::DuplicateName), Ok(())]);
     }
 
     #[test]

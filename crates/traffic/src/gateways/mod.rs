@@ -1,7 +1,4 @@
 //! Gateways: what all `Gateway` objects of a proxy come to together, its listeners, and its route tables.
-//!
-//! TLS is not terminated yet: a server that would need a certificate has its port, and says why it answers nobody
-//! ([`MergedGateway::unserved`]).
 
 mod auto_passthrough;
 mod listeners;

@@ -7,21 +7,28 @@ use flow::Reads;
 use model::audience::{RouteAudience, RouteTable, RoutesKey, VirtualHostContent, VirtualHostSpec};
 use names::Hostname;
 
-use super::merge::{GatewaySet, MergedGateways, MergedPort, PortKind, Server, ServerTls};
+use super::merge::{GatewaySet, MergedGateways, PortKind, Server, ServerTls};
 use crate::routes;
 use crate::scope::{ScopeServices, Visible};
 use crate::virtual_service::{Summary, for_gateway};
 
-/// The route table of this name (`http.PORT`) of a gateway. A name that none of its ports has gets an empty table: a
+/// The route table of this name (`http.PORT`, `https.PORT.…`) of a gateway. A name that none of its ports has gets an empty table: a
 /// listener that is being removed may still ask.
 pub fn gateway_table(cx: &Reads<'_>, audience: &Arc<RouteAudience>, name: &str) -> Option<RouteTable> {
     let merged = cx.get::<MergedGateways>(&GatewaySet::from(&**audience))?;
-    let port = merged
-        .ports
-        .iter()
-        .find(|p| p.kind == PortKind::Http && p.route_table() == name);
-    let virtual_hosts = match port {
-        Some(port) => virtual_hosts(cx, audience, port)?,
+    let servers = merged.ports.iter().find_map(|port| match port.kind {
+        PortKind::Http => (port.route_table() == name).then_some(&port.servers[..]),
+        PortKind::Tls => {
+            let own = port
+                .servers
+                .iter()
+                .find(|s| s.route_table().is_some_and(|own| own == name));
+            own.map(std::slice::from_ref)
+        }
+        PortKind::Opaque => None,
+    });
+    let virtual_hosts = match servers {
+        Some(servers) => virtual_hosts(cx, audience, servers)?,
         None => Vec::new(),
     };
     Some(RouteTable {
@@ -38,10 +45,10 @@ struct Host {
     require_tls: bool,
 }
 
-fn virtual_hosts(cx: &Reads<'_>, audience: &RouteAudience, port: &MergedPort) -> Option<Vec<Arc<VirtualHostSpec>>> {
+fn virtual_hosts(cx: &Reads<'_>, audience: &RouteAudience, servers: &[Server]) -> Option<Vec<Arc<VirtualHostSpec>>> {
     let visible = cx.get::<ScopeServices>(&audience.scope)?;
     let mut hosts: BTreeMap<Hostname, Host> = BTreeMap::new();
-    for server in &port.servers {
+    for server in servers {
         let redirect = server.tls == ServerTls::Redirect;
         for summary in for_gateway(cx, &server.gateway, &audience.scope.namespace) {
             let Some(routes) = bound(cx, audience, &visible, server, &summary) else {
@@ -64,7 +71,7 @@ fn virtual_hosts(cx: &Reads<'_>, audience: &RouteAudience, port: &MergedPort) ->
         }
     }
     if hosts.is_empty() {
-        let number = port.servers.first().map_or(port.number, |s| s.port);
+        let number = servers.first().map_or(0, |s| s.port);
         return Some(vec![Arc::new(VirtualHostSpec {
             name: format!("blackhole:{number}").into(),
             domains: vec!["*".into()],

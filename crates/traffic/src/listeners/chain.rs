@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use ipnet::IpNet;
 use model::listener::{ChainKind, ChainMatch, ChainSpec, TcpChain};
+use model::tls::ServerContext;
 
 /// Transport protocol of connections that do not begin with TLS.
 pub(crate) const RAW_BUFFER: &str = "raw_buffer";
@@ -30,6 +31,8 @@ pub(crate) struct Chain {
     pub(crate) inspected: bool,
     /// Application protocols of TLS, one of which the client has to offer; none for any.
     pub(crate) alpn: &'static [&'static str],
+    /// TLS that it terminates.
+    pub(crate) tls: Option<Arc<ServerContext>>,
     /// What it does.
     pub(crate) kind: ChainKind,
 }
@@ -42,6 +45,7 @@ impl Chain {
             subnets: Vec::new(),
             inspected: false,
             alpn: &[],
+            tls: None,
             kind,
         }
     }
@@ -94,6 +98,7 @@ impl Chain {
         ChainSpec {
             name: "".into(),
             matches,
+            tls: self.tls,
             kind: self.kind,
         }
     }

@@ -1,7 +1,7 @@
 //! Inbound listeners of a sidecar: the one that captured connections arrive at, with chains for each port of the workload,
 //! and a listener for each port that a `Sidecar` has bound for real.
 //!
-//! Peers are not authenticated yet: all chains are those of plain text.
+//! Peers are not authenticated yet: all chains are those of plain text, but for those of a `Sidecar` with TLS of its own.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -11,12 +11,14 @@ use flow::{Reads, Relation, Rule};
 use model::audience::{InboundPort, IpFamilies, ListenerAudience};
 use model::listener::{Bind, ChainKind, ChainMatch, ChainSpec, Direction, HttpChain, ListenerSpec, RouteSource};
 use model::proxy::InterceptionMode;
+use model::tls::ServerContext;
 use names::{ClusterName, Protocol};
-use registry::inputs::Mesh;
+use registry::inputs::{Mesh, Sidecars};
 use resources::MeshConfig;
 
 use super::chain::{BLACK_HOLE, INBOUND_PASSTHROUGH, PLAINTEXT_HTTP, RAW_BUFFER, to_cluster};
 use super::l4;
+use crate::terminate;
 
 /// Name of the listener of captured connections and of its chain for ports that nobody declared.
 const VIRTUAL_INBOUND: &str = "virtualInbound";
@@ -35,6 +37,7 @@ impl Rule for InboundListeners {
         let mesh = cx.get::<Mesh>(&())?;
         let inbound = Inbound {
             audience,
+            tls: terminated(cx, audience),
             detection_timeout_ms: l4::detection_timeout_ms(cx),
         };
         let bound = audience
@@ -60,7 +63,28 @@ pub(super) fn register(b: &mut flow::Builder) {
 
 struct Inbound<'a> {
     audience: &'a ListenerAudience,
+    /// The TLS of ports whose `Sidecar` has some; none where this proxy cannot have the certificate.
+    tls: BTreeMap<u16, Option<Arc<ServerContext>>>,
     detection_timeout_ms: u64,
+}
+
+/// What the `Sidecar` says of TLS, by port.
+fn terminated(cx: &Reads<'_>, audience: &ListenerAudience) -> BTreeMap<u16, Option<Arc<ServerContext>>> {
+    let sidecar = match audience.inbound.iter().any(|port| port.tls) {
+        true => audience.scope.sidecar.as_ref().and_then(|id| cx.get::<Sidecars>(id)),
+        false => None,
+    };
+    let Some(sidecar) = sidecar else {
+        return BTreeMap::new();
+    };
+    let settings = |port: u16| {
+        let mut listeners = sidecar.spec.ingress.iter();
+        let listener = listeners.find(|l| l.port.as_ref().is_some_and(|p| p.number == u32::from(port)));
+        listener.and_then(|listener| listener.tls.as_ref())
+    };
+    let ports = audience.inbound.iter().filter(|port| port.tls);
+    let context = |port: u16| Some(Arc::new(terminate::context(settings(port)?, audience.agent)?));
+    ports.map(|port| (port.port, context(port.port))).collect()
 }
 
 /// What the chains of one port are made of.
@@ -72,6 +96,8 @@ struct Port<'a> {
     protocol: Protocol,
     cluster: &'a str,
     stat_prefix: Arc<str>,
+    /// TLS that is terminated.
+    tls: Option<Arc<ServerContext>>,
     /// The service's port and host, for the names of its virtual host and of its traces.
     service_port: u16,
     host: Arc<str>,
@@ -134,7 +160,7 @@ impl Inbound<'_> {
             use_original_dst: false,
             transparent: false,
             original_dst_filter: false,
-            tls_inspector: false,
+            tls_inspector: chains.iter().any(|chain| chain.tls.is_some()),
             http_inspector: declared.is_some(),
             server_first_ports: declared.unwrap_or_default(),
             inspection_timeout_ms: Some(self.detection_timeout_ms),
@@ -151,6 +177,7 @@ impl Inbound<'_> {
             destination: None,
             protocol: Protocol::Unsupported,
             cluster: INBOUND_PASSTHROUGH,
+            tls: None,
             stat_prefix: format!("{INBOUND_PASSTHROUGH};").into(),
             service_port: 0,
             host: "".into(),
@@ -159,6 +186,12 @@ impl Inbound<'_> {
 
     fn declared(&self, port: &InboundPort) -> Vec<ChainSpec> {
         let name = self.name(port);
+        let tls = match self.tls.get(&port.port) {
+            // Plain text would be taken where the Sidecar wants TLS.
+            Some(None) => return Vec::new(),
+            Some(Some(context)) => Some(context.clone()),
+            None => None,
+        };
         let (host, service_port) = match &port.service {
             Some((service, number)) => (service.hostname.as_arc().clone(), *number),
             // There is no service; something has to stand in traces all the same.
@@ -169,6 +202,7 @@ impl Inbound<'_> {
             destination: Some(port.port),
             protocol: port.protocol,
             cluster: &ClusterName::inbound(port.port).to_string(),
+            tls,
             stat_prefix: format!("inbound_{name};").into(),
             service_port,
             host,
@@ -192,22 +226,28 @@ impl Inbound<'_> {
                 use_remote_address: false,
                 alpn_filter: false,
             });
-            let application_protocols = if detected { PLAINTEXT_HTTP.to_vec() } else { Vec::new() };
+            let application_protocols = match (detected, &port.tls) {
+                (false, _) => Vec::new(),
+                (true, None) => PLAINTEXT_HTTP.to_vec(),
+                (true, Some(context)) => context.alpn.to_vec(),
+            };
             let matches = ChainMatch {
                 application_protocols,
-                ..plain(port.destination)
+                ..port.matches()
             };
             chains.push(ChainSpec {
                 name: port.names[0].clone(),
                 matches,
+                tls: port.tls.clone(),
                 kind,
             });
         }
         if detected || !port.protocol.is_http() {
-            let matches = plain(port.destination);
+            let matches = port.matches();
             chains.push(ChainSpec {
                 name: port.names[1].clone(),
                 matches,
+                tls: port.tls.clone(),
                 kind: to_cluster(port.cluster),
             });
         }
@@ -231,12 +271,15 @@ impl Inbound<'_> {
     }
 }
 
-/// Connections in plain text to a port.
-fn plain(destination_port: Option<u16>) -> ChainMatch {
-    ChainMatch {
-        destination_port,
-        transport_protocol: Some(RAW_BUFFER),
-        ..ChainMatch::default()
+impl Port<'_> {
+    /// Connections to the port, in plain text or in TLS.
+    fn matches(&self) -> ChainMatch {
+        let protocol = if self.tls.is_some() { "tls" } else { RAW_BUFFER };
+        ChainMatch {
+            destination_port: self.destination,
+            transport_protocol: Some(protocol),
+            ..ChainMatch::default()
+        }
     }
 }
 
@@ -248,6 +291,7 @@ fn blackhole(port: u16) -> ChainSpec {
             destination_port: Some(port),
             ..ChainMatch::default()
         },
+        tls: None,
         kind: to_cluster(BLACK_HOLE),
     }
 }
@@ -256,7 +300,8 @@ fn blackhole(port: u16) -> ChainSpec {
 fn declared_ports(chains: &[ChainSpec]) -> Option<Vec<u16>> {
     let mut detected: BTreeMap<Option<u16>, bool> = BTreeMap::new();
     for chain in chains {
-        *detected.entry(chain.matches.destination_port).or_default() |= !chain.matches.application_protocols.is_empty();
+        *detected.entry(chain.matches.destination_port).or_default() |=
+            chain.tls.is_none() && !chain.matches.application_protocols.is_empty();
     }
     let declared = detected
         .iter()

@@ -97,14 +97,9 @@ fn a_server_that_cannot_be_served_says_why() {
     let cell = world.engine.subscribe::<MergedGateways>(set);
     let merged = world.engine.row::<MergedGateways>(cell).expect("merged");
     let unserved: Vec<_> = merged.unserved.iter().map(|u| (u.server, u.reason)).collect();
-    let want = [
-        (0, UnservedReason::NotImplemented),
-        (2, UnservedReason::DuplicateHost),
-        (3, UnservedReason::Conflict),
-    ];
+    let want = [(2, UnservedReason::DuplicateHost), (3, UnservedReason::Conflict)];
     assert_eq!(unserved, want);
-    // Nobody routes b.com yet, so that there is nothing to listen for.
-    assert_eq!(world.names(token), [""; 0]);
+    assert_eq!(world.names(token), ["0.0.0.0_443"]);
     let vs =
         "{hosts: [b.com], gateways: [gw], tls: [{match: [{sniHosts: [b.com]}], route: [{destination: {host: web}}]}]}";
     world.apply(&istio("VirtualService", "vs", vs));

@@ -185,6 +185,7 @@ pub(crate) fn routes_of(scope: &Arc<Scope>, labels: &[(&str, &str)]) -> Arc<Rout
 pub(crate) fn clusters_of(scope: &Arc<Scope>, kind: ProxyKind) -> Arc<ClusterAudience> {
     Arc::new(ClusterAudience {
         passes_through: false,
+        agent: false,
         scope: scope.clone(),
         kind,
         inbound: Arc::from([]),

@@ -24,6 +24,8 @@ struct Case {
     from_endpoints: bool,
     lookup: Option<IpFamilies>,
     endpoints: Vec<Endpoint>,
+    client: model::tls::ClientFacts,
+    identities: registry::Identities,
 }
 
 impl Case {
@@ -36,6 +38,8 @@ impl Case {
             from_endpoints: false,
             lookup: None,
             endpoints: Vec::new(),
+            client: Default::default(),
+            identities: Default::default(),
         }
     }
 
@@ -68,6 +72,7 @@ impl Case {
             from_endpoints: self.from_endpoints,
             lookup: self.lookup,
             passed_through: false,
+            client: self.client,
         };
         let cluster = Outbound {
             key: &key,
@@ -81,6 +86,7 @@ impl Case {
                 .map(|subset| &subset.labels),
             origin: rule.as_ref().and_then(|rule| rule.origins.first()),
             endpoints: &self.endpoints,
+            identities: Some(&self.identities),
         };
         testing::json::<Cluster>(&cluster.encode())
     }

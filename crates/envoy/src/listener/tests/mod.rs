@@ -66,6 +66,7 @@ fn chain(kind: ChainKind) -> ChainSpec {
     ChainSpec {
         name: "".into(),
         matches: ChainMatch::default(),
+        tls: None,
         kind,
     }
 }

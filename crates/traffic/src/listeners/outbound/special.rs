@@ -40,6 +40,7 @@ pub(super) fn fallback(elsewhere: &str) -> ChainSpec {
     ChainSpec {
         name,
         matches: ChainMatch::default(),
+        tls: None,
         kind: to_cluster(elsewhere),
     }
 }
@@ -61,6 +62,7 @@ pub(super) fn virtual_outbound(
             destination_port,
             ..ChainMatch::default()
         },
+        tls: None,
         kind: to_cluster(cluster),
     };
     Some(ListenerSpec {

@@ -1,0 +1,223 @@
+//! TLS contexts: certificates and authorities by where they come from, and what a listener terminates.
+
+use std::sync::Arc;
+
+use model::tls::{Authorities, Certificate, ClientCheck, ServerContext, Version};
+use protos::envoy::config::core::v3::config_source::ConfigSourceSpecifier;
+use protos::envoy::config::core::v3::grpc_service::{EnvoyGrpc, TargetSpecifier};
+use protos::envoy::config::core::v3::{
+    ApiConfigSource, ApiVersion, ConfigSource, GrpcService, TransportSocket, WatchedDirectory, api_config_source,
+};
+use protos::envoy::extensions::transport_sockets::quic::v3::QuicDownstreamTransport;
+use protos::envoy::extensions::transport_sockets::tls::v3::certificate_validation_context::TrustChainVerification;
+use protos::envoy::extensions::transport_sockets::tls::v3::common_tls_context::{
+    CombinedCertificateValidationContext, ValidationContextType,
+};
+use protos::envoy::extensions::transport_sockets::tls::v3::subject_alt_name_matcher::SanType;
+use protos::envoy::extensions::transport_sockets::tls::v3::tls_parameters::TlsProtocol;
+use protos::envoy::extensions::transport_sockets::tls::v3::{
+    CertificateValidationContext, CommonTlsContext, DownstreamTlsContext, SdsSecretConfig, SubjectAltNameMatcher,
+    TlsCertificate, TlsParameters,
+};
+use resources::MeshConfig;
+use resources::mesh::{MeshTlsProtocol, TlsConfig};
+
+use crate::parts::{exact, file, seconds, transport_socket};
+
+/// The static cluster by which the agent beside a proxy is reached.
+const AGENT_CLUSTER: &str = "sds-grpc";
+/// The secrets without which a proxy of the mesh can do nothing: it waits for them for ever.
+const OF_MESH: [&str; 2] = ["default", "ROOTCA"];
+
+/// Puts certificates into a context.
+pub(crate) fn set_certificates(context: &mut CommonTlsContext, certificates: &[Certificate]) {
+    for certificate in certificates {
+        match certificate {
+            Certificate::Served(name) => context.tls_certificate_sds_secret_configs.push(served(name)),
+            Certificate::Agent(name) => context.tls_certificate_sds_secret_configs.push(from_agent(name)),
+            Certificate::Files { certificate, key } => context.tls_certificates.push(TlsCertificate {
+                certificate_chain: Some(file(certificate)),
+                private_key: Some(file(key)),
+                watched_directory: folder(certificate),
+                ..Default::default()
+            }),
+        }
+    }
+}
+
+/// What a peer's certificate must fulfil, beside being signed by these authorities.
+pub(crate) fn validation(authorities: &Authorities, check: CertificateValidationContext) -> ValidationContextType {
+    let config = match authorities {
+        Authorities::Served(name) => served(name),
+        Authorities::Agent(name) => from_agent(name),
+        Authorities::File(path) => {
+            return ValidationContextType::ValidationContext(CertificateValidationContext {
+                trusted_ca: Some(file(path)),
+                watched_directory: folder(path),
+                ..check
+            });
+        }
+    };
+    ValidationContextType::CombinedValidationContext(CombinedCertificateValidationContext {
+        default_validation_context: Some(check),
+        validation_context_sds_secret_config: Some(config),
+        ..Default::default()
+    })
+}
+
+/// Matchers for names that do not say of which sort they are.
+pub(crate) fn any_sort<'a>(names: impl IntoIterator<Item = &'a Arc<str>>) -> Vec<SubjectAltNameMatcher> {
+    let sorts = [SanType::Dns, SanType::Uri, SanType::Email, SanType::IpAddress];
+    let matchers = names.into_iter().flat_map(|name| sorts.map(|sort| named(sort, name)));
+    matchers.collect()
+}
+
+/// A matcher for a name of this sort.
+pub(crate) fn named(sort: SanType, name: &str) -> SubjectAltNameMatcher {
+    SubjectAltNameMatcher {
+        san_type: sort.into(),
+        matcher: Some(exact(name)),
+        ..Default::default()
+    }
+}
+
+/// Adds the mesh's cipher suites and curves to parameters that have none.
+pub(crate) fn add_defaults(parameters: &mut TlsParameters, mesh: &MeshConfig) {
+    let Some(defaults) = &mesh.tls_defaults else { return };
+    if parameters.cipher_suites.is_empty() {
+        let suites = model::tls::known_cipher_suites(&defaults.cipher_suites);
+        parameters.cipher_suites = suites.iter().map(ToString::to_string).collect();
+    }
+    let curves = defaults.ecdh_curves.iter().filter(|name| model::tls::is_curve(name));
+    for curve in curves.map(ToString::to_string) {
+        if !parameters.ecdh_curves.contains(&curve) {
+            parameters.ecdh_curves.push(curve);
+        }
+    }
+}
+
+/// The transport socket of a chain that terminates TLS.
+pub(crate) fn server(context: &ServerContext, mesh: &MeshConfig, quic: bool) -> TransportSocket {
+    let mut common = CommonTlsContext {
+        alpn_protocols: context.alpn.iter().map(|name| (*name).to_owned()).collect(),
+        tls_params: parameters(context, mesh),
+        ..Default::default()
+    };
+    set_certificates(&mut common, &context.certificates);
+    let client = context.client.as_ref();
+    common.validation_context_type = client.map(|check| validation(&check.authorities, of_client(check)));
+    let downstream = DownstreamTlsContext {
+        common_tls_context: Some(common),
+        // Envoy's QUIC cannot ask for a certificate.
+        require_client_certificate: Some(!quic && client.is_some_and(|check| check.required)),
+        ..Default::default()
+    };
+    if quic {
+        let quic = QuicDownstreamTransport {
+            downstream_tls_context: Some(downstream),
+            ..Default::default()
+        };
+        return transport_socket("envoy.transport_sockets.quic", &quic);
+    }
+    transport_socket("envoy.transport_sockets.tls", &downstream)
+}
+
+fn of_client(check: &ClientCheck) -> CertificateValidationContext {
+    let texts = |list: &[Arc<str>]| list.iter().map(ToString::to_string).collect();
+    let mut out = CertificateValidationContext {
+        match_typed_subject_alt_names: any_sort(&check.names),
+        verify_certificate_spki: texts(&check.keys),
+        verify_certificate_hash: texts(&check.hashes),
+        crl: check.revoked.as_ref().map(|path| file(path)),
+        ..Default::default()
+    };
+    if check.untrusted {
+        out.trust_chain_verification = TrustChainVerification::AcceptUntrusted.into();
+    }
+    out
+}
+
+fn parameters(context: &ServerContext, mesh: &MeshConfig) -> Option<TlsParameters> {
+    let mut out = TlsParameters {
+        cipher_suites: context.cipher_suites.iter().map(ToString::to_string).collect(),
+        ..Default::default()
+    };
+    if context.mesh_defaults {
+        add_defaults(&mut out, mesh);
+        let least = mesh.tls_defaults.as_ref().and_then(least_version);
+        out.tls_minimum_protocol_version = least.unwrap_or_default().into();
+    }
+    if let Some(version) = context.min_version {
+        out.tls_minimum_protocol_version = protocol(version).into();
+    }
+    if let Some(version) = context.max_version {
+        out.tls_maximum_protocol_version = protocol(version).into();
+    }
+    (out != TlsParameters::default()).then_some(out)
+}
+
+fn least_version(settings: &TlsConfig) -> Option<TlsProtocol> {
+    match settings.min_protocol_version {
+        MeshTlsProtocol::Auto => None,
+        MeshTlsProtocol::V1_2 => Some(TlsProtocol::TlSv12),
+        MeshTlsProtocol::V1_3 => Some(TlsProtocol::TlSv13),
+    }
+}
+
+fn protocol(version: Version) -> TlsProtocol {
+    match version {
+        Version::V1_0 => TlsProtocol::TlSv10,
+        Version::V1_1 => TlsProtocol::TlSv11,
+        Version::V1_2 => TlsProtocol::TlSv12,
+        Version::V1_3 => TlsProtocol::TlSv13,
+    }
+}
+
+/// A secret of the control plane. Unlike for other resources Envoy waits only for its usual time: a secret that does not
+/// exist must not hold up the listener or cluster, of which other parts may do.
+fn served(name: &str) -> SdsSecretConfig {
+    SdsSecretConfig {
+        name: name.to_owned(),
+        sds_config: Some(ConfigSource {
+            config_source_specifier: Some(ConfigSourceSpecifier::Ads(Default::default())),
+            resource_api_version: ApiVersion::V3.into(),
+            ..Default::default()
+        }),
+    }
+}
+
+/// A secret of the agent beside the proxy.
+fn from_agent(name: &str) -> SdsSecretConfig {
+    let service = GrpcService {
+        target_specifier: Some(TargetSpecifier::EnvoyGrpc(EnvoyGrpc {
+            cluster_name: AGENT_CLUSTER.to_owned(),
+            ..Default::default()
+        })),
+        ..Default::default()
+    };
+    let source = ApiConfigSource {
+        api_type: api_config_source::ApiType::Grpc.into(),
+        transport_api_version: ApiVersion::V3.into(),
+        grpc_services: vec![service],
+        set_node_on_first_message_only: true,
+        ..Default::default()
+    };
+    SdsSecretConfig {
+        name: name.to_owned(),
+        sds_config: Some(ConfigSource {
+            config_source_specifier: Some(ConfigSourceSpecifier::ApiConfigSource(source)),
+            initial_fetch_timeout: OF_MESH.contains(&name).then(|| seconds(0)),
+            resource_api_version: ApiVersion::V3.into(),
+            ..Default::default()
+        }),
+    }
+}
+
+/// The folder to watch for new versions of a file.
+fn folder(path: &str) -> Option<WatchedDirectory> {
+    let (folder, _) = path.rsplit_once('/').filter(|(folder, _)| !folder.is_empty())?;
+    Some(WatchedDirectory {
+        path: folder.to_owned(),
+        ..Default::default()
+    })
+}

@@ -1,0 +1,182 @@
+//! TLS that a listener terminates, as a Gateway's server or a Sidecar's ingress listener describes it.
+
+use std::sync::Arc;
+
+use model::tls::{Authorities, Certificate, ClientCheck, ServerContext, Version, known_cipher_suites};
+use resources::istio::{ServerTlsMode, ServerTlsSettings, TlsProtocol};
+
+/// What HTTP servers speak, the most wanted first.
+const HTTP: &[&str] = &["h2", "http/1.1"];
+
+/// The context of a server; none where its mode terminates nothing, where it names no certificate, and where it needs the
+/// workload's own certificate, which only an agent has.
+pub(crate) fn context(settings: &ServerTlsSettings, agent: bool) -> Option<ServerContext> {
+    let mode = settings.mode;
+    let (of_mesh, asks, required) = match mode {
+        ServerTlsMode::Passthrough | ServerTlsMode::AutoPassthrough => return None,
+        ServerTlsMode::Simple => (false, false, false),
+        ServerTlsMode::Mutual => (false, true, true),
+        ServerTlsMode::OptionalMutual => (false, true, false),
+        ServerTlsMode::IstioMutual => (true, true, true),
+    };
+    if of_mesh && !agent {
+        return None;
+    }
+    let (certificates, authorities) = match of_mesh {
+        true => (vec![Certificate::of_workload()], Some(Authorities::of_mesh())),
+        false => sources(settings, agent),
+    };
+    if certificates.is_empty() {
+        return None;
+    }
+    let client = match asks {
+        true => Some(ClientCheck {
+            required,
+            // A server that asks clients for something nobody can check would let everybody in.
+            authorities: authorities?,
+            revoked: Some(&settings.ca_crl).filter(|path| !path.is_empty()).cloned(),
+            names: settings.subject_alt_names.clone(),
+            keys: settings.verify_certificate_spki.clone(),
+            hashes: settings.verify_certificate_hash.clone(),
+            untrusted: settings.insecure_skip_verify.unwrap_or(false),
+        }),
+        false => None,
+    };
+    // The mesh's own TLS has versions and cipher suites of its own.
+    let (least, most) = match of_mesh {
+        true => (TlsProtocol::Auto, TlsProtocol::Auto),
+        false => (settings.min_protocol_version, settings.max_protocol_version),
+    };
+    Some(ServerContext {
+        certificates,
+        client,
+        alpn: HTTP,
+        min_version: version(least),
+        max_version: version(most),
+        cipher_suites: match of_mesh {
+            true => Vec::new(),
+            false => known_cipher_suites(&settings.cipher_suites),
+        },
+        mesh_defaults: !of_mesh,
+    })
+}
+
+/// Certificates, and the authorities that clients are checked by.
+fn sources(settings: &ServerTlsSettings, agent: bool) -> (Vec<Certificate>, Option<Authorities>) {
+    let single = Some(&settings.credential_name).filter(|name| !name.is_empty());
+    let names: Vec<&Arc<str>> = match &settings.credential_names[..] {
+        [] => single.into_iter().collect(),
+        // Envoy takes two: one for each sort of key.
+        several => several.iter().take(2).collect(),
+    };
+    if let Some(first) = names.first() {
+        let authorities = match &*settings.ca_cert_credential_name {
+            "" => Authorities::named(first),
+            name => match Certificate::named(name) {
+                Certificate::Served(name) => Authorities::Served(name),
+                _ => Authorities::named(first),
+            },
+        };
+        let certificates = names.into_iter().map(|name| Certificate::named(name)).collect();
+        return (certificates, Some(authorities));
+    }
+    let file = |certificate: &Arc<str>, key: &Arc<str>| {
+        let there = !certificate.is_empty() && !key.is_empty();
+        there.then(|| Certificate::files(certificate, key, agent))
+    };
+    let certificates = match &settings.tls_certificates[..] {
+        [] => file(&settings.server_certificate, &settings.private_key)
+            .into_iter()
+            .collect(),
+        several => (several.iter().take(2))
+            .filter_map(|one| file(&one.server_certificate, &one.private_key))
+            .collect(),
+    };
+    let roots = Some(&settings.ca_certificates).filter(|path| !path.is_empty());
+    (certificates, roots.map(|path| Authorities::file(path, agent)))
+}
+
+fn version(version: TlsProtocol) -> Option<Version> {
+    match version {
+        TlsProtocol::Auto => None,
+        TlsProtocol::V1_0 => Some(Version::V1_0),
+        TlsProtocol::V1_1 => Some(Version::V1_1),
+        TlsProtocol::V1_2 => Some(Version::V1_2),
+        TlsProtocol::V1_3 => Some(Version::V1_3),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settings(mode: ServerTlsMode) -> ServerTlsSettings {
+        ServerTlsSettings {
+            mode,
+            credential_name: "web".into(),
+            ..Default::default()
+        }
+    }
+
+    #[test]
+    fn modes() {
+        let client = |mode| context(&settings(mode), true).map(|c| c.client.map(|c| (c.required, c.authorities)));
+        let secret = Authorities::Served("kubernetes://web-cacert".into());
+        assert_eq!(client(ServerTlsMode::Simple), Some(None));
+        assert_eq!(client(ServerTlsMode::Mutual), Some(Some((true, secret.clone()))));
+        assert_eq!(client(ServerTlsMode::OptionalMutual), Some(Some((false, secret))));
+        let mesh = Some(Some((true, Authorities::Agent("ROOTCA".into()))));
+        assert_eq!(client(ServerTlsMode::IstioMutual), mesh);
+        assert_eq!(client(ServerTlsMode::Passthrough), None);
+        assert_eq!(context(&settings(ServerTlsMode::IstioMutual), false), None);
+    }
+
+    #[test]
+    fn where_certificates_come_from() {
+        let both = ServerTlsSettings {
+            credential_names: vec!["rsa".into(), "ecdsa".into()],
+            ca_cert_credential_name: "configmap://shop/roots".into(),
+            ..settings(ServerTlsMode::Mutual)
+        };
+        let found = context(&both, false).unwrap();
+        let served = |name: &str| Certificate::Served(name.into());
+        assert_eq!(
+            found.certificates,
+            [served("kubernetes://rsa"), served("kubernetes://ecdsa")]
+        );
+        let roots = Authorities::Served("configmap://shop/roots".into());
+        assert_eq!(found.client.unwrap().authorities, roots);
+        let files = ServerTlsSettings {
+            mode: ServerTlsMode::Mutual,
+            server_certificate: "/c".into(),
+            private_key: "/k".into(),
+            ..Default::default()
+        };
+        assert_eq!(context(&files, false), None, "nobody could check clients");
+        let checked = ServerTlsSettings {
+            ca_certificates: "/ca".into(),
+            ..files
+        };
+        let found = context(&checked, true).unwrap();
+        assert_eq!(found.certificates, [Certificate::Agent("file-cert:/c~/k".into())]);
+        let roots = Authorities::Agent("file-root:/ca".into());
+        assert_eq!(found.client.unwrap().authorities, roots);
+        let nothing = ServerTlsSettings {
+            mode: ServerTlsMode::Simple,
+            ..Default::default()
+        };
+        assert_eq!(context(&nothing, true), None);
+    }
+
+    #[test]
+    fn unknown_cipher_suites_are_left_out() {
+        let list = ServerTlsSettings {
+            cipher_suites: vec!["AES128-SHA".into(), "nonsense".into(), "AES128-SHA".into()],
+            min_protocol_version: TlsProtocol::V1_3,
+            ..settings(ServerTlsMode::Simple)
+        };
+        let found = context(&list, false).unwrap();
+        assert_eq!(found.cipher_suites, ["AES128-SHA".into()]);
+        assert_eq!((found.min_version, found.max_version), (Some(Version::V1_3), None));
+    }
+}
