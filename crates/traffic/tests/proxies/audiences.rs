@@ -14,7 +14,9 @@ use crate::world::*;
 #[test]
 fn what_nobody_asks_for_sets_nobody_apart() {
     let mut world = World::new(&service("web", 1, &["http:80"]));
-    let one = world.connect(labelled(sidecar("10.1.0.1"), &[("app", "a"), ("pod", "1")]));
+    let mut one = labelled(sidecar("10.1.0.1"), &[("app", "a"), ("pod", "1")]);
+    one.version = "1.28".into();
+    let one = world.connect(one);
     let mut other = labelled(sidecar("10.1.0.2"), &[("app", "b"), ("pod", "2")]);
     other.id = "another.default".into();
     other.version = "1.29".into();
