@@ -227,6 +227,7 @@ fn proxy() -> Proxy {
         id: "pod.ns".into(),
         namespace: "ns".into(),
         dns_domain: "ns.svc.cluster.local".into(),
+        virtual_hosts_apart: false,
         addresses: Vec::new(),
         labels: BTreeMap::new(),
         locality: Locality::default(),

@@ -32,7 +32,7 @@ impl<O: Origin> Hub<O> {
             let Some(ledger) = self.core.catalogues.get(&cell).copied() else {
                 continue;
             };
-            self.core.ledgers[ledger].on_catalogue(origin, &mut self.core.cells, catalogue, epoch);
+            self.core.ledgers[ledger].on_catalogue(origin, &mut self.core.cells, (cell, catalogue), epoch);
             touched.insert(ledger);
         }
         for ledger in &touched {

@@ -63,6 +63,8 @@ pub(crate) struct Composed {
     pub(crate) nonce: Arc<str>,
     pub(crate) resources: usize,
     pub(crate) removed: usize,
+    /// Of route tables: their names.
+    pub(crate) tables: Vec<Name>,
     /// Of clusters: the endpoints that they discover and that the client needs for them.
     pub(crate) fresh: Fresh,
 }

@@ -74,6 +74,10 @@ impl<O: Origin> Core<O> {
             nonce: nonce.as_str().into(),
             resources: content.resources.len(),
             removed: content.removed.len(),
+            tables: match watch.kind {
+                ResourceType::Route => content.resources.iter().map(|(name, ..)| name.clone()).collect(),
+                _ => Vec::new(),
+            },
             fresh,
         });
         self.stats.composed[watch.kind as usize] += 1;
@@ -122,7 +126,7 @@ impl<O: Origin> Core<O> {
             let owed = || plan.paid.owed.binary_search(&name).is_ok();
             match ledger.resource(&self.cells, &name) {
                 Some(resource) => resources.push((name, resource.version(), resource.body().clone())),
-                None if ledger.kind.is_wildcard() && !owed() => {}
+                None if ledger.kind.is_listed() && !owed() => {}
                 None if key.placeholders && (key.from == 0 || owed()) => {
                     let body = placeholder(ledger.kind, &name);
                     resources.push((name, Version::of(&body), body));

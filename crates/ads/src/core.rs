@@ -10,7 +10,7 @@ use crate::selection::Selection;
 use crate::stream::Stream;
 use crate::tally::News;
 use crate::watch::Watch;
-use crate::{Epoch, Limits, Origin, Stats, StreamId, WatchStatus};
+use crate::{Epoch, Limits, Name, Origin, Stats, StreamId, WatchStatus};
 
 /// Everything but the streams.
 pub(crate) struct Core<O: Origin> {
@@ -40,10 +40,9 @@ impl<O: Origin> Core<O> {
         let id = entry.key();
         let ledger = entry.insert(Ledger::new(id, kind, key.1.clone(), self.epoch));
         if kind.is_wildcard() {
-            ledger.open(origin, &mut self.cells, self.epoch);
-            if let Some((cell, _)) = &ledger.catalogue {
-                self.catalogues.insert(*cell, id);
-            }
+            ledger.open(origin, &mut self.cells, &Name::default(), self.epoch);
+            self.catalogues
+                .extend(ledger.lists.values().map(|list| (list.cell, id)));
         }
         self.by_audience.insert(key, id);
         id
@@ -62,11 +61,16 @@ impl<O: Origin> Core<O> {
         self.news.members = true;
         let ledger = &mut self.ledgers[ledger_id];
         ledger.selections[selection].streams.remove(&stream);
+        let before: Vec<O::Cell> = ledger.lists.values().map(|list| list.cell).collect();
         ledger.drop_if_unused(origin, &mut self.cells, selection);
+        let is_open = |cell: &O::Cell| ledger.lists.values().any(|list| list.cell == *cell);
+        for cell in before.iter().filter(|cell| !is_open(cell)) {
+            self.catalogues.remove(cell);
+        }
         if ledger.selections.is_empty() {
             let ledger = self.ledgers.remove(ledger_id);
-            if let Some((cell, _)) = &ledger.catalogue {
-                self.catalogues.remove(cell);
+            for list in ledger.lists.values() {
+                self.catalogues.remove(&list.cell);
             }
             self.by_audience.remove(&(ledger.kind, ledger.audience.clone()));
             ledger.close(origin, &mut self.cells);

@@ -10,7 +10,7 @@
 
 use std::collections::BTreeSet;
 
-use model::xds::ResourceType;
+use model::xds::{ResourceType, collection_of};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::core::Core;
@@ -75,12 +75,24 @@ impl<O: Origin> Core<O> {
         let not_wanted: FxHashSet<&str> = unsubscribe.iter().chain(["*"]).collect();
         // What the client has of a named type, it wants: clients say so themselves, but older ones forget to.
         let had = initial.0.iter().filter(|_| !all);
+        let had = had.filter_map(|name| {
+            if kind.is_collected() {
+                collection_of(name)
+            } else {
+                Some(name)
+            }
+        });
         let wanted = subscribe.iter().chain(had).filter(|name| !not_wanted.contains(name));
-        let names: Vec<Name> = wanted.map(Name::from).collect();
+        let follows = kind.is_collected() && subscribe.is_empty();
+        let names: Vec<Name> = match follows {
+            true => self.tables_sent(stream),
+            false => wanted.map(Name::from).collect(),
+        };
         self.check_count(names.len())?;
 
         let mut watch = self.watch(origin, stream, kind, (!all).then(|| names.clone()));
         watch.must_answer = true;
+        watch.follows = follows;
         if all {
             watch.explicit = names.clone();
         }
@@ -113,7 +125,7 @@ impl<O: Origin> Core<O> {
         let selection = self.selection(watch);
         let dropped = |name: &Name| match watch.kind {
             ResourceType::Endpoints => stream.early_clusters.as_ref().is_none_or(|early| early.contains(name)),
-            ResourceType::Route => stream.early_listeners,
+            ResourceType::Route | ResourceType::VirtualHost => stream.early_listeners,
             _ => false,
         };
         let mut owed = Vec::new();
@@ -131,7 +143,7 @@ impl<O: Origin> Core<O> {
                 gone.push(Gone::unknown(Name::from(*name)));
             }
         }
-        for name in selection.names.iter().flat_map(NameSet::iter) {
+        for name in selection.named() {
             if !had.contains_key(&**name) && ledger.resource(&self.cells, name).is_none() {
                 owed.push(name.clone());
             }
@@ -225,20 +237,32 @@ impl<O: Origin> Core<O> {
         if !empty {
             self.reselect_edit(origin, stream, kind, &edit);
         }
-        let Some(watch) = stream.watch_mut(kind) else {
+        let Some(watch) = stream.watches[kind as usize].as_deref_mut() else {
             return Ok(());
+        };
+        let wanted = match kind.is_collected() {
+            true => self.ledgers[watch.ledger].in_collections(&wanted),
+            false => wanted,
         };
         if !empty {
             let dropped = &edit.removed;
-            watch.debt.owed.retain(|name| dropped.binary_search(&&**name).is_err());
-            watch
-                .debt
-                .gone
-                .retain(|gone| dropped.binary_search(&&*gone.name).is_err());
+            let subscribed = |name: &Name| {
+                let name = if kind.is_collected() {
+                    collection_of(name)
+                } else {
+                    Some(&**name)
+                };
+                name.is_some_and(|name| dropped.binary_search(&name).is_err())
+            };
+            watch.debt.owed.retain(|name| subscribed(name));
+            watch.debt.gone.retain(|gone| subscribed(&gone.name));
         }
         watch.debt.owe(wanted);
         let owed = &watch.debt.owed;
         watch.debt.gone.retain(|gone| owed.binary_search(&gone.name).is_err());
+        if kind == ResourceType::Route && !unsubscribe.is_empty() && stream.tables.is_empty() {
+            self.follow_tables(origin, stream);
+        }
         Ok(())
     }
 

@@ -48,6 +48,9 @@ pub(crate) struct Window {
     pub(crate) sweep: Epoch,
 }
 
+/// The types that lead to clusters.
+const USERS_OF_CLUSTERS: [ResourceType; 3] = [ResourceType::Listener, ResourceType::Route, ResourceType::VirtualHost];
+
 impl<O: Origin> Core<O> {
     /// What may be sent of a type now; `None`: nothing.
     pub(crate) fn window(&self, stream: &Stream<O::Token>, kind: ResourceType, now: Moment) -> Option<Window> {
@@ -62,7 +65,7 @@ impl<O: Origin> Core<O> {
             ResourceType::Endpoints | ResourceType::Secret | ResourceType::Extension | ResourceType::NameTable => {
                 Some(Window::all(self.epoch))
             }
-            ResourceType::Listener | ResourceType::Route => {
+            ResourceType::Listener | ResourceType::Route | ResourceType::VirtualHost => {
                 let upto = if expired(stream.hold) {
                     self.epoch
                 } else {
@@ -78,7 +81,9 @@ impl<O: Origin> Core<O> {
         match kind {
             ResourceType::Cluster => self.users_of_clusters(stream) == self.epoch,
             ResourceType::Endpoints | ResourceType::Secret | ResourceType::Extension | ResourceType::NameTable => true,
-            ResourceType::Listener | ResourceType::Route => self.clusters_in_place(stream) == self.epoch,
+            ResourceType::Listener | ResourceType::Route | ResourceType::VirtualHost => {
+                self.clusters_in_place(stream) == self.epoch
+            }
         }
     }
 
@@ -152,8 +157,8 @@ impl<O: Origin> Core<O> {
         if listeners.is_none() && stream.resumed {
             return 0;
         }
-        self.reached(stream, ResourceType::Listener)
-            .min(self.reached(stream, ResourceType::Route))
+        let reached = USERS_OF_CLUSTERS.into_iter().map(|kind| self.reached(stream, kind));
+        reached.min().unwrap_or(self.epoch)
     }
 
     /// Up to which epoch the client has answered for a type; for one that it has not subscribed to, all.
@@ -177,7 +182,7 @@ impl<O: Origin> Core<O> {
             let watch = stream.watch(kind);
             watch.is_some_and(|watch: &crate::watch::Watch| watch.has_updates(self.selection(watch)))
         };
-        (waits(ResourceType::Listener) || waits(ResourceType::Route)) && self.clusters_in_place(stream) < self.epoch
+        USERS_OF_CLUSTERS.into_iter().any(waits) && self.clusters_in_place(stream) < self.epoch
     }
 
     /// Whether what listeners and routes had to bring at `epoch` has been sent meanwhile.
@@ -186,7 +191,7 @@ impl<O: Origin> Core<O> {
             let watch = stream.watch(kind);
             watch.is_none_or(|watch| watch.sent >= epoch || !watch.has_updates(self.selection(watch)))
         };
-        sent(ResourceType::Listener) && sent(ResourceType::Route)
+        USERS_OF_CLUSTERS.into_iter().all(sent)
     }
 
     /// What these clusters discover; nothing for those that do not.

@@ -15,18 +15,23 @@ use crate::ledger::log::Log;
 use crate::selection::{Selection, SelectionId};
 use crate::{Epoch, Name, Origin};
 
+mod lists;
 mod log;
 mod select;
+
+pub(crate) use lists::List;
 
 pub(crate) struct Ledger<O: Origin> {
     pub(crate) id: LedgerId,
     pub(crate) kind: ResourceType,
     pub(crate) audience: O::Audience,
-    pub(crate) catalogue: Option<(O::Cell, O::Catalogue)>,
+    /// What says which names there are, of listed types: of a wildcard type one list, under an empty name; else one for
+    /// each collection that somebody subscribes to.
+    pub(crate) lists: BTreeMap<Name, List<O>>,
     entries: BTreeMap<Name, Entry<O::Cell>>,
     pub(crate) tombs: BTreeMap<Name, Tomb>,
     log: Log,
-    /// Depends on all names and versions and not on how they came about; wildcard types only.
+    /// Depends on all names and versions and not on how they came about; listed types only.
     digest: u64,
     pub(crate) selections: Slab<Selection>,
     /// Selections of this epoch's changes, each once.
@@ -38,9 +43,9 @@ pub(crate) struct Ledger<O: Origin> {
 struct Entry<C> {
     /// `None`: the name means nothing.
     cell: Option<C>,
-    /// When it came or changed last; for named types also when it went.
+    /// When it came or changed last; for types without lists also when it went.
     epoch: Epoch,
-    /// Selections that hold it; named types only.
+    /// Selections that hold it; types without lists only.
     users: u32,
 }
 
@@ -56,7 +61,7 @@ impl<O: Origin> Ledger<O> {
             id,
             kind,
             audience,
-            catalogue: None,
+            lists: BTreeMap::new(),
             entries: BTreeMap::new(),
             tombs: BTreeMap::new(),
             log: Log {
@@ -70,25 +75,13 @@ impl<O: Origin> Ledger<O> {
         }
     }
 
-    /// Opens the catalogue and everything in it; wildcard types only.
-    pub(crate) fn open(&mut self, origin: &mut O, cells: &mut Cells<O::Cell>, epoch: Epoch) {
-        let Some((cell, catalogue)) = origin.open_catalogue(self.kind, &self.audience) else {
-            return;
-        };
-        for (name, key) in O::rows(&catalogue) {
-            let resource = self.insert(origin, cells, name, key, epoch);
-            self.digest = self.digest.wrapping_add(contribution(name, resource.as_ref()));
-        }
-        self.catalogue = Some((cell, catalogue));
-    }
-
     /// Closes everything. Nobody may be subscribed any more.
     pub(crate) fn close(mut self, origin: &mut O, cells: &mut Cells<O::Cell>) {
         for (name, entry) in std::mem::take(&mut self.entries) {
             self.close_cell(origin, cells, &name, entry.cell);
         }
-        if let Some((cell, _)) = self.catalogue.take() {
-            origin.close(cell);
+        for list in self.lists.into_values() {
+            origin.close(list.cell);
         }
     }
 
@@ -139,6 +132,12 @@ impl<O: Origin> Ledger<O> {
                     .iter()
                     .filter_map(|(name, entry)| Some((name, cells.get(entry.cell?)?))),
             ),
+            Some(names) if self.kind.is_collected() => Box::new(
+                names
+                    .iter()
+                    .flat_map(|collection| self.members(collection))
+                    .filter_map(|(name, entry)| Some((name, cells.get(entry.cell?)?))),
+            ),
             Some(names) => Box::new(
                 names
                     .iter()
@@ -169,11 +168,17 @@ impl<O: Origin> Ledger<O> {
                 .filter(|(_, entry)| entry.epoch > from && entry.epoch <= upto)
                 .map(|(name, _)| name.clone())
                 .collect(),
+            Some(names) if self.kind.is_collected() => names
+                .iter()
+                .flat_map(|collection| self.members(collection))
+                .filter(|(_, entry)| entry.epoch > from && entry.epoch <= upto)
+                .map(|(name, _)| name.clone())
+                .collect(),
             Some(names) => names.iter().filter(|name| within(name)).cloned().collect(),
         }
     }
 
-    /// Names of a selection that went after `from` and not after `upto`; wildcard types only.
+    /// Names of a selection that went after `from` and not after `upto`; listed types only.
     pub(crate) fn removed<'a>(
         &'a self,
         selection: &'a Selection,
@@ -191,16 +196,23 @@ impl<O: Origin> Ledger<O> {
         let Some(entry) = self.entries.get_mut(name) else {
             return;
         };
-        let shift = presence(name, new).wrapping_sub(presence(name, old));
-        if !self.kind.is_wildcard() {
+        if !self.kind.is_listed() {
             entry.epoch = epoch;
-            self.mark(name, epoch, false, shift);
+            self.mark(
+                name,
+                epoch,
+                false,
+                presence(name, new).wrapping_sub(presence(name, old)),
+            );
             return;
         }
-        self.digest = self
-            .digest
-            .wrapping_sub(contribution(name, old))
-            .wrapping_add(contribution(name, new));
+        let shift = contribution(name, new).wrapping_sub(contribution(name, old));
+        self.digest = self.digest.wrapping_add(shift);
+        // Who named single resources of a wildcard type counts those that are not there, too.
+        let shift = match self.kind.is_collected() {
+            true => shift,
+            false => presence(name, new).wrapping_sub(presence(name, old)),
+        };
         match (old, new) {
             (_, Some(_)) => {
                 entry.epoch = epoch;
@@ -221,85 +233,9 @@ impl<O: Origin> Ledger<O> {
         }
     }
 
-    /// The catalogue changed: opens what is new and closes what is no longer in it.
-    pub(crate) fn on_catalogue(&mut self, origin: &mut O, cells: &mut Cells<O::Cell>, new: O::Catalogue, epoch: Epoch) {
-        let Some((cell, old)) = self.catalogue.take() else {
-            return;
-        };
-        let (mut before, mut after) = (O::rows(&old).iter().peekable(), O::rows(&new).iter().peekable());
-        loop {
-            match (before.peek(), after.peek()) {
-                (None, None) => break,
-                (Some((name, key)), Some((other, other_key))) if name == other => {
-                    if key != other_key {
-                        self.rekey(origin, cells, name, other_key, epoch);
-                    }
-                    before.next();
-                    after.next();
-                }
-                (Some((name, _)), other) if other.is_none_or(|(other, _)| name < other) => {
-                    self.remove(origin, cells, name, epoch);
-                    before.next();
-                }
-                (_, Some((name, key))) => {
-                    let resource = self.insert(origin, cells, name, key, epoch);
-                    self.on_resource(name, None, resource.as_ref(), epoch);
-                    after.next();
-                }
-                (Some(_), None) => break,
-            }
-        }
-        self.catalogue = Some((cell, new));
-    }
-
     /// Selections with changes since this was asked last.
     pub(crate) fn take_marked(&mut self) -> Vec<SelectionId> {
         std::mem::take(&mut self.marked)
-    }
-
-    fn insert(
-        &mut self,
-        origin: &mut O,
-        cells: &mut Cells<O::Cell>,
-        name: &Name,
-        key: &O::Key,
-        epoch: Epoch,
-    ) -> Option<Resource> {
-        let (cell, resource) = origin.open(key);
-        cells.add(cell, resource.clone(), self.id, name.clone());
-        self.entries.insert(
-            name.clone(),
-            Entry {
-                cell: Some(cell),
-                epoch,
-                users: 0,
-            },
-        );
-        resource
-    }
-
-    fn remove(&mut self, origin: &mut O, cells: &mut Cells<O::Cell>, name: &Name, epoch: Epoch) {
-        let old = self.resource(cells, name).cloned();
-        self.on_resource(name, old.as_ref(), None, epoch);
-        if let Some(entry) = self.entries.remove(name) {
-            self.close_cell(origin, cells, name, entry.cell);
-        }
-    }
-
-    /// The name is derived from something else now; that may make no difference.
-    fn rekey(&mut self, origin: &mut O, cells: &mut Cells<O::Cell>, name: &Name, key: &O::Key, epoch: Epoch) {
-        let old = self.resource(cells, name).cloned();
-        // Opened before the old one is closed: what both are derived from need not be derived again.
-        let (cell, new) = origin.open(key);
-        cells.add(cell, new.clone(), self.id, name.clone());
-        let Some(entry) = self.entries.get_mut(name) else {
-            return;
-        };
-        let closed = entry.cell.replace(cell);
-        self.close_cell(origin, cells, name, closed);
-        if old != new {
-            self.on_resource(name, old.as_ref(), new.as_ref(), epoch);
-        }
     }
 
     fn close_cell(&self, origin: &mut O, cells: &mut Cells<O::Cell>, name: &str, cell: Option<O::Cell>) {

@@ -20,6 +20,7 @@ mod content;
 mod core;
 pub mod decode;
 mod delta;
+mod follow;
 pub mod gate;
 mod hub;
 mod ledger;

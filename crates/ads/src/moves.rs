@@ -33,11 +33,14 @@ impl<O: Origin> Core<O> {
             Some(names) => self.select(origin, ledger, &names.edit(Vec::new(), &[])),
         };
         if watch.sent > 0 {
+            // What it refused it does not have, and what it was told to drop it may still have.
+            if let Some(refused) = watch.refused.take() {
+                watch.debt.add(refused.debt);
+            }
             let debt = self.difference(watch, names.as_ref(), ledger, selection);
             watch.debt = debt;
             watch.sent = self.epoch;
             watch.swept = self.epoch;
-            watch.refused = None;
             watch.complaint = None;
             watch.ran = self.epoch;
         }

@@ -126,7 +126,7 @@ impl<O: Origin> Core<O> {
             at => at <= window.upto || !ledger.changed(selection, after, window.upto).is_empty(),
         };
         let news = watch.must_answer || watch.debt.owed.iter().any(payable) || changed(watch.news_after());
-        let may_sweep = |at: Epoch| !watch.kind.is_wildcard() || at <= window.sweep;
+        let may_sweep = |at: Epoch| !watch.kind.is_listed() || at <= window.sweep;
         let gone = !watch.debt.gone.is_empty() && may_sweep(watch.debt.gone_at);
         let after = watch.sweeps_after();
         let tombs = selection.removed > after && ledger.removed(selection, after, window.sweep).next().is_some();

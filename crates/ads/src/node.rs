@@ -10,7 +10,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 use model::proxy::{Capabilities, InterceptionMode, Labels, Locality, Proxy, ProxyKind};
 use names::{NameError, NodeId, NodeType};
+use protos::envoy::config::core::v3::node::UserAgentVersionType;
 use protos::envoy::config::core::v3::{Extension, Node};
+use protos::envoy::r#type::v3::SemanticVersion;
 use protos::{Message, Struct, Value, value::Kind};
 
 /// Why a client cannot be served.
@@ -101,6 +103,7 @@ pub fn parse_node(node: &Node) -> Result<Proxy, NodeError> {
         accepts_http10: metadata.text("HTTP10")? == "1",
         unprivileged: metadata.flag("UNPRIVILEGED_POD")?,
         ports: ports(&metadata),
+        virtual_hosts_apart: takes_virtual_hosts(node),
         version: metadata.text("ISTIO_VERSION")?.into(),
     })
 }
@@ -204,6 +207,16 @@ fn capabilities(extensions: &[Extension]) -> Capabilities {
         istio_stats: has("istio.stats", "stats.PluginConfig"),
         metadata_exchange: tcp_exchange && http_exchange,
     }
+}
+
+/// Whether the client can discover virtual hosts over an aggregated stream: Envoy can since 1.37.
+fn takes_virtual_hosts(node: &Node) -> bool {
+    let version = match &node.user_agent_version_type {
+        Some(UserAgentVersionType::UserAgentBuildVersion(build)) => build.version.as_ref(),
+        _ => None,
+    };
+    let new_enough = |v: &SemanticVersion| (v.major_number, v.minor_number) >= (1, 37);
+    node.user_agent_name == "envoy" && version.is_some_and(new_enough)
 }
 
 struct Metadata<'a>(Option<&'a Struct>);

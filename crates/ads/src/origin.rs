@@ -22,7 +22,7 @@ pub trait Origin {
     type Audience: Clone + Eq + Hash + Debug;
     /// What one resource is derived from.
     type Key: Clone + PartialEq + Debug;
-    /// The list of what an audience gets of a wildcard type; cheap to clone.
+    /// The list of what an audience gets of a wildcard type or of a collection; cheap to clone.
     type Catalogue: Clone;
 
     /// Adds a proxy. Its audiences are known when this returns.
@@ -37,11 +37,13 @@ pub trait Origin {
     /// What the proxy must share with another one to get the same resources of this type.
     fn audience(&self, token: Self::Token, kind: ResourceType) -> Self::Audience;
 
-    /// Opens the list of what an audience gets of a wildcard type. `None`: nothing, and that will not change.
+    /// Opens the list of what an audience gets of a listed type: of a wildcard type all, with an empty `collection`; else
+    /// what is in the collection, with the full names. `None`: nothing, and that will not change.
     fn open_catalogue(
         &mut self,
         kind: ResourceType,
         audience: &Self::Audience,
+        collection: &Name,
     ) -> Option<(Self::Cell, Self::Catalogue)>;
 
     /// The rows of a catalogue, ascending by name; no name occurs twice.

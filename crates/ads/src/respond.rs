@@ -41,6 +41,9 @@ impl<O: Origin> Core<O> {
         if kind == ResourceType::Cluster {
             stream.clusters_answered(accepted, now);
         }
+        if kind == ResourceType::Route {
+            self.follow_tables(origin, stream);
+        }
         self.relocate(origin, stream, kind);
     }
 
@@ -126,7 +129,14 @@ impl<O: Origin> Core<O> {
     }
 
     pub(crate) fn select(&mut self, origin: &mut O, ledger: usize, edit: &Edit<'_>) -> usize {
-        self.ledgers[ledger].select(origin, &mut self.cells, edit, &mut self.serial, self.epoch)
+        let id = ledger;
+        let ledger = &mut self.ledgers[id];
+        let selection = ledger.select(origin, &mut self.cells, edit, &mut self.serial, self.epoch);
+        if ledger.kind.is_collected() {
+            self.catalogues
+                .extend(ledger.lists.values().map(|list| (list.cell, id)));
+        }
+        selection
     }
 
     fn switch(&mut self, origin: &mut O, stream: &mut Stream<O::Token>, kind: ResourceType, selection: usize) {

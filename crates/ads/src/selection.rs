@@ -4,21 +4,24 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
+use model::xds::{ResourceType, collection_of};
+
 use crate::compose::Composed;
 use crate::name_set::NameSet;
-use crate::{Epoch, StreamId};
+use crate::{Epoch, Name, StreamId};
 
 /// Index of a selection within its ledger.
 pub(crate) type SelectionId = usize;
 
 pub(crate) struct Selection {
-    /// `None`: all names of the ledger.
+    /// `None`: all names of the ledger. Of a collected type these are collections.
     pub(crate) names: Option<NameSet>,
+    collected: bool,
     /// When a name of it came or changed last.
     pub(crate) changed: Epoch,
     /// When that happened before.
     pub(crate) changed_before: Epoch,
-    /// When a name of it went last; wildcard types only.
+    /// When a name of it went last; listed types only.
     pub(crate) removed: Epoch,
     /// Depends on all names and what they hold, and not on how that came about; not kept for all names of a ledger, which
     /// has its own.
@@ -49,9 +52,10 @@ pub(crate) struct Key {
 const CACHED: usize = 4;
 
 impl Selection {
-    pub(crate) fn new(names: Option<NameSet>, changed: Epoch, serial: u64) -> Selection {
+    pub(crate) fn new(names: Option<NameSet>, kind: ResourceType, changed: Epoch, serial: u64) -> Selection {
         Selection {
             names,
+            collected: kind.is_collected(),
             changed,
             changed_before: changed,
             removed: 0,
@@ -62,8 +66,19 @@ impl Selection {
         }
     }
 
+    /// Whether who sees this sees the resource of this name.
     pub(crate) fn covers(&self, name: &str) -> bool {
-        self.names.as_ref().is_none_or(|names| names.contains(name))
+        match &self.names {
+            None => true,
+            Some(names) if self.collected => collection_of(name).is_some_and(|collection| names.contains(collection)),
+            Some(names) => names.contains(name),
+        }
+    }
+
+    /// The resources that clients named one by one.
+    pub(crate) fn named(&self) -> impl Iterator<Item = &Name> {
+        let names = self.names.as_ref().filter(|_| !self.collected);
+        names.into_iter().flat_map(NameSet::iter)
     }
 
     pub(crate) fn cached(&self, key: &Key) -> Option<Arc<Composed>> {

@@ -32,6 +32,9 @@ impl<O: Origin> Core<O> {
         let updates = plan.news && composed.resources > 0;
         if updates {
             self.note_sent(stream, kind, &composed.fresh, plan.key.from);
+            if kind == ResourceType::Route {
+                stream.tables.extend_from_slice(&composed.tables);
+            }
         }
         stream.sequence += 1;
         let sequence = stream.sequence;
@@ -146,7 +149,7 @@ impl<O: Origin> Core<O> {
 
     fn count_overdue(&mut self, stream: &Stream<O::Token>, kind: ResourceType, window: Window) {
         let held = match kind {
-            ResourceType::Listener | ResourceType::Route => stream.hold,
+            ResourceType::Listener | ResourceType::Route | ResourceType::VirtualHost => stream.hold,
             ResourceType::Cluster => stream.sweep_hold,
             ResourceType::Endpoints | ResourceType::Secret | ResourceType::Extension | ResourceType::NameTable => None,
         };

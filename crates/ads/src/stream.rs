@@ -29,6 +29,8 @@ pub(crate) struct Stream<T> {
     pub(crate) early_clusters: Option<BTreeSet<Name>>,
     /// Whether listeners were sent on this stream before it asked for routes.
     pub(crate) early_listeners: bool,
+    /// Route tables in the outstanding response of their type.
+    pub(crate) tables: Vec<Name>,
     /// Since when listeners or routes wait for what they may need, and what they had to bring then.
     pub(crate) hold: Option<(Epoch, Moment)>,
     /// Since when removals of clusters wait, and up to which epoch.
@@ -63,6 +65,7 @@ impl<T> Stream<T> {
             settling: None,
             early_clusters: Some(BTreeSet::new()),
             early_listeners: false,
+            tables: Vec::new(),
             hold: None,
             sweep_hold: None,
             sequence: 0,

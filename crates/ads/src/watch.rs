@@ -20,6 +20,8 @@ pub(crate) struct Watch {
     pub(crate) explicit: Vec<Name>,
     /// Whether the client ever named a resource: from then on no names mean none, not all (state of the world).
     pub(crate) named_once: bool,
+    /// Its collections are the route tables that the client has (virtual hosts).
+    pub(crate) follows: bool,
     /// What changed up to this epoch has been sent; 0: nothing has.
     pub(crate) sent: Epoch,
     /// What went up to this epoch has been sent as removed; wildcard types only.
@@ -156,6 +158,7 @@ impl Watch {
             joined,
             explicit: Vec::new(),
             named_once: false,
+            follows: false,
             sent: 0,
             swept: joined,
             settled: 0,

@@ -22,7 +22,7 @@ mod wire;
 pub use cluster::Clusters;
 pub use endpoints::{Endpoints, LoadAssignments};
 pub use listener::Listeners;
-pub use route::{EncodedRoutes, HttpRoutes, RouteConfigs, VirtualHosts};
+pub use route::{EncodedRoutes, HttpRoutes, RouteConfigs, RouteShells, VirtualHostResources, VirtualHosts};
 
 /// Adds this crate's rules to a graph. The rules of `registry` and `traffic` must be there.
 pub fn register(b: &mut flow::Builder) {
@@ -32,5 +32,7 @@ pub fn register(b: &mut flow::Builder) {
     b.view::<HttpRoutes>();
     b.view::<VirtualHosts>();
     b.view::<RouteConfigs>();
+    b.view::<RouteShells>();
+    b.view::<VirtualHostResources>();
     b.view::<Listeners>();
 }

@@ -142,6 +142,36 @@ impl Write for Writer {
     }
 }
 
+/// What is in the message (or text) that is the first field.
+pub(crate) fn enter_field(fields: &[u8]) -> Option<&[u8]> {
+    let (length, rest) = length_of_first(fields)?;
+    rest.get(..length)
+}
+
+/// What follows the message (or text) that is the first field.
+pub(crate) fn skip_field(fields: &[u8]) -> Option<&[u8]> {
+    let (length, rest) = length_of_first(fields)?;
+    rest.get(length..)
+}
+
+/// The length of the first field, and the bytes from its content on. Of fields with small numbers only.
+fn length_of_first(fields: &[u8]) -> Option<(usize, &[u8])> {
+    let (key, mut rest) = fields.split_first()?;
+    if u32::from(key & 7) != LENGTH_DELIMITED || *key >= 0x80 {
+        return None;
+    }
+    let (mut length, mut shift) = (0usize, 0);
+    loop {
+        let (byte, behind) = rest.split_first()?;
+        rest = behind;
+        length |= usize::from(byte & 0x7f).checked_shl(shift)?;
+        shift += 7;
+        if *byte < 0x80 {
+            return Some((length, rest));
+        }
+    }
+}
+
 /// The bytes of an integer in base 128, and how many they are.
 fn digits(mut value: u64) -> ([u8; 10], usize) {
     let mut digits = [0; 10];
@@ -216,6 +246,31 @@ mod tests {
             let bytes = w.finish();
             assert_eq!(&bytes[2..], text.as_bytes());
             assert_eq!(usize::from(bytes[1]), text.len());
+        }
+    }
+
+    #[test]
+    fn fields_are_taken_apart_again() {
+        for length in [0, 1, 127, 128, 20_000] {
+            let mut w = Writer::default();
+            w.message(2, |w| {
+                w.bytes(1, &vec![b'n'; length]);
+                w.text(2, "rest");
+            });
+            let field = w.finish();
+            let inner = enter_field(&field).unwrap();
+            assert_eq!(skip_field(inner).unwrap(), b"\x12\x04rest");
+            assert_eq!(skip_field(&field), Some(&[][..]));
+            assert_eq!(enter_field(&field[..field.len() - 1]), None);
+        }
+        for broken in [
+            &[][..],
+            &[8, 1],
+            &[0x12],
+            &[0x12, 0x80],
+            &[0x12, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff],
+        ] {
+            assert_eq!(enter_field(broken), None, "{broken:?}");
         }
     }
 

@@ -337,4 +337,8 @@ pub enum ResourceKey {
     Listener(Arc<ListenerSpec>),
     /// The route table of this name.
     Route(Arc<RouteAudience>, Arc<str>),
+    /// The route table of this name, without its virtual hosts: they are discovered singly.
+    RouteShell(Arc<RouteAudience>, Arc<str>),
+    /// A virtual host of the route table of this name.
+    VirtualHost(Arc<str>, Arc<VirtualHostSpec>),
 }

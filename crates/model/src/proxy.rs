@@ -105,6 +105,8 @@ pub struct Proxy {
     pub unprivileged: bool,
     /// Ports of the workload's containers by their names (`POD_PORTS`).
     pub ports: BTreeMap<Arc<str>, u16>,
+    /// It takes virtual hosts singly (VHDS), and not with their route table.
+    pub virtual_hosts_apart: bool,
     /// `ISTIO_VERSION`; empty where the metadata has none.
     pub version: Arc<str>,
 }

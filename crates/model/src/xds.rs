@@ -20,6 +20,9 @@ pub enum ResourceType {
     Listener,
     /// `envoy.config.route.v3.RouteConfiguration` (RDS); subscribed by name.
     Route,
+    /// `envoy.config.route.v3.VirtualHost` (VHDS): the virtual hosts of a route table, singly; a client subscribes to the
+    /// table by its name, and to all that is in it so.
+    VirtualHost,
     /// `envoy.extensions.transport_sockets.tls.v3.Secret` (SDS); subscribed by name.
     Secret,
     /// `envoy.config.core.v3.TypedExtensionConfig` (ECDS): a filter's configuration; subscribed by name.
@@ -30,7 +33,7 @@ pub enum ResourceType {
 
 impl ResourceType {
     /// How many types there are.
-    pub const COUNT: usize = 7;
+    pub const COUNT: usize = 8;
 
     /// All types, in sending order.
     pub const ALL: [ResourceType; ResourceType::COUNT] = [
@@ -38,6 +41,7 @@ impl ResourceType {
         ResourceType::Endpoints,
         ResourceType::Listener,
         ResourceType::Route,
+        ResourceType::VirtualHost,
         ResourceType::Secret,
         ResourceType::Extension,
         ResourceType::NameTable,
@@ -50,6 +54,7 @@ impl ResourceType {
             ResourceType::Endpoints => "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment",
             ResourceType::Listener => "type.googleapis.com/envoy.config.listener.v3.Listener",
             ResourceType::Route => "type.googleapis.com/envoy.config.route.v3.RouteConfiguration",
+            ResourceType::VirtualHost => "type.googleapis.com/envoy.config.route.v3.VirtualHost",
             ResourceType::Secret => "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret",
             ResourceType::Extension => "type.googleapis.com/envoy.config.core.v3.TypedExtensionConfig",
             ResourceType::NameTable => "type.googleapis.com/istio.networking.nds.v1.NameTable",
@@ -61,7 +66,7 @@ impl ResourceType {
         ResourceType::ALL.into_iter().find(|t| t.type_url() == url)
     }
 
-    /// The short name that debug output, metrics and `istioctl` use: `CDS`, `EDS`, `LDS`, `RDS`, `SDS`, `ECDS`,
+    /// The short name that debug output, metrics and `istioctl` use: `CDS`, `EDS`, `LDS`, `RDS`, `VHDS`, `SDS`, `ECDS`,
     /// `NDS`.
     pub const fn short_name(self) -> &'static str {
         match self {
@@ -69,10 +74,22 @@ impl ResourceType {
             ResourceType::Endpoints => "EDS",
             ResourceType::Listener => "LDS",
             ResourceType::Route => "RDS",
+            ResourceType::VirtualHost => "VHDS",
             ResourceType::Secret => "SDS",
             ResourceType::Extension => "ECDS",
             ResourceType::NameTable => "NDS",
         }
+    }
+
+    /// Whether clients subscribe to collections, by whose names the names of resources begin ([`collection_of`]), and not to
+    /// single resources (VHDS).
+    pub const fn is_collected(self) -> bool {
+        matches!(self, ResourceType::VirtualHost)
+    }
+
+    /// Whether there is a list of what a client gets, so that what is not on it is known to be gone.
+    pub const fn is_listed(self) -> bool {
+        self.is_wildcard() || self.is_collected()
     }
 
     /// Whether a client that names no resources means all of them (xDS: wildcard; CDS, LDS and NDS).
@@ -82,6 +99,11 @@ impl ResourceType {
             ResourceType::Cluster | ResourceType::Listener | ResourceType::NameTable
         )
     }
+}
+
+/// The collection that a resource belongs to: its name up to the last slash.
+pub fn collection_of(name: &str) -> Option<&str> {
+    name.rsplit_once('/').map(|(collection, _)| collection)
 }
 
 /// The hash of a resource's bytes. Shown as 16 hexadecimal digits, which is also its form on the wire.

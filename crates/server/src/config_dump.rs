@@ -1,6 +1,8 @@
 //! `/debug/config_dump`: all that one proxy has, in the form of Envoy's admin interface.
 
-use model::xds::{Resource, ResourceType};
+use model::xds::{Resource, ResourceType, collection_of};
+use protos::Message as _;
+use protos::envoy::config::route::v3::{RouteConfiguration, VirtualHost};
 use serde_json::{Map, Value, json};
 
 use crate::pilot::Core;
@@ -18,12 +20,33 @@ pub(crate) fn gather(core: &Core, id: &str) -> Option<Dump> {
     let stream = exact
         .or_else(|| statuses.iter().rev().find(|s| s.proxy.id.contains(id)))?
         .id;
-    let resources = ResourceType::ALL
+    let mut resources: Vec<(ResourceType, Vec<Resource>)> = ResourceType::ALL
         .into_iter()
-        .map(|kind| (kind, core.hub.resources(stream, kind)));
-    Some(Dump {
-        resources: resources.collect(),
-    })
+        .map(|kind| (kind, core.hub.resources(stream, kind)))
+        .collect();
+    let hosts = core.hub.resources(stream, ResourceType::VirtualHost);
+    for (_, tables) in resources.iter_mut().filter(|(kind, _)| *kind == ResourceType::Route) {
+        tables.iter_mut().for_each(|table| *table = completed(table, &hosts));
+    }
+    Some(Dump { resources })
+}
+
+/// A route table with those of these virtual hosts that are its own.
+fn completed(table: &Resource, hosts: &[Resource]) -> Resource {
+    let own = hosts
+        .iter()
+        .filter(|host| collection_of(host.name()) == Some(table.name()));
+    let virtual_hosts = own
+        .filter_map(|host| VirtualHost::decode(host.body().clone()).ok())
+        .collect();
+    let hosts = RouteConfiguration {
+        virtual_hosts,
+        ..RouteConfiguration::default()
+    };
+    // Messages of one type, one behind the other, are one: lists go on.
+    let mut body = table.body().to_vec();
+    body.extend(hosts.encode_to_vec());
+    Resource::new(table.name().clone(), body)
 }
 
 impl Dump {
@@ -44,8 +67,8 @@ fn section(kind: ResourceType, resources: &[Resource]) -> Option<Value> {
         ResourceType::Route => ("RoutesConfigDump", "dynamicRouteConfigs", "routeConfig"),
         ResourceType::Extension => ("EcdsConfigDump", "ecdsFilters", "ecdsFilter"),
         ResourceType::Secret => ("SecretsConfigDump", "dynamicActiveSecrets", "secret"),
-        // Envoy knows nothing of it, and its admin interface has no form for it.
-        ResourceType::NameTable => return None,
+        // Envoy shows them in their tables. It knows nothing of name tables.
+        ResourceType::VirtualHost | ResourceType::NameTable => return None,
     };
     let entries: Value = resources.iter().map(|resource| entry(kind, field, resource)).collect();
     Some(json!({"@type": format!("type.googleapis.com/envoy.admin.v3.{message}"), list: entries}))

@@ -25,6 +25,8 @@ pub(crate) struct Discovery {
     pub(crate) pilot: Pilot,
     pub(crate) limits: Arc<Limits>,
     pub(crate) max_request_bytes: usize,
+    /// Whether proxies that can get virtual hosts singly do.
+    pub(crate) virtual_hosts_apart: bool,
     /// For readers of configuration; none: they are proxies like others.
     pub(crate) configuration: Option<mcp::Service>,
 }
@@ -126,7 +128,10 @@ impl Upstream {
             .clone()
             .ok_or_else(|| invalid("missing node information".into()))?;
         let node = Node::decode(node).map_err(|_| invalid("the node is not a node message".into()))?;
-        let proxy = parse_node(&node).map_err(|e| invalid(e.to_string()))?;
+        let mut proxy = parse_node(&node).map_err(|e| invalid(e.to_string()))?;
+        // Only the incremental protocol can say that one of them has gone.
+        let incremental = matches!(self.variant, Variant::Delta);
+        proxy.virtual_hosts_apart &= incremental && self.discovery.virtual_hosts_apart;
         let name = proxy.id.clone();
         let (reply, answer) = oneshot::channel();
         let connect = Message::Connect {

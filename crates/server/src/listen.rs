@@ -39,6 +39,8 @@ pub struct Options {
     pub keepalive_timeout: Duration,
     /// The largest discovery request, in bytes.
     pub max_request_bytes: usize,
+    /// Whether proxies that can get virtual hosts singly do.
+    pub virtual_hosts_apart: bool,
     /// Limits of the protocol machine; the server uses those for decoding.
     pub limits: Limits,
     /// What `/version` says.
@@ -113,6 +115,7 @@ impl Server {
             pilot: pilot.clone(),
             limits,
             max_request_bytes: options.max_request_bytes,
+            virtual_hosts_apart: options.virtual_hosts_apart,
             configuration: configuration.map(|configuration| Service {
                 configuration,
                 stopped: stopped.clone(),

@@ -322,6 +322,7 @@ fn short(kind: ResourceType) -> &'static str {
         ResourceType::Endpoints => "eds",
         ResourceType::Listener => "lds",
         ResourceType::Route => "rds",
+        ResourceType::VirtualHost => "vhds",
         ResourceType::Secret => "sds",
         ResourceType::Extension => "ecds",
         ResourceType::NameTable => "nds",

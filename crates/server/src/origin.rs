@@ -46,8 +46,13 @@ impl Origin for Served {
         self.0.audience(token, kind)
     }
 
-    fn open_catalogue(&mut self, _: ResourceType, audience: &Option<Audience>) -> Option<(CellId, Arc<Catalogue>)> {
-        self.0.open_catalogue(audience.as_ref()?)
+    fn open_catalogue(
+        &mut self,
+        _: ResourceType,
+        audience: &Option<Audience>,
+        collection: &Arc<str>,
+    ) -> Option<(CellId, Arc<Catalogue>)> {
+        self.0.open_catalogue(audience.as_ref()?, collection)
     }
 
     fn rows(catalogue: &Arc<Catalogue>) -> &[(Arc<str>, ResourceKey)] {

@@ -89,6 +89,7 @@ fn long_name(kind: ResourceType) -> &'static str {
         ResourceType::Endpoints => "endpoint",
         ResourceType::Listener => "listener",
         ResourceType::Route => "route",
+        ResourceType::VirtualHost => "virtual host",
         ResourceType::Secret => "secret",
         ResourceType::Extension => "extension",
         ResourceType::NameTable => "name table",

@@ -78,6 +78,7 @@ impl Plane {
             monitoring: any,
             keepalive_interval: Duration::from_secs(30),
             keepalive_timeout: Duration::from_secs(10),
+            virtual_hosts_apart: true,
             max_request_bytes: 64 << 10,
             limits: Limits::default(),
             version: "test".into(),

@@ -41,6 +41,7 @@ async fn start() -> Server {
         monitoring: any,
         keepalive_interval: Duration::from_secs(30),
         keepalive_timeout: Duration::from_secs(10),
+        virtual_hosts_apart: true,
         max_request_bytes: LIMIT,
         limits: Limits::default(),
         version: "test".into(),

@@ -242,6 +242,9 @@ settings! {
         keepalive_timeout as "keepaliveTimeout": Duration = "10s";
         /// The largest request that a proxy may send; a larger one ends its stream.
         max_request_bytes: ByteSize = "4MiB";
+        /// Whether proxies that can (Envoy from 1.37 on, over the incremental protocol) get the virtual hosts of their
+        /// route tables singly: a route that changes then costs its own bytes, and not those of the whole table.
+        virtual_hosts_apart: Switch = "on";
     }
     "Process" {
         /// Number of threads; 0 means one per processor.

@@ -1,6 +1,6 @@
 //! From an object to what is served of it.
 
-use envoy::{Clusters, Endpoints, RouteConfigs};
+use envoy::{Clusters, Endpoints, RouteConfigs, VirtualHostResources};
 use flow::{CellId, Dependents, Relation, Walk};
 use model::service::{ObjectId, Registry};
 use registry::inputs::{
@@ -116,6 +116,7 @@ fn everything() -> Walk {
         .to::<Clusters>()
         .to::<Endpoints>()
         .to::<RouteConfigs>()
+        .to::<VirtualHostResources>()
         .to::<ListenerCatalogue>()
         .to::<ClusterCatalogue>()
         .not_through::<VirtualServiceSummaries>()

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use envoy::{Clusters, Endpoints, Listeners, RouteConfigs};
+use envoy::{Clusters, Endpoints, Listeners, RouteConfigs, RouteShells, VirtualHostResources};
 use flow::{CellId, Delta};
 use model::audience::{ClusterAudience, EndpointsAudience, ListenerAudience, ResourceKey, RouteAudience};
 use model::xds::{Resource, ResourceType};
@@ -12,6 +12,7 @@ use traffic::Catalogue;
 use traffic::audience::Audiences;
 use traffic::clusters::ClusterCatalogue;
 use traffic::listeners::ListenerCatalogue;
+use traffic::routes::VirtualHostCatalogue;
 
 use crate::World;
 
@@ -26,6 +27,10 @@ pub enum Audience {
     Listener(Arc<ListenerAudience>),
     /// Of route tables.
     Route(Arc<RouteAudience>),
+    /// Of route tables whose virtual hosts are discovered singly.
+    RouteShell(Arc<RouteAudience>),
+    /// Of those virtual hosts.
+    VirtualHost(Arc<RouteAudience>),
 }
 
 /// What a commit changed of that which is served.
@@ -60,8 +65,11 @@ impl Changes {
         changes.add_resources::<Endpoints>(delta);
         changes.add_resources::<Listeners>(delta);
         changes.add_resources::<RouteConfigs>(delta);
+        changes.add_resources::<RouteShells>(delta);
+        changes.add_resources::<VirtualHostResources>(delta);
         changes.add_catalogues::<ClusterCatalogue>(delta);
         changes.add_catalogues::<ListenerCatalogue>(delta);
+        changes.add_catalogues::<VirtualHostCatalogue>(delta);
         changes.moved = delta.changes::<Audiences>().iter().map(|c| c.key).collect();
         changes.names = !delta.changes::<GatewayNames>().is_empty();
         changes.panics = delta
@@ -94,16 +102,21 @@ impl World {
             ResourceType::Cluster => Audience::Cluster(audiences.cluster.clone()),
             ResourceType::Endpoints => Audience::Endpoints(audiences.endpoints.clone()),
             ResourceType::Listener => Audience::Listener(audiences.listener.clone()),
+            ResourceType::Route if audiences.virtual_hosts_apart => Audience::RouteShell(audiences.route.clone()),
             ResourceType::Route => Audience::Route(audiences.route.clone()),
+            ResourceType::VirtualHost if !audiences.virtual_hosts_apart => return None,
+            ResourceType::VirtualHost => Audience::VirtualHost(audiences.route.clone()),
         })
     }
 
-    /// Opens the list of all that a wildcard type holds for an audience. Named types have none.
-    pub fn open_catalogue(&mut self, audience: &Audience) -> Option<(CellId, Arc<Catalogue>)> {
+    /// Opens the list of all that a wildcard type holds for an audience, or that is in a collection (a route table's virtual
+    /// hosts). Named types have none.
+    pub fn open_catalogue(&mut self, audience: &Audience, collection: &Arc<str>) -> Option<(CellId, Arc<Catalogue>)> {
         match audience {
             Audience::Cluster(a) => Some(self.subscribe::<ClusterCatalogue>(a.clone())),
             Audience::Listener(a) => Some(self.subscribe::<ListenerCatalogue>(a.clone())),
-            Audience::Endpoints(_) | Audience::Route(_) => None,
+            Audience::VirtualHost(a) => Some(self.subscribe::<VirtualHostCatalogue>((a.clone(), collection.clone()))),
+            Audience::Endpoints(_) | Audience::Route(_) | Audience::RouteShell(_) => None,
         }
     }
 
@@ -112,7 +125,8 @@ impl World {
         match audience {
             Audience::Endpoints(a) => Some(ResourceKey::Endpoints(a.clone(), name.clone())),
             Audience::Route(a) => Some(ResourceKey::Route(a.clone(), name.clone())),
-            Audience::Cluster(_) | Audience::Listener(_) => None,
+            Audience::RouteShell(a) => Some(ResourceKey::RouteShell(a.clone(), name.clone())),
+            Audience::Cluster(_) | Audience::Listener(_) | Audience::VirtualHost(_) => None,
         }
     }
 
@@ -123,6 +137,10 @@ impl World {
             ResourceKey::Endpoints(audience, name) => self.open_in::<Endpoints>((audience.clone(), name.clone())),
             ResourceKey::Listener(spec) => self.open_in::<Listeners>(spec.clone()),
             ResourceKey::Route(audience, name) => self.open_in::<RouteConfigs>((audience.clone(), name.clone())),
+            ResourceKey::RouteShell(audience, name) => self.open_in::<RouteShells>((audience.clone(), name.clone())),
+            ResourceKey::VirtualHost(table, host) => {
+                self.open_in::<VirtualHostResources>((table.clone(), host.clone()))
+            }
         }
     }
 

@@ -170,6 +170,7 @@ fn proxy(name: &str, kind: ProxyKind, cluster: &str, node: &str) -> Arc<Proxy> {
         id: format!("{name}.shop").into(),
         namespace: "shop".into(),
         dns_domain: "shop.svc.cluster.local".into(),
+        virtual_hosts_apart: false,
         addresses: vec!["10.0.0.1".parse().unwrap()],
         labels: [("version".into(), "v1".into())].into(),
         locality: model::proxy::Locality::parse("eu/west"),
@@ -194,7 +195,7 @@ fn open(world: &mut World, proxies: &[registry::inputs::ProxyToken]) -> Vec<flow
         let endpoints = world.audience(*token, ResourceType::Endpoints).unwrap();
         for kind in [ResourceType::Cluster, ResourceType::Listener] {
             let audience = world.audience(*token, kind).unwrap();
-            let (cell, catalogue) = world.open_catalogue(&audience).unwrap();
+            let (cell, catalogue) = world.open_catalogue(&audience, &Arc::default()).unwrap();
             cells.push(cell);
             for (name, key) in &catalogue.entries {
                 let (cell, resource) = world.open(key);

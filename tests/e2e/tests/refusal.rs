@@ -1,6 +1,7 @@
 //! What Envoy refuses is seen, with Envoy's own words, and the next good change heals it.
 
 use e2e::{HOST, Shop, both_protocols};
+use parts::run::Protocol;
 
 /// Envoy's limit on the size of a compiled regular expression; the expression is valid, so nobody else minds it.
 const REGEX: &str = "/[a-z]{1,50}/[0-9]{1,50}/(one|two|three|four|five|six|seven|eight|nine|ten)+";
@@ -15,7 +16,12 @@ both_protocols! {
     async fn a_refused_route_is_shown_and_the_next_good_one_heals_it(protocol) {
         let shop = Shop::start(protocol, &["v1", "v2"], &to("v1", "")).await?;
         let traffic = shop.traffic(100);
-        let rejects = async || shop.mesh.control.metric("pilot_total_xds_rejects", "rds").await;
+        // Over the incremental protocol Envoy discovers virtual hosts singly.
+        let (kind, gauge) = match protocol {
+            Protocol::Delta => ("vhds", "pilot_xds_vhds_reject"),
+            Protocol::Sotw => ("rds", "pilot_xds_rds_reject"),
+        };
+        let rejects = async || shop.mesh.control.metric("pilot_total_xds_rejects", kind).await;
         assert_eq!(rejects().await?, 0.0);
 
         let bad = to("v2", &format!(", match: [{{ uri: {{ regex: '{REGEX}' }} }}]"));
@@ -23,7 +29,7 @@ both_protocols! {
         shop.mesh.wait_for_syncz(WORDS, true).await?;
         assert_eq!(rejects().await?, 1.0, "refused once, and not sent again and again");
         // The gauge has a line for each proxy that refuses at the moment.
-        let refusing = async || shop.mesh.control.metric("pilot_xds_rds_reject", "client.test").await.unwrap_or(0.0);
+        let refusing = async || shop.mesh.control.metric(gauge, "client.test").await.unwrap_or(0.0);
         assert_eq!(refusing().await, 1.0);
         assert_eq!(shop.get("/", &[]).await?.header("x-version"), "v1", "the last good route holds");
 

@@ -16,17 +16,19 @@ use tokio::sync::Semaphore;
 
 use crate::wire;
 
-/// The four types, in the order in which Envoy asks for them.
-const TYPES: [&str; 4] = [
+/// The types, in the order in which Envoy asks for them.
+const TYPES: [&str; 5] = [
     "type.googleapis.com/envoy.config.cluster.v3.Cluster",
     "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment",
     "type.googleapis.com/envoy.config.listener.v3.Listener",
     "type.googleapis.com/envoy.config.route.v3.RouteConfiguration",
+    "type.googleapis.com/envoy.config.route.v3.VirtualHost",
 ];
 const CLUSTERS: usize = 0;
 const ENDPOINTS: usize = 1;
 const LISTENERS: usize = 2;
 const ROUTES: usize = 3;
+const VIRTUAL_HOSTS: usize = 4;
 
 /// What one proxy has seen; read while it runs.
 #[derive(Debug, Default)]
@@ -88,6 +90,7 @@ pub async fn run(
         node: Some(node),
         send,
         types: Default::default(),
+        hosts_apart: false,
     };
     proxy.ask(CLUSTERS, &[], b"")?;
     proxy.ask(LISTENERS, &[], b"")?;
@@ -126,7 +129,9 @@ struct Proxy {
     /// Sent with the first request only.
     node: Option<Bytes>,
     send: SendStream<Bytes>,
-    types: [Subscription; 4],
+    types: [Subscription; 5],
+    /// Virtual hosts were asked for.
+    hosts_apart: bool,
 }
 
 #[derive(Default)]
@@ -149,6 +154,11 @@ impl Proxy {
             self.types[kind].version = Bytes::copy_from_slice(wire::field(message, 1));
         }
         let nonce = wire::field(message, 5).to_vec();
+        // As Envoy does: while it reads the first table that says so, before it accepts it.
+        if kind == ROUTES && !self.hosts_apart && self.protocol == Protocol::Delta && discovers_hosts(message) {
+            self.hosts_apart = true;
+            self.ask(VIRTUAL_HOSTS, &[], b"")?;
+        }
         self.ask(kind, &[], &nonce)?;
         match kind {
             CLUSTERS => self.follow(kind, ENDPOINTS, message),
@@ -218,6 +228,15 @@ impl Proxy {
             .send_data(wire::frame(&out), false)
             .context("the stream is closed")
     }
+}
+
+/// Whether a route table in a response leaves its virtual hosts to be discovered singly.
+fn discovers_hosts(response: &[u8]) -> bool {
+    let resources = wire::fields(response).filter(|(number, _)| *number == 2);
+    let tables = resources.map(|(_, resource)| wire::field(wire::field(resource, 2), 2));
+    tables
+        .into_iter()
+        .any(|table| wire::fields(table).any(|(number, _)| number == 9))
 }
 
 /// The name of a cluster or listener, and what it makes a proxy ask for.

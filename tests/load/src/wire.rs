@@ -78,6 +78,15 @@ pub fn node(name: &str, namespace: &str, ip: &str) -> Bytes {
     );
     put(&mut node, 2, b"load");
     put(&mut node, 3, &metadata);
+    put(&mut node, 6, b"envoy");
+    let mut version = BytesMut::new();
+    for (field, number) in [(1, 1), (2, 40)] {
+        put_varint(&mut version, field << 3);
+        put_varint(&mut version, number);
+    }
+    let mut build = BytesMut::new();
+    put(&mut build, 1, &version);
+    put(&mut node, 8, &build);
     node.freeze()
 }
 

@@ -41,8 +41,18 @@ pub fn parse(name: &str, yaml: &str) -> Result<Proxy> {
         "id": id,
         "metadata": metadata,
         "locality": {"region": part(), "zone": part(), "subZone": part()},
+        "userAgentName": if body["envoy"].is_null() { "" } else { "envoy" },
+        "userAgentBuildVersion": {"version": envoy_version(&body["envoy"])},
         "extensions": extensions.iter().map(|e| json!({"name": e})).collect::<Vec<_>>(),
     });
     let node: Node = protos::from_json(&node).context("node")?;
     Ok(ads::parse_node(&node)?)
+}
+
+/// `1.40` as a version message.
+fn envoy_version(text: &Value) -> Value {
+    let text = text.as_str().unwrap_or_default();
+    let (major, minor) = text.split_once('.').unwrap_or_default();
+    let number = |part: &str| part.parse::<u32>().unwrap_or_default();
+    json!({"majorNumber": number(major), "minorNumber": number(minor)})
 }

@@ -86,7 +86,19 @@ impl Walk<'_> {
         let endpoints = self.wildcard(ResourceType::Cluster, endpoint_names)?;
         self.named(ResourceType::Endpoints, endpoints)?;
         let routes = self.wildcard(ResourceType::Listener, route_names)?;
-        self.named(ResourceType::Route, routes)
+        self.named(ResourceType::Route, routes.clone())?;
+        self.virtual_hosts(routes)
+    }
+
+    /// The virtual hosts of these route tables, of a proxy that gets them singly.
+    fn virtual_hosts(&mut self, tables: BTreeSet<Arc<str>>) -> Result<()> {
+        let Some(audience) = self.world.audience(self.token, ResourceType::VirtualHost) else {
+            return Ok(());
+        };
+        for table in tables {
+            self.listed(ResourceType::VirtualHost, &audience, &table, |_, _| {})?;
+        }
+        Ok(())
     }
 
     fn audience(&self, kind: ResourceType) -> Result<Audience> {
@@ -101,7 +113,19 @@ impl Walk<'_> {
         refer: fn(&Value, &mut BTreeSet<Arc<str>>),
     ) -> Result<BTreeSet<Arc<str>>> {
         let audience = self.audience(kind)?;
-        let (cell, catalogue) = self.world.open_catalogue(&audience).context("no catalogue")?;
+        self.listed(kind, &audience, &Arc::default(), refer)
+    }
+
+    /// Everything that a list names: of a wildcard type (without a name) or in a collection.
+    fn listed(
+        &mut self,
+        kind: ResourceType,
+        audience: &Audience,
+        collection: &Arc<str>,
+        refer: fn(&Value, &mut BTreeSet<Arc<str>>),
+    ) -> Result<BTreeSet<Arc<str>>> {
+        let opened = self.world.open_catalogue(audience, collection);
+        let (cell, catalogue) = opened.context("no catalogue")?;
         self.open.push(cell);
         let mut names = BTreeSet::new();
         for (name, key) in &catalogue.entries {

@@ -1,7 +1,7 @@
 //! Selections of a ledger: who sees what of it.
 
 use crate::cells::Cells;
-use crate::ledger::{Entry, Ledger, presence};
+use crate::ledger::{Entry, Ledger, contribution, presence};
 use crate::name_set::{Edit, NameSet};
 use crate::selection::{Selection, SelectionId};
 use crate::{Epoch, Name, Origin};
@@ -37,7 +37,9 @@ impl<O: Origin> Ledger<O> {
             return id;
         }
         let names = edit.build();
-        if !self.kind.is_wildcard() {
+        if self.kind.is_collected() {
+            names.iter().for_each(|name| self.open(origin, cells, name, epoch));
+        } else if !self.kind.is_wildcard() {
             names.iter().for_each(|name| self.retain(origin, cells, name, epoch));
         }
         self.add_selection(cells, Some(names), serial, epoch)
@@ -54,6 +56,10 @@ impl<O: Origin> Ledger<O> {
             return;
         }
         for name in selection.names.iter().flat_map(NameSet::iter) {
+            if self.kind.is_collected() {
+                self.release(origin, cells, name);
+                continue;
+            }
             let Some(entry) = self.entries.get_mut(name) else {
                 continue;
             };
@@ -83,14 +89,17 @@ impl<O: Origin> Ledger<O> {
         epoch: Epoch,
     ) -> SelectionId {
         *serial += 1;
-        let mut selection = Selection::new(names, epoch, *serial);
+        let mut selection = Selection::new(names, self.kind, epoch, *serial);
         let tombs = self.tombs.iter().filter(|(name, _)| selection.covers(name));
         selection.removed = tombs.map(|(_, tomb)| tomb.epoch).max().unwrap_or_default();
-        for name in selection.names.iter().flat_map(NameSet::iter) {
-            selection.digest = selection
-                .digest
-                .wrapping_add(presence(name, self.resource(cells, name)));
-        }
+        let digest: u64 = match self.kind.is_collected() {
+            true => wrapping(
+                self.live(cells, &selection)
+                    .map(|(name, held)| contribution(name, Some(held))),
+            ),
+            false => wrapping(selection.named().map(|name| presence(name, self.resource(cells, name)))),
+        };
+        selection.digest = digest;
         self.selections.insert(selection)
     }
 
@@ -108,4 +117,8 @@ impl<O: Origin> Ledger<O> {
         // Nobody else sees it yet, but a stream that is behind this epoch may come to.
         self.log.push(epoch, name.clone());
     }
+}
+
+fn wrapping(parts: impl Iterator<Item = u64>) -> u64 {
+    parts.fold(0, u64::wrapping_add)
 }

@@ -89,6 +89,7 @@ fn everything_that_is_read_is_read() {
         id: "web-1.shop".into(),
         namespace: "other".into(),
         dns_domain: "shop.svc.cluster.local".into(),
+        virtual_hosts_apart: false,
         addresses: vec!["10.0.0.1".parse().unwrap(), "fd00::1".parse().unwrap()],
         labels: [("app".into(), "web".into()), ("version".into(), "v1".into())].into(),
         locality: Locality::parse("r/z/s"),

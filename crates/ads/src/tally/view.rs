@@ -6,7 +6,6 @@ use rustc_hash::FxHashMap;
 use super::Ask;
 use super::bits::{Bits, Members};
 use crate::ledger::Ledger;
-use crate::name_set::NameSet;
 use crate::selection::Selection;
 use crate::watch::{Complaint, Watch};
 use crate::{Epoch, Name, Origin, StreamId};
@@ -23,7 +22,7 @@ pub(super) struct View<'h> {
 
 /// One selection.
 struct Part<'h> {
-    names: Option<&'h NameSet>,
+    selection: &'h Selection,
     members: Members,
     /// Streams without objections by the epoch that they have accepted, ascending; but for those that accepted all.
     behind: Vec<(Epoch, u32)>,
@@ -50,7 +49,7 @@ impl<'h> View<'h> {
     ) -> View<'h> {
         let bound = places.len();
         let part = |selection: &'h Selection| {
-            let mut part = Part::new(selection.names.as_ref());
+            let mut part = Part::new(selection);
             let mut members = Vec::with_capacity(selection.streams.len());
             for id in &selection.streams {
                 // A stream is in a selection a moment before its watch is in its place.
@@ -74,10 +73,7 @@ impl<'h> View<'h> {
     /// Adds who gets what is asked for, and who of them has not accepted it. `refused` is called for who refused it.
     pub(super) fn add(&mut self, ask: &Ask<'_>, total: &mut Bits, pending: &mut Bits, mut refused: impl FnMut(u32)) {
         let (kind, bound) = (self.kind, self.bound);
-        let covers = |part: &&mut Part<'_>| match (part.names, ask.name) {
-            (Some(names), Some(name)) => names.contains(name),
-            _ => true,
-        };
+        let covers = |part: &&mut Part<'_>| ask.name.is_none_or(|name| part.selection.covers(name));
         for part in self.parts.iter_mut().filter(covers) {
             part.members.add_to(total);
             part.add_behind(ask.due, bound, pending);
@@ -120,9 +116,9 @@ impl Objecting<'_> {
 }
 
 impl<'h> Part<'h> {
-    fn new(names: Option<&'h NameSet>) -> Part<'h> {
+    fn new(selection: &'h Selection) -> Part<'h> {
         Part {
-            names,
+            selection,
             members: Members::Few(Vec::new()),
             behind: Vec::new(),
             prefixes: FxHashMap::default(),

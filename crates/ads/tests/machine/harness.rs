@@ -13,7 +13,7 @@ use protos::envoy::service::discovery::v3::{DeltaDiscoveryResponse, DiscoveryRes
 use crate::world::{Content, World, plain};
 
 pub(crate) use model::xds::ResourceType::{
-    Cluster as CDS, Endpoints as EDS, Extension as ECDS, Listener as LDS, Route as RDS,
+    Cluster as CDS, Endpoints as EDS, Extension as ECDS, Listener as LDS, Route as RDS, VirtualHost as VHDS,
 };
 
 pub(crate) fn proxy(kind: ProxyKind) -> Proxy {
@@ -22,6 +22,7 @@ pub(crate) fn proxy(kind: ProxyKind) -> Proxy {
         id: "pod.ns".into(),
         namespace: "ns".into(),
         dns_domain: "ns.svc.cluster.local".into(),
+        virtual_hosts_apart: false,
         addresses: vec!["10.0.0.1".parse().unwrap()],
         labels: BTreeMap::new(),
         locality: Locality::default(),
@@ -198,6 +199,7 @@ fn name_of(kind: ResourceType, body: &Bytes) -> String {
         LDS => c::listener::v3::Listener::decode(body.clone()).unwrap().name,
         RDS => c::route::v3::RouteConfiguration::decode(body.clone()).unwrap().name,
         ECDS => c::core::v3::TypedExtensionConfig::decode(body.clone()).unwrap().name,
+        VHDS => c::route::v3::VirtualHost::decode(body.clone()).unwrap().name,
         other => panic!("the made-up mesh has no {other:?}"),
     }
 }
@@ -219,6 +221,7 @@ pub(crate) fn number_of(kind: ResourceType, body: &Bytes) -> u32 {
             let route = c::route::v3::RouteConfiguration::decode(body.clone()).unwrap();
             route.internal_only_headers.first().map_or(0, |number| text(number))
         }
+        VHDS => text(&c::route::v3::VirtualHost::decode(body.clone()).unwrap().domains[0]),
         ECDS => {
             let extension = c::core::v3::TypedExtensionConfig::decode(body.clone()).unwrap();
             text(&extension.typed_config.unwrap().type_url)

@@ -4,6 +4,7 @@
 #![allow(clippy::print_stdout, reason = "what led to a failure")]
 
 mod client;
+mod collections;
 mod delta;
 mod envoy;
 mod harness;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use ads::{Changes, Origin};
 use bytes::Bytes;
 use model::proxy::Proxy;
-use model::xds::{Resource, ResourceType};
+use model::xds::{Resource, ResourceType, collection_of};
 use protos::envoy::config::cluster::v3::cluster::{ClusterDiscoveryType, DiscoveryType};
 use protos::envoy::config::cluster::v3::{Cluster, cluster::EdsClusterConfig};
 use protos::envoy::config::core::v3::TypedExtensionConfig;
@@ -57,7 +57,8 @@ pub(crate) struct World {
 
 #[derive(Clone, PartialEq)]
 enum Cell {
-    Catalogue(ResourceType, Audience, Vec<String>),
+    /// Of a wildcard type all, of a collected one what is in this collection.
+    Catalogue(ResourceType, Audience, Arc<str>, Vec<String>),
     Resource(Key, Option<Content>),
 }
 
@@ -104,7 +105,7 @@ impl World {
 
     /// The cell of an open catalogue.
     pub(crate) fn catalogue_cell(&self, kind: ResourceType, audience: Audience) -> Option<u32> {
-        let is = |cell: &Cell| matches!(cell, Cell::Catalogue(k, a, _) if (*k, *a) == (kind, audience));
+        let is = |cell: &Cell| matches!(cell, Cell::Catalogue(k, a, ..) if (*k, *a) == (kind, audience));
         self.open.iter().find(|(_, (cell, _))| is(cell)).map(|(id, _)| *id)
     }
 
@@ -128,7 +129,9 @@ impl World {
                 continue;
             }
             match &now {
-                Cell::Catalogue(kind, audience, names) => changes.catalogues.push((id, rows(*kind, audience, names))),
+                Cell::Catalogue(kind, audience, _, names) => {
+                    changes.catalogues.push((id, rows(*kind, audience, names)))
+                }
                 Cell::Resource(key, content) => changes.resources.push((id, resource(key, content.as_ref()))),
             }
             self.open.get_mut(&id).unwrap().0 = now;
@@ -138,13 +141,11 @@ impl World {
 
     fn present(&self, cell: &Cell) -> Cell {
         match cell {
-            Cell::Catalogue(kind, audience, _) => {
+            Cell::Catalogue(kind, audience, of, _) => {
                 let table = self.committed.get(&(*kind, *audience));
-                Cell::Catalogue(
-                    *kind,
-                    audience,
-                    table.map(|t| t.keys().cloned().collect()).unwrap_or_default(),
-                )
+                let names = table.into_iter().flat_map(BTreeMap::keys);
+                let names = names.filter(|name| of.is_empty() || collection_of(name) == Some(of));
+                Cell::Catalogue(*kind, audience, of.clone(), names.cloned().collect())
             }
             Cell::Resource(key, _) => {
                 let content = self.committed.get(&(key.0, key.1)).and_then(|table| table.get(&*key.2));
@@ -190,11 +191,11 @@ impl Origin for World {
         self.audiences[&token]
     }
 
-    fn open_catalogue(&mut self, kind: ResourceType, audience: &Audience) -> Option<(u32, Catalogue)> {
+    fn open_catalogue(&mut self, kind: ResourceType, audience: &Audience, of: &Arc<str>) -> Option<(u32, Catalogue)> {
         let (kind, audience) = (kind, *audience);
-        let same = |cell: &Cell| matches!(cell, Cell::Catalogue(k, a, _) if (*k, *a) == (kind, audience));
-        let id = self.open_cell(same, Cell::Catalogue(kind, audience, Vec::new()));
-        let Cell::Catalogue(_, _, names) = &self.open[&id].0 else {
+        let same = |cell: &Cell| matches!(cell, Cell::Catalogue(k, a, c, _) if (*k, *a, c) == (kind, audience, of));
+        let id = self.open_cell(same, Cell::Catalogue(kind, audience, of.clone(), Vec::new()));
+        let Cell::Catalogue(.., names) = &self.open[&id].0 else {
             unreachable!()
         };
         Some((id, rows(kind, audience, names)))
@@ -290,6 +291,11 @@ pub(crate) fn body(kind: ResourceType, name: &str, content: &Content) -> Bytes {
                 type_url: number,
                 ..protos::Any::default()
             }),
+        }),
+        ResourceType::VirtualHost => protos::encode(&VirtualHost {
+            name,
+            domains: vec![number],
+            ..VirtualHost::default()
         }),
         other => panic!("the made-up mesh has no {other:?}"),
     }

@@ -19,14 +19,16 @@ use flow::{Reads, Relation, Rule};
 use model::audience::{RouteAudience, RoutesKey, VirtualHostContent, VirtualHostSpec};
 use model::xds::Resource;
 use protos::Message;
-use protos::envoy::config::route::v3::Route;
+use protos::envoy::config::core::v3::config_source::ConfigSourceSpecifier;
+use protos::envoy::config::core::v3::{AggregatedConfigSource, ApiVersion, ConfigSource};
+use protos::envoy::config::route::v3::{Route, Vhds};
 use registry::inputs::Mesh;
-use traffic::routes::RouteTables;
+use traffic::routes::{RouteTables, virtual_host_name};
 use traffic::virtual_service::EffectiveVirtualServices;
 
 pub(crate) use defaults::inbound_table;
 
-use crate::wire::Writer;
+use crate::wire::{Writer, enter_field, skip_field};
 use translate::{Context, Destinations};
 
 /// The largest body of a fixed response, in bytes.
@@ -136,9 +138,63 @@ impl Rule for RouteConfigs {
             .iter()
             .filter_map(|host| cx.get::<VirtualHosts>(host))
             .collect();
-        let body = route_configuration(&key.1, hosts.iter().map(|host| &***host), table.ignore_port);
+        let body = route_configuration(&key.1, hosts.iter().map(|host| &***host), None, table.ignore_port);
         Some(Resource::new(key.1.clone(), body))
     }
+}
+
+/// Encoded route tables that leave their virtual hosts to be discovered singly. One without any says so itself: there is
+/// nothing that Envoy would have to wait for.
+pub struct RouteShells;
+
+impl Relation for RouteShells {
+    const NAME: &'static str = "route configurations without virtual hosts";
+    type Key = (Arc<RouteAudience>, Arc<str>);
+    type Row = Resource;
+}
+
+impl Rule for RouteShells {
+    fn derive(cx: &Reads<'_>, key: &(Arc<RouteAudience>, Arc<str>)) -> Option<Resource> {
+        let table = cx.get::<RouteTables>(key)?;
+        let discovery = (!table.virtual_hosts.is_empty()).then(discovered_singly);
+        let body = route_configuration(&key.1, [].into_iter(), discovery.as_deref(), table.ignore_port);
+        Some(Resource::new(key.1.clone(), body))
+    }
+}
+
+/// Encoded virtual hosts as resources of their own.
+pub struct VirtualHostResources;
+
+impl Relation for VirtualHostResources {
+    const NAME: &'static str = "virtual host resources";
+    type Key = (Arc<str>, Arc<VirtualHostSpec>);
+    type Row = Resource;
+}
+
+impl Rule for VirtualHostResources {
+    fn derive(cx: &Reads<'_>, (table, host): &(Arc<str>, Arc<VirtualHostSpec>)) -> Option<Resource> {
+        let field = cx.get::<VirtualHosts>(host)?;
+        let name = virtual_host_name(table, &host.name);
+        let mut body = Writer::with_capacity(field.len() + name.len() + 8);
+        // Envoy finds a virtual host that goes by the name of the resource: it has to have this one.
+        body.text(1, &name);
+        body.raw(skip_field(enter_field(&field)?)?);
+        Some(Resource::new(name, body.finish()))
+    }
+}
+
+/// The `Vhds` message: from the same stream.
+fn discovered_singly() -> Vec<u8> {
+    let source = ConfigSource {
+        config_source_specifier: Some(ConfigSourceSpecifier::Ads(AggregatedConfigSource {})),
+        initial_fetch_timeout: Some(protos::Duration::default()),
+        resource_api_version: ApiVersion::V3.into(),
+        ..ConfigSource::default()
+    };
+    Vhds {
+        config_source: Some(source),
+    }
+    .encode_to_vec()
 }
 
 /// One `virtual_hosts` field.
@@ -158,11 +214,12 @@ fn virtual_host(spec: &VirtualHostSpec, routes: &[EncodedRoutes], count_attempts
     writer.finish()
 }
 
-/// A `RouteConfiguration` of encoded virtual hosts. Clusters that do not exist are no reason to refuse it: they answer
+/// A `RouteConfiguration` of encoded virtual hosts, and of how others are discovered (`Vhds`). Clusters that do not exist are no reason to refuse it: they answer
 /// with 503 until they come.
 fn route_configuration<'a>(
     name: &str,
     virtual_hosts: impl Iterator<Item = &'a [u8]> + Clone,
+    discovery: Option<&[u8]>,
     ignore_port: bool,
 ) -> Bytes {
     let size: usize = virtual_hosts.clone().map(<[u8]>::len).sum();
@@ -170,6 +227,9 @@ fn route_configuration<'a>(
     writer.text(1, name);
     virtual_hosts.for_each(|host| writer.raw(host));
     writer.wrapped(7, 0);
+    if let Some(discovery) = discovery {
+        writer.bytes(9, discovery);
+    }
     writer.wrapped(11, MAX_DIRECT_RESPONSE);
     writer.uint(14, ignore_port.into());
     writer.finish()

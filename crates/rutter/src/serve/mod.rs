@@ -314,6 +314,7 @@ fn options(settings: &Settings) -> Options {
         keepalive_interval: settings.keepalive_interval,
         keepalive_timeout: settings.keepalive_timeout,
         max_request_bytes: settings.max_request_bytes.0,
+        virtual_hosts_apart: settings.virtual_hosts_apart.0,
         limits: ads::Limits::default(),
         version: format!("rutter {}", env!("CARGO_PKG_VERSION")),
     }

@@ -34,6 +34,8 @@ pub struct ProxyAudiences {
     pub listener: Arc<ListenerAudience>,
     /// Decides its route tables.
     pub route: Arc<RouteAudience>,
+    /// It takes virtual hosts singly.
+    pub virtual_hosts_apart: bool,
 }
 
 /// The audiences of each connected proxy.
@@ -182,6 +184,7 @@ fn assemble(proxy: &Proxy, parts: Parts) -> ProxyAudiences {
             gateways,
             gateway_ports,
         }),
+        virtual_hosts_apart: proxy.virtual_hosts_apart,
         endpoints: Arc::new(EndpointsAudience { scope, place }),
     }
 }

@@ -18,7 +18,7 @@ mod unique;
 use std::sync::Arc;
 
 use flow::{Reads, Relation, Rule};
-use model::audience::{RouteAudience, RouteTable};
+use model::audience::{ResourceKey, RouteAudience, RouteTable, VirtualHostSpec};
 use model::proxy::ProxyKind;
 
 pub use bind::bind;
@@ -26,7 +26,7 @@ pub use domains::{ServiceHost, ServiceHostKey, ServiceHosts};
 pub use host::{DefaultHostKey, DefaultHosts};
 pub use public::{PublicHosts, PublicTable};
 
-use crate::gateways;
+use crate::{Catalogue, gateways};
 
 pub(crate) use unique::unique;
 
@@ -52,10 +52,41 @@ impl Rule for RouteTables {
     }
 }
 
+/// What is in the route table of a name, for clients that discover virtual hosts singly: `TABLE/VIRTUAL HOST`.
+pub struct VirtualHostCatalogue;
+
+impl Relation for VirtualHostCatalogue {
+    const NAME: &'static str = "virtual host catalogue";
+    type Key = (Arc<RouteAudience>, Arc<str>);
+    type Row = Catalogue;
+}
+
+impl Rule for VirtualHostCatalogue {
+    fn derive(cx: &Reads<'_>, key: &(Arc<RouteAudience>, Arc<str>)) -> Option<Catalogue> {
+        let table = cx.get::<RouteTables>(key)?;
+        let name = &key.1;
+        let entry = |host: &Arc<VirtualHostSpec>| {
+            let resource = ResourceKey::VirtualHost(name.clone(), host.clone());
+            (virtual_host_name(name, &host.name), resource)
+        };
+        Some(Catalogue::new(table.virtual_hosts.iter().map(entry).collect()))
+    }
+}
+
+/// What a virtual host is called among those of all tables.
+pub fn virtual_host_name(table: &str, host: &str) -> Arc<str> {
+    // The last slash is where the table's name ends.
+    match host.contains('/') {
+        true => format!("{table}/{}", host.replace('%', "%25").replace('/', "%2F")).into(),
+        false => format!("{table}/{host}").into(),
+    }
+}
+
 /// Adds this module's rules.
 pub(crate) fn register(b: &mut flow::Builder) {
     b.view::<ServiceHosts>();
     b.view::<DefaultHosts>();
     b.view::<PublicHosts>();
     b.view::<RouteTables>();
+    b.view::<VirtualHostCatalogue>();
 }

@@ -102,6 +102,7 @@ pub(crate) fn sidecar(ip: &str) -> Proxy {
         id: "pod.default".into(),
         namespace: "default".into(),
         dns_domain: "default.svc.cluster.local".into(),
+        virtual_hosts_apart: false,
         addresses: vec![ip.parse().expect("an address")],
         labels: Default::default(),
         locality: Default::default(),
