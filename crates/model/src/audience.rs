@@ -222,6 +222,9 @@ pub enum ClusterKey {
         ip: IpFamilies,
         /// The `Sidecar` whose `inboundConnectionPool` or ingress `connectionPool` applies.
         sidecar: Option<ObjectId>,
+        /// The policy of the service that leads here, and its port, where that sets limits to connections: what clients
+        /// may open the workload has to take.
+        policy: Option<(PolicyKey, u16)>,
     },
     /// `PassthroughCluster`: to where the application wanted.
     Passthrough,
@@ -244,6 +247,9 @@ pub struct OutboundKey {
     pub policy: Option<PolicyKey>,
     /// A pass-through service is served from endpoints (gateways have no original destination).
     pub from_endpoints: bool,
+    /// The client is a gateway; only where the port's protocol is not declared: what a gateway's own clients speak says
+    /// nothing about the service.
+    pub from_gateway: bool,
     /// Address families of the client; only for services that the proxy itself resolves by DNS.
     pub lookup: Option<IpFamilies>,
     /// For gateways between networks: named by what clients of other networks put in their TLS server name, and only to
@@ -309,8 +315,8 @@ pub struct VirtualHostSpec {
 pub enum VirtualHostContent {
     /// Routes, in order: those of the first key go first.
     Routes(Vec<Arc<RoutesKey>>),
-    /// Everything goes to `PassthroughCluster` (`allow_any`).
-    AllowAny,
+    /// Everything goes to this cluster (`allow_any`).
+    AllowAny(Arc<str>),
     /// Everything is refused with 502 (`block_all`).
     BlockAll,
     /// Everything is refused with 404 (`blackhole:PORT` of a gateway without routes).

@@ -156,6 +156,16 @@ pub struct TcpChain {
     pub max_connection_duration_ms: Option<u64>,
     /// Connections are spread by the hash of the client's address.
     pub hash_source_ip: bool,
+    /// The port speaks MongoDB's protocol, of which Envoy makes statistics.
+    pub mongo: bool,
+}
+
+impl TcpChain {
+    /// The same for a port that speaks this protocol.
+    pub fn speaking(self, protocol: names::Protocol) -> TcpChain {
+        let mongo = protocol == names::Protocol::Mongo;
+        TcpChain { mongo, ..self }
+    }
 }
 
 impl IpFamilies {

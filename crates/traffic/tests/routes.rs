@@ -5,7 +5,7 @@ mod support;
 use support::*;
 use traffic::routes::RouteTables;
 
-const ALLOW_ANY: &str = "allow_any [*] AllowAny";
+const ALLOW_ANY: &str = "allow_any [*] AllowAny(\"PassthroughCluster\")";
 
 fn client(namespace: &str) -> std::sync::Arc<model::audience::RouteAudience> {
     routes_of(&scope(namespace, None), &[])
@@ -66,7 +66,10 @@ fn the_exact_host_wins_then_the_longest_wildcard_then_the_oldest() {
     let table = world.table(&client("a"), "80");
     let by = |line: &str| line.split("] ").nth(1).unwrap().split(' ').next().unwrap().to_owned();
     let routes: Vec<String> = table.iter().map(|line| by(line)).collect();
-    assert_eq!(routes, ["b/exact", "b/wide", "b/close", "AllowAny"]);
+    assert_eq!(
+        routes,
+        ["b/exact", "b/wide", "b/close", "AllowAny(\"PassthroughCluster\")"]
+    );
     let private = route("one.b.com").replace("hosts", "exportTo: ['.'], hosts");
     world.apply(&istio("VirtualService", "a", "private", &private));
     assert_eq!(by(&world.table(&client("a"), "80")[0]), "a/private");

@@ -35,7 +35,7 @@ pub(crate) struct Selection<'a> {
 pub(crate) struct Horizon<'a> {
     /// Where networks are entered.
     pub(crate) gateways: &'a NetworkEntries,
-    /// The client's network; empty if it is not known, and all are taken to be its own.
+    /// The client's network; empty if it is not known: then it has to go through the gateways of all networks.
     pub(crate) network: &'a str,
 }
 
@@ -159,7 +159,7 @@ impl<'a> Horizon<'a> {
         let mut entries: BTreeMap<&'a NetworkEntry, u32> = BTreeMap::new();
         for (endpoint, port) in group {
             let weight = endpoint.weight.max(1).saturating_mul(scale);
-            let own = self.network.is_empty() || endpoint.network.is_empty() || *endpoint.network == *self.network;
+            let own = endpoint.network.is_empty() || *endpoint.network == *self.network;
             let gateways = match own {
                 true => Vec::new(),
                 false => self.gateways.towards(&endpoint.network, &endpoint.cluster),

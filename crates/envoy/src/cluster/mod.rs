@@ -50,10 +50,14 @@ impl Rule for Clusters {
                 endpoint,
                 ip,
                 sidecar,
+                policy,
             } => {
                 let sidecar = sidecar.as_ref().and_then(|id| cx.get::<Sidecars>(id));
                 let pool = sidecar.as_ref().and_then(|sidecar| pool_of(&sidecar.spec, *port));
-                let body = special::inbound(*port, *protocol, endpoint.as_ref(), *ip, config, pool);
+                let rule = policy.as_ref().and_then(|(key, _)| cx.get::<DestinationPolicies>(key));
+                let service_port = policy.as_ref().map_or(0, |(_, port)| *port);
+                let own = effective_in(config, rule.as_deref().map(|rule| &**rule), "", service_port).connection_pool;
+                let body = special::inbound(*port, *protocol, endpoint.as_ref(), *ip, config, pool.or(own));
                 resource(&format!("inbound|{port}||"), body)
             }
         }

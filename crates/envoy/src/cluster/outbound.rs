@@ -137,7 +137,7 @@ impl Outbound<'_> {
     fn choose_protocol(&self, draft: &mut Draft) {
         if self.port.protocol.is_http2() {
             draft.speak_http2();
-        } else if self.port.protocol.is_unsupported() {
+        } else if self.port.protocol.is_unsupported() && !self.key.from_gateway {
             draft.speak_as_client();
         }
     }
@@ -172,7 +172,7 @@ impl Outbound<'_> {
             draft.cluster.lb_policy = LbPolicy::ClusterProvided.into();
             draft.cluster.lb_config = None;
         }
-        if let Preference::Distribute(_) = preference(mesh, &policy, self.service) {
+        if weighs_localities(preference(mesh, &policy, self.service)) {
             // Without this Envoy takes no notice of the localities' weights.
             let weighted = LocalityConfigSpecifier::LocalityWeightedLbConfig(LocalityWeightedLbConfig {});
             draft.balancing().locality_config_specifier = Some(weighted);
@@ -257,6 +257,15 @@ impl Outbound<'_> {
         values
             .into_iter()
             .fold(pattern, |name, (operator, value)| name.replace(operator, value))
+    }
+}
+
+/// Whether shares or an order of localities are asked for, beyond the near ones first.
+fn weighs_localities(preference: Preference<'_>) -> bool {
+    match preference {
+        Preference::Distribute(_) | Preference::ByLabels(..) => true,
+        Preference::ByLocality(failover) => !failover.is_empty(),
+        Preference::Equal => false,
     }
 }
 

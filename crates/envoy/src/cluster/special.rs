@@ -48,7 +48,7 @@ pub(crate) fn black_hole(mesh: &MeshConfig) -> Bytes {
 
 /// `inbound|PORT||`: to the application's port.
 ///
-/// The policies of DestinationRules do not reach it; the connection pool is the mesh's default or the one of a `Sidecar`.
+/// Of policies it has the connection pool alone, `pool`.
 pub(crate) fn inbound(
     port: u16,
     protocol: names::Protocol,
@@ -75,11 +75,7 @@ pub(crate) fn inbound(
     } else if protocol.is_unsupported() {
         draft.speak_as_client();
     }
-    let default = mesh
-        .default_traffic_policy
-        .as_ref()
-        .and_then(|policy| policy.connection_pool.as_ref());
-    pool::apply(&mut draft, mesh, pool.or(default), None);
+    pool::apply(&mut draft, mesh, pool, None);
     draft.finish()
 }
 

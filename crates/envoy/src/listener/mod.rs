@@ -92,7 +92,7 @@ fn bound_to(bind: &Bind) -> (Address, Vec<AdditionalAddress>) {
 fn filter_chain(chain: &ChainSpec, spec: &ListenerSpec, mesh: &MeshConfig) -> FilterChain {
     let filters = match &chain.kind {
         ChainKind::Http(http) => vec![http::filter(http, spec.direction, mesh)],
-        ChainKind::Tcp(tcp) => vec![tcp::filter(tcp, mesh)],
+        ChainKind::Tcp(tcp) => tcp::filters(tcp, mesh),
     };
     // Slow handshakes must not pile up where strangers connect. On the way in peers are known to the mesh.
     let limited = spec.direction != Direction::Inbound && !spec.use_original_dst;

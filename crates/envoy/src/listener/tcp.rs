@@ -2,6 +2,7 @@
 
 use model::listener::TcpChain;
 use protos::envoy::config::listener::v3::Filter;
+use protos::envoy::extensions::filters::network::mongo_proxy::v3::MongoProxy;
 use protos::envoy::extensions::filters::network::tcp_proxy::v3::TcpProxy;
 use protos::envoy::extensions::filters::network::tcp_proxy::v3::tcp_proxy::{
     ClusterSpecifier, WeightedCluster, weighted_cluster::ClusterWeight,
@@ -14,8 +15,27 @@ use super::filters::network_filter;
 use crate::access_log;
 use crate::parts::duration;
 
-/// The filter of a chain that passes bytes on.
-pub(crate) fn filter(chain: &TcpChain, mesh: &MeshConfig) -> Filter {
+/// The filters of a chain that passes bytes on.
+pub(crate) fn filters(chain: &TcpChain, mesh: &MeshConfig) -> Vec<Filter> {
+    let mongo = || {
+        let stat_prefix = chain.stat_prefix.to_string();
+        network_filter(
+            "envoy.filters.network.mongo_proxy",
+            &MongoProxy {
+                stat_prefix,
+                ..Default::default()
+            },
+        )
+    };
+    chain
+        .mongo
+        .then(mongo)
+        .into_iter()
+        .chain([proxy(chain, mesh)])
+        .collect()
+}
+
+fn proxy(chain: &TcpChain, mesh: &MeshConfig) -> Filter {
     let milliseconds = |time: u64| duration(std::time::Duration::from_millis(time));
     let proxy = TcpProxy {
         stat_prefix: chain.stat_prefix.to_string(),

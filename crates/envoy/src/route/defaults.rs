@@ -52,8 +52,8 @@ pub(crate) fn inbound_table(cluster: &str, port: u16, operation: &str, grpc: boo
 }
 
 /// Requests to unknown hosts pass.
-pub(crate) fn allow_any(mesh: &MeshConfig) -> Route {
-    let mut action = to_cluster("PassthroughCluster".to_owned());
+pub(crate) fn allow_any(cluster: &str, mesh: &MeshConfig) -> Route {
+    let mut action = to_cluster(cluster.to_owned());
     set_timeout(&mut action, None);
     action.append_x_forwarded_host = appends_forwarded_host(mesh);
     Route {

@@ -112,7 +112,9 @@ impl Rule for VirtualHosts {
                 .filter_map(|key| cx.get::<HttpRoutes>(key))
                 .map(|row| (*row).clone())
                 .collect(),
-            VirtualHostContent::AllowAny => vec![EncodedRoutes::of([defaults::allow_any(&mesh.config)])],
+            VirtualHostContent::AllowAny(cluster) => {
+                vec![EncodedRoutes::of([defaults::allow_any(cluster, &mesh.config)])]
+            }
             VirtualHostContent::BlockAll => vec![EncodedRoutes::of([defaults::block_all()])],
             VirtualHostContent::NotFound => Vec::new(),
         };

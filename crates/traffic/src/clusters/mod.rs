@@ -75,6 +75,7 @@ impl Rule for ServiceClusters {
                     subset: subset.clone(),
                     policy: key.policy.clone(),
                     from_endpoints: key.gateway && service.resolution == Resolution::Passthrough,
+                    from_gateway: key.gateway && port.protocol.is_unsupported(),
                     // What most clients are; see `for_families`.
                     lookup: by_dns(service.resolution).then_some(IpFamilies::V4),
                     passed_through: false,
@@ -226,12 +227,31 @@ fn inbound(cx: &Reads<'_>, audience: &ClusterAudience, port: &InboundPort) -> En
         endpoint: port.endpoint.clone(),
         ip: audience.ip,
         sidecar: audience.scope.sidecar.as_ref().filter(pools).cloned(),
+        policy: limits(cx, audience, port),
     };
     entry(ClusterName::inbound(port.port).to_string(), key)
 }
 
+/// The policy that limits connections to the service that leads to a port of the workload. Rules that select clients are
+/// no rules for servers.
+fn limits(cx: &Reads<'_>, audience: &ClusterAudience, port: &InboundPort) -> Option<(PolicyKey, u16)> {
+    let (service, number) = port.service.as_ref()?;
+    let scope = Scope {
+        selected_rules: Vec::new(),
+        ..(*audience.scope).clone()
+    };
+    let key = policy_for(cx, &scope, service)?;
+    let limited = cx.with::<DestinationPolicies, _>(&key, |rule| {
+        effective(rule.map(|rule| &**rule), "", *number)
+            .connection_pool
+            .is_some()
+    });
+    limited.then_some((key, *number))
+}
+
 /// The outbound cluster that a client of this scope means by a name, if it has such a cluster: for endpoints, which
-/// clients ask for by the cluster's name. `from_endpoints` is not set in it, as it changes no endpoints.
+/// clients ask for by the cluster's name. `from_endpoints` and
+/// `from_gateway` are not set in it, as they change no endpoints.
 pub fn resolve(cx: &Reads<'_>, scope: &Arc<Scope>, name: &str) -> Option<OutboundKey> {
     let (name, passed_through) = parse(name)?;
     let host = Hostname::parse(&name.host).ok()?;

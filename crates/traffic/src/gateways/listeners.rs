@@ -160,7 +160,7 @@ impl Build<'_> {
         })?;
         self.router
             .to_targets(&summary.id, &rule.targets, server.port)
-            .map(|tcp| Chain::any(ChainKind::Tcp(tcp)))
+            .map(|tcp| Chain::any(ChainKind::Tcp(tcp.speaking(server.protocol))))
     }
 
     /// Chains by server name for the servers that leave TLS unopened. A name that an older route has is not given twice.

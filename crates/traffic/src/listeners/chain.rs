@@ -130,14 +130,20 @@ fn shares<T: Ord>(a: &BTreeSet<T>, b: &BTreeSet<T>) -> bool {
 
 /// A chain that passes every byte to one cluster, which its statistics are named after.
 pub(crate) fn to_cluster(cluster: &str) -> ChainKind {
+    ChainKind::Tcp(all_to_cluster(cluster))
+}
+
+/// See [`to_cluster`].
+pub(crate) fn all_to_cluster(cluster: &str) -> TcpChain {
     let cluster: Arc<str> = cluster.into();
-    ChainKind::Tcp(TcpChain {
+    TcpChain {
         stat_prefix: cluster.clone(),
         clusters: vec![(cluster, 1)],
         idle_timeout_ms: None,
         max_connection_duration_ms: None,
         hash_source_ip: false,
-    })
+        mongo: false,
+    }
 }
 
 #[cfg(test)]

@@ -16,7 +16,7 @@ use names::{ClusterName, Protocol};
 use registry::inputs::{Mesh, Sidecars};
 use resources::MeshConfig;
 
-use super::chain::{BLACK_HOLE, INBOUND_PASSTHROUGH, PLAINTEXT_HTTP, RAW_BUFFER, to_cluster};
+use super::chain::{BLACK_HOLE, INBOUND_PASSTHROUGH, PLAINTEXT_HTTP, RAW_BUFFER, all_to_cluster, to_cluster};
 use super::l4;
 use crate::terminate;
 
@@ -248,7 +248,7 @@ impl Inbound<'_> {
                 name: port.names[1].clone(),
                 matches,
                 tls: port.tls.clone(),
-                kind: to_cluster(port.cluster),
+                kind: ChainKind::Tcp(all_to_cluster(port.cluster).speaking(port.protocol)),
             });
         }
         chains

@@ -202,6 +202,7 @@ impl Router<'_> {
             idle_timeout_ms: policy.idle_timeout_ms,
             max_connection_duration_ms: policy.max_connection_duration_ms,
             hash_source_ip: policy.hash_source_ip,
+            mongo: false,
         })
     }
 
@@ -247,6 +248,7 @@ pub(crate) fn to_cluster(cx: &Reads<'_>, cluster: &str, policy: Option<&PolicyKe
         idle_timeout_ms: policy.idle_timeout_ms,
         max_connection_duration_ms: policy.max_connection_duration_ms,
         hash_source_ip: policy.by_subset.get(subset).copied().unwrap_or(policy.hash_source_ip),
+        mongo: false,
     }
 }
 

@@ -51,7 +51,7 @@ mod tests {
         Arc::new(VirtualHostSpec {
             name: name.into(),
             domains: domains.iter().map(|d| Arc::from(*d)).collect(),
-            content: VirtualHostContent::AllowAny,
+            content: VirtualHostContent::AllowAny("anywhere".into()),
             require_tls: false,
         })
     }

@@ -22,6 +22,7 @@ struct Case {
     subset: &'static str,
     mesh: &'static str,
     from_endpoints: bool,
+    from_gateway: bool,
     lookup: Option<IpFamilies>,
     endpoints: Vec<Endpoint>,
     client: model::tls::ClientFacts,
@@ -36,6 +37,7 @@ impl Case {
             subset: "",
             mesh: "",
             from_endpoints: false,
+            from_gateway: false,
             lookup: None,
             endpoints: Vec::new(),
             client: Default::default(),
@@ -70,6 +72,7 @@ impl Case {
             subset: self.subset.into(),
             policy: None,
             from_endpoints: self.from_endpoints,
+            from_gateway: self.from_gateway,
             lookup: self.lookup,
             passed_through: false,
             client: self.client,
@@ -151,6 +154,11 @@ fn protocols() {
     let detected = Case::of(Protocol::Unsupported).run();
     let both = json!({"httpProtocolOptions": {}, "http2ProtocolOptions": {}});
     assert_eq!(http(&detected)["useDownstreamProtocolConfig"], both);
+    let gateway = Case {
+        from_gateway: true,
+        ..Case::of(Protocol::Unsupported)
+    };
+    assert_eq!(http(&gateway.run()), &Value::Null);
     assert_eq!(http(&Case::of(Protocol::Tcp).run()), &Value::Null);
 }
 

@@ -59,6 +59,7 @@ fn tcp(clusters: &[(&str, u32)]) -> TcpChain {
         idle_timeout_ms: None,
         max_connection_duration_ms: None,
         hash_source_ip: false,
+        mongo: false,
     }
 }
 

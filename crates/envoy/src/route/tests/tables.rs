@@ -81,7 +81,7 @@ fn hosts_that_nobody_knows() {
         "defaultConfig: {proxyHeaders: {attemptCount: {disabled: true}, xForwardedHost: {enabled: true}}}",
     );
     assert!(!defaults::counts_attempts(&mesh));
-    let any = testing::json::<Route>(&defaults::allow_any(&mesh).encode_to_vec());
+    let any = testing::json::<Route>(&defaults::allow_any("PassthroughCluster", &mesh).encode_to_vec());
     assert_eq!(
         any,
         json!({

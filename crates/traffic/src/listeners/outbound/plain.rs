@@ -106,7 +106,7 @@ impl Plain {
     /// Everything to the service.
     pub(super) fn tcp(&self, cx: &Reads<'_>) -> Chain {
         let cluster = ClusterName::outbound(self.service_port, "", self.service.hostname.as_arc().clone());
-        let tcp = l4::to_cluster(cx, &cluster.to_string(), self.policy.as_ref(), "");
+        let tcp = l4::to_cluster(cx, &cluster.to_string(), self.policy.as_ref(), "").speaking(self.protocol);
         Chain {
             sni: self.names.to_vec(),
             ..Chain::any(ChainKind::Tcp(tcp))

@@ -267,7 +267,7 @@ impl Build<'_> {
                 let own = !condition.subnets.is_empty() && port > 0;
                 let subnets = if own { &condition.subnets } else { &placed.subnets };
                 let sni = condition.sni.clone();
-                let kind = self.routed(&summary.id, targets, port);
+                let kind = self.routed(&summary.id, targets, &placed.plain);
                 chains.extend(kind.map(|kind| Chain {
                     sni,
                     subnets: subnets.clone(),
@@ -293,7 +293,7 @@ impl Build<'_> {
                 if !any && held.is_empty() {
                     continue;
                 }
-                let Some(kind) = self.routed(&summary.id, &rule.targets, port) else {
+                let Some(kind) = self.routed(&summary.id, &rule.targets, &placed.plain) else {
                     continue;
                 };
                 if any {
@@ -318,8 +318,9 @@ impl Build<'_> {
         condition.guard.admits(port, None, &self.audience.source)
     }
 
-    fn routed(&self, id: &ObjectId, targets: &[Target], port: u16) -> Option<ChainKind> {
-        self.router.to_targets(id, targets, port).map(ChainKind::Tcp)
+    fn routed(&self, id: &ObjectId, targets: &[Target], plain: &Plain) -> Option<ChainKind> {
+        let tcp = self.router.to_targets(id, targets, plain.port)?;
+        Some(ChainKind::Tcp(tcp.speaking(plain.protocol)))
     }
 
     fn to_service(&self, placed: &Placed<'_>) -> Chain {
