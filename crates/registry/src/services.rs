@@ -65,7 +65,7 @@ impl Index for DefinitionsByService {
 }
 
 /// All services. Of several definitions the one with [`Service::precedence`] holds; those of one Kubernetes service in
-/// several clusters each have a say in what clients of their cluster dial.
+/// several clusters each have a say in what clients of their cluster dial, and ServiceEntries add their ports.
 pub struct Services;
 
 impl Relation for Services {
@@ -81,6 +81,9 @@ impl Rule for Services {
         let mut all: Vec<Arc<Service>> = definitions.collect();
         all.sort_by(|a, b| a.precedence(b));
         let first = all.first()?.clone();
+        if first.registry == Registry::ServiceEntry {
+            return Some(with_ports_of(first, &all[1..]));
+        }
         let same = all.iter().filter(|s| s.registry == Registry::Kubernetes);
         if first.registry != Registry::Kubernetes || same.clone().count() < 2 {
             return Some(first);
@@ -96,6 +99,31 @@ impl Rule for Services {
             ..(*first).clone()
         }))
     }
+}
+
+/// A service with the ports that later ServiceEntries add, which differ in nothing else that clients could notice. A number
+/// or a name that is there already goes before.
+fn with_ports_of(first: Arc<Service>, later: &[Arc<Service>]) -> Arc<Service> {
+    let alike = |s: &&Arc<Service>| {
+        s.registry == first.registry
+            && s.resolution == first.resolution
+            && s.labels == first.labels
+            && s.export_to == first.export_to
+    };
+    let mut ports = first.ports.clone();
+    for port in later.iter().filter(alike).flat_map(|s| &s.ports) {
+        if ports.iter().all(|p| p.number != port.number && p.name != port.name) {
+            ports.push(port.clone());
+        }
+    }
+    if ports.len() == first.ports.len() {
+        return first;
+    }
+    ports.sort_by_key(|p| p.number);
+    Arc::new(Service {
+        ports,
+        ..(*first).clone()
+    })
 }
 
 /// Services of a hostname, in whatever namespace.

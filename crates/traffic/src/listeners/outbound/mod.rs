@@ -183,7 +183,7 @@ impl<'a> Build<'a> {
             .filter(|(s, _)| hosts.admits_routes(&s.id.namespace, &s.hosts))
             .cloned()
             .collect();
-        let services = self.oldest_first(listener);
+        let services = self.by_precedence(listener);
         match &listener.port {
             Some(port) => self.declared(port, &services, bound.as_ref(), bind_to_port, (hosts, &routes)),
             None => self.all_ports(&services, bound.as_ref(), bind_to_port, (hosts, &routes)),
@@ -244,15 +244,21 @@ impl<'a> Build<'a> {
         }
     }
 
-    /// The services of a listener, the oldest first: it wins where two want the same.
-    fn oldest_first(&self, listener: &EgressListener) -> Vec<Seen> {
+    /// The services of a listener in the order in which they win where two want the same: those that only the client's
+    /// namespace sees, those for some namespaces, those for all; the oldest first.
+    fn by_precedence(&self, listener: &EgressListener) -> Vec<Seen> {
         let seen = listener.services.iter();
         let mut services: Vec<Seen> = seen
             .filter_map(|seen| Some(((*self.cx.get::<Services>(&seen.key)?).clone(), seen.ports.clone())))
             // An alias is called at the addresses of what it stands for.
             .filter(|(service, _)| service.resolution != Resolution::Alias)
             .collect();
-        services.sort_by(|(a, _), (b, _)| (a.created, &a.key).cmp(&(b.created, &b.key)));
+        let namespace = &self.audience.scope.namespace;
+        let rank = |service: &Service| match &service.export_to {
+            ExportTo::All => 2,
+            ExportTo::Namespaces(_) => u8::from(service.key.namespace != *namespace),
+        };
+        services.sort_by(|(a, _), (b, _)| (rank(a), a.created, &a.key).cmp(&(rank(b), b.created, &b.key)));
         services
     }
 
