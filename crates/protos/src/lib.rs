@@ -17,11 +17,14 @@ pub use reflect::{JsonError, descriptor_pool, from_json, json, pack_json, plain_
 pub use prost::{DecodeError, Message, Name};
 pub use prost_types::{Duration, Struct, Timestamp, Value, value};
 
-/// A duration as protobuf has it. Durations beyond 292 billion years are cut to that.
+/// The longest duration that Envoy takes, in seconds: what fits in 64 bits of nanoseconds, 292 years.
+const MAX_SECONDS: u64 = 9_223_372_035;
+
+/// A duration as protobuf has it, and as Envoy takes it: longer ones are cut to 292 years.
 pub fn duration(duration: std::time::Duration) -> Duration {
-    let seconds = i64::try_from(duration.as_secs()).unwrap_or(i64::MAX);
+    let duration = duration.min(std::time::Duration::from_secs(MAX_SECONDS));
     Duration {
-        seconds,
+        seconds: duration.as_secs().cast_signed(),
         nanos: duration.subsec_nanos().cast_signed(),
     }
 }

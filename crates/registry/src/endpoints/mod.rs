@@ -265,7 +265,8 @@ fn of_entry(cx: &Reads<'_>, service: &Service, spec: &ServiceEntry) -> Vec<Endpo
         endpoints.push(named(cx, service));
     }
     // A proxy without the name's addresses cannot use a DNS name as a static endpoint; parsing says so.
-    endpoints.retain(|e| by_dns || !matches!(e.address, EndpointAddress::Hostname(_)));
+    // A workload without an address is reached through the gateway of its network, or not at all.
+    endpoints.retain(|e| !matches!(&e.address, EndpointAddress::Hostname(name) if !by_dns || name.is_empty()));
     endpoints
 }
 

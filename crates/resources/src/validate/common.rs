@@ -86,6 +86,17 @@ pub(super) fn not_negative(r: &mut Report, path: &FieldPath, value: i32) {
     }
 }
 
+/// A text that becomes part of a header, which Envoy refuses if it could break out of its line.
+pub(super) fn one_line(r: &mut Report, path: &FieldPath, text: &str) {
+    if text.contains(['\0', '\r', '\n']) {
+        r.error(
+            path,
+            "bad-value",
+            "the text must not contain line breaks or the character NUL; write them percent-encoded",
+        );
+    }
+}
+
 /// An IP address.
 pub(super) fn ip_address(r: &mut Report, path: &FieldPath, text: &str) {
     if text.parse::<IpAddr>().is_err() {

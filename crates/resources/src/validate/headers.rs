@@ -2,7 +2,7 @@
 
 use crate::diagnostic::FieldPath;
 use crate::istio::{HeaderOperations, Headers};
-use crate::validate::Report;
+use crate::validate::{Report, variables};
 
 /// Whether it consists of the characters that RFC 7230 allows in the name of a header.
 pub(super) fn is_name(name: &str) -> bool {
@@ -92,7 +92,10 @@ fn value_problem(value: &str) -> Option<&'static str> {
             rest = after;
             continue;
         }
+        let arguments = after.find(['%', '(']).is_some_and(|end| after[end..].starts_with('('));
+        let name = after.split(['%', '(']).next().unwrap_or_default();
         rest = match variable_end(after) {
+            Some(_) if variables::problem(name, arguments).is_some() => return variables::problem(name, arguments),
             Some(after) => after,
             None => return Some("a % does not begin a variable such as %HOSTNAME%, and is not written as %%"),
         };
@@ -148,7 +151,7 @@ mod tests {
             "100%%",
             "a %HOSTNAME% b",
             "%REQ(x-a)%",
-            "%PER_REQUEST_STATE(a.b)%",
+            "%FILTER_STATE(a.b)%",
             "%UPSTREAM_METADATA([\"a\", \"b\\\"c\"])%",
             "%START_TIME(%s)%",
             "tab\tok",
@@ -159,6 +162,9 @@ mod tests {
             "%",
             "abc%123",
             "%START_TIME%%",
+            "%NO_SUCH%",
+            "%REQ%",
+            "%PER_REQUEST_STATE(a.b)%",
             "%REQ(x%",
             "%A([\"x\")%",
             "%A(\"x\"",

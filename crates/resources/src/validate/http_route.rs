@@ -97,7 +97,11 @@ fn condition_of(r: &mut Report, path: &FieldPath, condition: &HttpMatchRequest) 
     let is_star = |text: &StringMatch| matches!(text, StringMatch::Regex(star) if &**star == "*");
     header_matches(r, &path.field("withoutHeaders"), &condition.without_headers, is_star);
     for (name, text) in &condition.query_params {
-        string_match(r, &path.field("queryParams").key(name.clone()), text);
+        let at = path.field("queryParams").key(name.clone());
+        if name.is_empty() {
+            r.error(&at, "bad-value", "the name of the query parameter is empty");
+        }
+        string_match(r, &at, text);
     }
     if condition.port != 0 {
         common::port(r, &path.field("port"), condition.port);
@@ -176,6 +180,9 @@ fn redirect(r: &mut Report, path: &FieldPath, redirect: &HttpRedirect, matches: 
     if !matches!(&*redirect.scheme, "" | "http" | "https") {
         r.error(&path.field("scheme"), "bad-value", "the scheme must be http or https");
     }
+    common::one_line(r, &path.field("uri"), &redirect.uri);
+    common::one_line(r, &path.field("prefixRewrite"), &redirect.prefix_rewrite);
+    common::one_line(r, &path.field("authority"), &redirect.authority);
     if let Some(RedirectPort::Port(number)) = redirect.port {
         common::port(r, &path.field("port"), number);
     }
@@ -211,6 +218,8 @@ fn direct_response(r: &mut Report, path: &FieldPath, response: &HttpDirectRespon
 }
 
 fn rewrite(r: &mut Report, path: &FieldPath, rewrite: &HttpRewrite) {
+    common::one_line(r, &path.field("uri"), &rewrite.uri);
+    common::one_line(r, &path.field("authority"), &rewrite.authority);
     if let Some(by_regex) = &rewrite.uri_regex_rewrite {
         let at = path.field("uriRegexRewrite");
         if !rewrite.uri.is_empty() {
@@ -224,6 +233,7 @@ fn rewrite(r: &mut Report, path: &FieldPath, rewrite: &HttpRewrite) {
         if by_regex.rewrite.is_empty() {
             r.error(&at.field("rewrite"), "missing-field", "the replacement is needed");
         }
+        common::one_line(r, &at.field("rewrite"), &by_regex.rewrite);
     } else if rewrite.uri.is_empty() && rewrite.authority.is_empty() {
         r.error(
             path,

@@ -31,6 +31,7 @@ mod sidecar;
 mod telemetry;
 mod traffic_policy;
 mod unreachable;
+mod variables;
 mod virtual_service;
 mod workload;
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use regex_syntax::ast::{self, AssertionKind, Ast, Flag, FlagsItemKind, RepetitionKind, RepetitionRange};
+use regex_syntax::ast::{self, AssertionKind, Ast, Flag, FlagsItemKind, LiteralKind, RepetitionKind, RepetitionRange};
 
 use crate::diagnostic::FieldPath;
 use crate::validate::Report;
@@ -12,6 +12,13 @@ const MAX_LENGTH: usize = 1024;
 
 /// The most repetitions, also of nested ones multiplied; RE2's bound.
 const MAX_REPEAT: u32 = 1000;
+
+/// The most characters, repetitions written out: proxies take programs of 32,768 instructions, one for each at least.
+const MAX_SIZE: u32 = 32_000;
+
+/// What is said of a character by its number.
+const BY_NUMBER: &str =
+    "Envoy does not take characters above \\xff by their number in a regular expression; write the character itself";
 
 /// A regular expression that is not empty.
 pub(super) fn check(r: &mut Report, path: &FieldPath, regex: &str) {
@@ -36,6 +43,7 @@ pub(super) fn problem(regex: &str) -> Option<String> {
     };
     let re2 = Re2 {
         repetitions: Vec::new(),
+        size: 0,
         classes: BTreeSet::new(),
         text: &text,
     };
@@ -46,6 +54,8 @@ pub(super) fn problem(regex: &str) -> Option<String> {
 struct Re2<'t> {
     /// The bounds of the repetitions around the current place, multiplied.
     repetitions: Vec<u32>,
+    /// How many characters and classes there are when repetitions are written out.
+    size: u32,
     /// Unicode classes that have been looked up.
     classes: BTreeSet<&'t str>,
     text: &'t str,
@@ -61,7 +71,14 @@ impl ast::Visitor for Re2<'_> {
 
     fn visit_pre(&mut self, tree: &Ast) -> Result<(), String> {
         match tree {
+            Ast::Repetition(repetition) if matches!(*repetition.ast, Ast::Repetition(_)) => Err(
+                "not a regular expression in RE2 syntax: a repetition cannot be repeated; put it in parentheses"
+                    .to_owned(),
+            ),
             Ast::Repetition(repetition) => self.repeat(&repetition.op.kind),
+            Ast::Literal(literal) if by_number(literal) => Err(BY_NUMBER.to_owned()),
+            Ast::Literal(_) | Ast::ClassPerl(_) | Ast::ClassBracketed(_) => self.grow(1),
+            Ast::Dot(_) => self.grow(2),
             Ast::Flags(flags) => known_flags(&flags.flags),
             Ast::Group(group) => group.flags().map_or(Ok(()), known_flags),
             Ast::ClassUnicode(class) => self.unicode_class(class.span),
@@ -88,12 +105,28 @@ impl ast::Visitor for Re2<'_> {
     fn visit_class_set_item_pre(&mut self, item: &ast::ClassSetItem) -> Result<(), String> {
         match item {
             ast::ClassSetItem::Unicode(class) => self.unicode_class(class.span),
+            ast::ClassSetItem::Literal(literal) if by_number(literal) => Err(BY_NUMBER.to_owned()),
+            ast::ClassSetItem::Range(range) if by_number(&range.start) || by_number(&range.end) => {
+                Err(BY_NUMBER.to_owned())
+            }
             _ => Ok(()),
         }
     }
 }
 
 impl Re2<'_> {
+    /// Counts a character or class, of so many instructions.
+    fn grow(&mut self, instructions: u32) -> Result<(), String> {
+        let times = self.repetitions.last().copied().unwrap_or(1);
+        self.size = self.size.saturating_add(times.saturating_mul(instructions));
+        match self.size {
+            ..=MAX_SIZE => Ok(()),
+            _ => Err(format!(
+                "the regular expression is too large: its repetitions stand for more than {MAX_SIZE} characters"
+            )),
+        }
+    }
+
     fn repeat(&mut self, kind: &RepetitionKind) -> Result<(), String> {
         let times = match kind {
             RepetitionKind::Range(RepetitionRange::Exactly(n) | RepetitionRange::AtLeast(n)) => *n,
@@ -122,6 +155,15 @@ impl Re2<'_> {
         }
         Ok(())
     }
+}
+
+/// Whether a character is written by its number, and is none that Envoy knows: it matches bytes.
+fn by_number(literal: &ast::Literal) -> bool {
+    let written = matches!(
+        literal.kind,
+        LiteralKind::HexBrace(_) | LiteralKind::HexFixed(_) | LiteralKind::Octal
+    );
+    written && literal.c > '\u{ff}'
 }
 
 fn known_flags(flags: &ast::Flags) -> Result<(), String> {
@@ -222,6 +264,9 @@ mod tests {
             "\\/",
             "(?s:a.b)",
             "[\\p{Greek}\\pL]",
+            "(?:a*)*",
+            "a{2}?",
+            "x{1000}x{1000}",
         ] {
             assert_eq!(problem(regex), None, "{regex}");
         }
@@ -242,6 +287,12 @@ mod tests {
             "\\",
             "[\\",
             "*",
+            "a**",
+            "a{2}*",
+            "a*+",
+            "\\x{10ffff}",
+            "[a-\\x{100}]",
+            &"x{1000}".repeat(33),
             &long,
         ] {
             assert!(problem(regex).is_some(), "{regex}");

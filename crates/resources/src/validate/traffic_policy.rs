@@ -133,6 +133,9 @@ fn load_balancer(r: &mut Report, path: &FieldPath, settings: Option<&LoadBalance
 }
 
 fn consistent_hash(r: &mut Report, path: &FieldPath, hash: &ConsistentHash) {
+    if let Some(HashKey::HttpHeaderName(name)) = &hash.key {
+        common::one_line(r, &path.field("httpHeaderName"), name);
+    }
     if let Some(HashKey::HttpCookie(cookie)) = &hash.key {
         let at = path.field("httpCookie");
         if cookie.name.is_empty() {
@@ -140,7 +143,10 @@ fn consistent_hash(r: &mut Report, path: &FieldPath, hash: &ConsistentHash) {
         }
         let mut names = BTreeSet::new();
         for (index, attribute) in cookie.attributes.iter().enumerate() {
-            let at = at.field("attributes").index(index).field("name");
+            let at = at.field("attributes").index(index);
+            common::one_line(r, &at.field("value"), &attribute.value);
+            let at = at.field("name");
+            common::one_line(r, &at, &attribute.name);
             if attribute.name.is_empty() {
                 r.error(&at, "missing-field", "an attribute needs a name");
             } else if !names.insert(&attribute.name) {
