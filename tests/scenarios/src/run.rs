@@ -59,7 +59,7 @@ pub fn file_in(home: &mut dyn Home, path: &Path) -> Result<Option<String>> {
     }
 }
 
-/// Plays the scenario in a file without looking at its answers, and returns all resources that any of its proxies had after
+/// Plays the scenario in a file without looking at its answers, and returns all resources that any of its Envoys had after
 /// any step.
 ///
 /// # Errors
@@ -68,7 +68,14 @@ pub fn collect(path: &Path) -> Result<Evidence> {
     let sections = crate::format::parse(&std::fs::read_to_string(path)?)?;
     let mut player = Player::new(None);
     let mut evidence = Evidence::default();
+    let mut others = std::collections::BTreeSet::new();
     for section in &sections {
+        // gRPC's own clients are no Envoys.
+        if let Step::Proxy(name) = &section.step
+            && section.body.contains("GENERATOR: grpc")
+        {
+            others.insert(name.clone());
+        }
         let at = || format!("{}: line {}: === {}", path.display(), section.line, section.heading);
         player.step(section).with_context(at)?;
         if matches!(
@@ -78,7 +85,7 @@ pub fn collect(path: &Path) -> Result<Evidence> {
             continue;
         }
         let file = path.file_stem().unwrap_or_default().to_string_lossy();
-        for (name, client) in &player.clients {
+        for (name, client) in player.clients.iter().filter(|(name, _)| !others.contains(*name)) {
             let origin = format!("{file}:{}: proxy {name}", section.line);
             evidence.add(&origin, client.istio, client.holdings());
         }

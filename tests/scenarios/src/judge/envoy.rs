@@ -18,6 +18,9 @@ const PATIENCE: Duration = Duration::from_secs(180);
 /// How often an Envoy is started at most.
 const STARTS: usize = 400;
 
+/// How Envoy's words begin where a message breaks a rule of its own fields; the message stands before them.
+const RULE: &str = "Proto constraint validation failed";
+
 /// Those of the pieces that Envoy refuses, with its words. `clusters` are there before.
 pub(super) async fn refused(
     binary: &Path,
@@ -44,7 +47,11 @@ pub(super) async fn refused(
         };
         match (&pieces[..], found.is_empty()) {
             ([(index, _)], true) => {
-                refused.insert(*index, words);
+                let rule = words.rfind(RULE).unwrap_or_default();
+                refused.insert(
+                    *index,
+                    words[rule..].lines().next().unwrap_or_default().trim().to_owned(),
+                );
             }
             // It does not say which: the halves are asked about apart.
             (_, true) => {
@@ -142,7 +149,8 @@ fn read(words: &str) -> BTreeMap<usize, String> {
     }
     for (position, (name, index)) in names.iter().enumerate() {
         let end = names.get(position + 1).map_or(words.len(), |(next, _)| next.start());
-        let said = words[name.end()..end].trim_matches([':', ' ', ',', '\n']);
+        let said = &words[name.end()..end];
+        let said = said[said.rfind(RULE).unwrap_or_default()..].trim_matches([':', ' ', ',', '\n']);
         found.entry(*index).or_default().push_str(said);
     }
     found
@@ -162,6 +170,10 @@ fn bootstrap(kind: ResourceType, file: &Path, clusters: &BTreeSet<String>) -> Va
                 "grpc_services": [{"envoy_grpc": {"cluster_name": "xds-grpc"}}]},
         },
         "static_resources": {"clusters": [{"name": "xds-grpc", "type": "STATIC"}]},
+        // As in Istio's bootstrap and in the one of the documentation.
+        "layered_runtime": {"layers": [
+            {"name": "static", "static_layer": {"re2.max_program_size.error_level": 32768}}
+        ]},
     });
     bootstrap["dynamic_resources"][about] = json!({"path_config_source": {"path": file}, "resource_api_version": "V3"});
     let there = clusters.iter().filter(|name| *name != "xds-grpc");

@@ -84,6 +84,13 @@ fn endpoints(body: &[u8], index: usize) -> Vec<u8> {
 
 fn listener(body: Vec<u8>, index: usize) -> Vec<u8> {
     let mut body = merged(body, &elsewhere(index));
+    // Other addresses cannot be replaced so; two listeners must not have the same.
+    if let Ok(mut listener) = Listener::decode(&*body)
+        && !listener.additional_addresses.is_empty()
+    {
+        listener.additional_addresses.clear();
+        body = listener.encode_to_vec();
+    }
     // `transparent`: Envoy 1.40 crashes at a transparent listener that is not bound.
     field(10, &[8, 0], &mut body);
     unbound(body)
