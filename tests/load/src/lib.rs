@@ -8,5 +8,6 @@ pub mod cluster;
 pub mod mesh;
 pub mod probe;
 pub mod report;
+mod rules;
 pub mod run;
 pub mod wire;

@@ -28,6 +28,9 @@ struct Arguments {
     /// Namespaces, among which services and proxies are spread
     #[arg(long, default_value_t = 20)]
     namespaces: usize,
+    /// A VirtualService and a DestinationRule for each service, 100 Sidecars and 50 EnvoyFilters
+    #[arg(long)]
+    rules: bool,
     /// Put the mesh into a real Kubernetes, with a pod for every endpoint, and not into files
     #[arg(long)]
     kubernetes: bool,
@@ -58,6 +61,7 @@ fn main() -> Result<()> {
         ports: arguments.ports.max(1),
         endpoints: arguments.endpoints.max(1),
         namespaces: arguments.namespaces.max(1),
+        rules: arguments.rules,
     };
     let protocol = match arguments.mode {
         Mode::Delta => Protocol::Delta,

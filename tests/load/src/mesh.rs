@@ -10,6 +10,7 @@ use parts::run::ConfigDir;
 use serde_json::{Value, json};
 
 use crate::cluster::Cluster;
+use crate::rules;
 
 /// Nodes of a cluster, among which its pods are spread.
 const NODES: usize = 50;
@@ -27,6 +28,8 @@ pub struct Size {
     pub endpoints: usize,
     /// Namespaces, among which services and proxies are spread.
     pub namespaces: usize,
+    /// Whether each service has its rules, and there are Sidecars and EnvoyFilters.
+    pub rules: bool,
 }
 
 /// A mesh where it is.
@@ -52,6 +55,7 @@ impl Mesh {
             fs::write(file(format!("endpoints-{service}.yaml")), size.slice(service, 0))?;
         }
         fs::write(config.path().join("route.yaml"), size.split(90))?;
+        fs::write(config.path().join("rules.yaml"), size.rules().join("---\n"))?;
         Ok(Mesh {
             place: Place::Files(config),
             size,
@@ -72,6 +76,9 @@ impl Mesh {
             objects.extend((0..size.endpoints).map(|endpoint| pod(size, service, endpoint)));
         }
         objects.push(read(&size.split(90))?);
+        for rule in size.rules() {
+            objects.push(read(&rule)?);
+        }
         objects.iter_mut().enumerate().for_each(|(number, object)| {
             object["metadata"]["uid"] = format!("00000000-0000-4000-8000-{number:012}").into();
             object["metadata"]["creationTimestamp"] = BEGIN.into();
@@ -270,8 +277,12 @@ fn cluster_slice(size: Size, service: usize, generation: usize) -> Result<Value>
 }
 
 impl Size {
+    fn rules(self) -> Vec<String> {
+        if self.rules { rules::objects(self) } else { Vec::new() }
+    }
+
     /// The namespace of a service or proxy.
-    fn namespace(&self, number: usize) -> String {
+    pub(crate) fn namespace(&self, number: usize) -> String {
         format!("ns-{}", number % self.namespaces)
     }
 
@@ -298,7 +309,7 @@ impl Size {
         )
     }
 
-    fn host(&self, service: usize) -> String {
+    pub(crate) fn host(&self, service: usize) -> String {
         format!("svc-{service}.{}.svc.cluster.local", self.namespace(service))
     }
 

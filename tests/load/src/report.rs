@@ -74,11 +74,12 @@ impl Report {
     pub fn title(&self) -> String {
         let size = &self.plan.size;
         format!(
-            "{} services × {} ports × {} endpoints in {} namespaces, {} proxies, {}{}",
+            "{} services × {} ports × {} endpoints in {} namespaces{}, {} proxies, {}{}",
             size.services,
             size.ports,
             size.endpoints,
             size.namespaces,
+            if size.rules { ", with rules" } else { "" },
             self.plan.proxies,
             if self.plan.protocol == Protocol::Delta {
                 "delta"

@@ -63,13 +63,16 @@ pub fn node(name: &str, namespace: &str, ip: &str) -> Bytes {
         ("CLUSTER_ID", "Kubernetes"),
         ("ISTIO_VERSION", "1.32.0"),
     ] {
-        let mut text = BytesMut::new();
-        put(&mut text, 3, value.as_bytes());
-        let mut entry = BytesMut::new();
-        put(&mut entry, 1, key.as_bytes());
-        put(&mut entry, 2, &text);
-        put(&mut metadata, 1, &entry);
+        put(&mut metadata, 1, &text_entry(key, value));
     }
+    let mut labels = BytesMut::new();
+    put(&mut labels, 1, &text_entry("app", name));
+    let mut value = BytesMut::new();
+    put(&mut value, 5, &labels);
+    let mut entry = BytesMut::new();
+    put(&mut entry, 1, b"LABELS");
+    put(&mut entry, 2, &value);
+    put(&mut metadata, 1, &entry);
     let mut node = BytesMut::new();
     put(
         &mut node,
@@ -88,6 +91,16 @@ pub fn node(name: &str, namespace: &str, ip: &str) -> Bytes {
     put(&mut build, 1, &version);
     put(&mut node, 8, &build);
     node.freeze()
+}
+
+/// An entry of a `google.protobuf.Struct` that is a text.
+fn text_entry(key: &str, value: &str) -> BytesMut {
+    let mut text = BytesMut::new();
+    put(&mut text, 3, value.as_bytes());
+    let mut entry = BytesMut::new();
+    put(&mut entry, 1, key.as_bytes());
+    put(&mut entry, 2, &text);
+    entry
 }
 
 /// The names of the route configurations that a listener asks for.
