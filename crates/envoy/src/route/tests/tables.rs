@@ -42,7 +42,7 @@ fn tables_are_joined_from_bytes() {
     };
     let first = virtual_host(&host("a", false), &[encoded("a"), encoded("b")], true);
     let second = virtual_host(&host("b", true), &[], false);
-    let bytes = route_configuration("80", [&first[..], &second[..]].into_iter(), true);
+    let bytes = route_configuration("80", [&first[..], &second[..]].into_iter(), None, true);
     let table = RouteConfiguration::decode(bytes.clone()).unwrap();
     // What prost writes is what is joined here.
     assert_eq!(bytes, table.encode_to_vec());
