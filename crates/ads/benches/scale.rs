@@ -241,6 +241,7 @@ fn proxy() -> Proxy {
         accepts_http10: false,
         unprivileged: false,
         ports: BTreeMap::new(),
+        trusted: false,
         version: "".into(),
     }
 }

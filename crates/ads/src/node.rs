@@ -104,6 +104,7 @@ pub fn parse_node(node: &Node) -> Result<Proxy, NodeError> {
         unprivileged: metadata.flag("UNPRIVILEGED_POD")?,
         ports: ports(&metadata),
         virtual_hosts_apart: takes_virtual_hosts(node),
+        trusted: false,
         version: metadata.text("ISTIO_VERSION")?.into(),
     })
 }

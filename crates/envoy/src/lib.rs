@@ -14,6 +14,7 @@ mod endpoints;
 mod listener;
 mod parts;
 mod route;
+mod secret;
 #[cfg(test)]
 mod testing;
 mod tls;
@@ -23,6 +24,7 @@ pub use cluster::Clusters;
 pub use endpoints::{Endpoints, LoadAssignments};
 pub use listener::Listeners;
 pub use route::{EncodedRoutes, HttpRoutes, RouteConfigs, RouteShells, VirtualHostResources, VirtualHosts};
+pub use secret::Secrets;
 
 /// Adds this crate's rules to a graph. The rules of `registry` and `traffic` must be there.
 pub fn register(b: &mut flow::Builder) {
@@ -35,4 +37,5 @@ pub fn register(b: &mut flow::Builder) {
     b.view::<RouteShells>();
     b.view::<VirtualHostResources>();
     b.view::<Listeners>();
+    b.view::<Secrets>();
 }

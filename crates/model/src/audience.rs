@@ -12,7 +12,7 @@ use names::Hostname;
 use crate::listener::ListenerSpec;
 use crate::proxy::{Capabilities, InterceptionMode, Labels, Locality, ProxyKind};
 use crate::service::{ObjectId, ServiceKey};
-use crate::tls::ClientFacts;
+use crate::tls::{self, ClientFacts};
 
 /// What decides which services and rules a client sees.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
@@ -184,6 +184,63 @@ pub enum DefaultEndpoint {
     Unix(Arc<str>),
 }
 
+/// What decides the secrets of a proxy.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct SecretAudience {
+    /// Its namespace: it gets the secrets of no other.
+    pub namespace: Arc<str>,
+    /// Its cluster, whose secrets they are; empty for the home of the configuration.
+    pub cluster: Arc<str>,
+}
+
+/// What decides one secret.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct SecretKey {
+    /// The name that it is asked for by.
+    pub name: Arc<str>,
+    /// It is in a ConfigMap, of which only the authorities are used; else in a Secret.
+    pub config_map: bool,
+    /// The cluster of the object; empty for the home of the configuration.
+    pub cluster: Arc<str>,
+    /// Its namespace.
+    pub namespace: Arc<str>,
+    /// Its name, with `-cacert` where only the authorities are wanted.
+    pub object: Arc<str>,
+}
+
+impl SecretAudience {
+    /// What a name means to proxies of this audience; nothing for what they may not have. The authorities in ConfigMaps
+    /// are public: a client needs those of servers in other namespaces.
+    pub fn resolve(&self, name: &Arc<str>) -> Option<SecretKey> {
+        let key = |config_map, cluster: &Arc<str>, path: &str| {
+            let (namespace, object) = match path.split_once('/') {
+                Some((namespace, object)) => (namespace, object),
+                None => (&*self.namespace, path),
+            };
+            let sound = !namespace.is_empty() && !object.is_empty() && !object.contains('/');
+            let allowed = config_map || *namespace == *self.namespace;
+            (sound && allowed).then(|| SecretKey {
+                name: name.clone(),
+                config_map,
+                cluster: cluster.clone(),
+                namespace: namespace.into(),
+                object: object.into(),
+            })
+        };
+        let home = Arc::default();
+        if let Some(path) = name.strip_prefix(tls::SECRET) {
+            return key(false, &self.cluster, path);
+        }
+        let whole = |path: &&str| path.contains('/');
+        if let Some(path) = name.strip_prefix(tls::GATEWAY_SECRET).filter(whole) {
+            return key(false, &home, path);
+        }
+        name.strip_prefix(tls::CONFIG_MAP)
+            .filter(whole)
+            .and_then(|path| key(true, &home, path))
+    }
+}
+
 /// Names a merged DestinationRule: all rules of one namespace for one host (pattern).
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PolicyKey {
@@ -347,4 +404,54 @@ pub enum ResourceKey {
     RouteShell(Arc<RouteAudience>, Arc<str>),
     /// A virtual host of the route table of this name.
     VirtualHost(Arc<str>, Arc<VirtualHostSpec>),
+    /// A secret.
+    Secret(SecretKey),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn secrets_of_other_namespaces_mean_nothing() {
+        let audience = SecretAudience {
+            namespace: "shop".into(),
+            cluster: "west".into(),
+        };
+        let resolved = |name: &str| {
+            let key = audience.resolve(&name.into())?;
+            Some(format!(
+                "{} {}/{}/{}",
+                key.config_map, key.cluster, key.namespace, key.object
+            ))
+        };
+        assert_eq!(resolved("kubernetes://web").as_deref(), Some("false west/shop/web"));
+        assert_eq!(
+            resolved("kubernetes://shop/web-cacert").as_deref(),
+            Some("false west/shop/web-cacert")
+        );
+        assert_eq!(
+            resolved("kubernetes-gateway://shop/web").as_deref(),
+            Some("false /shop/web")
+        );
+        assert_eq!(
+            resolved("configmap://other/roots-cacert").as_deref(),
+            Some("true /other/roots-cacert")
+        );
+        for name in [
+            "kubernetes://other/web",
+            "kubernetes-gateway://other/web",
+            "kubernetes-gateway://web",
+            "configmap://web",
+            "configmap:///web",
+            "kubernetes://",
+            "kubernetes:///web",
+            "kubernetes://shop/",
+            "kubernetes://shop/a/b",
+            "default",
+            "",
+        ] {
+            assert_eq!(resolved(name), None, "{name}");
+        }
+    }
 }

@@ -107,6 +107,8 @@ pub struct Proxy {
     pub ports: BTreeMap<Arc<str>, u16>,
     /// It takes virtual hosts singly (VHDS), and not with their route table.
     pub virtual_hosts_apart: bool,
+    /// It may have secrets: not what it says, but what is known of the connection that it came by.
+    pub trusted: bool,
     /// `ISTIO_VERSION`; empty where the metadata has none.
     pub version: Arc<str>,
 }

@@ -10,7 +10,10 @@ use flow::{Input, Relation};
 use model::proxy::Proxy;
 use model::service::{ObjectId, Registry, SourceId};
 use resources::Object;
-use resources::core::{EndpointSlice, Ingress, IngressClass, Namespace, Node, Pod, Service};
+use resources::core::{
+    CertificatePair, ConfigMap, EndpointSlice, Flaw, Ingress, IngressClass, Namespace, Node, Pod, Roots, Secret,
+    Service,
+};
 use resources::gateway_api::Gateway as KubeGateway;
 use resources::istio::{DestinationRule, Gateway, ServiceEntry, Sidecar, VirtualService, WorkloadEntry, WorkloadGroup};
 use resources::mesh::{MeshConfig, MeshNetworks};
@@ -130,6 +133,50 @@ pub enum RoutingObject {
     Ingress(Arc<Object<Ingress>>),
 }
 
+/// Names an object that may hold what proxies get as secrets.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct CredentialKey {
+    /// Whether it is a ConfigMap; else a Secret.
+    pub config_map: bool,
+    /// The cluster that it was read from; empty for the home of the configuration.
+    pub cluster: Arc<str>,
+    /// Namespace and name.
+    pub id: ObjectId,
+}
+
+/// An object that may hold what proxies get as secrets.
+#[derive(Clone, PartialEq, Debug)]
+pub enum CredentialObject {
+    /// A core `Secret`.
+    Secret(Arc<Object<Secret>>),
+    /// A core `ConfigMap`.
+    ConfigMap(Arc<Object<ConfigMap>>),
+}
+
+impl CredentialObject {
+    /// The certificate with its key; nothing where there is none, or in a ConfigMap.
+    ///
+    /// # Errors
+    /// Why they cannot be used.
+    pub fn pair(&self) -> Option<Result<CertificatePair, Flaw>> {
+        match self {
+            CredentialObject::Secret(object) => object.spec.pair(),
+            CredentialObject::ConfigMap(_) => None,
+        }
+    }
+
+    /// The authorities; nothing where there are none.
+    ///
+    /// # Errors
+    /// Why they cannot be used.
+    pub fn roots(&self) -> Option<Result<Roots, Flaw>> {
+        match self {
+            CredentialObject::Secret(object) => object.spec.roots(),
+            CredentialObject::ConfigMap(object) => object.spec.roots(),
+        }
+    }
+}
+
 /// Mesh-wide settings.
 #[derive(Clone, PartialEq, Debug)]
 pub struct MeshSettings {
@@ -224,6 +271,9 @@ input!(
     /// The addresses of hostnames that were looked up, ascending.
     HostAddresses: Arc<str> => Arc<[IpAddr]>, "addresses of hosts");
 input!(
+    /// `Secret` and `ConfigMap` objects.
+    Credentials: CredentialKey => CredentialObject, "credentials");
+input!(
     /// Connected proxies.
     Proxies: ProxyToken => Arc<Proxy>, "proxies");
 
@@ -244,5 +294,6 @@ pub(crate) fn register(b: &mut flow::Builder) {
     b.input::<IngressClasses>();
     b.input::<DestinationRules>();
     b.input::<Sidecars>();
+    b.input::<Credentials>();
     b.input::<Proxies>();
 }

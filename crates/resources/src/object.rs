@@ -377,6 +377,8 @@ kinds! {
     Namespace, "Namespace", core::Namespace, "", ["v1"], cluster;
     Ingress, "Ingress", core::Ingress, "networking.k8s.io", ["v1"], namespaced;
     IngressClass, "IngressClass", core::IngressClass, "networking.k8s.io", ["v1"], cluster;
+    Secret, "Secret", core::Secret, "", ["v1"], namespaced;
+    ConfigMap, "ConfigMap", core::ConfigMap, "", ["v1"], namespaced;
     MeshConfig, "MeshConfig", mesh::MeshConfig, "mesh.istio.io", ["v1alpha1"], cluster;
     MeshNetworks, "MeshNetworks", mesh::MeshNetworks, "mesh.istio.io", ["v1alpha1"], cluster;
 }
@@ -422,7 +424,14 @@ impl Kind {
                 | Kind::ServiceImport
                 | Kind::Ingress
                 | Kind::IngressClass
+                | Kind::Secret
+                | Kind::ConfigMap
         )
+    }
+
+    /// Whether its objects may hold what proxies get as secrets: they are shown to nobody else.
+    pub const fn is_credential(self) -> bool {
+        matches!(self, Kind::Secret | Kind::ConfigMap)
     }
 }
 

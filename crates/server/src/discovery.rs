@@ -1,11 +1,13 @@
 //! The aggregated discovery service: one request, one stream.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use ads::{Limits, Request, StreamId, Variant, decode_delta, decode_sotw, parse_node};
 use bytes::Bytes;
 use hyper::body::Incoming;
 use hyper::{Method, Response};
+use model::xds::ResourceType;
 use protos::Message as _;
 use protos::envoy::config::core::v3::Node;
 use tokio::sync::{mpsc, oneshot};
@@ -27,13 +29,15 @@ pub(crate) struct Discovery {
     pub(crate) max_request_bytes: usize,
     /// Whether proxies that can get virtual hosts singly do.
     pub(crate) virtual_hosts_apart: bool,
+    /// Proxies on this machine may have secrets.
+    pub(crate) secrets_to_local: bool,
     /// For readers of configuration; none: they are proxies like others.
     pub(crate) configuration: Option<mcp::Service>,
 }
 
 impl Discovery {
-    /// Answers a call.
-    pub(crate) fn call(&self, request: http::Request<Incoming>) -> Response<StreamBody> {
+    /// Answers a call, which came from this machine or from elsewhere.
+    pub(crate) fn call(&self, request: http::Request<Incoming>, local: bool) -> Response<StreamBody> {
         let grpc = request.headers().get(http::header::CONTENT_TYPE);
         if request.method() != Method::POST || !grpc.is_some_and(|t| t.as_bytes().starts_with(b"application/grpc")) {
             return refuse(&Status::new(Status::UNIMPLEMENTED, "this address speaks gRPC only"));
@@ -53,6 +57,8 @@ impl Discovery {
             discovery: self.clone(),
             variant,
             down,
+            local,
+            refused: AtomicBool::new(false),
         };
         let messages = Messages::new(request.into_body(), self.max_request_bytes);
         tokio::spawn(upstream.run(messages));
@@ -65,9 +71,31 @@ struct Upstream {
     discovery: Discovery,
     variant: Variant,
     down: mpsc::Sender<Down>,
+    /// It came from this machine.
+    local: bool,
+    /// It was logged that secrets are not given.
+    refused: AtomicBool,
 }
 
 impl Upstream {
+    /// Whether the client may have secrets.
+    fn is_trusted(&self) -> bool {
+        self.local && self.discovery.secrets_to_local
+    }
+
+    /// Says once that secrets are asked for in vain, and why.
+    fn note_refused(&self, request: &Request, stream: StreamId) {
+        let asks = request.type_url == ResourceType::Secret.type_url();
+        if !asks || self.is_trusted() || self.refused.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let reason = match self.discovery.secrets_to_local {
+            true => "the proxy is not on this machine",
+            false => "nobody gets secrets (--secrets-for)",
+        };
+        tracing::warn!(stream = stream.0, reason, "secrets are asked for and not given");
+    }
+
     async fn run(self, mut messages: Messages) {
         let mut id = None;
         let ended = self.read(&mut messages, &mut id).await;
@@ -117,6 +145,7 @@ impl Upstream {
             Some(id) => id,
             None => *id.insert(self.connect(&request).await?),
         };
+        self.note_refused(&request, id);
         let sent = self.discovery.pilot.send(Message::Request(id, Box::new(request))).await;
         sent.map_err(|closed| Status::new(Status::UNAVAILABLE, closed.to_string()))
     }
@@ -132,6 +161,7 @@ impl Upstream {
         // Only the incremental protocol can say that one of them has gone.
         let incremental = matches!(self.variant, Variant::Delta);
         proxy.virtual_hosts_apart &= incremental && self.discovery.virtual_hosts_apart;
+        proxy.trusted = self.is_trusted();
         let name = proxy.id.clone();
         let (reply, answer) = oneshot::channel();
         let connect = Message::Connect {

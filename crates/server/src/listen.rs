@@ -41,6 +41,8 @@ pub struct Options {
     pub max_request_bytes: usize,
     /// Whether proxies that can get virtual hosts singly do.
     pub virtual_hosts_apart: bool,
+    /// Proxies on this machine may have secrets.
+    pub secrets_to_local: bool,
     /// Limits of the protocol machine; the server uses those for decoding.
     pub limits: Limits,
     /// What `/version` says.
@@ -116,6 +118,7 @@ impl Server {
             limits,
             max_request_bytes: options.max_request_bytes,
             virtual_hosts_apart: options.virtual_hosts_apart,
+            secrets_to_local: options.secrets_to_local,
             configuration: configuration.map(|configuration| Service {
                 configuration,
                 stopped: stopped.clone(),
@@ -197,12 +200,13 @@ async fn serve_grpc(
         .keep_alive_interval(Some(options.keepalive_interval))
         .keep_alive_timeout(options.keepalive_timeout)
         .max_concurrent_streams(MAX_STREAMS_PER_CONNECTION);
-    let service = move |request| {
-        let response = discovery.call(request);
-        async move { Ok::<_, std::convert::Infallible>(response) }
-    };
     accept(listener, stopped, move |socket, mut stopped| {
-        let service = service.clone();
+        let discovery = discovery.clone();
+        let local = is_local(&socket);
+        let service = move |request| {
+            let response = discovery.call(request, local);
+            async move { Ok::<_, std::convert::Infallible>(response) }
+        };
         let connection = builder.serve_connection(TokioIo::new(socket), service_fn(service));
         async move {
             tokio::pin!(connection);
@@ -215,6 +219,13 @@ async fn serve_grpc(
         }
     })
     .await;
+}
+
+/// Whether the other end of a connection is on this machine.
+fn is_local(socket: &TcpStream) -> bool {
+    socket
+        .peer_addr()
+        .is_ok_and(|peer| peer.ip().to_canonical().is_loopback())
 }
 
 async fn serve_http(listener: TcpListener, pages: Pages, stopped: watch::Receiver<bool>) {

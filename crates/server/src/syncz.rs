@@ -47,6 +47,12 @@ fn proxy(status: &StreamStatus, clock: &Clock) -> Value {
     fields.insert("istio_version".into(), facts.version.to_string().into());
     fields.insert("connected_at".into(), clock.show(status.connected).into());
     fields.insert("variant".into(), format!("{:?}", status.variant).to_lowercase().into());
+    let secrets = if facts.trusted {
+        "served"
+    } else {
+        "refused (--secrets-for)"
+    };
+    fields.insert("secrets".into(), secrets.into());
     let mut resources = Map::new();
     for watch in &status.watches {
         let name = long_name(watch.kind);

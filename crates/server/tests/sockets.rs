@@ -43,6 +43,7 @@ async fn start() -> Server {
         keepalive_timeout: Duration::from_secs(10),
         virtual_hosts_apart: true,
         max_request_bytes: LIMIT,
+        secrets_to_local: false,
         limits: Limits::default(),
         version: "test".into(),
     };

@@ -13,7 +13,9 @@ mod value;
 pub use reference::reference;
 pub use resolve::{Given, Problem, Problems, Source, flags};
 pub use table::{Setting, Settings, TABLE};
-pub use value::{Address, ByteSize, Home, Ipv4Range, Ipv6Range, LogFilter, LogFormat, OptionalName, Switch, Value};
+pub use value::{
+    Address, ByteSize, Home, Ipv4Range, Ipv6Range, LogFilter, LogFormat, OptionalName, SecretsFor, Switch, Value,
+};
 
 /// What the name of every environment variable begins with.
 pub const ENVIRONMENT_PREFIX: &str = "RUTTER_";

@@ -4,7 +4,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::resolve::{Given, Problems};
-use crate::value::{Address, ByteSize, Home, Ipv4Range, Ipv6Range, LogFilter, LogFormat, OptionalName, Switch, Value};
+use crate::value::{
+    Address, ByteSize, Home, Ipv4Range, Ipv6Range, LogFilter, LogFormat, OptionalName, SecretsFor, Switch, Value,
+};
 
 /// One row of the table.
 #[derive(Debug)]
@@ -240,6 +242,11 @@ settings! {
         keepalive_interval as "keepaliveInterval": Duration = "30s";
         /// How long a probed connection may stay silent before it is closed.
         keepalive_timeout as "keepaliveTimeout": Duration = "10s";
+        /// Who gets, over discovery, the certificates and keys that a `credentialName` names, from Secrets of its own
+        /// namespace: `local` are proxies on this machine (their connection comes from a loopback address), `none` is nobody.
+        /// `auto` is `local`, and `none` where objects live in Kubernetes: proxies do not prove who they are yet. With `none`
+        /// Secrets of Kubernetes are not read.
+        secrets_for: SecretsFor = "auto";
         /// The largest request that a proxy may send; a larger one ends its stream.
         max_request_bytes: ByteSize = "4MiB";
         /// Whether proxies that can (Envoy from 1.37 on, over the incremental protocol) get the virtual hosts of their

@@ -129,6 +129,30 @@ impl Value for Home {
     }
 }
 
+/// Who gets secrets.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SecretsFor {
+    /// What fits the other settings.
+    Auto,
+    /// Nobody.
+    Nobody,
+    /// Proxies on this machine.
+    Local,
+}
+
+impl Value for SecretsFor {
+    const FORM: &'static str = "auto, none or local";
+
+    fn parse(text: &str) -> Result<SecretsFor, String> {
+        match text {
+            "auto" => Ok(SecretsFor::Auto),
+            "none" => Ok(SecretsFor::Nobody),
+            "local" => Ok(SecretsFor::Local),
+            _ => Err("it is none of these".to_owned()),
+        }
+    }
+}
+
 /// A name, or nothing.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct OptionalName(pub Option<String>);

@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use model::service::{ObjectId, Registry, SourceId};
 use registry::inputs::{
-    DestinationRules, EndpointSlices, HostAddresses, IngressClasses, KubeGateways, Mesh, MeshSettings, Namespaces,
-    Networks, Nodes, RoutingKey, RoutingObject, RoutingObjects, ServiceExports, ServiceObject, ServiceObjectKey,
-    ServiceObjects, Sidecars, WorkloadGroups, WorkloadObject, WorkloadObjectKey, WorkloadObjects,
+    CredentialKey, CredentialObject, Credentials, DestinationRules, EndpointSlices, HostAddresses, IngressClasses,
+    KubeGateways, Mesh, MeshSettings, Namespaces, Networks, Nodes, RoutingKey, RoutingObject, RoutingObjects,
+    ServiceExports, ServiceObject, ServiceObjectKey, ServiceObjects, Sidecars, WorkloadGroups, WorkloadObject,
+    WorkloadObjectKey, WorkloadObjects,
 };
 use resources::effects::KINDS_NOT_YET;
 use resources::{AnyObject, Kind, ObjectKey};
@@ -64,6 +65,10 @@ impl Batch {
             AnyObject::Node(o) => b.put::<Nodes>((cluster, name), o),
             AnyObject::Namespace(o) => b.put::<Namespaces>((cluster, name), o),
             AnyObject::MeshNetworks(o) => b.put::<Networks>((), o),
+            AnyObject::Secret(o) => b.put::<Credentials>(credential(false, cluster, id), CredentialObject::Secret(o)),
+            AnyObject::ConfigMap(o) => {
+                b.put::<Credentials>(credential(true, cluster, id), CredentialObject::ConfigMap(o))
+            }
             AnyObject::MeshConfig(_) => {}
             other => without_table(other.kind()),
         }
@@ -92,6 +97,8 @@ impl Batch {
             Kind::Node => b.remove::<Nodes>((cluster, id.name)),
             Kind::Namespace => b.remove::<Namespaces>((cluster, id.name)),
             Kind::MeshNetworks => b.remove::<Networks>(()),
+            Kind::Secret => b.remove::<Credentials>(credential(false, cluster, id)),
+            Kind::ConfigMap => b.remove::<Credentials>(credential(true, cluster, id)),
             Kind::MeshConfig => {}
             other => without_table(other),
         }
@@ -136,6 +143,14 @@ fn id_of(key: &ObjectKey) -> ObjectId {
 
 fn service(registry: Registry, cluster: Arc<str>, id: ObjectId) -> ServiceObjectKey {
     ServiceObjectKey { registry, cluster, id }
+}
+
+fn credential(config_map: bool, cluster: Arc<str>, id: ObjectId) -> CredentialKey {
+    CredentialKey {
+        config_map,
+        cluster,
+        id,
+    }
 }
 
 fn workload(pod: bool, cluster: Arc<str>, id: ObjectId) -> WorkloadObjectKey {

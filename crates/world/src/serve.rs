@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 
-use envoy::{Clusters, Endpoints, Listeners, RouteConfigs, RouteShells, VirtualHostResources};
+use envoy::{Clusters, Endpoints, Listeners, RouteConfigs, RouteShells, Secrets, VirtualHostResources};
 use flow::{CellId, Delta};
-use model::audience::{ClusterAudience, EndpointsAudience, ListenerAudience, ResourceKey, RouteAudience};
+use model::audience::{
+    ClusterAudience, EndpointsAudience, ListenerAudience, ResourceKey, RouteAudience, SecretAudience,
+};
 use model::xds::{Resource, ResourceType};
 use registry::GatewayNames;
 use registry::inputs::ProxyToken;
@@ -31,6 +33,8 @@ pub enum Audience {
     RouteShell(Arc<RouteAudience>),
     /// Of those virtual hosts.
     VirtualHost(Arc<RouteAudience>),
+    /// Of secrets.
+    Secret(Arc<SecretAudience>),
 }
 
 /// What a commit changed of that which is served.
@@ -67,6 +71,7 @@ impl Changes {
         changes.add_resources::<RouteConfigs>(delta);
         changes.add_resources::<RouteShells>(delta);
         changes.add_resources::<VirtualHostResources>(delta);
+        changes.add_resources::<Secrets>(delta);
         changes.add_catalogues::<ClusterCatalogue>(delta);
         changes.add_catalogues::<ListenerCatalogue>(delta);
         changes.add_catalogues::<VirtualHostCatalogue>(delta);
@@ -98,7 +103,7 @@ impl World {
     pub fn audience(&self, token: ProxyToken, kind: ResourceType) -> Option<Audience> {
         let audiences = self.engine.get::<Audiences>(&token)?;
         Some(match kind {
-            ResourceType::Secret | ResourceType::Extension | ResourceType::NameTable => return None,
+            ResourceType::Extension | ResourceType::NameTable => return None,
             ResourceType::Cluster => Audience::Cluster(audiences.cluster.clone()),
             ResourceType::Endpoints => Audience::Endpoints(audiences.endpoints.clone()),
             ResourceType::Listener => Audience::Listener(audiences.listener.clone()),
@@ -106,6 +111,7 @@ impl World {
             ResourceType::Route => Audience::Route(audiences.route.clone()),
             ResourceType::VirtualHost if !audiences.virtual_hosts_apart => return None,
             ResourceType::VirtualHost => Audience::VirtualHost(audiences.route.clone()),
+            ResourceType::Secret => Audience::Secret(audiences.secrets.clone()?),
         })
     }
 
@@ -116,7 +122,7 @@ impl World {
             Audience::Cluster(a) => Some(self.subscribe::<ClusterCatalogue>(a.clone())),
             Audience::Listener(a) => Some(self.subscribe::<ListenerCatalogue>(a.clone())),
             Audience::VirtualHost(a) => Some(self.subscribe::<VirtualHostCatalogue>((a.clone(), collection.clone()))),
-            Audience::Endpoints(_) | Audience::Route(_) | Audience::RouteShell(_) => None,
+            Audience::Endpoints(_) | Audience::Route(_) | Audience::RouteShell(_) | Audience::Secret(_) => None,
         }
     }
 
@@ -126,6 +132,7 @@ impl World {
             Audience::Endpoints(a) => Some(ResourceKey::Endpoints(a.clone(), name.clone())),
             Audience::Route(a) => Some(ResourceKey::Route(a.clone(), name.clone())),
             Audience::RouteShell(a) => Some(ResourceKey::RouteShell(a.clone(), name.clone())),
+            Audience::Secret(a) => a.resolve(name).map(ResourceKey::Secret),
             Audience::Cluster(_) | Audience::Listener(_) | Audience::VirtualHost(_) => None,
         }
     }
@@ -136,6 +143,7 @@ impl World {
             ResourceKey::Cluster(k) => self.open_in::<Clusters>(k.clone()),
             ResourceKey::Endpoints(audience, name) => self.open_in::<Endpoints>((audience.clone(), name.clone())),
             ResourceKey::Listener(spec) => self.open_in::<Listeners>(spec.clone()),
+            ResourceKey::Secret(key) => self.open_in::<Secrets>(key.clone()),
             ResourceKey::Route(audience, name) => self.open_in::<RouteConfigs>((audience.clone(), name.clone())),
             ResourceKey::RouteShell(audience, name) => self.open_in::<RouteShells>((audience.clone(), name.clone())),
             ResourceKey::VirtualHost(table, host) => {

@@ -184,6 +184,7 @@ fn proxy(name: &str, kind: ProxyKind, cluster: &str, node: &str) -> Arc<Proxy> {
         accepts_http10: false,
         unprivileged: false,
         ports: std::collections::BTreeMap::new(),
+        trusted: false,
         version: "".into(),
     })
 }

@@ -31,6 +31,7 @@ async fn start(configuration: Configuration) -> Server {
         keepalive_timeout: Duration::from_secs(10),
         virtual_hosts_apart: true,
         max_request_bytes: 64 << 10,
+        secrets_to_local: false,
         limits: Limits::default(),
         version: "test".into(),
     };

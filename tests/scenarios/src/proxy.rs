@@ -46,7 +46,9 @@ pub fn parse(name: &str, yaml: &str) -> Result<Proxy> {
         "extensions": extensions.iter().map(|e| json!({"name": e})).collect::<Vec<_>>(),
     });
     let node: Node = protos::from_json(&node).context("node")?;
-    Ok(ads::parse_node(&node)?)
+    let mut proxy = ads::parse_node(&node)?;
+    proxy.trusted = body["trusted"].as_bool().unwrap_or(false);
+    Ok(proxy)
 }
 
 /// `1.40` as a version message.

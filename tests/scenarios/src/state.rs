@@ -87,7 +87,8 @@ impl Walk<'_> {
         self.named(ResourceType::Endpoints, endpoints)?;
         let routes = self.wildcard(ResourceType::Listener, route_names)?;
         self.named(ResourceType::Route, routes.clone())?;
-        self.virtual_hosts(routes)
+        self.virtual_hosts(routes)?;
+        self.secrets()
     }
 
     /// The virtual hosts of these route tables, of a proxy that gets them singly.
@@ -97,6 +98,25 @@ impl Walk<'_> {
         };
         for table in tables {
             self.listed(ResourceType::VirtualHost, &audience, &table, |_, _| {})?;
+        }
+        Ok(())
+    }
+
+    /// The secrets that clusters and listeners name, of those that the proxy may have.
+    fn secrets(&mut self) -> Result<()> {
+        let Some(audience) = self.world.audience(self.token, ResourceType::Secret) else {
+            return Ok(());
+        };
+        let mut names = BTreeSet::new();
+        for ((kind, _), resource) in &self.holdings {
+            if matches!(kind, ResourceType::Cluster | ResourceType::Listener) {
+                secret_names(&json(*kind, resource)?, &mut names);
+            }
+        }
+        for name in names {
+            if let Some(key) = self.world.resolve(&audience, &name) {
+                self.fetch(ResourceType::Secret, &key)?;
+            }
         }
         Ok(())
     }
@@ -166,6 +186,21 @@ fn endpoint_names(cluster: &Value, names: &mut BTreeSet<Arc<str>>) {
             .as_str()
             .or(cluster["name"].as_str());
         names.extend(name.map(Arc::from));
+    }
+}
+
+fn secret_names(value: &Value, names: &mut BTreeSet<Arc<str>>) {
+    match value {
+        Value::Object(fields) => {
+            let served = fields
+                .get("sdsConfig")
+                .is_some_and(|source| source.get("ads").is_some());
+            let name = fields.get("name").and_then(Value::as_str).filter(|_| served);
+            names.extend(name.map(Arc::from));
+            fields.values().for_each(|v| secret_names(v, names));
+        }
+        Value::Array(items) => items.iter().for_each(|v| secret_names(v, names)),
+        _ => {}
     }
 }
 

@@ -107,6 +107,7 @@ fn everything_that_is_read_is_read() {
         accepts_http10: true,
         unprivileged: true,
         ports: [("http".into(), 8080)].into(),
+        trusted: false,
         version: "1.28.0".into(),
     };
     assert_eq!(parse_node(&node), Ok(expected.clone()));

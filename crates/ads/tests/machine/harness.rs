@@ -36,6 +36,7 @@ pub(crate) fn proxy(kind: ProxyKind) -> Proxy {
         accepts_http10: false,
         unprivileged: false,
         ports: BTreeMap::new(),
+        trusted: false,
         version: "".into(),
     }
 }

@@ -1,6 +1,6 @@
 //! Where in an object the content of its kind is.
 
-use crate::core::{EndpointSlice, Ingress, IngressClass, Namespace, Node as KubeNode, Pod, Service};
+use crate::core::{ConfigMap, EndpointSlice, Ingress, IngressClass, Namespace, Node as KubeNode, Pod, Secret, Service};
 use crate::decode::{Decode, Decoder};
 use crate::diagnostic::Segment;
 use crate::gateway_api;
@@ -129,6 +129,18 @@ impl Content for IngressClass {
 impl Content for Namespace {
     fn decode(root: &Node, cx: &mut Decoder) -> Option<Namespace> {
         Some(part(root, "status", cx).unwrap_or_default())
+    }
+}
+
+impl Content for Secret {
+    fn decode(root: &Node, cx: &mut Decoder) -> Option<Secret> {
+        Decode::decode(root, cx)
+    }
+}
+
+impl Content for ConfigMap {
+    fn decode(root: &Node, cx: &mut Decoder) -> Option<ConfigMap> {
+        Decode::decode(root, cx)
     }
 }
 

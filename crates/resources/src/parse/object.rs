@@ -71,6 +71,9 @@ fn kind_of(root: &Node) -> Result<Found<'_>, Problem> {
     } else {
         group
     };
+    if let Some(text) = mesh::text_of_config_map(root) {
+        return Ok(Found::MeshConfigMap(text));
+    }
     match Kind::find(group, kind) {
         Some(found) if found.versions().contains(&version_text) => Ok(Found::Kind(found)),
         Some(found) => {
@@ -80,10 +83,7 @@ fn kind_of(root: &Node) -> Result<Found<'_>, Problem> {
             );
             Err(error(version.at, "unknown-version", &message))
         }
-        None => match mesh::text_of_config_map(root) {
-            Some(text) => Ok(Found::MeshConfigMap(text)),
-            None => Err(ignored(root, group, kind)),
-        },
+        None => Err(ignored(root, group, kind)),
     }
 }
 
@@ -123,7 +123,7 @@ fn read_kind(
         _ if kind.is_setting() => Some(mesh::meta(kind, file, root.at.line)),
         _ => meta::decode(root, kind, file, options, &mut cx),
     };
-    let Some(meta) = meta else {
+    let Some(mut meta) = meta else {
         problems.extend(cx.into_problems());
         return Outcome {
             key: None,
@@ -131,6 +131,10 @@ fn read_kind(
             problems,
         };
     };
+    if kind.is_credential() {
+        // What kubectl applied last is among them: the whole object.
+        meta.annotations.clear();
+    }
     let key = meta.key();
     let object = decode_any(kind, root, meta, &mut cx);
     problems.extend(cx.into_problems());

@@ -3,10 +3,18 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use crate::core::{AddressType, EndpointSlice, Pod, Service, ServiceType, TargetPort};
+use crate::core::{AddressType, EndpointSlice, Flaw, Pod, Service, ServiceType, TargetPort};
 use crate::diagnostic::FieldPath;
 use crate::multicluster::ServiceImport;
 use crate::validate::{Report, common, hosts};
+
+/// Certificates and keys that cannot be used. The values themselves are never shown.
+pub(super) fn check_credential(r: &mut Report, flaws: impl IntoIterator<Item = Flaw>) {
+    for Flaw { key, message } in flaws {
+        let message = format!("{key}: {message}; no proxy gets it");
+        r.warning(&FieldPath::root().field("data"), "bad-credential", message);
+    }
+}
 
 pub(super) fn check_service(r: &mut Report, spec: &Service) {
     let path = FieldPath::spec();

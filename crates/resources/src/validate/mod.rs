@@ -81,6 +81,8 @@ pub(crate) fn findings(object: &AnyObject) -> Vec<Finding> {
         AnyObject::Service(o) => core::check_service(r, &o.spec),
         AnyObject::EndpointSlice(o) => core::check_endpoint_slice(r, &o.spec),
         AnyObject::Pod(o) => core::check_pod(r, &o.spec),
+        AnyObject::Secret(o) => core::check_credential(r, o.spec.flaws()),
+        AnyObject::ConfigMap(o) => core::check_credential(r, o.spec.roots().and_then(Result::err)),
         AnyObject::Ingress(o) => ingress::check(r, &o.spec),
         AnyObject::MeshConfig(o) => mesh::check(r, &o.spec),
         AnyObject::MeshNetworks(o) => networks::check(r, &o.spec),

@@ -10,7 +10,7 @@ use api::access::Token;
 use api::credentials::Credentials;
 use api::server::ServerOptions;
 use api::{Access, Api, Role, Server};
-use settings::{Home, Settings, Switch};
+use settings::{Home, SecretsFor, Settings, Switch};
 use store::Store;
 
 use super::{bindable, kubernetes};
@@ -27,6 +27,15 @@ pub(super) fn chosen(settings: &Settings) -> Home {
         Home::Auto if settings.config_dir.is_some() => Home::None,
         Home::Auto => Home::Embedded,
         home => home,
+    }
+}
+
+/// Whether proxies on this machine get secrets.
+pub(super) fn gives_secrets(settings: &Settings) -> bool {
+    match settings.secrets_for {
+        SecretsFor::Nobody => false,
+        SecretsFor::Local => true,
+        SecretsFor::Auto => chosen(settings) != Home::Kubernetes,
     }
 }
 

@@ -120,6 +120,7 @@ impl Follower {
             .filter_map(|definition| Some((definition, definition.mesh?)));
         let wanted = kinds.filter(|(definition, kind)| {
             options.kinds.as_ref().is_none_or(|kinds| kinds.contains(kind))
+                && (options.credentials || !kind.is_credential())
                 && options.filter.reads(definition.plural, definition.group)
         });
         let slots: Vec<Slot> = wanted.map(|(definition, kind)| Slot::new(definition, kind)).collect();

@@ -56,6 +56,8 @@ pub struct Options {
     pub kinds: Option<BTreeSet<Kind>>,
     /// Which of these are left out.
     pub filter: Kinds,
+    /// Secrets and ConfigMaps are read, for proxies that get them.
+    pub credentials: bool,
     /// Our revision (empty: the default one), by which objects choose; none: they do not.
     pub revision: Option<String>,
     /// Where the mesh's settings are; none: not here.
@@ -74,6 +76,7 @@ impl Options {
             cluster: Arc::default(),
             kinds: None,
             filter: Kinds::default(),
+            credentials: false,
             revision: None,
             mesh: None,
             snapshot: None,

@@ -66,7 +66,7 @@ impl Keep {
         };
         let mut whole = vec![field("metadata", metadata(kind))];
         match kind {
-            Kind::EndpointSlice => whole.extend(spec),
+            Kind::EndpointSlice | Kind::Secret | Kind::ConfigMap => whole.extend(spec),
             _ => whole.extend([field("spec", Keep::Only(spec)), field("status", status)]),
         }
         Keep::Only(whole)

@@ -11,7 +11,9 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use flow::{Reads, Relation, Rule};
-use model::audience::{ClusterAudience, EndpointsAudience, IpFamilies, ListenerAudience, RouteAudience, Scope, Source};
+use model::audience::{
+    ClusterAudience, EndpointsAudience, IpFamilies, ListenerAudience, RouteAudience, Scope, SecretAudience, Source,
+};
 use model::proxy::{InterceptionMode, Labels, Proxy, ProxyKind};
 use model::service::{ObjectId, Workload};
 use registry::Workloads;
@@ -36,6 +38,8 @@ pub struct ProxyAudiences {
     pub route: Arc<RouteAudience>,
     /// It takes virtual hosts singly.
     pub virtual_hosts_apart: bool,
+    /// Decides its secrets; none where it may have none.
+    pub secrets: Option<Arc<SecretAudience>>,
 }
 
 /// The audiences of each connected proxy.
@@ -105,7 +109,14 @@ impl Rule for Audiences {
                 }
             }
         }
-        Some(assemble(&proxy, parts))
+        let secrets = proxy.trusted.then(|| SecretAudience {
+            namespace: proxy.namespace.clone(),
+            cluster: mesh.cluster_of_id(&proxy.cluster_id),
+        });
+        Some(ProxyAudiences {
+            secrets: secrets.map(Arc::new),
+            ..assemble(&proxy, parts)
+        })
     }
 }
 
@@ -186,6 +197,7 @@ fn assemble(proxy: &Proxy, parts: Parts) -> ProxyAudiences {
         }),
         virtual_hosts_apart: proxy.virtual_hosts_apart,
         endpoints: Arc::new(EndpointsAudience { scope, place }),
+        secrets: None,
     }
 }
 

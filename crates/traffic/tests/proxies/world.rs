@@ -116,6 +116,7 @@ pub(crate) fn sidecar(ip: &str) -> Proxy {
         accepts_http10: false,
         unprivileged: false,
         ports: std::collections::BTreeMap::new(),
+        trusted: false,
         version: "".into(),
     }
 }

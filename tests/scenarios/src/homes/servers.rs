@@ -257,6 +257,7 @@ fn follow(id: &str, client: Client) -> Inbox {
     let (report, reports) = watch::channel(sources::kubernetes::Report::default());
     let options = Options {
         cluster: id.into(),
+        credentials: true,
         mesh: id.is_empty().then(|| MeshOptions {
             namespace: MARKER.to_owned(),
             name: MARKER.to_owned(),

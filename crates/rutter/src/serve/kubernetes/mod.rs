@@ -175,6 +175,7 @@ fn options(settings: &Settings, client: Client, address: &str) -> Options {
     };
     Options {
         filter: kinds(settings),
+        credentials: super::home::gives_secrets(settings),
         revision: Some(revision.to_owned()),
         mesh: Some(MeshOptions {
             namespace: settings.namespace.clone(),

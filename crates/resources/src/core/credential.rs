@@ -1,0 +1,231 @@
+//! Certificates with their keys, and authorities, as Secrets and ConfigMaps have them.
+//!
+//! What is not sound is not passed on: a proxy would refuse it, and with it everything that came in the same response.
+
+use std::fmt;
+use std::sync::Arc;
+
+use aws_lc_rs::rsa;
+use aws_lc_rs::signature::{
+    ECDSA_P256_SHA256_ASN1_SIGNING, ECDSA_P384_SHA384_ASN1_SIGNING, ECDSA_P521_SHA512_ASN1_SIGNING, EcdsaKeyPair,
+    EcdsaSigningAlgorithm, KeyPair as _,
+};
+use rustls_pki_types::pem::PemObject as _;
+use rustls_pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
+use x509_parser::prelude::FromDer as _;
+use x509_parser::prelude::{CertificateRevocationList, X509Certificate};
+
+/// The longest value that is read, in bytes: what Kubernetes lets an object have.
+const LONGEST: usize = 1 << 20;
+/// The most certificates of one value; the lists of operating systems have about 150.
+const MOST: usize = 2_000;
+/// The elliptic curves that Envoy takes keys of.
+const CURVES: [&EcdsaSigningAlgorithm; 3] = [
+    &ECDSA_P256_SHA256_ASN1_SIGNING,
+    &ECDSA_P384_SHA384_ASN1_SIGNING,
+    &ECDSA_P521_SHA512_ASN1_SIGNING,
+];
+
+/// Bytes that nobody shows: printed they are a length.
+#[derive(Clone, PartialEq, Eq, Default)]
+pub struct Hidden(Arc<[u8]>);
+
+impl Hidden {
+    /// The bytes.
+    pub fn bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl From<Vec<u8>> for Hidden {
+    fn from(bytes: Vec<u8>) -> Hidden {
+        Hidden(bytes.into())
+    }
+}
+
+impl fmt::Debug for Hidden {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "({} bytes)", self.0.len())
+    }
+}
+
+/// A certificate with its key.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct CertificatePair {
+    /// The certificate and those that vouch for it, in PEM.
+    pub certificate: Hidden,
+    /// The private key, in PEM.
+    pub key: Hidden,
+    /// What the authority last said of the certificate (OCSP), in DER.
+    pub staple: Option<Hidden>,
+}
+
+/// Authorities, and what they have revoked.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Roots {
+    /// Certificates, in PEM.
+    pub certificates: Hidden,
+    /// Lists of revoked certificates, in PEM.
+    pub revoked: Option<Hidden>,
+}
+
+/// What is wrong with a value: never what the value is.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Flaw {
+    /// The key of the value.
+    pub key: &'static str,
+    /// What is wrong.
+    pub message: &'static str,
+}
+
+/// Values by their keys.
+pub(crate) trait Values {
+    /// A value that is there and not empty.
+    fn value(&self, key: &str) -> Option<&Hidden>;
+}
+
+/// The certificate and key among some values; nothing where there is none. The older names go first, as with Istio.
+pub(crate) fn pair(values: &impl Values) -> Option<Result<CertificatePair, Flaw>> {
+    let names = [("cert", "key", None), ("tls.crt", "tls.key", Some("tls.ocsp-staple"))];
+    let found = names.into_iter().find_map(|(certificate, key, staple)| {
+        let values = (
+            values.value(certificate)?,
+            values.value(key)?,
+            staple.and_then(|name| values.value(name)),
+        );
+        Some(((certificate, key), values))
+    });
+    let ((certificate_name, key_name), (certificate, key, staple)) = found?;
+    let checked = || {
+        let public = public_key(certificate).map_err(|message| Flaw {
+            key: certificate_name,
+            message,
+        })?;
+        fits(key, &public).map_err(|message| Flaw { key: key_name, message })?;
+        Ok(CertificatePair {
+            certificate: certificate.clone(),
+            key: key.clone(),
+            staple: staple.filter(|staple| is_response(staple.bytes())).cloned(),
+        })
+    };
+    Some(checked())
+}
+
+/// The authorities among some values; nothing where there are none. The older name goes first, as with Istio.
+pub(crate) fn roots(values: &impl Values) -> Option<Result<Roots, Flaw>> {
+    let names = [("cacert", "crl"), ("ca.crt", "ca.crl")];
+    let found = names.into_iter().find_map(|(certificates, revoked)| {
+        Some((
+            certificates,
+            values.value(certificates)?,
+            revoked,
+            values.value(revoked),
+        ))
+    });
+    let (name, certificates, revoked_name, revoked) = found?;
+    let checked = || {
+        certificates_of(certificates).map_err(|message| Flaw { key: name, message })?;
+        if let Some(list) = revoked {
+            check_revoked(list).map_err(|message| Flaw {
+                key: revoked_name,
+                message,
+            })?;
+        }
+        Ok(Roots {
+            certificates: certificates.clone(),
+            revoked: revoked.cloned(),
+        })
+    };
+    Some(checked())
+}
+
+/// The certificates of a PEM text, each of which is one.
+fn certificates_of(pem: &Hidden) -> Result<Vec<CertificateDer<'static>>, &'static str> {
+    if pem.bytes().len() > LONGEST {
+        return Err("the value is longer than 1 MiB");
+    }
+    let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem.bytes()).take(MOST + 1).collect();
+    let found = found.map_err(|_| "the value is not PEM")?;
+    match found.len() {
+        0 => return Err("there is no certificate in PEM (BEGIN CERTIFICATE)"),
+        count if count > MOST => return Err("there are more than 2000 certificates"),
+        _ => {}
+    }
+    let sound = |der: &CertificateDer<'_>| X509Certificate::from_der(der).is_ok_and(|(rest, _)| rest.is_empty());
+    match found.iter().all(sound) {
+        true => Ok(found),
+        false => Err("a certificate cannot be read: it is not X.509"),
+    }
+}
+
+/// The public key of the first certificate.
+fn public_key(pem: &Hidden) -> Result<Vec<u8>, &'static str> {
+    let found = certificates_of(pem)?;
+    let first = found.first().and_then(|der| X509Certificate::from_der(der).ok());
+    let (_, certificate) = first.ok_or("there is no certificate")?;
+    Ok(certificate.public_key().subject_public_key.data.to_vec())
+}
+
+/// Whether a private key is one that Envoy takes, and that of a certificate.
+fn fits(pem: &Hidden, public: &[u8]) -> Result<(), &'static str> {
+    if pem.bytes().len() > LONGEST {
+        return Err("the value is longer than 1 MiB");
+    }
+    let key = PrivateKeyDer::from_pem_slice(pem.bytes())
+        .map_err(|_| "there is no private key in PEM (BEGIN PRIVATE KEY) without a passphrase")?;
+    let own = match &key {
+        PrivateKeyDer::Pkcs1(key) => rsa_public(rsa::KeyPair::from_der(key.secret_pkcs1_der()).ok()),
+        PrivateKeyDer::Sec1(key) => CURVES
+            .iter()
+            .find_map(|curve| EcdsaKeyPair::from_private_key_der(curve, key.secret_sec1_der()).ok())
+            .map(|pair| pair.public_key().as_ref().to_vec()),
+        PrivateKeyDer::Pkcs8(key) => {
+            let der = key.secret_pkcs8_der();
+            let curves = CURVES
+                .iter()
+                .find_map(|curve| EcdsaKeyPair::from_pkcs8(curve, der).ok());
+            let elliptic = curves.map(|pair| pair.public_key().as_ref().to_vec());
+            elliptic.or_else(|| rsa_public(rsa::KeyPair::from_pkcs8(der).ok()))
+        }
+        _ => None,
+    };
+    match own {
+        Some(own) if own == public => Ok(()),
+        Some(_) => Err("the private key is not that of the certificate"),
+        None => Err("the private key is none that Envoy takes: RSA of 2048 bits or more, or P-256, P-384 or P-521"),
+    }
+}
+
+fn rsa_public(pair: Option<rsa::KeyPair>) -> Option<Vec<u8>> {
+    Some(pair?.public_key().as_ref().to_vec())
+}
+
+fn check_revoked(pem: &Hidden) -> Result<(), &'static str> {
+    if pem.bytes().len() > LONGEST {
+        return Err("the value is longer than 1 MiB");
+    }
+    let lists: Result<Vec<_>, _> = CertificateRevocationListDer::pem_slice_iter(pem.bytes())
+        .take(MOST)
+        .collect();
+    let lists = lists.map_err(|_| "the value is not PEM")?;
+    let sound = |der: &CertificateRevocationListDer<'_>| {
+        CertificateRevocationList::from_der(der).is_ok_and(|(rest, _)| rest.is_empty())
+    };
+    match !lists.is_empty() && lists.iter().all(sound) {
+        true => Ok(()),
+        false => Err("there is no list of revoked certificates in PEM (BEGIN X509 CRL)"),
+    }
+}
+
+/// Whether bytes look like the answer of an authority that had one: `SEQUENCE { ENUMERATED successful, … }`.
+fn is_response(der: &[u8]) -> bool {
+    let body = match der {
+        [0x30, length, rest @ ..] if *length < 0x80 => rest,
+        [0x30, length, rest @ ..] => rest.get(usize::from(length & 0x7f)..).unwrap_or_default(),
+        _ => &[],
+    };
+    body.starts_with(&[0x0a, 0x01, 0x00])
+}
+
+#[cfg(test)]
+mod tests;

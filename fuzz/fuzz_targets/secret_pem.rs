@@ -1,0 +1,26 @@
+//! Bytes of a Secret's values → a certificate with its key, and authorities, or what is wrong with them. Nothing may panic
+//! or hang, and nothing that is shown of it may hold a value.
+
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use resources::{AnyObject, ParseOptions, parse_documents};
+
+fuzz_target!(|values: (String, String, String)| {
+    let (first, second, third) = values;
+    let object = serde_json::json!({
+        "apiVersion": "v1", "kind": "Secret", "metadata": {"name": "a", "namespace": "b"},
+        "type": "kubernetes.io/tls",
+        "stringData": {"tls.crt": first, "tls.key": second, "ca.crt": third, "ca.crl": first},
+        "data": {"cert": first, "key": second, "cacert": third, "tls.ocsp-staple": second},
+    });
+    let parsed = parse_documents(object.to_string().as_bytes(), "input.json", &ParseOptions::default());
+    for object in &parsed.objects {
+        let AnyObject::Secret(secret) = object else { panic!("another kind") };
+        let (pair, roots) = (secret.spec.pair(), secret.spec.roots());
+        let broken = pair.is_some_and(|pair| pair.is_err()) || roots.is_some_and(|roots| roots.is_err());
+        assert!(!broken || !secret.spec.flaws().is_empty(), "a flaw is not told");
+        let shown = format!("{secret:?}");
+        assert!(second.len() < 16 || !shown.contains(&second), "a value is shown");
+    }
+});

@@ -1,0 +1,284 @@
+//! TLS at a gateway and behind it, with certificates from Secrets.
+#![allow(clippy::unwrap_used)]
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use e2e::{Mesh, both_protocols};
+use parts::run::{Backend, Envoy, Node, Protocol, Result, free_port, http, wait_for};
+use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, KeyUsagePurpose};
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::{ClientConfig, RootCertStore};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+
+/// How long a change may take on a busy machine before a test gives up.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Somebody who signs certificates.
+struct Authority {
+    issuer: Issuer<'static, KeyPair>,
+    pem: String,
+}
+
+impl Authority {
+    fn new(name: &str) -> Result<Authority> {
+        let mut params = CertificateParams::default();
+        params.distinguished_name.push(DnType::CommonName, name);
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::DigitalSignature];
+        let key = KeyPair::generate()?;
+        let pem = params.self_signed(&key)?.pem();
+        Ok(Authority {
+            issuer: Issuer::new(params, key),
+            pem,
+        })
+    }
+
+    /// A certificate for a host, and its key.
+    fn sign(&self, host: &str) -> Result<(String, String)> {
+        let params = CertificateParams::new(vec![host.to_owned()])?;
+        let key = KeyPair::generate()?;
+        Ok((params.signed_by(&key, &self.issuer)?.pem(), key.serialize_pem()))
+    }
+
+    /// A Secret with a certificate for a host, and these authorities.
+    fn secret(&self, name: &str, host: &str, roots: &str) -> Result<String> {
+        let (certificate, key) = self.sign(host)?;
+        let values = [("tls.crt", &*certificate), ("tls.key", &*key), ("ca.crt", roots)];
+        Ok(secret(name, &values))
+    }
+}
+
+/// A Secret of the gateway's namespace.
+fn secret(name: &str, values: &[(&str, &str)]) -> String {
+    let mut text = format!(
+        "apiVersion: v1\nkind: Secret\nmetadata: {{ name: {name}, namespace: test }}\ntype: Opaque\nstringData:\n"
+    );
+    for (key, value) in values.iter().filter(|(_, value)| !value.is_empty()) {
+        text.push_str(&format!("  {key}: |\n"));
+        value.lines().for_each(|line| text.push_str(&format!("    {line}\n")));
+    }
+    text
+}
+
+/// Asks for `/` of a host over TLS, believing one authority. The answer's head and body.
+async fn get(port: u16, host: &str, roots: &str, own: Option<&(String, String)>) -> Result<String> {
+    let mut store = RootCertStore::empty();
+    store.add(CertificateDer::from_pem_slice(roots.as_bytes())?)?;
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let builder = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()?
+        .with_root_certificates(store);
+    let config = match own {
+        Some((certificate, key)) => builder.with_client_auth_cert(
+            vec![CertificateDer::from_pem_slice(certificate.as_bytes())?],
+            PrivateKeyDer::from_pem_slice(key.as_bytes())?,
+        )?,
+        None => builder.with_no_client_auth(),
+    };
+    let socket = TcpStream::connect(("127.0.0.1", port)).await?;
+    let name = ServerName::try_from(host.to_owned())?;
+    let exchange = async {
+        let mut stream = TlsConnector::from(Arc::new(config)).connect(name, socket).await?;
+        let request = format!("GET / HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).await?;
+        let mut answer = Vec::new();
+        // How the other side ends the connection does not matter once there is an answer.
+        match stream.read_to_end(&mut answer).await {
+            Err(error) if answer.is_empty() => return Err(error.into()),
+            _ => Ok(String::from_utf8_lossy(&answer).into_owned()),
+        }
+    };
+    tokio::time::timeout(PATIENCE, exchange).await?
+}
+
+/// Asks until the answer contains a text.
+async fn wait_for_answer(port: u16, host: &str, roots: &str, own: Option<&(String, String)>, text: &str) -> Result<()> {
+    let what = format!("{text:?} from https://{host}:{port}");
+    let asked = || async {
+        get(port, host, roots, own)
+            .await
+            .ok()
+            .filter(|answer| answer.contains(text))
+    };
+    wait_for(&what, PATIENCE, asked).await.map(drop)
+}
+
+/// A service with one backend, which says that it is `v1`.
+fn service(name: &str, host: &str, address: SocketAddr, port: u16, protocol: &str) -> String {
+    format!(
+        "apiVersion: networking.istio.io/v1\nkind: ServiceEntry\nmetadata: {{ name: {name}, namespace: test }}\n\
+         spec: {{ hosts: [{host}], resolution: STATIC, ports: [{{ number: {port}, name: {}, protocol: {protocol} }}], \
+         endpoints: [{{ address: {}, ports: {{ {}: {} }} }}] }}\n",
+        protocol.to_lowercase(),
+        address.ip(),
+        protocol.to_lowercase(),
+        address.port(),
+    )
+}
+
+/// Routes of the gateway's hosts to a service.
+fn route(name: &str, hosts: &str, rest: &str) -> String {
+    format!(
+        "apiVersion: networking.istio.io/v1\nkind: VirtualService\nmetadata: {{ name: {name}, namespace: test }}\n\
+         spec: {{ hosts: {hosts}, gateways: [front], {rest} }}\n"
+    )
+}
+
+fn to(host: &str, port: u16) -> String {
+    format!("route: [{{ destination: {{ host: {host}, port: {{ number: {port} }} }} }}]")
+}
+
+fn gateway(servers: &[String]) -> String {
+    format!(
+        "apiVersion: networking.istio.io/v1\nkind: Gateway\nmetadata: {{ name: front, namespace: test }}\n\
+         spec: {{ selector: {{ app: front }}, servers: [{}] }}\n",
+        servers.join(", ")
+    )
+}
+
+fn server(port: u16, name: &str, protocol: &str, host: &str, tls: &str) -> String {
+    format!("{{ port: {{ number: {port}, name: {name}, protocol: {protocol} }}, hosts: [{host}], tls: {{ {tls} }} }}")
+}
+
+async fn front(mesh: &Mesh, protocol: Protocol, ports: &[u16]) -> Result<Envoy> {
+    let node = Node::gateway("front", "test", "127.0.0.3", &[("app", "front")]);
+    let envoy = mesh.envoy(&node, protocol).await?;
+    for port in ports {
+        envoy.wait_for_listener(([0, 0, 0, 0], *port).into()).await?;
+    }
+    Ok(envoy)
+}
+
+both_protocols! {
+    async fn https_by_server_name_and_new_certificates_without_a_new_connection(protocol) {
+        let (authority, next) = (Authority::new("first")?, Authority::new("next")?);
+        let backend = Backend::start("v1", "one").await?;
+        let (https, plain) = (free_port(), free_port());
+        let servers = [
+            server(https, "a", "HTTPS", "a.example.com", "mode: SIMPLE, credentialName: a"),
+            server(https, "b", "HTTPS", "b.example.com", "mode: SIMPLE, credentialName: b"),
+            server(plain, "plain", "HTTP", "a.example.com", "httpsRedirect: true"),
+        ];
+        let hosts = "[a.example.com, b.example.com]";
+        let mesh = Mesh::start(&[
+            ("gateway.yaml", &gateway(&servers)),
+            ("service.yaml", &service("web", "web.test", backend.address(), 80, "HTTP")),
+            ("route.yaml", &route("web", hosts, &format!("http: [{{ {} }}]", to("web.test", 80)))),
+            ("a.yaml", &authority.secret("a", "a.example.com", "")?),
+            ("b.yaml", &authority.secret("b", "b.example.com", "")?),
+        ]).await?;
+        let envoy = front(&mesh, protocol, &[https, plain]).await?;
+        // Each name has its own certificate: another would not be believed.
+        wait_for_answer(https, "a.example.com", &authority.pem, None, "x-version: v1").await?;
+        wait_for_answer(https, "b.example.com", &authority.pem, None, "x-version: v1").await?;
+        assert!(get(https, "c.example.com", &authority.pem, None).await.is_err());
+        let redirected = http::get(([127, 0, 0, 1], plain).into(), "/x", &[("host", "a.example.com")]).await?;
+        assert_eq!((redirected.status.as_u16(), redirected.header("location")), (301, "https://a.example.com/x"));
+
+        let connected = envoy.stat("control_plane.connected_state").await?;
+        let listeners = envoy.stat("listener_manager.listener_modified").await?;
+        mesh.config.put("a.yaml", &next.secret("a", "a.example.com", "")?)?;
+        wait_for_answer(https, "a.example.com", &next.pem, None, "x-version: v1").await?;
+        assert!(get(https, "a.example.com", &authority.pem, None).await.is_err());
+        assert!(get(https, "b.example.com", &authority.pem, None).await.is_ok());
+        // Nothing but the secret was sent.
+        assert_eq!(envoy.stat("control_plane.connected_state").await?, connected);
+        assert_eq!(envoy.stat("listener_manager.listener_modified").await?, listeners);
+
+        // What no proxy could use is not sent: the last one stays in use. Nobody shows a key.
+        let (certificate, _) = next.sign("a.example.com")?;
+        let (_, key) = next.sign("a.example.com")?;
+        mesh.config.put("a.yaml", &secret("a", &[("tls.crt", &certificate), ("tls.key", &key)]))?;
+        mesh.control.wait_for_log("tls.key: the private key is not that of the certificate").await?;
+        assert!(get(https, "b.example.com", &authority.pem, None).await.is_ok());
+        assert_eq!(envoy.stat("sds.*update_rejected").await.unwrap_or(0), 0);
+        for page in ["/debug/syncz", "/debug/configz", "/debug/config_dump?proxyID=front.test"] {
+            let text = mesh.control.debug(page).await?.text();
+            assert!(!text.contains("PRIVATE KEY"), "{page}");
+        }
+        assert!(!mesh.control.log()?.contains("PRIVATE KEY"));
+    }
+
+    async fn a_client_without_a_certificate_is_refused(protocol) {
+        let (authority, stranger) = (Authority::new("ours")?, Authority::new("stranger")?);
+        let backend = Backend::start("v1", "one").await?;
+        let port = free_port();
+        let servers = [server(port, "a", "HTTPS", "a.example.com", "mode: MUTUAL, credentialName: a")];
+        let mesh = Mesh::start(&[
+            ("gateway.yaml", &gateway(&servers)),
+            ("service.yaml", &service("web", "web.test", backend.address(), 80, "HTTP")),
+            ("route.yaml", &route("web", "[a.example.com]", &format!("http: [{{ {} }}]", to("web.test", 80)))),
+            ("a.yaml", &authority.secret("a", "a.example.com", &authority.pem)?),
+        ]).await?;
+        let _envoy = front(&mesh, protocol, &[port]).await?;
+        let own = authority.sign("client")?;
+        wait_for_answer(port, "a.example.com", &authority.pem, Some(&own), "x-version: v1").await?;
+        assert!(get(port, "a.example.com", &authority.pem, None).await.is_err());
+        let other = stranger.sign("client")?;
+        assert!(get(port, "a.example.com", &authority.pem, Some(&other)).await.is_err());
+        assert_eq!(backend.requests(), 1);
+    }
+
+    async fn unopened_by_server_name_and_tls_towards_a_server(protocol) {
+        let authority = Authority::new("ours")?;
+        let backend = Backend::start("v1", "one").await?;
+        let (opened, unopened, plain) = (free_port(), free_port(), free_port());
+        let at: SocketAddr = ([127, 0, 0, 1], opened).into();
+        let servers = [
+            server(opened, "a", "HTTPS", "a.example.com", "mode: SIMPLE, credentialName: a"),
+            server(unopened, "b", "TLS", "a.example.com", "mode: PASSTHROUGH"),
+            format!("{{ port: {{ number: {plain}, name: plain, protocol: HTTP }}, hosts: [secure.test, file.test] }}"),
+        ];
+        let roots = tempfile::NamedTempFile::new()?;
+        std::fs::write(roots.path(), &authority.pem)?;
+        let rule = |name: &str, tls: &str| format!(
+            "apiVersion: networking.istio.io/v1\nkind: DestinationRule\nmetadata: {{ name: {name}, namespace: test }}\n\
+             spec: {{ host: {name}.test, trafficPolicy: {{ connectionPool: {{ http: {{ maxRequestsPerConnection: 1 }} }}, \
+             tls: {{ mode: SIMPLE, sni: a.example.com, \
+             subjectAltNames: [a.example.com], {tls} }} }} }}\n"
+        );
+        let routed = |name: &str| route(name, &format!("[{name}.test]"), &format!(
+            "http: [{{ rewrite: {{ authority: a.example.com }}, {} }}]", to(&format!("{name}.test"), 80)
+        ));
+        let sni = format!("tls: [{{ match: [{{ sniHosts: [a.example.com] }}], {} }}]", to("behind.test", 443));
+        let mesh = Mesh::start(&[
+            ("gateway.yaml", &gateway(&servers)),
+            ("service.yaml", &service("web", "web.test", backend.address(), 80, "HTTP")),
+            ("behind.yaml", &service("behind", "behind.test", at, 443, "TLS")),
+            ("secure.yaml", &service("secure", "secure.test", at, 80, "HTTP")),
+            ("file.yaml", &service("file", "file.test", at, 80, "HTTP")),
+            ("secure-rule.yaml", &rule("secure", "credentialName: roots")),
+            ("file-rule.yaml", &rule("file", &format!("caCertificates: {}", roots.path().display()))),
+            ("route.yaml", &route("web", "[a.example.com]", &format!("http: [{{ {} }}]", to("web.test", 80)))),
+            ("unopened-route.yaml", &route("unopened", "[a.example.com]", &sni)),
+            ("secure-route.yaml", &routed("secure")),
+            ("file-route.yaml", &routed("file")),
+            ("a.yaml", &authority.secret("a", "a.example.com", "")?),
+            ("roots.yaml", &secret("roots", &[("ca.crt", &authority.pem)])),
+        ]).await?;
+        let _envoy = front(&mesh, protocol, &[opened, unopened, plain]).await?;
+        wait_for_answer(unopened, "a.example.com", &authority.pem, None, "x-version: v1").await?;
+        assert!(get(unopened, "b.example.com", &authority.pem, None).await.is_err());
+        let address: SocketAddr = ([127, 0, 0, 1], plain).into();
+        for host in ["secure.test", "file.test"] {
+            let asked = || async {
+                let answer = http::get(address, "/", &[("host", host)]).await.ok()?;
+                Some(()).filter(|()| answer.header("x-version") == "v1")
+            };
+            wait_for(&format!("an answer over TLS for {host}"), PATIENCE, asked).await?;
+        }
+        // Another authority's server is none. Connections that are open go on, which is why each has one request here.
+        let stranger = Authority::new("stranger")?;
+        mesh.config.put("roots.yaml", &secret("roots", &[("ca.crt", &stranger.pem)]))?;
+        let refused = || async {
+            let answer = http::get(address, "/", &[("host", "secure.test")]).await.ok()?;
+            Some(()).filter(|()| answer.status.as_u16() == 503)
+        };
+        wait_for("a server that is not believed", PATIENCE, refused).await?;
+    }
+}
