@@ -76,6 +76,7 @@ pub(crate) fn cluster(arguments: &[String]) -> ExitCode {
 fn fetched() -> Result<()> {
     parts::envoy(&mut say).context("setup: Envoy")?;
     parts::etcd::program(&mut say).context("setup: etcd")?;
+    parts::grpc::python(&mut say).context("setup: gRPC for Python")?;
     Ok(())
 }
 
@@ -85,6 +86,7 @@ struct Kubernetes(JoinHandle<Result<()>>);
 impl Kubernetes {
     fn begin() -> Kubernetes {
         Kubernetes(std::thread::spawn(|| {
+            parts::grpc::go(&mut say).context("setup: gRPC for Go")?;
             parts::kubernetes::program(&mut say).context("setup: Kubernetes")?;
             Ok(())
         }))

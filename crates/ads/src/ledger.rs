@@ -45,7 +45,7 @@ struct Entry<C> {
     cell: Option<C>,
     /// When it came or changed last; for types without lists also when it went.
     epoch: Epoch,
-    /// Selections that hold it; types without lists only.
+    /// Selections that hold it; only where names are looked up.
     users: u32,
 }
 
@@ -72,6 +72,15 @@ impl<O: Origin> Ledger<O> {
             selections: Slab::new(),
             marked: Vec::new(),
             prune_at: 0,
+        }
+    }
+
+    /// Whether names are looked up one by one: those of named types, and those of wildcard types for an audience that has no
+    /// list of all (gRPC clients ask for listeners and clusters by name).
+    pub(crate) fn by_name(&self) -> bool {
+        match self.kind.is_wildcard() {
+            true => self.lists.is_empty(),
+            false => !self.kind.is_collected(),
         }
     }
 
@@ -112,7 +121,7 @@ impl<O: Origin> Ledger<O> {
 
     /// The version of all that a selection holds: the same wherever and however it came about.
     pub(crate) fn version(&self, selection: &Selection) -> String {
-        let digest = if selection.names.is_some() {
+        let digest = if selection.names.is_some() || self.by_name() {
             selection.digest
         } else {
             self.digest
@@ -127,6 +136,8 @@ impl<O: Origin> Ledger<O> {
         selection: &'a Selection,
     ) -> Box<dyn Iterator<Item = (&'a Name, &'a Resource)> + 'a> {
         match &selection.names {
+            // What others ask for by name is no list of all.
+            None if self.by_name() => Box::new(std::iter::empty()),
             None => Box::new(
                 self.entries
                     .iter()
@@ -162,6 +173,7 @@ impl<O: Origin> Ledger<O> {
             return names;
         }
         match &selection.names {
+            None if self.by_name() => Vec::new(),
             None => self
                 .entries
                 .iter()

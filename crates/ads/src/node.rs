@@ -71,8 +71,11 @@ pub fn parse_node(node: &Node) -> Result<Proxy, NodeError> {
     let id = NodeId::parse(&node.id)?;
     let metadata = Metadata(node.metadata.as_ref());
     let kind = match id.kind {
-        NodeType::Sidecar if metadata.text("GENERATOR")?.is_empty() => ProxyKind::Sidecar,
-        NodeType::Sidecar => return Err(NodeError::Unsupported("gRPC without a proxy (GENERATOR)")),
+        NodeType::Sidecar => match metadata.text("GENERATOR")? {
+            "" => ProxyKind::Sidecar,
+            "grpc" => ProxyKind::Grpc,
+            _ => return Err(metadata_error("GENERATOR", "is neither grpc nor absent")),
+        },
         NodeType::Router => ProxyKind::Router,
         other => return Err(NodeError::Unsupported(other.name())),
     };

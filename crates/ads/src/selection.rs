@@ -17,6 +17,8 @@ pub(crate) struct Selection {
     /// `None`: all names of the ledger. Of a collected type these are collections.
     pub(crate) names: Option<NameSet>,
     collected: bool,
+    /// The ledger has no list of all names: then all are none.
+    by_name: bool,
     /// When a name of it came or changed last.
     pub(crate) changed: Epoch,
     /// When that happened before.
@@ -52,10 +54,17 @@ pub(crate) struct Key {
 const CACHED: usize = 4;
 
 impl Selection {
-    pub(crate) fn new(names: Option<NameSet>, kind: ResourceType, changed: Epoch, serial: u64) -> Selection {
+    pub(crate) fn new(
+        names: Option<NameSet>,
+        kind: ResourceType,
+        by_name: bool,
+        changed: Epoch,
+        serial: u64,
+    ) -> Selection {
         Selection {
             names,
             collected: kind.is_collected(),
+            by_name,
             changed,
             changed_before: changed,
             removed: 0,
@@ -69,7 +78,7 @@ impl Selection {
     /// Whether who sees this sees the resource of this name.
     pub(crate) fn covers(&self, name: &str) -> bool {
         match &self.names {
-            None => true,
+            None => !self.by_name,
             Some(names) if self.collected => collection_of(name).is_some_and(|collection| names.contains(collection)),
             Some(names) => names.contains(name),
         }

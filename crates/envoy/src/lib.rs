@@ -11,6 +11,7 @@ mod access_log;
 mod assignment;
 mod cluster;
 mod endpoints;
+mod grpc;
 mod listener;
 mod parts;
 mod route;
@@ -22,6 +23,7 @@ mod wire;
 
 pub use cluster::Clusters;
 pub use endpoints::{Endpoints, LoadAssignments};
+pub use grpc::{EncodedGrpcClusters, GrpcClusters, GrpcListeners, GrpcRoutes};
 pub use listener::Listeners;
 pub use route::{EncodedRoutes, HttpRoutes, RouteConfigs, RouteShells, VirtualHostResources, VirtualHosts};
 pub use secret::Secrets;
@@ -33,9 +35,13 @@ pub fn register(b: &mut flow::Builder) {
     b.view::<Endpoints>();
     b.view::<HttpRoutes>();
     b.view::<VirtualHosts>();
+    b.view::<GrpcRoutes>();
     b.view::<RouteConfigs>();
     b.view::<RouteShells>();
     b.view::<VirtualHostResources>();
+    b.view::<EncodedGrpcClusters>();
+    b.view::<GrpcClusters>();
+    b.view::<GrpcListeners>();
     b.view::<Listeners>();
     b.view::<Secrets>();
 }

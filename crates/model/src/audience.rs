@@ -117,6 +117,19 @@ pub struct ListenerAudience {
     pub unprivileged: bool,
 }
 
+/// What decides the listeners of a gRPC client or server without a proxy.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct GrpcAudience {
+    /// What it sees.
+    pub scope: Arc<Scope>,
+    /// The DNS domain in which it may leave the end of a hostname out, `NAMESPACE.svc.cluster.local`.
+    pub domain: Arc<str>,
+    /// Ports of the workload that services lead to, ascending: what it may serve.
+    pub inbound: Arc<[u16]>,
+    /// What it serves takes the mesh's mutual TLS (label `security.istio.io/tlsMode` is `istio`).
+    pub mutual_tls: bool,
+}
+
 /// What decides the route tables of a proxy.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct RouteAudience {
@@ -398,6 +411,10 @@ pub enum ResourceKey {
     Endpoints(Arc<EndpointsAudience>, Arc<str>),
     /// A listener.
     Listener(Arc<ListenerSpec>),
+    /// The listener that a gRPC client or server knows under this name.
+    GrpcListener(Arc<GrpcAudience>, Arc<str>),
+    /// The cluster of this name, as gRPC clients who see this get it.
+    GrpcCluster(Arc<Scope>, Arc<str>),
     /// The route table of this name.
     Route(Arc<RouteAudience>, Arc<str>),
     /// The route table of this name, without its virtual hosts: they are discovered singly.

@@ -11,6 +11,8 @@ pub enum ProxyKind {
     Sidecar,
     /// A gateway (`router`).
     Router,
+    /// No proxy: an application whose gRPC library asks by itself (`GENERATOR` is `grpc`).
+    Grpc,
 }
 
 /// How traffic reaches the proxy (`INTERCEPTION_MODE` of the node metadata).

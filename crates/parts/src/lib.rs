@@ -7,6 +7,7 @@
 mod catalog;
 mod error;
 pub mod etcd;
+pub mod grpc;
 mod helm;
 mod install;
 pub mod kubernetes;
@@ -27,6 +28,8 @@ pub use place::tools_dir;
 pub const ENVOY_VARIABLE: &str = "RUTTER_ENVOY";
 /// The environment variable that names a `kubectl` to use.
 pub const KUBECTL_VARIABLE: &str = "RUTTER_KUBECTL";
+/// The environment variable that names a gRPC probe, built from `grpc/go`, to use instead of building it.
+pub const GRPC_PROBE_VARIABLE: &str = "RUTTER_GRPC_PROBE";
 /// The environment variable that names a program that holds Kubernetes' commands, to use instead of the pinned one.
 pub const KUBERNETES_VARIABLE: &str = "RUTTER_KUBERNETES";
 

@@ -40,7 +40,8 @@ fn proxy(status: &StreamStatus, clock: &Clock) -> Value {
     fields.insert("cluster_id".into(), facts.cluster_id.to_string().into());
     fields.insert("proxy".into(), facts.id.to_string().into());
     let kind = match facts.kind {
-        ProxyKind::Sidecar => "sidecar",
+        // To Istio, too, gRPC clients are sidecars with another generator.
+        ProxyKind::Sidecar | ProxyKind::Grpc => "sidecar",
         ProxyKind::Router => "router",
     };
     fields.insert("proxy_type".into(), kind.into());

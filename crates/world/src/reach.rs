@@ -1,6 +1,6 @@
 //! From an object to what is served of it.
 
-use envoy::{Clusters, Endpoints, RouteConfigs, VirtualHostResources};
+use envoy::{Clusters, Endpoints, GrpcClusters, GrpcListeners, RouteConfigs, VirtualHostResources};
 use flow::{CellId, Dependents, Relation, Walk};
 use model::service::{ObjectId, Registry};
 use registry::inputs::{
@@ -114,6 +114,8 @@ fn content() -> Walk {
 fn everything() -> Walk {
     Walk::within(CELLS)
         .to::<Clusters>()
+        .to::<GrpcClusters>()
+        .to::<GrpcListeners>()
         .to::<Endpoints>()
         .to::<RouteConfigs>()
         .to::<VirtualHostResources>()

@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 
-use envoy::{Clusters, Endpoints, Listeners, RouteConfigs, RouteShells, Secrets, VirtualHostResources};
+use envoy::{
+    Clusters, Endpoints, GrpcClusters, GrpcListeners, Listeners, RouteConfigs, RouteShells, Secrets, VirtualHostResources,
+};
 use flow::{CellId, Delta};
 use model::audience::{
-    ClusterAudience, EndpointsAudience, ListenerAudience, ResourceKey, RouteAudience, SecretAudience,
+    ClusterAudience, EndpointsAudience, GrpcAudience, ListenerAudience, ResourceKey, RouteAudience, Scope, SecretAudience,
 };
 use model::xds::{Resource, ResourceType};
 use registry::GatewayNames;
@@ -35,6 +37,10 @@ pub enum Audience {
     VirtualHost(Arc<RouteAudience>),
     /// Of secrets.
     Secret(Arc<SecretAudience>),
+    /// Of clusters of gRPC clients, who ask for each by its name.
+    GrpcCluster(Arc<Scope>),
+    /// Of listeners of gRPC clients, who ask for each by its name.
+    GrpcListener(Arc<GrpcAudience>),
 }
 
 /// What a commit changed of that which is served.
@@ -72,6 +78,8 @@ impl Changes {
         changes.add_resources::<RouteShells>(delta);
         changes.add_resources::<VirtualHostResources>(delta);
         changes.add_resources::<Secrets>(delta);
+        changes.add_resources::<GrpcClusters>(delta);
+        changes.add_resources::<GrpcListeners>(delta);
         changes.add_catalogues::<ClusterCatalogue>(delta);
         changes.add_catalogues::<ListenerCatalogue>(delta);
         changes.add_catalogues::<VirtualHostCatalogue>(delta);
@@ -102,7 +110,10 @@ impl World {
     /// The audience of a connected proxy for a type; none for a proxy that is not connected.
     pub fn audience(&self, token: ProxyToken, kind: ResourceType) -> Option<Audience> {
         let audiences = self.engine.get::<Audiences>(&token)?;
+        let grpc = audiences.grpc.as_ref();
         Some(match kind {
+            ResourceType::Cluster if let Some(grpc) = grpc => Audience::GrpcCluster(grpc.scope.clone()),
+            ResourceType::Listener if let Some(grpc) = grpc => Audience::GrpcListener(grpc.clone()),
             ResourceType::Extension | ResourceType::NameTable => return None,
             ResourceType::Cluster => Audience::Cluster(audiences.cluster.clone()),
             ResourceType::Endpoints => Audience::Endpoints(audiences.endpoints.clone()),
@@ -116,23 +127,26 @@ impl World {
     }
 
     /// Opens the list of all that a wildcard type holds for an audience, or that is in a collection (a route table's virtual
-    /// hosts). Named types have none.
+    /// hosts). Named types have none, and gRPC clients ask for everything by name.
     pub fn open_catalogue(&mut self, audience: &Audience, collection: &Arc<str>) -> Option<(CellId, Arc<Catalogue>)> {
         match audience {
             Audience::Cluster(a) => Some(self.subscribe::<ClusterCatalogue>(a.clone())),
             Audience::Listener(a) => Some(self.subscribe::<ListenerCatalogue>(a.clone())),
             Audience::VirtualHost(a) => Some(self.subscribe::<VirtualHostCatalogue>((a.clone(), collection.clone()))),
             Audience::Endpoints(_) | Audience::Route(_) | Audience::RouteShell(_) | Audience::Secret(_) => None,
+            Audience::GrpcCluster(_) | Audience::GrpcListener(_) => None,
         }
     }
 
-    /// What a name of a named type means for an audience. Wildcard types resolve through their catalogue.
+    /// What a name means for an audience that asks by name. Wildcard types of others resolve through their catalogue.
     pub fn resolve(&self, audience: &Audience, name: &Arc<str>) -> Option<ResourceKey> {
         match audience {
             Audience::Endpoints(a) => Some(ResourceKey::Endpoints(a.clone(), name.clone())),
             Audience::Route(a) => Some(ResourceKey::Route(a.clone(), name.clone())),
             Audience::RouteShell(a) => Some(ResourceKey::RouteShell(a.clone(), name.clone())),
             Audience::Secret(a) => a.resolve(name).map(ResourceKey::Secret),
+            Audience::GrpcCluster(scope) => Some(ResourceKey::GrpcCluster(scope.clone(), name.clone())),
+            Audience::GrpcListener(a) => Some(ResourceKey::GrpcListener(a.clone(), name.clone())),
             Audience::Cluster(_) | Audience::Listener(_) | Audience::VirtualHost(_) => None,
         }
     }
@@ -144,6 +158,10 @@ impl World {
             ResourceKey::Endpoints(audience, name) => self.open_in::<Endpoints>((audience.clone(), name.clone())),
             ResourceKey::Listener(spec) => self.open_in::<Listeners>(spec.clone()),
             ResourceKey::Secret(key) => self.open_in::<Secrets>(key.clone()),
+            ResourceKey::GrpcCluster(scope, name) => self.open_in::<GrpcClusters>((scope.clone(), name.clone())),
+            ResourceKey::GrpcListener(audience, name) => {
+                self.open_in::<GrpcListeners>((audience.clone(), name.clone()))
+            }
             ResourceKey::Route(audience, name) => self.open_in::<RouteConfigs>((audience.clone(), name.clone())),
             ResourceKey::RouteShell(audience, name) => self.open_in::<RouteShells>((audience.clone(), name.clone())),
             ResourceKey::VirtualHost(table, host) => {

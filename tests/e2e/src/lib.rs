@@ -6,6 +6,7 @@
 mod binary;
 pub mod cluster;
 mod command;
+pub mod grpc;
 pub mod home;
 mod mesh;
 mod namespace;

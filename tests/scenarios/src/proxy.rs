@@ -1,5 +1,7 @@
 //! Proxies as scenarios describe them.
 
+use std::sync::Arc;
+
 use anyhow::{Context, Result};
 use model::proxy::Proxy;
 use protos::envoy::config::core::v3::Node;
@@ -10,11 +12,7 @@ use serde_json::{Map, Value, json};
 /// # Errors
 /// A field of the wrong form, or a node that discovery refuses.
 pub fn parse(name: &str, yaml: &str) -> Result<Proxy> {
-    let body: Value = if yaml.trim().is_empty() {
-        json!({})
-    } else {
-        serde_saphyr::from_str(yaml)?
-    };
+    let body = read(yaml)?;
     let text = |key: &str, default: &str| body[key].as_str().unwrap_or(default).to_owned();
     let namespace = text("namespace", "default");
     let ips: Vec<String> = match &body["ips"] {
@@ -57,4 +55,28 @@ fn envoy_version(text: &Value) -> Value {
     let (major, minor) = text.split_once('.').unwrap_or_default();
     let number = |part: &str| part.parse::<u32>().unwrap_or_default();
     json!({"majorNumber": number(major), "minorNumber": number(minor)})
+}
+
+/// The names of the listeners that a gRPC client or server asks for, from `targets` (`HOST:PORT`) and `servers`
+/// (`ADDRESS:PORT`) of its description.
+///
+/// # Errors
+/// The description is no YAML.
+pub fn targets(yaml: &str) -> Result<Vec<Arc<str>>> {
+    let body = read(yaml)?;
+    let texts = |key: &str| -> Vec<String> {
+        let list = body[key].as_array().into_iter().flatten();
+        list.filter_map(|v| v.as_str().map(str::to_owned)).collect()
+    };
+    let servers = texts("servers")
+        .into_iter()
+        .map(|bound| format!("xds.istio.io/grpc/lds/inbound/{bound}"));
+    Ok(texts("targets").into_iter().chain(servers).map(Arc::from).collect())
+}
+
+fn read(yaml: &str) -> Result<Value> {
+    Ok(match yaml.trim() {
+        "" => json!({}),
+        yaml => serde_saphyr::from_str(yaml)?,
+    })
 }

@@ -241,6 +241,7 @@ impl<'h> Player<'h> {
         let proxy = crate::proxy::parse(name, yaml)?;
         let has = proxy.capabilities;
         let mut client = Client::new(self.world.connect(Arc::new(proxy)));
+        client.targets = crate::proxy::targets(yaml)?;
         client.istio = has != Default::default();
         client.refresh(&mut self.world)?;
         self.clients.insert(name.to_owned(), client);

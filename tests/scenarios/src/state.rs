@@ -20,6 +20,8 @@ pub struct Client {
     pub token: ProxyToken,
     /// Whether it says that it has extensions of Istio's build.
     pub istio: bool,
+    /// What a gRPC client dials and a gRPC server listens for, as names of listeners.
+    pub targets: Vec<Arc<str>>,
     open: Vec<CellId>,
     holdings: Holdings,
 }
@@ -30,6 +32,7 @@ impl Client {
         Client {
             token,
             istio: false,
+            targets: Vec::new(),
             open: Vec::new(),
             holdings: Holdings::new(),
         }
@@ -53,6 +56,7 @@ impl Client {
         let mut walk = Walk {
             world,
             token: self.token,
+            targets: &self.targets,
             open: Vec::new(),
             holdings: Holdings::new(),
         };
@@ -74,15 +78,22 @@ pub fn json(kind: ResourceType, resource: &Resource) -> Result<Value> {
     protos::json(kind.type_url(), resource.body()).with_context(|| format!("{} {}", kind.short_name(), resource.name()))
 }
 
+/// Notes the names that a resource refers to.
+type Refer = fn(&Value, &mut BTreeSet<Arc<str>>);
+
 struct Walk<'w> {
     world: &'w mut World,
     token: ProxyToken,
+    targets: &'w [Arc<str>],
     open: Vec<CellId>,
     holdings: Holdings,
 }
 
 impl Walk<'_> {
     fn all(&mut self) -> Result<()> {
+        if let Audience::GrpcListener(_) = self.audience(ResourceType::Listener)? {
+            return self.by_name();
+        }
         let endpoints = self.wildcard(ResourceType::Cluster, endpoint_names)?;
         self.named(ResourceType::Endpoints, endpoints)?;
         let routes = self.wildcard(ResourceType::Listener, route_names)?;
@@ -121,17 +132,32 @@ impl Walk<'_> {
         Ok(())
     }
 
+    /// As gRPC does: from each target to its listener, its routes, their clusters and the endpoints of those.
+    fn by_name(&mut self) -> Result<()> {
+        let steps: [(ResourceType, Refer); 4] = [
+            (ResourceType::Listener, route_names),
+            (ResourceType::Route, cluster_names),
+            (ResourceType::Cluster, endpoint_names),
+            (ResourceType::Endpoints, |_, _| {}),
+        ];
+        let mut names: BTreeSet<Arc<str>> = self.targets.iter().cloned().collect();
+        for (kind, refer) in steps {
+            let mut next = BTreeSet::new();
+            for resource in self.named(kind, names)? {
+                refer(&json(kind, &resource)?, &mut next);
+            }
+            names = next;
+        }
+        Ok(())
+    }
+
     fn audience(&self, kind: ResourceType) -> Result<Audience> {
         self.world
             .audience(self.token, kind)
             .context("the proxy has no audience")
     }
 
-    fn wildcard(
-        &mut self,
-        kind: ResourceType,
-        refer: fn(&Value, &mut BTreeSet<Arc<str>>),
-    ) -> Result<BTreeSet<Arc<str>>> {
+    fn wildcard(&mut self, kind: ResourceType, refer: Refer) -> Result<BTreeSet<Arc<str>>> {
         let audience = self.audience(kind)?;
         self.listed(kind, &audience, &Arc::default(), refer)
     }
@@ -142,7 +168,7 @@ impl Walk<'_> {
         kind: ResourceType,
         audience: &Audience,
         collection: &Arc<str>,
-        refer: fn(&Value, &mut BTreeSet<Arc<str>>),
+        refer: Refer,
     ) -> Result<BTreeSet<Arc<str>>> {
         let opened = self.world.open_catalogue(audience, collection);
         let (cell, catalogue) = opened.context("no catalogue")?;
@@ -158,16 +184,18 @@ impl Walk<'_> {
         Ok(names)
     }
 
-    fn named(&mut self, kind: ResourceType, names: BTreeSet<Arc<str>>) -> Result<()> {
+    /// The resources of these names, as far as there are any.
+    fn named(&mut self, kind: ResourceType, names: BTreeSet<Arc<str>>) -> Result<Vec<Resource>> {
         let audience = self.audience(kind)?;
+        let mut found = Vec::new();
         for name in names {
             let key = self
                 .world
                 .resolve(&audience, &name)
                 .with_context(|| format!("cannot resolve {name}"))?;
-            self.fetch(kind, &key)?;
+            found.extend(self.fetch(kind, &key)?);
         }
-        Ok(())
+        Ok(found)
     }
 
     fn fetch(&mut self, kind: ResourceType, key: &ResourceKey) -> Result<Option<Resource>> {
@@ -201,6 +229,16 @@ fn secret_names(value: &Value, names: &mut BTreeSet<Arc<str>>) {
         }
         Value::Array(items) => items.iter().for_each(|v| secret_names(v, names)),
         _ => {}
+    }
+}
+
+fn cluster_names(routes: &Value, names: &mut BTreeSet<Arc<str>>) {
+    let hosts = routes["virtualHosts"].as_array().into_iter().flatten();
+    let routes = hosts.flat_map(|host| host["routes"].as_array().into_iter().flatten());
+    for action in routes.map(|route| &route["route"]) {
+        let weighted = action["weightedClusters"]["clusters"].as_array().into_iter().flatten();
+        let named = weighted.map(|cluster| &cluster["name"]).chain([&action["cluster"]]);
+        names.extend(named.filter_map(Value::as_str).map(Arc::from));
     }
 }
 

@@ -39,7 +39,7 @@ impl<O: Origin> Ledger<O> {
         let names = edit.build();
         if self.kind.is_collected() {
             names.iter().for_each(|name| self.open(origin, cells, name, epoch));
-        } else if !self.kind.is_wildcard() {
+        } else if self.by_name() {
             names.iter().for_each(|name| self.retain(origin, cells, name, epoch));
         }
         self.add_selection(cells, Some(names), serial, epoch)
@@ -52,7 +52,7 @@ impl<O: Origin> Ledger<O> {
         }
         let selection = self.selections.remove(id);
         self.marked.retain(|marked| *marked != id);
-        if self.kind.is_wildcard() {
+        if !self.by_name() && !self.kind.is_collected() {
             return;
         }
         for name in selection.names.iter().flat_map(NameSet::iter) {
@@ -89,7 +89,7 @@ impl<O: Origin> Ledger<O> {
         epoch: Epoch,
     ) -> SelectionId {
         *serial += 1;
-        let mut selection = Selection::new(names, self.kind, epoch, *serial);
+        let mut selection = Selection::new(names, self.kind, self.by_name(), epoch, *serial);
         let tombs = self.tombs.iter().filter(|(name, _)| selection.covers(name));
         selection.removed = tombs.map(|(_, tomb)| tomb.epoch).max().unwrap_or_default();
         let digest: u64 = match self.kind.is_collected() {
@@ -110,6 +110,10 @@ impl<O: Origin> Ledger<O> {
         }
         let cell = origin.resolve(self.kind, &self.audience, name).map(|key| {
             let (cell, resource) = origin.open(&key);
+            if resource.is_some() {
+                // It went when somebody else asked for it, and came back when nobody did.
+                self.tombs.remove(name);
+            }
             cells.add(cell, resource, self.id, name.clone());
             cell
         });

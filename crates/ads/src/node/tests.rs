@@ -161,7 +161,7 @@ fn what_cannot_be_served_is_refused_with_a_reason() {
             vec![],
             "clients of type ztunnel are not served",
         ),
-        (SIDECAR, vec![("GENERATOR", text("grpc"))], "gRPC without a proxy"),
+        (SIDECAR, vec![("GENERATOR", text("event"))], "GENERATOR is neither grpc"),
         ("sidecar~nowhere~x.y~y.svc", vec![], "no IP address"),
         ("sidecar~10.0.0.1~x~", vec![], "no namespace"),
         (

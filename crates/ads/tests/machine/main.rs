@@ -10,6 +10,7 @@ mod envoy;
 mod harness;
 mod limits;
 mod moves;
+mod named;
 mod order;
 mod property;
 mod refusal;

@@ -19,6 +19,9 @@ pub(crate) type Key = (ResourceType, Audience, Arc<str>);
 type Tables = BTreeMap<(ResourceType, Audience), BTreeMap<String, Content>>;
 pub(crate) type Catalogue = Arc<Vec<(Arc<str>, Key)>>;
 
+/// An audience that has no lists: it asks for everything by name.
+pub(crate) const BY_NAME: Audience = "by name";
+
 /// What a made-up resource says.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Content {
@@ -192,6 +195,9 @@ impl Origin for World {
     }
 
     fn open_catalogue(&mut self, kind: ResourceType, audience: &Audience, of: &Arc<str>) -> Option<(u32, Catalogue)> {
+        if *audience == BY_NAME {
+            return None;
+        }
         let (kind, audience) = (kind, *audience);
         let same = |cell: &Cell| matches!(cell, Cell::Catalogue(k, a, c, _) if (*k, *a, c) == (kind, audience, of));
         let id = self.open_cell(same, Cell::Catalogue(kind, audience, of.clone(), Vec::new()));

@@ -13,6 +13,7 @@ mod explain;
 mod export;
 mod follow;
 mod get;
+mod grpc_bootstrap;
 mod history;
 mod import;
 mod label;
@@ -89,6 +90,7 @@ verbs! {
     crds::command => run,
     manifest::command => run,
     remote_secret::command => run,
+    grpc_bootstrap::command => run,
     explain::command => run,
     api_resources::resources_command => resources,
     api_resources::versions_command => versions,

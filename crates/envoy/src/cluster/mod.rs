@@ -20,8 +20,10 @@ use registry::{ServiceEndpoints, ServiceIdentities, Services};
 use resources::istio::{ConnectionPoolSettings, Sidecar};
 use traffic::policy::{DestinationPolicies, effective_in};
 
+pub(crate) use draft::Draft;
 use outbound::Outbound;
 pub(crate) use outbound::{discovery, has_persistent_sessions, is_dns};
+pub(crate) use tls::identities_of;
 
 /// Encoded clusters.
 pub struct Clusters;

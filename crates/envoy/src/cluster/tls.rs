@@ -124,7 +124,7 @@ fn of_mesh(draft: &mut Draft, towards: Towards<'_>, tls: &ClientTlsSettings) -> 
 }
 
 /// The SPIFFE identities of a service account: in the mesh's trust domain, and in those that it goes by, too.
-fn identities_of(mesh: &MeshConfig, namespace: &str, account: &str) -> Vec<String> {
+pub(crate) fn identities_of(mesh: &MeshConfig, namespace: &str, account: &str) -> Vec<String> {
     let domains = std::iter::once(&mesh.trust_domain).chain(&mesh.trust_domain_aliases);
     let mut out: Vec<String> = Vec::new();
     for domain in domains {

@@ -50,7 +50,8 @@ pub(crate) fn http_filters(alpn: bool, grpc_web: bool, debug_headers: bool) -> V
     filters
 }
 
-fn http_filter<M: Message + Name>(name: &str, config: &M) -> HttpFilter {
+/// An HTTP filter by name.
+pub(crate) fn http_filter<M: Message + Name>(name: &str, config: &M) -> HttpFilter {
     HttpFilter {
         name: name.to_owned(),
         config_type: Some(http_filter::ConfigType::TypedConfig(any(config))),

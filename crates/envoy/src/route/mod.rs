@@ -4,19 +4,20 @@
 //! concatenated, so each virtual host is kept as the encoded field that it is in the table.
 
 mod action;
-mod defaults;
+pub(crate) mod defaults;
 mod faults;
 mod hash;
 mod headers;
 mod matching;
 mod retry;
-mod translate;
+pub(crate) mod translate;
 
 use std::sync::Arc;
 
 use bytes::Bytes;
 use flow::{Reads, Relation, Rule};
 use model::audience::{RouteAudience, RoutesKey, VirtualHostContent, VirtualHostSpec};
+use model::proxy::ProxyKind;
 use model::xds::Resource;
 use protos::Message;
 use protos::envoy::config::core::v3::config_source::ConfigSourceSpecifier;
@@ -27,9 +28,11 @@ use traffic::routes::{RouteTables, virtual_host_name};
 use traffic::virtual_service::EffectiveVirtualServices;
 
 pub(crate) use defaults::inbound_table;
+pub(crate) use matching::everything;
+pub(crate) use translate::{Context, Destinations};
 
+use crate::grpc;
 use crate::wire::{Writer, enter_field, skip_field};
-use translate::{Context, Destinations};
 
 /// The largest body of a fixed response, in bytes.
 const MAX_DIRECT_RESPONSE: u64 = 1024 * 1024;
@@ -48,7 +51,7 @@ pub struct EncodedRoutes {
 
 impl EncodedRoutes {
     /// Encodes routes. One for everything ends the list: what follows it is never reached.
-    fn of(routes: impl IntoIterator<Item = Route>) -> EncodedRoutes {
+    pub(crate) fn of(routes: impl IntoIterator<Item = Route>) -> EncodedRoutes {
         let (mut specific, mut catch_all) = (Writer::default(), Writer::default());
         for route in routes {
             let bytes = route.encode_to_vec();
@@ -135,6 +138,10 @@ impl Relation for RouteConfigs {
 impl Rule for RouteConfigs {
     fn derive(cx: &Reads<'_>, key: &(Arc<RouteAudience>, Arc<str>)) -> Option<Resource> {
         let table = cx.get::<RouteTables>(key)?;
+        if key.0.kind == ProxyKind::Grpc {
+            let body = grpc::route_configuration(cx, &key.1, &table);
+            return Some(Resource::new(key.1.clone(), body));
+        }
         let hosts: Vec<Arc<Bytes>> = table
             .virtual_hosts
             .iter()
@@ -200,7 +207,7 @@ fn discovered_singly() -> Vec<u8> {
 }
 
 /// One `virtual_hosts` field.
-fn virtual_host(spec: &VirtualHostSpec, routes: &[EncodedRoutes], count_attempts: bool) -> Bytes {
+pub(crate) fn virtual_host(spec: &VirtualHostSpec, routes: &[EncodedRoutes], count_attempts: bool) -> Bytes {
     let size: usize = routes.iter().map(|r| r.specific.len() + r.catch_all.len()).sum();
     let mut writer = Writer::with_capacity(size + 256);
     writer.message(2, |w| {

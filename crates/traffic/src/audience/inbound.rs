@@ -1,6 +1,6 @@
 //! The ports of a proxy's own workload that take traffic: what services lead to, or what its `Sidecar` declares.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -42,6 +42,17 @@ pub(super) fn ports(
             .for_each(&mut add),
     }
     ports.into_values().collect()
+}
+
+/// The ports that services lead to, ascending: what a workload without a proxy may serve.
+pub(super) fn served(cx: &Reads<'_>, proxy: &Proxy, instance: &Instance<'_>) -> Arc<[u16]> {
+    let is_tcp = |target: &Target| {
+        let port = target.service.port(target.service_port);
+        port.is_some_and(|port| port.protocol != Protocol::Udp)
+    };
+    let targets = targets(cx, proxy, instance);
+    let ports: BTreeSet<u16> = targets.iter().filter(|t| is_tcp(t)).map(|t| t.workload_port).collect();
+    ports.into_iter().collect()
 }
 
 /// For a gateway: the port of its workload that each port of its services leads to, where it is another one. Of several

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use flow::{Reads, Relation, Rule};
 use model::audience::{
-    ClusterAudience, EndpointsAudience, IpFamilies, ListenerAudience, RouteAudience, Scope, SecretAudience, Source,
+    ClusterAudience, EndpointsAudience, GrpcAudience, IpFamilies, ListenerAudience, RouteAudience, Scope, SecretAudience, Source,
 };
 use model::proxy::{InterceptionMode, Labels, Proxy, ProxyKind};
 use model::service::{ObjectId, Workload};
@@ -24,6 +24,9 @@ pub use select::{GatewaysBySelector, HttpSourceLabels, RulesWithSelector, Sideca
 
 /// Ports that Envoy itself answers at in Istio's bootstrap: readiness and merged metrics.
 pub(crate) const STATIC_PORTS: [u16; 2] = [15021, 15090];
+
+/// Says of a workload that it takes the mesh's mutual TLS.
+const TLS_MODE_LABEL: &str = "security.istio.io/tlsMode";
 
 /// Everything that a proxy's configuration is derived for.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
@@ -40,6 +43,8 @@ pub struct ProxyAudiences {
     pub virtual_hosts_apart: bool,
     /// Decides its secrets; none where it may have none.
     pub secrets: Option<Arc<SecretAudience>>,
+    /// Decides the listeners of a gRPC client, and (with its scope) its clusters, instead of the above.
+    pub grpc: Option<Arc<GrpcAudience>>,
 }
 
 /// The audiences of each connected proxy.
@@ -59,7 +64,9 @@ impl Rule for Audiences {
         // Those of the pod may change while the proxy runs.
         let labels = pod.as_ref().map_or(&proxy.labels, |pod| &pod.labels);
         let sidecar = match proxy.kind {
-            ProxyKind::Sidecar => select::sidecar(cx, &proxy.namespace, labels, &mesh.config.root_namespace),
+            ProxyKind::Sidecar | ProxyKind::Grpc => {
+                select::sidecar(cx, &proxy.namespace, labels, &mesh.config.root_namespace)
+            }
             // Gateways see whatever is exported to their namespace.
             ProxyKind::Router => None,
         };
@@ -87,6 +94,7 @@ impl Rule for Audiences {
             gateways: [].into(),
             gateway_ports: [].into(),
             passes_through: false,
+            grpc: None,
         };
         let scope = parts.scope.clone();
         let instance = inbound::Instance {
@@ -100,6 +108,14 @@ impl Rule for Audiences {
                 let sidecar = sidecar.as_ref().map(|(_, object)| &object.spec);
                 parts.tcp_source = source(select::asked::<TcpSourceLabels>(cx, labels));
                 parts.inbound = inbound::ports(cx, &proxy, &instance, (ip, sidecar));
+            }
+            ProxyKind::Grpc => {
+                parts.grpc = Some(Arc::new(GrpcAudience {
+                    scope: parts.scope.clone(),
+                    domain: proxy.dns_domain.clone(),
+                    inbound: inbound::served(cx, &proxy, &instance),
+                    mutual_tls: labels.get(TLS_MODE_LABEL).is_some_and(|mode| &**mode == "istio"),
+                }));
             }
             ProxyKind::Router => {
                 parts.gateways = select::gateways(cx, labels).into();
@@ -140,6 +156,7 @@ struct Parts {
     gateways: Arc<[ObjectId]>,
     gateway_ports: Arc<[(u16, u16)]>,
     passes_through: bool,
+    grpc: Option<Arc<GrpcAudience>>,
 }
 
 fn assemble(proxy: &Proxy, parts: Parts) -> ProxyAudiences {
@@ -153,6 +170,7 @@ fn assemble(proxy: &Proxy, parts: Parts) -> ProxyAudiences {
         gateways,
         gateway_ports,
         passes_through,
+        grpc,
     } = parts;
     let kind = proxy.kind;
     let listener = ListenerAudience {
@@ -163,17 +181,16 @@ fn assemble(proxy: &Proxy, parts: Parts) -> ProxyAudiences {
         gateways: gateways.clone(),
         gateway_ports: gateway_ports.clone(),
         // A gateway captures nothing, whatever its metadata says; one value lets gateways share.
-        interception: if kind == ProxyKind::Router {
-            InterceptionMode::None
-        } else {
-            proxy.interception
+        interception: match kind {
+            ProxyKind::Sidecar => proxy.interception,
+            ProxyKind::Router | ProxyKind::Grpc => InterceptionMode::None,
         },
         capabilities: proxy.capabilities,
         agent: proxy.has_agent(),
         ip,
         network: match kind {
             ProxyKind::Sidecar => place.network.clone(),
-            ProxyKind::Router => Arc::default(),
+            ProxyKind::Router | ProxyKind::Grpc => Arc::default(),
         },
         accepts_http10: proxy.accepts_http10,
         unprivileged: proxy.unprivileged,
@@ -198,6 +215,7 @@ fn assemble(proxy: &Proxy, parts: Parts) -> ProxyAudiences {
         virtual_hosts_apart: proxy.virtual_hosts_apart,
         endpoints: Arc::new(EndpointsAudience { scope, place }),
         secrets: None,
+        grpc,
     }
 }
 

@@ -117,6 +117,10 @@ impl Relation for ClusterCatalogue {
 
 impl Rule for ClusterCatalogue {
     fn derive(cx: &Reads<'_>, audience: &Arc<ClusterAudience>) -> Option<Catalogue> {
+        if audience.kind == ProxyKind::Grpc {
+            // Their clusters are found by name.
+            return None;
+        }
         let client = ClientFacts {
             agent: audience.agent,
             gateway: audience.kind == ProxyKind::Router,

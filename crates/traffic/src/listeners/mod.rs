@@ -30,6 +30,8 @@ impl Relation for ListenerCatalogue {
 impl Rule for ListenerCatalogue {
     fn derive(cx: &Reads<'_>, audience: &Arc<ListenerAudience>) -> Option<Catalogue> {
         let listeners = match audience.kind {
+            // Their listeners are found by name.
+            ProxyKind::Grpc => return None,
             ProxyKind::Router => vec![cx.get::<GatewayListeners>(audience)?],
             ProxyKind::Sidecar => {
                 // What a workload serves is no part of what it calls.

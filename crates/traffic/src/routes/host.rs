@@ -87,6 +87,16 @@ impl<'a> Client<'a> {
         Some((spec(names.name.clone(), names.domains.clone(), routes), Some(&entry.id)))
     }
 
+    /// What decides the routes of a service at a port, whatever that speaks.
+    pub(super) fn routes(&self, key: &ServiceKey, port: u16) -> Arc<RoutesKey> {
+        let chosen = self.lookup.chosen(self.egress, &key.hostname);
+        let summary = chosen.into_iter().find_map(|entry| self.summary(entry, port));
+        match summary {
+            Some(summary) => self.bound(&summary, &key.hostname, port),
+            None => bind::default(key, port, policy_for(self.cx, self.scope, key)),
+        }
+    }
+
     /// The aliases of a service that the listener lets in, and whether the client may leave their namespace out.
     fn aliases_of(&self, key: &ServiceKey) -> Arc<[(Hostname, bool)]> {
         let seen = self.aliases.of(&key.hostname).iter();

@@ -8,6 +8,7 @@
 mod bind;
 mod catch_all;
 pub(crate) mod domains;
+mod grpc;
 mod host;
 mod overlay;
 mod public;
@@ -33,7 +34,7 @@ pub(crate) use unique::unique;
 /// The route table of a name, as an audience sees it.
 ///
 /// A sidecar gets an answer for every name, an empty table for those that mean nothing to it, so that a listener which
-/// is about to go never waits for its routes.
+/// is about to go never waits for its routes. To gRPC clients, who wait for none, a name that means nothing is absent.
 pub struct RouteTables;
 
 impl Relation for RouteTables {
@@ -46,6 +47,7 @@ impl Rule for RouteTables {
     fn derive(cx: &Reads<'_>, (audience, name): &(Arc<RouteAudience>, Arc<str>)) -> Option<Arc<RouteTable>> {
         let table = match audience.kind {
             ProxyKind::Sidecar => sidecar::table(cx, audience, name),
+            ProxyKind::Grpc => grpc::table(cx, audience, name)?,
             ProxyKind::Router => gateways::gateway_table(cx, audience, name)?,
         };
         Some(Arc::new(table))

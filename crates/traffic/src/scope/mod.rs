@@ -283,6 +283,16 @@ pub fn find(cx: &Reads<'_>, scope: &Arc<Scope>, host: &Hostname) -> Option<Visib
     Some(VisibleService { key, ports: Ports::All })
 }
 
+/// The service that a scope sees under a hostname, if it has this port and that is seen.
+pub fn served(cx: &Reads<'_>, scope: &Arc<Scope>, host: &Hostname, port: u16) -> Option<VisibleService> {
+    let visible = find(cx, scope, host)?;
+    let has_port = |service: Option<&Arc<Service>>| {
+        let port = service.and_then(|service| service.port(port));
+        port.is_some_and(|port| port.protocol != Protocol::Udp)
+    };
+    (visible.ports.include(port) && cx.with::<Services, _>(&visible.key, has_port)).then_some(visible)
+}
+
 /// The hostname that a client means by a host: what an alias that it sees stands for, else the host.
 pub(crate) fn behind<'h>(
     aliases: &'h AliasTable,

@@ -1,0 +1,289 @@
+//! `rutter grpc-bootstrap`: the file by which a gRPC application finds the control plane and says who it is.
+//!
+//! What Istio's agent writes for an application without a proxy: the same names of environment variables say the same.
+
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, ensure};
+use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
+use serde_json::{Map, Value as Json, json};
+
+use crate::failure::{SUCCESS, usage};
+use crate::io::Io;
+
+/// The name of a server's listener: gRPC puts its address for `%s`.
+const LISTENER_TEMPLATE: &str = "xds.istio.io/grpc/lds/inbound/%s";
+/// Where the control plane is found in a cluster.
+const SERVER: &str = "istiod.istio-system.svc:15010";
+/// How often gRPC looks whether certificates changed.
+const REFRESH: &str = "900s";
+
+pub(super) fn command() -> Command {
+    let text = |name: &'static str, value: &'static str, help: &'static str| {
+        Arg::new(name).long(name).value_name(value).help(help)
+    };
+    let pairs = |name: &'static str, help: &'static str| text(name, "KEY=VALUE", help).action(ArgAction::Append);
+    Command::new("grpc-bootstrap")
+        .about("Print the bootstrap of a gRPC application that is in the mesh without a proxy")
+        .after_help(
+            "GRPC_XDS_BOOTSTRAP names the file to the gRPC library, and targets begin with xds:///.\n\n\
+             Examples:\n  rutter grpc-bootstrap --namespace shop --server 127.0.0.1:15010 --file bootstrap.json\n  \
+             GRPC_XDS_BOOTSTRAP=bootstrap.json ./client xds:///echo.shop.svc.cluster.local:7070\n  \
+             rutter grpc-bootstrap --server unix:///etc/istio/proxy/XDS --cert-dir /var/lib/istio/data",
+        )
+        .arg(
+            text(
+                "server",
+                "ADDRESS",
+                "The control plane's plaintext port, HOST:PORT, or unix:///PATH of an agent",
+            )
+            .default_value(SERVER),
+        )
+        .arg(text(
+            "name",
+            "NAME",
+            "The workload's name [default: POD_NAME, else grpc]",
+        ))
+        .arg(
+            text(
+                "namespace",
+                "NAMESPACE",
+                "Its namespace [default: POD_NAMESPACE, else default]",
+            )
+            .short('n'),
+        )
+        .arg(text(
+            "ip",
+            "ADDRESS",
+            "Its address [default: INSTANCE_IP, else 127.0.0.1]",
+        ))
+        .arg(text(
+            "domain",
+            "DOMAIN",
+            "The DNS domain of its short names [default: NAMESPACE.svc.cluster.local]",
+        ))
+        .arg(text(
+            "service-account",
+            "NAME",
+            "Its service account [default: SERVICE_ACCOUNT]",
+        ))
+        .arg(text(
+            "locality",
+            "REGION/ZONE/SUBZONE",
+            "Where it is; the last parts may be left out",
+        ))
+        .arg(pairs("label", "A label of the workload").short('l'))
+        .arg(pairs(
+            "metadata",
+            "More metadata of the node, over those of ISTIO_META_ variables",
+        ))
+        .arg(
+            text(
+                "cert-dir",
+                "DIR",
+                "A folder with key.pem, cert-chain.pem and root-cert.pem, for mutual TLS",
+            )
+            .value_parser(value_parser!(PathBuf)),
+        )
+        .arg(
+            text(
+                "file",
+                "FILE",
+                "Where to write it, whole or not at all [default: standard output]",
+            )
+            .short('f')
+            .value_parser(value_parser!(PathBuf)),
+        )
+}
+
+pub(super) async fn run(matches: &ArgMatches, io: &mut Io) -> Result<u8> {
+    let bootstrap = bootstrap(matches, io)?;
+    let text = serde_json::to_string_pretty(&bootstrap)?;
+    match matches.get_one::<PathBuf>("file") {
+        None => io.say(text)?,
+        Some(file) => write(file, &text).with_context(|| format!("cannot write {}", file.display()))?,
+    }
+    Ok(SUCCESS)
+}
+
+/// Writes beside and moves: a library that starts meanwhile reads the old file or the new one.
+fn write(file: &Path, text: &str) -> Result<()> {
+    let parent = file
+        .parent()
+        .filter(|p| !p.as_os_str().is_empty())
+        .unwrap_or(Path::new("."));
+    let mut draft = tempfile::NamedTempFile::new_in(parent)?;
+    writeln!(draft, "{text}")?;
+    // Applications may run as anybody; there is no secret in it.
+    let mut rights = draft.as_file().metadata()?.permissions();
+    std::os::unix::fs::PermissionsExt::set_mode(&mut rights, 0o644);
+    draft.as_file().set_permissions(rights)?;
+    draft.persist(file)?;
+    Ok(())
+}
+
+fn bootstrap(matches: &ArgMatches, io: &Io) -> Result<Json> {
+    let given = |flag: &str, variable: &str| {
+        let flag = matches.get_one::<String>(flag).cloned();
+        flag.or_else(|| io.var(variable)?.into_string().ok())
+            .filter(|text| !text.is_empty())
+    };
+    let namespace = given("namespace", "POD_NAMESPACE").unwrap_or_else(|| "default".to_owned());
+    let name = given("name", "POD_NAME").unwrap_or_else(|| "grpc".to_owned());
+    let ip = given("ip", "INSTANCE_IP").unwrap_or_else(|| "127.0.0.1".to_owned());
+    let domain = given("domain", "DOMAIN").unwrap_or_else(|| format!("{namespace}.svc.cluster.local"));
+    for (flag, part) in [("namespace", &namespace), ("name", &name), ("domain", &domain)] {
+        ensure!(
+            !part.contains('~'),
+            usage(format!("--{flag}: `~` separates the parts of a node's id"))
+        );
+    }
+    ensure!(
+        ip.parse::<std::net::IpAddr>().is_ok(),
+        usage(format!("--ip: {ip:?} is no address"))
+    );
+    let mut metadata = io.metadata();
+    metadata.insert("GENERATOR".to_owned(), "grpc".into());
+    metadata.insert("NAMESPACE".to_owned(), namespace.clone().into());
+    metadata.insert("INSTANCE_IPS".to_owned(), ip.clone().into());
+    if let Some(account) = given("service-account", "SERVICE_ACCOUNT") {
+        metadata.insert("SERVICE_ACCOUNT".to_owned(), account.into());
+    }
+    let labels = pairs(matches, "label")?;
+    if !labels.is_empty() {
+        metadata.insert("LABELS".to_owned(), labels.into());
+    }
+    metadata.extend(pairs(matches, "metadata")?);
+    let server = matches.get_one::<String>("server").map_or(SERVER, String::as_str);
+    let mut node = json!({"id": format!("sidecar~{ip}~{name}.{namespace}~{domain}"), "metadata": metadata});
+    if let Some(locality) = matches.get_one::<String>("locality") {
+        let mut parts = locality.splitn(3, '/');
+        let mut part = || parts.next().unwrap_or_default();
+        node["locality"] = json!({"region": part(), "zone": part(), "sub_zone": part()});
+    }
+    let mut bootstrap = json!({
+        "xds_servers": [{
+            "server_uri": server,
+            "channel_creds": [{"type": "insecure"}],
+            "server_features": ["xds_v3"],
+        }],
+        "node": node,
+        "server_listener_resource_name_template": LISTENER_TEMPLATE,
+    });
+    if let Some(dir) = matches.get_one::<PathBuf>("cert-dir") {
+        let file = |name: &str| dir.join(name).display().to_string();
+        bootstrap["certificate_providers"] = json!({"default": {
+            "plugin_name": "file_watcher",
+            "config": {
+                "certificate_file": file("cert-chain.pem"),
+                "private_key_file": file("key.pem"),
+                "ca_certificate_file": file("root-cert.pem"),
+                "refresh_interval": REFRESH,
+            },
+        }});
+    }
+    Ok(bootstrap)
+}
+
+/// The values of a flag `KEY=VALUE`.
+fn pairs(matches: &ArgMatches, flag: &str) -> Result<Map<String, Json>> {
+    let given = matches.get_many::<String>(flag).into_iter().flatten();
+    given
+        .map(|text| {
+            let (key, value) = text
+                .split_once('=')
+                .filter(|(key, _)| !key.is_empty())
+                .ok_or_else(|| usage(format!("--{flag}: {text:?} is not KEY=VALUE")))?;
+            Ok((key.to_owned(), value.into()))
+        })
+        .collect()
+}
+
+impl Io {
+    /// Metadata of a node that the environment has, as Istio's agent reads it.
+    fn metadata(&self) -> Map<String, Json> {
+        const KEYS: [&str; 6] = [
+            "CLUSTER_ID",
+            "NETWORK",
+            "NODE_NAME",
+            "WORKLOAD_NAME",
+            "MESH_ID",
+            "OWNER",
+        ];
+        let value = |key: &&str| self.var(&format!("ISTIO_META_{key}"))?.into_string().ok();
+        let found = KEYS
+            .iter()
+            .filter_map(|key| Some(((*key).to_owned(), value(key)?.into())));
+        found.collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn made(arguments: &[&str], environment: &'static [(&str, &str)]) -> Result<Json> {
+        let matches = command().try_get_matches_from([&["grpc-bootstrap"], arguments].concat())?;
+        let mut io = Io::to(std::io::sink(), std::io::sink());
+        io.env = Box::new(|name| Some(environment.iter().find(|(n, _)| *n == name)?.1.into()));
+        bootstrap(&matches, &io)
+    }
+
+    #[test]
+    fn flags_go_before_the_environment() {
+        let environment = &[
+            ("POD_NAME", "client-1"),
+            ("POD_NAMESPACE", "shop"),
+            ("INSTANCE_IP", "10.0.0.1"),
+            ("ISTIO_META_CLUSTER_ID", "east"),
+        ];
+        let made = made(&["-n", "pay", "-l", "app=client", "--locality", "r/z"], environment).unwrap();
+        assert_eq!(
+            made["node"]["id"],
+            "sidecar~10.0.0.1~client-1.pay~pay.svc.cluster.local"
+        );
+        let metadata = &made["node"]["metadata"];
+        assert_eq!(
+            *metadata,
+            json!({"CLUSTER_ID": "east", "GENERATOR": "grpc", "INSTANCE_IPS": "10.0.0.1", "LABELS": {"app": "client"}, "NAMESPACE": "pay"})
+        );
+        assert_eq!(
+            made["node"]["locality"],
+            json!({"region": "r", "zone": "z", "sub_zone": ""})
+        );
+        assert_eq!(made["xds_servers"][0]["server_uri"], SERVER);
+        assert!(made.get("certificate_providers").is_none());
+    }
+
+    #[test]
+    fn certificates_are_watched() {
+        let made = made(&["--cert-dir", "/certs", "--server", "unix:///run/xds"], &[]).unwrap();
+        assert_eq!(made["xds_servers"][0]["server_uri"], "unix:///run/xds");
+        let provider = &made["certificate_providers"]["default"];
+        assert_eq!(provider["plugin_name"], "file_watcher");
+        assert_eq!(provider["config"]["ca_certificate_file"], "/certs/root-cert.pem");
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused() {
+        for arguments in [
+            &["--ip", "here"][..],
+            &["-l", "app"],
+            &["--name", "a~b"],
+            &["--metadata", "=x"],
+        ] {
+            assert!(made(arguments, &[]).is_err(), "{arguments:?}");
+        }
+    }
+
+    #[test]
+    fn a_file_is_replaced_whole() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("bootstrap.json");
+        write(&file, "old and long").unwrap();
+        write(&file, "new").unwrap();
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), "new\n");
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
+    }
+}

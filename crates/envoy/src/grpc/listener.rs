@@ -1,0 +1,189 @@
+//! Listeners: a client's, which lead to the routes of a service, and a server's.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use flow::{Reads, Relation, Rule};
+use model::audience::GrpcAudience;
+use model::xds::Resource;
+use names::{ClusterName, Hostname};
+use protos::envoy::config::listener::v3::{ApiListener, Filter, FilterChain, Listener};
+use protos::envoy::config::route::v3::route::Action;
+use protos::envoy::config::route::v3::{NonForwardingAction, Route, RouteConfiguration, VirtualHost};
+use protos::envoy::extensions::filters::http::fault::v3::HttpFault;
+use protos::envoy::extensions::filters::http::router::v3::Router;
+use protos::envoy::extensions::filters::network::http_connection_manager::v3::http_connection_manager::RouteSpecifier;
+use protos::envoy::extensions::filters::network::http_connection_manager::v3::{
+    HttpConnectionManager, HttpFilter, Rds,
+};
+use registry::Services;
+
+use super::tls;
+use crate::listener::{http_filter, network_filter};
+use crate::parts::{address, aggregated_discovery, any};
+use crate::route::everything;
+
+/// What goes before a server's address in the name of its listener (`server_listener_resource_name_template`).
+const SERVER_PREFIX: &str = "xds.istio.io/grpc/lds/inbound/";
+
+/// Encoded listeners of gRPC clients and servers, by the name that they ask for.
+pub struct GrpcListeners;
+
+impl Relation for GrpcListeners {
+    const NAME: &'static str = "grpc listeners";
+    type Key = (Arc<GrpcAudience>, Arc<str>);
+    type Row = Resource;
+}
+
+impl Rule for GrpcListeners {
+    fn derive(cx: &Reads<'_>, (audience, name): &(Arc<GrpcAudience>, Arc<str>)) -> Option<Resource> {
+        let body = match name.strip_prefix(SERVER_PREFIX) {
+            Some(bound) => server(audience, name, bound)?,
+            None => client(cx, audience, name)?,
+        };
+        Some(Resource::new(name.clone(), body))
+    }
+}
+
+/// The listener of a service's port, by any name that it may be called by.
+fn client(cx: &Reads<'_>, audience: &GrpcAudience, name: &str) -> Option<Bytes> {
+    let (host, port) = name.rsplit_once(':')?;
+    let port: u16 = port.parse().ok().filter(|port| *port != 0)?;
+    let served = |host: &str| {
+        let host = Hostname::parse(host).ok()?;
+        traffic::scope::served(cx, &audience.scope, &host, port)
+    };
+    let full = || served(&expanded(host, audience)?);
+    let visible = served(host).or_else(full)?;
+    let service = cx.get::<Services>(&visible.key)?;
+    let manager = HttpConnectionManager {
+        http_filters: vec![http_filter("envoy.filters.http.fault", &HttpFault::default()), router()],
+        route_specifier: Some(RouteSpecifier::Rds(Rds {
+            config_source: Some(aggregated_discovery()),
+            route_config_name: ClusterName::outbound(port, "", visible.key.hostname.as_arc().clone()).to_string(),
+        })),
+        ..Default::default()
+    };
+    // gRPC resolves the listener and nothing else: the address is for people who look.
+    let virtual_address = service.addresses_in(&audience.scope.cluster).first();
+    let ip = virtual_address.map_or(IpAddr::from([0u8; 4]), |network| network.addr());
+    let listener = Listener {
+        name: name.to_owned(),
+        address: Some(address(ip, port)),
+        api_listener: Some(ApiListener {
+            api_listener: Some(any(&manager)),
+        }),
+        ..Default::default()
+    };
+    Some(protos::encode(&listener))
+}
+
+/// A host of which the client has left the end out (`a`, `a.NAMESPACE`, `a.NAMESPACE.svc`), in full.
+fn expanded(host: &str, audience: &GrpcAudience) -> Option<String> {
+    let domain = &audience.domain;
+    if !host.contains('.') {
+        return Some(format!("{host}.{domain}"));
+    }
+    let namespace = &audience.scope.namespace;
+    let ends = [format!("{namespace}.svc"), namespace.to_string()];
+    let short = ends
+        .iter()
+        .filter(|end| domain.starts_with(&**end))
+        .find_map(|end| host.strip_suffix(&**end)?.strip_suffix('.'))?;
+    Some(format!("{short}.{domain}"))
+}
+
+/// The listener of a server at this address, if a service leads to the port.
+fn server(audience: &GrpcAudience, name: &str, bound: &str) -> Option<Bytes> {
+    let bound: SocketAddr = bound.parse().ok()?;
+    if !audience.inbound.contains(&bound.port()) {
+        return None;
+    }
+    let accept = Route {
+        r#match: Some(everything()),
+        action: Some(Action::NonForwardingAction(NonForwardingAction {})),
+        ..Default::default()
+    };
+    let routes = RouteConfiguration {
+        name: "inbound".to_owned(),
+        virtual_hosts: vec![VirtualHost {
+            name: "inbound".to_owned(),
+            domains: vec!["*".to_owned()],
+            routes: vec![accept],
+            ..Default::default()
+        }],
+        ..Default::default()
+    };
+    let manager = HttpConnectionManager {
+        http_filters: vec![router()],
+        route_specifier: Some(RouteSpecifier::RouteConfig(routes)),
+        ..Default::default()
+    };
+    // A chain for both plain text and TLS cannot be written: gRPC matches no transport protocol but `raw_buffer`.
+    let kind = if audience.mutual_tls { "mtls" } else { "plaintext" };
+    let manager: Filter = network_filter(&format!("inbound-hcm-{kind}"), &manager);
+    let chain = FilterChain {
+        name: format!("inbound-{kind}"),
+        filters: vec![manager],
+        transport_socket: audience.mutual_tls.then(tls::to_clients),
+        ..Default::default()
+    };
+    let listener = Listener {
+        name: name.to_owned(),
+        address: Some(address(bound.ip(), bound.port())),
+        filter_chains: vec![chain],
+        ..Default::default()
+    };
+    Some(protos::encode(&listener))
+}
+
+fn router() -> HttpFilter {
+    http_filter("envoy.filters.http.router", &Router::default())
+}
+
+#[cfg(test)]
+mod tests {
+    use model::audience::Scope;
+
+    use super::*;
+
+    fn audience() -> GrpcAudience {
+        GrpcAudience {
+            scope: Arc::new(Scope {
+                namespace: "shop".into(),
+                sidecar: None,
+                selected_rules: Vec::new(),
+                cluster: "".into(),
+            }),
+            domain: "shop.svc.cluster.local".into(),
+            inbound: [8080].into(),
+            mutual_tls: false,
+        }
+    }
+
+    #[test]
+    fn hosts_whose_end_is_left_out() {
+        for (host, want) in [
+            ("pay", Some("pay.shop.svc.cluster.local")),
+            ("pay.shop", Some("pay.shop.svc.cluster.local")),
+            ("pay.shop.svc", Some("pay.shop.svc.cluster.local")),
+            ("pay.other", None),
+            ("pay.other.svc", None),
+            ("pay.shop.svc.cluster.local", None),
+            ("workshop", Some("workshop.shop.svc.cluster.local")),
+            ("shop.shop", Some("shop.shop.svc.cluster.local")),
+            ("a.workshop", None),
+        ] {
+            assert_eq!(expanded(host, &audience()).as_deref(), want, "{host}");
+        }
+    }
+
+    #[test]
+    fn servers_are_where_services_lead() {
+        let audience = audience();
+        let listens = |bound: &str| server(&audience, &format!("{SERVER_PREFIX}{bound}"), bound).is_some();
+        assert!(listens("0.0.0.0:8080") && listens("[::]:8080"));
+        assert!(!listens("0.0.0.0:8081") && !listens("8080") && !listens("0.0.0.0:") && !listens(""));
+    }
+}

@@ -1,0 +1,135 @@
+//! Route tables: the same routes as those of a proxy, as far as gRPC understands them.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use flow::{Reads, Relation, Rule};
+use model::audience::{RouteTable, RoutesKey, VirtualHostContent};
+use protos::envoy::config::route::v3::header_matcher::HeaderMatchSpecifier;
+use protos::envoy::config::route::v3::route::Action;
+use protos::envoy::config::route::v3::{HeaderMatcher, Route, RouteAction, RouteMatch, route_action};
+use protos::envoy::r#type::matcher::v3::string_matcher::MatchPattern;
+use registry::inputs::Mesh;
+use traffic::virtual_service::EffectiveVirtualServices;
+
+use crate::route::{Context, Destinations, EncodedRoutes, defaults, translate, virtual_host};
+use crate::wire::Writer;
+
+/// The options of this filter are all that gRPC knows.
+const FAULT: &str = "envoy.filters.http.fault";
+/// What every gRPC request is.
+const METHOD: &str = "POST";
+
+/// Encoded routes of VirtualServices, and default routes of services, for gRPC clients.
+pub struct GrpcRoutes;
+
+impl Relation for GrpcRoutes {
+    const NAME: &'static str = "grpc routes";
+    type Key = Arc<RoutesKey>;
+    type Row = EncodedRoutes;
+}
+
+impl Rule for GrpcRoutes {
+    fn derive(cx: &Reads<'_>, key: &Arc<RoutesKey>) -> Option<EncodedRoutes> {
+        let mesh = cx.get::<Mesh>(&())?;
+        let Some(id) = &key.virtual_service else {
+            let hash = Destinations::read(cx, key, None).hash_of_default(&key.host);
+            let route = defaults::outbound(key.host.as_str(), key.port, hash.as_ref(), &mesh.config);
+            return Some(EncodedRoutes::of(understood(route)));
+        };
+        let object = cx.get::<EffectiveVirtualServices>(id)?;
+        let destinations = Destinations::read(cx, key, Some(&object.spec));
+        let context = Context {
+            id,
+            key,
+            config: &mesh.config,
+            destinations: &destinations,
+        };
+        let routes = translate::routes(&object.spec, &context);
+        Some(EncodedRoutes::of(routes.filter_map(understood)))
+    }
+}
+
+/// The encoded table. Reads the routes of its virtual hosts.
+pub(crate) fn route_configuration(cx: &Reads<'_>, name: &str, table: &RouteTable) -> Bytes {
+    let mut writer = Writer::default();
+    writer.text(1, name);
+    for host in &table.virtual_hosts {
+        let VirtualHostContent::Routes(keys) = &host.content else {
+            continue;
+        };
+        let routes: Vec<EncodedRoutes> = keys
+            .iter()
+            .filter_map(|key| cx.get::<GrpcRoutes>(key))
+            .map(|row| (*row).clone())
+            .collect();
+        writer.raw(&virtual_host(host, &routes, false));
+    }
+    writer.finish()
+}
+
+/// A route as gRPC reads it; none for one whose condition does not hold for gRPC, or that it could not check.
+fn understood(mut route: Route) -> Option<Route> {
+    let condition = route.r#match.as_mut()?;
+    if !decide(condition) {
+        return None;
+    }
+    // Of an unknown filter's options gRPC refuses the whole table.
+    route.typed_per_filter_config.retain(|filter, _| filter == FAULT);
+    route.decorator = None;
+    if let Some(Action::Route(action)) = &mut route.action {
+        limit_time(action);
+    }
+    Some(route)
+}
+
+/// Decides what gRPC does not look at in a condition. Whether the condition can hold.
+fn decide(condition: &mut RouteMatch) -> bool {
+    // gRPC would take the route as if these were not there, or skip it.
+    if !condition.query_parameters.is_empty() || !condition.dynamic_metadata.is_empty() {
+        return false;
+    }
+    let known = |header: &HeaderMatcher| match &*header.name {
+        ":method" => Some(METHOD),
+        // What sidecars see of requests that are not encrypted before they come to them.
+        ":scheme" => Some("http"),
+        _ => None,
+    };
+    let mut holds = true;
+    condition.headers.retain(|header| match known(header) {
+        Some(value) => {
+            holds &= is(header, value).unwrap_or(false);
+            false
+        }
+        None => true,
+    });
+    holds
+}
+
+/// Whether a header of this value fulfils a condition; not known for regular expressions other than plain words.
+fn is(header: &HeaderMatcher, value: &str) -> Option<bool> {
+    let holds = match &header.header_match_specifier {
+        Some(HeaderMatchSpecifier::PresentMatch(present)) => *present,
+        Some(HeaderMatchSpecifier::StringMatch(text)) => match text.match_pattern.as_ref()? {
+            MatchPattern::Exact(text) => text == value,
+            MatchPattern::Prefix(text) => value.starts_with(&**text),
+            MatchPattern::SafeRegex(regex) if regex.regex == ".*" => true,
+            MatchPattern::SafeRegex(regex) => regex.regex.split('|').any(|word| word == value),
+            _ => return None,
+        },
+        _ => return None,
+    };
+    Some(holds != header.invert_match)
+}
+
+/// gRPC knows a time-out by another name.
+fn limit_time(action: &mut RouteAction) {
+    let limit = action.timeout.take().filter(|time| time.seconds > 0 || time.nanos > 0);
+    action.max_stream_duration = limit.map(|limit| route_action::MaxStreamDuration {
+        max_stream_duration: Some(limit),
+        ..Default::default()
+    });
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,178 @@
+//! Applications that speak gRPC's own discovery: a probe in Python, over the C library, and one in Go.
+//!
+//! The library is a wheel of the Python package registry, pinned by the checksums of its builds; the Go probe is built from
+//! `grpc/go`, whose `go.sum` pins the modules.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use sha2::{Digest, Sha256};
+
+use crate::kubernetes::go;
+use crate::place::{is_program, tools_dir};
+use crate::{Error, GRPC_PROBE_VARIABLE};
+
+/// The version of the Python package, as in [`REQUIREMENTS`].
+const VERSION: &str = "1.85.1";
+/// What pip installs: builds for Python 3.10 to 3.14 on x86-64 and 64-bit ARM.
+const REQUIREMENTS: &str = "\
+grpcio==1.85.1 \
+ --hash=sha256:1f04e51dc65c82af420f6cd177ea76132a78c14dc7adc3044f549b419bc70487 \
+ --hash=sha256:83aced2a1c05648cee0de34e531351118b14c58238f0a61b43559ac8851647a8 \
+ --hash=sha256:a1a72d19c0ab84b4b73b6c47eeaade76d84b1973a51593ff1160a73df33d03d9 \
+ --hash=sha256:de520b1555ae445cdc4f8f1cc7ccba12a19992bfafa7c292ebe7fe1fe5da6c53 \
+ --hash=sha256:e0e6d5829b50a2ffcfcd2dbf08d02ac0d6919051a2e97c2ee27c99bc9916a245 \
+ --hash=sha256:c5a914b3a3052d841766946ecd1c6ebdacc8bf166d89a42c83fda70ae8f53aeb \
+ --hash=sha256:9885436e83eab92dd0d476642baf08a17c55ef2b1db430adcba3e89bb6938a5d \
+ --hash=sha256:843aa281a48188621f50880496d35defed51298bcb66d5345d5f282fd3f87354 \
+ --hash=sha256:0bde4264ca71aaf3bc56c587380c426b1c959d1db0ab0a3f632bc66515f9726f \
+ --hash=sha256:421925365f9a665830eded01b8053033abbc2fbabc9bb4e9c59c3b5b12acbab9
+typing-extensions==4.16.0 \
+ --hash=sha256:481caa481374e813c1b176ada14e97f1f67a4539ce9cfeb3f350d78d6370c2e8
+";
+/// The name of the Go probe.
+const PROBE: &str = "grpc-probe";
+/// What it is built of.
+const SOURCES: [&[u8]; 3] = [
+    include_bytes!("../grpc/go/main.go"),
+    include_bytes!("../grpc/go/go.mod"),
+    include_bytes!("../grpc/go/go.sum"),
+];
+
+/// A probe: a program and its first arguments, and what must be in its environment. `grpc/probe.py` says how it is driven.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Probe {
+    /// The program.
+    pub program: PathBuf,
+    /// What goes before the arguments.
+    pub arguments: Vec<PathBuf>,
+    /// Where Python finds the library.
+    pub environment: Vec<(&'static str, PathBuf)>,
+}
+
+/// The probe in Python; its library is fetched first if it is not there yet. `say` is told what is done.
+///
+/// # Errors
+/// It cannot be had; the error says what to do.
+pub fn python(say: &mut dyn FnMut(&str)) -> Result<Probe, Error> {
+    let library = tools_dir().join(format!("grpcio-{VERSION}"));
+    if !library.exists() {
+        let _lock = locked("grpcio")?;
+        // Another process may have fetched it meanwhile.
+        if !library.exists() {
+            fetch(&library, say)?;
+        }
+    }
+    Ok(Probe {
+        program: "python3".into(),
+        arguments: vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("grpc/probe.py")],
+        environment: vec![("PYTHONPATH", library)],
+    })
+}
+
+/// The probe in Go: what `RUTTER_GRPC_PROBE` names, else one that is built here. `say` is told what is done.
+///
+/// # Errors
+/// It cannot be built; the error says what to do.
+pub fn go(say: &mut dyn FnMut(&str)) -> Result<Probe, Error> {
+    let named = std::env::var_os(GRPC_PROBE_VARIABLE).filter(|path| !path.is_empty());
+    let program = match named.map(PathBuf::from) {
+        Some(path) if !is_program(&path) => {
+            let variable = GRPC_PROBE_VARIABLE;
+            return Err(Error::NotAProgram { variable, path });
+        }
+        Some(path) => path,
+        None => built(say)?,
+    };
+    Ok(Probe {
+        program,
+        arguments: Vec::new(),
+        environment: Vec::new(),
+    })
+}
+
+fn fetch(library: &Path, say: &mut dyn FnMut(&str)) -> Result<(), Error> {
+    say(&format!("grpc: fetching the Python package grpcio {VERSION} with pip"));
+    let draft = library.with_extension("partial");
+    if draft.exists() {
+        fs::remove_dir_all(&draft).map_err(Error::at(&draft))?;
+    }
+    let list = library.with_extension("txt");
+    fs::write(&list, REQUIREMENTS).map_err(Error::at(&list))?;
+    let output = Command::new("python3")
+        .args([
+            "-m",
+            "pip",
+            "install",
+            "--quiet",
+            "--no-deps",
+            "--require-hashes",
+            "--only-binary=:all:",
+        ])
+        .arg("--target")
+        .arg(&draft)
+        .arg("--requirement")
+        .arg(&list)
+        .output()
+        .map_err(|source| Error::NoPython {
+            part: "grpc",
+            python: "python3".to_owned(),
+            source,
+        })?;
+    if !output.status.success() {
+        return Err(Error::Fetch {
+            package: "grpcio",
+            version: VERSION,
+            output: String::from_utf8_lossy(&output.stderr).into_owned(),
+        });
+    }
+    fs::rename(&draft, library).map_err(Error::at(&draft))
+}
+
+/// The Go probe, built in a folder that has another name when any of its sources changes.
+fn built(say: &mut dyn FnMut(&str)) -> Result<PathBuf, Error> {
+    let mut hash = Sha256::new();
+    SOURCES.iter().for_each(|source| hash.update(source));
+    let hash: String = hash.finalize()[..4].iter().map(|byte| format!("{byte:02x}")).collect();
+    let program = tools_dir().join(format!("{PROBE}-{hash}")).join(PROBE);
+    if is_program(&program) {
+        return Ok(program);
+    }
+    let _lock = locked(PROBE)?;
+    if is_program(&program) {
+        return Ok(program);
+    }
+    let tool = go::toolchain(&tools_dir(), say)?;
+    say(&format!("{PROBE}: building with {}", tool.display()));
+    // Built beside, then moved: a build that was broken off leaves nothing that looks whole.
+    let draft = tools_dir().join(format!(".{PROBE}-{hash}.partial"));
+    let output = Command::new(&tool)
+        .args(["build", "-trimpath", "-ldflags", "-s -w", "-o"])
+        .arg(draft.join(PROBE))
+        .arg(".")
+        .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("grpc/go"))
+        .env("CGO_ENABLED", "0")
+        .output()
+        .map_err(Error::at(&tool))?;
+    if !output.status.success() {
+        return Err(Error::Build {
+            part: PROBE,
+            output: String::from_utf8_lossy(&output.stderr).into_owned(),
+            variable: GRPC_PROBE_VARIABLE,
+        });
+    }
+    let place = tools_dir().join(format!("{PROBE}-{hash}"));
+    fs::rename(&draft, &place).map_err(Error::at(&draft))?;
+    Ok(program)
+}
+
+/// Keeps other processes from the same work until it is dropped.
+fn locked(what: &str) -> Result<File, Error> {
+    let tools = tools_dir();
+    fs::create_dir_all(&tools).map_err(Error::at(&tools))?;
+    let path = tools.join(format!(".{what}.lock"));
+    let lock = File::create(&path).map_err(Error::at(&path))?;
+    lock.lock().map_err(Error::at(&path))?;
+    Ok(lock)
+}

@@ -1,0 +1,73 @@
+//! Route tables of gRPC clients: one for each port of a service, named as its cluster.
+
+use std::sync::Arc;
+
+use flow::Reads;
+use model::audience::{RouteAudience, RouteTable, VirtualHostContent, VirtualHostSpec};
+use names::{ClusterName, Direction, Hostname};
+use registry::Services;
+
+use super::host::Client;
+use crate::hosts::EgressHosts;
+use crate::scope::{self, ScopeServices, VisibleService};
+use crate::virtual_service::MeshLookup;
+
+/// The route table `outbound|PORT||HOST`, if the client sees such a service. A client has it because its listener leads
+/// here, so that its one virtual host is for whatever name it calls the service by.
+pub(super) fn table(cx: &Reads<'_>, audience: &RouteAudience, name: &str) -> Option<RouteTable> {
+    let name = ClusterName::parse(name).ok()?;
+    if name.direction != Direction::Outbound || !name.subset.is_empty() {
+        return None;
+    }
+    let host = Hostname::parse(&name.host).ok()?;
+    let visible = scope::served(cx, &audience.scope, &host, name.port)?;
+    let spec = VirtualHostSpec {
+        name: format!("{host}:{}", name.port).into(),
+        domains: vec!["*".into()],
+        content: content(cx, audience, &visible, name.port)?,
+        require_tls: false,
+    };
+    Some(RouteTable {
+        virtual_hosts: vec![Arc::new(spec)],
+        ignore_port: true,
+    })
+}
+
+fn content(
+    cx: &Reads<'_>,
+    audience: &RouteAudience,
+    visible: &VisibleService,
+    port: u16,
+) -> Option<VirtualHostContent> {
+    let scope = &audience.scope;
+    let lookup = MeshLookup::new(cx, &scope.namespace);
+    let aliases = registry::aliases::aliases(cx);
+    // An open scope is asked for a host at a time: what else there is does not matter then.
+    let seen = match scope::is_open(cx, scope) {
+        true => None,
+        false => Some(cx.get::<ScopeServices>(scope)?),
+    };
+    let everything = EgressHosts::everything();
+    let egress = match &seen {
+        None => &everything,
+        Some(seen) => {
+            let admits = |hosts: &EgressHosts| hosts.admits_service(&visible.key.namespace, &visible.key.hostname);
+            let listener = seen.listeners.iter().find(|listener| admits(&listener.hosts));
+            listener.map_or(&everything, |listener| &listener.hosts)
+        }
+    };
+    let find = |host: &Hostname| scope::find(cx, scope, host).map(|s| s.key);
+    let client = Client {
+        cx,
+        scope,
+        source: &audience.source,
+        egress,
+        find: &find,
+        lookup: &lookup,
+        aliases: &aliases,
+        all_ports: false,
+    };
+    let behind = scope::behind(&aliases, &find, &visible.key.hostname);
+    let service = find(behind).filter(|key| cx.with::<Services, _>(key, |s| s.is_some()))?;
+    Some(VirtualHostContent::Routes(vec![client.routes(&service, port)]))
+}

@@ -1,0 +1,258 @@
+//! Real gRPC libraries without a proxy: what they make of routes, faults, endpoints and listeners that Rutter serves.
+
+#![allow(clippy::unwrap_used, reason = "a helper that fails fails its test")]
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use e2e::grpc::{Application, Outcome};
+use e2e::{Mesh, rutter_binary};
+use parts::grpc::Probe;
+use parts::run::Result;
+use serde_json::Value;
+
+const HOST: &str = "echo.shop.svc.cluster.local";
+/// How often a client may ask before what must come has come.
+const TRIES: usize = 200;
+
+/// The service with these instances (version and port), and subsets by version.
+fn service(instances: &[(&str, u16)], policy: &str) -> String {
+    let endpoints: String = instances
+        .iter()
+        .map(|(version, port)| {
+            format!("  - {{ address: 127.0.0.1, ports: {{ grpc: {port} }}, labels: {{ version: {version} }} }}\n")
+        })
+        .collect();
+    format!(
+        "apiVersion: networking.istio.io/v1\nkind: ServiceEntry\nmetadata: {{ name: echo, namespace: shop }}\nspec:\n  \
+         hosts: [{HOST}]\n  location: MESH_INTERNAL\n  resolution: STATIC\n  \
+         ports: [{{ number: 7070, name: grpc, protocol: GRPC }}]\n  endpoints:\n{endpoints}---\n\
+         apiVersion: networking.istio.io/v1\nkind: DestinationRule\nmetadata: {{ name: echo, namespace: shop }}\nspec:\n  \
+         host: {HOST}\n  trafficPolicy: {policy}\n  \
+         subsets: [{{ name: v1, labels: {{ version: v1 }} }}, {{ name: v2, labels: {{ version: v2 }} }}]\n"
+    )
+}
+
+/// A VirtualService of these rules.
+fn route(rules: &str) -> String {
+    format!(
+        "apiVersion: networking.istio.io/v1\nkind: VirtualService\nmetadata: {{ name: echo, namespace: shop }}\n\
+         spec: {{ hosts: [{HOST}], http: {rules} }}\n"
+    )
+}
+
+fn to(subset: &str) -> String {
+    format!("route: [{{ destination: {{ host: {HOST}, subset: {subset} }} }}]")
+}
+
+fn python() -> Probe {
+    parts::grpc::python(&mut |line| eprintln!("{line}")).unwrap_or_else(|error| panic!("{error}"))
+}
+
+fn go() -> Probe {
+    parts::grpc::go(&mut |line| eprintln!("{line}")).unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// A mesh with two versions of a service, and where its bootstrap is.
+struct Shop {
+    mesh: Mesh,
+    probe: Probe,
+    // They serve as long as they are here.
+    servers: Vec<Application>,
+    ports: Vec<u16>,
+    bootstrap: PathBuf,
+    _dir: tempfile::TempDir,
+}
+
+impl Shop {
+    async fn start(probe: Probe, rules: &str) -> Result<Shop> {
+        let (mut servers, mut ports) = (Vec::new(), Vec::new());
+        for name in ["v1", "v2"] {
+            let (server, port) = Application::serve(&probe, name).await?;
+            servers.push(server);
+            ports.push(port);
+        }
+        let service = service(&[("v1", ports[0]), ("v2", ports[1])], "{}");
+        let mesh = Mesh::start(&[("service.yaml", &service), ("route.yaml", &route(rules))]).await?;
+        let dir = tempfile::tempdir()?;
+        let bootstrap = dir.path().join("bootstrap.json");
+        let written = std::process::Command::new(rutter_binary())
+            .args(["grpc-bootstrap", "--namespace", "shop", "--server"])
+            .arg(mesh.control.grpc().to_string())
+            .arg("--file")
+            .arg(&bootstrap)
+            .status()?;
+        assert!(written.success());
+        Ok(Shop {
+            mesh,
+            probe,
+            servers,
+            ports,
+            bootstrap,
+            _dir: dir,
+        })
+    }
+
+    fn client(&self, target: &str) -> Result<Application> {
+        Application::start(&self.probe, "call", target, Some(&self.bootstrap))
+    }
+}
+
+/// Calls until the outcome is as wanted; the channel learns of a change while it is used.
+async fn until(
+    client: &mut Application,
+    headers: &[(&str, &str)],
+    wanted: impl Fn(&Outcome) -> bool,
+) -> Result<Outcome> {
+    let mut last = None;
+    for _ in 0..TRIES {
+        let outcome = client.calls(20, headers).await?;
+        if wanted(&outcome) {
+            return Ok(outcome);
+        }
+        last = Some(outcome);
+    }
+    Err(format!("not in {TRIES} tries; last {last:?}").into())
+}
+
+fn only(outcome: &Outcome, name: &str) -> bool {
+    outcome.errors.is_empty() && outcome.answers.keys().eq([name])
+}
+
+async fn a_split_and_a_header_decide(probe: Probe) -> Result<()> {
+    let rules = format!(
+        "[{{ match: [{{ headers: {{ end-user: {{ exact: jason }} }} }}], {} }}, \
+         {{ route: [{{ destination: {{ host: {HOST}, subset: v1 }}, weight: 80 }}, {{ destination: {{ host: {HOST}, subset: v2 }}, weight: 20 }}] }}]",
+        to("v2")
+    );
+    let shop = Shop::start(probe, &rules).await?;
+    for target in ["xds:///echo:7070", "xds:///echo.shop.svc.cluster.local:7070"] {
+        let mut client = shop.client(target)?;
+        let outcome = client.calls(1000, &[]).await?;
+        assert!(outcome.errors.is_empty(), "{outcome:?}");
+        // A fifth, and six standard deviations around it.
+        assert!((124..=276).contains(&outcome.answers["v2"]), "{outcome:?}");
+        let outcome = client.calls(50, &[("end-user", "jason")]).await?;
+        assert!(only(&outcome, "v2"), "{outcome:?}");
+    }
+    Ok(())
+}
+
+async fn routes_and_endpoints_change_under_a_channel(probe: Probe) -> Result<()> {
+    let mut shop = Shop::start(probe, &format!("[{{ {} }}]", to("v1"))).await?;
+    let mut client = shop.client("xds:///echo.shop:7070")?;
+    assert!(only(&client.calls(20, &[]).await?, "v1"));
+    shop.mesh
+        .config
+        .put("route.yaml", &route(&format!("[{{ {} }}]", to("v2"))))?;
+    until(&mut client, &[], |outcome| only(outcome, "v2")).await?;
+    let (server, port) = Application::serve(&shop.probe, "v2-next").await?;
+    shop.servers.push(server);
+    let moved = service(&[("v1", shop.ports[0]), ("v2", port)], "{}");
+    shop.mesh.config.put("service.yaml", &moved)?;
+    until(&mut client, &[], |outcome| only(outcome, "v2-next")).await?;
+    let none = service(&[("v1", shop.ports[0])], "{}");
+    shop.mesh.config.put("service.yaml", &none)?;
+    let outcome = until(&mut client, &[], |outcome| {
+        outcome.errors.get("UNAVAILABLE") == Some(&20)
+    })
+    .await?;
+    assert!(outcome.answers.is_empty(), "{outcome:?}");
+    Ok(())
+}
+
+async fn faults_are_injected_by_the_client_itself(probe: Probe) -> Result<()> {
+    let fault = |name: &str, fault: &str| {
+        let condition = format!("match: [{{ headers: {{ ask: {{ exact: {name} }} }} }}]");
+        format!("{{ {condition}, fault: {fault}, {} }}", to("v1"))
+    };
+    let rules = [
+        fault(
+            "abort",
+            "{ abort: { grpcStatus: RESOURCE_EXHAUSTED, percentage: { value: 100 } } }",
+        ),
+        fault("delay", "{ delay: { fixedDelay: 0.3s, percentage: { value: 100 } } }"),
+        format!("{{ corsPolicy: {{ allowOrigins: [{{ exact: a }}] }}, {} }}", to("v1")),
+    ];
+    let shop = Shop::start(probe, &format!("[{}]", rules.join(", "))).await?;
+    let mut client = shop.client("xds:///echo:7070")?;
+    assert!(
+        only(&client.calls(10, &[]).await?, "v1"),
+        "options of other filters do no harm"
+    );
+    let outcome = client.calls(10, &[("ask", "abort")]).await?;
+    assert_eq!(outcome.errors.get("RESOURCE_EXHAUSTED"), Some(&10), "{outcome:?}");
+    let outcome = client.calls(3, &[("ask", "delay")]).await?;
+    assert!(
+        only(&outcome, "v1") && outcome.took >= Duration::from_millis(900),
+        "{outcome:?}"
+    );
+    Ok(())
+}
+
+async fn no_policy_is_refused(probe: Probe) -> Result<()> {
+    let shop = Shop::start(probe, &format!("[{{ {} }}]", to("v1"))).await?;
+    let mut client = shop.client("xds:///echo:7070")?;
+    let policies = [
+        "{ loadBalancer: { simple: LEAST_REQUEST } }",
+        "{ loadBalancer: { simple: RANDOM }, outlierDetection: { consecutive5xxErrors: 3 } }",
+        "{ loadBalancer: { consistentHash: { httpHeaderName: x-user } } }",
+        "{ loadBalancer: { consistentHash: { httpHeaderName: x-user, maglev: { tableSize: 65537 } } } }",
+        "{ connectionPool: { http: { http2MaxRequests: 10 } } }",
+    ];
+    for (round, policy) in policies.into_iter().enumerate() {
+        // A new version each time: once it answers, the policy that came with it is in force.
+        let (server, port) = Application::serve(&shop.probe, &format!("round-{round}")).await?;
+        shop.mesh
+            .config
+            .put("service.yaml", &service(&[("v1", port)], policy))?;
+        let name = format!("round-{round}");
+        until(&mut client, &[("x-user", "a")], |outcome| only(outcome, &name)).await?;
+        let page: Value = serde_json::from_str(&shop.mesh.control.debug("/debug/syncz").await?.text())?;
+        let types = page[0]["resources"].as_object().ok_or("no such client")?;
+        assert!(
+            !types.is_empty() && types.values().all(|t| t["lastError"].is_null()),
+            "{policy}: {page}"
+        );
+        drop(server);
+    }
+    Ok(())
+}
+
+macro_rules! both_libraries {
+    ($($name:ident)+) => {
+        mod python_client {
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $name() {
+                super::$name(super::python()).await.unwrap_or_else(|error| panic!("{error}"));
+            })+
+        }
+
+        mod go_client {
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $name() {
+                super::$name(super::go()).await.unwrap_or_else(|error| panic!("{error}"));
+            })+
+        }
+    };
+}
+
+both_libraries! {
+    a_split_and_a_header_decide
+    routes_and_endpoints_change_under_a_channel
+    faults_are_injected_by_the_client_itself
+    no_policy_is_refused
+}
+
+#[tokio::test]
+async fn a_server_takes_its_listener_from_the_control_plane() -> Result<()> {
+    let shop = Shop::start(go(), &format!("[{{ {} }}]", to("v1"))).await?;
+    let mut server = Application::start(&shop.probe, "serve-xds", "mine", Some(&shop.bootstrap))?;
+    let port = server.port().await?;
+    shop.mesh.config.put("service.yaml", &service(&[("v1", port)], "{}"))?;
+    // Until a service leads to its port it may say that it does not serve.
+    while server.says().await?["serving"] != true {}
+    let mut client = shop.client("xds:///echo:7070")?;
+    until(&mut client, &[], |outcome| only(outcome, "mine")).await?;
+    Ok(())
+}
