@@ -240,6 +240,8 @@ fn proxy() -> Proxy {
         capabilities: Capabilities::default(),
         accepts_http10: false,
         unprivileged: false,
+        own_workload: None,
+        resolver: None,
         ports: BTreeMap::new(),
         trusted: false,
         version: "".into(),

@@ -4,7 +4,7 @@
 //! comma separated lists are what the agent makes of them.
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -50,6 +50,8 @@ pub enum NodeError {
 const TEXT: usize = 1024;
 /// The longest list of ports, in bytes.
 const POD_PORTS: usize = 64 << 10;
+/// Where Istio's agent answers DNS if nobody says.
+const AGENT_DNS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 15053);
 /// The most labels.
 const LABELS: usize = 1024;
 /// The most addresses.
@@ -108,6 +110,11 @@ pub fn parse_node(node: &Node) -> Result<Proxy, NodeError> {
         ports: ports(&metadata),
         virtual_hosts_apart: takes_virtual_hosts(node),
         trusted: false,
+        resolver: resolver(&metadata)?,
+        own_workload: match metadata.flag("ENABLE_SELF_DISCOVERY")? {
+            true => Some(metadata.text("WORKLOAD_NAME")?.into()),
+            false => None,
+        },
         version: metadata.text("ISTIO_VERSION")?.into(),
     })
 }
@@ -152,6 +159,18 @@ fn ports(metadata: &Metadata<'_>) -> BTreeMap<Arc<str>, u16> {
     let ports: Vec<Port> = serde_json::from_str(text).unwrap_or_default();
     let named = ports.into_iter().filter(|port| !port.name.is_empty());
     named.map(|port| (port.name.into(), port.container_port)).collect()
+}
+
+/// Where the agent answers DNS. What cannot be read is where it does so by default.
+fn resolver(metadata: &Metadata<'_>) -> Result<Option<SocketAddr>, NodeError> {
+    if !metadata.flag("DNS_CAPTURE")? {
+        return Ok(None);
+    }
+    let text = metadata.text("DNS_PROXY_ADDR")?;
+    let text = text
+        .strip_prefix("localhost:")
+        .map_or_else(|| text.to_owned(), |port| format!("127.0.0.1:{port}"));
+    Ok(Some(text.parse().unwrap_or(AGENT_DNS)))
 }
 
 fn network_view(metadata: &Metadata<'_>) -> Result<Vec<Arc<str>>, NodeError> {

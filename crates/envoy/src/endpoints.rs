@@ -3,17 +3,20 @@
 use std::sync::Arc;
 
 use flow::{Reads, Relation, Rule};
-use model::audience::{ClientView, EndpointsAudience, OutboundKey};
+use model::audience::{ClientView, EndpointsAudience, OutboundKey, OwnWorkload};
 use model::xds::Resource;
 use registry::inputs::Mesh;
 use registry::{NetworkGateways, ServiceEndpoints, Services};
 use resources::istio::{ClientTlsMode, ClientTlsSettings};
 use traffic::clusters::ClientNeeds;
-use traffic::policy::preference::preference;
+use traffic::policy::preference::{Preference, preference};
 use traffic::policy::{DestinationPolicies, effective_in};
 
 use crate::assignment::{self, Horizon, Selection};
 use crate::cluster::{discovery, has_persistent_sessions, is_dns};
+
+/// The cluster of the bootstrap that stands for the client's own workload.
+const LOCAL_CLUSTER: &str = "local_cluster";
 
 /// Encoded endpoints of outbound clusters, shared by all clients to whom the cluster is the same.
 pub struct LoadAssignments;
@@ -94,9 +97,27 @@ impl Relation for Endpoints {
 
 impl Rule for Endpoints {
     fn derive(cx: &Reads<'_>, (audience, name): &(Arc<EndpointsAudience>, Arc<str>)) -> Option<Resource> {
+        if &**name == LOCAL_CLUSTER {
+            return own_instances(cx, audience.own.as_deref()?);
+        }
         let cluster = traffic::clusters::resolve(cx, &audience.scope, name)?;
         let view = cx.with::<ClientNeeds, _>(&cluster, |needs| needs.map(|needs| needs.view(audience)))?;
         cx.get::<LoadAssignments>(&AssignmentKey { cluster, view })
             .map(|row| (*row).clone())
     }
+}
+
+/// The instances of a client's own workload. They are compared with, and never called, so that no policy has a say.
+fn own_instances(cx: &Reads<'_>, own: &OwnWorkload) -> Option<Resource> {
+    let service = cx.get::<Services>(&own.service)?;
+    let selection = Selection {
+        port_name: &service.port(own.port)?.name,
+        unhealthy: true,
+        own: Some(own),
+        ..Selection::default()
+    };
+    let endpoints = cx.get::<ServiceEndpoints>(&own.service);
+    let endpoints = endpoints.as_ref().map(|row| &row[..]).unwrap_or_default();
+    let (body, _) = assignment::encode(LOCAL_CLUSTER, endpoints, selection, None, Preference::Equal);
+    Some(Resource::new(LOCAL_CLUSTER, body))
 }

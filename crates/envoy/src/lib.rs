@@ -10,6 +10,7 @@
 mod access_log;
 mod assignment;
 mod cluster;
+mod dns_cache;
 mod endpoints;
 mod grpc;
 mod listener;

@@ -5,11 +5,12 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use names::Hostname;
 
-use crate::listener::ListenerSpec;
+use crate::listener::{DnsCache, ListenerSpec};
 use crate::proxy::{Capabilities, InterceptionMode, Labels, Locality, ProxyKind};
 use crate::service::{ObjectId, ServiceKey};
 use crate::tls::{self, ClientFacts};
@@ -34,6 +35,24 @@ pub struct EndpointsAudience {
     pub scope: Arc<Scope>,
     /// Where it is.
     pub place: Arc<Place>,
+    /// What `local_cluster` means to it; none for proxies that do not ask for it (`ENABLE_SELF_DISCOVERY`).
+    pub own: Option<Arc<OwnWorkload>>,
+}
+
+/// The instances of a client's own workload in its region, which Envoy compares with those of the services that it calls
+/// (zone-aware load balancing).
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct OwnWorkload {
+    /// The service that they are found by.
+    pub service: ServiceKey,
+    /// Its port.
+    pub port: u16,
+    /// Name of the Deployment (or whatever owns the instances).
+    pub workload: Arc<str>,
+    /// The instance's labels `pod-template-hash` and `rollouts-pod-template-hash`; empty where it has none.
+    pub templates: [Arc<str>; 2],
+    /// Its region.
+    pub region: Arc<str>,
 }
 
 /// Where a client is: no more than the mesh as a whole asks for.
@@ -68,6 +87,9 @@ pub struct ClientView {
     pub labels: Labels,
 }
 
+/// Labels that tell the instances of one version of a workload from those of another.
+pub const TEMPLATE_LABELS: [&str; 2] = ["pod-template-hash", "rollouts-pod-template-hash"];
+
 /// What decides the clusters of a proxy.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct ClusterAudience {
@@ -83,6 +105,10 @@ pub struct ClusterAudience {
     pub inbound: Arc<[InboundPort]>,
     /// Whether it has an IPv4 and an IPv6 address.
     pub ip: IpFamilies,
+    /// Where it is; empty while no service is resolved by DNS, for only then endpoints come with their cluster.
+    pub place: Arc<Place>,
+    /// Who resolves names, if not the system; only where the mesh has names of unknown destinations looked up.
+    pub resolver: Option<SocketAddr>,
 }
 
 /// What decides the listeners of a proxy.
@@ -115,6 +141,8 @@ pub struct ListenerAudience {
     pub accepts_http10: bool,
     /// Ports below 1024 cannot be bound.
     pub unprivileged: bool,
+    /// Who resolves names, if not the system; only where the mesh has names of unknown destinations looked up.
+    pub resolver: Option<SocketAddr>,
 }
 
 /// What decides the listeners of a gRPC client or server without a proxy.
@@ -292,6 +320,8 @@ pub enum ClusterKey {
         ip: IpFamilies,
         /// The `Sidecar` whose `inboundConnectionPool` or ingress `connectionPool` applies.
         sidecar: Option<ObjectId>,
+        /// The service that leads here first, and its port; none for ports that only a `Sidecar` declares.
+        service: Option<(ServiceKey, u16)>,
         /// The policy of the service that leads here, and its port, where that sets limits to connections: what clients
         /// may open the workload has to take.
         policy: Option<(PolicyKey, u16)>,
@@ -300,6 +330,8 @@ pub enum ClusterKey {
     Passthrough,
     /// `BlackHoleCluster`: nowhere.
     BlackHole,
+    /// `AllowAnyDynamicDNSCluster`: to where the request's name leads.
+    Anywhere(DnsCache),
     /// `InboundPassthroughCluster`: to the application, at the port that the client dialled.
     InboundPassthrough(IpFamilies),
 }
@@ -322,6 +354,8 @@ pub struct OutboundKey {
     pub from_gateway: bool,
     /// Address families of the client; only for services that the proxy itself resolves by DNS.
     pub lookup: Option<IpFamilies>,
+    /// By what endpoints are preferred; only where endpoints come with the cluster and its policy asks for it.
+    pub view: Option<Arc<ClientView>>,
     /// For gateways between networks: named by what clients of other networks put in their TLS server name, and only to
     /// endpoints that take the mesh's mutual TLS, which is passed on unopened.
     pub passed_through: bool,
@@ -387,6 +421,8 @@ pub enum VirtualHostContent {
     Routes(Vec<Arc<RoutesKey>>),
     /// Everything goes to this cluster (`allow_any`).
     AllowAny(Arc<str>),
+    /// Everything goes to where its name leads (`allow_any_dynamic_dns`).
+    Anywhere,
     /// Everything is refused with 502 (`block_all`).
     BlockAll,
     /// Everything is refused with 404 (`blackhole:PORT` of a gateway without routes).

@@ -1,7 +1,7 @@
 //! What a listener is to be, before it is encoded: plain values, complete, so that equal listeners of different
 //! audiences are encoded once.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use ipnet::IpNet;
@@ -124,6 +124,30 @@ pub struct HttpChain {
     pub use_remote_address: bool,
     /// The `istio.alpn` filter is wanted (outbound, where the proxy has it).
     pub alpn_filter: bool,
+    /// Names of requests are looked up in these caches, for clusters that go by them.
+    pub dns_caches: Vec<DnsCache>,
+}
+
+/// A cache of names that the proxy looks up while it serves requests. Envoy knows them by their names: all that use one
+/// must describe it alike.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct DnsCache {
+    /// The wildcard host whose requests it is for; none: of the whole outside (`ALLOW_ANY_DYNAMIC_DNS`).
+    pub host: Option<Arc<str>>,
+    /// Address families of the proxy.
+    pub families: IpFamilies,
+    /// Who is asked, where that is not the system's resolver: the agent's own one.
+    pub resolver: Option<SocketAddr>,
+}
+
+impl DnsCache {
+    /// The name by which Envoy knows it.
+    pub fn name(&self) -> String {
+        match &self.host {
+            Some(host) => format!("{host}_dfp_dns_cache"),
+            None => "allow_any_dfp_dns_cache".to_owned(),
+        }
+    }
 }
 
 /// Where an HTTP chain's routes come from.
@@ -141,6 +165,8 @@ pub enum RouteSource {
         /// The decorator's operation, `HOST:PORT/*`.
         operation: Arc<str>,
     },
+    /// One route: everything to where its name leads (`allow_any_dynamic_dns`).
+    Anywhere,
 }
 
 /// A TCP proxy.
@@ -158,6 +184,10 @@ pub struct TcpChain {
     pub hash_source_ip: bool,
     /// The port speaks MongoDB's protocol, of which Envoy makes statistics.
     pub mongo: bool,
+    /// Connections go through an HTTP tunnel that the cluster's endpoints open.
+    pub tunnel: Option<Tunnel>,
+    /// The server name of TLS is looked up in this cache, to connect to this port.
+    pub by_server_name: Option<(DnsCache, u16)>,
 }
 
 impl TcpChain {
@@ -166,6 +196,15 @@ impl TcpChain {
         let mongo = protocol == names::Protocol::Mongo;
         TcpChain { mongo, ..self }
     }
+}
+
+/// TCP in an HTTP tunnel.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct Tunnel {
+    /// Where the tunnel leads, `HOST:PORT`.
+    pub target: Arc<str>,
+    /// It is asked for by POST instead of CONNECT.
+    pub post: bool,
 }
 
 impl IpFamilies {

@@ -1,7 +1,7 @@
 //! A connected proxy, as its node message described it: facts, parsed and bounded, nothing derived.
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 /// What a proxy is, from the first part of its node id (`TYPE~IP~ID~DOMAIN`).
@@ -111,6 +111,10 @@ pub struct Proxy {
     pub virtual_hosts_apart: bool,
     /// It may have secrets: not what it says, but what is known of the connection that it came by.
     pub trusted: bool,
+    /// The agent's DNS server, where it answers the workload (`DNS_CAPTURE`, `DNS_PROXY_ADDR`).
+    pub resolver: Option<SocketAddr>,
+    /// Name of its workload (`WORKLOAD_NAME`), if it wants to know the other instances of it (`ENABLE_SELF_DISCOVERY`).
+    pub own_workload: Option<Arc<str>>,
     /// `ISTIO_VERSION`; empty where the metadata has none.
     pub version: Arc<str>,
 }

@@ -77,6 +77,10 @@ pub enum Resolution {
     Dns,
     /// By DNS, one address at a time (LOGICAL_DNS).
     DnsRoundRobin,
+    /// By DNS, whichever address of both families answers first (`RACE_FIRST_TCP_CONNECT`).
+    DnsRace,
+    /// The proxy asks DNS for whatever name a request is for: hosts with a wildcard (DYNAMIC_DNS).
+    DynamicDns,
     /// Not at all: to the address that the application dialled (ORIGINAL_DST). Headless services, resolution NONE.
     Passthrough,
     /// It is another name of a service, which is called instead ([`Service::alias_of`]).

@@ -1,14 +1,16 @@
 //! Services: definitions per source object, merged per hostname and namespace.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use flow::{Index, Members, Reads, Relation, Rule};
 use ipnet::IpNet;
+use model::proxy::Labels;
 use model::service::{Distribution, ExportTo, Registry, Resolution, Service, ServiceKey, ServicePort, TargetPort};
 use names::Hostname;
 use resources::istio::{Location, Resolution as EntryResolution, ServiceEntry};
+use resources::mesh::{Visibility, VisibilityMatch};
 use resources::multicluster::{ServiceImport, ServiceImportType};
 use resources::{Meta, Object, core};
 
@@ -17,6 +19,8 @@ use crate::inputs::{Mesh, MeshSettings, Namespaces, ServiceObject, ServiceObject
 
 /// Annotation of a core `Service` with the namespaces that may see it, comma separated.
 const EXPORT_TO_ANNOTATION: &str = "networking.istio.io/exportTo";
+/// How clients connect to a name that has several addresses.
+const STRATEGY_ANNOTATION: &str = "istio.io/connect-strategy";
 /// Annotation of a service or namespace with the endpoints that clients prefer.
 const DISTRIBUTION_ANNOTATION: &str = "networking.istio.io/traffic-distribution";
 
@@ -42,7 +46,10 @@ impl Rule for Definitions {
                 from_kubernetes(key, o, &mesh, distribution).into_iter().collect()
             }
             ServiceObject::Import(o) => from_import(key, o, &mesh).into_iter().collect(),
-            ServiceObject::Entry(o) => from_entry(key, o, &mesh, distribution(cx, key, &o.meta, "")),
+            ServiceObject::Entry(o) => {
+                let seen = (distribution(cx, key, &o.meta, ""), visibility(cx, key, &mesh));
+                from_entry(key, o, &mesh, seen)
+            }
         };
         Some(definitions)
     }
@@ -322,20 +329,52 @@ fn from_import(key: &ServiceObjectKey, object: &Object<ServiceImport>, mesh: &Me
     }))
 }
 
+/// How far the mesh lets a ServiceEntry be seen (`serviceEntryVisibility`), by the labels of its namespace.
+fn visibility(cx: &Reads<'_>, key: &ServiceObjectKey, mesh: &MeshSettings) -> Visibility {
+    let Some(setting) = mesh
+        .config
+        .service_entry_visibility
+        .as_ref()
+        .filter(|s| s.apply_to_sidecars)
+    else {
+        return Visibility::Public;
+    };
+    let namespace = cx.get::<Namespaces>(&(key.cluster.clone(), key.id.namespace.clone()));
+    let none = Labels::new();
+    let labels = namespace.as_ref().map_or(&none, |namespace| &namespace.meta.labels);
+    let holds = |rule: &VisibilityMatch| match rule {
+        VisibilityMatch::NamespaceSelector(selector) => selector.matches(labels),
+        VisibilityMatch::Nothing => false,
+    };
+    let policy = setting.policies.iter().find(|p| p.matching_rules.iter().all(holds));
+    policy.map_or(setting.default_visibility, |p| p.visibility)
+}
+
+/// Who sees an object that the mesh lets be seen this far. It never widens what the object says.
+fn narrowed(export: ExportTo, visibility: Visibility, namespace: &Arc<str>) -> ExportTo {
+    match visibility {
+        Visibility::Public | Visibility::Unspecified => export,
+        Visibility::Namespace if export.includes(namespace) => {
+            ExportTo::Namespaces(BTreeSet::from([namespace.clone()]))
+        }
+        Visibility::Namespace | Visibility::None => ExportTo::Namespaces(BTreeSet::new()),
+    }
+}
+
 fn from_entry(
     key: &ServiceObjectKey,
     object: &Object<ServiceEntry>,
     mesh: &MeshSettings,
-    distribution: Distribution,
+    (distribution, visibility): (Distribution, Visibility),
 ) -> Vec<Arc<Service>> {
     let spec = &object.spec;
     let resolution = match spec.resolution {
         EntryResolution::None => Resolution::Passthrough,
         EntryResolution::Static => Resolution::Endpoints,
+        EntryResolution::Dns if races(&object.meta) => Resolution::DnsRace,
         EntryResolution::Dns => Resolution::Dns,
         EntryResolution::DnsRoundRobin => Resolution::DnsRoundRobin,
-        // Needs a dynamic forward proxy, which is not generated yet; parsing warned about it.
-        EntryResolution::DynamicDns => return Vec::new(),
+        EntryResolution::DynamicDns => Resolution::DynamicDns,
     };
     let ports = sorted_ports(spec.ports.iter().filter_map(|p| {
         let target = u16::try_from(p.target_port).ok()?;
@@ -346,7 +385,13 @@ fn from_entry(
             target: (target != 0).then_some(TargetPort::Number(target)),
         })
     }));
+    // Whatever name of a wildcard a request is for is looked up then; a name without is known beforehand.
+    let of_host = |hostname: &Hostname| match resolution {
+        Resolution::DynamicDns if !hostname.is_wildcard() => Resolution::Dns,
+        resolution => resolution,
+    };
     let service = |hostname: Hostname| Service {
+        resolution: of_host(&hostname),
         cluster_local: cluster_local::holds(mesh, &hostname),
         key: ServiceKey {
             hostname,
@@ -358,13 +403,16 @@ fn from_entry(
         cluster_addresses: Arc::default(),
         ports: ports.clone(),
         addresses: spec.addresses.iter().filter_map(|a| parse_net(a)).collect(),
-        resolution,
         alias_of: None,
         headless: false,
         external: spec.location == Location::MeshExternal,
-        export_to: export_to(
-            &spec.export_to,
-            &mesh.config.default_service_export_to,
+        export_to: narrowed(
+            export_to(
+                &spec.export_to,
+                &mesh.config.default_service_export_to,
+                &key.id.namespace,
+            ),
+            visibility,
             &key.id.namespace,
         ),
         subject_alt_names: spec.subject_alt_names.clone(),
@@ -376,6 +424,12 @@ fn from_entry(
     };
     let hosts = spec.hosts.iter().filter_map(|h| Hostname::parse(h).ok());
     hosts.map(|hostname| Arc::new(service(hostname))).collect()
+}
+
+/// Whether connections to all addresses of a name are tried, and the first that stands is taken.
+fn races(meta: &Meta) -> bool {
+    meta.annotation(STRATEGY_ANNOTATION)
+        .is_some_and(|strategy| strategy.eq_ignore_ascii_case("RACE_FIRST_TCP_CONNECT"))
 }
 
 /// An address or a CIDR block.

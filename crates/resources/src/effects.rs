@@ -61,26 +61,6 @@ use Kind::*;
 
 /// The fields without effect.
 pub const NOT_YET: &[Entry] = &[
-    entry(DestinationRule, "trafficPolicy.tunnel"),
-    entry(DestinationRule, "subsets[].trafficPolicy.tunnel"),
-    entry(DestinationRule, "trafficPolicy.loadBalancer.zoneAwareLbSetting"),
-    entry(
-        DestinationRule,
-        "trafficPolicy.portLevelSettings[].loadBalancer.zoneAwareLbSetting",
-    ),
-    entry(
-        DestinationRule,
-        "subsets[].trafficPolicy.loadBalancer.zoneAwareLbSetting",
-    ),
-    entry(
-        DestinationRule,
-        "subsets[].trafficPolicy.portLevelSettings[].loadBalancer.zoneAwareLbSetting",
-    ),
-    unless(
-        ServiceEntry,
-        "resolution",
-        &["NONE", "STATIC", "DNS", "DNS_ROUND_ROBIN"],
-    ),
     entry(WorkloadGroup, "probe"),
     entry(MeshConfig, "hboneIdleTimeout"),
     unless(MeshConfig, "enableTracing", &["false"]),
@@ -91,17 +71,9 @@ pub const NOT_YET: &[Entry] = &[
     entry(MeshConfig, "defaultConfig.envoyAccessLogService"),
     entry(MeshConfig, "defaultConfig.envoyMetricsService"),
     entry(MeshConfig, "defaultConfig.caCertificatesPem"),
-    unless(
-        MeshConfig,
-        "outboundTrafficPolicy.mode",
-        &["REGISTRY_ONLY", "ALLOW_ANY"],
-    ),
-    entry(MeshConfig, "outboundTrafficPolicy.tls"),
     entry(MeshConfig, "configSources[].subscribedResources"),
     unless(MeshConfig, "enableAutoMtls", &["false"]),
     entry(MeshConfig, "caCertificates"),
-    entry(MeshConfig, "zoneAwareLbSetting"),
-    entry(MeshConfig, "inboundClusterStatName"),
     entry(MeshConfig, "certificates"),
     entry(MeshConfig, "serviceScopeConfigs"),
     unless(MeshConfig, "enablePrometheusMerge", &["false"]),
@@ -109,7 +81,6 @@ pub const NOT_YET: &[Entry] = &[
     entry(MeshConfig, "extensionProviders"),
     entry(MeshConfig, "defaultProviders"),
     entry(MeshConfig, "meshMTLS"),
-    entry(MeshConfig, "serviceEntryVisibility"),
 ];
 
 /// The warnings for an object: one for its kind, or those for what is written in its `spec`.

@@ -140,7 +140,9 @@ fn resolution_name(resolution: Resolution) -> &'static str {
     match resolution {
         Resolution::Endpoints => "ClientSideLB",
         Resolution::Dns => "DNSLB",
+        Resolution::DnsRace => "DNSLB",
         Resolution::DnsRoundRobin => "DNSRoundRobinLB",
+        Resolution::DynamicDns => "DynamicDNS",
         Resolution::Passthrough => "Passthrough",
         Resolution::Alias => "Alias",
     }

@@ -183,6 +183,8 @@ fn proxy(name: &str, kind: ProxyKind, cluster: &str, node: &str) -> Arc<Proxy> {
         capabilities: Capabilities::default(),
         accepts_http10: false,
         unprivileged: false,
+        own_workload: None,
+        resolver: None,
         ports: std::collections::BTreeMap::new(),
         trusted: false,
         version: "".into(),

@@ -94,7 +94,11 @@ impl Walk<'_> {
         if let Audience::GrpcListener(_) = self.audience(ResourceType::Listener)? {
             return self.by_name();
         }
-        let endpoints = self.wildcard(ResourceType::Cluster, endpoint_names)?;
+        let mut endpoints = self.wildcard(ResourceType::Cluster, endpoint_names)?;
+        if matches!(self.audience(ResourceType::Endpoints)?, Audience::Endpoints(a) if a.own.is_some()) {
+            // A cluster of its bootstrap.
+            endpoints.insert("local_cluster".into());
+        }
         self.named(ResourceType::Endpoints, endpoints)?;
         let routes = self.wildcard(ResourceType::Listener, route_names)?;
         self.named(ResourceType::Route, routes.clone())?;

@@ -106,6 +106,8 @@ fn everything_that_is_read_is_read() {
         },
         accepts_http10: true,
         unprivileged: true,
+        own_workload: None,
+        resolver: None,
         ports: [("http".into(), 8080)].into(),
         trusted: false,
         version: "1.28.0".into(),

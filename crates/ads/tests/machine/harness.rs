@@ -35,6 +35,8 @@ pub(crate) fn proxy(kind: ProxyKind) -> Proxy {
         capabilities: Capabilities::default(),
         accepts_http10: false,
         unprivileged: false,
+        own_workload: None,
+        resolver: None,
         ports: BTreeMap::new(),
         trusted: false,
         version: "".into(),

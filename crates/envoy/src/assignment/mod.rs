@@ -162,6 +162,15 @@ fn write_workload(w: &mut Writer, endpoint: &Endpoint) {
     w.raw(endpoint.cluster.as_bytes());
 }
 
+/// The name of an endpoint's workload: of what owns its pod, else its own.
+fn workload_name(endpoint: &Endpoint) -> &str {
+    let template = WellKnown::of(&endpoint.labels).template_hash;
+    endpoint
+        .workload
+        .as_ref()
+        .map_or("", |id| owner_name(&id.name, template))
+}
+
 /// Labels that tell what a workload is called. One pass over the labels is cheaper than looking for each.
 #[derive(Default)]
 struct WellKnown<'a> {

@@ -26,6 +26,13 @@ pub(super) fn apply<'a>(groups: Vec<Group<'a>>, view: &ClientView, preference: P
             }
             dense(groups)
         }
+        Preference::ByRegion(names, failover) => {
+            let mut groups = by_labels(groups, view, names);
+            if let Some(here) = here {
+                by_region(&mut groups, here, failover);
+            }
+            dense(groups)
+        }
         Preference::ByLocality(failover) => {
             let mut groups = groups;
             if let Some(here) = here {
@@ -114,6 +121,22 @@ fn by_locality(groups: &mut [Group<'_>], here: &Locality, failover: &[Failover])
         let distance = distance(here, group.locality);
         let last = distance == 3 && next.is_some_and(|next| *next != group.locality.region);
         group.priority = group.priority * LEVELS + if last { 4 } else { distance };
+    }
+}
+
+/// Priorities by region alone, below those that groups have already: Envoy itself divides among the zones of one.
+fn by_region(groups: &mut [Group<'_>], here: &Locality, failover: &[Failover]) {
+    let next = failover
+        .iter()
+        .find(|rule| rule.from == here.region)
+        .map(|rule| &rule.to);
+    for group in groups {
+        let distance = match &group.locality.region {
+            region if *region == here.region => 0,
+            region if Some(region) == next => 1,
+            _ => 2,
+        };
+        group.priority = group.priority * LEVELS + distance;
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use model::audience::ClientView;
+use model::audience::{ClientView, OwnWorkload, TEMPLATE_LABELS};
 use model::network::{NetworkEntries, NetworkEntry};
 use model::proxy::{Labels, Locality};
 use model::service::{Endpoint, EndpointAddress, Health};
@@ -22,6 +22,8 @@ pub(crate) struct Selection<'a> {
     pub(crate) dns: bool,
     /// Of all of them only the first (LOGICAL_DNS allows one).
     pub(crate) single: bool,
+    /// Only instances of this workload.
+    pub(crate) own: Option<&'a OwnWorkload>,
     /// What counts of the client, where anything does.
     pub(crate) view: Option<&'a ClientView>,
     /// Whether all endpoints are taken to speak the mesh's mutual TLS, or none; absent: each says.
@@ -132,7 +134,8 @@ impl Selection<'_> {
         let labels_fit = self.labels.is_none_or(|labels| labels.iter().all(has));
         let seen = self.view.is_none_or(|view| is_seen(view, endpoint));
         let tls_fits = !self.only_mutual_tls || self.speaks_mutual_tls(endpoint);
-        (address_fits && health_fits && labels_fit && seen && tls_fits)
+        let own_fits = self.own.is_none_or(|own| is_instance(own, endpoint));
+        (address_fits && health_fits && labels_fit && seen && tls_fits && own_fits)
             .then(|| endpoint.ports.get(self.port_name).copied())
             .flatten()
     }
@@ -140,6 +143,15 @@ impl Selection<'_> {
     fn speaks_mutual_tls(&self, endpoint: &Endpoint) -> bool {
         self.mutual_tls.unwrap_or(endpoint.mutual_tls)
     }
+}
+
+/// Whether an endpoint is an instance of a workload, of the same version and in the same region.
+fn is_instance(own: &OwnWorkload, endpoint: &Endpoint) -> bool {
+    let template = |name: &str| endpoint.labels.get(name).map(|value| &**value).unwrap_or_default();
+    let templates = TEMPLATE_LABELS.iter().zip(&own.templates);
+    endpoint.locality.region == own.region
+        && templates.into_iter().all(|(name, value)| template(name) == &**value)
+        && super::workload_name(endpoint) == &*own.workload
 }
 
 /// Whether a client may use an endpoint at all.

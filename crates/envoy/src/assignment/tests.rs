@@ -19,6 +19,7 @@ const HTTP: Selection<'_> = Selection {
     draining: false,
     dns: false,
     single: false,
+    own: None,
     view: None,
     mutual_tls: None,
     only_mutual_tls: false,

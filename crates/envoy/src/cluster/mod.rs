@@ -6,6 +6,7 @@ mod outbound;
 mod outlier;
 mod pool;
 mod special;
+mod telemetry;
 mod tls;
 
 use std::sync::Arc;
@@ -23,7 +24,10 @@ use traffic::policy::{DestinationPolicies, effective_in};
 pub(crate) use draft::Draft;
 use outbound::Outbound;
 pub(crate) use outbound::{discovery, has_persistent_sessions, is_dns};
-pub(crate) use tls::identities_of;
+pub(crate) use special::passthrough_options;
+pub(crate) use tls::{apply_to_anything as apply_tls, identities_of};
+
+use crate::dns_cache;
 
 /// Encoded clusters.
 pub struct Clusters;
@@ -42,6 +46,7 @@ impl Rule for Clusters {
         match key {
             ClusterKey::Outbound(key) => outbound(cx, key, &mesh),
             ClusterKey::Passthrough => resource("PassthroughCluster", special::passthrough(config)),
+            ClusterKey::Anywhere(cache) => resource("AllowAnyDynamicDNSCluster", dns_cache::anywhere(config, cache)),
             ClusterKey::BlackHole => resource("BlackHoleCluster", special::black_hole(config)),
             ClusterKey::InboundPassthrough(ip) => {
                 resource("InboundPassthroughCluster", special::inbound_passthrough(config, *ip))
@@ -52,14 +57,25 @@ impl Rule for Clusters {
                 endpoint,
                 ip,
                 sidecar,
+                service,
                 policy,
             } => {
                 let sidecar = sidecar.as_ref().and_then(|id| cx.get::<Sidecars>(id));
                 let pool = sidecar.as_ref().and_then(|sidecar| pool_of(&sidecar.spec, *port));
+                let served = service
+                    .as_ref()
+                    .and_then(|(key, port)| Some((cx.get::<Services>(key)?, *port)));
                 let rule = policy.as_ref().and_then(|(key, _)| cx.get::<DestinationPolicies>(key));
-                let service_port = policy.as_ref().map_or(0, |(_, port)| *port);
-                let own = effective_in(config, rule.as_deref().map(|rule| &**rule), "", service_port).connection_pool;
-                let body = special::inbound(*port, *protocol, endpoint.as_ref(), *ip, config, pool.or(own));
+                let body = special::inbound(&special::Inbound {
+                    port: *port,
+                    protocol: *protocol,
+                    endpoint: endpoint.as_ref(),
+                    ip: *ip,
+                    mesh: config,
+                    pool,
+                    service: served.as_ref().map(|(service, port)| (&***service, *port)),
+                    rule: rule.as_deref().map(|rule| &**rule),
+                });
                 resource(&format!("inbound|{port}||"), body)
             }
         }

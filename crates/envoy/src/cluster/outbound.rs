@@ -2,12 +2,15 @@
 
 use bytes::Bytes;
 use model::audience::{IpFamilies, OutboundKey};
-use model::service::{Endpoint, ObjectId, Registry, Resolution, Service, ServicePort};
+use model::listener::DnsCache;
+use model::service::{Endpoint, ObjectId, Registry, Resolution, Service, ServicePort, TargetPort};
 use protos::envoy::config::cluster::v3::cluster::common_lb_config::{
-    LocalityConfigSpecifier, LocalityWeightedLbConfig,
+    LocalityConfigSpecifier, LocalityWeightedLbConfig, ZoneAwareLbConfig,
 };
-use protos::envoy::config::cluster::v3::cluster::{DiscoveryType, DnsLookupFamily, EdsClusterConfig, LbPolicy};
-use protos::envoy::config::core::v3::{HealthStatus, HealthStatusSet};
+use protos::envoy::config::cluster::v3::cluster::{
+    DiscoveryType, DnsLookupFamily, EdsClusterConfig, LbConfig, LbPolicy, OriginalDstLbConfig,
+};
+use protos::envoy::config::core::v3::{HealthStatus, HealthStatusSet, UpstreamHttpProtocolOptions};
 use protos::envoy::config::endpoint::v3::ClusterLoadAssignment;
 use protos::envoy::extensions::network::dns_resolver::cares::v3::CaresDnsResolverConfig;
 use protos::envoy::r#type::v3::Percent;
@@ -16,12 +19,13 @@ use registry::Identities;
 use registry::inputs::MeshSettings;
 use resources::MeshConfig;
 use traffic::policy::EffectivePolicy;
-use traffic::policy::preference::{Preference, preference};
+use traffic::policy::preference::{Preference, preference, zone_aware};
 
 use super::draft::Draft;
-use super::{balancer, outlier, pool, tls};
+use super::{balancer, outlier, pool, telemetry, tls};
 use crate::assignment::{self, Selection};
-use crate::parts::{aggregated_discovery, duration, extension, istio_metadata, object, origin, stat_name, text};
+use crate::dns_cache;
+use crate::parts::{aggregated_discovery, duration, extension, istio_metadata, origin, stat_name, text};
 
 /// Label of a service whose clients stay with one endpoint: draining ones are kept for them.
 const PERSISTENT_SESSION_LABEL: &str = "istio.io/persistent-session";
@@ -53,10 +57,10 @@ pub(crate) struct Outbound<'a> {
 /// How Envoy finds the endpoints of a service.
 pub(crate) fn discovery(service: &Service, from_endpoints: bool) -> DiscoveryType {
     match service.resolution {
-        // An alias has no clusters.
-        Resolution::Endpoints | Resolution::Alias => DiscoveryType::Eds,
+        // An alias has no clusters, and those of names that are looked up as they come are of another kind.
+        Resolution::Endpoints | Resolution::Alias | Resolution::DynamicDns => DiscoveryType::Eds,
         Resolution::Dns => DiscoveryType::StrictDns,
-        Resolution::DnsRoundRobin => DiscoveryType::LogicalDns,
+        Resolution::DnsRoundRobin | Resolution::DnsRace => DiscoveryType::LogicalDns,
         Resolution::Passthrough if from_endpoints => DiscoveryType::Eds,
         Resolution::Passthrough => DiscoveryType::OriginalDst,
     }
@@ -82,9 +86,14 @@ impl Outbound<'_> {
         }
         let mesh = &self.mesh.config;
         if !mesh.outbound_cluster_stat_name.is_empty() {
-            draft.cluster.alt_stat_name = stat_name(&self.stat_prefix(mesh));
+            let pattern = &mesh.outbound_cluster_stat_name;
+            let prefix = telemetry::stat_prefix(pattern, self.service, self.port, &self.key.subset, "0");
+            draft.cluster.alt_stat_name = stat_name(&prefix);
         }
         self.apply_policy(&mut draft, mesh);
+        if self.service.resolution == Resolution::DynamicDns && draft.discovery() != DiscoveryType::Static {
+            self.go_by_name(&mut draft);
+        }
         if draft.discovery() == DiscoveryType::Eds {
             let eds_config = Some(aggregated_discovery());
             draft.cluster.eds_cluster_config = Some(EdsClusterConfig {
@@ -106,16 +115,19 @@ impl Outbound<'_> {
             dns: true,
             single: draft.discovery() == DiscoveryType::LogicalDns,
             only_mutual_tls: self.key.passed_through,
+            view: self.key.view.as_deref(),
             ..Selection::default()
         };
         let name = &draft.cluster.name;
-        let (bytes, count) = assignment::encode(name, self.endpoints, selection, None, Preference::Equal);
+        let preferred = preference(&self.mesh.config, &self.policy, self.service);
+        let (bytes, count) = assignment::encode(name, self.endpoints, selection, None, preferred);
         if count == 0 {
             return None;
         }
         let cluster = &mut draft.cluster;
         cluster.load_assignment = Some(ClusterLoadAssignment::decode(bytes).ok()?);
         let family = match self.key.lookup {
+            _ if self.service.resolution == Resolution::DnsRace => DnsLookupFamily::All,
             Some(IpFamilies::V4) => DnsLookupFamily::V4Only,
             Some(IpFamilies::V6) => DnsLookupFamily::V6Only,
             Some(IpFamilies::Dual) => DnsLookupFamily::All,
@@ -132,6 +144,22 @@ impl Outbound<'_> {
         cluster.dns_refresh_rate = Some(duration(self.mesh.config.dns_refresh_rate)).filter(|d| d.seconds > 0);
         cluster.respect_dns_ttl = true;
         Some(())
+    }
+
+    /// Connections go to where the names of requests lead, at the service's port.
+    fn go_by_name(&self, draft: &mut Draft) {
+        let cache = DnsCache {
+            host: Some(self.service.key.hostname.as_arc().clone()),
+            families: self.key.lookup.unwrap_or(IpFamilies::V4),
+            resolver: None,
+        };
+        // A rule that names the server itself, or its certificate, knows what it does.
+        let checks = |options: &UpstreamHttpProtocolOptions| options.auto_sni && options.auto_san_validation;
+        let http = draft.http.as_ref();
+        let checked = http
+            .and_then(|http| http.upstream_http_protocol_options.as_ref())
+            .is_some_and(checks);
+        dns_cache::go_by(draft, &cache, !checked);
     }
 
     fn choose_protocol(&self, draft: &mut Draft) {
@@ -170,13 +198,9 @@ impl Outbound<'_> {
         balancer::apply(draft, policy.load_balancer);
         if draft.discovery() == DiscoveryType::OriginalDst {
             draft.cluster.lb_policy = LbPolicy::ClusterProvided.into();
-            draft.cluster.lb_config = None;
+            draft.cluster.lb_config = self.port_override();
         }
-        if weighs_localities(preference(mesh, &policy, self.service)) {
-            // Without this Envoy takes no notice of the localities' weights.
-            let weighted = LocalityConfigSpecifier::LocalityWeightedLbConfig(LocalityWeightedLbConfig {});
-            draft.balancing().locality_config_specifier = Some(weighted);
-        }
+        draft.balancing().locality_config_specifier = self.locality_config(mesh);
         // What is passed on unopened has its own TLS.
         if !self.key.passed_through {
             let towards = tls::Towards {
@@ -187,6 +211,39 @@ impl Outbound<'_> {
             };
             tls::apply(draft, towards, policy.tls, policy.proxy_protocol);
         }
+    }
+
+    /// The port that connections go to, where it is not the one that the application dialled.
+    fn port_override(&self) -> Option<LbConfig> {
+        let target = match (self.service.registry, self.service.resolution, &self.port.target) {
+            (Registry::ServiceEntry, Resolution::Passthrough, Some(TargetPort::Number(port))) => *port,
+            _ => return None,
+        };
+        Some(LbConfig::OriginalDstLbConfig(OriginalDstLbConfig {
+            upstream_port_override: Some(target.into()),
+            ..Default::default()
+        }))
+    }
+
+    /// What Envoy makes of localities: their weights, or its own choice of zones.
+    fn locality_config(&self, mesh: &MeshConfig) -> Option<LocalityConfigSpecifier> {
+        if let Some(setting) = zone_aware(mesh, &self.policy, self.service) {
+            return Some(LocalityConfigSpecifier::ZoneAwareLbConfig(ZoneAwareLbConfig {
+                // Envoy's own default is to do it wherever it knows the client's cluster.
+                routing_enabled: (setting.enabled == Some(false)).then_some(Percent { value: 0.0 }),
+                min_cluster_size: setting.min_cluster_size,
+                ..Default::default()
+            }));
+        }
+        let weighted = match preference(mesh, &self.policy, self.service) {
+            // Without it Envoy takes no notice of the localities' weights.
+            Preference::Distribute(_) | Preference::ByLabels(..) => true,
+            Preference::ByLocality(failover) => !failover.is_empty(),
+            Preference::ByRegion(..) | Preference::Equal => false,
+        };
+        weighted.then_some(LocalityConfigSpecifier::LocalityWeightedLbConfig(
+            LocalityWeightedLbConfig {},
+        ))
     }
 
     /// What telemetry and `istioctl` read.
@@ -209,63 +266,8 @@ impl Outbound<'_> {
                 },
             ));
         }
-        let service = object([
-            ("host", text(self.service.key.hostname.as_str())),
-            ("name", text(self.service_name())),
-            ("namespace", text(&*self.service.key.namespace)),
-        ]);
-        let service = Value {
-            kind: Some(Kind::StructValue(service)),
-        };
-        let list = prost_types::ListValue { values: vec![service] };
-        fields.push((
-            "services",
-            Value {
-                kind: Some(Kind::ListValue(list)),
-            },
-        ));
+        fields.push(telemetry::services(self.service));
         fields
-    }
-
-    /// The short name of a Kubernetes service; the hostname of others.
-    fn service_name(&self) -> &str {
-        match self.service.registry {
-            Registry::Kubernetes | Registry::Import => &self.service.object.name,
-            Registry::ServiceEntry => self.service.key.hostname.as_str(),
-        }
-    }
-
-    /// The mesh's pattern for names in statistics, filled in.
-    fn stat_prefix(&self, mesh: &MeshConfig) -> String {
-        let host = self.service.key.hostname.as_str();
-        let short = match self.service.registry {
-            Registry::Kubernetes | Registry::Import => {
-                format!("{}.{}", self.service.object.name, self.service.key.namespace)
-            }
-            Registry::ServiceEntry => host.to_owned(),
-        };
-        let values = [
-            ("%SERVICE%", &*short),
-            ("%SERVICE_NAME%", self.service_name()),
-            ("%SERVICE_FQDN%", host),
-            ("%SUBSET_NAME%", &self.key.subset),
-            ("%TARGET_PORT%", "0"),
-            ("%SERVICE_PORT%", &self.port.number.to_string()),
-            ("%SERVICE_PORT_NAME%", &self.port.name),
-        ];
-        let pattern = mesh.outbound_cluster_stat_name.to_string();
-        values
-            .into_iter()
-            .fold(pattern, |name, (operator, value)| name.replace(operator, value))
-    }
-}
-
-/// Whether shares or an order of localities are asked for, beyond the near ones first.
-fn weighs_localities(preference: Preference<'_>) -> bool {
-    match preference {
-        Preference::Distribute(_) | Preference::ByLabels(..) => true,
-        Preference::ByLocality(failover) => !failover.is_empty(),
-        Preference::Equal => false,
     }
 }
 

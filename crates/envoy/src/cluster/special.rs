@@ -4,6 +4,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use bytes::Bytes;
 use model::audience::{DefaultEndpoint, IpFamilies};
+use model::service::Service;
+use protos::Value;
 use protos::envoy::config::cluster::v3::cluster::{DiscoveryType, LbConfig, LbPolicy, OriginalDstLbConfig};
 use protos::envoy::config::core::v3::{Address, BindConfig, ExtraSourceAddress};
 use protos::envoy::config::endpoint::v3::lb_endpoint::HostIdentifier;
@@ -11,10 +13,12 @@ use protos::envoy::config::endpoint::v3::{ClusterLoadAssignment, Endpoint, LbEnd
 use resources::MeshConfig;
 use resources::istio::ConnectionPoolSettings;
 use resources::mesh::InboundMode;
+use traffic::policy::{DestinationPolicy, effective_in};
 
 use super::draft::Draft;
 use super::pool;
-use crate::parts::{address, pipe, seconds, socket_address, stat_name};
+use super::telemetry;
+use crate::parts::{address, istio_metadata, origin, pipe, seconds, socket_address, stat_name};
 
 /// The source address of connections to the application: iptables lets these pass instead of capturing them again.
 const BIND_V4: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 6);
@@ -46,17 +50,38 @@ pub(crate) fn black_hole(mesh: &MeshConfig) -> Bytes {
     draft.finish()
 }
 
+/// Everything that decides an inbound cluster.
+#[derive(Clone, Copy)]
+pub(crate) struct Inbound<'a> {
+    /// The workload's port.
+    pub(crate) port: u16,
+    pub(crate) protocol: names::Protocol,
+    pub(crate) endpoint: Option<&'a DefaultEndpoint>,
+    pub(crate) ip: IpFamilies,
+    pub(crate) mesh: &'a MeshConfig,
+    /// The `Sidecar`'s.
+    pub(crate) pool: Option<&'a ConnectionPoolSettings>,
+    /// The service that leads here, and its port.
+    pub(crate) service: Option<(&'a Service, u16)>,
+    /// The policy of that service.
+    pub(crate) rule: Option<&'a DestinationPolicy>,
+}
+
 /// `inbound|PORT||`: to the application's port.
 ///
-/// Of policies it has the connection pool alone, `pool`.
-pub(crate) fn inbound(
-    port: u16,
-    protocol: names::Protocol,
-    endpoint: Option<&DefaultEndpoint>,
-    ip: IpFamilies,
-    mesh: &MeshConfig,
-    pool: Option<&ConnectionPoolSettings>,
-) -> Bytes {
+/// The connection pool is the one of a `Sidecar`, else of the service's DestinationRule: what clients may send, the server's
+/// proxy has to take. Else it is the mesh's default. Other policies of DestinationRules do not reach it.
+pub(crate) fn inbound(inbound: &Inbound<'_>) -> Bytes {
+    let Inbound {
+        port,
+        protocol,
+        endpoint,
+        ip,
+        mesh,
+        pool,
+        service,
+        rule,
+    } = *inbound;
     let name = format!("inbound|{port}||");
     let fixed = match endpoint {
         Some(DefaultEndpoint::Loopback(port)) => Some(address(ip.loopback(), *port)),
@@ -75,8 +100,27 @@ pub(crate) fn inbound(
     } else if protocol.is_unsupported() {
         draft.speak_as_client();
     }
-    pool::apply(&mut draft, mesh, pool, None);
+    let policy = effective_in(mesh, rule, "", service.map_or(0, |(_, port)| port));
+    pool::apply(&mut draft, mesh, pool.or(policy.connection_pool), policy.retry_budget);
+    draft.cluster.metadata = istio_metadata(metadata(service.map(|(service, _)| service), rule));
+    if let Some((service, number)) = service.filter(|_| !mesh.inbound_cluster_stat_name.is_empty())
+        && let Some(service_port) = service.port(number)
+    {
+        let target = port.to_string();
+        let prefix = telemetry::stat_prefix(&mesh.inbound_cluster_stat_name, service, service_port, "", &target);
+        draft.cluster.alt_stat_name = stat_name(&prefix);
+    }
     draft.finish()
+}
+
+/// What telemetry and `istioctl` read.
+fn metadata(service: Option<&Service>, rule: Option<&DestinationPolicy>) -> Vec<(&'static str, Value)> {
+    let ruled = rule
+        .filter(|rule| rule.policy.is_some())
+        .and_then(|rule| rule.origins.first());
+    let mut fields: Vec<(&'static str, Value)> = ruled.map(|id| origin("destination-rule", id)).into_iter().collect();
+    fields.extend(service.map(telemetry::services));
+    fields
 }
 
 fn to_address(name: &str, address: Address) -> Draft {
@@ -121,6 +165,12 @@ fn to_original_destination(name: &str, endpoint: Option<&DefaultEndpoint>, ip: I
 fn passthrough_draft(name: &str, mesh: &MeshConfig) -> Draft {
     let mut draft = Draft::new(name, DiscoveryType::OriginalDst);
     draft.cluster.lb_policy = LbPolicy::ClusterProvided.into();
+    passthrough_options(&mut draft, mesh);
+    draft
+}
+
+/// What connections to unknown destinations have in common.
+pub(crate) fn passthrough_options(draft: &mut Draft, mesh: &MeshConfig) {
     draft.speak_as_client();
     draft
         .http()
@@ -131,8 +181,7 @@ fn passthrough_draft(name: &str, mesh: &MeshConfig) -> Draft {
         .default_traffic_policy
         .as_ref()
         .and_then(|policy| policy.connection_pool.as_ref());
-    pool::apply(&mut draft, mesh, pool, None);
-    draft
+    pool::apply(draft, mesh, pool, None);
 }
 
 /// Connections come from an address by which iptables knows them. Envoy takes the one of the right family.

@@ -59,7 +59,15 @@ pub(crate) fn apply(
         // Nobody has certificates for this client, and plain text was not asked for.
         Some((ClientTlsMode::IstioMutual, _)) => close(draft),
         Some((ClientTlsMode::Simple | ClientTlsMode::Mutual, tls)) if may_use_credential(towards.key, tls) => {
-            draft.cluster.transport_socket = Some(of_rule(draft, towards, tls));
+            let server = Server {
+                names: match towards.service.registry {
+                    Registry::ServiceEntry => &towards.service.subject_alt_names,
+                    _ => &[],
+                },
+                mesh: towards.mesh,
+                agent: towards.key.client.agent,
+            };
+            draft.cluster.transport_socket = Some(of_rule(draft, server, tls));
         }
         // As with Istio: a credential is for gateways, and for the sidecars that a rule selects.
         Some((ClientTlsMode::Simple | ClientTlsMode::Mutual, _)) => {}
@@ -136,8 +144,32 @@ pub(crate) fn identities_of(mesh: &MeshConfig, namespace: &str, account: &str) -
     out
 }
 
+/// TLS towards servers that no service stands for, and whether there is any. Files are read by the proxy itself.
+pub(crate) fn apply_to_anything(draft: &mut Draft, mesh: &MeshConfig, tls: &ClientTlsSettings) -> bool {
+    let applies = is_custom(Some(tls)) && tls.credential_name.is_empty();
+    if applies {
+        let server = Server {
+            names: &[],
+            mesh,
+            agent: false,
+        };
+        draft.cluster.transport_socket = Some(of_rule(draft, server, tls));
+    }
+    applies
+}
+
+/// What the TLS of a rule depends on besides.
+#[derive(Clone, Copy)]
+struct Server<'a> {
+    /// Names that its certificate may have, where the rule has none.
+    names: &'a [Arc<str>],
+    mesh: &'a MeshConfig,
+    /// An agent runs beside the client.
+    agent: bool,
+}
+
 /// TLS that a rule describes.
-fn of_rule(draft: &mut Draft, towards: Towards<'_>, tls: &ClientTlsSettings) -> TransportSocket {
+fn of_rule(draft: &mut Draft, server: Server<'_>, tls: &ClientTlsSettings) -> TransportSocket {
     let skip_verify = tls.insecure_skip_verify.unwrap_or(false);
     // The server name is that of each request unless the rule has one, and its certificate must be for that name
     // unless the rule has others.
@@ -146,13 +178,12 @@ fn of_rule(draft: &mut Draft, towards: Towards<'_>, tls: &ClientTlsSettings) -> 
         options.auto_sni = true;
         options.auto_san_validation = tls.subject_alt_names.is_empty() && !skip_verify;
     }
-    let service = towards.service;
-    let names: &[Arc<str>] = match (&tls.subject_alt_names[..], service.registry) {
-        ([], Registry::ServiceEntry) => &service.subject_alt_names,
-        (names, _) => names,
+    let names = match &tls.subject_alt_names[..] {
+        [] => server.names,
+        names => names,
     };
     let mut parameters = versions();
-    add_defaults(&mut parameters, towards.mesh);
+    add_defaults(&mut parameters, server.mesh);
     let mut context = CommonTlsContext {
         tls_params: Some(parameters),
         alpn_protocols: if draft.http2().is_some() {
@@ -162,7 +193,7 @@ fn of_rule(draft: &mut Draft, towards: Towards<'_>, tls: &ClientTlsSettings) -> 
         },
         ..Default::default()
     };
-    let (certificate, authorities) = sources(tls, towards.key.client.agent);
+    let (certificate, authorities) = sources(tls, server.agent);
     if tls.mode == ClientTlsMode::Mutual {
         set_certificates(&mut context, &[certificate]);
     }

@@ -1,5 +1,6 @@
 //! Filters by name.
 
+use model::listener::DnsCache;
 use protos::envoy::config::listener::v3::{Filter, filter};
 use protos::envoy::extensions::filters::http::cors::v3::Cors;
 use protos::envoy::extensions::filters::http::fault::v3::HttpFault;
@@ -13,6 +14,7 @@ use protos::istio::envoy::config::filter::http::alpn::v2alpha1::FilterConfig as 
 use protos::istio::envoy::config::filter::http::alpn::v2alpha1::filter_config::{AlpnOverride, Protocol};
 use protos::{Message, Name};
 
+use crate::dns_cache;
 use crate::parts::any;
 
 /// A network filter by name.
@@ -26,7 +28,7 @@ pub(crate) fn network_filter<M: Message + Name>(name: &str, config: &M) -> Filte
 /// The HTTP filters of a chain, in order.
 ///
 /// Faults and cross-origin sharing are there for routes to give options to; without options they do nothing.
-pub(crate) fn http_filters(alpn: bool, grpc_web: bool, debug_headers: bool) -> Vec<HttpFilter> {
+pub(crate) fn http_filters(alpn: bool, grpc_web: bool, debug_headers: bool, caches: &[DnsCache]) -> Vec<HttpFilter> {
     let mut filters = Vec::new();
     if grpc_web {
         filters.push(http_filter("envoy.filters.http.grpc_web", &GrpcWeb {}));
@@ -42,6 +44,7 @@ pub(crate) fn http_filters(alpn: bool, grpc_web: bool, debug_headers: bool) -> V
     }
     filters.push(http_filter("envoy.filters.http.fault", &HttpFault::default()));
     filters.push(http_filter("envoy.filters.http.cors", &Cors {}));
+    filters.extend(caches.iter().map(dns_cache::of_requests));
     let router = Router {
         suppress_envoy_headers: !debug_headers,
         ..Default::default()

@@ -25,7 +25,7 @@ pub(crate) fn filter(chain: &HttpChain, direction: Direction, mesh: &MeshConfig)
     let mut manager = HttpConnectionManager {
         codec_type: CodecType::Auto.into(),
         stat_prefix: chain.stat_prefix.to_string(),
-        route_specifier: Some(routes(chain)),
+        route_specifier: Some(routes(chain, mesh)),
         use_remote_address: Some(chain.use_remote_address),
         upgrade_configs: vec![UpgradeConfig {
             upgrade_type: "websocket".to_owned(),
@@ -44,6 +44,7 @@ pub(crate) fn filter(chain: &HttpChain, direction: Direction, mesh: &MeshConfig)
                 .as_ref()
                 .and_then(|switch| switch.disabled)
                 .unwrap_or(false),
+            &chain.dns_caches,
         ),
         ..Default::default()
     };
@@ -65,12 +66,13 @@ pub(crate) fn filter(chain: &HttpChain, direction: Direction, mesh: &MeshConfig)
     network_filter("envoy.filters.network.http_connection_manager", &manager)
 }
 
-fn routes(chain: &HttpChain) -> RouteSpecifier {
+fn routes(chain: &HttpChain, mesh: &MeshConfig) -> RouteSpecifier {
     match &chain.routes {
         RouteSource::Discovered(name) => RouteSpecifier::Rds(Rds {
             config_source: Some(aggregated_discovery()),
             route_config_name: name.to_string(),
         }),
+        RouteSource::Anywhere => RouteSpecifier::RouteConfig(route::anywhere_table(mesh)),
         RouteSource::Inbound {
             cluster,
             port,

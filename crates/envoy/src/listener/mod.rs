@@ -19,7 +19,9 @@ use resources::MeshConfig;
 pub(crate) use filters::{http_filter, network_filter};
 
 use crate::parts::{address, pipe, seconds};
-use crate::{access_log, tls};
+use crate::{access_log, dns_cache, tls};
+
+pub(crate) use filters::{http_filter, network_filter};
 
 /// How long a client may take for its handshake, in seconds.
 const HANDSHAKE: i64 = 15;
@@ -94,7 +96,11 @@ fn bound_to(bind: &Bind) -> (Address, Vec<AdditionalAddress>) {
 fn filter_chain(chain: &ChainSpec, spec: &ListenerSpec, mesh: &MeshConfig) -> FilterChain {
     let filters = match &chain.kind {
         ChainKind::Http(http) => vec![http::filter(http, spec.direction, mesh)],
-        ChainKind::Tcp(tcp) => tcp::filters(tcp, mesh),
+        ChainKind::Tcp(tcp) => {
+            let by_name = tcp.by_server_name.iter();
+            let lookup = by_name.map(|(cache, port)| dns_cache::of_server_names(cache, *port));
+            lookup.chain(tcp::filters(tcp, mesh)).collect()
+        }
     };
     // Slow handshakes must not pile up where strangers connect. On the way in peers are known to the mesh.
     let limited = spec.direction != Direction::Inbound && !spec.use_original_dst;

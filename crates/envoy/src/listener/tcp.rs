@@ -5,7 +5,7 @@ use protos::envoy::config::listener::v3::Filter;
 use protos::envoy::extensions::filters::network::mongo_proxy::v3::MongoProxy;
 use protos::envoy::extensions::filters::network::tcp_proxy::v3::TcpProxy;
 use protos::envoy::extensions::filters::network::tcp_proxy::v3::tcp_proxy::{
-    ClusterSpecifier, WeightedCluster, weighted_cluster::ClusterWeight,
+    ClusterSpecifier, TunnelingConfig, WeightedCluster, weighted_cluster::ClusterWeight,
 };
 use protos::envoy::r#type::v3::HashPolicy;
 use protos::envoy::r#type::v3::hash_policy::{PolicySpecifier, SourceIp};
@@ -45,6 +45,11 @@ fn proxy(chain: &TcpChain, mesh: &MeshConfig) -> Filter {
             .max_connection_duration_ms
             .filter(|time| *time > 0)
             .map(milliseconds),
+        tunneling_config: chain.tunnel.as_ref().map(|tunnel| TunnelingConfig {
+            hostname: tunnel.target.to_string(),
+            use_post: tunnel.post,
+            ..Default::default()
+        }),
         hash_policy: chain.hash_source_ip.then(by_source).into_iter().collect(),
         access_log: access_log::of_traffic(mesh).into_iter().collect(),
         ..Default::default()

@@ -12,6 +12,8 @@ use crate::parts::{duration, seconds};
 
 /// The name of a route that says nothing about itself.
 const DEFAULT_NAME: &str = "default";
+/// The name of all that leads requests to unknown hosts to where their names do.
+const ANYWHERE: &str = "allow_any_dynamic_dns";
 /// What requests to unknown hosts are refused with.
 const BAD_GATEWAY: u32 = 502;
 
@@ -59,6 +61,36 @@ pub(crate) fn allow_any(cluster: &str, mesh: &MeshConfig) -> Route {
     Route {
         decorator: None,
         ..named("allow_any", "", action)
+    }
+}
+
+/// Requests to unknown hosts go to where their names lead.
+pub(crate) fn anywhere(mesh: &MeshConfig) -> Route {
+    let mut action = to_cluster("AllowAnyDynamicDNSCluster".to_owned());
+    set_timeout(&mut action, None);
+    action.append_x_forwarded_host = appends_forwarded_host(mesh);
+    Route {
+        decorator: None,
+        ..named(ANYWHERE, "", action)
+    }
+}
+
+/// The table of a chain for requests to unknown hosts: everything to where its name leads.
+pub(crate) fn anywhere_table(mesh: &MeshConfig) -> RouteConfiguration {
+    let host = VirtualHost {
+        name: ANYWHERE.to_owned(),
+        domains: vec!["*".to_owned()],
+        routes: vec![anywhere(mesh)],
+        include_request_attempt_count: counts_attempts(mesh),
+        ..Default::default()
+    };
+    RouteConfiguration {
+        name: ANYWHERE.to_owned(),
+        virtual_hosts: vec![host],
+        validate_clusters: Some(false),
+        max_direct_response_body_size_bytes: Some(super::MAX_DIRECT_RESPONSE as u32),
+        ignore_port_in_host_matching: true,
+        ..Default::default()
     }
 }
 

@@ -27,7 +27,7 @@ use registry::inputs::Mesh;
 use traffic::routes::{RouteTables, virtual_host_name};
 use traffic::virtual_service::EffectiveVirtualServices;
 
-pub(crate) use defaults::inbound_table;
+pub(crate) use defaults::{anywhere_table, inbound_table};
 pub(crate) use matching::everything;
 pub(crate) use translate::{Context, Destinations};
 
@@ -118,6 +118,7 @@ impl Rule for VirtualHosts {
             VirtualHostContent::AllowAny(cluster) => {
                 vec![EncodedRoutes::of([defaults::allow_any(cluster, &mesh.config)])]
             }
+            VirtualHostContent::Anywhere => vec![EncodedRoutes::of([defaults::anywhere(&mesh.config)])],
             VirtualHostContent::BlockAll => vec![EncodedRoutes::of([defaults::block_all()])],
             VirtualHostContent::NotFound => Vec::new(),
         };

@@ -260,7 +260,10 @@ fn of_entry(cx: &Reads<'_>, service: &Service, spec: &ServiceEntry) -> Vec<Endpo
         let workload = from_entry(cx, &service.cluster, &id, inline, &Labels::new());
         endpoints.push(at_service(&workload, service));
     }
-    let by_dns = matches!(service.resolution, Resolution::Dns | Resolution::DnsRoundRobin);
+    let by_dns = matches!(
+        service.resolution,
+        Resolution::Dns | Resolution::DnsRace | Resolution::DnsRoundRobin
+    );
     if endpoints.is_empty() && by_dns && !service.key.hostname.is_wildcard() {
         endpoints.push(named(cx, service));
     }

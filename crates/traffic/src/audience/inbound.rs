@@ -67,6 +67,12 @@ pub(super) fn translated(cx: &Reads<'_>, proxy: &Proxy, instance: &Instance<'_>)
     ports.into_iter().filter(|(from, to)| from != to).collect()
 }
 
+/// The service that leads to a proxy's workload first, and its port.
+pub(super) fn first_service(cx: &Reads<'_>, proxy: &Proxy, instance: &Instance<'_>) -> Option<(ServiceKey, u16)> {
+    let targets = targets(cx, proxy, instance);
+    targets.first().map(|t| (t.service.key.clone(), t.service_port))
+}
+
 /// What is known of the workload that a proxy serves.
 pub(super) struct Instance<'a> {
     /// Its cluster, as in `Scope`.

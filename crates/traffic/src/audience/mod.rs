@@ -7,19 +7,20 @@ mod inbound;
 mod place;
 mod select;
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use flow::{Reads, Relation, Rule};
 use model::audience::{
-    ClusterAudience, EndpointsAudience, GrpcAudience, IpFamilies, ListenerAudience, RouteAudience, Scope, SecretAudience, Source,
+    ClusterAudience, EndpointsAudience, GrpcAudience, IpFamilies, ListenerAudience, OwnWorkload, Place, RouteAudience, Scope, SecretAudience, Source,
 };
 use model::proxy::{InterceptionMode, Labels, Proxy, ProxyKind};
 use model::service::{ObjectId, Workload};
 use registry::Workloads;
 use registry::inputs::{Mesh, MeshSettings, Proxies, ProxyToken, WorkloadObjectKey};
+use resources::istio::OutboundMode;
 
-pub use place::{ClustersOfServices, RulesByFacet, ServicesByFacet};
+pub use place::{ClustersOfServices, RulesByFacet, ServicesByDns, ServicesByFacet};
 pub use select::{GatewaysBySelector, HttpSourceLabels, RulesWithSelector, SidecarsByNamespace, TcpSourceLabels};
 
 /// Ports that Envoy itself answers at in Istio's bootstrap: readiness and merged metrics.
@@ -77,6 +78,7 @@ impl Rule for Audiences {
             cluster: place::cluster(cx, &proxy, &mesh),
         });
         let place = place::of(cx, &proxy, pod.as_deref(), &mesh);
+        let place_of_clusters = place::of_clusters(cx, &place);
         let source = |labels| {
             Arc::new(Source {
                 namespace: proxy.namespace.clone(),
@@ -95,6 +97,9 @@ impl Rule for Audiences {
             gateway_ports: [].into(),
             passes_through: false,
             grpc: None,
+            own: None,
+            place_of_clusters: Arc::new(place_of_clusters),
+            resolver: None,
         };
         let scope = parts.scope.clone();
         let instance = inbound::Instance {
@@ -103,9 +108,13 @@ impl Rule for Audiences {
             labels,
             mesh: &mesh,
         };
+        parts.own = place::own(&proxy, pod.as_deref(), || inbound::first_service(cx, &proxy, &instance)).map(Arc::new);
         match proxy.kind {
             ProxyKind::Sidecar => {
                 let sidecar = sidecar.as_ref().map(|(_, object)| &object.spec);
+                if mesh.config.outbound_traffic_policy.mode == OutboundMode::AllowAnyDynamicDns {
+                    parts.resolver = proxy.resolver;
+                }
                 parts.tcp_source = source(select::asked::<TcpSourceLabels>(cx, labels));
                 parts.inbound = inbound::ports(cx, &proxy, &instance, (ip, sidecar));
             }
@@ -146,7 +155,7 @@ pub(crate) fn register(b: &mut flow::Builder) {
 /// What the audiences of one proxy share.
 struct Parts {
     scope: Arc<Scope>,
-    place: Arc<model::audience::Place>,
+    place: Arc<Place>,
     /// What HTTP routes may ask of the proxy.
     http_source: Arc<Source>,
     /// What TCP and TLS routes may ask of it; at gateways they ask nothing.
@@ -157,6 +166,9 @@ struct Parts {
     gateway_ports: Arc<[(u16, u16)]>,
     passes_through: bool,
     grpc: Option<Arc<GrpcAudience>>,
+    own: Option<Arc<OwnWorkload>>,
+    place_of_clusters: Arc<Place>,
+    resolver: Option<SocketAddr>,
 }
 
 fn assemble(proxy: &Proxy, parts: Parts) -> ProxyAudiences {
@@ -171,6 +183,9 @@ fn assemble(proxy: &Proxy, parts: Parts) -> ProxyAudiences {
         gateway_ports,
         passes_through,
         grpc,
+        own,
+        place_of_clusters,
+        resolver,
     } = parts;
     let kind = proxy.kind;
     let listener = ListenerAudience {
@@ -194,6 +209,7 @@ fn assemble(proxy: &Proxy, parts: Parts) -> ProxyAudiences {
         },
         accepts_http10: proxy.accepts_http10,
         unprivileged: proxy.unprivileged,
+        resolver,
     };
     ProxyAudiences {
         cluster: Arc::new(ClusterAudience {
@@ -203,6 +219,8 @@ fn assemble(proxy: &Proxy, parts: Parts) -> ProxyAudiences {
             agent: proxy.has_agent(),
             inbound,
             ip,
+            place: place_of_clusters,
+            resolver,
         }),
         listener: Arc::new(listener),
         route: Arc::new(RouteAudience {
@@ -213,7 +231,7 @@ fn assemble(proxy: &Proxy, parts: Parts) -> ProxyAudiences {
             gateway_ports,
         }),
         virtual_hosts_apart: proxy.virtual_hosts_apart,
-        endpoints: Arc::new(EndpointsAudience { scope, place }),
+        endpoints: Arc::new(EndpointsAudience { scope, place, own }),
         secrets: None,
         grpc,
     }

@@ -5,13 +5,13 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use flow::{Index, Members, Reads, Relation};
-use model::audience::Place;
+use model::audience::{OwnWorkload, Place, TEMPLATE_LABELS};
 use model::proxy::{Labels, Locality, Proxy};
-use model::service::{Distribution, ObjectId, Service, ServiceKey, Workload};
+use model::service::{Distribution, ObjectId, Resolution, Service, ServiceKey, Workload};
 use registry::inputs::{DestinationRules, MeshSettings, ServiceObject, ServiceObjectKey, ServiceObjects};
 use registry::{NetworkGateways, Services};
 use resources::Object;
-use resources::istio::{DestinationRule, LoadBalancerSettings, OutlierDetection};
+use resources::istio::{DestinationRule, LoadBalancerSettings, OutlierDetection, ZoneAwareLoadBalancerSetting};
 
 use crate::policy::preference::{is_known, label_of};
 
@@ -82,6 +82,25 @@ impl Index for RulesByFacet {
     }
 }
 
+/// Services whose endpoints come with their cluster, as Envoy itself resolves their names.
+pub struct ServicesByDns;
+
+impl Relation for ServicesByDns {
+    const NAME: &'static str = "services resolved by dns";
+    type Key = ();
+    type Row = Members<ServiceKey>;
+}
+
+impl Index for ServicesByDns {
+    type Of = Services;
+    fn keys(_: &ServiceKey, row: &Arc<Service>) -> Vec<()> {
+        match row.resolution {
+            Resolution::Dns => vec![()],
+            _ => Vec::new(),
+        }
+    }
+}
+
 /// Clusters by the services that they define; to know whether there are several.
 pub struct ClustersOfServices;
 
@@ -105,6 +124,7 @@ impl Index for ClustersOfServices {
 /// Adds this module's rules.
 pub(super) fn register(b: &mut flow::Builder) {
     b.index::<ServicesByFacet>();
+    b.index::<ServicesByDns>();
     b.index::<RulesByFacet>();
     b.index::<ClustersOfServices>();
 }
@@ -118,6 +138,38 @@ pub(super) fn cluster(cx: &Reads<'_>, proxy: &Proxy, mesh: &MeshSettings) -> Arc
         true => mesh.cluster_id.clone(),
         false => proxy.cluster_id.clone(),
     }
+}
+
+/// That part of a proxy's place which its clusters may depend on: nothing, unless some have their endpoints with them.
+pub(super) fn of_clusters(cx: &Reads<'_>, place: &Place) -> Place {
+    if cx.keys::<ServicesByDns>().is_empty() {
+        return Place::default();
+    }
+    Place {
+        locality: place.locality.clone(),
+        labels: place.labels.clone(),
+        ..Place::default()
+    }
+}
+
+/// What `local_cluster` is to a proxy that asks for it: the instances of its own workload, of the service that leads to
+/// it first.
+pub(super) fn own(
+    proxy: &Proxy,
+    pod: Option<&Workload>,
+    service: impl FnOnce() -> Option<(ServiceKey, u16)>,
+) -> Option<OwnWorkload> {
+    let workload = proxy.own_workload.clone()?;
+    let (service, port) = service()?;
+    let labels = pod.map_or(&proxy.labels, |pod| &pod.labels);
+    let template = |name: &str| labels.get(name).cloned().unwrap_or_default();
+    Some(OwnWorkload {
+        service,
+        port,
+        workload,
+        templates: TEMPLATE_LABELS.map(template),
+        region: locality(proxy, pod).region.clone(),
+    })
 }
 
 /// Where a proxy is; what its pod says goes before what it says itself.
@@ -170,6 +222,9 @@ fn asked(cx: &Reads<'_>, mesh: &MeshSettings) -> BTreeSet<Facet> {
     if let Some(setting) = &config.locality_lb_setting {
         add_setting(&mut facets, setting);
     }
+    if let Some(setting) = &config.zone_aware_lb_setting {
+        add_zone_aware(&mut facets, setting);
+    }
     facets
 }
 
@@ -181,13 +236,27 @@ fn add(facets: &mut BTreeSet<Facet>, outlier: Option<&OutlierDetection>, lb: Opt
     if let Some(setting) = lb.and_then(|lb| lb.locality_lb_setting.as_ref()) {
         add_setting(facets, setting);
     }
+    if let Some(setting) = lb.and_then(|lb| lb.zone_aware_lb_setting.as_ref()) {
+        add_zone_aware(facets, setting);
+    }
+}
+
+fn add_zone_aware(facets: &mut BTreeSet<Facet>, setting: &ZoneAwareLoadBalancerSetting) {
+    if setting.enabled != Some(false) {
+        facets.insert(Facet::Locality);
+        add_labels(facets, &setting.failover_priority);
+    }
 }
 
 fn add_setting(facets: &mut BTreeSet<Facet>, setting: &resources::istio::LocalityLoadBalancerSetting) {
     if !setting.distribute.is_empty() || !setting.failover.is_empty() {
         facets.insert(Facet::Locality);
     }
-    for name in setting.failover_priority.iter().map(|text| label_of(text)) {
+    add_labels(facets, &setting.failover_priority);
+}
+
+fn add_labels(facets: &mut BTreeSet<Facet>, priority: &[Arc<str>]) {
+    for name in priority.iter().map(|text| label_of(text)) {
         match name {
             "kubernetes.io/hostname" => drop(facets.insert(Facet::Node)),
             name if is_known(name) => drop(facets.insert(Facet::Locality)),

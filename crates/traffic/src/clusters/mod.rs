@@ -7,8 +7,9 @@ use std::sync::Arc;
 
 use flow::{Reads, Relation, Rule};
 use model::audience::{
-    ClusterAudience, ClusterKey, InboundPort, IpFamilies, OutboundKey, PolicyKey, ResourceKey, Scope,
+    ClusterAudience, ClusterKey, InboundPort, IpFamilies, OutboundKey, Place, PolicyKey, ResourceKey, Scope,
 };
+use model::listener::DnsCache;
 use model::proxy::ProxyKind;
 use model::service::{Resolution, ServiceKey};
 use model::tls::ClientFacts;
@@ -19,13 +20,14 @@ use resources::istio::ClientTlsMode;
 
 use crate::Catalogue;
 use crate::policy::{DestinationPolicies, DestinationPolicy, effective, policy_for};
-use crate::scope::{self, ScopeServices, VisibleService};
+use crate::scope::{self, OutboundPolicy, ScopeServices, VisibleService};
 
 pub use needs::{ClientNeeds, Needs};
 pub use public::{PublicClusterList, PublicClusters};
 
 /// The names of clusters without a service.
 const PASSTHROUGH: &str = "PassthroughCluster";
+const ANYWHERE: &str = "AllowAnyDynamicDNSCluster";
 const BLACK_HOLE: &str = "BlackHoleCluster";
 const INBOUND_PASSTHROUGH: &str = "InboundPassthroughCluster";
 
@@ -63,11 +65,13 @@ impl Rule for ServiceClusters {
             .as_ref()
             .and_then(|policy| cx.get::<DestinationPolicies>(policy));
         let mut subsets: Vec<Arc<str>> = vec![Arc::from("")];
-        if let Some(policy) = &policy {
+        // Names that are looked up as they come have no endpoints to choose from.
+        let dynamic = service.resolution == Resolution::DynamicDns;
+        if let Some(policy) = policy.as_ref().filter(|_| !dynamic) {
             subsets.extend(policy.subsets.iter().map(|s| s.name.clone()));
         }
         let mut out = Vec::new();
-        for port in service.ports.iter().filter(|p| p.protocol != Protocol::Udp) {
+        for port in service.ports.iter().filter(|p| has_cluster(p.protocol, dynamic)) {
             for subset in &subsets {
                 let cluster = OutboundKey {
                     service: key.service.clone(),
@@ -78,6 +82,8 @@ impl Rule for ServiceClusters {
                     from_gateway: key.gateway && port.protocol.is_unsupported(),
                     // What most clients are; see `for_families`.
                     lookup: by_dns(service.resolution).then_some(IpFamilies::V4),
+                    // See `for_place`.
+                    view: None,
                     passed_through: false,
                     client: client_facts(policy.as_deref().map(|policy| &**policy), key, subset, port.number),
                 };
@@ -136,16 +142,39 @@ impl Rule for ClusterCatalogue {
         entries.push(entry(BLACK_HOLE, ClusterKey::BlackHole));
         if audience.kind == ProxyKind::Sidecar {
             entries.push(entry(PASSTHROUGH, ClusterKey::Passthrough));
+            if scope::outbound_policy(cx, &audience.scope) == OutboundPolicy::ByName {
+                let cache = DnsCache {
+                    host: None,
+                    families: audience.ip,
+                    resolver: audience.resolver,
+                };
+                entries.push(entry(ANYWHERE, ClusterKey::Anywhere(cache)));
+            }
             entries.push(entry(INBOUND_PASSTHROUGH, ClusterKey::InboundPassthrough(audience.ip)));
             entries.extend(audience.inbound.iter().map(|port| inbound(cx, audience, port)));
         }
+        for_place(cx, &audience.place, &mut entries);
         for_families(audience.ip, &mut entries);
         Some(Catalogue::new(entries))
     }
 }
 
 fn by_dns(resolution: Resolution) -> bool {
-    matches!(resolution, Resolution::Dns | Resolution::DnsRoundRobin)
+    matches!(
+        resolution,
+        Resolution::Dns | Resolution::DnsRace | Resolution::DnsRoundRobin | Resolution::DynamicDns
+    )
+}
+
+/// Whether a port of this protocol has clusters. A name can only be looked up where the protocol says one.
+fn has_cluster(protocol: Protocol, by_name: bool) -> bool {
+    match by_name {
+        true => matches!(
+            protocol,
+            Protocol::Http | Protocol::Http2 | Protocol::Grpc | Protocol::Tls
+        ),
+        false => protocol != Protocol::Udp,
+    }
 }
 
 /// Has the proxy look names up in the address families that it has. Clients with IPv4 alone share the keys as they are.
@@ -158,6 +187,21 @@ fn for_families(families: IpFamilies, entries: &mut [Entry]) {
             && key.lookup.is_some()
         {
             key.lookup = Some(families);
+        }
+    }
+}
+
+/// Has endpoints that come with their cluster preferred by where the client is, where the cluster's policy says so.
+fn for_place(cx: &Reads<'_>, place: &Place, entries: &mut [Entry]) {
+    if place.locality.is_empty() && place.labels.is_empty() {
+        return;
+    }
+    for (_, key) in entries {
+        if let ResourceKey::Cluster(ClusterKey::Outbound(key)) = key
+            && key.lookup.is_some()
+        {
+            let view = cx.with::<ClientNeeds, _>(&*key, |needs| needs.and_then(|needs| needs.preference(place)));
+            key.view = view.map(Arc::new);
         }
     }
 }
@@ -231,6 +275,7 @@ fn inbound(cx: &Reads<'_>, audience: &ClusterAudience, port: &InboundPort) -> En
         endpoint: port.endpoint.clone(),
         ip: audience.ip,
         sidecar: audience.scope.sidecar.as_ref().filter(pools).cloned(),
+        service: port.service.clone(),
         policy: limits(cx, audience, port),
     };
     entry(ClusterName::inbound(port.port).to_string(), key)

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use flow::{Reads, Relation, Rule};
-use model::audience::{ClientView, EndpointsAudience, OutboundKey};
+use model::audience::{ClientView, EndpointsAudience, OutboundKey, Place};
 use model::proxy::Labels;
 use model::service::Registry;
 use registry::inputs::{Mesh, Sharing};
@@ -54,11 +54,12 @@ impl Rule for ClientNeeds {
             network: cx.with::<NetworkGateways, _>(&(), |gateways| gateways.is_some_and(|g| !g.is_empty())),
             ..Needs::default()
         };
-        match preference(&mesh.config, &policy, &service) {
+        let preference = preference(&mesh.config, &policy, &service);
+        match preference {
             Preference::Equal => {}
             Preference::Distribute(_) | Preference::ByLocality(_) => needs.locality = true,
-            Preference::ByLabels(names, failover) => {
-                needs.locality = !failover.is_empty();
+            Preference::ByLabels(names, failover) | Preference::ByRegion(names, failover) => {
+                needs.locality = !failover.is_empty() || matches!(preference, Preference::ByRegion(..));
                 let own = names.iter().filter(|(_, instead)| instead.is_none());
                 needs.labels = own.map(|(name, _)| name.into()).collect();
             }
@@ -68,10 +69,24 @@ impl Rule for ClientNeeds {
 }
 
 impl Needs {
+    /// The part of a client's place by which the endpoints of a cluster go one before the other; none where nothing
+    /// is preferred. Only what the proxy itself is, and not its network or cluster.
+    pub fn preference(&self, place: &Place) -> Option<ClientView> {
+        if !self.locality && self.labels.is_empty() {
+            return None;
+        }
+        let own = |name: &Arc<str>| Some((name.clone(), label(place, &Arc::default(), name)?));
+        Some(ClientView {
+            locality: self.locality.then(|| Arc::new(place.locality.clone())),
+            labels: self.labels.iter().filter_map(own).collect::<Labels>(),
+            ..ClientView::default()
+        })
+    }
+
     /// The part of a client's place that a cluster with these needs asks for.
     pub fn view(&self, client: &EndpointsAudience) -> ClientView {
         let (place, cluster) = (&client.place, &client.scope.cluster);
-        let known = |name: &Arc<str>| Some((name.clone(), label(client, name)?));
+        let known = |name: &Arc<str>| Some((name.clone(), label(place, cluster, name)?));
         ClientView {
             cluster: Some(cluster.clone()).filter(|cluster| self.cluster && !cluster.is_empty()),
             node: self.node.then(|| place.node.clone()),
@@ -84,14 +99,13 @@ impl Needs {
 }
 
 /// A client's label: what it is known to be in goes before what its workload says, as with endpoints.
-fn label(client: &EndpointsAudience, name: &str) -> Option<Arc<str>> {
-    let place = &client.place;
+fn label(place: &Place, cluster: &Arc<str>, name: &str) -> Option<Arc<str>> {
     let known = match name {
         "topology.kubernetes.io/region" => &place.locality.region,
         "topology.kubernetes.io/zone" => &place.locality.zone,
         "topology.istio.io/subzone" => &place.locality.sub_zone,
         "topology.istio.io/network" => &place.network,
-        "topology.istio.io/cluster" => &client.scope.cluster,
+        "topology.istio.io/cluster" => cluster,
         "kubernetes.io/hostname" => &place.node,
         _ => return place.labels.get(name).cloned(),
     };

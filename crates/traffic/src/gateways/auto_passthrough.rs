@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use flow::Reads;
 use model::audience::Scope;
-use model::listener::ChainKind;
+use model::listener::{ChainKind, TcpChain};
 use names::Hostname;
 use registry::Services;
 
@@ -57,7 +57,11 @@ pub(super) fn chains(cx: &Reads<'_>, scope: &Arc<Scope>, servers: &[Server]) -> 
             cluster.client = Default::default();
             let name: Arc<str> = cluster.cluster_name().into();
             if known.insert(name.clone()) {
-                let tcp = to_cluster(cx, &name, policy.as_ref(), &cluster.subset);
+                let tcp = TcpChain {
+                    // What comes from another network is on its way to the mesh's own workloads.
+                    tunnel: None,
+                    ..to_cluster(cx, &name, policy.as_ref(), &cluster.subset)
+                };
                 chains.push(Chain {
                     sni: vec![name],
                     alpn: MESH_ALPN,

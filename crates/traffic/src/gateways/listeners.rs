@@ -114,6 +114,7 @@ impl Build<'_> {
             routes: RouteSource::Discovered(port.route_table().into()),
             accepts_http10: self.audience.accepts_http10,
             use_remote_address: true,
+            dns_caches: Vec::new(),
             alpn_filter: self.audience.capabilities.istio_alpn,
         };
         Some(Chain::any(ChainKind::Http(http)))
@@ -136,6 +137,7 @@ impl Build<'_> {
                 routes: RouteSource::Discovered(table.into()),
                 accepts_http10: self.audience.accepts_http10,
                 use_remote_address: true,
+                dns_caches: Vec::new(),
                 alpn_filter: self.audience.capabilities.istio_alpn,
             })),
             None => self.opaque(server)?,

@@ -143,6 +143,8 @@ pub(crate) fn all_to_cluster(cluster: &str) -> TcpChain {
         max_connection_duration_ms: None,
         hash_source_ip: false,
         mongo: false,
+        tunnel: None,
+        by_server_name: None,
     }
 }
 

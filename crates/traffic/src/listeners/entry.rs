@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use model::listener::{Bind, ChainSpec, Direction, ListenerSpec};
+use model::listener::{Bind, ChainKind, ChainSpec, Direction, DnsCache, ListenerSpec};
 use model::proxy::Capabilities;
 use names::Protocol;
 
@@ -115,6 +115,17 @@ impl Entry {
         for chain in chains {
             let left = self.chains.iter().try_fold(chain, |left, earlier| left.beside(earlier));
             self.chains.extend(left);
+        }
+    }
+
+    /// Has the HTTP chains look names up in these caches, too.
+    pub(crate) fn add_dns_caches(&mut self, caches: &[DnsCache]) {
+        for chain in &mut self.chains {
+            if let ChainKind::Http(http) = &mut chain.kind {
+                let new = caches.iter().filter(|cache| !http.dns_caches.contains(cache));
+                let new: Vec<DnsCache> = new.cloned().collect();
+                http.dns_caches.extend(new);
+            }
         }
     }
 

@@ -225,6 +225,7 @@ impl Inbound<'_> {
                 accepts_http10: self.audience.accepts_http10,
                 use_remote_address: false,
                 alpn_filter: false,
+                dns_caches: Vec::new(),
             });
             let application_protocols = match (detected, &port.tls) {
                 (false, _) => Vec::new(),

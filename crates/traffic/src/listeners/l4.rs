@@ -9,12 +9,12 @@ use std::time::Duration;
 use flow::{Index, Members, Reads, Relation, Rule};
 use ipnet::IpNet;
 use model::audience::{PolicyKey, Scope};
-use model::listener::TcpChain;
+use model::listener::{TcpChain, Tunnel};
 use model::service::{ObjectId, Service, ServiceKey};
 use names::{ClusterName, Hostname};
 use registry::Services;
 use registry::inputs::Mesh;
-use resources::istio::{HashKey, LbPolicy, RouteDestination, TcpRoute, TlsRoute, TrafficPolicy};
+use resources::istio::{HashKey, LbPolicy, RouteDestination, TcpRoute, TlsRoute, TrafficPolicy, TunnelSettings};
 
 use crate::policy::{DestinationPolicies, policy_for};
 use crate::scope::{self, Ports};
@@ -140,6 +140,10 @@ pub struct TcpPolicy {
     hash_source_ip: bool,
     /// Subsets that say how an endpoint is chosen, and whether by the client's address.
     by_subset: BTreeMap<Arc<str>, bool>,
+    /// The tunnel that connections to the service go through.
+    tunnel: Option<Tunnel>,
+    /// The same of subsets, which do not take that of the service.
+    tunnels: BTreeMap<Arc<str>, Tunnel>,
 }
 
 impl Rule for TcpPolicies {
@@ -157,6 +161,12 @@ impl Rule for TcpPolicies {
             hash_source_ip: merged.policy.as_ref().and_then(hashes_source_ip).unwrap_or(false),
             by_subset: subsets
                 .filter_map(|s| Some((s.name.clone(), hashes_source_ip(s.traffic_policy.as_ref()?)?)))
+                .collect(),
+            tunnel: merged.policy.as_ref().and_then(|p| p.tunnel.as_ref()).map(tunnel),
+            tunnels: merged
+                .subsets
+                .iter()
+                .filter_map(|s| Some((s.name.clone(), tunnel(s.traffic_policy.as_ref()?.tunnel.as_ref()?))))
                 .collect(),
         };
         (policy != TcpPolicy::default()).then_some(policy)
@@ -203,6 +213,8 @@ impl Router<'_> {
             max_connection_duration_ms: policy.max_connection_duration_ms,
             hash_source_ip: policy.hash_source_ip,
             mongo: false,
+            tunnel: policy.tunnel,
+            by_server_name: None,
         })
     }
 
@@ -249,6 +261,11 @@ pub(crate) fn to_cluster(cx: &Reads<'_>, cluster: &str, policy: Option<&PolicyKe
         max_connection_duration_ms: policy.max_connection_duration_ms,
         hash_source_ip: policy.by_subset.get(subset).copied().unwrap_or(policy.hash_source_ip),
         mongo: false,
+        tunnel: match subset {
+            "" => policy.tunnel,
+            subset => policy.tunnels.get(subset).cloned(),
+        },
+        by_server_name: None,
     }
 }
 
@@ -335,6 +352,17 @@ fn hashes_source_ip(policy: &TrafficPolicy) -> Option<bool> {
         _ => false,
     };
     Some(by_hash)
+}
+
+fn tunnel(settings: &TunnelSettings) -> Tunnel {
+    let (host, port) = (&settings.target_host, settings.target_port);
+    Tunnel {
+        target: match host.contains(':') && !host.starts_with('[') {
+            true => format!("[{host}]:{port}").into(),
+            false => format!("{host}:{port}").into(),
+        },
+        post: &*settings.protocol == "POST",
+    }
 }
 
 fn millis(duration: Duration) -> u64 {

@@ -1,6 +1,7 @@
 //! Which endpoints of a service a client prefers by where both are.
 //!
-//! A DestinationRule decides, else the service (`trafficDistribution`), else the mesh. To turn to endpoints further away
+//! A DestinationRule decides, else the service (`trafficDistribution`), else the mesh; zone-aware settings before those by
+//! locality. With them Envoy itself divides requests among the zones of the client's region. To turn to endpoints further away
 //! a client has to notice that the near ones fail, so that without outlier detection only a service's own preference
 //! and fixed shares have an effect.
 
@@ -8,7 +9,7 @@ use std::sync::Arc;
 
 use model::service::{Distribution, Service};
 use resources::MeshConfig;
-use resources::istio::{Distribute, Failover, LocalityLoadBalancerSetting};
+use resources::istio::{Distribute, Failover, LocalityLoadBalancerSetting, ZoneAwareLoadBalancerSetting};
 
 use super::EffectivePolicy;
 
@@ -39,6 +40,23 @@ pub enum Preference<'a> {
     ByLabels(Names<'a>, &'a [Failover]),
     /// The same sub-zone, zone and region, then the region that takes over, then the rest.
     ByLocality(&'a [Failover]),
+    /// The same region, then the one that takes over, then the rest; before that those that have labels in common with
+    /// the client.
+    ByRegion(Names<'a>, &'a [Failover]),
+}
+
+/// The zone-aware settings that hold under a policy, in force or not.
+pub fn zone_aware<'a>(
+    mesh: &'a MeshConfig,
+    policy: &EffectivePolicy<'a>,
+    service: &Service,
+) -> Option<&'a ZoneAwareLoadBalancerSetting> {
+    let rule = policy.load_balancer;
+    if let Some(setting) = rule.and_then(|lb| lb.zone_aware_lb_setting.as_ref()) {
+        return Some(setting);
+    }
+    let decided = rule.is_some_and(|lb| lb.locality_lb_setting.is_some()) || service.distribution != Distribution::Any;
+    mesh.zone_aware_lb_setting.as_ref().filter(|_| !decided)
 }
 
 /// Names of labels, as an object lists them (`NAME` or `NAME=VALUE`) or as they are built in.
@@ -67,6 +85,12 @@ impl<'a> Names<'a> {
 
 /// The preference under a policy, which has the mesh's defaults in it.
 pub fn preference<'a>(mesh: &'a MeshConfig, policy: &EffectivePolicy<'a>, service: &Service) -> Preference<'a> {
+    if let Some(setting) = zone_aware(mesh, policy, service) {
+        return match setting.enabled {
+            Some(false) => Preference::Equal,
+            _ => Preference::ByRegion(Names::Written(&setting.failover_priority), &setting.failover),
+        };
+    }
     let of_rule = policy.load_balancer.and_then(|lb| lb.locality_lb_setting.as_ref());
     let (setting, fails_over) = match (of_rule, service.distribution) {
         (Some(setting), _) => (Some(setting), policy.outlier_detection.is_some()),

@@ -10,10 +10,11 @@ use resources::istio::Destination;
 use crate::listeners::chain::PASSTHROUGH;
 use crate::scope::{self, OutboundPolicy};
 
-/// `allow_any` or `block_all`, as the scope's policy for unknown destinations says.
+/// `allow_any`, `allow_any_dynamic_dns` or `block_all`, as the scope's policy for unknown destinations says.
 pub(super) fn virtual_host(cx: &Reads<'_>, scope: &Arc<Scope>) -> Arc<VirtualHostSpec> {
     let (name, content) = match &scope::outbound_policy(cx, scope) {
         OutboundPolicy::RegistryOnly => ("block_all", VirtualHostContent::BlockAll),
+        OutboundPolicy::ByName => ("allow_any_dynamic_dns", VirtualHostContent::Anywhere),
         OutboundPolicy::AllowAny { egress_proxy } => {
             let cluster = match egress_proxy {
                 Some(proxy) => through(proxy),

@@ -179,6 +179,8 @@ pub enum OutboundPolicy {
         /// The service that it is sent through.
         egress_proxy: Option<Destination>,
     },
+    /// It passes: HTTP to where the request's name leads, the rest to where the application wanted.
+    ByName,
     /// It is refused.
     RegistryOnly,
 }
@@ -232,8 +234,8 @@ impl Rule for ScopeServices {
 fn outbound(mode: OutboundMode, egress_proxy: Option<&Destination>) -> OutboundPolicy {
     match mode {
         OutboundMode::RegistryOnly => OutboundPolicy::RegistryOnly,
-        // Names are not resolved per request yet: traffic passes to the address that the application chose.
-        OutboundMode::AllowAny | OutboundMode::AllowAnyDynamicDns => OutboundPolicy::AllowAny {
+        OutboundMode::AllowAnyDynamicDns => OutboundPolicy::ByName,
+        OutboundMode::AllowAny => OutboundPolicy::AllowAny {
             egress_proxy: egress_proxy.cloned(),
         },
     }

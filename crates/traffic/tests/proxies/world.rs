@@ -115,6 +115,8 @@ pub(crate) fn sidecar(ip: &str) -> Proxy {
         capabilities: Capabilities::default(),
         accepts_http10: false,
         unprivileged: false,
+        own_workload: None,
+        resolver: None,
         ports: std::collections::BTreeMap::new(),
         trusted: false,
         version: "".into(),

@@ -190,6 +190,8 @@ pub(crate) fn clusters_of(scope: &Arc<Scope>, kind: ProxyKind) -> Arc<ClusterAud
         kind,
         inbound: Arc::from([]),
         ip: IpFamilies::V4,
+        place: Default::default(),
+        resolver: None,
     })
 }
 

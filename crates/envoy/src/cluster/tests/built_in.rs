@@ -3,14 +3,16 @@
 use super::*;
 
 fn inbound(protocol: Protocol, endpoint: Option<DefaultEndpoint>, ip: IpFamilies, mesh: &str) -> Value {
-    testing::json::<Cluster>(&special::inbound(
-        8080,
+    testing::json::<Cluster>(&special::inbound(&special::Inbound {
+        port: 8080,
         protocol,
-        endpoint.as_ref(),
+        endpoint: endpoint.as_ref(),
         ip,
-        &testing::mesh(mesh),
-        None,
-    ))
+        mesh: &testing::mesh(mesh),
+        pool: None,
+        service: None,
+        rule: None,
+    }))
 }
 
 #[test]

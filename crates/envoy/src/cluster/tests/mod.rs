@@ -74,6 +74,7 @@ impl Case {
             from_endpoints: self.from_endpoints,
             from_gateway: self.from_gateway,
             lookup: self.lookup,
+            view: None,
             passed_through: false,
             client: self.client,
         };

@@ -3,7 +3,7 @@
 mod logs;
 mod managers;
 
-use model::listener::{HttpChain, RouteSource, TcpChain};
+use model::listener::{HttpChain, RouteSource, TcpChain, Tunnel};
 use model::proxy::Capabilities;
 use names::Protocol;
 use serde_json::{Value, json};
@@ -42,6 +42,7 @@ fn http(routes: RouteSource) -> HttpChain {
         accepts_http10: false,
         use_remote_address: false,
         alpn_filter: false,
+        dns_caches: Vec::new(),
     }
 }
 
@@ -60,6 +61,8 @@ fn tcp(clusters: &[(&str, u32)]) -> TcpChain {
         max_connection_duration_ms: None,
         hash_source_ip: false,
         mongo: false,
+        tunnel: None,
+        by_server_name: None,
     }
 }
 
@@ -286,6 +289,18 @@ fn tcp_proxies() {
             "hashPolicy": [{"sourceIp": {}}],
         })
     );
+    let tunnel = |post| TcpChain {
+        tunnel: Some(Tunnel {
+            target: "[::1]:443".into(),
+            post,
+        }),
+        ..tcp(&[("a", 0)])
+    };
+    assert_eq!(
+        proxy(tunnel(false), "")["tunnelingConfig"],
+        json!({"hostname": "[::1]:443"})
+    );
+    assert_eq!(proxy(tunnel(true), "")["tunnelingConfig"]["usePost"], json!(true));
     let several = proxy(tcp(&[("a", 90), ("b", 10), ("c", 0)]), "");
     let want = json!({"clusters": [{"name": "a", "weight": 90}, {"name": "b", "weight": 10}]});
     assert_eq!(several["weightedClusters"], want);

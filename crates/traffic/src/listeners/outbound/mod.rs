@@ -7,11 +7,12 @@ mod plain;
 mod service;
 mod special;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use flow::{Reads, Relation, Rule};
 use model::audience::ListenerAudience;
-use model::listener::ListenerSpec;
+use model::listener::{DnsCache, ListenerSpec};
 use model::proxy::InterceptionMode;
 use model::service::{ExportTo, ObjectId, Resolution, Service};
 use names::Protocol;
@@ -24,7 +25,7 @@ use super::entry;
 use super::entry::{Bound, Entry, Meeting, Primary, Settings};
 use super::l4::{self, L4Rules, L4VirtualServices, Router, Rules};
 use crate::hosts::EgressHosts;
-use crate::scope::{EgressListener, EgressPort, Ports, ScopeServices};
+use crate::scope::{EgressListener, EgressPort, OutboundPolicy, Ports, ScopeServices};
 use crate::virtual_service::{Summary, VirtualServiceSummaries};
 use place::Places;
 use service::Wanted;
@@ -53,6 +54,11 @@ impl Rule for OutboundListeners {
                 capabilities: audience.capabilities,
             },
             accepts_http10: audience.accepts_http10,
+            anywhere: (visible.outbound == OutboundPolicy::ByName).then(|| DnsCache {
+                host: None,
+                families: audience.ip,
+                resolver: audience.resolver,
+            }),
         });
         let mut build = Build::new(cx, audience, &mesh, client.clone());
         for listener in &visible.listeners {
@@ -60,7 +66,7 @@ impl Rule for OutboundListeners {
         }
         let mut listeners = build.finish();
         listeners.extend(special::http_proxy(audience, &mesh.config, &client).map(Arc::new));
-        listeners.extend(special::virtual_outbound(audience, &mesh.config, &client.elsewhere).map(Arc::new));
+        listeners.extend(special::virtual_outbound(audience, &mesh.config, &client).map(Arc::new));
         // Catalogues merge sorted lists cheaply.
         listeners.sort_by(|a, b| a.name.cmp(&b.name));
         Some(listeners)
@@ -95,6 +101,8 @@ struct Build<'a> {
     /// VirtualServices with TCP or TLS routes that the client sees, in order of precedence.
     l4: Vec<L4Service>,
     slots: FxHashMap<(Primary, u16), Slot>,
+    /// Listeners that services share whose names are looked up as they come, with these services' caches.
+    dns_caches: BTreeMap<(Primary, u16), Vec<DnsCache>>,
 }
 
 /// A listener that is being put together.
@@ -159,6 +167,7 @@ impl<'a> Build<'a> {
             aliases: registry::aliases::aliases(cx),
             l4: visible_l4(cx, &audience.scope.namespace),
             slots: FxHashMap::default(),
+            dns_caches: BTreeMap::new(),
         }
     }
 
@@ -262,7 +271,19 @@ impl<'a> Build<'a> {
         services
     }
 
-    fn finish(self) -> Vec<Arc<ListenerSpec>> {
+    /// Gives listeners the caches of services that others were before at.
+    fn add_dns_caches(&mut self) {
+        for (key, caches) in std::mem::take(&mut self.dns_caches) {
+            let Some(slot) = self.slots.remove(&key) else { continue };
+            let mut entry = slot.into_entry(self.cx);
+            entry.add_dns_caches(&caches);
+            let pending = Pending::Entry(entry);
+            self.slots.insert(key, Slot { locked: false, pending });
+        }
+    }
+
+    fn finish(mut self) -> Vec<Arc<ListenerSpec>> {
+        self.add_dns_caches();
         let fallback = special::fallback(&self.client.elsewhere);
         let finish = |((primary, port), slot): ((Primary, u16), Slot)| match slot.pending {
             Pending::Plain(plain) => self.cx.get::<PlainListeners>(&plain).map(|row| (*row).clone()),

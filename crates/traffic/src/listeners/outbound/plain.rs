@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use flow::{Reads, Relation, Rule};
-use model::audience::PolicyKey;
-use model::listener::{ChainKind, HttpChain, ListenerSpec, RouteSource};
+use model::audience::{IpFamilies, PolicyKey};
+use model::listener::{ChainKind, DnsCache, HttpChain, ListenerSpec, RouteSource, TcpChain};
 use model::service::ServiceKey;
 use names::{ClusterName, Protocol};
 
@@ -38,6 +38,8 @@ pub struct Plain {
     pub(super) shared: bool,
     /// The server names of TLS connections to the service; none where its address tells them from others.
     pub(super) names: Arc<[Arc<str>]>,
+    /// The service's names are looked up as they come, by the proxy's address families.
+    pub(super) dns: Option<IpFamilies>,
     /// The policy that applies to the service for the client.
     pub(super) policy: Option<PolicyKey>,
     pub(super) client: Arc<Client>,
@@ -50,6 +52,8 @@ pub struct Client {
     pub(super) elsewhere: Arc<str>,
     pub(super) settings: Settings,
     pub(super) accepts_http10: bool,
+    /// Where names of unknown destinations are looked up, if they are.
+    pub(super) anywhere: Option<DnsCache>,
 }
 
 impl Rule for PlainListeners {
@@ -106,7 +110,10 @@ impl Plain {
     /// Everything to the service.
     pub(super) fn tcp(&self, cx: &Reads<'_>) -> Chain {
         let cluster = ClusterName::outbound(self.service_port, "", self.service.hostname.as_arc().clone());
-        let tcp = l4::to_cluster(cx, &cluster.to_string(), self.policy.as_ref(), "").speaking(self.protocol);
+        let tcp = TcpChain {
+            by_server_name: self.dns_cache().map(|cache| (cache, self.service_port)),
+            ..l4::to_cluster(cx, &cluster.to_string(), self.policy.as_ref(), "").speaking(self.protocol)
+        };
         Chain {
             sni: self.names.to_vec(),
             ..Chain::any(ChainKind::Tcp(tcp))
@@ -122,16 +129,25 @@ impl Plain {
             _ if detected && !self.shared => format!("{}:{}", self.service.hostname, self.port).into(),
             _ => self.port.to_string().into(),
         };
-        let http = http(
+        let mut http = http(
             &self.client,
             &self.name(),
             self.protocol,
             RouteSource::Discovered(table),
         );
+        http.dns_caches.extend(self.dns_cache());
         Chain {
             inspected: self.inspects(),
             ..Chain::any(ChainKind::Http(http))
         }
+    }
+
+    fn dns_cache(&self) -> Option<DnsCache> {
+        Some(DnsCache {
+            host: Some(self.service.hostname.as_arc().clone()),
+            families: self.dns?,
+            resolver: None,
+        })
     }
 
     /// Whether HTTP has to be found out: at a shared listener it is so even where it is declared.
@@ -149,5 +165,6 @@ pub(super) fn http(client: &Client, name: &str, protocol: Protocol, routes: Rout
         accepts_http10: client.accepts_http10,
         use_remote_address: false,
         alpn_filter: client.settings.capabilities.istio_alpn,
+        dns_caches: client.anywhere.iter().cloned().collect(),
     }
 }

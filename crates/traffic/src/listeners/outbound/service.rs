@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use ipnet::IpNet;
-use model::listener::ChainKind;
+use model::listener::{ChainKind, DnsCache};
 use model::service::{ObjectId, Registry, Resolution, Service};
 use names::Protocol;
 use registry::inputs::{ServiceObject, ServiceObjectKey, ServiceObjects};
@@ -89,6 +89,9 @@ impl Build<'_> {
         }
         if wanted.protocol.is_http() {
             // HTTP services share a listener, whatever their addresses.
+            if wanted.service.resolution == Resolution::DynamicDns {
+                self.note_dns_cache(&wanted);
+            }
             if !self.is_served(&wanted) {
                 self.add(wanted, &Address::Unspecified);
             }
@@ -97,6 +100,17 @@ impl Build<'_> {
         for address in self.places.addresses(wanted.service) {
             self.add(wanted, &address);
         }
+    }
+
+    /// Names of the service's requests are looked up at the listener that it shares with others.
+    fn note_dns_cache(&mut self, wanted: &Wanted<'_>) {
+        let bound = wanted.bound.unwrap_or(&self.wildcard);
+        let caches = self.dns_caches.entry((bound.primary.clone(), wanted.port)).or_default();
+        caches.push(DnsCache {
+            host: Some(wanted.service.key.hostname.as_arc().clone()),
+            families: self.audience.ip,
+            resolver: None,
+        });
     }
 
     /// Whether there is a listener already to which a port of HTTP adds nothing. So it is for all but the first of
@@ -178,7 +192,8 @@ impl Build<'_> {
         let by_name = match address {
             Address::Net(_) => true,
             Address::Unspecified => shared,
-            Address::Hosts(_) => false,
+            // The address says nothing about which of the names is meant.
+            Address::Hosts(_) => wanted.service.resolution == Resolution::DynamicDns,
         };
         let Wanted {
             service,
@@ -203,6 +218,7 @@ impl Build<'_> {
                 true => self.server_names(wanted),
                 false => Arc::from([]),
             },
+            dns: (service.resolution == Resolution::DynamicDns).then_some(self.audience.ip),
             policy: if opaque {
                 self.router.policy_key(Some(&service.key))
             } else {

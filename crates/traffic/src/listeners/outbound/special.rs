@@ -11,7 +11,7 @@ use resources::MeshConfig;
 
 use super::place::Places;
 use super::plain::{self, Client};
-use crate::listeners::chain::{BLACK_HOLE, Chain, PASSTHROUGH, to_cluster};
+use crate::listeners::chain::{BLACK_HOLE, Chain, PASSTHROUGH, PLAINTEXT_HTTP, to_cluster};
 use crate::listeners::entry::Entry;
 use crate::scope::OutboundPolicy;
 
@@ -24,7 +24,8 @@ const HTTP_PROXY_ROUTES: &str = "http_proxy";
 pub(super) fn elsewhere(policy: &OutboundPolicy) -> Arc<str> {
     match policy {
         OutboundPolicy::RegistryOnly => BLACK_HOLE.into(),
-        OutboundPolicy::AllowAny { egress_proxy: None } => PASSTHROUGH.into(),
+        // What is no HTTP says no name.
+        OutboundPolicy::AllowAny { egress_proxy: None } | OutboundPolicy::ByName => PASSTHROUGH.into(),
         OutboundPolicy::AllowAny { egress_proxy: Some(to) } => {
             let port = to.port.as_ref().and_then(|p| u16::try_from(p.number).ok()).unwrap_or(0);
             ClusterName::outbound(port, to.subset.clone(), to.host.clone())
@@ -50,8 +51,9 @@ pub(super) fn fallback(elsewhere: &str) -> ChainSpec {
 pub(super) fn virtual_outbound(
     audience: &ListenerAudience,
     mesh: &MeshConfig,
-    elsewhere: &str,
+    client: &Client,
 ) -> Option<ListenerSpec> {
+    let elsewhere = &*client.elsewhere;
     if audience.interception == InterceptionMode::None {
         return None;
     }
@@ -65,6 +67,12 @@ pub(super) fn virtual_outbound(
         tls: None,
         kind: to_cluster(cluster),
     };
+    let anywhere = client.anywhere.as_ref().map(|_| by_name(client));
+    let inspects = anywhere.is_some();
+    // A connection to this very port was not captured, and to pass it on would bring it here again.
+    let mut chains = vec![chain("blackhole", Some(port), BLACK_HOLE)];
+    chains.extend(anywhere);
+    chains.push(chain("catchall-tcp", None, elsewhere));
     Some(ListenerSpec {
         name: VIRTUAL_OUTBOUND.into(),
         bind: everywhere(audience.ip, port),
@@ -74,17 +82,27 @@ pub(super) fn virtual_outbound(
         transparent: audience.interception == InterceptionMode::Tproxy,
         original_dst_filter: false,
         tls_inspector: false,
-        http_inspector: false,
+        http_inspector: inspects,
         server_first_ports: Vec::new(),
-        inspection_timeout_ms: None,
-        // A connection to this very port was not captured, and to pass it on would bring it here again.
-        chains: vec![
-            chain("blackhole", Some(port), BLACK_HOLE),
-            chain("catchall-tcp", None, elsewhere),
-        ],
+        inspection_timeout_ms: inspects.then_some(client.settings.detection_timeout_ms),
+        chains,
         default_chain: None,
         capabilities: audience.capabilities,
     })
+}
+
+/// The chain for HTTP to unknown destinations: where its name leads, not where the application connected to.
+fn by_name(client: &Client) -> ChainSpec {
+    let name = format!("{VIRTUAL_OUTBOUND}_allow_any_dynamic_dns");
+    ChainSpec {
+        name: format!("{VIRTUAL_OUTBOUND}-catchall-tcp-http").into(),
+        matches: ChainMatch {
+            application_protocols: PLAINTEXT_HTTP.to_vec(),
+            ..ChainMatch::default()
+        },
+        tls: None,
+        kind: ChainKind::Http(plain::http(client, &name, Protocol::Http, RouteSource::Anywhere)),
+    }
 }
 
 /// The listener for applications that know the mesh as an HTTP proxy (`proxyHttpPort`).

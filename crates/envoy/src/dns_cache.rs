@@ -1,0 +1,100 @@
+//! Names that the proxy looks up while it serves requests: caches, the cluster that goes by them, and the filters that fill
+//! them. Envoy shares caches by their names, and refuses two descriptions of one.
+
+use bytes::Bytes;
+use model::audience::IpFamilies;
+use model::listener::DnsCache;
+use protos::envoy::config::cluster::v3::cluster::{
+    ClusterDiscoveryType, CustomClusterType, DiscoveryType, DnsLookupFamily, LbPolicy,
+};
+use protos::envoy::config::core::v3::{Address, address};
+use protos::envoy::config::listener::v3::Filter;
+use protos::envoy::extensions::clusters::dynamic_forward_proxy::v3::ClusterConfig;
+use protos::envoy::extensions::clusters::dynamic_forward_proxy::v3::cluster_config::ClusterImplementationSpecifier;
+use protos::envoy::extensions::common::dynamic_forward_proxy::v3::DnsCacheConfig;
+use protos::envoy::extensions::filters::http::dynamic_forward_proxy::v3::{FilterConfig, filter_config};
+use protos::envoy::extensions::filters::network::http_connection_manager::v3::HttpFilter;
+use protos::envoy::extensions::filters::network::sni_dynamic_forward_proxy::v3 as sni;
+use protos::envoy::extensions::network::dns_resolver::cares::v3::CaresDnsResolverConfig;
+use resources::MeshConfig;
+
+use crate::cluster::{Draft, apply_tls, passthrough_options};
+use crate::listener::{http_filter, network_filter};
+use crate::parts::{any, extension, socket_address};
+
+/// The name of the cluster of unknown destinations.
+const ANYWHERE: &str = "AllowAnyDynamicDNSCluster";
+/// The most names that the cache of unknown destinations keeps.
+const MOST_HOSTS: u32 = 1024;
+
+/// The description of a cache.
+// The resolver has no newer place in a cache.
+fn config(cache: &DnsCache) -> DnsCacheConfig {
+    let family = match cache.families {
+        IpFamilies::V4 => DnsLookupFamily::V4Only,
+        IpFamilies::V6 => DnsLookupFamily::V6Only,
+        IpFamilies::Dual => DnsLookupFamily::All,
+    };
+    let resolver = cache.resolver.map(|at| {
+        let address = address::Address::SocketAddress(socket_address(at.ip(), at.port()));
+        let config = CaresDnsResolverConfig {
+            resolvers: vec![Address { address: Some(address) }],
+            ..Default::default()
+        };
+        extension("envoy.network.dns_resolver.cares", &config)
+    });
+    DnsCacheConfig {
+        name: cache.name(),
+        dns_lookup_family: family.into(),
+        // A wildcard host says itself how many names there may be.
+        max_hosts: cache.host.is_none().then_some(MOST_HOSTS),
+        typed_dns_resolver_config: resolver,
+        ..Default::default()
+    }
+}
+
+/// Makes a cluster one that connects to where names of requests lead. `insecure`: TLS towards servers, if any, may go
+/// without names.
+pub(crate) fn go_by(draft: &mut Draft, cache: &DnsCache, insecure: bool) {
+    let config = ClusterConfig {
+        allow_insecure_cluster_options: insecure,
+        cluster_implementation_specifier: Some(ClusterImplementationSpecifier::DnsCacheConfig(config(cache))),
+        ..Default::default()
+    };
+    draft.cluster.cluster_discovery_type = Some(ClusterDiscoveryType::ClusterType(CustomClusterType {
+        name: "envoy.clusters.dynamic_forward_proxy".to_owned(),
+        typed_config: Some(any(&config)),
+    }));
+    draft.cluster.lb_policy = LbPolicy::ClusterProvided.into();
+    draft.cluster.lb_config = None;
+    draft.cluster.common_lb_config = None;
+}
+
+/// `AllowAnyDynamicDNSCluster`: to where the request's name leads, with TLS if the mesh says so.
+pub(crate) fn anywhere(mesh: &MeshConfig, cache: &DnsCache) -> Bytes {
+    let mut draft = Draft::new(ANYWHERE, DiscoveryType::Static);
+    passthrough_options(&mut draft, mesh);
+    let tls = mesh.outbound_traffic_policy.tls.as_ref();
+    let secured = tls.is_some_and(|tls| apply_tls(&mut draft, mesh, tls));
+    go_by(&mut draft, cache, !secured);
+    draft.finish()
+}
+
+/// The HTTP filter that looks up the names of requests.
+pub(crate) fn of_requests(cache: &DnsCache) -> HttpFilter {
+    let config = FilterConfig {
+        implementation_specifier: Some(filter_config::ImplementationSpecifier::DnsCacheConfig(config(cache))),
+        ..Default::default()
+    };
+    http_filter("envoy.filters.http.dynamic_forward_proxy", &config)
+}
+
+/// The network filter that looks up the server names of TLS, to connect to this port.
+pub(crate) fn of_server_names(cache: &DnsCache, port: u16) -> Filter {
+    let config = sni::FilterConfig {
+        dns_cache_config: Some(config(cache)),
+        port_specifier: Some(sni::filter_config::PortSpecifier::PortValue(port.into())),
+        ..Default::default()
+    };
+    network_filter("envoy.filters.network.sni_dynamic_forward_proxy", &config)
+}
