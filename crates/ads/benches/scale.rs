@@ -245,6 +245,7 @@ fn proxy() -> Proxy {
         ports: BTreeMap::new(),
         trusted: false,
         version: "".into(),
+        metadata: Default::default(),
     }
 }
 

@@ -54,6 +54,8 @@ const POD_PORTS: usize = 64 << 10;
 const AGENT_DNS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 15053);
 /// The most labels.
 const LABELS: usize = 1024;
+/// The most texts of the metadata that patches may ask for.
+const TEXTS: usize = 256;
 /// The most addresses.
 const ADDRESSES: usize = 64;
 
@@ -116,6 +118,7 @@ pub fn parse_node(node: &Node) -> Result<Proxy, NodeError> {
             false => None,
         },
         version: metadata.text("ISTIO_VERSION")?.into(),
+        metadata: Arc::new(metadata.texts()),
     })
 }
 
@@ -260,6 +263,18 @@ impl<'a> Metadata<'a> {
             Some(Kind::BoolValue(flag)) => Ok(*flag),
             _ => Ok(self.text(key)?.eq_ignore_ascii_case("true")),
         }
+    }
+
+    /// All texts, but for long ones and what is more than enough.
+    fn texts(&self) -> model::proxy::Metadata {
+        let fields = self.0.into_iter().flat_map(|fields| &fields.fields);
+        let texts = fields.filter_map(|(key, value)| match &value.kind {
+            Some(Kind::StringValue(text)) if key.len() <= TEXT && text.len() <= TEXT => {
+                Some((key.as_str().into(), text.as_str().into()))
+            }
+            _ => None,
+        });
+        texts.take(TEXTS).collect()
     }
 
     fn labels(&self) -> Result<Labels, NodeError> {

@@ -26,7 +26,9 @@ pub use cluster::Clusters;
 pub use endpoints::{Endpoints, LoadAssignments};
 pub use grpc::{EncodedGrpcClusters, GrpcClusters, GrpcListeners, GrpcRoutes};
 pub use listener::Listeners;
-pub use route::{EncodedRoutes, HttpRoutes, RouteConfigs, RouteShells, VirtualHostResources, VirtualHosts};
+pub use route::{
+    EncodedRoutes, HttpRoutes, RouteConfigs, RouteShells, VirtualHostResources, VirtualHosts, route_configuration,
+};
 pub use secret::Secrets;
 
 /// Adds this crate's rules to a graph. The rules of `registry` and `traffic` must be there.

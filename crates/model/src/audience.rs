@@ -109,6 +109,8 @@ pub struct ClusterAudience {
     pub place: Arc<Place>,
     /// Who resolves names, if not the system; only where the mesh has names of unknown destinations looked up.
     pub resolver: Option<SocketAddr>,
+    /// Patches of clusters, in the order in which they are made.
+    pub filters: Filters,
 }
 
 /// What decides the listeners of a proxy.
@@ -143,6 +145,8 @@ pub struct ListenerAudience {
     pub unprivileged: bool,
     /// Who resolves names, if not the system; only where the mesh has names of unknown destinations looked up.
     pub resolver: Option<SocketAddr>,
+    /// Patches of listeners, and the routes in them, in the order in which they are made.
+    pub filters: Filters,
 }
 
 /// What decides the listeners of a gRPC client or server without a proxy.
@@ -172,6 +176,66 @@ pub struct RouteAudience {
     /// Where ports of gateways' servers really are: port of a service of the gateway → port of the workload, ascending,
     /// only where they differ; empty for sidecars.
     pub gateway_ports: Arc<[(u16, u16)]>,
+    /// Patches of route tables, in the order in which they are made.
+    pub filters: Filters,
+}
+
+/// What decides the extension configurations that a proxy may ask for by name.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct ExtensionAudience {
+    /// Patches that add extension configurations; of two with one name the later holds.
+    pub filters: Filters,
+}
+
+/// Patches of EnvoyFilters, in the order in which they are made.
+pub type Filters = Arc<[FilterRef]>;
+
+/// Patches of one EnvoyFilter.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct FilterRef {
+    /// The EnvoyFilter.
+    pub id: ObjectId,
+    /// Which of its patches, ascending.
+    pub patches: Arc<[u16]>,
+}
+
+impl ClusterAudience {
+    /// The audience of what is not patched yet.
+    pub fn plain(self: &Arc<Self>) -> Arc<ClusterAudience> {
+        match self.filters.is_empty() {
+            true => self.clone(),
+            false => Arc::new(ClusterAudience {
+                filters: Filters::default(),
+                ..(**self).clone()
+            }),
+        }
+    }
+}
+
+impl ListenerAudience {
+    /// The audience of what is not patched yet.
+    pub fn plain(self: &Arc<Self>) -> Arc<ListenerAudience> {
+        match self.filters.is_empty() {
+            true => self.clone(),
+            false => Arc::new(ListenerAudience {
+                filters: Filters::default(),
+                ..(**self).clone()
+            }),
+        }
+    }
+}
+
+impl RouteAudience {
+    /// The audience of what is not patched yet.
+    pub fn plain(self: &Arc<Self>) -> Arc<RouteAudience> {
+        match self.filters.is_empty() {
+            true => self.clone(),
+            false => Arc::new(RouteAudience {
+                filters: Filters::default(),
+                ..(**self).clone()
+            }),
+        }
+    }
 }
 
 /// What a VirtualService's match may ask of the client (`sourceLabels`, `sourceNamespace`).
@@ -459,6 +523,32 @@ pub enum ResourceKey {
     VirtualHost(Arc<str>, Arc<VirtualHostSpec>),
     /// A secret.
     Secret(SecretKey),
+    /// A cluster after these patches.
+    PatchedCluster(Arc<PatchedCluster>),
+    /// A listener after these patches.
+    PatchedListener(Arc<PatchedListener>),
+    /// What a patch adds: the EnvoyFilter, and which of its patches.
+    Added(ObjectId, u16),
+    /// The extension configuration of this name.
+    Extension(Arc<ExtensionAudience>, Arc<str>),
+}
+
+/// A cluster, and the patches that it gets.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct PatchedCluster {
+    /// The cluster as it is without them.
+    pub cluster: ClusterKey,
+    /// The patches; one at least.
+    pub filters: Filters,
+}
+
+/// A listener, and the patches that it may get.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct PatchedListener {
+    /// The listener as it is without them.
+    pub listener: Arc<ListenerSpec>,
+    /// The patches; one at least.
+    pub filters: Filters,
 }
 
 #[cfg(test)]

@@ -117,6 +117,8 @@ pub struct Proxy {
     pub own_workload: Option<Arc<str>>,
     /// `ISTIO_VERSION`; empty where the metadata has none.
     pub version: Arc<str>,
+    /// All entries of the metadata that are texts, for EnvoyFilters, which may ask for any of them.
+    pub metadata: Arc<Metadata>,
 }
 
 impl Proxy {
@@ -126,3 +128,6 @@ impl Proxy {
         !self.version.is_empty()
     }
 }
+
+/// Entries of a node's metadata that are texts.
+pub type Metadata = BTreeMap<Arc<str>, Arc<str>>;

@@ -15,7 +15,9 @@ use resources::core::{
     Service,
 };
 use resources::gateway_api::Gateway as KubeGateway;
-use resources::istio::{DestinationRule, Gateway, ServiceEntry, Sidecar, VirtualService, WorkloadEntry, WorkloadGroup};
+use resources::istio::{
+    DestinationRule, EnvoyFilter, Gateway, ServiceEntry, Sidecar, VirtualService, WorkloadEntry, WorkloadGroup,
+};
 use resources::mesh::{MeshConfig, MeshNetworks};
 use resources::multicluster::{ServiceExport, ServiceImport};
 
@@ -259,6 +261,9 @@ input!(
     /// `Sidecar` objects.
     Sidecars: ObjectId => Arc<Object<Sidecar>>, "sidecars");
 input!(
+    /// `EnvoyFilter` objects.
+    EnvoyFilters: ObjectId => Arc<Object<EnvoyFilter>>, "envoy filters");
+input!(
     /// Mesh-wide settings; always present.
     Mesh: () => Arc<MeshSettings>, "mesh");
 input!(
@@ -295,5 +300,6 @@ pub(crate) fn register(b: &mut flow::Builder) {
     b.input::<DestinationRules>();
     b.input::<Sidecars>();
     b.input::<Credentials>();
+    b.input::<EnvoyFilters>();
     b.input::<Proxies>();
 }

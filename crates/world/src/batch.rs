@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use model::service::{ObjectId, Registry, SourceId};
 use registry::inputs::{
-    CredentialKey, CredentialObject, Credentials, DestinationRules, EndpointSlices, HostAddresses, IngressClasses,
-    KubeGateways, Mesh, MeshSettings, Namespaces, Networks, Nodes, RoutingKey, RoutingObject, RoutingObjects,
-    ServiceExports, ServiceObject, ServiceObjectKey, ServiceObjects, Sidecars, WorkloadGroups, WorkloadObject,
-    WorkloadObjectKey, WorkloadObjects,
+    CredentialKey, CredentialObject, Credentials, DestinationRules, EndpointSlices, EnvoyFilters, HostAddresses,
+    IngressClasses, KubeGateways, Mesh, MeshSettings, Namespaces, Networks, Nodes, RoutingKey, RoutingObject,
+    RoutingObjects, ServiceExports, ServiceObject, ServiceObjectKey, ServiceObjects, Sidecars, WorkloadGroups,
+    WorkloadObject, WorkloadObjectKey, WorkloadObjects,
 };
 use resources::effects::KINDS_NOT_YET;
 use resources::{AnyObject, Kind, ObjectKey};
@@ -62,6 +62,7 @@ impl Batch {
             AnyObject::KubeGateway(o) => b.put::<KubeGateways>(SourceId { cluster, id }, o),
             AnyObject::IngressClass(o) => b.put::<IngressClasses>(name, o),
             AnyObject::Sidecar(o) => b.put::<Sidecars>(id, o),
+            AnyObject::EnvoyFilter(o) => b.put::<EnvoyFilters>(id, o),
             AnyObject::Node(o) => b.put::<Nodes>((cluster, name), o),
             AnyObject::Namespace(o) => b.put::<Namespaces>((cluster, name), o),
             AnyObject::MeshNetworks(o) => b.put::<Networks>((), o),
@@ -94,6 +95,7 @@ impl Batch {
             Kind::KubeGateway => b.remove::<KubeGateways>(SourceId { cluster, id }),
             Kind::IngressClass => b.remove::<IngressClasses>(id.name),
             Kind::Sidecar => b.remove::<Sidecars>(id),
+            Kind::EnvoyFilter => b.remove::<EnvoyFilters>(id),
             Kind::Node => b.remove::<Nodes>((cluster, id.name)),
             Kind::Namespace => b.remove::<Namespaces>((cluster, id.name)),
             Kind::MeshNetworks => b.remove::<Networks>(()),

@@ -4,8 +4,8 @@ use flow::Relation as _;
 use model::proxy::Locality;
 use model::service::{EndpointAddress, ExportTo, Health, Registry, Resolution};
 use registry::inputs::{
-    DestinationRules, Mesh, RoutingObject, RoutingObjects, ServiceObject, ServiceObjects, Sidecars, WorkloadGroups,
-    WorkloadObject, WorkloadObjects,
+    DestinationRules, EnvoyFilters, Mesh, RoutingObject, RoutingObjects, ServiceObject, ServiceObjects, Sidecars,
+    WorkloadGroups, WorkloadObject, WorkloadObjects,
 };
 use registry::{ServiceEndpoints, Services};
 use resources::Object;
@@ -38,6 +38,7 @@ impl World {
         }
         all.extend(self.engine.iter::<DestinationRules>().map(|(_, o)| written(o)));
         all.extend(self.engine.iter::<Sidecars>().map(|(_, o)| written(o)));
+        all.extend(self.engine.iter::<EnvoyFilters>().map(|(_, o)| written(o)));
         let order = |v: &Value| {
             let text = |pointer: &str| {
                 v.pointer(pointer)

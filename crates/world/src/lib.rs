@@ -1,7 +1,7 @@
 //! All rules as one graph.
 //!
 //! [`World::commit`] takes a batch of what changed outside and returns what changed for those who are served. Everything
-//! in between is derived by the rules of `registry`, `traffic` and `envoy`; nothing here does I/O, waits or reads a clock.
+//! in between is derived by the rules of `registry`, `traffic`, `envoy` and `patches`; nothing here does I/O, waits or reads a clock.
 //!
 //! A proxy is connected as a row of facts. From it the rules derive its audiences, one per resource type; serving then
 //! opens the catalogue of an audience (wildcard types) or single resources (named types) and is told of their changes by
@@ -38,6 +38,7 @@ impl World {
         registry::register(&mut builder);
         traffic::register(&mut builder);
         envoy::register(&mut builder);
+        patches::register(&mut builder);
         builder.threads(threads);
         let mut engine = builder.build();
         let mut first = flow::Batch::new();

@@ -3,9 +3,13 @@
 use envoy::{Clusters, Endpoints, GrpcClusters, GrpcListeners, RouteConfigs, VirtualHostResources};
 use flow::{CellId, Dependents, Relation, Walk};
 use model::service::{ObjectId, Registry};
+use patches::{
+    AddedResources, Extensions, PatchedClusterCatalogue, PatchedClusters, PatchedListenerCatalogue, PatchedListeners,
+    PatchedRouteConfigs,
+};
 use registry::inputs::{
-    DestinationRules, RoutingKey, RoutingObjects, ServiceObjectKey, ServiceObjects, Sidecars, WorkloadObjectKey,
-    WorkloadObjects,
+    DestinationRules, EnvoyFilters, RoutingKey, RoutingObjects, ServiceObjectKey, ServiceObjects, Sidecars,
+    WorkloadObjectKey, WorkloadObjects,
 };
 use resources::{Kind, ObjectKey};
 use traffic::clusters::{ClusterCatalogue, PublicClusters};
@@ -18,6 +22,14 @@ use crate::World;
 
 /// A walk looks at this many cells at most: some milliseconds.
 const CELLS: usize = 100_000;
+
+/// The relations whose rows list resources.
+const CATALOGUES: [&str; 4] = [
+    ListenerCatalogue::NAME,
+    ClusterCatalogue::NAME,
+    PatchedListenerCatalogue::NAME,
+    PatchedClusterCatalogue::NAME,
+];
 
 /// What was derived from an object, of that which is served.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -64,6 +76,7 @@ impl World {
             Kind::Pod => self.running(&workload(true)),
             Kind::Gateway => self.routed(&RoutingKey::gateway(id), &everything()),
             Kind::Sidecar => self.of(|w| w.engine.dependents::<Sidecars>(&id, &everything()), true),
+            Kind::EnvoyFilter => self.of(|w| w.engine.dependents::<EnvoyFilters>(&id, &everything()), true),
             _ => Reach {
                 complete: true,
                 ..Reach::default()
@@ -90,7 +103,7 @@ impl World {
             ..Reach::default()
         };
         for (cell, relation) in found.cells {
-            let listed = relation == ListenerCatalogue::NAME || relation == ClusterCatalogue::NAME;
+            let listed = CATALOGUES.contains(&relation);
             match (listed, certain) {
                 (false, _) => reach.resources.push(cell),
                 (true, true) => reach.catalogues.push(cell),
@@ -121,6 +134,13 @@ fn everything() -> Walk {
         .to::<VirtualHostResources>()
         .to::<ListenerCatalogue>()
         .to::<ClusterCatalogue>()
+        .to::<PatchedClusters>()
+        .to::<PatchedListeners>()
+        .to::<PatchedRouteConfigs>()
+        .to::<AddedResources>()
+        .to::<Extensions>()
+        .to::<PatchedClusterCatalogue>()
+        .to::<PatchedListenerCatalogue>()
         .not_through::<VirtualServiceSummaries>()
         .not_through::<DestinationRuleSummaries>()
         .not_through::<PolicyCandidates>()

@@ -3,13 +3,19 @@
 use std::sync::Arc;
 
 use envoy::{
-    Clusters, Endpoints, GrpcClusters, GrpcListeners, Listeners, RouteConfigs, RouteShells, Secrets, VirtualHostResources,
+    Clusters, Endpoints, GrpcClusters, GrpcListeners, Listeners, RouteConfigs, RouteShells, Secrets,
+    VirtualHostResources,
 };
 use flow::{CellId, Delta};
 use model::audience::{
-    ClusterAudience, EndpointsAudience, GrpcAudience, ListenerAudience, ResourceKey, RouteAudience, Scope, SecretAudience,
+    ClusterAudience, EndpointsAudience, ExtensionAudience, GrpcAudience, ListenerAudience, ResourceKey, RouteAudience,
+    Scope, SecretAudience,
 };
 use model::xds::{Resource, ResourceType};
+use patches::{
+    AddedResources, Extensions, PatchedClusterCatalogue, PatchedClusters, PatchedListenerCatalogue, PatchedListeners,
+    PatchedRouteConfigs,
+};
 use registry::GatewayNames;
 use registry::inputs::ProxyToken;
 use traffic::Catalogue;
@@ -41,6 +47,8 @@ pub enum Audience {
     GrpcCluster(Arc<Scope>),
     /// Of listeners of gRPC clients, who ask for each by its name.
     GrpcListener(Arc<GrpcAudience>),
+    /// Of extension configurations.
+    Extension(Arc<ExtensionAudience>),
 }
 
 /// What a commit changed of that which is served.
@@ -83,6 +91,13 @@ impl Changes {
         changes.add_catalogues::<ClusterCatalogue>(delta);
         changes.add_catalogues::<ListenerCatalogue>(delta);
         changes.add_catalogues::<VirtualHostCatalogue>(delta);
+        changes.add_resources::<PatchedClusters>(delta);
+        changes.add_resources::<PatchedListeners>(delta);
+        changes.add_resources::<PatchedRouteConfigs>(delta);
+        changes.add_resources::<AddedResources>(delta);
+        changes.add_resources::<Extensions>(delta);
+        changes.add_catalogues::<PatchedClusterCatalogue>(delta);
+        changes.add_catalogues::<PatchedListenerCatalogue>(delta);
         changes.moved = delta.changes::<Audiences>().iter().map(|c| c.key).collect();
         changes.names = !delta.changes::<GatewayNames>().is_empty();
         changes.panics = delta
@@ -111,16 +126,19 @@ impl World {
     pub fn audience(&self, token: ProxyToken, kind: ResourceType) -> Option<Audience> {
         let audiences = self.engine.get::<Audiences>(&token)?;
         let grpc = audiences.grpc.as_ref();
+        // What patches make of a table is sent as a whole.
+        let apart = audiences.virtual_hosts_apart && audiences.route.filters.is_empty();
         Some(match kind {
             ResourceType::Cluster if let Some(grpc) = grpc => Audience::GrpcCluster(grpc.scope.clone()),
             ResourceType::Listener if let Some(grpc) = grpc => Audience::GrpcListener(grpc.clone()),
-            ResourceType::Extension | ResourceType::NameTable => return None,
+            ResourceType::NameTable => return None,
+            ResourceType::Extension => Audience::Extension(audiences.extension.clone()),
             ResourceType::Cluster => Audience::Cluster(audiences.cluster.clone()),
             ResourceType::Endpoints => Audience::Endpoints(audiences.endpoints.clone()),
             ResourceType::Listener => Audience::Listener(audiences.listener.clone()),
-            ResourceType::Route if audiences.virtual_hosts_apart => Audience::RouteShell(audiences.route.clone()),
+            ResourceType::Route if apart => Audience::RouteShell(audiences.route.clone()),
             ResourceType::Route => Audience::Route(audiences.route.clone()),
-            ResourceType::VirtualHost if !audiences.virtual_hosts_apart => return None,
+            ResourceType::VirtualHost if !apart => return None,
             ResourceType::VirtualHost => Audience::VirtualHost(audiences.route.clone()),
             ResourceType::Secret => Audience::Secret(audiences.secrets.clone()?),
         })
@@ -130,10 +148,13 @@ impl World {
     /// hosts). Named types have none, and gRPC clients ask for everything by name.
     pub fn open_catalogue(&mut self, audience: &Audience, collection: &Arc<str>) -> Option<(CellId, Arc<Catalogue>)> {
         match audience {
-            Audience::Cluster(a) => Some(self.subscribe::<ClusterCatalogue>(a.clone())),
-            Audience::Listener(a) => Some(self.subscribe::<ListenerCatalogue>(a.clone())),
             Audience::VirtualHost(a) => Some(self.subscribe::<VirtualHostCatalogue>((a.clone(), collection.clone()))),
-            Audience::Endpoints(_) | Audience::Route(_) | Audience::RouteShell(_) | Audience::Secret(_) => None,
+            Audience::Cluster(a) if a.filters.is_empty() => Some(self.subscribe::<ClusterCatalogue>(a.clone())),
+            Audience::Cluster(a) => Some(self.subscribe::<PatchedClusterCatalogue>(a.clone())),
+            Audience::Listener(a) if a.filters.is_empty() => Some(self.subscribe::<ListenerCatalogue>(a.clone())),
+            Audience::Listener(a) => Some(self.subscribe::<PatchedListenerCatalogue>(a.clone())),
+            Audience::Endpoints(_) | Audience::Route(_) | Audience::RouteShell(_) => None,
+            Audience::Secret(_) | Audience::Extension(_) => None,
             Audience::GrpcCluster(_) | Audience::GrpcListener(_) => None,
         }
     }
@@ -147,6 +168,7 @@ impl World {
             Audience::Secret(a) => a.resolve(name).map(ResourceKey::Secret),
             Audience::GrpcCluster(scope) => Some(ResourceKey::GrpcCluster(scope.clone(), name.clone())),
             Audience::GrpcListener(a) => Some(ResourceKey::GrpcListener(a.clone(), name.clone())),
+            Audience::Extension(a) => Some(ResourceKey::Extension(a.clone(), name.clone())),
             Audience::Cluster(_) | Audience::Listener(_) | Audience::VirtualHost(_) => None,
         }
     }
@@ -162,11 +184,18 @@ impl World {
             ResourceKey::GrpcListener(audience, name) => {
                 self.open_in::<GrpcListeners>((audience.clone(), name.clone()))
             }
-            ResourceKey::Route(audience, name) => self.open_in::<RouteConfigs>((audience.clone(), name.clone())),
             ResourceKey::RouteShell(audience, name) => self.open_in::<RouteShells>((audience.clone(), name.clone())),
             ResourceKey::VirtualHost(table, host) => {
                 self.open_in::<VirtualHostResources>((table.clone(), host.clone()))
             }
+            ResourceKey::Route(audience, name) if audience.filters.is_empty() => {
+                self.open_in::<RouteConfigs>((audience.clone(), name.clone()))
+            }
+            ResourceKey::Route(audience, name) => self.open_in::<PatchedRouteConfigs>((audience.clone(), name.clone())),
+            ResourceKey::PatchedCluster(key) => self.open_in::<PatchedClusters>(key.clone()),
+            ResourceKey::PatchedListener(key) => self.open_in::<PatchedListeners>(key.clone()),
+            ResourceKey::Added(id, patch) => self.open_in::<AddedResources>((id.clone(), *patch)),
+            ResourceKey::Extension(audience, name) => self.open_in::<Extensions>((audience.clone(), name.clone())),
         }
     }
 

@@ -188,6 +188,7 @@ fn proxy(name: &str, kind: ProxyKind, cluster: &str, node: &str) -> Arc<Proxy> {
         ports: std::collections::BTreeMap::new(),
         trusted: false,
         version: "".into(),
+        metadata: Default::default(),
     })
 }
 

@@ -48,7 +48,7 @@ pub enum Step {
 pub struct Show {
     /// The proxy.
     pub proxy: String,
-    /// `CDS`, `EDS`, `LDS` or `RDS`.
+    /// `CDS`, `EDS`, `LDS`, `RDS` or `ECDS`.
     pub kind: String,
     /// One resource; all names where absent.
     pub name: Option<String>,

@@ -256,7 +256,7 @@ impl<'h> Player<'h> {
         let kind = *ResourceType::ALL
             .iter()
             .find(|t| t.short_name() == show.kind)
-            .context("want CDS, EDS, LDS, RDS")?;
+            .context("want CDS, EDS, LDS, RDS or ECDS")?;
         let value = match &show.name {
             None => {
                 let names = client.holdings().keys().filter(|(k, _)| *k == kind);

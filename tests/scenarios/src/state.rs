@@ -100,7 +100,10 @@ impl Walk<'_> {
             endpoints.insert("local_cluster".into());
         }
         self.named(ResourceType::Endpoints, endpoints)?;
-        let routes = self.wildcard(ResourceType::Listener, route_names)?;
+        let mut routes = self.wildcard(ResourceType::Listener, listener_names)?;
+        let extensions = routes.split_off(&Arc::from(EXTENSION));
+        let extensions = extensions.iter().filter_map(|name| name.strip_prefix(EXTENSION));
+        self.named(ResourceType::Extension, extensions.map(Arc::from).collect())?;
         self.named(ResourceType::Route, routes.clone())?;
         self.virtual_hosts(routes)?;
         self.secrets()
@@ -139,7 +142,7 @@ impl Walk<'_> {
     /// As gRPC does: from each target to its listener, its routes, their clusters and the endpoints of those.
     fn by_name(&mut self) -> Result<()> {
         let steps: [(ResourceType, Refer); 4] = [
-            (ResourceType::Listener, route_names),
+            (ResourceType::Listener, listener_names),
             (ResourceType::Route, cluster_names),
             (ResourceType::Cluster, endpoint_names),
             (ResourceType::Endpoints, |_, _| {}),
@@ -246,13 +249,22 @@ fn cluster_names(routes: &Value, names: &mut BTreeSet<Arc<str>>) {
     }
 }
 
-fn route_names(listener: &Value, names: &mut BTreeSet<Arc<str>>) {
+/// What sets the names of extension configurations apart from those of route tables, and sorts behind them.
+const EXTENSION: &str = "\u{10ffff}";
+
+/// The names of the route tables that a listener asks for, and of the extension configurations.
+fn listener_names(listener: &Value, names: &mut BTreeSet<Arc<str>>) {
     match listener {
         Value::Object(fields) => {
             names.extend(fields.get("routeConfigName").and_then(Value::as_str).map(Arc::from));
-            fields.values().for_each(|v| route_names(v, names));
+            let name = fields.get("configDiscovery").and_then(|_| fields.get("name"));
+            names.extend(
+                name.and_then(Value::as_str)
+                    .map(|name| format!("{EXTENSION}{name}").into()),
+            );
+            fields.values().for_each(|v| listener_names(v, names));
         }
-        Value::Array(items) => items.iter().for_each(|v| route_names(v, names)),
+        Value::Array(items) => items.iter().for_each(|v| listener_names(v, names)),
         _ => {}
     }
 }

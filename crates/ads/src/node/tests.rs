@@ -111,7 +111,10 @@ fn everything_that_is_read_is_read() {
         ports: [("http".into(), 8080)].into(),
         trusted: false,
         version: "1.28.0".into(),
+        metadata: Arc::new(texts(&node)),
     };
+    assert_eq!(expected.metadata.get("ISTIO_VERSION").map(|v| &**v), Some("1.28.0"));
+    assert!(!expected.metadata.contains_key("LABELS"), "what is no text is left out");
     assert_eq!(parse_node(&node), Ok(expected.clone()));
     assert_eq!(decode_node(protos::encode(&node)), Ok(expected));
 }
@@ -193,4 +196,13 @@ fn what_cannot_be_served_is_refused_with_a_reason() {
         decode_node(Bytes::from_static(b"\xff")),
         Err(NodeError::Malformed(_))
     ));
+}
+
+fn texts(node: &Node) -> model::proxy::Metadata {
+    let fields = node.metadata.iter().flat_map(|metadata| &metadata.fields);
+    let texts = fields.filter_map(|(key, value)| match &value.kind {
+        Some(Kind::StringValue(text)) => Some((key.as_str().into(), text.as_str().into())),
+        _ => None,
+    });
+    texts.collect()
 }

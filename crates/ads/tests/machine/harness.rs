@@ -40,6 +40,7 @@ pub(crate) fn proxy(kind: ProxyKind) -> Proxy {
         ports: BTreeMap::new(),
         trusted: false,
         version: "".into(),
+        metadata: Default::default(),
     }
 }
 

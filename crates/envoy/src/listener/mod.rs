@@ -16,8 +16,6 @@ use protos::envoy::config::listener::v3::{AdditionalAddress, FilterChain, Filter
 use registry::inputs::Mesh;
 use resources::MeshConfig;
 
-pub(crate) use filters::{http_filter, network_filter};
-
 use crate::parts::{address, pipe, seconds};
 use crate::{access_log, dns_cache, tls};
 

@@ -226,7 +226,7 @@ pub(crate) fn virtual_host(spec: &VirtualHostSpec, routes: &[EncodedRoutes], cou
 
 /// A `RouteConfiguration` of encoded virtual hosts, and of how others are discovered (`Vhds`). Clusters that do not exist are no reason to refuse it: they answer
 /// with 503 until they come.
-fn route_configuration<'a>(
+pub fn route_configuration<'a>(
     name: &str,
     virtual_hosts: impl Iterator<Item = &'a [u8]> + Clone,
     discovery: Option<&[u8]>,

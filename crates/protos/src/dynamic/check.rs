@@ -62,8 +62,10 @@ impl Checker<'_> {
         }
         for of in &rules.fields {
             let present = message.has_field(&of.field);
-            // A number that is not there is 0, and is held against its bounds, unless it is known not to be there.
-            if !present && (!whole || (of.field.supports_presence() && !of.rules.required)) {
+            let chosen = of.field.containing_oneof().is_some_and(|one| !one.is_synthetic());
+            // A number that is not there is 0, and is held against its bounds, unless it is known not to be there. Of
+            // fields that exclude each other only the one that is there is looked at.
+            if !present && (!whole || chosen || (of.field.supports_presence() && !of.rules.required)) {
                 continue;
             }
             self.trail.path.push(Step::Field(of.field.json_name().to_owned()));

@@ -100,6 +100,26 @@ fn rules_of_the_descriptions_are_kept() {
 }
 
 #[test]
+fn of_fields_that_exclude_each_other_only_the_one_that_is_there_counts() {
+    let route = "envoy.config.route.v3.Route";
+    let value = json!({"match": {"prefix": "/"}, "directResponse": {"status": 200}});
+    assert_eq!(checked(route, &value, Completeness::Whole), [] as [String; 0]);
+    let wrong = checked(
+        route,
+        &json!({"match": {}, "directResponse": {"status": 9}}),
+        Completeness::Whole,
+    );
+    assert!(
+        wrong[0].starts_with("match: one of prefix, path, safeRegex"),
+        "{wrong:?}"
+    );
+    assert_eq!(
+        wrong[1],
+        "directResponse.status: must be at least 200 and below 600, not 9"
+    );
+}
+
+#[test]
 fn of_a_part_only_what_is_there_is_looked_at() {
     let part = json!({"outlierDetection": {"maxEjectionPercent": 101}});
     let wrong = checked(CLUSTER, &part, Completeness::Part);

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use protos::dynamic::{Completeness, DynamicMessage, Problem, ReflectMessage, check, read_json};
 use serde_json::Value as Json;
 
 use crate::istio::selection::PolicyTargetReference;
@@ -301,7 +302,7 @@ enumeration! {
 }
 
 enumeration! {
-    /// Among which filters an added one is put.
+    /// Among which filters an added one is put. Without effect, as in Istio.
     pub enum FilterClass {
         /// Where the operation says.
         #[default]
@@ -313,4 +314,68 @@ enumeration! {
         /// Before Istio's statistics filters.
         Stats = "STATS" 3,
     }
+}
+
+impl ApplyTo {
+    /// The full name of Envoy's message for things of this sort; none for [`ApplyTo::Invalid`].
+    pub const fn message(self) -> Option<&'static str> {
+        Some(match self {
+            ApplyTo::Invalid => return None,
+            ApplyTo::Listener => "envoy.config.listener.v3.Listener",
+            ApplyTo::FilterChain => "envoy.config.listener.v3.FilterChain",
+            ApplyTo::NetworkFilter => "envoy.config.listener.v3.Filter",
+            ApplyTo::HttpFilter => "envoy.extensions.filters.network.http_connection_manager.v3.HttpFilter",
+            ApplyTo::ListenerFilter => "envoy.config.listener.v3.ListenerFilter",
+            ApplyTo::RouteConfiguration => "envoy.config.route.v3.RouteConfiguration",
+            ApplyTo::VirtualHost => "envoy.config.route.v3.VirtualHost",
+            ApplyTo::HttpRoute => "envoy.config.route.v3.Route",
+            ApplyTo::Cluster => "envoy.config.cluster.v3.Cluster",
+            ApplyTo::ExtensionConfig => "envoy.config.core.v3.TypedExtensionConfig",
+            ApplyTo::Bootstrap => "envoy.config.bootstrap.v3.Bootstrap",
+        })
+    }
+
+    /// Whether things of this sort stand in a list in which a patch may choose a place.
+    pub const fn has_places(self) -> bool {
+        matches!(
+            self,
+            ApplyTo::NetworkFilter | ApplyTo::HttpFilter | ApplyTo::ListenerFilter | ApplyTo::HttpRoute
+        )
+    }
+}
+
+impl PatchOperation {
+    /// Whether the value is merged into what is there.
+    pub const fn merges(self) -> bool {
+        matches!(self, PatchOperation::Merge | PatchOperation::MergeAndReplaceList)
+    }
+}
+
+/// The value of a patch as Envoy's message, and what is wrong with it: it cannot be read, or breaks a rule that Envoy
+/// keeps. What only gets merged may be incomplete. Fields that the message does not have are left out.
+pub fn patch_value(apply_to: ApplyTo, patch: &EnvoyPatch) -> (Option<DynamicMessage>, Vec<Problem>) {
+    let descriptor = apply_to.message().and_then(protos::dynamic::descriptor);
+    let (Some(descriptor), Some(value)) = (descriptor, &patch.value) else {
+        return (None, Vec::new());
+    };
+    if patch.operation == PatchOperation::Remove || !value.is_object() {
+        return (None, Vec::new());
+    }
+    let (message, mut problems) = read_json(&descriptor, value);
+    let completeness = match patch.operation.merges() {
+        true => Completeness::Part,
+        false => Completeness::Whole,
+    };
+    problems.extend(check(&message, completeness, &unbounded));
+    (Some(message), problems)
+}
+
+/// What Envoy would not take for a regular expression, or only at a cost that nobody can tell.
+fn unbounded(message: &DynamicMessage) -> Option<(&'static str, String)> {
+    if message.descriptor().full_name() != "envoy.type.matcher.v3.RegexMatcher" {
+        return None;
+    }
+    let regex = message.get_field_by_name("regex")?;
+    let regex = regex.as_str().filter(|regex| !regex.is_empty())?;
+    crate::validate::regex_problem(regex).map(|problem| ("regex", problem))
 }

@@ -1,11 +1,10 @@
-//! EnvoyFilter. The values of patches are not looked at: that needs Envoy's messages.
+//! EnvoyFilter: what the patches are for, and whether their values are what Envoy takes.
 
-use crate::diagnostic::FieldPath;
+use protos::dynamic::{Fault, Problem, Step};
+
+use crate::diagnostic::{FieldPath, Segment};
 use crate::istio::envoy_filter::*;
 use crate::validate::{Report, attachment, common, regex};
-
-/// The longest expression for a proxy's version, in bytes; Istio ignores longer ones.
-const MAX_VERSION: usize = 1024;
 
 /// The filter that HTTP filters are in, by its name and by its old name.
 const HTTP_MANAGERS: [&str; 2] = [
@@ -55,7 +54,11 @@ fn config_patch(r: &mut Report, path: &FieldPath, patch: &EnvoyConfigPatch) {
     }
     match &patch.patch {
         None => return r.error(path, "missing-field", "an entry needs a patch"),
-        Some(change) => operation(r, &path.field("patch"), change),
+        Some(change) => {
+            operation(r, &path.field("patch"), change);
+            effect(r, path, patch, change);
+            value(r, &path.field("patch").field("value"), patch.apply_to, change);
+        }
     }
     let proxy = patch.matches.as_ref().and_then(|m| m.proxy.as_ref());
     if let Some(proxy) = proxy.filter(|proxy| !proxy.proxy_version.is_empty()) {
@@ -85,12 +88,84 @@ fn operation(r: &mut Report, path: &FieldPath, patch: &EnvoyPatch) {
     }
 }
 
+/// An expression that is too long or repeats too much would cost every proxy that connects.
 fn proxy_version(r: &mut Report, path: &FieldPath, version: &str) {
-    if version.len() > MAX_VERSION {
-        let message = format!("the expression is longer than {MAX_VERSION} characters and is ignored");
-        r.warning(path, "no-effect", message);
-    } else {
-        regex::check(r, path, version);
+    regex::check(r, path, version);
+}
+
+/// The value must be what Envoy takes: it is refused here, and not by every proxy.
+fn value(r: &mut Report, path: &FieldPath, apply_to: ApplyTo, patch: &EnvoyPatch) {
+    let (_, problems) = patch_value(apply_to, patch);
+    for problem in problems {
+        let at = place(path, &problem);
+        match problem.fault {
+            Fault::Wrong => r.error(&at, "bad-patch", problem.reason),
+            Fault::Unknown => r.warning(&at, "unknown-field", format!("{}; it is left out", problem.reason)),
+        }
+    }
+}
+
+fn place(path: &FieldPath, problem: &Problem) -> FieldPath {
+    problem.path.iter().fold(path.clone(), |path, step| match step {
+        Step::Field(name) => path.then(Segment::Field(name.as_str().into())),
+        Step::Index(index) => path.index(*index),
+        Step::Key(key) => path.key(key.as_str()),
+    })
+}
+
+/// Says of what has no effect that it has none.
+fn effect(r: &mut Report, path: &FieldPath, patch: &EnvoyConfigPatch, change: &EnvoyPatch) {
+    use ApplyTo::*;
+    use PatchOperation as Op;
+    let at = path.field("patch").field("operation");
+    let fits = match (patch.apply_to, change.operation) {
+        (_, Op::Invalid) => true,
+        (Bootstrap, operation) => {
+            if operation == Op::Merge {
+                let message =
+                    "a patch of the bootstrap is for an agent that asks for it; proxies without one start as they are";
+                r.info(&path.field("applyTo"), "for-agents", message);
+            }
+            operation == Op::Merge
+        }
+        (NetworkFilter | HttpFilter | ListenerFilter, operation) => operation != Op::MergeAndReplaceList,
+        (ExtensionConfig, operation) => !operation.merges() && !matches!(operation, Op::Remove | Op::Replace),
+        (RouteConfiguration, operation) => operation.merges(),
+        (VirtualHost, _) => true,
+        (Cluster | Listener | FilterChain | HttpRoute, operation) => operation != Op::Replace,
+        (Invalid, _) => true,
+    };
+    if !fits {
+        let (operation, sort) = (change.operation.name(), patch.apply_to.name());
+        r.warning(
+            &at,
+            "no-effect",
+            format!("{operation} has no effect with applyTo {sort}"),
+        );
+    }
+    let places = matches!(patch.apply_to, NetworkFilter | HttpFilter | ListenerFilter);
+    let chooses = matches!(change.operation, Op::Remove | Op::Replace);
+    if places && chooses && !names_one(patch) {
+        let message = format!("{} of a filter needs a match that names it", change.operation.name());
+        r.warning(&at, "no-effect", message);
+    }
+    if change.filter_class != FilterClass::Unspecified {
+        let message = "the class of a filter has no effect; the operation says where it is put";
+        r.warning(&path.field("patch").field("filterClass"), "no-effect", message);
+    }
+}
+
+/// Whether a patch of a filter says which filter it means.
+fn names_one(patch: &EnvoyConfigPatch) -> bool {
+    let Some(ObjectMatch::Listener(listener)) = object_of(patch) else {
+        // Those of waypoints have their own rules.
+        return matches!(object_of(patch), Some(ObjectMatch::Waypoint(_)));
+    };
+    let filter = listener.filter_chain.as_ref().and_then(|chain| chain.filter.as_ref());
+    match patch.apply_to {
+        ApplyTo::ListenerFilter => !listener.listener_filter.is_empty(),
+        ApplyTo::HttpFilter => filter.is_some_and(|filter| filter.sub_filter.is_some()),
+        _ => filter.is_some(),
     }
 }
 

@@ -35,6 +35,7 @@ mod variables;
 mod virtual_service;
 mod workload;
 
+pub(crate) use self::regex::problem as regex_problem;
 pub(crate) use report::{Finding, Report};
 
 use crate::diagnostic::{Diagnostic, FieldPath};

@@ -28,7 +28,7 @@ pub(super) fn check(r: &mut Report, path: &FieldPath, regex: &str) {
 }
 
 /// Why a text is not a regular expression that Envoy takes.
-pub(super) fn problem(regex: &str) -> Option<String> {
+pub(crate) fn problem(regex: &str) -> Option<String> {
     if regex.is_empty() {
         return Some("the regular expression is empty".to_owned());
     }

@@ -119,6 +119,11 @@ impl Report {
         self.add(path, Severity::Warning, code, message.into(), Some(hint.into()));
     }
 
+    /// Something that is good to know.
+    pub(crate) fn info(&mut self, path: &FieldPath, code: &'static str, message: impl Into<String>) {
+        self.add(path, Severity::Info, code, message.into(), None);
+    }
+
     fn add(&mut self, path: &FieldPath, severity: Severity, code: &'static str, message: String, hint: Option<String>) {
         // Warnings never crowd out errors.
         let most = if severity == Severity::Error { 2 * MOST } else { MOST };

@@ -3,6 +3,7 @@
 //! The only rules of the crate that see a proxy. What they make of it is shared: two proxies with equal audiences are
 //! one to everything that follows, and a change that leaves a proxy's audiences as they were stops here.
 
+mod filters;
 mod inbound;
 mod place;
 mod select;
@@ -12,7 +13,8 @@ use std::sync::Arc;
 
 use flow::{Reads, Relation, Rule};
 use model::audience::{
-    ClusterAudience, EndpointsAudience, GrpcAudience, IpFamilies, ListenerAudience, OwnWorkload, Place, RouteAudience, Scope, SecretAudience, Source,
+    ClusterAudience, EndpointsAudience, ExtensionAudience, GrpcAudience, IpFamilies, ListenerAudience, OwnWorkload,
+    Place, RouteAudience, Scope, SecretAudience, Source,
 };
 use model::proxy::{InterceptionMode, Labels, Proxy, ProxyKind};
 use model::service::{ObjectId, Workload};
@@ -20,6 +22,7 @@ use registry::Workloads;
 use registry::inputs::{Mesh, MeshSettings, Proxies, ProxyToken, WorkloadObjectKey};
 use resources::istio::OutboundMode;
 
+pub use filters::{FilterScopes, FiltersByNamespace};
 pub use place::{ClustersOfServices, RulesByFacet, ServicesByDns, ServicesByFacet};
 pub use select::{GatewaysBySelector, HttpSourceLabels, RulesWithSelector, SidecarsByNamespace, TcpSourceLabels};
 
@@ -46,6 +49,8 @@ pub struct ProxyAudiences {
     pub secrets: Option<Arc<SecretAudience>>,
     /// Decides the listeners of a gRPC client, and (with its scope) its clusters, instead of the above.
     pub grpc: Option<Arc<GrpcAudience>>,
+    /// Decides its extension configurations.
+    pub extension: Arc<ExtensionAudience>,
 }
 
 /// The audiences of each connected proxy.
@@ -86,8 +91,10 @@ impl Rule for Audiences {
             })
         };
         let ip = families(&proxy.addresses);
+        let filters = filters::selected(cx, &proxy, labels, &mesh.config.root_namespace);
         let mut parts = Parts {
             scope,
+            filters,
             place: Arc::new(place),
             http_source: source(select::asked::<HttpSourceLabels>(cx, labels)),
             tcp_source: source(Labels::new()),
@@ -147,6 +154,7 @@ impl Rule for Audiences {
 
 /// Adds this module's rules.
 pub(crate) fn register(b: &mut flow::Builder) {
+    filters::register(b);
     select::register(b);
     place::register(b);
     b.world::<Audiences, Proxies>();
@@ -155,6 +163,7 @@ pub(crate) fn register(b: &mut flow::Builder) {
 /// What the audiences of one proxy share.
 struct Parts {
     scope: Arc<Scope>,
+    filters: filters::Selected,
     place: Arc<Place>,
     /// What HTTP routes may ask of the proxy.
     http_source: Arc<Source>,
@@ -174,6 +183,7 @@ struct Parts {
 fn assemble(proxy: &Proxy, parts: Parts) -> ProxyAudiences {
     let Parts {
         scope,
+        filters,
         place,
         http_source,
         tcp_source,
@@ -210,6 +220,7 @@ fn assemble(proxy: &Proxy, parts: Parts) -> ProxyAudiences {
         accepts_http10: proxy.accepts_http10,
         unprivileged: proxy.unprivileged,
         resolver,
+        filters: filters.listeners,
     };
     ProxyAudiences {
         cluster: Arc::new(ClusterAudience {
@@ -221,6 +232,7 @@ fn assemble(proxy: &Proxy, parts: Parts) -> ProxyAudiences {
             ip,
             place: place_of_clusters,
             resolver,
+            filters: filters.clusters,
         }),
         listener: Arc::new(listener),
         route: Arc::new(RouteAudience {
@@ -229,6 +241,10 @@ fn assemble(proxy: &Proxy, parts: Parts) -> ProxyAudiences {
             source: http_source,
             gateways,
             gateway_ports,
+            filters: filters.routes,
+        }),
+        extension: Arc::new(ExtensionAudience {
+            filters: filters.extensions,
         }),
         virtual_hosts_apart: proxy.virtual_hosts_apart,
         endpoints: Arc::new(EndpointsAudience { scope, place, own }),

@@ -120,6 +120,7 @@ pub(crate) fn sidecar(ip: &str) -> Proxy {
         ports: std::collections::BTreeMap::new(),
         trusted: false,
         version: "".into(),
+        metadata: Default::default(),
     }
 }
 

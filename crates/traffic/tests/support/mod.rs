@@ -179,6 +179,7 @@ pub(crate) fn routes_of(scope: &Arc<Scope>, labels: &[(&str, &str)]) -> Arc<Rout
         source,
         gateways: Arc::from([]),
         gateway_ports: Default::default(),
+        filters: Default::default(),
     })
 }
 
@@ -192,6 +193,7 @@ pub(crate) fn clusters_of(scope: &Arc<Scope>, kind: ProxyKind) -> Arc<ClusterAud
         ip: IpFamilies::V4,
         place: Default::default(),
         resolver: None,
+        filters: Default::default(),
     })
 }
 

@@ -1,0 +1,88 @@
+//! Patches of single resources.
+//!
+//! Each function changes a message, and leaves out what would make Envoy refuse it.
+
+mod chain;
+mod cluster;
+mod http;
+mod listener;
+mod places;
+mod route;
+
+use std::borrow::Borrow;
+
+use protos::dynamic::{Completeness, DynamicMessage, Value, check};
+
+pub use cluster::cluster;
+pub use listener::listener;
+pub(crate) use route::{added_hosts, table_settings};
+pub use route::{route_configuration, virtual_host};
+
+use crate::compile::CompiledPatch;
+use crate::merge::{Lists, merge};
+use resources::istio::envoy_filter::{ApplyTo, PatchOperation};
+
+/// Those of the patches that are for this sort of thing.
+fn of<'a, P: Borrow<CompiledPatch>>(patches: &'a [P], sort: ApplyTo) -> impl Iterator<Item = &'a CompiledPatch> {
+    patches
+        .iter()
+        .map(Borrow::borrow)
+        .filter(move |patch: &&CompiledPatch| patch.apply_to == sort)
+}
+
+/// Whether Envoy would take the message, as far as its description says.
+fn is_valid(message: &DynamicMessage) -> bool {
+    check(message, Completeness::Whole, &|_| None).is_empty()
+}
+
+/// Merges the value of a patch into a message, unless that would break it. What names the message stays.
+fn merge_value(message: &mut DynamicMessage, patch: &CompiledPatch, keeps_name: bool) {
+    let Some(value) = &patch.value else { return };
+    let before = message.clone();
+    let lists = match patch.operation {
+        PatchOperation::MergeAndReplaceList => Lists::Replace,
+        _ => Lists::Grow,
+    };
+    merge(message, value, lists);
+    if keeps_name && let Some(name) = before.get_field_by_name("name") {
+        message.set_field_by_name("name", name.into_owned());
+    }
+    if *message == before {
+        return;
+    }
+    if !is_valid(message) {
+        *message = before;
+    }
+}
+
+/// A text field; empty where there is none.
+fn text(message: &DynamicMessage, field: &str) -> String {
+    let value = message.get_field_by_name(field);
+    value
+        .as_ref()
+        .and_then(|value| value.as_str())
+        .unwrap_or_default()
+        .to_owned()
+}
+
+/// A field that is a message, if it is there.
+fn inner<'m>(message: &'m mut DynamicMessage, field: &str) -> Option<&'m mut DynamicMessage> {
+    if !message.has_field_by_name(field) {
+        return None;
+    }
+    message.get_field_by_name_mut(field)?.as_message_mut()
+}
+
+/// A list of messages.
+fn list<'m>(message: &'m mut DynamicMessage, field: &str) -> Option<&'m mut Vec<Value>> {
+    message.get_field_by_name_mut(field)?.as_list_mut()
+}
+
+/// The full name of the message in `typed_config`; empty where there is none.
+fn packed_type(filter: &DynamicMessage) -> String {
+    let config = filter.get_field_by_name("typed_config");
+    let config = config.as_ref().and_then(|config| config.as_message());
+    config
+        .map(|config| protos::dynamic::type_name(&text(config, "type_url")).to_owned())
+        .unwrap_or_default()
+}

@@ -1,0 +1,101 @@
+//! Clusters and listeners after their patches, and those that patches add.
+
+use std::sync::Arc;
+
+use envoy::{Clusters, Listeners};
+use flow::{Reads, Relation, Rule};
+use model::audience::{PatchedCluster, PatchedListener};
+use model::listener::{Direction, ListenerSpec};
+use model::service::ObjectId;
+use model::xds::Resource;
+use protos::dynamic::{DynamicMessage, descriptor, encode_dynamic};
+use resources::istio::envoy_filter::{ApplyTo, PatchContext};
+
+use crate::apply;
+use crate::compile::{Chosen, CompiledFilters, CompiledPatch, chosen};
+
+/// Clusters after their patches.
+pub struct PatchedClusters;
+
+impl Relation for PatchedClusters {
+    const NAME: &'static str = "patched clusters";
+    type Key = Arc<PatchedCluster>;
+    type Row = Resource;
+}
+
+impl Rule for PatchedClusters {
+    fn derive(cx: &Reads<'_>, key: &Arc<PatchedCluster>) -> Option<Resource> {
+        let plain = cx.get::<Clusters>(&key.cluster)?;
+        let patches = chosen(cx, &key.filters);
+        Some(patched(&plain, ApplyTo::Cluster, |message| {
+            apply::cluster(message, &patches)
+        }))
+    }
+}
+
+/// Listeners after their patches.
+pub struct PatchedListeners;
+
+impl Relation for PatchedListeners {
+    const NAME: &'static str = "patched listeners";
+    type Key = Arc<PatchedListener>;
+    type Row = Resource;
+}
+
+impl Rule for PatchedListeners {
+    fn derive(cx: &Reads<'_>, key: &Arc<PatchedListener>) -> Option<Resource> {
+        let plain = cx.get::<Listeners>(&key.listener)?;
+        let context = context_of(&key.listener);
+        let patches: Vec<Chosen> = chosen(cx, &key.filters)
+            .into_iter()
+            .filter(|p| p.is_for(context))
+            .collect();
+        Some(patched(&plain, ApplyTo::Listener, |message| {
+            apply::listener(message, &patches)
+        }))
+    }
+}
+
+/// Resources that patches add: of which EnvoyFilter, and which of its patches.
+pub struct AddedResources;
+
+impl Relation for AddedResources {
+    const NAME: &'static str = "added resources";
+    type Key = (ObjectId, u16);
+    type Row = Resource;
+}
+
+impl Rule for AddedResources {
+    fn derive(cx: &Reads<'_>, (id, index): &(ObjectId, u16)) -> Option<Resource> {
+        let filter = cx.get::<CompiledFilters>(id)?;
+        let patch = filter.patches.get(usize::from(*index))?.as_ref()?;
+        let name = name_of(patch)?;
+        Some(Resource::new(name, encode_dynamic(patch.value.as_ref()?)))
+    }
+}
+
+/// The context of what a listener is for.
+pub(crate) fn context_of(listener: &ListenerSpec) -> PatchContext {
+    match listener.direction {
+        Direction::Outbound => PatchContext::SidecarOutbound,
+        Direction::Inbound => PatchContext::SidecarInbound,
+        Direction::Gateway => PatchContext::Gateway,
+    }
+}
+
+/// The name of what a patch adds.
+pub(crate) fn name_of(patch: &CompiledPatch) -> Option<String> {
+    let name = patch.value.as_ref()?.get_field_by_name("name")?;
+    name.as_str().filter(|name| !name.is_empty()).map(str::to_owned)
+}
+
+/// Decodes a resource, changes it, and encodes it again under its name. What cannot be read is left as it is.
+fn patched(plain: &Resource, sort: ApplyTo, change: impl FnOnce(&mut DynamicMessage)) -> Resource {
+    let descriptor = sort.message().and_then(descriptor);
+    let decoded = descriptor.and_then(|of| DynamicMessage::decode(of, plain.body().clone()).ok());
+    let Some(mut message) = decoded else {
+        return plain.clone();
+    };
+    change(&mut message);
+    Resource::new(plain.name().clone(), encode_dynamic(&message))
+}

@@ -1,0 +1,230 @@
+//! Route tables after their patches.
+//!
+//! A virtual host that no patch can be for is copied as it is; each of the others has a cell of its own, so that a changed
+//! route decodes one virtual host and no table.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use envoy::{RouteConfigs, VirtualHosts};
+use flow::{Reads, Relation, Rule};
+use model::audience::{Filters, RouteAudience, VirtualHostSpec};
+use model::xds::Resource;
+use protos::dynamic::{DynamicMessage, Value, descriptor, encode_dynamic};
+use resources::istio::envoy_filter::{ApplyTo, PatchOperation};
+use traffic::routes::RouteTables;
+
+use crate::apply;
+use crate::compile::{Chosen, chosen, refer};
+use crate::matching::{TableFacts, matches_host, outbound};
+
+/// Encoded virtual hosts after their patches, each as the `virtual_hosts` field of a table; none for one that is taken
+/// away.
+pub struct PatchedVirtualHosts;
+
+impl Relation for PatchedVirtualHosts {
+    const NAME: &'static str = "patched virtual hosts";
+    type Key = Arc<PatchedHost>;
+    type Row = HostRow;
+}
+
+/// A virtual host, and the patches that it may get.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct PatchedHost {
+    /// The virtual host as it is without them.
+    pub host: Arc<VirtualHostSpec>,
+    /// The patches; one at least.
+    pub filters: Filters,
+}
+
+/// A patched virtual host.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct HostRow {
+    /// The encoded field.
+    body: Bytes,
+    /// Its domains, which the patches may have changed.
+    domains: Vec<String>,
+}
+
+impl Rule for PatchedVirtualHosts {
+    fn derive(cx: &Reads<'_>, key: &Arc<PatchedHost>) -> Option<HostRow> {
+        let plain = cx.get::<VirtualHosts>(&key.host)?;
+        let unchanged = || HostRow {
+            body: (*plain).clone(),
+            domains: key.host.domains.iter().map(|domain| domain.to_string()).collect(),
+        };
+        let Some(host) = decode_hosts(&plain).pop() else {
+            return Some(unchanged());
+        };
+        let host = apply::virtual_host(host, &chosen(cx, &key.filters))?;
+        Some(HostRow {
+            domains: domains(&host),
+            body: encode_hosts(vec![host]),
+        })
+    }
+}
+
+/// Encoded route tables of audiences with patches.
+pub struct PatchedRouteConfigs;
+
+impl Relation for PatchedRouteConfigs {
+    const NAME: &'static str = "patched route configurations";
+    type Key = (Arc<RouteAudience>, Arc<str>);
+    type Row = Resource;
+}
+
+impl Rule for PatchedRouteConfigs {
+    fn derive(cx: &Reads<'_>, (audience, name): &(Arc<RouteAudience>, Arc<str>)) -> Option<Resource> {
+        let plain = (audience.plain(), name.clone());
+        let facts = TableFacts::discovered(audience, name);
+        let context = outbound(audience.kind);
+        let patches = chosen(cx, &audience.filters).into_iter();
+        let patches: Vec<Chosen> = patches
+            .filter(|patch| patch.is_for(context) && facts.matches(patch))
+            .collect();
+        if patches.is_empty() {
+            return cx.get::<RouteConfigs>(&plain).map(|row| (*row).clone());
+        }
+        let table = cx.get::<RouteTables>(&plain)?;
+        let mut taken: Vec<Vec<String>> = Vec::new();
+        let mut hosts: Vec<Bytes> = Vec::with_capacity(table.virtual_hosts.len());
+        for host in &table.virtual_hosts {
+            let matching = patches.iter().filter(|patch| is_of_host(patch, host));
+            let filters = refer(matching);
+            let row = match filters.is_empty() {
+                true => None,
+                false => {
+                    let key = Arc::new(PatchedHost {
+                        host: host.clone(),
+                        filters,
+                    });
+                    let Some(row) = cx.get::<PatchedVirtualHosts>(&key) else {
+                        continue;
+                    };
+                    // Domains that another one has would have Envoy refuse the table.
+                    Some(row)
+                        .filter(|row| same(&row.domains, host) || are_free(&row.domains, host, &table.virtual_hosts))
+                }
+            };
+            match row {
+                Some(row) => {
+                    if !same(&row.domains, host) {
+                        taken.push(row.domains.clone());
+                    }
+                    hosts.push(row.body.clone());
+                }
+                None => hosts.extend(cx.get::<VirtualHosts>(host).map(|row| (*row).clone())),
+            }
+        }
+        add(&patches, &table.virtual_hosts, taken, &mut hosts);
+        let body = envoy::route_configuration(name, hosts.iter().map(|host| &**host), None, table.ignore_port);
+        Some(Resource::new(name.clone(), settings(body, &patches)))
+    }
+}
+
+/// Adds virtual hosts none of whose domains is there.
+fn add(patches: &[Chosen], table: &[Arc<VirtualHostSpec>], mut taken: Vec<Vec<String>>, hosts: &mut Vec<Bytes>) {
+    for value in apply::added_hosts(patches) {
+        let domains = domains(value);
+        let there = |domain: &String| {
+            taken.iter().any(|others| others.contains(domain))
+                || table
+                    .iter()
+                    .any(|host| host.domains.iter().any(|one| **one == **domain))
+        };
+        if !domains.iter().any(there) {
+            taken.push(domains);
+            hosts.push(encode_hosts(vec![value.clone()]));
+        }
+    }
+}
+
+/// Whether a patch may change a virtual host or its routes.
+fn is_of_host(patch: &Chosen, host: &VirtualHostSpec) -> bool {
+    let changes = match patch.apply_to {
+        ApplyTo::VirtualHost => patch.operation != PatchOperation::Add,
+        ApplyTo::HttpRoute => true,
+        _ => false,
+    };
+    changes
+        && matches_host(patch, &host.name, |domain| {
+            host.domains.iter().any(|one| **one == *domain)
+        })
+}
+
+/// Merges patches of the table itself. Virtual hosts stand behind each other in the bytes, and are not looked at.
+fn settings(body: Bytes, patches: &[Chosen]) -> Bytes {
+    let merged = patches
+        .iter()
+        .filter(|patch| patch.apply_to == ApplyTo::RouteConfiguration);
+    if !merged.into_iter().any(|patch| patch.operation.merges()) {
+        return body;
+    }
+    let descriptor = ApplyTo::RouteConfiguration.message().and_then(descriptor);
+    let decoded = descriptor.and_then(|of| DynamicMessage::decode(of, body.clone()).ok());
+    match decoded {
+        Some(mut table) => {
+            apply::table_settings(&mut table, patches);
+            encode_dynamic(&table).into()
+        }
+        None => body,
+    }
+}
+
+fn same(domains: &[String], host: &VirtualHostSpec) -> bool {
+    domains
+        .iter()
+        .map(String::as_str)
+        .eq(host.domains.iter().map(|domain| &**domain))
+}
+
+/// Whether no other virtual host has one of these domains, and none is there twice.
+fn are_free(domains: &[String], host: &Arc<VirtualHostSpec>, table: &[Arc<VirtualHostSpec>]) -> bool {
+    let others = || {
+        table
+            .iter()
+            .filter(|other| !Arc::ptr_eq(other, host) && other.name != host.name)
+    };
+    let free = |(at, domain): (usize, &String)| {
+        !domains[..at].contains(domain) && !others().any(|other| other.domains.iter().any(|one| **one == **domain))
+    };
+    domains.iter().enumerate().all(free)
+}
+
+/// The virtual hosts in encoded fields of a table.
+fn decode_hosts(fields: &Bytes) -> Vec<DynamicMessage> {
+    let descriptor = ApplyTo::RouteConfiguration.message().and_then(descriptor);
+    let table = descriptor.and_then(|of| DynamicMessage::decode(of, fields.clone()).ok());
+    let hosts = table.and_then(|mut table| table.take_field_by_name("virtual_hosts"));
+    let Some(Value::List(hosts)) = hosts else {
+        return Vec::new();
+    };
+    let hosts = hosts.into_iter().filter_map(|host| match host {
+        Value::Message(host) => Some(host),
+        _ => None,
+    });
+    hosts.collect()
+}
+
+/// Virtual hosts as encoded fields of a table.
+fn encode_hosts(hosts: Vec<DynamicMessage>) -> Bytes {
+    let Some(descriptor) = ApplyTo::RouteConfiguration.message().and_then(descriptor) else {
+        return Bytes::new();
+    };
+    let mut table = DynamicMessage::new(descriptor);
+    let hosts = hosts.into_iter().map(Value::Message).collect();
+    table.set_field_by_name("virtual_hosts", Value::List(hosts));
+    encode_dynamic(&table).into()
+}
+
+fn domains(host: &DynamicMessage) -> Vec<String> {
+    let domains = host.get_field_by_name("domains");
+    let domains = domains
+        .as_ref()
+        .and_then(|domains| domains.as_list())
+        .unwrap_or_default();
+    domains
+        .iter()
+        .filter_map(|domain| domain.as_str().map(str::to_owned))
+        .collect()
+}

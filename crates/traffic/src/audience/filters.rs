@@ -1,0 +1,289 @@
+//! Which EnvoyFilters select a proxy, and which of their patches are for it.
+//!
+//! Only what a patch asks of the *proxy* is looked at here: its kind, version, metadata and labels. What a patch asks of
+//! a cluster, a listener or a route is looked at where that is patched, and what it changes nowhere in this crate.
+
+use std::sync::Arc;
+
+use flow::{Index, Members, Reads, Relation, Rule};
+use model::audience::{FilterRef, Filters};
+use model::proxy::{Labels, Proxy, ProxyKind};
+use model::service::ObjectId;
+use regex::Regex;
+use registry::inputs::EnvoyFilters;
+use resources::istio::EnvoyFilter;
+use resources::istio::PolicyTargetReference;
+use resources::istio::envoy_filter::{ApplyTo, EnvoyConfigPatch, PatchContext};
+use resources::{Meta, Object, StringMap};
+
+use super::select::subset;
+
+/// The label by which a proxy is one of a Gateway of the Gateway API.
+const GATEWAY_NAME: &str = "gateway.networking.k8s.io/gateway-name";
+/// The group of that Gateway.
+const GATEWAY_GROUP: &str = "gateway.networking.k8s.io";
+/// The longest expression for a version that is looked at, in bytes.
+const MAX_VERSION: usize = 1024;
+/// The most memory that a compiled expression for a version may take, in bytes.
+const MAX_COMPILED: usize = 1 << 20;
+
+/// The patches that are for a proxy, by what they change.
+#[derive(Clone, Default, Debug)]
+pub(super) struct Selected {
+    /// Of clusters.
+    pub(super) clusters: Filters,
+    /// Of listeners and what is in them.
+    pub(super) listeners: Filters,
+    /// Of route tables.
+    pub(super) routes: Filters,
+    /// Extension configurations.
+    pub(super) extensions: Filters,
+}
+
+/// `EnvoyFilter` objects of a namespace.
+pub struct FiltersByNamespace;
+
+impl Relation for FiltersByNamespace {
+    const NAME: &'static str = "envoy filters by namespace";
+    type Key = Arc<str>;
+    type Row = Members<ObjectId>;
+}
+
+impl Index for FiltersByNamespace {
+    type Of = EnvoyFilters;
+    fn keys(key: &ObjectId, _: &Arc<Object<EnvoyFilter>>) -> Vec<Arc<str>> {
+        vec![key.namespace.clone()]
+    }
+}
+
+/// What each EnvoyFilter asks of proxies. Other values of its patches leave it as it is.
+pub struct FilterScopes;
+
+impl Relation for FilterScopes {
+    const NAME: &'static str = "scopes of envoy filters";
+    type Key = ObjectId;
+    type Row = FilterScope;
+}
+
+impl Rule for FilterScopes {
+    fn derive(cx: &Reads<'_>, id: &ObjectId) -> Option<FilterScope> {
+        let object = cx.get::<EnvoyFilters>(id)?;
+        let spec = &object.spec;
+        let patches = spec.config_patches.iter().enumerate();
+        let patches = patches.filter_map(|(index, patch)| PatchScope::of(u16::try_from(index).ok()?, patch));
+        Some(FilterScope {
+            meta: Age::of(&object.meta),
+            priority: spec.priority,
+            selector: spec.workload_selector.as_ref().map(|s| s.labels.clone()),
+            targets: spec.target_refs.clone(),
+            patches: patches.collect(),
+        })
+    }
+}
+
+/// What an EnvoyFilter asks of proxies.
+#[derive(Clone, PartialEq, Debug)]
+pub struct FilterScope {
+    meta: Age,
+    priority: i32,
+    selector: Option<StringMap>,
+    targets: Vec<PolicyTargetReference>,
+    patches: Vec<PatchScope>,
+}
+
+/// What decides between filters of the same priority.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+struct Age {
+    created: Option<resources::Timestamp>,
+    /// As Istio compares them.
+    name: String,
+}
+
+impl Age {
+    fn of(meta: &Meta) -> Age {
+        Age {
+            created: meta.creation_timestamp,
+            name: format!("{}.{}", meta.name, meta.namespace),
+        }
+    }
+}
+
+/// What a patch asks of proxies.
+#[derive(Clone, PartialEq, Debug)]
+struct PatchScope {
+    index: u16,
+    sort: Sort,
+    context: PatchContext,
+    version: Option<Version>,
+    metadata: StringMap,
+}
+
+/// Which sort of resource a patch changes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Sort {
+    Clusters,
+    Listeners,
+    /// Of a sidecar's own ports they are in the listener.
+    Routes,
+    Extensions,
+}
+
+impl PatchScope {
+    fn of(index: u16, patch: &EnvoyConfigPatch) -> Option<PatchScope> {
+        let sort = match patch.apply_to {
+            ApplyTo::Cluster => Sort::Clusters,
+            ApplyTo::RouteConfiguration | ApplyTo::VirtualHost | ApplyTo::HttpRoute => Sort::Routes,
+            ApplyTo::ExtensionConfig => Sort::Extensions,
+            ApplyTo::Listener
+            | ApplyTo::FilterChain
+            | ApplyTo::NetworkFilter
+            | ApplyTo::HttpFilter
+            | ApplyTo::ListenerFilter => Sort::Listeners,
+            // Agents ask for it by themselves.
+            ApplyTo::Bootstrap | ApplyTo::Invalid => return None,
+        };
+        patch.patch.as_ref()?;
+        let matches = patch.matches.as_ref();
+        let proxy = matches.and_then(|m| m.proxy.as_ref());
+        let version = proxy.map(|p| &p.proxy_version).filter(|v| !v.is_empty());
+        Some(PatchScope {
+            index,
+            sort,
+            context: matches.map(|m| m.context).unwrap_or_default(),
+            version: version.map(|expression| Version::of(expression)),
+            metadata: proxy.map(|p| p.metadata.clone()).unwrap_or_default(),
+        })
+    }
+
+    /// Whether the patch is for this proxy.
+    fn is_for(&self, proxy: &Proxy) -> bool {
+        self.version
+            .as_ref()
+            .is_none_or(|version| version.matches(&proxy.version))
+            && self
+                .metadata
+                .iter()
+                .all(|(key, value)| proxy.metadata.get(key) == Some(value))
+    }
+
+    /// Whether such a proxy has what the patch changes, and whether it is in listeners, or elsewhere.
+    fn place(&self, kind: ProxyKind) -> (bool, bool) {
+        let context = match (self.context, kind) {
+            (PatchContext::Any, ProxyKind::Sidecar) => (true, true),
+            (PatchContext::SidecarInbound, ProxyKind::Sidecar) => (true, false),
+            (PatchContext::SidecarOutbound, ProxyKind::Sidecar)
+            | (PatchContext::Gateway | PatchContext::Any, ProxyKind::Router) => (false, true),
+            _ => (false, false),
+        };
+        let (inbound, other) = context;
+        match self.sort {
+            Sort::Clusters => (false, inbound || other),
+            Sort::Listeners => (inbound || other, false),
+            Sort::Routes => context,
+            // The proxy asks for them by name, wherever it uses them.
+            Sort::Extensions => (false, true),
+        }
+    }
+}
+
+/// An expression for versions.
+#[derive(Clone, Debug)]
+struct Version {
+    expression: Arc<str>,
+    /// None: it cannot be evaluated, and no proxy has such a version.
+    compiled: Option<Regex>,
+}
+
+impl PartialEq for Version {
+    fn eq(&self, other: &Version) -> bool {
+        self.expression == other.expression
+    }
+}
+
+impl Version {
+    fn of(expression: &Arc<str>) -> Version {
+        let compile = || {
+            regex::RegexBuilder::new(expression)
+                .size_limit(MAX_COMPILED)
+                .build()
+                .ok()
+        };
+        Version {
+            expression: expression.clone(),
+            compiled: (expression.len() <= MAX_VERSION).then(compile).flatten(),
+        }
+    }
+
+    fn matches(&self, version: &str) -> bool {
+        let compiled = self.compiled.as_ref();
+        !version.is_empty() && compiled.is_some_and(|compiled| compiled.is_match(version))
+    }
+}
+
+/// The patches that are for a proxy: of its namespace and of the root namespace, by priority, those of the root namespace
+/// first, then by age.
+pub(super) fn selected(cx: &Reads<'_>, proxy: &Proxy, labels: &Labels, root: &Arc<str>) -> Selected {
+    let mut found: Vec<(ObjectId, Arc<FilterScope>)> = Vec::new();
+    let mut namespaces = vec![root];
+    if proxy.namespace != *root {
+        namespaces.push(&proxy.namespace);
+    }
+    for namespace in namespaces.into_iter().filter(|namespace| !namespace.is_empty()) {
+        let ids = cx.get::<FiltersByNamespace>(namespace);
+        for id in ids.iter().flat_map(|members| members.iter()) {
+            let scope = cx.get::<FilterScopes>(id);
+            found.extend(
+                scope
+                    .filter(|s| s.selects(proxy, labels, namespace))
+                    .map(|s| (id.clone(), s)),
+            );
+        }
+    }
+    let rank = |(id, scope): &(ObjectId, Arc<FilterScope>)| (scope.priority, id.namespace != *root, scope.meta.clone());
+    found.sort_by_cached_key(rank);
+    let (mut clusters, mut listeners, mut routes, mut extensions) = (vec![], vec![], vec![], vec![]);
+    for (id, scope) in found {
+        let of = |wanted: &dyn Fn(&PatchScope) -> bool| scope.refer(&id, &|patch| patch.is_for(proxy) && wanted(patch));
+        clusters.extend(of(&|p| p.sort == Sort::Clusters && p.place(proxy.kind).1));
+        listeners.extend(of(&|p| p.place(proxy.kind).0));
+        routes.extend(of(&|p| p.sort == Sort::Routes && p.place(proxy.kind).1));
+        extensions.extend(of(&|p| p.sort == Sort::Extensions));
+    }
+    Selected {
+        clusters: clusters.into(),
+        listeners: listeners.into(),
+        routes: routes.into(),
+        extensions: extensions.into(),
+    }
+}
+
+impl FilterScope {
+    fn selects(&self, proxy: &Proxy, labels: &Labels, namespace: &Arc<str>) -> bool {
+        if self.targets.is_empty() {
+            return self.selector.as_ref().is_none_or(|selector| subset(selector, labels));
+        }
+        let gateway = labels.get(GATEWAY_NAME);
+        *namespace == proxy.namespace
+            && self.targets.iter().any(|target| {
+                &*target.group == GATEWAY_GROUP
+                    && &*target.kind == "Gateway"
+                    && Some(&target.name) == gateway
+                    && (target.namespace.is_empty() || target.namespace == *namespace)
+            })
+    }
+
+    /// Those of the patches, if there are any.
+    fn refer(&self, id: &ObjectId, wanted: &dyn Fn(&PatchScope) -> bool) -> Option<FilterRef> {
+        let patches: Arc<[u16]> = self.patches.iter().filter(|p| wanted(p)).map(|p| p.index).collect();
+        (!patches.is_empty()).then(|| FilterRef {
+            id: id.clone(),
+            patches,
+        })
+    }
+}
+
+/// Adds this module's rules.
+pub(super) fn register(b: &mut flow::Builder) {
+    b.index::<FiltersByNamespace>();
+    b.world::<FilterScopes, EnvoyFilters>();
+}

@@ -1,0 +1,136 @@
+//! EnvoyFilters and a real Envoy: a Lua filter, an extension that is discovered, and filters that are of no use.
+
+use std::time::Duration;
+
+use e2e::{HOST, Shop, both_protocols};
+use parts::run::{Result, wait_for};
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+fn route() -> String {
+    format!("[{{ route: [{{ destination: {{ host: {HOST} }} }}] }}]")
+}
+
+fn filter(name: &str, patches: &str) -> String {
+    format!(
+        "apiVersion: networking.istio.io/v1alpha3\nkind: EnvoyFilter\n\
+         metadata: {{ name: {name}, namespace: test }}\nspec: {{ configPatches: [{patches}] }}\n"
+    )
+}
+
+/// A patch of the HTTP filters of what leaves the client.
+fn http(operation: &str, value: &str) -> String {
+    format!(
+        "{{ applyTo: HTTP_FILTER, match: {{ context: SIDECAR_OUTBOUND, listener: {{ filterChain: {{ filter: {{ name: \
+         envoy.filters.network.http_connection_manager, subFilter: {{ name: envoy.filters.http.router }} }} }} }} }}, \
+         patch: {{ operation: {operation}, value: {value} }} }}"
+    )
+}
+
+/// A Lua filter that puts a header on every response.
+fn lua(header: &str) -> String {
+    format!(
+        "{{ name: mine, typedConfig: {{ \"@type\": type.googleapis.com/envoy.extensions.filters.http.lua.v3.Lua, \
+         defaultSourceCode: {{ inlineString: \"function envoy_on_response(handle) \
+         handle:headers():add('x-lua', '{header}') end\" }} }} }}"
+    )
+}
+
+/// A filter that the proxy asks for by its name.
+const DISCOVERED: &str = "{ name: mine, configDiscovery: { configSource: { ads: {}, resourceApiVersion: V3 }, \
+     typeUrls: [type.googleapis.com/envoy.extensions.filters.http.lua.v3.Lua] } }";
+
+fn extension(header: &str) -> String {
+    let patch = format!(
+        "{{ applyTo: EXTENSION_CONFIG, patch: {{ operation: ADD, value: {} }} }}",
+        lua(header)
+    );
+    filter("lua", &format!("{}, {patch}", http("INSERT_BEFORE", DISCOVERED)))
+}
+
+/// Waits until the client's responses have this header.
+async fn wait_for_header(shop: &Shop, wanted: &str) -> Result<()> {
+    let reached = || async {
+        let answer = shop.get("/", &[]).await.ok()?;
+        (answer.status == 200 && answer.header("x-lua") == wanted).then_some(())
+    };
+    wait_for(&format!("`x-lua: {wanted}` in responses"), PATIENCE, reached).await
+}
+
+both_protocols! {
+    async fn a_lua_filter_comes_changes_and_goes(protocol) {
+        let shop = Shop::start(protocol, &["v1"], &route()).await?;
+        assert_eq!(shop.get("/", &[]).await?.header("x-lua"), "");
+        shop.mesh.config.put("filter.yaml", &filter("lua", &http("INSERT_BEFORE", &lua("one"))))?;
+        wait_for_header(&shop, "one").await?;
+        shop.mesh.config.put("filter.yaml", &filter("lua", &http("INSERT_BEFORE", &lua("two"))))?;
+        wait_for_header(&shop, "two").await?;
+        shop.mesh.config.remove("filter.yaml")?;
+        wait_for_header(&shop, "").await?;
+        assert_eq!(shop.mesh.control.metric("pilot_total_xds_rejects", "lds").await?, 0.0);
+    }
+
+    async fn an_extension_changes_and_its_listener_does_not(protocol) {
+        let shop = Shop::start(protocol, &["v1"], &route()).await?;
+        shop.mesh.config.put("filter.yaml", &extension("one"))?;
+        wait_for_header(&shop, "one").await?;
+        let listeners = async || shop.client.stats("listener_manager.listener_(modified|added|removed|create_success)").await;
+        let before = listeners().await?;
+        let traffic = shop.traffic(200);
+        for header in ["two", "three"] {
+            shop.mesh.config.put("filter.yaml", &extension(header))?;
+            wait_for_header(&shop, header).await?;
+        }
+        let counts = traffic.stop().await;
+        assert_eq!(counts.errors, 0, "{counts:?}");
+        assert_eq!(listeners().await?, before, "no listener was touched");
+    }
+
+    async fn filters_that_are_of_no_use_harm_nobody(protocol) {
+        let shop = Shop::start(protocol, &["v1"], &route()).await?;
+        let traffic = shop.traffic(100);
+        // Refused: there is no such message. The others of the directory hold.
+        let unknown = "{ name: a, typedConfig: { \"@type\": type.googleapis.com/no.such.Message } }";
+        shop.mesh.config.put("unknown.yaml", &filter("unknown", &http("INSERT_FIRST", unknown)))?;
+        shop.mesh.control.wait_for_log("configPatches[0].patch.value.typedConfig").await?;
+        // Left out: nothing may stand behind the router, and a cluster of this name is there already.
+        let cluster = format!(
+            "{{ applyTo: CLUSTER, patch: {{ operation: ADD, value: {{ name: '{}', type: STATIC, connectTimeout: 1s }} }} }}",
+            shop.cluster("")
+        );
+        let late = format!("{}, {cluster}", http("INSERT_AFTER", &lua("late")));
+        shop.mesh.config.put("late.yaml", &filter("late", &late))?;
+        shop.mesh.config.put("filter.yaml", &filter("lua", &http("INSERT_BEFORE", &lua("one"))))?;
+        wait_for_header(&shop, "one").await?;
+        assert_eq!(shop.get("/", &[]).await?.header("x-version"), "v1");
+        for kind in ["lds", "cds", "rds"] {
+            assert_eq!(shop.mesh.control.metric("pilot_total_xds_rejects", kind).await?, 0.0, "{kind}");
+        }
+        let counts = traffic.stop().await;
+        assert_eq!(counts.errors, 0, "{counts:?}");
+    }
+
+    async fn clusters_and_routes_of_a_filter_are_used(protocol) {
+        let shop = Shop::start(protocol, &["v1"], &route()).await?;
+        let backend = shop.instances[0].address();
+        let endpoint = format!(
+            "{{ endpoint: {{ address: {{ socketAddress: {{ address: {}, portValue: {} }} }} }} }}",
+            backend.ip(),
+            backend.port()
+        );
+        let cluster = format!(
+            "{{ applyTo: CLUSTER, patch: {{ operation: ADD, value: {{ name: mine, type: STATIC, connectTimeout: 1s, \
+             loadAssignment: {{ clusterName: mine, endpoints: [{{ lbEndpoints: [{endpoint}] }}] }} }} }} }}"
+        );
+        let own = "{ applyTo: HTTP_ROUTE, match: { context: SIDECAR_OUTBOUND, routeConfiguration: { vhost: { domainName: \
+             shop.test.svc.cluster.local } } }, patch: { operation: INSERT_FIRST, value: { match: { prefix: /mine }, \
+             route: { cluster: mine, prefixRewrite: /yours } } } }";
+        shop.mesh.config.put("filter.yaml", &filter("own", &format!("{cluster}, {own}")))?;
+        let reached = || async {
+            let answer = shop.get("/mine", &[]).await.ok()?;
+            (answer.json().ok()?["path"] == "/yours").then_some(())
+        };
+        wait_for("the route of the filter", PATIENCE, reached).await?;
+        assert_eq!(shop.get("/", &[]).await?.header("x-version"), "v1");
+    }
+}
