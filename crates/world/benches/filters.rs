@@ -148,6 +148,9 @@ fn proxy(n: usize) -> Arc<Proxy> {
     Arc::new(Proxy {
         kind: ProxyKind::Sidecar,
         virtual_hosts_apart: false,
+        trusted: false,
+        own_workload: None,
+        resolver: None,
         id: format!("p.ns{n}").into(),
         namespace: format!("ns{n}").into(),
         dns_domain: format!("ns{n}.svc.cluster.local").into(),

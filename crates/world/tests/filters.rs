@@ -84,6 +84,9 @@ fn proxy(name: &str, kind: ProxyKind, app: &str) -> Arc<Proxy> {
     Arc::new(Proxy {
         kind,
         virtual_hosts_apart: false,
+        trusted: false,
+        own_workload: None,
+        resolver: None,
         id: format!("{name}.shop").into(),
         namespace: "shop".into(),
         dns_domain: "shop.svc.cluster.local".into(),

@@ -34,6 +34,8 @@ pub struct Node {
     pub id: String,
     /// The node metadata.
     pub metadata: Value,
+    /// Where it runs, as `region`, `zone` and `sub_zone`; null if nobody knows.
+    pub locality: Value,
 }
 
 impl Node {
@@ -62,6 +64,7 @@ impl Node {
                 "INSTANCE_IPS": ip,
                 "PROXY_CONFIG": {},
             }),
+            locality: Value::Null,
         }
     }
 }
@@ -262,7 +265,7 @@ fn bootstrap(node: &Node, protocol: Protocol, xds: SocketAddr) -> Value {
         Protocol::Delta => "DELTA_GRPC",
     };
     json!({
-        "node": { "id": node.id, "cluster": "mesh", "metadata": node.metadata },
+        "node": { "id": node.id, "cluster": "mesh", "metadata": node.metadata, "locality": node.locality },
         "admin": { "address": { "socket_address": { "address": "127.0.0.1", "port_value": 0 } } },
         "dynamic_resources": {
             "lds_config": { "ads": {}, "resource_api_version": "V3", "initial_fetch_timeout": "0s" },

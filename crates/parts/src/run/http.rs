@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, Empty, Limited};
+pub use hyper::Method;
 use hyper::body::Body;
 use hyper::client::conn::http1;
-use hyper::{HeaderMap, Method, Request, StatusCode};
+use hyper::{HeaderMap, Request, StatusCode};
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;

@@ -130,6 +130,7 @@ fn tls_fits_port(r: &mut Report, path: &FieldPath, server: &Server, port: &Port)
 /// TLS towards clients, of a Gateway or of a Sidecar's ingress.
 pub(super) fn server_tls(r: &mut Report, path: &FieldPath, tls: &ServerTlsSettings) {
     ciphers(r, path, tls);
+    hashes(r, path, tls);
     let sources = sources(tls);
     let crl = !tls.ca_crl.is_empty();
     match tls.mode {
@@ -167,6 +168,22 @@ pub(super) fn server_tls(r: &mut Report, path: &FieldPath, tls: &ServerTlsSettin
 }
 
 /// The path of a revocation list, which goes together with paths of certificates only.
+/// Hashes by their length, which is all that Envoy looks at: 32 bytes each.
+fn hashes(r: &mut Report, path: &FieldPath, tls: &ServerTlsSettings) {
+    for (index, hash) in tls.verify_certificate_hash.iter().enumerate() {
+        if !(64..=95).contains(&hash.len()) {
+            let message = "a hash is 64 hexadecimal digits, with or without colons between the bytes";
+            r.error(&path.field("verifyCertificateHash").index(index), "bad-value", message);
+        }
+    }
+    for (index, hash) in tls.verify_certificate_spki.iter().enumerate() {
+        if hash.len() != 44 {
+            let message = "the hash of a public key is 44 characters of base64";
+            r.error(&path.field("verifyCertificateSpki").index(index), "bad-value", message);
+        }
+    }
+}
+
 fn revocation_list(r: &mut Report, path: &FieldPath, tls: &ServerTlsSettings, by_secret: bool) {
     if by_secret {
         return r.warning(
