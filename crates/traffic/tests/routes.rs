@@ -147,7 +147,10 @@ fn unknown_destinations_pass_are_refused_or_go_through_a_proxy() {
     assert_eq!(world.table(&audience, "80"), ["block_all [*] BlockAll"]);
     let through = "{mode: ALLOW_ANY, egressProxy: {host: out.com, port: {number: 8080}}}";
     world.apply(&[policy(through), entry("b", "out", "out.com", &["http:8080:HTTP"])].concat());
-    assert_eq!(world.table(&audience, "80"), ["allow_any [*] default"]);
+    assert_eq!(
+        world.table(&audience, "80"),
+        ["allow_any [*] AllowAny(\"outbound|8080||out.com\")"]
+    );
 }
 
 #[test]

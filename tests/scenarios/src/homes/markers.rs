@@ -33,6 +33,14 @@ pub(super) fn content(kind: Kind) -> Option<Value> {
             let listener = json!({"name": "http", "port": 80, "protocol": "HTTP"});
             json!({"spec": {"gatewayClassName": MARKER, "listeners": [listener]}})
         }
+        Kind::EnvoyFilter => {
+            let nothing = json!({
+                "applyTo": "CLUSTER",
+                "match": {"cluster": {"name": MARKER}},
+                "patch": {"operation": "REMOVE"},
+            });
+            json!({"spec": {"workloadSelector": {"labels": {"app": MARKER}}, "configPatches": [nothing]}})
+        }
         Kind::WorkloadEntry => json!({"spec": {"address": "192.0.2.1"}}),
         Kind::ServiceImport => json!({"spec": {"type": "Headless", "ports": [{"name": "http", "port": 80}]}}),
         _ => return None,

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
 
 use anyhow::{Context, Result};
-use model::xds::ResourceType;
+use model::xds::{ResourceType, Version};
 use protos::envoy::config::cluster::v3::Cluster;
 use protos::envoy::config::cluster::v3::cluster::{ClusterDiscoveryType, DiscoveryType};
 use protos::envoy::config::core::v3::address::Address as Kind;
@@ -12,6 +12,7 @@ use protos::envoy::config::core::v3::socket_address::PortSpecifier;
 use protos::envoy::config::core::v3::{Address, SocketAddress};
 use protos::envoy::config::listener::v3::filter::ConfigType;
 use protos::envoy::config::listener::v3::{Filter, FilterChain, Listener};
+use protos::envoy::config::route::v3::RouteConfiguration;
 use protos::envoy::extensions::filters::http::router::v3::Router;
 use protos::envoy::extensions::filters::network::http_connection_manager::v3::http_filter::ConfigType as HttpConfig;
 use protos::envoy::extensions::filters::network::http_connection_manager::v3::{HttpConnectionManager, HttpFilter};
@@ -38,7 +39,7 @@ pub(super) fn name(index: usize) -> String {
 pub(super) fn of(exhibit: &Exhibit, index: usize, files: &Files) -> Result<Option<Piece>> {
     let json = crate::state::json(exhibit.kind, &exhibit.resource)?;
     let mut here = json.clone();
-    let changed = (exhibit.istio && strip(&mut here)) | files.replace(&mut here);
+    let changed = (exhibit.istio && strip(&mut here)) | files.replace(&mut here) | tell_caches_apart(&mut here);
     let body = match changed {
         true => encoded(exhibit.kind.type_url(), &here)?,
         false => exhibit.resource.body().to_vec(),
@@ -51,9 +52,42 @@ pub(super) fn of(exhibit: &Exhibit, index: usize, files: &Files) -> Result<Optio
             grpc_clusters(&json, &mut wants);
             Some(Piece::Listener(listener(body, index), wants))
         }
-        ResourceType::Route => Some(Piece::Listener(routes(body, index), BTreeSet::new())),
+        ResourceType::Route => Some(Piece::Listener(routes(whole(&body)?, index), BTreeSet::new())),
+        ResourceType::VirtualHost => {
+            let mut table = Vec::new();
+            field(2, &body, &mut table);
+            Some(Piece::Listener(routes(table, index), BTreeSet::new()))
+        }
         _ => None,
     })
+}
+
+/// A route table without the virtual hosts that it leaves to be discovered, which files cannot give: they are judged singly.
+fn whole(body: &[u8]) -> Result<Vec<u8>> {
+    let mut table = RouteConfiguration::decode(body)?;
+    table.vhds = None;
+    Ok(table.encode_to_vec())
+}
+
+/// Names caches of addresses by their settings: proxies that have others are judged by the same Envoy. Whether there were any.
+fn tell_caches_apart(value: &mut Value) -> bool {
+    match value {
+        Value::Object(fields) => {
+            let mut found = false;
+            if let Some(cache) = fields.get_mut("dnsCacheConfig") {
+                let settings = Version::of(cache.to_string().as_bytes());
+                cache["name"] = format!("cache-{settings}").into();
+                found = true;
+            }
+            fields
+                .values_mut()
+                .fold(found, |found, inner| tell_caches_apart(inner) | found)
+        }
+        Value::Array(items) => items
+            .iter_mut()
+            .fold(false, |found, item| tell_caches_apart(item) | found),
+        _ => false,
+    }
 }
 
 /// Encoded messages merge when they are concatenated: what comes later replaces what came before.

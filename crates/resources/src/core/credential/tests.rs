@@ -64,7 +64,7 @@ fn what_does_not_fit_together_is_found() {
     found("tls.crt", "no certificate", with("nonsense", &key));
     found("tls.crt", "no certificate", with(&key, &key));
     let cut = certificate.replace("-----END", "AAAA\n-----END");
-    found("tls.crt", "cannot be read", with(&cut, &key));
+    found("tls.crt", "not PEM", with(&cut, &key));
     let long = "\n".repeat(LONGEST + 1);
     found("tls.crt", "longer than", with(&long, &key));
     // A pair is both; one without the other is none.
