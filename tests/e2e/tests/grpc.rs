@@ -12,6 +12,8 @@ use parts::run::Result;
 use serde_json::Value;
 
 const HOST: &str = "echo.shop.svc.cluster.local";
+/// The policy of a DestinationRule that changes nothing.
+const ROUND_ROBIN: &str = "{ loadBalancer: { simple: ROUND_ROBIN } }";
 /// How often a client may ask before what must come has come.
 const TRIES: usize = 200;
 
@@ -72,7 +74,7 @@ impl Shop {
             servers.push(server);
             ports.push(port);
         }
-        let service = service(&[("v1", ports[0]), ("v2", ports[1])], "{}");
+        let service = service(&[("v1", ports[0]), ("v2", ports[1])], ROUND_ROBIN);
         let mesh = Mesh::start(&[("service.yaml", &service), ("route.yaml", &route(rules))]).await?;
         let dir = tempfile::tempdir()?;
         let bootstrap = dir.path().join("bootstrap.json");
@@ -148,10 +150,10 @@ async fn routes_and_endpoints_change_under_a_channel(probe: Probe) -> Result<()>
     until(&mut client, &[], |outcome| only(outcome, "v2")).await?;
     let (server, port) = Application::serve(&shop.probe, "v2-next").await?;
     shop.servers.push(server);
-    let moved = service(&[("v1", shop.ports[0]), ("v2", port)], "{}");
+    let moved = service(&[("v1", shop.ports[0]), ("v2", port)], ROUND_ROBIN);
     shop.mesh.config.put("service.yaml", &moved)?;
     until(&mut client, &[], |outcome| only(outcome, "v2-next")).await?;
-    let none = service(&[("v1", shop.ports[0])], "{}");
+    let none = service(&[("v1", shop.ports[0])], ROUND_ROBIN);
     shop.mesh.config.put("service.yaml", &none)?;
     let outcome = until(&mut client, &[], |outcome| {
         outcome.errors.get("UNAVAILABLE") == Some(&20)
@@ -249,7 +251,9 @@ async fn a_server_takes_its_listener_from_the_control_plane() -> Result<()> {
     let shop = Shop::start(go(), &format!("[{{ {} }}]", to("v1"))).await?;
     let mut server = Application::start(&shop.probe, "serve-xds", "mine", Some(&shop.bootstrap))?;
     let port = server.port().await?;
-    shop.mesh.config.put("service.yaml", &service(&[("v1", port)], "{}"))?;
+    shop.mesh
+        .config
+        .put("service.yaml", &service(&[("v1", port)], ROUND_ROBIN))?;
     // Until a service leads to its port it may say that it does not serve.
     while server.says().await?["serving"] != true {}
     let mut client = shop.client("xds:///echo:7070")?;
