@@ -5,6 +5,8 @@
 //! difference is the review. Left out are the warnings that a field has no effect yet, for they come and go, and the one that
 //! every EnvoyFilter gets.
 
+#![allow(clippy::unwrap_used, reason = "a helper that fails fails its test")]
+
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;

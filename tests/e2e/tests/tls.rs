@@ -89,7 +89,7 @@ async fn get(port: u16, host: &str, roots: &str, own: Option<&(String, String)>)
         let mut answer = Vec::new();
         // How the other side ends the connection does not matter once there is an answer.
         match stream.read_to_end(&mut answer).await {
-            Err(error) if answer.is_empty() => return Err(error.into()),
+            Err(error) if answer.is_empty() => Err(error.into()),
             _ => Ok(String::from_utf8_lossy(&answer).into_owned()),
         }
     };

@@ -61,7 +61,7 @@ fn envoy_filter(size: Size, number: usize) -> String {
         "apiVersion: networking.istio.io/v1alpha3\nkind: EnvoyFilter\n\
          metadata: {{ name: patch-{number}, namespace: {namespace} }}\nspec:\n"
     );
-    if number % 2 == 0 {
+    if number.is_multiple_of(2) {
         return format!(
             "{head}  configPatches:\n  - applyTo: CLUSTER\n    match: {{ context: SIDECAR_OUTBOUND, cluster: {{ service: {host} }} }}\n\
              \x20   patch: {{ operation: MERGE, value: {{ connect_timeout: 3s }} }}\n"

@@ -23,7 +23,7 @@ use crate::merge::{Lists, merge};
 use resources::istio::envoy_filter::{ApplyTo, PatchOperation};
 
 /// Those of the patches that are for this sort of thing.
-fn of<'a, P: Borrow<CompiledPatch>>(patches: &'a [P], sort: ApplyTo) -> impl Iterator<Item = &'a CompiledPatch> {
+fn of<P: Borrow<CompiledPatch>>(patches: &[P], sort: ApplyTo) -> impl Iterator<Item = &CompiledPatch> {
     patches
         .iter()
         .map(Borrow::borrow)

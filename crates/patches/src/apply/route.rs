@@ -48,7 +48,7 @@ pub(crate) fn table_settings<P: Borrow<CompiledPatch>>(table: &mut DynamicMessag
 }
 
 /// The virtual hosts that patches add.
-pub(crate) fn added_hosts<'a, P: Borrow<CompiledPatch>>(patches: &'a [P]) -> impl Iterator<Item = &'a DynamicMessage> {
+pub(crate) fn added_hosts<P: Borrow<CompiledPatch>>(patches: &[P]) -> impl Iterator<Item = &DynamicMessage> {
     let adding = of(patches, ApplyTo::VirtualHost).filter(|patch| patch.operation == PatchOperation::Add);
     adding.filter_map(|patch| patch.value.as_ref())
 }

@@ -150,7 +150,7 @@ impl PatchScope {
             index,
             sort,
             context: matches.map(|m| m.context).unwrap_or_default(),
-            version: version.map(|expression| Version::of(expression)),
+            version: version.map(Version::of),
             metadata: proxy.map(|p| p.metadata.clone()).unwrap_or_default(),
         })
     }
