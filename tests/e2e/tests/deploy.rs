@@ -146,7 +146,7 @@ fn granted(rules: &Value) -> BTreeSet<(String, String, String)> {
 }
 
 /// What the program reads and writes in the whole cluster.
-fn needed(untaint: bool, exports: bool) -> BTreeSet<(String, String, String)> {
+fn needed(untaint: bool, exports: bool, credentials: bool) -> BTreeSet<(String, String, String)> {
     const READ: [&str; 3] = ["get", "list", "watch"];
     let mut all = BTreeSet::new();
     let mut need = |group: &str, resource: &str, verbs: &[&str]| {
@@ -156,6 +156,9 @@ fn needed(untaint: bool, exports: bool) -> BTreeSet<(String, String, String)> {
     };
     for kind in definitions() {
         let Some(mesh) = kind.mesh else { continue };
+        if mesh.is_credential() && !credentials {
+            continue;
+        }
         need(kind.group, kind.plural, &READ);
         if plan::has_status(mesh) {
             need(
@@ -180,7 +183,12 @@ fn needed(untaint: bool, exports: bool) -> BTreeSet<(String, String, String)> {
 
 #[test]
 fn the_role_has_the_rights_that_the_program_needs_and_no_other() {
-    for (untaint, exports) in [(false, false), (true, false), (false, true)] {
+    for (untaint, exports, credentials) in [
+        (false, false, false),
+        (true, false, false),
+        (false, true, false),
+        (false, false, true),
+    ] {
         let mut set = vec![
             "--skip-crds".to_owned(),
             "--set".to_owned(),
@@ -189,11 +197,14 @@ fn the_role_has_the_rights_that_the_program_needs_and_no_other() {
         if exports {
             set.extend(["--set-string".to_owned(), "env.ENABLE_MCS_AUTO_EXPORT=true".to_owned()]);
         }
+        if credentials {
+            set.extend(["--set-string".to_owned(), "env.RUTTER_SECRETS_FOR=local".to_owned()]);
+        }
         let objects = manifest(&set.iter().map(String::as_str).collect::<Vec<_>>());
         let role = &objects["ClusterRole  istiod-clusterrole-istio-system"];
-        assert_eq!(granted(&role["rules"]), needed(untaint, exports));
+        assert_eq!(granted(&role["rules"]), needed(untaint, exports, credentials));
         for rule in role["rules"].as_array().unwrap() {
-            // Other ConfigMaps than that one are nobody's business.
+            // Other ConfigMaps than that one are read only where they may be a proxy's authorities.
             let of_maps = rule["resources"] == json!(["configmaps"]) && rule["verbs"] != json!(["create"]);
             assert_eq!(rule.get("resourceNames").is_some(), of_maps, "{rule}");
         }
