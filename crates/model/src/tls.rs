@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use names::CIPHER_SUITES;
+
 /// Which parts of a client the TLS of a cluster depends on; nothing where the cluster has no such TLS.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
 pub struct ClientFacts {
@@ -170,27 +172,11 @@ pub fn known_cipher_suites<'a>(list: impl IntoIterator<Item = &'a Arc<str>>) -> 
 
 /// Whether Envoy has a cipher suite of this name.
 pub fn is_cipher_suite(name: &str) -> bool {
-    const KNOWN: [&str; 14] = [
-        "ECDHE-ECDSA-AES128-GCM-SHA256",
-        "ECDHE-RSA-AES128-GCM-SHA256",
-        "ECDHE-ECDSA-AES256-GCM-SHA384",
-        "ECDHE-RSA-AES256-GCM-SHA384",
-        "ECDHE-ECDSA-CHACHA20-POLY1305",
-        "ECDHE-RSA-CHACHA20-POLY1305",
-        "ECDHE-ECDSA-AES128-SHA",
-        "ECDHE-RSA-AES128-SHA",
-        "ECDHE-ECDSA-AES256-SHA",
-        "ECDHE-RSA-AES256-SHA",
-        "AES128-GCM-SHA256",
-        "AES256-GCM-SHA384",
-        "AES128-SHA",
-        "AES256-SHA",
-    ];
     // What Envoy's library understands beside names: groups of equal worth, and taking away or moving back.
     let group = name.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
     match (group, name.strip_prefix(['-', '+', '!'])) {
-        (Some(group), _) => group.split('|').all(|name| KNOWN.contains(&name)),
-        (None, rest) => rest.unwrap_or(name) == "ALL" || KNOWN.contains(&rest.unwrap_or(name)),
+        (Some(group), _) => group.split('|').all(|name| CIPHER_SUITES.contains(&name)),
+        (None, rest) => rest.unwrap_or(name) == "ALL" || CIPHER_SUITES.contains(&rest.unwrap_or(name)),
     }
 }
 

@@ -1,8 +1,10 @@
-//! The vocabulary of names: hostnames, namespaces, protocols of ports, cluster names, SPIFFE identities, node ids.
+//! The vocabulary of names: hostnames, namespaces, protocols of ports, cluster names, SPIFFE identities, node ids,
+//! cipher suites.
 //!
 //! Each type is made by a parser that holds the whole promise, is cheap to clone, and knows nothing of where names are
 //! used: no objects, no proxies, no tables.
 
+pub mod cipher;
 pub mod cluster;
 pub mod dns;
 pub mod hostname;
@@ -10,6 +12,7 @@ pub mod identity;
 pub mod node;
 pub mod protocol;
 
+pub use cipher::CIPHER_SUITES;
 pub use cluster::{ClusterName, Direction};
 pub use hostname::Hostname;
 pub use identity::{Identity, TrustDomain};

@@ -10,6 +10,7 @@ use std::process::Command;
 use sha2::{Digest, Sha256};
 
 use crate::kubernetes::go;
+use crate::pip::{self, Package};
 use crate::place::{is_program, tools_dir};
 use crate::{Error, GRPC_PROBE_VARIABLE};
 
@@ -93,40 +94,17 @@ pub fn go(say: &mut dyn FnMut(&str)) -> Result<Probe, Error> {
 }
 
 fn fetch(library: &Path, say: &mut dyn FnMut(&str)) -> Result<(), Error> {
-    say(&format!("grpc: fetching the Python package grpcio {VERSION} with pip"));
     let draft = library.with_extension("partial");
     if draft.exists() {
         fs::remove_dir_all(&draft).map_err(Error::at(&draft))?;
     }
-    let list = library.with_extension("txt");
-    fs::write(&list, REQUIREMENTS).map_err(Error::at(&list))?;
-    let output = Command::new("python3")
-        .args([
-            "-m",
-            "pip",
-            "install",
-            "--quiet",
-            "--no-deps",
-            "--require-hashes",
-            "--only-binary=:all:",
-        ])
-        .arg("--target")
-        .arg(&draft)
-        .arg("--requirement")
-        .arg(&list)
-        .output()
-        .map_err(|source| Error::NoPython {
-            part: "grpc",
-            python: "python3".to_owned(),
-            source,
-        })?;
-    if !output.status.success() {
-        return Err(Error::Fetch {
-            package: "grpcio",
-            version: VERSION,
-            output: String::from_utf8_lossy(&output.stderr).into_owned(),
-        });
-    }
+    let package = Package {
+        part: "grpc",
+        name: "grpcio",
+        version: VERSION,
+        requirements: REQUIREMENTS,
+    };
+    pip::install(&package, &draft, say)?;
     fs::rename(&draft, library).map_err(Error::at(&draft))
 }
 

@@ -11,6 +11,7 @@ pub mod grpc;
 mod helm;
 mod install;
 pub mod kubernetes;
+mod pip;
 mod place;
 #[cfg(feature = "run")]
 pub mod run;

@@ -14,7 +14,7 @@ use protos::dynamic::{DynamicMessage, Value, descriptor, encode_dynamic};
 use resources::istio::envoy_filter::{ApplyTo, PatchOperation};
 use traffic::routes::RouteTables;
 
-use crate::apply;
+use crate::apply::{self, domains};
 use crate::compile::{Chosen, chosen, refer};
 use crate::matching::{TableFacts, matches_host, outbound};
 
@@ -215,16 +215,4 @@ fn encode_hosts(hosts: Vec<DynamicMessage>) -> Bytes {
     let hosts = hosts.into_iter().map(Value::Message).collect();
     table.set_field_by_name("virtual_hosts", Value::List(hosts));
     encode_dynamic(&table).into()
-}
-
-fn domains(host: &DynamicMessage) -> Vec<String> {
-    let domains = host.get_field_by_name("domains");
-    let domains = domains
-        .as_ref()
-        .and_then(|domains| domains.as_list())
-        .unwrap_or_default();
-    domains
-        .iter()
-        .filter_map(|domain| domain.as_str().map(str::to_owned))
-        .collect()
 }

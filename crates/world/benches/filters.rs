@@ -2,13 +2,16 @@
 //! 1,000, 50 and 20 if not given.
 #![allow(clippy::print_stdout, clippy::unwrap_used)] // A benchmark's output.
 
+#[path = "../tests/support/mod.rs"]
+mod support;
+
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use model::proxy::{Capabilities, InterceptionMode, Locality, Proxy, ProxyKind};
+use model::proxy::ProxyKind;
 use model::xds::ResourceType;
-use registry::inputs::{MeshSettings, Sharing};
-use resources::{MeshConfig, ParseOptions, parse_documents};
+use registry::inputs::Sharing;
+use resources::{ParseOptions, parse_documents};
 use world::{Batch, World};
 
 /// How often each change is made.
@@ -21,7 +24,7 @@ fn main() {
     let proxies = numbers.next().unwrap_or(20);
     for filters in [0, filters] {
         println!("{services} services, {proxies} proxies in as many namespaces, {filters} EnvoyFilters");
-        let mut world = World::new(settings(), 1);
+        let mut world = World::new(support::settings(Sharing::All), 1);
         let objects: String = (0..services)
             .map(|n| service(n) + &route(n, 90) + &policy(n, 5))
             .collect();
@@ -77,7 +80,11 @@ fn batch(text: &str) -> Batch {
 }
 
 fn subscribe(world: &mut World, number: usize) -> usize {
-    let token = world.connect(proxy(number));
+    let token = world.connect(Arc::new(support::proxy(
+        "p",
+        &format!("ns{number}"),
+        ProxyKind::Sidecar,
+    )));
     let mut open = 0;
     for kind in [ResourceType::Cluster, ResourceType::Listener] {
         let audience = world.audience(token, kind).unwrap();
@@ -142,41 +149,4 @@ fn filter(n: usize, namespaces: usize, value: usize) -> String {
          spec: {{configPatches: [{patch}]}}\n",
         n % namespaces
     )
-}
-
-fn proxy(n: usize) -> Arc<Proxy> {
-    Arc::new(Proxy {
-        kind: ProxyKind::Sidecar,
-        virtual_hosts_apart: false,
-        trusted: false,
-        own_workload: None,
-        resolver: None,
-        id: format!("p.ns{n}").into(),
-        namespace: format!("ns{n}").into(),
-        dns_domain: format!("ns{n}.svc.cluster.local").into(),
-        addresses: vec!["192.0.2.1".parse().unwrap()],
-        labels: Default::default(),
-        locality: Locality::default(),
-        network: "".into(),
-        network_view: Vec::new(),
-        node: "".into(),
-        cluster_id: "Kubernetes".into(),
-        service_account: "".into(),
-        interception: InterceptionMode::Redirect,
-        capabilities: Capabilities::default(),
-        accepts_http10: false,
-        unprivileged: false,
-        ports: Default::default(),
-        version: "1.29.0".into(),
-        metadata: Default::default(),
-    })
-}
-
-fn settings() -> MeshSettings {
-    MeshSettings {
-        config: MeshConfig::default(),
-        domain: "cluster.local".into(),
-        cluster_id: "Kubernetes".into(),
-        sharing: Sharing::All,
-    }
 }

