@@ -63,8 +63,10 @@ fn what_does_not_fit_together_is_found() {
     found("tls.key", "no private key", with(&certificate, "nonsense"));
     found("tls.crt", "no certificate", with("nonsense", &key));
     found("tls.crt", "no certificate", with(&key, &key));
-    let cut = certificate.replace("-----END", "AAAA\n-----END");
-    found("tls.crt", "not PEM", with(&cut, &key));
+    let odd = certificate.replace("-----END", "?\n-----END");
+    found("tls.crt", "not PEM", with(&odd, &key));
+    let short = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
+    found("tls.crt", "not X.509", with(short, &key));
     let long = "\n".repeat(LONGEST + 1);
     found("tls.crt", "longer than", with(&long, &key));
     // A pair is both; one without the other is none.
