@@ -84,13 +84,19 @@ pub async fn run(binary: &Path, flags: &[&str], plan: Plan) -> Result<Report> {
 
     eprintln!("connecting {} proxies", plan.proxies);
     let row = fleet
-        .measure("all proxies get their first configuration", async |fleet| {
-            fleet.connect(plan.proxies)
-        })
+        .measure(
+            Whom::AllFrom(0),
+            "all proxies get their first configuration",
+            async |fleet| fleet.connect(plan.proxies),
+        )
         .await?;
     report.rows.push(row);
     (report.resident, report.peak) = probe::memory(pid)?;
 
+    let whom = match plan.size.rules {
+        true => Whom::Some,
+        false => Whom::AllFrom(0),
+    };
     let single = [
         ("one endpoint changes", Edit::Endpoint),
         ("one route changes", Edit::Route),
@@ -102,7 +108,7 @@ pub async fn run(binary: &Path, flags: &[&str], plan: Plan) -> Result<Report> {
         for round in 0..ROUNDS {
             rows.push(
                 fleet
-                    .measure(work, async |_| edit.make(&mesh, plan.size, round).await)
+                    .measure(whom, work, async |_| edit.make(&mesh, plan.size, round).await)
                     .await?,
             );
         }
@@ -115,7 +121,7 @@ pub async fn run(binary: &Path, flags: &[&str], plan: Plan) -> Result<Report> {
     };
     report.rows.push(
         fleet
-            .measure(&format!("{BURST} endpoint changes back to back"), burst)
+            .measure(whom, &format!("{BURST} endpoint changes back to back"), burst)
             .await?,
     );
 
@@ -124,13 +130,17 @@ pub async fn run(binary: &Path, flags: &[&str], plan: Plan) -> Result<Report> {
     // The first of them have whole responses composed anew, which are kept for the next ones of their audience: that is
     // a cost of the audience. What the second lot adds is a cost of proxies.
     fleet
-        .measure_from(plan.proxies, "more proxies", async |fleet| fleet.connect(more))
+        .measure(Whom::AllFrom(plan.proxies), "more proxies", async |fleet| {
+            fleet.connect(more)
+        })
         .await?;
     let (before, _) = probe::memory(pid)?;
     fleet
-        .measure_from(plan.proxies + more, "still more proxies", async |fleet| {
-            fleet.connect(more)
-        })
+        .measure(
+            Whom::AllFrom(plan.proxies + more),
+            "still more proxies",
+            async |fleet| fleet.connect(more),
+        )
         .await?;
     let (after, _) = probe::memory(pid)?;
     report.per_proxy = after.saturating_sub(before) / more as u64;
@@ -198,6 +208,15 @@ impl Edit {
     }
 }
 
+/// Whom a change concerns.
+#[derive(Clone, Copy)]
+enum Whom {
+    /// Every proxy from the one of this number on.
+    AllFrom(usize),
+    /// Some, of whom it is not known beforehand how many: where there are Sidecars, not everybody sees everything.
+    Some,
+}
+
 /// The proxies, and the process that they are connected to.
 struct Fleet<'m> {
     mesh: &'m Mesh,
@@ -228,14 +247,9 @@ impl Fleet<'_> {
     }
 
     /// Does `change`, waits until nothing comes any more, and reports what happened meanwhile.
-    async fn measure(&mut self, work: &str, change: impl AsyncFnOnce(&mut Self) -> Result<()>) -> Result<Measured> {
-        self.measure_from(0, work, change).await
-    }
-
-    /// The same where only the proxies from this one on are concerned.
-    async fn measure_from(
+    async fn measure(
         &mut self,
-        from: usize,
+        whom: Whom,
         work: &str,
         change: impl AsyncFnOnce(&mut Self) -> Result<()>,
     ) -> Result<Measured> {
@@ -245,7 +259,7 @@ impl Fleet<'_> {
         self.mesh.told();
         let begin = Instant::now();
         change(self).await?;
-        self.settle(begin, from).await?;
+        self.settle(begin, whom).await?;
         let processor = Usage::of(self.pid)?.since(&used);
         // A proxy has a change when the last response of it has come.
         let mut arrived: Vec<Instant> = self
@@ -270,8 +284,8 @@ impl Fleet<'_> {
         })
     }
 
-    /// Waits until every proxy from this one on got something, and then nobody anything for a while.
-    async fn settle(&mut self, begin: Instant, from: usize) -> Result<()> {
+    /// Waits until those who are concerned got something, and then nobody anything for a while.
+    async fn settle(&mut self, begin: Instant, whom: Whom) -> Result<()> {
         let mut before = self.totals();
         let mut since = Instant::now();
         loop {
@@ -283,9 +297,13 @@ impl Fleet<'_> {
             if now != before {
                 (before, since) = (now, Instant::now());
             }
+            let (from, least) = match whom {
+                Whom::AllFrom(from) => (from, self.seen.len() - from),
+                Whom::Some => (0, 1),
+            };
             let concerned = &self.seen[from..];
             let heard = concerned.iter().filter(|seen| seen.times().is_some()).count();
-            if heard == concerned.len() && since.elapsed() > QUIET {
+            if heard >= least && since.elapsed() > QUIET {
                 return Ok(());
             }
             if begin.elapsed() > PATIENCE {
