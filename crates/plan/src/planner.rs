@@ -5,12 +5,12 @@ mod shares;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use resources::{ObjectKey, Timestamp};
+use resources::{Diagnostic, ObjectKey, Timestamp};
 
 use crate::peers::{Peers, Share};
 use crate::queue::Queue;
 use crate::status::{Counts, Status, Truth};
-use crate::subject::{Subject, Verdict};
+use crate::subject::{Standing, Subject, Verdict};
 use crate::{Moment, Settings};
 
 /// A status that another writer put in place of ours is noticed, unless ours was written so recently that what is seen
@@ -92,6 +92,7 @@ struct Record {
     uid: Arc<str>,
     observed: i64,
     verdict: Verdict,
+    standing: Standing,
     /// The generation that is in effect, and since which epoch.
     effect: Option<(i64, u64)>,
     changed: Moment,
@@ -166,6 +167,17 @@ impl Planner {
         }
         self.open.insert(key.clone());
         self.look(&key, now);
+    }
+
+    /// Notes what is to be said of an object because of others; nothing: all is well. `missing` is the code of what is said
+    /// because something is not there.
+    pub fn remarked(&mut self, key: &ObjectKey, remarks: &[Diagnostic], missing: &str, now: Moment) {
+        let standing = Standing::of(remarks, missing);
+        let Some(record) = self.objects.get_mut(key).filter(|record| record.standing != standing) else {
+            return;
+        };
+        record.standing = standing;
+        self.look(key, now);
     }
 
     /// Forgets an object.
@@ -310,7 +322,14 @@ impl Planner {
             ),
             None => (own, true),
         };
-        let status = Status::of(observed, &record.verdict, effective, counts, before, now.wall);
+        let status = Status::of(
+            observed,
+            (&record.verdict, &record.standing),
+            effective,
+            counts,
+            before,
+            now.wall,
+        );
         if settled {
             self.open.remove(&key);
         } else {
@@ -359,6 +378,7 @@ impl Record {
             uid,
             observed: 0,
             verdict,
+            standing: Standing::default(),
             effect: None,
             changed: now,
             current: None,
@@ -409,6 +429,8 @@ impl Record {
             stored.observed == status.observed
                 && stored.accepted == status.accepted
                 && stored.programmed == status.programmed
+                && stored.conflicted == status.conflicted
+                && stored.resolved == status.resolved
                 && stored.programmed.truth == Truth::True
         });
         self.written.filter(|_| calm).map(|written| written + settings.calm)

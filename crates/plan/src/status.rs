@@ -3,7 +3,7 @@
 use resources::Timestamp;
 use serde_json::{Value, json};
 
-use crate::subject::Verdict;
+use crate::subject::{Standing, Verdict};
 
 /// Texts in a status are cut to so many bytes.
 pub(crate) const TEXT: usize = 2048;
@@ -80,15 +80,22 @@ pub struct Status {
     pub accepted: Condition,
     /// Condition `Programmed`: all proxies that need it run it.
     pub programmed: Condition,
+    /// Condition `Conflicted`, where other objects go before it: what of it is not used.
+    pub conflicted: Option<Condition>,
+    /// Condition `ResolvedRefs`, where something that it names is not there.
+    pub resolved: Option<Condition>,
     /// How many proxies run it.
     pub proxies: Proxies,
 }
 
 impl Status {
+    /// The types of conditions that are written here, some of them only at times: those of others stay.
+    pub const CONDITIONS: [&str; 4] = ["Accepted", "Programmed", "Conflicted", "ResolvedRefs"];
+
     /// The status of an object. What is as it was in `before` keeps its time.
     pub(crate) fn of(
         observed: i64,
-        verdict: &Verdict,
+        (verdict, standing): (&Verdict, &Standing),
         effective: Option<i64>,
         counts: Counts,
         before: Option<&Status>,
@@ -110,6 +117,8 @@ impl Status {
             observed,
             accepted,
             programmed,
+            conflicted: condition(Truth::True, "Conflict", &standing.conflicts, now),
+            resolved: condition(Truth::False, "NotFound", &standing.missing, now),
             proxies,
         };
         if let Some(before) = before {
@@ -123,9 +132,15 @@ impl Status {
         let same = |one: &Condition, other: &Condition| {
             (one.truth, &one.reason, &one.message) == (other.truth, &other.reason, &other.message)
         };
+        let same_if_any = |one: &Option<Condition>, other: &Option<Condition>| match (one, other) {
+            (Some(one), Some(other)) => same(one, other),
+            _ => one.is_none() && other.is_none(),
+        };
         self.observed == other.observed
             && same(&self.accepted, &other.accepted)
             && same(&self.programmed, &other.programmed)
+            && same_if_any(&self.conflicted, &other.conflicted)
+            && same_if_any(&self.resolved, &other.resolved)
             && self.proxies.says_the_same(&other.proxies)
     }
 
@@ -148,12 +163,17 @@ impl Status {
                 "message": cut(&refusal.message),
             });
         }
+        let conditions = [
+            Some(&self.accepted),
+            Some(&self.programmed),
+            self.conflicted.as_ref(),
+            self.resolved.as_ref(),
+        ];
+        let conditions = conditions.into_iter().zip(Status::CONDITIONS);
+        let conditions = conditions.filter_map(|(condition, name)| Some(condition?.to_json(name, self.observed)));
         json!({
             "observedGeneration": self.observed,
-            "conditions": [
-                self.accepted.to_json("Accepted", self.observed),
-                self.programmed.to_json("Programmed", self.observed),
-            ],
+            "conditions": conditions.collect::<Vec<_>>(),
             "proxies": proxies,
         })
     }
@@ -177,6 +197,8 @@ impl Status {
             observed: status.get("observedGeneration")?.as_i64()?,
             accepted: condition("Accepted")?,
             programmed: condition("Programmed")?,
+            conflicted: condition("Conflicted"),
+            resolved: condition("ResolvedRefs"),
             proxies: Proxies {
                 generation: proxies.get("generation")?.as_i64()?,
                 counts: Counts {
@@ -192,11 +214,16 @@ impl Status {
     }
 
     fn keep_times(&mut self, before: &Status) {
-        for (now, before) in [
-            (&mut self.accepted, &before.accepted),
-            (&mut self.programmed, &before.programmed),
-        ] {
-            if now.truth == before.truth {
+        let pairs = [
+            (Some(&mut self.accepted), Some(&before.accepted)),
+            (Some(&mut self.programmed), Some(&before.programmed)),
+            (self.conflicted.as_mut(), before.conflicted.as_ref()),
+            (self.resolved.as_mut(), before.resolved.as_ref()),
+        ];
+        for (now, before) in pairs {
+            if let (Some(now), Some(before)) = (now, before)
+                && now.truth == before.truth
+            {
                 now.since = before.since;
             }
         }
@@ -291,6 +318,16 @@ fn programmed(accepted: bool, effective: Option<i64>, counts: &Counts, now: Time
         message: cut(&message),
         since: now,
     }
+}
+
+/// A condition that is there only if there is something to say.
+fn condition(truth: Truth, reason: &str, message: &str, now: Timestamp) -> Option<Condition> {
+    (!message.is_empty()).then(|| Condition {
+        truth,
+        reason: reason.to_owned(),
+        message: cut(message),
+        since: now,
+    })
 }
 
 pub(crate) fn text(value: &Value, field: &str) -> String {

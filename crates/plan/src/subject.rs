@@ -57,6 +57,31 @@ impl Verdict {
     }
 }
 
+/// What is to be said of an object because of others; a text is empty where there is nothing.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Standing {
+    /// Others go before it.
+    pub(crate) conflicts: String,
+    /// What it names is not there.
+    pub(crate) missing: String,
+}
+
+impl Standing {
+    /// `missing` is the code of remarks on what is not there; all others are on conflicts.
+    pub(crate) fn of(remarks: &[Diagnostic], missing: &str) -> Standing {
+        let those = |wanted: bool| -> Vec<&Diagnostic> {
+            remarks
+                .iter()
+                .filter(|remark| (remark.code == missing) == wanted)
+                .collect()
+        };
+        Standing {
+            conflicts: told(&those(false)),
+            missing: told(&those(true)),
+        }
+    }
+}
+
 /// `spec.hosts: must not be empty (hint: …); spec.http[0]: …; and 3 more`.
 fn told(problems: &[&Diagnostic]) -> String {
     let one = |problem: &&Diagnostic| {

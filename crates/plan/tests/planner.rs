@@ -500,3 +500,45 @@ proptest! {
         prop_assert_eq!(read.as_ref(), Some(status));
     }
 }
+
+#[test]
+fn what_others_do_to_an_object_is_said_while_it_holds() {
+    let mut bench = Bench::new(true);
+    bench.saw(subject("a", 1));
+    let remark = |code: &'static str, message: &str| Diagnostic {
+        severity: Severity::Warning,
+        code,
+        ..error(FieldPath::spec().field("hosts").index(0), message)
+    };
+    let tell = |bench: &mut Bench, remarks: &[Diagnostic]| {
+        bench.planner.remarked(&key("a"), remarks, "missing", bench.now);
+        bench.after(2_000);
+    };
+    let conditions = |bench: &Bench| {
+        let status = bench.written.last().unwrap().1.status.to_json();
+        assert_eq!(Status::from_json(&status).unwrap().to_json(), status);
+        let conditions = status["conditions"].as_array().unwrap().clone();
+        let short =
+            |one: &serde_json::Value| format!("{}={}: {}", one["type"], one["status"], one["message"]).replace('"', "");
+        conditions[2..].iter().map(short).collect::<Vec<_>>()
+    };
+    tell(
+        &mut bench,
+        &[remark("conflict", "b goes first"), remark("missing", "no c")],
+    );
+    let both = [
+        "Conflicted=True: spec.hosts[0]: b goes first",
+        "ResolvedRefs=False: spec.hosts[0]: no c",
+    ];
+    assert_eq!(conditions(&bench), both);
+    let written = bench.written.len();
+    tell(
+        &mut bench,
+        &[remark("conflict", "b goes first"), remark("missing", "no c")],
+    );
+    assert_eq!(bench.written.len(), written, "nothing new");
+    tell(&mut bench, &[remark("missing", "no c")]);
+    assert_eq!(conditions(&bench), &both[1..]);
+    tell(&mut bench, &[]);
+    assert_eq!(conditions(&bench), [""; 0]);
+}

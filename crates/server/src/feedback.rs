@@ -5,15 +5,17 @@
 //! [`ads::Hub::tally`]), and the statuses that differ go into a bounded channel. Discovery never waits for it: a full
 //! channel means that nothing is counted until there is room, and a turn ends when its time is up.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use ads::{Moment, Question};
+use flow::CellId;
 use plan::{Ask, Counts, Intent, News, Now, Planner, Refusal, Settings, Subject};
 use resources::{Diagnostic, Meta, ObjectKey, Timestamp};
 use serde_json::{Map, Value};
 use tokio::sync::{Notify, mpsc};
+use world::{MISSING, Remarks};
 
 use crate::origin::Served;
 use crate::pilot::Hub;
@@ -48,6 +50,8 @@ impl Observation {
 /// Knows what is to be told of objects.
 pub(crate) struct Tracker {
     pub(crate) planner: Planner,
+    /// The objects that are watched for what is to be said of them because of others.
+    watched: BTreeMap<ObjectKey, CellId>,
     /// Told when there are shares to be published.
     pub(crate) unshared: Arc<Notify>,
     out: Option<mpsc::Sender<Vec<Intent>>>,
@@ -65,6 +69,7 @@ impl Tracker {
     pub(crate) fn new(started: Instant) -> Tracker {
         Tracker {
             planner: Planner::new(Settings::default()),
+            watched: BTreeMap::new(),
             unshared: Arc::default(),
             out: None,
             start: SystemTime::now().checked_sub(started.elapsed()).unwrap_or(UNIX_EPOCH),
@@ -88,14 +93,39 @@ impl Tracker {
     }
 
     /// Takes in what sources told; `epoch` is that of the commit that it came with.
-    pub(crate) fn observe(&mut self, observed: Vec<Observation>, epoch: u64, now: Moment) {
+    pub(crate) fn observe(&mut self, observed: Vec<Observation>, served: &mut Served, epoch: u64, now: Moment) {
         for observation in observed {
             match observation {
                 Observation::Seen(subject) if plan::has_status(subject.key.kind) => {
+                    let key = subject.key.clone();
                     self.planner.saw(*subject, epoch, now);
+                    self.watch(key, served, now);
                 }
                 Observation::Seen(_) => {}
-                Observation::Gone(key) => self.planner.gone(&key),
+                Observation::Gone(key) => {
+                    self.planner.gone(&key);
+                    self.watched
+                        .remove(&key)
+                        .into_iter()
+                        .for_each(|cell| served.0.close(cell));
+                }
+            }
+        }
+    }
+
+    /// Takes in what is to be said of objects because of others.
+    pub(crate) fn remark(&mut self, remarks: &[(ObjectKey, Remarks)], now: Moment) {
+        for (key, remarks) in remarks {
+            self.planner.remarked(key, remarks, MISSING, now);
+        }
+    }
+
+    /// Watches an object; one that another object of its name follows is watched already, but not known to be.
+    fn watch(&mut self, key: ObjectKey, served: &mut Served, now: Moment) {
+        if let Some((cell, remarks)) = served.0.watch(&key) {
+            self.planner.remarked(&key, &remarks, MISSING, now);
+            if let Some(before) = self.watched.insert(key, cell) {
+                served.0.close(before);
             }
         }
     }

@@ -298,7 +298,8 @@ impl Core {
             self.commit(batch);
         }
         let now = self.now();
-        self.tracker.observe(gathered.observed, self.hub.epoch(), now);
+        let epoch = self.hub.epoch();
+        self.tracker.observe(gathered.observed, &mut self.served, epoch, now);
         committed
     }
 
@@ -322,6 +323,7 @@ impl Core {
             "committed"
         );
         let now = self.now();
+        self.tracker.remark(&changes.remarks, now);
         let applied = catch_unwind(AssertUnwindSafe(|| {
             self.hub.apply(&mut self.served, Served::changes(changes), now)
         }));

@@ -31,6 +31,8 @@ fn intent(name: &str, generation: i64) -> Intent {
             observed: generation,
             accepted: condition.clone(),
             programmed: condition,
+            conflicted: None,
+            resolved: None,
             proxies: Proxies {
                 generation,
                 counts,

@@ -10,6 +10,7 @@ pub mod gateways;
 pub mod hosts;
 pub mod listeners;
 pub mod policy;
+pub mod remarks;
 pub mod routes;
 pub mod scope;
 mod terminate;
@@ -51,4 +52,5 @@ pub fn register(b: &mut flow::Builder) {
     gateways::register(b);
     routes::register(b);
     listeners::register(b);
+    remarks::register(b);
 }

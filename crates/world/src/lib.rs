@@ -10,12 +10,14 @@
 mod batch;
 mod inspect;
 mod reach;
+mod remarks;
 mod serve;
 
 pub use batch::Batch;
 pub use reach::Reach;
 pub use serve::{Audience, Changes};
 pub use traffic::Catalogue;
+pub use traffic::remarks::{MISSING, Remarks};
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

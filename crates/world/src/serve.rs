@@ -18,13 +18,15 @@ use patches::{
 };
 use registry::GatewayNames;
 use registry::inputs::ProxyToken;
+use resources::ObjectKey;
 use traffic::Catalogue;
 use traffic::audience::Audiences;
 use traffic::clusters::ClusterCatalogue;
 use traffic::listeners::ListenerCatalogue;
+use traffic::remarks::Remarks;
 use traffic::routes::VirtualHostCatalogue;
 
-use crate::World;
+use crate::{World, remarks};
 
 /// What proxies must share to receive equal bytes of one type.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
@@ -62,6 +64,8 @@ pub struct Changes {
     pub catalogues: Vec<(CellId, Arc<Catalogue>)>,
     /// Proxies whose audiences differ now.
     pub moved: Vec<ProxyToken>,
+    /// Objects that are watched of which something else is to be said now; nothing: all is well.
+    pub remarks: Vec<(ObjectKey, Remarks)>,
     /// Names that are looked up differ now ([`World::wanted_names`]).
     pub names: bool,
     /// Rules that panicked, with key and message; their cells keep what they had.
@@ -99,6 +103,7 @@ impl Changes {
         changes.add_catalogues::<PatchedClusterCatalogue>(delta);
         changes.add_catalogues::<PatchedListenerCatalogue>(delta);
         changes.moved = delta.changes::<Audiences>().iter().map(|c| c.key).collect();
+        changes.remarks = remarks::of(delta);
         changes.names = !delta.changes::<GatewayNames>().is_empty();
         changes.panics = delta
             .panics()

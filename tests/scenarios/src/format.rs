@@ -39,6 +39,10 @@ pub enum Step {
     Changed,
     /// Answer: which rules ran in the last commit, how often.
     Recomputed,
+    /// Objects to watch (`KIND NAMESPACE/NAME`, one a line in the body) for what is said of them because of others.
+    Watch,
+    /// Answer: what is said of the objects that are watched.
+    Remarks,
     /// Answer: the diagnostics of all documents so far.
     Diagnostics,
 }
@@ -61,7 +65,7 @@ impl Step {
     pub fn is_answer(&self) -> bool {
         matches!(
             self,
-            Step::Show(_) | Step::Changed | Step::Recomputed | Step::Diagnostics
+            Step::Show(_) | Step::Changed | Step::Recomputed | Step::Remarks | Step::Diagnostics
         )
     }
 
@@ -79,6 +83,8 @@ impl Step {
             "show" => Step::Show(Show::parse(rest)?),
             "changed" => Step::Changed,
             "recomputed" => Step::Recomputed,
+            "watch" => Step::Watch,
+            "remarks" => Step::Remarks,
             "diagnostics" => Step::Diagnostics,
             other => bail!("unknown section {other:?}"),
         })

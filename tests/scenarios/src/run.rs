@@ -10,7 +10,7 @@ use model::xds::{Resource, ResourceType};
 use registry::inputs::MeshSettings;
 use resources::{AnyObject, Kind, MeshConfig, ObjectKey, ParseOptions};
 use serde_json::Value;
-use world::{Batch, World};
+use world::{Batch, Remarks, World};
 
 use crate::format::{Section, Show, Step};
 use crate::homes::{Document, Home};
@@ -78,10 +78,7 @@ pub fn collect(path: &Path) -> Result<Evidence> {
         }
         let at = || format!("{}: line {}: === {}", path.display(), section.line, section.heading);
         player.step(section).with_context(at)?;
-        if matches!(
-            section.step,
-            Step::Show(_) | Step::Changed | Step::Recomputed | Step::Diagnostics
-        ) {
+        if section.step.is_answer() {
             continue;
         }
         let file = path.file_stem().unwrap_or_default().to_string_lossy();
@@ -117,6 +114,8 @@ struct Player<'h> {
     changed: String,
     runs: Vec<(&'static str, usize)>,
     diagnostics: String,
+    /// What is said of the objects that are watched, by commits' changes.
+    watched: BTreeMap<ObjectKey, Remarks>,
 }
 
 impl<'h> Player<'h> {
@@ -129,6 +128,7 @@ impl<'h> Player<'h> {
             changed: String::new(),
             runs: Vec::new(),
             diagnostics: String::new(),
+            watched: BTreeMap::new(),
         }
     }
 
@@ -147,6 +147,8 @@ impl<'h> Player<'h> {
             }
             Step::Delete(one) => self.delete(one.as_deref().unwrap_or(&section.body))?,
             Step::Show(show) => return self.show(show).map(Some),
+            Step::Watch => self.watch(&section.body)?,
+            Step::Remarks => return Ok(Some(self.remarks())),
             Step::Changed => return Ok(Some(self.changed.clone())),
             Step::Recomputed => return Ok(Some(self.recomputed())),
             // They name lines of the file, which no home has.
@@ -228,6 +230,7 @@ impl<'h> Player<'h> {
             })
             .collect();
         self.changed.clear();
+        self.watched.extend(changes.remarks);
         for (name, client) in &mut self.clients {
             let held = client
                 .refresh(&mut self.world)
@@ -268,6 +271,21 @@ impl<'h> Player<'h> {
             },
         };
         Ok(serde_saphyr::to_string(&value)?)
+    }
+
+    fn watch(&mut self, lines: &str) -> Result<()> {
+        for line in lines.lines().map(str::trim).filter(|line| !line.is_empty()) {
+            let key = key(line)?;
+            let watched = self.world.watch(&key);
+            let (_, remarks) = watched.with_context(|| format!("nothing is ever said of {key}"))?;
+            self.watched.insert(key, remarks);
+        }
+        Ok(())
+    }
+
+    fn remarks(&self) -> String {
+        let all = self.watched.values().flat_map(|remarks| remarks.iter());
+        all.map(|remark| format!("{remark}\n")).collect()
     }
 
     fn runs_so_far(&self) -> Vec<(&'static str, usize)> {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use api::{Api, StatusOutcome, StatusTarget};
-use plan::Intent;
+use plan::{Intent, Status};
 use resources::schema::{Definition, definitions};
 use resources::{ObjectKey, Timestamp};
 use serde_json::{Value, json};
@@ -72,10 +72,7 @@ fn merged(old: &Value, mut ours: Value) -> Value {
 
 /// Adds to the conditions of our status those that others wrote.
 pub(super) fn keep_conditions(old: &Value, ours: &mut Value) {
-    let is_ours = |condition: &&Value| {
-        let own = ours["conditions"].as_array();
-        own.is_some_and(|own| own.iter().any(|one| one["type"] == condition["type"]))
-    };
+    let is_ours = |condition: &&Value| Status::CONDITIONS.iter().any(|own| condition["type"] == **own);
     let others = old["conditions"].as_array().into_iter().flatten();
     let kept: Vec<Value> = others.filter(|condition| !is_ours(condition)).cloned().collect();
     if let Some(conditions) = ours.get_mut("conditions").and_then(Value::as_array_mut) {

@@ -24,6 +24,7 @@ use resources::istio::OutboundMode;
 
 pub use filters::{FilterScopes, FiltersByNamespace};
 pub use place::{ClustersOfServices, RulesByFacet, ServicesByDns, ServicesByFacet};
+pub(crate) use select::subset;
 pub use select::{GatewaysBySelector, HttpSourceLabels, RulesWithSelector, SidecarsByNamespace, TcpSourceLabels};
 
 /// Ports that Envoy itself answers at in Istio's bootstrap: readiness and merged metrics.

@@ -214,6 +214,6 @@ fn sidecars(cx: &Reads<'_>, namespace: &Arc<str>) -> Vec<Arc<Object<Sidecar>>> {
 }
 
 /// Whether a workload with these labels has all that a selector asks for.
-pub(super) fn subset(selector: &Labels, labels: &Labels) -> bool {
+pub(crate) fn subset(selector: &Labels, labels: &Labels) -> bool {
     selector.iter().all(|(k, v)| labels.get(k) == Some(v))
 }

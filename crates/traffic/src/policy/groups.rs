@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use model::audience::PolicyKey;
-use model::service::ExportTo;
+use model::service::{ExportTo, ObjectId};
 
 use super::RuleSummary;
 
@@ -63,6 +63,23 @@ pub(super) fn grouped(mut rules: Vec<Arc<RuleSummary>>) -> Vec<Group> {
         .collect()
 }
 
+/// The rules that go before one of them wherever both are merged, in order of precedence. `rules` are all of one namespace
+/// and host.
+pub(crate) fn merged_before(rules: Vec<Arc<RuleSummary>>, id: &ObjectId) -> Vec<ObjectId> {
+    let mut before: Vec<ObjectId> = Vec::new();
+    for group in grouped(rules) {
+        let Some(at) = group.rules.iter().position(|rule| rule.id == *id) else {
+            continue;
+        };
+        for rule in &group.rules[..at] {
+            if !before.contains(&rule.id) {
+                before.push(rule.id.clone());
+            }
+        }
+    }
+    before
+}
+
 /// Whether `rule` is exported by name to more namespaces than `head`.
 fn wider(rule: &ExportTo, head: &ExportTo) -> bool {
     match (rule, head) {
@@ -74,7 +91,6 @@ fn wider(rule: &ExportTo, head: &ExportTo) -> bool {
 #[cfg(test)]
 mod tests {
     use model::proxy::Labels;
-    use model::service::ObjectId;
     use names::Hostname;
     use resources::Timestamp;
 

@@ -8,7 +8,7 @@ use names::Hostname;
 use registry::VirtualServices;
 use registry::inputs::{Mesh, MeshSettings};
 use resources::Object;
-use resources::istio::{Destination, HttpRoute, VirtualService};
+use resources::istio::{Delegate, Destination, HttpRoute, VirtualService};
 
 use super::delegate;
 
@@ -53,29 +53,55 @@ impl Rule for EffectiveVirtualServices {
 
 /// The routes that stand for this one: itself, or those of its delegate.
 fn delegated(cx: &Reads<'_>, mesh: &MeshSettings, root: &ObjectId, route: HttpRoute) -> Vec<HttpRoute> {
-    let Some(delegate) = &route.delegate else {
-        return vec![route];
-    };
-    let namespace = if delegate.namespace.is_empty() {
-        &root.namespace
-    } else {
-        &delegate.namespace
+    match &route.delegate {
+        None => vec![route],
+        Some(delegate) => match found(cx, mesh, root, delegate) {
+            Ok((id, object)) => delegate::merge(&route, resolved(&object.spec, &id.namespace, mesh).http),
+            Err(_) => Vec::new(),
+        },
+    }
+}
+
+/// The VirtualService that a route delegates to, or what is the matter with it.
+fn found(
+    cx: &Reads<'_>,
+    mesh: &MeshSettings,
+    root: &ObjectId,
+    delegate: &Delegate,
+) -> Result<(ObjectId, Arc<Object<VirtualService>>), String> {
+    let namespace = match delegate.namespace.is_empty() {
+        true => &root.namespace,
+        false => &delegate.namespace,
     };
     let id = ObjectId {
         namespace: namespace.clone(),
         name: delegate.name.clone(),
     };
+    let named = format!("VirtualService {}/{}", id.namespace, id.name);
     let Some(object) = cx.get::<VirtualServices>(&id) else {
+        return Err(format!("there is no {named}"));
+    };
+    if !object.spec.is_delegate() {
+        return Err(format!("{named} has hosts, and is no delegate"));
+    }
+    let default = &mesh.config.default_virtual_service_export_to;
+    let export_to = registry::services::export_to(&object.spec.export_to, default, &id.namespace);
+    if !export_to.includes(&root.namespace) {
+        return Err(format!("{named} is not exported to the namespace {}", root.namespace));
+    }
+    Ok((id, (*object).clone()))
+}
+
+/// The HTTP routes of a VirtualService whose delegate cannot be used, and why.
+pub(crate) fn missing_delegates(cx: &Reads<'_>, key: &ObjectId) -> Vec<(usize, String)> {
+    let (Some(object), Some(mesh)) = (cx.get::<VirtualServices>(key), cx.get::<Mesh>(&())) else {
         return Vec::new();
     };
-    let default = &mesh.config.default_virtual_service_export_to;
-    let exported =
-        registry::services::export_to(&object.spec.export_to, default, &id.namespace).includes(&root.namespace);
-    if !object.spec.is_delegate() || !exported {
-        return Vec::new();
-    }
-    let routes = resolved(&object.spec, &id.namespace, mesh).http;
-    delegate::merge(&route, routes)
+    let routes = object.spec.http.iter().enumerate();
+    let delegates = routes.filter_map(|(index, route)| Some((index, route.delegate.as_ref()?)));
+    delegates
+        .filter_map(|(index, delegate)| Some((index, found(cx, &mesh, key, delegate).err()?)))
+        .collect()
 }
 
 /// The specification with full names, as an object of this namespace means them.

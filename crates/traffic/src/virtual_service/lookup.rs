@@ -69,7 +69,7 @@ pub fn for_gateway(cx: &Reads<'_>, gateway: &ObjectId, namespace: &str) -> Vec<A
 }
 
 /// Private ones first, then those exported to the namespace by name, then public ones; the oldest first among each.
-fn precedence(a: &Summary, b: &Summary, namespace: &str) -> Ordering {
+pub(crate) fn precedence(a: &Summary, b: &Summary, namespace: &str) -> Ordering {
     let rank = |s: &Summary| match s.export_to {
         ExportTo::Namespaces(_) if &*s.id.namespace == namespace => 0,
         ExportTo::Namespaces(_) => 1,

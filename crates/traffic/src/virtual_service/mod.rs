@@ -10,6 +10,8 @@ mod lookup;
 mod summary;
 
 pub use effective::EffectiveVirtualServices;
+pub(crate) use effective::missing_delegates;
+pub(crate) use lookup::precedence;
 pub use lookup::{
     MeshEntry, MeshHostTable, MeshHosts, MeshLookup, MeshVirtualServicesByExport, VirtualServicesByGateway, for_gateway,
 };

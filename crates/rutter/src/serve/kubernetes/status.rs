@@ -9,7 +9,7 @@
 use http::{HeaderMap, Request, StatusCode, header};
 use kube::Client;
 use kube::client::Body;
-use plan::Intent;
+use plan::{Intent, Status};
 use resources::ObjectKey;
 use resources::schema::Definition;
 use serde_json::{Value, json};
@@ -160,10 +160,19 @@ fn says(status: &Value, ours: &Value) -> bool {
         there.is_some_and(|there| there.contains(ours))
     };
     let field = |(name, value): (&String, &Value)| match (name.as_str(), value.as_array()) {
-        ("conditions", Some(list)) => list.iter().all(condition),
+        ("conditions", Some(list)) => list.iter().all(condition) && !is_over(&status["conditions"], list),
         _ => status[name] == *value,
     };
     ours.as_object().is_some_and(|ours| ours.iter().all(field))
+}
+
+/// Whether a condition of ours is there that does not hold any more.
+fn is_over(there: &Value, ours: &[Value]) -> bool {
+    let has = |list: &[Value], name: &str| list.iter().any(|condition| condition["type"] == name);
+    let there = there.as_array().map_or(&[][..], |there| there);
+    Status::CONDITIONS
+        .iter()
+        .any(|name| has(there, name) && !has(ours, name))
 }
 
 #[cfg(test)]

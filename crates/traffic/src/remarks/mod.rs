@@ -1,0 +1,54 @@
+//! What is to be said of an object because of others: that another goes before it, or that what it names is not there.
+//!
+//! What is wrong with an object by itself is validation's. None of this depends on which proxies are connected; it is derived
+//! for the objects that somebody watches.
+
+mod gateways;
+mod policies;
+mod routes;
+mod scopes;
+
+pub use gateways::GatewayRemarks;
+pub use policies::DestinationRuleRemarks;
+pub use routes::{VirtualServiceRemarks, VirtualServicesByHost};
+pub use scopes::SidecarRemarks;
+
+use std::sync::Arc;
+
+use model::service::ObjectId;
+use resources::{Diagnostic, FieldPath, Kind, ObjectKey, Severity};
+
+/// The code of remarks of objects that another goes before.
+pub const CONFLICT: &str = "conflict";
+/// The code of remarks of objects that name what is not there.
+pub const MISSING: &str = "missing-reference";
+
+/// The remarks on one object, in the order of its fields; never empty.
+pub type Remarks = Arc<[Diagnostic]>;
+
+/// Adds this module's rules.
+pub(crate) fn register(b: &mut flow::Builder) {
+    routes::register(b);
+    policies::register(b);
+    gateways::register(b);
+    scopes::register(b);
+}
+
+/// A row of them; none if there is nothing to say.
+fn row(remarks: Vec<Diagnostic>) -> Option<Remarks> {
+    (!remarks.is_empty()).then(|| remarks.into())
+}
+
+fn remark(kind: Kind, id: &ObjectId, code: &'static str, path: FieldPath, message: String, hint: &str) -> Diagnostic {
+    Diagnostic {
+        file: None,
+        line: 0,
+        column: 0,
+        object: Some(ObjectKey::new(kind, &*id.namespace, &*id.name)),
+        path,
+        severity: Severity::Warning,
+        code,
+        message,
+        hint: Some(hint.to_owned()),
+    }
+}
