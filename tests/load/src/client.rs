@@ -37,6 +37,8 @@ pub struct Seen {
     pub bytes: AtomicU64,
     /// Responses.
     pub responses: AtomicU64,
+    /// The types, a bit each, that were asked for and not answered yet.
+    pending: AtomicU64,
     times: Mutex<(Option<Instant>, Option<Instant>)>,
 }
 
@@ -45,6 +47,11 @@ impl Seen {
     pub fn times(&self) -> Option<(Instant, Instant)> {
         let times = self.times.lock().unwrap_or_else(PoisonError::into_inner);
         Some((times.0?, times.1?))
+    }
+
+    /// Whether everything that was asked for has been answered.
+    pub fn is_settled(&self) -> bool {
+        self.pending.load(Ordering::Relaxed) == 0
     }
 
     /// Begins anew.
@@ -91,6 +98,7 @@ pub async fn run(
         send,
         types: Default::default(),
         hosts_apart: false,
+        seen: Arc::clone(&seen),
     };
     proxy.ask(CLUSTERS, &[], b"")?;
     proxy.ask(LISTENERS, &[], b"")?;
@@ -132,6 +140,7 @@ struct Proxy {
     types: [Subscription; 5],
     /// Virtual hosts were asked for.
     hosts_apart: bool,
+    seen: Arc<Seen>,
 }
 
 #[derive(Default)]
@@ -153,6 +162,7 @@ impl Proxy {
         if self.protocol == Protocol::Sotw {
             self.types[kind].version = Bytes::copy_from_slice(wire::field(message, 1));
         }
+        self.seen.pending.fetch_and(!(1 << kind), Ordering::Relaxed);
         let nonce = wire::field(message, 5).to_vec();
         // As Envoy does: while it reads the first table that says so, before it accepts it.
         if kind == ROUTES && !self.hosts_apart && self.protocol == Protocol::Delta && discovers_hosts(message) {
@@ -198,6 +208,10 @@ impl Proxy {
 
     /// Sends a request: an acknowledgement if there is a nonce, else a subscription.
     fn ask(&mut self, kind: usize, new: &[String], nonce: &[u8]) -> Result<()> {
+        let is_wildcard = kind != ENDPOINTS && kind != ROUTES;
+        if nonce.is_empty() && (is_wildcard || !new.is_empty()) {
+            self.seen.pending.fetch_or(1 << kind, Ordering::Relaxed);
+        }
         let mut out = BytesMut::new();
         let node = self.node.take().unwrap_or_default();
         match self.protocol {

@@ -303,7 +303,8 @@ impl Fleet<'_> {
             };
             let concerned = &self.seen[from..];
             let heard = concerned.iter().filter(|seen| seen.times().is_some()).count();
-            if heard >= least && since.elapsed() > QUIET {
+            let settled = self.seen.iter().all(|seen| seen.is_settled());
+            if heard >= least && settled && since.elapsed() > QUIET {
                 return Ok(());
             }
             if begin.elapsed() > PATIENCE {
