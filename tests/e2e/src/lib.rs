@@ -10,15 +10,19 @@ pub mod grpc;
 pub mod home;
 mod mesh;
 mod namespace;
+pub mod objects;
 pub mod observer;
+mod pod;
 pub mod script;
 mod shop;
 pub mod steady;
+pub mod tls;
 
 pub use binary::{envoy_binary, kubectl_binary, rutter_binary};
 pub use command::{done, rutter};
-pub use mesh::Mesh;
+pub use mesh::{Mesh, PATIENCE};
 pub use namespace::Namespace;
+pub use pod::Pod;
 pub use shop::{HOST, Shop, shop_service, virtual_service};
 
 /// Makes of one test, a function of the protocol, one over the state of the world and one over delta.

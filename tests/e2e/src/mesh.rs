@@ -8,7 +8,7 @@ use parts::run::{ConfigDir, Control, Envoy, Node, Protocol, Result, wait_for};
 use crate::{envoy_binary, rutter_binary};
 
 /// How long a change may take on a busy machine before a test gives up.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+pub const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A control plane and the directory that it watches.
 #[derive(Debug)]

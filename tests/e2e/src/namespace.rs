@@ -45,6 +45,23 @@ impl Namespace {
         Ok(Ok(namespace))
     }
 
+    /// The same for a test that is passed over, and says so, where there can be none.
+    pub fn or_skip(what: &str) -> Result<Option<Namespace>> {
+        let namespace = Namespace::new()?;
+        if let Err(missing) = &namespace {
+            eprintln!("SKIPPED: {what}: {missing}");
+        }
+        Ok(namespace.ok())
+    }
+
+    /// One more address of this machine, which the namespace reaches: up to nine.
+    pub fn more_host(&self, number: u8) -> Result<Ipv4Addr> {
+        let [a, b, c, _] = self.host.octets();
+        let address = Ipv4Addr::new(a, b, c, 10 + number);
+        run(&format!("ip addr add {address}/32 dev {}", self.outer()))?;
+        Ok(address)
+    }
+
     /// Runs a Python program in it as the application, and returns what it prints.
     pub fn python(&self, program: &str) -> Result<String> {
         let output = self.application(program).output()?;
@@ -64,12 +81,14 @@ impl Namespace {
         command
     }
 
+    /// The name of this machine's end of the cable.
+    fn outer(&self) -> String {
+        format!("rt{}a{}", std::process::id(), self.serial)
+    }
+
     fn set_up(&self) -> Result<()> {
         let Namespace { name, serial, ip, host } = self;
-        let (outer, inner) = (
-            format!("rt{}a{serial}", std::process::id()),
-            format!("rt{}b{serial}", std::process::id()),
-        );
+        let (outer, inner) = (self.outer(), format!("rt{}b{serial}", std::process::id()));
         run(&format!("ip netns add {name}"))?;
         run(&format!("ip link add {outer} type veth peer name {inner} netns {name}"))?;
         run(&format!("ip addr add {host}/30 dev {outer}"))?;

@@ -20,6 +20,7 @@ pub struct Shop {
     pub instances: Vec<Backend>,
     /// The service's port, which is also where the sidecar listens for it.
     pub port: u16,
+    speaks: String,
 }
 
 impl Shop {
@@ -31,9 +32,20 @@ impl Shop {
 
     /// The same with this traffic policy for the service.
     pub async fn with_policy(protocol: Protocol, versions: &[&str], route: &str, policy: &str) -> Result<Shop> {
+        Shop::speaking("HTTP", protocol, versions, route, policy).await
+    }
+
+    /// The same with a port of this protocol.
+    pub async fn speaking(
+        speaks: &str,
+        protocol: Protocol,
+        versions: &[&str],
+        route: &str,
+        policy: &str,
+    ) -> Result<Shop> {
         let port = free_port();
         let mut files = vec![
-            ("service.yaml".to_owned(), service(port, policy)),
+            ("service.yaml".to_owned(), service(port, speaks, policy)),
             ("route.yaml".to_owned(), virtual_service("[mesh]", route)),
         ];
         let mut instances = Vec::new();
@@ -60,6 +72,7 @@ impl Shop {
             client,
             instances,
             port,
+            speaks: speaks.to_owned(),
         })
     }
 
@@ -78,6 +91,12 @@ impl Shop {
         self.mesh
             .reroute(&self.client, "route.yaml", &virtual_service("[mesh]", route))
             .await
+    }
+
+    /// Replaces the service's traffic policy.
+    pub fn policy(&self, policy: &str) -> Result<()> {
+        let text = service(self.port, &self.speaks, policy);
+        self.mesh.config.put("service.yaml", &text)
     }
 
     /// Adds or replaces an instance's entry in the configuration.
@@ -121,10 +140,10 @@ pub fn shop_service(port: u16, policy: &str, instances: &[&Backend]) -> String {
             instance(backend.instance(), backend.version(), backend.address())
         )
     });
-    service(port, policy) + &entries.collect::<String>()
+    service(port, "HTTP", policy) + &entries.collect::<String>()
 }
 
-fn service(port: u16, policy: &str) -> String {
+fn service(port: u16, speaks: &str, policy: &str) -> String {
     format!(
         "\
 apiVersion: networking.istio.io/v1
@@ -134,7 +153,7 @@ spec:
   hosts: [{HOST}]
   location: MESH_INTERNAL
   resolution: STATIC
-  ports: [{{ number: {port}, name: http, protocol: HTTP }}]
+  ports: [{{ number: {port}, name: main, protocol: {speaks} }}]
   workloadSelector: {{ labels: {{ app: shop }} }}
 ---
 apiVersion: networking.istio.io/v1
@@ -159,7 +178,7 @@ kind: WorkloadEntry
 metadata: {{ name: {name}, namespace: test }}
 spec:
   address: {}
-  ports: {{ http: {} }}
+  ports: {{ main: {} }}
   labels: {{ app: shop, version: {version} }}
 ",
         address.ip(),

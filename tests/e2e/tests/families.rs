@@ -3,6 +3,7 @@
 
 use std::time::{Duration, Instant};
 
+use e2e::objects::networking;
 use e2e::{HOST, Mesh, Shop, both_protocols};
 use parts::run::{Backend, Node, Result, free_port, http, wait_for};
 
@@ -127,19 +128,18 @@ both_protocols! {
         let near = Backend::start("near", "near-0").await?;
         let far = Backend::start("far", "far-0").await?;
         let port = free_port();
-        let entry = |instances: &str| format!(
-            "apiVersion: networking.istio.io/v1\nkind: ServiceEntry\nmetadata: {{ name: db, namespace: test }}\n\
-             spec: {{ hosts: [db.test.svc.cluster.local], location: MESH_INTERNAL, resolution: STATIC, \
-             ports: [{{ number: {port}, name: tcp, protocol: TCP }}], endpoints: [{instances}] }}\n"
-        );
+        let entry = |instances: &str| networking("ServiceEntry", "db", &format!(
+            "hosts: [db.test.svc.cluster.local], location: MESH_INTERNAL, resolution: STATIC, \
+             ports: [{{ number: {port}, name: tcp, protocol: TCP }}], endpoints: [{instances}]"
+        ));
         let endpoint = |backend: &Backend, locality: &str| format!(
             "{{ address: {}, ports: {{ tcp: {} }}, locality: {locality} }}", backend.address().ip(), backend.address().port()
         );
         let (here, there) = (endpoint(&near, "r1/z1"), endpoint(&far, "r2/z1"));
-        let rule = "apiVersion: networking.istio.io/v1\nkind: DestinationRule\nmetadata: { name: db, namespace: test }\n\
-            spec: { host: db.test.svc.cluster.local, trafficPolicy: { tls: { mode: DISABLE }, \
-            outlierDetection: { consecutive5xxErrors: 1 }, loadBalancer: { localityLbSetting: { failover: [{ from: r1, to: r2 }] } } } }\n";
-        let mesh = Mesh::start(&[("db.yaml", &entry(&format!("{here}, {there}"))), ("rule.yaml", rule)]).await?;
+        let rule = networking("DestinationRule", "db", "host: db.test.svc.cluster.local, trafficPolicy: { \
+            tls: { mode: DISABLE }, outlierDetection: { consecutive5xxErrors: 1 }, \
+            loadBalancer: { localityLbSetting: { failover: [{ from: r1, to: r2 }] } } }");
+        let mesh = Mesh::start(&[("db.yaml", &entry(&format!("{here}, {there}"))), ("rule.yaml", &rule)]).await?;
         let mut node = Node::sidecar("client", "test", "127.0.0.2", &[("app", "client")]);
         node.locality = serde_json::json!({ "region": "r1", "zone": "z1" });
         let client = mesh.envoy(&node, protocol).await?;

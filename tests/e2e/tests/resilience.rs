@@ -1,4 +1,4 @@
-//! What happens when the service misbehaves: timeouts, retries, ejection, connection limits.
+//! What happens when the service misbehaves: timeouts, retries, ejection.
 
 use std::time::{Duration, Instant};
 
@@ -72,20 +72,5 @@ both_protocols! {
         while shop.get("/", &[]).await?.header("x-instance") != "shop-0" {
             assert!(begin.elapsed() < Duration::from_secs(20), "it is taken back after the ejection time");
         }
-    }
-
-    async fn a_connection_limit_refuses_what_is_too_much(protocol) {
-        let policy = "{ tls: { mode: DISABLE }, connectionPool: \
-            { tcp: { maxConnections: 1 }, http: { http1MaxPendingRequests: 1 } } }";
-        let shop = Shop::with_policy(protocol, &["v1"], &plain(", retries: { attempts: 0 }"), policy).await?;
-        let slow = [("x-ask-delay-ms", "500")];
-        let answers = tokio::join!(
-            shop.get("/1", &slow), shop.get("/2", &slow), shop.get("/3", &slow), shop.get("/4", &slow),
-            shop.get("/5", &slow), shop.get("/6", &slow), shop.get("/7", &slow), shop.get("/8", &slow),
-        );
-        let answers = [answers.0?, answers.1?, answers.2?, answers.3?, answers.4?, answers.5?, answers.6?, answers.7?];
-        let refused = answers.iter().filter(|answer| answer.status == 503).count();
-        assert!((1..8).contains(&refused), "{refused} of 8 were refused");
-        assert_eq!(shop.get("/", &[]).await?.status, 200);
     }
 }

@@ -2,55 +2,17 @@
 #![allow(clippy::unwrap_used)]
 
 use std::net::SocketAddr;
-use std::sync::Arc;
-use std::time::Duration;
 
-use e2e::{Mesh, both_protocols};
+use e2e::objects::{networking, static_entry, to};
+use e2e::tls::{Authority, Identity, get};
+use e2e::{Mesh, PATIENCE, both_protocols};
 use parts::run::{Backend, Envoy, Node, Protocol, Result, free_port, http, wait_for};
-use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, KeyUsagePurpose};
-use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
-use rustls::{ClientConfig, RootCertStore};
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpStream;
-use tokio_rustls::TlsConnector;
 
-/// How long a change may take on a busy machine before a test gives up.
-const PATIENCE: Duration = Duration::from_secs(20);
-
-/// Somebody who signs certificates.
-struct Authority {
-    issuer: Issuer<'static, KeyPair>,
-    pem: String,
-}
-
-impl Authority {
-    fn new(name: &str) -> Result<Authority> {
-        let mut params = CertificateParams::default();
-        params.distinguished_name.push(DnType::CommonName, name);
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::DigitalSignature];
-        let key = KeyPair::generate()?;
-        let pem = params.self_signed(&key)?.pem();
-        Ok(Authority {
-            issuer: Issuer::new(params, key),
-            pem,
-        })
-    }
-
-    /// A certificate for a host, and its key.
-    fn sign(&self, host: &str) -> Result<(String, String)> {
-        let params = CertificateParams::new(vec![host.to_owned()])?;
-        let key = KeyPair::generate()?;
-        Ok((params.signed_by(&key, &self.issuer)?.pem(), key.serialize_pem()))
-    }
-
-    /// A Secret with a certificate for a host, and these authorities.
-    fn secret(&self, name: &str, host: &str, roots: &str) -> Result<String> {
-        let (certificate, key) = self.sign(host)?;
-        let values = [("tls.crt", &*certificate), ("tls.key", &*key), ("ca.crt", roots)];
-        Ok(secret(name, &values))
-    }
+/// A Secret with a certificate for a host, and these authorities.
+fn signed(authority: &Authority, name: &str, host: &str, roots: &str) -> Result<String> {
+    let (certificate, key) = authority.sign(host)?;
+    let values = [("tls.crt", &*certificate), ("tls.key", &*key), ("ca.crt", roots)];
+    Ok(secret(name, &values))
 }
 
 /// A Secret of the gateway's namespace.
@@ -65,39 +27,8 @@ fn secret(name: &str, values: &[(&str, &str)]) -> String {
     text
 }
 
-/// Asks for `/` of a host over TLS, believing one authority. The answer's head and body.
-async fn get(port: u16, host: &str, roots: &str, own: Option<&(String, String)>) -> Result<String> {
-    let mut store = RootCertStore::empty();
-    store.add(CertificateDer::from_pem_slice(roots.as_bytes())?)?;
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let builder = ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()?
-        .with_root_certificates(store);
-    let config = match own {
-        Some((certificate, key)) => builder.with_client_auth_cert(
-            vec![CertificateDer::from_pem_slice(certificate.as_bytes())?],
-            PrivateKeyDer::from_pem_slice(key.as_bytes())?,
-        )?,
-        None => builder.with_no_client_auth(),
-    };
-    let socket = TcpStream::connect(("127.0.0.1", port)).await?;
-    let name = ServerName::try_from(host.to_owned())?;
-    let exchange = async {
-        let mut stream = TlsConnector::from(Arc::new(config)).connect(name, socket).await?;
-        let request = format!("GET / HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\r\n");
-        stream.write_all(request.as_bytes()).await?;
-        let mut answer = Vec::new();
-        // How the other side ends the connection does not matter once there is an answer.
-        match stream.read_to_end(&mut answer).await {
-            Err(error) if answer.is_empty() => Err(error.into()),
-            _ => Ok(String::from_utf8_lossy(&answer).into_owned()),
-        }
-    };
-    tokio::time::timeout(PATIENCE, exchange).await?
-}
-
 /// Asks until the answer contains a text.
-async fn wait_for_answer(port: u16, host: &str, roots: &str, own: Option<&(String, String)>, text: &str) -> Result<()> {
+async fn wait_for_answer(port: u16, host: &str, roots: &str, own: Option<&Identity>, text: &str) -> Result<()> {
     let what = format!("{text:?} from https://{host}:{port}");
     let asked = || async {
         get(port, host, roots, own)
@@ -108,37 +39,18 @@ async fn wait_for_answer(port: u16, host: &str, roots: &str, own: Option<&(Strin
     wait_for(&what, PATIENCE, asked).await.map(drop)
 }
 
-/// A service with one backend, which says that it is `v1`.
-fn service(name: &str, host: &str, address: SocketAddr, port: u16, protocol: &str) -> String {
-    format!(
-        "apiVersion: networking.istio.io/v1\nkind: ServiceEntry\nmetadata: {{ name: {name}, namespace: test }}\n\
-         spec: {{ hosts: [{host}], resolution: STATIC, ports: [{{ number: {port}, name: {}, protocol: {protocol} }}], \
-         endpoints: [{{ address: {}, ports: {{ {}: {} }} }}] }}\n",
-        protocol.to_lowercase(),
-        address.ip(),
-        protocol.to_lowercase(),
-        address.port(),
-    )
-}
-
 /// Routes of the gateway's hosts to a service.
 fn route(name: &str, hosts: &str, rest: &str) -> String {
-    format!(
-        "apiVersion: networking.istio.io/v1\nkind: VirtualService\nmetadata: {{ name: {name}, namespace: test }}\n\
-         spec: {{ hosts: {hosts}, gateways: [front], {rest} }}\n"
+    networking(
+        "VirtualService",
+        name,
+        &format!("hosts: {hosts}, gateways: [front], {rest}"),
     )
-}
-
-fn to(host: &str, port: u16) -> String {
-    format!("route: [{{ destination: {{ host: {host}, port: {{ number: {port} }} }} }}]")
 }
 
 fn gateway(servers: &[String]) -> String {
-    format!(
-        "apiVersion: networking.istio.io/v1\nkind: Gateway\nmetadata: {{ name: front, namespace: test }}\n\
-         spec: {{ selector: {{ app: front }}, servers: [{}] }}\n",
-        servers.join(", ")
-    )
+    let spec = format!("selector: {{ app: front }}, servers: [{}]", servers.join(", "));
+    networking("Gateway", "front", &spec)
 }
 
 fn server(port: u16, name: &str, protocol: &str, host: &str, tls: &str) -> String {
@@ -167,10 +79,10 @@ both_protocols! {
         let hosts = "[a.example.com, b.example.com]";
         let mesh = Mesh::start(&[
             ("gateway.yaml", &gateway(&servers)),
-            ("service.yaml", &service("web", "web.test", backend.address(), 80, "HTTP")),
+            ("service.yaml", &static_entry("web", "web.test", (80, "HTTP"), backend.address())),
             ("route.yaml", &route("web", hosts, &format!("http: [{{ {} }}]", to("web.test", 80)))),
-            ("a.yaml", &authority.secret("a", "a.example.com", "")?),
-            ("b.yaml", &authority.secret("b", "b.example.com", "")?),
+            ("a.yaml", &signed(&authority, "a", "a.example.com", "")?),
+            ("b.yaml", &signed(&authority, "b", "b.example.com", "")?),
         ]).await?;
         let envoy = front(&mesh, protocol, &[https, plain]).await?;
         // Each name has its own certificate: another would not be believed.
@@ -182,7 +94,7 @@ both_protocols! {
 
         let connected = envoy.stat("control_plane.connected_state").await?;
         let listeners = envoy.stat("listener_manager.listener_modified").await?;
-        mesh.config.put("a.yaml", &next.secret("a", "a.example.com", "")?)?;
+        mesh.config.put("a.yaml", &signed(&next, "a", "a.example.com", "")?)?;
         wait_for_answer(https, "a.example.com", &next.pem, None, "x-version: v1").await?;
         assert!(get(https, "a.example.com", &authority.pem, None).await.is_err());
         assert!(get(https, "b.example.com", &authority.pem, None).await.is_ok());
@@ -211,9 +123,9 @@ both_protocols! {
         let servers = [server(port, "a", "HTTPS", "a.example.com", "mode: MUTUAL, credentialName: a")];
         let mesh = Mesh::start(&[
             ("gateway.yaml", &gateway(&servers)),
-            ("service.yaml", &service("web", "web.test", backend.address(), 80, "HTTP")),
+            ("service.yaml", &static_entry("web", "web.test", (80, "HTTP"), backend.address())),
             ("route.yaml", &route("web", "[a.example.com]", &format!("http: [{{ {} }}]", to("web.test", 80)))),
-            ("a.yaml", &authority.secret("a", "a.example.com", &authority.pem)?),
+            ("a.yaml", &signed(&authority, "a", "a.example.com", &authority.pem)?),
         ]).await?;
         let _envoy = front(&mesh, protocol, &[port]).await?;
         let own = authority.sign("client")?;
@@ -248,17 +160,17 @@ both_protocols! {
         let sni = format!("tls: [{{ match: [{{ sniHosts: [a.example.com] }}], {} }}]", to("behind.test", 443));
         let mesh = Mesh::start(&[
             ("gateway.yaml", &gateway(&servers)),
-            ("service.yaml", &service("web", "web.test", backend.address(), 80, "HTTP")),
-            ("behind.yaml", &service("behind", "behind.test", at, 443, "TLS")),
-            ("secure.yaml", &service("secure", "secure.test", at, 80, "HTTP")),
-            ("file.yaml", &service("file", "file.test", at, 80, "HTTP")),
+            ("service.yaml", &static_entry("web", "web.test", (80, "HTTP"), backend.address())),
+            ("behind.yaml", &static_entry("behind", "behind.test", (443, "TLS"), at)),
+            ("secure.yaml", &static_entry("secure", "secure.test", (80, "HTTP"), at)),
+            ("file.yaml", &static_entry("file", "file.test", (80, "HTTP"), at)),
             ("secure-rule.yaml", &rule("secure", "credentialName: roots")),
             ("file-rule.yaml", &rule("file", &format!("caCertificates: {}", roots.path().display()))),
             ("route.yaml", &route("web", "[a.example.com]", &format!("http: [{{ {} }}]", to("web.test", 80)))),
             ("unopened-route.yaml", &route("unopened", "[a.example.com]", &sni)),
             ("secure-route.yaml", &routed("secure")),
             ("file-route.yaml", &routed("file")),
-            ("a.yaml", &authority.secret("a", "a.example.com", "")?),
+            ("a.yaml", &signed(&authority, "a", "a.example.com", "")?),
             ("roots.yaml", &secret("roots", &[("ca.crt", &authority.pem)])),
         ]).await?;
         let _envoy = front(&mesh, protocol, &[opened, unopened, plain]).await?;

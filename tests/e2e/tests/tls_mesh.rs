@@ -3,71 +3,44 @@
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
-use std::time::Duration;
 
 use bytes::{Buf as _, Bytes, BytesMut};
-use e2e::{Mesh, envoy_binary};
+use e2e::objects::{networking, to};
+use e2e::tls::Authority;
+use e2e::{Mesh, PATIENCE, envoy_binary};
 use futures::StreamExt as _;
 use http_body_util::{BodyExt as _, StreamBody};
 use hyper::body::{Frame, Incoming};
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use parts::run::{Backend, Envoy, Node, Result, free_port, http, wait_for};
+use parts::run::{Backend, Envoy, Node, Protocol, Result, free_port, http, wait_for};
 use protos::Message as _;
 use protos::envoy::config::core::v3::{DataSource, data_source::Specifier};
 use protos::envoy::extensions::transport_sockets::tls::v3::{
     CertificateValidationContext, Secret, TlsCertificate, secret::Type,
 };
 use protos::envoy::service::discovery::v3::{DiscoveryRequest, DiscoveryResponse};
-use rcgen::string::Ia5String;
-use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, KeyUsagePurpose, SanType};
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::net::TcpListener;
-
-/// How long a change may take on a busy machine before a test gives up.
-const PATIENCE: Duration = Duration::from_secs(20);
 
 /// What an agent has.
 #[derive(Clone)]
-struct Identity {
+struct Agent {
     certificate: String,
     key: String,
     roots: String,
 }
 
-struct Authority {
-    issuer: Issuer<'static, KeyPair>,
-    pem: String,
-}
-
-impl Authority {
-    fn new() -> Result<Authority> {
-        let mut params = CertificateParams::default();
-        params.distinguished_name.push(DnType::CommonName, "mesh");
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::DigitalSignature];
-        let key = KeyPair::generate()?;
-        let pem = params.self_signed(&key)?.pem();
-        Ok(Authority {
-            issuer: Issuer::new(params, key),
-            pem,
+impl Agent {
+    /// The agent of a service account.
+    fn of(authority: &Authority, account: &str) -> Result<Agent> {
+        let (certificate, key) = authority.account(account)?;
+        Ok(Agent {
+            certificate,
+            key,
+            roots: authority.pem.clone(),
         })
     }
 
-    /// The identity of a service account of the namespace `test`.
-    fn identity(&self, account: &str) -> Result<Identity> {
-        let mut params = CertificateParams::default();
-        let name = format!("spiffe://cluster.local/ns/test/sa/{account}");
-        params.subject_alt_names = vec![SanType::URI(Ia5String::try_from(name)?)];
-        let key = KeyPair::generate()?;
-        Ok(Identity {
-            certificate: params.signed_by(&key, &self.issuer)?.pem(),
-            key: key.serialize_pem(),
-            roots: self.pem.clone(),
-        })
-    }
-}
-
-impl Identity {
     fn secret(&self, name: &str) -> Secret {
         let inline = |text: &str| DataSource {
             specifier: Some(Specifier::InlineString(text.to_owned())),
@@ -112,7 +85,7 @@ impl Identity {
 }
 
 /// A server of secrets, as agents are: one answer for each stream, which then stays open.
-async fn agent(identity: Identity) -> Result<SocketAddr> {
+async fn agent(identity: Agent) -> Result<SocketAddr> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let address = listener.local_addr()?;
     tokio::spawn(async move {
@@ -132,7 +105,7 @@ async fn agent(identity: Identity) -> Result<SocketAddr> {
 
 type Frames = futures::stream::BoxStream<'static, std::result::Result<Frame<Bytes>, Infallible>>;
 
-fn stream(identity: Identity, mut body: Incoming) -> hyper::Response<StreamBody<Frames>> {
+fn stream(identity: Agent, mut body: Incoming) -> hyper::Response<StreamBody<Frames>> {
     let first = async move {
         let mut buffer = BytesMut::new();
         while let Some(Ok(frame)) = body.frame().await {
@@ -163,53 +136,39 @@ fn stream(identity: Identity, mut body: Incoming) -> hyper::Response<StreamBody<
 }
 
 /// An Envoy with an agent.
-async fn gateway(mesh: &Mesh, name: &str, identity: Identity) -> Result<Envoy> {
+async fn gateway(mesh: &Mesh, name: &str, identity: Agent) -> Result<Envoy> {
     let mut node = Node::gateway(name, "test", "127.0.0.3", &[("app", name)]);
     node.metadata["ISTIO_VERSION"] = "1.28.0".into();
-    let cluster = |name: &str, at: SocketAddr| -> Value {
-        json!({
-            "name": name, "type": "STATIC", "connect_timeout": "1s",
-            "load_assignment": { "cluster_name": name, "endpoints": [{ "lb_endpoints": [{ "endpoint": { "address": {
-                "socket_address": { "address": at.ip().to_string(), "port_value": at.port() } } } }] }] },
-            "typed_extension_protocol_options": { "envoy.extensions.upstreams.http.v3.HttpProtocolOptions": {
-                "@type": "type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions",
-                "explicit_http_config": { "http2_protocol_options": {} },
-            } },
-        })
-    };
     let sds = agent(identity).await?;
-    let bootstrap = json!({
-        "node": { "id": node.id, "cluster": "mesh", "metadata": node.metadata },
-        "admin": { "address": { "socket_address": { "address": "127.0.0.1", "port_value": 0 } } },
-        "dynamic_resources": {
-            "lds_config": { "ads": {}, "resource_api_version": "V3" },
-            "cds_config": { "ads": {}, "resource_api_version": "V3" },
-            "ads_config": {
-                "api_type": "DELTA_GRPC", "transport_api_version": "V3",
-                "grpc_services": [{ "envoy_grpc": { "cluster_name": "xds-grpc" } }],
-            },
-        },
-        "static_resources": { "clusters": [cluster("xds-grpc", mesh.control.grpc()), cluster("sds-grpc", sds)] },
+    let mut bootstrap = Envoy::bootstrap(&node, Protocol::Delta, mesh.control.grpc());
+    let clusters = &mut bootstrap["static_resources"]["clusters"];
+    // As the control plane's, with another name elsewhere.
+    let mut cluster = clusters[0].clone();
+    cluster["name"] = "sds-grpc".into();
+    cluster["load_assignment"] = json!({
+        "cluster_name": "sds-grpc",
+        "endpoints": [{ "lb_endpoints": [{ "endpoint": { "address": {
+            "socket_address": { "address": sds.ip().to_string(), "port_value": sds.port() } } } }] }],
     });
+    clusters.as_array_mut().unwrap().push(cluster);
     Envoy::start_with(envoy_binary(), &bootstrap).await
 }
 
 fn service(name: &str, account: &str, address: SocketAddr) -> String {
-    format!(
-        "apiVersion: networking.istio.io/v1\nkind: ServiceEntry\nmetadata: {{ name: {name}, namespace: test }}\n\
-         spec: {{ hosts: [{name}.test], resolution: STATIC, location: MESH_INTERNAL, \
+    let spec = format!(
+        "hosts: [{name}.test], resolution: STATIC, location: MESH_INTERNAL, \
          ports: [{{ number: 80, name: http, protocol: HTTP }}], \
-         endpoints: [{{ address: {}, ports: {{ http: {} }}, serviceAccount: {account} }}] }}\n",
+         endpoints: [{{ address: {}, ports: {{ http: {} }}, serviceAccount: {account} }}]",
         address.ip(),
         address.port()
-    )
+    );
+    networking("ServiceEntry", name, &spec)
 }
 
-fn route(name: &str, gateway: &str, to: &str) -> String {
-    format!(
-        "apiVersion: networking.istio.io/v1\nkind: VirtualService\nmetadata: {{ name: {name}-{to}, namespace: test }}\n\
-         spec: {{ hosts: [{name}.test], gateways: [{gateway}], http: [{{ route: [{{ destination: {{ host: {to}.test }} }}] }}] }}\n"
-    )
+fn route(name: &str, gateway: &str, host: &str) -> String {
+    let target = to(&format!("{host}.test"), 80);
+    let spec = format!("hosts: [{name}.test], gateways: [{gateway}], http: [{{ {target} }}]");
+    networking("VirtualService", &format!("{name}-{host}"), &spec)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -218,21 +177,20 @@ async fn two_envoys_of_a_mesh_prove_who_they_are() {
 }
 
 async fn run() -> Result<()> {
-    let authority = Authority::new()?;
+    let authority = Authority::new("mesh")?;
     let backend = Backend::start("v1", "one").await?;
     let (inner, outer) = (free_port(), free_port());
     let gateway_object = |name: &str, port: u16, protocol: &str, tls: &str| {
-        format!(
-            "apiVersion: networking.istio.io/v1\nkind: Gateway\nmetadata: {{ name: {name}, namespace: test }}\n\
-             spec: {{ selector: {{ app: {name} }}, servers: [{{ port: {{ number: {port}, name: p, protocol: {protocol} }}, \
-             hosts: ['*']{tls} }}] }}\n"
+        let server = format!("port: {{ number: {port}, name: p, protocol: {protocol} }}, hosts: ['*']{tls}");
+        networking(
+            "Gateway",
+            name,
+            &format!("selector: {{ app: {name} }}, servers: [{{ {server} }}]"),
         )
     };
     let rule = |name: &str| {
-        format!(
-            "apiVersion: networking.istio.io/v1\nkind: DestinationRule\nmetadata: {{ name: {name}, namespace: test }}\n\
-             spec: {{ host: {name}.test, trafficPolicy: {{ tls: {{ mode: ISTIO_MUTUAL }} }} }}\n"
-        )
+        let spec = format!("host: {name}.test, trafficPolicy: {{ tls: {{ mode: ISTIO_MUTUAL }} }}");
+        networking("DestinationRule", name, &spec)
     };
     let at: SocketAddr = ([127, 0, 0, 1], inner).into();
     let mesh = Mesh::start(&[
@@ -252,8 +210,8 @@ async fn run() -> Result<()> {
         ("d.yaml", &route("other", "outer", "other")),
     ])
     .await?;
-    let server = gateway(&mesh, "inner", authority.identity("inner")?).await?;
-    let client = gateway(&mesh, "outer", authority.identity("outer")?).await?;
+    let server = gateway(&mesh, "inner", Agent::of(&authority, "inner")?).await?;
+    let client = gateway(&mesh, "outer", Agent::of(&authority, "outer")?).await?;
     server.wait_for_listener(([0, 0, 0, 0], inner).into()).await?;
     client.wait_for_listener(([0, 0, 0, 0], outer).into()).await?;
     let address: SocketAddr = ([127, 0, 0, 1], outer).into();

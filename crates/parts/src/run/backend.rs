@@ -1,27 +1,26 @@
 //! A small HTTP service: it says who it is, repeats what it was asked, and misbehaves on demand.
 
+mod answer;
+
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
 use std::time::Duration;
 
-use bytes::Bytes;
-use http_body_util::Full;
-use hyper::body::Incoming;
-use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper::{Request, Response, StatusCode};
-use hyper_util::rt::{TokioIo, TokioTimer};
-use serde_json::json;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 use tokio::task::{JoinHandle, JoinSet};
 
 use super::Result;
 
 /// One instance of a version of the service.
 ///
-/// A request may ask for trouble of its own: `x-ask-delay-ms` delays the answer, `x-ask-status` chooses its status.
+/// It speaks HTTP/1.1 and (to clients that begin with it) HTTP/2, answers gRPC with the message that came, and what asks for an
+/// upgrade of the connection with an echo. A request may ask for trouble of its own: `x-ask-delay-ms` delays the answer,
+/// `x-ask-status` and `x-ask-grpc-status` choose its status.
 #[derive(Debug)]
 pub struct Backend {
     address: SocketAddr,
@@ -41,6 +40,20 @@ struct State {
     failures: AtomicU64,
     delay_millis: AtomicU64,
     reset: AtomicBool,
+    /// Whether requests wait for a permit.
+    holding: AtomicBool,
+    gate: Semaphore,
+}
+
+impl State {
+    async fn pass_gate(&self) {
+        if self.holding.load(Ordering::Acquire) {
+            // The gate is never closed for good.
+            if let Ok(permit) = self.gate.acquire().await {
+                permit.forget();
+            }
+        }
+    }
 }
 
 impl Backend {
@@ -66,6 +79,8 @@ impl Backend {
             failures: AtomicU64::new(0),
             delay_millis: AtomicU64::new(0),
             reset: AtomicBool::new(false),
+            holding: AtomicBool::new(false),
+            gate: Semaphore::new(0),
         });
         let (stop, stopped) = watch::channel(false);
         let server = tokio::spawn(serve(listener, Arc::clone(&state), stopped));
@@ -92,7 +107,7 @@ impl Backend {
         &self.state.version
     }
 
-    /// How many requests came so far.
+    /// How many requests came so far, answered or not.
     pub fn requests(&self) -> u64 {
         self.state.requests.load(Ordering::Relaxed)
     }
@@ -112,6 +127,23 @@ impl Backend {
         self.state
             .delay_millis
             .store(delay.as_millis() as u64, Ordering::Relaxed);
+    }
+
+    /// From now on requests are counted, and not answered before they are released.
+    pub fn hold(&self) {
+        self.state.gate.forget_permits(usize::MAX);
+        self.state.holding.store(true, Ordering::Release);
+    }
+
+    /// So many of the requests that are held, now or later, are answered.
+    pub fn release(&self, count: usize) {
+        self.state.gate.add_permits(count);
+    }
+
+    /// All requests are answered again.
+    pub fn open(&self) {
+        self.state.holding.store(false, Ordering::Release);
+        self.state.gate.add_permits(Semaphore::MAX_PERMITS / 2);
     }
 
     /// Takes no more connections, answers what is under way, and ends.
@@ -153,10 +185,12 @@ async fn serve(listener: TcpListener, state: Arc<State>, mut stopped: watch::Rec
 async fn connection(stream: TcpStream, state: Arc<State>, mut stopped: watch::Receiver<bool>) {
     // A delayed acknowledgement would show up as 40 ms of latency.
     let _ = stream.set_nodelay(true);
-    let service = service_fn(move |request| answer(request, Arc::clone(&state)));
-    let connection = http1::Builder::new()
-        .timer(TokioTimer::new())
-        .serve_connection(TokioIo::new(stream), service);
+    let ends = stopped.clone();
+    let service = service_fn(move |request| answer::answer(request, Arc::clone(&state), ends.clone()));
+    let mut builder = auto::Builder::new(TokioExecutor::new());
+    builder.http1().timer(TokioTimer::new());
+    builder.http2().timer(TokioTimer::new());
+    let connection = builder.serve_connection_with_upgrades(TokioIo::new(stream), service);
     let mut connection = std::pin::pin!(connection);
     // How a connection ends is the client's business; what it means is counted there.
     tokio::select! {
@@ -166,59 +200,4 @@ async fn connection(stream: TcpStream, state: Arc<State>, mut stopped: watch::Re
             let _ = connection.await;
         }
     }
-}
-
-/// An error here makes the server close the connection without an answer.
-async fn answer(
-    request: Request<Incoming>,
-    state: Arc<State>,
-) -> std::result::Result<Response<Full<Bytes>>, std::io::Error> {
-    state.requests.fetch_add(1, Ordering::Relaxed);
-    let asked = |name: &str| request.headers().get(name)?.to_str().ok()?.parse::<u64>().ok();
-    let delay = asked("x-ask-delay-ms").unwrap_or_else(|| state.delay_millis.load(Ordering::Relaxed));
-    if delay > 0 {
-        tokio::time::sleep(Duration::from_millis(delay)).await;
-    }
-    if state.reset.load(Ordering::Relaxed) {
-        return Err(std::io::ErrorKind::ConnectionReset.into());
-    }
-    let failing = state
-        .failures
-        .try_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1))
-        .is_ok();
-    let status = match (failing, asked("x-ask-status"), state.status.load(Ordering::Relaxed)) {
-        (true, _, _) => 503,
-        (false, Some(asked), _) => asked as u16,
-        (false, None, 0) => 200,
-        (false, None, set) => set,
-    };
-    Ok(respond(&request, &state, status))
-}
-
-fn respond(request: &Request<Incoming>, state: &State, status: u16) -> Response<Full<Bytes>> {
-    let headers: serde_json::Map<String, serde_json::Value> = request
-        .headers()
-        .iter()
-        .map(|(name, value)| {
-            (
-                name.as_str().to_owned(),
-                String::from_utf8_lossy(value.as_bytes()).into(),
-            )
-        })
-        .collect();
-    let body = json!({
-        "version": state.version,
-        "instance": state.instance,
-        "method": request.method().as_str(),
-        "path": request.uri().path_and_query().map_or("", |p| p.as_str()),
-        "headers": headers,
-    });
-    let mut response = Response::new(Full::new(Bytes::from(body.to_string())));
-    *response.status_mut() = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    for (name, value) in [("x-version", &state.version), ("x-instance", &state.instance)] {
-        if let Ok(value) = value.parse() {
-            response.headers_mut().insert(name, value);
-        }
-    }
-    response
 }

@@ -1,5 +1,7 @@
 //! A real Envoy as a child process, with a bootstrap that finds the control plane, and its admin pages.
 
+mod bootstrap;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::net::SocketAddr;
@@ -80,7 +82,7 @@ pub struct Envoy {
 impl Envoy {
     /// Starts one that asks the control plane at `xds`, and waits until its admin pages answer.
     pub async fn start(binary: &Path, node: &Node, protocol: Protocol, xds: SocketAddr) -> Result<Envoy> {
-        Envoy::launch(Command::new(binary), &bootstrap(node, protocol, xds)).await
+        Envoy::launch(Command::new(binary), &Envoy::bootstrap(node, protocol, xds)).await
     }
 
     /// The same in the network namespace of this name; its admin pages are at `ip`, which must be reachable from here.
@@ -91,7 +93,7 @@ impl Envoy {
         xds: SocketAddr,
         (namespace, ip): (&str, &str),
     ) -> Result<Envoy> {
-        let mut bootstrap = bootstrap(node, protocol, xds);
+        let mut bootstrap = Envoy::bootstrap(node, protocol, xds);
         bootstrap["admin"]["address"]["socket_address"]["address"] = ip.into();
         let mut command = Command::new("ip");
         command.args(["netns", "exec", namespace]).arg(binary);
@@ -101,6 +103,11 @@ impl Envoy {
     /// Starts one with a bootstrap of the caller's own, which must have an admin address.
     pub async fn start_with(binary: &Path, bootstrap: &Value) -> Result<Envoy> {
         Envoy::launch(Command::new(binary), bootstrap).await
+    }
+
+    /// The bootstrap of one that asks the control plane at `xds`, for callers that change it.
+    pub fn bootstrap(node: &Node, protocol: Protocol, xds: SocketAddr) -> Value {
+        bootstrap::bootstrap(node, protocol, xds)
     }
 
     async fn launch(mut command: Command, bootstrap: &Value) -> Result<Envoy> {
@@ -257,41 +264,4 @@ impl Envoy {
 
 fn text(value: &Value) -> String {
     value.as_str().unwrap_or_default().to_owned()
-}
-
-fn bootstrap(node: &Node, protocol: Protocol, xds: SocketAddr) -> Value {
-    let api_type = match protocol {
-        Protocol::Sotw => "GRPC",
-        Protocol::Delta => "DELTA_GRPC",
-    };
-    json!({
-        "node": { "id": node.id, "cluster": "mesh", "metadata": node.metadata, "locality": node.locality },
-        "admin": { "address": { "socket_address": { "address": "127.0.0.1", "port_value": 0 } } },
-        "dynamic_resources": {
-            "lds_config": { "ads": {}, "resource_api_version": "V3", "initial_fetch_timeout": "0s" },
-            "cds_config": { "ads": {}, "resource_api_version": "V3", "initial_fetch_timeout": "0s" },
-            "ads_config": {
-                "api_type": api_type,
-                "transport_api_version": "V3",
-                "set_node_on_first_message_only": true,
-                "grpc_services": [{ "envoy_grpc": {
-                    "cluster_name": "xds-grpc",
-                    // The default waits up to half a minute, which nobody wants to watch.
-                    "retry_policy": { "retry_back_off": { "base_interval": "0.05s", "max_interval": "0.5s" } },
-                } }],
-            },
-        },
-        "static_resources": { "clusters": [{
-            "name": "xds-grpc",
-            "type": "STATIC",
-            "connect_timeout": "1s",
-            "load_assignment": { "cluster_name": "xds-grpc", "endpoints": [{ "lb_endpoints": [{
-                "endpoint": { "address": { "socket_address": {
-                    "address": xds.ip().to_string(), "port_value": xds.port() } } } }] }] },
-            "typed_extension_protocol_options": { "envoy.extensions.upstreams.http.v3.HttpProtocolOptions": {
-                "@type": "type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions",
-                "explicit_http_config": { "http2_protocol_options": {} },
-            } },
-        }] },
-    })
 }

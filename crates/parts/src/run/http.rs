@@ -16,9 +16,9 @@ use tokio::net::TcpStream;
 use super::Result;
 
 /// No answer that is read here is longer.
-const BODY_LIMIT: usize = 256 << 20;
+pub(crate) const BODY_LIMIT: usize = 256 << 20;
 /// No answer that is waited for here takes longer.
-const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// An answer.
 #[derive(Clone, Debug)]
@@ -29,9 +29,27 @@ pub struct Response {
     pub headers: HeaderMap,
     /// The body.
     pub body: Bytes,
+    /// What came after the body.
+    pub trailers: HeaderMap,
 }
 
 impl Response {
+    /// Reads an answer of so many bytes at most.
+    pub(crate) async fn read<B>(response: hyper::Response<B>, limit: usize) -> Result<Response>
+    where
+        B: Body<Error: Into<Box<dyn std::error::Error + Send + Sync>>>,
+    {
+        let (head, body) = response.into_parts();
+        let body = Limited::new(body, limit).collect().await?;
+        let trailers = body.trailers().cloned().unwrap_or_default();
+        Ok(Response {
+            status: head.status,
+            headers: head.headers,
+            body: body.to_bytes(),
+            trailers,
+        })
+    }
+
     /// A header as text; empty if it is missing.
     pub fn header(&self, name: &str) -> &str {
         self.headers
@@ -70,14 +88,9 @@ where
 {
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
     let driver = tokio::spawn(connection);
-    let (head, body) = sender.send_request(request).await?.into_parts();
-    let body = Limited::new(body, limit).collect().await?.to_bytes();
+    let response = Response::read(sender.send_request(request).await?, limit).await;
     driver.abort();
-    Ok(Response {
-        status: head.status,
-        headers: head.headers,
-        body,
-    })
+    response
 }
 
 /// A `GET` with these headers.

@@ -2,23 +2,30 @@
 //!
 //! [`Control`] is the control plane as a child process, [`Envoy`] a real proxy with a bootstrap that finds it,
 //! [`Backend`] an HTTP service that says who it is and misbehaves when asked to, [`Traffic`] a steady stream of requests
-//! that counts every answer, [`ConfigDir`] the directory in which an operator would edit files. Everything listens on
+//! that counts every answer, [`Http2`] a client that speaks HTTP/2 and gRPC, [`Dns`] a server of names, [`Relay`] one that wants
+//! connections to begin in some way, [`ConfigDir`] the directory in which an operator would edit files. Everything listens on
 //! loopback, on ports that are free at the time; everything ends when it is dropped.
 
 mod backend;
 mod config_dir;
 mod control;
+mod dns;
 mod envoy;
 pub mod http;
+mod http2;
 mod ports;
+mod relay;
 mod tally;
 mod traffic;
 
 pub use backend::Backend;
 pub use config_dir::ConfigDir;
 pub use control::Control;
+pub use dns::Dns;
 pub use envoy::{Envoy, Node, Protocol};
+pub use http2::Http2;
 pub use ports::free_port;
+pub use relay::{Preamble, Relay};
 pub use tally::{publish, read_counts};
 pub use traffic::{Counts, Traffic};
 

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http_body_util::{BodyExt, Empty};
+use http_body_util::Empty;
 use hyper::Method;
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
@@ -182,15 +182,9 @@ impl Worker {
             Some(kept) if !kept.is_closed() => kept,
             _ => connect(self.address).await?,
         };
-        let (head, body) = connection.send_request(request).await?.into_parts();
-        let body = body.collect().await?.to_bytes();
-        let closing = head.headers.get("connection").is_some_and(|value| value == "close");
-        self.connection = Some(connection).filter(|_| !closing);
-        Ok(http::Response {
-            status: head.status,
-            headers: head.headers,
-            body,
-        })
+        let response = http::Response::read(connection.send_request(request).await?, http::BODY_LIMIT).await?;
+        self.connection = Some(connection).filter(|_| response.header("connection") != "close");
+        Ok(response)
     }
 }
 

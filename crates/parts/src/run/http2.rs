@@ -1,0 +1,83 @@
+//! A small HTTP/2 client: requests and gRPC calls that share one connection.
+
+use std::net::SocketAddr;
+
+use bytes::{BufMut, Bytes, BytesMut};
+use http_body_util::Full;
+use hyper::client::conn::http2::{self, SendRequest};
+use hyper::{Method, Request};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use tokio::net::TcpStream;
+
+use super::http::{BODY_LIMIT, PATIENCE, Response};
+use super::{Error, Result};
+
+/// A connection on which HTTP/2 is spoken from its first byte.
+#[derive(Clone, Debug)]
+pub struct Http2 {
+    sender: SendRequest<Full<Bytes>>,
+}
+
+impl Http2 {
+    /// Connects.
+    pub async fn connect(address: SocketAddr) -> Result<Http2> {
+        let stream = TcpStream::connect(address).await?;
+        stream.set_nodelay(true)?;
+        let (sender, connection) = http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await?;
+        // It ends when nobody can send any more.
+        tokio::spawn(connection);
+        Ok(Http2 { sender })
+    }
+
+    /// A `GET` of a host.
+    pub async fn get(&self, host: &str, path: &str, headers: &[(&str, &str)]) -> Result<Response> {
+        self.send(Method::GET, host, path, headers, Bytes::new()).await
+    }
+
+    /// A gRPC call with one message; `path` is `/SERVICE/METHOD`.
+    pub async fn call(&self, host: &str, path: &str, headers: &[(&str, &str)], message: &[u8]) -> Result<Response> {
+        let mut framed = BytesMut::with_capacity(message.len() + 5);
+        framed.put_u8(0);
+        framed.put_u32(u32::try_from(message.len())?);
+        framed.put_slice(message);
+        let grpc = [("content-type", "application/grpc"), ("te", "trailers")];
+        let headers: Vec<_> = headers.iter().copied().chain(grpc).collect();
+        self.send(Method::POST, host, path, &headers, framed.freeze()).await
+    }
+
+    async fn send(
+        &self,
+        method: Method,
+        host: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: Bytes,
+    ) -> Result<Response> {
+        let mut builder = Request::builder().method(method).uri(format!("http://{host}{path}"));
+        for (name, value) in headers {
+            builder = builder.header(*name, *value);
+        }
+        let request = builder.body(Full::new(body))?;
+        let mut sender = self.sender.clone();
+        let exchange = async {
+            let response = sender.send_request(request).await?;
+            Response::read(response, BODY_LIMIT).await
+        };
+        tokio::time::timeout(PATIENCE, exchange)
+            .await
+            .map_err(|_| Error::from(format!("{host}{path} did not answer")))?
+    }
+}
+
+impl Response {
+    /// gRPC's status, which comes after the messages, or with the headers when there are none.
+    pub fn grpc_status(&self) -> Option<u32> {
+        let status = self.trailers.get("grpc-status").or(self.headers.get("grpc-status"))?;
+        status.to_str().ok()?.parse().ok()
+    }
+
+    /// The message of a gRPC answer.
+    pub fn grpc_message(&self) -> &[u8] {
+        self.body.get(5..).unwrap_or_default()
+    }
+}

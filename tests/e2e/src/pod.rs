@@ -1,0 +1,42 @@
+//! A pod: an application in a network namespace, beside a sidecar that gets all its traffic.
+
+use parts::run::{Envoy, Node, Protocol, Result};
+
+use crate::{Mesh, Namespace, envoy_binary};
+
+/// A namespace with a sidecar, and the control plane that it asks.
+#[derive(Debug)]
+pub struct Pod {
+    /// The sidecar.
+    pub envoy: Envoy,
+    /// The control plane, at the other end of the namespace's only cable.
+    pub mesh: Mesh,
+    /// Where the application runs.
+    pub namespace: Namespace,
+}
+
+impl Pod {
+    /// Starts a control plane over these files, and the sidecar of a pod that is called `front`.
+    pub async fn start(namespace: Namespace, protocol: Protocol, files: &[(&str, &str)]) -> Result<Pod> {
+        let mesh = Mesh::start_on(namespace.host.into(), files).await?;
+        let ip = namespace.ip.to_string();
+        let mut node = Node::sidecar("front", "test", &ip, &[("app", "front")]);
+        node.metadata["INTERCEPTION_MODE"] = "REDIRECT".into();
+        let grpc = mesh.control.grpc();
+        let envoy = Envoy::start_in_namespace(envoy_binary(), &node, protocol, grpc, (&namespace.name, &ip)).await?;
+        envoy.wait_for_listener(([0, 0, 0, 0], 15001).into()).await?;
+        envoy.wait_for_listener(([0, 0, 0, 0], 15006).into()).await?;
+        Ok(Pod { envoy, mesh, namespace })
+    }
+
+    /// What the application gets for a page: status, version and server, or `nothing` if nobody answers.
+    pub fn fetch(&self, url: &str) -> Result<String> {
+        let program = format!(
+            "try: r = urllib.request.urlopen('{url}', timeout=20)\n\
+             except urllib.error.HTTPError as e: r = e\n\
+             except OSError: r = None\n\
+             print(r.status, r.headers.get('x-version'), r.headers.get('server')) if r else print('nothing')"
+        );
+        Ok(self.namespace.python(&program)?.trim().to_owned())
+    }
+}

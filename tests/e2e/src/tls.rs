@@ -1,0 +1,108 @@
+//! Certificates, and a client that believes them.
+
+use std::sync::Arc;
+
+use parts::run::Result;
+use rcgen::string::Ia5String;
+use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, KeyUsagePurpose, SanType};
+use rustls::crypto::aws_lc_rs::default_provider;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::{ClientConfig, RootCertStore, ServerConfig};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+
+use crate::mesh::PATIENCE;
+
+/// A certificate and its key, both as PEM.
+pub type Identity = (String, String);
+
+/// Somebody who signs certificates.
+pub struct Authority {
+    issuer: Issuer<'static, KeyPair>,
+    /// The own certificate.
+    pub pem: String,
+}
+
+impl Authority {
+    /// A new one.
+    pub fn new(name: &str) -> Result<Authority> {
+        let mut params = CertificateParams::default();
+        params.distinguished_name.push(DnType::CommonName, name);
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::DigitalSignature];
+        let key = KeyPair::generate()?;
+        let pem = params.self_signed(&key)?.pem();
+        Ok(Authority {
+            issuer: Issuer::new(params, key),
+            pem,
+        })
+    }
+
+    /// An identity for a host.
+    pub fn sign(&self, host: &str) -> Result<Identity> {
+        self.sign_all(&[host])
+    }
+
+    fn sign_all(&self, hosts: &[&str]) -> Result<Identity> {
+        let hosts: Vec<String> = hosts.iter().map(|host| (*host).to_owned()).collect();
+        self.identity(CertificateParams::new(hosts)?)
+    }
+
+    /// The identity of a service account of the namespace `test`.
+    pub fn account(&self, name: &str) -> Result<Identity> {
+        let mut params = CertificateParams::default();
+        let name = format!("spiffe://cluster.local/ns/test/sa/{name}");
+        params.subject_alt_names = vec![SanType::URI(Ia5String::try_from(name)?)];
+        self.identity(params)
+    }
+
+    /// What a server of these hosts needs.
+    pub fn server(&self, hosts: &[&str]) -> Result<Arc<ServerConfig>> {
+        let (certificate, key) = self.sign_all(hosts)?;
+        let config = ServerConfig::builder_with_provider(Arc::new(default_provider()))
+            .with_safe_default_protocol_versions()?
+            .with_no_client_auth()
+            .with_single_cert(chain(&certificate)?, PrivateKeyDer::from_pem_slice(key.as_bytes())?)?;
+        Ok(Arc::new(config))
+    }
+
+    fn identity(&self, params: CertificateParams) -> Result<Identity> {
+        let key = KeyPair::generate()?;
+        Ok((params.signed_by(&key, &self.issuer)?.pem(), key.serialize_pem()))
+    }
+}
+
+/// Asks for `/` of a host over TLS at this port of the machine, believing one authority. The answer's head and body.
+pub async fn get(port: u16, host: &str, roots: &str, own: Option<&Identity>) -> Result<String> {
+    let mut store = RootCertStore::empty();
+    store.add(CertificateDer::from_pem_slice(roots.as_bytes())?)?;
+    let builder = ClientConfig::builder_with_provider(Arc::new(default_provider()))
+        .with_safe_default_protocol_versions()?
+        .with_root_certificates(store);
+    let config = match own {
+        Some((certificate, key)) => {
+            builder.with_client_auth_cert(chain(certificate)?, PrivateKeyDer::from_pem_slice(key.as_bytes())?)?
+        }
+        None => builder.with_no_client_auth(),
+    };
+    let socket = TcpStream::connect(("127.0.0.1", port)).await?;
+    let name = ServerName::try_from(host.to_owned())?;
+    let exchange = async {
+        let mut stream = TlsConnector::from(Arc::new(config)).connect(name, socket).await?;
+        let request = format!("GET / HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).await?;
+        let mut answer = Vec::new();
+        // How the other side ends the connection does not matter once there is an answer.
+        match stream.read_to_end(&mut answer).await {
+            Err(error) if answer.is_empty() => Err(error.into()),
+            _ => Ok(String::from_utf8_lossy(&answer).into_owned()),
+        }
+    };
+    tokio::time::timeout(PATIENCE, exchange).await?
+}
+
+fn chain(certificate: &str) -> Result<Vec<CertificateDer<'static>>> {
+    Ok(vec![CertificateDer::from_pem_slice(certificate.as_bytes())?])
+}

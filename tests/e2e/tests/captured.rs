@@ -1,0 +1,132 @@
+//! Captured traffic again: what a Sidecar leaves of the mesh, and a headless set of databases, each at its own address.
+
+use e2e::objects::{networking, service};
+use e2e::{Namespace, PATIENCE, Pod};
+use parts::run::{Backend, Protocol, Result, free_port, wait_for};
+
+/// Addresses that exist nowhere but in the configuration.
+const NEAR: &str = "198.19.0.10";
+const FAR: &str = "198.19.0.12";
+
+/// What the application may call, and what becomes of the rest.
+fn scope(hosts: &str, mode: &str) -> String {
+    networking(
+        "Sidecar",
+        "default",
+        &format!("egress: [{{ hosts: {hosts} }}], outboundTrafficPolicy: {{ mode: {mode} }}"),
+    )
+}
+
+/// Waits until a page is answered like this.
+async fn wait_for_page(pod: &Pod, url: &str, wanted: &str) -> Result<()> {
+    let reached = || async { pod.fetch(url).ok().filter(|answer| answer == wanted).map(drop) };
+    wait_for(&format!("{wanted:?} from {url}"), PATIENCE, reached).await
+}
+
+async fn scopes(pod: &Pod, near: &Backend, far: &Backend) -> Result<()> {
+    let [near_page, far_page] = [NEAR, FAR].map(|address| format!("http://{address}/"));
+    // Where no service is: the instance's own address.
+    let unknown = format!("http://{}/", far.address());
+    for page in [&near_page, &far_page] {
+        assert!(
+            pod.fetch(page)?.starts_with("200 "),
+            "without a Sidecar all is in reach"
+        );
+    }
+    let only_near = "['./near.test.svc.cluster.local']";
+    let put = |hosts: &str, mode: &str| pod.mesh.config.put("scope.yaml", &scope(hosts, mode));
+    put(only_near, "REGISTRY_ONLY")?;
+    wait_for_page(pod, &far_page, "502 None envoy").await?;
+    wait_for_page(pod, &unknown, "nothing").await?;
+    assert_eq!(pod.fetch(&near_page)?, "200 near envoy");
+    let before = far.requests();
+    put(only_near, "ALLOW_ANY")?;
+    // Passed on as it is, by nobody who would change a header.
+    wait_for_page(pod, &unknown, "200 far None").await?;
+    assert_eq!(far.requests(), before + 1, "while it was out of reach nothing came");
+    assert!(
+        pod.envoy
+            .stat("^cluster.PassthroughCluster.*upstream_cx_total$")
+            .await?
+            > 0
+    );
+    put("['test/*']", "REGISTRY_ONLY")?;
+    wait_for_page(pod, &far_page, "200 far envoy").await?;
+    assert_eq!(
+        (pod.fetch(&near_page)?.as_str(), pod.fetch(&unknown)?.as_str()),
+        ("200 near envoy", "nothing")
+    );
+    assert!(near.requests() >= 3);
+    Ok(())
+}
+
+/// Databases of a headless service: who connects to one gets that one, for only then a set of replicas works.
+async fn databases(pod: &Pod, port: u16, databases: &[Backend; 2]) -> Result<()> {
+    let [one, two] = databases
+        .each_ref()
+        .map(|database| format!("http://{}/", database.address()));
+    for _ in 0..3 {
+        assert_eq!(pod.fetch(&one)?, "200 db-0 None");
+        assert_eq!(pod.fetch(&two)?, "200 db-1 None");
+    }
+    let cluster = format!("^cluster.outbound.{port}..databases.*upstream_cx_total$");
+    assert_eq!(
+        pod.envoy.stat(&cluster).await?,
+        6,
+        "as the service, not as something unknown"
+    );
+    // One is gone: its address is unknown from now on, which nobody may call. The other one stays.
+    let left = service("databases", "None", ("tcp", port, port), &[databases[0].address().ip()]);
+    pod.mesh.config.put("databases.yaml", &left)?;
+    wait_for_page(pod, &two, "nothing").await?;
+    assert_eq!(pod.fetch(&one)?, "200 db-0 None");
+    Ok(())
+}
+
+async fn run(protocol: Protocol) -> Result<()> {
+    let Some(namespace) = Namespace::or_skip("scopes and headless services were not tested")? else {
+        return Ok(());
+    };
+    let near = Backend::start_on(namespace.host.into(), "near", "near-0").await?;
+    let far = Backend::start_on(namespace.host.into(), "far", "far-0").await?;
+    // All databases are at one port, each at an address of its own.
+    let port = free_port();
+    let db = [
+        Backend::start_at((namespace.more_host(0)?, port).into(), "db-0", "db-0").await?,
+        Backend::start_at((namespace.more_host(1)?, port).into(), "db-1", "db-1").await?,
+    ];
+    let at = |address: &str, name: &str, backend: &Backend| {
+        service(
+            name,
+            address,
+            ("http", 80, backend.address().port()),
+            &[backend.address().ip()],
+        )
+    };
+    let ips = db.each_ref().map(|database| database.address().ip());
+    let pod = Pod::start(
+        namespace,
+        protocol,
+        &[
+            ("near.yaml", &at(NEAR, "near", &near)),
+            ("far.yaml", &at(FAR, "far", &far)),
+            (
+                "databases.yaml",
+                &service("databases", "None", ("tcp", port, port), &ips),
+            ),
+        ],
+    )
+    .await?;
+    scopes(&pod, &near, &far).await?;
+    databases(&pod, port, &db).await
+}
+
+/// One after the other: both use the machine's network.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn scopes_hold_and_databases_are_reached_one_by_one() {
+    for protocol in [Protocol::Sotw, Protocol::Delta] {
+        run(protocol)
+            .await
+            .unwrap_or_else(|error| panic!("{protocol:?}: {error}"));
+    }
+}
