@@ -1,6 +1,7 @@
 //! What becomes of an object is written into its status: an apply travels to a real Envoy and back.
 
 use std::path::Path;
+use std::time::Duration;
 
 use e2e::{HOST, both_protocols, done, envoy_binary, rutter, rutter_binary, shop_service, virtual_service};
 use parts::run::{Backend, Control, Envoy, Node, Result, free_port, wait_for};
@@ -51,7 +52,7 @@ both_protocols! {
         let envoy = Envoy::start(envoy_binary(), &node, protocol, control.grpc()).await?;
         envoy.wait_for_listener(([127, 0, 0, 1], port).into()).await?;
         let counted = || async { (status(kubeconfig, "proxies.running").await.ok()? == "1").then_some(()) };
-        wait_for("one proxy that runs it", std::time::Duration::from_secs(20), counted).await?;
+        wait_for("one proxy that runs it", Duration::from_secs(20), counted).await?;
 
         done(kubeconfig, &["apply", "-f", "-"], &to("v2", "")).await?;
         done(kubeconfig, &WAIT, "").await?;
@@ -80,4 +81,58 @@ both_protocols! {
         let now = done(kubeconfig, &["get", "virtualservice", "shop", "-n", "test", "-o", regex], "").await?;
         assert_eq!(now.trim(), REGEX);
     }
+}
+
+/// The message of a condition of a VirtualService; empty where it has none.
+async fn condition(kubeconfig: &Path, name: &str, condition: &str) -> Result<String> {
+    let path = format!("jsonpath={{.status.conditions[?(@.type==\"{condition}\")].message}}");
+    let get = ["get", "virtualservice", name, "-n", "test", "-o", &path];
+    Ok(done(kubeconfig, &get, "").await?.trim().to_owned())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_object_learns_what_goes_before_it_and_when_that_is_over() {
+    overruled().await.unwrap_or_else(|error| panic!("{error}"));
+}
+
+async fn overruled() -> Result<()> {
+    let data = tempfile::tempdir()?;
+    let control = Control::start_with_api(rutter_binary(), data.path(), &[]).await?;
+    let kubeconfig = control.kubeconfig().ok_or("it has no kubeconfig")?;
+    done(
+        &kubeconfig,
+        &["create", "-f", "-"],
+        "apiVersion: v1\nkind: Namespace\nmetadata: { name: test }\n",
+    )
+    .await?;
+    // Made in the same second, they go by name.
+    let second = to("v2", "").replacen("name: shop", "name: shop-two", 1);
+    done(
+        &kubeconfig,
+        &["apply", "-f", "-"],
+        &format!("{}---\n{second}", to("v1", "")),
+    )
+    .await?;
+    let said = async |name, wanted: &str, text: &str| {
+        let there = || async {
+            let found = condition(&kubeconfig, name, wanted).await.ok()?;
+            (if text.is_empty() {
+                found.is_empty()
+            } else {
+                found.contains(text)
+            })
+            .then_some(())
+        };
+        wait_for(&format!("{name}: {wanted} {text:?}"), Duration::from_secs(20), there).await
+    };
+    said(
+        "shop-two",
+        "Conflicted",
+        "spec.hosts[0]: VirtualService test/shop has the host",
+    )
+    .await?;
+    said("shop", "Accepted", "the object is valid").await?;
+    assert_eq!(condition(&kubeconfig, "shop", "Conflicted").await?, "");
+    done(&kubeconfig, &["delete", "virtualservice", "shop", "-n", "test"], "").await?;
+    said("shop-two", "Conflicted", "").await
 }

@@ -233,5 +233,14 @@ mod tests {
             assert!(!says(status, &other), "{field}");
         }
         assert!(!says(&Value::Null, &ours));
+        let mut over = status.clone();
+        over["conditions"]
+            .as_array_mut()
+            .unwrap()
+            .push(json!({"type": "Conflicted", "status": "True"}));
+        assert!(
+            !says(&over, &ours),
+            "a condition of ours that does not hold any more goes"
+        );
     }
 }
