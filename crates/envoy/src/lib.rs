@@ -13,6 +13,7 @@ mod cluster;
 mod dns_cache;
 mod endpoints;
 mod grpc;
+mod headers;
 mod listener;
 mod parts;
 mod route;
@@ -27,7 +28,8 @@ pub use endpoints::{Endpoints, LoadAssignments};
 pub use grpc::{EncodedGrpcClusters, GrpcClusters, GrpcListeners, GrpcRoutes};
 pub use listener::Listeners;
 pub use route::{
-    EncodedRoutes, HttpRoutes, RouteConfigs, RouteShells, VirtualHostResources, VirtualHosts, route_configuration,
+    EncodedRoutes, HttpRoutes, Options as TableOptions, RouteConfigs, RouteShells, VirtualHostResources, VirtualHosts,
+    route_configuration,
 };
 pub use secret::Secrets;
 

@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
+use ipnet::IpNet;
 use protos::envoy::config::core::v3 as core;
 use protos::envoy::r#type::matcher::v3 as matcher;
 use protos::envoy::r#type::v3 as percent;
@@ -65,11 +66,30 @@ pub(crate) fn address(ip: IpAddr, port: u16) -> core::Address {
     }
 }
 
+/// A UDP address.
+pub(crate) fn udp_address(ip: IpAddr, port: u16) -> core::Address {
+    let socket = core::SocketAddress {
+        protocol: core::socket_address::Protocol::Udp.into(),
+        ..socket_address(ip, port)
+    };
+    core::Address {
+        address: Some(core::address::Address::SocketAddress(socket)),
+    }
+}
+
 /// A Unix domain socket. Istio's `unix://` before the path is not part of it.
 pub(crate) fn pipe(path: &str) -> core::Address {
     let path = path.strip_prefix("unix://").unwrap_or(path).to_owned();
     core::Address {
         address: Some(core::address::Address::Pipe(core::Pipe { path, mode: 0 })),
+    }
+}
+
+/// A range of addresses.
+pub(crate) fn range(range: &IpNet) -> core::CidrRange {
+    core::CidrRange {
+        address_prefix: range.network().to_string(),
+        prefix_len: Some(u32::from(range.prefix_len())),
     }
 }
 

@@ -39,6 +39,7 @@ pub(crate) fn settings(yaml: &str) -> MeshSettings {
         domain: "cluster.local".into(),
         cluster_id: "Kubernetes".into(),
         sharing: Default::default(),
+        features: Default::default(),
     }
 }
 

@@ -10,9 +10,10 @@ use std::sync::Arc;
 
 use names::Hostname;
 
-use crate::listener::{DnsCache, ListenerSpec};
+use crate::listener::{DnsCache, ListenerSpec, Tuning};
 use crate::proxy::{Capabilities, InterceptionMode, Labels, Locality, ProxyKind};
 use crate::service::{ObjectId, ServiceKey};
+use crate::session::Session;
 use crate::tls::{self, ClientFacts};
 
 /// What decides which services and rules a client sees.
@@ -129,6 +130,9 @@ pub struct ListenerAudience {
     /// Where ports of gateways' servers really are: port of a service of the gateway → port of the workload, ascending,
     /// only where they differ; empty for sidecars.
     pub gateway_ports: Arc<[(u16, u16)]>,
+    /// Ports of the gateway's services that take UDP, ascending, where HTTP/3 may be answered; empty unless the mesh wants that,
+    /// and for sidecars.
+    pub udp_ports: Arc<[u16]>,
     /// How traffic reaches it.
     pub interception: InterceptionMode,
     /// Optional filters that it has.
@@ -143,6 +147,8 @@ pub struct ListenerAudience {
     pub accepts_http10: bool,
     /// Ports below 1024 cannot be bound.
     pub unprivileged: bool,
+    /// What the proxy's metadata asks for.
+    pub tuning: Tuning,
     /// Who resolves names, if not the system; only where the mesh has names of unknown destinations looked up.
     pub resolver: Option<SocketAddr>,
     /// Patches of listeners, and the routes in them, in the order in which they are made.
@@ -176,6 +182,9 @@ pub struct RouteAudience {
     /// Where ports of gateways' servers really are: port of a service of the gateway → port of the workload, ascending,
     /// only where they differ; empty for sidecars.
     pub gateway_ports: Arc<[(u16, u16)]>,
+    /// Ports of the gateway's services that take UDP, ascending, where HTTP/3 may be answered; empty unless the mesh wants that,
+    /// and for sidecars.
+    pub udp_ports: Arc<[u16]>,
     /// Patches of route tables, in the order in which they are made.
     pub filters: Filters,
 }
@@ -476,6 +485,8 @@ pub struct VirtualHostSpec {
     pub content: VirtualHostContent,
     /// Plain-text requests are redirected to HTTPS (`httpsRedirect`).
     pub require_tls: bool,
+    /// By what clients are known again, whom the host's service keeps with one endpoint.
+    pub session: Option<Session>,
 }
 
 /// What a virtual host answers.
@@ -500,6 +511,8 @@ pub struct RouteTable {
     pub virtual_hosts: Vec<Arc<VirtualHostSpec>>,
     /// A port in the `Host` header is ignored when hosts are matched.
     pub ignore_port: bool,
+    /// The port at which clients are told to try HTTP/3 (`alt-svc`).
+    pub http3_port: Option<u16>,
 }
 
 /// What a client asks for, or a catalogue lists: the key of one resource.

@@ -7,5 +7,6 @@ pub mod listener;
 pub mod network;
 pub mod proxy;
 pub mod service;
+pub mod session;
 pub mod tls;
 pub mod xds;

@@ -30,6 +30,8 @@ pub struct ListenerSpec {
     pub bind: Bind,
     /// False for listeners that `virtualOutbound` hands connections to.
     pub bind_to_port: bool,
+    /// It takes QUIC over UDP, in which HTTP/3 is spoken, and not TCP.
+    pub quic: bool,
     /// Which way traffic goes.
     pub direction: Direction,
     /// Connections are handed to the listener of their original destination (`virtualOutbound`).
@@ -52,8 +54,27 @@ pub struct ListenerSpec {
     pub chains: Vec<ChainSpec>,
     /// The chain for what no other matches.
     pub default_chain: Option<ChainSpec>,
+    /// How long a connection may be idle, in milliseconds, where nothing else is said; absent for Envoy's default (1 h).
+    pub idle_timeout_ms: Option<u64>,
+    /// Each worker gets as many connections as the others.
+    pub exact_balance: bool,
+    /// Addresses that count as the mesh's own: requests from there keep what they say of themselves. Empty for none.
+    pub internal: Arc<[IpNet]>,
     /// Optional filters of the proxy.
     pub capabilities: Capabilities,
+}
+
+/// What a proxy's metadata asks for in its listeners.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
+pub struct Tuning {
+    /// See [`ListenerSpec::idle_timeout_ms`] (`IDLE_TIMEOUT`).
+    pub idle_timeout_ms: Option<u64>,
+    /// See [`ListenerSpec::exact_balance`], on the way in (`INBOUND_LISTENER_EXACT_BALANCE`).
+    pub exact_balance_in: bool,
+    /// The same on the way out, and at gateways (`OUTBOUND_LISTENER_EXACT_BALANCE`).
+    pub exact_balance_out: bool,
+    /// The port of the HTTP proxy in the place of the mesh's (`HTTP_PROXY_PORT`); 0 for none.
+    pub http_proxy_port: Option<u16>,
 }
 
 /// Where a listener is bound.
@@ -124,6 +145,8 @@ pub struct HttpChain {
     pub use_remote_address: bool,
     /// The `istio.alpn` filter is wanted (outbound, where the proxy has it).
     pub alpn_filter: bool,
+    /// Routes may keep clients with one endpoint.
+    pub sessions: bool,
     /// Names of requests are looked up in these caches, for clusters that go by them.
     pub dns_caches: Vec<DnsCache>,
 }

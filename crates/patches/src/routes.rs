@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use envoy::{RouteConfigs, VirtualHosts};
+use envoy::{RouteConfigs, TableOptions, VirtualHosts};
 use flow::{Reads, Relation, Rule};
 use model::audience::{Filters, RouteAudience, VirtualHostSpec};
 use model::xds::Resource;
@@ -117,7 +117,7 @@ impl Rule for PatchedRouteConfigs {
             }
         }
         add(&patches, &table.virtual_hosts, taken, &mut hosts);
-        let body = envoy::route_configuration(name, hosts.iter().map(|host| &**host), None, table.ignore_port);
+        let body = envoy::route_configuration(name, hosts.iter().map(|host| &**host), None, TableOptions::of(&table));
         Some(Resource::new(name.clone(), settings(body, &patches)))
     }
 }

@@ -78,6 +78,7 @@ mod tests {
             domain: "cluster.local".into(),
             cluster_id: "home".into(),
             sharing: Default::default(),
+            features: Default::default(),
         }
     }
 

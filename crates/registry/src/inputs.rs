@@ -190,6 +190,17 @@ pub struct MeshSettings {
     pub cluster_id: Arc<str>,
     /// Which endpoints clients of other clusters get.
     pub sharing: Sharing,
+    /// What is switched on.
+    pub features: Features,
+}
+
+/// What the control plane's own settings switch on for the whole mesh.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Features {
+    /// Gateways answer HTTP/3 where a service of theirs takes UDP.
+    pub http3: bool,
+    /// Proxies accept HTTP/1.0, whether or not they say so themselves.
+    pub http10: bool,
 }
 
 /// Which endpoints of a service of Kubernetes (`NAME.NAMESPACE.svc.DOMAIN`) clients of other clusters get.

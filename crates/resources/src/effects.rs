@@ -65,7 +65,6 @@ pub const NOT_YET: &[Entry] = &[
     unless(MeshConfig, "enableTracing", &["false"]),
     unless(MeshConfig, "enableEnvoyAccessLogService", &["false"]),
     entry(MeshConfig, "defaultConfig.tracing"),
-    entry(MeshConfig, "defaultConfig.connectionSettings"),
     entry(MeshConfig, "defaultConfig.privateKeyProvider"),
     entry(MeshConfig, "defaultConfig.envoyAccessLogService"),
     entry(MeshConfig, "defaultConfig.envoyMetricsService"),

@@ -21,6 +21,7 @@ mod time;
 mod validate;
 mod yaml;
 
+pub use decode::parse_duration;
 pub use diagnostic::{Diagnostic, FieldPath, Segment, Severity};
 pub use mesh::{MeshConfig, MeshNetworks};
 pub use object::{AnyObject, Kind, Meta, Object, ObjectKey, Origin, Owner, Resource, StringMap};

@@ -69,6 +69,7 @@ impl Plane {
             domain: "cluster.local".into(),
             cluster_id: "Kubernetes".into(),
             sharing: Default::default(),
+            features: Default::default(),
         };
         let pilot = Pilot::start(World::new(mesh, 1), Limits::default(), Duration::ZERO).unwrap();
         let any = "127.0.0.1:0".parse().unwrap();

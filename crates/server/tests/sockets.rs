@@ -32,6 +32,7 @@ async fn start() -> Server {
         domain: "cluster.local".into(),
         cluster_id: "Kubernetes".into(),
         sharing: Default::default(),
+        features: Default::default(),
     };
     let pilot = Pilot::start(World::new(mesh, 1), Limits::default(), Duration::ZERO).unwrap();
     let any = "127.0.0.1:0".parse().unwrap();

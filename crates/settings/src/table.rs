@@ -252,6 +252,11 @@ settings! {
         /// Whether proxies that can (Envoy from 1.37 on, over the incremental protocol) get the virtual hosts of their
         /// route tables singly: a route that changes then costs its own bytes, and not those of the whole table.
         virtual_hosts_apart: Switch = "on";
+        /// Gateways answer HTTP/3, too: each server of protocol HTTPS that asks its clients for no certificate, at a port that a
+        /// Service of the gateway has for UDP as well. Clients learn of it by the header `alt-svc`.
+        http3 env "PILOT_ENABLE_QUIC_LISTENERS": Switch = "off";
+        /// All proxies accept HTTP/1.0; without it those with `HTTP10: "1"` in their metadata.
+        http10 env "PILOT_HTTP10": Switch = "off";
     }
     "Process" {
         /// Number of threads; 0 means one per processor.

@@ -13,6 +13,8 @@ pub mod policy;
 pub mod remarks;
 pub mod routes;
 pub mod scope;
+pub mod sessions;
+pub mod stats;
 mod terminate;
 pub mod virtual_service;
 
@@ -47,6 +49,8 @@ pub fn register(b: &mut flow::Builder) {
     virtual_service::register(b);
     policy::register(b);
     scope::register(b);
+    sessions::register(b);
+    stats::register(b);
     audience::register(b);
     clusters::register(b);
     gateways::register(b);

@@ -26,6 +26,8 @@ pub enum Step {
     Objects(String),
     /// What names were found to have, as one commit: a line each, `NAME: ADDRESSES`; without any the name is not found.
     Addresses,
+    /// Features that are switched on, one a line; they hold until the next such section.
+    Features,
     /// A proxy connects.
     Proxy(String),
     /// A proxy goes.
@@ -77,6 +79,7 @@ impl Step {
             "not-in" => Step::NotIn(rest.split_whitespace().map(str::to_owned).collect()),
             "objects" | "edit" => Step::Objects(rest.strip_prefix("in ").unwrap_or(rest).trim().to_owned()),
             "addresses" => Step::Addresses,
+            "features" => Step::Features,
             "proxy" => Step::Proxy(rest.to_owned()),
             "disconnect" => Step::Disconnect(rest.to_owned()),
             "delete" => Step::Delete((!rest.is_empty()).then(|| rest.to_owned())),

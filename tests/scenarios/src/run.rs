@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, anyhow, bail};
 use model::xds::{Resource, ResourceType};
-use registry::inputs::MeshSettings;
+use registry::inputs::{Features, MeshSettings};
 use resources::{AnyObject, Kind, MeshConfig, ObjectKey, ParseOptions};
 use serde_json::Value;
 use world::{Batch, Remarks, World};
@@ -111,6 +111,7 @@ struct Player<'h> {
     home: Option<&'h mut dyn Home>,
     world: World,
     clients: BTreeMap<String, Client>,
+    settings: MeshSettings,
     changed: String,
     runs: Vec<(&'static str, usize)>,
     diagnostics: String,
@@ -125,6 +126,7 @@ impl<'h> Player<'h> {
             home,
             world,
             clients: BTreeMap::new(),
+            settings: mesh(MeshConfig::default()),
             changed: String::new(),
             runs: Vec::new(),
             diagnostics: String::new(),
@@ -138,6 +140,7 @@ impl<'h> Player<'h> {
             Step::About | Step::NotIn(_) => return Ok(None),
             Step::Objects(cluster) => self.objects(cluster, &section.body)?,
             Step::Addresses => self.addresses(&section.body)?,
+            Step::Features => self.switch(&section.body)?,
             Step::Proxy(name) => self.connect(name, &section.body)?,
             Step::Disconnect(name) => {
                 let client = self.clients.remove(name).with_context(|| format!("no proxy {name}"))?;
@@ -172,7 +175,7 @@ impl<'h> Player<'h> {
         let mut batch = Batch::new();
         for object in parsed.objects {
             match &object {
-                AnyObject::MeshConfig(o) => batch.set_mesh(mesh(o.spec.clone())),
+                AnyObject::MeshConfig(o) => batch.set_mesh(self.configured(&o.spec)),
                 _ => batch.put(object.in_cluster(cluster)),
             }
         }
@@ -197,11 +200,32 @@ impl<'h> Player<'h> {
         let mut batch = Batch::new();
         for object in change.upserts {
             match &object {
-                AnyObject::MeshConfig(o) => batch.set_mesh(mesh(o.spec.clone())),
+                AnyObject::MeshConfig(o) => batch.set_mesh(self.configured(&o.spec)),
                 _ => batch.put(object),
             }
         }
         change.deletes.iter().for_each(|key| batch.remove(key));
+        self.commit(batch)
+    }
+
+    /// The settings of the mesh with another configuration.
+    fn configured(&mut self, config: &MeshConfig) -> MeshSettings {
+        self.settings.config = config.clone();
+        self.settings.clone()
+    }
+
+    fn switch(&mut self, lines: &str) -> Result<()> {
+        self.settings.features = Features::default();
+        for line in lines.lines().map(str::trim).filter(|line| !line.is_empty()) {
+            let feature = match line {
+                "http3" => &mut self.settings.features.http3,
+                "http10" => &mut self.settings.features.http10,
+                other => bail!("unknown feature {other:?}"),
+            };
+            *feature = true;
+        }
+        let mut batch = Batch::new();
+        batch.set_mesh(self.settings.clone());
         self.commit(batch)
     }
 
@@ -325,6 +349,7 @@ pub(crate) fn mesh(config: MeshConfig) -> MeshSettings {
         domain: "cluster.local".into(),
         cluster_id: "Kubernetes".into(),
         sharing: Default::default(),
+        features: Features::default(),
     }
 }
 

@@ -9,7 +9,9 @@ use protos::envoy::extensions::upstreams::http::v3::http_protocol_options::expli
 use protos::envoy::extensions::upstreams::http::v3::http_protocol_options::{
     ExplicitHttpConfig, UpstreamProtocolOptions, UseDownstreamHttpConfig,
 };
+use resources::MeshConfig;
 
+use crate::headers;
 use crate::parts::{any, stat_name};
 
 /// The key of the HTTP options among a cluster's extension options.
@@ -21,6 +23,8 @@ pub(crate) struct Draft {
     pub(crate) cluster: Cluster,
     /// Absent: HTTP/1.1 with Envoy's defaults.
     pub(crate) http: Option<HttpProtocolOptions>,
+    /// Names of HTTP/1 headers are sent in the letters in which they came.
+    keeps_case: bool,
 }
 
 impl Draft {
@@ -31,7 +35,10 @@ impl Draft {
             alt_stat_name: stat_name(name),
             ..Default::default()
         };
-        let mut draft = Draft { cluster, http: None };
+        let mut draft = Draft {
+            cluster,
+            ..Default::default()
+        };
         draft.set_discovery(discovery);
         draft
     }
@@ -85,6 +92,11 @@ impl Draft {
         ));
     }
 
+    /// Names of headers keep their letters where HTTP/1.1 is spoken, if the mesh wants them to.
+    pub(crate) fn keep_case(&mut self, mesh: &MeshConfig) {
+        self.keeps_case = headers::keep_case(mesh);
+    }
+
     /// The HTTP/2 options, if HTTP/2 is always spoken.
     pub(crate) fn http2(&mut self) -> Option<&mut Http2ProtocolOptions> {
         match self.http.as_mut()?.upstream_protocol_options.as_mut()? {
@@ -97,6 +109,9 @@ impl Draft {
 
     /// The encoded cluster.
     pub(crate) fn finish(mut self) -> Bytes {
+        if self.keeps_case {
+            self.http();
+        }
         if let Some(mut http) = self.http {
             // Envoy asks for a choice of protocol wherever there are options.
             http.upstream_protocol_options.get_or_insert_with(|| {
@@ -104,6 +119,11 @@ impl Draft {
                     Http1ProtocolOptions::default(),
                 )))
             });
+            if self.keeps_case
+                && let Some(http1) = http.upstream_protocol_options.as_mut().and_then(http1_of)
+            {
+                http1.header_key_format = Some(headers::in_their_case());
+            }
             self.cluster
                 .typed_extension_protocol_options
                 .insert(HTTP_OPTIONS.to_owned(), any(&http));
@@ -114,4 +134,15 @@ impl Draft {
 
 fn explicit(protocol_config: Option<ProtocolConfig>) -> UpstreamProtocolOptions {
     UpstreamProtocolOptions::ExplicitHttpConfig(ExplicitHttpConfig { protocol_config })
+}
+
+/// The HTTP/1 options, if that may be spoken.
+fn http1_of(options: &mut UpstreamProtocolOptions) -> Option<&mut Http1ProtocolOptions> {
+    match options {
+        UpstreamProtocolOptions::ExplicitHttpConfig(ExplicitHttpConfig {
+            protocol_config: Some(ProtocolConfig::HttpProtocolOptions(http1)),
+        }) => Some(http1),
+        UpstreamProtocolOptions::UseDownstreamProtocolConfig(config) => config.http_protocol_options.as_mut(),
+        _ => None,
+    }
 }

@@ -20,6 +20,7 @@ use registry::inputs::MeshSettings;
 use resources::MeshConfig;
 use traffic::policy::EffectivePolicy;
 use traffic::policy::preference::{Preference, preference, zone_aware};
+use traffic::stats;
 
 use super::draft::Draft;
 use super::{balancer, outlier, pool, telemetry, tls};
@@ -27,10 +28,6 @@ use crate::assignment::{self, Selection};
 use crate::dns_cache;
 use crate::parts::{aggregated_discovery, duration, extension, istio_metadata, origin, stat_name, text};
 
-/// Label of a service whose clients stay with one endpoint: draining ones are kept for them.
-const PERSISTENT_SESSION_LABEL: &str = "istio.io/persistent-session";
-/// The same, for sessions by header.
-const PERSISTENT_SESSION_HEADER_LABEL: &str = "istio.io/persistent-session-header";
 /// Questions over one socket until the resolver opens another.
 const UDP_MAX_QUERIES: u32 = 100;
 /// Spread of the times at which names are asked for again, in milliseconds.
@@ -87,7 +84,7 @@ impl Outbound<'_> {
         let mesh = &self.mesh.config;
         if !mesh.outbound_cluster_stat_name.is_empty() {
             let pattern = &mesh.outbound_cluster_stat_name;
-            let prefix = telemetry::stat_prefix(pattern, self.service, self.port, &self.key.subset, "0");
+            let prefix = stats::prefix(pattern, self.service, self.key.port, &self.key.subset, 0);
             draft.cluster.alt_stat_name = stat_name(&prefix);
         }
         self.apply_policy(&mut draft, mesh);
@@ -163,6 +160,9 @@ impl Outbound<'_> {
     }
 
     fn choose_protocol(&self, draft: &mut Draft) {
+        if self.port.protocol.is_http() || self.port.protocol.is_unsupported() {
+            draft.keep_case(&self.mesh.config);
+        }
         if self.port.protocol.is_http2() {
             draft.speak_http2();
         } else if self.port.protocol.is_unsupported() && !self.key.from_gateway {
@@ -273,7 +273,5 @@ impl Outbound<'_> {
 
 /// Whether clients of a service stay with one endpoint, so that draining ones are kept for them.
 pub(crate) fn has_persistent_sessions(service: &Service) -> bool {
-    [PERSISTENT_SESSION_LABEL, PERSISTENT_SESSION_HEADER_LABEL]
-        .into_iter()
-        .any(|label| service.labels.get(label).is_some_and(|value| !value.is_empty()))
+    traffic::sessions::of_service(service).is_some()
 }

@@ -47,6 +47,9 @@ pub(crate) fn apply(
         retry_budget: budget.map(retry_budget),
         ..Default::default()
     };
+    let settings = mesh.default_config.connection_settings.as_ref();
+    let buffer = settings.and_then(|settings| settings.cluster_per_connection_buffer_limit_bytes);
+    draft.cluster.per_connection_buffer_limit_bytes = buffer.and_then(|bytes| u32::try_from(bytes).ok());
     draft.cluster.circuit_breakers = Some(CircuitBreakers {
         thresholds: vec![thresholds],
         ..Default::default()

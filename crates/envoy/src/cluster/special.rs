@@ -14,6 +14,7 @@ use resources::MeshConfig;
 use resources::istio::ConnectionPoolSettings;
 use resources::mesh::InboundMode;
 use traffic::policy::{DestinationPolicy, effective_in};
+use traffic::stats;
 
 use super::draft::Draft;
 use super::pool;
@@ -95,6 +96,9 @@ pub(crate) fn inbound(inbound: &Inbound<'_>) -> Bytes {
         None => to_original_destination(&name, endpoint, ip),
     };
     draft.balancing();
+    if protocol.is_http() || protocol.is_unsupported() {
+        draft.keep_case(mesh);
+    }
     if protocol.is_http2() {
         draft.speak_http2();
     } else if protocol.is_unsupported() {
@@ -103,11 +107,8 @@ pub(crate) fn inbound(inbound: &Inbound<'_>) -> Bytes {
     let policy = effective_in(mesh, rule, "", service.map_or(0, |(_, port)| port));
     pool::apply(&mut draft, mesh, pool.or(policy.connection_pool), policy.retry_budget);
     draft.cluster.metadata = istio_metadata(metadata(service.map(|(service, _)| service), rule));
-    if let Some((service, number)) = service.filter(|_| !mesh.inbound_cluster_stat_name.is_empty())
-        && let Some(service_port) = service.port(number)
-    {
-        let target = port.to_string();
-        let prefix = telemetry::stat_prefix(&mesh.inbound_cluster_stat_name, service, service_port, "", &target);
+    if let Some((service, number)) = service.filter(|_| !mesh.inbound_cluster_stat_name.is_empty()) {
+        let prefix = stats::prefix(&mesh.inbound_cluster_stat_name, service, number, "", port);
         draft.cluster.alt_stat_name = stat_name(&prefix);
     }
     draft.finish()
@@ -172,6 +173,7 @@ fn passthrough_draft(name: &str, mesh: &MeshConfig) -> Draft {
 /// What connections to unknown destinations have in common.
 pub(crate) fn passthrough_options(draft: &mut Draft, mesh: &MeshConfig) {
     draft.speak_as_client();
+    draft.keep_case(mesh);
     draft
         .http()
         .common_http_protocol_options

@@ -6,6 +6,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use flow::{Reads, Relation, Rule};
 use model::audience::GrpcAudience;
+use model::service::Service;
+use model::session::Session;
 use model::xds::Resource;
 use names::{ClusterName, Hostname};
 use protos::envoy::config::listener::v3::{ApiListener, Filter, FilterChain, Listener};
@@ -22,7 +24,7 @@ use registry::Services;
 use super::tls;
 use crate::listener::{http_filter, network_filter};
 use crate::parts::{address, aggregated_discovery, any};
-use crate::route::everything;
+use crate::route::{everything, sessions};
 
 /// What goes before a server's address in the name of its listener (`server_listener_resource_name_template`).
 const SERVER_PREFIX: &str = "xds.istio.io/grpc/lds/inbound/";
@@ -57,8 +59,10 @@ fn client(cx: &Reads<'_>, audience: &GrpcAudience, name: &str) -> Option<Bytes> 
     let full = || served(&expanded(host, audience)?);
     let visible = served(host).or_else(full)?;
     let service = cx.get::<Services>(&visible.key)?;
+    let mut http_filters: Vec<HttpFilter> = session_filter(&service).into_iter().collect();
+    http_filters.extend([http_filter("envoy.filters.http.fault", &HttpFault::default()), router()]);
     let manager = HttpConnectionManager {
-        http_filters: vec![http_filter("envoy.filters.http.fault", &HttpFault::default()), router()],
+        http_filters,
         route_specifier: Some(RouteSpecifier::Rds(Rds {
             config_source: Some(aggregated_discovery()),
             route_config_name: ClusterName::outbound(port, "", visible.key.hostname.as_arc().clone()).to_string(),
@@ -136,6 +140,16 @@ fn server(audience: &GrpcAudience, name: &str, bound: &str) -> Option<Bytes> {
         ..Default::default()
     };
     Some(protos::encode(&listener))
+}
+
+/// The filter that keeps a client with one endpoint. gRPC knows it with cookies only, and not in every language.
+fn session_filter(service: &Service) -> Option<HttpFilter> {
+    let session = traffic::sessions::of_service(service)?;
+    let filter = || HttpFilter {
+        is_optional: true,
+        ..http_filter(sessions::FILTER, &sessions::filter(&session))
+    };
+    matches!(session, Session::Cookie { .. }).then(filter)
 }
 
 fn router() -> HttpFilter {

@@ -1,6 +1,6 @@
 //! Filters by name.
 
-use model::listener::DnsCache;
+use model::listener::HttpChain;
 use protos::envoy::config::listener::v3::{Filter, filter};
 use protos::envoy::extensions::filters::http::cors::v3::Cors;
 use protos::envoy::extensions::filters::http::fault::v3::HttpFault;
@@ -9,6 +9,7 @@ use protos::envoy::extensions::filters::http::grpc_stats::v3::{
 };
 use protos::envoy::extensions::filters::http::grpc_web::v3::GrpcWeb;
 use protos::envoy::extensions::filters::http::router::v3::Router;
+use protos::envoy::extensions::filters::http::stateful_session::v3::StatefulSession;
 use protos::envoy::extensions::filters::network::http_connection_manager::v3::{HttpFilter, http_filter};
 use protos::istio::envoy::config::filter::http::alpn::v2alpha1::FilterConfig as Alpn;
 use protos::istio::envoy::config::filter::http::alpn::v2alpha1::filter_config::{AlpnOverride, Protocol};
@@ -16,6 +17,7 @@ use protos::{Message, Name};
 
 use crate::dns_cache;
 use crate::parts::any;
+use crate::route::sessions;
 
 /// A network filter by name.
 pub(crate) fn network_filter<M: Message + Name>(name: &str, config: &M) -> Filter {
@@ -27,10 +29,10 @@ pub(crate) fn network_filter<M: Message + Name>(name: &str, config: &M) -> Filte
 
 /// The HTTP filters of a chain, in order.
 ///
-/// Faults and cross-origin sharing are there for routes to give options to; without options they do nothing.
-pub(crate) fn http_filters(alpn: bool, grpc_web: bool, debug_headers: bool, caches: &[DnsCache]) -> Vec<HttpFilter> {
+/// Faults, cross-origin sharing and sessions are there for routes to give options to; without options they do nothing.
+pub(crate) fn http_filters(chain: &HttpChain, debug_headers: bool) -> Vec<HttpFilter> {
     let mut filters = Vec::new();
-    if grpc_web {
+    if chain.protocol == names::Protocol::GrpcWeb {
         filters.push(http_filter("envoy.filters.http.grpc_web", &GrpcWeb {}));
     }
     let stats = GrpcStats {
@@ -39,12 +41,15 @@ pub(crate) fn http_filters(alpn: bool, grpc_web: bool, debug_headers: bool, cach
         ..Default::default()
     };
     filters.push(http_filter("envoy.filters.http.grpc_stats", &stats));
-    if alpn {
+    if chain.alpn_filter {
         filters.push(http_filter("istio.alpn", &alpn_overrides()));
     }
     filters.push(http_filter("envoy.filters.http.fault", &HttpFault::default()));
     filters.push(http_filter("envoy.filters.http.cors", &Cors {}));
-    filters.extend(caches.iter().map(dns_cache::of_requests));
+    if chain.sessions {
+        filters.push(http_filter(sessions::FILTER, &StatefulSession::default()));
+    }
+    filters.extend(chain.dns_caches.iter().map(dns_cache::of_requests));
     let router = Router {
         suppress_envoy_headers: !debug_headers,
         ..Default::default()

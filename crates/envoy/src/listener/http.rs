@@ -1,29 +1,35 @@
 //! HTTP connection managers.
 
-use model::listener::{Direction, HttpChain, RouteSource};
-use protos::envoy::config::core::v3::{Http1ProtocolOptions, Http2ProtocolOptions};
+use std::time::Duration;
+
+use model::listener::{Direction, HttpChain, ListenerSpec, RouteSource};
+use protos::envoy::config::core::v3::{Http1ProtocolOptions, Http2ProtocolOptions, Http3ProtocolOptions};
 use protos::envoy::config::listener::v3::Filter;
 use protos::envoy::extensions::filters::network::http_connection_manager::v3::http_connection_manager::{
-    CodecType, ForwardClientCertDetails, PathWithEscapedSlashesAction, RouteSpecifier, ServerHeaderTransformation,
-    SetCurrentClientCertDetails, UpgradeConfig,
+    CodecType, ForwardClientCertDetails, InternalAddressConfig, PathWithEscapedSlashesAction, RouteSpecifier,
+    ServerHeaderTransformation, SetCurrentClientCertDetails, UpgradeConfig,
 };
 use protos::envoy::extensions::filters::network::http_connection_manager::v3::{HttpConnectionManager, Rds};
 use resources::MeshConfig;
 use resources::mesh::{NormalizationType, ProxyHeaders};
 
 use super::filters::{http_filters, network_filter};
-use crate::parts::{aggregated_discovery, seconds};
+use super::limits;
+use crate::headers::{in_their_case, keep_case};
+use crate::parts::{aggregated_discovery, duration, range, seconds};
 use crate::{access_log, route};
 
 /// What proxies call themselves in the header `server`. Sidecars do so on the way in only.
 const SERVER_NAME: &str = "istio-envoy";
 
-/// The filter of a chain that understands HTTP.
-pub(crate) fn filter(chain: &HttpChain, direction: Direction, mesh: &MeshConfig) -> Filter {
+/// The filter of a chain that understands HTTP; over QUIC, HTTP/3.
+pub(crate) fn filter(chain: &HttpChain, spec: &ListenerSpec, mesh: &MeshConfig) -> Filter {
+    let (direction, quic) = (spec.direction, spec.quic);
     let none = ProxyHeaders::default();
     let headers = mesh.default_config.proxy_headers.as_ref().unwrap_or(&none);
     let mut manager = HttpConnectionManager {
-        codec_type: CodecType::Auto.into(),
+        codec_type: if quic { CodecType::Http3 } else { CodecType::Auto }.into(),
+        http3_protocol_options: quic.then(Http3ProtocolOptions::default),
         stat_prefix: chain.stat_prefix.to_string(),
         route_specifier: Some(routes(chain, mesh)),
         use_remote_address: Some(chain.use_remote_address),
@@ -37,21 +43,21 @@ pub(crate) fn filter(chain: &HttpChain, direction: Direction, mesh: &MeshConfig)
         stream_idle_timeout: Some(seconds(0)),
         access_log: access_log::of_traffic(mesh).into_iter().collect(),
         http_filters: http_filters(
-            chain.alpn_filter,
-            chain.protocol == names::Protocol::GrpcWeb,
+            chain,
             !headers
                 .envoy_debug_headers
                 .as_ref()
                 .and_then(|switch| switch.disabled)
                 .unwrap_or(false),
-            &chain.dns_caches,
         ),
         ..Default::default()
     };
     let is_proxy = chain.protocol == names::Protocol::HttpProxy;
-    if chain.accepts_http10 || is_proxy {
+    let header_key_format = keep_case(mesh).then(in_their_case);
+    if chain.accepts_http10 || is_proxy || header_key_format.is_some() {
         manager.http_protocol_options = Some(Http1ProtocolOptions {
             accept_http_10: chain.accepts_http10,
+            header_key_format,
             // Who uses a proxy sends whole URLs.
             allow_absolute_url: is_proxy.then_some(true),
             ..Default::default()
@@ -61,6 +67,21 @@ pub(crate) fn filter(chain: &HttpChain, direction: Direction, mesh: &MeshConfig)
         manager.http2_protocol_options = Some(Http2ProtocolOptions::default());
     }
     normalize_paths(&mut manager, mesh);
+    if let Some(time) = spec.idle_timeout_ms {
+        manager
+            .common_http_protocol_options
+            .get_or_insert_default()
+            .idle_timeout = Some(duration(Duration::from_millis(time)));
+    }
+    if !spec.internal.is_empty() {
+        manager.internal_address_config = Some(InternalAddressConfig {
+            cidr_ranges: spec.internal.iter().map(range).collect(),
+            ..Default::default()
+        });
+    }
+    if let Some(settings) = limits::settings(mesh, direction) {
+        limits::apply(&mut manager, &settings);
+    }
     apply_headers(&mut manager, headers, direction);
     forward_certificates(&mut manager, headers, direction, mesh);
     network_filter("envoy.filters.network.http_connection_manager", &manager)

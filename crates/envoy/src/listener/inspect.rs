@@ -7,9 +7,11 @@ use protos::envoy::config::listener::v3::{ListenerFilter, ListenerFilterChainMat
 use protos::envoy::extensions::filters::listener::http_inspector::v3::HttpInspector;
 use protos::envoy::extensions::filters::listener::original_dst::v3::OriginalDst;
 use protos::envoy::extensions::filters::listener::original_src::v3::OriginalSrc;
+use protos::envoy::extensions::filters::listener::proxy_protocol::v3::ProxyProtocol;
 use protos::envoy::extensions::filters::listener::tls_inspector::v3::TlsInspector;
 use protos::envoy::r#type::v3::Int32Range;
 use protos::{Message, Name};
+use resources::MeshConfig;
 
 use crate::parts::{any, duration};
 
@@ -18,10 +20,18 @@ const SOURCE_MARK: u32 = 1337;
 /// Bytes read at first: most client hellos are shorter than Envoy's 64 KiB.
 const TLS_READ_BUFFER: u32 = 512;
 
-/// The listener filters, in the order in which they must run: the original destination decides at which ports the others
-/// do nothing, and what is TLS is no HTTP.
-pub(crate) fn filters(spec: &ListenerSpec) -> Vec<ListenerFilter> {
+/// The listener filters, in the order in which they must run: what says where a connection comes from stands before all else
+/// in it, the original destination decides at which ports the others do nothing, and what is TLS is no HTTP.
+pub(crate) fn filters(spec: &ListenerSpec, mesh: &MeshConfig) -> Vec<ListenerFilter> {
     let mut filters = Vec::new();
+    let topology = mesh.default_config.gateway_topology.as_ref();
+    let behind_proxies = topology.is_some_and(|topology| topology.proxy_protocol.is_some());
+    if behind_proxies && spec.direction == Direction::Gateway && !spec.quic {
+        filters.push(filter(
+            "envoy.filters.listener.proxy_protocol",
+            &ProxyProtocol::default(),
+        ));
+    }
     if spec.original_dst_filter {
         filters.push(filter("envoy.filters.listener.original_dst", &OriginalDst::default()));
     }

@@ -3,6 +3,7 @@
 mod filters;
 mod http;
 mod inspect;
+mod limits;
 mod tcp;
 
 use std::sync::Arc;
@@ -11,12 +12,16 @@ use bytes::Bytes;
 use flow::{Reads, Relation, Rule};
 use model::listener::{Bind, ChainKind, ChainMatch, ChainSpec, Direction, ListenerSpec};
 use model::xds::Resource;
-use protos::envoy::config::core::v3::{Address, CidrRange, TrafficDirection};
-use protos::envoy::config::listener::v3::{AdditionalAddress, FilterChain, FilterChainMatch, Listener};
+use protos::envoy::config::core::v3::{Address, TrafficDirection, UdpSocketConfig};
+use protos::envoy::config::listener::v3::listener::ConnectionBalanceConfig;
+use protos::envoy::config::listener::v3::listener::connection_balance_config::{BalanceType, ExactBalance};
+use protos::envoy::config::listener::v3::{
+    AdditionalAddress, FilterChain, FilterChainMatch, Listener, QuicProtocolOptions, UdpListenerConfig,
+};
 use registry::inputs::Mesh;
 use resources::MeshConfig;
 
-use crate::parts::{address, pipe, seconds};
+use crate::parts::{address, pipe, range, seconds, udp_address};
 use crate::{access_log, dns_cache, tls};
 
 pub(crate) use filters::{http_filter, network_filter};
@@ -44,7 +49,7 @@ impl Rule for Listeners {
 
 /// The encoded listener.
 fn encode(spec: &ListenerSpec, mesh: &MeshConfig) -> Bytes {
-    let (address, additional) = bound_to(&spec.bind);
+    let (address, additional) = bound_to(&spec.bind, spec.quic);
     let direction = match spec.direction {
         Direction::Inbound => TrafficDirection::Inbound,
         // To Istio traffic that comes to a gateway is on its way out.
@@ -56,10 +61,16 @@ fn encode(spec: &ListenerSpec, mesh: &MeshConfig) -> Bytes {
         additional_addresses: additional,
         traffic_direction: direction.into(),
         bind_to_port: (!spec.bind_to_port).then_some(false),
-        max_connections_to_accept_per_socket_event: spec.bind_to_port.then_some(ACCEPTED_AT_A_TIME),
+        max_connections_to_accept_per_socket_event: (spec.bind_to_port && !spec.quic).then_some(ACCEPTED_AT_A_TIME),
+        udp_listener_config: spec.quic.then(|| UdpListenerConfig {
+            quic_options: Some(QuicProtocolOptions::default()),
+            downstream_socket_config: Some(UdpSocketConfig::default()),
+            ..Default::default()
+        }),
+        connection_balance_config: spec.exact_balance.then(balanced),
         use_original_dst: spec.use_original_dst.then_some(true),
         transparent: spec.transparent.then_some(true),
-        listener_filters: inspect::filters(spec),
+        listener_filters: inspect::filters(spec, mesh),
         listener_filters_timeout: spec.inspection_timeout_ms.map(inspect::timeout),
         continue_on_listener_filters_timeout: spec.inspection_timeout_ms.is_some(),
         filter_chains: spec
@@ -68,13 +79,22 @@ fn encode(spec: &ListenerSpec, mesh: &MeshConfig) -> Bytes {
             .map(|chain| filter_chain(chain, spec, mesh))
             .collect(),
         default_filter_chain: spec.default_chain.as_ref().map(|chain| filter_chain(chain, spec, mesh)),
+        per_connection_buffer_limit_bytes: limits::buffer(mesh, spec.direction),
         access_log: access_log::of_listener(mesh).into_iter().collect(),
         ..Default::default()
     };
     protos::encode(&listener)
 }
 
-fn bound_to(bind: &Bind) -> (Address, Vec<AdditionalAddress>) {
+/// Each worker has as many connections as the others, at the price of a lock.
+fn balanced() -> ConnectionBalanceConfig {
+    ConnectionBalanceConfig {
+        balance_type: Some(BalanceType::ExactBalance(ExactBalance {})),
+    }
+}
+
+fn bound_to(bind: &Bind, quic: bool) -> (Address, Vec<AdditionalAddress>) {
+    let address = if quic { udp_address } else { address };
     match bind {
         Bind::Unix(path) => (pipe(path), Vec::new()),
         Bind::Socket {
@@ -93,11 +113,11 @@ fn bound_to(bind: &Bind) -> (Address, Vec<AdditionalAddress>) {
 
 fn filter_chain(chain: &ChainSpec, spec: &ListenerSpec, mesh: &MeshConfig) -> FilterChain {
     let filters = match &chain.kind {
-        ChainKind::Http(http) => vec![http::filter(http, spec.direction, mesh)],
+        ChainKind::Http(http) => vec![http::filter(http, spec, mesh)],
         ChainKind::Tcp(tcp) => {
             let by_name = tcp.by_server_name.iter();
             let lookup = by_name.map(|(cache, port)| dns_cache::of_server_names(cache, *port));
-            lookup.chain(tcp::filters(tcp, mesh)).collect()
+            lookup.chain(tcp::filters(tcp, spec.idle_timeout_ms, mesh)).collect()
         }
     };
     // Slow handshakes must not pile up where strangers connect. On the way in peers are known to the mesh.
@@ -106,7 +126,7 @@ fn filter_chain(chain: &ChainSpec, spec: &ListenerSpec, mesh: &MeshConfig) -> Fi
         name: chain.name.to_string(),
         filter_chain_match: matched(&chain.matches),
         filters,
-        transport_socket: chain.tls.as_ref().map(|context| tls::server(context, mesh, false)),
+        transport_socket: chain.tls.as_ref().map(|context| tls::server(context, mesh, spec.quic)),
         transport_socket_connect_timeout: limited.then(|| seconds(HANDSHAKE)),
         ..Default::default()
     }
@@ -117,10 +137,7 @@ fn matched(matches: &ChainMatch) -> Option<FilterChainMatch> {
     if *matches == ChainMatch::default() {
         return None;
     }
-    let ranges = matches.prefix_ranges.iter().map(|range| CidrRange {
-        address_prefix: range.network().to_string(),
-        prefix_len: Some(u32::from(range.prefix_len())),
-    });
+    let ranges = matches.prefix_ranges.iter().map(range);
     Some(FilterChainMatch {
         destination_port: matches.destination_port.map(u32::from),
         prefix_ranges: ranges.collect(),

@@ -15,8 +15,8 @@ use super::filters::network_filter;
 use crate::access_log;
 use crate::parts::duration;
 
-/// The filters of a chain that passes bytes on.
-pub(crate) fn filters(chain: &TcpChain, mesh: &MeshConfig) -> Vec<Filter> {
+/// The filters of a chain that passes bytes on. A connection may be idle for `idle_timeout_ms` where the chain says nothing.
+pub(crate) fn filters(chain: &TcpChain, idle_timeout_ms: Option<u64>, mesh: &MeshConfig) -> Vec<Filter> {
     let mongo = || {
         let stat_prefix = chain.stat_prefix.to_string();
         network_filter(
@@ -31,16 +31,16 @@ pub(crate) fn filters(chain: &TcpChain, mesh: &MeshConfig) -> Vec<Filter> {
         .mongo
         .then(mongo)
         .into_iter()
-        .chain([proxy(chain, mesh)])
+        .chain([proxy(chain, idle_timeout_ms, mesh)])
         .collect()
 }
 
-fn proxy(chain: &TcpChain, mesh: &MeshConfig) -> Filter {
+fn proxy(chain: &TcpChain, idle_timeout_ms: Option<u64>, mesh: &MeshConfig) -> Filter {
     let milliseconds = |time: u64| duration(std::time::Duration::from_millis(time));
     let proxy = TcpProxy {
         stat_prefix: chain.stat_prefix.to_string(),
         cluster_specifier: Some(clusters(chain)),
-        idle_timeout: chain.idle_timeout_ms.map(milliseconds),
+        idle_timeout: chain.idle_timeout_ms.or(idle_timeout_ms).map(milliseconds),
         max_downstream_connection_duration: chain
             .max_connection_duration_ms
             .filter(|time| *time > 0)

@@ -10,13 +10,14 @@ mod hash;
 mod headers;
 mod matching;
 mod retry;
+pub(crate) mod sessions;
 pub(crate) mod translate;
 
 use std::sync::Arc;
 
 use bytes::Bytes;
 use flow::{Reads, Relation, Rule};
-use model::audience::{RouteAudience, RoutesKey, VirtualHostContent, VirtualHostSpec};
+use model::audience::{RouteAudience, RouteTable, RoutesKey, VirtualHostContent, VirtualHostSpec};
 use model::proxy::ProxyKind;
 use model::xds::Resource;
 use protos::Message;
@@ -36,6 +37,8 @@ use crate::wire::{Writer, enter_field, skip_field};
 
 /// The largest body of a fixed response, in bytes.
 const MAX_DIRECT_RESPONSE: u64 = 1024 * 1024;
+/// How long a client may remember that HTTP/3 is spoken, in seconds.
+const ADVERTISED_FOR: u32 = 86_400;
 /// `VirtualHost.TlsRequirementType.ALL`.
 const REQUIRE_TLS: u64 = 2;
 
@@ -155,7 +158,7 @@ impl Rule for RouteConfigs {
             .iter()
             .filter_map(|host| cx.get::<VirtualHosts>(host))
             .collect();
-        let body = route_configuration(&key.1, hosts.iter().map(|host| &***host), None, table.ignore_port);
+        let body = route_configuration(&key.1, hosts.iter().map(|host| &***host), None, Options::of(&table));
         Some(Resource::new(key.1.clone(), body))
     }
 }
@@ -174,7 +177,7 @@ impl Rule for RouteShells {
     fn derive(cx: &Reads<'_>, key: &(Arc<RouteAudience>, Arc<str>)) -> Option<Resource> {
         let table = cx.get::<RouteTables>(key)?;
         let discovery = (!table.virtual_hosts.is_empty()).then(discovered_singly);
-        let body = route_configuration(&key.1, [].into_iter(), discovery.as_deref(), table.ignore_port);
+        let body = route_configuration(&key.1, [].into_iter(), discovery.as_deref(), Options::of(&table));
         Some(Resource::new(key.1.clone(), body))
     }
 }
@@ -227,8 +230,32 @@ pub(crate) fn virtual_host(spec: &VirtualHostSpec, routes: &[EncodedRoutes], cou
         routes.iter().for_each(|routes| w.raw(&routes.catch_all));
         w.uint(4, if spec.require_tls { REQUIRE_TLS } else { 0 });
         w.uint(14, count_attempts.into());
+        if let Some(session) = &spec.session {
+            w.entry(15, sessions::FILTER, |w| {
+                w.raw(&sessions::options(session).encode_to_vec())
+            });
+        }
     });
     writer.finish()
+}
+
+/// What a table says beside its virtual hosts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Options {
+    /// See [`RouteTable::ignore_port`].
+    pub ignore_port: bool,
+    /// See [`RouteTable::http3_port`].
+    pub http3_port: Option<u16>,
+}
+
+impl Options {
+    /// The options of a table.
+    pub fn of(table: &RouteTable) -> Options {
+        Options {
+            ignore_port: table.ignore_port,
+            http3_port: table.http3_port,
+        }
+    }
 }
 
 /// A `RouteConfiguration` of encoded virtual hosts, and of how others are discovered (`Vhds`). Clusters that do not exist are no reason to refuse it: they answer
@@ -237,18 +264,26 @@ pub fn route_configuration<'a>(
     name: &str,
     virtual_hosts: impl Iterator<Item = &'a [u8]> + Clone,
     discovery: Option<&[u8]>,
-    ignore_port: bool,
+    options: Options,
 ) -> Bytes {
     let size: usize = virtual_hosts.clone().map(<[u8]>::len).sum();
     let mut writer = Writer::with_capacity(size + name.len() + 32);
     writer.text(1, name);
     virtual_hosts.for_each(|host| writer.raw(host));
+    if let Some(port) = options.http3_port {
+        writer.message(4, |w| {
+            w.message(1, |w| {
+                w.text(1, "alt-svc");
+                w.text(2, &format!("h3=\":{port}\"; ma={ADVERTISED_FOR}"));
+            });
+        });
+    }
     writer.wrapped(7, 0);
     if let Some(discovery) = discovery {
         writer.bytes(9, discovery);
     }
     writer.wrapped(11, MAX_DIRECT_RESPONSE);
-    writer.uint(14, ignore_port.into());
+    writer.uint(14, options.ignore_port.into());
     writer.finish()
 }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use flow::Reads;
 use model::audience::RoutesKey;
 use model::service::ObjectId;
+use model::session::Session;
 use names::Hostname;
 use protos::envoy::config::route::v3::route::Action;
 use protos::envoy::config::route::v3::route_action::{ClusterSpecifier, HashPolicy};
@@ -17,7 +18,7 @@ use traffic::policy::{DestinationPolicies, DestinationPolicy, effective};
 use traffic::virtual_service::Guard;
 
 use super::headers::Operations;
-use super::{action, faults, hash, matching};
+use super::{action, faults, hash, matching, sessions};
 use crate::parts::{istio_metadata, origin};
 
 /// What Istio calls the cluster of a destination without a host.
@@ -51,6 +52,8 @@ struct Known {
     /// Its port, if it has one only.
     only_port: Option<u16>,
     policy: Option<Arc<DestinationPolicy>>,
+    /// By what clients are known again, whom it keeps with one endpoint.
+    session: Option<Session>,
 }
 
 /// The routes of a VirtualService, in order; conditions that cannot hold for this client are left out.
@@ -72,6 +75,10 @@ impl Destinations {
             let entry = known.entry(destination.host.clone()).or_insert_with(|| Known {
                 hostname: reference.service.as_ref().map(|key| key.hostname.as_arc().clone()),
                 only_port: None,
+                session: reference
+                    .service
+                    .as_ref()
+                    .and_then(|key| traffic::sessions::of(cx, key)),
                 policy: reference
                     .policy
                     .as_ref()
@@ -104,6 +111,8 @@ impl Destinations {
                     hostname: None,
                     only_port: None,
                     policy,
+                    // The virtual host says it.
+                    session: None,
                 },
             );
         }
@@ -142,6 +151,12 @@ impl Destinations {
         hash::policy(effective(policy, subset, port).load_balancer)
     }
 
+    /// By what the clients of a rule are known again: of several destinations the first with sessions counts.
+    fn session(&self, rule: &HttpRoute) -> Option<&Session> {
+        let hosts = rule.route.iter().map(|route| &route.destination.host);
+        hosts.filter_map(|host| self.known.get(host)?.session.as_ref()).next()
+    }
+
     fn port_of(&self, destination: &Destination) -> u32 {
         let only = self.known.get(&destination.host).and_then(|known| known.only_port);
         let given = destination.port.as_ref().map(|port| port.number);
@@ -167,6 +182,7 @@ impl Destinations {
                 hostname: None,
                 only_port,
                 policy: policy.map(Arc::new),
+                session: None,
             },
         );
     }
@@ -225,6 +241,9 @@ fn route(rule: &HttpRoute, condition: Option<&HttpMatchRequest>, context: &Conte
                 context.destinations,
                 context.config,
             );
+            let session = context.destinations.session(rule).map(sessions::options);
+            out.typed_per_filter_config
+                .extend(session.map(|options| (sessions::FILTER.to_owned(), options)));
         }
     }
     let operation = operation(&out, context);

@@ -18,7 +18,7 @@ const UNITS: [(&str, u128); 8] = [
 const MAX_SECONDS: u128 = 315_576_000_000;
 
 /// Parses numbers with units, such as `1.5s`, `1h30m` or `100ms`. `0` needs no unit. Negative ones are refused.
-pub(crate) fn parse_duration(text: &str) -> Option<Duration> {
+pub fn parse_duration(text: &str) -> Option<Duration> {
     let mut rest = text.strip_prefix('+').unwrap_or(text);
     if rest == "0" {
         return Some(Duration::ZERO);

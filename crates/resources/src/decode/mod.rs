@@ -8,7 +8,8 @@ mod fields;
 mod macros;
 mod values;
 
-pub(crate) use duration::{format_duration, parse_duration};
+pub(crate) use duration::format_duration;
+pub use duration::parse_duration;
 pub(crate) use fields::{Fields, is_json_name, json_name, nearest};
 pub(crate) use values::Bytes;
 

@@ -7,8 +7,11 @@ use std::time::Duration;
 use names::TrustDomain;
 
 use crate::diagnostic::FieldPath;
-use crate::mesh::{AuthenticationPolicy, MeshConfig, PrivateKeyProvider, ProxyConfig, Tracer};
+use crate::mesh::{AuthenticationPolicy, ConnectionSettings, MeshConfig, PrivateKeyProvider, ProxyConfig, Tracer};
 use crate::validate::{Report, common, hosts, http_policy, locality, traffic_policy, workload};
+
+/// The least window of HTTP/2, in bytes.
+const LEAST_WINDOW: i32 = 65_535;
 
 pub(super) fn check(r: &mut Report, mesh: &MeshConfig) {
     let path = FieldPath::spec();
@@ -150,6 +153,9 @@ fn proxy_config(r: &mut Report, path: &FieldPath, proxy: &ProxyConfig) {
     if let Some(probe) = &proxy.readiness_probe {
         workload::readiness_probe(r, &path.field("readinessProbe"), probe);
     }
+    if let Some(settings) = &proxy.connection_settings {
+        connection_settings(r, &path.field("connectionSettings"), settings);
+    }
     if let Some(provider) = &proxy.private_key_provider {
         let at = path.field("privateKeyProvider");
         match provider {
@@ -159,6 +165,47 @@ fn proxy_config(r: &mut Report, path: &FieldPath, proxy: &ProxyConfig) {
                     r.error(&at, "missing-field", "the provider needs a pollDelay greater than 0");
                 }
             }
+        }
+    }
+}
+
+fn connection_settings(r: &mut Report, path: &FieldPath, settings: &ConnectionSettings) {
+    let least = [
+        (
+            "listenerPerConnectionBufferLimitBytes",
+            settings.listener_per_connection_buffer_limit_bytes,
+            0,
+        ),
+        (
+            "clusterPerConnectionBufferLimitBytes",
+            settings.cluster_per_connection_buffer_limit_bytes,
+            0,
+        ),
+        ("httpMaxConcurrentStreams", settings.http_max_concurrent_streams, 1),
+        (
+            "http2InitialStreamWindowSize",
+            settings.http2_initial_stream_window_size,
+            LEAST_WINDOW,
+        ),
+        (
+            "http2InitialConnectionWindowSize",
+            settings.http2_initial_connection_window_size,
+            LEAST_WINDOW,
+        ),
+        ("listenerConnectionLimit", settings.listener_connection_limit, 1),
+        (
+            "globalDownstreamConnectionLimit",
+            settings.global_downstream_connection_limit,
+            1,
+        ),
+    ];
+    for (field, value, least) in least {
+        if value.is_some_and(|value| value < least) {
+            r.error(
+                &path.field(field),
+                "out-of-range",
+                format!("{field} must be at least {least}"),
+            );
         }
     }
 }

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::{Context, Result};
-use registry::inputs::{MeshSettings, Sharing};
+use registry::inputs::{Features, MeshSettings, Sharing};
 use resources::MeshConfig;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use server::{Configuration, Options, Pilot, Server};
@@ -286,6 +286,10 @@ fn mesh_settings(settings: &Settings, config: MeshConfig) -> MeshSettings {
         domain: settings.domain.as_str().into(),
         cluster_id: settings.cluster_id.as_str().into(),
         sharing: sharing(settings),
+        features: Features {
+            http3: settings.http3.0,
+            http10: settings.http10.0,
+        },
     }
 }
 

@@ -67,6 +67,15 @@ pub(super) fn translated(cx: &Reads<'_>, proxy: &Proxy, instance: &Instance<'_>)
     ports.into_iter().filter(|(from, to)| from != to).collect()
 }
 
+/// For a gateway: the ports of its services that take UDP, ascending.
+pub(super) fn udp(cx: &Reads<'_>, proxy: &Proxy, instance: &Instance<'_>) -> Arc<[u16]> {
+    let targets = targets(cx, proxy, instance);
+    let ports = targets.iter().flat_map(|target| &target.service.ports);
+    let udp = ports.filter(|port| port.protocol == Protocol::Udp);
+    let numbers: BTreeSet<u16> = udp.map(|port| port.number).collect();
+    numbers.into_iter().collect()
+}
+
 /// The service that leads to a proxy's workload first, and its port.
 pub(super) fn first_service(cx: &Reads<'_>, proxy: &Proxy, instance: &Instance<'_>) -> Option<(ServiceKey, u16)> {
     let targets = targets(cx, proxy, instance);

@@ -7,6 +7,7 @@ mod filters;
 mod inbound;
 mod place;
 mod select;
+mod tuning;
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -103,6 +104,8 @@ impl Rule for Audiences {
             inbound: [].into(),
             gateways: [].into(),
             gateway_ports: [].into(),
+            udp_ports: [].into(),
+            accepts_http10: proxy.accepts_http10 || mesh.features.http10,
             passes_through: false,
             grpc: None,
             own: None,
@@ -139,6 +142,9 @@ impl Rule for Audiences {
                 parts.passes_through = select::pass_through(cx, &parts.gateways);
                 if !parts.gateways.is_empty() {
                     parts.gateway_ports = inbound::translated(cx, &proxy, &instance);
+                    if mesh.features.http3 {
+                        parts.udp_ports = inbound::udp(cx, &proxy, &instance);
+                    }
                 }
             }
         }
@@ -174,6 +180,8 @@ struct Parts {
     inbound: Arc<[model::audience::InboundPort]>,
     gateways: Arc<[ObjectId]>,
     gateway_ports: Arc<[(u16, u16)]>,
+    udp_ports: Arc<[u16]>,
+    accepts_http10: bool,
     passes_through: bool,
     grpc: Option<Arc<GrpcAudience>>,
     own: Option<Arc<OwnWorkload>>,
@@ -192,6 +200,8 @@ fn assemble(proxy: &Proxy, parts: Parts) -> ProxyAudiences {
         inbound,
         gateways,
         gateway_ports,
+        udp_ports,
+        accepts_http10,
         passes_through,
         grpc,
         own,
@@ -206,6 +216,7 @@ fn assemble(proxy: &Proxy, parts: Parts) -> ProxyAudiences {
         source: tcp_source,
         gateways: gateways.clone(),
         gateway_ports: gateway_ports.clone(),
+        udp_ports: udp_ports.clone(),
         // A gateway captures nothing, whatever its metadata says; one value lets gateways share.
         interception: match kind {
             ProxyKind::Sidecar => proxy.interception,
@@ -218,8 +229,9 @@ fn assemble(proxy: &Proxy, parts: Parts) -> ProxyAudiences {
             ProxyKind::Sidecar => place.network.clone(),
             ProxyKind::Router | ProxyKind::Grpc => Arc::default(),
         },
-        accepts_http10: proxy.accepts_http10,
+        accepts_http10,
         unprivileged: proxy.unprivileged,
+        tuning: tuning::of(proxy),
         resolver,
         filters: filters.listeners,
     };
@@ -242,6 +254,7 @@ fn assemble(proxy: &Proxy, parts: Parts) -> ProxyAudiences {
             source: http_source,
             gateways,
             gateway_ports,
+            udp_ports,
             filters: filters.routes,
         }),
         extension: Arc::new(ExtensionAudience {

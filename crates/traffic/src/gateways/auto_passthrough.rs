@@ -15,7 +15,7 @@ use crate::clusters::{ServiceClusters, ServiceClustersKey};
 use crate::listeners::chain::Chain;
 use crate::listeners::l4::to_cluster;
 use crate::policy::policy_for;
-use crate::scope;
+use crate::{scope, stats};
 
 /// Application protocols that only sidecars offer, over mutual TLS. A gateway cannot tell what is inside a connection;
 /// with these, and because the clusters have no other endpoints, what it lets in has to prove who it is.
@@ -57,10 +57,13 @@ pub(super) fn chains(cx: &Reads<'_>, scope: &Arc<Scope>, servers: &[Server]) -> 
             cluster.client = Default::default();
             let name: Arc<str> = cluster.cluster_name().into();
             if known.insert(name.clone()) {
+                let all = to_cluster(cx, &name, policy.as_ref(), &cluster.subset);
+                let named = stats::outbound(cx, &cluster.service, cluster.port, &cluster.subset);
                 let tcp = TcpChain {
+                    stat_prefix: named.unwrap_or(all.stat_prefix),
                     // What comes from another network is on its way to the mesh's own workloads.
                     tunnel: None,
-                    ..to_cluster(cx, &name, policy.as_ref(), &cluster.subset)
+                    ..all
                 };
                 chains.push(Chain {
                     sni: vec![name],

@@ -5,17 +5,24 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use flow::{Reads, Relation, Rule};
+use ipnet::IpNet;
 use model::audience::{IpFamilies, ListenerAudience};
 use model::listener::{Bind, ChainKind, Direction, HttpChain, ListenerSpec, RouteSource};
 use model::service::ObjectId;
+use model::tls::ServerContext;
+use registry::inputs::Networks;
+use resources::mesh::NetworkMembers;
 
 use super::auto_passthrough;
 use super::merge::{GatewaySet, MergedGateways, MergedPort, PortKind, Server, ServerTls};
 use crate::audience::STATIC_PORTS;
 use crate::listeners::chain::Chain;
 use crate::listeners::l4::{L4Match, L4Rules, Router, Rules};
-use crate::terminate;
 use crate::virtual_service::{Guard, Summary, for_gateway};
+use crate::{sessions, terminate};
+
+/// What is spoken over QUIC.
+const HTTP3: &[&str] = &["h3"];
 
 /// The listeners of gateways.
 pub struct GatewayListeners;
@@ -41,10 +48,36 @@ impl Rule for GatewayListeners {
             merged
                 .ports
                 .iter()
-                .filter_map(|port| build.listener(port))
+                .flat_map(|port| [build.listener(port), build.quic(port)])
+                .flatten()
                 .map(Arc::new)
                 .collect(),
         )
+    }
+}
+
+/// The addresses of the mesh's networks (`fromCidr` of MeshNetworks), ascending; no row without any.
+pub struct OwnAddresses;
+
+impl Relation for OwnAddresses {
+    const NAME: &'static str = "addresses of networks";
+    type Key = ();
+    type Row = Arc<[IpNet]>;
+}
+
+impl Rule for OwnAddresses {
+    fn derive(cx: &Reads<'_>, (): &()) -> Option<Arc<[IpNet]>> {
+        let networks = cx.get::<Networks>(&())?;
+        let endpoints = networks.spec.networks.values().flat_map(|network| &network.endpoints);
+        let cidrs = endpoints.filter_map(|endpoint| match &endpoint.members {
+            Some(NetworkMembers::FromCidr(cidr)) => {
+                let address = || cidr.parse::<IpAddr>().ok().map(IpNet::from);
+                cidr.parse::<IpNet>().ok().or_else(address)
+            }
+            _ => None,
+        });
+        let addresses: BTreeSet<IpNet> = cidrs.map(|cidr| cidr.trunc()).collect();
+        (!addresses.is_empty()).then(|| addresses.into_iter().collect())
     }
 }
 
@@ -57,16 +90,7 @@ struct Build<'a> {
 impl Build<'_> {
     /// The listener of a port; none where the proxy cannot have it or it would have nothing to do.
     fn listener(&self, port: &MergedPort) -> Option<ListenerSpec> {
-        let ip = self.audience.ip;
-        let (address, additional): (IpAddr, Vec<IpAddr>) = match &port.bind {
-            Some(bind) => (bind.parse().ok()?, Vec::new()),
-            None if ip == IpFamilies::Dual => (ip.wildcard(), vec![[0u16; 8].into()]),
-            None => (ip.wildcard(), Vec::new()),
-        };
-        let privileged = self.audience.unprivileged && port.number < 1024;
-        if privileged || port.bind.is_none() && STATIC_PORTS.contains(&port.number) {
-            return None;
-        }
+        let (address, additional) = self.place(port)?;
         let name: Arc<str> = format!("{address}_{}", port.number).into();
         let chains = match port.kind {
             PortKind::Http => vec![self.http(port, &name)?],
@@ -82,27 +106,77 @@ impl Build<'_> {
                 chains
             }
         };
+        let tls_inspector = chains.iter().any(|c: &Chain| !c.sni.is_empty() || c.tls.is_some());
+        let bind = Bind::Socket {
+            address,
+            additional,
+            port: port.number,
+        };
+        Some(ListenerSpec {
+            tls_inspector,
+            ..self.with_chains(name, bind, chains)?
+        })
+    }
+
+    /// The listener for HTTP/3 at a port, beside the one for TCP: what can be served over it of that one.
+    fn quic(&self, port: &MergedPort) -> Option<ListenerSpec> {
+        let served = port.servers.iter().filter(|s| s.speaks_http3(&self.audience.udp_ports));
+        let (address, additional) = self.place(port)?;
+        let name = format!("{address}_{}", port.number);
+        let chains = served
+            .filter_map(|server| self.terminated(server, &name))
+            .map(over_quic);
+        let chains = told_apart(chains.collect());
+        let bind = Bind::Socket {
+            address,
+            additional,
+            port: port.number,
+        };
+        Some(ListenerSpec {
+            quic: true,
+            // Packets are spread by the kernel.
+            exact_balance: false,
+            ..self.with_chains(format!("udp_{name}").into(), bind, chains)?
+        })
+    }
+
+    /// The addresses of a port; none where the proxy cannot have it.
+    fn place(&self, port: &MergedPort) -> Option<(IpAddr, Vec<IpAddr>)> {
+        let ip = self.audience.ip;
+        let privileged = self.audience.unprivileged && port.number < 1024;
+        if privileged || port.bind.is_none() && STATIC_PORTS.contains(&port.number) {
+            return None;
+        }
+        match &port.bind {
+            Some(bind) => Some((bind.parse().ok()?, Vec::new())),
+            None if ip == IpFamilies::Dual => Some((ip.wildcard(), vec![[0u16; 8].into()])),
+            None => Some((ip.wildcard(), Vec::new())),
+        }
+    }
+
+    /// A listener of these chains; none without any.
+    fn with_chains(&self, name: Arc<str>, bind: Bind, chains: Vec<Chain>) -> Option<ListenerSpec> {
         if chains.is_empty() {
             return None;
         }
         Some(ListenerSpec {
             name,
-            bind: Bind::Socket {
-                address,
-                additional,
-                port: port.number,
-            },
+            bind,
             bind_to_port: true,
+            quic: false,
             direction: Direction::Gateway,
             use_original_dst: false,
             transparent: false,
             original_dst_filter: false,
-            tls_inspector: chains.iter().any(|c: &Chain| !c.sni.is_empty() || c.tls.is_some()),
+            tls_inspector: false,
             http_inspector: false,
             server_first_ports: Vec::new(),
             inspection_timeout_ms: None,
             chains: chains.into_iter().map(Chain::into_spec).collect(),
             default_chain: None,
+            idle_timeout_ms: self.audience.tuning.idle_timeout_ms,
+            exact_balance: self.audience.tuning.exact_balance_out,
+            internal: own_addresses(self.cx),
             capabilities: self.audience.capabilities,
         })
     }
@@ -114,6 +188,7 @@ impl Build<'_> {
             routes: RouteSource::Discovered(port.route_table().into()),
             accepts_http10: self.audience.accepts_http10,
             use_remote_address: true,
+            sessions: sessions::any(self.cx),
             dns_caches: Vec::new(),
             alpn_filter: self.audience.capabilities.istio_alpn,
         };
@@ -137,6 +212,7 @@ impl Build<'_> {
                 routes: RouteSource::Discovered(table.into()),
                 accepts_http10: self.audience.accepts_http10,
                 use_remote_address: true,
+                sessions: sessions::any(self.cx),
                 dns_caches: Vec::new(),
                 alpn_filter: self.audience.capabilities.istio_alpn,
             })),
@@ -208,6 +284,24 @@ impl Build<'_> {
             .filter_map(|s| self.cx.get::<L4Rules>(&s.id).map(|rules| (s, (*rules).clone())))
             .collect()
     }
+}
+
+/// The addresses of the mesh's own networks.
+fn own_addresses(cx: &Reads<'_>) -> Arc<[IpNet]> {
+    cx.get::<OwnAddresses>(&())
+        .map(|row| (*row).clone())
+        .unwrap_or_default()
+}
+
+/// A chain that opens TLS, over QUIC: the protocol is another.
+fn over_quic(chain: Chain) -> Chain {
+    let tls = chain.tls.map(|context| {
+        Arc::new(ServerContext {
+            alpn: HTTP3,
+            ..(*context).clone()
+        })
+    });
+    Chain { tls, ..chain }
 }
 
 /// Chains of which no two take the same server name: Envoy refuses such a listener. The earlier one has it.

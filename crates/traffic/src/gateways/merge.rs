@@ -8,7 +8,7 @@ use model::audience::{ListenerAudience, RouteAudience};
 use model::service::ObjectId;
 use names::{Hostname, Protocol};
 use registry::Gateways;
-use resources::istio::{self, ServerTlsMode, ServerTlsSettings};
+use resources::istio::{self, ServerTlsMode, ServerTlsSettings, TlsProtocol};
 
 /// What decides how a proxy's gateways are merged.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
@@ -175,6 +175,18 @@ impl Server {
             table.push_str(bind);
         }
         Some(table)
+    }
+
+    /// Whether it answers HTTP/3, too, where these ports take UDP. Envoy's QUIC cannot ask clients for certificates: a server
+    /// that does would let in everybody.
+    pub fn speaks_http3(&self, udp_ports: &[u16]) -> bool {
+        let ServerTls::Terminated(settings) = &self.tls else {
+            return false;
+        };
+        // QUIC has TLS 1.3 and nothing below.
+        let modern = matches!(settings.max_protocol_version, TlsProtocol::Auto | TlsProtocol::V1_3);
+        let open = settings.mode == ServerTlsMode::Simple && modern;
+        open && self.protocol == Protocol::Https && udp_ports.binary_search(&self.port).is_ok()
     }
 
     /// The server's hosts that VirtualServices of this namespace may serve.

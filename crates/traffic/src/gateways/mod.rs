@@ -5,7 +5,7 @@ mod listeners;
 mod merge;
 mod routes;
 
-pub use listeners::GatewayListeners;
+pub use listeners::{GatewayListeners, OwnAddresses};
 pub use merge::{
     GatewaySet, MergedGateway, MergedGateways, MergedPort, PortKind, Server, ServerHost, ServerTls, Unserved,
     UnservedReason,
@@ -19,5 +19,6 @@ pub(crate) fn register(b: &mut flow::Builder) {
 
 /// Adds the rules of gateways' listeners.
 pub(crate) fn register_listeners(b: &mut flow::Builder) {
+    b.view::<OwnAddresses>();
     b.view::<GatewayListeners>();
 }

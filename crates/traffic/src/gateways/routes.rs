@@ -27,6 +27,7 @@ pub fn gateway_table(cx: &Reads<'_>, audience: &Arc<RouteAudience>, name: &str) 
         }
         PortKind::Opaque => None,
     });
+    let http3 = servers.and_then(|servers| servers.iter().find(|server| server.speaks_http3(&audience.udp_ports)));
     let virtual_hosts = match servers {
         Some(servers) => virtual_hosts(cx, audience, servers)?,
         None => Vec::new(),
@@ -34,6 +35,7 @@ pub fn gateway_table(cx: &Reads<'_>, audience: &Arc<RouteAudience>, name: &str) 
     Some(RouteTable {
         virtual_hosts,
         ignore_port: true,
+        http3_port: http3.map(|server| server.port),
     })
 }
 
@@ -77,6 +79,7 @@ fn virtual_hosts(cx: &Reads<'_>, audience: &RouteAudience, servers: &[Server]) -
             domains: vec!["*".into()],
             content: VirtualHostContent::NotFound,
             require_tls: false,
+            session: None,
         })]);
     }
     Some(collapsed(hosts))
@@ -156,6 +159,8 @@ fn collapsed(hosts: BTreeMap<Hostname, Host>) -> Vec<Arc<VirtualHostSpec>> {
                 domains: Vec::new(),
                 content,
                 require_tls: entry.require_tls,
+                // The routes of VirtualServices say it themselves.
+                session: None,
             });
             specs.len() - 1
         });

@@ -9,10 +9,6 @@ use model::tls::ServerContext;
 
 /// Transport protocol of connections that do not begin with TLS.
 pub(crate) const RAW_BUFFER: &str = "raw_buffer";
-/// What the HTTP inspector reports for plain-text HTTP. HTTP/1.0 is left out: where it is not accepted, matching it
-/// would only lead to a refusal, while as TCP it passes.
-pub(crate) const PLAINTEXT_HTTP: [&str; 2] = ["http/1.1", "h2c"];
-
 /// The cluster of connections that go nowhere.
 pub(crate) const BLACK_HOLE: &str = "BlackHoleCluster";
 /// The cluster of connections that go where the application wanted.
@@ -89,10 +85,10 @@ impl Chain {
             prefix_ranges: self.networks().into_iter().collect(),
             server_names: self.names().into_iter().cloned().collect(),
             transport_protocol: self.inspected.then_some(RAW_BUFFER),
-            application_protocols: if self.inspected {
-                PLAINTEXT_HTTP.to_vec()
-            } else {
-                self.alpn.to_vec()
+            application_protocols: match &self.kind {
+                ChainKind::Http(http) if self.inspected => plaintext_http(http.accepts_http10),
+                _ if self.inspected => plaintext_http(false),
+                _ => self.alpn.to_vec(),
             },
         };
         ChainSpec {
@@ -121,6 +117,13 @@ impl Chain {
             .map(IpNet::trunc)
             .collect()
     }
+}
+
+/// What the HTTP inspector reports for plain-text HTTP. HTTP/1.0 is left out where it is not accepted: matching it would only
+/// lead to a refusal, while as TCP it passes.
+pub(crate) fn plaintext_http(accepts_http10: bool) -> Vec<&'static str> {
+    let old = accepts_http10.then_some("http/1.0");
+    old.into_iter().chain(["http/1.1", "h2c"]).collect()
 }
 
 /// Whether two conditions, each a list of which one has to hold or none for no condition, have an entry in common.

@@ -152,6 +152,7 @@ impl Entry {
             name,
             bind: self.bound.bind(self.port),
             bind_to_port: self.bind_to_port,
+            quic: false,
             direction: Direction::Outbound,
             use_original_dst: false,
             transparent: false,
@@ -166,6 +167,9 @@ impl Entry {
             }),
             chains,
             default_chain,
+            idle_timeout_ms: settings.idle_timeout_ms,
+            exact_balance: settings.exact_balance,
+            internal: [].into(),
             capabilities: settings.capabilities,
         }
     }
@@ -176,6 +180,10 @@ impl Entry {
 pub(crate) struct Settings {
     /// How long inspectors wait for the first bytes, in milliseconds; 0 for ever.
     pub(crate) detection_timeout_ms: u64,
+    /// See [`ListenerSpec::idle_timeout_ms`].
+    pub(crate) idle_timeout_ms: Option<u64>,
+    /// See [`ListenerSpec::exact_balance`].
+    pub(crate) exact_balance: bool,
     /// Optional filters of the proxy.
     pub(crate) capabilities: Capabilities,
 }
@@ -236,6 +244,8 @@ mod tests {
         let fallback = Chain::any(to_cluster("fallback")).into_spec();
         let settings = Settings {
             detection_timeout_ms: 5,
+            idle_timeout_ms: None,
+            exact_balance: false,
             capabilities: Capabilities::default(),
         };
         let alone = entry(Protocol::Tcp).finish("l".into(), &fallback, settings);

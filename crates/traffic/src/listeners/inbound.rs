@@ -9,16 +9,18 @@ use std::sync::Arc;
 
 use flow::{Reads, Relation, Rule};
 use model::audience::{InboundPort, IpFamilies, ListenerAudience};
-use model::listener::{Bind, ChainKind, ChainMatch, ChainSpec, Direction, HttpChain, ListenerSpec, RouteSource};
+use model::listener::{
+    Bind, ChainKind, ChainMatch, ChainSpec, Direction, HttpChain, ListenerSpec, RouteSource, TcpChain,
+};
 use model::proxy::InterceptionMode;
 use model::tls::ServerContext;
 use names::{ClusterName, Protocol};
 use registry::inputs::{Mesh, Sidecars};
 use resources::MeshConfig;
 
-use super::chain::{BLACK_HOLE, INBOUND_PASSTHROUGH, PLAINTEXT_HTTP, RAW_BUFFER, all_to_cluster, to_cluster};
+use super::chain::{BLACK_HOLE, INBOUND_PASSTHROUGH, RAW_BUFFER, all_to_cluster, plaintext_http, to_cluster};
 use super::l4;
-use crate::terminate;
+use crate::{stats, terminate};
 
 /// Name of the listener of captured connections and of its chain for ports that nobody declared.
 const VIRTUAL_INBOUND: &str = "virtualInbound";
@@ -36,6 +38,7 @@ impl Rule for InboundListeners {
     fn derive(cx: &Reads<'_>, audience: &Arc<ListenerAudience>) -> Option<Vec<Arc<ListenerSpec>>> {
         let mesh = cx.get::<Mesh>(&())?;
         let inbound = Inbound {
+            cx,
             audience,
             tls: terminated(cx, audience),
             detection_timeout_ms: l4::detection_timeout_ms(cx),
@@ -62,6 +65,7 @@ pub(super) fn register(b: &mut flow::Builder) {
 }
 
 struct Inbound<'a> {
+    cx: &'a Reads<'a>,
     audience: &'a ListenerAudience,
     /// The TLS of ports whose `Sidecar` has some; none where this proxy cannot have the certificate.
     tls: BTreeMap<u16, Option<Arc<ServerContext>>>,
@@ -96,6 +100,8 @@ struct Port<'a> {
     protocol: Protocol,
     cluster: &'a str,
     stat_prefix: Arc<str>,
+    /// The name of bytes that are not looked into in statistics; the cluster's where there is none.
+    tcp_name: Option<Arc<str>>,
     /// TLS that is terminated.
     tls: Option<Arc<ServerContext>>,
     /// The service's port and host, for the names of its virtual host and of its traces.
@@ -139,7 +145,7 @@ impl Inbound<'_> {
         })
     }
 
-    /// A listener for a port that is bound for real.
+    /// A listener for a port that is bound for real; none where it would take nothing, which Envoy refuses.
     fn bound(&self, port: &InboundPort) -> Option<ListenerSpec> {
         let address: IpAddr = port.bind.as_ref()?.parse().ok()?;
         let bind = Bind::Socket {
@@ -147,7 +153,8 @@ impl Inbound<'_> {
             additional: Vec::new(),
             port: port.port,
         };
-        Some(self.listener(self.name(port), bind, self.declared(port)))
+        let chains = self.declared(port);
+        (!chains.is_empty()).then(|| self.listener(self.name(port), bind, chains))
     }
 
     fn listener(&self, name: Arc<str>, bind: Bind, chains: Vec<ChainSpec>) -> ListenerSpec {
@@ -156,6 +163,7 @@ impl Inbound<'_> {
             name,
             bind,
             bind_to_port: true,
+            quic: false,
             direction: Direction::Inbound,
             use_original_dst: false,
             transparent: false,
@@ -166,6 +174,9 @@ impl Inbound<'_> {
             inspection_timeout_ms: Some(self.detection_timeout_ms),
             chains,
             default_chain: None,
+            idle_timeout_ms: self.audience.tuning.idle_timeout_ms,
+            exact_balance: self.audience.tuning.exact_balance_in,
+            internal: [].into(),
             capabilities: self.audience.capabilities,
         }
     }
@@ -179,6 +190,7 @@ impl Inbound<'_> {
             cluster: INBOUND_PASSTHROUGH,
             tls: None,
             stat_prefix: format!("{INBOUND_PASSTHROUGH};").into(),
+            tcp_name: None,
             service_port: 0,
             host: "".into(),
         })
@@ -204,6 +216,10 @@ impl Inbound<'_> {
             cluster: &ClusterName::inbound(port.port).to_string(),
             tls,
             stat_prefix: format!("inbound_{name};").into(),
+            tcp_name: port
+                .service
+                .as_ref()
+                .and_then(|(key, number)| stats::inbound(self.cx, key, *number, port.port)),
             service_port,
             host,
         })
@@ -225,11 +241,12 @@ impl Inbound<'_> {
                 accepts_http10: self.audience.accepts_http10,
                 use_remote_address: false,
                 alpn_filter: false,
+                sessions: false,
                 dns_caches: Vec::new(),
             });
             let application_protocols = match (detected, &port.tls) {
                 (false, _) => Vec::new(),
-                (true, None) => PLAINTEXT_HTTP.to_vec(),
+                (true, None) => plaintext_http(self.audience.accepts_http10),
                 (true, Some(context)) => context.alpn.to_vec(),
             };
             let matches = ChainMatch {
@@ -245,11 +262,16 @@ impl Inbound<'_> {
         }
         if detected || !port.protocol.is_http() {
             let matches = port.matches();
+            let all = all_to_cluster(port.cluster).speaking(port.protocol);
+            let tcp = TcpChain {
+                stat_prefix: port.tcp_name.clone().unwrap_or(all.stat_prefix),
+                ..all
+            };
             chains.push(ChainSpec {
                 name: port.names[1].clone(),
                 matches,
                 tls: port.tls.clone(),
-                kind: ChainKind::Tcp(all_to_cluster(port.cluster).speaking(port.protocol)),
+                kind: ChainKind::Tcp(tcp),
             });
         }
         chains

@@ -18,6 +18,7 @@ use resources::istio::{HashKey, LbPolicy, RouteDestination, TcpRoute, TlsRoute, 
 
 use crate::policy::{DestinationPolicies, policy_for};
 use crate::scope::{self, Ports};
+use crate::stats;
 use crate::virtual_service::{EffectiveVirtualServices, Guard, Summary, VirtualServiceSummaries};
 
 /// The TCP and TLS routes of a VirtualService; no row where it has none. Listeners read this, so that its HTTP routes may
@@ -195,11 +196,11 @@ impl Router<'_> {
         let first = self.visible(&targets.first()?.host);
         if let [only] = targets {
             let cluster = self.cluster(only, listener_port);
-            return Some(self.single(&cluster, first.as_ref().map(|(service, _)| &service.key), &only.subset));
+            return Some(self.single(&cluster, first.as_ref().map(|(service, _)| &service.key)));
         }
         let weighted = targets.iter().filter(|t| t.weight > 0);
         let clusters: Vec<(Arc<str>, u32)> = weighted
-            .map(|t| (self.cluster(t, listener_port).into(), t.weight))
+            .map(|t| (self.cluster(t, listener_port).to_string().into(), t.weight))
             .collect();
         let policy = tcp_policy(
             self.cx,
@@ -218,8 +219,14 @@ impl Router<'_> {
         })
     }
 
-    fn single(&self, cluster: &str, service: Option<&ServiceKey>, subset: &str) -> TcpChain {
-        to_cluster(self.cx, cluster, self.policy_key(service).as_ref(), subset)
+    fn single(&self, cluster: &ClusterName, service: Option<&ServiceKey>) -> TcpChain {
+        let policy = self.policy_key(service);
+        let all = to_cluster(self.cx, &cluster.to_string(), policy.as_ref(), &cluster.subset);
+        let named = service.and_then(|key| stats::outbound(self.cx, key, cluster.port, &cluster.subset));
+        TcpChain {
+            stat_prefix: named.unwrap_or(all.stat_prefix),
+            ..all
+        }
     }
 
     /// The policy that applies to a service for the client.
@@ -228,11 +235,11 @@ impl Router<'_> {
     }
 
     /// The name of a target's cluster, for a client at a listener of this port.
-    fn cluster(&self, target: &Target, listener_port: u16) -> String {
+    fn cluster(&self, target: &Target, listener_port: u16) -> ClusterName {
         let single_port = || self.visible(&target.host).and_then(|(_, only_port)| only_port);
         let port = target.port.or_else(single_port).unwrap_or(listener_port);
         let host = self.behind(&target.host).as_arc().clone();
-        ClusterName::outbound(port, target.subset.clone(), host).to_string()
+        ClusterName::outbound(port, target.subset.clone(), host)
     }
 
     /// What an alias that the client sees stands for, else the host.

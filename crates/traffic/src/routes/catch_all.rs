@@ -29,6 +29,7 @@ pub(super) fn virtual_host(cx: &Reads<'_>, scope: &Arc<Scope>) -> Arc<VirtualHos
         domains: vec!["*".into()],
         content,
         require_tls: false,
+        session: None,
     })
 }
 

@@ -26,10 +26,13 @@ pub(super) fn table(cx: &Reads<'_>, audience: &RouteAudience, name: &str) -> Opt
         domains: vec!["*".into()],
         content: content(cx, audience, &visible, name.port)?,
         require_tls: false,
+        // The listener says it.
+        session: None,
     };
     Some(RouteTable {
         virtual_hosts: vec![Arc::new(spec)],
         ignore_port: true,
+        http3_port: None,
     })
 }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use flow::{Reads, Relation, Rule};
 use model::audience::{PolicyKey, RoutesKey, Scope, Source, VirtualHostContent, VirtualHostSpec};
 use model::service::{ObjectId, ServiceKey};
+use model::session::Session;
 use names::Hostname;
 use registry::AliasTable;
 
@@ -13,6 +14,7 @@ use super::bind::{self, bind_with};
 use super::{ServiceHostKey, ServiceHosts, domains};
 use crate::hosts::EgressHosts;
 use crate::policy::policy_for;
+use crate::sessions;
 use crate::virtual_service::{MeshEntry, MeshLookup, Summary, VirtualServiceSummaries};
 
 /// The virtual host of a service whose routes are the default.
@@ -40,7 +42,8 @@ impl Rule for DefaultHosts {
             return None;
         }
         let routes = bind::default(&key.host.service, key.host.port, key.policy.clone());
-        Some(spec(host.name.clone(), host.domains.clone(), routes))
+        let session = sessions::of(cx, &key.host.service);
+        Some(spec(host.name.clone(), host.domains.clone(), routes, session))
     }
 }
 
@@ -84,7 +87,9 @@ impl<'a> Client<'a> {
         };
         let names = self.cx.get::<ServiceHosts>(&host)?;
         let routes = self.bound(&summary, &key.hostname, port);
-        Some((spec(names.name.clone(), names.domains.clone(), routes), Some(&entry.id)))
+        let session = sessions::of(self.cx, key);
+        let spec = spec(names.name.clone(), names.domains.clone(), routes, session);
+        Some((spec, Some(&entry.id)))
     }
 
     /// What decides the routes of a service at a port, whatever that speaks.
@@ -134,7 +139,7 @@ impl<'a> Client<'a> {
                 let names = vec![domains::bracketed(host.as_str())];
                 let domains = domains::with_port(names, self.all_ports.then_some(port));
                 let routes = self.bound(&summary, host, port);
-                out.insert(host, spec(format!("{host}:{port}").into(), domains, routes));
+                out.insert(host, spec(format!("{host}:{port}").into(), domains, routes, None));
             }
         }
         out.into_values().collect()
@@ -151,12 +156,18 @@ impl<'a> Client<'a> {
     }
 }
 
-fn spec(name: Arc<str>, domains: Vec<Arc<str>>, routes: Arc<RoutesKey>) -> Arc<VirtualHostSpec> {
+fn spec(
+    name: Arc<str>,
+    domains: Vec<Arc<str>>,
+    routes: Arc<RoutesKey>,
+    session: Option<Session>,
+) -> Arc<VirtualHostSpec> {
     let content = VirtualHostContent::Routes(vec![routes]);
     Arc::new(VirtualHostSpec {
         name,
         domains,
         content,
         require_tls: false,
+        session,
     })
 }

@@ -20,6 +20,7 @@ pub(super) fn table(cx: &Reads<'_>, audience: &RouteAudience, name: &str) -> Rou
     let empty = RouteTable {
         virtual_hosts: Vec::new(),
         ignore_port: true,
+        http3_port: None,
     };
     let Some(named) = TableName::parse(name) else {
         return empty;
@@ -74,6 +75,7 @@ pub(super) fn table(cx: &Reads<'_>, audience: &RouteAudience, name: &str) -> Rou
             RouteTable {
                 virtual_hosts: closed(cx, &audience.scope, sorted(hosts)),
                 ignore_port: false,
+                http3_port: None,
             }
         }
     }

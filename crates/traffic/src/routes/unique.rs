@@ -53,6 +53,7 @@ mod tests {
             domains: domains.iter().map(|d| Arc::from(*d)).collect(),
             content: VirtualHostContent::AllowAny("anywhere".into()),
             require_tls: false,
+            session: None,
         })
     }
 

@@ -188,6 +188,7 @@ fn mesh(config: MeshConfig) -> Arc<MeshSettings> {
         domain: "cluster.local".into(),
         cluster_id: "Kubernetes".into(),
         sharing: Default::default(),
+        features: Default::default(),
     })
 }
 

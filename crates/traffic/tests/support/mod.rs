@@ -147,6 +147,7 @@ fn mesh(config: MeshConfig) -> Arc<MeshSettings> {
         domain: "cluster.local".into(),
         cluster_id: "Kubernetes".into(),
         sharing: Default::default(),
+        features: Default::default(),
     })
 }
 
@@ -179,6 +180,7 @@ pub(crate) fn routes_of(scope: &Arc<Scope>, labels: &[(&str, &str)]) -> Arc<Rout
         source,
         gateways: Arc::from([]),
         gateway_ports: Default::default(),
+        udp_ports: Default::default(),
         filters: Default::default(),
     })
 }

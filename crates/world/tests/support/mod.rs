@@ -39,6 +39,7 @@ pub fn settings(sharing: Sharing) -> MeshSettings {
         domain: "cluster.local".into(),
         cluster_id: "home".into(),
         sharing,
+        features: Default::default(),
     }
 }
 

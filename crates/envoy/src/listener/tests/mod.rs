@@ -20,6 +20,7 @@ fn listener(chains: Vec<ChainSpec>) -> ListenerSpec {
             port: 80,
         },
         bind_to_port: false,
+        quic: false,
         direction: Direction::Outbound,
         use_original_dst: false,
         transparent: false,
@@ -30,6 +31,9 @@ fn listener(chains: Vec<ChainSpec>) -> ListenerSpec {
         inspection_timeout_ms: Some(0),
         chains,
         default_chain: None,
+        idle_timeout_ms: None,
+        exact_balance: false,
+        internal: [].into(),
         capabilities: Capabilities::default(),
     }
 }
@@ -42,6 +46,7 @@ fn http(routes: RouteSource) -> HttpChain {
         accepts_http10: false,
         use_remote_address: false,
         alpn_filter: false,
+        sessions: false,
         dns_caches: Vec::new(),
     }
 }

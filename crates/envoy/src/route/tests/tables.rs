@@ -1,5 +1,7 @@
 //! Tables and what nobody has written.
 
+use model::session::Session;
+
 use super::*;
 
 fn host(name: &str, require_tls: bool) -> VirtualHostSpec {
@@ -9,6 +11,7 @@ fn host(name: &str, require_tls: bool) -> VirtualHostSpec {
         domains,
         content: VirtualHostContent::NotFound,
         require_tls,
+        session: None,
     }
 }
 
@@ -41,8 +44,16 @@ fn tables_are_joined_from_bytes() {
         EncodedRoutes::of([specific, defaults::outbound(cluster, 80, None, &mesh)])
     };
     let first = virtual_host(&host("a", false), &[encoded("a"), encoded("b")], true);
-    let second = virtual_host(&host("b", true), &[], false);
-    let bytes = route_configuration("80", [&first[..], &second[..]].into_iter(), None, true);
+    let sticky = VirtualHostSpec {
+        session: Some(Session::Header("x-s".into())),
+        ..host("b", true)
+    };
+    let second = virtual_host(&sticky, &[], false);
+    let options = Options {
+        ignore_port: true,
+        http3_port: Some(443),
+    };
+    let bytes = route_configuration("80", [&first[..], &second[..]].into_iter(), None, options);
     let table = RouteConfiguration::decode(bytes.clone()).unwrap();
     // What prost writes is what is joined here.
     assert_eq!(bytes, table.encode_to_vec());
@@ -51,6 +62,10 @@ fn tables_are_joined_from_bytes() {
         &value,
         &[
             ("name", json!("80")),
+            (
+                "responseHeadersToAdd",
+                json!([{"header": {"key": "alt-svc", "value": "h3=\":443\"; ma=86400"}}]),
+            ),
             ("validateClusters", json!(false)),
             ("maxDirectResponseBodySizeBytes", json!(1_048_576)),
             ("ignorePortInHostMatching", json!(true)),
@@ -58,7 +73,21 @@ fn tables_are_joined_from_bytes() {
             ("virtualHosts[0].includeRequestAttemptCount", json!(true)),
             (
                 "virtualHosts[1]",
-                json!({"name": "b", "domains": ["b", "b:80"], "requireTls": "ALL"}),
+                json!({
+                    "name": "b",
+                    "domains": ["b", "b:80"],
+                    "requireTls": "ALL",
+                    "typedPerFilterConfig": {"envoy.filters.http.stateful_session": {
+                        "@type": "type.googleapis.com/envoy.extensions.filters.http.stateful_session.v3.StatefulSessionPerRoute",
+                        "statefulSession": {"sessionState": {
+                            "name": "envoy.http.stateful_session.header",
+                            "typedConfig": {
+                                "@type": "type.googleapis.com/envoy.extensions.http.stateful_session.header.v3.HeaderBasedSessionState",
+                                "name": "x-s",
+                            },
+                        }},
+                    }},
+                }),
             ),
         ],
     );

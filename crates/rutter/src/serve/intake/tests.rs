@@ -18,6 +18,7 @@ fn begin(sources: &[Source], patience: Duration) -> (Vec<Voice>, watch::Receiver
         domain: "cluster.local".into(),
         cluster_id: "Kubernetes".into(),
         sharing: Default::default(),
+        features: Default::default(),
     };
     let pilot = Pilot::start(World::new(defaults.clone(), 1), Limits::default(), Duration::ZERO).unwrap();
     let options = Options {

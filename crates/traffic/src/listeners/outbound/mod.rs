@@ -26,6 +26,7 @@ use super::entry::{Bound, Entry, Meeting, Primary, Settings};
 use super::l4::{self, L4Rules, L4VirtualServices, Router, Rules};
 use crate::hosts::EgressHosts;
 use crate::scope::{EgressListener, EgressPort, OutboundPolicy, Ports, ScopeServices};
+use crate::sessions;
 use crate::virtual_service::{Summary, VirtualServiceSummaries};
 use place::Places;
 use service::Wanted;
@@ -51,9 +52,12 @@ impl Rule for OutboundListeners {
             elsewhere: special::elsewhere(&visible.outbound),
             settings: Settings {
                 detection_timeout_ms: l4::detection_timeout_ms(cx),
+                idle_timeout_ms: audience.tuning.idle_timeout_ms,
+                exact_balance: audience.tuning.exact_balance_out,
                 capabilities: audience.capabilities,
             },
             accepts_http10: audience.accepts_http10,
+            sessions: sessions::any(cx),
             anywhere: (visible.outbound == OutboundPolicy::ByName).then(|| DnsCache {
                 host: None,
                 families: audience.ip,

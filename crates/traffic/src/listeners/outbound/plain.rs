@@ -13,6 +13,7 @@ use super::special;
 use crate::listeners::chain::Chain;
 use crate::listeners::entry::{Bound, Entry, Primary, Settings};
 use crate::listeners::l4;
+use crate::stats;
 
 /// The listener of a service port that nobody shares.
 pub struct PlainListeners;
@@ -52,6 +53,8 @@ pub struct Client {
     pub(super) elsewhere: Arc<str>,
     pub(super) settings: Settings,
     pub(super) accepts_http10: bool,
+    /// Some service keeps its clients with one endpoint.
+    pub(super) sessions: bool,
     /// Where names of unknown destinations are looked up, if they are.
     pub(super) anywhere: Option<DnsCache>,
 }
@@ -110,9 +113,11 @@ impl Plain {
     /// Everything to the service.
     pub(super) fn tcp(&self, cx: &Reads<'_>) -> Chain {
         let cluster = ClusterName::outbound(self.service_port, "", self.service.hostname.as_arc().clone());
+        let all = l4::to_cluster(cx, &cluster.to_string(), self.policy.as_ref(), "").speaking(self.protocol);
         let tcp = TcpChain {
+            stat_prefix: stats::outbound(cx, &self.service, self.service_port, "").unwrap_or(all.stat_prefix),
             by_server_name: self.dns_cache().map(|cache| (cache, self.service_port)),
-            ..l4::to_cluster(cx, &cluster.to_string(), self.policy.as_ref(), "").speaking(self.protocol)
+            ..all
         };
         Chain {
             sni: self.names.to_vec(),
@@ -165,6 +170,7 @@ pub(super) fn http(client: &Client, name: &str, protocol: Protocol, routes: Rout
         accepts_http10: client.accepts_http10,
         use_remote_address: false,
         alpn_filter: client.settings.capabilities.istio_alpn,
+        sessions: client.sessions,
         dns_caches: client.anywhere.iter().cloned().collect(),
     }
 }

@@ -11,7 +11,7 @@ use resources::MeshConfig;
 
 use super::place::Places;
 use super::plain::{self, Client};
-use crate::listeners::chain::{BLACK_HOLE, Chain, PASSTHROUGH, PLAINTEXT_HTTP, to_cluster};
+use crate::listeners::chain::{BLACK_HOLE, Chain, PASSTHROUGH, plaintext_http, to_cluster};
 use crate::listeners::entry::Entry;
 use crate::scope::OutboundPolicy;
 
@@ -77,6 +77,7 @@ pub(super) fn virtual_outbound(
         name: VIRTUAL_OUTBOUND.into(),
         bind: everywhere(audience.ip, port),
         bind_to_port: true,
+        quic: false,
         direction: Direction::Outbound,
         use_original_dst: true,
         transparent: audience.interception == InterceptionMode::Tproxy,
@@ -87,6 +88,10 @@ pub(super) fn virtual_outbound(
         inspection_timeout_ms: inspects.then_some(client.settings.detection_timeout_ms),
         chains,
         default_chain: None,
+        idle_timeout_ms: audience.tuning.idle_timeout_ms,
+        // Connections are handed on.
+        exact_balance: false,
+        internal: [].into(),
         capabilities: audience.capabilities,
     })
 }
@@ -97,7 +102,7 @@ fn by_name(client: &Client) -> ChainSpec {
     ChainSpec {
         name: format!("{VIRTUAL_OUTBOUND}-catchall-tcp-http").into(),
         matches: ChainMatch {
-            application_protocols: PLAINTEXT_HTTP.to_vec(),
+            application_protocols: plaintext_http(client.accepts_http10),
             ..ChainMatch::default()
         },
         tls: None,
@@ -107,7 +112,8 @@ fn by_name(client: &Client) -> ChainSpec {
 
 /// The listener for applications that know the mesh as an HTTP proxy (`proxyHttpPort`).
 pub(super) fn http_proxy(audience: &ListenerAudience, mesh: &MeshConfig, client: &Client) -> Option<ListenerSpec> {
-    let port = u16::try_from(mesh.proxy_http_port).ok().filter(|p| *p != 0)?;
+    let of_mesh = || u16::try_from(mesh.proxy_http_port).ok();
+    let port = audience.tuning.http_proxy_port.or_else(of_mesh).filter(|p| *p != 0)?;
     let bound = Places { audience, mesh }.loopback()?;
     let name = bound.primary.listener(port);
     let routes = RouteSource::Discovered(HTTP_PROXY_ROUTES.into());

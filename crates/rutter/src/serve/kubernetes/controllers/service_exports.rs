@@ -29,6 +29,7 @@ impl ExportDriver {
                 domain: domain.clone(),
                 cluster_id: Arc::default(),
                 sharing: Default::default(),
+                features: Default::default(),
             },
             machine: ServiceExports::default(),
             namespaces: Namespaces::default(),

@@ -1,0 +1,45 @@
+//! Sessions: the options of a route or virtual host that keep a client with one endpoint.
+
+use model::session::Session;
+use protos::Any;
+use protos::envoy::extensions::filters::http::stateful_session::v3::stateful_session_per_route::Override;
+use protos::envoy::extensions::filters::http::stateful_session::v3::{StatefulSession, StatefulSessionPerRoute};
+use protos::envoy::extensions::http::stateful_session::cookie::v3::CookieBasedSessionState;
+use protos::envoy::extensions::http::stateful_session::header::v3::HeaderBasedSessionState;
+use protos::envoy::r#type::http::v3::Cookie;
+
+use crate::parts::{any, extension};
+
+/// The filter that keeps sessions.
+pub(crate) const FILTER: &str = "envoy.filters.http.stateful_session";
+
+/// The options of the filter for a route or a virtual host.
+pub(crate) fn options(session: &Session) -> Any {
+    any(&StatefulSessionPerRoute {
+        r#override: Some(Override::StatefulSession(filter(session))),
+    })
+}
+
+/// The filter's own configuration. An endpoint that is gone is replaced by another: a session is a wish.
+pub(crate) fn filter(session: &Session) -> StatefulSession {
+    let state = match session {
+        Session::Cookie { name, path } => {
+            // Without a life time it lives as long as the client's session.
+            let cookie = Cookie {
+                name: name.to_string(),
+                path: path.to_string(),
+                ..Default::default()
+            };
+            let cookie = CookieBasedSessionState { cookie: Some(cookie) };
+            extension("envoy.http.stateful_session.cookie", &cookie)
+        }
+        Session::Header(name) => {
+            let header = HeaderBasedSessionState { name: name.to_string() };
+            extension("envoy.http.stateful_session.header", &header)
+        }
+    };
+    StatefulSession {
+        session_state: Some(state),
+        ..Default::default()
+    }
+}

@@ -1,0 +1,98 @@
+//! Names in statistics: the patterns of `outboundClusterStatName` and `inboundClusterStatName`, filled in.
+
+use std::sync::Arc;
+
+use flow::{Reads, Relation, Rule};
+use model::service::{Registry, Service, ServiceKey};
+use registry::Services;
+use registry::inputs::Mesh;
+
+/// The patterns of the mesh; no row where it has none.
+pub struct StatPatterns;
+
+impl Relation for StatPatterns {
+    const NAME: &'static str = "patterns of names in statistics";
+    type Key = ();
+    type Row = Patterns;
+}
+
+/// See [`StatPatterns`]; empty where there is none.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Patterns {
+    /// For what is called.
+    pub outbound: Arc<str>,
+    /// For what is served.
+    pub inbound: Arc<str>,
+}
+
+impl Rule for StatPatterns {
+    fn derive(cx: &Reads<'_>, (): &()) -> Option<Patterns> {
+        let mesh = cx.get::<Mesh>(&())?;
+        let patterns = Patterns {
+            outbound: mesh.config.outbound_cluster_stat_name.clone(),
+            inbound: mesh.config.inbound_cluster_stat_name.clone(),
+        };
+        (patterns != Patterns::default()).then_some(patterns)
+    }
+}
+
+/// What a service's port is called in the statistics of its clients; none where the mesh leaves it to us.
+pub fn outbound(cx: &Reads<'_>, key: &ServiceKey, port: u16, subset: &str) -> Option<Arc<str>> {
+    let patterns = cx.get::<StatPatterns>(&())?;
+    filled(cx, &patterns.outbound, key, (port, subset, 0))
+}
+
+/// What a service's port is called in the statistics of a workload that serves it at the port `target`.
+pub fn inbound(cx: &Reads<'_>, key: &ServiceKey, port: u16, target: u16) -> Option<Arc<str>> {
+    let patterns = cx.get::<StatPatterns>(&())?;
+    filled(cx, &patterns.inbound, key, (port, "", target))
+}
+
+fn filled(
+    cx: &Reads<'_>,
+    pattern: &str,
+    key: &ServiceKey,
+    (port, subset, target): (u16, &str, u16),
+) -> Option<Arc<str>> {
+    if pattern.is_empty() {
+        return None;
+    }
+    cx.with::<Services, _>(key, |service| {
+        Some(prefix(pattern, service?, port, subset, target).into())
+    })
+}
+
+/// A pattern filled in for a service's port. `target` is the workload's port, 0 towards others.
+pub fn prefix(pattern: &str, service: &Service, port: u16, subset: &str, target: u16) -> String {
+    let host = service.key.hostname.as_str();
+    let short = match service.registry {
+        Registry::Kubernetes | Registry::Import => format!("{}.{}", service.object.name, service.key.namespace),
+        Registry::ServiceEntry => host.to_owned(),
+    };
+    let port_name = service.port(port).map_or("", |port| &*port.name);
+    let values = [
+        ("%SERVICE%", &*short),
+        ("%SERVICE_NAME%", short_name(service)),
+        ("%SERVICE_FQDN%", host),
+        ("%SUBSET_NAME%", subset),
+        ("%TARGET_PORT%", &target.to_string()),
+        ("%SERVICE_PORT%", &port.to_string()),
+        ("%SERVICE_PORT_NAME%", port_name),
+    ];
+    values.into_iter().fold(pattern.to_owned(), |name, (operator, value)| {
+        name.replace(operator, value)
+    })
+}
+
+/// The short name of a Kubernetes service; the hostname of others.
+pub fn short_name(service: &Service) -> &str {
+    match service.registry {
+        Registry::Kubernetes | Registry::Import => &service.object.name,
+        Registry::ServiceEntry => service.key.hostname.as_str(),
+    }
+}
+
+/// Adds this module's rules.
+pub(crate) fn register(b: &mut flow::Builder) {
+    b.view::<StatPatterns>();
+}
