@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use e2e::{both_protocols, envoy_binary, rutter_binary};
-use parts::run::{Backend, ConfigDir, Control, Envoy, Node, Result, free_port, http, wait_for};
+use parts::run::{Backend, ConfigDir, Control, Envoy, Node, free_port, http, wait_for};
 use rcgen::{CertificateParams, KeyPair};
 use serde_json::{Value, json};
 
