@@ -1,6 +1,7 @@
 //! A network namespace that stands for a pod: traffic is captured in it as Istio's init container does.
 
 use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -54,6 +55,15 @@ impl Namespace {
         Ok(namespace.ok())
     }
 
+    /// Where what is started in the namespace from now on asks for names: port 53 of this address.
+    pub fn ask_for_names(&self, server: Ipv4Addr) -> Result<()> {
+        std::fs::create_dir_all(self.files())?;
+        Ok(std::fs::write(
+            self.files().join("resolv.conf"),
+            format!("nameserver {server}\n"),
+        )?)
+    }
+
     /// One more address of this machine, which the namespace reaches: up to nine.
     pub fn more_host(&self, number: u8) -> Result<Ipv4Addr> {
         let [a, b, c, _] = self.host.octets();
@@ -79,6 +89,11 @@ impl Namespace {
         let as_user = format!("{imports}\nos.setuid({APPLICATION})\n{program}");
         command.args(["netns", "exec", &self.name, "python3", "-c", &as_user]);
         command
+    }
+
+    /// What `ip netns exec` puts in the place of files of `/etc`.
+    fn files(&self) -> PathBuf {
+        Path::new("/etc/netns").join(&self.name)
     }
 
     /// The name of this machine's end of the cable.
@@ -107,6 +122,7 @@ impl Namespace {
 
 impl Drop for Namespace {
     fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(self.files());
         // The pair of interfaces goes with it.
         let _ = run(&format!("ip netns del {}", self.name));
     }

@@ -31,8 +31,15 @@ impl Pod {
 
     /// What the application gets for a page: status, version and server, or `nothing` if nobody answers.
     pub fn fetch(&self, url: &str) -> Result<String> {
+        self.fetch_as(url, "")
+    }
+
+    /// The same with another `Host` than the URL's, unless it is empty.
+    pub fn fetch_as(&self, url: &str, host: &str) -> Result<String> {
         let program = format!(
-            "try: r = urllib.request.urlopen('{url}', timeout=20)\n\
+            "headers = {{'Host': '{host}'}} if '{host}' else {{}}\n\
+             q = urllib.request.Request('{url}', headers=headers)\n\
+             try: r = urllib.request.urlopen(q, timeout=20)\n\
              except urllib.error.HTTPError as e: r = e\n\
              except OSError: r = None\n\
              print(r.status, r.headers.get('x-version'), r.headers.get('server')) if r else print('nothing')"

@@ -1,8 +1,11 @@
-//! Captured traffic again: what a Sidecar leaves of the mesh, and a headless set of databases, each at its own address.
+//! Captured traffic again: what a Sidecar leaves of the mesh, and names that are looked
+//! up as requests come, and a headless set of databases, each at its own address.
+
+use std::net::IpAddr;
 
 use e2e::objects::{networking, service};
 use e2e::{Namespace, PATIENCE, Pod};
-use parts::run::{Backend, Protocol, Result, free_port, wait_for};
+use parts::run::{Backend, Dns, Protocol, Result, free_port, wait_for};
 
 /// Addresses that exist nowhere but in the configuration.
 const NEAR: &str = "198.19.0.10";
@@ -83,18 +86,58 @@ async fn databases(pod: &Pod, port: u16, databases: &[Backend; 2]) -> Result<()>
     Ok(())
 }
 
+/// A service of a wildcard host: whatever address the application dials, the name of its request decides.
+async fn names(pod: &Pod, dns: &Dns, named: &[Backend; 2]) -> Result<()> {
+    let port = named[0].address().port();
+    let [one, two] = named.each_ref().map(|backend| backend.address().ip());
+    let (IpAddr::V4(one), IpAddr::V4(two)) = (one, two) else {
+        return Err("the addresses are of IPv4".into());
+    };
+    dns.set("a.example.com", &[one]);
+    dns.set("b.example.com", &[two]);
+    dns.set("example.org", &[two]);
+    let dialled = format!("http://{one}:{port}/");
+    let host = |name: &str| format!("{name}:{port}");
+    let page = |name: &str| format!("http://{}/", host(name));
+    assert_eq!(pod.fetch(&page("a.example.com"))?, "200 one envoy");
+    assert_eq!(pod.fetch(&page("b.example.com"))?, "200 two envoy");
+    assert_eq!(pod.fetch_as(&dialled, &host("b.example.com"))?, "200 two envoy");
+    assert_eq!(
+        pod.fetch_as(&dialled, &host("c.example.com"))?,
+        "503 None envoy",
+        "there is no such name"
+    );
+    assert!(dns.asked("c.example.com") > 0);
+    // Another name is none of the service's, and nobody may call it.
+    assert_eq!(pod.fetch_as(&dialled, &host("example.org"))?, "502 None envoy");
+    assert_eq!(dns.asked("example.org"), 0);
+    assert_eq!(named.each_ref().map(Backend::requests), [1, 2]);
+    Ok(())
+}
+
 async fn run(protocol: Protocol) -> Result<()> {
-    let Some(namespace) = Namespace::or_skip("scopes and headless services were not tested")? else {
+    let Some(namespace) = Namespace::or_skip("scopes, names and headless services were not tested")? else {
         return Ok(());
     };
     let near = Backend::start_on(namespace.host.into(), "near", "near-0").await?;
     let far = Backend::start_on(namespace.host.into(), "far", "far-0").await?;
     // All databases are at one port, each at an address of its own.
-    let port = free_port();
+    let (port, named_port) = (free_port(), free_port());
+    let [one, two] = [namespace.more_host(0)?, namespace.more_host(1)?];
     let db = [
-        Backend::start_at((namespace.more_host(0)?, port).into(), "db-0", "db-0").await?,
-        Backend::start_at((namespace.more_host(1)?, port).into(), "db-1", "db-1").await?,
+        Backend::start_at((one, port).into(), "db-0", "db-0").await?,
+        Backend::start_at((two, port).into(), "db-1", "db-1").await?,
     ];
+    let named = [
+        Backend::start_at((one, named_port).into(), "one", "named-0").await?,
+        Backend::start_at((two, named_port).into(), "two", "named-1").await?,
+    ];
+    // Resolvers ask port 53; the address is the namespace's own.
+    let dns = Dns::start_at((namespace.host, 53).into()).await?;
+    namespace.ask_for_names(namespace.host)?;
+    let wildcard = format!(
+        "hosts: ['*.example.com'], resolution: DYNAMIC_DNS, ports: [{{ number: {named_port}, name: http, protocol: HTTP }}]"
+    );
     let at = |address: &str, name: &str, backend: &Backend| {
         service(
             name,
@@ -108,6 +151,7 @@ async fn run(protocol: Protocol) -> Result<()> {
         namespace,
         protocol,
         &[
+            ("named.yaml", &networking("ServiceEntry", "named", &wildcard)),
             ("near.yaml", &at(NEAR, "near", &near)),
             ("far.yaml", &at(FAR, "far", &far)),
             (
@@ -118,12 +162,13 @@ async fn run(protocol: Protocol) -> Result<()> {
     )
     .await?;
     scopes(&pod, &near, &far).await?;
+    names(&pod, &dns, &named).await?;
     databases(&pod, port, &db).await
 }
 
 /// One after the other: both use the machine's network.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn scopes_hold_and_databases_are_reached_one_by_one() {
+async fn scopes_hold_names_are_looked_up_and_databases_are_reached_one_by_one() {
     for protocol in [Protocol::Sotw, Protocol::Delta] {
         run(protocol)
             .await

@@ -2,9 +2,9 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 
-use e2e::objects::networking;
-use e2e::{Mesh, PATIENCE, both_protocols};
-use parts::run::{Backend, Dns, Envoy, Node, Protocol, Result, free_port, http, wait_for};
+use e2e::objects::{networking, static_entry};
+use e2e::{Mesh, PATIENCE, both_protocols, rutter_binary};
+use parts::run::{Backend, ConfigDir, Control, Dns, Envoy, Node, Protocol, Result, free_port, http, wait_for};
 
 const ONE: Ipv4Addr = Ipv4Addr::new(127, 0, 1, 1);
 const TWO: Ipv4Addr = Ipv4Addr::new(127, 0, 1, 2);
@@ -96,5 +96,33 @@ both_protocols! {
         mesh.config.put("entry.yaml", &own("DNS_ROUND_ROBIN", "backend.example.com"))?;
         wait_for_versions(address, "api.example.com", &["two"]).await?;
         assert!(dns.asked("backend.example.com") > 0);
+    }
+
+    async fn names_that_nobody_knows_are_asked_from_the_agent(protocol) {
+        let (dns, port) = (Dns::start().await?, free_port());
+        let backends = backends(port).await?;
+        let known = Backend::start("known", "known-0").await?;
+        dns.set("a.example.com", &[ONE]);
+        dns.set("b.example.com", &[TWO]);
+        let config = ConfigDir::new()?;
+        config.put("known.yaml", &static_entry("known", "known.test", (port, "HTTP"), known.address()))?;
+        let settings = tempfile::NamedTempFile::new()?;
+        std::fs::write(settings.path(), "outboundTrafficPolicy: { mode: ALLOW_ANY_DYNAMIC_DNS }\n")?;
+        let flags = ["--mesh-config", &settings.path().display().to_string()];
+        let control = Control::start(rutter_binary(), config.path(), &flags).await?;
+        let mesh = Mesh { config, control };
+        let client = client(&mesh, protocol, &dns).await?;
+        let address = ([127, 0, 0, 1], port).into();
+        client.wait_for_listener(address).await?;
+        // As clients write a port that is not the usual one.
+        let host = |name: &str| format!("{name}:{port}");
+        assert_eq!(version(address, &host("known.test")).await?, "known");
+        assert_eq!(version(address, &host("a.example.com")).await?, "one");
+        assert_eq!(version(address, &host("b.example.com")).await?, "two");
+        assert_eq!((dns.asked("known.test"), dns.asked("c.example.com")), (0, 0));
+        let answer = http::get(address, "/", &[("host", &host("c.example.com"))]).await?;
+        assert_eq!((answer.status.as_u16(), answer.header("x-version")), (503, ""), "there is no such name");
+        assert!(dns.asked("c.example.com") > 0);
+        assert_eq!(backends.each_ref().map(Backend::requests), [1, 1]);
     }
 }

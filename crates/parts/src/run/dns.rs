@@ -33,7 +33,12 @@ struct Zone {
 impl Dns {
     /// Starts one on a free loopback port.
     pub async fn start() -> Result<Dns> {
-        let socket = UdpSocket::bind("127.0.0.1:0").await?;
+        Dns::start_at(([127, 0, 0, 1], 0).into()).await
+    }
+
+    /// Starts one at this address.
+    pub async fn start_at(address: SocketAddr) -> Result<Dns> {
+        let socket = UdpSocket::bind(address).await?;
         let address = socket.local_addr()?;
         let zone = Arc::new(Mutex::new(Zone::default()));
         let server = tokio::spawn(serve(socket, Arc::clone(&zone)));
