@@ -118,16 +118,19 @@ fn endpoints(body: &[u8], index: usize) -> Vec<u8> {
 
 fn listener(body: Vec<u8>, index: usize) -> Vec<u8> {
     let mut body = merged(body, &elsewhere(index));
-    // Other addresses cannot be replaced so; two listeners must not have the same.
-    if let Ok(mut listener) = Listener::decode(&*body)
-        && !listener.additional_addresses.is_empty()
-    {
-        listener.additional_addresses.clear();
-        body = listener.encode_to_vec();
+    let mut udp = false;
+    if let Ok(mut listener) = Listener::decode(&*body) {
+        udp = listener.udp_listener_config.is_some();
+        // Other addresses cannot be replaced so; two listeners must not have the same.
+        if !listener.additional_addresses.is_empty() {
+            listener.additional_addresses.clear();
+            body = listener.encode_to_vec();
+        }
     }
     // `transparent`: Envoy 1.40 crashes at a transparent listener that is not bound.
     field(10, &[8, 0], &mut body);
-    unbound(body)
+    // One for UDP is always bound.
+    if udp { body } else { unbound(body) }
 }
 
 /// A listener that serves these routes; their clusters need not be there.
