@@ -241,6 +241,7 @@ fn proxy() -> Proxy {
         accepts_http10: false,
         unprivileged: false,
         own_workload: None,
+        settings: None,
         resolver: None,
         ports: BTreeMap::new(),
         trusted: false,

@@ -52,6 +52,12 @@ const TEXT: usize = 1024;
 const POD_PORTS: usize = 64 << 10;
 /// Where Istio's agent answers DNS if nobody says.
 const AGENT_DNS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 15053);
+/// The proxy's settings that shape what it is served; agents tell of all others, too.
+const SETTINGS: [&str; 3] = ["proxyHeaders", "gatewayTopology", "connectionSettings"];
+/// The longest text of those, in bytes.
+const SETTINGS_TEXT: usize = 16 << 10;
+/// How deep values in settings may be.
+const DEPTH: usize = 16;
 /// The most labels.
 const LABELS: usize = 1024;
 /// The most texts of the metadata that patches may ask for.
@@ -117,6 +123,7 @@ pub fn parse_node(node: &Node) -> Result<Proxy, NodeError> {
             true => Some(metadata.text("WORKLOAD_NAME")?.into()),
             false => None,
         },
+        settings: settings(&metadata)?,
         version: metadata.text("ISTIO_VERSION")?.into(),
         metadata: Arc::new(metadata.texts()),
     })
@@ -174,6 +181,49 @@ fn resolver(metadata: &Metadata<'_>) -> Result<Option<SocketAddr>, NodeError> {
         .strip_prefix("localhost:")
         .map_or_else(|| text.to_owned(), |port| format!("127.0.0.1:{port}"));
     Ok(Some(text.parse().unwrap_or(AGENT_DNS)))
+}
+
+/// The settings that the proxy was started with. An agent that tells of them tells of all: what is not there is not set.
+fn settings(metadata: &Metadata<'_>) -> Result<Option<Arc<str>>, NodeError> {
+    const KEY: &str = "PROXY_CONFIG";
+    let Some(Kind::StructValue(all)) = metadata.get(KEY) else {
+        return Ok(None);
+    };
+    let shaping = all.fields.iter().filter(|(name, _)| SETTINGS.contains(&name.as_str()));
+    let fields: Option<serde_json::Map<_, _>> = shaping
+        .map(|(name, value)| Some((name.clone(), json(value, DEPTH)?)))
+        .collect();
+    let text =
+        serde_json::Value::Object(fields.ok_or_else(|| metadata_error(KEY, "is nested too deeply"))?).to_string();
+    match text.len() <= SETTINGS_TEXT {
+        true => Ok(Some(text.into())),
+        false => Err(metadata_error(
+            KEY,
+            format!("has more than {SETTINGS_TEXT} bytes of settings"),
+        )),
+    }
+}
+
+/// A value as JSON; none if it is nested too deeply.
+fn json(value: &Value, depth: usize) -> Option<serde_json::Value> {
+    use serde_json::Value as Json;
+    let below = depth.checked_sub(1)?;
+    Some(match &value.kind {
+        None | Some(Kind::NullValue(_)) => Json::Null,
+        Some(Kind::BoolValue(flag)) => Json::Bool(*flag),
+        // Protobuf has no other numbers, and settings have whole ones.
+        Some(Kind::NumberValue(number)) if number.fract() == 0.0 && number.abs() < 9e15 => Json::from(*number as i64),
+        Some(Kind::NumberValue(number)) => Json::from(*number),
+        Some(Kind::StringValue(text)) => Json::from(text.as_str()),
+        Some(Kind::ListValue(list)) => Json::Array(list.values.iter().map(|v| json(v, below)).collect::<Option<_>>()?),
+        Some(Kind::StructValue(object)) => {
+            let fields = object
+                .fields
+                .iter()
+                .map(|(name, v)| Some((name.clone(), json(v, below)?)));
+            Json::Object(fields.collect::<Option<_>>()?)
+        }
+    })
 }
 
 fn network_view(metadata: &Metadata<'_>) -> Result<Vec<Arc<str>>, NodeError> {

@@ -15,6 +15,7 @@ mod endpoints;
 mod grpc;
 mod headers;
 mod listener;
+mod name_table;
 mod parts;
 mod route;
 mod secret;
@@ -27,6 +28,7 @@ pub use cluster::Clusters;
 pub use endpoints::{Endpoints, LoadAssignments};
 pub use grpc::{EncodedGrpcClusters, GrpcClusters, GrpcListeners, GrpcRoutes};
 pub use listener::Listeners;
+pub use name_table::{NameTables, ServiceNames};
 pub use route::{
     EncodedRoutes, HttpRoutes, Options as TableOptions, RouteConfigs, RouteShells, VirtualHostResources, VirtualHosts,
     route_configuration,
@@ -49,4 +51,6 @@ pub fn register(b: &mut flow::Builder) {
     b.view::<GrpcListeners>();
     b.view::<Listeners>();
     b.view::<Secrets>();
+    b.view::<ServiceNames>();
+    b.view::<NameTables>();
 }

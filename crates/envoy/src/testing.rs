@@ -40,6 +40,7 @@ pub(crate) fn settings(yaml: &str) -> MeshSettings {
         cluster_id: "Kubernetes".into(),
         sharing: Default::default(),
         features: Default::default(),
+        assigned_addresses: true,
     }
 }
 
@@ -85,6 +86,7 @@ pub(crate) fn service(protocol: Protocol) -> Service {
         }],
         cluster: "".into(),
         addresses: Vec::new(),
+        assigned: Vec::new(),
         cluster_addresses: Default::default(),
         resolution: Resolution::Endpoints,
         alias_of: None,

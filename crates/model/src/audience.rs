@@ -27,6 +27,44 @@ pub struct Scope {
     pub selected_rules: Vec<ObjectId>,
     /// Id of the client's cluster, whose addresses of services it dials; empty while all services are of one cluster.
     pub cluster: Arc<str>,
+    /// It dials the addresses that services without any were assigned; false while there are none, and for all that does
+    /// not depend on services' addresses.
+    pub assigned: bool,
+}
+
+impl Scope {
+    /// The scope of what does not depend on the addresses that services were assigned.
+    pub fn without_assigned(self: &Arc<Self>) -> Arc<Scope> {
+        match self.assigned {
+            false => self.clone(),
+            true => Arc::new(Scope {
+                assigned: false,
+                ..(**self).clone()
+            }),
+        }
+    }
+}
+
+/// What decides the name table of a proxy's agent.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct NameAudience {
+    /// What it sees, whatever services were assigned.
+    pub scope: Arc<Scope>,
+    /// Which addresses it gets.
+    pub view: Arc<NameView>,
+}
+
+/// What the addresses behind a name depend on of a client.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct NameView {
+    /// Id of its cluster; empty while all services are of one cluster.
+    pub cluster: Arc<str>,
+    /// Its network, whose instances it can dial; empty while networks have no meaning.
+    pub network: Arc<str>,
+    /// Which address families it has.
+    pub ip: IpFamilies,
+    /// It gets the addresses that services without any were assigned.
+    pub assigned: bool,
 }
 
 /// What decides the endpoints that a proxy gets.
@@ -153,6 +191,8 @@ pub struct ListenerAudience {
     pub resolver: Option<SocketAddr>,
     /// Patches of listeners, and the routes in them, in the order in which they are made.
     pub filters: Filters,
+    /// What of its own settings shapes them, as JSON; empty where it is as the mesh's.
+    pub settings: Arc<str>,
 }
 
 /// What decides the listeners of a gRPC client or server without a proxy.
@@ -187,6 +227,8 @@ pub struct RouteAudience {
     pub udp_ports: Arc<[u16]>,
     /// Patches of route tables, in the order in which they are made.
     pub filters: Filters,
+    /// What of its own settings shapes them, as JSON; empty where it is as the mesh's.
+    pub settings: Arc<str>,
 }
 
 /// What decides the extension configurations that a proxy may ask for by name.
@@ -463,6 +505,8 @@ pub struct RoutesKey {
     pub source: Arc<Source>,
     /// What each destination host means for this client.
     pub destinations: Arc<BTreeMap<Hostname, DestinationRef>>,
+    /// The proxy's own settings that shape it, as in its audience.
+    pub settings: Arc<str>,
 }
 
 /// What a destination host means for a client.
@@ -487,6 +531,29 @@ pub struct VirtualHostSpec {
     pub require_tls: bool,
     /// By what clients are known again, whom the host's service keeps with one endpoint.
     pub session: Option<Session>,
+    /// The proxy's own settings that shape it, as in its audience.
+    pub settings: Arc<str>,
+}
+
+impl VirtualHostSpec {
+    /// The virtual host as a proxy with these settings of its own gets it.
+    pub fn with_settings(&self, settings: &Arc<str>) -> VirtualHostSpec {
+        let content = match &self.content {
+            VirtualHostContent::Routes(keys) => {
+                let with = |key: &Arc<RoutesKey>| RoutesKey {
+                    settings: settings.clone(),
+                    ..(**key).clone()
+                };
+                VirtualHostContent::Routes(keys.iter().map(|key| Arc::new(with(key))).collect())
+            }
+            other => other.clone(),
+        };
+        VirtualHostSpec {
+            content,
+            settings: settings.clone(),
+            ..self.clone()
+        }
+    }
 }
 
 /// What a virtual host answers.
@@ -542,6 +609,8 @@ pub enum ResourceKey {
     PatchedListener(Arc<PatchedListener>),
     /// What a patch adds: the EnvoyFilter, and which of its patches.
     Added(ObjectId, u16),
+    /// The name table.
+    NameTable(Arc<NameAudience>),
     /// The extension configuration of this name.
     Extension(Arc<ExtensionAudience>, Arc<str>),
 }

@@ -62,6 +62,8 @@ pub struct ListenerSpec {
     pub internal: Arc<[IpNet]>,
     /// Optional filters of the proxy.
     pub capabilities: Capabilities,
+    /// The proxy's own settings that shape it, as in its audience.
+    pub settings: Arc<str>,
 }
 
 /// What a proxy's metadata asks for in its listeners.

@@ -115,6 +115,9 @@ pub struct Proxy {
     pub resolver: Option<SocketAddr>,
     /// Name of its workload (`WORKLOAD_NAME`), if it wants to know the other instances of it (`ENABLE_SELF_DISCOVERY`).
     pub own_workload: Option<Arc<str>>,
+    /// `PROXY_CONFIG`: those of its settings that shape what it is served, as JSON. None: it says nothing of them, and has
+    /// those of the mesh.
+    pub settings: Option<Arc<str>>,
     /// `ISTIO_VERSION`; empty where the metadata has none.
     pub version: Arc<str>,
     /// All entries of the metadata that are texts, for EnvoyFilters, which may ask for any of them.

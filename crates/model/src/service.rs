@@ -155,6 +155,9 @@ pub struct Service {
     pub ports: Vec<ServicePort>,
     /// Virtual addresses: ClusterIPs or `addresses`. Empty for headless services and services without addresses.
     pub addresses: Vec<IpNet>,
+    /// Addresses that a controller gave it because it has none: only clients whose names are resolved by their agent (DNS
+    /// capture) ever learn of them.
+    pub assigned: Vec<IpNet>,
     /// Virtual addresses by the id of the client's cluster, where several clusters define the service.
     pub cluster_addresses: Arc<BTreeMap<Arc<str>, Vec<IpNet>>>,
     /// How clients find endpoints.
@@ -199,10 +202,15 @@ impl Service {
             .then_with(|| names(self).cmp(&names(other)))
     }
 
-    /// The virtual addresses that a client of this cluster (by its id; empty where it does not matter) has for it.
-    pub fn addresses_in(&self, cluster: &str) -> &[IpNet] {
+    /// The virtual addresses that a client of this cluster (by its id; empty where it does not matter) has for it; those
+    /// that it was assigned only for clients who dial them.
+    pub fn addresses_in(&self, cluster: &str, assigned: bool) -> &[IpNet] {
         let own = self.cluster_addresses.get(cluster).filter(|own| !own.is_empty());
-        own.map_or(&self.addresses, |own| own)
+        match own {
+            Some(own) => own,
+            None if self.addresses.is_empty() && assigned => &self.assigned,
+            None => &self.addresses,
+        }
     }
 }
 

@@ -79,6 +79,7 @@ mod tests {
             cluster_id: "home".into(),
             sharing: Default::default(),
             features: Default::default(),
+            assigned_addresses: true,
         }
     }
 

@@ -16,7 +16,8 @@ use resources::core::{
 };
 use resources::gateway_api::Gateway as KubeGateway;
 use resources::istio::{
-    DestinationRule, EnvoyFilter, Gateway, ServiceEntry, Sidecar, VirtualService, WorkloadEntry, WorkloadGroup,
+    DestinationRule, EnvoyFilter, Gateway, ProxyConfig, ServiceEntry, Sidecar, VirtualService, WorkloadEntry,
+    WorkloadGroup,
 };
 use resources::mesh::{MeshConfig, MeshNetworks};
 use resources::multicluster::{ServiceExport, ServiceImport};
@@ -190,6 +191,8 @@ pub struct MeshSettings {
     pub cluster_id: Arc<str>,
     /// Which endpoints clients of other clusters get.
     pub sharing: Sharing,
+    /// Addresses that a controller gave ServiceEntries without any are used.
+    pub assigned_addresses: bool,
     /// What is switched on.
     pub features: Features,
 }
@@ -275,6 +278,9 @@ input!(
     /// `EnvoyFilter` objects.
     EnvoyFilters: ObjectId => Arc<Object<EnvoyFilter>>, "envoy filters");
 input!(
+    /// `ProxyConfig` objects.
+    ProxyConfigs: ObjectId => Arc<Object<ProxyConfig>>, "proxy configs");
+input!(
     /// Mesh-wide settings; always present.
     Mesh: () => Arc<MeshSettings>, "mesh");
 input!(
@@ -312,5 +318,6 @@ pub(crate) fn register(b: &mut flow::Builder) {
     b.input::<Sidecars>();
     b.input::<Credentials>();
     b.input::<EnvoyFilters>();
+    b.input::<ProxyConfigs>();
     b.input::<Proxies>();
 }

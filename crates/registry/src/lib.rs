@@ -11,6 +11,8 @@ pub mod endpoints;
 mod ingress;
 pub mod inputs;
 pub mod networks;
+pub mod pod_names;
+pub mod proxy_settings;
 pub mod routing;
 pub mod selectors;
 pub mod services;
@@ -21,6 +23,7 @@ pub use aliases::{AliasTable, Aliases};
 pub use cluster_local::holds as is_cluster_local;
 pub use endpoints::{InstancePorts, ServiceEndpoints, ServicesByAddress};
 pub use networks::{GatewayNames, NetworkGateways};
+pub use pod_names::{PodName, PodNames};
 pub use routing::{Gateways, VirtualServices};
 pub use services::{Exported, Services, ServicesByExport, ServicesByHost};
 pub use workloads::Workloads;
@@ -35,6 +38,8 @@ pub fn register(b: &mut flow::Builder) {
     aliases::register(b);
     networks::register_gateways(b);
     workloads::register(b);
+    pod_names::register(b);
+    proxy_settings::register(b);
     endpoints::register(b);
     accounts::register(b);
 }

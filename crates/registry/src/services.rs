@@ -23,6 +23,8 @@ const EXPORT_TO_ANNOTATION: &str = "networking.istio.io/exportTo";
 const STRATEGY_ANNOTATION: &str = "istio.io/connect-strategy";
 /// Annotation of a service or namespace with the endpoints that clients prefer.
 const DISTRIBUTION_ANNOTATION: &str = "networking.istio.io/traffic-distribution";
+/// Label of a ServiceEntry that wants no addresses.
+const ASSIGN_LABEL: &str = "networking.istio.io/enable-autoallocate-ip";
 
 /// The domain of services of the whole set of clusters.
 const CLUSTER_SET: &str = "clusterset.local";
@@ -263,6 +265,7 @@ fn from_kubernetes(
         registry: Registry::Kubernetes,
         object: key.id.clone(),
         cluster: key.cluster.clone(),
+        assigned: Vec::new(),
         cluster_addresses: Arc::default(),
         ports: sorted_ports(ports),
         addresses: spec
@@ -309,6 +312,7 @@ fn from_import(key: &ServiceObjectKey, object: &Object<ServiceImport>, mesh: &Me
         cluster: key.cluster.clone(),
         ports: sorted_ports(ports),
         addresses: spec.ips.iter().filter_map(|ip| parse_net(ip)).collect(),
+        assigned: Vec::new(),
         cluster_addresses: Arc::default(),
         resolution: if headless {
             Resolution::Passthrough
@@ -392,6 +396,7 @@ fn from_entry(
     };
     let service = |hostname: Hostname| Service {
         resolution: of_host(&hostname),
+        assigned: assigned(object, mesh, &hostname),
         cluster_local: cluster_local::holds(mesh, &hostname),
         key: ServiceKey {
             hostname,
@@ -424,6 +429,28 @@ fn from_entry(
     };
     let hosts = spec.hosts.iter().filter_map(|h| Hostname::parse(h).ok());
     hosts.map(|hostname| Arc::new(service(hostname))).collect()
+}
+
+/// The addresses that a host of an entry was assigned, ascending; none where they could not be dialled or are not wanted.
+fn assigned(object: &Object<ServiceEntry>, mesh: &MeshSettings, host: &Hostname) -> Vec<IpNet> {
+    let Some(all) = object.meta.assigned.as_ref().filter(|_| mesh.assigned_addresses) else {
+        return Vec::new();
+    };
+    let refused = object
+        .meta
+        .label(ASSIGN_LABEL)
+        .is_some_and(|value| value.eq_ignore_ascii_case("false"));
+    let spec = &object.spec;
+    if refused || !spec.addresses.is_empty() || spec.resolution == EntryResolution::None {
+        return Vec::new();
+    }
+    let own = all
+        .iter()
+        .filter(|(of, _)| Hostname::parse(of).is_ok_and(|of| of == *host));
+    let mut own: Vec<IpNet> = own.map(|(_, address)| IpNet::from(*address)).collect();
+    own.sort_unstable();
+    own.dedup();
+    own
 }
 
 /// Whether connections to all addresses of a name are tried, and the first that stands is taken.

@@ -12,7 +12,6 @@ pub const CODE: &str = "not-implemented-yet";
 
 /// The kinds without effect. Their objects are read and validated all the same.
 pub const KINDS_NOT_YET: &[Kind] = &[
-    ProxyConfig,
     AuthorizationPolicy,
     PeerAuthentication,
     RequestAuthentication,

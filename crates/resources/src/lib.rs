@@ -24,7 +24,7 @@ mod yaml;
 pub use decode::parse_duration;
 pub use diagnostic::{Diagnostic, FieldPath, Segment, Severity};
 pub use mesh::{MeshConfig, MeshNetworks};
-pub use object::{AnyObject, Kind, Meta, Object, ObjectKey, Origin, Owner, Resource, StringMap};
+pub use object::{AnyObject, AssignedAddresses, Kind, Meta, Object, ObjectKey, Origin, Owner, Resource, StringMap};
 pub use parse::{
     Limits, ParseOptions, Parsed, Read, YamlDocument, YamlJson, locate, parse_documents, parse_mesh_config,
     parse_mesh_networks, parse_yaml_json, read_object,

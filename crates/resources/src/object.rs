@@ -3,6 +3,7 @@
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::fmt;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use crate::decode::Decode;
@@ -13,6 +14,9 @@ use crate::{core, gateway_api, istio, mesh, multicluster};
 
 /// Labels or annotations, ordered.
 pub type StringMap = BTreeMap<Arc<str>, Arc<str>>;
+
+/// Hosts and the addresses that they were given, as they are written.
+pub type AssignedAddresses = Vec<(Arc<str>, IpAddr)>;
 
 /// What names an object: its kind, its namespace (empty for kinds without one), its name, and the cluster that it is in.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
@@ -111,6 +115,9 @@ pub struct Meta {
     pub owner: Option<Owner>,
     /// The file that it came from, for sources that have files.
     pub origin: Option<Origin>,
+    /// Addresses that a controller gave the hosts of a ServiceEntry (`status.addresses`). They are here, and the rest of the
+    /// status nowhere, because they are part of what the entry means.
+    pub assigned: Option<Arc<AssignedAddresses>>,
 }
 
 impl Meta {
@@ -131,6 +138,7 @@ impl Meta {
             generate_name: "".into(),
             owner: None,
             origin: None,
+            assigned: None,
         }
     }
 

@@ -1,5 +1,8 @@
 //! `/debug/config_dump`: all that one proxy has, in the form of Envoy's admin interface.
 
+use std::sync::Arc;
+
+use model::proxy::Proxy;
 use model::xds::{Resource, ResourceType, collection_of};
 use protos::Message as _;
 use protos::envoy::config::route::v3::{RouteConfiguration, VirtualHost};
@@ -14,12 +17,7 @@ pub(crate) struct Dump {
 
 /// Gathers the resources of the proxy whose id is, or contains, `id`. None: no such proxy is connected.
 pub(crate) fn gather(core: &Core, id: &str) -> Option<Dump> {
-    let statuses = core.hub.statuses();
-    // An exact id wins over one that only contains the text; of several the last that connected.
-    let exact = statuses.iter().rev().find(|s| &*s.proxy.id == id);
-    let stream = exact
-        .or_else(|| statuses.iter().rev().find(|s| s.proxy.id.contains(id)))?
-        .id;
+    let stream = stream_of(core, id)?;
     let mut resources: Vec<(ResourceType, Vec<Resource>)> = ResourceType::ALL
         .into_iter()
         .map(|kind| (kind, core.hub.resources(stream, kind)))
@@ -29,6 +27,32 @@ pub(crate) fn gather(core: &Core, id: &str) -> Option<Dump> {
         tables.iter_mut().for_each(|table| *table = completed(table, &hosts));
     }
     Some(Dump { resources })
+}
+
+/// The name table of the proxy whose id is, or contains, `id`: none if its agent has not asked for it. `None`: no such proxy
+/// is connected.
+pub(crate) fn names(core: &Core, id: &str) -> Option<Option<Resource>> {
+    let stream = stream_of(core, id)?;
+    Some(core.hub.resources(stream, ResourceType::NameTable).pop())
+}
+
+/// A name table as JSON.
+pub(crate) fn names_json(table: Option<&Resource>) -> Value {
+    let decoded = table.map(|table| protos::json(ResourceType::NameTable.type_url(), table.body()));
+    decoded.and_then(Result::ok).unwrap_or_else(|| json!({}))
+}
+
+/// An exact id wins over one that only contains the text; of several the last that connected.
+fn stream_of(core: &Core, id: &str) -> Option<ads::StreamId> {
+    proxy_of(core, id).map(|(stream, _)| stream)
+}
+
+/// The stream of the proxy whose id is, or contains, `id`, and what the proxy is.
+pub(crate) fn proxy_of(core: &Core, id: &str) -> Option<(ads::StreamId, Arc<Proxy>)> {
+    let statuses = core.hub.statuses();
+    let exact = statuses.iter().rev().find(|s| &*s.proxy.id == id);
+    let found = exact.or_else(|| statuses.iter().rev().find(|s| s.proxy.id.contains(id)))?;
+    Some((found.id, found.proxy.clone()))
 }
 
 /// A route table with those of these virtual hosts that are its own.

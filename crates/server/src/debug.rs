@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use crate::config_dump::proxy_of;
 use crate::pilot::Core;
 
 /// Connected proxies: id, kind, namespace, addresses.
@@ -17,6 +18,15 @@ pub(crate) fn connections(core: &Core) -> Value {
     });
     let clients: Vec<Value> = clients.collect();
     json!({"totalClients": clients.len(), "clients": clients})
+}
+
+/// What ProxyConfigs come to for the workload of a proxy; none: no such proxy is connected.
+pub(crate) fn proxy_config(core: &Core, id: &str) -> Option<Value> {
+    let (_, proxy) = proxy_of(core, id)?;
+    let world = &core.served.0;
+    let mut page = world.proxy_config(world.proxy_config_target(&proxy));
+    page["shadowed"] = world.shadowed_proxy_configs().into();
+    Some(page)
 }
 
 /// Derives everything anew and compares with what is served.

@@ -10,7 +10,7 @@ use http_body_util::Full;
 use serde_json::Value;
 
 use crate::metrics::{Gauge, Snapshot};
-use crate::pilot::Pilot;
+use crate::pilot::{Core, Pilot};
 use crate::{config_dump, debug, syncz};
 
 /// What the pages need.
@@ -89,7 +89,7 @@ impl Standing {
 }
 
 /// The debug pages, with what they show.
-const DEBUG_PAGES: [(&str, &str); 11] = [
+const DEBUG_PAGES: [(&str, &str); 13] = [
     (
         "/debug/syncz",
         "Each connected proxy: what was sent, what it accepted, what it refused and why",
@@ -97,6 +97,14 @@ const DEBUG_PAGES: [(&str, &str); 11] = [
     (
         "/debug/config_dump",
         "All that one proxy has, as Envoy's config dump (?proxyID=POD.NAMESPACE)",
+    ),
+    (
+        "/debug/ndsz",
+        "The names that the agent of one proxy was told of (?proxyID=POD.NAMESPACE)",
+    ),
+    (
+        "/debug/proxyconfigz",
+        "What ProxyConfigs come to for the workload of one proxy (?proxyID=POD.NAMESPACE), and which of them have no effect",
     ),
     ("/debug/connections", "Connected proxies"),
     ("/debug/configz", "All configuration objects"),
@@ -156,6 +164,8 @@ impl Pages {
             "recompute" => self.pilot.inspect(|core| debug::recompute(core)).await,
             "clusterz" => return json(&self.standing.clusters()),
             "config_dump" => return self.config_dump(query).await,
+            "ndsz" => return self.names(query).await,
+            "proxyconfigz" => return self.of_proxy(query, debug::proxy_config, |page| page).await,
             _ => return text(StatusCode::NOT_FOUND, "no such page; /debug lists them\n"),
         };
         match looked {
@@ -165,16 +175,33 @@ impl Pages {
     }
 
     async fn config_dump(&self, query: &str) -> Response<Full<Bytes>> {
+        self.of_proxy(query, config_dump::gather, config_dump::Dump::into_json)
+            .await
+    }
+
+    async fn names(&self, query: &str) -> Response<Full<Bytes>> {
+        self.of_proxy(query, config_dump::names, |table| {
+            config_dump::names_json(table.as_ref())
+        })
+        .await
+    }
+
+    /// What one proxy has. Only the bytes are fetched on the world's thread; turning them into JSON takes its time elsewhere.
+    async fn of_proxy<T: Send + 'static>(
+        &self,
+        query: &str,
+        gather: fn(&Core, &str) -> Option<T>,
+        show: fn(T) -> Value,
+    ) -> Response<Full<Bytes>> {
         let Some(id) = parameter(query, "proxyID").or_else(|| parameter(query, "proxy_id")) else {
             return text(
                 StatusCode::BAD_REQUEST,
                 "You must provide a proxyID in the query string\n",
             );
         };
-        // Only the bytes are fetched on the world's thread; turning them into JSON takes its time elsewhere.
-        let gathered = self.pilot.inspect(move |core| config_dump::gather(core, &id)).await;
+        let gathered = self.pilot.inspect(move |core| gather(core, &id)).await;
         match gathered {
-            Ok(Some(dump)) => match tokio::task::spawn_blocking(move || dump.into_json()).await {
+            Ok(Some(found)) => match tokio::task::spawn_blocking(move || show(found)).await {
                 Ok(value) => json(&value),
                 Err(_) => text(StatusCode::INTERNAL_SERVER_ERROR, "the dump failed; see the log\n"),
             },

@@ -9,7 +9,9 @@ pub mod clusters;
 pub mod gateways;
 pub mod hosts;
 pub mod listeners;
+pub mod name_table;
 pub mod policy;
+pub mod proxy_config;
 pub mod remarks;
 pub mod routes;
 pub mod scope;
@@ -56,5 +58,7 @@ pub fn register(b: &mut flow::Builder) {
     gateways::register(b);
     routes::register(b);
     listeners::register(b);
+    name_table::register(b);
+    proxy_config::register(b);
     remarks::register(b);
 }

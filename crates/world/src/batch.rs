@@ -6,9 +6,9 @@ use std::sync::Arc;
 use model::service::{ObjectId, Registry, SourceId};
 use registry::inputs::{
     CredentialKey, CredentialObject, Credentials, DestinationRules, EndpointSlices, EnvoyFilters, HostAddresses,
-    IngressClasses, KubeGateways, Mesh, MeshSettings, Namespaces, Networks, Nodes, RoutingKey, RoutingObject,
-    RoutingObjects, ServiceExports, ServiceObject, ServiceObjectKey, ServiceObjects, Sidecars, WorkloadGroups,
-    WorkloadObject, WorkloadObjectKey, WorkloadObjects,
+    IngressClasses, KubeGateways, Mesh, MeshSettings, Namespaces, Networks, Nodes, ProxyConfigs, RoutingKey,
+    RoutingObject, RoutingObjects, ServiceExports, ServiceObject, ServiceObjectKey, ServiceObjects, Sidecars,
+    WorkloadGroups, WorkloadObject, WorkloadObjectKey, WorkloadObjects,
 };
 use resources::effects::KINDS_NOT_YET;
 use resources::{AnyObject, Kind, ObjectKey};
@@ -63,6 +63,7 @@ impl Batch {
             AnyObject::IngressClass(o) => b.put::<IngressClasses>(name, o),
             AnyObject::Sidecar(o) => b.put::<Sidecars>(id, o),
             AnyObject::EnvoyFilter(o) => b.put::<EnvoyFilters>(id, o),
+            AnyObject::ProxyConfig(o) => b.put::<ProxyConfigs>(id, o),
             AnyObject::Node(o) => b.put::<Nodes>((cluster, name), o),
             AnyObject::Namespace(o) => b.put::<Namespaces>((cluster, name), o),
             AnyObject::MeshNetworks(o) => b.put::<Networks>((), o),
@@ -96,6 +97,7 @@ impl Batch {
             Kind::IngressClass => b.remove::<IngressClasses>(id.name),
             Kind::Sidecar => b.remove::<Sidecars>(id),
             Kind::EnvoyFilter => b.remove::<EnvoyFilters>(id),
+            Kind::ProxyConfig => b.remove::<ProxyConfigs>(id),
             Kind::Node => b.remove::<Nodes>((cluster, id.name)),
             Kind::Namespace => b.remove::<Namespaces>((cluster, id.name)),
             Kind::MeshNetworks => b.remove::<Networks>(()),

@@ -1,15 +1,20 @@
 //! What debug pages show of the world, as JSON.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
 use flow::Relation as _;
-use model::proxy::Locality;
-use model::service::{EndpointAddress, ExportTo, Health, Registry, Resolution};
+use model::proxy::{Locality, Proxy};
+use model::service::{EndpointAddress, ExportTo, Health, ObjectId, Registry, Resolution};
 use registry::inputs::{
-    DestinationRules, EnvoyFilters, Mesh, RoutingObject, RoutingObjects, ServiceObject, ServiceObjects, Sidecars,
-    WorkloadGroups, WorkloadObject, WorkloadObjects,
+    DestinationRules, EnvoyFilters, Mesh, ProxyConfigs, RoutingObject, RoutingObjects, ServiceObject, ServiceObjects,
+    Sidecars, WorkloadGroups, WorkloadObject, WorkloadObjectKey, WorkloadObjects,
 };
 use registry::{ServiceEndpoints, Services};
 use resources::Object;
+use resources::mesh::{NamespaceProxyConfigs, PROXY_CONFIG_ANNOTATION};
 use serde_json::{Map, Value, json};
+use traffic::proxy_config::{EffectiveProxyConfigs, ProxyConfigTarget, id_of};
 
 use crate::World;
 
@@ -39,6 +44,7 @@ impl World {
         all.extend(self.engine.iter::<DestinationRules>().map(|(_, o)| written(o)));
         all.extend(self.engine.iter::<Sidecars>().map(|(_, o)| written(o)));
         all.extend(self.engine.iter::<EnvoyFilters>().map(|(_, o)| written(o)));
+        all.extend(self.engine.iter::<ProxyConfigs>().map(|(_, o)| written(o)));
         let order = |v: &Value| {
             let text = |pointer: &str| {
                 v.pointer(pointer)
@@ -65,6 +71,7 @@ impl World {
                 "registry": registry_name(s.registry),
                 "object": s.object.to_string(),
                 "ports": ports.collect::<Vec<_>>(),
+                "assignedAddresses": s.assigned.iter().map(|net| net.addr().to_string()).collect::<Vec<_>>(),
                 "addresses": s.addresses.iter().map(ToString::to_string).collect::<Vec<_>>(),
                 "resolution": resolution_name(s.resolution),
                 "meshExternal": s.external,
@@ -98,6 +105,69 @@ impl World {
             })
         });
         Value::Array(services.collect())
+    }
+
+    /// The settings of the proxy of a workload (`/debug/proxyconfigz`), derived for this one question.
+    pub fn proxy_config(&self, target: ProxyConfigTarget) -> Value {
+        let mut asked = self.engine.fork();
+        let cell = asked.subscribe::<EffectiveProxyConfigs>(target);
+        let Some(found) = asked.row::<EffectiveProxyConfigs>(cell) else {
+            return Value::Null;
+        };
+        let mut page = json!({
+            "settings": found.settings.to_json(),
+            "proxyConfigs": found.objects.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        });
+        if let Some(problem) = &found.bad_annotation {
+            page["annotationRefused"] = problem.as_str().into();
+        }
+        page
+    }
+
+    /// ProxyConfigs that have no effect because an older one of their namespace has no selector either.
+    pub fn shadowed_proxy_configs(&self) -> Vec<String> {
+        let mut by_namespace: BTreeMap<Arc<str>, Vec<_>> = BTreeMap::new();
+        for (id, object) in self.engine.iter::<ProxyConfigs>() {
+            by_namespace
+                .entry(id.namespace.clone())
+                .or_default()
+                .push((**object).clone());
+        }
+        let shadowed = by_namespace
+            .into_values()
+            .flat_map(|all| NamespaceProxyConfigs::of(all).shadowed);
+        shadowed.map(|object| id_of(&object).to_string()).collect()
+    }
+
+    /// What decides the settings of a connected proxy: the labels and the annotation of its pod, where that is known.
+    pub fn proxy_config_target(&self, proxy: &Proxy) -> ProxyConfigTarget {
+        let pod = proxy
+            .id
+            .strip_suffix(&*proxy.namespace)
+            .and_then(|rest| rest.strip_suffix('.'));
+        let mesh = self.engine.get::<Mesh>(&());
+        let pod = pod.zip(mesh).and_then(|(name, mesh)| {
+            let key = WorkloadObjectKey {
+                pod: true,
+                cluster: mesh.cluster_of_id(&proxy.cluster_id),
+                id: ObjectId {
+                    namespace: proxy.namespace.clone(),
+                    name: name.into(),
+                },
+            };
+            self.engine.get::<WorkloadObjects>(&key)
+        });
+        let pod = match pod.as_deref() {
+            Some(WorkloadObject::Pod(pod)) => Some(&pod.meta),
+            _ => None,
+        };
+        ProxyConfigTarget {
+            namespace: proxy.namespace.clone(),
+            labels: pod.map_or(&proxy.labels, |meta| &meta.labels).clone(),
+            annotation: pod
+                .and_then(|meta| meta.annotation(PROXY_CONFIG_ANNOTATION))
+                .map(Arc::from),
+        }
     }
 
     /// How many services there are.

@@ -1,6 +1,6 @@
 //! From an object to what is served of it.
 
-use envoy::{Clusters, Endpoints, GrpcClusters, GrpcListeners, RouteConfigs, VirtualHostResources};
+use envoy::{Clusters, Endpoints, GrpcClusters, GrpcListeners, NameTables, RouteConfigs, VirtualHostResources};
 use flow::{CellId, Dependents, Relation, Walk};
 use model::service::{ObjectId, Registry};
 use patches::{
@@ -139,6 +139,7 @@ fn everything() -> Walk {
         .to::<PatchedRouteConfigs>()
         .to::<AddedResources>()
         .to::<Extensions>()
+        .to::<NameTables>()
         .to::<PatchedClusterCatalogue>()
         .to::<PatchedListenerCatalogue>()
         .not_through::<VirtualServiceSummaries>()

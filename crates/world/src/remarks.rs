@@ -5,7 +5,9 @@ use std::sync::Arc;
 use flow::{CellId, Delta, Relation, Rule};
 use model::service::ObjectId;
 use resources::{Kind, ObjectKey};
-use traffic::remarks::{DestinationRuleRemarks, GatewayRemarks, Remarks, SidecarRemarks, VirtualServiceRemarks};
+use traffic::remarks::{
+    DestinationRuleRemarks, GatewayRemarks, ProxyConfigRemarks, Remarks, SidecarRemarks, VirtualServiceRemarks,
+};
 
 use crate::World;
 
@@ -18,6 +20,7 @@ impl World {
             Kind::DestinationRule => Some(self.remarks::<DestinationRuleRemarks>(object)),
             Kind::Gateway => Some(self.remarks::<GatewayRemarks>(object)),
             Kind::Sidecar => Some(self.remarks::<SidecarRemarks>(object)),
+            Kind::ProxyConfig => Some(self.remarks::<ProxyConfigRemarks>(object)),
             _ => None,
         }
     }
@@ -40,6 +43,7 @@ pub(crate) fn of(delta: &Delta) -> Vec<(ObjectKey, Remarks)> {
     add::<DestinationRuleRemarks>(Kind::DestinationRule, delta, &mut all);
     add::<GatewayRemarks>(Kind::Gateway, delta, &mut all);
     add::<SidecarRemarks>(Kind::Sidecar, delta, &mut all);
+    add::<ProxyConfigRemarks>(Kind::ProxyConfig, delta, &mut all);
     all
 }
 

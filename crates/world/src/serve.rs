@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use envoy::{
-    Clusters, Endpoints, GrpcClusters, GrpcListeners, Listeners, RouteConfigs, RouteShells, Secrets,
+    Clusters, Endpoints, GrpcClusters, GrpcListeners, Listeners, NameTables, RouteConfigs, RouteShells, Secrets,
     VirtualHostResources,
 };
 use flow::{CellId, Delta};
 use model::audience::{
-    ClusterAudience, EndpointsAudience, ExtensionAudience, GrpcAudience, ListenerAudience, ResourceKey, RouteAudience,
-    Scope, SecretAudience,
+    ClusterAudience, EndpointsAudience, ExtensionAudience, GrpcAudience, ListenerAudience, NameAudience, ResourceKey,
+    RouteAudience, Scope, SecretAudience,
 };
 use model::xds::{Resource, ResourceType};
 use patches::{
@@ -23,6 +23,7 @@ use traffic::Catalogue;
 use traffic::audience::Audiences;
 use traffic::clusters::ClusterCatalogue;
 use traffic::listeners::ListenerCatalogue;
+use traffic::name_table::NameTableCatalogue;
 use traffic::remarks::Remarks;
 use traffic::routes::VirtualHostCatalogue;
 
@@ -51,6 +52,8 @@ pub enum Audience {
     GrpcListener(Arc<GrpcAudience>),
     /// Of extension configurations.
     Extension(Arc<ExtensionAudience>),
+    /// Of name tables.
+    NameTable(Arc<NameAudience>),
 }
 
 /// What a commit changed of that which is served.
@@ -102,6 +105,8 @@ impl Changes {
         changes.add_resources::<Extensions>(delta);
         changes.add_catalogues::<PatchedClusterCatalogue>(delta);
         changes.add_catalogues::<PatchedListenerCatalogue>(delta);
+        changes.add_resources::<NameTables>(delta);
+        changes.add_catalogues::<NameTableCatalogue>(delta);
         changes.moved = delta.changes::<Audiences>().iter().map(|c| c.key).collect();
         changes.remarks = remarks::of(delta);
         changes.names = !delta.changes::<GatewayNames>().is_empty();
@@ -136,7 +141,7 @@ impl World {
         Some(match kind {
             ResourceType::Cluster if let Some(grpc) = grpc => Audience::GrpcCluster(grpc.scope.clone()),
             ResourceType::Listener if let Some(grpc) = grpc => Audience::GrpcListener(grpc.clone()),
-            ResourceType::NameTable => return None,
+            ResourceType::NameTable => Audience::NameTable(Arc::new(audiences.names())),
             ResourceType::Extension => Audience::Extension(audiences.extension.clone()),
             ResourceType::Cluster => Audience::Cluster(audiences.cluster.clone()),
             ResourceType::Endpoints => Audience::Endpoints(audiences.endpoints.clone()),
@@ -158,6 +163,7 @@ impl World {
             Audience::Cluster(a) => Some(self.subscribe::<PatchedClusterCatalogue>(a.clone())),
             Audience::Listener(a) if a.filters.is_empty() => Some(self.subscribe::<ListenerCatalogue>(a.clone())),
             Audience::Listener(a) => Some(self.subscribe::<PatchedListenerCatalogue>(a.clone())),
+            Audience::NameTable(a) => Some(self.subscribe::<NameTableCatalogue>(a.clone())),
             Audience::Endpoints(_) | Audience::Route(_) | Audience::RouteShell(_) => None,
             Audience::Secret(_) | Audience::Extension(_) => None,
             Audience::GrpcCluster(_) | Audience::GrpcListener(_) => None,
@@ -174,7 +180,7 @@ impl World {
             Audience::GrpcCluster(scope) => Some(ResourceKey::GrpcCluster(scope.clone(), name.clone())),
             Audience::GrpcListener(a) => Some(ResourceKey::GrpcListener(a.clone(), name.clone())),
             Audience::Extension(a) => Some(ResourceKey::Extension(a.clone(), name.clone())),
-            Audience::Cluster(_) | Audience::Listener(_) | Audience::VirtualHost(_) => None,
+            Audience::Cluster(_) | Audience::Listener(_) | Audience::VirtualHost(_) | Audience::NameTable(_) => None,
         }
     }
 
@@ -200,6 +206,7 @@ impl World {
             ResourceKey::PatchedCluster(key) => self.open_in::<PatchedClusters>(key.clone()),
             ResourceKey::PatchedListener(key) => self.open_in::<PatchedListeners>(key.clone()),
             ResourceKey::Added(id, patch) => self.open_in::<AddedResources>((id.clone(), *patch)),
+            ResourceKey::NameTable(audience) => self.open_in::<NameTables>(audience.clone()),
             ResourceKey::Extension(audience, name) => self.open_in::<Extensions>((audience.clone(), name.clone())),
         }
     }

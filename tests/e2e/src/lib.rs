@@ -3,6 +3,7 @@
 //! Nothing of Rutter's code is linked but the messages of Envoy's protocol: the tests know the binary's flags, its pages, and
 //! what operators write. What each test shows holds over both variants of the protocol, so [`both_protocols!`] makes two of each.
 
+mod agent;
 mod binary;
 pub mod cluster;
 mod command;
@@ -18,6 +19,7 @@ mod shop;
 pub mod steady;
 pub mod tls;
 
+pub use agent::{Agent, Table};
 pub use binary::{envoy_binary, kubectl_binary, rutter_binary};
 pub use command::{done, rutter};
 pub use mesh::{Mesh, PATIENCE};

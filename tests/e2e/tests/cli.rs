@@ -49,6 +49,8 @@ scripts! {
     mistakes,
     /// Earlier versions, copies, and objects that files have no longer.
     versions,
+    /// What the settings of a workload's proxy come to.
+    settings,
     /// What needs no object: contexts, kinds, fields, completion.
     surroundings,
 }

@@ -21,6 +21,7 @@ async fn start(configuration: Configuration) -> Server {
         cluster_id: "Kubernetes".into(),
         sharing: Default::default(),
         features: Default::default(),
+        assigned_addresses: true,
     };
     let pilot = Pilot::start(World::new(mesh, 1), Limits::default(), Duration::ZERO).unwrap();
     let any = "127.0.0.1:0".parse().unwrap();

@@ -54,9 +54,9 @@ pub enum Step {
 pub struct Show {
     /// The proxy.
     pub proxy: String,
-    /// `CDS`, `EDS`, `LDS`, `RDS` or `ECDS`.
+    /// `CDS`, `EDS`, `LDS`, `RDS`, `ECDS` or `NDS`.
     pub kind: String,
-    /// One resource; all names where absent.
+    /// One resource; all names where absent, and of NDS, which has one resource without a name, that.
     pub name: Option<String>,
     /// Paths into the resource; all of it where empty.
     pub paths: Vec<String>,

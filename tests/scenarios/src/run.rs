@@ -266,10 +266,11 @@ impl<'h> Player<'h> {
 
     fn connect(&mut self, name: &str, yaml: &str) -> Result<()> {
         let proxy = crate::proxy::parse(name, yaml)?;
-        let has = proxy.capabilities;
+        let (has, resolves) = (proxy.capabilities, proxy.resolver.is_some());
         let mut client = Client::new(self.world.connect(Arc::new(proxy)));
         client.targets = crate::proxy::targets(yaml)?;
         client.istio = has != Default::default();
+        client.resolves = resolves;
         client.refresh(&mut self.world)?;
         self.clients.insert(name.to_owned(), client);
         Ok(())
@@ -283,8 +284,13 @@ impl<'h> Player<'h> {
         let kind = *ResourceType::ALL
             .iter()
             .find(|t| t.short_name() == show.kind)
-            .context("want CDS, EDS, LDS, RDS or ECDS")?;
+            .context("want the short name of a type, such as CDS")?;
         let value = match &show.name {
+            // It has no name.
+            None if kind == ResourceType::NameTable => match client.holdings().get(&(kind, Arc::default())) {
+                Some(resource) => project(&json(kind, resource)?, &show.paths),
+                None => Value::from("absent"),
+            },
             None => {
                 let names = client.holdings().keys().filter(|(k, _)| *k == kind);
                 Value::Array(names.map(|(_, name)| Value::from(&**name)).collect())
@@ -350,6 +356,7 @@ pub(crate) fn mesh(config: MeshConfig) -> MeshSettings {
         cluster_id: "Kubernetes".into(),
         sharing: Default::default(),
         features: Features::default(),
+        assigned_addresses: true,
     }
 }
 

@@ -20,6 +20,8 @@ pub struct Client {
     pub token: ProxyToken,
     /// Whether it says that it has extensions of Istio's build.
     pub istio: bool,
+    /// Whether its agent answers DNS queries, and asks for the names.
+    pub resolves: bool,
     /// What a gRPC client dials and a gRPC server listens for, as names of listeners.
     pub targets: Vec<Arc<str>>,
     open: Vec<CellId>,
@@ -32,6 +34,7 @@ impl Client {
         Client {
             token,
             istio: false,
+            resolves: false,
             targets: Vec::new(),
             open: Vec::new(),
             holdings: Holdings::new(),
@@ -57,6 +60,7 @@ impl Client {
             world,
             token: self.token,
             targets: &self.targets,
+            resolves: self.resolves,
             open: Vec::new(),
             holdings: Holdings::new(),
         };
@@ -85,6 +89,7 @@ struct Walk<'w> {
     world: &'w mut World,
     token: ProxyToken,
     targets: &'w [Arc<str>],
+    resolves: bool,
     open: Vec<CellId>,
     holdings: Holdings,
 }
@@ -106,6 +111,9 @@ impl Walk<'_> {
         self.named(ResourceType::Extension, extensions.map(Arc::from).collect())?;
         self.named(ResourceType::Route, routes.clone())?;
         self.virtual_hosts(routes)?;
+        if self.resolves {
+            self.wildcard(ResourceType::NameTable, |_, _| {})?;
+        }
         self.secrets()
     }
 

@@ -107,12 +107,34 @@ fn everything_that_is_read_is_read() {
         accepts_http10: true,
         unprivileged: true,
         own_workload: None,
+        settings: None,
         resolver: None,
         ports: [("http".into(), 8080)].into(),
         trusted: false,
         version: "1.28.0".into(),
         metadata: Arc::new(texts(&node)),
     };
+    assert_eq!(
+        settings_of(r#"{"a": 1}"#).unwrap().as_deref(),
+        Some("{}"),
+        "the rest shapes nothing"
+    );
+    let text = r#"{"gatewayTopology":{"numTrustedProxies":2},"proxyHeaders":{"requestId":{"disabled":true}}}"#;
+    assert_eq!(settings_of(text).unwrap().as_deref(), Some(text));
+    let deep = format!(r#"{{"proxyHeaders": {}1{}}}"#, "[".repeat(30), "]".repeat(30));
+    let long = format!(
+        r#"{{"proxyHeaders": {{"server": {{"value": "{}"}}}}}}"#,
+        "a".repeat(SETTINGS_TEXT)
+    );
+    for bad in [deep, long] {
+        assert!(matches!(
+            settings_of(&bad),
+            Err(NodeError::Metadata {
+                key: "PROXY_CONFIG",
+                ..
+            })
+        ));
+    }
     assert_eq!(expected.metadata.get("ISTIO_VERSION").map(|v| &**v), Some("1.28.0"));
     assert!(!expected.metadata.contains_key("LABELS"), "what is no text is left out");
     assert_eq!(parse_node(&node), Ok(expected.clone()));
@@ -205,4 +227,14 @@ fn texts(node: &Node) -> model::proxy::Metadata {
         _ => None,
     });
     texts.collect()
+}
+
+/// The settings of a node whose agent tells of these, in JSON.
+fn settings_of(json: &str) -> Result<Option<Arc<str>>, NodeError> {
+    let settings: serde_json::Value = serde_json::from_str(json).unwrap();
+    let node = serde_json::json!({
+        "id": "sidecar~10.0.0.1~web-1.shop~shop.svc.cluster.local",
+        "metadata": { "PROXY_CONFIG": settings },
+    });
+    parse_node(&protos::from_json(&node).unwrap()).map(|proxy| proxy.settings)
 }

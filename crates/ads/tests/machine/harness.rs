@@ -36,6 +36,7 @@ pub(crate) fn proxy(kind: ProxyKind) -> Proxy {
         accepts_http10: false,
         unprivileged: false,
         own_workload: None,
+        settings: None,
         resolver: None,
         ports: BTreeMap::new(),
         trusted: false,

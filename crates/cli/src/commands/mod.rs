@@ -19,6 +19,7 @@ mod import;
 mod label;
 mod manifest;
 mod patch;
+mod proxy_settings;
 mod prune;
 mod remote_secret;
 mod validate;
@@ -91,6 +92,7 @@ verbs! {
     manifest::command => run,
     remote_secret::command => run,
     grpc_bootstrap::command => run,
+    proxy_settings::command => run,
     explain::command => run,
     api_resources::resources_command => resources,
     api_resources::versions_command => versions,

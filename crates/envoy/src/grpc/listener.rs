@@ -70,7 +70,7 @@ fn client(cx: &Reads<'_>, audience: &GrpcAudience, name: &str) -> Option<Bytes> 
         ..Default::default()
     };
     // gRPC resolves the listener and nothing else: the address is for people who look.
-    let virtual_address = service.addresses_in(&audience.scope.cluster).first();
+    let virtual_address = service.addresses_in(&audience.scope.cluster, false).first();
     let ip = virtual_address.map_or(IpAddr::from([0u8; 4]), |network| network.addr());
     let listener = Listener {
         name: name.to_owned(),
@@ -169,6 +169,7 @@ mod tests {
                 sidecar: None,
                 selected_rules: Vec::new(),
                 cluster: "".into(),
+                assigned: false,
             }),
             domain: "shop.svc.cluster.local".into(),
             inbound: [8080].into(),

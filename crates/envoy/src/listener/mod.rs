@@ -18,7 +18,7 @@ use protos::envoy::config::listener::v3::listener::connection_balance_config::{B
 use protos::envoy::config::listener::v3::{
     AdditionalAddress, FilterChain, FilterChainMatch, Listener, QuicProtocolOptions, UdpListenerConfig,
 };
-use registry::inputs::Mesh;
+use registry::proxy_settings::mesh_of;
 use resources::MeshConfig;
 
 use crate::parts::{address, pipe, range, seconds, udp_address};
@@ -42,7 +42,7 @@ impl Relation for Listeners {
 
 impl Rule for Listeners {
     fn derive(cx: &Reads<'_>, key: &Arc<ListenerSpec>) -> Option<Resource> {
-        let mesh = cx.get::<Mesh>(&())?;
+        let mesh = mesh_of(cx, &key.settings)?;
         Some(Resource::new(key.name.clone(), encode(key, &mesh.config)))
     }
 }

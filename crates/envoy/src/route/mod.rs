@@ -24,7 +24,7 @@ use protos::Message;
 use protos::envoy::config::core::v3::config_source::ConfigSourceSpecifier;
 use protos::envoy::config::core::v3::{AggregatedConfigSource, ApiVersion, ConfigSource};
 use protos::envoy::config::route::v3::{Route, Vhds};
-use registry::inputs::Mesh;
+use registry::proxy_settings::mesh_of;
 use traffic::routes::{RouteTables, virtual_host_name};
 use traffic::virtual_service::EffectiveVirtualServices;
 
@@ -88,7 +88,7 @@ impl Rule for HttpRoutes {
 
 /// The routes that a key stands for, as far as `keep` keeps them.
 pub(crate) fn encoded(cx: &Reads<'_>, key: &RoutesKey, keep: impl Fn(Route) -> Option<Route>) -> Option<EncodedRoutes> {
-    let mesh = cx.get::<Mesh>(&())?;
+    let mesh = mesh_of(cx, &key.settings)?;
     let Some(id) = &key.virtual_service else {
         let hash = Destinations::read(cx, key, None).hash_of_default(&key.host);
         let route = defaults::outbound(key.host.as_str(), key.port, hash.as_ref(), &mesh.config);
@@ -118,7 +118,7 @@ impl Relation for VirtualHosts {
 
 impl Rule for VirtualHosts {
     fn derive(cx: &Reads<'_>, key: &Arc<VirtualHostSpec>) -> Option<Bytes> {
-        let mesh = cx.get::<Mesh>(&())?;
+        let mesh = mesh_of(cx, &key.settings)?;
         let routes: Vec<EncodedRoutes> = match &key.content {
             VirtualHostContent::Routes(keys) => keys
                 .iter()

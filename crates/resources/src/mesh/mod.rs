@@ -1,12 +1,14 @@
 //! MeshConfig and MeshNetworks: what holds for the whole mesh, with Istio's defaults.
 
 pub mod config;
+pub mod layers;
 pub mod networks;
 pub mod provider;
 pub mod proxy;
 pub mod settings;
 
 pub use config::MeshConfig;
+pub use layers::*;
 pub use networks::*;
 pub use provider::*;
 pub use proxy::*;

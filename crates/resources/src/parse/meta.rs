@@ -6,9 +6,12 @@ use names::dns;
 
 use crate::decode::{Decode, Decoder, Fields, Unknown};
 use crate::diagnostic::Segment;
-use crate::object::{Kind, Meta, Origin, Owner};
+use crate::object::{AssignedAddresses, Kind, Meta, Origin, Owner};
 use crate::parse::ParseOptions;
 use crate::yaml::{Node, quote};
+
+/// Addresses that are taken from a status: those of both families for as many hosts as an entry may have.
+const ADDRESSES: usize = 512;
 
 /// Decodes `metadata`. Nothing if the object has no usable name; that is reported.
 pub(super) fn decode(
@@ -94,6 +97,18 @@ fn controller(owners: &Node) -> Option<Owner> {
         kind: owner.get("kind")?.text()?.clone(),
         name: owner.get("name")?.text()?.clone(),
     })
+}
+
+/// The addresses in the status of a ServiceEntry. What a controller wrote is no fault of the user: what is no address is
+/// left out.
+pub(super) fn assigned(root: &Node) -> Option<Arc<AssignedAddresses>> {
+    let addresses = root.get("status")?.get("addresses")?.items().iter();
+    let one = |item: &Node| {
+        let host = item.get("host")?.text()?.clone();
+        Some((host, item.get("value")?.text()?.parse().ok()?))
+    };
+    let found: AssignedAddresses = addresses.filter_map(one).take(ADDRESSES).collect();
+    (!found.is_empty()).then(|| Arc::new(found))
 }
 
 /// Decodes one field of the root, such as `spec`.

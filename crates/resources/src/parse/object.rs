@@ -135,6 +135,9 @@ fn read_kind(
         // What kubectl applied last is among them: the whole object.
         meta.annotations.clear();
     }
+    if kind == Kind::ServiceEntry {
+        meta.assigned = meta::assigned(root);
+    }
     let key = meta.key();
     let object = decode_any(kind, root, meta, &mut cx);
     problems.extend(cx.into_problems());

@@ -290,6 +290,7 @@ fn mesh_settings(settings: &Settings, config: MeshConfig) -> MeshSettings {
             http3: settings.http3.0,
             http10: settings.http10.0,
         },
+        assigned_addresses: settings.ip_autoallocate.0,
     }
 }
 

@@ -6,10 +6,12 @@
 
 use std::fs::{self, File};
 use std::io::{self, Read as _, Write as _};
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
-use resources::{AnyObject, Kind, Meta, ParseOptions};
+use resources::{AnyObject, AssignedAddresses, Kind, Meta, ParseOptions};
 use serde_json::{Map, Value, json};
 use xxhash_rust::xxh3::xxh3_128;
 
@@ -138,7 +140,10 @@ fn text(object: &AnyObject) -> Option<String> {
         return None;
     }
     if let Some(raw) = object.raw() {
-        return Some(raw.to_string());
+        return match &object.meta().assigned {
+            None => Some(raw.to_string()),
+            Some(assigned) => with_addresses(raw, assigned),
+        };
     }
     let Value::Object(mut content) = object.spec_json() else {
         return None;
@@ -163,6 +168,14 @@ fn text(object: &AnyObject) -> Option<String> {
     whole.insert("kind".into(), kind.name().into());
     whole.insert("metadata".into(), metadata(object.meta()));
     Some(Value::Object(whole).to_string())
+}
+
+/// An object as it was written, and the addresses that its hosts were given.
+fn with_addresses(raw: &str, assigned: &AssignedAddresses) -> Option<String> {
+    let mut whole: Value = serde_json::from_str(raw).ok()?;
+    let address = |(host, address): &(Arc<str>, IpAddr)| json!({ "host": &**host, "value": address.to_string() });
+    whole["status"] = json!({ "addresses": assigned.iter().map(address).collect::<Vec<_>>() });
+    Some(whole.to_string())
 }
 
 fn metadata(meta: &Meta) -> Value {
@@ -211,6 +224,7 @@ mod tests {
         r#"{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"x"},"status":{"phase":"Active"}}"#,
         r#"{"apiVersion":"discovery.k8s.io/v1","kind":"EndpointSlice","metadata":{"name":"s-1","namespace":"x","labels":{"kubernetes.io/service-name":"s"}},"addressType":"IPv4","endpoints":[{"addresses":["10.0.0.1"],"conditions":{"ready":true},"targetRef":{"kind":"Pod","name":"p","namespace":"x"}}],"ports":[{"name":"http","port":80,"protocol":"TCP"}]}"#,
         r#"{"apiVersion":"networking.istio.io/v1","kind":"ServiceEntry","metadata":{"name":"e","namespace":"x","uid":"1","generation":3},"spec":{"hosts":["a.com"],"ports":[{"number":80,"name":"http","protocol":"HTTP"}],"resolution":"DNS"}}"#,
+        r#"{"apiVersion":"networking.istio.io/v1","kind":"ServiceEntry","metadata":{"name":"f","namespace":"x"},"spec":{"hosts":["b.com"],"ports":[{"number":80,"name":"http","protocol":"HTTP"}],"resolution":"DNS"},"status":{"addresses":[{"host":"b.com","value":"240.240.0.1"},{"host":"b.com","value":"2001:2::1"}]}}"#,
         r#"{"apiVersion":"mesh.istio.io/v1alpha1","kind":"MeshConfig","metadata":{"name":"default"},"spec":{"trustDomain":"td"}}"#,
     ];
 

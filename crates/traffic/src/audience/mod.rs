@@ -7,6 +7,7 @@ mod filters;
 mod inbound;
 mod place;
 mod select;
+mod settings;
 mod tuning;
 
 use std::net::{IpAddr, SocketAddr};
@@ -14,8 +15,8 @@ use std::sync::Arc;
 
 use flow::{Reads, Relation, Rule};
 use model::audience::{
-    ClusterAudience, EndpointsAudience, ExtensionAudience, GrpcAudience, IpFamilies, ListenerAudience, OwnWorkload,
-    Place, RouteAudience, Scope, SecretAudience, Source,
+    ClusterAudience, EndpointsAudience, ExtensionAudience, GrpcAudience, IpFamilies, ListenerAudience, NameAudience,
+    NameView, OwnWorkload, Place, RouteAudience, Scope, SecretAudience, Source,
 };
 use model::proxy::{InterceptionMode, Labels, Proxy, ProxyKind};
 use model::service::{ObjectId, Workload};
@@ -24,7 +25,7 @@ use registry::inputs::{Mesh, MeshSettings, Proxies, ProxyToken, WorkloadObjectKe
 use resources::istio::OutboundMode;
 
 pub use filters::{FilterScopes, FiltersByNamespace};
-pub use place::{ClustersOfServices, RulesByFacet, ServicesByDns, ServicesByFacet};
+pub use place::{ClustersOfServices, RulesByFacet, ServicesByDns, ServicesByFacet, ServicesWithAssigned};
 pub(crate) use select::subset;
 pub use select::{GatewaysBySelector, HttpSourceLabels, RulesWithSelector, SidecarsByNamespace, TcpSourceLabels};
 
@@ -53,6 +54,25 @@ pub struct ProxyAudiences {
     pub grpc: Option<Arc<GrpcAudience>>,
     /// Decides its extension configurations.
     pub extension: Arc<ExtensionAudience>,
+    /// Its agent may be told of the addresses that services without any were assigned.
+    pub told_assigned: bool,
+}
+
+impl ProxyAudiences {
+    /// Decides the name table of its agent, which few ask for.
+    pub fn names(&self) -> NameAudience {
+        let EndpointsAudience { scope, place, .. } = &*self.endpoints;
+        let view = NameView {
+            cluster: scope.cluster.clone(),
+            network: place.network.clone(),
+            ip: self.listener.ip,
+            assigned: self.told_assigned,
+        };
+        NameAudience {
+            scope: scope.clone(),
+            view: Arc::new(view),
+        }
+    }
 }
 
 /// The audiences of each connected proxy.
@@ -78,11 +98,13 @@ impl Rule for Audiences {
             // Gateways see whatever is exported to their namespace.
             ProxyKind::Router => None,
         };
+        let dials_assigned = proxy.resolver.is_some() && !cx.keys::<ServicesWithAssigned>().is_empty();
         let scope = Arc::new(Scope {
             namespace: proxy.namespace.clone(),
             sidecar: sidecar.as_ref().map(|(id, _)| id.clone()),
             selected_rules: select::rules(cx, &proxy.namespace, labels),
             cluster: place::cluster(cx, &proxy, &mesh),
+            assigned: dials_assigned && proxy.kind == ProxyKind::Sidecar,
         });
         let place = place::of(cx, &proxy, pod.as_deref(), &mesh);
         let place_of_clusters = place::of_clusters(cx, &place);
@@ -111,6 +133,7 @@ impl Rule for Audiences {
             own: None,
             place_of_clusters: Arc::new(place_of_clusters),
             resolver: None,
+            settings: settings::of(cx, &proxy, &mesh.config),
         };
         let scope = parts.scope.clone();
         let instance = inbound::Instance {
@@ -154,6 +177,7 @@ impl Rule for Audiences {
         });
         Some(ProxyAudiences {
             secrets: secrets.map(Arc::new),
+            told_assigned: dials_assigned,
             ..assemble(&proxy, parts)
         })
     }
@@ -187,6 +211,7 @@ struct Parts {
     own: Option<Arc<OwnWorkload>>,
     place_of_clusters: Arc<Place>,
     resolver: Option<SocketAddr>,
+    settings: settings::Own,
 }
 
 fn assemble(proxy: &Proxy, parts: Parts) -> ProxyAudiences {
@@ -207,8 +232,10 @@ fn assemble(proxy: &Proxy, parts: Parts) -> ProxyAudiences {
         own,
         place_of_clusters,
         resolver,
+        settings,
     } = parts;
     let kind = proxy.kind;
+    let plain = scope.without_assigned();
     let listener = ListenerAudience {
         scope: scope.clone(),
         kind,
@@ -234,10 +261,11 @@ fn assemble(proxy: &Proxy, parts: Parts) -> ProxyAudiences {
         tuning: tuning::of(proxy),
         resolver,
         filters: filters.listeners,
+        settings: settings.listeners,
     };
     ProxyAudiences {
         cluster: Arc::new(ClusterAudience {
-            scope: scope.clone(),
+            scope: plain.clone(),
             kind,
             passes_through,
             agent: proxy.has_agent(),
@@ -256,14 +284,20 @@ fn assemble(proxy: &Proxy, parts: Parts) -> ProxyAudiences {
             gateway_ports,
             udp_ports,
             filters: filters.routes,
+            settings: settings.routes,
         }),
         extension: Arc::new(ExtensionAudience {
             filters: filters.extensions,
         }),
         virtual_hosts_apart: proxy.virtual_hosts_apart,
-        endpoints: Arc::new(EndpointsAudience { scope, place, own }),
+        endpoints: Arc::new(EndpointsAudience {
+            scope: plain,
+            place,
+            own,
+        }),
         secrets: None,
         grpc,
+        told_assigned: false,
     }
 }
 

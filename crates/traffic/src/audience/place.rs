@@ -101,6 +101,25 @@ impl Index for ServicesByDns {
     }
 }
 
+/// Services that were assigned addresses; to know whether there are any.
+pub struct ServicesWithAssigned;
+
+impl Relation for ServicesWithAssigned {
+    const NAME: &'static str = "services with assigned addresses";
+    type Key = ();
+    type Row = Members<ServiceKey>;
+}
+
+impl Index for ServicesWithAssigned {
+    type Of = Services;
+    fn keys(_: &ServiceKey, row: &Arc<Service>) -> Vec<()> {
+        match row.assigned.is_empty() {
+            true => Vec::new(),
+            false => vec![()],
+        }
+    }
+}
+
 /// Clusters by the services that they define; to know whether there are several.
 pub struct ClustersOfServices;
 
@@ -125,6 +144,7 @@ impl Index for ClustersOfServices {
 pub(super) fn register(b: &mut flow::Builder) {
     b.index::<ServicesByFacet>();
     b.index::<ServicesByDns>();
+    b.index::<ServicesWithAssigned>();
     b.index::<RulesByFacet>();
     b.index::<ClustersOfServices>();
 }

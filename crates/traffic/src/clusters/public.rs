@@ -41,6 +41,7 @@ impl Rule for PublicClusters {
             sidecar: None,
             selected_rules: Vec::new(),
             cluster: "".into(),
+            assigned: false,
         };
         let mut out = PublicClusterList::default();
         let mut entries = Vec::new();

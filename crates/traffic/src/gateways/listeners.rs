@@ -178,6 +178,7 @@ impl Build<'_> {
             exact_balance: self.audience.tuning.exact_balance_out,
             internal: own_addresses(self.cx),
             capabilities: self.audience.capabilities,
+            settings: Arc::default(),
         })
     }
 

@@ -76,6 +76,7 @@ fn virtual_hosts(cx: &Reads<'_>, audience: &RouteAudience, servers: &[Server]) -
         let number = servers.first().map_or(0, |s| s.port);
         return Some(vec![Arc::new(VirtualHostSpec {
             name: format!("blackhole:{number}").into(),
+            settings: Default::default(),
             domains: vec!["*".into()],
             content: VirtualHostContent::NotFound,
             require_tls: false,
@@ -156,6 +157,7 @@ fn collapsed(hosts: BTreeMap<Hostname, Host>) -> Vec<Arc<VirtualHostSpec>> {
         let at = *known.entry((content.clone(), entry.require_tls)).or_insert_with(|| {
             specs.push(VirtualHostSpec {
                 name: format!("{host}:{}", entry.port).into(),
+                settings: Default::default(),
                 domains: Vec::new(),
                 content,
                 require_tls: entry.require_tls,

@@ -171,6 +171,7 @@ impl Entry {
             exact_balance: settings.exact_balance,
             internal: [].into(),
             capabilities: settings.capabilities,
+            settings: Arc::default(),
         }
     }
 }

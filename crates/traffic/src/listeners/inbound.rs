@@ -178,6 +178,7 @@ impl Inbound<'_> {
             exact_balance: self.audience.tuning.exact_balance_in,
             internal: [].into(),
             capabilities: self.audience.capabilities,
+            settings: Arc::default(),
         }
     }
 

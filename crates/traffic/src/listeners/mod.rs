@@ -32,23 +32,42 @@ impl Rule for ListenerCatalogue {
         let listeners = match audience.kind {
             // Their listeners are found by name.
             ProxyKind::Grpc => return None,
-            ProxyKind::Router => vec![cx.get::<GatewayListeners>(audience)?],
+            ProxyKind::Router => vec![cx.get::<GatewayListeners>(&common(audience))?],
             ProxyKind::Sidecar => {
                 // What a workload serves is no part of what it calls.
+                let served = common(audience);
                 let caller = Arc::new(ListenerAudience {
                     inbound: Arc::from([]),
-                    ..(**audience).clone()
+                    ..(*served).clone()
                 });
                 vec![
                     cx.get::<OutboundListeners>(&caller)?,
-                    cx.get::<InboundListeners>(audience)?,
+                    cx.get::<InboundListeners>(&served)?,
                 ]
             }
         };
-        let entry = |spec: &Arc<ListenerSpec>| (spec.name.clone(), ResourceKey::Listener(spec.clone()));
+        let own = |spec: &Arc<ListenerSpec>| match audience.settings.is_empty() {
+            true => spec.clone(),
+            false => Arc::new(ListenerSpec {
+                settings: audience.settings.clone(),
+                ..(**spec).clone()
+            }),
+        };
+        let entry = |spec: &Arc<ListenerSpec>| (spec.name.clone(), ResourceKey::Listener(own(spec)));
         Some(Catalogue::new(
             listeners.iter().flat_map(|list| list.iter()).map(entry).collect(),
         ))
+    }
+}
+
+/// The audience of what a proxy's own settings do not decide: which listeners there are.
+fn common(audience: &Arc<ListenerAudience>) -> Arc<ListenerAudience> {
+    match audience.settings.is_empty() {
+        true => audience.clone(),
+        false => Arc::new(ListenerAudience {
+            settings: Arc::default(),
+            ..(**audience).clone()
+        }),
     }
 }
 

@@ -231,6 +231,7 @@ mod tests {
             sidecar: None,
             selected_rules: selected.iter().map(rule).collect(),
             cluster: "".into(),
+            assigned: false,
         }
     }
 

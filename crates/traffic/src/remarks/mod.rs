@@ -5,11 +5,13 @@
 
 mod gateways;
 mod policies;
+mod proxy_configs;
 mod routes;
 mod scopes;
 
 pub use gateways::GatewayRemarks;
 pub use policies::DestinationRuleRemarks;
+pub use proxy_configs::ProxyConfigRemarks;
 pub use routes::{VirtualServiceRemarks, VirtualServicesByHost};
 pub use scopes::SidecarRemarks;
 
@@ -32,6 +34,7 @@ pub(crate) fn register(b: &mut flow::Builder) {
     policies::register(b);
     gateways::register(b);
     scopes::register(b);
+    proxy_configs::register(b);
 }
 
 /// A row of them; none if there is nothing to say.

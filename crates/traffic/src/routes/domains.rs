@@ -31,6 +31,8 @@ pub struct ServiceHostKey {
     pub with_port: bool,
     /// The client's cluster, as in `Scope`.
     pub cluster: Arc<str>,
+    /// The client dials the addresses that services were assigned, as in `Scope`.
+    pub assigned: bool,
     /// Other services that are names of this one, and whether the client is in the namespace that such a name names.
     pub aliases: Arc<[(Hostname, bool)]>,
 }
@@ -85,7 +87,7 @@ fn domains(service: &Service, mesh_domain: &str, key: &ServiceHostKey, port: Opt
         names.extend(pods);
     }
     let single = service
-        .addresses_in(&key.cluster)
+        .addresses_in(&key.cluster, key.assigned)
         .iter()
         .filter(|net| net.prefix_len() == net.max_prefix_len());
     let addresses = single.map(|net| net.addr()).filter(|ip| !ip.is_unspecified());

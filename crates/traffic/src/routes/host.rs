@@ -77,6 +77,7 @@ impl<'a> Client<'a> {
             local: domains::local_namespace(key.hostname.as_str()) == Some(&self.scope.namespace),
             with_port: self.all_ports,
             cluster: self.scope.cluster.clone(),
+            assigned: self.scope.assigned,
             aliases: self.aliases_of(key),
         };
         let chosen = self.lookup.chosen(self.egress, &key.hostname);
@@ -165,6 +166,7 @@ fn spec(
     let content = VirtualHostContent::Routes(vec![routes]);
     Arc::new(VirtualHostSpec {
         name,
+        settings: Default::default(),
         domains,
         content,
         require_tls: false,

@@ -45,11 +45,15 @@ impl Relation for RouteTables {
 
 impl Rule for RouteTables {
     fn derive(cx: &Reads<'_>, (audience, name): &(Arc<RouteAudience>, Arc<str>)) -> Option<Arc<RouteTable>> {
-        let table = match audience.kind {
+        let mut table = match audience.kind {
             ProxyKind::Sidecar => sidecar::table(cx, audience, name),
             ProxyKind::Grpc => grpc::table(cx, audience, name)?,
             ProxyKind::Router => gateways::gateway_table(cx, audience, name)?,
         };
+        if !audience.settings.is_empty() {
+            let own = |host: &mut Arc<VirtualHostSpec>| *host = Arc::new(host.with_settings(&audience.settings));
+            table.virtual_hosts.iter_mut().for_each(own);
+        }
         Some(Arc::new(table))
     }
 }

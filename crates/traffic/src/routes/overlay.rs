@@ -20,7 +20,7 @@ use crate::virtual_service::MeshLookup;
 /// The virtual hosts of a port as a client gets them who sees everything, in order.
 pub(super) fn seen_by(cx: &Reads<'_>, audience: &RouteAudience, port: u16) -> Vec<Arc<VirtualHostSpec>> {
     let scope = &audience.scope;
-    let Some(public) = cx.get::<PublicHosts>(&(scope.cluster.clone(), port)) else {
+    let Some(public) = cx.get::<PublicHosts>(&(scope.cluster.clone(), scope.assigned, port)) else {
         return Vec::new();
     };
     let lookup = MeshLookup::new(cx, &scope.namespace);

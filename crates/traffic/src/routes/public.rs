@@ -27,8 +27,8 @@ pub struct PublicHosts;
 
 impl Relation for PublicHosts {
     const NAME: &'static str = "public hosts";
-    /// The cluster of the clients, as in [`Scope`], and the port.
-    type Key = (Arc<str>, u16);
+    /// The cluster of the clients, whether they dial assigned addresses, both as in [`Scope`], and the port.
+    type Key = (Arc<str>, bool, u16);
     type Row = Arc<PublicTable>;
 }
 
@@ -93,12 +93,13 @@ impl fmt::Debug for PublicTable {
 }
 
 impl Rule for PublicHosts {
-    fn derive(cx: &Reads<'_>, (cluster, port): &(Arc<str>, u16)) -> Option<Arc<PublicTable>> {
+    fn derive(cx: &Reads<'_>, (cluster, assigned, port): &(Arc<str>, bool, u16)) -> Option<Arc<PublicTable>> {
         let scope = Arc::new(Scope {
             namespace: "".into(),
             sidecar: None,
             selected_rules: Vec::new(),
             cluster: cluster.clone(),
+            assigned: *assigned,
         });
         let lookup = MeshLookup::new(cx, &scope.namespace);
         let aliases = registry::aliases::aliases(cx);

@@ -116,6 +116,7 @@ pub(crate) fn sidecar(ip: &str) -> Proxy {
         accepts_http10: false,
         unprivileged: false,
         own_workload: None,
+        settings: None,
         resolver: None,
         ports: std::collections::BTreeMap::new(),
         trusted: false,
@@ -189,6 +190,7 @@ fn mesh(config: MeshConfig) -> Arc<MeshSettings> {
         cluster_id: "Kubernetes".into(),
         sharing: Default::default(),
         features: Default::default(),
+        assigned_addresses: true,
     })
 }
 

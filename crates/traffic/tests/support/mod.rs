@@ -148,6 +148,7 @@ fn mesh(config: MeshConfig) -> Arc<MeshSettings> {
         cluster_id: "Kubernetes".into(),
         sharing: Default::default(),
         features: Default::default(),
+        assigned_addresses: true,
     })
 }
 
@@ -165,6 +166,7 @@ pub(crate) fn scope(namespace: &str, sidecar: Option<&str>) -> Arc<Scope> {
         sidecar,
         selected_rules: Vec::new(),
         cluster: "".into(),
+        assigned: false,
     })
 }
 
@@ -182,6 +184,7 @@ pub(crate) fn routes_of(scope: &Arc<Scope>, labels: &[(&str, &str)]) -> Arc<Rout
         gateway_ports: Default::default(),
         udp_ports: Default::default(),
         filters: Default::default(),
+        settings: Default::default(),
     })
 }
 

@@ -40,6 +40,7 @@ pub fn settings(sharing: Sharing) -> MeshSettings {
         cluster_id: "home".into(),
         sharing,
         features: Default::default(),
+        assigned_addresses: true,
     }
 }
 
@@ -50,6 +51,7 @@ pub fn proxy(name: &str, namespace: &str, kind: ProxyKind) -> Proxy {
         virtual_hosts_apart: false,
         trusted: false,
         own_workload: None,
+        settings: None,
         resolver: None,
         id: format!("{name}.{namespace}").into(),
         namespace: namespace.into(),

@@ -10,7 +10,7 @@
 //! - and, where a test asks for it, that two generations were never mixed.
 
 mod reading;
-mod stream;
+pub(crate) mod stream;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;

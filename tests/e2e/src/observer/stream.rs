@@ -161,7 +161,8 @@ fn routes_of(resource: &Resource) -> Result<Vec<String>> {
     Ok(names)
 }
 
-fn identity(node: &Node) -> Identity {
+/// The node message of a node.
+pub(crate) fn identity(node: &Node) -> Identity {
     let metadata = match structure(&node.metadata).kind {
         Some(value::Kind::StructValue(metadata)) => Some(metadata),
         _ => None,

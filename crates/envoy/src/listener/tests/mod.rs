@@ -35,6 +35,7 @@ fn listener(chains: Vec<ChainSpec>) -> ListenerSpec {
         exact_balance: false,
         internal: [].into(),
         capabilities: Capabilities::default(),
+        settings: Default::default(),
     }
 }
 

@@ -19,6 +19,7 @@ fn begin(sources: &[Source], patience: Duration) -> (Vec<Voice>, watch::Receiver
         cluster_id: "Kubernetes".into(),
         sharing: Default::default(),
         features: Default::default(),
+        assigned_addresses: true,
     };
     let pilot = Pilot::start(World::new(defaults.clone(), 1), Limits::default(), Duration::ZERO).unwrap();
     let options = Options {

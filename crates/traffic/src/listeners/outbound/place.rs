@@ -70,13 +70,25 @@ impl Places<'_> {
     }
 
     /// The addresses of a service, each of which has listeners of its own. A Kubernetes service has one, in one or two
-    /// families; a ServiceEntry may have several.
+    /// families, and so has one that was assigned some; a ServiceEntry may have several.
     pub(super) fn addresses(&self, service: &Service) -> Vec<Address> {
         let hosts = |nets: &[IpNet]| Address::Hosts(nets.iter().map(IpNet::addr).collect());
-        match (service.addresses_in(&self.audience.scope.cluster), service.registry) {
+        let scope = &self.audience.scope;
+        let usable = |all: &[IpNet]| -> Vec<IpNet> {
+            let usable = all.iter().copied().filter(|net| self.has_family(net.addr()));
+            usable.collect()
+        };
+        match (service.addresses_in(&scope.cluster, scope.assigned), service.registry) {
             ([], _) => vec![Address::Unspecified],
+            (assigned, _) if service.addresses.is_empty() && service.cluster_addresses.is_empty() => {
+                // Nobody can be told of the others.
+                match usable(assigned) {
+                    none if none.is_empty() => vec![Address::Unspecified],
+                    some => vec![hosts(&some)],
+                }
+            }
             (all @ [first, ..], Registry::Kubernetes | Registry::Import) => {
-                let usable: Vec<IpNet> = all.iter().copied().filter(|net| self.has_family(net.addr())).collect();
+                let usable = usable(all);
                 vec![hosts(if usable.is_empty() {
                     std::slice::from_ref(first)
                 } else {

@@ -93,6 +93,7 @@ pub(super) fn virtual_outbound(
         exact_balance: false,
         internal: [].into(),
         capabilities: audience.capabilities,
+        settings: Arc::default(),
     })
 }
 

@@ -30,6 +30,7 @@ impl ExportDriver {
                 cluster_id: Arc::default(),
                 sharing: Default::default(),
                 features: Default::default(),
+                assigned_addresses: true,
             },
             machine: ServiceExports::default(),
             namespaces: Namespaces::default(),

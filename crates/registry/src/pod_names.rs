@@ -1,0 +1,54 @@
+//! The names that pods have of their own: `HOSTNAME.SUBDOMAIN` below the namespace's domain.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use flow::{Reads, Relation, Rule};
+
+use crate::inputs::{WorkloadObject, WorkloadObjectKey, WorkloadObjects};
+
+/// Names of pods that have one of their own. Apart from the pods, so that who asks hears of nothing else.
+pub struct PodNames;
+
+impl Relation for PodNames {
+    const NAME: &'static str = "pod names";
+    type Key = WorkloadObjectKey;
+    type Row = PodName;
+}
+
+/// A pod's name.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PodName {
+    /// `hostname`; the pod's name where it has none.
+    pub hostname: Arc<str>,
+    /// `subdomain`: the headless service that the name is below of.
+    pub subdomain: Arc<str>,
+    /// The pod's addresses.
+    pub addresses: Vec<IpAddr>,
+}
+
+impl Rule for PodNames {
+    fn derive(cx: &Reads<'_>, key: &WorkloadObjectKey) -> Option<PodName> {
+        let object = cx.get::<WorkloadObjects>(key)?;
+        let WorkloadObject::Pod(pod) = &*object else {
+            return None;
+        };
+        if pod.spec.subdomain.is_empty() {
+            return None;
+        }
+        let hostname = match pod.spec.hostname.is_empty() {
+            true => &key.id.name,
+            false => &pod.spec.hostname,
+        };
+        Some(PodName {
+            hostname: hostname.clone(),
+            subdomain: pod.spec.subdomain.clone(),
+            addresses: pod.spec.addresses().filter_map(|ip| ip.parse().ok()).collect(),
+        })
+    }
+}
+
+/// Adds this module's rules.
+pub(crate) fn register(b: &mut flow::Builder) {
+    b.view::<PodNames>();
+}

@@ -1,0 +1,46 @@
+//! Which services' names an agent answers.
+
+use std::sync::Arc;
+
+use flow::{Reads, Relation, Rule};
+use model::audience::{NameAudience, ResourceKey, Scope};
+use model::service::ServiceKey;
+
+use crate::Catalogue;
+use crate::scope::ScopeServices;
+
+/// The list of an agent's name tables: one, which has no name.
+pub struct NameTableCatalogue;
+
+impl Relation for NameTableCatalogue {
+    const NAME: &'static str = "name table catalogue";
+    type Key = Arc<NameAudience>;
+    type Row = Catalogue;
+}
+
+impl Rule for NameTableCatalogue {
+    fn derive(_: &Reads<'_>, audience: &Arc<NameAudience>) -> Option<Catalogue> {
+        let only = (Arc::default(), ResourceKey::NameTable(audience.clone()));
+        Some(Catalogue::new(vec![only]))
+    }
+}
+
+/// The services that a scope's listeners let in, one for each hostname, by hostname. What only VirtualServices lead to is
+/// not for clients to call.
+pub fn services(cx: &Reads<'_>, scope: &Arc<Scope>) -> Vec<ServiceKey> {
+    let Some(visible) = cx.get::<ScopeServices>(scope) else {
+        return Vec::new();
+    };
+    let everything = |services: &Arc<[_]>| Arc::ptr_eq(services, &visible.services);
+    let all = visible.services.iter().map(|service| &service.key);
+    if visible.listeners.iter().any(|listener| everything(&listener.services)) {
+        return all.cloned().collect();
+    }
+    let admitted = |key: &&ServiceKey| visible.listeners.iter().any(|l| l.find(&key.hostname).is_some());
+    all.filter(admitted).cloned().collect()
+}
+
+/// Adds this module's rules.
+pub(crate) fn register(b: &mut flow::Builder) {
+    b.view::<NameTableCatalogue>();
+}

@@ -1,0 +1,127 @@
+//! Settings of workloads' proxies: what the mesh, ProxyConfigs and a pod's annotation come to.
+//!
+//! What is served does not depend on them: who starts a proxy gives them to it, and it tells of them when it connects.
+
+use std::sync::Arc;
+
+use flow::{Index, Members, Reads, Relation, Rule};
+use model::proxy::Labels;
+use model::service::ObjectId;
+use registry::inputs::{Mesh, ProxyConfigs};
+use resources::Object;
+use resources::istio::ProxyConfig;
+use resources::mesh::{NamespaceProxyConfigs, ProxyConfigLayer, ProxyConfigLayers};
+
+/// ProxyConfigs by their namespace.
+pub struct ProxyConfigsByNamespace;
+
+impl Relation for ProxyConfigsByNamespace {
+    const NAME: &'static str = "proxy configs by namespace";
+    type Key = Arc<str>;
+    type Row = Members<ObjectId>;
+}
+
+impl Index for ProxyConfigsByNamespace {
+    type Of = ProxyConfigs;
+    fn keys(key: &ObjectId, _: &Arc<Object<ProxyConfig>>) -> Vec<Arc<str>> {
+        vec![key.namespace.clone()]
+    }
+}
+
+/// The ProxyConfigs of a namespace by what they are for.
+pub struct ProxyConfigsOfNamespace;
+
+impl Relation for ProxyConfigsOfNamespace {
+    const NAME: &'static str = "proxy configs of a namespace";
+    type Key = Arc<str>;
+    type Row = NamespaceProxyConfigs;
+}
+
+impl Rule for ProxyConfigsOfNamespace {
+    fn derive(cx: &Reads<'_>, namespace: &Arc<str>) -> Option<NamespaceProxyConfigs> {
+        let ids = cx.get::<ProxyConfigsByNamespace>(namespace)?;
+        let objects = ids.iter().filter_map(|id| cx.get::<ProxyConfigs>(id));
+        let objects = objects.map(|object| (*object).clone());
+        Some(NamespaceProxyConfigs::of(objects.collect()))
+    }
+}
+
+/// The settings of a workload's proxy.
+pub struct EffectiveProxyConfigs;
+
+impl Relation for EffectiveProxyConfigs {
+    const NAME: &'static str = "effective proxy configs";
+    type Key = ProxyConfigTarget;
+    type Row = EffectiveProxyConfig;
+}
+
+/// What decides the settings of a workload's proxy.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct ProxyConfigTarget {
+    /// Its namespace.
+    pub namespace: Arc<str>,
+    /// Its labels.
+    pub labels: Labels,
+    /// Its annotation `proxy.istio.io/config`, if it has one.
+    pub annotation: Option<Arc<str>>,
+}
+
+/// The settings of a workload's proxy, and what they come from.
+#[derive(Clone, PartialEq, Debug)]
+pub struct EffectiveProxyConfig {
+    /// The settings.
+    pub settings: resources::mesh::ProxyConfig,
+    /// The ProxyConfigs that have a part in them: of the mesh, of the namespace, of the workload, as far as there are any.
+    pub objects: Vec<ObjectId>,
+    /// Why the annotation is not used.
+    pub bad_annotation: Option<String>,
+}
+
+impl Rule for EffectiveProxyConfigs {
+    fn derive(cx: &Reads<'_>, target: &ProxyConfigTarget) -> Option<EffectiveProxyConfig> {
+        let mesh = cx.get::<Mesh>(&())?;
+        let root = &mesh.config.root_namespace;
+        let of_root = cx.get::<ProxyConfigsOfNamespace>(root).filter(|_| !root.is_empty());
+        let of_mesh = of_root.as_ref().and_then(|of| of.common.clone());
+        let own = cx.get::<ProxyConfigsOfNamespace>(&target.namespace);
+        let of_namespace = own.as_ref().filter(|_| target.namespace != *root);
+        let of_namespace = of_namespace.and_then(|of| of.common.clone());
+        let of_workload = own.as_ref().and_then(|of| of.selecting(&target.labels).cloned());
+        let annotation = target.annotation.as_ref().map(|text| ProxyConfigLayer::parse(text));
+        let (annotation, bad_annotation) = match annotation {
+            None => (None, None),
+            Some(Ok(layer)) => (Some(layer), None),
+            Some(Err(problem)) => (None, Some(problem)),
+        };
+        let layer = |object: &Option<Arc<Object<ProxyConfig>>>| {
+            object.as_ref().map(|object| ProxyConfigLayer::of_object(&object.spec))
+        };
+        let layers = ProxyConfigLayers {
+            mesh: layer(&of_mesh),
+            namespace: layer(&of_namespace),
+            annotation,
+            workload: layer(&of_workload),
+        };
+        let objects = [of_mesh, of_namespace, of_workload].into_iter().flatten();
+        Some(EffectiveProxyConfig {
+            settings: layers.over(&mesh.config.default_config),
+            objects: objects.map(|object| id_of(&object)).collect(),
+            bad_annotation,
+        })
+    }
+}
+
+/// Namespace and name of an object.
+pub fn id_of(object: &Object<ProxyConfig>) -> ObjectId {
+    ObjectId {
+        namespace: object.meta.namespace.clone(),
+        name: object.meta.name.clone(),
+    }
+}
+
+/// Adds this module's rules.
+pub(crate) fn register(b: &mut flow::Builder) {
+    b.index::<ProxyConfigsByNamespace>();
+    b.view::<ProxyConfigsOfNamespace>();
+    b.view::<EffectiveProxyConfigs>();
+}
