@@ -121,6 +121,26 @@ fn only(outcome: &Outcome, name: &str) -> bool {
     outcome.errors.is_empty() && outcome.answers.keys().eq([name])
 }
 
+/// A filter that some libraries do not know must not keep them from calling.
+async fn a_service_with_sessions_is_called(probe: Probe) -> Result<()> {
+    let shop = Shop::start(probe, &format!("[{{ {} }}]", to("v2"))).await?;
+    let labelled = "name: echo, namespace: shop, labels: { istio.io/persistent-session: sticky } }";
+    let service = service(&[("v1", shop.ports[0]), ("v2", shop.ports[1])], ROUND_ROBIN);
+    let service = service.replacen("name: echo, namespace: shop }", labelled, 1);
+    assert!(service.contains(labelled));
+    shop.mesh.config.put("service.yaml", &service)?;
+    shop.mesh
+        .config
+        .put("route.yaml", &route(&format!("[{{ {} }}]", to("v1"))))?;
+    let mut client = shop.client("xds:///echo:7070")?;
+    until(&mut client, &[], |outcome| only(outcome, "v1")).await?;
+    // By now the label is in effect. Who comes new has no listener to fall back to.
+    let mut client = shop.client("xds:///echo:7070")?;
+    let outcome = client.calls(100, &[]).await?;
+    assert!(only(&outcome, "v1"), "{outcome:?}");
+    Ok(())
+}
+
 async fn a_split_and_a_header_decide(probe: Probe) -> Result<()> {
     let rules = format!(
         "[{{ match: [{{ headers: {{ end-user: {{ exact: jason }} }} }}], {} }}, \
@@ -240,6 +260,7 @@ macro_rules! both_libraries {
 }
 
 both_libraries! {
+    a_service_with_sessions_is_called
     a_split_and_a_header_decide
     routes_and_endpoints_change_under_a_channel
     faults_are_injected_by_the_client_itself
