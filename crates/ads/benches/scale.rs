@@ -228,6 +228,7 @@ fn proxy() -> Proxy {
         namespace: "ns".into(),
         dns_domain: "ns.svc.cluster.local".into(),
         virtual_hosts_apart: false,
+        endpoints_apart: None,
         addresses: Vec::new(),
         labels: BTreeMap::new(),
         locality: Locality::default(),

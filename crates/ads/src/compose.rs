@@ -65,6 +65,8 @@ pub(crate) struct Composed {
     pub(crate) removed: usize,
     /// Of route tables: their names.
     pub(crate) tables: Vec<Name>,
+    /// Of assignments: each and the collection that it names, ascending.
+    pub(crate) collections: Vec<(Name, Name)>,
     /// Of clusters: the endpoints that they discover and that the client needs for them.
     pub(crate) fresh: Fresh,
 }

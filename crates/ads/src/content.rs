@@ -7,6 +7,7 @@ use model::xds::{ResourceType, Version};
 use protos::envoy::config::endpoint::v3::ClusterLoadAssignment;
 use protos::envoy::config::route::v3::RouteConfiguration;
 
+use crate::awaited::collections_of;
 use crate::compose::{Composed, Content, Envelope, Fresh, encode};
 use crate::core::Core;
 use crate::ledger::Ledger;
@@ -76,6 +77,10 @@ impl<O: Origin> Core<O> {
             removed: content.removed.len(),
             tables: match watch.kind {
                 ResourceType::Route => content.resources.iter().map(|(name, ..)| name.clone()).collect(),
+                _ => Vec::new(),
+            },
+            collections: match watch.kind {
+                ResourceType::Endpoints => named_collections(&content),
                 _ => Vec::new(),
             },
             fresh,
@@ -158,6 +163,19 @@ fn news<O: Origin>(ledger: &Ledger<O>, selection: &Selection, plan: &Plan) -> Ve
     names.sort_unstable();
     names.dedup();
     names
+}
+
+/// The collections of endpoints that assignments name.
+fn named_collections(content: &Content) -> Vec<(Name, Name)> {
+    let of = |(name, _, body): &(Name, Version, Bytes)| {
+        let name = name.clone();
+        collections_of(body)
+            .into_iter()
+            .map(move |collection| (name.clone(), collection))
+    };
+    let mut named: Vec<(Name, Name)> = content.resources.iter().flat_map(of).collect();
+    named.sort_unstable();
+    named
 }
 
 /// What a client gets for a name that means nothing, so that it does not wait: no endpoints, no routes.

@@ -37,6 +37,10 @@ impl<O: Origin> Core<O> {
         else {
             return Ok(());
         };
+        let (subscribe, unsubscribe) = match kind {
+            ResourceType::LbEndpoint => (collections(&subscribe), collections(&unsubscribe)),
+            _ => (subscribe, unsubscribe),
+        };
         let Some(watch) = stream.watch(kind) else {
             return self.delta_first(origin, stream, kind, &subscribe, &unsubscribe, &initial);
         };
@@ -83,12 +87,15 @@ impl<O: Origin> Core<O> {
             }
         });
         let wanted = subscribe.iter().chain(had).filter(|name| !not_wanted.contains(name));
-        let follows = kind.is_collected() && subscribe.is_empty();
+        let follows = kind == ResourceType::VirtualHost && subscribe.is_empty();
         let names: Vec<Name> = match follows {
             true => self.tables_sent(stream),
             false => wanted.map(Name::from).collect(),
         };
         self.check_count(names.len())?;
+        if kind == ResourceType::LbEndpoint && initial.0.is_empty() {
+            self.renew_collections(origin, stream, &names);
+        }
 
         let mut watch = self.watch(origin, stream, kind, (!all).then(|| names.clone()));
         watch.must_answer = true;
@@ -280,4 +287,9 @@ impl<O: Origin> Core<O> {
     fn is_live(&self, watch: &Watch, name: &str) -> bool {
         self.ledgers[watch.ledger].resource(&self.cells, name).is_some()
     }
+}
+
+/// The collections that these names ask for: `COLLECTION/*` is all that is in one. Other names are none's.
+fn collections(names: &Texts) -> Texts {
+    names.iter().filter_map(|name| name.strip_suffix("/*")).collect()
 }

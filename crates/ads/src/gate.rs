@@ -7,8 +7,8 @@
 //!   clusters, so a mesh that changes without pause delays routes by a round trip and does not starve them. (In state of
 //!   the world, listeners are sent as a whole and wait as a whole.)
 //! - **New clusters wait for their endpoints.** When clusters with discovered endpoints were sent and accepted, they
-//!   count as in place once the client has subscribed to all their endpoints and answered for them. A client that has
-//!   never asked for endpoints is not waited for.
+//!   count as in place once the client has subscribed to all their endpoints and answered for them, and for those that
+//!   it discovers singly ([`awaited`](crate::awaited)). A client that has never asked for endpoints is not waited for.
 //! - **Clusters are removed last**: when the client has answered for all listeners and routes of the epoch in which they
 //!   went. A stream of a client that returns (it says what it has) has yet to subscribe to those, and is waited for, too.
 //!   In state of the world, the set that is sent meanwhile still has the clusters that went, as they were.
@@ -37,6 +37,8 @@ pub(crate) struct Settling {
     pub(crate) answered: Option<Moment>,
     /// How many responses with endpoints must have been answered; known once all endpoints are subscribed to.
     pub(crate) target: Option<u64>,
+    /// The same of single endpoints; known once all collections are subscribed to.
+    pub(crate) singly: Option<u64>,
 }
 
 /// What may be sent of a type now.
@@ -62,9 +64,8 @@ impl<O: Origin> Core<O> {
                 upto: self.epoch,
                 sweep: self.users_of_clusters(stream),
             }),
-            ResourceType::Endpoints | ResourceType::Secret | ResourceType::Extension | ResourceType::NameTable => {
-                Some(Window::all(self.epoch))
-            }
+            ResourceType::Endpoints | ResourceType::LbEndpoint => Some(Window::all(self.epoch)),
+            ResourceType::Secret | ResourceType::Extension | ResourceType::NameTable => Some(Window::all(self.epoch)),
             ResourceType::Listener | ResourceType::Route | ResourceType::VirtualHost => {
                 let upto = if expired(stream.hold) {
                     self.epoch
@@ -80,7 +81,8 @@ impl<O: Origin> Core<O> {
     pub(crate) fn is_open(&self, stream: &Stream<O::Token>, kind: ResourceType) -> bool {
         match kind {
             ResourceType::Cluster => self.users_of_clusters(stream) == self.epoch,
-            ResourceType::Endpoints | ResourceType::Secret | ResourceType::Extension | ResourceType::NameTable => true,
+            ResourceType::Endpoints | ResourceType::LbEndpoint => true,
+            ResourceType::Secret | ResourceType::Extension | ResourceType::NameTable => true,
             ResourceType::Listener | ResourceType::Route | ResourceType::VirtualHost => {
                 self.clusters_in_place(stream) == self.epoch
             }
@@ -91,7 +93,7 @@ impl<O: Origin> Core<O> {
     pub(crate) fn check_settling(&mut self, stream: &mut Stream<O::Token>, now: Moment) {
         let Some(settling) = &stream.settling else { return };
         let Some(answered) = settling.answered else { return };
-        let mut target = settling.target;
+        let (mut target, mut singly) = (settling.target, settling.singly);
         let done = match stream.watch(ResourceType::Endpoints) {
             None => true,
             Some(endpoints) => {
@@ -100,17 +102,31 @@ impl<O: Origin> Core<O> {
                 if target.is_none() && self.subscribed(stream, selection, &settling.fresh) {
                     target = Some(endpoints.responses + u64::from(pending));
                 }
-                let answered = endpoints.responses - u64::from(endpoints.inflight.is_some());
-                target.is_some_and(|target| answered >= target || !pending && endpoints.inflight.is_none())
+                target.is_some_and(|target| endpoints.has_answered(target, pending))
             }
         };
+        let done = done && self.settled_singly(stream, &mut singly);
         let overdue = now >= answered + self.limits.hold;
         if done || overdue {
             self.stats.overdue[ResourceType::Endpoints as usize] += u64::from(!done);
             stream.settling = None;
         } else if let Some(settling) = &mut stream.settling {
             settling.target = target;
+            settling.singly = singly;
         }
+    }
+
+    /// Whether all collections of endpoints that the client was told of are in place.
+    fn settled_singly(&self, stream: &Stream<O::Token>, target: &mut Option<u64>) -> bool {
+        if !stream.awaited.collections.is_empty() {
+            return false;
+        }
+        let Some(single) = stream.watch(ResourceType::LbEndpoint) else {
+            return true;
+        };
+        let pending = single.has_updates(self.selection(single));
+        let target = *target.get_or_insert(single.responses + u64::from(pending));
+        single.has_answered(target, pending)
     }
 
     /// Notes what waits now, so that it does not wait for ever. Gives the time at which to look again.
@@ -132,6 +148,7 @@ impl<O: Origin> Core<O> {
             stream.hold.map(|(_, since)| since),
             stream.sweep_hold.map(|(_, since)| since),
             settling,
+            (!stream.awaited.collections.is_empty()).then_some(stream.awaited.since),
         ];
         // What has expired already waits for an answer of the client, not for the time.
         starts
@@ -148,7 +165,13 @@ impl<O: Origin> Core<O> {
             Some(settling) => settling.before,
             None => self.reached(stream, ResourceType::Cluster),
         };
-        clusters.min(self.reached(stream, ResourceType::Endpoints))
+        let awaited = match stream.awaited.collections.is_empty() {
+            true => self.epoch,
+            false => stream.awaited.before,
+        };
+        let endpoints = self.reached(stream, ResourceType::Endpoints);
+        let single = self.reached(stream, ResourceType::LbEndpoint);
+        clusters.min(endpoints).min(single).min(awaited)
     }
 
     /// Up to which epoch those are in place that may use clusters.

@@ -13,6 +13,7 @@
 //! This crate knows nothing of services, routes or policy: to it, resources are names, versions and bytes.
 
 mod apply;
+mod awaited;
 mod blame;
 mod cells;
 mod compose;

@@ -51,6 +51,7 @@ impl<O: Origin> Hub<O> {
             return Next::End(status);
         }
         loop {
+            self.core.check_awaited(stream, now);
             self.core.check_settling(stream, now);
             let mut advanced = false;
             for kind in ResourceType::ALL {

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -58,6 +59,11 @@ const SETTINGS: [&str; 3] = ["proxyHeaders", "gatewayTopology", "connectionSetti
 const SETTINGS_TEXT: usize = 16 << 10;
 /// How deep values in settings may be.
 const DEPTH: usize = 16;
+/// The Envoy that can discover virtual hosts over an aggregated stream, and those after it.
+const VIRTUAL_HOSTS_APART: (u32, u32) = (1, 37);
+/// The Envoy that can discover endpoints singly, and those after it. Earlier ones use memory that they have given back when an
+/// assignment changes and then one of its endpoints (envoyproxy/envoy#43667).
+const ENDPOINTS_APART: (u32, u32) = (1, 38);
 /// The most labels.
 const LABELS: usize = 1024;
 /// The most texts of the metadata that patches may ask for.
@@ -116,7 +122,8 @@ pub fn parse_node(node: &Node) -> Result<Proxy, NodeError> {
         accepts_http10: metadata.text("HTTP10")? == "1",
         unprivileged: metadata.flag("UNPRIVILEGED_POD")?,
         ports: ports(&metadata),
-        virtual_hosts_apart: takes_virtual_hosts(node),
+        virtual_hosts_apart: is_envoy_since(node, VIRTUAL_HOSTS_APART),
+        endpoints_apart: is_envoy_since(node, ENDPOINTS_APART).then_some(NonZeroU32::MIN),
         trusted: false,
         resolver: resolver(&metadata)?,
         own_workload: match metadata.flag("ENABLE_SELF_DISCOVERY")? {
@@ -285,13 +292,13 @@ fn capabilities(extensions: &[Extension]) -> Capabilities {
     }
 }
 
-/// Whether the client can discover virtual hosts over an aggregated stream: Envoy can since 1.37.
-fn takes_virtual_hosts(node: &Node) -> bool {
+/// Whether the client is an Envoy of this version or a later one.
+fn is_envoy_since(node: &Node, since: (u32, u32)) -> bool {
     let version = match &node.user_agent_version_type {
         Some(UserAgentVersionType::UserAgentBuildVersion(build)) => build.version.as_ref(),
         _ => None,
     };
-    let new_enough = |v: &SemanticVersion| (v.major_number, v.minor_number) >= (1, 37);
+    let new_enough = |v: &SemanticVersion| (v.major_number, v.minor_number) >= since;
     node.user_agent_name == "envoy" && version.is_some_and(new_enough)
 }
 

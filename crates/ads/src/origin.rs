@@ -37,6 +37,11 @@ pub trait Origin {
     /// What the proxy must share with another one to get the same resources of this type.
     fn audience(&self, token: Self::Token, kind: ResourceType) -> Self::Audience;
 
+    /// A client has collections of single endpoints of these names from an earlier stream, and does not say what it has of
+    /// them, so that it could not be told what of it has gone. Makes the proxy's audiences ones in which collections have
+    /// other names, if theirs are among these. Whether that was needed.
+    fn renew_collections(&mut self, token: Self::Token, had: &[Name]) -> bool;
+
     /// Opens the list of what an audience gets of a listed type: of a wildcard type all, with an empty `collection`; else
     /// what is in the collection, with the full names. `None`: nothing, and that will not change.
     fn open_catalogue(

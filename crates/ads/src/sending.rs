@@ -32,6 +32,7 @@ impl<O: Origin> Core<O> {
         let updates = plan.news && composed.resources > 0;
         if updates {
             self.note_sent(stream, kind, &composed.fresh, plan.key.from);
+            self.note_collections(stream, &composed.collections, &plan.paid.owed, now);
             if kind == ResourceType::Route {
                 stream.tables.extend_from_slice(&composed.tables);
             }
@@ -143,6 +144,7 @@ impl<O: Origin> Core<O> {
                 before,
                 answered: None,
                 target: None,
+                singly: None,
             });
         }
     }
@@ -151,7 +153,8 @@ impl<O: Origin> Core<O> {
         let held = match kind {
             ResourceType::Listener | ResourceType::Route | ResourceType::VirtualHost => stream.hold,
             ResourceType::Cluster => stream.sweep_hold,
-            ResourceType::Endpoints | ResourceType::Secret | ResourceType::Extension | ResourceType::NameTable => None,
+            ResourceType::Endpoints | ResourceType::LbEndpoint => None,
+            ResourceType::Secret | ResourceType::Extension | ResourceType::NameTable => None,
         };
         let forced = held.is_some_and(|(epoch, _)| window.sweep == self.epoch && epoch <= window.sweep)
             && !self.is_open(stream, kind);

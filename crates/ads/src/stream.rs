@@ -6,6 +6,7 @@ use std::sync::Arc;
 use model::proxy::Proxy;
 use model::xds::ResourceType;
 
+use crate::awaited::Awaited;
 use crate::gate::Settling;
 use crate::rate::Rate;
 use crate::watch::Watch;
@@ -27,6 +28,8 @@ pub(crate) struct Stream<T> {
     pub(crate) settling: Option<Settling>,
     /// What clusters discover that were sent on this stream before it asked for endpoints; `None` stands for more than can be listed.
     pub(crate) early_clusters: Option<BTreeSet<Name>>,
+    /// Collections of endpoints that it was told of.
+    pub(crate) awaited: Awaited,
     /// Whether listeners were sent on this stream before it asked for routes.
     pub(crate) early_listeners: bool,
     /// Route tables in the outstanding response of their type.
@@ -64,6 +67,7 @@ impl<T> Stream<T> {
             resumed: false,
             settling: None,
             early_clusters: Some(BTreeSet::new()),
+            awaited: Awaited::default(),
             early_listeners: false,
             tables: Vec::new(),
             hold: None,

@@ -202,6 +202,13 @@ impl Watch {
         self.must_answer || self.moving || !self.debt.owed.is_empty() || selection.changed > self.news_after()
     }
 
+    /// Whether the client has answered so many responses, or there is nothing to wait for. `pending`: whether there is
+    /// something to send.
+    pub(crate) fn has_answered(&self, responses: u64, pending: bool) -> bool {
+        let answered = self.responses - u64::from(self.inflight.is_some());
+        answered >= responses || !pending && self.inflight.is_none()
+    }
+
     /// Up to which epoch what it selects is in force at the client, but for what it is owed.
     pub(crate) fn in_force(&self, selection: &Selection) -> Epoch {
         if self.is_current(selection.changed) {

@@ -1,19 +1,21 @@
 //! Endpoints of clusters (EDS).
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use flow::{Reads, Relation, Rule};
-use model::audience::{ClientView, EndpointsAudience, OutboundKey, OwnWorkload};
+use model::audience::{ClientView, EndpointSpec, EndpointsApart, EndpointsAudience, OutboundKey, OwnWorkload};
 use model::xds::Resource;
 use registry::inputs::Mesh;
 use registry::{NetworkGateways, ServiceEndpoints, Services};
 use resources::istio::{ClientTlsMode, ClientTlsSettings};
+use traffic::Catalogue;
 use traffic::clusters::ClientNeeds;
 use traffic::policy::preference::{Preference, preference};
 use traffic::policy::{DestinationPolicies, effective_in};
 
-use crate::assignment::{self, Horizon, Selection};
-use crate::cluster::{discovery, has_persistent_sessions, is_dns};
+use crate::assignment::{self, Group, Horizon, Selection, apart};
+use crate::cluster::{discovery, has_persistent_sessions, is_dns, weighs_localities};
 
 /// The cluster of the bootstrap that stands for the client's own workload.
 const LOCAL_CLUSTER: &str = "local_cluster";
@@ -34,50 +36,128 @@ pub struct AssignmentKey {
     pub cluster: OutboundKey,
     /// What they depend on of the client.
     pub view: ClientView,
+    /// They are sent singly if they are many.
+    pub apart: Option<EndpointsApart>,
 }
 
 impl Rule for LoadAssignments {
-    fn derive(cx: &Reads<'_>, AssignmentKey { cluster: key, view }: &AssignmentKey) -> Option<Resource> {
-        let service = cx.get::<Services>(&key.service)?;
-        let port = service.port(key.port)?;
-        // Clusters of DNS names have their endpoints inside.
-        if is_dns(discovery(&service, key.from_endpoints)) {
-            return None;
-        }
-        let rule = key
-            .policy
-            .as_ref()
-            .and_then(|policy| cx.get::<DestinationPolicies>(policy));
-        let subset = rule.as_ref().and_then(|rule| rule.subset(&key.subset));
-        if !key.subset.is_empty() && subset.is_none() {
-            return None;
-        }
-        let mesh = cx.get::<Mesh>(&())?;
-        let policy = effective_in(&mesh.config, rule.as_deref().map(|rule| &**rule), &key.subset, key.port);
-        let endpoints = cx.get::<ServiceEndpoints>(&key.service);
-        // Where networks have no meaning, nobody reads where they are entered.
-        let gateways = view.network.as_ref().and_then(|_| cx.get::<NetworkGateways>(&()));
-        let selection = Selection {
-            port_name: &port.name,
-            labels: subset.map(|subset| &subset.labels),
-            // Below the share of healthy endpoints that is asked for Envoy uses all that it knows. Those that are not
-            // ready must not be among them.
-            unhealthy: policy
-                .outlier_detection
-                .is_none_or(|outlier| outlier.min_health_percent <= 0),
-            draining: has_persistent_sessions(&service),
-            view: Some(view),
-            mutual_tls: mutual_tls(policy.tls),
-            only_mutual_tls: key.passed_through,
-            ..Selection::default()
+    fn derive(cx: &Reads<'_>, key: &AssignmentKey) -> Option<Resource> {
+        let encode = |name: &str, groups: &[Group<'_>], weights: bool| match apart::applies(key.apart, name, groups) {
+            Some(apart) => apart::assignment(name, groups, apart, weights),
+            None => assignment::whole(name, groups),
         };
-        let horizon = gateways.as_ref().zip(view.network.as_ref());
-        let horizon = horizon.map(|(gateways, network)| Horizon { gateways, network });
-        let preference = preference(&mesh.config, &policy, &service);
-        let name = key.cluster_name();
-        let endpoints = endpoints.as_ref().map(|row| &row[..]).unwrap_or_default();
-        let (body, _) = assignment::encode(&name, endpoints, selection, horizon, preference);
+        let name = key.cluster.cluster_name();
+        let body = grouped(cx, key, |groups, weights| encode(&name, groups, weights))?;
         Some(Resource::new(name, body))
+    }
+}
+
+/// The endpoints of a cluster in groups, and whether the weights of these count.
+fn grouped<T>(
+    cx: &Reads<'_>,
+    AssignmentKey { cluster: key, view, .. }: &AssignmentKey,
+    encode: impl FnOnce(&[Group<'_>], bool) -> T,
+) -> Option<T> {
+    let service = cx.get::<Services>(&key.service)?;
+    let port = service.port(key.port)?;
+    // Clusters of DNS names have their endpoints inside.
+    if is_dns(discovery(&service, key.from_endpoints)) {
+        return None;
+    }
+    let rule = key
+        .policy
+        .as_ref()
+        .and_then(|policy| cx.get::<DestinationPolicies>(policy));
+    let subset = rule.as_ref().and_then(|rule| rule.subset(&key.subset));
+    if !key.subset.is_empty() && subset.is_none() {
+        return None;
+    }
+    let mesh = cx.get::<Mesh>(&())?;
+    let policy = effective_in(&mesh.config, rule.as_deref().map(|rule| &**rule), &key.subset, key.port);
+    let endpoints = cx.get::<ServiceEndpoints>(&key.service);
+    // Where networks have no meaning, nobody reads where they are entered.
+    let gateways = view.network.as_ref().and_then(|_| cx.get::<NetworkGateways>(&()));
+    let selection = Selection {
+        port_name: &port.name,
+        labels: subset.map(|subset| &subset.labels),
+        // Below the share of healthy endpoints that is asked for Envoy uses all that it knows. Those that are not
+        // ready must not be among them.
+        unhealthy: policy
+            .outlier_detection
+            .is_none_or(|outlier| outlier.min_health_percent <= 0),
+        draining: has_persistent_sessions(&service),
+        view: Some(view),
+        mutual_tls: mutual_tls(policy.tls),
+        only_mutual_tls: key.passed_through,
+        ..Selection::default()
+    };
+    let horizon = gateways.as_ref().zip(view.network.as_ref());
+    let horizon = horizon.map(|(gateways, network)| Horizon { gateways, network });
+    let preference = preference(&mesh.config, &policy, &service);
+    let weights = weighs_localities(&preference);
+    let endpoints = endpoints.as_ref().map(|row| &row[..]).unwrap_or_default();
+    let groups = assignment::groups(endpoints, selection, horizon, preference);
+    Some(encode(&groups, weights))
+}
+
+/// The collections of a large cluster whose endpoints are sent singly, and what is in each. None where it is not large.
+pub struct EndpointCollections;
+
+impl Relation for EndpointCollections {
+    const NAME: &'static str = "collections of endpoints";
+    type Key = AssignmentKey;
+    type Row = BTreeMap<Arc<str>, Catalogue>;
+}
+
+impl Rule for EndpointCollections {
+    fn derive(cx: &Reads<'_>, key: &AssignmentKey) -> Option<BTreeMap<Arc<str>, Catalogue>> {
+        let name = key.cluster.cluster_name();
+        let collections = |groups: &[Group<'_>]| {
+            let apart = apart::applies(key.apart, &name, groups)?;
+            Some(apart::collections(&name, groups, apart.generation))
+        };
+        let collections = grouped(cx, key, |groups, _| collections(groups))??;
+        Some(collections.into_iter().collect())
+    }
+}
+
+/// What is in a collection of endpoints, by its name, as these clients see it.
+pub struct EndpointCatalogue;
+
+impl Relation for EndpointCatalogue {
+    const NAME: &'static str = "endpoint catalogue";
+    type Key = (Arc<EndpointsAudience>, Arc<str>);
+    type Row = Catalogue;
+}
+
+impl Rule for EndpointCatalogue {
+    fn derive(cx: &Reads<'_>, (audience, collection): &(Arc<EndpointsAudience>, Arc<str>)) -> Option<Catalogue> {
+        let (cluster, generation) = apart::cluster_of(collection)?;
+        if audience.apart?.generation != generation {
+            return None;
+        }
+        let key = assignment_key(cx, audience, &cluster)?;
+        cx.with::<EndpointCollections, _>(&key, |collections| collections?.get(collection).cloned())
+    }
+}
+
+/// The generation of a collection's name ([`EndpointsApart`]). None: it is no collection of endpoints.
+pub fn generation_of(collection: &str) -> Option<u32> {
+    apart::cluster_of(collection).map(|(_, generation)| generation)
+}
+
+/// Encoded endpoints that are sent by themselves, by name.
+pub struct LbEndpoints;
+
+impl Relation for LbEndpoints {
+    const NAME: &'static str = "single endpoints";
+    type Key = (Arc<str>, Arc<EndpointSpec>);
+    type Row = Resource;
+}
+
+impl Rule for LbEndpoints {
+    fn derive(_: &Reads<'_>, (name, spec): &(Arc<str>, Arc<EndpointSpec>)) -> Option<Resource> {
+        Some(Resource::new(name.clone(), apart::endpoint(spec)))
     }
 }
 
@@ -100,11 +180,20 @@ impl Rule for Endpoints {
         if &**name == LOCAL_CLUSTER {
             return own_instances(cx, audience.own.as_deref()?);
         }
-        let cluster = traffic::clusters::resolve(cx, &audience.scope, name)?;
-        let view = cx.with::<ClientNeeds, _>(&cluster, |needs| needs.map(|needs| needs.view(audience)))?;
-        cx.get::<LoadAssignments>(&AssignmentKey { cluster, view })
-            .map(|row| (*row).clone())
+        let key = assignment_key(cx, audience, name)?;
+        cx.get::<LoadAssignments>(&key).map(|row| (*row).clone())
     }
+}
+
+/// What the name of a cluster means to these clients.
+fn assignment_key(cx: &Reads<'_>, audience: &EndpointsAudience, name: &str) -> Option<AssignmentKey> {
+    let cluster = traffic::clusters::resolve(cx, &audience.scope, name)?;
+    let view = cx.with::<ClientNeeds, _>(&cluster, |needs| needs.map(|needs| needs.view(audience)))?;
+    Some(AssignmentKey {
+        cluster,
+        view,
+        apart: audience.apart,
+    })
 }
 
 /// The instances of a client's own workload. They are compared with, and never called, so that no policy has a say.

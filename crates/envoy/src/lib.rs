@@ -25,7 +25,7 @@ mod tls;
 mod wire;
 
 pub use cluster::Clusters;
-pub use endpoints::{Endpoints, LoadAssignments};
+pub use endpoints::{EndpointCatalogue, EndpointCollections, Endpoints, LbEndpoints, LoadAssignments, generation_of};
 pub use grpc::{EncodedGrpcClusters, GrpcClusters, GrpcListeners, GrpcRoutes};
 pub use listener::Listeners;
 pub use name_table::{NameTables, ServiceNames};
@@ -40,6 +40,9 @@ pub fn register(b: &mut flow::Builder) {
     b.view::<Clusters>();
     b.view::<LoadAssignments>();
     b.view::<Endpoints>();
+    b.view::<EndpointCollections>();
+    b.view::<EndpointCatalogue>();
+    b.view::<LbEndpoints>();
     b.view::<HttpRoutes>();
     b.view::<VirtualHosts>();
     b.view::<GrpcRoutes>();

@@ -6,13 +6,15 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::SocketAddr;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use names::Hostname;
 
 use crate::listener::{DnsCache, ListenerSpec, Tuning};
+use crate::network::NetworkEntry;
 use crate::proxy::{Capabilities, InterceptionMode, Labels, Locality, ProxyKind};
-use crate::service::{ObjectId, ServiceKey};
+use crate::service::{Endpoint, ObjectId, ServiceKey};
 use crate::session::Session;
 use crate::tls::{self, ClientFacts};
 
@@ -76,6 +78,38 @@ pub struct EndpointsAudience {
     pub place: Arc<Place>,
     /// What `local_cluster` means to it; none for proxies that do not ask for it (`ENABLE_SELF_DISCOVERY`).
     pub own: Option<Arc<OwnWorkload>>,
+    /// The endpoints of large clusters are sent singly; none for proxies that do not take them so.
+    pub apart: Option<EndpointsApart>,
+}
+
+/// How the endpoints of large clusters are sent singly (LEDS).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct EndpointsApart {
+    /// Clusters of at least so many endpoints.
+    pub from: NonZeroU32,
+    /// A part of the names of collections. Envoy does not say which endpoints it has when it returns, so that it would
+    /// keep those that went meanwhile: it is given collections of other names than those that it had.
+    pub generation: u32,
+    /// Localities have weights even in clusters that make no use of them: patches may change that.
+    pub weights: bool,
+}
+
+/// An endpoint of a cluster that is sent by itself.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct EndpointSpec {
+    /// Where connections go.
+    pub place: EndpointPlace,
+    /// Relative weight within its locality.
+    pub weight: u32,
+}
+
+/// Where connections go.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub enum EndpointPlace {
+    /// To an endpoint, at this port.
+    Endpoint(Endpoint, u16),
+    /// To a gateway, which passes them on.
+    Gateway(NetworkEntry),
 }
 
 /// The instances of a client's own workload in its region, which Envoy compares with those of the services that it calls
@@ -589,6 +623,8 @@ pub enum ResourceKey {
     Cluster(ClusterKey),
     /// The endpoints of the cluster of this name, as these clients see it.
     Endpoints(Arc<EndpointsAudience>, Arc<str>),
+    /// An endpoint of the collection that its name begins with.
+    LbEndpoint(Arc<str>, Arc<EndpointSpec>),
     /// A listener.
     Listener(Arc<ListenerSpec>),
     /// The listener that a gRPC client or server knows under this name.

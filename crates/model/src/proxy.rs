@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
+use std::num::NonZeroU32;
 use std::sync::Arc;
 
 /// What a proxy is, from the first part of its node id (`TYPE~IP~ID~DOMAIN`).
@@ -109,6 +110,8 @@ pub struct Proxy {
     pub ports: BTreeMap<Arc<str>, u16>,
     /// It takes virtual hosts singly (VHDS), and not with their route table.
     pub virtual_hosts_apart: bool,
+    /// It takes the endpoints of clusters that have so many, or more, singly (LEDS); none: always with the assignment.
+    pub endpoints_apart: Option<NonZeroU32>,
     /// It may have secrets: not what it says, but what is known of the connection that it came by.
     pub trusted: bool,
     /// The agent's DNS server, where it answers the workload (`DNS_CAPTURE`, `DNS_PROXY_ADDR`).

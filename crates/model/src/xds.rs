@@ -16,6 +16,9 @@ pub enum ResourceType {
     Cluster,
     /// `envoy.config.endpoint.v3.ClusterLoadAssignment` (EDS); subscribed by name.
     Endpoints,
+    /// `envoy.config.endpoint.v3.LbEndpoint` (LEDS): the endpoints of a locality of a large cluster, singly; a client
+    /// subscribes to the collection that the assignment names (`…/*`).
+    LbEndpoint,
     /// `envoy.config.listener.v3.Listener` (LDS); subscribed as a whole.
     Listener,
     /// `envoy.config.route.v3.RouteConfiguration` (RDS); subscribed by name.
@@ -33,12 +36,13 @@ pub enum ResourceType {
 
 impl ResourceType {
     /// How many types there are.
-    pub const COUNT: usize = 8;
+    pub const COUNT: usize = 9;
 
     /// All types, in sending order.
     pub const ALL: [ResourceType; ResourceType::COUNT] = [
         ResourceType::Cluster,
         ResourceType::Endpoints,
+        ResourceType::LbEndpoint,
         ResourceType::Listener,
         ResourceType::Route,
         ResourceType::VirtualHost,
@@ -52,6 +56,7 @@ impl ResourceType {
         match self {
             ResourceType::Cluster => "type.googleapis.com/envoy.config.cluster.v3.Cluster",
             ResourceType::Endpoints => "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment",
+            ResourceType::LbEndpoint => "type.googleapis.com/envoy.config.endpoint.v3.LbEndpoint",
             ResourceType::Listener => "type.googleapis.com/envoy.config.listener.v3.Listener",
             ResourceType::Route => "type.googleapis.com/envoy.config.route.v3.RouteConfiguration",
             ResourceType::VirtualHost => "type.googleapis.com/envoy.config.route.v3.VirtualHost",
@@ -66,12 +71,13 @@ impl ResourceType {
         ResourceType::ALL.into_iter().find(|t| t.type_url() == url)
     }
 
-    /// The short name that debug output, metrics and `istioctl` use: `CDS`, `EDS`, `LDS`, `RDS`, `VHDS`, `SDS`, `ECDS`,
+    /// The short name that debug output, metrics and `istioctl` use: `CDS`, `EDS`, `LEDS`, `LDS`, `RDS`, `VHDS`, `SDS`, `ECDS`,
     /// `NDS`.
     pub const fn short_name(self) -> &'static str {
         match self {
             ResourceType::Cluster => "CDS",
             ResourceType::Endpoints => "EDS",
+            ResourceType::LbEndpoint => "LEDS",
             ResourceType::Listener => "LDS",
             ResourceType::Route => "RDS",
             ResourceType::VirtualHost => "VHDS",
@@ -82,9 +88,9 @@ impl ResourceType {
     }
 
     /// Whether clients subscribe to collections, by whose names the names of resources begin ([`collection_of`]), and not to
-    /// single resources (VHDS).
+    /// single resources (VHDS, LEDS).
     pub const fn is_collected(self) -> bool {
-        matches!(self, ResourceType::VirtualHost)
+        matches!(self, ResourceType::VirtualHost | ResourceType::LbEndpoint)
     }
 
     /// Whether there is a list of what a client gets, so that what is not on it is known to be gone.

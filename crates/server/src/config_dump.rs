@@ -5,6 +5,8 @@ use std::sync::Arc;
 use model::proxy::Proxy;
 use model::xds::{Resource, ResourceType, collection_of};
 use protos::Message as _;
+use protos::envoy::config::endpoint::v3::locality_lb_endpoints::LbConfig;
+use protos::envoy::config::endpoint::v3::{ClusterLoadAssignment, LbEndpoint};
 use protos::envoy::config::route::v3::{RouteConfiguration, VirtualHost};
 use serde_json::{Map, Value, json};
 
@@ -25,6 +27,15 @@ pub(crate) fn gather(core: &Core, id: &str) -> Option<Dump> {
     let hosts = core.hub.resources(stream, ResourceType::VirtualHost);
     for (_, tables) in resources.iter_mut().filter(|(kind, _)| *kind == ResourceType::Route) {
         tables.iter_mut().for_each(|table| *table = completed(table, &hosts));
+    }
+    let single = core.hub.resources(stream, ResourceType::LbEndpoint);
+    if !single.is_empty() {
+        for (_, assignments) in resources
+            .iter_mut()
+            .filter(|(kind, _)| *kind == ResourceType::Endpoints)
+        {
+            assignments.iter_mut().for_each(|one| *one = filled(one, &single));
+        }
     }
     Some(Dump { resources })
 }
@@ -53,6 +64,25 @@ pub(crate) fn proxy_of(core: &Core, id: &str) -> Option<(ads::StreamId, Arc<Prox
     let exact = statuses.iter().rev().find(|s| &*s.proxy.id == id);
     let found = exact.or_else(|| statuses.iter().rev().find(|s| s.proxy.id.contains(id)))?;
     Some((found.id, found.proxy.clone()))
+}
+
+/// An assignment with those of these endpoints that are in the collections that it names.
+fn filled(assignment: &Resource, single: &[Resource]) -> Resource {
+    let Ok(mut message) = ClusterLoadAssignment::decode(assignment.body().clone()) else {
+        return assignment.clone();
+    };
+    for locality in &mut message.endpoints {
+        let Some(LbConfig::LedsClusterLocalityConfig(config)) = &locality.lb_config else {
+            continue;
+        };
+        let collection = config.leds_collection_name.strip_suffix("/*");
+        let own = single.iter().filter(|one| collection_of(one.name()) == collection);
+        locality.lb_endpoints = own
+            .filter_map(|one| LbEndpoint::decode(one.body().clone()).ok())
+            .collect();
+        locality.lb_config = None;
+    }
+    Resource::new(assignment.name().clone(), message.encode_to_vec())
 }
 
 /// A route table with those of these virtual hosts that are its own.
@@ -91,8 +121,8 @@ fn section(kind: ResourceType, resources: &[Resource]) -> Option<Value> {
         ResourceType::Route => ("RoutesConfigDump", "dynamicRouteConfigs", "routeConfig"),
         ResourceType::Extension => ("EcdsConfigDump", "ecdsFilters", "ecdsFilter"),
         ResourceType::Secret => ("SecretsConfigDump", "dynamicActiveSecrets", "secret"),
-        // Envoy shows them in their tables. It knows nothing of name tables.
-        ResourceType::VirtualHost | ResourceType::NameTable => return None,
+        // Envoy shows them in their tables and assignments. It knows nothing of name tables.
+        ResourceType::VirtualHost | ResourceType::LbEndpoint | ResourceType::NameTable => return None,
     };
     let entries: Value = resources.iter().map(|resource| entry(kind, field, resource)).collect();
     Some(json!({"@type": format!("type.googleapis.com/envoy.admin.v3.{message}"), list: entries}))

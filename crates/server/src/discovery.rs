@@ -1,5 +1,6 @@
 //! The aggregated discovery service: one request, one stream.
 
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -29,6 +30,7 @@ pub(crate) struct Discovery {
     pub(crate) max_request_bytes: usize,
     /// Whether proxies that can get virtual hosts singly do.
     pub(crate) virtual_hosts_apart: bool,
+    pub(crate) endpoints_apart: Option<NonZeroU32>,
     /// Proxies on this machine may have secrets.
     pub(crate) secrets_to_local: bool,
     /// For readers of configuration; none: they are proxies like others.
@@ -161,6 +163,8 @@ impl Upstream {
         // Only the incremental protocol can say that one of them has gone.
         let incremental = matches!(self.variant, Variant::Delta);
         proxy.virtual_hosts_apart &= incremental && self.discovery.virtual_hosts_apart;
+        let apart = self.discovery.endpoints_apart.filter(|_| incremental);
+        proxy.endpoints_apart = proxy.endpoints_apart.and(apart);
         proxy.trusted = self.is_trusted();
         let name = proxy.id.clone();
         let (reply, answer) = oneshot::channel();

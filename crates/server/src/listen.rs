@@ -1,6 +1,7 @@
 //! Listening sockets, and the life of the server: start, ready, drain, end.
 
 use std::net::SocketAddr;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -41,6 +42,8 @@ pub struct Options {
     pub max_request_bytes: usize,
     /// Whether proxies that can get virtual hosts singly do.
     pub virtual_hosts_apart: bool,
+    /// From how many endpoints on those of a cluster are sent singly to proxies that can take them so; none: never.
+    pub endpoints_apart: Option<NonZeroU32>,
     /// Proxies on this machine may have secrets.
     pub secrets_to_local: bool,
     /// Limits of the protocol machine; the server uses those for decoding.
@@ -118,6 +121,7 @@ impl Server {
             limits,
             max_request_bytes: options.max_request_bytes,
             virtual_hosts_apart: options.virtual_hosts_apart,
+            endpoints_apart: options.endpoints_apart,
             secrets_to_local: options.secrets_to_local,
             configuration: configuration.map(|configuration| Service {
                 configuration,

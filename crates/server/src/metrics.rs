@@ -320,6 +320,7 @@ fn short(kind: ResourceType) -> &'static str {
     match kind {
         ResourceType::Cluster => "cds",
         ResourceType::Endpoints => "eds",
+        ResourceType::LbEndpoint => "leds",
         ResourceType::Listener => "lds",
         ResourceType::Route => "rds",
         ResourceType::VirtualHost => "vhds",

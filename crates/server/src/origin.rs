@@ -46,6 +46,10 @@ impl Origin for Served {
         self.0.audience(token, kind)
     }
 
+    fn renew_collections(&mut self, token: ProxyToken, had: &[Arc<str>]) -> bool {
+        self.0.renew_collections(token, had)
+    }
+
     fn open_catalogue(
         &mut self,
         _: ResourceType,

@@ -94,6 +94,7 @@ fn long_name(kind: ResourceType) -> &'static str {
     match kind {
         ResourceType::Cluster => "cluster",
         ResourceType::Endpoints => "endpoint",
+        ResourceType::LbEndpoint => "single endpoint",
         ResourceType::Listener => "listener",
         ResourceType::Route => "route",
         ResourceType::VirtualHost => "virtual host",

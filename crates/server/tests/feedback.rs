@@ -81,6 +81,7 @@ impl Plane {
             keepalive_interval: Duration::from_secs(30),
             keepalive_timeout: Duration::from_secs(10),
             virtual_hosts_apart: true,
+            endpoints_apart: None,
             max_request_bytes: 64 << 10,
             secrets_to_local: false,
             limits: Limits::default(),

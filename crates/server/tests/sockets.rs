@@ -44,6 +44,7 @@ async fn start() -> Server {
         keepalive_interval: Duration::from_secs(30),
         keepalive_timeout: Duration::from_secs(10),
         virtual_hosts_apart: true,
+        endpoints_apart: None,
         max_request_bytes: LIMIT,
         secrets_to_local: false,
         limits: Limits::default(),

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use crate::resolve::{Given, Problems};
 use crate::value::{
-    Address, ByteSize, Home, Ipv4Range, Ipv6Range, LogFilter, LogFormat, OptionalName, SecretsFor, Switch, Value,
+    Address, ByteSize, Home, Ipv4Range, Ipv6Range, LogFilter, LogFormat, OptionalName, SecretsFor, Switch, Threshold,
+    Value,
 };
 
 /// One row of the table.
@@ -257,6 +258,10 @@ settings! {
         http3 env "PILOT_ENABLE_QUIC_LISTENERS": Switch = "off";
         /// All proxies accept HTTP/1.0; without it those with `HTTP10: "1"` in their metadata.
         http10 env "PILOT_HTTP10": Switch = "off";
+        /// From how many endpoints on a cluster's endpoints are sent singly to proxies that can take them so (Envoy from
+        /// 1.38 on, over the incremental protocol): one that changes then costs its own bytes, and not those of all, but
+        /// all together cost five times as many.
+        endpoints_apart: Threshold = "off";
     }
     "Process" {
         /// Number of threads; 0 means one per processor.

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -237,6 +238,24 @@ impl Value for Switch {
             "on" | "true" => Ok(Switch(true)),
             "off" | "false" => Ok(Switch(false)),
             _ => Err("it is neither".to_owned()),
+        }
+    }
+}
+
+/// A number from which on something is done, if ever.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Threshold(pub Option<NonZeroU32>);
+
+impl Value for Threshold {
+    const FORM: &'static str = "off, or a number from 1 on";
+
+    fn parse(text: &str) -> Result<Threshold, String> {
+        match text {
+            "off" => Ok(Threshold(None)),
+            _ => text
+                .parse()
+                .map(|number| Threshold(Some(number)))
+                .map_err(|_| "it is neither".to_owned()),
         }
     }
 }

@@ -19,7 +19,7 @@ pub use serve::{Audience, Changes};
 pub use traffic::Catalogue;
 pub use traffic::remarks::{MISSING, Remarks};
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use flow::Engine;
@@ -31,6 +31,8 @@ use registry::inputs::{Mesh, MeshSettings, Proxies, ProxyToken};
 pub struct World {
     engine: Engine,
     next_token: u64,
+    /// Which names the collections of endpoints have that a proxy gets; for all others the first.
+    generations: BTreeMap<ProxyToken, u32>,
 }
 
 impl World {
@@ -48,7 +50,11 @@ impl World {
         engine.commit(first);
         // Always held: whoever looks names up is told of changes.
         engine.subscribe::<GatewayNames>(());
-        World { engine, next_token: 1 }
+        World {
+            engine,
+            next_token: 1,
+            generations: BTreeMap::new(),
+        }
     }
 
     /// Commits a batch and tells what changed for those who are served.
@@ -71,6 +77,7 @@ impl World {
     pub fn disconnect(&mut self, token: ProxyToken) {
         let mut batch = flow::Batch::new();
         batch.remove::<Proxies>(token);
+        self.generations.remove(&token);
         self.engine.commit(batch);
     }
 
@@ -100,6 +107,7 @@ impl World {
         World {
             engine: self.engine.fork(),
             next_token: self.next_token,
+            generations: self.generations.clone(),
         }
     }
 }

@@ -1,6 +1,8 @@
 //! From an object to what is served of it.
 
-use envoy::{Clusters, Endpoints, GrpcClusters, GrpcListeners, NameTables, RouteConfigs, VirtualHostResources};
+use envoy::{
+    Clusters, EndpointCatalogue, Endpoints, GrpcClusters, GrpcListeners, NameTables, RouteConfigs, VirtualHostResources,
+};
 use flow::{CellId, Dependents, Relation, Walk};
 use model::service::{ObjectId, Registry};
 use patches::{
@@ -24,7 +26,8 @@ use crate::World;
 const CELLS: usize = 100_000;
 
 /// The relations whose rows list resources.
-const CATALOGUES: [&str; 4] = [
+const CATALOGUES: [&str; 5] = [
+    EndpointCatalogue::NAME,
     ListenerCatalogue::NAME,
     ClusterCatalogue::NAME,
     PatchedListenerCatalogue::NAME,
@@ -130,6 +133,7 @@ fn everything() -> Walk {
         .to::<GrpcClusters>()
         .to::<GrpcListeners>()
         .to::<Endpoints>()
+        .to::<EndpointCatalogue>()
         .to::<RouteConfigs>()
         .to::<VirtualHostResources>()
         .to::<ListenerCatalogue>()

@@ -1,15 +1,16 @@
 //! What serving asks of the world: audiences, catalogues and resources, and what a commit changed of them.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use envoy::{
-    Clusters, Endpoints, GrpcClusters, GrpcListeners, Listeners, NameTables, RouteConfigs, RouteShells, Secrets,
-    VirtualHostResources,
+    Clusters, EndpointCatalogue, Endpoints, GrpcClusters, GrpcListeners, LbEndpoints, Listeners, NameTables,
+    RouteConfigs, RouteShells, Secrets, VirtualHostResources, generation_of,
 };
 use flow::{CellId, Delta};
 use model::audience::{
-    ClusterAudience, EndpointsAudience, ExtensionAudience, GrpcAudience, ListenerAudience, NameAudience, ResourceKey,
-    RouteAudience, Scope, SecretAudience,
+    ClusterAudience, EndpointsApart, EndpointsAudience, ExtensionAudience, GrpcAudience, ListenerAudience,
+    NameAudience, ResourceKey, RouteAudience, Scope, SecretAudience,
 };
 use model::xds::{Resource, ResourceType};
 use patches::{
@@ -36,6 +37,8 @@ pub enum Audience {
     Cluster(Arc<ClusterAudience>),
     /// Of endpoints.
     Endpoints(Arc<EndpointsAudience>),
+    /// Of endpoints that are sent singly.
+    LbEndpoint(Arc<EndpointsAudience>),
     /// Of listeners.
     Listener(Arc<ListenerAudience>),
     /// Of route tables.
@@ -88,6 +91,7 @@ impl Changes {
         };
         changes.add_resources::<Clusters>(delta);
         changes.add_resources::<Endpoints>(delta);
+        changes.add_resources::<LbEndpoints>(delta);
         changes.add_resources::<Listeners>(delta);
         changes.add_resources::<RouteConfigs>(delta);
         changes.add_resources::<RouteShells>(delta);
@@ -96,6 +100,7 @@ impl Changes {
         changes.add_resources::<GrpcClusters>(delta);
         changes.add_resources::<GrpcListeners>(delta);
         changes.add_catalogues::<ClusterCatalogue>(delta);
+        changes.add_catalogues::<EndpointCatalogue>(delta);
         changes.add_catalogues::<ListenerCatalogue>(delta);
         changes.add_catalogues::<VirtualHostCatalogue>(delta);
         changes.add_resources::<PatchedClusters>(delta);
@@ -144,7 +149,11 @@ impl World {
             ResourceType::NameTable => Audience::NameTable(Arc::new(audiences.names())),
             ResourceType::Extension => Audience::Extension(audiences.extension.clone()),
             ResourceType::Cluster => Audience::Cluster(audiences.cluster.clone()),
-            ResourceType::Endpoints => Audience::Endpoints(audiences.endpoints.clone()),
+            ResourceType::Endpoints => Audience::Endpoints(self.endpoints(token, &audiences.endpoints)),
+            ResourceType::LbEndpoint => {
+                audiences.endpoints.apart?;
+                Audience::LbEndpoint(self.endpoints(token, &audiences.endpoints))
+            }
             ResourceType::Listener => Audience::Listener(audiences.listener.clone()),
             ResourceType::Route if apart => Audience::RouteShell(audiences.route.clone()),
             ResourceType::Route => Audience::Route(audiences.route.clone()),
@@ -154,11 +163,41 @@ impl World {
         })
     }
 
+    /// A client has collections of endpoints of these names, and does not say which endpoints it has of them: it may have
+    /// some that have gone. From now on its audience is one whose collections have other names. Whether that is so;
+    /// commits do not tell of it.
+    pub fn renew_collections(&mut self, token: ProxyToken, had: &[Arc<str>]) -> bool {
+        let generations: BTreeSet<u32> = had.iter().filter_map(|name| generation_of(name)).collect();
+        let present = self.generations.get(&token).copied().unwrap_or_default();
+        if !generations.contains(&present) {
+            return false;
+        }
+        // The lowest, so that many who return together share one.
+        let free = (0..).find(|generation| !generations.contains(generation));
+        self.generations.insert(token, free.unwrap_or_default());
+        true
+    }
+
+    /// The audience of a proxy's endpoints, in its generation of collections.
+    fn endpoints(&self, token: ProxyToken, audience: &Arc<EndpointsAudience>) -> Arc<EndpointsAudience> {
+        match (self.generations.get(&token), audience.apart) {
+            (Some(generation), Some(apart)) if *generation != apart.generation => Arc::new(EndpointsAudience {
+                apart: Some(EndpointsApart {
+                    generation: *generation,
+                    ..apart
+                }),
+                ..(**audience).clone()
+            }),
+            _ => audience.clone(),
+        }
+    }
+
     /// Opens the list of all that a wildcard type holds for an audience, or that is in a collection (a route table's virtual
-    /// hosts). Named types have none, and gRPC clients ask for everything by name.
+    /// hosts, a locality's endpoints). Named types have none, and gRPC clients ask for everything by name.
     pub fn open_catalogue(&mut self, audience: &Audience, collection: &Arc<str>) -> Option<(CellId, Arc<Catalogue>)> {
         match audience {
             Audience::VirtualHost(a) => Some(self.subscribe::<VirtualHostCatalogue>((a.clone(), collection.clone()))),
+            Audience::LbEndpoint(a) => Some(self.subscribe::<EndpointCatalogue>((a.clone(), collection.clone()))),
             Audience::Cluster(a) if a.filters.is_empty() => Some(self.subscribe::<ClusterCatalogue>(a.clone())),
             Audience::Cluster(a) => Some(self.subscribe::<PatchedClusterCatalogue>(a.clone())),
             Audience::Listener(a) if a.filters.is_empty() => Some(self.subscribe::<ListenerCatalogue>(a.clone())),
@@ -180,7 +219,8 @@ impl World {
             Audience::GrpcCluster(scope) => Some(ResourceKey::GrpcCluster(scope.clone(), name.clone())),
             Audience::GrpcListener(a) => Some(ResourceKey::GrpcListener(a.clone(), name.clone())),
             Audience::Extension(a) => Some(ResourceKey::Extension(a.clone(), name.clone())),
-            Audience::Cluster(_) | Audience::Listener(_) | Audience::VirtualHost(_) | Audience::NameTable(_) => None,
+            Audience::Cluster(_) | Audience::Listener(_) | Audience::NameTable(_) => None,
+            Audience::VirtualHost(_) | Audience::LbEndpoint(_) => None,
         }
     }
 
@@ -189,6 +229,7 @@ impl World {
         match key {
             ResourceKey::Cluster(k) => self.open_in::<Clusters>(k.clone()),
             ResourceKey::Endpoints(audience, name) => self.open_in::<Endpoints>((audience.clone(), name.clone())),
+            ResourceKey::LbEndpoint(name, spec) => self.open_in::<LbEndpoints>((name.clone(), spec.clone())),
             ResourceKey::Listener(spec) => self.open_in::<Listeners>(spec.clone()),
             ResourceKey::Secret(key) => self.open_in::<Secrets>(key.clone()),
             ResourceKey::GrpcCluster(scope, name) => self.open_in::<GrpcClusters>((scope.clone(), name.clone())),

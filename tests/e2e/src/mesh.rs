@@ -25,13 +25,22 @@ impl Mesh {
         Mesh::start_on([127, 0, 0, 1].into(), files).await
     }
 
+    /// The same, with these flags.
+    pub async fn start_with(files: &[(&str, &str)], flags: &[&str]) -> Result<Mesh> {
+        Mesh::launch([127, 0, 0, 1].into(), files, flags).await
+    }
+
     /// The same, listening on this address of the machine.
     pub async fn start_on(ip: IpAddr, files: &[(&str, &str)]) -> Result<Mesh> {
+        Mesh::launch(ip, files, &[]).await
+    }
+
+    async fn launch(ip: IpAddr, files: &[(&str, &str)], flags: &[&str]) -> Result<Mesh> {
         let config = ConfigDir::new()?;
         for (name, text) in files {
             config.put(name, text)?;
         }
-        let control = Control::start_on(ip, rutter_binary(), config.path(), &[]).await?;
+        let control = Control::start_on(ip, rutter_binary(), config.path(), flags).await?;
         Ok(Mesh { config, control })
     }
 

@@ -43,6 +43,27 @@ impl Shop {
         route: &str,
         policy: &str,
     ) -> Result<Shop> {
+        Shop::set_up((speaks, &[]), protocol, versions, route, policy).await
+    }
+
+    /// The same with these flags for the control plane, and a port of HTTP.
+    pub async fn with_flags(
+        flags: &[&str],
+        protocol: Protocol,
+        versions: &[&str],
+        route: &str,
+        policy: &str,
+    ) -> Result<Shop> {
+        Shop::set_up(("HTTP", flags), protocol, versions, route, policy).await
+    }
+
+    async fn set_up(
+        (speaks, flags): (&str, &[&str]),
+        protocol: Protocol,
+        versions: &[&str],
+        route: &str,
+        policy: &str,
+    ) -> Result<Shop> {
         let port = free_port();
         let mut files = vec![
             ("service.yaml".to_owned(), service(port, speaks, policy)),
@@ -59,7 +80,7 @@ impl Shop {
             .iter()
             .map(|(name, text)| (name.as_str(), text.as_str()))
             .collect();
-        let mesh = Mesh::start(&files).await?;
+        let mesh = Mesh::start_with(&files, flags).await?;
         let client = mesh
             .envoy(
                 &Node::sidecar("client", "test", "127.0.0.2", &[("app", "client")]),

@@ -1,5 +1,6 @@
 //! Proxies as scenarios describe them.
 
+use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
@@ -45,6 +46,10 @@ pub fn parse(name: &str, yaml: &str) -> Result<Proxy> {
     });
     let node: Node = protos::from_json(&node).context("node")?;
     let mut proxy = ads::parse_node(&node)?;
+    let apart = body["endpoints-apart"]
+        .as_u64()
+        .and_then(|number| u32::try_from(number).ok());
+    proxy.endpoints_apart = proxy.endpoints_apart.and(apart.and_then(NonZeroU32::new));
     proxy.trusted = body["trusted"].as_bool().unwrap_or(false);
     Ok(proxy)
 }

@@ -104,7 +104,8 @@ impl Walk<'_> {
             // A cluster of its bootstrap.
             endpoints.insert("local_cluster".into());
         }
-        self.named(ResourceType::Endpoints, endpoints)?;
+        let assignments = self.named(ResourceType::Endpoints, endpoints)?;
+        self.single_endpoints(&assignments)?;
         let mut routes = self.wildcard(ResourceType::Listener, listener_names)?;
         let extensions = routes.split_off(&Arc::from(EXTENSION));
         let extensions = extensions.iter().filter_map(|name| name.strip_prefix(EXTENSION));
@@ -124,6 +125,24 @@ impl Walk<'_> {
         };
         for table in tables {
             self.listed(ResourceType::VirtualHost, &audience, &table, |_, _| {})?;
+        }
+        Ok(())
+    }
+
+    /// The endpoints in the collections that these assignments name.
+    fn single_endpoints(&mut self, assignments: &[Resource]) -> Result<()> {
+        let Some(audience) = self.world.audience(self.token, ResourceType::LbEndpoint) else {
+            return Ok(());
+        };
+        for assignment in assignments {
+            let assignment = json(ResourceType::Endpoints, assignment)?;
+            for locality in assignment["endpoints"].as_array().into_iter().flatten() {
+                let collection = locality["ledsClusterLocalityConfig"]["ledsCollectionName"].as_str();
+                let collection = collection.and_then(|name| name.strip_suffix("/*"));
+                if let Some(collection) = collection {
+                    self.listed(ResourceType::LbEndpoint, &audience, &collection.into(), |_, _| {})?;
+                }
+            }
         }
         Ok(())
     }

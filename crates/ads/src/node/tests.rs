@@ -1,5 +1,5 @@
 use super::*;
-use protos::envoy::config::core::v3::Locality as ProtoLocality;
+use protos::envoy::config::core::v3::{BuildVersion, Locality as ProtoLocality};
 
 fn text(text: &str) -> Value {
     Value {
@@ -90,6 +90,7 @@ fn everything_that_is_read_is_read() {
         namespace: "other".into(),
         dns_domain: "shop.svc.cluster.local".into(),
         virtual_hosts_apart: false,
+        endpoints_apart: None,
         addresses: vec!["10.0.0.1".parse().unwrap(), "fd00::1".parse().unwrap()],
         labels: [("app".into(), "web".into()), ("version".into(), "v1".into())].into(),
         locality: Locality::parse("r/z/s"),
@@ -237,4 +238,31 @@ fn settings_of(json: &str) -> Result<Option<Arc<str>>, NodeError> {
         "metadata": { "PROXY_CONFIG": settings },
     });
     parse_node(&protos::from_json(&node).unwrap()).map(|proxy| proxy.settings)
+}
+
+#[test]
+fn what_envoy_can_take_singly_is_known_by_its_version() {
+    let taken = |name: &str, (major_number, minor_number): (u32, u32)| {
+        let version = SemanticVersion {
+            major_number,
+            minor_number,
+            patch: 9,
+        };
+        let build = BuildVersion {
+            version: Some(version),
+            ..BuildVersion::default()
+        };
+        let proxy = parse_node(&Node {
+            user_agent_name: name.to_owned(),
+            user_agent_version_type: Some(UserAgentVersionType::UserAgentBuildVersion(build)),
+            ..node("sidecar~10.0.0.1~web.shop~shop.svc.cluster.local", [])
+        })
+        .unwrap();
+        (proxy.virtual_hosts_apart, proxy.endpoints_apart.is_some())
+    };
+    assert_eq!(taken("envoy", (1, 36)), (false, false));
+    assert_eq!(taken("envoy", (1, 37)), (true, false));
+    assert_eq!(taken("envoy", (1, 38)), (true, true));
+    assert_eq!(taken("envoy", (2, 0)), (true, true));
+    assert_eq!(taken("gRPC Go", (1, 79)), (false, false));
 }

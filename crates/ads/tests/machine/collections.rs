@@ -121,7 +121,7 @@ fn a_virtual_host_waits_for_its_clusters_and_clusters_for_it() {
     assert_eq!(client.take(&mut h), ["CDS -c"]);
 }
 
-fn borrow(had: &[(String, String)]) -> Vec<(&str, &str)> {
+pub(crate) fn borrow(had: &[(String, String)]) -> Vec<(&str, &str)> {
     had.iter().map(|(name, version)| (&**name, &**version)).collect()
 }
 

@@ -13,7 +13,8 @@ use protos::envoy::service::discovery::v3::{DeltaDiscoveryResponse, DiscoveryRes
 use crate::world::{Content, World, plain};
 
 pub(crate) use model::xds::ResourceType::{
-    Cluster as CDS, Endpoints as EDS, Extension as ECDS, Listener as LDS, Route as RDS, VirtualHost as VHDS,
+    Cluster as CDS, Endpoints as EDS, Extension as ECDS, LbEndpoint as LEDS, Listener as LDS, Route as RDS,
+    VirtualHost as VHDS,
 };
 
 pub(crate) fn proxy(kind: ProxyKind) -> Proxy {
@@ -23,6 +24,7 @@ pub(crate) fn proxy(kind: ProxyKind) -> Proxy {
         namespace: "ns".into(),
         dns_domain: "ns.svc.cluster.local".into(),
         virtual_hosts_apart: false,
+        endpoints_apart: None,
         addresses: vec!["10.0.0.1".parse().unwrap()],
         labels: BTreeMap::new(),
         locality: Locality::default(),
@@ -226,6 +228,10 @@ pub(crate) fn number_of(kind: ResourceType, body: &Bytes) -> u32 {
             let route = c::route::v3::RouteConfiguration::decode(body.clone()).unwrap();
             route.internal_only_headers.first().map_or(0, |number| text(number))
         }
+        LEDS => c::endpoint::v3::LbEndpoint::decode(body.clone())
+            .unwrap()
+            .load_balancing_weight
+            .unwrap_or_default(),
         VHDS => text(&c::route::v3::VirtualHost::decode(body.clone()).unwrap().domains[0]),
         ECDS => {
             let extension = c::core::v3::TypedExtensionConfig::decode(body.clone()).unwrap();

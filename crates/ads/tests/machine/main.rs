@@ -15,6 +15,8 @@ mod order;
 mod property;
 mod refusal;
 mod resume;
+mod single;
+mod single_property;
 mod sotw;
 mod tally;
 mod world;

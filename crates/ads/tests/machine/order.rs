@@ -178,7 +178,7 @@ fn a_client_that_never_answers_gets_the_rest_after_a_while() {
     assert_eq!(client.take(&mut h), [""; 0]);
     h.after(1);
     assert_eq!(client.take(&mut h), ["RDS r=2"]);
-    assert_eq!(h.hub.stats().overdue[..4], [0, 0, 0, 1]);
+    assert_eq!(h.hub.stats().overdue[..5], [0, 0, 0, 0, 1]);
     // And one that accepts clusters but never asks for their endpoints.
     client.ack(&mut h, RDS);
     client.ack(&mut h, CDS);
@@ -213,7 +213,7 @@ fn a_client_that_never_accepts_routes_loses_its_clusters_after_a_while() {
     assert_eq!(client.take(&mut h), ["RDS r=2"]);
     h.after(5);
     assert_eq!(client.take(&mut h), ["CDS -b"]);
-    assert_eq!(h.hub.stats().overdue[..4], [1, 0, 0, 0]);
+    assert_eq!(h.hub.stats().overdue[..5], [1, 0, 0, 0, 0]);
 }
 
 #[test]

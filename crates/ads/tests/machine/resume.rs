@@ -1,3 +1,5 @@
+use std::collections::BTreeMap;
+
 use ads::StreamId;
 use ads::Variant::{Delta, Sotw};
 use model::xds::ResourceType;
@@ -25,9 +27,9 @@ fn what_a_client_has_is_not_sent_again() {
     let had = [CDS, EDS, LDS, RDS].map(|kind| versions(&h, old.id, kind));
     h.disconnect(old.id);
     let mut client = Client::new(&mut h, Delta);
-    for (kind, names) in [(CDS, &[][..]), (EDS, &["a", "b"]), (LDS, &[]), (RDS, &["r"])] {
-        h.request(client.id, resume(kind, names, &borrow(&had[kind as usize])))
-            .unwrap();
+    let asked = [(CDS, &[][..]), (EDS, &["a", "b"]), (LDS, &[]), (RDS, &["r"])];
+    for ((kind, names), had) in asked.into_iter().zip(&had) {
+        h.request(client.id, resume(kind, names, &borrow(had))).unwrap();
     }
     let all = client.drain(&mut h);
     assert_eq!(all, ["CDS", "EDS", "LDS", "RDS"], "answered, with nothing");
@@ -97,12 +99,13 @@ fn in_state_of_the_world_the_version_of_everything_is_recognised() {
     let mut old = Client::settled(&mut h, Sotw);
     h.change(&[(EDS, "b", 2)]);
     assert_eq!(old.drain(&mut h), ["EDS b=2"]);
-    let versions = [CDS, EDS, LDS, RDS].map(|kind| old.last(kind).version.clone());
+    let versions: BTreeMap<ResourceType, String> = [CDS, EDS, LDS, RDS]
+        .map(|kind| (kind, old.last(kind).version.clone()))
+        .into();
     h.disconnect(old.id);
     let mut client = Client::new(&mut h, Sotw);
     for (kind, names) in [(CDS, &[][..]), (EDS, &["a", "b"]), (LDS, &[]), (RDS, &["r"])] {
-        h.request(client.id, sotw(kind, names, &versions[kind as usize], ""))
-            .unwrap();
+        h.request(client.id, sotw(kind, names, &versions[&kind], "")).unwrap();
     }
     assert_eq!(client.take(&mut h), [""; 0]);
     assert!(
@@ -117,10 +120,10 @@ fn in_state_of_the_world_the_version_of_everything_is_recognised() {
     assert_eq!(client.take(&mut h), ["EDS b=3"]);
 
     let mut other = Client::new(&mut h, Sotw);
-    h.request(other.id, sotw(EDS, &["a", "b", "new"], &versions[EDS as usize], ""))
+    h.request(other.id, sotw(EDS, &["a", "b", "new"], &versions[&EDS], ""))
         .unwrap();
     assert_eq!(other.take(&mut h), ["EDS a=1 b=3 new=0"]);
-    h.request(other.id, sotw(RDS, &["r", "new"], &versions[RDS as usize], ""))
+    h.request(other.id, sotw(RDS, &["r", "new"], &versions[&RDS], ""))
         .unwrap();
     other.ack(&mut h, EDS);
     assert_eq!(

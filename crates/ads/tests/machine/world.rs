@@ -1,6 +1,6 @@
 //! A world of made-up resources: per audience and type, names and a number that stands for their content.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use ads::{Changes, Origin};
@@ -10,7 +10,10 @@ use model::xds::{Resource, ResourceType, collection_of};
 use protos::envoy::config::cluster::v3::cluster::{ClusterDiscoveryType, DiscoveryType};
 use protos::envoy::config::cluster::v3::{Cluster, cluster::EdsClusterConfig};
 use protos::envoy::config::core::v3::TypedExtensionConfig;
-use protos::envoy::config::endpoint::v3::{ClusterLoadAssignment, LocalityLbEndpoints};
+use protos::envoy::config::endpoint::v3::locality_lb_endpoints::LbConfig;
+use protos::envoy::config::endpoint::v3::{
+    ClusterLoadAssignment, LbEndpoint, LedsClusterLocalityConfig, LocalityLbEndpoints,
+};
 use protos::envoy::config::listener::v3::Listener;
 use protos::envoy::config::route::v3::{RouteConfiguration, VirtualHost};
 
@@ -18,6 +21,9 @@ pub(crate) type Audience = &'static str;
 pub(crate) type Key = (ResourceType, Audience, Arc<str>);
 type Tables = BTreeMap<(ResourceType, Audience), BTreeMap<String, Content>>;
 pub(crate) type Catalogue = Arc<Vec<(Arc<str>, Key)>>;
+
+/// Audiences whose endpoints are those of `a` in collections of other names: `CLUSTER/GENERATION.LOCALITY`.
+pub(crate) const GENERATIONS: [Audience; 4] = ["a", "a1", "a2", "a3"];
 
 /// An audience that has no lists: it asks for everything by name.
 pub(crate) const BY_NAME: Audience = "by name";
@@ -27,7 +33,7 @@ pub(crate) const BY_NAME: Audience = "by name";
 pub(crate) struct Content {
     /// Two resources differ if their numbers do.
     pub(crate) number: u32,
-    /// The clusters that a route leads to.
+    /// The clusters that a route leads to, or the collections that an assignment names.
     pub(crate) clusters: Vec<String>,
     /// Whether a cluster discovers its endpoints.
     pub(crate) discovers: bool,
@@ -55,6 +61,8 @@ pub(crate) struct World {
     next_cell: u32,
     /// The audience of proxies that connect from now on.
     pub(crate) newcomers: Option<Audience>,
+    /// Which generation of collections a proxy gets, where it is not the first.
+    generations: BTreeMap<u64, usize>,
     pub(crate) refuse: bool,
 }
 
@@ -188,10 +196,26 @@ impl Origin for World {
     fn disconnect(&mut self, token: u64) {
         self.audiences.remove(&token);
         self.moves.remove(&token);
+        self.generations.remove(&token);
     }
 
-    fn audience(&self, token: u64, _: ResourceType) -> Audience {
-        self.audiences[&token]
+    fn audience(&self, token: u64, kind: ResourceType) -> Audience {
+        match (kind, self.generations.get(&token)) {
+            (ResourceType::Endpoints | ResourceType::LbEndpoint, Some(generation)) => GENERATIONS[*generation],
+            _ => self.audiences[&token],
+        }
+    }
+
+    fn renew_collections(&mut self, token: u64, had: &[Arc<str>]) -> bool {
+        let generation = |name: &Arc<str>| name.split_once('/')?.1.split_once('.')?.0.parse::<usize>().ok();
+        let had: BTreeSet<usize> = had.iter().filter_map(generation).collect();
+        let renewed = had.contains(self.generations.get(&token).unwrap_or(&0));
+        if renewed {
+            let free = (0..GENERATIONS.len()).find(|generation| !had.contains(generation));
+            self.generations
+                .insert(token, free.expect("more generations than are kept"));
+        }
+        renewed
     }
 
     fn open_catalogue(&mut self, kind: ResourceType, audience: &Audience, of: &Arc<str>) -> Option<(u32, Catalogue)> {
@@ -267,11 +291,19 @@ pub(crate) fn body(kind: ResourceType, name: &str, content: &Content) -> Bytes {
         }),
         ResourceType::Endpoints => protos::encode(&ClusterLoadAssignment {
             cluster_name: name,
-            endpoints: vec![LocalityLbEndpoints {
-                priority: content.number,
-                ..LocalityLbEndpoints::default()
-            }],
+            endpoints: std::iter::once(None)
+                .chain(content.clusters.iter().map(Some))
+                .map(|collection| LocalityLbEndpoints {
+                    priority: content.number,
+                    lb_config: collection.map(|collection| collection_config(collection)),
+                    ..LocalityLbEndpoints::default()
+                })
+                .collect(),
             ..ClusterLoadAssignment::default()
+        }),
+        ResourceType::LbEndpoint => protos::encode(&LbEndpoint {
+            load_balancing_weight: Some(content.number),
+            ..LbEndpoint::default()
         }),
         ResourceType::Listener => protos::encode(&Listener {
             name,
@@ -305,4 +337,11 @@ pub(crate) fn body(kind: ResourceType, name: &str, content: &Content) -> Bytes {
         }),
         other => panic!("the made-up mesh has no {other:?}"),
     }
+}
+
+fn collection_config(collection: &str) -> LbConfig {
+    LbConfig::LedsClusterLocalityConfig(LedsClusterLocalityConfig {
+        leds_config: None,
+        leds_collection_name: format!("{collection}/*"),
+    })
 }

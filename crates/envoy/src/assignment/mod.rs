@@ -2,6 +2,7 @@
 //!
 //! This is the hottest path of the control plane, so the message is written straight into one buffer.
 
+pub(crate) mod apart;
 mod prefer;
 mod select;
 
@@ -14,8 +15,8 @@ use model::service::{Endpoint, EndpointAddress, Health};
 use traffic::policy::preference::Preference;
 
 use crate::wire::Writer;
-use select::{Group, Member, Target};
-pub(crate) use select::{Horizon, Selection};
+pub(crate) use select::{Group, Horizon, Selection};
+use select::{Member, Target};
 
 /// Bytes to set aside for each endpoint, from experience.
 const BYTES_PER_ENDPOINT: usize = 128;
@@ -36,17 +37,37 @@ pub(crate) fn encode(
     horizon: Option<Horizon<'_>>,
     preference: Preference<'_>,
 ) -> (Bytes, usize) {
-    let mut groups = select::groups(endpoints, selection, horizon);
-    if let Some(view) = selection.view {
-        groups = prefer::apply(groups, view, preference);
+    let groups = groups(endpoints, selection, horizon, preference);
+    (whole(cluster, &groups), count(&groups))
+}
+
+/// The endpoints of a cluster, in groups with priorities and weights.
+pub(crate) fn groups<'a>(
+    endpoints: &'a [Endpoint],
+    selection: Selection<'_>,
+    horizon: Option<Horizon<'a>>,
+    preference: Preference<'_>,
+) -> Vec<Group<'a>> {
+    let groups = select::groups(endpoints, selection, horizon);
+    match selection.view {
+        Some(view) => prefer::apply(groups, view, preference),
+        None => groups,
     }
-    let count = groups.iter().map(|group| group.members.len()).sum();
-    let mut writer = Writer::with_capacity(cluster.len() + 16 + count * BYTES_PER_ENDPOINT);
+}
+
+/// How many endpoints these groups have together.
+pub(crate) fn count(groups: &[Group<'_>]) -> usize {
+    groups.iter().map(|group| group.members.len()).sum()
+}
+
+/// The encoded `ClusterLoadAssignment` of these groups, with all endpoints.
+pub(crate) fn whole(cluster: &str, groups: &[Group<'_>]) -> Bytes {
+    let mut writer = Writer::with_capacity(cluster.len() + 16 + count(groups) * BYTES_PER_ENDPOINT);
     writer.text(1, cluster);
-    for group in &groups {
+    for group in groups {
         writer.message(2, |w| write_group(w, group));
     }
-    (writer.finish(), count)
+    writer.finish()
 }
 
 /// The fields of `LocalityLbEndpoints`.

@@ -157,6 +157,7 @@ fn dense(mut groups: Vec<Group<'_>>) -> Vec<Group<'_>> {
     levels.dedup();
     for group in &mut groups {
         let at = levels.binary_search(&group.priority).unwrap_or_default();
+        group.level = group.priority;
         group.priority = u32::try_from(at).unwrap_or(u32::MAX);
     }
     groups

@@ -42,23 +42,25 @@ pub(crate) struct Horizon<'a> {
 }
 
 /// Endpoints that have a locality and a priority in common.
-pub(super) struct Group<'a> {
+pub(crate) struct Group<'a> {
     pub(super) locality: &'a Locality,
     /// 0 goes first.
     pub(super) priority: u32,
+    /// What the priority was before those without members were left out: it does not depend on other groups.
+    pub(super) level: u32,
     pub(super) weight: u32,
-    pub(super) members: Vec<Member<'a>>,
+    pub(crate) members: Vec<Member<'a>>,
 }
 
 /// An endpoint as a client sees it.
-pub(super) struct Member<'a> {
+pub(crate) struct Member<'a> {
     pub(super) place: Target<'a>,
     pub(super) weight: u32,
 }
 
 /// Where connections go.
 #[derive(Clone, Copy)]
-pub(super) enum Target<'a> {
+pub(crate) enum Target<'a> {
     /// To an endpoint, at this port.
     Endpoint(&'a Endpoint, u16),
     /// To a gateway, which passes them on.
@@ -72,6 +74,7 @@ impl<'a> Group<'a> {
         Group {
             locality,
             priority: 0,
+            level: 0,
             weight,
             members,
         }

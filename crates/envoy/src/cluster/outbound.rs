@@ -235,15 +235,9 @@ impl Outbound<'_> {
                 ..Default::default()
             }));
         }
-        let weighted = match preference(mesh, &self.policy, self.service) {
-            // Without it Envoy takes no notice of the localities' weights.
-            Preference::Distribute(_) | Preference::ByLabels(..) => true,
-            Preference::ByLocality(failover) => !failover.is_empty(),
-            Preference::ByRegion(..) | Preference::Equal => false,
-        };
-        weighted.then_some(LocalityConfigSpecifier::LocalityWeightedLbConfig(
-            LocalityWeightedLbConfig {},
-        ))
+        weighs_localities(&preference(mesh, &self.policy, self.service)).then_some(
+            LocalityConfigSpecifier::LocalityWeightedLbConfig(LocalityWeightedLbConfig {}),
+        )
     }
 
     /// What telemetry and `istioctl` read.
@@ -268,6 +262,15 @@ impl Outbound<'_> {
         }
         fields.push(telemetry::services(self.service));
         fields
+    }
+}
+
+/// Whether clusters with this preference say that Envoy is to take notice of the weights of localities.
+pub(crate) fn weighs_localities(preference: &Preference<'_>) -> bool {
+    match preference {
+        Preference::Distribute(_) | Preference::ByLabels(..) => true,
+        Preference::ByLocality(failover) => !failover.is_empty(),
+        Preference::ByRegion(..) | Preference::Equal => false,
     }
 }
 

@@ -320,6 +320,7 @@ fn options(settings: &Settings) -> Options {
         keepalive_timeout: settings.keepalive_timeout,
         max_request_bytes: settings.max_request_bytes.0,
         virtual_hosts_apart: settings.virtual_hosts_apart.0,
+        endpoints_apart: settings.endpoints_apart.0,
         secrets_to_local: home::gives_secrets(settings),
         limits: ads::Limits::default(),
         version: format!("rutter {}", env!("CARGO_PKG_VERSION")),

@@ -15,8 +15,8 @@ use std::sync::Arc;
 
 use flow::{Reads, Relation, Rule};
 use model::audience::{
-    ClusterAudience, EndpointsAudience, ExtensionAudience, GrpcAudience, IpFamilies, ListenerAudience, NameAudience,
-    NameView, OwnWorkload, Place, RouteAudience, Scope, SecretAudience, Source,
+    ClusterAudience, EndpointsApart, EndpointsAudience, ExtensionAudience, GrpcAudience, IpFamilies, ListenerAudience,
+    NameAudience, NameView, OwnWorkload, Place, RouteAudience, Scope, SecretAudience, Source,
 };
 use model::proxy::{InterceptionMode, Labels, Proxy, ProxyKind};
 use model::service::{ObjectId, Workload};
@@ -236,6 +236,11 @@ fn assemble(proxy: &Proxy, parts: Parts) -> ProxyAudiences {
     } = parts;
     let kind = proxy.kind;
     let plain = scope.without_assigned();
+    let apart = proxy.endpoints_apart.map(|from| EndpointsApart {
+        from,
+        generation: 0,
+        weights: !filters.clusters.is_empty(),
+    });
     let listener = ListenerAudience {
         scope: scope.clone(),
         kind,
@@ -294,6 +299,7 @@ fn assemble(proxy: &Proxy, parts: Parts) -> ProxyAudiences {
             scope: plain,
             place,
             own,
+            apart,
         }),
         secrets: None,
         grpc,

@@ -103,6 +103,7 @@ pub(crate) fn sidecar(ip: &str) -> Proxy {
         namespace: "default".into(),
         dns_domain: "default.svc.cluster.local".into(),
         virtual_hosts_apart: false,
+        endpoints_apart: None,
         addresses: vec![ip.parse().expect("an address")],
         labels: Default::default(),
         locality: Default::default(),

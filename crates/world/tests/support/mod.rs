@@ -49,6 +49,7 @@ pub fn proxy(name: &str, namespace: &str, kind: ProxyKind) -> Proxy {
     Proxy {
         kind,
         virtual_hosts_apart: false,
+        endpoints_apart: None,
         trusted: false,
         own_workload: None,
         settings: None,

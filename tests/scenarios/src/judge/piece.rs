@@ -10,6 +10,7 @@ use protos::envoy::config::cluster::v3::cluster::{ClusterDiscoveryType, Discover
 use protos::envoy::config::core::v3::address::Address as Kind;
 use protos::envoy::config::core::v3::socket_address::PortSpecifier;
 use protos::envoy::config::core::v3::{Address, SocketAddress};
+use protos::envoy::config::endpoint::v3::ClusterLoadAssignment;
 use protos::envoy::config::listener::v3::filter::ConfigType;
 use protos::envoy::config::listener::v3::{Filter, FilterChain, Listener};
 use protos::envoy::config::route::v3::RouteConfiguration;
@@ -46,7 +47,14 @@ pub(super) fn of(exhibit: &Exhibit, index: usize, files: &Files) -> Result<Optio
     };
     Ok(match exhibit.kind {
         ResourceType::Cluster => Some(Piece::Cluster(cluster(body, index))),
-        ResourceType::Endpoints => Some(Piece::Cluster(endpoints(&body, index))),
+        ResourceType::Endpoints => Some(Piece::Cluster(endpoints(&without_collections(&body)?, index))),
+        ResourceType::LbEndpoint => {
+            let (mut locality, mut assignment) = (Vec::new(), Vec::new());
+            field(2, &body, &mut locality);
+            field(1, name(index).as_bytes(), &mut assignment);
+            field(2, &locality, &mut assignment);
+            Some(Piece::Cluster(endpoints(&assignment, index)))
+        }
         ResourceType::Listener => {
             let mut wants = BTreeSet::new();
             grpc_clusters(&json, &mut wants);
@@ -67,6 +75,20 @@ fn whole(body: &[u8]) -> Result<Vec<u8>> {
     let mut table = RouteConfiguration::decode(body)?;
     table.vhds = None;
     Ok(table.encode_to_vec())
+}
+
+/// Endpoints without those that are left to be discovered, which files cannot give: they are judged singly.
+fn without_collections(body: &[u8]) -> Result<Vec<u8>> {
+    let mut assignment = ClusterLoadAssignment::decode(body)?;
+    let given = assignment.endpoints.iter().all(|locality| locality.lb_config.is_none());
+    if given {
+        return Ok(body.to_vec());
+    }
+    assignment
+        .endpoints
+        .iter_mut()
+        .for_each(|locality| locality.lb_config = None);
+    Ok(assignment.encode_to_vec())
 }
 
 /// Names caches of addresses by their settings: proxies that have others are judged by the same Envoy. Whether there were any.
