@@ -198,6 +198,7 @@ async fn a_service_that_grows_and_shrinks_changes_the_way_it_is_sent() -> Result
             .wait_for_endpoints(&shop.client, &cluster, &addresses(&shop.instances))
             .await?;
         traffic.next(30).await?;
+        assert!(taken(&shop).await? > 0, "{round}: three come singly");
         shop.delist(&shop.instances[0])?;
         shop.mesh
             .wait_for_endpoints(&shop.client, &cluster, &addresses(&shop.instances[1..]))
@@ -207,6 +208,5 @@ async fn a_service_that_grows_and_shrinks_changes_the_way_it_is_sent() -> Result
     }
     let counts = traffic.stop().await;
     assert_eq!(counts.errors, 0, "{counts:?}");
-    assert!(taken(&shop).await? >= 5);
     Ok(())
 }
