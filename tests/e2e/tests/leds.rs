@@ -13,7 +13,7 @@ const SINGLY: [&str; 2] = ["--endpoints-apart", "1"];
 async fn shop(versions: &[&str], policy: &str) -> Result<Shop> {
     let route = format!("[{{ route: [{{ destination: {{ host: {HOST} }} }}] }}]");
     let policy = format!("{{ tls: {{ mode: DISABLE }}{policy} }}");
-    Shop::with_flags(Protocol::Delta, versions, &route, &policy, &SINGLY).await
+    Shop::with_flags(&SINGLY, Protocol::Delta, versions, &route, &policy).await
 }
 
 /// How many responses with single endpoints, or without any, the cluster has taken.
@@ -187,7 +187,7 @@ async fn a_service_that_grows_and_shrinks_changes_the_way_it_is_sent() -> Result
     let route = format!("[{{ route: [{{ destination: {{ host: {HOST} }} }}] }}]");
     let flags = ["--endpoints-apart", "3"];
     let policy = "{ tls: { mode: DISABLE } }";
-    let mut shop = Shop::with_flags(Protocol::Delta, &["v1", "v1"], &route, policy, &flags).await?;
+    let mut shop = Shop::with_flags(&flags, Protocol::Delta, &["v1", "v1"], &route, policy).await?;
     let cluster = shop.cluster("");
     let traffic = shop.traffic(300);
     for round in 0..5 {
