@@ -260,7 +260,7 @@ settings! {
         http10 env "PILOT_HTTP10": Switch = "off";
         /// From how many endpoints on a cluster's endpoints are sent singly to proxies that can take them so (Envoy from
         /// 1.38 on, over the incremental protocol): one that changes then costs its own bytes, and not those of all, but
-        /// all together cost five times as many.
+        /// all together cost four times as many, and a proxy that returns is sent all again.
         endpoints_apart: Threshold = "off";
     }
     "Process" {

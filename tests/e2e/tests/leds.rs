@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-use e2e::{HOST, Shop};
-use parts::run::{Backend, Protocol, Result, wait_for};
+use e2e::{HOST, Mesh, Shop};
+use parts::run::{Backend, Node, Protocol, Result, wait_for};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 /// All clusters are large.
@@ -208,5 +208,42 @@ async fn a_service_that_grows_and_shrinks_changes_the_way_it_is_sent() -> Result
     }
     let counts = traffic.stop().await;
     assert_eq!(counts.errors, 0, "{counts:?}");
+    Ok(())
+}
+
+/// A slice of a service, whose endpoints are ready or not.
+fn slice(ready: [bool; 3]) -> String {
+    let endpoint = |(number, ready): (usize, bool)| {
+        format!("- {{ addresses: [10.0.0.{number}], conditions: {{ ready: {ready}, terminating: false }} }}\n")
+    };
+    let endpoints: String = (1..).zip(ready).map(endpoint).collect();
+    format!(
+        "apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\n\
+         metadata: {{ name: big-1, namespace: test, labels: {{ kubernetes.io/service-name: big }} }}\n\
+         addressType: IPv4\nports: [{{ name: http, port: 8080, protocol: TCP }}]\nendpoints:\n{endpoints}"
+    )
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn endpoints_that_are_not_ready_are_unhealthy() -> Result<()> {
+    let service = "apiVersion: v1\nkind: Service\nmetadata: { name: big, namespace: test }\n\
+        spec: { clusterIP: 10.96.0.1, ports: [{ name: http, port: 80, targetPort: 8080 }] }\n";
+    let all = slice([true; 3]);
+    let mesh = Mesh::start_with(&[("service.yaml", service), ("slice.yaml", &all)], &SINGLY).await?;
+    let node = Node::sidecar("client", "test", "127.0.0.2", &[]);
+    let envoy = mesh.envoy(&node, Protocol::Delta).await?;
+    for ready in [[true; 3], [true, false, true], [false, true, false], [true; 3]] {
+        mesh.config.put("slice.yaml", &slice(ready))?;
+        let flags = (1..).zip(ready).map(|(number, ready): (usize, bool)| {
+            let flags = if ready { "healthy" } else { "/failed_eds_health" };
+            format!("outbound|80||big.test.svc.cluster.local::10.0.0.{number}:8080::health_flags::{flags}\n")
+        });
+        let flags: Vec<String> = flags.collect();
+        wait_for(&format!("{flags:?}"), PATIENCE, || async {
+            let clusters = envoy.admin("/clusters").await.ok()?.text();
+            flags.iter().all(|flags| clusters.contains(flags)).then_some(())
+        })
+        .await?;
+    }
     Ok(())
 }
