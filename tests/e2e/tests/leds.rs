@@ -34,7 +34,7 @@ fn instance(backend: &Backend, locality: &str) -> String {
     let address = backend.address();
     format!(
         "apiVersion: networking.istio.io/v1\nkind: WorkloadEntry\nmetadata: {{ name: {}, namespace: test }}\n\
-         spec: {{ address: {}, ports: {{ http: {} }}, locality: {locality}, labels: {{ app: shop, version: v1 }} }}\n",
+         spec: {{ address: {}, ports: {{ main: {} }}, locality: {locality}, labels: {{ app: shop, version: v1 }} }}\n",
         backend.instance(),
         address.ip(),
         address.port()
