@@ -24,6 +24,13 @@ pub(super) fn faults(root: &Path) -> Result<Vec<String>> {
     Ok(faults)
 }
 
+/// Whether a line has a word that no letter follows: `UdpSocketConfig` is a message of Envoy's, and no socket.
+fn has(line: &str, word: &str) -> bool {
+    let follows = |at: usize| line[at + word.len()..].chars().next();
+    let ends = |at: usize| !word.ends_with(char::is_alphanumeric) || !follows(at).is_some_and(char::is_alphanumeric);
+    line.match_indices(word).any(|(at, _)| ends(at))
+}
+
 fn mentions(file: &str, text: &str) -> Vec<String> {
     if file.ends_with("/tests.rs") || file.contains("/tests/") {
         return Vec::new();
@@ -35,7 +42,7 @@ fn mentions(file: &str, text: &str) -> Vec<String> {
         let line = line.split("//").next().unwrap_or(line);
         for (word, what) in table::IMPURE_WORDS {
             let allowed = table::ALLOWED_WORDS.iter().any(|(f, w, _)| *f == file && w == word);
-            if line.contains(word) && !allowed {
+            if has(line, word) && !allowed {
                 found.push(format!(
                     "{file}:{}: `{word}` brings {what} into a pure layer",
                     number + 1
@@ -60,6 +67,12 @@ mod tests {
             found,
             ["crates/ads/src/a.rs:2: `Instant::now` brings a clock into a pure layer"]
         );
+    }
+
+    #[test]
+    fn a_longer_name_is_another() {
+        assert!(mentions("a.rs", "use protos::UdpSocketConfig;").is_empty());
+        assert_eq!(mentions("a.rs", "use std::net::{UdpSocketConfig, UdpSocket};").len(), 1);
     }
 
     #[test]
