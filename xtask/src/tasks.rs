@@ -46,7 +46,8 @@ pub(crate) fn test(arguments: &[String]) -> Result<()> {
     // the same both times: cargo would build the dependencies again for the features of another one.
     run(&mut cargo(&["test", "--workspace", "--no-run"]))?;
     kubernetes.done()?;
-    run(cargo(&["test", "--workspace"]).env("RUTTER_BIN", rutter()?))?;
+    // All of them, whatever fails: one failure must not hide those behind it.
+    run(cargo(&["test", "--workspace", "--no-fail-fast"]).env("RUTTER_BIN", rutter()?))?;
     say("all tests passed");
     Ok(())
 }
