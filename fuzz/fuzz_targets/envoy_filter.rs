@@ -3,7 +3,8 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use patches::{CompiledFilter, apply};
+use model::service::ObjectId;
+use patches::{CompiledFilter, Outcomes, apply};
 use protos::dynamic::{DynamicMessage, descriptor, encode_dynamic};
 use resources::{AnyObject, ParseOptions, parse_documents};
 
@@ -17,16 +18,22 @@ fuzz_target!(|input: (&str, &[u8])| {
         let AnyObject::EnvoyFilter(object) = object else {
             continue;
         };
-        let compiled: Vec<_> = CompiledFilter::of(&object.spec).patches.into_iter().flatten().collect();
+        let id = ObjectId {
+            namespace: object.meta.namespace.clone(),
+            name: object.meta.name.clone(),
+        };
+        let filter = CompiledFilter::of(&id, &object.spec);
+        let compiled: Vec<_> = filter.patches.into_iter().flatten().collect();
+        let mut outcomes = Outcomes::default();
         for name in ["cluster.v3.Cluster", "listener.v3.Listener", "route.v3.RouteConfiguration"] {
             let of = descriptor(&format!("envoy.config.{name}")).expect("it is described");
             let Ok(mut message) = DynamicMessage::decode(of.clone(), bytes) else {
                 continue;
             };
             match name {
-                "cluster.v3.Cluster" => apply::cluster(&mut message, &compiled),
-                "listener.v3.Listener" => apply::listener(&mut message, &compiled),
-                _ => apply::route_configuration(&mut message, &compiled),
+                "cluster.v3.Cluster" => apply::cluster(&mut message, &compiled, &mut outcomes),
+                "listener.v3.Listener" => apply::listener(&mut message, &compiled, &mut outcomes),
+                _ => apply::route_configuration(&mut message, &compiled, &mut outcomes),
             }
             let again = DynamicMessage::decode(of, encode_dynamic(&message).as_slice());
             assert!(again.is_ok(), "{name} cannot be read any more");

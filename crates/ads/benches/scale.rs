@@ -240,6 +240,7 @@ fn proxy() -> Proxy {
         interception: InterceptionMode::None,
         capabilities: Capabilities::default(),
         accepts_http10: false,
+        static_ports: model::proxy::STATIC_PORTS,
         unprivileged: false,
         own_workload: None,
         settings: None,
@@ -247,6 +248,7 @@ fn proxy() -> Proxy {
         ports: BTreeMap::new(),
         trusted: false,
         version: "".into(),
+        span_names: Default::default(),
         metadata: Default::default(),
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use model::xds::{ResourceType, Version};
+use model::xds::{Resource, ResourceType};
 
 use crate::Name;
 use crate::wire::{bytes_len, put_bytes, put_head};
@@ -89,7 +89,7 @@ pub(crate) struct Discovery {
 
 /// What goes into a response.
 pub(crate) struct Content {
-    pub(crate) resources: Vec<(Name, Version, Bytes)>,
+    pub(crate) resources: Vec<(Name, Resource)>,
     pub(crate) removed: Vec<Name>,
 }
 
@@ -102,27 +102,35 @@ pub(crate) struct Envelope<'a> {
     pub(crate) identifier: &'a str,
 }
 
-/// Bodies below this many bytes are copied, as a piece of its own costs more than that.
+/// Bodies below this many bytes are copied to what stands before them, once for all responses: two pieces cost more.
 const COPIED: usize = 1024;
 
 /// Encodes a response.
 pub(crate) fn encode(envelope: &Envelope<'_>, content: &Content) -> Rope {
-    let mut pieces = Pieces {
-        done: Vec::new(),
-        open: Vec::with_capacity(256),
-    };
-    for (name, version, body) in &content.resources {
-        if envelope.delta {
-            delta_resource(&mut pieces, envelope.kind, name, *version, body);
-        } else {
-            put_head(&mut pieces.open, 2, any_len(envelope.kind, body));
-            any(&mut pieces, envelope.kind, body);
+    let mut pieces = Vec::with_capacity(content.resources.len() + 1);
+    for (name, resource) in &content.resources {
+        let framed = match name == resource.name() {
+            true => resource
+                .framed(|resource| framed(envelope.kind, name, resource))
+                .clone(),
+            false => framed(envelope.kind, name, resource),
+        };
+        pieces.push(match envelope.delta {
+            true => framed,
+            false => framed.slice(framed.len() - any_field_len(envelope.kind, resource)..),
+        });
+        if resource.body().len() >= COPIED {
+            pieces.push(resource.body().clone());
         }
     }
+    let mut removed = Vec::new();
     for name in &content.removed {
-        put_bytes(&mut pieces.open, 6, name.as_bytes());
+        put_bytes(&mut removed, 6, name.as_bytes());
     }
-    Rope::new(head(envelope), pieces.finish())
+    if !removed.is_empty() {
+        pieces.push(removed.into());
+    }
+    Rope::new(head(envelope), pieces.into())
 }
 
 /// The same response under another nonce.
@@ -145,55 +153,36 @@ fn head(envelope: &Envelope<'_>) -> Vec<u8> {
     head
 }
 
-/// `envoy.service.discovery.v3.Resource`, the body last.
-fn delta_resource(pieces: &mut Pieces, kind: ResourceType, name: &str, version: Version, body: &Bytes) {
-    let version = version.to_string();
+/// A resource as a field of a delta response: `envoy.service.discovery.v3.Resource`, without a body that is not copied. The
+/// body comes last, in a field of the same number as that of resources in a response of the whole state: so what such a
+/// response has of it is the end of this.
+fn framed(kind: ResourceType, name: &str, resource: &Resource) -> Bytes {
+    let (version, body) = (resource.version().to_string(), resource.body());
+    let copied = Some(body).filter(|body| body.len() < COPIED);
+    let names = bytes_len(name.len()) + bytes_len(version.len());
     let any_len = any_len(kind, body);
-    put_head(
-        &mut pieces.open,
-        2,
-        bytes_len(name.len()) + bytes_len(version.len()) + bytes_len(any_len),
-    );
-    put_bytes(&mut pieces.open, 3, name.as_bytes());
-    put_bytes(&mut pieces.open, 1, version.as_bytes());
-    put_head(&mut pieces.open, 2, any_len);
-    any(pieces, kind, body);
+    let length = names + bytes_len(any_len);
+    let mut out = Vec::with_capacity(bytes_len(length) - body.len() + copied.map_or(0, Bytes::len));
+    put_head(&mut out, 2, length);
+    put_bytes(&mut out, 3, name.as_bytes());
+    put_bytes(&mut out, 1, version.as_bytes());
+    put_head(&mut out, 2, any_len);
+    put_bytes(&mut out, 1, kind.type_url().as_bytes());
+    put_head(&mut out, 2, body.len());
+    copied.into_iter().for_each(|body| out.extend_from_slice(body));
+    out.into()
 }
 
+/// `google.protobuf.Any`, without key and length.
 fn any_len(kind: ResourceType, body: &Bytes) -> usize {
     bytes_len(kind.type_url().len()) + bytes_len(body.len())
 }
 
-/// `google.protobuf.Any`, without key and length.
-fn any(pieces: &mut Pieces, kind: ResourceType, body: &Bytes) {
-    put_bytes(&mut pieces.open, 1, kind.type_url().as_bytes());
-    put_head(&mut pieces.open, 2, body.len());
-    pieces.put(body);
-}
-
-struct Pieces {
-    done: Vec<Bytes>,
-    open: Vec<u8>,
-}
-
-impl Pieces {
-    fn put(&mut self, body: &Bytes) {
-        if body.len() < COPIED {
-            self.open.extend_from_slice(body);
-        } else {
-            // Exactly as long as it is: a composed response may live for as long as nothing changes.
-            self.done.push(Bytes::copy_from_slice(&self.open));
-            self.open.clear();
-            self.done.push(body.clone());
-        }
-    }
-
-    fn finish(mut self) -> Arc<[Bytes]> {
-        if !self.open.is_empty() {
-            self.done.push(Bytes::copy_from_slice(&self.open));
-        }
-        self.done.into()
-    }
+/// How many bytes of [`framed`] are the `Any`, as a field.
+fn any_field_len(kind: ResourceType, resource: &Resource) -> usize {
+    let body = resource.body();
+    let elsewhere = if body.len() < COPIED { 0 } else { body.len() };
+    bytes_len(any_len(kind, body)) - elsewhere
 }
 
 #[cfg(test)]
@@ -203,7 +192,7 @@ mod tests {
     use protos::envoy::service::discovery::v3::{DeltaDiscoveryResponse, DiscoveryResponse};
 
     fn content() -> Content {
-        let resource = |name: &str, body: Vec<u8>| (name.into(), Version::of(&body), Bytes::from(body));
+        let resource = |name: &str, body: Vec<u8>| (name.into(), Resource::new(name, body));
         Content {
             resources: vec![
                 resource("small", vec![1; 10]),
@@ -240,21 +229,46 @@ mod tests {
         assert_eq!(read.type_url, ResourceType::Cluster.type_url());
         assert_eq!(read.control_plane.unwrap().identifier, "me");
         assert_eq!(read.removed_resources, ["gone"]);
-        for (resource, (name, version, body)) in read.resources.iter().zip(&content.resources) {
-            assert_eq!((&*resource.name, &*resource.version), (&**name, &*version.to_string()));
+        for (resource, (name, sent)) in read.resources.iter().zip(&content.resources) {
+            assert_eq!(
+                (&*resource.name, &*resource.version),
+                (&**name, &*sent.version().to_string())
+            );
             let any = resource.resource.as_ref().unwrap();
             assert_eq!(
                 (any.type_url.as_str(), &any.value),
-                (ResourceType::Cluster.type_url(), body)
+                (ResourceType::Cluster.type_url(), sent.body())
             );
         }
         assert_eq!(read.resources.len(), 4);
         let large = rope.pieces().find(|piece| piece.len() == 5000).unwrap();
         assert_eq!(
             large.as_ptr(),
-            content.resources[1].2.as_ptr(),
+            content.resources[1].1.body().as_ptr(),
             "a large body is shared, not copied"
         );
+        // So is what was made of a small one, by other responses, too.
+        let again = encode(&envelope, &content);
+        let places = |rope: &Rope| rope.tail.iter().map(|piece| piece.as_ptr()).take(4).collect::<Vec<_>>();
+        assert_eq!(places(&rope), places(&again));
+    }
+
+    #[test]
+    fn a_resource_under_another_name_is_framed_by_itself() {
+        let content = Content {
+            resources: vec![("other".into(), content().resources[0].1.clone())],
+            removed: Vec::new(),
+        };
+        let envelope = Envelope {
+            kind: ResourceType::Cluster,
+            delta: true,
+            version: "v",
+            nonce: "n",
+            identifier: "me",
+        };
+        encode(&envelope, &self::content());
+        let read = DeltaDiscoveryResponse::decode(flat(&encode(&envelope, &content)).as_slice()).unwrap();
+        assert_eq!(read.resources[0].name, "other");
     }
 
     #[test]
@@ -284,7 +298,11 @@ mod tests {
         let bodies: Vec<&Bytes> = read.resources.iter().map(|any| &any.value).collect();
         assert_eq!(
             bodies,
-            content.resources.iter().map(|(_, _, body)| body).collect::<Vec<_>>()
+            content
+                .resources
+                .iter()
+                .map(|(_, resource)| resource.body())
+                .collect::<Vec<_>>()
         );
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use model::xds::{ResourceType, Version};
+use model::xds::{Resource, ResourceType};
 use protos::envoy::config::endpoint::v3::ClusterLoadAssignment;
 use protos::envoy::config::route::v3::RouteConfiguration;
 
@@ -37,7 +37,7 @@ impl<O: Origin> Core<O> {
         full: bool,
     ) -> Arc<Composed> {
         let shared = plan.paid.is_empty() && plan.left.is_empty();
-        if shared && let Some(composed) = self.selection(watch).cached(&plan.key) {
+        if shared && let Some(composed) = self.ledgers[watch.ledger].selections[watch.selection].cached(&plan.key) {
             return composed;
         }
         let ledger = &self.ledgers[watch.ledger];
@@ -76,7 +76,7 @@ impl<O: Origin> Core<O> {
             resources: content.resources.len(),
             removed: content.removed.len(),
             tables: match watch.kind {
-                ResourceType::Route => content.resources.iter().map(|(name, ..)| name.clone()).collect(),
+                ResourceType::Route => content.resources.iter().map(|(name, _)| name.clone()).collect(),
                 _ => Vec::new(),
             },
             collections: match watch.kind {
@@ -94,23 +94,22 @@ impl<O: Origin> Core<O> {
 
     /// Everything that there is, and what went but must not be said to have gone yet.
     fn whole(&self, ledger: &Ledger<O>, selection: &Selection, plan: &Plan) -> Content {
-        let mut resources: Vec<(Name, Version, Bytes)> = Vec::new();
-        for (name, resource) in ledger.live(&self.cells, selection) {
-            resources.push((name.clone(), resource.version(), resource.body().clone()));
-        }
+        let live = ledger.live(&self.cells, selection);
+        let mut resources: Vec<(Name, Resource)> =
+            live.map(|(name, resource)| (name.clone(), resource.clone())).collect();
         let live = resources.len();
         for (name, tomb) in ledger.removed(selection, plan.key.sweep, Epoch::MAX) {
-            resources.push((name.clone(), tomb.last.version(), tomb.last.body().clone()));
+            resources.push((name.clone(), tomb.last.clone()));
         }
         for gone in &plan.left.gone {
             let there = ledger.resource(&self.cells, &gone.name).is_some();
             if let Some(last) = gone.last.as_ref().filter(|_| !there) {
-                resources.push((gone.name.clone(), last.version(), last.body().clone()));
+                resources.push((gone.name.clone(), last.clone()));
             }
         }
         if resources.len() > live {
-            resources.sort_by(|(one, ..), (other, ..)| one.cmp(other));
-            resources.dedup_by(|(one, ..), (other, ..)| one == other);
+            resources.sort_by(|(one, _), (other, _)| one.cmp(other));
+            resources.dedup_by(|(one, _), (other, _)| one == other);
         }
         Content {
             resources,
@@ -130,11 +129,11 @@ impl<O: Origin> Core<O> {
         for name in names {
             let owed = || plan.paid.owed.binary_search(&name).is_ok();
             match ledger.resource(&self.cells, &name) {
-                Some(resource) => resources.push((name, resource.version(), resource.body().clone())),
+                Some(resource) => resources.push((name, resource.clone())),
                 None if ledger.kind.is_listed() && !owed() => {}
                 None if key.placeholders && (key.from == 0 || owed()) => {
-                    let body = placeholder(ledger.kind, &name);
-                    resources.push((name, Version::of(&body), body));
+                    let empty = Resource::new(name.clone(), placeholder(ledger.kind, &name));
+                    resources.push((name, empty));
                 }
                 None => removed.push(name),
             }
@@ -167,9 +166,9 @@ fn news<O: Origin>(ledger: &Ledger<O>, selection: &Selection, plan: &Plan) -> Ve
 
 /// The collections of endpoints that assignments name.
 fn named_collections(content: &Content) -> Vec<(Name, Name)> {
-    let of = |(name, _, body): &(Name, Version, Bytes)| {
+    let of = |(name, resource): &(Name, Resource)| {
         let name = name.clone();
-        collections_of(body)
+        collections_of(resource.body())
             .into_iter()
             .map(move |collection| (name.clone(), collection))
     };

@@ -84,6 +84,13 @@ impl<O: Origin> Core<O> {
         }
     }
 
+    /// Forgets composed responses that nobody has got since this was called last. Whether there are others.
+    pub(crate) fn forget_idle(&mut self) -> bool {
+        let ledgers = self.ledgers.iter_mut();
+        let selections = ledgers.flat_map(|(_, ledger)| ledger.selections.iter_mut());
+        selections.fold(false, |left, (_, selection)| selection.forget_idle() || left)
+    }
+
     pub(crate) fn watch_status(&self, watch: &Watch) -> WatchStatus {
         let selection = self.selection(watch);
         WatchStatus {

@@ -61,6 +61,8 @@ pub struct Hub<O: Origin> {
     by_token: FxHashMap<O::Token, StreamId>,
     pub(crate) woken: BTreeSet<StreamId>,
     pub(crate) timers: BTreeSet<(Moment, StreamId)>,
+    /// When composed responses that nobody needed will be forgotten, if there are any.
+    pub(crate) forget_at: Option<Moment>,
     next_stream: u64,
 }
 
@@ -83,6 +85,7 @@ impl<O: Origin> Hub<O> {
             by_token: FxHashMap::default(),
             woken: BTreeSet::new(),
             timers: BTreeSet::new(),
+            forget_at: None,
             next_stream: 1,
         }
     }
@@ -116,6 +119,9 @@ impl<O: Origin> Hub<O> {
         }
         for kind in ResourceType::ALL {
             self.core.unwatch(origin, &mut stream, kind);
+        }
+        if self.streams.is_empty() {
+            self.forget_at = None;
         }
         origin.disconnect(stream.token);
     }
@@ -159,11 +165,16 @@ impl<O: Origin> Hub<O> {
 
     /// When [`Hub::tick`] should be called, if at all.
     pub fn deadline(&self) -> Option<Moment> {
-        self.timers.first().map(|(at, _)| *at)
+        let timers = self.timers.first().map(|(at, _)| *at);
+        timers.into_iter().chain(self.forget_at).min()
     }
 
-    /// Wakes streams whose waiting is over.
+    /// Wakes streams whose waiting is over, and forgets what nobody needs any more.
     pub fn tick(&mut self, now: Moment) {
+        if self.forget_at.is_some_and(|at| at <= now) {
+            let again = now + self.core.limits.idle_responses;
+            self.forget_at = self.core.forget_idle().then_some(again);
+        }
         while let Some((at, id)) = self.timers.first().copied()
             && at <= now
         {
@@ -190,15 +201,18 @@ impl<O: Origin> Hub<O> {
         self.streams.is_empty()
     }
 
-    /// Sizes of what is held: ledgers, selections, names in ledgers, tombs, open cells.
-    pub fn sizes(&self) -> [(&'static str, usize); 5] {
+    /// Sizes of what is held: ledgers, selections, names in ledgers, tombs, open cells, composed responses.
+    pub fn sizes(&self) -> [(&'static str, usize); 6] {
         let ledgers = || self.core.ledgers.iter().map(|(_, ledger)| ledger);
+        let selections = ledgers().flat_map(|ledger| ledger.selections.iter());
+        let responses = selections.map(|(_, selection)| selection.responses());
         [
             ("ledgers", self.core.ledgers.len()),
             ("selections", ledgers().map(|ledger| ledger.selections.len()).sum()),
             ("names", ledgers().map(Ledger::len).sum()),
             ("tombs", ledgers().map(|ledger| ledger.tombs.len()).sum()),
             ("cells", self.core.cells.len()),
+            ("responses", responses.sum()),
         ]
     }
 

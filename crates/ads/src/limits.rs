@@ -26,6 +26,9 @@ pub struct Limits {
     pub hold: Moment,
     /// How many removed names a ledger remembers for its slowest stream, beyond as many as it holds.
     pub removed_names: usize,
+    /// How long a response is kept for others who need the same one. After twice as long at most, one that nobody has got
+    /// is forgotten: the first configuration of an audience is as large as its mesh.
+    pub idle_responses: Moment,
     /// What the control plane calls itself in responses.
     pub identifier: Arc<str>,
 }
@@ -42,6 +45,7 @@ impl Default for Limits {
             request_burst: 1000,
             hold: Moment::from_secs(5),
             removed_names: 4096,
+            idle_responses: Moment::from_secs(5),
             identifier: "rutter".into(),
         }
     }

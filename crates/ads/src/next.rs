@@ -58,7 +58,11 @@ impl<O: Origin> Hub<O> {
                 match self.core.attempt(stream, kind, now) {
                     Attempt::Nothing => {}
                     Attempt::Advanced => advanced = true,
-                    Attempt::Send(response) => return Next::Send(response),
+                    Attempt::Send(response) => {
+                        let idle = self.core.limits.idle_responses;
+                        self.forget_at.get_or_insert(now + idle);
+                        return Next::Send(response);
+                    }
                 }
             }
             // What turned out to be no news to the client may be what something else waited for.

@@ -9,7 +9,7 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use model::proxy::{Capabilities, InterceptionMode, Labels, Locality, Proxy, ProxyKind};
+use model::proxy::{Capabilities, InterceptionMode, Labels, Locality, Proxy, ProxyKind, STATIC_PORTS, SpanNames};
 use names::{NameError, NodeId, NodeType};
 use protos::envoy::config::core::v3::node::UserAgentVersionType;
 use protos::envoy::config::core::v3::{Extension, Node};
@@ -54,7 +54,15 @@ const POD_PORTS: usize = 64 << 10;
 /// Where Istio's agent answers DNS if nobody says.
 const AGENT_DNS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 15053);
 /// The proxy's settings that shape what it is served; agents tell of all others, too.
-const SETTINGS: [&str; 3] = ["proxyHeaders", "gatewayTopology", "connectionSettings"];
+const SETTINGS: [&str; 5] = [
+    "proxyHeaders",
+    "gatewayTopology",
+    "connectionSettings",
+    "tracing",
+    "privateKeyProvider",
+];
+/// The annotation that names a pod's service in traces.
+const SPAN_NAME: &str = "resource.opentelemetry.io/service.name";
 /// The longest text of those, in bytes.
 const SETTINGS_TEXT: usize = 16 << 10;
 /// How deep values in settings may be.
@@ -120,6 +128,10 @@ pub fn parse_node(node: &Node) -> Result<Proxy, NodeError> {
         interception: interception(&metadata)?,
         capabilities: capabilities(&node.extensions),
         accepts_http10: metadata.text("HTTP10")? == "1",
+        static_ports: [
+            metadata.port("ENVOY_STATUS_PORT").unwrap_or(STATIC_PORTS[0]),
+            metadata.port("ENVOY_PROMETHEUS_PORT").unwrap_or(STATIC_PORTS[1]),
+        ],
         unprivileged: metadata.flag("UNPRIVILEGED_POD")?,
         ports: ports(&metadata),
         virtual_hosts_apart: is_envoy_since(node, VIRTUAL_HOSTS_APART),
@@ -132,8 +144,23 @@ pub fn parse_node(node: &Node) -> Result<Proxy, NodeError> {
         },
         settings: settings(&metadata)?,
         version: metadata.text("ISTIO_VERSION")?.into(),
+        span_names: SpanNames {
+            cluster: bounded("cluster", &node.cluster)?.into(),
+            annotated: span_name(&metadata).into(),
+        },
         metadata: Arc::new(metadata.texts()),
     })
+}
+
+/// What the pod's annotation calls its service in traces; empty where nothing, or nothing sensible, does.
+fn span_name<'a>(metadata: &Metadata<'a>) -> &'a str {
+    let Some(Kind::StructValue(annotations)) = metadata.get("ANNOTATIONS") else {
+        return "";
+    };
+    match annotations.fields.get(SPAN_NAME).and_then(|value| value.kind.as_ref()) {
+        Some(Kind::StringValue(name)) if name.len() <= TEXT => name,
+        _ => "",
+    }
 }
 
 fn addresses(primary: Option<IpAddr>, metadata: &Metadata<'_>) -> Result<Vec<IpAddr>, NodeError> {
@@ -289,6 +316,14 @@ fn capabilities(extensions: &[Extension]) -> Capabilities {
         ),
         istio_stats: has("istio.stats", "stats.PluginConfig"),
         metadata_exchange: tcp_exchange && http_exchange,
+        cryptomb: has(
+            "cryptomb",
+            "envoy.extensions.private_key_providers.cryptomb.v3alpha.CryptoMbPrivateKeyMethodConfig",
+        ),
+        qat: has(
+            "qat",
+            "envoy.extensions.private_key_providers.qat.v3alpha.QatPrivateKeyMethodConfig",
+        ),
     }
 }
 
@@ -320,6 +355,16 @@ impl<'a> Metadata<'a> {
             Some(Kind::BoolValue(flag)) => Ok(*flag),
             _ => Ok(self.text(key)?.eq_ignore_ascii_case("true")),
         }
+    }
+
+    /// A port, as a number or as a text that says one; none where there is neither.
+    fn port(&self, key: &'static str) -> Option<u16> {
+        let port = match self.get(key)? {
+            Kind::NumberValue(number) if number.fract() == 0.0 && (1.0..=65535.0).contains(number) => *number as u16,
+            Kind::StringValue(text) => text.parse().ok()?,
+            _ => return None,
+        };
+        (port != 0).then_some(port)
     }
 
     /// All texts, but for long ones and what is more than enough.

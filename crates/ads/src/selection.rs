@@ -31,7 +31,7 @@ pub(crate) struct Selection {
     pub(crate) streams: BTreeSet<StreamId>,
     /// Unique in the hub; part of nonces.
     pub(crate) serial: u64,
-    cache: VecDeque<(Key, Arc<Composed>)>,
+    cache: VecDeque<Cached>,
 }
 
 /// What a shared response is determined by, within its selection.
@@ -48,6 +48,13 @@ pub(crate) struct Key {
     pub(crate) newest_first: bool,
     /// Whether unknown names are answered with an empty resource.
     pub(crate) placeholders: bool,
+}
+
+/// A response, and whether somebody has got it since [`Selection::forget_idle`] was called last.
+struct Cached {
+    key: Key,
+    composed: Arc<Composed>,
+    used: bool,
 }
 
 /// Streams move from one state to the next together; more states than this are not in use at the same time.
@@ -90,18 +97,29 @@ impl Selection {
         names.into_iter().flat_map(NameSet::iter)
     }
 
-    pub(crate) fn cached(&self, key: &Key) -> Option<Arc<Composed>> {
-        self.cache
-            .iter()
-            .find(|(cached, _)| cached == key)
-            .map(|(_, composed)| composed.clone())
+    pub(crate) fn cached(&mut self, key: &Key) -> Option<Arc<Composed>> {
+        let cached = self.cache.iter_mut().find(|cached| cached.key == *key)?;
+        cached.used = true;
+        Some(cached.composed.clone())
     }
 
     pub(crate) fn cache(&mut self, key: Key, composed: Arc<Composed>) {
         if self.cache.len() == CACHED {
             self.cache.pop_front();
         }
-        self.cache.push_back((key, composed));
+        let used = true;
+        self.cache.push_back(Cached { key, composed, used });
+    }
+
+    /// Forgets responses that nobody has got since this was called last. Whether there are others.
+    pub(crate) fn forget_idle(&mut self) -> bool {
+        self.cache.retain_mut(|cached| std::mem::take(&mut cached.used));
+        !self.cache.is_empty()
+    }
+
+    /// How many responses are kept.
+    pub(crate) fn responses(&self) -> usize {
+        self.cache.len()
     }
 
     /// Forgets responses to states that nobody can be sent any more.

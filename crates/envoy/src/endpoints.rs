@@ -5,16 +5,17 @@ use std::sync::Arc;
 
 use flow::{Reads, Relation, Rule};
 use model::audience::{ClientView, EndpointSpec, EndpointsApart, EndpointsAudience, OutboundKey, OwnWorkload};
+use model::service::{Endpoint, ServiceKey};
 use model::xds::Resource;
 use registry::inputs::Mesh;
 use registry::{NetworkGateways, ServiceEndpoints, Services};
-use resources::istio::{ClientTlsMode, ClientTlsSettings};
+use resources::istio::ClientTlsMode;
 use traffic::Catalogue;
 use traffic::clusters::ClientNeeds;
 use traffic::policy::preference::{Preference, preference};
-use traffic::policy::{DestinationPolicies, effective_in};
+use traffic::policy::{ClusterRules, EffectivePolicy};
 
-use crate::assignment::{self, Group, Horizon, Selection, apart};
+use crate::assignment::{self, Group, Horizon, Plain, Selection, apart};
 use crate::cluster::{discovery, has_persistent_sessions, is_dns, weighs_localities};
 
 /// The cluster of the bootstrap that stands for the client's own workload.
@@ -64,17 +65,12 @@ fn grouped<T>(
     if is_dns(discovery(&service, key.from_endpoints)) {
         return None;
     }
-    let rule = key
-        .policy
-        .as_ref()
-        .and_then(|policy| cx.get::<DestinationPolicies>(policy));
-    let subset = rule.as_ref().and_then(|rule| rule.subset(&key.subset));
-    if !key.subset.is_empty() && subset.is_none() {
-        return None;
-    }
+    let rules = ClusterRules::read(cx, key)?;
     let mesh = cx.get::<Mesh>(&())?;
-    let policy = effective_in(&mesh.config, rule.as_deref().map(|rule| &**rule), &key.subset, key.port);
+    let (subset, policy) = (rules.subset(), rules.effective(&mesh.config));
     let endpoints = cx.get::<ServiceEndpoints>(&key.service);
+    let endpoints = endpoints.as_ref().map(|row| &row[..]).unwrap_or_default();
+    let plain = plain_at(cx, &key.service, &policy, endpoints);
     // Where networks have no meaning, nobody reads where they are entered.
     let gateways = view.network.as_ref().and_then(|_| cx.get::<NetworkGateways>(&()));
     let selection = Selection {
@@ -87,7 +83,7 @@ fn grouped<T>(
             .is_none_or(|outlier| outlier.min_health_percent <= 0),
         draining: has_persistent_sessions(&service),
         view: Some(view),
-        mutual_tls: mutual_tls(policy.tls),
+        mutual_tls: plain.as_ref(),
         only_mutual_tls: key.passed_through,
         ..Selection::default()
     };
@@ -95,7 +91,6 @@ fn grouped<T>(
     let horizon = horizon.map(|(gateways, network)| Horizon { gateways, network });
     let preference = preference(&mesh.config, &policy, &service);
     let weights = weighs_localities(&preference);
-    let endpoints = endpoints.as_ref().map(|row| &row[..]).unwrap_or_default();
     let groups = assignment::groups(endpoints, selection, horizon, preference);
     Some(encode(&groups, weights))
 }
@@ -161,9 +156,19 @@ impl Rule for LbEndpoints {
     }
 }
 
-/// Whether a policy decides about the mesh's mutual TLS; none: the endpoints do.
-fn mutual_tls(settings: Option<&ClientTlsSettings>) -> Option<bool> {
-    settings.map(|settings| settings.mode == ClientTlsMode::IstioMutual)
+/// Which of these endpoints are called in plain text although they could take the mesh's mutual TLS; none: all are, for a
+/// rule has other TLS. A rule that asks for the mesh's TLS goes before what workloads take.
+pub(crate) fn plain_at(
+    cx: &Reads<'_>,
+    service: &ServiceKey,
+    policy: &EffectivePolicy<'_>,
+    endpoints: &[Endpoint],
+) -> Option<Plain> {
+    match policy.tls.map(|tls| tls.mode) {
+        None => Some(Plain::of(cx, service, endpoints)),
+        Some(ClientTlsMode::IstioMutual) => Some(Plain::default()),
+        Some(_) => None,
+    }
 }
 
 /// The endpoints of a cluster, by its name, as these clients see it. None for a name that means nothing to them.

@@ -22,6 +22,7 @@ mod secret;
 #[cfg(test)]
 mod testing;
 mod tls;
+mod tracing;
 mod wire;
 
 pub use cluster::Clusters;
@@ -35,7 +36,7 @@ pub use route::{
 };
 pub use secret::Secrets;
 
-/// Adds this crate's rules to a graph. The rules of `registry` and `traffic` must be there.
+/// Adds this crate's rules to a graph. The rules of `registry`, `policy` and `traffic` must be there.
 pub fn register(b: &mut flow::Builder) {
     b.view::<Clusters>();
     b.view::<LoadAssignments>();

@@ -4,6 +4,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use ipnet::IpNet;
+use policy::telemetry::Backend;
 use protos::envoy::config::core::v3 as core;
 use protos::envoy::r#type::matcher::v3 as matcher;
 use protos::envoy::r#type::v3 as percent;
@@ -97,6 +98,19 @@ pub(crate) fn range(range: &IpNet) -> core::CidrRange {
 pub(crate) fn file(path: &str) -> core::DataSource {
     core::DataSource {
         specifier: Some(core::data_source::Specifier::Filename(path.to_owned())),
+        ..Default::default()
+    }
+}
+
+/// gRPC to a service.
+pub(crate) fn grpc_service(to: &Backend) -> core::GrpcService {
+    let target = core::grpc_service::EnvoyGrpc {
+        cluster_name: to.cluster(),
+        authority: to.authority.to_string(),
+        ..Default::default()
+    };
+    core::GrpcService {
+        target_specifier: Some(core::grpc_service::TargetSpecifier::EnvoyGrpc(target)),
         ..Default::default()
     }
 }

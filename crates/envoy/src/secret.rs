@@ -4,14 +4,20 @@ use bytes::Bytes;
 use flow::{Reads, Relation, Rule};
 use model::audience::SecretKey;
 use model::service::ObjectId;
-use model::tls::AUTHORITIES_SUFFIX;
+use model::tls::{AUTHORITIES_SUFFIX, KeyProvider, KeyProviderSort};
 use model::xds::Resource;
 use protos::envoy::config::core::v3::{DataSource, data_source::Specifier};
+use protos::envoy::extensions::private_key_providers::{
+    cryptomb::v3alpha::CryptoMbPrivateKeyMethodConfig, qat::v3alpha::QatPrivateKeyMethodConfig,
+};
 use protos::envoy::extensions::transport_sockets::tls::v3::{
-    CertificateValidationContext, Secret, TlsCertificate, secret::Type,
+    CertificateValidationContext, PrivateKeyProvider, Secret, TlsCertificate, private_key_provider::ConfigType,
+    secret::Type,
 };
 use registry::inputs::{CredentialKey, Credentials};
 use resources::core::{CertificatePair, Hidden, Roots};
+
+use crate::parts::duration;
 
 /// Encoded secrets. None where there is none of the name, or what it holds cannot be used.
 pub struct Secrets;
@@ -37,7 +43,7 @@ impl Rule for Secrets {
         };
         let stripped = key.object.strip_suffix(AUTHORITIES_SUFFIX);
         let content = match (stripped, key.config_map) {
-            (None, false) => pair(object(&key.object)?.pair()?.ok()?),
+            (None, false) => pair(object(&key.object)?.pair()?.ok()?, key.key_provider),
             // A name may end as those do of which only the authorities are wanted.
             (Some(stripped), false) => roots(object(&key.object).or_else(|| object(stripped))?.roots()?.ok()?),
             (stripped, true) => roots(object(stripped.unwrap_or(&key.object))?.roots()?.ok()?),
@@ -50,13 +56,44 @@ impl Rule for Secrets {
     }
 }
 
-fn pair(pair: CertificatePair) -> Type {
-    Type::TlsCertificate(TlsCertificate {
+fn pair(pair: CertificatePair, key_provider: Option<KeyProvider>) -> Type {
+    let key = inline(&pair.key);
+    let mut certificate = TlsCertificate {
         certificate_chain: Some(inline(&pair.certificate)),
-        private_key: Some(inline(&pair.key)),
         ocsp_staple: pair.staple.as_ref().map(inline),
         ..Default::default()
-    })
+    };
+    match key_provider {
+        None => certificate.private_key = Some(key),
+        Some(provider) => certificate.private_key_provider = Some(provided(provider, key)),
+    }
+    Type::TlsCertificate(certificate)
+}
+
+/// A key in the hands of a provider.
+fn provided(provider: KeyProvider, key: DataSource) -> PrivateKeyProvider {
+    let (private_key, poll_delay) = (Some(key), Some(duration(provider.poll_delay)));
+    let (name, config) = match provider.sort {
+        KeyProviderSort::Cryptomb => {
+            let config = CryptoMbPrivateKeyMethodConfig {
+                private_key,
+                poll_delay,
+            };
+            ("cryptomb", protos::any(&config))
+        }
+        KeyProviderSort::Qat => {
+            let config = QatPrivateKeyMethodConfig {
+                private_key,
+                poll_delay,
+            };
+            ("qat", protos::any(&config))
+        }
+    };
+    PrivateKeyProvider {
+        provider_name: name.to_owned(),
+        fallback: provider.fallback,
+        config_type: Some(ConfigType::TypedConfig(config)),
+    }
 }
 
 fn roots(roots: Roots) -> Type {

@@ -6,8 +6,9 @@ use model::service::{
     Endpoint, EndpointAddress, ExportTo, Health, ObjectId, Registry, Resolution, Service, ServiceKey, ServicePort,
 };
 use names::{Hostname, Protocol};
+use policy::telemetry::{EffectiveTelemetry, Telemetry};
 use protos::{Message, Name};
-use registry::inputs::MeshSettings;
+use registry::inputs::{Mesh, MeshSettings, ServiceObject, ServiceObjectKey, ServiceObjects};
 use resources::{AnyObject, MeshConfig, Object, ParseOptions, Resource};
 use serde_json::Value;
 
@@ -42,6 +43,30 @@ pub(crate) fn settings(yaml: &str) -> MeshSettings {
         features: Default::default(),
         assigned_addresses: true,
     }
+}
+
+/// What proxies tell of their traffic in a mesh with these services, as the rules derive it.
+pub(crate) fn telemetry(mesh: &str, services: &[Arc<Object<resources::core::Service>>]) -> Arc<Telemetry> {
+    let mut relations = flow::Engine::builder();
+    registry::register(&mut relations);
+    policy::register(&mut relations);
+    let mut engine = relations.build();
+    let mut batch = flow::Batch::new();
+    batch.put::<Mesh>((), Arc::new(settings(mesh)));
+    for service in services {
+        let key = ServiceObjectKey {
+            registry: Registry::Kubernetes,
+            cluster: "".into(),
+            id: ObjectId {
+                namespace: service.meta.namespace.clone(),
+                name: service.meta.name.clone(),
+            },
+        };
+        batch.put::<ServiceObjects>(key, ServiceObject::Kubernetes(service.clone()));
+    }
+    engine.commit(batch);
+    let cell = engine.subscribe::<EffectiveTelemetry>(());
+    (*engine.row::<EffectiveTelemetry>(cell).unwrap()).clone()
 }
 
 /// An encoded message as JSON.

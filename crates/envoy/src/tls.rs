@@ -1,8 +1,9 @@
 //! TLS contexts: certificates and authorities by where they come from, and what a listener terminates.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use model::tls::{Authorities, Certificate, ClientCheck, ServerContext, Version};
+use model::tls::{Authorities, Certificate, ClientCheck, ServerContext, TlsDefaults, Version};
 use protos::envoy::config::core::v3::config_source::ConfigSourceSpecifier;
 use protos::envoy::config::core::v3::grpc_service::{EnvoyGrpc, TargetSpecifier};
 use protos::envoy::config::core::v3::{
@@ -19,6 +20,8 @@ use protos::envoy::extensions::transport_sockets::tls::v3::{
     CertificateValidationContext, CommonTlsContext, DownstreamTlsContext, SdsSecretConfig, SubjectAltNameMatcher,
     TlsCertificate, TlsParameters,
 };
+use protos::envoy::r#type::matcher::v3::StringMatcher;
+use protos::envoy::r#type::matcher::v3::string_matcher::MatchPattern;
 use resources::MeshConfig;
 use resources::mesh::{MeshTlsProtocol, TlsConfig};
 
@@ -28,6 +31,15 @@ use crate::parts::{exact, file, seconds, transport_socket};
 const AGENT_CLUSTER: &str = "sds-grpc";
 /// The secrets without which a proxy of the mesh can do nothing: it waits for them for ever.
 const OF_MESH: [&str; 2] = ["default", "ROOTCA"];
+/// The cipher suites of TLS 1.2 between workloads, where the mesh has no others.
+const WORKLOAD_SUITES: [&str; 6] = [
+    "ECDHE-ECDSA-AES256-GCM-SHA384",
+    "ECDHE-RSA-AES256-GCM-SHA384",
+    "ECDHE-ECDSA-AES128-GCM-SHA256",
+    "ECDHE-RSA-AES128-GCM-SHA256",
+    "AES256-GCM-SHA384",
+    "AES128-GCM-SHA256",
+];
 
 /// Puts certificates into a context.
 pub(crate) fn set_certificates(context: &mut CommonTlsContext, certificates: &[Certificate]) {
@@ -105,7 +117,7 @@ pub(crate) fn server(context: &ServerContext, mesh: &MeshConfig, quic: bool) -> 
     };
     set_certificates(&mut common, &context.certificates);
     let client = context.client.as_ref();
-    common.validation_context_type = client.map(|check| validation(&check.authorities, of_client(check)));
+    common.validation_context_type = client.map(|check| validation(&check.authorities, of_client(check, mesh)));
     let downstream = DownstreamTlsContext {
         common_tls_context: Some(common),
         // Envoy's QUIC cannot ask for a certificate.
@@ -122,10 +134,14 @@ pub(crate) fn server(context: &ServerContext, mesh: &MeshConfig, quic: bool) -> 
     transport_socket("envoy.transport_sockets.tls", &downstream)
 }
 
-fn of_client(check: &ClientCheck) -> CertificateValidationContext {
+fn of_client(check: &ClientCheck, mesh: &MeshConfig) -> CertificateValidationContext {
     let texts = |list: &[Arc<str>]| list.iter().map(ToString::to_string).collect();
+    let mut names = any_sort(&check.names);
+    if check.of_mesh {
+        names.extend(trust_domains(mesh).map(of_domain));
+    }
     let mut out = CertificateValidationContext {
-        match_typed_subject_alt_names: any_sort(&check.names),
+        match_typed_subject_alt_names: names,
         verify_certificate_spki: texts(&check.keys),
         verify_certificate_hash: texts(&check.hashes),
         crl: check.revoked.as_ref().map(|path| file(path)),
@@ -142,10 +158,14 @@ fn parameters(context: &ServerContext, mesh: &MeshConfig) -> Option<TlsParameter
         cipher_suites: context.cipher_suites.iter().map(ToString::to_string).collect(),
         ..Default::default()
     };
-    if context.mesh_defaults {
-        add_defaults(&mut out, mesh);
-        let least = mesh.tls_defaults.as_ref().and_then(least_version);
-        out.tls_minimum_protocol_version = least.unwrap_or_default().into();
+    match context.defaults {
+        TlsDefaults::Envoy => {}
+        TlsDefaults::Mesh => {
+            add_defaults(&mut out, mesh);
+            let least = mesh.tls_defaults.as_ref().and_then(least_version);
+            out.tls_minimum_protocol_version = least.unwrap_or_default().into();
+        }
+        TlsDefaults::Workloads => add_between_workloads(&mut out, mesh),
     }
     if let Some(version) = context.min_version {
         out.tls_minimum_protocol_version = protocol(version).into();
@@ -154,6 +174,41 @@ fn parameters(context: &ServerContext, mesh: &MeshConfig) -> Option<TlsParameter
         out.tls_maximum_protocol_version = protocol(version).into();
     }
     (out != TlsParameters::default()).then_some(out)
+}
+
+/// What holds of TLS between workloads.
+fn add_between_workloads(parameters: &mut TlsParameters, mesh: &MeshConfig) {
+    let settings = mesh.mesh_mtls.as_ref();
+    let least = settings.and_then(least_version).unwrap_or(TlsProtocol::TlSv12);
+    parameters.tls_minimum_protocol_version = least.into();
+    parameters.tls_maximum_protocol_version = TlsProtocol::TlSv13.into();
+    let written = settings.map(|settings| model::tls::known_cipher_suites(&settings.cipher_suites));
+    parameters.cipher_suites = match written {
+        Some(suites) if !suites.is_empty() => suites.iter().map(ToString::to_string).collect(),
+        _ => WORKLOAD_SUITES.map(str::to_owned).to_vec(),
+    };
+}
+
+/// The mesh's trust domain, those that it goes by, too, and those whose authorities it knows; each once.
+fn trust_domains(mesh: &MeshConfig) -> impl Iterator<Item = &Arc<str>> {
+    let known = mesh.ca_certificates.iter().flat_map(|roots| &roots.trust_domains);
+    let domains = std::iter::once(&mesh.trust_domain)
+        .chain(&mesh.trust_domain_aliases)
+        .chain(known);
+    let mut seen = BTreeSet::new();
+    domains.filter(move |domain| !domain.is_empty() && seen.insert(*domain))
+}
+
+/// A matcher for the identities of a trust domain.
+fn of_domain(domain: &Arc<str>) -> SubjectAltNameMatcher {
+    SubjectAltNameMatcher {
+        san_type: SanType::Uri.into(),
+        matcher: Some(StringMatcher {
+            match_pattern: Some(MatchPattern::Prefix(format!("spiffe://{domain}/"))),
+            ..Default::default()
+        }),
+        ..Default::default()
+    }
 }
 
 fn least_version(settings: &TlsConfig) -> Option<TlsProtocol> {

@@ -2,9 +2,9 @@
 
 use std::any::{Any, TypeId};
 use std::sync::Arc;
-use std::sync::atomic::AtomicU32;
 
 use crate::edges::{self, Edges};
+use crate::fresh::Waiting;
 use crate::graph::Graph;
 use crate::order;
 use crate::reads::ReadsNow;
@@ -24,8 +24,8 @@ pub(crate) struct Core {
     pub(crate) cells: Vec<usize>,
     /// How many cells of each relation hold a row from before a panic, or none because of one.
     pub(crate) poisoned: Vec<usize>,
-    /// How many fresh cells wait for their numbers.
-    pub(crate) fresh_cells: AtomicU32,
+    /// Fresh cells that wait for their numbers.
+    pub(crate) waiting: Waiting,
 }
 
 impl Core {
@@ -37,7 +37,7 @@ impl Core {
             edges: vec![0; relations],
             cells: vec![0; relations],
             poisoned: vec![0; relations],
-            fresh_cells: AtomicU32::new(0),
+            waiting: Waiting::new(relations),
             schema,
         }
     }
@@ -50,7 +50,7 @@ impl Core {
             edges: self.edges.clone(),
             cells: self.cells.clone(),
             poisoned: self.poisoned.clone(),
-            fresh_cells: AtomicU32::new(0),
+            waiting: Waiting::new(self.tables.len()),
         }
     }
 

@@ -190,13 +190,13 @@ impl Engine {
         let top = core.schema.relations.len();
         // Reading a view that is not there derives it, like any read.
         core.spread(keys, |key| Some(Reads::new(core, top, &[]).contains::<V>(key)));
-        let mut tx = Tx::new(top, Default::default());
+        let mut tx = Tx::new(0, Default::default());
         adopt_all(&mut self.core, &mut tx);
         debug_assert!(
             keys.iter()
                 .all(|key| self.core.table::<V>(relation).find(&self.core.graph, key).is_some())
         );
-        self.add_totals(&tx.runs);
+        tx.runs.add_to(&mut self.totals);
         let room = WAITING_PANICS.saturating_sub(self.waiting_panics.len());
         self.waiting_panics.extend(tx.panics.into_iter().take(room));
     }
@@ -212,7 +212,9 @@ impl Engine {
                 changes.retain(&|cell| !gone.contains(&cell.0));
             }
         }
-        self.add_totals(&tx.runs);
+        tx.runs.add_to(&mut self.totals);
+        let mut runs = vec![Runs::default(); schema.relations.len()];
+        tx.runs.add_to(&mut runs);
         let mut panics = std::mem::take(&mut self.waiting_panics);
         panics.append(&mut tx.panics);
         Delta {
@@ -224,18 +226,9 @@ impl Engine {
                 .flat_map(|changes| changes.cells())
                 .collect(),
             changes: tx.changes,
-            runs: tx.runs,
+            runs,
             panics,
             schema,
-        }
-    }
-
-    fn add_totals(&mut self, runs: &[Runs]) {
-        for (total, more) in self.totals.iter_mut().zip(runs) {
-            total.runs += more.runs;
-            total.cut_offs += more.cut_offs;
-            total.changed += more.changed;
-            total.panics += more.panics;
         }
     }
 

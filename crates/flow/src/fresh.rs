@@ -4,7 +4,7 @@
 //! absent key, or a view that nobody needed so far, which is derived at once by the first to ask while others wait for
 //! it. Between layers, one thread gives these cells their real numbers in the order of their keys.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use crate::Relation;
@@ -15,6 +15,43 @@ use crate::run::Derived;
 use crate::slots::Slots;
 
 const SHARDS: usize = 16;
+
+/// How many cells wait for their numbers, and of which relations: there are more than a hundred, and most that is opened
+/// makes new cells of a few.
+pub(crate) struct Waiting {
+    cells: AtomicU32,
+    /// A bit for each relation.
+    relations: Box<[AtomicU64]>,
+}
+
+impl Waiting {
+    pub(crate) fn new(relations: usize) -> Self {
+        Self {
+            cells: AtomicU32::new(0),
+            relations: (0..relations.div_ceil(64)).map(|_| AtomicU64::new(0)).collect(),
+        }
+    }
+
+    /// Counts a cell of a relation; what stands for it until it has a number.
+    fn add(&self, relation: usize) -> u32 {
+        self.relations[relation / 64].fetch_or(1 << (relation % 64), Ordering::Relaxed);
+        FRESH + self.cells.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// How many there were, and of which relations, ascending. None wait any more.
+    pub(crate) fn take(&mut self) -> (u32, Vec<usize>) {
+        let count = std::mem::take(self.cells.get_mut());
+        let mut relations = Vec::new();
+        for (at, bits) in self.relations.iter_mut().enumerate().filter(|_| count > 0) {
+            let mut bits = std::mem::take(bits.get_mut());
+            while bits != 0 {
+                relations.push(at * 64 + bits.trailing_zeros() as usize);
+                bits &= bits - 1;
+            }
+        }
+        (count, relations)
+    }
+}
 
 /// A cell that has no number yet.
 pub(crate) struct FreshCell<R: Relation> {
@@ -32,8 +69,6 @@ struct Shard<R: Relation> {
 
 /// The fresh cells of one relation.
 pub(crate) struct Fresh<R: Relation> {
-    /// How many there are, so that it costs nothing to see that there are none.
-    count: AtomicU32,
     shards: [Mutex<Shard<R>>; SHARDS],
 }
 
@@ -46,13 +81,12 @@ impl<R: Relation> Fresh<R> {
             })
         };
         Self {
-            count: AtomicU32::new(0),
             shards: std::array::from_fn(|_| shard()),
         }
     }
 
-    /// The fresh cell of a key; `counter` numbers those that begin here.
-    pub(crate) fn demand(&self, key: &R::Key, counter: &AtomicU32) -> Arc<FreshCell<R>> {
+    /// The fresh cell of a key of this relation, which waits if it begins here.
+    pub(crate) fn demand(&self, relation: usize, key: &R::Key, waiting: &Waiting) -> Arc<FreshCell<R>> {
         let tag = tag(key);
         // No rule runs under this lock, so if it was poisoned, it holds whole data all the same.
         let mut shard = self.shards[tag as usize % SHARDS]
@@ -62,9 +96,8 @@ impl<R: Relation> Fresh<R> {
         if let Some(known) = places.find(tag, |found| cells[found.cell as usize].0 == *key) {
             return cells[known.cell as usize].1.clone();
         }
-        let stand_in = FRESH + counter.fetch_add(1, Ordering::Relaxed);
         let cell = Arc::new(FreshCell {
-            stand_in,
+            stand_in: waiting.add(relation),
             derived: OnceLock::new(),
         });
         places.insert(Found {
@@ -72,15 +105,11 @@ impl<R: Relation> Fresh<R> {
             cell: cells.len() as u32,
         });
         cells.push((key.clone(), cell.clone()));
-        self.count.fetch_add(1, Ordering::Relaxed);
         cell
     }
 
     /// Takes all of them, in the order of their keys. No rule runs meanwhile.
     pub(crate) fn take(&mut self) -> Vec<(R::Key, Arc<FreshCell<R>>)> {
-        if std::mem::take(self.count.get_mut()) == 0 {
-            return Vec::new();
-        }
         let mut all = Vec::new();
         for shard in &mut self.shards {
             let shard = shard.get_mut().unwrap_or_else(PoisonError::into_inner);

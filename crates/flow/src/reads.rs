@@ -105,7 +105,7 @@ impl<'a> Reads<'a> {
             self.record(cell);
             return f(table.slot(graph, cell).and_then(|slot| slot.row.as_ref()));
         }
-        let fresh = table.fresh.demand(key, &self.core.fresh_cells);
+        let fresh = table.fresh.demand(relation, key, &self.core.waiting);
         if let Some(derive) = table.on_demand {
             fresh
                 .derived

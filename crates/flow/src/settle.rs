@@ -17,14 +17,14 @@ pub(crate) mod rule;
 
 /// Gives the fresh cells of all relations their numbers. Rules do not run meanwhile.
 pub(crate) fn adopt_all(core: &mut Core, tx: &mut Tx) {
-    let count = std::mem::take(core.fresh_cells.get_mut());
+    let (count, relations) = core.waiting.take();
     if count == 0 {
         return;
     }
     tx.stand_ins = vec![u32::MAX; count as usize];
-    let schema = core.schema.clone();
-    for (relation, info) in schema.relations.iter().enumerate() {
-        (info.adopt)(core, tx, relation);
+    for relation in relations {
+        let adopt = core.schema.relations[relation].adopt;
+        adopt(core, tx, relation);
     }
 }
 
@@ -39,7 +39,7 @@ pub(crate) fn adopt<R: Relation>(core: &mut Core, tx: &mut Tx, relation: usize) 
         if let ReadsNow::New(reads) = &derived.reads {
             core.set_reads(tx, relation, cell, ReadsNow::New(reads.clone()));
         }
-        tx.runs[relation].runs += 1;
+        tx.runs.of(relation).runs += 1;
         if let Outcome::Panicked(message) = &derived.outcome {
             core.set_poisoned(relation, cell, true);
             tx.panicked(relation, R::NAME, &key, message.clone());

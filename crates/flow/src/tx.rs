@@ -11,6 +11,33 @@ use crate::delta::{AnyChanges, Change, Panic, Runs};
 use crate::graph::{CellId, FRESH};
 use crate::show::shown;
 
+/// What was done for each relation for which something was.
+#[derive(Default)]
+pub(crate) struct Work(Vec<(usize, Runs)>);
+
+impl Work {
+    /// What was done for this relation. Work goes through relations one by one, so that it is one of the last.
+    pub(crate) fn of(&mut self, relation: usize) -> &mut Runs {
+        let at = self.0.iter().rposition(|(other, _)| *other == relation);
+        let at = at.unwrap_or_else(|| {
+            self.0.push((relation, Runs::default()));
+            self.0.len() - 1
+        });
+        &mut self.0[at].1
+    }
+
+    /// Adds it to what there is for each relation.
+    pub(crate) fn add_to(&self, totals: &mut [Runs]) {
+        for (relation, more) in &self.0 {
+            let total = &mut totals[*relation];
+            total.runs += more.runs;
+            total.cut_offs += more.cut_offs;
+            total.changed += more.changed;
+            total.panics += more.panics;
+        }
+    }
+}
+
 /// A commit, or a subscription, under way.
 pub(crate) struct Tx {
     /// What was put into inputs.
@@ -19,8 +46,8 @@ pub(crate) struct Tx {
     pub(crate) dirty: Vec<Vec<u32>>,
     /// For each relation what changed.
     pub(crate) changes: Vec<Option<Box<dyn AnyChanges>>>,
-    /// For each relation what was done.
-    pub(crate) runs: Vec<Runs>,
+    /// What was done.
+    pub(crate) runs: Work,
     pub(crate) panics: Vec<Panic>,
     /// Cells that may have nothing left that keeps them alive.
     pub(crate) orphans: Vec<u32>,
@@ -36,7 +63,7 @@ impl Tx {
             inputs,
             dirty: vec![Vec::new(); relations],
             changes: (0..relations).map(|_| None).collect(),
-            runs: vec![Runs::default(); relations],
+            runs: Work::default(),
             panics: Vec::new(),
             orphans: Vec::new(),
             freed: FxHashSet::default(),
@@ -63,7 +90,7 @@ impl Tx {
                 after,
             });
         }
-        self.runs[relation].changed += 1;
+        self.runs.of(relation).changed += 1;
     }
 
     /// Puts the changes of a relation into the order of their keys, and lends them.
@@ -84,7 +111,7 @@ impl Tx {
 
     /// Notes a panic of a rule.
     pub(crate) fn panicked(&mut self, relation: usize, rule: &'static str, key: &dyn std::fmt::Debug, message: String) {
-        self.runs[relation].panics += 1;
+        self.runs.of(relation).panics += 1;
         self.panics.push(Panic {
             rule,
             key: shown(key, 200),

@@ -11,12 +11,13 @@ use std::sync::Arc;
 
 use names::Hostname;
 
-use crate::listener::{DnsCache, ListenerSpec, Tuning};
+use crate::listener::{DnsCache, ListenerSpec, Traced, Tuning};
+use crate::mtls::PeerModes;
 use crate::network::NetworkEntry;
 use crate::proxy::{Capabilities, InterceptionMode, Labels, Locality, ProxyKind};
 use crate::service::{Endpoint, ObjectId, ServiceKey};
 use crate::session::Session;
-use crate::tls::{self, ClientFacts};
+use crate::tls::{self, ClientFacts, KeyProvider, OwnFiles};
 
 /// What decides which services and rules a client sees.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
@@ -106,7 +107,7 @@ pub struct EndpointSpec {
 /// Where connections go.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub enum EndpointPlace {
-    /// To an endpoint, at this port.
+    /// To an endpoint, at this port; by the mesh's mutual TLS if the endpoint takes it.
     Endpoint(Endpoint, u16),
     /// To a gateway, which passes them on.
     Gateway(NetworkEntry),
@@ -184,6 +185,8 @@ pub struct ClusterAudience {
     pub resolver: Option<SocketAddr>,
     /// Patches of clusters, in the order in which they are made.
     pub filters: Filters,
+    /// What of its own settings shapes them, as JSON; empty where it is as the mesh's.
+    pub settings: Arc<str>,
 }
 
 /// What decides the listeners of a proxy.
@@ -211,6 +214,10 @@ pub struct ListenerAudience {
     pub capabilities: Capabilities,
     /// An agent runs beside it, which has the workload's certificates.
     pub agent: bool,
+    /// Files in the place of those.
+    pub own_files: Arc<OwnFiles>,
+    /// What the workload takes, by port; always the same for gateways.
+    pub peers: Arc<PeerModes>,
     /// Whether it has an IPv4 and an IPv6 address.
     pub ip: IpFamilies,
     /// Its network, whose instances of services it dials; empty while no network has a gateway, and for gateways.
@@ -227,6 +234,8 @@ pub struct ListenerAudience {
     pub filters: Filters,
     /// What of its own settings shapes them, as JSON; empty where it is as the mesh's.
     pub settings: Arc<str>,
+    /// What traces say of it; nothing while there are none.
+    pub traced: Arc<Traced>,
 }
 
 /// What decides the listeners of a gRPC client or server without a proxy.
@@ -238,8 +247,8 @@ pub struct GrpcAudience {
     pub domain: Arc<str>,
     /// Ports of the workload that services lead to, ascending: what it may serve.
     pub inbound: Arc<[u16]>,
-    /// What it serves takes the mesh's mutual TLS (label `security.istio.io/tlsMode` is `istio`).
-    pub mutual_tls: bool,
+    /// Those of them at which it takes the mesh's mutual TLS and nothing else, ascending.
+    pub mutual_tls: Arc<[u16]>,
 }
 
 /// What decides the route tables of a proxy.
@@ -343,6 +352,9 @@ pub enum IpFamilies {
     Dual,
 }
 
+/// In the place of an address: all of the workload's, in each family that it has.
+pub const EVERYWHERE: &str = "*";
+
 /// A port of a workload that takes traffic.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct InboundPort {
@@ -355,7 +367,8 @@ pub struct InboundPort {
     /// The service that leads here first (by precedence), for names in statistics; none for ports that only a
     /// `Sidecar` declares.
     pub service: Option<(ServiceKey, u16)>,
-    /// Bound address of an explicit `Sidecar` ingress listener, where it has one. Always there if it is not captured.
+    /// Bound address of an explicit `Sidecar` ingress listener, where it has one, or [`EVERYWHERE`]. Always there if it is not
+    /// captured.
     pub bind: Option<Arc<str>>,
     /// Whether connections come through the virtual inbound listener; else the port has a listener of its own.
     pub captured: bool,
@@ -381,6 +394,8 @@ pub struct SecretAudience {
     pub namespace: Arc<str>,
     /// Its cluster, whose secrets they are; empty for the home of the configuration.
     pub cluster: Arc<str>,
+    /// What signs with their keys, if not the proxy's own code.
+    pub key_provider: Option<KeyProvider>,
 }
 
 /// What decides one secret.
@@ -396,6 +411,8 @@ pub struct SecretKey {
     pub namespace: Arc<str>,
     /// Its name, with `-cacert` where only the authorities are wanted.
     pub object: Arc<str>,
+    /// What signs with its key, if not the proxy's own code; of Secrets that are wanted with their keys.
+    pub key_provider: Option<KeyProvider>,
 }
 
 impl SecretAudience {
@@ -415,6 +432,7 @@ impl SecretAudience {
                 cluster: cluster.clone(),
                 namespace: namespace.into(),
                 object: object.into(),
+                key_provider: self.key_provider.filter(|_| !config_map),
             })
         };
         let home = Arc::default();
@@ -483,6 +501,27 @@ pub enum ClusterKey {
     Anywhere(DnsCache),
     /// `InboundPassthroughCluster`: to the application, at the port that the client dialled.
     InboundPassthrough(IpFamilies),
+    /// Any of these, as proxies with settings of their own have it.
+    Tuned(Arc<TunedCluster>),
+}
+
+/// A cluster as proxies with settings of their own have it.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct TunedCluster {
+    /// The cluster as others have it.
+    pub cluster: ClusterKey,
+    /// The settings that shape it, as in the audience.
+    pub settings: Arc<str>,
+}
+
+impl ClusterKey {
+    /// The cluster as proxies without settings of their own have it.
+    pub fn untuned(&self) -> &ClusterKey {
+        match self {
+            ClusterKey::Tuned(tuned) => tuned.cluster.untuned(),
+            key => key,
+        }
+    }
 }
 
 /// What decides an outbound cluster and its endpoints.
@@ -678,6 +717,7 @@ mod tests {
         let audience = SecretAudience {
             namespace: "shop".into(),
             cluster: "west".into(),
+            key_provider: None,
         };
         let resolved = |name: &str| {
             let key = audience.resolve(&name.into())?;

@@ -4,6 +4,7 @@
 
 pub mod audience;
 pub mod listener;
+pub mod mtls;
 pub mod network;
 pub mod proxy;
 pub mod service;

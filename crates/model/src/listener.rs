@@ -7,7 +7,7 @@ use std::sync::Arc;
 use ipnet::IpNet;
 
 use crate::audience::IpFamilies;
-use crate::proxy::Capabilities;
+use crate::proxy::{Capabilities, STATIC_PORTS};
 use crate::tls::ServerContext;
 
 /// Which way traffic goes.
@@ -64,10 +64,21 @@ pub struct ListenerSpec {
     pub capabilities: Capabilities,
     /// The proxy's own settings that shape it, as in its audience.
     pub settings: Arc<str>,
+    /// What traces say of the proxy, as in its audience.
+    pub traced: Arc<Traced>,
+}
+
+/// What traces say of a proxy, as far as the configuration of its tracer tells them; nothing where it does not.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
+pub struct Traced {
+    /// Tags of its spans, ascending by name.
+    pub tags: Vec<(Arc<str>, Arc<str>)>,
+    /// The name of its service; empty where the tracer knows it by itself.
+    pub service: Arc<str>,
 }
 
 /// What a proxy's metadata asks for in its listeners.
-#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct Tuning {
     /// See [`ListenerSpec::idle_timeout_ms`] (`IDLE_TIMEOUT`).
     pub idle_timeout_ms: Option<u64>,
@@ -77,6 +88,20 @@ pub struct Tuning {
     pub exact_balance_out: bool,
     /// The port of the HTTP proxy in the place of the mesh's (`HTTP_PROXY_PORT`); 0 for none.
     pub http_proxy_port: Option<u16>,
+    /// Ports that Envoy itself answers at (`ENVOY_STATUS_PORT`, `ENVOY_PROMETHEUS_PORT`): no listener takes them.
+    pub static_ports: [u16; 2],
+}
+
+impl Default for Tuning {
+    fn default() -> Tuning {
+        Tuning {
+            idle_timeout_ms: None,
+            exact_balance_in: false,
+            exact_balance_out: false,
+            http_proxy_port: None,
+            static_ports: STATIC_PORTS,
+        }
+    }
 }
 
 /// Where a listener is bound.

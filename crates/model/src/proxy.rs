@@ -37,6 +37,10 @@ pub struct Capabilities {
     pub istio_stats: bool,
     /// The HTTP and TCP metadata exchange filters.
     pub metadata_exchange: bool,
+    /// The provider `cryptomb` for private keys.
+    pub cryptomb: bool,
+    /// The provider `qat` for private keys.
+    pub qat: bool,
 }
 
 /// Where a proxy or an endpoint is; empty strings where unknown.
@@ -71,6 +75,9 @@ impl Locality {
 /// Labels of a workload, ordered.
 pub type Labels = BTreeMap<Arc<str>, Arc<str>>;
 
+/// The ports that Envoy itself answers at in Istio's bootstrap, unless it was made with others: readiness and metrics.
+pub const STATIC_PORTS: [u16; 2] = [15021, 15090];
+
 /// The facts about one proxy that derivation may depend on. Two proxies with equal facts are the same to it.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct Proxy {
@@ -104,6 +111,8 @@ pub struct Proxy {
     pub capabilities: Capabilities,
     /// `HTTP10` is "1".
     pub accepts_http10: bool,
+    /// Ports that Envoy itself answers at, for readiness and metrics (`ENVOY_STATUS_PORT`, `ENVOY_PROMETHEUS_PORT`).
+    pub static_ports: [u16; 2],
     /// `UNPRIVILEGED_POD` is "true": ports below 1024 cannot be bound.
     pub unprivileged: bool,
     /// Ports of the workload's containers by their names (`POD_PORTS`).
@@ -123,8 +132,19 @@ pub struct Proxy {
     pub settings: Option<Arc<str>>,
     /// `ISTIO_VERSION`; empty where the metadata has none.
     pub version: Arc<str>,
+    /// What it calls itself in traces.
+    pub span_names: SpanNames,
     /// All entries of the metadata that are texts, for EnvoyFilters, which may ask for any of them.
     pub metadata: Arc<Metadata>,
+}
+
+/// What a proxy calls itself in traces.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
+pub struct SpanNames {
+    /// `node.cluster`: what it was started with (`--service-cluster`); empty where it says nothing.
+    pub cluster: Arc<str>,
+    /// The annotation `resource.opentelemetry.io/service.name` of its pod (`ANNOTATIONS`); empty where there is none.
+    pub annotated: Arc<str>,
 }
 
 impl Proxy {

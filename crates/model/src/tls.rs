@@ -1,16 +1,38 @@
 //! TLS as it is planned, before it is encoded: where certificates come from, and what is asked of a client.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use names::CIPHER_SUITES;
 
 /// Which parts of a client the TLS of a cluster depends on; nothing where the cluster has no such TLS.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
 pub struct ClientFacts {
-    /// An agent runs beside the proxy, which has the workload's certificates and reads files for it.
+    /// An agent runs beside the proxy, which has the workload's certificates and reads files for it. Where no rule sets TLS:
+    /// the mesh's own is spoken to endpoints that take it.
     pub agent: bool,
     /// It is a gateway, which may use secrets that a DestinationRule for everybody names.
     pub gateway: bool,
+}
+
+/// What signs with private keys in the place of the proxy's own code (`privateKeyProvider`).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct KeyProvider {
+    /// Which one.
+    pub sort: KeyProviderSort,
+    /// How long work is gathered before it is done together.
+    pub poll_delay: Duration,
+    /// The proxy's own code does it where the machine has not what the provider needs; else there is no listener.
+    pub fallback: bool,
+}
+
+/// The providers for private keys.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub enum KeyProviderSort {
+    /// CryptoMB: vector instructions of the processor.
+    Cryptomb,
+    /// QAT: an accelerator beside it.
+    Qat,
 }
 
 /// Where a proxy gets a certificate with its key.
@@ -55,8 +77,28 @@ pub struct ServerContext {
     pub max_version: Option<Version>,
     /// The cipher suites; empty for the mesh's or Envoy's default.
     pub cipher_suites: Vec<Arc<str>>,
-    /// `MeshConfig.tlsDefaults` hold where nothing else is said. They do not for the mesh's own TLS.
-    pub mesh_defaults: bool,
+    /// What holds of versions, cipher suites and curves where nothing is said here.
+    pub defaults: TlsDefaults,
+}
+
+/// Where settings of TLS come from that nobody made for a listener.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub enum TlsDefaults {
+    /// Envoy's own.
+    Envoy,
+    /// `MeshConfig.tlsDefaults`.
+    Mesh,
+    /// `MeshConfig.meshMTLS`: for TLS between workloads.
+    Workloads,
+}
+
+/// Files in the place of the certificates of the mesh that an agent has, for what its workload serves; the agent reads them.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
+pub struct OwnFiles {
+    /// Paths of the certificate and of its key.
+    pub pair: Option<(Arc<str>, Arc<str>)>,
+    /// Path of the authorities.
+    pub authorities: Option<Arc<str>>,
 }
 
 /// What is asked of a client's certificate.
@@ -70,6 +112,8 @@ pub struct ClientCheck {
     pub revoked: Option<Arc<str>>,
     /// Names of which it must have one; empty for any.
     pub names: Vec<Arc<str>>,
+    /// It must have an identity of one of the mesh's trust domains.
+    pub of_mesh: bool,
     /// Hashes of public keys of which it must have one, in base64; empty for any.
     pub keys: Vec<Arc<str>>,
     /// Hashes of certificates of which it must be one, in hexadecimal; empty for any.

@@ -4,7 +4,7 @@
 //! so that two replicas that derived the same configuration agree on it without talking to each other.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 
@@ -135,45 +135,56 @@ impl fmt::Debug for Version {
     }
 }
 
-/// One encoded resource: the message's bytes, without the `Any` around it.
+/// One encoded resource: the message's bytes, without the `Any` around it. Cloning it copies nothing.
 #[derive(Clone)]
-pub struct Resource {
+pub struct Resource(Arc<Encoded>);
+
+struct Encoded {
     name: Arc<str>,
     version: Version,
     body: Bytes,
+    framed: OnceLock<Bytes>,
 }
 
 impl Resource {
     /// A resource of this name whose protobuf encoding is `body`.
     pub fn new(name: impl Into<Arc<str>>, body: impl Into<Bytes>) -> Resource {
         let body = body.into();
-        Resource {
+        Resource(Arc::new(Encoded {
             name: name.into(),
             version: Version::of(&body),
             body,
-        }
+            framed: OnceLock::new(),
+        }))
     }
 
     /// The name that clients subscribe to.
     pub fn name(&self) -> &Arc<str> {
-        &self.name
+        &self.0.name
     }
 
     /// The hash of the body.
     pub fn version(&self) -> Version {
-        self.version
+        self.0.version
     }
 
     /// The encoded message.
     pub fn body(&self) -> &Bytes {
-        &self.body
+        &self.0.body
+    }
+
+    /// What this resource is in responses: `frame` says it once for all who share the resource, and must say the same
+    /// whenever it is asked.
+    pub fn framed(&self, frame: impl FnOnce(&Resource) -> Bytes) -> &Bytes {
+        self.0.framed.get_or_init(|| frame(self))
     }
 }
 
 impl PartialEq for Resource {
     fn eq(&self, other: &Resource) -> bool {
         // The bytes decide; the hash makes the common "different" answer cheap.
-        self.version == other.version && self.name == other.name && self.body == other.body
+        let (one, other) = (&self.0, &other.0);
+        Arc::ptr_eq(one, other) || one.version == other.version && one.name == other.name && one.body == other.body
     }
 }
 
@@ -181,6 +192,6 @@ impl Eq for Resource {}
 
 impl fmt::Debug for Resource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}@{} ({} bytes)", self.name, self.version, self.body.len())
+        write!(f, "{}@{} ({} bytes)", self.name(), self.version(), self.body().len())
     }
 }

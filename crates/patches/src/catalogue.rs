@@ -1,5 +1,6 @@
 //! Which clusters and listeners an audience with patches has.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use flow::{Reads, Relation, Rule};
@@ -13,7 +14,40 @@ use traffic::listeners::ListenerCatalogue;
 
 use crate::compile::{Chosen, chosen, refer};
 use crate::matching::{ClusterFacts, is_virtual, listener_match, outbound};
+use crate::outcome::PatchId;
 use crate::resources_of::{context_of, name_of};
+
+/// What an audience with patches has of a type.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct PatchedCatalogue {
+    /// What it has.
+    pub catalogue: Arc<Catalogue>,
+    /// The patches that took something away.
+    pub removed: Box<[PatchId]>,
+    /// The patches that would add something of a name that is there already, with the name.
+    pub taken: Box<[(PatchId, Arc<str>)]>,
+}
+
+impl PatchedCatalogue {
+    fn new(
+        mut entries: Vec<(Arc<str>, ResourceKey)>,
+        added: impl Iterator<Item = (Arc<str>, PatchId)>,
+        removed: BTreeSet<PatchId>,
+    ) -> PatchedCatalogue {
+        let added: Vec<(Arc<str>, PatchId)> = added.collect();
+        let key = |patch: &PatchId| ResourceKey::Added(patch.filter.clone(), patch.index);
+        entries.extend(added.iter().map(|(name, patch)| (name.clone(), key(patch))));
+        let catalogue = Catalogue::new(entries);
+        let taken = added
+            .into_iter()
+            .filter(|(name, patch)| catalogue.get(name) != Some(&key(patch)));
+        PatchedCatalogue {
+            taken: taken.map(|(name, patch)| (patch, name)).collect(),
+            catalogue: Arc::new(catalogue),
+            removed: removed.into_iter().collect(),
+        }
+    }
+}
 
 /// All clusters of an audience with patches.
 pub struct PatchedClusterCatalogue;
@@ -21,13 +55,14 @@ pub struct PatchedClusterCatalogue;
 impl Relation for PatchedClusterCatalogue {
     const NAME: &'static str = "patched cluster catalogue";
     type Key = Arc<ClusterAudience>;
-    type Row = Catalogue;
+    type Row = PatchedCatalogue;
 }
 
 impl Rule for PatchedClusterCatalogue {
-    fn derive(cx: &Reads<'_>, audience: &Arc<ClusterAudience>) -> Option<Catalogue> {
+    fn derive(cx: &Reads<'_>, audience: &Arc<ClusterAudience>) -> Option<PatchedCatalogue> {
         let plain = cx.get::<ClusterCatalogue>(&audience.plain())?;
         let patches = chosen(cx, &audience.filters);
+        let mut removed = BTreeSet::new();
         let mut entries = Vec::with_capacity(plain.entries.len());
         for (name, key) in &plain.entries {
             let ResourceKey::Cluster(cluster) = key else {
@@ -35,7 +70,7 @@ impl Rule for PatchedClusterCatalogue {
                 continue;
             };
             let matching = matching_cluster(audience, name, cluster, &patches);
-            if matching.iter().any(|patch| patch.operation == PatchOperation::Remove) {
+            if takes_away(&matching, |_| true, &mut removed) {
                 continue;
             }
             let merged: Vec<&Chosen> = matching.into_iter().filter(|patch| patch.operation.merges()).collect();
@@ -48,8 +83,8 @@ impl Rule for PatchedClusterCatalogue {
             };
             entries.push((name.clone(), key));
         }
-        entries.extend(added(audience.kind, ApplyTo::Cluster, &patches));
-        Some(Catalogue::new(entries))
+        let added = added(audience.kind, ApplyTo::Cluster, &patches);
+        Some(PatchedCatalogue::new(entries, added, removed))
     }
 }
 
@@ -59,13 +94,14 @@ pub struct PatchedListenerCatalogue;
 impl Relation for PatchedListenerCatalogue {
     const NAME: &'static str = "patched listener catalogue";
     type Key = Arc<ListenerAudience>;
-    type Row = Catalogue;
+    type Row = PatchedCatalogue;
 }
 
 impl Rule for PatchedListenerCatalogue {
-    fn derive(cx: &Reads<'_>, audience: &Arc<ListenerAudience>) -> Option<Catalogue> {
+    fn derive(cx: &Reads<'_>, audience: &Arc<ListenerAudience>) -> Option<PatchedCatalogue> {
         let plain = cx.get::<ListenerCatalogue>(&audience.plain())?;
         let patches = chosen(cx, &audience.filters);
+        let mut removed = BTreeSet::new();
         let mut entries = Vec::with_capacity(plain.entries.len());
         for (name, key) in &plain.entries {
             let ResourceKey::Listener(listener) = key else {
@@ -73,9 +109,7 @@ impl Rule for PatchedListenerCatalogue {
                 continue;
             };
             let matching: Vec<&Chosen> = patches.iter().filter(|patch| may_touch(patch, listener)).collect();
-            let goes =
-                |patch: &&Chosen| patch.apply_to == ApplyTo::Listener && patch.operation == PatchOperation::Remove;
-            if matching.iter().any(goes) {
+            if takes_away(&matching, |patch| patch.apply_to == ApplyTo::Listener, &mut removed) {
                 continue;
             }
             let key = match matching.is_empty() {
@@ -87,9 +121,22 @@ impl Rule for PatchedListenerCatalogue {
             };
             entries.push((name.clone(), key));
         }
-        entries.extend(added(audience.kind, ApplyTo::Listener, &patches));
-        Some(Catalogue::new(entries))
+        let added = added(audience.kind, ApplyTo::Listener, &patches);
+        Some(PatchedCatalogue::new(entries, added, removed))
     }
+}
+
+/// Whether one of these patches takes the thing away.
+fn takes_away(matching: &[&Chosen], is_of: impl Fn(&Chosen) -> bool, removed: &mut BTreeSet<PatchId>) -> bool {
+    let those = matching
+        .iter()
+        .filter(|patch| patch.operation == PatchOperation::Remove && is_of(patch));
+    let mut goes = false;
+    for patch in those {
+        goes = true;
+        removed.insert(patch.id.clone());
+    }
+    goes
 }
 
 /// The patches that a cluster gets.
@@ -100,7 +147,7 @@ fn matching_cluster<'a>(
     patches: &'a [Chosen],
 ) -> Vec<&'a Chosen> {
     let mut facts = ClusterFacts::of(name);
-    let context = match cluster {
+    let context = match cluster.untuned() {
         ClusterKey::Inbound { port, .. } => {
             let own = audience.inbound.iter().find(|own| own.port == *port);
             let service = own.and_then(|own| own.service.as_ref());
@@ -154,7 +201,7 @@ fn has_http(listener: &ListenerSpec) -> bool {
 }
 
 /// What patches add to the resources of a proxy, each once.
-fn added(kind: ProxyKind, sort: ApplyTo, patches: &[Chosen]) -> impl Iterator<Item = (Arc<str>, ResourceKey)> + '_ {
+fn added(kind: ProxyKind, sort: ApplyTo, patches: &[Chosen]) -> impl Iterator<Item = (Arc<str>, PatchId)> + '_ {
     let adds = move |patch: &&Chosen| {
         let fits = patch.is_for(outbound(kind))
             || (kind == ProxyKind::Sidecar && patch.context == PatchContext::SidecarInbound);
@@ -162,6 +209,6 @@ fn added(kind: ProxyKind, sort: ApplyTo, patches: &[Chosen]) -> impl Iterator<It
     };
     patches.iter().filter(adds).filter_map(|patch| {
         let name = name_of(patch)?;
-        Some((name.into(), ResourceKey::Added(patch.id.clone(), patch.index)))
+        Some((name.into(), patch.id.clone()))
     })
 }

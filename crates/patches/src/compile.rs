@@ -13,6 +13,8 @@ use resources::istio::envoy_filter::{
     ApplyTo, EnvoyConfigPatch, ObjectMatch, PatchContext, PatchOperation, patch_value,
 };
 
+use crate::outcome::PatchId;
+
 /// Compiled EnvoyFilters.
 pub struct CompiledFilters;
 
@@ -25,7 +27,7 @@ impl Relation for CompiledFilters {
 impl Rule for CompiledFilters {
     fn derive(cx: &Reads<'_>, id: &ObjectId) -> Option<CompiledFilter> {
         let object = cx.get::<EnvoyFilters>(id)?;
-        Some(CompiledFilter::of(&object.spec))
+        Some(CompiledFilter::of(id, &object.spec))
     }
 }
 
@@ -39,6 +41,8 @@ pub struct CompiledFilter {
 /// A patch that can be made.
 #[derive(Clone, PartialEq, Debug)]
 pub struct CompiledPatch {
+    /// Which it is.
+    pub id: PatchId,
     /// What sort of thing is changed.
     pub apply_to: ApplyTo,
     /// What is done.
@@ -53,15 +57,23 @@ pub struct CompiledPatch {
 
 impl CompiledFilter {
     /// Compiles an EnvoyFilter. What is wrong with a patch has been said when the object was read; here it is left out.
-    pub fn of(spec: &EnvoyFilter) -> CompiledFilter {
+    pub fn of(id: &ObjectId, spec: &EnvoyFilter) -> CompiledFilter {
+        let patches = spec.config_patches.iter().enumerate();
+        let compiled = patches.map(|(index, patch)| {
+            let id = PatchId {
+                filter: id.clone(),
+                index: u16::try_from(index).ok()?,
+            };
+            CompiledPatch::of(id, patch)
+        });
         CompiledFilter {
-            patches: spec.config_patches.iter().map(CompiledPatch::of).collect(),
+            patches: compiled.collect(),
         }
     }
 }
 
 impl CompiledPatch {
-    fn of(patch: &EnvoyConfigPatch) -> Option<CompiledPatch> {
+    fn of(id: PatchId, patch: &EnvoyConfigPatch) -> Option<CompiledPatch> {
         let change = patch.patch.as_ref()?;
         let (value, problems) = patch_value(patch.apply_to, change);
         if problems.iter().any(|problem| problem.fault == Fault::Wrong) {
@@ -81,6 +93,7 @@ impl CompiledPatch {
             return None;
         }
         Some(CompiledPatch {
+            id,
             apply_to: patch.apply_to,
             operation,
             context: patch.matches.as_ref().map(|m| m.context).unwrap_or_default(),
@@ -99,9 +112,7 @@ impl CompiledPatch {
 #[derive(Clone, Debug)]
 pub(crate) struct Chosen {
     filter: Arc<CompiledFilter>,
-    /// The EnvoyFilter, and which of its patches.
-    pub(crate) id: ObjectId,
-    pub(crate) index: u16,
+    index: u16,
 }
 
 impl Deref for Chosen {
@@ -131,7 +142,6 @@ pub(crate) fn chosen(cx: &Reads<'_>, filters: &[FilterRef]) -> Vec<Chosen> {
         let usable = |index: &&u16| matches!(filter.patches.get(usize::from(**index)), Some(Some(_)));
         found.extend(patches.iter().filter(usable).map(|index| Chosen {
             filter: filter.clone(),
-            id: id.clone(),
             index: *index,
         }));
     }
@@ -143,8 +153,8 @@ pub(crate) fn refer<'a>(patches: impl Iterator<Item = &'a Chosen>) -> Arc<[Filte
     let mut found: Vec<(ObjectId, Vec<u16>)> = Vec::new();
     for patch in patches {
         match found.last_mut() {
-            Some((id, indexes)) if *id == patch.id => indexes.push(patch.index),
-            _ => found.push((patch.id.clone(), vec![patch.index])),
+            Some((id, indexes)) if *id == patch.id.filter => indexes.push(patch.id.index),
+            _ => found.push((patch.id.filter.clone(), vec![patch.id.index])),
         }
     }
     let found = found.into_iter().map(|(id, patches)| FilterRef {

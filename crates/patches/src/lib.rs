@@ -15,12 +15,14 @@ mod compile;
 mod extensions;
 mod matching;
 pub mod merge;
+mod outcome;
 mod resources_of;
 mod routes;
 
-pub use catalogue::{PatchedClusterCatalogue, PatchedListenerCatalogue};
+pub use catalogue::{PatchedCatalogue, PatchedClusterCatalogue, PatchedListenerCatalogue};
 pub use compile::{CompiledFilter, CompiledFilters, CompiledPatch};
 pub use extensions::Extensions;
+pub use outcome::{Left, Outcomes, PatchId, Patched, patch_ids};
 pub use resources_of::{AddedResources, PatchedClusters, PatchedListeners};
 pub use routes::{PatchedHost, PatchedRouteConfigs, PatchedVirtualHosts};
 

@@ -2,6 +2,8 @@
 
 use protos::dynamic::{DynamicMessage, ReflectMessage, Value, pack, unpack};
 
+use crate::outcome::flaw;
+
 /// What becomes of lists.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Lists {
@@ -38,17 +40,26 @@ pub fn merge(into: &mut DynamicMessage, from: &DynamicMessage, lists: Lists) {
     }
 }
 
-/// Merges what is packed in `from` into what is packed in `into`. False: they are of different types, or of one that is not
-/// known, and nothing was changed.
-pub fn merge_packed(into: &mut DynamicMessage, from: &DynamicMessage, valid: impl Fn(&DynamicMessage) -> bool) -> bool {
+/// Merges what is packed in `from` into what is packed in `into`.
+///
+/// # Errors
+/// Why nothing was changed: they are of different types, or of one that is not known, or the result would not be valid.
+pub(crate) fn merge_packed(into: &mut DynamicMessage, from: &DynamicMessage) -> Result<(), String> {
     let (Some(Ok(mut inner)), Some(Ok(more))) = (unpack(into), unpack(from)) else {
-        return false;
+        return Err("the configuration is of a type that is not known, or cannot be read".to_owned());
     };
     if inner.descriptor() != more.descriptor() {
-        return false;
+        return Err(format!(
+            "the value's typed_config is a {}, and what is there is a {}",
+            more.descriptor().full_name(),
+            inner.descriptor().full_name()
+        ));
     }
     merge(&mut inner, &more, Lists::Grow);
-    valid(&inner) && into.transcode_from(&pack(&inner)).is_ok()
+    if let Some(why) = flaw(&inner) {
+        return Err(why);
+    }
+    into.transcode_from(&pack(&inner)).map_err(|error| error.to_string())
 }
 
 fn is_one_value(message: &DynamicMessage) -> bool {

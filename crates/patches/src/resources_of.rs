@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use envoy::{Clusters, Listeners};
 use flow::{Reads, Relation, Rule};
-use model::audience::{PatchedCluster, PatchedListener};
+use model::audience::{FilterRef, PatchedCluster, PatchedListener};
 use model::listener::{Direction, ListenerSpec};
 use model::service::ObjectId;
 use model::xds::Resource;
@@ -13,6 +13,7 @@ use resources::istio::envoy_filter::{ApplyTo, PatchContext};
 
 use crate::apply;
 use crate::compile::{Chosen, CompiledFilters, CompiledPatch, chosen};
+use crate::outcome::{Outcomes, Patched};
 
 /// Clusters after their patches.
 pub struct PatchedClusters;
@@ -20,15 +21,15 @@ pub struct PatchedClusters;
 impl Relation for PatchedClusters {
     const NAME: &'static str = "patched clusters";
     type Key = Arc<PatchedCluster>;
-    type Row = Resource;
+    type Row = Patched;
 }
 
 impl Rule for PatchedClusters {
-    fn derive(cx: &Reads<'_>, key: &Arc<PatchedCluster>) -> Option<Resource> {
+    fn derive(cx: &Reads<'_>, key: &Arc<PatchedCluster>) -> Option<Patched> {
         let plain = cx.get::<Clusters>(&key.cluster)?;
         let patches = chosen(cx, &key.filters);
-        Some(patched(&plain, ApplyTo::Cluster, |message| {
-            apply::cluster(message, &patches)
+        Some(patched(&plain, ApplyTo::Cluster, &key.filters, |message, outcomes| {
+            apply::cluster(message, &patches, outcomes);
         }))
     }
 }
@@ -39,19 +40,19 @@ pub struct PatchedListeners;
 impl Relation for PatchedListeners {
     const NAME: &'static str = "patched listeners";
     type Key = Arc<PatchedListener>;
-    type Row = Resource;
+    type Row = Patched;
 }
 
 impl Rule for PatchedListeners {
-    fn derive(cx: &Reads<'_>, key: &Arc<PatchedListener>) -> Option<Resource> {
+    fn derive(cx: &Reads<'_>, key: &Arc<PatchedListener>) -> Option<Patched> {
         let plain = cx.get::<Listeners>(&key.listener)?;
         let context = context_of(&key.listener);
         let patches: Vec<Chosen> = chosen(cx, &key.filters)
             .into_iter()
             .filter(|p| p.is_for(context))
             .collect();
-        Some(patched(&plain, ApplyTo::Listener, |message| {
-            apply::listener(message, &patches)
+        Some(patched(&plain, ApplyTo::Listener, &key.filters, |message, outcomes| {
+            apply::listener(message, &patches, outcomes);
         }))
     }
 }
@@ -90,12 +91,24 @@ pub(crate) fn name_of(patch: &CompiledPatch) -> Option<String> {
 }
 
 /// Decodes a resource, changes it, and encodes it again under its name. What cannot be read is left as it is.
-fn patched(plain: &Resource, sort: ApplyTo, change: impl FnOnce(&mut DynamicMessage)) -> Resource {
+fn patched(
+    plain: &Resource,
+    sort: ApplyTo,
+    patches: &[FilterRef],
+    change: impl FnOnce(&mut DynamicMessage, &mut Outcomes),
+) -> Patched {
     let descriptor = sort.message().and_then(descriptor);
     let decoded = descriptor.and_then(|of| DynamicMessage::decode(of, plain.body().clone()).ok());
-    let Some(mut message) = decoded else {
-        return plain.clone();
+    let mut outcomes = Outcomes::default();
+    let resource = match decoded {
+        Some(mut message) => {
+            change(&mut message, &mut outcomes);
+            Resource::new(plain.name().clone(), encode_dynamic(&message))
+        }
+        None => plain.clone(),
     };
-    change(&mut message);
-    Resource::new(plain.name().clone(), encode_dynamic(&message))
+    Patched {
+        resource,
+        left: outcomes.left(patches),
+    }
 }

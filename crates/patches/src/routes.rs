@@ -14,9 +14,10 @@ use protos::dynamic::{DynamicMessage, Value, descriptor, encode_dynamic};
 use resources::istio::envoy_filter::{ApplyTo, PatchOperation};
 use traffic::routes::RouteTables;
 
-use crate::apply::{self, domains};
+use crate::apply::{self, TAKEN, domains};
 use crate::compile::{Chosen, chosen, refer};
 use crate::matching::{TableFacts, matches_host, outbound};
+use crate::outcome::{Left, Outcomes, Patched};
 
 /// Encoded virtual hosts after their patches, each as the `virtual_hosts` field of a table; none for one that is taken
 /// away.
@@ -44,6 +45,8 @@ pub struct HostRow {
     body: Bytes,
     /// Its domains, which the patches may have changed.
     domains: Vec<String>,
+    /// The patches of its key that were not made.
+    left: Box<[Left]>,
 }
 
 impl Rule for PatchedVirtualHosts {
@@ -52,14 +55,17 @@ impl Rule for PatchedVirtualHosts {
         let unchanged = || HostRow {
             body: (*plain).clone(),
             domains: key.host.domains.iter().map(|domain| domain.to_string()).collect(),
+            left: Outcomes::default().left(&key.filters),
         };
         let Some(host) = decode_hosts(&plain).pop() else {
             return Some(unchanged());
         };
-        let host = apply::virtual_host(host, &chosen(cx, &key.filters))?;
+        let mut outcomes = Outcomes::default();
+        let host = apply::virtual_host(host, &chosen(cx, &key.filters), &mut outcomes)?;
         Some(HostRow {
             domains: domains(&host),
             body: encode_hosts(vec![host]),
+            left: outcomes.left(&key.filters),
         })
     }
 }
@@ -70,11 +76,11 @@ pub struct PatchedRouteConfigs;
 impl Relation for PatchedRouteConfigs {
     const NAME: &'static str = "patched route configurations";
     type Key = (Arc<RouteAudience>, Arc<str>);
-    type Row = Resource;
+    type Row = Patched;
 }
 
 impl Rule for PatchedRouteConfigs {
-    fn derive(cx: &Reads<'_>, (audience, name): &(Arc<RouteAudience>, Arc<str>)) -> Option<Resource> {
+    fn derive(cx: &Reads<'_>, (audience, name): &(Arc<RouteAudience>, Arc<str>)) -> Option<Patched> {
         let plain = (audience.plain(), name.clone());
         let facts = TableFacts::discovered(audience, name);
         let context = outbound(audience.kind);
@@ -82,29 +88,25 @@ impl Rule for PatchedRouteConfigs {
         let patches: Vec<Chosen> = patches
             .filter(|patch| patch.is_for(context) && facts.matches(patch))
             .collect();
+        let mut outcomes = Outcomes::default();
         if patches.is_empty() {
-            return cx.get::<RouteConfigs>(&plain).map(|row| (*row).clone());
+            return Some(Patched {
+                resource: (*cx.get::<RouteConfigs>(&plain)?).clone(),
+                left: outcomes.left(&audience.filters),
+            });
         }
         let table = cx.get::<RouteTables>(&plain)?;
         let mut taken: Vec<Vec<String>> = Vec::new();
         let mut hosts: Vec<Bytes> = Vec::with_capacity(table.virtual_hosts.len());
         for host in &table.virtual_hosts {
-            let matching = patches.iter().filter(|patch| is_of_host(patch, host));
-            let filters = refer(matching);
-            let row = match filters.is_empty() {
+            let matching: Vec<&Chosen> = patches.iter().filter(|patch| is_of_host(patch, host)).collect();
+            let row = match matching.is_empty() {
                 true => None,
-                false => {
-                    let key = Arc::new(PatchedHost {
-                        host: host.clone(),
-                        filters,
-                    });
-                    let Some(row) = cx.get::<PatchedVirtualHosts>(&key) else {
-                        continue;
-                    };
-                    // Domains that another one has would have Envoy refuse the table.
-                    Some(row)
-                        .filter(|row| same(&row.domains, host) || are_free(&row.domains, host, &table.virtual_hosts))
-                }
+                false => match changed(cx, host, &table.virtual_hosts, &matching, &mut outcomes) {
+                    Changed::Gone => continue,
+                    Changed::As(row) => Some(row),
+                    Changed::Kept => None,
+                },
             };
             match row {
                 Some(row) => {
@@ -116,15 +118,68 @@ impl Rule for PatchedRouteConfigs {
                 None => hosts.extend(cx.get::<VirtualHosts>(host).map(|row| (*row).clone())),
             }
         }
-        add(&patches, &table.virtual_hosts, taken, &mut hosts);
+        add(&patches, &table.virtual_hosts, taken, &mut hosts, &mut outcomes);
         let body = envoy::route_configuration(name, hosts.iter().map(|host| &**host), None, TableOptions::of(&table));
-        Some(Resource::new(name.clone(), settings(body, &patches)))
+        let body = settings(body, &patches, &mut outcomes);
+        Some(Patched {
+            resource: Resource::new(name.clone(), body),
+            left: outcomes.left(&audience.filters),
+        })
     }
 }
 
+/// What becomes of a virtual host.
+enum Changed {
+    /// It is taken away.
+    Gone,
+    /// It is this one.
+    As(Arc<HostRow>),
+    /// It is as it was.
+    Kept,
+}
+
+/// A virtual host of a table after the patches that may be for it.
+fn changed(
+    cx: &Reads<'_>,
+    host: &Arc<VirtualHostSpec>,
+    table: &[Arc<VirtualHostSpec>],
+    matching: &[&Chosen],
+    outcomes: &mut Outcomes,
+) -> Changed {
+    let filters = refer(matching.iter().copied());
+    let key = Arc::new(PatchedHost {
+        host: host.clone(),
+        filters,
+    });
+    let Some(row) = cx.get::<PatchedVirtualHosts>(&key) else {
+        let removes =
+            |patch: &&&Chosen| patch.apply_to == ApplyTo::VirtualHost && patch.operation == PatchOperation::Remove;
+        matching
+            .iter()
+            .filter(removes)
+            .for_each(|patch| outcomes.made(&patch.id));
+        return Changed::Gone;
+    };
+    let mut found = Outcomes::default();
+    found.add_left(&key.filters, &row.left);
+    // Domains that another one has would have Envoy refuse the table.
+    let fits = same(&row.domains, host) || are_free(&row.domains, host, table);
+    if !fits {
+        found.undone(TAKEN);
+    }
+    outcomes.add(found);
+    if fits { Changed::As(row) } else { Changed::Kept }
+}
+
 /// Adds virtual hosts none of whose domains is there.
-fn add(patches: &[Chosen], table: &[Arc<VirtualHostSpec>], mut taken: Vec<Vec<String>>, hosts: &mut Vec<Bytes>) {
-    for value in apply::added_hosts(patches) {
+fn add(
+    patches: &[Chosen],
+    table: &[Arc<VirtualHostSpec>],
+    mut taken: Vec<Vec<String>>,
+    hosts: &mut Vec<Bytes>,
+    outcomes: &mut Outcomes,
+) {
+    for (patch, value) in apply::added_hosts(patches) {
         let domains = domains(value);
         let there = |domain: &String| {
             taken.iter().any(|others| others.contains(domain))
@@ -132,9 +187,12 @@ fn add(patches: &[Chosen], table: &[Arc<VirtualHostSpec>], mut taken: Vec<Vec<St
                     .iter()
                     .any(|host| host.domains.iter().any(|one| **one == **domain))
         };
-        if !domains.iter().any(there) {
+        if domains.iter().any(there) {
+            outcomes.note(patch, Err(TAKEN.to_owned()));
+        } else {
             taken.push(domains);
             hosts.push(encode_hosts(vec![value.clone()]));
+            outcomes.note(patch, Ok(true));
         }
     }
 }
@@ -153,7 +211,7 @@ fn is_of_host(patch: &Chosen, host: &VirtualHostSpec) -> bool {
 }
 
 /// Merges patches of the table itself. Virtual hosts stand behind each other in the bytes, and are not looked at.
-fn settings(body: Bytes, patches: &[Chosen]) -> Bytes {
+fn settings(body: Bytes, patches: &[Chosen], outcomes: &mut Outcomes) -> Bytes {
     let merged = patches
         .iter()
         .filter(|patch| patch.apply_to == ApplyTo::RouteConfiguration);
@@ -164,7 +222,7 @@ fn settings(body: Bytes, patches: &[Chosen]) -> Bytes {
     let decoded = descriptor.and_then(|of| DynamicMessage::decode(of, body.clone()).ok());
     match decoded {
         Some(mut table) => {
-            apply::table_settings(&mut table, patches);
+            apply::table_settings(&mut table, patches, outcomes);
             encode_dynamic(&table).into()
         }
         None => body,

@@ -22,7 +22,7 @@ mod subject;
 pub use peers::Share;
 pub use planner::{Ask, Intent, News, Now, Planner, Report};
 pub use shards::{SHARDS, Shards, read_shard};
-pub use status::{Condition, Counts, Proxies, Refusal, Status, Truth};
+pub use status::{Condition, Counts, Proxies, Refusal, Status, Truth, Unmade};
 pub use subject::{Subject, has_status};
 
 use std::time::Duration;

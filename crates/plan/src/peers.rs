@@ -3,12 +3,13 @@
 //! Proxies are connected to one replica each. What a replica counts of an object is its [`Share`]; the leader adds up the
 //! shares of all ([`Peers`]), and its own.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use resources::ObjectKey;
 
-use crate::Counts;
+use crate::{Counts, Unmade};
 
 /// What one replica counts of an object.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -96,6 +97,9 @@ impl Peers {
 impl Counts {
     /// Adds what another replica counts; `same`: of the same generation.
     fn add(&mut self, other: &Counts, same: bool) {
+        if same {
+            self.unmade = both(self, other);
+        }
         self.total = self.total.saturating_add(other.total);
         if !same {
             self.pending = self.pending.saturating_add(other.total);
@@ -108,4 +112,30 @@ impl Counts {
         let all = [self.refusal.take(), other.refusal.clone()];
         self.refusal = all.into_iter().flatten().min_by(|a, b| a.proxy.cmp(&b.proxy));
     }
+}
+
+/// What two replicas say of an EnvoyFilter's patches. One that matches nothing here may match something there.
+fn both(one: &Counts, other: &Counts) -> Vec<Unmade> {
+    if one.total == 0 || other.total == 0 {
+        let whose = if one.total == 0 { other } else { one };
+        return whose.unmade.clone();
+    }
+    let mut all: BTreeMap<u16, Unmade> = BTreeMap::new();
+    for unmade in one.unmade.iter().chain(&other.unmade) {
+        let said_by = |counts: &Counts| counts.unmade.iter().any(|said| said.index == unmade.index);
+        if unmade.resources == 0 && !(said_by(one) && said_by(other)) {
+            continue;
+        }
+        match all.entry(unmade.index) {
+            Entry::Vacant(free) => drop(free.insert(unmade.clone())),
+            Entry::Occupied(mut there) => {
+                let resources = there.get().resources.saturating_add(unmade.resources);
+                let first = [there.get(), unmade].into_iter().filter(|one| one.resources > 0);
+                let first = first.min_by(|a, b| a.resource.cmp(&b.resource)).cloned();
+                let merged = first.unwrap_or_else(|| unmade.clone());
+                there.insert(Unmade { resources, ..merged });
+            }
+        }
+    }
+    all.into_values().collect()
 }

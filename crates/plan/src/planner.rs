@@ -169,10 +169,9 @@ impl Planner {
         self.look(&key, now);
     }
 
-    /// Notes what is to be said of an object because of others; nothing: all is well. `missing` is the code of what is said
-    /// because something is not there.
-    pub fn remarked(&mut self, key: &ObjectKey, remarks: &[Diagnostic], missing: &str, now: Moment) {
-        let standing = Standing::of(remarks, missing);
+    /// Notes what is to be said of an object because of others; nothing: all is well.
+    pub fn remarked(&mut self, key: &ObjectKey, remarks: &[Diagnostic], now: Moment) {
+        let standing = Standing::of(remarks);
         let Some(record) = self.objects.get_mut(key).filter(|record| record.standing != standing) else {
             return;
         };
@@ -431,6 +430,7 @@ impl Record {
                 && stored.programmed == status.programmed
                 && stored.conflicted == status.conflicted
                 && stored.resolved == status.resolved
+                && stored.patches == status.patches
                 && stored.programmed.truth == Truth::True
         });
         self.written.filter(|_| calm).map(|written| written + settings.calm)

@@ -8,7 +8,7 @@ use resources::{Kind, ObjectKey};
 use serde_json::{Value, json};
 
 use crate::status::{TEXT, cut_to, text};
-use crate::{Counts, Refusal, Share};
+use crate::{Counts, Refusal, Share, Unmade};
 
 /// How many parts there are.
 pub const SHARDS: usize = 32;
@@ -78,7 +78,8 @@ fn place(key: &ObjectKey) -> usize {
 }
 
 fn written(part: &BTreeMap<ObjectKey, Share>) -> Value {
-    let refusals = part.values().filter(|share| share.counts.refusal.is_some()).count();
+    let words = |share: &Share| usize::from(share.counts.refusal.is_some()) + share.counts.unmade.len();
+    let refusals: usize = part.values().map(words).sum();
     let limit = (WORDS / refusals.max(1) / 2).clamp(32, TEXT);
     let shares: Vec<Value> = part.iter().map(|(key, share)| one(key, share, limit)).collect();
     json!({"metadata": {}, "shares": shares})
@@ -105,6 +106,17 @@ fn one(key: &ObjectKey, share: &Share, limit: usize) -> Value {
             "message": cut_to(&refusal.message, limit),
         });
     }
+    if !counts.unmade.is_empty() {
+        let unmade = counts.unmade.iter().map(|one| {
+            json!({
+                "index": one.index,
+                "resources": one.resources,
+                "resource": cut_to(&one.resource, limit),
+                "why": cut_to(&one.why, limit),
+            })
+        });
+        value["unmade"] = unmade.collect();
+    }
     value
 }
 
@@ -120,7 +132,17 @@ fn read(value: &Value) -> Option<(ObjectKey, Share)> {
         resource: text(refusal, "resource"),
         message: text(refusal, "message"),
     });
+    let unmade = value["unmade"].as_array().into_iter().flatten();
+    let unmade = unmade.filter_map(|one| {
+        Some(Unmade {
+            index: u16::try_from(one["index"].as_u64()?).ok()?,
+            resources: usize::try_from(u32::try_from(one["resources"].as_u64()?).ok()?).ok()?,
+            resource: text(one, "resource"),
+            why: text(one, "why"),
+        })
+    });
     let counts = Counts {
+        unmade: unmade.collect(),
         total: running.checked_add(refused)?.checked_add(pending)?,
         running,
         refused,

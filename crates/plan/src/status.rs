@@ -7,6 +7,10 @@ use crate::subject::{Standing, Verdict};
 
 /// Texts in a status are cut to so many bytes.
 pub(crate) const TEXT: usize = 2048;
+/// Of so many patches of an EnvoyFilter it is told that they are not made.
+pub(crate) const UNMADE: usize = 16;
+/// Names and reasons beside them are cut to so many bytes.
+pub(crate) const NAME: usize = 256;
 
 /// How many proxies run what was derived from an object.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -21,6 +25,21 @@ pub struct Counts {
     pub pending: usize,
     /// What one of those that refuse it says.
     pub refusal: Option<Refusal>,
+    /// Of an EnvoyFilter: its patches that are not made, or not everywhere, ascending.
+    pub unmade: Vec<Unmade>,
+}
+
+/// A patch that is not made, or not everywhere.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Unmade {
+    /// Which of the EnvoyFilter's patches.
+    pub index: u16,
+    /// How many resources it is left out of; 0: nothing that a connected proxy has is what it matches.
+    pub resources: usize,
+    /// One of them, the first by name.
+    pub resource: String,
+    /// Why it is left out of that one.
+    pub why: String,
 }
 
 /// What a proxy refuses, in its own words.
@@ -84,23 +103,26 @@ pub struct Status {
     pub conflicted: Option<Condition>,
     /// Condition `ResolvedRefs`, where something that it names is not there.
     pub resolved: Option<Condition>,
+    /// Condition `PatchesApplied`, where patches are not made: which, and why.
+    pub patches: Option<Condition>,
     /// How many proxies run it.
     pub proxies: Proxies,
 }
 
 impl Status {
     /// The types of conditions that are written here, some of them only at times: those of others stay.
-    pub const CONDITIONS: [&str; 4] = ["Accepted", "Programmed", "Conflicted", "ResolvedRefs"];
+    pub const CONDITIONS: [&str; 5] = ["Accepted", "Programmed", "Conflicted", "ResolvedRefs", "PatchesApplied"];
 
     /// The status of an object. What is as it was in `before` keeps its time.
     pub(crate) fn of(
         observed: i64,
         (verdict, standing): (&Verdict, &Standing),
         effective: Option<i64>,
-        counts: Counts,
+        mut counts: Counts,
         before: Option<&Status>,
         now: Timestamp,
     ) -> Status {
+        let unmade = std::mem::take(&mut counts.unmade);
         let accepted = Condition {
             truth: if verdict.accepted { Truth::True } else { Truth::False },
             reason: if verdict.accepted { "Accepted" } else { "Invalid" }.to_owned(),
@@ -119,6 +141,7 @@ impl Status {
             programmed,
             conflicted: condition(Truth::True, "Conflict", &standing.conflicts, now),
             resolved: condition(Truth::False, "NotFound", &standing.missing, now),
+            patches: condition(Truth::False, "Skipped", &told_of(&unmade), now),
             proxies,
         };
         if let Some(before) = before {
@@ -141,6 +164,7 @@ impl Status {
             && same(&self.programmed, &other.programmed)
             && same_if_any(&self.conflicted, &other.conflicted)
             && same_if_any(&self.resolved, &other.resolved)
+            && same_if_any(&self.patches, &other.patches)
             && self.proxies.says_the_same(&other.proxies)
     }
 
@@ -168,6 +192,7 @@ impl Status {
             Some(&self.programmed),
             self.conflicted.as_ref(),
             self.resolved.as_ref(),
+            self.patches.as_ref(),
         ];
         let conditions = conditions.into_iter().zip(Status::CONDITIONS);
         let conditions = conditions.filter_map(|(condition, name)| Some(condition?.to_json(name, self.observed)));
@@ -199,6 +224,7 @@ impl Status {
             programmed: condition("Programmed")?,
             conflicted: condition("Conflicted"),
             resolved: condition("ResolvedRefs"),
+            patches: condition("PatchesApplied"),
             proxies: Proxies {
                 generation: proxies.get("generation")?.as_i64()?,
                 counts: Counts {
@@ -207,6 +233,7 @@ impl Status {
                     refused: count("refused")?,
                     pending: count("pending")?,
                     refusal,
+                    unmade: Vec::new(),
                 },
                 since: Timestamp::parse(proxies.get("lastChanged")?.as_str()?)?,
             },
@@ -219,6 +246,7 @@ impl Status {
             (Some(&mut self.programmed), Some(&before.programmed)),
             (self.conflicted.as_mut(), before.conflicted.as_ref()),
             (self.resolved.as_mut(), before.resolved.as_ref()),
+            (self.patches.as_mut(), before.patches.as_ref()),
         ];
         for (now, before) in pairs {
             if let (Some(now), Some(before)) = (now, before)
@@ -285,6 +313,11 @@ impl Counts {
             refusal.message = cut(&refusal.message);
             refusal.resource = cut(&refusal.resource);
         }
+        self.unmade.truncate(UNMADE);
+        for one in &mut self.unmade {
+            one.resource = cut_to(&one.resource, NAME);
+            one.why = cut_to(&one.why, NAME);
+        }
         self
     }
 }
@@ -318,6 +351,27 @@ fn programmed(accepted: bool, effective: Option<i64>, counts: &Counts, now: Time
         message: cut(&message),
         since: now,
     }
+}
+
+/// `spec.configPatches[1]: left out of 3 resources (0.0.0.0_80: …); spec.configPatches[2]: …`.
+fn told_of(unmade: &[Unmade]) -> String {
+    let one = |unmade: &Unmade| {
+        let Unmade {
+            index,
+            resources,
+            resource,
+            why,
+        } = unmade;
+        match resources {
+            0 => format!(
+                "spec.configPatches[{index}]: nothing that a connected proxy has is what it matches, or has the place that it \
+                 names"
+            ),
+            1 => format!("spec.configPatches[{index}]: left out of {resource}: {why}"),
+            more => format!("spec.configPatches[{index}]: left out of {more} resources, of {resource} for one: {why}"),
+        }
+    };
+    unmade.iter().map(one).collect::<Vec<_>>().join("; ")
 }
 
 /// A condition that is there only if there is something to say.

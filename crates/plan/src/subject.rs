@@ -67,12 +67,11 @@ pub(crate) struct Standing {
 }
 
 impl Standing {
-    /// `missing` is the code of remarks on what is not there; all others are on conflicts.
-    pub(crate) fn of(remarks: &[Diagnostic], missing: &str) -> Standing {
+    pub(crate) fn of(remarks: &[Diagnostic]) -> Standing {
         let those = |wanted: bool| -> Vec<&Diagnostic> {
             remarks
                 .iter()
-                .filter(|remark| (remark.code == missing) == wanted)
+                .filter(|remark| (remark.code == Diagnostic::MISSING_REFERENCE) == wanted)
                 .collect()
         };
         Standing {

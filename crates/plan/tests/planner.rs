@@ -40,6 +40,7 @@ fn counts(running: usize, refused: usize, pending: usize) -> Counts {
         refused,
         pending,
         refusal,
+        unmade: Vec::new(),
     }
 }
 
@@ -511,7 +512,7 @@ fn what_others_do_to_an_object_is_said_while_it_holds() {
         ..error(FieldPath::spec().field("hosts").index(0), message)
     };
     let tell = |bench: &mut Bench, remarks: &[Diagnostic]| {
-        bench.planner.remarked(&key("a"), remarks, "missing", bench.now);
+        bench.planner.remarked(&key("a"), remarks, bench.now);
         bench.after(2_000);
     };
     let conditions = |bench: &Bench| {
@@ -524,7 +525,10 @@ fn what_others_do_to_an_object_is_said_while_it_holds() {
     };
     tell(
         &mut bench,
-        &[remark("conflict", "b goes first"), remark("missing", "no c")],
+        &[
+            remark(Diagnostic::CONFLICT, "b goes first"),
+            remark(Diagnostic::MISSING_REFERENCE, "no c"),
+        ],
     );
     let both = [
         "Conflicted=True: spec.hosts[0]: b goes first",
@@ -534,10 +538,13 @@ fn what_others_do_to_an_object_is_said_while_it_holds() {
     let written = bench.written.len();
     tell(
         &mut bench,
-        &[remark("conflict", "b goes first"), remark("missing", "no c")],
+        &[
+            remark(Diagnostic::CONFLICT, "b goes first"),
+            remark(Diagnostic::MISSING_REFERENCE, "no c"),
+        ],
     );
     assert_eq!(bench.written.len(), written, "nothing new");
-    tell(&mut bench, &[remark("missing", "no c")]);
+    tell(&mut bench, &[remark(Diagnostic::MISSING_REFERENCE, "no c")]);
     assert_eq!(conditions(&bench), &both[1..]);
     tell(&mut bench, &[]);
     assert_eq!(conditions(&bench), [""; 0]);

@@ -11,7 +11,7 @@ pub mod dynamic;
 mod reflect;
 
 pub use any::{Any, any, encode};
-pub use generated::{envoy, etcdserverpb, google, istio, udpa, xds};
+pub use generated::{envoy, etcdserverpb, google, istio, opentelemetry, stats, udpa, xds};
 pub use reflect::{JsonError, descriptor_pool, from_json, json, pack_json, plain_json};
 
 pub use prost::{DecodeError, Message, Name};

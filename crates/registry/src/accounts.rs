@@ -1,15 +1,15 @@
-//! Who the endpoints of a service are: their service accounts, and whether some of them take the mesh's mutual TLS. Apart
-//! from the endpoints, so that nothing is derived again when an endpoint comes that is as the others.
+//! Who the endpoints of a service are. Apart from the endpoints, so that nothing is derived again when one comes that is as the
+//! others.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use flow::{Reads, Relation, Rule};
-use model::service::ServiceKey;
+use model::service::{Endpoint, ServiceKey};
 
 use crate::ServiceEndpoints;
 
-/// Who the endpoints of a service are. None for a service without endpoints.
+/// Who the endpoints of a service are. None for a service that is not there.
 pub struct ServiceIdentities;
 
 impl Relation for ServiceIdentities {
@@ -18,29 +18,30 @@ impl Relation for ServiceIdentities {
     type Row = Identities;
 }
 
-/// Who the endpoints of a service are.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Identities {
-    /// Namespace and service account, of those whose account is known.
-    pub accounts: BTreeSet<(Arc<str>, Arc<str>)>,
-    /// Some endpoints take the mesh's mutual TLS.
-    pub mutual_tls: bool,
-}
+/// Namespace and service account of the endpoints whose account is known.
+pub type Identities = BTreeSet<(Arc<str>, Arc<str>)>;
 
 impl Rule for ServiceIdentities {
     fn derive(cx: &Reads<'_>, key: &ServiceKey) -> Option<Identities> {
         let endpoints = cx.get::<ServiceEndpoints>(key)?;
-        let account = |endpoint: &model::service::Endpoint| {
-            let namespace = match &endpoint.workload {
-                Some(id) => &id.namespace,
-                None => &key.namespace,
-            };
-            (!endpoint.service_account.is_empty()).then(|| (namespace.clone(), endpoint.service_account.clone()))
-        };
-        Some(Identities {
-            accounts: endpoints.iter().filter_map(account).collect(),
-            mutual_tls: endpoints.iter().any(|endpoint| endpoint.mutual_tls),
-        })
+        let known = endpoints.iter().filter(|e| !e.service_account.is_empty());
+        let all = known.map(|endpoint| (namespace_of(endpoint, key), &endpoint.service_account));
+        // Most have the account of their neighbour.
+        let mut last = None;
+        let others = all.filter(|account| last.replace(*account) != Some(*account));
+        Some(
+            others
+                .map(|(namespace, account)| (namespace.clone(), account.clone()))
+                .collect(),
+        )
+    }
+}
+
+/// The namespace of an endpoint: its workload's, else that of the service.
+fn namespace_of<'a>(endpoint: &'a Endpoint, service: &'a ServiceKey) -> &'a Arc<str> {
+    match &endpoint.workload {
+        Some(id) => &id.namespace,
+        None => &service.namespace,
     }
 }
 

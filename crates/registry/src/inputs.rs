@@ -11,13 +11,13 @@ use model::proxy::Proxy;
 use model::service::{ObjectId, Registry, SourceId};
 use resources::Object;
 use resources::core::{
-    CertificatePair, ConfigMap, EndpointSlice, Flaw, Ingress, IngressClass, Namespace, Node, Pod, Roots, Secret,
-    Service,
+    CertificatePair, ConfigMap, EndpointSlice, Flaw, Hidden, Ingress, IngressClass, Namespace, Node, Pod, Roots,
+    Secret, Service,
 };
 use resources::gateway_api::Gateway as KubeGateway;
 use resources::istio::{
-    DestinationRule, EnvoyFilter, Gateway, ProxyConfig, ServiceEntry, Sidecar, VirtualService, WorkloadEntry,
-    WorkloadGroup,
+    DestinationRule, EnvoyFilter, Gateway, PeerAuthentication, ProxyConfig, ServiceEntry, Sidecar, VirtualService,
+    WorkloadEntry, WorkloadGroup,
 };
 use resources::mesh::{MeshConfig, MeshNetworks};
 use resources::multicluster::{ServiceExport, ServiceImport};
@@ -281,6 +281,12 @@ input!(
     /// `ProxyConfig` objects.
     ProxyConfigs: ObjectId => Arc<Object<ProxyConfig>>, "proxy configs");
 input!(
+    /// `PeerAuthentication` objects.
+    PeerAuthentications: ObjectId => Arc<Object<PeerAuthentication>>, "peer authentications");
+input!(
+    /// What the control plane's environment has under the names that mesh-wide settings refer to.
+    Environment: Arc<str> => Hidden, "environment");
+input!(
     /// Mesh-wide settings; always present.
     Mesh: () => Arc<MeshSettings>, "mesh");
 input!(
@@ -319,5 +325,7 @@ pub(crate) fn register(b: &mut flow::Builder) {
     b.input::<Credentials>();
     b.input::<EnvoyFilters>();
     b.input::<ProxyConfigs>();
+    b.input::<PeerAuthentications>();
+    b.input::<Environment>();
     b.input::<Proxies>();
 }

@@ -39,7 +39,11 @@ impl Rule for MeshOfProxies {
         let settings = &mut mesh.config.default_config;
         settings.proxy_headers = own.proxy_headers.clone();
         settings.gateway_topology = own.gateway_topology.clone();
-        settings.connection_settings = own.connection_settings.clone();
+        // As with Istio these alone are the mesh's where the proxy tells of none.
+        if let Some(own) = &own.connection_settings {
+            settings.connection_settings = Some(own.clone());
+        }
+        settings.tracing = own.tracing.clone();
         Some(Arc::new(mesh))
     }
 }

@@ -57,6 +57,11 @@ pub struct Diagnostic {
 }
 
 impl Diagnostic {
+    /// The code of what is said of an object because another one goes before it.
+    pub const CONFLICT: &'static str = "conflict";
+    /// The code of what is said of an object because something that it names is not there.
+    pub const MISSING_REFERENCE: &'static str = "missing-reference";
+
     /// Whether it makes the object refused.
     pub fn is_error(&self) -> bool {
         self.severity == Severity::Error

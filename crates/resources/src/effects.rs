@@ -1,19 +1,22 @@
-//! Kinds and fields that are read but have no effect yet. Each gets a warning, so that nothing is ignored in silence.
+//! Kinds and fields that are read but have no effect, or none in what is served. Nothing is ignored in silence.
 //!
-//! [`KINDS_NOT_YET`] and [`NOT_YET`] are the only places that know: take an entry out when it takes effect.
+//! [`KINDS_NOT_YET`] and [`NOT_YET`] are the only places that know what is still to come: take an entry out when it takes
+//! effect. [`ELSEWHERE`] has what others go by.
 
 use crate::decode::{Problem, is_json_name, json_name};
 use crate::diagnostic::{FieldPath, Segment, Severity};
 use crate::object::Kind;
-use crate::yaml::{Node, Scalar};
+use crate::yaml::{Node, Position, Scalar};
 
 /// The code of the warnings.
 pub const CODE: &str = "not-implemented-yet";
 
+/// The code of what is said of fields that others go by.
+pub const ELSEWHERE_CODE: &str = "not-served";
+
 /// The kinds without effect. Their objects are read and validated all the same.
 pub const KINDS_NOT_YET: &[Kind] = &[
     AuthorizationPolicy,
-    PeerAuthentication,
     RequestAuthentication,
     Telemetry,
     WasmPlugin,
@@ -59,25 +62,95 @@ use Kind::*;
 
 /// The fields without effect.
 pub const NOT_YET: &[Entry] = &[
-    entry(WorkloadGroup, "probe"),
-    entry(MeshConfig, "hboneIdleTimeout"),
-    unless(MeshConfig, "enableTracing", &["false"]),
-    unless(MeshConfig, "enableEnvoyAccessLogService", &["false"]),
-    entry(MeshConfig, "defaultConfig.tracing"),
-    entry(MeshConfig, "defaultConfig.privateKeyProvider"),
-    entry(MeshConfig, "defaultConfig.envoyAccessLogService"),
-    entry(MeshConfig, "defaultConfig.envoyMetricsService"),
-    entry(MeshConfig, "defaultConfig.caCertificatesPem"),
-    entry(MeshConfig, "configSources[].subscribedResources"),
-    unless(MeshConfig, "enableAutoMtls", &["false"]),
-    entry(MeshConfig, "caCertificates"),
-    entry(MeshConfig, "certificates"),
-    entry(MeshConfig, "serviceScopeConfigs"),
-    unless(MeshConfig, "enablePrometheusMerge", &["false"]),
-    entry(MeshConfig, "ca"),
-    entry(MeshConfig, "extensionProviders"),
-    entry(MeshConfig, "defaultProviders"),
-    entry(MeshConfig, "meshMTLS"),
+    entry(MeshConfig, "extensionProviders[].envoyExtAuthzHttp"),
+    entry(MeshConfig, "extensionProviders[].envoyExtAuthzGrpc"),
+];
+
+/// Of roots of other authorities.
+const ROOTS: &str = "this is for the certificate authority and for agents that are told of its roots, which is not there yet; clients \
+                     of the trustDomains beside it are let in where their agents' roots allow it";
+
+/// A field that decides nothing of what is served.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Elsewhere {
+    /// The field.
+    pub field: Entry,
+    /// How much is to be said of it.
+    pub severity: Severity,
+    /// Who goes by it, and that nothing is served because of it.
+    pub why: &'static str,
+}
+
+const fn elsewhere(field: Entry, severity: Severity, why: &'static str) -> Elsewhere {
+    Elsewhere { field, severity, why }
+}
+
+/// The fields that decide nothing of what is served, as with Istio: who goes by them instead.
+pub const ELSEWHERE: &[Elsewhere] = &[
+    elsewhere(
+        entry(WorkloadGroup, "probe"),
+        Severity::Info,
+        "this is for the agents of the group's workloads, which probe the application and say whether it is healthy; nothing is \
+         served because of it",
+    ),
+    elsewhere(
+        unless(MeshConfig, "enablePrometheusMerge", &["false"]),
+        Severity::Info,
+        "this is for injection, which tells agents to add the application's metrics to the proxy's; nothing is served because of \
+         it",
+    ),
+    elsewhere(
+        entry(MeshConfig, "defaultConfig.caCertificatesPem"),
+        Severity::Info,
+        "this is for agents, which trust these roots; nothing is served because of it",
+    ),
+    elsewhere(
+        entry(MeshConfig, "defaultConfig.envoyAccessLogService"),
+        Severity::Info,
+        "this is for agents, which make it the cluster envoy_accesslog_service of the proxy's bootstrap; nothing is served because \
+         of it",
+    ),
+    elsewhere(
+        entry(MeshConfig, "defaultConfig.envoyMetricsService"),
+        Severity::Info,
+        "this is for agents, which have the proxy's bootstrap send metrics there; nothing is served because of it",
+    ),
+    elsewhere(
+        entry(MeshConfig, "hboneIdleTimeout"),
+        Severity::Warning,
+        "this is for connections of the ambient mode, which is not there yet; for sidecars and gateways nothing depends on it",
+    ),
+    elsewhere(
+        entry(MeshConfig, "serviceScopeConfigs"),
+        Severity::Warning,
+        "this is for services of the ambient mode, which is not there yet; for sidecars and gateways nothing depends on it",
+    ),
+    elsewhere(entry(MeshConfig, "caCertificates[].pem"), Severity::Warning, ROOTS),
+    elsewhere(
+        entry(MeshConfig, "caCertificates[].spiffeBundleUrl"),
+        Severity::Warning,
+        ROOTS,
+    ),
+    elsewhere(
+        entry(MeshConfig, "caCertificates[].certSigners"),
+        Severity::Warning,
+        ROOTS,
+    ),
+    elsewhere(
+        entry(MeshConfig, "certificates"),
+        Severity::Warning,
+        "no version of Istio that is supported makes certificates for DNS names, and neither does this one: it has no effect",
+    ),
+    elsewhere(
+        entry(MeshConfig, "ca"),
+        Severity::Warning,
+        "as with Istio it has no effect: the agents are told of another authority by the address CA_ADDR in their environment",
+    ),
+    elsewhere(
+        entry(MeshConfig, "configSources[].subscribedResources"),
+        Severity::Warning,
+        "as with Istio it has no effect: all kinds are read from the source",
+    ),
 ];
 
 /// The warnings for an object: one for its kind, or those for what is written in its `spec`.
@@ -104,14 +177,35 @@ fn is_network_gateway(kind: Kind, root: &Node) -> bool {
 /// The warnings for what is written in an object's `spec`.
 pub(crate) fn warnings(kind: Kind, spec: &Node) -> Vec<Problem> {
     let mut problems = Vec::new();
-    for entry in NOT_YET.iter().filter(|e| e.kind == kind) {
-        walk(entry, entry.path, spec, FieldPath::spec(), &mut problems);
+    let mut look_for = |entry: &Entry, (severity, code, message): (Severity, &'static str, &str)| {
+        if entry.kind != kind {
+            return;
+        }
+        let mut found = Vec::new();
+        walk(entry, entry.path, spec, FieldPath::spec(), &mut found);
+        problems.extend(found.into_iter().map(|(path, at)| Problem {
+            path,
+            at,
+            severity,
+            code,
+            message: message.to_owned(),
+            hint: None,
+        }));
+    };
+    for entry in NOT_YET {
+        look_for(
+            entry,
+            (Severity::Warning, CODE, "this is not implemented yet and has no effect"),
+        );
+    }
+    for one in ELSEWHERE {
+        look_for(&one.field, (one.severity, ELSEWHERE_CODE, one.why));
     }
     problems
 }
 
-/// Follows the rest of an entry's path wherever it leads.
-fn walk(entry: &Entry, rest: &'static str, node: &Node, path: FieldPath, problems: &mut Vec<Problem>) {
+/// Follows the rest of an entry's path wherever it leads, and gives where something is asked for.
+fn walk(entry: &Entry, rest: &'static str, node: &Node, path: FieldPath, asked: &mut Vec<(FieldPath, Position)>) {
     let (step, after) = rest.split_once('.').unwrap_or((rest, ""));
     let (name, in_list) = match step.strip_suffix("[]") {
         Some(name) => (name, true),
@@ -128,22 +222,15 @@ fn walk(entry: &Entry, rest: &'static str, node: &Node, path: FieldPath, problem
     match (in_list, after) {
         (true, _) => {
             for (index, item) in found.value.items().iter().enumerate() {
-                walk(entry, after, item, path.index(index), problems);
+                walk(entry, after, item, path.index(index), asked);
             }
         }
         (false, "") => {
             if asks_for_something(&found.value, entry.unless) {
-                problems.push(Problem {
-                    path,
-                    at: found.at,
-                    severity: Severity::Warning,
-                    code: CODE,
-                    message: "this is not implemented yet and has no effect".to_owned(),
-                    hint: None,
-                });
+                asked.push((path, found.at));
             }
         }
-        (false, _) => walk(entry, after, &found.value, path, problems),
+        (false, _) => walk(entry, after, &found.value, path, asked),
     }
 }
 
@@ -190,7 +277,9 @@ mod tests {
 
     #[test]
     fn every_entry_names_a_field_and_is_reported() {
-        for entry in NOT_YET {
+        let here = NOT_YET.iter().map(|entry| (entry, CODE));
+        let elsewhere = ELSEWHERE.iter().map(|one| (&one.field, ELSEWHERE_CODE));
+        for (entry, code) in here.chain(elsewhere) {
             let (version, kind, spec) = (entry.kind.api_version(), entry.kind.name(), spec_with(entry.path));
             let text = format!("{{apiVersion: {version}, kind: {kind}, metadata: {{name: a}}, spec: {spec}}}");
             let diagnostics = parse_documents(text.as_bytes(), "f", &ParseOptions::default()).diagnostics;
@@ -200,7 +289,7 @@ mod tests {
                 entry.path
             );
             let path = format!("spec.{}", entry.path.replace("[]", "[0]"));
-            let said = diagnostics.iter().any(|d| d.code == CODE && d.path.to_string() == path);
+            let said = diagnostics.iter().any(|d| d.code == code && d.path.to_string() == path);
             assert!(said, "{kind} {}: {diagnostics:?}", entry.path);
         }
     }

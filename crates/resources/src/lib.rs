@@ -30,4 +30,4 @@ pub use parse::{
     parse_mesh_networks, parse_yaml_json, read_object,
 };
 pub use time::Timestamp;
-pub use validate::validate;
+pub use validate::{is_header_name, validate};

@@ -75,7 +75,7 @@ fn said(kind: Kind, spec: &str) -> Vec<String> {
     for said in parsed
         .diagnostics
         .iter()
-        .filter(|said| ![effects::CODE, "unstable"].contains(&said.code))
+        .filter(|said| ![effects::CODE, effects::ELSEWHERE_CODE, "unstable"].contains(&said.code))
     {
         let path = said.path.to_string();
         assert!(

@@ -11,11 +11,11 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use ads::{Moment, Question};
 use flow::CellId;
-use plan::{Ask, Counts, Intent, News, Now, Planner, Refusal, Settings, Subject};
-use resources::{Diagnostic, Meta, ObjectKey, Timestamp};
+use plan::{Ask, Counts, Intent, News, Now, Planner, Refusal, Settings, Subject, Unmade};
+use resources::{Diagnostic, Kind, Meta, ObjectKey, Timestamp};
 use serde_json::{Map, Value};
 use tokio::sync::{Notify, mpsc};
-use world::{MISSING, Remarks};
+use world::Remarks;
 
 use crate::origin::Served;
 use crate::pilot::Hub;
@@ -101,6 +101,9 @@ impl Tracker {
                     self.planner.saw(*subject, epoch, now);
                     self.watch(key, served, now);
                 }
+                Observation::Seen(subject) if subject.key.kind == Kind::MeshConfig => {
+                    self.watch(subject.key.clone(), served, now);
+                }
                 Observation::Seen(_) => {}
                 Observation::Gone(key) => {
                     self.planner.gone(&key);
@@ -116,14 +119,23 @@ impl Tracker {
     /// Takes in what is to be said of objects because of others.
     pub(crate) fn remark(&mut self, remarks: &[(ObjectKey, Remarks)], now: Moment) {
         for (key, remarks) in remarks {
-            self.planner.remarked(key, remarks, MISSING, now);
+            tell(key, remarks);
+            self.planner.remarked(key, remarks, now);
         }
+    }
+
+    /// Of the patches of these EnvoyFilters something else became.
+    pub(crate) fn patched(&mut self, filters: &[ObjectKey], now: Moment) {
+        filters.iter().for_each(|key| self.planner.again(key, now));
     }
 
     /// Watches an object; one that another object of its name follows is watched already, but not known to be.
     fn watch(&mut self, key: ObjectKey, served: &mut Served, now: Moment) {
         if let Some((cell, remarks)) = served.0.watch(&key) {
-            self.planner.remarked(&key, &remarks, MISSING, now);
+            if !self.watched.contains_key(&key) {
+                tell(&key, &remarks);
+            }
+            self.planner.remarked(&key, &remarks, now);
             if let Some(before) = self.watched.insert(key, cell) {
                 served.0.close(before);
             }
@@ -223,6 +235,7 @@ impl Tracker {
         begun: Instant,
     ) -> Vec<(ObjectKey, Counts)> {
         let (mut keys, mut questions) = (Vec::new(), Vec::new());
+        let mut unmade: Vec<Vec<Unmade>> = Vec::new();
         let mut counted: Vec<(ObjectKey, Counts)> = Vec::new();
         while let Some(ask) = asks.pop_front() {
             let Some(since) = ask.since else {
@@ -230,6 +243,7 @@ impl Tracker {
                 continue;
             };
             let reach = served.0.reach(&ask.key);
+            unmade.push(reach.unmade.into_iter().map(told).collect());
             questions.push(Question {
                 resources: reach.resources,
                 catalogues: reach.catalogues,
@@ -243,7 +257,8 @@ impl Tracker {
         }
         asks.iter().for_each(|ask| self.planner.again(&ask.key, now));
         self.counted += keys.len() as u64;
-        let tallies = hub.tally(&questions).into_iter().map(counts);
+        let tallies = hub.tally(&questions).into_iter().zip(unmade);
+        let tallies = tallies.map(|(tally, unmade)| counts(tally, unmade));
         counted.extend(keys.into_iter().zip(tallies));
         counted
     }
@@ -264,7 +279,16 @@ pub(crate) struct Numbers {
     pub(crate) seconds: f64,
 }
 
-fn counts(tally: ads::Tally) -> Counts {
+fn told(unmade: world::Unmade) -> Unmade {
+    Unmade {
+        index: unmade.index,
+        resources: unmade.resources,
+        resource: unmade.resource.to_string(),
+        why: unmade.why.to_string(),
+    }
+}
+
+fn counts(tally: ads::Tally, unmade: Vec<Unmade>) -> Counts {
     let refusal = tally.objection.map(|objection| Refusal {
         proxy: objection.proxy.to_string(),
         kind: objection.kind.short_name().to_owned(),
@@ -277,6 +301,14 @@ fn counts(tally: ads::Tally) -> Counts {
         refused: tally.refused,
         pending: tally.pending,
         refusal,
+        unmade,
+    }
+}
+
+/// Says what is to be said of the mesh's settings, which have no status that could.
+fn tell(key: &ObjectKey, remarks: &Remarks) {
+    for remark in remarks.iter().filter(|_| key.kind == Kind::MeshConfig) {
+        tracing::warn!("{remark}");
     }
 }
 

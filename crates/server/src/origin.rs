@@ -71,6 +71,10 @@ impl Origin for Served {
         self.0.open(key)
     }
 
+    fn open_all(&mut self, keys: &[ResourceKey]) -> Vec<(CellId, Option<Resource>)> {
+        self.0.open_all(keys)
+    }
+
     fn close(&mut self, cell: CellId) {
         self.0.close(cell);
     }

@@ -104,7 +104,8 @@ const DEBUG_PAGES: [(&str, &str); 13] = [
     ),
     (
         "/debug/proxyconfigz",
-        "What ProxyConfigs come to for the workload of one proxy (?proxyID=POD.NAMESPACE), and which of them have no effect",
+        "What ProxyConfigs come to for the workload of one proxy (?proxyID=POD.NAMESPACE), which of them have no effect, and what \
+         PeerAuthentications have the workload take",
     ),
     ("/debug/connections", "Connected proxies"),
     ("/debug/configz", "All configuration objects"),

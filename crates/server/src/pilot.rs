@@ -324,6 +324,7 @@ impl Core {
         );
         let now = self.now();
         self.tracker.remark(&changes.remarks, now);
+        self.tracker.patched(&changes.patching, now);
         let applied = catch_unwind(AssertUnwindSafe(|| {
             self.hub.apply(&mut self.served, Served::changes(changes), now)
         }));
@@ -397,6 +398,8 @@ impl Core {
     /// Hands out what is to be told of objects.
     fn track(&mut self) {
         let now = self.now();
+        let said = self.served.0.take_remarks();
+        self.tracker.remark(&said, now);
         let tracked = catch_unwind(AssertUnwindSafe(|| {
             self.tracker.turn(&self.served, &mut self.hub, now);
         }));

@@ -32,6 +32,7 @@ fn intent(name: &str, generation: i64) -> Intent {
             accepted: condition.clone(),
             programmed: condition,
             conflicted: None,
+            patches: None,
             resolved: None,
             proxies: Proxies {
                 generation,

@@ -2,15 +2,53 @@
 
 use std::sync::Arc;
 
-use model::tls::{Authorities, Certificate, ClientCheck, ServerContext, Version, known_cipher_suites};
+use model::tls::{
+    Authorities, Certificate, ClientCheck, OwnFiles, ServerContext, TlsDefaults, Version, known_cipher_suites,
+};
 use resources::istio::{ServerTlsMode, ServerTlsSettings, TlsProtocol};
 
 /// What HTTP servers speak, the most wanted first.
 const HTTP: &[&str] = &["h2", "http/1.1"];
 
+/// The mesh's mutual TLS as a workload opens it.
+pub(crate) fn of_workload(files: &OwnFiles) -> ServerContext {
+    let (certificate, authorities) = own(files);
+    ServerContext {
+        certificates: vec![certificate],
+        client: Some(ClientCheck {
+            required: true,
+            authorities,
+            revoked: None,
+            names: Vec::new(),
+            of_mesh: true,
+            keys: Vec::new(),
+            hashes: Vec::new(),
+            untrusted: false,
+        }),
+        // Of what sidecars offer for themselves nothing is chosen: what is in it is told by what is offered besides.
+        alpn: HTTP,
+        min_version: None,
+        max_version: None,
+        cipher_suites: Vec::new(),
+        defaults: TlsDefaults::Workloads,
+    }
+}
+
+/// The workload's certificate, and the mesh's authorities.
+fn own(files: &OwnFiles) -> (Certificate, Authorities) {
+    let pair = files.pair.as_ref();
+    let roots = files.authorities.as_ref();
+    (
+        pair.map_or_else(Certificate::of_workload, |(certificate, key)| {
+            Certificate::files(certificate, key, true)
+        }),
+        roots.map_or_else(Authorities::of_mesh, |path| Authorities::file(path, true)),
+    )
+}
+
 /// The context of a server; none where its mode terminates nothing, where it names no certificate, and where it needs the
 /// workload's own certificate, which only an agent has.
-pub(crate) fn context(settings: &ServerTlsSettings, agent: bool) -> Option<ServerContext> {
+pub(crate) fn context(settings: &ServerTlsSettings, agent: bool, files: &OwnFiles) -> Option<ServerContext> {
     let mode = settings.mode;
     let (of_mesh, asks, required) = match mode {
         ServerTlsMode::Passthrough | ServerTlsMode::AutoPassthrough => return None,
@@ -23,7 +61,10 @@ pub(crate) fn context(settings: &ServerTlsSettings, agent: bool) -> Option<Serve
         return None;
     }
     let (certificates, authorities) = match of_mesh {
-        true => (vec![Certificate::of_workload()], Some(Authorities::of_mesh())),
+        true => {
+            let (certificate, authorities) = own(files);
+            (vec![certificate], Some(authorities))
+        }
         false => sources(settings, agent),
     };
     if certificates.is_empty() {
@@ -36,6 +77,7 @@ pub(crate) fn context(settings: &ServerTlsSettings, agent: bool) -> Option<Serve
             authorities: authorities?,
             revoked: Some(&settings.ca_crl).filter(|path| !path.is_empty()).cloned(),
             names: settings.subject_alt_names.clone(),
+            of_mesh: false,
             keys: settings.verify_certificate_spki.clone(),
             hashes: settings.verify_certificate_hash.clone(),
             untrusted: settings.insecure_skip_verify.unwrap_or(false),
@@ -57,7 +99,7 @@ pub(crate) fn context(settings: &ServerTlsSettings, agent: bool) -> Option<Serve
             true => Vec::new(),
             false => known_cipher_suites(&settings.cipher_suites),
         },
-        mesh_defaults: !of_mesh,
+        defaults: if of_mesh { TlsDefaults::Envoy } else { TlsDefaults::Mesh },
     })
 }
 
@@ -120,7 +162,9 @@ mod tests {
 
     #[test]
     fn modes() {
-        let client = |mode| context(&settings(mode), true).map(|c| c.client.map(|c| (c.required, c.authorities)));
+        let client = |mode| {
+            context(&settings(mode), true, &OwnFiles::default()).map(|c| c.client.map(|c| (c.required, c.authorities)))
+        };
         let secret = Authorities::Served("kubernetes://web-cacert".into());
         assert_eq!(client(ServerTlsMode::Simple), Some(None));
         assert_eq!(client(ServerTlsMode::Mutual), Some(Some((true, secret.clone()))));
@@ -128,7 +172,10 @@ mod tests {
         let mesh = Some(Some((true, Authorities::Agent("ROOTCA".into()))));
         assert_eq!(client(ServerTlsMode::IstioMutual), mesh);
         assert_eq!(client(ServerTlsMode::Passthrough), None);
-        assert_eq!(context(&settings(ServerTlsMode::IstioMutual), false), None);
+        assert_eq!(
+            context(&settings(ServerTlsMode::IstioMutual), false, &OwnFiles::default()),
+            None
+        );
     }
 
     #[test]
@@ -138,7 +185,7 @@ mod tests {
             ca_cert_credential_name: "configmap://shop/roots".into(),
             ..settings(ServerTlsMode::Mutual)
         };
-        let found = context(&both, false).unwrap();
+        let found = context(&both, false, &OwnFiles::default()).unwrap();
         let served = |name: &str| Certificate::Served(name.into());
         assert_eq!(
             found.certificates,
@@ -152,12 +199,16 @@ mod tests {
             private_key: "/k".into(),
             ..Default::default()
         };
-        assert_eq!(context(&files, false), None, "nobody could check clients");
+        assert_eq!(
+            context(&files, false, &OwnFiles::default()),
+            None,
+            "nobody could check clients"
+        );
         let checked = ServerTlsSettings {
             ca_certificates: "/ca".into(),
             ..files
         };
-        let found = context(&checked, true).unwrap();
+        let found = context(&checked, true, &OwnFiles::default()).unwrap();
         assert_eq!(found.certificates, [Certificate::Agent("file-cert:/c~/k".into())]);
         let roots = Authorities::Agent("file-root:/ca".into());
         assert_eq!(found.client.unwrap().authorities, roots);
@@ -165,7 +216,7 @@ mod tests {
             mode: ServerTlsMode::Simple,
             ..Default::default()
         };
-        assert_eq!(context(&nothing, true), None);
+        assert_eq!(context(&nothing, true, &OwnFiles::default()), None);
     }
 
     #[test]
@@ -175,8 +226,24 @@ mod tests {
             min_protocol_version: TlsProtocol::V1_3,
             ..settings(ServerTlsMode::Simple)
         };
-        let found = context(&list, false).unwrap();
+        let found = context(&list, false, &OwnFiles::default()).unwrap();
         assert_eq!(found.cipher_suites, ["AES128-SHA".into()]);
         assert_eq!((found.min_version, found.max_version), (Some(Version::V1_3), None));
+    }
+
+    #[test]
+    fn files_beside_a_workload_take_the_place_of_what_its_agent_has() {
+        let plain = of_workload(&OwnFiles::default());
+        assert_eq!(plain.certificates, [Certificate::Agent("default".into())]);
+        let files = OwnFiles {
+            pair: Some(("/c".into(), "/k".into())),
+            authorities: Some("/ca".into()),
+        };
+        let found = of_workload(&files);
+        assert_eq!(found.certificates, [Certificate::Agent("file-cert:/c~/k".into())]);
+        let authorities = |context: ServerContext| context.client.unwrap().authorities;
+        assert_eq!(authorities(found), Authorities::Agent("file-root:/ca".into()));
+        let mutual = context(&settings(ServerTlsMode::IstioMutual), true, &files).unwrap();
+        assert_eq!(authorities(mutual), Authorities::Agent("file-root:/ca".into()));
     }
 }

@@ -5,11 +5,12 @@ use std::sync::Arc;
 
 use model::service::{ObjectId, Registry, SourceId};
 use registry::inputs::{
-    CredentialKey, CredentialObject, Credentials, DestinationRules, EndpointSlices, EnvoyFilters, HostAddresses,
-    IngressClasses, KubeGateways, Mesh, MeshSettings, Namespaces, Networks, Nodes, ProxyConfigs, RoutingKey,
-    RoutingObject, RoutingObjects, ServiceExports, ServiceObject, ServiceObjectKey, ServiceObjects, Sidecars,
-    WorkloadGroups, WorkloadObject, WorkloadObjectKey, WorkloadObjects,
+    CredentialKey, CredentialObject, Credentials, DestinationRules, EndpointSlices, Environment, EnvoyFilters,
+    HostAddresses, IngressClasses, KubeGateways, Mesh, MeshSettings, Namespaces, Networks, Nodes, PeerAuthentications,
+    ProxyConfigs, RoutingKey, RoutingObject, RoutingObjects, ServiceExports, ServiceObject, ServiceObjectKey,
+    ServiceObjects, Sidecars, WorkloadGroups, WorkloadObject, WorkloadObjectKey, WorkloadObjects,
 };
+use resources::core::Hidden;
 use resources::effects::KINDS_NOT_YET;
 use resources::{AnyObject, Kind, ObjectKey};
 
@@ -64,6 +65,7 @@ impl Batch {
             AnyObject::Sidecar(o) => b.put::<Sidecars>(id, o),
             AnyObject::EnvoyFilter(o) => b.put::<EnvoyFilters>(id, o),
             AnyObject::ProxyConfig(o) => b.put::<ProxyConfigs>(id, o),
+            AnyObject::PeerAuthentication(o) => b.put::<PeerAuthentications>(id, o),
             AnyObject::Node(o) => b.put::<Nodes>((cluster, name), o),
             AnyObject::Namespace(o) => b.put::<Namespaces>((cluster, name), o),
             AnyObject::MeshNetworks(o) => b.put::<Networks>((), o),
@@ -98,6 +100,7 @@ impl Batch {
             Kind::Sidecar => b.remove::<Sidecars>(id),
             Kind::EnvoyFilter => b.remove::<EnvoyFilters>(id),
             Kind::ProxyConfig => b.remove::<ProxyConfigs>(id),
+            Kind::PeerAuthentication => b.remove::<PeerAuthentications>(id),
             Kind::Node => b.remove::<Nodes>((cluster, id.name)),
             Kind::Namespace => b.remove::<Namespaces>((cluster, id.name)),
             Kind::MeshNetworks => b.remove::<Networks>(()),
@@ -111,6 +114,14 @@ impl Batch {
     /// Replaces the mesh-wide settings.
     pub fn set_mesh(&mut self, settings: MeshSettings) {
         self.inner.put::<Mesh>((), Arc::new(settings));
+    }
+
+    /// Says what the environment of the control plane has under a name that the mesh's settings refer to; it may be a secret.
+    pub fn set_environment(&mut self, name: Arc<str>, value: Option<String>) {
+        match value {
+            Some(value) => self.inner.put::<Environment>(name, Hidden::from(value.into_bytes())),
+            None => self.inner.remove::<Environment>(name),
+        }
     }
 
     /// Says what addresses a hostname has, in any order; none: it is not known, or nobody asks for it.

@@ -4,16 +4,19 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use flow::Relation as _;
+use model::mtls::PeerModes;
 use model::proxy::{Locality, Proxy};
-use model::service::{EndpointAddress, ExportTo, Health, ObjectId, Registry, Resolution};
+use model::service::{EndpointAddress, ExportTo, Health, Registry, Resolution};
+use policy::peers::WorkloadPeers;
 use registry::inputs::{
-    DestinationRules, EnvoyFilters, Mesh, ProxyConfigs, RoutingObject, RoutingObjects, ServiceObject, ServiceObjects,
-    Sidecars, WorkloadGroups, WorkloadObject, WorkloadObjectKey, WorkloadObjects,
+    DestinationRules, EnvoyFilters, Mesh, PeerAuthentications, ProxyConfigs, RoutingObject, RoutingObjects,
+    ServiceObject, ServiceObjects, Sidecars, WorkloadGroups, WorkloadObject, WorkloadObjects,
 };
 use registry::{ServiceEndpoints, Services};
 use resources::Object;
 use resources::mesh::{NamespaceProxyConfigs, PROXY_CONFIG_ANNOTATION};
 use serde_json::{Map, Value, json};
+use traffic::audience::pod_key;
 use traffic::proxy_config::{EffectiveProxyConfigs, ProxyConfigTarget, id_of};
 
 use crate::World;
@@ -45,6 +48,7 @@ impl World {
         all.extend(self.engine.iter::<Sidecars>().map(|(_, o)| written(o)));
         all.extend(self.engine.iter::<EnvoyFilters>().map(|(_, o)| written(o)));
         all.extend(self.engine.iter::<ProxyConfigs>().map(|(_, o)| written(o)));
+        all.extend(self.engine.iter::<PeerAuthentications>().map(|(_, o)| written(o)));
         let order = |v: &Value| {
             let text = |pointer: &str| {
                 v.pointer(pointer)
@@ -107,9 +111,11 @@ impl World {
         Value::Array(services.collect())
     }
 
-    /// The settings of the proxy of a workload (`/debug/proxyconfigz`), derived for this one question.
+    /// The settings of the proxy of a workload, and what the workload takes (`/debug/proxyconfigz`), derived for this one
+    /// question.
     pub fn proxy_config(&self, target: ProxyConfigTarget) -> Value {
         let mut asked = self.engine.fork();
+        let peers = asked.subscribe::<WorkloadPeers>((target.namespace.clone(), target.labels.clone()));
         let cell = asked.subscribe::<EffectiveProxyConfigs>(target);
         let Some(found) = asked.row::<EffectiveProxyConfigs>(cell) else {
             return Value::Null;
@@ -118,6 +124,9 @@ impl World {
             "settings": found.settings.to_json(),
             "proxyConfigs": found.objects.iter().map(ToString::to_string).collect::<Vec<_>>(),
         });
+        if let Some(modes) = asked.row::<WorkloadPeers>(peers) {
+            page["mutualTls"] = mutual_tls(&modes);
+        }
         if let Some(problem) = &found.bad_annotation {
             page["annotationRefused"] = problem.as_str().into();
         }
@@ -141,22 +150,9 @@ impl World {
 
     /// What decides the settings of a connected proxy: the labels and the annotation of its pod, where that is known.
     pub fn proxy_config_target(&self, proxy: &Proxy) -> ProxyConfigTarget {
-        let pod = proxy
-            .id
-            .strip_suffix(&*proxy.namespace)
-            .and_then(|rest| rest.strip_suffix('.'));
         let mesh = self.engine.get::<Mesh>(&());
-        let pod = pod.zip(mesh).and_then(|(name, mesh)| {
-            let key = WorkloadObjectKey {
-                pod: true,
-                cluster: mesh.cluster_of_id(&proxy.cluster_id),
-                id: ObjectId {
-                    namespace: proxy.namespace.clone(),
-                    name: name.into(),
-                },
-            };
-            self.engine.get::<WorkloadObjects>(&key)
-        });
+        let key = mesh.and_then(|mesh| pod_key(proxy, &mesh));
+        let pod = key.and_then(|key| self.engine.get::<WorkloadObjects>(&key));
         let pod = match pod.as_deref() {
             Some(WorkloadObject::Pod(pod)) => Some(&pod.meta),
             _ => None,
@@ -190,6 +186,15 @@ impl World {
         });
         Value::Array(relations.collect())
     }
+}
+
+/// What a workload takes.
+fn mutual_tls(modes: &PeerModes) -> Value {
+    let ports = modes.exceptions();
+    let ports: Map<String, Value> = ports
+        .map(|(port, mode)| (port.to_string(), mode.name().into()))
+        .collect();
+    json!({ "mode": modes.elsewhere().name(), "ports": ports })
 }
 
 fn written<S>(object: &Object<S>) -> Value {

@@ -1,7 +1,7 @@
 //! All rules as one graph.
 //!
 //! [`World::commit`] takes a batch of what changed outside and returns what changed for those who are served. Everything
-//! in between is derived by the rules of `registry`, `traffic`, `envoy` and `patches`; nothing here does I/O, waits or reads a clock.
+//! in between is derived by the rules of `registry`, `policy`, `traffic`, `envoy` and `patches`; nothing here does I/O, waits or reads a clock.
 //!
 //! A proxy is connected as a row of facts. From it the rules derive its audiences, one per resource type; serving then
 //! opens the catalogue of an audience (wildcard types) or single resources (named types) and is told of their changes by
@@ -9,15 +9,17 @@
 
 mod batch;
 mod inspect;
+mod patching;
 mod reach;
 mod remarks;
 mod serve;
 
 pub use batch::Batch;
+pub use patching::Unmade;
 pub use reach::Reach;
 pub use serve::{Audience, Changes};
 pub use traffic::Catalogue;
-pub use traffic::remarks::{MISSING, Remarks};
+pub use traffic::remarks::Remarks;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -26,6 +28,7 @@ use flow::Engine;
 use model::proxy::Proxy;
 use registry::GatewayNames;
 use registry::inputs::{Mesh, MeshSettings, Proxies, ProxyToken};
+use resources::ObjectKey;
 
 /// The derived world. One writer owns it; what it hands out is shared and immutable.
 pub struct World {
@@ -33,6 +36,8 @@ pub struct World {
     next_token: u64,
     /// Which names the collections of endpoints have that a proxy gets; for all others the first.
     generations: BTreeMap<ProxyToken, u32>,
+    /// What is to be said of watched objects since proxies came or went.
+    said: Vec<(ObjectKey, Remarks)>,
 }
 
 impl World {
@@ -40,6 +45,7 @@ impl World {
     pub fn new(settings: MeshSettings, threads: usize) -> World {
         let mut builder = Engine::builder();
         registry::register(&mut builder);
+        policy::register(&mut builder);
         traffic::register(&mut builder);
         envoy::register(&mut builder);
         patches::register(&mut builder);
@@ -54,6 +60,7 @@ impl World {
             engine,
             next_token: 1,
             generations: BTreeMap::new(),
+            said: Vec::new(),
         }
     }
 
@@ -69,7 +76,8 @@ impl World {
         self.next_token += 1;
         let mut batch = flow::Batch::new();
         batch.put::<Proxies>(token, proxy);
-        self.engine.commit(batch);
+        let delta = self.engine.commit(batch);
+        self.said.extend(remarks::of(&delta));
         token
     }
 
@@ -78,7 +86,13 @@ impl World {
         let mut batch = flow::Batch::new();
         batch.remove::<Proxies>(token);
         self.generations.remove(&token);
-        self.engine.commit(batch);
+        let delta = self.engine.commit(batch);
+        self.said.extend(remarks::of(&delta));
+    }
+
+    /// What is to be said of watched objects since proxies came or went, as [`Changes::remarks`] says it of commits.
+    pub fn take_remarks(&mut self) -> Vec<(ObjectKey, Remarks)> {
+        std::mem::take(&mut self.said)
     }
 
     /// The names that derivation needs the addresses of ([`Batch::set_addresses`]).
@@ -108,6 +122,7 @@ impl World {
             engine: self.engine.fork(),
             next_token: self.next_token,
             generations: self.generations.clone(),
+            said: Vec::new(),
         }
     }
 }

@@ -10,8 +10,8 @@ use patches::{
     PatchedRouteConfigs,
 };
 use registry::inputs::{
-    DestinationRules, EnvoyFilters, RoutingKey, RoutingObjects, ServiceObjectKey, ServiceObjects, Sidecars,
-    WorkloadObjectKey, WorkloadObjects,
+    DestinationRules, EnvoyFilters, PeerAuthentications, RoutingKey, RoutingObjects, ServiceObjectKey, ServiceObjects,
+    Sidecars, WorkloadObjectKey, WorkloadObjects,
 };
 use resources::{Kind, ObjectKey};
 use traffic::clusters::{ClusterCatalogue, PublicClusters};
@@ -20,7 +20,7 @@ use traffic::policy::{DestinationRuleSummaries, PolicyCandidates};
 use traffic::routes::{PublicHosts, RouteTables};
 use traffic::virtual_service::VirtualServiceSummaries;
 
-use crate::World;
+use crate::{Unmade, World};
 
 /// A walk looks at this many cells at most: some milliseconds.
 const CELLS: usize = 100_000;
@@ -45,6 +45,8 @@ pub struct Reach {
     pub maybe: Vec<CellId>,
     /// False: there may be more.
     pub complete: bool,
+    /// Of an EnvoyFilter: its patches that are not made, or not everywhere.
+    pub unmade: Vec<Unmade>,
 }
 
 impl World {
@@ -79,7 +81,15 @@ impl World {
             Kind::Pod => self.running(&workload(true)),
             Kind::Gateway => self.routed(&RoutingKey::gateway(id), &everything()),
             Kind::Sidecar => self.of(|w| w.engine.dependents::<Sidecars>(&id, &everything()), true),
-            Kind::EnvoyFilter => self.of(|w| w.engine.dependents::<EnvoyFilters>(&id, &everything()), true),
+            Kind::PeerAuthentication => {
+                self.of(|w| w.engine.dependents::<PeerAuthentications>(&id, &everything()), true)
+            }
+            Kind::EnvoyFilter => {
+                let mut reach = self.of(|w| w.engine.dependents::<EnvoyFilters>(&id, &everything()), true);
+                let cells = [&reach.resources[..], &reach.catalogues[..]].concat();
+                reach.unmade = self.unmade(&id, &cells, reach.complete);
+                reach
+            }
             _ => Reach {
                 complete: true,
                 ..Reach::default()

@@ -4,9 +4,11 @@ use std::sync::Arc;
 
 use flow::{CellId, Delta, Relation, Rule};
 use model::service::ObjectId;
+use policy::telemetry::TelemetryRemarks;
 use resources::{Kind, ObjectKey};
 use traffic::remarks::{
-    DestinationRuleRemarks, GatewayRemarks, ProxyConfigRemarks, Remarks, SidecarRemarks, VirtualServiceRemarks,
+    DestinationRuleRemarks, GatewayRemarks, PeerAuthenticationRemarks, ProxyConfigRemarks, Remarks,
+    ServiceEntryRemarks, SidecarRemarks, VirtualServiceRemarks,
 };
 
 use crate::World;
@@ -20,7 +22,10 @@ impl World {
             Kind::DestinationRule => Some(self.remarks::<DestinationRuleRemarks>(object)),
             Kind::Gateway => Some(self.remarks::<GatewayRemarks>(object)),
             Kind::Sidecar => Some(self.remarks::<SidecarRemarks>(object)),
+            Kind::ServiceEntry => Some(self.remarks::<ServiceEntryRemarks>(object)),
             Kind::ProxyConfig => Some(self.remarks::<ProxyConfigRemarks>(object)),
+            Kind::PeerAuthentication => Some(self.remarks::<PeerAuthenticationRemarks>(object)),
+            Kind::MeshConfig => Some(self.remarks::<TelemetryRemarks>(object)),
             _ => None,
         }
     }
@@ -43,7 +48,10 @@ pub(crate) fn of(delta: &Delta) -> Vec<(ObjectKey, Remarks)> {
     add::<DestinationRuleRemarks>(Kind::DestinationRule, delta, &mut all);
     add::<GatewayRemarks>(Kind::Gateway, delta, &mut all);
     add::<SidecarRemarks>(Kind::Sidecar, delta, &mut all);
+    add::<ServiceEntryRemarks>(Kind::ServiceEntry, delta, &mut all);
     add::<ProxyConfigRemarks>(Kind::ProxyConfig, delta, &mut all);
+    add::<PeerAuthenticationRemarks>(Kind::PeerAuthentication, delta, &mut all);
+    add::<TelemetryRemarks>(Kind::MeshConfig, delta, &mut all);
     all
 }
 

@@ -14,8 +14,8 @@ use model::audience::{
 };
 use model::xds::{Resource, ResourceType};
 use patches::{
-    AddedResources, Extensions, PatchedClusterCatalogue, PatchedClusters, PatchedListenerCatalogue, PatchedListeners,
-    PatchedRouteConfigs,
+    AddedResources, Extensions, Patched, PatchedCatalogue, PatchedClusterCatalogue, PatchedClusters,
+    PatchedListenerCatalogue, PatchedListeners, PatchedRouteConfigs,
 };
 use registry::GatewayNames;
 use registry::inputs::ProxyToken;
@@ -28,7 +28,7 @@ use traffic::name_table::NameTableCatalogue;
 use traffic::remarks::Remarks;
 use traffic::routes::VirtualHostCatalogue;
 
-use crate::{World, remarks};
+use crate::{World, patching, remarks};
 
 /// What proxies must share to receive equal bytes of one type.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
@@ -72,6 +72,8 @@ pub struct Changes {
     pub moved: Vec<ProxyToken>,
     /// Objects that are watched of which something else is to be said now; nothing: all is well.
     pub remarks: Vec<(ObjectKey, Remarks)>,
+    /// EnvoyFilters of whose patches something else became: their reach tells what.
+    pub patching: Vec<ObjectKey>,
     /// Names that are looked up differ now ([`World::wanted_names`]).
     pub names: bool,
     /// Rules that panicked, with key and message; their cells keep what they had.
@@ -103,17 +105,18 @@ impl Changes {
         changes.add_catalogues::<EndpointCatalogue>(delta);
         changes.add_catalogues::<ListenerCatalogue>(delta);
         changes.add_catalogues::<VirtualHostCatalogue>(delta);
-        changes.add_resources::<PatchedClusters>(delta);
-        changes.add_resources::<PatchedListeners>(delta);
-        changes.add_resources::<PatchedRouteConfigs>(delta);
+        changes.add_patched::<PatchedClusters>(delta);
+        changes.add_patched::<PatchedListeners>(delta);
+        changes.add_patched::<PatchedRouteConfigs>(delta);
         changes.add_resources::<AddedResources>(delta);
         changes.add_resources::<Extensions>(delta);
-        changes.add_catalogues::<PatchedClusterCatalogue>(delta);
-        changes.add_catalogues::<PatchedListenerCatalogue>(delta);
+        changes.add_patched_catalogues::<PatchedClusterCatalogue>(delta);
+        changes.add_patched_catalogues::<PatchedListenerCatalogue>(delta);
         changes.add_resources::<NameTables>(delta);
         changes.add_catalogues::<NameTableCatalogue>(delta);
         changes.moved = delta.changes::<Audiences>().iter().map(|c| c.key).collect();
         changes.remarks = remarks::of(delta);
+        changes.patching = patching::of(delta);
         changes.names = !delta.changes::<GatewayNames>().is_empty();
         changes.panics = delta
             .panics()
@@ -127,6 +130,27 @@ impl Changes {
         let changes = delta.changes::<R>().iter();
         self.resources
             .extend(changes.map(|c| (c.cell, c.after.as_deref().cloned())));
+    }
+
+    fn add_patched<R: flow::Relation<Row = Patched>>(&mut self, delta: &Delta) {
+        for change in delta.changes::<R>() {
+            let resource = |row: &Option<Arc<Patched>>| row.as_ref().map(|row| row.resource.clone());
+            let after = resource(&change.after);
+            if after != resource(&change.before) {
+                self.resources.push((change.cell, after));
+            }
+        }
+    }
+
+    fn add_patched_catalogues<R: flow::Relation<Row = PatchedCatalogue>>(&mut self, delta: &Delta) {
+        let changes = delta.changes::<R>().iter();
+        let after = changes.map(|c| {
+            (
+                c.cell,
+                c.after.as_ref().map(|row| row.catalogue.clone()).unwrap_or_default(),
+            )
+        });
+        self.catalogues.extend(after);
     }
 
     fn add_catalogues<R: flow::Relation<Row = Catalogue>>(&mut self, delta: &Delta) {
@@ -199,9 +223,9 @@ impl World {
             Audience::VirtualHost(a) => Some(self.subscribe::<VirtualHostCatalogue>((a.clone(), collection.clone()))),
             Audience::LbEndpoint(a) => Some(self.subscribe::<EndpointCatalogue>((a.clone(), collection.clone()))),
             Audience::Cluster(a) if a.filters.is_empty() => Some(self.subscribe::<ClusterCatalogue>(a.clone())),
-            Audience::Cluster(a) => Some(self.subscribe::<PatchedClusterCatalogue>(a.clone())),
+            Audience::Cluster(a) => Some(self.subscribe_patched::<PatchedClusterCatalogue>(a.clone())),
             Audience::Listener(a) if a.filters.is_empty() => Some(self.subscribe::<ListenerCatalogue>(a.clone())),
-            Audience::Listener(a) => Some(self.subscribe::<PatchedListenerCatalogue>(a.clone())),
+            Audience::Listener(a) => Some(self.subscribe_patched::<PatchedListenerCatalogue>(a.clone())),
             Audience::NameTable(a) => Some(self.subscribe::<NameTableCatalogue>(a.clone())),
             Audience::Endpoints(_) | Audience::Route(_) | Audience::RouteShell(_) => None,
             Audience::Secret(_) | Audience::Extension(_) => None,
@@ -243,12 +267,47 @@ impl World {
             ResourceKey::Route(audience, name) if audience.filters.is_empty() => {
                 self.open_in::<RouteConfigs>((audience.clone(), name.clone()))
             }
-            ResourceKey::Route(audience, name) => self.open_in::<PatchedRouteConfigs>((audience.clone(), name.clone())),
-            ResourceKey::PatchedCluster(key) => self.open_in::<PatchedClusters>(key.clone()),
-            ResourceKey::PatchedListener(key) => self.open_in::<PatchedListeners>(key.clone()),
+            ResourceKey::Route(audience, name) => {
+                self.open_patched::<PatchedRouteConfigs>((audience.clone(), name.clone()))
+            }
+            ResourceKey::PatchedCluster(key) => self.open_patched::<PatchedClusters>(key.clone()),
+            ResourceKey::PatchedListener(key) => self.open_patched::<PatchedListeners>(key.clone()),
             ResourceKey::Added(id, patch) => self.open_in::<AddedResources>((id.clone(), *patch)),
             ResourceKey::NameTable(audience) => self.open_in::<NameTables>(audience.clone()),
             ResourceKey::Extension(audience, name) => self.open_in::<Extensions>((audience.clone(), name.clone())),
+        }
+    }
+
+    /// Opens many resources, as [`World::open`] does one by one. The types of which there are thousands are derived together.
+    pub fn open_all(&mut self, keys: &[ResourceKey]) -> Vec<(CellId, Option<Resource>)> {
+        let mut opened: Vec<Option<(CellId, Option<Resource>)>> = vec![None; keys.len()];
+        self.open_those::<Clusters>(keys, &mut opened, |key| match key {
+            ResourceKey::Cluster(key) => Some(key.clone()),
+            _ => None,
+        });
+        self.open_those::<Endpoints>(keys, &mut opened, |key| match key {
+            ResourceKey::Endpoints(audience, name) => Some((audience.clone(), name.clone())),
+            _ => None,
+        });
+        self.open_those::<VirtualHostResources>(keys, &mut opened, |key| match key {
+            ResourceKey::VirtualHost(table, host) => Some((table.clone(), host.clone())),
+            _ => None,
+        });
+        let one_by_one = |(key, done): (&ResourceKey, Option<_>)| done.unwrap_or_else(|| self.open(key));
+        keys.iter().zip(opened).map(one_by_one).collect()
+    }
+
+    /// Opens those of these resources that are of one type.
+    fn open_those<R: flow::Rule<Row = Resource>>(
+        &mut self,
+        keys: &[ResourceKey],
+        opened: &mut [Option<(CellId, Option<Resource>)>],
+        of_type: impl Fn(&ResourceKey) -> Option<R::Key>,
+    ) {
+        let keys = keys.iter().map(of_type).enumerate();
+        let (at, keys): (Vec<usize>, Vec<R::Key>) = keys.filter_map(|(at, key)| Some((at, key?))).unzip();
+        for (at, cell) in at.into_iter().zip(self.engine.subscribe_all::<R>(&keys)) {
+            opened[at] = Some((cell, self.engine.row::<R>(cell).map(|row| (*row).clone())));
         }
     }
 
@@ -260,6 +319,17 @@ impl World {
     fn open_in<R: flow::Rule<Row = Resource>>(&mut self, key: R::Key) -> (CellId, Option<Resource>) {
         let cell = self.engine.subscribe::<R>(key);
         (cell, self.engine.row::<R>(cell).map(|r| (*r).clone()))
+    }
+
+    fn open_patched<R: flow::Rule<Row = Patched>>(&mut self, key: R::Key) -> (CellId, Option<Resource>) {
+        let cell = self.engine.subscribe::<R>(key);
+        (cell, self.engine.row::<R>(cell).map(|row| row.resource.clone()))
+    }
+
+    fn subscribe_patched<R: flow::Rule<Row = PatchedCatalogue>>(&mut self, key: R::Key) -> (CellId, Arc<Catalogue>) {
+        let cell = self.engine.subscribe::<R>(key);
+        let row = self.engine.row::<R>(cell);
+        (cell, row.map(|row| row.catalogue.clone()).unwrap_or_default())
     }
 
     fn subscribe<R: flow::Rule<Row = Catalogue>>(&mut self, key: R::Key) -> (CellId, Arc<Catalogue>) {

@@ -163,19 +163,11 @@ fn open(world: &mut World, proxies: &[registry::inputs::ProxyToken]) -> Vec<flow
     let mut cells = Vec::new();
     for token in proxies {
         let endpoints = world.audience(*token, ResourceType::Endpoints).unwrap();
-        for kind in [ResourceType::Cluster, ResourceType::Listener] {
-            let audience = world.audience(*token, kind).unwrap();
-            let (cell, catalogue) = world.open_catalogue(&audience, &Arc::default()).unwrap();
-            cells.push(cell);
-            for (name, key) in &catalogue.entries {
-                let (cell, resource) = world.open(key);
-                assert!(resource.is_some(), "{name} is listed");
-                cells.push(cell);
-                if kind == ResourceType::Cluster {
-                    let key = world.resolve(&endpoints, name).unwrap();
-                    cells.push(world.open(&key).0);
-                }
-            }
+        let (listed, clusters) = support::open_listed(world, *token);
+        cells.extend(listed);
+        for name in clusters {
+            let key = world.resolve(&endpoints, &name).unwrap();
+            cells.push(world.open(&key).0);
         }
     }
     cells

@@ -9,9 +9,9 @@ use std::sync::Arc;
 use model::proxy::{Proxy, ProxyKind};
 use model::xds::ResourceType;
 use registry::inputs::{ProxyToken, Sharing};
-use resources::{Kind, ObjectKey};
+use resources::{Kind, ObjectKey, ParseOptions, parse_documents};
 use support::{Edit, Random};
-use world::World;
+use world::{Batch, World};
 
 /// Patches of every sort.
 const PATCHES: [&str; 14] = [
@@ -78,20 +78,7 @@ fn proxy(name: &str, kind: ProxyKind, app: &str) -> Arc<Proxy> {
 fn open(world: &mut World, proxies: &[ProxyToken]) -> Vec<flow::CellId> {
     let mut cells = Vec::new();
     for token in proxies {
-        for kind in [ResourceType::Cluster, ResourceType::Listener] {
-            let audience = world.audience(*token, kind).unwrap();
-            let (cell, catalogue) = world.open_catalogue(&audience, &Arc::default()).unwrap();
-            cells.push(cell);
-            for (name, key) in &catalogue.entries {
-                let (cell, resource) = world.open(key);
-                assert_eq!(
-                    resource.map(|r| r.name().clone()).as_ref(),
-                    Some(name),
-                    "listed under its name"
-                );
-                cells.push(cell);
-            }
-        }
+        cells.extend(support::open_listed(world, *token).0);
         for (kind, name) in [(ResourceType::Route, "80"), (ResourceType::Extension, "found")] {
             let audience = world.audience(*token, kind).unwrap();
             let key = world.resolve(&audience, &name.into()).unwrap();
@@ -113,4 +100,101 @@ fn derived_step_by_step_and_anew() {
         ];
         support::step_by_step(&mut world, &mut r, (2, edit), |world| open(world, &proxies));
     }
+}
+
+/// Commits an object as its text says.
+fn apply(world: &mut World, text: &str) -> world::Changes {
+    let parsed = parse_documents(text.as_bytes(), "f", &ParseOptions::default());
+    assert!(!parsed.objects.is_empty(), "{:?}", parsed.diagnostics);
+    let mut batch = Batch::new();
+    parsed.objects.into_iter().for_each(|object| batch.put(object));
+    world.commit(batch)
+}
+
+#[test]
+fn what_is_not_made_of_a_filter_is_known_with_its_reason() {
+    let mut world = World::new(support::settings(Sharing::All), 1);
+    let proxies = [world.connect(proxy("a", ProxyKind::Sidecar, "a"))];
+    let service = |port: u16| {
+        format!(
+            "{{apiVersion: v1, kind: Service, metadata: {{name: a, namespace: shop}}, spec: {{clusterIP: 10.96.0.1, \
+             selector: {{app: a}}, ports: [{{name: http, port: {port}, targetPort: 8080}}]}}}}"
+        )
+    };
+    apply(&mut world, &service(80));
+    let patches = [
+        // It is made.
+        "{applyTo: CLUSTER, patch: {operation: MERGE, value: {connectTimeout: 3s}}}",
+        // The result would be refused.
+        "{applyTo: CLUSTER, match: {context: SIDECAR_OUTBOUND, cluster: {service: a.shop.svc.cluster.local}}, patch: {operation: \
+         MERGE, value: {loadAssignment: {policy: {weightedPriorityHealth: true}}}}}",
+        // There is no such filter to be put before.
+        "{applyTo: HTTP_FILTER, match: {listener: {filterChain: {filter: {name: envoy.filters.network.http_connection_manager, \
+         subFilter: {name: nobody}}}}}, patch: {operation: INSERT_BEFORE, value: {name: mine, typedConfig: {\"@type\": \
+         t/envoy.extensions.filters.http.cors.v3.Cors}}}}",
+        // It is of another type.
+        "{applyTo: HTTP_FILTER, match: {context: SIDECAR_OUTBOUND, listener: {portNumber: 80, filterChain: {filter: {name: \
+         envoy.filters.network.http_connection_manager, subFilter: {name: envoy.filters.http.router}}}}}, patch: {operation: \
+         MERGE, value: {typedConfig: {\"@type\": t/envoy.extensions.filters.http.cors.v3.Cors}}}}",
+        // Nothing of that name is there to be taken away.
+        "{applyTo: CLUSTER, match: {cluster: {service: nobody}}, patch: {operation: REMOVE}}",
+        // It is taken away.
+        "{applyTo: CLUSTER, match: {cluster: {name: BlackHoleCluster}}, patch: {operation: REMOVE}}",
+        // The domain is another virtual host's.
+        "{applyTo: VIRTUAL_HOST, match: {context: SIDECAR_OUTBOUND, routeConfiguration: {name: \"80\"}}, patch: {operation: ADD, \
+         value: {name: mine, domains: [a]}}}",
+        // No route has that name.
+        "{applyTo: HTTP_ROUTE, match: {context: SIDECAR_OUTBOUND, routeConfiguration: {vhost: {route: {name: nobody}}}}, patch: \
+         {operation: MERGE, value: {requestHeadersToRemove: [x]}}}",
+        // It is another one's, and nothing is to be said of it here.
+        "{applyTo: CLUSTER, match: {context: GATEWAY}, patch: {operation: MERGE, value: {connectTimeout: 3s}}}",
+        // There is one of that name.
+        "{applyTo: CLUSTER, patch: {operation: ADD, value: {name: PassthroughCluster, connectTimeout: 1s}}}",
+    ];
+    apply(
+        &mut world,
+        &format!(
+            "{{apiVersion: networking.istio.io/v1alpha3, kind: EnvoyFilter, metadata: {{name: x, namespace: shop}}, spec: \
+             {{configPatches: [{}]}}}}",
+            patches.join(", ")
+        ),
+    );
+    let cells = open(&mut world, &proxies);
+    let key = ObjectKey::new(Kind::EnvoyFilter, "shop", "x");
+    let told = |world: &World| -> Vec<String> {
+        let unmade = world.reach(&key).unmade.into_iter();
+        unmade
+            .map(|one| format!("{} {} {} {}", one.index, one.resources, one.resource, one.why))
+            .collect()
+    };
+    let cluster = "outbound|80||a.shop.svc.cluster.local";
+    let before = told(&world);
+    let starts = [
+        format!("1 1 {cluster} the result would not be valid: "),
+        "2 0  ".to_owned(),
+        "3 1 0.0.0.0_80 the value's typed_config is a envoy.extensions.filters.http.cors.v3.Cors, and what is there is"
+            .to_owned(),
+        "4 0  ".to_owned(),
+        "6 1 80 one of the domains is another virtual host's".to_owned(),
+        "7 0  ".to_owned(),
+        "9 1 PassthroughCluster another resource has this name".to_owned(),
+    ];
+    assert_eq!(before.len(), starts.len(), "{before:#?}");
+    for (said, start) in before.iter().zip(&starts) {
+        assert!(said.starts_with(start), "{before:#?}");
+    }
+    // Without the virtual host there is nothing in the way of the new one; and the change says whose state is another.
+    let changes = apply(&mut world, &service(90));
+    assert_eq!(changes.patching, std::slice::from_ref(&key));
+    assert!(
+        !told(&world).iter().any(|said| said.starts_with('6')),
+        "{:#?}",
+        told(&world)
+    );
+    cells.into_iter().for_each(|cell| world.close(cell));
+    assert_eq!(
+        told(&world),
+        Vec::<String>::new(),
+        "nobody is there whom it could be for"
+    );
 }

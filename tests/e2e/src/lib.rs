@@ -5,7 +5,9 @@
 
 mod agent;
 mod binary;
+mod certified;
 pub mod cluster;
+mod collector;
 mod command;
 pub mod grpc;
 pub mod home;
@@ -15,12 +17,15 @@ pub mod objects;
 pub mod observer;
 mod pod;
 pub mod script;
+pub mod secured;
 mod shop;
 pub mod steady;
 pub mod tls;
 
 pub use agent::{Agent, Table};
 pub use binary::{envoy_binary, kubectl_binary, rutter_binary};
+pub use certified::certified;
+pub use collector::{Collector, Told};
 pub use command::{done, rutter};
 pub use mesh::{Mesh, PATIENCE};
 pub use namespace::Namespace;

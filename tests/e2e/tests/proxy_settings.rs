@@ -30,6 +30,11 @@ kind: Pod
 metadata: { name: web, namespace: test, labels: { app: web }, annotations: { proxy.istio.io/config: 'statusPort: 1234' } }
 spec: { containers: [{ name: c }] }
 status: { podIP: 127.0.0.1, phase: Running }
+---
+apiVersion: security.istio.io/v1
+kind: PeerAuthentication
+metadata: { name: web, namespace: test }
+spec: { selector: { matchLabels: { app: web } }, mtls: { mode: STRICT }, portLevelMtls: { 9100: { mode: DISABLE } } }
 ";
 
 async fn settings(mesh: &Mesh, id: &str) -> Result<Value> {
@@ -64,6 +69,8 @@ async fn settings_of_proxies_come_from_all_that_has_a_say() -> Result<()> {
     assert_eq!(found["proxyMetadata"], json!({ "FROM": "namespace" }));
     assert_eq!(page["proxyConfigs"], json!(["istio-system/mesh", "test/a", "test/web"]));
     assert_eq!(page["shadowed"], json!(["test/b"]));
+    let taken = json!({ "mode": "STRICT", "ports": { "9100": "DISABLE" } });
+    assert_eq!(page["mutualTls"], taken);
     // Nobody knows a pod of this proxy: it says its labels itself.
     let page = settings(&mesh, "other.test").await?;
     assert_eq!(

@@ -136,3 +136,40 @@ async fn overruled() -> Result<()> {
     done(&kubeconfig, &["delete", "virtualservice", "shop", "-n", "test"], "").await?;
     said("shop-two", "Conflicted", "").await
 }
+
+both_protocols! {
+    async fn a_filter_learns_which_of_its_patches_are_left_out(protocol) {
+        let data = tempfile::tempdir()?;
+        let control = Control::start_with_api(rutter_binary(), data.path(), &[]).await?;
+        let kubeconfig = &control.kubeconfig().ok_or("it has no kubeconfig")?;
+        let backend = Backend::start("v1", "shop-0").await?;
+        let port = free_port();
+        done(kubeconfig, &["create", "-f", "-"], "apiVersion: v1\nkind: Namespace\nmetadata: { name: test }\n").await?;
+        let filter = |patch: &str| format!(
+            "apiVersion: networking.istio.io/v1alpha3\nkind: EnvoyFilter\nmetadata: {{ name: shop, namespace: test }}\n\
+             spec: {{ configPatches: [{{ applyTo: CLUSTER, match: {{ cluster: {{ service: {HOST} }} }}, \
+             patch: {{ operation: MERGE, value: {{ {patch} }} }} }}] }}\n"
+        );
+        let bad = "loadAssignment: { policy: { weightedPriorityHealth: true } }";
+        let service = shop_service(port, "{ tls: { mode: DISABLE } }", &[&backend]);
+        done(kubeconfig, &["apply", "-f", "-"], &format!("{service}---\n{}", filter(bad))).await?;
+        let said = async |wanted: &str| {
+            let path = "jsonpath={.status.conditions[?(@.type==\"PatchesApplied\")].message}";
+            let there = || async {
+                let found = done(kubeconfig, &["get", "envoyfilter", "shop", "-n", "test", "-o", path], "").await.ok()?;
+                let found = found.trim();
+                (if wanted.is_empty() { found.is_empty() } else { found.contains(wanted) }).then_some(())
+            };
+            wait_for(&format!("PatchesApplied: {wanted:?}"), Duration::from_secs(30), there).await
+        };
+
+        let node = Node::sidecar("client", "test", "127.0.0.2", &[("app", "client")]);
+        let envoy = Envoy::start(envoy_binary(), &node, protocol, control.grpc()).await?;
+        envoy.wait_for_listener(([127, 0, 0, 1], port).into()).await?;
+        // The service has subsets, and so several clusters.
+        said(&format!("{HOST} for one: the result would not be valid: loadAssignment")).await?;
+        done(kubeconfig, &["apply", "-f", "-"], &filter("connectTimeout: 3s")).await?;
+        said("").await?;
+        assert_eq!(envoy.stat("update_rejected").await.unwrap_or(0), 0);
+    }
+}

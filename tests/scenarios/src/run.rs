@@ -313,7 +313,8 @@ impl<'h> Player<'h> {
         Ok(())
     }
 
-    fn remarks(&self) -> String {
+    fn remarks(&mut self) -> String {
+        self.watched.extend(self.world.take_remarks());
         let all = self.watched.values().flat_map(|remarks| remarks.iter());
         all.map(|remark| format!("{remark}\n")).collect()
     }

@@ -27,8 +27,9 @@ impl<O: Origin> Ledger<O> {
         let Some((cell, catalogue)) = origin.open_catalogue(self.kind, &self.audience, collection) else {
             return;
         };
-        for (name, key) in O::rows(&catalogue) {
-            let resource = self.insert(origin, cells, name, key, epoch);
+        let (names, keys): (Vec<Name>, Vec<O::Key>) = O::rows(&catalogue).iter().cloned().unzip();
+        for (name, opened) in names.iter().zip(origin.open_all(&keys)) {
+            let resource = self.insert(cells, name, opened, epoch);
             self.digest = self.digest.wrapping_add(contribution(name, resource.as_ref()));
             if self.kind.is_collected() {
                 // It may have been here, and gone, before. Nobody else sees it yet, but a stream that is behind this
@@ -95,7 +96,7 @@ impl<O: Origin> Ledger<O> {
                     before.next();
                 }
                 (_, Some((name, key))) => {
-                    let resource = self.insert(origin, cells, name, key, epoch);
+                    let resource = self.insert(cells, name, origin.open(key), epoch);
                     self.on_resource(name, None, resource.as_ref(), epoch);
                     after.next();
                 }
@@ -122,15 +123,14 @@ impl<O: Origin> Ledger<O> {
             .filter(|(name, _)| collection_of(name) == Some(&**collection))
     }
 
+    /// Lists what was opened for a name.
     fn insert(
         &mut self,
-        origin: &mut O,
         cells: &mut Cells<O::Cell>,
         name: &Name,
-        key: &O::Key,
+        (cell, resource): (O::Cell, Option<Resource>),
         epoch: Epoch,
     ) -> Option<Resource> {
-        let (cell, resource) = origin.open(key);
         cells.add(cell, resource.clone(), self.id, name.clone());
         self.entries.insert(
             name.clone(),

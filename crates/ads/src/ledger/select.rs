@@ -4,7 +4,7 @@ use crate::cells::Cells;
 use crate::ledger::{Entry, Ledger, contribution, presence};
 use crate::name_set::{Edit, NameSet};
 use crate::selection::{Selection, SelectionId};
-use crate::{Epoch, Name, Origin};
+use crate::{Epoch, Origin};
 
 impl<O: Origin> Ledger<O> {
     /// The selection of all names.
@@ -40,7 +40,7 @@ impl<O: Origin> Ledger<O> {
         if self.kind.is_collected() {
             names.iter().for_each(|name| self.open(origin, cells, name, epoch));
         } else if self.by_name() {
-            names.iter().for_each(|name| self.retain(origin, cells, name, epoch));
+            self.retain(origin, cells, &names, epoch);
         }
         self.add_selection(cells, Some(names), serial, epoch)
     }
@@ -103,23 +103,33 @@ impl<O: Origin> Ledger<O> {
         self.selections.insert(selection)
     }
 
-    fn retain(&mut self, origin: &mut O, cells: &mut Cells<O::Cell>, name: &Name, epoch: Epoch) {
-        if let Some(entry) = self.entries.get_mut(name) {
-            entry.users += 1;
-            return;
+    /// Gives these names one user more each; looks up and opens those that have none yet.
+    fn retain(&mut self, origin: &mut O, cells: &mut Cells<O::Cell>, names: &NameSet, epoch: Epoch) {
+        let (mut named, mut keys) = (Vec::new(), Vec::new());
+        for name in names.iter() {
+            if let Some(entry) = self.entries.get_mut(name) {
+                entry.users += 1;
+                continue;
+            }
+            if let Some(key) = origin.resolve(self.kind, &self.audience, name) {
+                named.push(name);
+                keys.push(key);
+            }
+            let cell = None;
+            self.entries.insert(name.clone(), Entry { cell, epoch, users: 1 });
+            // Nobody else sees it yet, but a stream that is behind this epoch may come to.
+            self.log.push(epoch, name.clone());
         }
-        let cell = origin.resolve(self.kind, &self.audience, name).map(|key| {
-            let (cell, resource) = origin.open(&key);
+        for (name, (cell, resource)) in named.into_iter().zip(origin.open_all(&keys)) {
             if resource.is_some() {
                 // It went when somebody else asked for it, and came back when nobody did.
                 self.tombs.remove(name);
             }
             cells.add(cell, resource, self.id, name.clone());
-            cell
-        });
-        self.entries.insert(name.clone(), Entry { cell, epoch, users: 1 });
-        // Nobody else sees it yet, but a stream that is behind this epoch may come to.
-        self.log.push(epoch, name.clone());
+            if let Some(entry) = self.entries.get_mut(name) {
+                entry.cell = Some(cell);
+            }
+        }
     }
 }
 

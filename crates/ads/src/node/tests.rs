@@ -26,7 +26,9 @@ const SIDECAR: &str = "sidecar~10.0.0.1~web-1.shop~shop.svc.cluster.local";
 #[test]
 fn everything_that_is_read_is_read() {
     let labels = Kind::StructValue(object([("app", text("web")), ("version", text("v1"))]));
+    let annotations = Kind::StructValue(object([("resource.opentelemetry.io/service.name", text("the-web"))]));
     let node = Node {
+        cluster: "web.shop".into(),
         locality: Some(ProtoLocality {
             region: "r".into(),
             zone: "z".into(),
@@ -35,6 +37,11 @@ fn everything_that_is_read_is_read() {
         extensions: vec![
             Extension {
                 name: "istio.alpn".into(),
+                ..Extension::default()
+            },
+            Extension {
+                name: "cryptomb".into(),
+                category: "envoy.tls.key_providers".into(),
                 ..Extension::default()
             },
             Extension {
@@ -76,6 +83,12 @@ fn everything_that_is_read_is_read() {
                 ),
                 ("ISTIO_VERSION", text("1.28.0")),
                 (
+                    "ANNOTATIONS",
+                    Value {
+                        kind: Some(annotations),
+                    },
+                ),
+                (
                     "PROXY_CONFIG",
                     Value {
                         kind: Some(Kind::NumberValue(1.0)),
@@ -104,8 +117,11 @@ fn everything_that_is_read_is_read() {
             istio_alpn: true,
             istio_stats: false,
             metadata_exchange: true,
+            cryptomb: true,
+            qat: false,
         },
         accepts_http10: true,
+        static_ports: STATIC_PORTS,
         unprivileged: true,
         own_workload: None,
         settings: None,
@@ -113,6 +129,10 @@ fn everything_that_is_read_is_read() {
         ports: [("http".into(), 8080)].into(),
         trusted: false,
         version: "1.28.0".into(),
+        span_names: SpanNames {
+            cluster: "web.shop".into(),
+            annotated: "the-web".into(),
+        },
         metadata: Arc::new(texts(&node)),
     };
     assert_eq!(

@@ -184,6 +184,28 @@ fn streams_that_are_at_the_same_place_share_their_responses() {
 }
 
 #[test]
+fn responses_that_nobody_gets_any_more_are_forgotten() {
+    let mut h = Harness::small();
+    let kept = |h: &Harness| h.hub.sizes().iter().find(|(what, _)| *what == "responses").unwrap().1;
+    let composed = |h: &Harness| h.hub.stats().composed.iter().sum::<u64>();
+    Client::settled(&mut h, Delta);
+    let (first, responses) = (composed(&h), kept(&h));
+    assert!(responses > 0);
+    // Those who come while it is new share it, and keep it for others.
+    for _ in 0..3 {
+        h.after(5);
+        Client::settled(&mut h, Delta);
+        assert_eq!((composed(&h), kept(&h)), (first, responses));
+    }
+    h.after(5);
+    assert_eq!(kept(&h), responses);
+    h.after(5);
+    assert_eq!((kept(&h), h.hub.deadline()), (0, None));
+    Client::settled(&mut h, Delta);
+    assert_eq!((composed(&h), kept(&h)), (2 * first, responses));
+}
+
+#[test]
 fn when_the_last_stream_leaves_nothing_stays() {
     let mut h = Harness::small();
     let one = Client::settled(&mut h, Delta);

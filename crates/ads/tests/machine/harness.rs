@@ -10,7 +10,7 @@ use model::xds::ResourceType;
 use protos::Message;
 use protos::envoy::service::discovery::v3::{DeltaDiscoveryResponse, DiscoveryResponse};
 
-use crate::world::{Content, World, plain};
+use crate::world::{World, leading_to, plain};
 
 pub(crate) use model::xds::ResourceType::{
     Cluster as CDS, Endpoints as EDS, Extension as ECDS, LbEndpoint as LEDS, Listener as LDS, Route as RDS,
@@ -36,6 +36,7 @@ pub(crate) fn proxy(kind: ProxyKind) -> Proxy {
         interception: InterceptionMode::default(),
         capabilities: Capabilities::default(),
         accepts_http10: false,
+        static_ports: model::proxy::STATIC_PORTS,
         unprivileged: false,
         own_workload: None,
         settings: None,
@@ -43,6 +44,7 @@ pub(crate) fn proxy(kind: ProxyKind) -> Proxy {
         ports: BTreeMap::new(),
         trusted: false,
         version: "".into(),
+        span_names: Default::default(),
         metadata: Default::default(),
     }
 }
@@ -86,15 +88,7 @@ impl Harness {
             h.world.put(EDS, "a", name, plain(1));
         }
         h.world.put(LDS, "a", "r", plain(1));
-        h.world.put(
-            RDS,
-            "a",
-            "r",
-            Content {
-                clusters: vec!["a".to_owned()],
-                ..plain(1)
-            },
-        );
+        h.world.put(RDS, "a", "r", leading_to("a", 1));
         h.commit();
         h
     }
@@ -141,6 +135,12 @@ impl Harness {
                 Next::End(status) => panic!("ended: {status}"),
             }
         }
+    }
+
+    /// Whether nothing is waited for, but that composed responses get old.
+    pub(crate) fn quiet(&mut self) -> bool {
+        (0..2).for_each(|_| self.after(5));
+        self.hub.deadline().is_none()
     }
 
     pub(crate) fn disconnect(&mut self, id: StreamId) {

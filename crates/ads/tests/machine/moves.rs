@@ -4,7 +4,7 @@ use ads::Variant::{Delta, Sotw};
 
 use crate::client::Client;
 use crate::harness::*;
-use crate::world::{Content, plain};
+use crate::world::{leading_to, plain};
 
 /// Audience `b`: cluster `a` is the same, `b` differs, `c` is there instead of nothing; the route differs.
 fn two_audiences() -> Harness {
@@ -14,15 +14,7 @@ fn two_audiences() -> Harness {
         h.world.put(EDS, "b", name, plain(number));
     }
     h.world.put(LDS, "b", "r", plain(1));
-    h.world.put(
-        RDS,
-        "b",
-        "r",
-        Content {
-            clusters: vec!["c".to_owned()],
-            ..plain(5)
-        },
-    );
+    h.world.put(RDS, "b", "r", leading_to("c", 5));
     h.world.put(CDS, "a", "only", plain(1));
     h.commit();
     h

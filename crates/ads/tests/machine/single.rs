@@ -6,7 +6,7 @@ use model::proxy::ProxyKind;
 use crate::client::{Client, resume};
 use crate::collections::borrow;
 use crate::harness::*;
-use crate::world::{Content, GENERATIONS, plain};
+use crate::world::{Content, GENERATIONS, leading_to, plain};
 
 /// Puts the assignment of a cluster, which names the collections of these localities, in every generation.
 pub(crate) fn assign(h: &mut Harness, cluster: &str, localities: &[&str], number: u32) {
@@ -97,15 +97,7 @@ fn a_cluster_that_is_sent_again_gets_its_endpoints_again_after_the_assignment() 
 
 /// A new cluster `d` with an endpoint that is discovered singly, and a route to it.
 fn shift(h: &mut Harness) {
-    h.world.put(
-        RDS,
-        "a",
-        "r",
-        Content {
-            clusters: vec!["d".to_owned()],
-            ..plain(2)
-        },
-    );
+    h.world.put(RDS, "a", "r", leading_to("d", 2));
     h.world.put(CDS, "a", "d", plain(1));
     assign(h, "d", &["x"], 1);
     endpoint(h, "d", "x/1", 1);

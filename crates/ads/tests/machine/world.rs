@@ -47,6 +47,14 @@ pub(crate) fn plain(number: u32) -> Content {
     }
 }
 
+/// A route to a cluster.
+pub(crate) fn leading_to(cluster: &str, number: u32) -> Content {
+    Content {
+        clusters: vec![cluster.to_owned()],
+        ..plain(number)
+    }
+}
+
 #[derive(Default)]
 pub(crate) struct World {
     /// What was put; seen by nobody until the next commit.

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use model::audience::{EndpointPlace, EndpointSpec, EndpointsApart, ResourceKey};
-use model::service::EndpointAddress;
+use model::service::{Endpoint, EndpointAddress};
 use model::xds::Version;
 use protos::Message;
 use traffic::Catalogue;
@@ -70,11 +70,13 @@ pub(crate) fn collections(cluster: &str, groups: &[Group<'_>], generation: u32) 
 
 /// The encoded `LbEndpoint`.
 pub(crate) fn endpoint(spec: &EndpointSpec) -> Bytes {
+    let (place, mutual_tls) = match &spec.place {
+        EndpointPlace::Endpoint(endpoint, port) => (Target::Endpoint(endpoint, *port), endpoint.mutual_tls),
+        EndpointPlace::Gateway(entry) => (Target::Gateway(entry), true),
+    };
     let member = Member {
-        place: match &spec.place {
-            EndpointPlace::Endpoint(endpoint, port) => Target::Endpoint(endpoint, *port),
-            EndpointPlace::Gateway(entry) => Target::Gateway(entry),
-        },
+        place,
+        mutual_tls,
         weight: spec.weight,
     };
     let mut writer = Writer::with_capacity(super::BYTES_PER_ENDPOINT);
@@ -122,7 +124,14 @@ fn member_name(collection: &str, member: &Member<'_>) -> String {
 fn spec(member: &Member<'_>) -> EndpointSpec {
     EndpointSpec {
         place: match member.place {
-            Target::Endpoint(endpoint, port) => EndpointPlace::Endpoint(endpoint.clone(), port),
+            Target::Endpoint(endpoint, port) => {
+                let mutual_tls = member.mutual_tls;
+                let endpoint = Endpoint {
+                    mutual_tls,
+                    ..endpoint.clone()
+                };
+                EndpointPlace::Endpoint(endpoint, port)
+            }
             Target::Gateway(entry) => EndpointPlace::Gateway(entry.clone()),
         },
         weight: member.weight,

@@ -3,6 +3,7 @@
 //! This is the hottest path of the control plane, so the message is written straight into one buffer.
 
 pub(crate) mod apart;
+mod plain;
 mod prefer;
 mod select;
 
@@ -15,11 +16,18 @@ use model::service::{Endpoint, EndpointAddress, Health};
 use traffic::policy::preference::Preference;
 
 use crate::wire::Writer;
+pub(crate) use plain::Plain;
 pub(crate) use select::{Group, Horizon, Selection};
 use select::{Member, Target};
 
 /// Bytes to set aside for each endpoint, from experience.
 const BYTES_PER_ENDPOINT: usize = 128;
+/// The same with [`write_mutual_tls`].
+const BYTES_PER_SECURE_ENDPOINT: usize = BYTES_PER_ENDPOINT + 64;
+
+/// What clusters ask of an endpoint's metadata, and the answer of those that take the mesh's mutual TLS.
+pub(crate) const TLS_MODE: &str = "tlsMode";
+pub(crate) const MUTUAL_TLS: &str = "istio";
 
 /// `envoy.config.core.v3.HealthStatus`.
 const HEALTHY: u64 = 1;
@@ -62,7 +70,15 @@ pub(crate) fn count(groups: &[Group<'_>]) -> usize {
 
 /// The encoded `ClusterLoadAssignment` of these groups, with all endpoints.
 pub(crate) fn whole(cluster: &str, groups: &[Group<'_>]) -> Bytes {
-    let mut writer = Writer::with_capacity(cluster.len() + 16 + count(groups) * BYTES_PER_ENDPOINT);
+    let secure = groups
+        .iter()
+        .flat_map(|group| &group.members)
+        .any(|member| member.mutual_tls);
+    let bytes = match secure {
+        true => BYTES_PER_SECURE_ENDPOINT,
+        false => BYTES_PER_ENDPOINT,
+    };
+    let mut writer = Writer::with_capacity(cluster.len() + 16 + count(groups) * bytes);
     writer.text(1, cluster);
     for group in groups {
         writer.message(2, |w| write_group(w, group));
@@ -89,13 +105,13 @@ fn write_locality(w: &mut Writer, locality: &Locality) {
 /// The fields of `LbEndpoint`.
 fn write_member(w: &mut Writer, member: &Member<'_>) {
     match member.place {
-        Target::Endpoint(endpoint, port) => write_endpoint(w, endpoint, port),
+        Target::Endpoint(endpoint, port) => write_endpoint(w, endpoint, port, member.mutual_tls),
         Target::Gateway(entry) => write_gateway(w, entry),
     }
     w.wrapped(4, u64::from(member.weight));
 }
 
-fn write_endpoint(w: &mut Writer, endpoint: &Endpoint, port: u16) {
+fn write_endpoint(w: &mut Writer, endpoint: &Endpoint, port: u16, mutual_tls: bool) {
     w.message(1, |w| {
         w.message(1, |w| write_address(w, &endpoint.address, port));
         if let Some(also) = endpoint.also {
@@ -112,7 +128,12 @@ fn write_endpoint(w: &mut Writer, endpoint: &Endpoint, port: u16) {
     };
     w.uint(2, health);
     // Istio's statistics filter learns from this who answered, where the server cannot say itself.
-    w.message(3, |w| write_metadata(w, |w| write_workload(w, endpoint)));
+    w.message(3, |w| {
+        if mutual_tls {
+            write_mutual_tls(w);
+        }
+        write_metadata(w, |w| write_workload(w, endpoint));
+    });
 }
 
 /// A gateway into another network: what is behind it is not known.
@@ -121,10 +142,21 @@ fn write_gateway(w: &mut Writer, entry: &NetworkEntry) {
     w.message(1, |w| w.message(1, |w| write_address(w, &address, entry.port)));
     w.uint(2, HEALTHY);
     w.message(3, |w| {
+        // It tells connections apart by their server name, and passes on no others.
+        write_mutual_tls(w);
         write_metadata(w, |w| {
             w.raw(b";;;;");
             w.raw(entry.cluster.as_bytes());
         });
+    });
+}
+
+/// The entry of `Metadata` by which a cluster with [`TransportSocketMatch`]es chooses the mesh's mutual TLS.
+///
+/// [`TransportSocketMatch`]: protos::envoy::config::cluster::v3::cluster::TransportSocketMatch
+fn write_mutual_tls(w: &mut Writer) {
+    w.entry(1, "envoy.transport_socket_match", |w| {
+        w.entry(1, TLS_MODE, |w| w.text(3, MUTUAL_TLS));
     });
 }
 

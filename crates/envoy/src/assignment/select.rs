@@ -7,6 +7,8 @@ use model::network::{NetworkEntries, NetworkEntry};
 use model::proxy::{Labels, Locality};
 use model::service::{Endpoint, EndpointAddress, Health};
 
+use super::Plain;
+
 /// Which endpoints of a service a cluster has.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Selection<'a> {
@@ -26,8 +28,8 @@ pub(crate) struct Selection<'a> {
     pub(crate) own: Option<&'a OwnWorkload>,
     /// What counts of the client, where anything does.
     pub(crate) view: Option<&'a ClientView>,
-    /// Whether all endpoints are taken to speak the mesh's mutual TLS, or none; absent: each says.
-    pub(crate) mutual_tls: Option<bool>,
+    /// Endpoints that say so are called with the mesh's mutual TLS, but for these workloads; absent: none is.
+    pub(crate) mutual_tls: Option<&'a Plain>,
     /// Endpoints that do not speak the mesh's mutual TLS are left out.
     pub(crate) only_mutual_tls: bool,
 }
@@ -55,6 +57,8 @@ pub(crate) struct Group<'a> {
 /// An endpoint as a client sees it.
 pub(crate) struct Member<'a> {
     pub(super) place: Target<'a>,
+    /// It is called with the mesh's mutual TLS.
+    pub(super) mutual_tls: bool,
     pub(super) weight: u32,
 }
 
@@ -112,6 +116,7 @@ pub(super) fn groups<'a>(
         None => {
             let member = |(endpoint, port): &(&'a Endpoint, u16)| Member {
                 place: Target::Endpoint(endpoint, *port),
+                mutual_tls: selection.speaks_mutual_tls(endpoint, *port),
                 weight: endpoint.weight.max(1),
             };
             Group::new(&group[0].0.locality, group.iter().map(member).collect())
@@ -136,15 +141,15 @@ impl Selection<'_> {
         let has = |(key, value): (&std::sync::Arc<str>, &std::sync::Arc<str>)| endpoint.label(key) == Some(value);
         let labels_fit = self.labels.is_none_or(|labels| labels.iter().all(has));
         let seen = self.view.is_none_or(|view| is_seen(view, endpoint));
-        let tls_fits = !self.only_mutual_tls || self.speaks_mutual_tls(endpoint);
         let own_fits = self.own.is_none_or(|own| is_instance(own, endpoint));
-        (address_fits && health_fits && labels_fit && seen && tls_fits && own_fits)
+        let port = (address_fits && health_fits && labels_fit && seen && own_fits)
             .then(|| endpoint.ports.get(self.port_name).copied())
-            .flatten()
+            .flatten()?;
+        (!self.only_mutual_tls || self.speaks_mutual_tls(endpoint, port)).then_some(port)
     }
 
-    fn speaks_mutual_tls(&self, endpoint: &Endpoint) -> bool {
-        self.mutual_tls.unwrap_or(endpoint.mutual_tls)
+    fn speaks_mutual_tls(&self, endpoint: &Endpoint, port: u16) -> bool {
+        endpoint.mutual_tls && self.mutual_tls.is_some_and(|plain| !plain.has(endpoint, port))
     }
 }
 
@@ -179,10 +184,14 @@ impl<'a> Horizon<'a> {
                 true => Vec::new(),
                 false => self.gateways.towards(&endpoint.network, &endpoint.cluster),
             };
+            let mutual_tls = selection.speaks_mutual_tls(endpoint, *port);
             if gateways.is_empty() {
-                let place = Target::Endpoint(endpoint, *port);
-                members.push(Member { place, weight });
-            } else if selection.speaks_mutual_tls(endpoint) {
+                members.push(Member {
+                    place: Target::Endpoint(endpoint, *port),
+                    mutual_tls,
+                    weight,
+                });
+            } else if mutual_tls {
                 // A gateway tells connections apart by the server name, and passes them on without looking into them.
                 let share = (weight / u32::try_from(gateways.len()).unwrap_or(u32::MAX)).max(1);
                 for gateway in gateways {
@@ -193,6 +202,7 @@ impl<'a> Horizon<'a> {
         }
         members.extend(entries.into_iter().map(|(entry, weight)| Member {
             place: Target::Gateway(entry),
+            mutual_tls: true,
             weight,
         }));
         members

@@ -57,6 +57,12 @@ pub(crate) fn apply(draft: &mut Draft, settings: Option<&LoadBalancerSettings>) 
     draft.cluster.lb_config = config;
 }
 
+/// Whether settings have connections go to where the application meant to.
+pub(crate) fn passes_through(settings: Option<&LoadBalancerSettings>) -> bool {
+    let policy = settings.and_then(|settings| settings.policy.as_ref());
+    matches!(policy, Some(LbPolicy::Simple(SimpleLb::Passthrough)))
+}
+
 fn apply_hash(draft: &mut Draft, hash: &ConsistentHash) {
     let ring = |size: u64| {
         let minimum_ring_size = Some(size.min(MAX_RING_SIZE));

@@ -14,20 +14,24 @@ use std::sync::Arc;
 use bytes::Bytes;
 use flow::{Reads, Relation, Rule};
 use model::audience::{ClusterKey, OutboundKey};
-use model::service::Endpoint;
+use model::service::{Endpoint, Service, ServicePort};
 use model::xds::Resource;
-use registry::inputs::{Mesh, MeshSettings, Sidecars};
+use policy::plain::MutualTlsPorts;
+use protos::envoy::config::cluster::v3::cluster::DiscoveryType;
+use registry::inputs::{MeshSettings, Sidecars};
+use registry::proxy_settings::mesh_of;
 use registry::{ServiceEndpoints, ServiceIdentities, Services};
 use resources::istio::{ConnectionPoolSettings, Sidecar};
-use traffic::policy::{DestinationPolicies, effective_in};
+use traffic::policy::{ClusterRules, EffectivePolicy, merged};
 
 pub(crate) use draft::Draft;
 use outbound::Outbound;
 pub(crate) use outbound::{discovery, has_persistent_sessions, is_dns, weighs_localities};
 pub(crate) use special::passthrough_options;
-pub(crate) use tls::{apply_to_anything as apply_tls, identities_of};
+pub(crate) use tls::{apply_to_anything as apply_tls, names_of};
 
 use crate::dns_cache;
+use crate::endpoints::plain_at;
 
 /// Encoded clusters.
 pub struct Clusters;
@@ -40,10 +44,16 @@ impl Relation for Clusters {
 
 impl Rule for Clusters {
     fn derive(cx: &Reads<'_>, key: &ClusterKey) -> Option<Resource> {
-        let mesh = cx.get::<Mesh>(&())?;
+        let (key, settings) = match key {
+            ClusterKey::Tuned(tuned) => (tuned.cluster.untuned(), tuned.settings.clone()),
+            key => (key, Arc::default()),
+        };
+        let mesh = mesh_of(cx, &settings)?;
         let config = &mesh.config;
         let resource = |name: &str, body: Bytes| Some(Resource::new(name, body));
         match key {
+            // There is one inside, and that is not tuned again.
+            ClusterKey::Tuned(_) => None,
             ClusterKey::Outbound(key) => outbound(cx, key, &mesh),
             ClusterKey::Passthrough => resource("PassthroughCluster", special::passthrough(config)),
             ClusterKey::Anywhere(cache) => resource("AllowAnyDynamicDNSCluster", dns_cache::anywhere(config, cache)),
@@ -65,7 +75,7 @@ impl Rule for Clusters {
                 let served = service
                     .as_ref()
                     .and_then(|(key, port)| Some((cx.get::<Services>(key)?, *port)));
-                let rule = policy.as_ref().and_then(|(key, _)| cx.get::<DestinationPolicies>(key));
+                let rule = merged(cx, policy.as_ref().map(|(key, _)| key));
                 let body = special::inbound(&special::Inbound {
                     port: *port,
                     protocol: *protocol,
@@ -74,7 +84,7 @@ impl Rule for Clusters {
                     mesh: config,
                     pool,
                     service: served.as_ref().map(|(service, port)| (&***service, *port)),
-                    rule: rule.as_deref().map(|rule| &**rule),
+                    rule: rule.as_deref(),
                 });
                 resource(&format!("inbound|{port}||"), body)
             }
@@ -86,38 +96,54 @@ impl Rule for Clusters {
 fn outbound(cx: &Reads<'_>, key: &OutboundKey, mesh: &MeshSettings) -> Option<Resource> {
     let service = cx.get::<Services>(&key.service)?;
     let port = service.port(key.port)?;
-    let rule = key
-        .policy
-        .as_ref()
-        .and_then(|policy| cx.get::<DestinationPolicies>(policy));
-    let subset = rule
-        .as_ref()
-        .and_then(|rule| rule.subsets.iter().find(|subset| subset.name == key.subset));
-    if !key.subset.is_empty() && subset.is_none() {
-        return None;
-    }
+    let rules = ClusterRules::read(cx, key)?;
     // Only these clusters have their endpoints inside, so the others are left alone when endpoints change.
     let endpoints: Option<Arc<[Endpoint]>> = match is_dns(discovery(&service, key.from_endpoints)) {
         true => cx.get::<ServiceEndpoints>(&key.service).map(|row| (*row).clone()),
         false => None,
     };
-    let policy = effective_in(&mesh.config, rule.as_deref().map(|rule| &**rule), &key.subset, key.port);
-    let identities = match !key.passed_through && tls::asks_for_identities(policy.tls) {
+    let policy = rules.effective(&mesh.config);
+    let automatic = calls_automatically(cx, key, (&service, port), &policy);
+    let identities = match !key.passed_through && (automatic || tls::asks_for_identities(policy.tls)) {
         true => cx.get::<ServiceIdentities>(&key.service),
         false => None,
     };
+    let endpoints = endpoints.as_deref().unwrap_or_default();
+    let plain = plain_at(cx, &key.service, &policy, endpoints);
     let cluster = Outbound {
         key,
         service: &service,
         port,
         mesh,
         policy,
-        labels: subset.map(|subset| &subset.labels),
-        origin: rule.as_ref().and_then(|rule| rule.origins.first()),
-        endpoints: endpoints.as_deref().unwrap_or_default(),
+        labels: rules.subset().map(|subset| &subset.labels),
+        origin: rules.merged.as_ref().and_then(|rule| rule.origins.first()),
+        endpoints,
+        plain: plain.as_ref(),
+        automatic,
         identities: identities.as_deref(),
     };
     Some(Resource::new(key.cluster_name(), cluster.encode()))
+}
+
+/// Whether endpoints are called with the mesh's mutual TLS although no rule says so. Whether the client and the service can is
+/// in the key already; here it is what the service's namespace takes, and its endpoints, where the client does not choose
+/// among them.
+fn calls_automatically(
+    cx: &Reads<'_>,
+    key: &OutboundKey,
+    (service, port): (&Service, &ServicePort),
+    policy: &EffectivePolicy<'_>,
+) -> bool {
+    if !key.client.agent || key.passed_through || policy.tls.is_some() {
+        return false;
+    }
+    if policy::plain::by_default(cx, &key.service.namespace) {
+        return false;
+    }
+    let chosen = discovery(service, key.from_endpoints) != DiscoveryType::OriginalDst
+        && !balancer::passes_through(policy.load_balancer);
+    chosen || cx.with::<MutualTlsPorts, _>(&key.service, |all| all.is_some_and(|all| all.contains(&port.name)))
 }
 
 /// The connection pool that a `Sidecar` sets for a port of its workload.

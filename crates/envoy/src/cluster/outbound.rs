@@ -24,7 +24,7 @@ use traffic::stats;
 
 use super::draft::Draft;
 use super::{balancer, outlier, pool, telemetry, tls};
-use crate::assignment::{self, Selection};
+use crate::assignment::{self, Plain, Selection};
 use crate::dns_cache;
 use crate::parts::{aggregated_discovery, duration, extension, istio_metadata, origin, stat_name, text};
 
@@ -47,6 +47,10 @@ pub(crate) struct Outbound<'a> {
     pub(crate) origin: Option<&'a ObjectId>,
     /// The service's endpoints, where Envoy gets them with the cluster.
     pub(crate) endpoints: &'a [Endpoint],
+    /// Which of them are called in plain text although they could take the mesh's mutual TLS; absent: all.
+    pub(crate) plain: Option<&'a Plain>,
+    /// Endpoints that take the mesh's mutual TLS are called with it, though no rule says so.
+    pub(crate) automatic: bool,
     /// Who the endpoints are, where the TLS asks for it.
     pub(crate) identities: Option<&'a Identities>,
 }
@@ -111,6 +115,7 @@ impl Outbound<'_> {
             labels: self.labels,
             dns: true,
             single: draft.discovery() == DiscoveryType::LogicalDns,
+            mutual_tls: self.plain,
             only_mutual_tls: self.key.passed_through,
             view: self.key.view.as_deref(),
             ..Selection::default()
@@ -207,6 +212,7 @@ impl Outbound<'_> {
                 key: self.key,
                 service: self.service,
                 mesh,
+                automatic: self.automatic,
                 identities: self.identities,
             };
             tls::apply(draft, towards, policy.tls, policy.proxy_protocol);

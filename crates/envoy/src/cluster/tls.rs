@@ -1,11 +1,13 @@
 //! TLS towards endpoints, and the PROXY protocol.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use model::audience::OutboundKey;
-use model::service::{Registry, Service};
+use model::service::{Registry, Resolution, Service};
 use model::tls::{Authorities, CONFIG_MAP, Certificate};
-use protos::envoy::config::cluster::v3::cluster::DiscoveryType;
+use names::Identity;
+use protos::envoy::config::cluster::v3::cluster::{DiscoveryType, TransportSocketMatch};
 use protos::envoy::config::core::v3::proxy_protocol_config::Version;
 use protos::envoy::config::core::v3::{ProxyProtocolConfig, TransportSocket};
 use protos::envoy::extensions::transport_sockets::proxy_protocol::v3::ProxyProtocolUpstreamTransport;
@@ -14,14 +16,15 @@ use protos::envoy::extensions::transport_sockets::tls::v3::common_tls_context::V
 use protos::envoy::extensions::transport_sockets::tls::v3::subject_alt_name_matcher::SanType;
 use protos::envoy::extensions::transport_sockets::tls::v3::tls_parameters::TlsProtocol;
 use protos::envoy::extensions::transport_sockets::tls::v3::{
-    CertificateValidationContext, CommonTlsContext, TlsParameters, UpstreamTlsContext,
+    CertificateValidationContext, CommonTlsContext, SubjectAltNameMatcher, TlsParameters, UpstreamTlsContext,
 };
 use registry::Identities;
 use resources::MeshConfig;
 use resources::istio::{ClientTlsMode, ClientTlsSettings, ProxyProtocol, ProxyProtocolVersion};
 
 use super::draft::Draft;
-use crate::parts::{file, transport_socket};
+use crate::assignment::{MUTUAL_TLS, TLS_MODE};
+use crate::parts::{file, object, text, transport_socket};
 use crate::tls::{add_defaults, any_sort, named, set_certificates, validation};
 
 /// What decides the TLS of a cluster.
@@ -30,6 +33,8 @@ pub(crate) struct Towards<'a> {
     pub(crate) key: &'a OutboundKey,
     pub(crate) service: &'a Service,
     pub(crate) mesh: &'a MeshConfig,
+    /// The mesh's own TLS is spoken to those that take it, where no rule says anything.
+    pub(crate) automatic: bool,
     /// Who the endpoints are; only for the mesh's own TLS.
     pub(crate) identities: Option<&'a Identities>,
 }
@@ -52,6 +57,7 @@ pub(crate) fn apply(
     proxy_protocol: Option<&ProxyProtocol>,
 ) {
     match tls.map(|tls| (tls.mode, tls)) {
+        None if towards.automatic => choose_by_endpoint(draft, towards),
         None | Some((ClientTlsMode::Disable, _)) => {}
         Some((ClientTlsMode::IstioMutual, tls)) if towards.key.client.agent => {
             draft.cluster.transport_socket = Some(of_mesh(draft, towards, tls));
@@ -72,10 +78,34 @@ pub(crate) fn apply(
         // As with Istio: a credential is for gateways, and for the sidecars that a rule selects.
         Some((ClientTlsMode::Simple | ClientTlsMode::Mutual, _)) => {}
     }
-    if let Some(proxy_protocol) = proxy_protocol {
+    let Some(proxy_protocol) = proxy_protocol else { return };
+    for one in &mut draft.cluster.transport_socket_matches {
+        let inner = one.transport_socket.take();
+        one.transport_socket = Some(with_proxy_protocol(inner, proxy_protocol));
+    }
+    if draft.cluster.transport_socket_matches.is_empty() {
         let inner = draft.cluster.transport_socket.take();
         draft.cluster.transport_socket = Some(with_proxy_protocol(inner, proxy_protocol));
     }
+}
+
+/// The mesh's own TLS to endpoints that take it, and plain text to the others. Envoy knows it of each by its metadata; where it
+/// has no endpoints, for connections go to where the application meant to, all of them take it.
+fn choose_by_endpoint(draft: &mut Draft, towards: Towards<'_>) {
+    let secure = Some(of_mesh(draft, towards, &ClientTlsSettings::default()));
+    if draft.discovery() == DiscoveryType::OriginalDst {
+        draft.cluster.transport_socket = secure;
+        return;
+    }
+    let one = |name: &str, metadata, transport_socket| TransportSocketMatch {
+        name: name.to_owned(),
+        r#match: Some(metadata),
+        transport_socket,
+    };
+    draft.cluster.transport_socket_matches = vec![
+        one("tlsMode-istio", object([(TLS_MODE, text(MUTUAL_TLS))]), secure),
+        one("tlsMode-disabled", object([]), Some(plain_text())),
+    ];
 }
 
 /// Whether a client may use the credential that a rule names, if it does.
@@ -95,12 +125,8 @@ fn close(draft: &mut Draft) {
 
 /// The mesh's own TLS: both sides have certificates of the mesh, and the server is one of the service's endpoints.
 fn of_mesh(draft: &mut Draft, towards: Towards<'_>, tls: &ClientTlsSettings) -> TransportSocket {
-    let accounts = towards.identities.iter().flat_map(|identities| &identities.accounts);
     let names = match &tls.subject_alt_names[..] {
-        [] => accounts
-            .flat_map(|(namespace, account)| identities_of(towards.mesh, namespace, account))
-            .map(|identity| named(SanType::Uri, &identity))
-            .collect(),
+        [] => matchers(names_of(towards.service, towards.identities, towards.mesh)),
         names => any_sort(names),
     };
     let check = CertificateValidationContext {
@@ -119,7 +145,13 @@ fn of_mesh(draft: &mut Draft, towards: Towards<'_>, tls: &ClientTlsSettings) -> 
         ..Default::default()
     };
     set_certificates(&mut context, &[Certificate::of_workload()]);
+    let by_name = towards.service.resolution == Resolution::DynamicDns;
     let sni = match &*tls.sni {
+        // What is looked up as it comes is called by its name.
+        "" if by_name => {
+            go_by_requested_name(draft, tls);
+            String::new()
+        }
         "" => {
             let OutboundKey {
                 port, subset, service, ..
@@ -131,17 +163,34 @@ fn of_mesh(draft: &mut Draft, towards: Towards<'_>, tls: &ClientTlsSettings) -> 
     socket(context, sni)
 }
 
-/// The SPIFFE identities of a service account: in the mesh's trust domain, and in those that it goes by, too.
-pub(crate) fn identities_of(mesh: &MeshConfig, namespace: &str, account: &str) -> Vec<String> {
-    let domains = std::iter::once(&mesh.trust_domain).chain(&mesh.trust_domain_aliases);
-    let mut out: Vec<String> = Vec::new();
-    for domain in domains {
-        let identity = format!("spiffe://{domain}/ns/{namespace}/sa/{account}");
-        if !out.contains(&identity) {
-            out.push(identity);
+/// Who the endpoints of a service are, and what it says itself that they are called; ascending, each once. Identities of the
+/// mesh's trust domain hold in those that it goes by, too.
+pub(crate) fn names_of(service: &Service, identities: Option<&Identities>, mesh: &MeshConfig) -> Vec<String> {
+    let mut out = BTreeSet::new();
+    let mut add = |namespace: &str, account: &str, domain: &str| {
+        out.insert(format!("spiffe://{domain}/ns/{namespace}/sa/{account}"));
+    };
+    let domains = || std::iter::once(&mesh.trust_domain).chain(&mesh.trust_domain_aliases);
+    for (namespace, account) in identities.into_iter().flatten() {
+        domains().for_each(|domain| add(namespace, account, domain));
+    }
+    for name in &service.subject_alt_names {
+        if let Ok(identity) = Identity::parse(name) {
+            let aliases = mesh.trust_domain_aliases.iter();
+            aliases.for_each(|domain| add(&identity.namespace, &identity.service_account, domain));
         }
     }
-    out
+    out.extend(service.subject_alt_names.iter().map(ToString::to_string));
+    out.into_iter().collect()
+}
+
+/// Matchers for names, of which identities are known to be URIs.
+fn matchers(names: Vec<String>) -> Vec<SubjectAltNameMatcher> {
+    let one = |name: String| match name.starts_with("spiffe://") {
+        true => vec![named(SanType::Uri, &name)],
+        false => any_sort([&name.into()]),
+    };
+    names.into_iter().flat_map(one).collect()
 }
 
 /// TLS towards servers that no service stands for, and whether there is any. Files are read by the proxy itself.
@@ -174,9 +223,7 @@ fn of_rule(draft: &mut Draft, server: Server<'_>, tls: &ClientTlsSettings) -> Tr
     // The server name is that of each request unless the rule has one, and its certificate must be for that name
     // unless the rule has others.
     if tls.sni.is_empty() {
-        let options = draft.http().upstream_http_protocol_options.get_or_insert_default();
-        options.auto_sni = true;
-        options.auto_san_validation = tls.subject_alt_names.is_empty() && !skip_verify;
+        go_by_requested_name(draft, tls);
     }
     let names = match &tls.subject_alt_names[..] {
         [] => server.names,
@@ -207,6 +254,13 @@ fn of_rule(draft: &mut Draft, server: Server<'_>, tls: &ClientTlsSettings) -> Tr
         false => validation(&authorities, check),
     });
     socket(context, tls.sni.to_string())
+}
+
+/// The server is asked for by the name of each request, and its certificate must be for that name unless there are others.
+fn go_by_requested_name(draft: &mut Draft, tls: &ClientTlsSettings) {
+    let options = draft.http().upstream_http_protocol_options.get_or_insert_default();
+    options.auto_sni = true;
+    options.auto_san_validation = tls.subject_alt_names.is_empty() && !tls.insecure_skip_verify.unwrap_or(false);
 }
 
 /// Where the client's certificate and the authorities for the server's come from.
@@ -244,12 +298,16 @@ fn socket(context: CommonTlsContext, sni: String) -> TransportSocket {
     transport_socket("envoy.transport_sockets.tls", &context)
 }
 
+fn plain_text() -> TransportSocket {
+    transport_socket("envoy.transport_sockets.raw_buffer", &RawBuffer {})
+}
+
 fn with_proxy_protocol(inner: Option<TransportSocket>, settings: &ProxyProtocol) -> TransportSocket {
     let version = match settings.version {
         ProxyProtocolVersion::V1 => Version::V1,
         ProxyProtocolVersion::V2 => Version::V2,
     };
-    let inner = inner.unwrap_or_else(|| transport_socket("envoy.transport_sockets.raw_buffer", &RawBuffer {}));
+    let inner = inner.unwrap_or_else(plain_text);
     let config = ProxyProtocolUpstreamTransport {
         config: Some(ProxyProtocolConfig {
             version: version.into(),

@@ -1,6 +1,5 @@
 //! Clusters.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use flow::{Reads, Relation, Rule};
@@ -20,15 +19,14 @@ use protos::envoy::extensions::load_balancing_policies::round_robin::v3::RoundRo
 use protos::envoy::extensions::load_balancing_policies::wrr_locality::v3::WrrLocality;
 use protos::{Message, Name};
 use registry::inputs::Mesh;
-use registry::{Identities, ServiceEndpoints, ServiceIdentities, Services};
-use resources::MeshConfig;
+use registry::{ServiceEndpoints, ServiceIdentities, Services};
 use resources::istio::{ClientTlsMode, ConsistentHash, HashAlgorithm, LbPolicy, LoadBalancerSettings, SimpleLb};
 use traffic::policy::preference::Preference;
-use traffic::policy::{DestinationPolicies, EffectivePolicy, effective_in};
+use traffic::policy::{ClusterRules, EffectivePolicy};
 
 use super::tls;
 use crate::assignment::{self, Selection};
-use crate::cluster::{Draft, has_persistent_sessions, identities_of};
+use crate::cluster::{Draft, has_persistent_sessions, names_of};
 use crate::parts::{aggregated_discovery, extension};
 
 /// The largest ring that gRPC takes.
@@ -65,15 +63,8 @@ impl Rule for EncodedGrpcClusters {
     fn derive(cx: &Reads<'_>, key: &OutboundKey) -> Option<Resource> {
         let service = cx.get::<Services>(&key.service)?;
         let mesh = cx.get::<Mesh>(&())?;
-        let rule = key
-            .policy
-            .as_ref()
-            .and_then(|policy| cx.get::<DestinationPolicies>(policy));
-        let subset = rule.as_ref().and_then(|rule| rule.subset(&key.subset));
-        if !key.subset.is_empty() && subset.is_none() {
-            return None;
-        }
-        let policy = effective_in(&mesh.config, rule.as_deref().map(|rule| &**rule), &key.subset, key.port);
+        let rules = ClusterRules::read(cx, key)?;
+        let (subset, policy) = (rules.subset(), rules.effective(&mesh.config));
         let name = key.cluster_name();
         let mut draft = Draft::new(&name, DiscoveryType::Eds);
         if by_dns(&service) {
@@ -105,7 +96,7 @@ impl Rule for EncodedGrpcClusters {
         }
         if policy.tls.is_some_and(|tls| tls.mode == ClientTlsMode::IstioMutual) {
             let identities = cx.get::<ServiceIdentities>(&key.service);
-            let names = names(&service, identities.as_deref(), &mesh.config);
+            let names = names_of(&service, identities.as_deref(), &mesh.config);
             draft.cluster.transport_socket = Some(tls::to_server(&names));
         }
         Some(Resource::new(name, draft.finish()))
@@ -194,13 +185,4 @@ fn keep_draining(draft: &mut Draft) {
     draft.balancing().override_host_status = Some(HealthStatusSet {
         statuses: kept.map(i32::from).to_vec(),
     });
-}
-
-/// Whose certificates are taken, ascending, each once.
-fn names(service: &Service, identities: Option<&Identities>, mesh: &MeshConfig) -> Vec<String> {
-    let accounts = identities.into_iter().flat_map(|identities| &identities.accounts);
-    let of_endpoints = accounts.flat_map(|(namespace, account)| identities_of(mesh, namespace, account));
-    let declared = service.subject_alt_names.iter().map(ToString::to_string);
-    let all: BTreeSet<String> = of_endpoints.chain(declared).collect();
-    all.into_iter().collect()
 }

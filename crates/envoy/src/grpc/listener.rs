@@ -125,12 +125,13 @@ fn server(audience: &GrpcAudience, name: &str, bound: &str) -> Option<Bytes> {
         ..Default::default()
     };
     // A chain for both plain text and TLS cannot be written: gRPC matches no transport protocol but `raw_buffer`.
-    let kind = if audience.mutual_tls { "mtls" } else { "plaintext" };
+    let mutual_tls = audience.mutual_tls.contains(&bound.port());
+    let kind = if mutual_tls { "mtls" } else { "plaintext" };
     let manager: Filter = network_filter(&format!("inbound-hcm-{kind}"), &manager);
     let chain = FilterChain {
         name: format!("inbound-{kind}"),
         filters: vec![manager],
-        transport_socket: audience.mutual_tls.then(tls::to_clients),
+        transport_socket: mutual_tls.then(tls::to_clients),
         ..Default::default()
     };
     let listener = Listener {
@@ -173,7 +174,7 @@ mod tests {
             }),
             domain: "shop.svc.cluster.local".into(),
             inbound: [8080].into(),
-            mutual_tls: false,
+            mutual_tls: [].into(),
         }
     }
 

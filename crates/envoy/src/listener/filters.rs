@@ -13,8 +13,10 @@ use protos::envoy::extensions::filters::http::stateful_session::v3::StatefulSess
 use protos::envoy::extensions::filters::network::http_connection_manager::v3::{HttpFilter, http_filter};
 use protos::istio::envoy::config::filter::http::alpn::v2alpha1::FilterConfig as Alpn;
 use protos::istio::envoy::config::filter::http::alpn::v2alpha1::filter_config::{AlpnOverride, Protocol};
+use protos::stats::PluginConfig;
 use protos::{Message, Name};
 
+use super::stats;
 use crate::dns_cache;
 use crate::parts::any;
 use crate::route::sessions;
@@ -30,7 +32,7 @@ pub(crate) fn network_filter<M: Message + Name>(name: &str, config: &M) -> Filte
 /// The HTTP filters of a chain, in order.
 ///
 /// Faults, cross-origin sharing and sessions are there for routes to give options to; without options they do nothing.
-pub(crate) fn http_filters(chain: &HttpChain, debug_headers: bool) -> Vec<HttpFilter> {
+pub(crate) fn http_filters(chain: &HttpChain, debug_headers: bool, metrics: Option<PluginConfig>) -> Vec<HttpFilter> {
     let mut filters = Vec::new();
     if chain.protocol == names::Protocol::GrpcWeb {
         filters.push(http_filter("envoy.filters.http.grpc_web", &GrpcWeb {}));
@@ -46,6 +48,7 @@ pub(crate) fn http_filters(chain: &HttpChain, debug_headers: bool) -> Vec<HttpFi
     }
     filters.push(http_filter("envoy.filters.http.fault", &HttpFault::default()));
     filters.push(http_filter("envoy.filters.http.cors", &Cors {}));
+    filters.extend(metrics.map(|config| http_filter(stats::FILTER, &config)));
     if chain.sessions {
         filters.push(http_filter(sessions::FILTER, &StatefulSession::default()));
     }

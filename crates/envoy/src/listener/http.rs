@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use model::listener::{Direction, HttpChain, ListenerSpec, RouteSource};
+use policy::telemetry::Telemetry;
 use protos::envoy::config::core::v3::{Http1ProtocolOptions, Http2ProtocolOptions, Http3ProtocolOptions};
 use protos::envoy::config::listener::v3::Filter;
 use protos::envoy::extensions::filters::network::http_connection_manager::v3::http_connection_manager::{
@@ -14,16 +15,17 @@ use resources::MeshConfig;
 use resources::mesh::{NormalizationType, ProxyHeaders};
 
 use super::filters::{http_filters, network_filter};
-use super::limits;
+use super::{limits, stats};
+use crate::access_log::{self, Subject};
 use crate::headers::{in_their_case, keep_case};
 use crate::parts::{aggregated_discovery, duration, range, seconds};
-use crate::{access_log, route};
+use crate::{route, tracing};
 
 /// What proxies call themselves in the header `server`. Sidecars do so on the way in only.
 const SERVER_NAME: &str = "istio-envoy";
 
 /// The filter of a chain that understands HTTP; over QUIC, HTTP/3.
-pub(crate) fn filter(chain: &HttpChain, spec: &ListenerSpec, mesh: &MeshConfig) -> Filter {
+pub(crate) fn filter(chain: &HttpChain, spec: &ListenerSpec, mesh: &MeshConfig, telemetry: &Telemetry) -> Filter {
     let (direction, quic) = (spec.direction, spec.quic);
     let none = ProxyHeaders::default();
     let headers = mesh.default_config.proxy_headers.as_ref().unwrap_or(&none);
@@ -41,7 +43,8 @@ pub(crate) fn filter(chain: &HttpChain, spec: &ListenerSpec, mesh: &MeshConfig) 
         proxy_100_continue: true,
         // Streams may be idle as long as their ends like it.
         stream_idle_timeout: Some(seconds(0)),
-        access_log: access_log::of_traffic(mesh).into_iter().collect(),
+        access_log: access_log::of_traffic(telemetry, Subject::Requests),
+        tracing: tracing::of(telemetry, spec, mesh),
         http_filters: http_filters(
             chain,
             !headers
@@ -49,6 +52,7 @@ pub(crate) fn filter(chain: &HttpChain, spec: &ListenerSpec, mesh: &MeshConfig) 
                 .as_ref()
                 .and_then(|switch| switch.disabled)
                 .unwrap_or(false),
+            stats::of(spec, telemetry),
         ),
         ..Default::default()
     };

@@ -1,5 +1,7 @@
 //! Listener filters: what is found out about a connection before a chain is chosen.
 
+use std::collections::BTreeMap;
+
 use model::listener::{Direction, ListenerSpec};
 use protos::envoy::config::listener::v3::listener_filter::ConfigType;
 use protos::envoy::config::listener::v3::listener_filter_chain_match_predicate::{MatchSet, Rule};
@@ -74,14 +76,26 @@ fn filter<M: Message + Name>(name: &str, config: &M) -> ListenerFilter {
     }
 }
 
-/// The condition that connections fulfil to ports of a workload at which nobody opens TLS: it passes there as any bytes do.
+/// The condition that connections fulfil for which it makes no difference whether they are TLS: it passes there as any bytes
+/// do, and a server that speaks first is not kept waiting.
 fn elsewhere(spec: &ListenerSpec) -> Option<Predicate> {
-    let opened = spec.chains.iter().filter(|chain| chain.tls.is_some());
-    let mut ports: Vec<u16> = opened.filter_map(|chain| chain.matches.destination_port).collect();
-    ports.sort_unstable();
-    ports.dedup();
-    any_port(&ports).map(|opened| Predicate {
-        rule: Some(Rule::NotMatch(Box::new(opened))),
+    let mut ports: BTreeMap<u16, bool> = BTreeMap::new();
+    let mut at_others = false;
+    for chain in &spec.chains {
+        let looks = chain.tls.is_some() || chain.matches.transport_protocol == Some("tls");
+        match chain.matches.destination_port {
+            Some(port) => *ports.entry(port).or_default() |= looks,
+            None => at_others |= looks,
+        }
+    }
+    let excepted = ports.iter().filter(|(_, looks)| **looks != at_others);
+    let excepted: Vec<u16> = excepted.map(|(port, _)| *port).collect();
+    let excepted = any_port(&excepted)?;
+    Some(match at_others {
+        true => excepted,
+        false => Predicate {
+            rule: Some(Rule::NotMatch(Box::new(excepted))),
+        },
     })
 }
 

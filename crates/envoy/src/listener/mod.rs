@@ -4,6 +4,7 @@ mod filters;
 mod http;
 mod inspect;
 mod limits;
+mod stats;
 mod tcp;
 
 use std::sync::Arc;
@@ -12,6 +13,7 @@ use bytes::Bytes;
 use flow::{Reads, Relation, Rule};
 use model::listener::{Bind, ChainKind, ChainMatch, ChainSpec, Direction, ListenerSpec};
 use model::xds::Resource;
+use policy::telemetry::{EffectiveTelemetry, Telemetry};
 use protos::envoy::config::core::v3::{Address, TrafficDirection, UdpSocketConfig};
 use protos::envoy::config::listener::v3::listener::ConnectionBalanceConfig;
 use protos::envoy::config::listener::v3::listener::connection_balance_config::{BalanceType, ExactBalance};
@@ -43,12 +45,13 @@ impl Relation for Listeners {
 impl Rule for Listeners {
     fn derive(cx: &Reads<'_>, key: &Arc<ListenerSpec>) -> Option<Resource> {
         let mesh = mesh_of(cx, &key.settings)?;
-        Some(Resource::new(key.name.clone(), encode(key, &mesh.config)))
+        let telemetry = cx.get::<EffectiveTelemetry>(&())?;
+        Some(Resource::new(key.name.clone(), encode(key, &mesh.config, &telemetry)))
     }
 }
 
 /// The encoded listener.
-fn encode(spec: &ListenerSpec, mesh: &MeshConfig) -> Bytes {
+fn encode(spec: &ListenerSpec, mesh: &MeshConfig, telemetry: &Telemetry) -> Bytes {
     let (address, additional) = bound_to(&spec.bind, spec.quic);
     let direction = match spec.direction {
         Direction::Inbound => TrafficDirection::Inbound,
@@ -76,11 +79,14 @@ fn encode(spec: &ListenerSpec, mesh: &MeshConfig) -> Bytes {
         filter_chains: spec
             .chains
             .iter()
-            .map(|chain| filter_chain(chain, spec, mesh))
+            .map(|chain| filter_chain(chain, spec, mesh, telemetry))
             .collect(),
-        default_filter_chain: spec.default_chain.as_ref().map(|chain| filter_chain(chain, spec, mesh)),
+        default_filter_chain: spec
+            .default_chain
+            .as_ref()
+            .map(|chain| filter_chain(chain, spec, mesh, telemetry)),
         per_connection_buffer_limit_bytes: limits::buffer(mesh, spec.direction),
-        access_log: access_log::of_listener(mesh).into_iter().collect(),
+        access_log: access_log::of_listener(telemetry, mesh),
         ..Default::default()
     };
     protos::encode(&listener)
@@ -111,13 +117,15 @@ fn bound_to(bind: &Bind, quic: bool) -> (Address, Vec<AdditionalAddress>) {
     }
 }
 
-fn filter_chain(chain: &ChainSpec, spec: &ListenerSpec, mesh: &MeshConfig) -> FilterChain {
+fn filter_chain(chain: &ChainSpec, spec: &ListenerSpec, mesh: &MeshConfig, telemetry: &Telemetry) -> FilterChain {
     let filters = match &chain.kind {
-        ChainKind::Http(http) => vec![http::filter(http, spec, mesh)],
+        ChainKind::Http(http) => vec![http::filter(http, spec, mesh, telemetry)],
         ChainKind::Tcp(tcp) => {
             let by_name = tcp.by_server_name.iter();
             let lookup = by_name.map(|(cache, port)| dns_cache::of_server_names(cache, *port));
-            lookup.chain(tcp::filters(tcp, spec.idle_timeout_ms, mesh)).collect()
+            let metrics = stats::of(spec, telemetry).map(|config| network_filter(stats::FILTER, &config));
+            let own = tcp::filters(tcp, spec.idle_timeout_ms, telemetry);
+            metrics.into_iter().chain(lookup).chain(own).collect()
         }
     };
     // Slow handshakes must not pile up where strangers connect. On the way in peers are known to the mesh.

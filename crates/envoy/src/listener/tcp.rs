@@ -1,6 +1,7 @@
 //! TCP proxies.
 
 use model::listener::TcpChain;
+use policy::telemetry::Telemetry;
 use protos::envoy::config::listener::v3::Filter;
 use protos::envoy::extensions::filters::network::mongo_proxy::v3::MongoProxy;
 use protos::envoy::extensions::filters::network::tcp_proxy::v3::TcpProxy;
@@ -9,14 +10,13 @@ use protos::envoy::extensions::filters::network::tcp_proxy::v3::tcp_proxy::{
 };
 use protos::envoy::r#type::v3::HashPolicy;
 use protos::envoy::r#type::v3::hash_policy::{PolicySpecifier, SourceIp};
-use resources::MeshConfig;
 
 use super::filters::network_filter;
-use crate::access_log;
+use crate::access_log::{self, Subject};
 use crate::parts::duration;
 
 /// The filters of a chain that passes bytes on. A connection may be idle for `idle_timeout_ms` where the chain says nothing.
-pub(crate) fn filters(chain: &TcpChain, idle_timeout_ms: Option<u64>, mesh: &MeshConfig) -> Vec<Filter> {
+pub(crate) fn filters(chain: &TcpChain, idle_timeout_ms: Option<u64>, telemetry: &Telemetry) -> Vec<Filter> {
     let mongo = || {
         let stat_prefix = chain.stat_prefix.to_string();
         network_filter(
@@ -31,11 +31,11 @@ pub(crate) fn filters(chain: &TcpChain, idle_timeout_ms: Option<u64>, mesh: &Mes
         .mongo
         .then(mongo)
         .into_iter()
-        .chain([proxy(chain, idle_timeout_ms, mesh)])
+        .chain([proxy(chain, idle_timeout_ms, telemetry)])
         .collect()
 }
 
-fn proxy(chain: &TcpChain, idle_timeout_ms: Option<u64>, mesh: &MeshConfig) -> Filter {
+fn proxy(chain: &TcpChain, idle_timeout_ms: Option<u64>, telemetry: &Telemetry) -> Filter {
     let milliseconds = |time: u64| duration(std::time::Duration::from_millis(time));
     let proxy = TcpProxy {
         stat_prefix: chain.stat_prefix.to_string(),
@@ -51,7 +51,7 @@ fn proxy(chain: &TcpChain, idle_timeout_ms: Option<u64>, mesh: &MeshConfig) -> F
             ..Default::default()
         }),
         hash_policy: chain.hash_source_ip.then(by_source).into_iter().collect(),
-        access_log: access_log::of_traffic(mesh).into_iter().collect(),
+        access_log: access_log::of_traffic(telemetry, Subject::Connections),
         ..Default::default()
     };
     network_filter("envoy.filters.network.tcp_proxy", &proxy)

@@ -14,7 +14,7 @@ use protos::envoy::config::route::v3::{Decorator, Route};
 use registry::Services;
 use resources::MeshConfig;
 use resources::istio::{Destination, HttpAction, HttpMatchRequest, HttpRoute, VirtualService};
-use traffic::policy::{DestinationPolicies, DestinationPolicy, effective};
+use traffic::policy::{DestinationPolicy, effective, merged};
 use traffic::virtual_service::Guard;
 
 use super::headers::Operations;
@@ -79,11 +79,7 @@ impl Destinations {
                     .service
                     .as_ref()
                     .and_then(|key| traffic::sessions::of(cx, key)),
-                policy: reference
-                    .policy
-                    .as_ref()
-                    .and_then(|policy| cx.get::<DestinationPolicies>(policy))
-                    .map(|row| (*row).clone()),
+                policy: merged(cx, reference.policy.as_ref()),
             });
             // Only then does it matter what ports the service has.
             if destination.port.is_none() && entry.only_port.is_none() {
@@ -102,15 +98,12 @@ impl Destinations {
                 .destinations
                 .get(&key.host)
                 .and_then(|reference| reference.policy.as_ref());
-            let policy = policy
-                .and_then(|policy| cx.get::<DestinationPolicies>(policy))
-                .map(|row| (*row).clone());
             known.insert(
                 key.host.as_arc().clone(),
                 Known {
                     hostname: None,
                     only_port: None,
-                    policy,
+                    policy: merged(cx, policy),
                     // The virtual host says it.
                     session: None,
                 },

@@ -49,9 +49,9 @@ fn set_members<I: Index>(core: &mut Core, tx: &mut Tx, relation: usize, key: &I:
         .and_then(|slot| slot.row.clone())
         .unwrap_or_default();
     let after = before.edited(edits.iter().copied());
-    tx.runs[relation].runs += 1;
+    tx.runs.of(relation).runs += 1;
     if after == *before {
-        tx.runs[relation].cut_offs += 1;
+        tx.runs.of(relation).cut_offs += 1;
         return;
     }
     core.graph.node_mut(cell).held = !after.is_empty();

@@ -25,7 +25,7 @@ pub(crate) fn settle<T: Input>(core: &mut Core, tx: &mut Tx, relation: usize) {
         let known = table.find(&core.graph, &key);
         let before = known.and_then(|cell| table.slot(&core.graph, cell)?.row.as_ref());
         if before == row.as_ref() {
-            tx.runs[relation].cut_offs += usize::from(row.is_some());
+            tx.runs.of(relation).cut_offs += usize::from(row.is_some());
             continue;
         }
         let cell = core.find_or_add::<T>(relation, &key);

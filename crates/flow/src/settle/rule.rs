@@ -74,11 +74,11 @@ fn derive_marked<R: Relation>(core: &mut Core, tx: &mut Tx, relation: usize, der
 
 fn apply<R: Relation>(core: &mut Core, tx: &mut Tx, relation: usize, cell: u32, derived: Derived<R>) {
     core.set_reads(tx, relation, cell, derived.reads);
-    tx.runs[relation].runs += 1;
+    tx.runs.of(relation).runs += 1;
     let panicked = matches!(derived.outcome, Outcome::Panicked(_));
     core.set_poisoned(relation, cell, panicked);
     match derived.outcome {
-        Outcome::Same => tx.runs[relation].cut_offs += 1,
+        Outcome::Same => tx.runs.of(relation).cut_offs += 1,
         Outcome::Row(row) => core.set_row::<R>(tx, relation, cell, row),
         Outcome::Panicked(message) => {
             if let Some(slot) = core.table::<R>(relation).slot(&core.graph, cell) {

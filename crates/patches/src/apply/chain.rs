@@ -11,6 +11,7 @@ use super::places::{merge_filter, place_filter};
 use super::{http, inner, list, merge_value, of, text, texts};
 use crate::compile::CompiledPatch;
 use crate::matching::listener_match;
+use crate::outcome::Outcomes;
 
 /// Network filters that end a chain.
 const ENDS: [&str; 10] = [
@@ -27,7 +28,12 @@ const ENDS: [&str; 10] = [
 ];
 
 /// Changes the filter chains of a listener.
-pub(super) fn chains<P: Borrow<CompiledPatch>>(listener: &mut DynamicMessage, facts: &ListenerFacts, patches: &[P]) {
+pub(super) fn chains<P: Borrow<CompiledPatch>>(
+    listener: &mut DynamicMessage,
+    facts: &ListenerFacts,
+    patches: &[P],
+    outcomes: &mut Outcomes,
+) {
     let mut default = take(listener, "default_filter_chain");
     let mut chains = match listener
         .get_field_by_name_mut("filter_chains")
@@ -36,40 +42,31 @@ pub(super) fn chains<P: Borrow<CompiledPatch>>(listener: &mut DynamicMessage, fa
         Some(chains) => std::mem::take(chains),
         None => return,
     };
-    let removed = |chain: &DynamicMessage| {
-        of(patches, ApplyTo::FilterChain)
-            .any(|patch| patch.operation == PatchOperation::Remove && matches_chain(patch, facts, chain))
-    };
-    // A listener without any chain is none: the last one stays.
-    let kept: Vec<Value> = chains
-        .iter()
-        .filter(|chain| !chain.as_message().is_some_and(removed))
-        .cloned()
-        .collect();
-    let default_goes = default.as_ref().is_some_and(removed);
-    if !kept.is_empty() || (default.is_some() && !default_goes) {
-        chains = kept;
-        default = default.filter(|_| !default_goes);
-    }
+    remove(&mut chains, &mut default, facts, patches, outcomes);
     for chain in chains
         .iter_mut()
         .filter_map(Value::as_message_mut)
         .chain(default.as_mut())
     {
-        filter_chain(chain, facts, patches);
+        filter_chain(chain, facts, patches, outcomes);
     }
     for patch in of(patches, ApplyTo::FilterChain).filter(|patch| patch.operation == PatchOperation::Add) {
         let Some(value) = patch.value.as_ref().filter(|_| facts.matches(patch)) else {
             continue;
         };
         // Envoy refuses a listener with two chains for the same connections.
-        if !chains
-            .iter()
-            .filter_map(Value::as_message)
-            .any(|there| conditions(there) == conditions(value))
-        {
-            chains.push(Value::Message(value.clone()));
-        }
+        let mut there = chains.iter().filter_map(Value::as_message);
+        let outcome = match there.find(|there| conditions(there) == conditions(value)) {
+            Some(there) => Err(format!(
+                "the filter chain {:?} takes the same connections",
+                text(there, "name")
+            )),
+            None => {
+                chains.push(Value::Message(value.clone()));
+                Ok(true)
+            }
+        };
+        outcomes.note(patch, outcome);
     }
     listener.set_field_by_name("filter_chains", Value::List(chains));
     if let Some(default) = default {
@@ -77,25 +74,70 @@ pub(super) fn chains<P: Borrow<CompiledPatch>>(listener: &mut DynamicMessage, fa
     }
 }
 
-fn filter_chain<P: Borrow<CompiledPatch>>(chain: &mut DynamicMessage, facts: &ListenerFacts, patches: &[P]) {
+/// Takes chains away, unless none would be left: a listener without any chain is none.
+fn remove<P: Borrow<CompiledPatch>>(
+    chains: &mut Vec<Value>,
+    default: &mut Option<DynamicMessage>,
+    facts: &ListenerFacts,
+    patches: &[P],
+    outcomes: &mut Outcomes,
+) {
+    let mut found = Outcomes::default();
+    let mut removed = |chain: &DynamicMessage| {
+        let mut goes = false;
+        for patch in of(patches, ApplyTo::FilterChain).filter(|patch| patch.operation == PatchOperation::Remove) {
+            if matches_chain(patch, facts, chain) {
+                found.made(&patch.id);
+                goes = true;
+            }
+        }
+        goes
+    };
+    let kept: Vec<Value> = chains
+        .iter()
+        .filter(|chain| !chain.as_message().is_some_and(&mut removed))
+        .cloned()
+        .collect();
+    let default_goes = default.as_ref().is_some_and(&mut removed);
+    if !kept.is_empty() || (default.is_some() && !default_goes) {
+        *chains = kept;
+        default.take_if(|_| default_goes);
+    } else {
+        found.undone("the listener would be left without filter chains");
+    }
+    outcomes.add(found);
+}
+
+fn filter_chain<P: Borrow<CompiledPatch>>(
+    chain: &mut DynamicMessage,
+    facts: &ListenerFacts,
+    patches: &[P],
+    outcomes: &mut Outcomes,
+) {
     for patch in of(patches, ApplyTo::FilterChain).filter(|patch| patch.operation.merges()) {
         if !matches_chain(patch, facts, chain) {
             continue;
         }
         let socket = socket_of(patch);
-        match (socket, inner(chain, "transport_socket")) {
+        let outcome = match (socket, inner(chain, "transport_socket")) {
             (Some(socket), Some(there)) if text(&socket, "name") == text(there, "name") => merge_socket(there, &socket),
             _ => merge_value(chain, patch, false),
-        }
+        };
+        outcomes.note(patch, outcome);
     }
     if facts.inbound {
-        http::inline_routes(chain, patches);
+        http::inline_routes(chain, patches, outcomes);
     }
-    network_filters(chain, facts, patches);
-    http::filters(chain, facts, patches);
+    network_filters(chain, facts, patches, outcomes);
+    http::filters(chain, facts, patches, outcomes);
 }
 
-fn network_filters<P: Borrow<CompiledPatch>>(chain: &mut DynamicMessage, facts: &ListenerFacts, patches: &[P]) {
+fn network_filters<P: Borrow<CompiledPatch>>(
+    chain: &mut DynamicMessage,
+    facts: &ListenerFacts,
+    patches: &[P],
+    outcomes: &mut Outcomes,
+) {
     let matching: Vec<&CompiledPatch> = of(patches, ApplyTo::NetworkFilter)
         .filter(|patch| matches_chain(patch, facts, chain))
         .collect();
@@ -106,16 +148,17 @@ fn network_filters<P: Borrow<CompiledPatch>>(chain: &mut DynamicMessage, facts: 
         let wanted = filter_match(patch);
         let meant = |filter: &DynamicMessage| wanted.is_some_and(|wanted| text(filter, "name") == *wanted.name);
         let ends = |name: &str| ENDS.contains(&name);
-        match patch.operation {
+        let outcome = match patch.operation {
             // Where it is put first, it does not matter what else there is.
             PatchOperation::InsertFirst => place_filter(filters, patch, None, &ends),
             _ => place_filter(filters, patch, wanted.is_some().then_some(&meant), &ends),
-        }
+        };
+        outcomes.note(patch, outcome);
     }
     for filter in filters.iter_mut().filter_map(Value::as_message_mut) {
         for patch in &matching {
             if filter_match(patch).is_none_or(|wanted| text(filter, "name") == *wanted.name) {
-                merge_filter(filter, patch);
+                outcomes.note(patch, merge_filter(filter, patch));
             }
         }
     }

@@ -5,17 +5,18 @@ use std::borrow::Borrow;
 use protos::dynamic::{DynamicMessage, Value};
 use resources::istio::envoy_filter::ApplyTo;
 
-use super::{inner, is_valid, list, merge_value, of, text};
+use super::{inner, list, merge_inner, merge_value, of, text};
 use crate::compile::CompiledPatch;
-use crate::merge::merge_packed;
+use crate::outcome::{Outcome, Outcomes, flaw};
 
 /// Merges patches into a cluster that they match.
-pub fn cluster<P: Borrow<CompiledPatch>>(cluster: &mut DynamicMessage, patches: &[P]) {
+pub fn cluster<P: Borrow<CompiledPatch>>(cluster: &mut DynamicMessage, patches: &[P], outcomes: &mut Outcomes) {
     for patch in of(patches, ApplyTo::Cluster).filter(|patch| patch.operation.merges()) {
-        match socket_of(patch) {
+        let outcome = match socket_of(patch) {
             Some(socket) => transport_socket(cluster, &socket),
             None => merge_value(cluster, patch, true),
-        }
+        };
+        outcomes.note(patch, outcome);
     }
 }
 
@@ -29,33 +30,36 @@ pub(super) fn socket_of(patch: &CompiledPatch) -> Option<DynamicMessage> {
 }
 
 /// Merges into the transport socket of the same name, or takes the place of another one.
-fn transport_socket(cluster: &mut DynamicMessage, socket: &DynamicMessage) {
+fn transport_socket(cluster: &mut DynamicMessage, socket: &DynamicMessage) -> Outcome {
     let name = text(socket, "name");
     if let Some(matches) = list(cluster, "transport_socket_matches").filter(|matches| !matches.is_empty()) {
         // With such matches a socket of the cluster itself would not be valid.
         let sockets = matches.iter_mut().filter_map(Value::as_message_mut);
         let mut sockets = sockets.filter_map(|one| inner(one, "transport_socket"));
-        if let Some(there) = sockets.find(|there| text(there, "name") == name) {
-            merge_socket(there, socket);
-        }
-        return;
+        return match sockets.find(|there| text(there, "name") == name) {
+            Some(there) => merge_socket(there, socket),
+            None => Err(format!("the cluster's transport_socket_matches have no socket {name}")),
+        };
     }
     match inner(cluster, "transport_socket") {
         Some(there) if text(there, "name") == name => merge_socket(there, socket),
-        _ if is_valid(socket) => cluster.set_field_by_name("transport_socket", Value::Message(socket.clone())),
-        _ => {}
+        _ => match flaw(socket) {
+            None => {
+                cluster.set_field_by_name("transport_socket", Value::Message(socket.clone()));
+                Ok(true)
+            }
+            Some(why) => Err(why),
+        },
     }
 }
 
 /// Merges what is packed in a transport socket into what is packed in another one of the same name.
-pub(super) fn merge_socket(into: &mut DynamicMessage, from: &DynamicMessage) {
+pub(super) fn merge_socket(into: &mut DynamicMessage, from: &DynamicMessage) -> Outcome {
     let config = from
         .has_field_by_name("typed_config")
         .then(|| from.get_field_by_name("typed_config"));
-    if let Some(Some(config)) = config
-        && let Some(config) = config.as_message()
-        && let Some(there) = inner(into, "typed_config")
-    {
-        merge_packed(there, config, is_valid);
+    match config.flatten() {
+        Some(config) => merge_inner(into, config.as_message()),
+        None => Ok(false),
     }
 }

@@ -3,13 +3,14 @@
 use std::borrow::Borrow;
 
 use protos::dynamic::{DynamicMessage, Value, pack, unpack};
-use resources::istio::envoy_filter::{ApplyTo, PatchContext};
+use resources::istio::envoy_filter::{ApplyTo, PatchContext, PatchOperation};
 
 use super::chain::{filter_match, matches_chain};
 use super::listener::ListenerFacts;
 use super::places::{merge_filter, place_filter};
 use super::{inner, list, of, route_configuration, text};
 use crate::compile::CompiledPatch;
+use crate::outcome::Outcomes;
 
 /// The name of the connection manager, by which it is known.
 const MANAGER: &str = "envoy.filters.network.http_connection_manager";
@@ -17,7 +18,12 @@ const MANAGER: &str = "envoy.filters.network.http_connection_manager";
 const ROUTER: &str = "envoy.extensions.filters.http.router.v3.Router";
 
 /// Changes the HTTP filters of the connection managers of a chain.
-pub(super) fn filters<P: Borrow<CompiledPatch>>(chain: &mut DynamicMessage, facts: &ListenerFacts, patches: &[P]) {
+pub(super) fn filters<P: Borrow<CompiledPatch>>(
+    chain: &mut DynamicMessage,
+    facts: &ListenerFacts,
+    patches: &[P],
+    outcomes: &mut Outcomes,
+) {
     let matching: Vec<&CompiledPatch> = of(patches, ApplyTo::HttpFilter)
         .filter(|patch| matches_chain(patch, facts, chain))
         .filter(|patch| filter_match(patch).is_none_or(|wanted| *wanted.name == *MANAGER))
@@ -33,18 +39,17 @@ pub(super) fn filters<P: Borrow<CompiledPatch>>(chain: &mut DynamicMessage, fact
             let wanted = filter_match(patch).and_then(|wanted| wanted.sub_filter.as_ref());
             let meant = |filter: &DynamicMessage| wanted.is_some_and(|wanted| text(filter, "name") == *wanted.name);
             let ends = |name: &str| name == ROUTER;
-            match patch.operation {
-                resources::istio::envoy_filter::PatchOperation::InsertFirst => {
-                    place_filter(filters, patch, None, &ends);
-                }
+            let outcome = match patch.operation {
+                PatchOperation::InsertFirst => place_filter(filters, patch, None, &ends),
                 _ => place_filter(filters, patch, wanted.is_some().then_some(&meant), &ends),
-            }
+            };
+            outcomes.note(patch, outcome);
         }
         for filter in filters.iter_mut().filter_map(Value::as_message_mut) {
             for patch in &matching {
                 let wanted = filter_match(patch).and_then(|wanted| wanted.sub_filter.as_ref());
                 if wanted.is_none_or(|wanted| text(filter, "name") == *wanted.name) {
-                    merge_filter(filter, patch);
+                    outcomes.note(patch, merge_filter(filter, patch));
                 }
             }
         }
@@ -52,7 +57,11 @@ pub(super) fn filters<P: Borrow<CompiledPatch>>(chain: &mut DynamicMessage, fact
 }
 
 /// Changes the routes that stand in the connection managers of a chain.
-pub(super) fn inline_routes<P: Borrow<CompiledPatch>>(chain: &mut DynamicMessage, patches: &[P]) {
+pub(super) fn inline_routes<P: Borrow<CompiledPatch>>(
+    chain: &mut DynamicMessage,
+    patches: &[P],
+    outcomes: &mut Outcomes,
+) {
     const ROUTES: [ApplyTo; 3] = [ApplyTo::RouteConfiguration, ApplyTo::VirtualHost, ApplyTo::HttpRoute];
     let routes = patches.iter().map(Borrow::borrow);
     let routes = routes.filter(|patch: &&CompiledPatch| ROUTES.contains(&patch.apply_to));
@@ -64,7 +73,7 @@ pub(super) fn inline_routes<P: Borrow<CompiledPatch>>(chain: &mut DynamicMessage
     }
     managers(chain, |manager| {
         if let Some(table) = inner(manager, "route_config") {
-            route_configuration(table, &routes);
+            route_configuration(table, &routes, outcomes);
         }
     });
 }

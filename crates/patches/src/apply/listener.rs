@@ -9,17 +9,19 @@ use super::places::{merge_filter, place};
 use super::{chain, list, merge_value, of, text};
 use crate::compile::CompiledPatch;
 use crate::matching::{is_virtual, listener_match};
+use crate::outcome::Outcomes;
 
 /// Changes a listener and all that is in it; patches that take the whole listener away are not looked at here.
-pub fn listener<P: Borrow<CompiledPatch>>(listener: &mut DynamicMessage, patches: &[P]) {
+pub fn listener<P: Borrow<CompiledPatch>>(listener: &mut DynamicMessage, patches: &[P], outcomes: &mut Outcomes) {
     let facts = ListenerFacts::of(listener);
     for patch in of(patches, ApplyTo::Listener).filter(|patch| patch.operation.merges()) {
         if facts.matches(patch) {
-            merge_value(listener, patch, true);
+            let outcome = merge_value(listener, patch, true);
+            outcomes.note(patch, outcome);
         }
     }
-    listener_filters(listener, &facts, patches);
-    chain::chains(listener, &facts, patches);
+    listener_filters(listener, &facts, patches, outcomes);
+    chain::chains(listener, &facts, patches, outcomes);
 }
 
 /// A listener, as far as patches may ask for it.
@@ -67,7 +69,12 @@ impl ListenerFacts {
     }
 }
 
-fn listener_filters<P: Borrow<CompiledPatch>>(listener: &mut DynamicMessage, facts: &ListenerFacts, patches: &[P]) {
+fn listener_filters<P: Borrow<CompiledPatch>>(
+    listener: &mut DynamicMessage,
+    facts: &ListenerFacts,
+    patches: &[P],
+    outcomes: &mut Outcomes,
+) {
     for patch in of(patches, ApplyTo::ListenerFilter).filter(|patch| facts.matches(patch)) {
         let wanted = listener_match(patch).flatten().map(|m| m.listener_filter.clone());
         let wanted = wanted.filter(|name| !name.is_empty());
@@ -78,17 +85,13 @@ fn listener_filters<P: Borrow<CompiledPatch>>(listener: &mut DynamicMessage, fac
         match (patch.operation, &wanted) {
             (PatchOperation::Merge, Some(_)) => {
                 let filters = filters.iter_mut().filter_map(Value::as_message_mut);
-                filters
-                    .filter(|filter| meant(filter))
-                    .for_each(|filter| merge_filter(filter, patch));
+                for filter in filters.filter(|filter| meant(filter)) {
+                    outcomes.note(patch, merge_filter(filter, patch));
+                }
             }
             // Without a name it is put first, whatever there is.
-            (PatchOperation::InsertFirst, _) | (_, None) => {
-                place(filters, patch, None);
-            }
-            (_, Some(_)) => {
-                place(filters, patch, Some(&meant));
-            }
+            (PatchOperation::InsertFirst, _) | (_, None) => outcomes.note(patch, Ok(place(filters, patch, None))),
+            (_, Some(_)) => outcomes.note(patch, Ok(place(filters, patch, Some(&meant)))),
         }
     }
 }

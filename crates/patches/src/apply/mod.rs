@@ -1,6 +1,6 @@
 //! Patches of single resources.
 //!
-//! Each function changes a message, and leaves out what would make Envoy refuse it.
+//! Each function changes a message, leaves out what would make Envoy refuse it, and notes what became of each patch.
 
 mod chain;
 mod cluster;
@@ -11,15 +11,16 @@ mod route;
 
 use std::borrow::Borrow;
 
-use protos::dynamic::{Completeness, DynamicMessage, Value, check};
+use protos::dynamic::{DynamicMessage, Value};
 
 pub use cluster::cluster;
 pub use listener::listener;
-pub(crate) use route::{added_hosts, domains, table_settings};
+pub(crate) use route::{TAKEN, added_hosts, domains, table_settings};
 pub use route::{route_configuration, virtual_host};
 
 use crate::compile::CompiledPatch;
-use crate::merge::{Lists, merge};
+use crate::merge::{Lists, merge, merge_packed};
+use crate::outcome::{Outcome, flaw};
 use resources::istio::envoy_filter::{ApplyTo, PatchOperation};
 
 /// Those of the patches that are for this sort of thing.
@@ -30,14 +31,9 @@ fn of<P: Borrow<CompiledPatch>>(patches: &[P], sort: ApplyTo) -> impl Iterator<I
         .filter(move |patch: &&CompiledPatch| patch.apply_to == sort)
 }
 
-/// Whether Envoy would take the message, as far as its description says.
-fn is_valid(message: &DynamicMessage) -> bool {
-    check(message, Completeness::Whole, &|_| None).is_empty()
-}
-
 /// Merges the value of a patch into a message, unless that would break it. What names the message stays.
-fn merge_value(message: &mut DynamicMessage, patch: &CompiledPatch, keeps_name: bool) {
-    let Some(value) = &patch.value else { return };
+fn merge_value(message: &mut DynamicMessage, patch: &CompiledPatch, keeps_name: bool) -> Outcome {
+    let Some(value) = &patch.value else { return Ok(false) };
     let before = message.clone();
     let lists = match patch.operation {
         PatchOperation::MergeAndReplaceList => Lists::Replace,
@@ -47,11 +43,21 @@ fn merge_value(message: &mut DynamicMessage, patch: &CompiledPatch, keeps_name: 
     if keeps_name && let Some(name) = before.get_field_by_name("name") {
         message.set_field_by_name("name", name.into_owned());
     }
-    if *message == before {
-        return;
-    }
-    if !is_valid(message) {
+    // What was not valid before is not made worse by a patch that has been made already.
+    if *message != before
+        && let Some(why) = flaw(message)
+    {
         *message = before;
+        return Err(why);
+    }
+    Ok(true)
+}
+
+/// Merges a configuration into the one that is packed in a filter's or socket's `typed_config`.
+fn merge_inner(into: &mut DynamicMessage, config: Option<&DynamicMessage>) -> Outcome {
+    match (inner(into, "typed_config"), config) {
+        (Some(there), Some(config)) => merge_packed(there, config).map(|()| true),
+        _ => Ok(false),
     }
 }
 

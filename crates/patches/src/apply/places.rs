@@ -3,9 +3,9 @@
 use protos::dynamic::{DynamicMessage, Value};
 use resources::istio::envoy_filter::PatchOperation;
 
-use super::{is_valid, packed_type, text};
+use super::{merge_inner, packed_type, text};
 use crate::compile::CompiledPatch;
-use crate::merge::merge_packed;
+use crate::outcome::Outcome;
 
 /// Adds, takes out or replaces entries of a list. `named` is there if the patch says which entries it means. Returns
 /// whether the list is another one now.
@@ -58,38 +58,36 @@ pub(super) fn place_filter(
     patch: &CompiledPatch,
     named: Option<&dyn Fn(&DynamicMessage) -> bool>,
     ends: &dyn Fn(&str) -> bool,
-) {
+) -> Outcome {
     let before = items.clone();
-    if place(items, patch, named) && in_order(&before, ends) && !in_order(items, ends) {
+    let placed = place(items, patch, named);
+    if placed && in_order(&before, ends) && !in_order(items, ends) {
         *items = before;
+        return Err("of the filters that end a chain there must be one, and it must be the last".to_owned());
     }
+    Ok(placed)
 }
 
 /// Merges a patch into a filter: its name, and its configuration if it is of the same type.
-pub(super) fn merge_filter(filter: &mut DynamicMessage, patch: &CompiledPatch) {
-    let Some(value) = patch
-        .value
-        .as_ref()
-        .filter(|_| patch.operation == PatchOperation::Merge)
-    else {
-        return;
+pub(super) fn merge_filter(filter: &mut DynamicMessage, patch: &CompiledPatch) -> Outcome {
+    let merges = patch.operation == PatchOperation::Merge;
+    let Some(value) = patch.value.as_ref().filter(|_| merges) else {
+        return Ok(false);
     };
     if !filter.has_field_by_name("typed_config") {
-        return;
+        return Ok(false);
     }
     if let Some(more) = value
         .get_field_by_name("typed_config")
         .filter(|_| value.has_field_by_name("typed_config"))
-        && let Some(more) = more.as_message()
-        && let Some(config) = super::inner(filter, "typed_config")
-        && !merge_packed(config, more, is_valid)
     {
-        return;
+        merge_inner(filter, more.as_message())?;
     }
     let name = text(value, "name");
     if !name.is_empty() {
         filter.set_field_by_name("name", Value::String(name));
     }
+    Ok(true)
 }
 
 fn in_order(items: &[Value], ends: &dyn Fn(&str) -> bool) -> bool {

@@ -10,14 +10,22 @@ use super::places::place;
 use super::{list, merge_value, of, text, texts};
 use crate::compile::CompiledPatch;
 use crate::matching::{TableFacts, host_match, matches_host};
+use crate::outcome::Outcomes;
+
+/// Why a virtual host is not added, or not changed.
+pub(crate) const TAKEN: &str = "one of the domains is another virtual host's, and the table would be refused";
 
 /// Changes a whole route table of a sidecar's own ports, with all that is in it.
-pub fn route_configuration<P: Borrow<CompiledPatch>>(table: &mut DynamicMessage, patches: &[P]) {
+pub fn route_configuration<P: Borrow<CompiledPatch>>(
+    table: &mut DynamicMessage,
+    patches: &[P],
+    outcomes: &mut Outcomes,
+) {
     let name = text(table, "name");
     let facts = TableFacts::sidecar(&name);
     let matching = patches.iter().map(Borrow::borrow);
     let matching: Vec<&CompiledPatch> = matching.filter(|patch: &&CompiledPatch| facts.matches(patch)).collect();
-    table_settings(table, &matching);
+    table_settings(table, &matching, outcomes);
     let Some(hosts) = list(table, "virtual_hosts") else {
         return;
     };
@@ -25,32 +33,46 @@ pub fn route_configuration<P: Borrow<CompiledPatch>>(table: &mut DynamicMessage,
     let mut taken = Domains::default();
     for host in before {
         let Value::Message(plain) = host else { continue };
-        let Some(changed) = virtual_host(plain.clone(), &matching) else {
-            continue;
-        };
-        let fits = taken.take(&changed);
-        if fits || taken.take(&plain) {
-            hosts.push(Value::Message(if fits { changed } else { plain }));
+        let mut found = Outcomes::default();
+        let changed = virtual_host(plain.clone(), &matching, &mut found);
+        if let Some(changed) = changed {
+            let fits = taken.take(&changed);
+            if !fits {
+                found.undone(TAKEN);
+            }
+            if fits || taken.take(&plain) {
+                hosts.push(Value::Message(if fits { changed } else { plain }));
+            }
         }
+        outcomes.add(found);
     }
-    for value in added_hosts(&matching) {
-        if taken.take(value) {
+    for (patch, value) in added_hosts(&matching) {
+        let fits = taken.take(value);
+        if fits {
             hosts.push(Value::Message(value.clone()));
         }
+        outcomes.note(patch, if fits { Ok(true) } else { Err(TAKEN.to_owned()) });
     }
 }
 
 /// Merges patches of the table itself.
-pub(crate) fn table_settings<P: Borrow<CompiledPatch>>(table: &mut DynamicMessage, patches: &[P]) {
+pub(crate) fn table_settings<P: Borrow<CompiledPatch>>(
+    table: &mut DynamicMessage,
+    patches: &[P],
+    outcomes: &mut Outcomes,
+) {
     for patch in of(patches, ApplyTo::RouteConfiguration).filter(|patch| patch.operation.merges()) {
-        merge_value(table, patch, true);
+        let outcome = merge_value(table, patch, true);
+        outcomes.note(patch, outcome);
     }
 }
 
 /// The virtual hosts that patches add.
-pub(crate) fn added_hosts<P: Borrow<CompiledPatch>>(patches: &[P]) -> impl Iterator<Item = &DynamicMessage> {
+pub(crate) fn added_hosts<P: Borrow<CompiledPatch>>(
+    patches: &[P],
+) -> impl Iterator<Item = (&CompiledPatch, &DynamicMessage)> {
     let adding = of(patches, ApplyTo::VirtualHost).filter(|patch| patch.operation == PatchOperation::Add);
-    adding.filter_map(|patch| patch.value.as_ref())
+    adding.filter_map(|patch| Some((patch, patch.value.as_ref()?)))
 }
 
 /// The domains of a table, none of which may be there twice.
@@ -71,23 +93,34 @@ impl Domains {
 }
 
 /// A virtual host after the patches of it and of its routes; `None` if it is taken away.
-pub fn virtual_host<P: Borrow<CompiledPatch>>(mut host: DynamicMessage, patches: &[P]) -> Option<DynamicMessage> {
+pub fn virtual_host<P: Borrow<CompiledPatch>>(
+    mut host: DynamicMessage,
+    patches: &[P],
+    outcomes: &mut Outcomes,
+) -> Option<DynamicMessage> {
     for patch in of(patches, ApplyTo::VirtualHost) {
         if !is_for(patch, &host) {
             continue;
         }
-        match patch.operation {
-            PatchOperation::Remove => return None,
-            PatchOperation::Replace => host = patch.value.clone().unwrap_or(host),
+        let outcome = match patch.operation {
+            PatchOperation::Remove => {
+                outcomes.made(&patch.id);
+                return None;
+            }
+            PatchOperation::Replace => {
+                host = patch.value.clone().unwrap_or(host);
+                Ok(true)
+            }
             operation if operation.merges() => merge_value(&mut host, patch, false),
-            _ => {}
-        }
+            _ => Ok(false),
+        };
+        outcomes.note(patch, outcome);
     }
-    routes(&mut host, patches);
+    routes(&mut host, patches, outcomes);
     Some(host)
 }
 
-fn routes<P: Borrow<CompiledPatch>>(host: &mut DynamicMessage, patches: &[P]) {
+fn routes<P: Borrow<CompiledPatch>>(host: &mut DynamicMessage, patches: &[P], outcomes: &mut Outcomes) {
     let matching: Vec<&CompiledPatch> = of(patches, ApplyTo::HttpRoute)
         .filter(|patch| is_for(patch, host))
         .collect();
@@ -100,11 +133,15 @@ fn routes<P: Borrow<CompiledPatch>>(host: &mut DynamicMessage, patches: &[P]) {
         };
         for patch in &matching {
             let meant = route_match(patch).is_none_or(|wanted| matches_route(wanted, route));
-            match patch.operation {
-                PatchOperation::Remove if meant => return false,
+            let outcome = match patch.operation {
+                PatchOperation::Remove if meant => {
+                    outcomes.made(&patch.id);
+                    return false;
+                }
                 operation if meant && operation.merges() => merge_value(route, patch, false),
-                _ => {}
-            }
+                _ => Ok(false),
+            };
+            outcomes.note(patch, outcome);
         }
         true
     });
@@ -112,7 +149,8 @@ fn routes<P: Borrow<CompiledPatch>>(host: &mut DynamicMessage, patches: &[P]) {
         let wanted = route_match(patch);
         let meant = |route: &DynamicMessage| wanted.is_some_and(|wanted| matches_route(wanted, route));
         if !matches!(patch.operation, PatchOperation::Remove | PatchOperation::Replace) {
-            place(routes, patch, wanted.is_some().then_some(&meant));
+            let placed = place(routes, patch, wanted.is_some().then_some(&meant));
+            outcomes.note(patch, Ok(placed));
         }
     }
 }

@@ -1,9 +1,9 @@
 //! What each operation does to a message.
 
-use crate::support::{compiled, json, message};
-use patches::CompiledFilter;
+use crate::support::{compiled, filter_id, json, message};
 use patches::apply;
 use patches::merge::{Lists, merge};
+use patches::{CompiledFilter, Outcomes};
 use protos::dynamic::DynamicMessage;
 use resources::istio::EnvoyFilter;
 use resources::istio::envoy_filter::{ApplyTo, EnvoyConfigPatch, EnvoyPatch, PatchOperation};
@@ -15,19 +15,19 @@ const TABLE: &str = "envoy.config.route.v3.RouteConfiguration";
 
 fn cluster(value: &Json, patches: &str) -> Json {
     let mut cluster = message(CLUSTER, value);
-    apply::cluster(&mut cluster, &compiled(patches));
+    apply::cluster(&mut cluster, &compiled(patches), &mut Outcomes::default());
     json(&cluster)
 }
 
 fn listener(value: &Json, patches: &str) -> Json {
     let mut listener = message(LISTENER, value);
-    apply::listener(&mut listener, &compiled(patches));
+    apply::listener(&mut listener, &compiled(patches), &mut Outcomes::default());
     json(&listener)
 }
 
 fn table(value: &Json, patches: &str) -> Json {
     let mut table = message(TABLE, value);
-    apply::route_configuration(&mut table, &compiled(patches));
+    apply::route_configuration(&mut table, &compiled(patches), &mut Outcomes::default());
     json(&table)
 }
 
@@ -397,11 +397,11 @@ fn a_patch_that_cannot_be_used_takes_no_other_with_it() {
         ],
         ..EnvoyFilter::default()
     };
-    let compiled = CompiledFilter::of(&filter);
+    let compiled = CompiledFilter::of(&filter_id(), &filter);
     let usable: Vec<bool> = compiled.patches.iter().map(Option::is_some).collect();
     assert_eq!(usable, [false, false, true, false, false, false]);
     let patches: Vec<_> = compiled.patches.into_iter().flatten().collect();
     let mut cluster: DynamicMessage = message(CLUSTER, &json!({"name": "a"}));
-    apply::cluster(&mut cluster, &patches);
+    apply::cluster(&mut cluster, &patches, &mut Outcomes::default());
     assert_eq!(json(&cluster)["connectTimeout"], "5s");
 }

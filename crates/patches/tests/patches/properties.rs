@@ -1,9 +1,9 @@
 //! Whatever is patched with whatever: nothing panics, and what was valid stays valid.
 
-use crate::support::{NAMES, Random, json};
+use crate::support::{NAMES, Random, filter_id, json};
 use patches::apply;
 use patches::merge::{Lists, merge};
-use patches::{CompiledFilter, CompiledPatch};
+use patches::{CompiledFilter, CompiledPatch, Outcomes, PatchId};
 use proptest::prelude::*;
 use protos::dynamic::{Completeness, DynamicMessage, check, descriptor, encode_dynamic};
 use resources::istio::EnvoyFilter;
@@ -43,6 +43,10 @@ fn patch(r: &mut Random) -> CompiledPatch {
     let apply_to = SORTS[r.below(SORTS.len())];
     let operation = OPERATIONS[r.below(OPERATIONS.len())];
     CompiledPatch {
+        id: PatchId {
+            filter: filter_id(),
+            index: u16::try_from(r.below(100)).unwrap(),
+        },
         apply_to,
         operation,
         context: Default::default(),
@@ -102,10 +106,10 @@ proptest! {
         let mut listener = random(ApplyTo::Listener, r);
         let mut table = random(ApplyTo::RouteConfiguration, r);
         let host = random(ApplyTo::VirtualHost, r);
-        apply::cluster(&mut cluster, &patches);
-        apply::listener(&mut listener, &patches);
-        apply::route_configuration(&mut table, &patches);
-        let host = apply::virtual_host(host, &patches);
+        apply::cluster(&mut cluster, &patches, &mut Outcomes::default());
+        apply::listener(&mut listener, &patches, &mut Outcomes::default());
+        apply::route_configuration(&mut table, &patches, &mut Outcomes::default());
+        let host = apply::virtual_host(host, &patches, &mut Outcomes::default());
         for message in [Some(cluster), Some(listener), Some(table), host].into_iter().flatten() {
             // What is written is what is read again, and is written again.
             let bytes = encode_dynamic(&message);
@@ -122,17 +126,17 @@ proptest! {
         patches.retain(|p| p.operation.merges() || p.value.as_ref().is_none_or(is_valid));
         let mut cluster = random(ApplyTo::Cluster, r);
         if is_valid(&cluster) {
-            apply::cluster(&mut cluster, &patches);
+            apply::cluster(&mut cluster, &patches, &mut Outcomes::default());
             prop_assert!(is_valid(&cluster), "{:#}", json(&cluster));
         }
         let mut table = random(ApplyTo::RouteConfiguration, r);
         if is_valid(&table) {
-            apply::route_configuration(&mut table, &patches);
+            apply::route_configuration(&mut table, &patches, &mut Outcomes::default());
             prop_assert!(is_valid(&table), "{:#}", json(&table));
         }
         let mut listener = random(ApplyTo::Listener, r);
         if is_valid(&listener) {
-            apply::listener(&mut listener, &patches);
+            apply::listener(&mut listener, &patches, &mut Outcomes::default());
             prop_assert!(is_valid(&listener), "{:#}", json(&listener));
         }
     }
@@ -182,7 +186,7 @@ proptest! {
                 .collect(),
             ..EnvoyFilter::default()
         };
-        let compiled = CompiledFilter::of(&filter);
+        let compiled = CompiledFilter::of(&filter_id(), &filter);
         prop_assert_eq!(compiled.patches.len(), filter.config_patches.len());
     }
 }

@@ -1,5 +1,6 @@
 //! Patches from YAML, messages from JSON, and messages at random.
 
+use model::service::ObjectId;
 use patches::{CompiledFilter, CompiledPatch};
 use protos::dynamic::{
     DynamicMessage, FieldDescriptor, Kind, MapKey, MessageDescriptor, ReflectMessage, Value, descriptor, pack,
@@ -21,8 +22,16 @@ pub(crate) fn filter(patches: &str) -> EnvoyFilter {
     }
 }
 
+/// A name for an EnvoyFilter.
+pub(crate) fn filter_id() -> ObjectId {
+    ObjectId {
+        namespace: "shop".into(),
+        name: "a".into(),
+    }
+}
+
 pub(crate) fn compiled(patches: &str) -> Vec<CompiledPatch> {
-    CompiledFilter::of(&filter(patches))
+    CompiledFilter::of(&filter_id(), &filter(patches))
         .patches
         .into_iter()
         .flatten()

@@ -20,7 +20,7 @@ pub mod telemetry;
 pub mod virtual_service;
 pub mod workload;
 
-pub use authentication::{PeerAuthentication, RequestAuthentication};
+pub use authentication::{MutualTls, MutualTlsMode, PeerAuthentication, RequestAuthentication};
 pub use authorization_policy::AuthorizationPolicy;
 pub use connection::{
     ClientTlsMode, ClientTlsSettings, ConnectionPoolSettings, H2UpgradePolicy, Http2KeepAlive, HttpPoolSettings,

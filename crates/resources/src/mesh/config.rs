@@ -128,6 +128,11 @@ impl MeshConfig {
         self.extension_providers = merged;
     }
 
+    /// What of the environment of the control plane headers of providers take (`envName`).
+    pub fn environment(&self) -> impl Iterator<Item = &Arc<str>> {
+        self.extension_providers.iter().flat_map(ExtensionProvider::environment)
+    }
+
     /// The settings as JSON, those left at the type's zero value left out.
     pub fn to_json(&self) -> serde_json::Value {
         crate::decode::Decode::encode(self)

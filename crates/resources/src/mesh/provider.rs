@@ -35,6 +35,66 @@ message! {
     }
 }
 
+impl ExtensionProvider {
+    /// What of the environment of the control plane its headers take (`envName`).
+    pub fn environment(&self) -> impl Iterator<Item = &Arc<str>> {
+        self.headers().filter_map(|header| match &header.value {
+            Some(ProviderHeaderValue::EnvName(name)) => Some(name),
+            _ => None,
+        })
+    }
+
+    /// The same with values that `lookup` knows in the place of their names in the environment. They may be secrets.
+    pub fn with_environment(&self, lookup: impl Fn(&Arc<str>) -> Option<Arc<str>>) -> ExtensionProvider {
+        let mut provider = self.clone();
+        for header in provider.headers_mut() {
+            if let Some(ProviderHeaderValue::EnvName(name)) = &header.value
+                && let Some(value) = lookup(name)
+            {
+                header.value = Some(ProviderHeaderValue::Value(value));
+            }
+        }
+        provider
+    }
+
+    fn headers(&self) -> impl Iterator<Item = &ProviderHeader> {
+        let (own, over_http): (&[ProviderHeader], [Option<&HttpExporter>; 2]) = match &self.provider {
+            Some(Provider::Zipkin(zipkin)) => (&zipkin.headers, [None, None]),
+            Some(Provider::Opentelemetry(otel)) => {
+                let api = match &otel.sampling {
+                    Some(Sampler::Dynatrace(sampler)) => {
+                        sampler.http_service.as_ref().and_then(|api| api.http.as_ref())
+                    }
+                    _ => None,
+                };
+                let own = otel.grpc.as_ref().map_or(&[][..], |grpc| &grpc.initial_metadata);
+                (own, [otel.http.as_ref(), api])
+            }
+            _ => (&[], [None, None]),
+        };
+        own.iter()
+            .chain(over_http.into_iter().flatten().flat_map(|http| &http.headers))
+    }
+
+    fn headers_mut(&mut self) -> impl Iterator<Item = &mut ProviderHeader> {
+        let (mut own, mut api): (Option<&mut Vec<ProviderHeader>>, Option<&mut HttpExporter>) = (None, None);
+        let mut http = None;
+        match &mut self.provider {
+            Some(Provider::Zipkin(zipkin)) => own = Some(&mut zipkin.headers),
+            Some(Provider::Opentelemetry(otel)) => {
+                own = otel.grpc.as_mut().map(|grpc| &mut grpc.initial_metadata);
+                http = otel.http.as_mut();
+                if let Some(Sampler::Dynatrace(sampler)) = &mut otel.sampling {
+                    api = sampler.http_service.as_mut().and_then(|api| api.http.as_mut());
+                }
+            }
+            _ => {}
+        }
+        let over_http = http.into_iter().chain(api).map(|http| &mut http.headers);
+        own.into_iter().chain(over_http).flatten()
+    }
+}
+
 oneof! {
     /// The sorts of providers.
     pub enum Provider {
@@ -352,7 +412,7 @@ oneof! {
     pub enum ProviderHeaderValue {
         /// This one.
         Value(Arc<str>) = "value",
-        /// From the proxy's environment.
+        /// From the environment of the control plane.
         EnvName(Arc<str>) = "envName",
     }
 }

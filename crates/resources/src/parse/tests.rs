@@ -208,7 +208,7 @@ fn a_bare_mesh_config_is_a_file_of_its_own() {
 
 #[test]
 fn providers_are_merged_by_name() {
-    let text = b"extensionProviders: [{name: envoy, envoyFileAccessLog: {path: /a}}, {name: z, zipkin: {service: z}}]";
+    let text = b"extensionProviders: [{name: envoy, envoyFileAccessLog: {path: /a}}, {name: z, zipkin: {service: z, port: 9411}}]";
     let (config, _) = parse_mesh_config(text, "f", &ParseOptions::default());
     let names: Vec<_> = config
         .unwrap()

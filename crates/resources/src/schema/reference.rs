@@ -42,7 +42,7 @@ const GROUPS: [(&str, &str, &str); 6] = [
     (
         "security.istio.io",
         "Istio: security",
-        "Read and validated; mutual TLS and authorization are not made from them yet.",
+        "Read and validated; authorization is not made from them yet.",
     ),
     (
         "telemetry.istio.io extensions.istio.io",

@@ -5,7 +5,7 @@ use crate::istio::{HeaderOperations, Headers};
 use crate::validate::{Report, variables};
 
 /// Whether it consists of the characters that RFC 7230 allows in the name of a header.
-pub(super) fn is_name(name: &str) -> bool {
+pub fn is_name(name: &str) -> bool {
     let token = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
     !name.is_empty() && name.bytes().all(token)
 }
@@ -82,18 +82,23 @@ fn changed_name(r: &mut Report, path: &FieldPath, name: &str, authority_allowed:
 }
 
 /// Why Envoy would refuse a value: control characters, or a broken `%VARIABLE%` or `%VARIABLE(ARGUMENTS)%`.
-fn value_problem(value: &str) -> Option<&'static str> {
+pub(super) fn value_problem(value: &str) -> Option<&'static str> {
     if value.bytes().any(|b| (b < 0x20 && b != b'\t') || b == 0x7f) {
         return Some("it contains control characters");
     }
-    let mut rest = value;
+    variable_problem(value)
+}
+
+/// Why Envoy would refuse a text: a broken `%VARIABLE%`, `%VARIABLE(ARGUMENTS)%` or `%VARIABLE(ARGUMENTS):LENGTH%`.
+pub(super) fn variable_problem(text: &str) -> Option<&'static str> {
+    let mut rest = text;
     while let Some((_, after)) = rest.split_once('%') {
         if let Some(after) = after.strip_prefix('%') {
             rest = after;
             continue;
         }
         let arguments = after.find(['%', '(']).is_some_and(|end| after[end..].starts_with('('));
-        let name = after.split(['%', '(']).next().unwrap_or_default();
+        let name = after.split(['%', '(', ':']).next().unwrap_or_default();
         rest = match variable_end(after) {
             Some(_) if variables::problem(name, arguments).is_some() => return variables::problem(name, arguments),
             Some(after) => after,
@@ -105,15 +110,27 @@ fn value_problem(value: &str) -> Option<&'static str> {
 
 /// What follows the variable that begins after a `%`; nothing if it does not end well.
 fn variable_end(text: &str) -> Option<&str> {
-    let end = text.find(['%', '('])?;
+    let end = text.find(['%', '(', ':'])?;
     let Some(arguments) = text[end..].strip_prefix('(') else {
-        return Some(&text[end + 1..]);
+        return after_length(&text[end..]);
     };
     let after = match arguments.trim_start_matches(' ').strip_prefix('[') {
         Some(list) => list_end(list)?.trim_start_matches(' ').strip_prefix(')')?,
         None => &arguments[closing(arguments, ')')? + 1..],
     };
-    after.trim_start_matches(' ').strip_prefix('%')
+    after_length(after.trim_start_matches(' '))
+}
+
+/// What follows the end of a variable, before which there may be the longest length of its value.
+fn after_length(text: &str) -> Option<&str> {
+    let rest = match text.strip_prefix(':') {
+        Some(length) => {
+            let digits = length.trim_start_matches(|c: char| c.is_ascii_digit());
+            (digits.len() < length.len()).then_some(digits)?
+        }
+        None => text,
+    };
+    rest.strip_prefix('%')
 }
 
 /// What follows a list of strings in double quotes that begins after a `[`.
@@ -154,6 +171,8 @@ mod tests {
             "%FILTER_STATE(a.b)%",
             "%UPSTREAM_METADATA([\"a\", \"b\\\"c\"])%",
             "%START_TIME(%s)%",
+            "%REQ(x-a):10%",
+            "%PROTOCOL:3%%DURATION%",
             "tab\tok",
         ] {
             assert_eq!(value_problem(good), None, "{good}");
@@ -169,6 +188,9 @@ mod tests {
             "%A([\"x\")%",
             "%A(\"x\"",
             "%A() x%",
+            "%REQ(x-a):%",
+            "%REQ(x-a):a%",
+            "%DURATION:%",
             "a\nb",
             "\u{7f}",
         ] {

@@ -1,14 +1,15 @@
 //! MeshConfig.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use names::TrustDomain;
 
 use crate::diagnostic::FieldPath;
-use crate::mesh::{AuthenticationPolicy, ConnectionSettings, MeshConfig, PrivateKeyProvider, ProxyConfig, Tracer};
-use crate::validate::{Report, common, hosts, http_policy, locality, traffic_policy, workload};
+use crate::mesh::{
+    AuthenticationPolicy, ConnectionSettings, CustomTag, MeshConfig, PrivateKeyProvider, ProxyConfig, Tracer,
+};
+use crate::validate::{Report, common, headers, hosts, http_policy, locality, providers, traffic_policy, workload};
 
 /// The least window of HTTP/2, in bytes.
 const LEAST_WINDOW: i32 = 65_535;
@@ -55,7 +56,8 @@ pub(super) fn check(r: &mut Report, mesh: &MeshConfig) {
         &path.field("defaultHttpRetryPolicy"),
         mesh.default_http_retry_policy.as_ref(),
     );
-    providers(r, &path, mesh);
+    providers::check(r, &path, mesh);
+    providers::mesh_log_format(r, &path, mesh);
 }
 
 fn signed_port(r: &mut Report, path: &FieldPath, number: i32) {
@@ -111,18 +113,6 @@ fn exports(r: &mut Report, path: &FieldPath, mesh: &MeshConfig) {
         };
         // The dot is the namespace of whatever object the default applies to, so that it equals no name.
         common::export_to(r, &path.field(field), ".", list, kind);
-    }
-}
-
-/// Names of providers are unique. What Istio only logs about them is not checked.
-fn providers(r: &mut Report, path: &FieldPath, mesh: &MeshConfig) {
-    let mut names = BTreeSet::new();
-    for provider in &mesh.extension_providers {
-        if !names.insert(&provider.name) {
-            // The defaults are part of the list, so that positions in it are not those of the file.
-            let message = format!("there are two providers {:?}", &*provider.name);
-            r.warning(&path.field("extensionProviders"), "duplicate", message);
-        }
     }
 }
 
@@ -246,9 +236,30 @@ fn proxy_addresses(r: &mut Report, path: &FieldPath, proxy: &ProxyConfig) {
             if tracer.access_token.is_empty() {
                 r.error(&at.field("accessToken"), "missing-field", "the token is needed");
             }
+            no_tracer(r, &at, "Lightstep");
         }
-        _ => {}
+        Some(Tracer::Stackdriver(_)) => no_tracer(r, &at.field("stackdriver"), "Stackdriver"),
+        Some(Tracer::OpenCensusAgent(_)) => no_tracer(r, &at.field("openCensusAgent"), "OpenCensus"),
+        None => {}
     }
+    for (name, tag) in &tracing.custom_tags {
+        let at = at.field("customTags").key(name.clone());
+        let empty = match tag {
+            CustomTag::Nothing => true,
+            CustomTag::Literal(tag) => tag.value.is_empty(),
+            CustomTag::Environment(tag) => tag.name.is_empty(),
+            CustomTag::Header(tag) => !headers::is_name(&tag.name),
+        };
+        if empty || name.is_empty() {
+            let message = "the tag is left out: it needs a name, and literal.value, environment.name or header.name";
+            r.warning(&at, "bad-value", message);
+        }
+    }
+}
+
+fn no_tracer(r: &mut Report, path: &FieldPath, name: &str) {
+    let message = format!("Envoy has no tracer for {name} any more: a proxy that is started so traces nothing");
+    r.warning_with(path, "unsupported", message, "use a provider of the sort opentelemetry");
 }
 
 /// `host:port`; the host may be a placeholder for the node's address.

@@ -24,6 +24,7 @@ mod locality;
 mod lua;
 mod mesh;
 mod networks;
+mod providers;
 mod regex;
 mod report;
 mod service_entry;
@@ -35,6 +36,7 @@ mod variables;
 mod virtual_service;
 mod workload;
 
+pub use self::headers::is_name as is_header_name;
 pub(crate) use self::regex::problem as regex_problem;
 pub(crate) use report::{Finding, Report};
 

@@ -41,13 +41,7 @@ fn check_gateway(r: &mut Report, path: &FieldPath, gateway: &NetworkGateway) {
             hosts::fqdn(r, &path.field("registryServiceName"), host);
         }
         Some(NetworkGatewayPlace::Address(address)) if address.parse::<IpAddr>().is_err() => {
-            let at = path.field("address");
-            hosts::fqdn(r, &at, address);
-            r.warning(
-                &at,
-                crate::effects::CODE,
-                "names of gateways are not looked up yet; only addresses have an effect",
-            );
+            hosts::fqdn(r, &path.field("address"), address);
         }
         Some(NetworkGatewayPlace::Address(_)) => {}
         None => r.error(

@@ -264,6 +264,9 @@ impl Intake {
     fn put(&mut self, object: AnyObject) {
         if let AnyObject::MeshConfig(config) = &object {
             self.options.mesh.send_replace(Arc::new(config.spec.clone()));
+            for name in config.spec.environment() {
+                self.batch.set_environment(name.clone(), std::env::var(&**name).ok());
+            }
             self.batch.set_mesh(MeshSettings {
                 config: config.spec.clone(),
                 ..self.options.defaults.clone()

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use flow::Reads;
-use model::audience::{DefaultEndpoint, InboundPort, IpFamilies};
+use model::audience::{DefaultEndpoint, EVERYWHERE, InboundPort, IpFamilies};
 use model::proxy::{InterceptionMode, Labels, Proxy};
 use model::service::{Service, ServiceKey, TargetPort, Workload};
 use names::{Hostname, Protocol};
@@ -13,8 +13,6 @@ use registry::inputs::{MeshSettings, ServiceObjectKey};
 use registry::{InstancePorts, Services, ServicesByAddress, selectors};
 use resources::MeshConfig;
 use resources::istio::{CaptureMode, IngressListener, Sidecar};
-
-use super::STATIC_PORTS;
 
 /// A service with this label keeps gateways from translating its ports to target ports.
 const NO_TRANSLATION_LABEL: &str = "experimental.istio.io/disable-gateway-port-translation";
@@ -37,7 +35,7 @@ pub(super) fn ports(
         _ if proxy.interception == InterceptionMode::None => {}
         _ => targets(cx, proxy, instance)
             .into_iter()
-            .filter(|t| !is_reserved(t.workload_port, mesh))
+            .filter(|t| !is_reserved(t.workload_port, proxy, mesh))
             .filter_map(Target::into_port)
             .for_each(&mut add),
     }
@@ -182,9 +180,9 @@ fn selected(cx: &Reads<'_>, proxy: &Proxy, instance: &Instance<'_>) -> Vec<Targe
 }
 
 /// Ports of the proxy itself cannot be ports of its application.
-fn is_reserved(port: u16, mesh: &MeshConfig) -> bool {
+fn is_reserved(port: u16, proxy: &Proxy, mesh: &MeshConfig) -> bool {
     let own = [mesh.proxy_listen_port, mesh.proxy_inbound_listen_port];
-    STATIC_PORTS.contains(&port) || own.contains(&i32::from(port))
+    proxy.static_ports.contains(&port) || own.contains(&i32::from(port))
 }
 
 /// An ingress listener of a `Sidecar`, unless the proxy cannot have it.
@@ -207,14 +205,17 @@ fn declared(proxy: &Proxy, ip: IpFamilies, listener: &IngressListener) -> Option
         "" => protocol.is_http(),
         bind => bind == ip.wildcard().to_string(),
     };
-    if wildcard && STATIC_PORTS.contains(&port) {
+    if wildcard && proxy.static_ports.contains(&port) {
         return None;
     }
     let bind = match &*listener.bind {
         // A chain of the virtual listener is not bound to anything. Istio names it by the workload's address all the
         // same; that would set apart the listeners of workloads that differ in nothing else.
         "" if captured => None,
-        "" => Some(own_address(proxy, ip).to_string().into()),
+        "" => match own_address(proxy) {
+            Some(address) => Some(address.to_string().into()),
+            None => Some(EVERYWHERE.into()),
+        },
         _ => Some(listener.bind.clone()),
     };
     let endpoint = default_endpoint(&listener.default_endpoint);
@@ -230,8 +231,8 @@ fn declared(proxy: &Proxy, ip: IpFamilies, listener: &IngressListener) -> Option
 }
 
 /// Where a listener of the workload is bound if nobody says: the first address that others can reach, so that the
-/// application can have the same port at the loopback address; else all addresses.
-fn own_address(proxy: &Proxy, ip: IpFamilies) -> IpAddr {
+/// application can have the same port at the loopback address; none where there is no such address, and it is all of them.
+fn own_address(proxy: &Proxy) -> Option<IpAddr> {
     let reachable = |a: &&IpAddr| {
         let link_local = match a {
             IpAddr::V4(v4) => v4.is_link_local() || v4.is_broadcast(),
@@ -239,7 +240,7 @@ fn own_address(proxy: &Proxy, ip: IpFamilies) -> IpAddr {
         };
         !(a.is_loopback() || a.is_unspecified() || a.is_multicast() || link_local)
     };
-    proxy.addresses.iter().find(reachable).copied().unwrap_or(ip.wildcard())
+    proxy.addresses.iter().find(reachable).copied()
 }
 
 /// Parses `defaultEndpoint`: `127.0.0.1:PORT`, `0.0.0.0:PORT` (and their IPv6 forms), `unix:///PATH`. Absent where empty or

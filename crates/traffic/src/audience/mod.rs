@@ -5,9 +5,11 @@
 
 mod filters;
 mod inbound;
+mod peers;
 mod place;
 mod select;
 mod settings;
+mod traced;
 mod tuning;
 
 use std::net::{IpAddr, SocketAddr};
@@ -18,6 +20,8 @@ use model::audience::{
     ClusterAudience, EndpointsApart, EndpointsAudience, ExtensionAudience, GrpcAudience, IpFamilies, ListenerAudience,
     NameAudience, NameView, OwnWorkload, Place, RouteAudience, Scope, SecretAudience, Source,
 };
+use model::listener::Traced;
+use model::mtls::PeerModes;
 use model::proxy::{InterceptionMode, Labels, Proxy, ProxyKind};
 use model::service::{ObjectId, Workload};
 use registry::Workloads;
@@ -26,14 +30,8 @@ use resources::istio::OutboundMode;
 
 pub use filters::{FilterScopes, FiltersByNamespace};
 pub use place::{ClustersOfServices, RulesByFacet, ServicesByDns, ServicesByFacet, ServicesWithAssigned};
-pub(crate) use select::subset;
 pub use select::{GatewaysBySelector, HttpSourceLabels, RulesWithSelector, SidecarsByNamespace, TcpSourceLabels};
-
-/// Ports that Envoy itself answers at in Istio's bootstrap: readiness and merged metrics.
-pub(crate) const STATIC_PORTS: [u16; 2] = [15021, 15090];
-
-/// Says of a workload that it takes the mesh's mutual TLS.
-const TLS_MODE_LABEL: &str = "security.istio.io/tlsMode";
+pub(crate) use select::{gateways as gateways_for, sidecars, subset};
 
 /// Everything that a proxy's configuration is derived for.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
@@ -116,6 +114,10 @@ impl Rule for Audiences {
         };
         let ip = families(&proxy.addresses);
         let filters = filters::selected(cx, &proxy, labels, &mesh.config.root_namespace);
+        let settings = settings::of(cx, &proxy, &mesh.config, traced::uses(cx));
+        let own_or_default = settings.all.as_deref().unwrap_or(&mesh.config.default_config);
+        let traced = traced::of(cx, &proxy, labels, own_or_default);
+        let key_provider = settings::key_provider(own_or_default, proxy.capabilities);
         let mut parts = Parts {
             scope,
             filters,
@@ -130,10 +132,12 @@ impl Rule for Audiences {
             accepts_http10: proxy.accepts_http10 || mesh.features.http10,
             passes_through: false,
             grpc: None,
+            peers: Arc::default(),
             own: None,
             place_of_clusters: Arc::new(place_of_clusters),
             resolver: None,
-            settings: settings::of(cx, &proxy, &mesh.config),
+            settings,
+            traced,
         };
         let scope = parts.scope.clone();
         let instance = inbound::Instance {
@@ -151,13 +155,16 @@ impl Rule for Audiences {
                 }
                 parts.tcp_source = source(select::asked::<TcpSourceLabels>(cx, labels));
                 parts.inbound = inbound::ports(cx, &proxy, &instance, (ip, sidecar));
+                parts.peers = peers::modes(cx, &proxy, labels, &mesh.config.root_namespace);
             }
             ProxyKind::Grpc => {
+                let served = inbound::served(cx, &proxy, &instance);
+                let root = &mesh.config.root_namespace;
                 parts.grpc = Some(Arc::new(GrpcAudience {
                     scope: parts.scope.clone(),
                     domain: proxy.dns_domain.clone(),
-                    inbound: inbound::served(cx, &proxy, &instance),
-                    mutual_tls: labels.get(TLS_MODE_LABEL).is_some_and(|mode| &**mode == "istio"),
+                    mutual_tls: peers::of_grpc(cx, &proxy, labels, root, &served),
+                    inbound: served,
                 }));
             }
             ProxyKind::Router => {
@@ -172,6 +179,7 @@ impl Rule for Audiences {
             }
         }
         let secrets = proxy.trusted.then(|| SecretAudience {
+            key_provider,
             namespace: proxy.namespace.clone(),
             cluster: mesh.cluster_of_id(&proxy.cluster_id),
         });
@@ -208,10 +216,12 @@ struct Parts {
     accepts_http10: bool,
     passes_through: bool,
     grpc: Option<Arc<GrpcAudience>>,
+    peers: Arc<PeerModes>,
     own: Option<Arc<OwnWorkload>>,
     place_of_clusters: Arc<Place>,
     resolver: Option<SocketAddr>,
     settings: settings::Own,
+    traced: Arc<Traced>,
 }
 
 fn assemble(proxy: &Proxy, parts: Parts) -> ProxyAudiences {
@@ -229,10 +239,12 @@ fn assemble(proxy: &Proxy, parts: Parts) -> ProxyAudiences {
         accepts_http10,
         passes_through,
         grpc,
+        peers,
         own,
         place_of_clusters,
         resolver,
         settings,
+        traced,
     } = parts;
     let kind = proxy.kind;
     let plain = scope.without_assigned();
@@ -256,6 +268,8 @@ fn assemble(proxy: &Proxy, parts: Parts) -> ProxyAudiences {
         },
         capabilities: proxy.capabilities,
         agent: proxy.has_agent(),
+        own_files: peers::files(proxy),
+        peers,
         ip,
         network: match kind {
             ProxyKind::Sidecar => place.network.clone(),
@@ -267,6 +281,7 @@ fn assemble(proxy: &Proxy, parts: Parts) -> ProxyAudiences {
         resolver,
         filters: filters.listeners,
         settings: settings.listeners,
+        traced,
     };
     ProxyAudiences {
         cluster: Arc::new(ClusterAudience {
@@ -279,6 +294,7 @@ fn assemble(proxy: &Proxy, parts: Parts) -> ProxyAudiences {
             place: place_of_clusters,
             resolver,
             filters: filters.clusters,
+            settings: settings.clusters,
         }),
         listener: Arc::new(listener),
         route: Arc::new(RouteAudience {
@@ -307,22 +323,22 @@ fn assemble(proxy: &Proxy, parts: Parts) -> ProxyAudiences {
     }
 }
 
-/// The pod that a proxy runs in, where that is known.
-fn pod_of(cx: &Reads<'_>, proxy: &Proxy, mesh: &MeshSettings) -> Option<Arc<Workload>> {
-    let pod = proxy
-        .id
-        .strip_suffix(&*proxy.namespace)
-        .and_then(|rest| rest.strip_suffix('.'));
-    let name = pod.filter(|name| !name.is_empty())?;
-    let key = WorkloadObjectKey {
+/// The pod that a proxy says it runs in, by its id; none where that is not `POD.NAMESPACE`.
+pub fn pod_key(proxy: &Proxy, mesh: &MeshSettings) -> Option<WorkloadObjectKey> {
+    let pod = proxy.id.strip_suffix(&*proxy.namespace)?.strip_suffix('.')?;
+    (!pod.is_empty()).then(|| WorkloadObjectKey {
         pod: true,
         cluster: mesh.cluster_of_id(&proxy.cluster_id),
         id: ObjectId {
             namespace: proxy.namespace.clone(),
-            name: name.into(),
+            name: pod.into(),
         },
-    };
-    let workload = cx.get::<Workloads>(&key)?;
+    })
+}
+
+/// The pod that a proxy runs in, where that is known.
+fn pod_of(cx: &Reads<'_>, proxy: &Proxy, mesh: &MeshSettings) -> Option<Arc<Workload>> {
+    let workload = cx.get::<Workloads>(&pod_key(proxy, mesh)?)?;
     // A proxy may call itself what it likes; the address has to agree.
     workload
         .ips()

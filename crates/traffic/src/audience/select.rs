@@ -169,7 +169,7 @@ pub(super) fn rules(cx: &Reads<'_>, namespace: &Arc<str>, labels: &Labels) -> Ve
 }
 
 /// `Gateway` objects that select a proxy with these labels, the oldest first.
-pub(super) fn gateways(cx: &Reads<'_>, labels: &Labels) -> Vec<ObjectId> {
+pub(crate) fn gateways(cx: &Reads<'_>, labels: &Labels) -> Vec<ObjectId> {
     let keys = labels.iter().map(|(k, v)| Some((k.clone(), v.clone()))).chain([None]);
     let found = keys.filter_map(|key| cx.get::<GatewaysBySelector>(&key));
     let ids: Vec<ObjectId> = found.flat_map(|members| members.to_vec()).collect();
@@ -203,7 +203,7 @@ pub(super) fn asked<R: Relation<Key = Arc<str>>>(cx: &Reads<'_>, labels: &Labels
 }
 
 /// `Sidecar` objects of a namespace, the oldest first.
-fn sidecars(cx: &Reads<'_>, namespace: &Arc<str>) -> Vec<Arc<Object<Sidecar>>> {
+pub(crate) fn sidecars(cx: &Reads<'_>, namespace: &Arc<str>) -> Vec<Arc<Object<Sidecar>>> {
     let ids = cx.get::<SidecarsByNamespace>(namespace);
     let ids = ids.iter().flat_map(|members| members.iter());
     let mut objects: Vec<Arc<Object<Sidecar>>> = ids

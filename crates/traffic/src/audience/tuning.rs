@@ -14,5 +14,6 @@ pub(super) fn of(proxy: &Proxy) -> Tuning {
         exact_balance_in: switched("INBOUND_LISTENER_EXACT_BALANCE"),
         exact_balance_out: switched("OUTBOUND_LISTENER_EXACT_BALANCE"),
         http_proxy_port: text("HTTP_PROXY_PORT").and_then(|text| text.parse().ok()),
+        static_ports: proxy.static_ports,
     }
 }

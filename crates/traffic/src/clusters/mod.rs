@@ -2,12 +2,14 @@
 
 mod needs;
 mod public;
+mod told;
 
 use std::sync::Arc;
 
 use flow::{Reads, Relation, Rule};
 use model::audience::{
     ClusterAudience, ClusterKey, InboundPort, IpFamilies, OutboundKey, Place, PolicyKey, ResourceKey, Scope,
+    TunedCluster,
 };
 use model::listener::DnsCache;
 use model::proxy::ProxyKind;
@@ -15,11 +17,11 @@ use model::service::{Resolution, ServiceKey};
 use model::tls::ClientFacts;
 use names::{ClusterName, Direction, Hostname, Protocol};
 use registry::Services;
-use registry::inputs::Sidecars;
+use registry::inputs::{Mesh, Sidecars};
 use resources::istio::ClientTlsMode;
 
 use crate::Catalogue;
-use crate::policy::{DestinationPolicies, DestinationPolicy, effective, policy_for};
+use crate::policy::{DestinationPolicies, DestinationPolicy, effective, merged, policy_for};
 use crate::scope::{self, OutboundPolicy, ScopeServices, VisibleService};
 
 pub use needs::{ClientNeeds, Needs};
@@ -60,16 +62,14 @@ impl Rule for ServiceClusters {
             // Clients use the clusters of what it stands for.
             return None;
         }
-        let policy = key
-            .policy
-            .as_ref()
-            .and_then(|policy| cx.get::<DestinationPolicies>(policy));
+        let policy = merged(cx, key.policy.as_ref());
         let mut subsets: Vec<Arc<str>> = vec![Arc::from("")];
         // Names that are looked up as they come have no endpoints to choose from.
         let dynamic = service.resolution == Resolution::DynamicDns;
         if let Some(policy) = policy.as_ref().filter(|_| !dynamic) {
             subsets.extend(policy.subsets.iter().map(|s| s.name.clone()));
         }
+        let automatic = key.agent && !dynamic && !service.external && uses_mutual_tls(cx);
         let mut out = Vec::new();
         for port in service.ports.iter().filter(|p| has_cluster(p.protocol, dynamic)) {
             for subset in &subsets {
@@ -85,7 +85,7 @@ impl Rule for ServiceClusters {
                     // See `for_place`.
                     view: None,
                     passed_through: false,
-                    client: client_facts(policy.as_deref().map(|policy| &**policy), key, subset, port.number),
+                    client: client_facts(policy.as_deref(), key, (&**subset, port.number), automatic),
                 };
                 out.push((Arc::from(cluster.cluster_name()), cluster));
             }
@@ -94,10 +94,23 @@ impl Rule for ServiceClusters {
     }
 }
 
-/// What the TLS of a cluster depends on of its client.
-fn client_facts(policy: Option<&DestinationPolicy>, key: &ServiceClustersKey, subset: &str, port: u16) -> ClientFacts {
+/// Whether the mesh uses its mutual TLS where no rule says so.
+fn uses_mutual_tls(cx: &Reads<'_>) -> bool {
+    cx.with::<Mesh, _>(&(), |mesh| mesh.is_some_and(|mesh| mesh.config.enable_auto_mtls))
+}
+
+/// What the TLS of a cluster depends on of its client. Where no rule says anything, the mesh's own is `automatic`.
+fn client_facts(
+    policy: Option<&DestinationPolicy>,
+    key: &ServiceClustersKey,
+    (subset, port): (&str, u16),
+    automatic: bool,
+) -> ClientFacts {
     let Some(tls) = effective(policy, subset, port).tls else {
-        return ClientFacts::default();
+        return ClientFacts {
+            agent: automatic,
+            gateway: false,
+        };
     };
     match tls.mode {
         ClientTlsMode::Disable => ClientFacts::default(),
@@ -135,6 +148,7 @@ impl Rule for ClusterCatalogue {
             true => public::seen_by(cx, &audience.scope, client),
             false => imported(cx, &audience.scope, client)?,
         };
+        told::add(cx, &audience.scope, client, &mut entries);
         if audience.passes_through {
             let unopened: Vec<Entry> = entries.iter().filter_map(|e| passed_through(cx, e)).collect();
             entries.extend(unopened);
@@ -155,6 +169,7 @@ impl Rule for ClusterCatalogue {
         }
         for_place(cx, &audience.place, &mut entries);
         for_families(audience.ip, &mut entries);
+        for_settings(&audience.settings, &mut entries);
         Some(Catalogue::new(entries))
     }
 }
@@ -187,6 +202,21 @@ fn for_families(families: IpFamilies, entries: &mut [Entry]) {
             && key.lookup.is_some()
         {
             key.lookup = Some(families);
+        }
+    }
+}
+
+/// Has all clusters go by settings of the proxy's own. Most proxies have none, and share the keys as they are.
+fn for_settings(settings: &Arc<str>, entries: &mut [Entry]) {
+    if settings.is_empty() {
+        return;
+    }
+    for (_, key) in entries {
+        if let ResourceKey::Cluster(cluster) = key {
+            *cluster = ClusterKey::Tuned(Arc::new(TunedCluster {
+                cluster: cluster.clone(),
+                settings: settings.clone(),
+            }));
         }
     }
 }
@@ -304,7 +334,8 @@ fn limits(cx: &Reads<'_>, audience: &ClusterAudience, port: &InboundPort) -> Opt
 pub fn resolve(cx: &Reads<'_>, scope: &Arc<Scope>, name: &str) -> Option<OutboundKey> {
     let (name, passed_through) = parse(name)?;
     let host = Hostname::parse(&name.host).ok()?;
-    let visible = scope::find(cx, scope, &host)?;
+    let visible = scope::find(cx, scope, &host).filter(|seen| seen.ports.include(name.port));
+    let visible = visible.or_else(|| told::find(cx, &host, name.port))?;
     let policy = policy_for(cx, scope, &visible.key);
     let clusters = ServiceClustersKey {
         service: visible.key.clone(),
@@ -315,7 +346,6 @@ pub fn resolve(cx: &Reads<'_>, scope: &Arc<Scope>, name: &str) -> Option<Outboun
     cx.with::<ServiceClusters, _>(&clusters, |clusters| {
         let mut clusters = clusters.into_iter().flatten().map(|(_, key)| key);
         let found = clusters.find(|key| key.port == name.port && key.subset == name.subset);
-        let found = found.filter(|key| visible.ports.include(key.port));
         found.map(|key| OutboundKey {
             passed_through,
             client: ClientFacts::default(),

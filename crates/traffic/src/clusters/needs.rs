@@ -11,7 +11,7 @@ use registry::inputs::{Mesh, Sharing};
 use registry::{NetworkGateways, Services};
 
 use crate::policy::preference::{Preference, preference};
-use crate::policy::{DestinationPolicies, effective_in};
+use crate::policy::{effective_in, merged};
 
 /// What the endpoints of each cluster depend on of a client. Apart from the endpoints, so that clients share all that
 /// differs in nothing that matters to them.
@@ -42,11 +42,8 @@ impl Rule for ClientNeeds {
     fn derive(cx: &Reads<'_>, key: &OutboundKey) -> Option<Needs> {
         let service = cx.get::<Services>(&key.service)?;
         let mesh = cx.get::<Mesh>(&())?;
-        let rule = key
-            .policy
-            .as_ref()
-            .and_then(|policy| cx.get::<DestinationPolicies>(policy));
-        let policy = effective_in(&mesh.config, rule.as_deref().map(|rule| &**rule), &key.subset, key.port);
+        let rule = merged(cx, key.policy.as_ref());
+        let policy = effective_in(&mesh.config, rule.as_deref(), &key.subset, key.port);
         let (unshared, kubernetes) = (mesh.sharing != Sharing::All, service.registry == Registry::Kubernetes);
         let mut needs = Needs {
             cluster: service.cluster_local || service.node_local || (unshared && kubernetes),

@@ -15,7 +15,6 @@ use resources::mesh::NetworkMembers;
 
 use super::auto_passthrough;
 use super::merge::{GatewaySet, MergedGateways, MergedPort, PortKind, Server, ServerTls};
-use crate::audience::STATIC_PORTS;
 use crate::listeners::chain::Chain;
 use crate::listeners::l4::{L4Match, L4Rules, Router, Rules};
 use crate::virtual_service::{Guard, Summary, for_gateway};
@@ -122,7 +121,7 @@ impl Build<'_> {
     fn quic(&self, port: &MergedPort) -> Option<ListenerSpec> {
         let served = port.servers.iter().filter(|s| s.speaks_http3(&self.audience.udp_ports));
         let (address, additional) = self.place(port)?;
-        let name = format!("{address}_{}", port.number);
+        let name = format!("udp_{address}_{}", port.number);
         let chains = served
             .filter_map(|server| self.terminated(server, &name))
             .map(over_quic);
@@ -136,7 +135,7 @@ impl Build<'_> {
             quic: true,
             // Packets are spread by the kernel.
             exact_balance: false,
-            ..self.with_chains(format!("udp_{name}").into(), bind, chains)?
+            ..self.with_chains(name.into(), bind, chains)?
         })
     }
 
@@ -144,7 +143,7 @@ impl Build<'_> {
     fn place(&self, port: &MergedPort) -> Option<(IpAddr, Vec<IpAddr>)> {
         let ip = self.audience.ip;
         let privileged = self.audience.unprivileged && port.number < 1024;
-        if privileged || port.bind.is_none() && STATIC_PORTS.contains(&port.number) {
+        if privileged || port.bind.is_none() && self.audience.tuning.static_ports.contains(&port.number) {
             return None;
         }
         match &port.bind {
@@ -179,6 +178,7 @@ impl Build<'_> {
             internal: own_addresses(self.cx),
             capabilities: self.audience.capabilities,
             settings: Arc::default(),
+            traced: Arc::default(),
         })
     }
 
@@ -202,7 +202,7 @@ impl Build<'_> {
         let ServerTls::Terminated(settings) = &server.tls else {
             return None;
         };
-        let context = terminate::context(settings, self.audience.agent)?;
+        let context = terminate::context(settings, self.audience.agent, &self.audience.own_files)?;
         let chain = match server.route_table() {
             Some(table) => Chain::any(ChainKind::Http(HttpChain {
                 stat_prefix: match &*server.name {

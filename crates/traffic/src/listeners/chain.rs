@@ -9,6 +9,8 @@ use model::tls::ServerContext;
 
 /// Transport protocol of connections that do not begin with TLS.
 pub(crate) const RAW_BUFFER: &str = "raw_buffer";
+/// Transport protocol of connections that begin with TLS.
+pub(crate) const TLS: &str = "tls";
 /// The cluster of connections that go nowhere.
 pub(crate) const BLACK_HOLE: &str = "BlackHoleCluster";
 /// The cluster of connections that go where the application wanted.

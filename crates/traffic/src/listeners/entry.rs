@@ -172,6 +172,7 @@ impl Entry {
             internal: [].into(),
             capabilities: settings.capabilities,
             settings: Arc::default(),
+            traced: Arc::default(),
         }
     }
 }

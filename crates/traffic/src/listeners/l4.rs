@@ -296,7 +296,8 @@ pub(crate) fn single_port(seen: &Ports, service: &Service) -> Option<u16> {
     }
 }
 
-fn tls_rule(rule: &TlsRoute) -> TlsRule {
+/// A route for TLS as it is decided by.
+pub(crate) fn tls_rule(rule: &TlsRoute) -> TlsRule {
     let matches = rule.matches.iter();
     TlsRule {
         matches: matches
@@ -306,7 +307,8 @@ fn tls_rule(rule: &TlsRoute) -> TlsRule {
     }
 }
 
-fn tcp_rule(rule: &TcpRoute) -> Option<TcpRule> {
+/// A route for TCP as it is decided by; none for one that never applies.
+pub(crate) fn tcp_rule(rule: &TcpRoute) -> Option<TcpRule> {
     let matches = rule.matches.iter();
     let matches: Vec<L4Match> = matches
         .filter_map(|m| condition(Guard::of_tcp(m), &[], &m.destination_subnets))

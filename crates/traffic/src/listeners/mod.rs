@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use flow::{Reads, Relation, Rule};
 use model::audience::{ListenerAudience, ResourceKey};
-use model::listener::ListenerSpec;
+use model::listener::{ListenerSpec, Traced};
 use model::proxy::ProxyKind;
 
 use crate::Catalogue;
@@ -38,6 +38,7 @@ impl Rule for ListenerCatalogue {
                 let served = common(audience);
                 let caller = Arc::new(ListenerAudience {
                     inbound: Arc::from([]),
+                    peers: Arc::default(),
                     ..(*served).clone()
                 });
                 vec![
@@ -46,10 +47,11 @@ impl Rule for ListenerCatalogue {
                 ]
             }
         };
-        let own = |spec: &Arc<ListenerSpec>| match audience.settings.is_empty() {
+        let own = |spec: &Arc<ListenerSpec>| match is_common(audience) {
             true => spec.clone(),
             false => Arc::new(ListenerSpec {
                 settings: audience.settings.clone(),
+                traced: audience.traced.clone(),
                 ..(**spec).clone()
             }),
         };
@@ -60,15 +62,21 @@ impl Rule for ListenerCatalogue {
     }
 }
 
-/// The audience of what a proxy's own settings do not decide: which listeners there are.
+/// The audience of what a proxy's own settings and its traces do not decide: which listeners there are.
 fn common(audience: &Arc<ListenerAudience>) -> Arc<ListenerAudience> {
-    match audience.settings.is_empty() {
+    match is_common(audience) {
         true => audience.clone(),
         false => Arc::new(ListenerAudience {
             settings: Arc::default(),
+            traced: Arc::default(),
             ..(**audience).clone()
         }),
     }
+}
+
+/// Whether listeners of this audience have nothing of the proxy's own.
+fn is_common(audience: &ListenerAudience) -> bool {
+    audience.settings.is_empty() && *audience.traced == Traced::default()
 }
 
 /// Adds this module's rules.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use flow::{Reads, Relation, Rule};
-use model::audience::PolicyKey;
+use model::audience::{OutboundKey, PolicyKey};
 use model::service::ObjectId;
 use registry::inputs::DestinationRules;
 use resources::MeshConfig;
@@ -73,6 +73,37 @@ impl Rule for DestinationPolicies {
             out.origins.push(rule.id.clone());
         }
         Some(Arc::new(out))
+    }
+}
+
+/// The merged rules that a key names, if there is a key and they are still there.
+pub fn merged(cx: &Reads<'_>, key: Option<&PolicyKey>) -> Option<Arc<DestinationPolicy>> {
+    cx.get::<DestinationPolicies>(key?).map(|row| (*row).clone())
+}
+
+/// The rules of an outbound cluster.
+pub struct ClusterRules<'k> {
+    key: &'k OutboundKey,
+    /// The merged rules, if there are any.
+    pub merged: Option<Arc<DestinationPolicy>>,
+}
+
+impl<'k> ClusterRules<'k> {
+    /// Reads them. None where the cluster's subset is gone.
+    pub fn read(cx: &Reads<'_>, key: &'k OutboundKey) -> Option<ClusterRules<'k>> {
+        let merged = merged(cx, key.policy.as_ref());
+        let rules = ClusterRules { key, merged };
+        (key.subset.is_empty() || rules.subset().is_some()).then_some(rules)
+    }
+
+    /// The cluster's subset.
+    pub fn subset(&self) -> Option<&Subset> {
+        self.merged.as_ref()?.subset(&self.key.subset)
+    }
+
+    /// The policy of the subset and port, over what the mesh sets for all.
+    pub fn effective<'a>(&'a self, mesh: &'a MeshConfig) -> EffectivePolicy<'a> {
+        effective_in(mesh, self.merged.as_deref(), &self.key.subset, self.key.port)
     }
 }
 

@@ -13,7 +13,9 @@ mod summary;
 pub(crate) use candidates::particular_to;
 pub use candidates::{Candidates, GroupRef, HostPolicies, PolicyCandidates, policy_for};
 pub(crate) use groups::merged_before;
-pub use merged::{DestinationPolicies, DestinationPolicy, EffectivePolicy, effective, effective_in};
+pub use merged::{
+    ClusterRules, DestinationPolicies, DestinationPolicy, EffectivePolicy, effective, effective_in, merged,
+};
 pub use summary::{DestinationRuleSummaries, DestinationRulesByHost, RuleSummary};
 
 use registry::inputs::DestinationRules;

@@ -1,18 +1,22 @@
 //! Servers of `Gateway`s that answer nobody.
+//!
+//! Which `Gateway`s meet is a matter of workloads: where proxies are connected, of those. Before one is, that of a workload
+//! which the `Gateway` just selects is looked at.
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
 
-use flow::{Reads, Relation, Rule};
+use flow::{Index, Members, Reads, Relation, Rule};
 use model::service::ObjectId;
 use registry::Gateways;
-use resources::istio::{self, Gateway};
-use resources::{FieldPath, Kind, Object};
+use registry::inputs::ProxyToken;
+use resources::istio;
+use resources::{Diagnostic, FieldPath, Kind};
 
-use super::{CONFLICT, Remarks, remark, row};
-use crate::audience::GatewaysBySelector;
+use super::{Remarks, remark, row};
+use crate::audience::{Audiences, ProxyAudiences, gateways_for};
 use crate::gateways::{GatewaySet, MergedGateway, MergedGateways, Server, UnservedReason};
 
-/// The remarks on each `Gateway`: how its servers get on with those of the `Gateway`s that have the same selector.
+/// The remarks on each `Gateway`: how its servers get on with those of the `Gateway`s that select the same workloads.
 pub struct GatewayRemarks;
 
 impl Relation for GatewayRemarks {
@@ -24,24 +28,49 @@ impl Relation for GatewayRemarks {
 impl Rule for GatewayRemarks {
     fn derive(cx: &Reads<'_>, key: &ObjectId) -> Option<Remarks> {
         let own = cx.get::<Gateways>(key)?;
-        let label = own.spec.selector.first_key_value();
-        let members = cx.get::<GatewaysBySelector>(&label.map(|(name, value)| (name.clone(), value.clone())))?;
-        let objects = members.iter().filter_map(|id| Some((id, cx.get::<Gateways>(id)?)));
-        let mut set: Vec<(&ObjectId, Arc<Arc<Object<Gateway>>>)> = objects
-            .filter(|(_, object)| object.spec.selector == own.spec.selector)
-            .collect();
-        set.sort_by(|(_, a), (_, b)| a.meta.by_age(&b.meta));
-        let merged = cx.get::<MergedGateways>(&GatewaySet {
-            gateways: set.iter().map(|(id, _)| (*id).clone()).collect(),
-            ports: [].into(),
-        })?;
-        let unserved = merged.unserved.iter().filter(|one| one.gateway == *key);
-        let remarks = unserved.map(|one| {
-            let path = FieldPath::spec().field("servers").index(one.server);
-            let (message, hint) = told(one.reason, rival(&merged, &own.spec.servers[one.server]));
-            remark(Kind::Gateway, key, CONFLICT, path, message, hint)
-        });
-        row(remarks.collect())
+        let sets = cx.keys::<ProxiesByGateways>();
+        let mut sets: Vec<GatewaySet> = sets.iter().filter(|set| set.gateways.contains(key)).cloned().collect();
+        if sets.is_empty() {
+            // Of a workload that has these labels and no others.
+            sets.push(GatewaySet {
+                gateways: gateways_for(cx, &own.spec.selector).into(),
+                ports: [].into(),
+            });
+        }
+        let mut said: BTreeMap<usize, Diagnostic> = BTreeMap::new();
+        for set in sets {
+            let Some(merged) = cx.get::<MergedGateways>(&set) else {
+                continue;
+            };
+            for one in merged.unserved.iter().filter(|one| one.gateway == *key) {
+                let tell = || {
+                    let path = FieldPath::spec().field("servers").index(one.server);
+                    let (message, hint) = told(one.reason, rival(&merged, &own.spec.servers[one.server]));
+                    remark(Kind::Gateway, key, Diagnostic::CONFLICT, path, message, hint)
+                };
+                said.entry(one.server).or_insert_with(tell);
+            }
+        }
+        row(said.into_values().collect())
+    }
+}
+
+/// Connected gateways by the `Gateway`s that select them: those that meet at a workload.
+pub(super) struct ProxiesByGateways;
+
+impl Relation for ProxiesByGateways {
+    const NAME: &'static str = "proxies by gateways";
+    type Key = GatewaySet;
+    type Row = Members<ProxyToken>;
+}
+
+impl Index for ProxiesByGateways {
+    type Of = Audiences;
+    fn keys(_: &ProxyToken, row: &ProxyAudiences) -> Vec<GatewaySet> {
+        match row.listener.gateways.is_empty() {
+            true => Vec::new(),
+            false => vec![GatewaySet::from(&*row.listener)],
+        }
     }
 }
 
@@ -86,5 +115,6 @@ fn told(reason: UnservedReason, rival: Option<&Server>) -> (String, &'static str
 
 /// Adds this module's rules.
 pub(super) fn register(b: &mut flow::Builder) {
+    b.index::<ProxiesByGateways>();
     b.view::<GatewayRemarks>();
 }

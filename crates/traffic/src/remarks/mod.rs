@@ -1,15 +1,20 @@
 //! What is to be said of an object because of others: that another goes before it, or that what it names is not there.
 //!
-//! What is wrong with an object by itself is validation's. None of this depends on which proxies are connected; it is derived
-//! for the objects that somebody watches.
+//! What is wrong with an object by itself is validation's. None of this depends on which proxies are connected, but for where
+//! Gateways meet; it is derived for the objects that somebody watches.
 
+mod connections;
+mod entries;
 mod gateways;
+mod peers;
 mod policies;
 mod proxy_configs;
 mod routes;
 mod scopes;
 
+pub use entries::ServiceEntryRemarks;
 pub use gateways::GatewayRemarks;
+pub use peers::PeerAuthenticationRemarks;
 pub use policies::DestinationRuleRemarks;
 pub use proxy_configs::ProxyConfigRemarks;
 pub use routes::{VirtualServiceRemarks, VirtualServicesByHost};
@@ -18,12 +23,7 @@ pub use scopes::SidecarRemarks;
 use std::sync::Arc;
 
 use model::service::ObjectId;
-use resources::{Diagnostic, FieldPath, Kind, ObjectKey, Severity};
-
-/// The code of remarks of objects that another goes before.
-pub const CONFLICT: &str = "conflict";
-/// The code of remarks of objects that name what is not there.
-pub const MISSING: &str = "missing-reference";
+use resources::{Diagnostic, FieldPath, Kind, Object, ObjectKey, Severity};
 
 /// The remarks on one object, in the order of its fields; never empty.
 pub type Remarks = Arc<[Diagnostic]>;
@@ -33,13 +33,26 @@ pub(crate) fn register(b: &mut flow::Builder) {
     routes::register(b);
     policies::register(b);
     gateways::register(b);
+    entries::register(b);
     scopes::register(b);
     proxy_configs::register(b);
+    peers::register(b);
 }
 
 /// A row of them; none if there is nothing to say.
 fn row(remarks: Vec<Diagnostic>) -> Option<Remarks> {
     (!remarks.is_empty()).then(|| remarks.into())
+}
+
+/// The oldest of these objects that is older than one of them and covers it: that one is for nobody.
+fn older<T>(
+    own: &Object<T>,
+    all: impl IntoIterator<Item = Arc<Object<T>>>,
+    covers: impl Fn(&T, &T) -> bool,
+) -> Option<Arc<Object<T>>> {
+    all.into_iter()
+        .filter(|other| other.meta.by_age(&own.meta).is_lt() && covers(&other.spec, &own.spec))
+        .min_by(|a, b| a.meta.by_age(&b.meta))
 }
 
 fn remark(kind: Kind, id: &ObjectId, code: &'static str, path: FieldPath, message: String, hint: &str) -> Diagnostic {

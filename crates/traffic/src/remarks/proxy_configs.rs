@@ -1,14 +1,12 @@
 //! ProxyConfigs of a namespace of which another one is for the same workloads.
 
-use std::sync::Arc;
-
 use flow::{Reads, Relation, Rule};
 use model::service::ObjectId;
 use registry::inputs::ProxyConfigs;
 use resources::istio::ProxyConfig;
-use resources::{FieldPath, Kind, Object};
+use resources::{Diagnostic, FieldPath, Kind};
 
-use super::{CONFLICT, Remarks, remark, row};
+use super::{Remarks, older, remark, row};
 use crate::audience::subset;
 use crate::proxy_config::ProxyConfigsByNamespace;
 
@@ -25,11 +23,8 @@ impl Rule for ProxyConfigRemarks {
     fn derive(cx: &Reads<'_>, key: &ObjectId) -> Option<Remarks> {
         let own = cx.get::<ProxyConfigs>(key)?;
         let members = cx.get::<ProxyConfigsByNamespace>(&key.namespace)?;
-        let others = members.iter().filter(|id| *id != key);
-        let others = others.filter_map(|id| cx.get::<ProxyConfigs>(id).map(|object| (*object).clone()));
-        let before = others
-            .filter(|other| other.meta.by_age(&own.meta).is_lt() && covers(other, &own))
-            .min_by(|a, b| a.meta.by_age(&b.meta))?;
+        let all = members.iter().filter_map(|id| cx.get::<ProxyConfigs>(id));
+        let before = older(&own, all.map(|object| (*object).clone()), covers)?;
         let (namespace, name) = (&before.meta.namespace, &before.meta.name);
         let (path, message) = match own.spec.selector {
             None => (
@@ -44,13 +39,20 @@ impl Rule for ProxyConfigRemarks {
             ),
         };
         let hint = "of those of a namespace one without a selector and one that selects a workload count: join them";
-        row(vec![remark(Kind::ProxyConfig, key, CONFLICT, path, message, hint)])
+        row(vec![remark(
+            Kind::ProxyConfig,
+            key,
+            Diagnostic::CONFLICT,
+            path,
+            message,
+            hint,
+        )])
     }
 }
 
 /// Whether a ProxyConfig is for all workloads that another one of its sort is for.
-fn covers(one: &Arc<Object<ProxyConfig>>, other: &Arc<Object<ProxyConfig>>) -> bool {
-    match (&one.spec.selector, &other.spec.selector) {
+fn covers(one: &ProxyConfig, other: &ProxyConfig) -> bool {
+    match (&one.selector, &other.selector) {
         (None, None) => true,
         // Without labels it is for nobody.
         (Some(one), Some(_)) if one.match_labels.is_empty() => false,

@@ -10,7 +10,7 @@ use registry::VirtualServices;
 use resources::istio::VirtualService;
 use resources::{Diagnostic, FieldPath, Kind};
 
-use super::{CONFLICT, MISSING, Remarks, remark, row};
+use super::{Remarks, connections, remark, row};
 use crate::virtual_service::{
     Binding, EffectiveVirtualServices, Guard, Summary, VirtualServiceSummaries, missing_delegates, precedence,
 };
@@ -64,6 +64,7 @@ impl Rule for VirtualServiceRemarks {
                     .find_map(|rival| overruled(&own, rival, host, path.clone())),
             );
             remarks.extend(rivals.iter().find_map(|rival| unreachable(cx, &own, rival, host)));
+            connections::never_taken(cx, &own, &rivals, host, &mut remarks);
         }
         remarks.extend(missing_delegates(cx, key).into_iter().map(|(index, what)| {
             let path = FieldPath::spec().field("http").index(index).field("delegate");
@@ -71,7 +72,7 @@ impl Rule for VirtualServiceRemarks {
             remark(
                 Kind::VirtualService,
                 key,
-                MISSING,
+                Diagnostic::MISSING_REFERENCE,
                 path,
                 format!("{what}: the route is left out"),
                 hint,
@@ -95,7 +96,14 @@ fn overruled(own: &Summary, rival: &Summary, host: &Hostname, path: FieldPath) -
         rival.id.namespace, rival.id.name
     );
     let hint = "put all routes for a host into one VirtualService, or into delegates of one";
-    Some(remark(Kind::VirtualService, &own.id, CONFLICT, path, message, hint))
+    Some(remark(
+        Kind::VirtualService,
+        &own.id,
+        Diagnostic::CONFLICT,
+        path,
+        message,
+        hint,
+    ))
 }
 
 fn is_for_all(guard: &Guard) -> bool {
@@ -104,7 +112,7 @@ fn is_for_all(guard: &Guard) -> bool {
 }
 
 /// The namespaces that see both, and in which the rival goes first; in words.
-fn overruled_in(own: &Summary, rival: &Summary) -> Option<String> {
+pub(super) fn overruled_in(own: &Summary, rival: &Summary) -> Option<String> {
     let first = |namespace: &str| precedence(rival, own, namespace).is_lt();
     let those: BTreeSet<&Arc<str>> = match (&own.export_to, &rival.export_to) {
         (ExportTo::All, ExportTo::All) => return first("").then(|| "all namespaces".to_owned()),
@@ -142,7 +150,14 @@ fn unreachable(cx: &Reads<'_>, own: &Summary, rival: &Summary, host: &Hostname) 
     );
     let hint = "give one of the two routes a condition";
     let path = FieldPath::spec().field("http").index(index);
-    Some(remark(Kind::VirtualService, &own.id, CONFLICT, path, message, hint))
+    Some(remark(
+        Kind::VirtualService,
+        &own.id,
+        Diagnostic::CONFLICT,
+        path,
+        message,
+        hint,
+    ))
 }
 
 /// The first route of its own without a condition.

@@ -1,15 +1,15 @@
-//! `Sidecar`s of a namespace of which another one is for the same workloads.
-
-use std::sync::Arc;
+//! `Sidecar`s of a namespace of which another one is for the same workloads, and TLS of theirs that the mesh's goes before.
 
 use flow::{Reads, Relation, Rule};
+use model::mtls::Mode;
+use model::proxy::Labels;
 use model::service::ObjectId;
-use registry::inputs::Sidecars;
-use resources::istio::Sidecar;
-use resources::{FieldPath, Kind, Object};
+use registry::inputs::{Mesh, Sidecars};
+use resources::istio::{IngressListener, Sidecar};
+use resources::{Diagnostic, FieldPath, Kind, Object};
 
-use super::{CONFLICT, Remarks, remark, row};
-use crate::audience::{SidecarsByNamespace, subset};
+use super::{Remarks, older, remark, row};
+use crate::audience::{sidecars, subset};
 
 /// The remarks on each `Sidecar`.
 pub struct SidecarRemarks;
@@ -23,34 +23,74 @@ impl Relation for SidecarRemarks {
 impl Rule for SidecarRemarks {
     fn derive(cx: &Reads<'_>, key: &ObjectId) -> Option<Remarks> {
         let own = cx.get::<Sidecars>(key)?;
-        let members = cx.get::<SidecarsByNamespace>(&key.namespace)?;
-        let others = members.iter().filter(|id| *id != key);
-        let others = others.filter_map(|id| cx.get::<Sidecars>(id).map(|object| (*object).clone()));
-        let before = others
-            .filter(|other| other.meta.by_age(&own.meta).is_lt() && covers(other, &own))
-            .min_by(|a, b| a.meta.by_age(&b.meta))?;
-        let message = match own.spec.workload_selector {
-            None => format!(
-                "Sidecar {}/{} has no workloadSelector either and is older: this one is for nobody",
-                before.meta.namespace, before.meta.name
-            ),
-            Some(_) => format!(
-                "Sidecar {}/{} selects the same workloads and is older: this one is for nobody",
-                before.meta.namespace, before.meta.name
-            ),
-        };
-        let path = match own.spec.workload_selector {
-            None => FieldPath::spec(),
-            Some(_) => FieldPath::spec().field("workloadSelector"),
-        };
-        let hint = "a workload has one Sidecar: remove one of them, or select other workloads";
-        row(vec![remark(Kind::Sidecar, key, CONFLICT, path, message, hint)])
+        let mut remarks = not_opened(cx, key, &own.spec);
+        remarks.extend(for_nobody(cx, key, &own));
+        row(remarks)
     }
 }
 
+/// TLS of ports at which the mesh's mutual TLS is taken.
+fn not_opened(cx: &Reads<'_>, key: &ObjectId, own: &Sidecar) -> Vec<Diagnostic> {
+    let mut listeners = own
+        .ingress
+        .iter()
+        .enumerate()
+        .filter(|(_, l)| l.tls.is_some())
+        .peekable();
+    if listeners.peek().is_none() {
+        return Vec::new();
+    }
+    let everybody = Labels::new();
+    let selected = own
+        .workload_selector
+        .as_ref()
+        .map_or(&everybody, |selector| &selector.labels);
+    let Some(mesh) = cx.get::<Mesh>(&()) else {
+        return Vec::new();
+    };
+    let modes = policy::peers::of_workload(cx, &mesh.config.root_namespace, &key.namespace, selected);
+    let port = |listener: &IngressListener| u16::try_from(listener.port.as_ref()?.number).ok();
+    let taken = listeners.filter(|(_, l)| port(l).is_some_and(|port| modes.at(port) != Mode::Disable));
+    let message = "the mesh's mutual TLS is taken at this port and goes before this, but for proxies without an agent";
+    let hint = "make a PeerAuthentication for these workloads with the mode DISABLE for the port (portLevelMtls)";
+    let path = |index| FieldPath::spec().field("ingress").index(index).field("tls");
+    let said = |index| {
+        remark(
+            Kind::Sidecar,
+            key,
+            Diagnostic::CONFLICT,
+            path(index),
+            message.to_owned(),
+            hint,
+        )
+    };
+    taken.map(|(index, _)| said(index)).collect()
+}
+
+/// Another one has all workloads that it could be for.
+fn for_nobody(cx: &Reads<'_>, key: &ObjectId, own: &Object<Sidecar>) -> Option<Diagnostic> {
+    let before = older(own, sidecars(cx, &key.namespace), covers)?;
+    let message = match own.spec.workload_selector {
+        None => format!(
+            "Sidecar {}/{} has no workloadSelector either and is older: this one is for nobody",
+            before.meta.namespace, before.meta.name
+        ),
+        Some(_) => format!(
+            "Sidecar {}/{} selects the same workloads and is older: this one is for nobody",
+            before.meta.namespace, before.meta.name
+        ),
+    };
+    let path = match own.spec.workload_selector {
+        None => FieldPath::spec(),
+        Some(_) => FieldPath::spec().field("workloadSelector"),
+    };
+    let hint = "a workload has one Sidecar: remove one of them, or select other workloads";
+    Some(remark(Kind::Sidecar, key, Diagnostic::CONFLICT, path, message, hint))
+}
+
 /// Whether a `Sidecar` is for all workloads that another one of its sort is for.
-fn covers(one: &Arc<Object<Sidecar>>, other: &Arc<Object<Sidecar>>) -> bool {
-    match (&one.spec.workload_selector, &other.spec.workload_selector) {
+fn covers(one: &Sidecar, other: &Sidecar) -> bool {
+    match (&one.workload_selector, &other.workload_selector) {
         (None, None) => true,
         (Some(one), Some(other)) => subset(&one.labels, &other.labels),
         // One with a selector goes before one without, for its workloads.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use model::audience::{DefaultEndpoint, IpFamilies};
+use model::audience::{DefaultEndpoint, EVERYWHERE, IpFamilies};
 use model::proxy::{InterceptionMode, Proxy};
 use traffic::audience::Audiences;
 use traffic::listeners::ListenerCatalogue;
@@ -147,12 +147,15 @@ fn a_loopback_address_is_nobodys_own() {
     let local = world.connect(sidecar("127.0.0.1"));
     assert_eq!(
         world.audiences(local).listener.inbound[0].bind.as_deref(),
-        Some("0.0.0.0")
+        Some(EVERYWHERE)
     );
     let mut six = sidecar("::1");
     six.addresses.push("fe80::1".parse().unwrap());
     let six = world.connect(six);
-    assert_eq!(world.audiences(six).listener.inbound[0].bind.as_deref(), Some("::"));
+    assert_eq!(
+        world.audiences(six).listener.inbound[0].bind.as_deref(),
+        Some(EVERYWHERE)
+    );
     assert_eq!(world.audiences(six).listener.ip, IpFamilies::V6);
 }
 

@@ -21,6 +21,7 @@ impl World {
     pub(crate) fn new(yaml: &str) -> World {
         let mut builder = Engine::builder();
         registry::register(&mut builder);
+        policy::register(&mut builder);
         traffic::register(&mut builder);
         let mut world = World {
             engine: builder.build(),
@@ -115,6 +116,7 @@ pub(crate) fn sidecar(ip: &str) -> Proxy {
         interception: InterceptionMode::Redirect,
         capabilities: Capabilities::default(),
         accepts_http10: false,
+        static_ports: model::proxy::STATIC_PORTS,
         unprivileged: false,
         own_workload: None,
         settings: None,
@@ -122,6 +124,7 @@ pub(crate) fn sidecar(ip: &str) -> Proxy {
         ports: std::collections::BTreeMap::new(),
         trusted: false,
         version: "".into(),
+        span_names: Default::default(),
         metadata: Default::default(),
     }
 }

@@ -25,6 +25,7 @@ impl World {
     pub(crate) fn new(yaml: &str) -> World {
         let mut builder = Engine::builder();
         registry::register(&mut builder);
+        policy::register(&mut builder);
         traffic::register(&mut builder);
         let mut world = World {
             engine: builder.build(),
@@ -199,6 +200,7 @@ pub(crate) fn clusters_of(scope: &Arc<Scope>, kind: ProxyKind) -> Arc<ClusterAud
         place: Default::default(),
         resolver: None,
         filters: Default::default(),
+        settings: Default::default(),
     })
 }
 

@@ -1,9 +1,12 @@
 //! What tests and benchmarks of whole worlds share: proxies, settings, and random edits.
 #![allow(dead_code, unreachable_pub, clippy::unwrap_used)] // Not every one of them uses everything.
 
+use std::sync::Arc;
+
 use flow::CellId;
 use model::proxy::{Capabilities, InterceptionMode, Proxy, ProxyKind};
-use registry::inputs::{MeshSettings, Sharing};
+use model::xds::ResourceType;
+use registry::inputs::{MeshSettings, ProxyToken, Sharing};
 use resources::{MeshConfig, ObjectKey, ParseOptions, parse_documents};
 use world::{Batch, World};
 
@@ -68,9 +71,11 @@ pub fn proxy(name: &str, namespace: &str, kind: ProxyKind) -> Proxy {
         interception: InterceptionMode::Redirect,
         capabilities: Capabilities::default(),
         accepts_http10: false,
+        static_ports: model::proxy::STATIC_PORTS,
         unprivileged: false,
         ports: Default::default(),
         version: "".into(),
+        span_names: Default::default(),
         metadata: Default::default(),
     }
 }
@@ -93,6 +98,25 @@ pub fn batch(r: &mut Random, at_most: usize, edit: fn(&mut Random) -> Edit) -> B
         }
     }
     batch
+}
+
+/// Subscribes to a proxy's clusters and listeners, each of which has to be there under the name that lists it. Returns the
+/// cells, and the names of the clusters.
+pub fn open_listed(world: &mut World, token: ProxyToken) -> (Vec<CellId>, Vec<Arc<str>>) {
+    let (mut cells, mut clusters) = (Vec::new(), Vec::new());
+    for kind in [ResourceType::Cluster, ResourceType::Listener] {
+        let audience = world.audience(token, kind).unwrap();
+        let (cell, catalogue) = world.open_catalogue(&audience, &Arc::default()).unwrap();
+        cells.push(cell);
+        for (name, key) in &catalogue.entries {
+            let (cell, resource) = world.open(key);
+            let found = resource.map(|resource| resource.name().clone());
+            assert_eq!(found.as_ref(), Some(name), "listed under its name");
+            cells.push(cell);
+            clusters.extend((kind == ResourceType::Cluster).then(|| name.clone()));
+        }
+    }
+    (cells, clusters)
 }
 
 /// Commits a hundred random batches. After each, all that `open` subscribes to is derived anew and compared.

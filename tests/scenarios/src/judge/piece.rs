@@ -57,7 +57,7 @@ pub(super) fn of(exhibit: &Exhibit, index: usize, files: &Files) -> Result<Optio
         }
         ResourceType::Listener => {
             let mut wants = BTreeSet::new();
-            grpc_clusters(&json, &mut wants);
+            clusters_first(&json, &mut wants);
             Some(Piece::Listener(listener(body, index), wants))
         }
         ResourceType::Route => Some(Piece::Listener(routes(whole(&body)?, index), BTreeSet::new())),
@@ -258,15 +258,16 @@ fn is_of_istio(config: &Value) -> bool {
     })
 }
 
-/// The clusters that Envoy wants to have before it takes a listener: those of services over gRPC.
-fn grpc_clusters(value: &Value, names: &mut BTreeSet<String>) {
+/// The clusters that Envoy wants to have before it takes a listener: those of services over gRPC, and of tracers.
+fn clusters_first(value: &Value, names: &mut BTreeSet<String>) {
     match value {
         Value::Object(fields) => {
             let service = fields.get("envoyGrpc").and_then(|grpc| grpc["clusterName"].as_str());
-            names.extend(service.map(str::to_owned));
-            fields.values().for_each(|inner| grpc_clusters(inner, names));
+            let tracer = fields.get("collectorCluster").and_then(Value::as_str);
+            names.extend(service.into_iter().chain(tracer).map(str::to_owned));
+            fields.values().for_each(|inner| clusters_first(inner, names));
         }
-        Value::Array(items) => items.iter().for_each(|inner| grpc_clusters(inner, names)),
+        Value::Array(items) => items.iter().for_each(|inner| clusters_first(inner, names)),
         _ => {}
     }
 }

@@ -19,7 +19,7 @@ use crate::state::Client;
 use dice::Dice;
 
 /// How many objects one mesh has.
-pub const OBJECTS: usize = 12;
+pub const OBJECTS: usize = 14;
 /// The kinds of the objects of a mesh.
 const KINDS: [Kind; OBJECTS] = [
     Kind::VirtualService,
@@ -34,6 +34,8 @@ const KINDS: [Kind; OBJECTS] = [
     Kind::WorkloadEntry,
     Kind::Gateway,
     Kind::ServiceEntry,
+    Kind::PeerAuthentication,
+    Kind::PeerAuthentication,
 ];
 /// What is there in each mesh.
 const BASE: &str = include_str!("base.yaml");
@@ -80,7 +82,7 @@ pub fn evidence(seed: u64) -> Result<Evidence> {
 }
 
 /// The proxies of a mesh.
-const PROXIES: [(&str, &str); 5] = [
+const PROXIES: [(&str, &str); 6] = [
     (
         "client",
         "{namespace: test, labels: {app: client, version: v1}, locality: r1/z1/s1}",
@@ -88,6 +90,10 @@ const PROXIES: [(&str, &str); 5] = [
     (
         "shop",
         "{namespace: test, ip: 10.1.0.9, labels: {app: shop, version: v1}, locality: r1/z2}",
+    ),
+    (
+        "agent",
+        "{namespace: test, ip: 10.1.0.9, labels: {app: shop, version: v1}, metadata: {ISTIO_VERSION: 1.28.0}}",
     ),
     (
         "none",

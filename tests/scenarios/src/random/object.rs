@@ -80,6 +80,13 @@ fn direct(dice: &mut Dice, kind: Kind, number: usize, spec: &mut Map<String, Val
                 json!({"labels": {"app": dice.one(&["shop", "six"])}}),
             );
         }
+        Kind::PeerAuthentication => {
+            let mut mode = || json!({"mode": dice.one(&["DISABLE", "PERMISSIVE", "STRICT"])});
+            let ports = json!({"8080": mode(), "9000": mode()});
+            spec.insert("mtls".to_owned(), mode());
+            spec.insert("portLevelMtls".to_owned(), ports);
+            spec.insert("selector".to_owned(), json!({"matchLabels": {"app": "shop"}}));
+        }
         Kind::WorkloadEntry => {
             spec.insert("labels".to_owned(), json!({"app": "shop", "version": "v2"}));
         }

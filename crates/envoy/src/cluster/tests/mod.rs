@@ -10,7 +10,7 @@ use names::Protocol;
 use protos::envoy::config::cluster::v3::Cluster;
 use resources::istio::DestinationRule;
 use serde_json::{Value, json};
-use traffic::policy::DestinationPolicy;
+use traffic::policy::{DestinationPolicy, effective_in};
 
 use super::*;
 use crate::testing::{self, at, check, object};
@@ -26,6 +26,7 @@ struct Case {
     lookup: Option<IpFamilies>,
     endpoints: Vec<Endpoint>,
     client: model::tls::ClientFacts,
+    automatic: bool,
     identities: registry::Identities,
 }
 
@@ -41,6 +42,7 @@ impl Case {
             lookup: None,
             endpoints: Vec::new(),
             client: Default::default(),
+            automatic: false,
             identities: Default::default(),
         }
     }
@@ -90,6 +92,8 @@ impl Case {
                 .map(|subset| &subset.labels),
             origin: rule.as_ref().and_then(|rule| rule.origins.first()),
             endpoints: &self.endpoints,
+            plain: Some(&crate::assignment::Plain::default()),
+            automatic: self.automatic,
             identities: Some(&self.identities),
         };
         testing::json::<Cluster>(&cluster.encode())

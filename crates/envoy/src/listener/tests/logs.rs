@@ -32,8 +32,8 @@ fn access_logs() {
         %UPSTREAM_LOCAL_ADDRESS% %DOWNSTREAM_LOCAL_ADDRESS% %DOWNSTREAM_REMOTE_ADDRESS% %REQUESTED_SERVER_NAME% %ROUTE_NAME%\n";
     assert_eq!(format(text), json!({"textFormatSource": {"inlineString": line}}));
     assert_eq!(
-        format("{accessLogFile: /a, accessLogFormat: '%METHOD%'}"),
-        json!({"textFormatSource": {"inlineString": "%METHOD%"}})
+        format("{accessLogFile: /a, accessLogFormat: '%DURATION%'}"),
+        json!({"textFormatSource": {"inlineString": "%DURATION%\n"}})
     );
     let fields = format("{accessLogFile: /a, accessLogEncoding: JSON}");
     check(
@@ -47,13 +47,127 @@ fn access_logs() {
     assert_eq!(fields["jsonFormat"].as_object().unwrap().len(), 24);
     assert_eq!(
         format(
-            "{accessLogFile: /a, accessLogEncoding: JSON, accessLogFormat: '{\"m\": \"%METHOD%\", \"n\": [1, true]}'}"
+            "{accessLogFile: /a, accessLogEncoding: JSON, accessLogFormat: '{\"m\": \"%DURATION%\", \"n\": [1, true]}'}"
         ),
-        json!({"jsonFormat": {"m": "%METHOD%", "n": [1.0, true]}})
+        json!({"jsonFormat": {"m": "%DURATION%", "n": [1.0, true]}})
     );
     let silent = run(
         &listener(Vec::new()),
         "{accessLogFile: /a, disableEnvoyListenerLog: true}",
     );
     assert_eq!(silent["accessLog"], Value::Null);
+}
+
+/// A collector, with a port for gRPC and one for HTTP.
+pub(super) fn collector() -> Arc<Object<resources::core::Service>> {
+    testing::object(
+        "apiVersion: v1\nkind: Service\nmetadata: {name: sink, namespace: obs}\n\
+         spec: {clusterIP: 10.0.0.9, ports: [{name: grpc, port: 4317}, {name: http, port: 9411}]}\n",
+    )
+}
+
+/// A mesh with providers and what is used of them, as YAML in one line.
+pub(super) fn providers(list: &str, defaults: &str) -> String {
+    format!("{{extensionProviders: [{list}], defaultProviders: {{{defaults}}}}}")
+}
+
+#[test]
+fn logs_go_to_the_default_providers() {
+    let sink = "service: sink.obs.svc.cluster.local, port: 4317";
+    let list = format!(
+        "{{name: z, envoyTcpAls: {{{sink}}}}}, \
+         {{name: a, envoyHttpAls: {{{sink}, logName: mine, filterStateObjectsToLog: [x], additionalRequestHeadersToLog: [x-a]}}}}, \
+         {{name: f, envoyFileAccessLog: {{omitEmptyValues: true, logFormat: {{labels: {{p: '%REQ_WITHOUT_QUERY(:PATH)%'}}}}}}}}, \
+         {{name: o, envoyOtelAls: {{{sink}, logFormat: {{labels: {{b: x, a: '%PROTOCOL%'}}}}}}}}"
+    );
+    let mesh = providers(&list, "accessLogging: [z, A, f, o, unknown, f]");
+    let spec = listener(vec![chain(ChainKind::Tcp(tcp(&[("a", 0)])))]);
+    let value = run_with(&spec, &mesh, &[collector()]);
+    let names: Vec<&Value> = value["accessLog"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|log| &log["name"])
+        .collect();
+    assert_eq!(
+        names,
+        [
+            "envoy.access_loggers.http_grpc",
+            "envoy.access_loggers.file",
+            "envoy.access_loggers.open_telemetry",
+            "envoy.access_loggers.tcp_grpc",
+        ]
+    );
+    let logs = at(&value, "filterChains[0].filters[0].typedConfig.accessLog");
+    let cluster =
+        json!({"clusterName": "outbound|4317||sink.obs.svc.cluster.local", "authority": "sink.obs.svc.cluster.local"});
+    check(
+        logs,
+        &[
+            ("0.typedConfig.commonConfig.logName", json!("mine")),
+            ("0.typedConfig.commonConfig.grpcService.envoyGrpc", cluster.clone()),
+            ("0.typedConfig.commonConfig.filterStateObjectsToLog", json!(["x"])),
+            ("0.typedConfig.additionalRequestHeadersToLog", json!(["x-a"])),
+            ("1.typedConfig.path", json!("/dev/stdout")),
+            ("1.typedConfig.logFormat.omitEmptyValues", json!(true)),
+            (
+                "1.typedConfig.logFormat.formatters[0].name",
+                json!("envoy.formatter.req_without_query"),
+            ),
+            ("2.typedConfig.commonConfig.logName", json!("otel_envoy_accesslog")),
+            ("2.typedConfig.attributes.values[0].key", json!("a")),
+            (
+                "2.typedConfig.attributes.values[0].value.stringValue",
+                json!("%PROTOCOL%"),
+            ),
+            ("2.typedConfig.disableBuiltinLabels", json!(true)),
+            ("3.typedConfig.commonConfig.logName", json!("tcp_envoy_accesslog")),
+            ("3.typedConfig.commonConfig.transportApiVersion", json!("V3")),
+        ],
+    );
+}
+
+#[test]
+fn the_mesh_says_how_the_built_in_provider_writes() {
+    let format = |mesh: &str| {
+        let manager = manager(discovered(), Direction::Outbound, mesh);
+        at(&manager, "accessLog[0].typedConfig").clone()
+    };
+    let mesh = "{accessLogFormat: '%DURATION%', accessLogFile: /other, defaultProviders: {accessLogging: [envoy]}}";
+    check(
+        &format(mesh),
+        &[
+            ("path", json!("/dev/stdout")),
+            ("logFormat.textFormatSource.inlineString", json!("%DURATION%\n")),
+        ],
+    );
+    // What comes to nothing leaves the older settings in force.
+    let mesh = "{accessLogFile: /other, defaultProviders: {accessLogging: [unknown]}}";
+    assert_eq!(format(mesh)["path"], "/other");
+    let lost = providers(
+        "{name: a, envoyTcpAls: {service: gone.obs.svc.cluster.local, port: 1}}",
+        "accessLogging: [a]",
+    );
+    assert_eq!(format(&lost), Value::Null);
+}
+
+#[test]
+fn the_bootstraps_service_takes_logs() {
+    let mesh = "{enableEnvoyAccessLogService: true, accessLogFile: /a}";
+    let value = run(&listener(vec![chain(ChainKind::Tcp(tcp(&[("a", 0)])))]), mesh);
+    let cluster = |path: &str| format!("{path}.typedConfig.commonConfig.grpcService.envoyGrpc.clusterName");
+    let name = |path: &str| format!("{path}.typedConfig.commonConfig.logName");
+    let chain = "filterChains[0].filters[0].typedConfig.accessLog[1]";
+    check(
+        &value,
+        &[
+            (&cluster("accessLog[1]"), json!("envoy_accesslog_service")),
+            (&name("accessLog[1]"), json!("listener_envoy_accesslog")),
+            ("accessLog[1].filter.responseFlagFilter.flags", json!(["NR"])),
+            (&cluster(chain), json!("envoy_accesslog_service")),
+            (&name(chain), json!("tcp_envoy_accesslog")),
+        ],
+    );
+    let manager = manager(discovered(), Direction::Inbound, mesh);
+    assert_eq!(at(&manager, &name("accessLog[1]")), "http_envoy_accesslog");
 }

@@ -2,10 +2,12 @@
 
 mod logs;
 mod managers;
+mod traces;
 
-use model::listener::{HttpChain, RouteSource, TcpChain, Tunnel};
+use model::listener::{HttpChain, RouteSource, TcpChain, Traced, Tunnel};
 use model::proxy::Capabilities;
 use names::Protocol;
+use resources::Object;
 use serde_json::{Value, json};
 
 use super::*;
@@ -36,6 +38,7 @@ fn listener(chains: Vec<ChainSpec>) -> ListenerSpec {
         internal: [].into(),
         capabilities: Capabilities::default(),
         settings: Default::default(),
+        traced: Default::default(),
     }
 }
 
@@ -82,7 +85,13 @@ fn chain(kind: ChainKind) -> ChainSpec {
 }
 
 fn run(spec: &ListenerSpec, mesh: &str) -> Value {
-    testing::json::<Listener>(&encode(spec, &testing::mesh(mesh)))
+    run_with(spec, mesh, &[])
+}
+
+/// The listener in a mesh with services that take logs and traces.
+fn run_with(spec: &ListenerSpec, mesh: &str, services: &[Arc<Object<resources::core::Service>>]) -> Value {
+    let telemetry = testing::telemetry(mesh, services);
+    testing::json::<Listener>(&encode(spec, &testing::mesh(mesh), &telemetry))
 }
 
 /// The connection manager of a listener with one chain.

@@ -9,7 +9,6 @@ use model::service::{Registry, Service};
 use names::Protocol;
 use resources::MeshConfig;
 
-use crate::audience::STATIC_PORTS;
 use crate::listeners::entry::{Bound, Primary};
 
 /// What decides where a proxy can listen.
@@ -66,7 +65,7 @@ impl Places<'_> {
     /// Whether the proxy itself has this port: its captured traffic, readiness, metrics.
     pub(super) fn is_reserved(&self, port: u16) -> bool {
         let own = [self.mesh.proxy_listen_port, self.mesh.proxy_inbound_listen_port];
-        STATIC_PORTS.contains(&port) || own.contains(&i32::from(port))
+        self.audience.tuning.static_ports.contains(&port) || own.contains(&i32::from(port))
     }
 
     /// The addresses of a service, each of which has listeners of its own. A Kubernetes service has one, in one or two

@@ -94,6 +94,7 @@ pub(super) fn virtual_outbound(
         internal: [].into(),
         capabilities: audience.capabilities,
         settings: Arc::default(),
+        traced: Arc::default(),
     })
 }
 

@@ -1,26 +1,25 @@
 //! Inbound listeners of a sidecar: the one that captured connections arrive at, with chains for each port of the workload,
 //! and a listener for each port that a `Sidecar` has bound for real.
-//!
-//! Peers are not authenticated yet: all chains are those of plain text, but for those of a `Sidecar` with TLS of its own.
+
+mod chains;
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
 use std::sync::Arc;
 
 use flow::{Reads, Relation, Rule};
-use model::audience::{InboundPort, IpFamilies, ListenerAudience};
-use model::listener::{
-    Bind, ChainKind, ChainMatch, ChainSpec, Direction, HttpChain, ListenerSpec, RouteSource, TcpChain,
-};
+use model::audience::{EVERYWHERE, InboundPort, IpFamilies, ListenerAudience};
+use model::listener::{Bind, ChainMatch, ChainSpec, Direction, ListenerSpec};
+use model::mtls::Mode;
 use model::proxy::InterceptionMode;
 use model::tls::ServerContext;
 use names::{ClusterName, Protocol};
 use registry::inputs::{Mesh, Sidecars};
 use resources::MeshConfig;
 
-use super::chain::{BLACK_HOLE, INBOUND_PASSTHROUGH, RAW_BUFFER, all_to_cluster, plaintext_http, to_cluster};
+use super::chain::{BLACK_HOLE, INBOUND_PASSTHROUGH, TLS, to_cluster};
 use super::l4;
 use crate::{stats, terminate};
+use chains::{Opening, Port};
 
 /// Name of the listener of captured connections and of its chain for ports that nobody declared.
 const VIRTUAL_INBOUND: &str = "virtualInbound";
@@ -37,9 +36,11 @@ impl Relation for InboundListeners {
 impl Rule for InboundListeners {
     fn derive(cx: &Reads<'_>, audience: &Arc<ListenerAudience>) -> Option<Vec<Arc<ListenerSpec>>> {
         let mesh = cx.get::<Mesh>(&())?;
+        let of_mesh = || Arc::new(terminate::of_workload(&audience.own_files));
         let inbound = Inbound {
             cx,
             audience,
+            of_mesh: audience.agent.then(of_mesh),
             tls: terminated(cx, audience),
             detection_timeout_ms: l4::detection_timeout_ms(cx),
         };
@@ -67,6 +68,8 @@ pub(super) fn register(b: &mut flow::Builder) {
 struct Inbound<'a> {
     cx: &'a Reads<'a>,
     audience: &'a ListenerAudience,
+    /// The mesh's mutual TLS; none where this proxy has no certificate for it.
+    of_mesh: Option<Arc<ServerContext>>,
     /// The TLS of ports whose `Sidecar` has some; none where this proxy cannot have the certificate.
     tls: BTreeMap<u16, Option<Arc<ServerContext>>>,
     detection_timeout_ms: u64,
@@ -87,26 +90,11 @@ fn terminated(cx: &Reads<'_>, audience: &ListenerAudience) -> BTreeMap<u16, Opti
         listener.and_then(|listener| listener.tls.as_ref())
     };
     let ports = audience.inbound.iter().filter(|port| port.tls);
-    let context = |port: u16| Some(Arc::new(terminate::context(settings(port)?, audience.agent)?));
+    let context = |port: u16| {
+        let context = terminate::context(settings(port)?, audience.agent, &audience.own_files)?;
+        Some(Arc::new(context))
+    };
     ports.map(|port| (port.port, context(port.port))).collect()
-}
-
-/// What the chains of one port are made of.
-struct Port<'a> {
-    /// Names of the HTTP chain and of the TCP chain.
-    names: [Arc<str>; 2],
-    /// What connections are for; none for ports that nobody declared.
-    destination: Option<u16>,
-    protocol: Protocol,
-    cluster: &'a str,
-    stat_prefix: Arc<str>,
-    /// The name of bytes that are not looked into in statistics; the cluster's where there is none.
-    tcp_name: Option<Arc<str>>,
-    /// TLS that is terminated.
-    tls: Option<Arc<ServerContext>>,
-    /// The service's port and host, for the names of its virtual host and of its traces.
-    service_port: u16,
-    host: Arc<str>,
 }
 
 impl Inbound<'_> {
@@ -117,27 +105,11 @@ impl Inbound<'_> {
             return None;
         }
         let port = u16::try_from(mesh.proxy_inbound_listen_port).ok().filter(|p| *p != 0)?;
-        let ip = self.audience.ip;
-        let additional = if ip == IpFamilies::Dual {
-            vec![[0u16; 8].into()]
-        } else {
-            Vec::new()
-        };
         let mut chains = vec![blackhole(port)];
-        chains.extend(self.undeclared());
-        chains.extend(
-            self.audience
-                .inbound
-                .iter()
-                .filter(|p| p.captured)
-                .flat_map(|p| self.declared(p)),
-        );
-        let bind = Bind::Socket {
-            address: ip.wildcard(),
-            additional,
-            port,
-        };
-        let spec = self.listener(VIRTUAL_INBOUND.into(), bind, chains);
+        chains.extend(self.undeclared(port));
+        let captured = self.audience.inbound.iter().filter(|p| p.captured);
+        chains.extend(captured.flat_map(|p| self.declared(p).chains()));
+        let spec = self.listener(VIRTUAL_INBOUND.into(), self.everywhere(port), chains);
         Some(ListenerSpec {
             original_dst_filter: true,
             transparent: interception == InterceptionMode::Tproxy,
@@ -145,20 +117,34 @@ impl Inbound<'_> {
         })
     }
 
-    /// A listener for a port that is bound for real; none where it would take nothing, which Envoy refuses.
+    /// A listener for a port that is bound for real; none where it would take nothing.
     fn bound(&self, port: &InboundPort) -> Option<ListenerSpec> {
-        let address: IpAddr = port.bind.as_ref()?.parse().ok()?;
-        let bind = Bind::Socket {
-            address,
-            additional: Vec::new(),
-            port: port.port,
+        let bind = match &**port.bind.as_ref()? {
+            EVERYWHERE => self.everywhere(port.port),
+            address => Bind::Socket {
+                address: address.parse().ok()?,
+                additional: Vec::new(),
+                port: port.port,
+            },
         };
-        let chains = self.declared(port);
-        (!chains.is_empty()).then(|| self.listener(self.name(port), bind, chains))
+        let declared = self.declared(port);
+        let closed = matches!(declared.opening, Opening::Closed);
+        (!closed).then(|| self.listener(self.name(port), bind, declared.chains()))
+    }
+
+    /// All addresses of the workload.
+    fn everywhere(&self, port: u16) -> Bind {
+        let ip = self.audience.ip;
+        Bind::Socket {
+            address: ip.wildcard(),
+            additional: (ip == IpFamilies::Dual).then(|| [0u16; 8].into()).into_iter().collect(),
+            port,
+        }
     }
 
     fn listener(&self, name: Arc<str>, bind: Bind, chains: Vec<ChainSpec>) -> ListenerSpec {
         let declared = declared_ports(&chains);
+        let is_tls = |chain: &ChainSpec| chain.matches.transport_protocol == Some(TLS);
         ListenerSpec {
             name,
             bind,
@@ -168,7 +154,7 @@ impl Inbound<'_> {
             use_original_dst: false,
             transparent: false,
             original_dst_filter: false,
-            tls_inspector: chains.iter().any(|chain| chain.tls.is_some()),
+            tls_inspector: chains.iter().any(is_tls),
             http_inspector: declared.is_some(),
             server_first_ports: declared.unwrap_or_default(),
             inspection_timeout_ms: Some(self.detection_timeout_ms),
@@ -179,43 +165,53 @@ impl Inbound<'_> {
             internal: [].into(),
             capabilities: self.audience.capabilities,
             settings: Arc::default(),
+            traced: Arc::default(),
         }
     }
 
-    /// Chains for ports that no service and no `Sidecar` declares.
-    fn undeclared(&self) -> Vec<ChainSpec> {
-        self.chains(Port {
+    /// Chains for ports that no service and no `Sidecar` declares, and for those of them that a PeerAuthentication names.
+    fn undeclared(&self, listens: u16) -> Vec<ChainSpec> {
+        let peers = &self.audience.peers;
+        let declared = |number: u16| self.audience.inbound.iter().any(|port| port.port == number);
+        let named = peers
+            .exceptions()
+            .filter(|(port, _)| *port != listens && !declared(*port))
+            .map(|(port, mode)| (Some(port), mode));
+        let all = [(None, peers.elsewhere())].into_iter().chain(named);
+        let port = |(destination, mode)| Port {
             names: ["virtualInbound-catchall-http".into(), VIRTUAL_INBOUND.into()],
-            destination: None,
+            destination,
             protocol: Protocol::Unsupported,
-            cluster: INBOUND_PASSTHROUGH,
-            tls: None,
+            cluster: INBOUND_PASSTHROUGH.into(),
+            opening: self.opening(mode),
             stat_prefix: format!("{INBOUND_PASSTHROUGH};").into(),
             tcp_name: None,
             service_port: 0,
             host: "".into(),
-        })
+            accepts_http10: self.audience.accepts_http10,
+        };
+        all.flat_map(|named| port(named).chains()).collect()
     }
 
-    fn declared(&self, port: &InboundPort) -> Vec<ChainSpec> {
+    fn declared(&self, port: &InboundPort) -> Port {
         let name = self.name(port);
-        let tls = match self.tls.get(&port.port) {
-            // Plain text would be taken where the Sidecar wants TLS.
-            Some(None) => return Vec::new(),
-            Some(Some(context)) => Some(context.clone()),
-            None => None,
-        };
         let (host, service_port) = match &port.service {
             Some((service, number)) => (service.hostname.as_arc().clone(), *number),
             // There is no service; something has to stand in traces all the same.
             None => (self.sidecar_host(), port.port),
         };
-        self.chains(Port {
+        let mode = self.audience.peers.at(port.port);
+        Port {
             names: [name.clone(), name.clone()],
             destination: Some(port.port),
             protocol: port.protocol,
-            cluster: &ClusterName::inbound(port.port).to_string(),
-            tls,
+            cluster: ClusterName::inbound(port.port).to_string().into(),
+            // As with Istio: the mesh's TLS goes before what a Sidecar says.
+            opening: match self.tls.get(&port.port).filter(|_| mode == Mode::Disable) {
+                Some(Some(context)) => Opening::Own(context.clone()),
+                Some(None) => Opening::Closed,
+                None => self.opening(mode),
+            },
             stat_prefix: format!("inbound_{name};").into(),
             tcp_name: port
                 .service
@@ -223,65 +219,24 @@ impl Inbound<'_> {
                 .and_then(|(key, number)| stats::inbound(self.cx, key, *number, port.port)),
             service_port,
             host,
-        })
+            accepts_http10: self.audience.accepts_http10,
+        }
     }
 
-    /// The chains of a port: one for what is declared, or one for detected HTTP and one for the rest.
-    fn chains(&self, port: Port<'_>) -> Vec<ChainSpec> {
-        let detected = port.protocol.is_unsupported();
-        let mut chains = Vec::new();
-        if detected || port.protocol.is_http() {
-            let kind = ChainKind::Http(HttpChain {
-                stat_prefix: port.stat_prefix.clone(),
-                protocol: port.protocol,
-                routes: RouteSource::Inbound {
-                    cluster: port.cluster.into(),
-                    port: port.service_port,
-                    operation: format!("{}:{}/*", port.host, port.service_port).into(),
-                },
-                accepts_http10: self.audience.accepts_http10,
-                use_remote_address: false,
-                alpn_filter: false,
-                sessions: false,
-                dns_caches: Vec::new(),
-            });
-            let application_protocols = match (detected, &port.tls) {
-                (false, _) => Vec::new(),
-                (true, None) => plaintext_http(self.audience.accepts_http10),
-                (true, Some(context)) => context.alpn.to_vec(),
-            };
-            let matches = ChainMatch {
-                application_protocols,
-                ..port.matches()
-            };
-            chains.push(ChainSpec {
-                name: port.names[0].clone(),
-                matches,
-                tls: port.tls.clone(),
-                kind,
-            });
+    /// What a mode comes to for this proxy.
+    fn opening(&self, mode: Mode) -> Opening {
+        match (mode, &self.of_mesh) {
+            (Mode::Disable, _) | (Mode::Permissive, None) => Opening::Plain,
+            (Mode::Permissive, Some(context)) => Opening::Both(context.clone()),
+            (Mode::Strict, Some(context)) => Opening::Mesh(context.clone()),
+            (Mode::Strict, None) => Opening::Closed,
         }
-        if detected || !port.protocol.is_http() {
-            let matches = port.matches();
-            let all = all_to_cluster(port.cluster).speaking(port.protocol);
-            let tcp = TcpChain {
-                stat_prefix: port.tcp_name.clone().unwrap_or(all.stat_prefix),
-                ..all
-            };
-            chains.push(ChainSpec {
-                name: port.names[1].clone(),
-                matches,
-                tls: port.tls.clone(),
-                kind: ChainKind::Tcp(tcp),
-            });
-        }
-        chains
     }
 
     fn name(&self, port: &InboundPort) -> Arc<str> {
         match &port.bind {
-            Some(bind) => format!("{bind}_{}", port.port).into(),
-            None => format!("{}_{}", self.audience.ip.wildcard(), port.port).into(),
+            Some(bind) if **bind != *EVERYWHERE => format!("{bind}_{}", port.port).into(),
+            _ => format!("{}_{}", self.audience.ip.wildcard(), port.port).into(),
         }
     }
 
@@ -292,18 +247,6 @@ impl Inbound<'_> {
             .sidecar
             .as_ref()
             .map_or_else(|| "".into(), |s| format!("{}.{}", s.name, scope.namespace).into())
-    }
-}
-
-impl Port<'_> {
-    /// Connections to the port, in plain text or in TLS.
-    fn matches(&self) -> ChainMatch {
-        let protocol = if self.tls.is_some() { "tls" } else { RAW_BUFFER };
-        ChainMatch {
-            destination_port: self.destination,
-            transport_protocol: Some(protocol),
-            ..ChainMatch::default()
-        }
     }
 }
 
@@ -324,8 +267,9 @@ fn blackhole(port: u16) -> ChainSpec {
 fn declared_ports(chains: &[ChainSpec]) -> Option<Vec<u16>> {
     let mut detected: BTreeMap<Option<u16>, bool> = BTreeMap::new();
     for chain in chains {
-        *detected.entry(chain.matches.destination_port).or_default() |=
-            chain.tls.is_none() && !chain.matches.application_protocols.is_empty();
+        // What is offered in a handshake is TLS's to find.
+        let looks = chain.matches.transport_protocol != Some(TLS) && !chain.matches.application_protocols.is_empty();
+        *detected.entry(chain.matches.destination_port).or_default() |= looks;
     }
     let declared = detected
         .iter()

@@ -1,15 +1,15 @@
-//! The access log that MeshConfig asks for (`accessLogFile`).
+//! Logs in files of the proxy.
 
-use protos::envoy::config::accesslog::v3::access_log_filter::FilterSpecifier;
-use protos::envoy::config::accesslog::v3::{AccessLog, AccessLogFilter, ResponseFlagFilter, access_log};
+use policy::telemetry::FileLog;
+use protos::envoy::config::accesslog::v3::AccessLog;
 use protos::envoy::config::core::v3::substitution_format_string::Format;
 use protos::envoy::config::core::v3::{DataSource, SubstitutionFormatString, data_source};
 use protos::envoy::extensions::access_loggers::file::v3::{FileAccessLog, file_access_log::AccessLogFormat};
 use protos::{Struct, Value, value::Kind};
-use resources::MeshConfig;
-use resources::mesh::AccessLogEncoding;
+use resources::mesh::LogFormat;
 
-use crate::parts::{any, text};
+use super::{formatters, log};
+use crate::parts::text;
 
 /// The fields of a log line, in the order of Istio's text format, with their names in its JSON format.
 const FIELDS: [(&str, &str); 24] = [
@@ -42,78 +42,74 @@ const FIELDS: [(&str, &str); 24] = [
     ("route_name", "%ROUTE_NAME%"),
 ];
 
-/// The log of requests or connections, if the mesh has one.
-pub(crate) fn of_traffic(mesh: &MeshConfig) -> Option<AccessLog> {
-    if mesh.access_log_file.is_empty() {
-        return None;
-    }
-    let format = match mesh.access_log_encoding {
-        AccessLogEncoding::Text => {
-            let line = if mesh.access_log_format.is_empty() {
-                default_line()
-            } else {
-                mesh.access_log_format.to_string()
-            };
-            let source = data_source::Specifier::InlineString(line);
-            Format::TextFormatSource(DataSource {
-                specifier: Some(source),
-                ..Default::default()
-            })
+/// The log in a file.
+pub(super) fn encode(file: &FileLog) -> AccessLog {
+    let (format, formatters) = match &file.format {
+        LogFormat::Default => (line(default_line()), Vec::new()),
+        LogFormat::Text(format) if format.is_empty() => (line(default_line()), Vec::new()),
+        LogFormat::Text(format) => (line(ended(format)), formatters([&**format].into_iter())),
+        LogFormat::Labels(labels) => {
+            let fields = json_fields(labels);
+            let needed = formatters(fields.fields.values().flat_map(texts));
+            (Format::JsonFormat(fields), needed)
         }
-        AccessLogEncoding::Json => Format::JsonFormat(json_fields(&mesh.access_log_format)),
     };
     let format = SubstitutionFormatString {
         format: Some(format),
+        formatters,
+        omit_empty_values: file.omit_empty_values,
         ..Default::default()
     };
-    let file = FileAccessLog {
-        path: mesh.access_log_file.to_string(),
+    let config = FileAccessLog {
+        path: file.path.to_string(),
         access_log_format: Some(AccessLogFormat::LogFormat(format)),
     };
-    Some(AccessLog {
-        name: "envoy.access_loggers.file".to_owned(),
-        config_type: Some(access_log::ConfigType::TypedConfig(any(&file))),
-        filter: None,
-    })
+    log("envoy.access_loggers.file", &config)
 }
 
-/// The log of a listener: of connections that no chain takes.
-pub(crate) fn of_listener(mesh: &MeshConfig) -> Option<AccessLog> {
-    if mesh.disable_envoy_listener_log {
-        return None;
-    }
-    let no_route = ResponseFlagFilter {
-        flags: vec!["NR".to_owned()],
-    };
-    let filter = AccessLogFilter {
-        filter_specifier: Some(FilterSpecifier::ResponseFlagFilter(no_route)),
-    };
-    Some(AccessLog {
-        filter: Some(filter),
-        ..of_traffic(mesh)?
-    })
-}
-
-fn default_line() -> String {
+/// Istio's line.
+pub(super) fn default_line() -> String {
     let mut line = FIELDS.map(|(_, value)| value).join(" ");
     line.push('\n');
     line
 }
 
-/// The fields of JSON lines: those of the format, which is a JSON object itself, or Istio's where it is none.
-fn json_fields(format: &str) -> Struct {
-    let own = serde_json::from_str(format)
-        .ok()
-        .and_then(|json: serde_json::Value| match value(json).kind {
-            Some(Kind::StructValue(fields)) => Some(fields),
-            _ => None,
-        });
-    own.unwrap_or_else(|| Struct {
-        fields: FIELDS
-            .iter()
-            .map(|(name, value)| ((*name).to_owned(), text(value.trim_matches(['"', '[', ']']))))
-            .collect(),
+fn line(text: String) -> Format {
+    Format::TextFormatSource(DataSource {
+        specifier: Some(data_source::Specifier::InlineString(text)),
+        ..Default::default()
     })
+}
+
+/// A line with its end.
+fn ended(text: &str) -> String {
+    match text.ends_with('\n') {
+        true => text.to_owned(),
+        false => format!("{text}\n"),
+    }
+}
+
+/// The fields of JSON lines: those of the format, or Istio's where it has none.
+fn json_fields(labels: &serde_json::Value) -> Struct {
+    match value(labels.clone()).kind {
+        Some(Kind::StructValue(own)) if !own.fields.is_empty() => own,
+        _ => Struct {
+            fields: FIELDS
+                .iter()
+                .map(|(name, value)| ((*name).to_owned(), text(value.trim_matches(['"', '[', ']']))))
+                .collect(),
+        },
+    }
+}
+
+/// All texts in a value.
+fn texts(value: &Value) -> Vec<&str> {
+    match &value.kind {
+        Some(Kind::StringValue(text)) => vec![text],
+        Some(Kind::ListValue(list)) => list.values.iter().flat_map(texts).collect(),
+        Some(Kind::StructValue(object)) => object.fields.values().flat_map(texts).collect(),
+        _ => Vec::new(),
+    }
 }
 
 fn value(json: serde_json::Value) -> Value {

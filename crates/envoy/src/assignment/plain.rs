@@ -1,0 +1,29 @@
+//! Endpoints that are called in plain text although they could take the mesh's mutual TLS.
+
+use std::sync::Arc;
+
+use flow::Reads;
+use model::service::{Endpoint, ServiceKey};
+use policy::plain::{self, Places};
+
+/// Which endpoints of a service take plain text only, as PeerAuthentications say. In the usual mesh there are none.
+#[derive(Default)]
+pub(crate) struct Plain {
+    found: Option<Arc<Places>>,
+}
+
+impl Plain {
+    /// Those among these endpoints of the service.
+    pub(crate) fn of(cx: &Reads<'_>, service: &ServiceKey, endpoints: &[Endpoint]) -> Plain {
+        Plain {
+            found: plain::of_service(cx, service, endpoints),
+        }
+    }
+
+    /// Whether an endpoint is among them, at this port of its workload.
+    pub(super) fn has(&self, endpoint: &Endpoint, port: u16) -> bool {
+        self.found
+            .as_ref()
+            .is_some_and(|found| plain::has(found, endpoint, port))
+    }
+}

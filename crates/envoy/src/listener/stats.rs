@@ -1,0 +1,17 @@
+//! Metrics in Istio's form, which only Istio's build of Envoy makes.
+
+use model::listener::{Direction, ListenerSpec};
+use policy::telemetry::Telemetry;
+use protos::stats::PluginConfig;
+
+/// The name of the filters, for HTTP and for connections.
+pub(crate) const FILTER: &str = "istio.stats";
+
+/// What is measured at a listener; none where nobody wants it or the proxy cannot.
+pub(crate) fn of(spec: &ListenerSpec, telemetry: &Telemetry) -> Option<PluginConfig> {
+    (telemetry.metrics && spec.capabilities.istio_stats).then(|| PluginConfig {
+        // Clients write what they like into `Host`. On the way out it is the own application's.
+        disable_host_header_fallback: spec.direction != Direction::Outbound,
+        ..Default::default()
+    })
+}

@@ -1,0 +1,150 @@
+//! Which endpoints are called in plain text although a sidecar is beside them: PeerAuthentications say that they take nothing
+//! else.
+//!
+//! What is said of a namespace is read by all that leads into it, so that it comes to them in parts: whether anything is said
+//! at all, and then what it means for one service. A policy for one workload reaches the endpoints of its services, and those
+//! of no other.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use flow::{Reads, Relation, Rule};
+use model::service::{Endpoint, ObjectId, ServiceKey};
+use registry::ServiceEndpoints;
+use registry::inputs::Mesh;
+
+use crate::peers::{self, Plain};
+
+/// Namespaces some of whose workloads take plain text only.
+pub struct PlainNamespaces;
+
+impl Relation for PlainNamespaces {
+    const NAME: &'static str = "namespaces with plain text";
+    type Key = Arc<str>;
+    type Row = ();
+}
+
+impl Rule for PlainNamespaces {
+    fn derive(cx: &Reads<'_>, namespace: &Arc<str>) -> Option<()> {
+        in_namespace(cx, namespace).map(|_| ())
+    }
+}
+
+/// Namespaces whose workloads take plain text only unless something else is said of them.
+pub struct PlainByDefault;
+
+impl Relation for PlainByDefault {
+    const NAME: &'static str = "namespaces in plain text";
+    type Key = Arc<str>;
+    type Row = ();
+}
+
+impl Rule for PlainByDefault {
+    fn derive(cx: &Reads<'_>, namespace: &Arc<str>) -> Option<()> {
+        in_namespace(cx, namespace)?.by_default().then_some(())
+    }
+}
+
+/// The endpoints of a service that could take mutual TLS and are to be called in plain text.
+pub struct PlainEndpoints;
+
+impl Relation for PlainEndpoints {
+    const NAME: &'static str = "plain text towards a service";
+    type Key = ServiceKey;
+    type Row = Arc<Places>;
+}
+
+/// Ports of workloads: each is the workload, the id of its cluster, and the port.
+pub type Places = BTreeSet<(ObjectId, Arc<str>, u16)>;
+
+impl Rule for PlainEndpoints {
+    fn derive(cx: &Reads<'_>, key: &ServiceKey) -> Option<Arc<Places>> {
+        let endpoints = cx.get::<ServiceEndpoints>(key)?;
+        let mut out = BTreeSet::new();
+        for namespace in namespaces(&endpoints) {
+            let Some(plain) = in_namespace(cx, namespace) else {
+                continue;
+            };
+            for (endpoint, id) in secure(&endpoints).filter(|(_, id)| id.namespace == *namespace) {
+                let ports = endpoint.ports.values().copied();
+                let ports = ports.filter(|port| plain.at(&endpoint.labels, *port));
+                out.extend(ports.map(|port| (id.clone(), endpoint.cluster.clone(), port)));
+            }
+        }
+        Some(Arc::new(out))
+    }
+}
+
+/// Names of a service's ports at which there are endpoints, all of which are to be called with mutual TLS: for clients who do
+/// not choose among them, and cannot know of each.
+pub struct MutualTlsPorts;
+
+impl Relation for MutualTlsPorts {
+    const NAME: &'static str = "ports with mutual tls";
+    type Key = ServiceKey;
+    type Row = BTreeSet<Arc<str>>;
+}
+
+impl Rule for MutualTlsPorts {
+    fn derive(cx: &Reads<'_>, key: &ServiceKey) -> Option<BTreeSet<Arc<str>>> {
+        let endpoints = cx.get::<ServiceEndpoints>(key)?;
+        let plain = of_service(cx, key, &endpoints);
+        let mut ports: BTreeMap<&Arc<str>, bool> = BTreeMap::new();
+        for endpoint in endpoints.iter() {
+            for (name, port) in &*endpoint.ports {
+                let taken = endpoint.mutual_tls && !plain.as_ref().is_some_and(|plain| has(plain, endpoint, *port));
+                *ports.entry(name).or_insert(true) &= taken;
+            }
+        }
+        let all = ports.into_iter().filter(|(_, all)| *all);
+        Some(all.map(|(name, _)| name.clone()).collect())
+    }
+}
+
+/// Adds this module's rules.
+pub(crate) fn register(b: &mut flow::Builder) {
+    b.view::<PlainNamespaces>();
+    b.view::<PlainByDefault>();
+    b.view::<PlainEndpoints>();
+    b.view::<MutualTlsPorts>();
+}
+
+/// Whether the workloads of a namespace of which nothing else is said take plain text only.
+pub fn by_default(cx: &Reads<'_>, namespace: &Arc<str>) -> bool {
+    cx.with::<PlainByDefault, _>(namespace, |plain| plain.is_some())
+}
+
+/// Which of a service's endpoints that could take mutual TLS are to be called in plain text; none in the usual mesh.
+pub fn of_service(cx: &Reads<'_>, service: &ServiceKey, endpoints: &[Endpoint]) -> Option<Arc<Places>> {
+    let is_plain = |namespace: &Arc<str>| cx.with::<PlainNamespaces, _>(namespace, |plain| plain.is_some());
+    let some = namespaces(endpoints).into_iter().any(is_plain);
+    some.then(|| cx.get::<PlainEndpoints>(service).map(|row| (*row).clone()))?
+}
+
+/// Whether an endpoint, at this port of its workload, is one of these places.
+pub fn has(places: &Places, endpoint: &Endpoint, port: u16) -> bool {
+    let place = |id: &ObjectId| (id.clone(), endpoint.cluster.clone(), port);
+    endpoint.workload.as_ref().is_some_and(|id| places.contains(&place(id)))
+}
+
+/// Endpoints that could take mutual TLS, each with its workload, without which nobody does.
+fn secure(endpoints: &[Endpoint]) -> impl Iterator<Item = (&Endpoint, &ObjectId)> {
+    let secure = endpoints.iter().filter(|endpoint| endpoint.mutual_tls);
+    secure.filter_map(|endpoint| Some((endpoint, endpoint.workload.as_ref()?)))
+}
+
+/// The namespaces of their workloads, each once. Most services have one.
+fn namespaces(endpoints: &[Endpoint]) -> Vec<&Arc<str>> {
+    let mut seen: Vec<&Arc<str>> = Vec::new();
+    for (_, id) in secure(endpoints) {
+        if seen.last() != Some(&&id.namespace) && !seen.contains(&&id.namespace) {
+            seen.push(&id.namespace);
+        }
+    }
+    seen
+}
+
+fn in_namespace(cx: &Reads<'_>, namespace: &Arc<str>) -> Option<Plain> {
+    let mesh = cx.get::<Mesh>(&())?;
+    peers::plain(cx, &mesh.config.root_namespace, namespace)
+}

@@ -1,0 +1,138 @@
+//! What an extension provider comes to.
+
+use std::sync::Arc;
+
+use flow::Reads;
+use registry::inputs::Environment;
+use resources::MeshConfig;
+use resources::mesh::{ExtensionProvider, LogFormat, OpenTelemetryProvider, Provider, Sampler};
+
+use super::lookup::{Flaw, UNSUPPORTED, find};
+use super::{Backend, FileLog, Log, Tracer, mesh_log};
+
+/// The provider that is always there, whose lines are written as the mesh says.
+const BUILT_IN_LOG: &str = "envoy";
+/// Where a log goes that names no file.
+const STANDARD_OUTPUT: &str = "/dev/stdout";
+
+/// The provider of a name. As for Istio capitals do not matter.
+pub(super) fn named<'m>(mesh: &'m MeshConfig, name: &str) -> Option<&'m ExtensionProvider> {
+    let mut all = mesh.extension_providers.iter();
+    all.find(|provider| provider.name.eq_ignore_ascii_case(name))
+}
+
+/// The log of a provider.
+pub(super) fn log(cx: &Reads<'_>, mesh: &MeshConfig, provider: &ExtensionProvider) -> Result<Log, Flaw> {
+    match provider.provider.as_ref() {
+        Some(Provider::EnvoyFileAccessLog(file)) => {
+            let path = match file.path.is_empty() {
+                true => STANDARD_OUTPUT.into(),
+                false => file.path.clone(),
+            };
+            let format = file.log_format.clone().unwrap_or(LogFormat::Default);
+            let plain = format == LogFormat::Default && !file.omit_empty_values;
+            if plain && &*provider.name == BUILT_IN_LOG {
+                return Ok(Log::File(mesh_log(mesh, &path)));
+            }
+            Ok(Log::File(FileLog {
+                path,
+                format,
+                omit_empty_values: file.omit_empty_values,
+            }))
+        }
+        Some(Provider::EnvoyHttpAls(als)) => {
+            let to = find(cx, &als.service, als.port)?.0;
+            Ok(Log::Http(als.clone(), to))
+        }
+        Some(Provider::EnvoyTcpAls(als)) => {
+            let to = find(cx, &als.service, als.port)?.0;
+            Ok(Log::Tcp(als.clone(), to))
+        }
+        Some(Provider::EnvoyOtelAls(als)) => {
+            let to = find(cx, &als.service, als.port)?.0;
+            Ok(Log::OpenTelemetry(als.clone(), to))
+        }
+        _ => Err(unfit(
+            "access logs",
+            "use envoyFileAccessLog, envoyHttpAls, envoyTcpAls or envoyOtelAls",
+        )),
+    }
+}
+
+/// The tracer of a provider.
+pub(super) fn tracer(cx: &Reads<'_>, provider: &ExtensionProvider) -> Result<Tracer, Flaw> {
+    let found = |name: &Arc<str>| {
+        let value = cx.get::<Environment>(name)?;
+        std::str::from_utf8(value.bytes()).ok().map(Arc::from)
+    };
+    match provider.with_environment(found).provider.as_ref() {
+        Some(Provider::Zipkin(zipkin)) => {
+            let to = find(cx, &zipkin.service, zipkin.port)?.0;
+            Ok(Tracer::Zipkin(zipkin.clone(), to))
+        }
+        Some(Provider::Datadog(datadog)) => {
+            let to = find(cx, &datadog.service, datadog.port)?.0;
+            Ok(Tracer::Datadog(datadog.clone(), to))
+        }
+        Some(Provider::Skywalking(skywalking)) => {
+            let to = find(cx, &skywalking.service, skywalking.port)?.0;
+            Ok(Tracer::SkyWalking(skywalking.clone(), to))
+        }
+        Some(Provider::Opentelemetry(otel)) => {
+            let to = find(cx, &otel.service, otel.port)?.0;
+            Ok(Tracer::OpenTelemetry(otel.clone(), to, sampler(cx, otel)?))
+        }
+        _ => Err(unfit("traces", "use opentelemetry, zipkin, skywalking or datadog")),
+    }
+}
+
+/// The API that decides which requests are traced, where that is another service than the collector.
+fn sampler(cx: &Reads<'_>, otel: &OpenTelemetryProvider) -> Result<Option<Backend>, Flaw> {
+    let Some(Sampler::Dynatrace(sampler)) = &otel.sampling else {
+        return Ok(None);
+    };
+    match (&sampler.http_service, &otel.http) {
+        (Some(api), _) => match find(cx, &api.service, api.port) {
+            Ok((to, _)) => Ok(Some(to)),
+            Err(flaw) => Err(Flaw {
+                field: "dynatraceSampler",
+                ..flaw
+            }),
+        },
+        (None, Some(_)) => Ok(None),
+        (None, None) => Err(Flaw {
+            code: UNSUPPORTED,
+            field: "dynatraceSampler",
+            message: "the sampler has no service, and the exporter is not over HTTP".to_owned(),
+            hint: "set httpService, or export over http",
+        }),
+    }
+}
+
+/// What is wrong with the port of a provider that is there: gRPC needs HTTP/2.
+pub(super) fn port_flaw(cx: &Reads<'_>, provider: &ExtensionProvider) -> Option<Flaw> {
+    let (service, port) = match provider.provider.as_ref()? {
+        Provider::EnvoyHttpAls(als) => (&als.service, als.port),
+        Provider::EnvoyTcpAls(als) => (&als.service, als.port),
+        Provider::EnvoyOtelAls(als) => (&als.service, als.port),
+        Provider::Skywalking(skywalking) => (&skywalking.service, skywalking.port),
+        Provider::Opentelemetry(otel) if otel.http.is_none() => (&otel.service, otel.port),
+        _ => return None,
+    };
+    let (_, protocol) = find(cx, service, port).ok()?;
+    (!protocol.is_http2()).then(|| Flaw {
+        code: UNSUPPORTED,
+        field: "port",
+        message: format!("gRPC is spoken to port {port} of {service}, which is not declared to speak it"),
+        hint: "call the port of the service grpc, or set its appProtocol",
+    })
+}
+
+fn unfit(what: &str, hint: &'static str) -> Flaw {
+    Flaw {
+        code: UNSUPPORTED,
+        field: "",
+        message: format!("a provider of this sort makes no {what} with the Envoy of today"),
+        hint,
+    }
+}

@@ -1,0 +1,169 @@
+//! The agent beside a proxy, as far as it has the workload's certificate: a server of secrets, and an Envoy that asks it.
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+
+use bytes::{Buf as _, BufMut as _, Bytes, BytesMut};
+use futures::StreamExt as _;
+use http_body_util::{BodyExt as _, StreamBody};
+use hyper::body::{Frame, Incoming};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use parts::run::{Envoy, Node, Protocol, Result};
+use protos::Message as _;
+use protos::envoy::config::core::v3::{DataSource, data_source::Specifier};
+use protos::envoy::extensions::transport_sockets::tls::v3::{
+    CertificateValidationContext, Secret, TlsCertificate, secret::Type,
+};
+use protos::envoy::service::discovery::v3::{DiscoveryRequest, DiscoveryResponse};
+use serde_json::json;
+use tokio::net::TcpListener;
+
+use crate::tls::Authority;
+use crate::{Mesh, envoy_binary};
+
+/// Bytes before each message of gRPC: a flag and a length.
+const HEADER: usize = 5;
+
+/// Starts an Envoy with an agent beside it, which has the certificate of a service account of the namespace `test`.
+pub async fn certified(
+    mesh: &Mesh,
+    mut node: Node,
+    protocol: Protocol,
+    (authority, account): (&Authority, &str),
+) -> Result<Envoy> {
+    // Agents tell their version; others have no certificates.
+    node.metadata["ISTIO_VERSION"] = "1.28.0".into();
+    node.metadata["SERVICE_ACCOUNT"] = account.into();
+    let sds = serve(Agent::of(authority, account)?).await?;
+    let mut bootstrap = Envoy::bootstrap(&node, protocol, mesh.control.grpc());
+    let clusters = &mut bootstrap["static_resources"]["clusters"];
+    // As the control plane's, with another name elsewhere.
+    let mut cluster = clusters[0].clone();
+    cluster["name"] = "sds-grpc".into();
+    cluster["load_assignment"] = json!({
+        "cluster_name": "sds-grpc",
+        "endpoints": [{ "lb_endpoints": [{ "endpoint": { "address": {
+            "socket_address": { "address": sds.ip().to_string(), "port_value": sds.port() } } } }] }],
+    });
+    clusters.as_array_mut().ok_or("no clusters")?.push(cluster);
+    Envoy::start_with(envoy_binary(), &bootstrap).await
+}
+
+/// What an agent has.
+#[derive(Clone)]
+struct Agent {
+    certificate: String,
+    key: String,
+    roots: String,
+}
+
+impl Agent {
+    /// The agent of a service account.
+    fn of(authority: &Authority, account: &str) -> Result<Agent> {
+        let (certificate, key) = authority.account(account)?;
+        Ok(Agent {
+            certificate,
+            key,
+            roots: authority.pem.clone(),
+        })
+    }
+
+    fn secret(&self, name: &str) -> Secret {
+        let inline = |text: &str| DataSource {
+            specifier: Some(Specifier::InlineString(text.to_owned())),
+            ..Default::default()
+        };
+        let content = match name {
+            "ROOTCA" => Type::ValidationContext(CertificateValidationContext {
+                trusted_ca: Some(inline(&self.roots)),
+                ..Default::default()
+            }),
+            _ => Type::TlsCertificate(TlsCertificate {
+                certificate_chain: Some(inline(&self.certificate)),
+                private_key: Some(inline(&self.key)),
+                ..Default::default()
+            }),
+        };
+        Secret {
+            name: name.to_owned(),
+            r#type: Some(content),
+        }
+    }
+
+    /// The answer to a request for secrets, framed as gRPC does it.
+    fn answer(&self, request: &DiscoveryRequest) -> Bytes {
+        let secrets = request
+            .resource_names
+            .iter()
+            .map(|name| protos::any(&self.secret(name)));
+        let response = DiscoveryResponse {
+            version_info: "1".to_owned(),
+            nonce: "1".to_owned(),
+            type_url: request.type_url.clone(),
+            resources: secrets.collect(),
+            ..Default::default()
+        };
+        let message = protos::encode(&response);
+        let mut framed = BytesMut::with_capacity(HEADER + message.len());
+        framed.put_u8(0);
+        framed.put_u32(u32::try_from(message.len()).unwrap_or(u32::MAX));
+        framed.put(message);
+        framed.freeze()
+    }
+}
+
+/// A server of secrets, as agents are: one answer for each stream, which then stays open.
+async fn serve(identity: Agent) -> Result<SocketAddr> {
+    let listener = TcpListener::bind("127.0.0.1:0").await?;
+    let address = listener.local_addr()?;
+    tokio::spawn(async move {
+        while let Ok((socket, _)) = listener.accept().await {
+            let identity = identity.clone();
+            let service = hyper::service::service_fn(move |request: hyper::Request<Incoming>| {
+                let identity = identity.clone();
+                async move { Ok::<_, Infallible>(stream(identity, request.into_body())) }
+            });
+            let connection = hyper::server::conn::http2::Builder::new(TokioExecutor::new())
+                .serve_connection(TokioIo::new(socket), service);
+            tokio::spawn(connection);
+        }
+    });
+    Ok(address)
+}
+
+type Frames = futures::stream::BoxStream<'static, std::result::Result<Frame<Bytes>, Infallible>>;
+
+fn stream(identity: Agent, mut body: Incoming) -> hyper::Response<StreamBody<Frames>> {
+    let first = async move {
+        let mut buffer = BytesMut::new();
+        while let Some(Ok(frame)) = body.frame().await {
+            buffer.extend_from_slice(&frame.into_data().unwrap_or_default());
+            if let Some(request) = first_message(&buffer) {
+                return (Some(Frame::data(identity.answer(&request))), body);
+            }
+        }
+        (None, body)
+    };
+    let answer = futures::stream::once(first).flat_map(|(answer, body)| {
+        // What the client says of it is not read, but the stream lives as long as the client wants.
+        let rest = futures::stream::pending().map(move |frame| {
+            let _ = &body;
+            frame
+        });
+        futures::stream::iter(answer.map(Ok)).chain(rest)
+    });
+    let mut response = hyper::Response::new(StreamBody::new(answer.boxed()));
+    let kind = hyper::header::HeaderValue::from_static("application/grpc");
+    response.headers_mut().insert(hyper::header::CONTENT_TYPE, kind);
+    response
+}
+
+/// The first message of a stream, once all of it is there.
+fn first_message(mut received: &[u8]) -> Option<DiscoveryRequest> {
+    if received.len() < HEADER {
+        return None;
+    }
+    received.advance(1);
+    let length = received.get_u32() as usize;
+    DiscoveryRequest::decode(received.get(..length)?).ok()
+}
