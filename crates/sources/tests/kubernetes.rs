@@ -148,6 +148,46 @@ async fn a_kind_that_we_may_not_read_keeps_nobody_waiting_and_comes_when_we_may(
     assert!(listener.report.borrow().denied.is_empty());
 }
 
+/// The right to read a kind is taken away for a while: what was there stays, others go on at once, and what was missed is
+/// told as a whole.
+#[tokio::test(start_paused = true)]
+async fn what_changed_while_we_might_not_read_it_is_told_at_once() {
+    for denied_for in [1, 10, 300] {
+        let server = Fake::new();
+        server.define(GROUP, ENTRIES, &["v1"]);
+        server.put(ENTRIES, entry("e", "old.com"));
+        (0..4).for_each(|number| server.put("pods", pod(&format!("p{number}"), "10.0.0.1")));
+        let mut listener = Listener::start(&server, |_| {});
+        listener.next().await;
+        server.state().denied.insert("pods".into());
+        server.cut();
+        let denied = |report: &Report| report.denied.contains_key("pods");
+        timeout(PATIENCE, listener.report.clone().wait_for(denied))
+            .await
+            .unwrap()
+            .unwrap();
+        tokio::time::sleep(Duration::from_secs(denied_for)).await;
+        let lists = listener.report.borrow().lists;
+        server.put(ENTRIES, entry("e", "new.com"));
+        let begun = tokio::time::Instant::now();
+        listener
+            .until("the entry", |l| l.host("e").as_deref() == Some("new.com"))
+            .await;
+        assert!(begun.elapsed() < Duration::from_secs(2), "nobody waits for the pods");
+        assert_eq!(listener.names(Kind::Pod).len(), 4, "what was there stays");
+        (0..4).for_each(|number| server.put("pods", pod(&format!("p{number}"), "10.0.0.2")));
+        server.delete("pods", "x", "p3");
+        server.state().denied.clear();
+        let news = listener.next().await;
+        let told = (news.change.upserts.len(), news.change.deletes.len());
+        assert_eq!(told, (3, 1), "denied for {denied_for} s: {news:?}");
+        assert!(
+            listener.report.borrow().lists > lists,
+            "a watch that catches up has no end"
+        );
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_kind_that_fails_for_long_is_gone_on_without_and_comes_when_it_answers() {
     let server = Fake::new();

@@ -78,10 +78,14 @@ impl Progress {
 
     /// Whether others go on without it: it is refused, and has been for a while.
     pub(crate) fn is_excused(&self) -> bool {
+        let long = |failing: &Failing| failing.since.elapsed() >= REFUSED_FOR;
+        self.is_refused() && self.failing.as_ref().is_some_and(long)
+    }
+
+    /// Whether the server says that there is nothing to read, or nothing for us.
+    pub(crate) fn is_refused(&self) -> bool {
         let refused = |failing: &Failing| matches!(failing.trouble, Trouble::Denied(_) | Trouble::Missing);
-        self.failing
-            .as_ref()
-            .is_some_and(|failing| refused(failing) && failing.since.elapsed() >= REFUSED_FOR)
+        self.failing.as_ref().is_some_and(refused)
     }
 
     /// Whether others, if they do not fail, go on without it: it was never read, and has failed for long.

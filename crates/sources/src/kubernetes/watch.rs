@@ -3,7 +3,9 @@
 //! A list comes as a stream where the server can do that, else by pages. After a cut the watch goes on from the version
 //! that was seen last, unless the server may be another one by then: its data may have been put back to an older state
 //! (a restored backup), in which versions that we know come a second time. So after a server that was away, and where its
-//! version is behind ours, everything is listed anew.
+//! version is behind ours, everything is listed anew. So is a kind that could not be read for want of a right: that may have
+//! lasted for long, and a watch that catches up tells of what was missed one object after the other, without saying where
+//! it ends, but a list is taken in as a whole.
 
 mod again;
 
@@ -292,12 +294,12 @@ impl<P: Clone> Watch<P> {
 
     async fn failed(&mut self, trouble: Trouble) -> Result<(), Closed> {
         match &trouble {
-            Trouble::Gone(_) | Trouble::Missing | Trouble::Garbled(_) => self.version = None,
+            Trouble::Gone(_) | Trouble::Missing | Trouble::Garbled(_) | Trouble::Denied(_) => self.version = None,
             Trouble::Refused(_) => {
                 self.version = None;
                 self.streaming = false;
             }
-            Trouble::Away(_) | Trouble::Failed(_) | Trouble::Busy(..) | Trouble::Denied(_) => {}
+            Trouble::Away(_) | Trouble::Failed(_) | Trouble::Busy(..) => {}
         }
         self.failing = true;
         self.say(vec![Event::Failed(trouble)]).await

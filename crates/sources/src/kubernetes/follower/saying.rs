@@ -58,9 +58,11 @@ impl Follower {
         Some(gathered.into_news())
     }
 
-    /// Whether changes wait for kinds that were known and are being listed anew.
+    /// Whether changes wait for kinds that were known and are being listed anew; not for those that we may not read, of which
+    /// nobody knows for how long.
     fn holds(&mut self) -> bool {
-        let relisted = |slot: &Slot| slot.progress.synced && slot.progress.listing && slot.version.is_some();
+        let listing = |progress: &Progress| progress.synced && progress.listing && !progress.is_refused();
+        let relisted = |slot: &Slot| listing(&slot.progress) && slot.version.is_some();
         if !self.slots.iter().any(relisted) {
             self.hold = None;
             return false;
