@@ -204,6 +204,16 @@ mod tests {
         }
     }
 
+    fn envelope(kind: ResourceType, delta: bool) -> Envelope<'static> {
+        Envelope {
+            kind,
+            delta,
+            version: "v",
+            nonce: "n",
+            identifier: "me",
+        }
+    }
+
     fn flat(rope: &Rope) -> Vec<u8> {
         let bytes = rope.pieces().fold(Vec::new(), |mut all, piece| {
             all.extend_from_slice(piece);
@@ -215,13 +225,7 @@ mod tests {
 
     #[test]
     fn a_delta_response_is_what_prost_reads() {
-        let envelope = Envelope {
-            kind: ResourceType::Cluster,
-            delta: true,
-            version: "v",
-            nonce: "n",
-            identifier: "me",
-        };
+        let envelope = envelope(ResourceType::Cluster, true);
         let content = content();
         let rope = encode(&envelope, &content);
         let read = DeltaDiscoveryResponse::decode(flat(&rope).as_slice()).unwrap();
@@ -259,13 +263,7 @@ mod tests {
             resources: vec![("other".into(), content().resources[0].1.clone())],
             removed: Vec::new(),
         };
-        let envelope = Envelope {
-            kind: ResourceType::Cluster,
-            delta: true,
-            version: "v",
-            nonce: "n",
-            identifier: "me",
-        };
+        let envelope = envelope(ResourceType::Cluster, true);
         encode(&envelope, &self::content());
         let read = DeltaDiscoveryResponse::decode(flat(&encode(&envelope, &content)).as_slice()).unwrap();
         assert_eq!(read.resources[0].name, "other");
@@ -273,13 +271,7 @@ mod tests {
 
     #[test]
     fn a_state_of_the_world_response_is_what_prost_reads_and_can_be_renamed() {
-        let envelope = Envelope {
-            kind: ResourceType::Route,
-            delta: false,
-            version: "v",
-            nonce: "n",
-            identifier: "me",
-        };
+        let envelope = envelope(ResourceType::Route, false);
         let content = Content {
             removed: Vec::new(),
             ..content()

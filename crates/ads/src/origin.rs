@@ -62,7 +62,7 @@ pub trait Origin {
     fn open(&mut self, key: &Self::Key) -> (Self::Cell, Option<Resource>);
 
     /// Opens many resources, as [`Origin::open`] does one by one: what has to be derived for them may be derived together.
-    fn open_all(&mut self, keys: &[Self::Key]) -> Vec<(Self::Cell, Option<Resource>)> {
+    fn open_all(&mut self, keys: &[&Self::Key]) -> Vec<(Self::Cell, Option<Resource>)> {
         keys.iter().map(|key| self.open(key)).collect()
     }
 

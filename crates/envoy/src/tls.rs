@@ -138,7 +138,7 @@ fn of_client(check: &ClientCheck, mesh: &MeshConfig) -> CertificateValidationCon
     let texts = |list: &[Arc<str>]| list.iter().map(ToString::to_string).collect();
     let mut names = any_sort(&check.names);
     if check.of_mesh {
-        names.extend(trust_domains(mesh).map(of_domain));
+        names.extend(known_domains(mesh).map(of_domain));
     }
     let mut out = CertificateValidationContext {
         match_typed_subject_alt_names: names,
@@ -190,12 +190,10 @@ fn add_between_workloads(parameters: &mut TlsParameters, mesh: &MeshConfig) {
 }
 
 /// The mesh's trust domain, those that it goes by, too, and those whose authorities it knows; each once.
-fn trust_domains(mesh: &MeshConfig) -> impl Iterator<Item = &Arc<str>> {
+fn known_domains(mesh: &MeshConfig) -> impl Iterator<Item = &Arc<str>> {
     let known = mesh.ca_certificates.iter().flat_map(|roots| &roots.trust_domains);
-    let domains = std::iter::once(&mesh.trust_domain)
-        .chain(&mesh.trust_domain_aliases)
-        .chain(known);
     let mut seen = BTreeSet::new();
+    let domains = mesh.trust_domains().chain(known);
     domains.filter(move |domain| !domain.is_empty() && seen.insert(*domain))
 }
 

@@ -2,6 +2,16 @@
 
 use std::collections::BTreeMap;
 
+use crate::proxy::Labels;
+
+/// Label of pods and WorkloadEntries that says whether they take the mesh's mutual TLS (`istio`).
+const TLS_MODE_LABEL: &str = "security.istio.io/tlsMode";
+
+/// Whether a workload's labels say that it takes the mesh's mutual TLS; none if they say nothing.
+pub fn labelled(labels: &Labels) -> Option<bool> {
+    labels.get(TLS_MODE_LABEL).map(|mode| &**mode == "istio")
+}
+
 /// What is taken at a port.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
 pub enum Mode {

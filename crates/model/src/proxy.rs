@@ -75,6 +75,11 @@ impl Locality {
 /// Labels of a workload, ordered.
 pub type Labels = BTreeMap<Arc<str>, Arc<str>>;
 
+/// Whether something with these labels has all that a selector asks for; an empty selector asks for nothing.
+pub fn selects(selector: &Labels, labels: &Labels) -> bool {
+    selector.iter().all(|(name, value)| labels.get(name) == Some(value))
+}
+
 /// The ports that Envoy itself answers at in Istio's bootstrap, unless it was made with others: readiness and metrics.
 pub const STATIC_PORTS: [u16; 2] = [15021, 15090];
 

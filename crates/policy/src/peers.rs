@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use flow::{Index, Members, Reads, Relation, Rule};
 use model::mtls::{Mode, PeerModes};
-use model::proxy::Labels;
+use model::proxy::{Labels, selects};
 use model::service::ObjectId;
 use registry::inputs::{Mesh, PeerAuthentications};
 use resources::Object;
@@ -210,7 +210,7 @@ impl Plain {
     /// Whether a workload with these labels takes plain text only at this port of its own.
     pub fn at(&self, labels: &Labels, port: u16) -> bool {
         let mut selecting = self.own.iter().flat_map(|own| &own.selecting);
-        let Some(policy) = selecting.find(|policy| subset(&policy.labels, labels)) else {
+        let Some(policy) = selecting.find(|policy| selects(&policy.labels, labels)) else {
             return self.whole;
         };
         let of_port = policy.ports.iter().find(|(number, _)| *number == port);
@@ -250,8 +250,9 @@ fn selecting(cx: &Reads<'_>, namespace: &Arc<str>, labels: &Labels) -> Option<Ar
     };
     let ids = labels.iter().flat_map(of_label);
     let objects = ids.filter_map(|id| Some((*cx.get::<PeerAuthentications>(&id)?).clone()));
-    let selects = |object: &Arc<Object<PeerAuthentication>>| selector(&object.spec).is_some_and(|s| subset(s, labels));
-    objects.filter(selects).min_by(|a, b| a.meta.by_age(&b.meta))
+    let selecting =
+        |object: &Arc<Object<PeerAuthentication>>| selector(&object.spec).is_some_and(|s| selects(s, labels));
+    objects.filter(selecting).min_by(|a, b| a.meta.by_age(&b.meta))
 }
 
 /// What is said of single ports. Validation has reported what is no port.
@@ -269,8 +270,4 @@ fn mode_of(tls: Option<&MutualTls>) -> Option<Mode> {
         MutualTlsMode::Permissive => Some(Mode::Permissive),
         MutualTlsMode::Strict => Some(Mode::Strict),
     }
-}
-
-fn subset(selector: &Labels, labels: &Labels) -> bool {
-    selector.iter().all(|(name, value)| labels.get(name) == Some(value))
 }

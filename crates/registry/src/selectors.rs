@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use flow::{Index, Members, Reads, Relation};
-use model::proxy::Labels;
+use model::proxy::{Labels, selects};
 
 use crate::inputs::{ServiceObject, ServiceObjectKey, ServiceObjects};
 
@@ -51,17 +51,13 @@ pub fn selecting(cx: &Reads<'_>, cluster: &Arc<str>, namespace: &Arc<str>, label
         });
         found.map(|members| members.to_vec()).unwrap_or_default()
     };
-    let selects = |key: &ServiceObjectKey| {
+    let selecting = |key: &ServiceObjectKey| {
         cx.with::<ServiceObjects, _>(key, |object| match object {
-            Some(ServiceObject::Kubernetes(service)) => service
-                .spec
-                .selector
-                .iter()
-                .all(|(name, value)| labels.get(name) == Some(value)),
+            Some(ServiceObject::Kubernetes(service)) => selects(&service.spec.selector, labels),
             _ => false,
         })
     };
-    labels.iter().flat_map(of_label).filter(selects).collect()
+    labels.iter().flat_map(of_label).filter(selecting).collect()
 }
 
 /// Adds this module's rules.

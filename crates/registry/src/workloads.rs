@@ -4,7 +4,8 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use flow::{Index, Members, Reads, Relation, Rule};
-use model::proxy::{Labels, Locality};
+use model::mtls::labelled;
+use model::proxy::{Labels, Locality, selects};
 use model::service::{EndpointAddress, Health, ObjectId, Workload};
 use resources::Object;
 use resources::core::Pod;
@@ -15,8 +16,6 @@ use crate::networks::place_of;
 
 /// Pod labels that state the locality, in order of preference; `.` stands for `/`.
 const LOCALITY_LABELS: [&str; 2] = ["topology.istio.io/locality", "istio-locality"];
-/// Label of pods and WorkloadEntries that says whether they take the mesh's mutual TLS (`istio`).
-const TLS_MODE_LABEL: &str = "security.istio.io/tlsMode";
 /// Label of pods and WorkloadEntries that finish what they have and get nothing new.
 const DRAINING_LABEL: &str = "istio.io/draining";
 /// Labels of nodes with their region and zone, the deprecated ones last.
@@ -112,7 +111,7 @@ pub(crate) fn select(cx: &Reads<'_>, namespace: &Arc<str>, selector: &Labels) ->
     let found = cx.get::<WorkloadsBySelectable>(&by);
     let keys = found.iter().flat_map(|members| members.iter());
     keys.filter_map(|key| cx.get::<Workloads>(key).map(|w| (*w).clone()))
-        .filter(|w| selector.iter().all(|(k, v)| w.labels.get(k) == Some(v)))
+        .filter(|w| selects(selector, &w.labels))
         .collect()
 }
 
@@ -151,10 +150,7 @@ pub(crate) fn from_entry(
         address,
         also: Vec::new(),
         // Who has an identity has a sidecar, unless it says otherwise.
-        mutual_tls: match labels.get(TLS_MODE_LABEL) {
-            Some(mode) => &**mode == "istio",
-            None => !entry.service_account.is_empty(),
-        },
+        mutual_tls: labelled(&labels).unwrap_or(!entry.service_account.is_empty()),
         health: drained(Health::Healthy, &labels),
         locality: locality_of(&entry.locality, &labels),
         labels: Arc::new(labels),
@@ -239,7 +235,7 @@ fn from_pod(cx: &Reads<'_>, key: &WorkloadObjectKey, pod: &Object<Pod>) -> Optio
         cluster_id,
         address,
         also: ips.collect(),
-        mutual_tls: labels.get(TLS_MODE_LABEL).is_some_and(|mode| &**mode == "istio"),
+        mutual_tls: labelled(labels) == Some(true),
         labels: Arc::new(labels.clone()),
         ports: Arc::new(ports.map(|p| (p.name.clone(), p.container_port)).collect()),
         locality,

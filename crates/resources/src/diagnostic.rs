@@ -62,6 +62,21 @@ impl Diagnostic {
     /// The code of what is said of an object because something that it names is not there.
     pub const MISSING_REFERENCE: &'static str = "missing-reference";
 
+    /// What is found of an object in force when it is compared with others: there is no file to point into.
+    pub fn warning(object: ObjectKey, code: &'static str, path: FieldPath, message: String, hint: &str) -> Diagnostic {
+        Diagnostic {
+            file: None,
+            line: 0,
+            column: 0,
+            object: Some(object),
+            path,
+            severity: Severity::Warning,
+            code,
+            message,
+            hint: Some(hint.to_owned()),
+        }
+    }
+
     /// Whether it makes the object refused.
     pub fn is_error(&self) -> bool {
         self.severity == Severity::Error

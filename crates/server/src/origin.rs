@@ -71,7 +71,7 @@ impl Origin for Served {
         self.0.open(key)
     }
 
-    fn open_all(&mut self, keys: &[ResourceKey]) -> Vec<(CellId, Option<Resource>)> {
+    fn open_all(&mut self, keys: &[&ResourceKey]) -> Vec<(CellId, Option<Resource>)> {
         self.0.open_all(keys)
     }
 

@@ -279,7 +279,7 @@ impl World {
     }
 
     /// Opens many resources, as [`World::open`] does one by one. The types of which there are thousands are derived together.
-    pub fn open_all(&mut self, keys: &[ResourceKey]) -> Vec<(CellId, Option<Resource>)> {
+    pub fn open_all(&mut self, keys: &[&ResourceKey]) -> Vec<(CellId, Option<Resource>)> {
         let mut opened: Vec<Option<(CellId, Option<Resource>)>> = vec![None; keys.len()];
         self.open_those::<Clusters>(keys, &mut opened, |key| match key {
             ResourceKey::Cluster(key) => Some(key.clone()),
@@ -293,18 +293,18 @@ impl World {
             ResourceKey::VirtualHost(table, host) => Some((table.clone(), host.clone())),
             _ => None,
         });
-        let one_by_one = |(key, done): (&ResourceKey, Option<_>)| done.unwrap_or_else(|| self.open(key));
+        let one_by_one = |(key, done): (&&ResourceKey, Option<_>)| done.unwrap_or_else(|| self.open(key));
         keys.iter().zip(opened).map(one_by_one).collect()
     }
 
     /// Opens those of these resources that are of one type.
     fn open_those<R: flow::Rule<Row = Resource>>(
         &mut self,
-        keys: &[ResourceKey],
+        keys: &[&ResourceKey],
         opened: &mut [Option<(CellId, Option<Resource>)>],
         of_type: impl Fn(&ResourceKey) -> Option<R::Key>,
     ) {
-        let keys = keys.iter().map(of_type).enumerate();
+        let keys = keys.iter().map(|key| of_type(key)).enumerate();
         let (at, keys): (Vec<usize>, Vec<R::Key>) = keys.filter_map(|(at, key)| Some((at, key?))).unzip();
         for (at, cell) in at.into_iter().zip(self.engine.subscribe_all::<R>(&keys)) {
             opened[at] = Some((cell, self.engine.row::<R>(cell).map(|row| (*row).clone())));

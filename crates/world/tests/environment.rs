@@ -40,7 +40,7 @@ fn told(world: &mut World, text: &str) -> bool {
     let token = world.connect(Arc::new(support::proxy("web", "shop", ProxyKind::Sidecar)));
     let audience = world.audience(token, ResourceType::Listener).unwrap();
     let (_, listed) = world.open_catalogue(&audience, &"".into()).unwrap();
-    let keys: Vec<_> = listed.entries.iter().map(|(_, key)| key.clone()).collect();
+    let keys: Vec<_> = listed.entries.iter().map(|(_, key)| key).collect();
     let opened = world.open_all(&keys);
     let mut bodies = opened
         .iter()
@@ -54,8 +54,8 @@ fn what_the_environment_has_goes_to_proxies_and_is_shown_to_nobody() {
     let mut batch = Batch::new();
     for object in parsed.objects {
         if let resources::AnyObject::MeshConfig(config) = &object {
-            let names: Vec<&str> = config.spec.environment().map(|name| &**name).collect();
-            assert_eq!(names, ["OTEL_TOKEN"]);
+            let names: Vec<Arc<str>> = config.spec.environment().collect();
+            assert_eq!(names, ["OTEL_TOKEN".into()]);
             batch.set_mesh(MeshSettings {
                 config: config.spec.clone(),
                 ..support::settings(Sharing::All)

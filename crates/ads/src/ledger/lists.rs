@@ -27,8 +27,9 @@ impl<O: Origin> Ledger<O> {
         let Some((cell, catalogue)) = origin.open_catalogue(self.kind, &self.audience, collection) else {
             return;
         };
-        let (names, keys): (Vec<Name>, Vec<O::Key>) = O::rows(&catalogue).iter().cloned().unzip();
-        for (name, opened) in names.iter().zip(origin.open_all(&keys)) {
+        let rows = O::rows(&catalogue);
+        let keys: Vec<&O::Key> = rows.iter().map(|(_, key)| key).collect();
+        for ((name, _), opened) in rows.iter().zip(origin.open_all(&keys)) {
             let resource = self.insert(cells, name, opened, epoch);
             self.digest = self.digest.wrapping_add(contribution(name, resource.as_ref()));
             if self.kind.is_collected() {

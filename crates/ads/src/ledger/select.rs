@@ -120,6 +120,7 @@ impl<O: Origin> Ledger<O> {
             // Nobody else sees it yet, but a stream that is behind this epoch may come to.
             self.log.push(epoch, name.clone());
         }
+        let keys: Vec<&O::Key> = keys.iter().collect();
         for (name, (cell, resource)) in named.into_iter().zip(origin.open_all(&keys)) {
             if resource.is_some() {
                 // It went when somebody else asked for it, and came back when nobody did.

@@ -170,9 +170,8 @@ pub(crate) fn names_of(service: &Service, identities: Option<&Identities>, mesh:
     let mut add = |namespace: &str, account: &str, domain: &str| {
         out.insert(format!("spiffe://{domain}/ns/{namespace}/sa/{account}"));
     };
-    let domains = || std::iter::once(&mesh.trust_domain).chain(&mesh.trust_domain_aliases);
     for (namespace, account) in identities.into_iter().flatten() {
-        domains().for_each(|domain| add(namespace, account, domain));
+        mesh.trust_domains().for_each(|domain| add(namespace, account, domain));
     }
     for name in &service.subject_alt_names {
         if let Ok(identity) = Identity::parse(name) {

@@ -23,6 +23,7 @@ pub(super) fn named<'m>(mesh: &'m MeshConfig, name: &str) -> Option<&'m Extensio
 
 /// The log of a provider.
 pub(super) fn log(cx: &Reads<'_>, mesh: &MeshConfig, provider: &ExtensionProvider) -> Result<Log, Flaw> {
+    let to = |service: &str, port| find(cx, service, port).map(|(to, _)| to);
     match provider.provider.as_ref() {
         Some(Provider::EnvoyFileAccessLog(file)) => {
             let path = match file.path.is_empty() {
@@ -40,18 +41,9 @@ pub(super) fn log(cx: &Reads<'_>, mesh: &MeshConfig, provider: &ExtensionProvide
                 omit_empty_values: file.omit_empty_values,
             }))
         }
-        Some(Provider::EnvoyHttpAls(als)) => {
-            let to = find(cx, &als.service, als.port)?.0;
-            Ok(Log::Http(als.clone(), to))
-        }
-        Some(Provider::EnvoyTcpAls(als)) => {
-            let to = find(cx, &als.service, als.port)?.0;
-            Ok(Log::Tcp(als.clone(), to))
-        }
-        Some(Provider::EnvoyOtelAls(als)) => {
-            let to = find(cx, &als.service, als.port)?.0;
-            Ok(Log::OpenTelemetry(als.clone(), to))
-        }
+        Some(Provider::EnvoyHttpAls(als)) => Ok(Log::Http(als.clone(), to(&als.service, als.port)?)),
+        Some(Provider::EnvoyTcpAls(als)) => Ok(Log::Tcp(als.clone(), to(&als.service, als.port)?)),
+        Some(Provider::EnvoyOtelAls(als)) => Ok(Log::OpenTelemetry(als.clone(), to(&als.service, als.port)?)),
         _ => Err(unfit(
             "access logs",
             "use envoyFileAccessLog, envoyHttpAls, envoyTcpAls or envoyOtelAls",
@@ -65,23 +57,19 @@ pub(super) fn tracer(cx: &Reads<'_>, provider: &ExtensionProvider) -> Result<Tra
         let value = cx.get::<Environment>(name)?;
         std::str::from_utf8(value.bytes()).ok().map(Arc::from)
     };
+    let to = |service: &str, port| find(cx, service, port).map(|(to, _)| to);
     match provider.with_environment(found).provider.as_ref() {
-        Some(Provider::Zipkin(zipkin)) => {
-            let to = find(cx, &zipkin.service, zipkin.port)?.0;
-            Ok(Tracer::Zipkin(zipkin.clone(), to))
-        }
-        Some(Provider::Datadog(datadog)) => {
-            let to = find(cx, &datadog.service, datadog.port)?.0;
-            Ok(Tracer::Datadog(datadog.clone(), to))
-        }
-        Some(Provider::Skywalking(skywalking)) => {
-            let to = find(cx, &skywalking.service, skywalking.port)?.0;
-            Ok(Tracer::SkyWalking(skywalking.clone(), to))
-        }
-        Some(Provider::Opentelemetry(otel)) => {
-            let to = find(cx, &otel.service, otel.port)?.0;
-            Ok(Tracer::OpenTelemetry(otel.clone(), to, sampler(cx, otel)?))
-        }
+        Some(Provider::Zipkin(zipkin)) => Ok(Tracer::Zipkin(zipkin.clone(), to(&zipkin.service, zipkin.port)?)),
+        Some(Provider::Datadog(datadog)) => Ok(Tracer::Datadog(datadog.clone(), to(&datadog.service, datadog.port)?)),
+        Some(Provider::Skywalking(skywalking)) => Ok(Tracer::SkyWalking(
+            skywalking.clone(),
+            to(&skywalking.service, skywalking.port)?,
+        )),
+        Some(Provider::Opentelemetry(otel)) => Ok(Tracer::OpenTelemetry(
+            otel.clone(),
+            to(&otel.service, otel.port)?,
+            sampler(cx, otel)?,
+        )),
         _ => Err(unfit("traces", "use opentelemetry, zipkin, skywalking or datadog")),
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use flow::{Reads, Relation, Rule};
 use model::service::ObjectId;
 use registry::inputs::Mesh;
-use resources::{Diagnostic, FieldPath, Kind, ObjectKey, Severity};
+use resources::{Diagnostic, FieldPath, Kind, ObjectKey};
 
 use super::lookup::Flaw;
 use super::provider;
@@ -54,15 +54,7 @@ fn remark(key: &ObjectId, path: FieldPath, name: &str, flaw: Flaw) -> Diagnostic
         "" => String::new(),
         field => format!(", {field}"),
     };
-    Diagnostic {
-        file: None,
-        line: 0,
-        column: 0,
-        object: Some(ObjectKey::new(Kind::MeshConfig, &*key.namespace, &*key.name)),
-        path,
-        severity: Severity::Warning,
-        code: flaw.code,
-        message: format!("extension provider {name:?}{field}: {}", flaw.message),
-        hint: Some(flaw.hint.to_owned()),
-    }
+    let object = ObjectKey::new(Kind::MeshConfig, &*key.namespace, &*key.name);
+    let message = format!("extension provider {name:?}{field}: {}", flaw.message);
+    Diagnostic::warning(object, flaw.code, path, message, flaw.hint)
 }

@@ -128,8 +128,13 @@ impl MeshConfig {
         self.extension_providers = merged;
     }
 
+    /// The trust domain, and those that it goes by, too.
+    pub fn trust_domains(&self) -> impl Iterator<Item = &Arc<str>> {
+        std::iter::once(&self.trust_domain).chain(&self.trust_domain_aliases)
+    }
+
     /// What of the environment of the control plane headers of providers take (`envName`).
-    pub fn environment(&self) -> impl Iterator<Item = &Arc<str>> {
+    pub fn environment(&self) -> impl Iterator<Item = Arc<str>> {
         self.extension_providers.iter().flat_map(ExtensionProvider::environment)
     }
 

@@ -37,11 +37,13 @@ message! {
 
 impl ExtensionProvider {
     /// What of the environment of the control plane its headers take (`envName`).
-    pub fn environment(&self) -> impl Iterator<Item = &Arc<str>> {
-        self.headers().filter_map(|header| match &header.value {
+    pub fn environment(&self) -> Vec<Arc<str>> {
+        let mut provider = self.clone();
+        let names = provider.headers_mut().filter_map(|header| match header.value.take() {
             Some(ProviderHeaderValue::EnvName(name)) => Some(name),
             _ => None,
-        })
+        });
+        names.collect()
     }
 
     /// The same with values that `lookup` knows in the place of their names in the environment. They may be secrets.
@@ -55,25 +57,6 @@ impl ExtensionProvider {
             }
         }
         provider
-    }
-
-    fn headers(&self) -> impl Iterator<Item = &ProviderHeader> {
-        let (own, over_http): (&[ProviderHeader], [Option<&HttpExporter>; 2]) = match &self.provider {
-            Some(Provider::Zipkin(zipkin)) => (&zipkin.headers, [None, None]),
-            Some(Provider::Opentelemetry(otel)) => {
-                let api = match &otel.sampling {
-                    Some(Sampler::Dynatrace(sampler)) => {
-                        sampler.http_service.as_ref().and_then(|api| api.http.as_ref())
-                    }
-                    _ => None,
-                };
-                let own = otel.grpc.as_ref().map_or(&[][..], |grpc| &grpc.initial_metadata);
-                (own, [otel.http.as_ref(), api])
-            }
-            _ => (&[], [None, None]),
-        };
-        own.iter()
-            .chain(over_http.into_iter().flatten().flat_map(|http| &http.headers))
     }
 
     fn headers_mut(&mut self) -> impl Iterator<Item = &mut ProviderHeader> {

@@ -265,7 +265,8 @@ impl Intake {
         if let AnyObject::MeshConfig(config) = &object {
             self.options.mesh.send_replace(Arc::new(config.spec.clone()));
             for name in config.spec.environment() {
-                self.batch.set_environment(name.clone(), std::env::var(&**name).ok());
+                let value = std::env::var(&*name).ok();
+                self.batch.set_environment(name, value);
             }
             self.batch.set_mesh(MeshSettings {
                 config: config.spec.clone(),

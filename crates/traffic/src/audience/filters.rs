@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use flow::{Index, Members, Reads, Relation, Rule};
 use model::audience::{FilterRef, Filters};
-use model::proxy::{Labels, Proxy, ProxyKind};
+use model::proxy::{Labels, Proxy, ProxyKind, selects};
 use model::service::ObjectId;
 use regex::Regex;
 use registry::inputs::EnvoyFilters;
@@ -15,8 +15,6 @@ use resources::istio::EnvoyFilter;
 use resources::istio::PolicyTargetReference;
 use resources::istio::envoy_filter::{ApplyTo, EnvoyConfigPatch, PatchContext};
 use resources::{Meta, Object, StringMap};
-
-use super::select::subset;
 
 /// The label by which a proxy is one of a Gateway of the Gateway API.
 const GATEWAY_NAME: &str = "gateway.networking.k8s.io/gateway-name";
@@ -260,7 +258,7 @@ pub(super) fn selected(cx: &Reads<'_>, proxy: &Proxy, labels: &Labels, root: &Ar
 impl FilterScope {
     fn selects(&self, proxy: &Proxy, labels: &Labels, namespace: &Arc<str>) -> bool {
         if self.targets.is_empty() {
-            return self.selector.as_ref().is_none_or(|selector| subset(selector, labels));
+            return self.selector.as_ref().is_none_or(|selector| selects(selector, labels));
         }
         let gateway = labels.get(GATEWAY_NAME);
         *namespace == proxy.namespace

@@ -31,7 +31,7 @@ use resources::istio::OutboundMode;
 pub use filters::{FilterScopes, FiltersByNamespace};
 pub use place::{ClustersOfServices, RulesByFacet, ServicesByDns, ServicesByFacet, ServicesWithAssigned};
 pub use select::{GatewaysBySelector, HttpSourceLabels, RulesWithSelector, SidecarsByNamespace, TcpSourceLabels};
-pub(crate) use select::{gateways as gateways_for, sidecars, subset};
+pub(crate) use select::{gateways as gateways_for, sidecars};
 
 /// Everything that a proxy's configuration is derived for.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]

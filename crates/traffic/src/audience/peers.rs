@@ -3,13 +3,10 @@
 use std::sync::Arc;
 
 use flow::Reads;
-use model::mtls::{Mode, PeerModes};
+use model::mtls::{Mode, PeerModes, labelled};
 use model::proxy::{Labels, Proxy};
 use model::tls::OwnFiles;
 use policy::peers;
-
-/// Says of a workload that it takes the mesh's mutual TLS.
-const TLS_MODE_LABEL: &str = "security.istio.io/tlsMode";
 
 /// What the workload of a sidecar takes. A proxy without certificates takes plain text where it could take both.
 pub(super) fn modes(cx: &Reads<'_>, proxy: &Proxy, labels: &Labels, root: &Arc<str>) -> Arc<PeerModes> {
@@ -24,10 +21,9 @@ pub(super) fn modes(cx: &Reads<'_>, proxy: &Proxy, labels: &Labels, root: &Arc<s
 /// workload's label.
 pub(super) fn of_grpc(cx: &Reads<'_>, proxy: &Proxy, labels: &Labels, root: &Arc<str>, served: &[u16]) -> Arc<[u16]> {
     let modes = peers::of_workload(cx, root, &proxy.namespace, labels);
-    let labelled = labels.get(TLS_MODE_LABEL).is_some_and(|mode| &**mode == "istio");
     let takes = |port: &&u16| match modes.at(**port) {
         Mode::Disable => false,
-        Mode::Permissive => labelled,
+        Mode::Permissive => labelled(labels) == Some(true),
         Mode::Strict => true,
     };
     served.iter().filter(takes).copied().collect()

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use flow::{Index, Members, Reads, Relation};
-use model::proxy::Labels;
+use model::proxy::{Labels, selects};
 use model::service::ObjectId;
 use registry::inputs::{DestinationRules, Sidecars};
 use registry::{Gateways, VirtualServices};
@@ -130,14 +130,12 @@ pub(super) fn sidecar(
     root: &Arc<str>,
 ) -> Option<(ObjectId, Arc<Object<Sidecar>>)> {
     let own = sidecars(cx, namespace);
-    let selects = |o: &&Arc<Object<Sidecar>>| {
-        o.spec
-            .workload_selector
-            .as_ref()
-            .is_some_and(|s| subset(&s.labels, labels))
+    let selecting = |o: &&Arc<Object<Sidecar>>| {
+        let selector = o.spec.workload_selector.as_ref();
+        selector.is_some_and(|s| selects(&s.labels, labels))
     };
     let whole = |o: &&Arc<Object<Sidecar>>| o.spec.workload_selector.is_none();
-    let found = own.iter().find(selects).or_else(|| own.iter().find(whole)).cloned();
+    let found = own.iter().find(selecting).or_else(|| own.iter().find(whole)).cloned();
     let found = found.or_else(|| {
         (namespace != root)
             .then(|| sidecars(cx, root).iter().find(whole).cloned())
@@ -156,16 +154,13 @@ pub(super) fn sidecar(
 pub(super) fn rules(cx: &Reads<'_>, namespace: &Arc<str>, labels: &Labels) -> Vec<ObjectId> {
     let candidates = cx.get::<RulesWithSelector>(namespace);
     let candidates = candidates.iter().flat_map(|members| members.iter());
-    let selects = |id: &&ObjectId| {
-        let rule = cx.get::<DestinationRules>(id);
-        rule.and_then(|r| {
-            r.spec
-                .workload_selector
-                .as_ref()
-                .map(|s| subset(&s.match_labels, labels))
-        }) == Some(true)
+    let selecting = |id: &&ObjectId| {
+        cx.with::<DestinationRules, _>(id, |rule| {
+            let selector = rule.and_then(|rule| rule.spec.workload_selector.as_ref());
+            selector.is_some_and(|s| selects(&s.match_labels, labels))
+        })
     };
-    candidates.filter(selects).cloned().collect()
+    candidates.filter(selecting).cloned().collect()
 }
 
 /// `Gateway` objects that select a proxy with these labels, the oldest first.
@@ -176,7 +171,7 @@ pub(crate) fn gateways(cx: &Reads<'_>, labels: &Labels) -> Vec<ObjectId> {
     let mut selected: Vec<(ObjectId, Arc<Object<Gateway>>)> = ids
         .into_iter()
         .filter_map(|id| cx.get::<Gateways>(&id).map(|o| (id, (*o).clone())))
-        .filter(|(_, object)| subset(&object.spec.selector, labels))
+        .filter(|(_, object)| selects(&object.spec.selector, labels))
         .collect();
     selected.sort_by(|(_, a), (_, b)| a.meta.by_age(&b.meta));
     selected.into_iter().map(|(id, _)| id).collect()
@@ -211,9 +206,4 @@ pub(crate) fn sidecars(cx: &Reads<'_>, namespace: &Arc<str>) -> Vec<Arc<Object<S
         .collect();
     objects.sort_by(|a, b| a.meta.by_age(&b.meta));
     objects
-}
-
-/// Whether a workload with these labels has all that a selector asks for.
-pub(crate) fn subset(selector: &Labels, labels: &Labels) -> bool {
-    selector.iter().all(|(k, v)| labels.get(k) == Some(v))
 }

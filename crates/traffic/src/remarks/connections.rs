@@ -4,11 +4,12 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use flow::Reads;
+use model::proxy::selects;
 use model::service::ObjectId;
 use names::Hostname;
 use resources::{Diagnostic, FieldPath, Kind};
 
-use super::remark;
+use super::conflict;
 use super::routes::overruled_in;
 use crate::listeners::l4::{L4Match, L4Rules, Rules, tcp_rule, tls_rule};
 use crate::virtual_service::{Binding, EffectiveVirtualServices, Guard, Summary, precedence};
@@ -62,14 +63,7 @@ pub(super) fn never_taken(
         );
         let hint =
             "put all routes for a host into one VirtualService, or give the routes conditions that tell them apart";
-        remarks.push(remark(
-            Kind::VirtualService,
-            &own.id,
-            Diagnostic::CONFLICT,
-            rule.path,
-            message,
-            hint,
-        ));
+        remarks.push(conflict(Kind::VirtualService, &own.id, rule.path, message, hint));
     }
 }
 
@@ -155,11 +149,7 @@ fn covers(one: &L4Match, other: &L4Match, place: Option<&ObjectId>) -> bool {
     let (theirs, own) = (&one.guard, &other.guard);
     let client = || {
         let namespace = theirs.source_namespace.is_none() || theirs.source_namespace == own.source_namespace;
-        let labels = theirs.source_labels.iter();
-        namespace
-            && labels
-                .into_iter()
-                .all(|(key, value)| own.source_labels.get(key) == Some(value))
+        namespace && selects(&theirs.source_labels, &own.source_labels)
     };
     let addresses = || {
         let within = |net: &ipnet::IpNet| one.subnets.iter().any(|wider| wider.contains(net));

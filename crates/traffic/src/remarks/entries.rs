@@ -9,9 +9,9 @@ use model::service::{ExportTo, ObjectId, Registry, Service, ServiceKey, ServiceP
 use names::{Hostname, Protocol};
 use registry::Services;
 use registry::inputs::{ServiceObject, ServiceObjectKey, ServiceObjects};
-use resources::{Diagnostic, FieldPath, Kind};
+use resources::{FieldPath, Kind};
 
-use super::{Remarks, remark, row};
+use super::{Remarks, conflict, row};
 use crate::listeners::entry::{Meeting, meeting};
 
 /// An address (none: all) and port that a sidecar listens at.
@@ -92,14 +92,7 @@ impl Rule for ServiceEntryRemarks {
             );
             let hint = "give the services addresses of their own, or ports that differ";
             let path = FieldPath::spec().field("ports").index(index);
-            remarks.push(remark(
-                Kind::ServiceEntry,
-                key,
-                Diagnostic::CONFLICT,
-                path,
-                message,
-                hint,
-            ));
+            remarks.push(conflict(Kind::ServiceEntry, key, path, message, hint));
         }
         row(remarks)
     }

@@ -12,7 +12,7 @@ use registry::inputs::ProxyToken;
 use resources::istio;
 use resources::{Diagnostic, FieldPath, Kind};
 
-use super::{Remarks, remark, row};
+use super::{Remarks, conflict, row};
 use crate::audience::{Audiences, ProxyAudiences, gateways_for};
 use crate::gateways::{GatewaySet, MergedGateway, MergedGateways, Server, UnservedReason};
 
@@ -46,7 +46,7 @@ impl Rule for GatewayRemarks {
                 let tell = || {
                     let path = FieldPath::spec().field("servers").index(one.server);
                     let (message, hint) = told(one.reason, rival(&merged, &own.spec.servers[one.server]));
-                    remark(Kind::Gateway, key, Diagnostic::CONFLICT, path, message, hint)
+                    conflict(Kind::Gateway, key, path, message, hint)
                 };
                 said.entry(one.server).or_insert_with(tell);
             }

@@ -23,7 +23,7 @@ pub use scopes::SidecarRemarks;
 use std::sync::Arc;
 
 use model::service::ObjectId;
-use resources::{Diagnostic, FieldPath, Kind, Object, ObjectKey, Severity};
+use resources::{Diagnostic, FieldPath, Kind, Object, ObjectKey};
 
 /// The remarks on one object, in the order of its fields; never empty.
 pub type Remarks = Arc<[Diagnostic]>;
@@ -56,15 +56,11 @@ fn older<T>(
 }
 
 fn remark(kind: Kind, id: &ObjectId, code: &'static str, path: FieldPath, message: String, hint: &str) -> Diagnostic {
-    Diagnostic {
-        file: None,
-        line: 0,
-        column: 0,
-        object: Some(ObjectKey::new(kind, &*id.namespace, &*id.name)),
-        path,
-        severity: Severity::Warning,
-        code,
-        message,
-        hint: Some(hint.to_owned()),
-    }
+    let object = ObjectKey::new(kind, &*id.namespace, &*id.name);
+    Diagnostic::warning(object, code, path, message, hint)
+}
+
+/// The remark that another object goes before this one.
+fn conflict(kind: Kind, id: &ObjectId, path: FieldPath, message: String, hint: &str) -> Diagnostic {
+    remark(kind, id, Diagnostic::CONFLICT, path, message, hint)
 }

@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use flow::{Reads, Relation, Rule};
+use model::proxy::selects;
 use model::service::ObjectId;
 use policy::peers;
 use registry::inputs::{Mesh, PeerAuthentications};
 use resources::istio::PeerAuthentication;
 use resources::{Diagnostic, FieldPath, Kind, Object};
 
-use super::{Remarks, older, remark, row};
-use crate::audience::subset;
+use super::{Remarks, conflict, older, row};
 
 /// The remarks on each PeerAuthentication.
 pub struct PeerAuthenticationRemarks;
@@ -28,7 +28,7 @@ impl Rule for PeerAuthenticationRemarks {
         let selects = peers::selector(&own.spec).is_some();
         let said = match selects && in_root {
             true => Some(in_vain(key)),
-            false => conflict(cx, key, &own),
+            false => overshadowed(cx, key, &own),
         };
         row(said.into_iter().collect())
     }
@@ -43,10 +43,10 @@ fn in_vain(key: &ObjectId) -> Diagnostic {
     let message = "in the mesh's root namespace a PeerAuthentication with a selector has no effect".to_owned();
     let hint = "there one without a selector is for the whole mesh; for single workloads make one in their namespace";
     let path = FieldPath::spec().field("selector");
-    remark(Kind::PeerAuthentication, key, Diagnostic::CONFLICT, path, message, hint)
+    conflict(Kind::PeerAuthentication, key, path, message, hint)
 }
 
-fn conflict(cx: &Reads<'_>, key: &ObjectId, own: &Arc<Object<PeerAuthentication>>) -> Option<Diagnostic> {
+fn overshadowed(cx: &Reads<'_>, key: &ObjectId, own: &Arc<Object<PeerAuthentication>>) -> Option<Diagnostic> {
     let before = older(own, peers::of_age(cx, &key.namespace), covers)?;
     let (namespace, name) = (&before.meta.namespace, &before.meta.name);
     let (path, what) = match peers::selector(&own.spec) {
@@ -55,15 +55,14 @@ fn conflict(cx: &Reads<'_>, key: &ObjectId, own: &Arc<Object<PeerAuthentication>
     };
     let message = format!("PeerAuthentication {namespace}/{name} {what} and is older: this one has no effect");
     let hint = "of those of a namespace one without a selector and one that selects a workload count: join them";
-    let code = Diagnostic::CONFLICT;
-    Some(remark(Kind::PeerAuthentication, key, code, path, message, hint))
+    Some(conflict(Kind::PeerAuthentication, key, path, message, hint))
 }
 
 /// Whether a PeerAuthentication is for all workloads that another one of its sort is for.
 fn covers(one: &PeerAuthentication, other: &PeerAuthentication) -> bool {
     match (peers::selector(one), peers::selector(other)) {
         (None, None) => true,
-        (Some(one), Some(other)) => subset(one, other),
+        (Some(one), Some(other)) => selects(one, other),
         _ => false,
     }
 }

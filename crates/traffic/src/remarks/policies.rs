@@ -6,9 +6,9 @@ use flow::{Reads, Relation, Rule};
 use model::service::ObjectId;
 use registry::inputs::DestinationRules;
 use resources::istio::DestinationRule;
-use resources::{Diagnostic, FieldPath, Kind, Object};
+use resources::{FieldPath, Kind, Object};
 
-use super::{Remarks, remark, row};
+use super::{Remarks, conflict, row};
 use crate::hosts::Pattern;
 use crate::policy::{DestinationRuleSummaries, DestinationRulesByHost, merged_before};
 
@@ -48,14 +48,7 @@ impl Rule for DestinationRuleRemarks {
                 other.namespace, other.name
             );
             let hint = "keep what concerns a host in one DestinationRule";
-            remarks.push(remark(
-                Kind::DestinationRule,
-                key,
-                Diagnostic::CONFLICT,
-                path,
-                message,
-                hint,
-            ));
+            remarks.push(conflict(Kind::DestinationRule, key, path, message, hint));
         };
         let with_policy = before.iter().find(|(_, rule)| rule.spec.traffic_policy.is_some());
         if let Some((other, _)) = with_policy.filter(|_| own.spec.traffic_policy.is_some()) {

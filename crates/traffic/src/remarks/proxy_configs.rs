@@ -1,13 +1,13 @@
 //! ProxyConfigs of a namespace of which another one is for the same workloads.
 
 use flow::{Reads, Relation, Rule};
+use model::proxy::selects;
 use model::service::ObjectId;
 use registry::inputs::ProxyConfigs;
 use resources::istio::ProxyConfig;
-use resources::{Diagnostic, FieldPath, Kind};
+use resources::{FieldPath, Kind};
 
-use super::{Remarks, older, remark, row};
-use crate::audience::subset;
+use super::{Remarks, conflict, older, row};
 use crate::proxy_config::ProxyConfigsByNamespace;
 
 /// The remarks on each ProxyConfig.
@@ -39,14 +39,7 @@ impl Rule for ProxyConfigRemarks {
             ),
         };
         let hint = "of those of a namespace one without a selector and one that selects a workload count: join them";
-        row(vec![remark(
-            Kind::ProxyConfig,
-            key,
-            Diagnostic::CONFLICT,
-            path,
-            message,
-            hint,
-        )])
+        row(vec![conflict(Kind::ProxyConfig, key, path, message, hint)])
     }
 }
 
@@ -56,7 +49,7 @@ fn covers(one: &ProxyConfig, other: &ProxyConfig) -> bool {
         (None, None) => true,
         // Without labels it is for nobody.
         (Some(one), Some(_)) if one.match_labels.is_empty() => false,
-        (Some(one), Some(other)) => subset(&one.match_labels, &other.match_labels),
+        (Some(one), Some(other)) => selects(&one.match_labels, &other.match_labels),
         _ => false,
     }
 }

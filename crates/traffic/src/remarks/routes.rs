@@ -10,7 +10,7 @@ use registry::VirtualServices;
 use resources::istio::VirtualService;
 use resources::{Diagnostic, FieldPath, Kind};
 
-use super::{Remarks, connections, remark, row};
+use super::{Remarks, conflict, connections, remark, row};
 use crate::virtual_service::{
     Binding, EffectiveVirtualServices, Guard, Summary, VirtualServiceSummaries, missing_delegates, precedence,
 };
@@ -96,14 +96,7 @@ fn overruled(own: &Summary, rival: &Summary, host: &Hostname, path: FieldPath) -
         rival.id.namespace, rival.id.name
     );
     let hint = "put all routes for a host into one VirtualService, or into delegates of one";
-    Some(remark(
-        Kind::VirtualService,
-        &own.id,
-        Diagnostic::CONFLICT,
-        path,
-        message,
-        hint,
-    ))
+    Some(conflict(Kind::VirtualService, &own.id, path, message, hint))
 }
 
 fn is_for_all(guard: &Guard) -> bool {
@@ -150,14 +143,7 @@ fn unreachable(cx: &Reads<'_>, own: &Summary, rival: &Summary, host: &Hostname) 
     );
     let hint = "give one of the two routes a condition";
     let path = FieldPath::spec().field("http").index(index);
-    Some(remark(
-        Kind::VirtualService,
-        &own.id,
-        Diagnostic::CONFLICT,
-        path,
-        message,
-        hint,
-    ))
+    Some(conflict(Kind::VirtualService, &own.id, path, message, hint))
 }
 
 /// The first route of its own without a condition.

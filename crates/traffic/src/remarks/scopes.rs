@@ -2,14 +2,14 @@
 
 use flow::{Reads, Relation, Rule};
 use model::mtls::Mode;
-use model::proxy::Labels;
+use model::proxy::{Labels, selects};
 use model::service::ObjectId;
 use registry::inputs::{Mesh, Sidecars};
 use resources::istio::{IngressListener, Sidecar};
 use resources::{Diagnostic, FieldPath, Kind, Object};
 
-use super::{Remarks, older, remark, row};
-use crate::audience::{sidecars, subset};
+use super::{Remarks, conflict, older, row};
+use crate::audience::sidecars;
 
 /// The remarks on each `Sidecar`.
 pub struct SidecarRemarks;
@@ -54,16 +54,7 @@ fn not_opened(cx: &Reads<'_>, key: &ObjectId, own: &Sidecar) -> Vec<Diagnostic> 
     let message = "the mesh's mutual TLS is taken at this port and goes before this, but for proxies without an agent";
     let hint = "make a PeerAuthentication for these workloads with the mode DISABLE for the port (portLevelMtls)";
     let path = |index| FieldPath::spec().field("ingress").index(index).field("tls");
-    let said = |index| {
-        remark(
-            Kind::Sidecar,
-            key,
-            Diagnostic::CONFLICT,
-            path(index),
-            message.to_owned(),
-            hint,
-        )
-    };
+    let said = |index| conflict(Kind::Sidecar, key, path(index), message.to_owned(), hint);
     taken.map(|(index, _)| said(index)).collect()
 }
 
@@ -85,14 +76,14 @@ fn for_nobody(cx: &Reads<'_>, key: &ObjectId, own: &Object<Sidecar>) -> Option<D
         Some(_) => FieldPath::spec().field("workloadSelector"),
     };
     let hint = "a workload has one Sidecar: remove one of them, or select other workloads";
-    Some(remark(Kind::Sidecar, key, Diagnostic::CONFLICT, path, message, hint))
+    Some(conflict(Kind::Sidecar, key, path, message, hint))
 }
 
 /// Whether a `Sidecar` is for all workloads that another one of its sort is for.
 fn covers(one: &Sidecar, other: &Sidecar) -> bool {
     match (&one.workload_selector, &other.workload_selector) {
         (None, None) => true,
-        (Some(one), Some(other)) => subset(&one.labels, &other.labels),
+        (Some(one), Some(other)) => selects(&one.labels, &other.labels),
         // One with a selector goes before one without, for its workloads.
         _ => false,
     }

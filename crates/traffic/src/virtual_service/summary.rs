@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use flow::{Reads, Relation, Rule};
 use model::audience::Source;
-use model::proxy::Labels;
+use model::proxy::{Labels, selects};
 use model::service::{ExportTo, ObjectId};
 use names::Hostname;
 use registry::inputs::Mesh;
@@ -156,10 +156,7 @@ impl Guard {
     pub fn admits(&self, port: u16, gateway: Option<&ObjectId>, source: &Source) -> bool {
         self.concerns(port, gateway)
             && self.source_namespace.as_ref().is_none_or(|n| *n == source.namespace)
-            && self
-                .source_labels
-                .iter()
-                .all(|(key, value)| source.labels.get(key) == Some(value))
+            && selects(&self.source_labels, &source.labels)
     }
 
     /// Whether the condition can hold for some client there.
