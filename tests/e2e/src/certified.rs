@@ -3,12 +3,12 @@
 use std::convert::Infallible;
 use std::net::SocketAddr;
 
-use bytes::{Buf as _, BufMut as _, Bytes, BytesMut};
+use bytes::{Bytes, BytesMut};
 use futures::StreamExt as _;
 use http_body_util::{BodyExt as _, StreamBody};
 use hyper::body::{Frame, Incoming};
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use parts::run::{Envoy, Node, Protocol, Result};
+use parts::run::{Envoy, Node, Protocol, Result, grpc_message, next_grpc_message};
 use protos::Message as _;
 use protos::envoy::config::core::v3::{DataSource, data_source::Specifier};
 use protos::envoy::extensions::transport_sockets::tls::v3::{
@@ -20,9 +20,6 @@ use tokio::net::TcpListener;
 
 use crate::tls::Authority;
 use crate::{Mesh, envoy_binary};
-
-/// Bytes before each message of gRPC: a flag and a length.
-const HEADER: usize = 5;
 
 /// Starts an Envoy with an agent beside it, which has the certificate of a service account of the namespace `test`.
 pub async fn certified(
@@ -91,7 +88,7 @@ impl Agent {
     }
 
     /// The answer to a request for secrets, framed as gRPC does it.
-    fn answer(&self, request: &DiscoveryRequest) -> Bytes {
+    fn answer(&self, request: &DiscoveryRequest) -> Result<Bytes> {
         let secrets = request
             .resource_names
             .iter()
@@ -103,12 +100,7 @@ impl Agent {
             resources: secrets.collect(),
             ..Default::default()
         };
-        let message = protos::encode(&response);
-        let mut framed = BytesMut::with_capacity(HEADER + message.len());
-        framed.put_u8(0);
-        framed.put_u32(u32::try_from(message.len()).unwrap_or(u32::MAX));
-        framed.put(message);
-        framed.freeze()
+        grpc_message(&protos::encode(&response))
     }
 }
 
@@ -138,8 +130,10 @@ fn stream(identity: Agent, mut body: Incoming) -> hyper::Response<StreamBody<Fra
         let mut buffer = BytesMut::new();
         while let Some(Ok(frame)) = body.frame().await {
             buffer.extend_from_slice(&frame.into_data().unwrap_or_default());
-            if let Some(request) = first_message(&buffer) {
-                return (Some(Frame::data(identity.answer(&request))), body);
+            if let Some(message) = next_grpc_message(&mut buffer) {
+                let request = DiscoveryRequest::decode(message).ok();
+                let answer = request.and_then(|request| identity.answer(&request).ok());
+                return (answer.map(Frame::data), body);
             }
         }
         (None, body)
@@ -156,14 +150,4 @@ fn stream(identity: Agent, mut body: Incoming) -> hyper::Response<StreamBody<Fra
     let kind = hyper::header::HeaderValue::from_static("application/grpc");
     response.headers_mut().insert(hyper::header::CONTENT_TYPE, kind);
     response
-}
-
-/// The first message of a stream, once all of it is there.
-fn first_message(mut received: &[u8]) -> Option<DiscoveryRequest> {
-    if received.len() < HEADER {
-        return None;
-    }
-    received.advance(1);
-    let length = received.get_u32() as usize;
-    DiscoveryRequest::decode(received.get(..length)?).ok()
 }

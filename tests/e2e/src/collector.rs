@@ -4,21 +4,18 @@ use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 
-use bytes::{Buf, Bytes, BytesMut};
+use bytes::{Bytes, BytesMut};
 use http_body_util::{BodyExt, Empty};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
-use parts::run::{Result, wait_for};
+use parts::run::{Result, next_grpc_message, wait_for};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
 use crate::PATIENCE;
-
-/// What precedes a message of gRPC: whether it is compressed, and its length.
-const PREFIX: usize = 5;
 
 /// A server that keeps what it is sent.
 #[derive(Debug)]
@@ -112,7 +109,7 @@ async fn answer(
     let (mut body, mut buffer) = (request.into_body(), BytesMut::new());
     while let Some(Ok(frame)) = body.frame().await {
         buffer.extend_from_slice(frame.data_ref().map(|data| &data[..]).unwrap_or_default());
-        while grpc && let Some(message) = next_message(&mut buffer) {
+        while grpc && let Some(message) = next_grpc_message(&mut buffer) {
             take(message);
         }
     }
@@ -128,14 +125,4 @@ async fn answer(
         take(buffer.freeze());
     }
     Ok(response)
-}
-
-/// The next whole message of gRPC.
-fn next_message(buffer: &mut BytesMut) -> Option<Bytes> {
-    let length = buffer.get(1..PREFIX)?.try_into().map(u32::from_be_bytes).ok()? as usize;
-    if buffer.len() < PREFIX + length {
-        return None;
-    }
-    buffer.advance(PREFIX);
-    Some(buffer.split_to(length).freeze())
 }

@@ -1,10 +1,11 @@
 //! What becomes of an object is written into its status: an apply travels to a real Envoy and back.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use e2e::{HOST, both_protocols, done, envoy_binary, rutter, rutter_binary, shop_service, virtual_service};
 use parts::run::{Backend, Control, Envoy, Node, Result, free_port, wait_for};
+use tempfile::TempDir;
 
 /// Envoy's limit on the size of a compiled regular expression; the expression is valid, so nobody else minds it.
 const REGEX: &str = "/[a-z]{1,50}/[0-9]{1,50}/(one|two|three|four|five|six|seven|eight|nine|ten)+";
@@ -14,6 +15,26 @@ const WORDS: &str = "max program size";
 fn to(version: &str, rest: &str) -> String {
     let route = format!("[{{ route: [{{ destination: {{ host: {HOST}, subset: {version} }} }}]{rest} }}]");
     virtual_service("[mesh]", &route)
+}
+
+/// A control plane with a store of its own, and the namespace `test` in it.
+struct Home {
+    control: Control,
+    kubeconfig: PathBuf,
+    _data: TempDir,
+}
+
+async fn home() -> Result<Home> {
+    let data = tempfile::tempdir()?;
+    let control = Control::start_with_api(rutter_binary(), data.path(), &[]).await?;
+    let kubeconfig = control.kubeconfig().ok_or("it has no kubeconfig")?;
+    let namespace = "apiVersion: v1\nkind: Namespace\nmetadata: { name: test }\n";
+    done(&kubeconfig, &["create", "-f", "-"], namespace).await?;
+    Ok(Home {
+        control,
+        kubeconfig,
+        _data: data,
+    })
 }
 
 /// A field of the VirtualService's status.
@@ -39,17 +60,15 @@ const WAIT: [&str; 7] = [
 
 both_protocols! {
     async fn an_apply_travels_to_envoy_and_back(protocol) {
-        let data = tempfile::tempdir()?;
-        let control = Control::start_with_api(rutter_binary(), data.path(), &[]).await?;
-        let kubeconfig = &control.kubeconfig().ok_or("it has no kubeconfig")?;
+        let home = home().await?;
+        let kubeconfig = &home.kubeconfig;
         let backend = Backend::start("v1", "shop-0").await?;
         let port = free_port();
-        done(kubeconfig, &["create", "-f", "-"], "apiVersion: v1\nkind: Namespace\nmetadata: { name: test }\n").await?;
         let objects = format!("{}---\n{}", shop_service(port, "{ tls: { mode: DISABLE } }", &[&backend]), to("v1", ""));
         done(kubeconfig, &["apply", "-f", "-"], &objects).await?;
 
         let node = Node::sidecar("client", "test", "127.0.0.2", &[("app", "client")]);
-        let envoy = Envoy::start(envoy_binary(), &node, protocol, control.grpc()).await?;
+        let envoy = Envoy::start(envoy_binary(), &node, protocol, home.control.grpc()).await?;
         envoy.wait_for_listener(([127, 0, 0, 1], port).into()).await?;
         let counted = || async { (status(kubeconfig, "proxies.running").await.ok()? == "1").then_some(()) };
         wait_for("one proxy that runs it", Duration::from_secs(20), counted).await?;
@@ -96,26 +115,19 @@ async fn an_object_learns_what_goes_before_it_and_when_that_is_over() {
 }
 
 async fn overruled() -> Result<()> {
-    let data = tempfile::tempdir()?;
-    let control = Control::start_with_api(rutter_binary(), data.path(), &[]).await?;
-    let kubeconfig = control.kubeconfig().ok_or("it has no kubeconfig")?;
-    done(
-        &kubeconfig,
-        &["create", "-f", "-"],
-        "apiVersion: v1\nkind: Namespace\nmetadata: { name: test }\n",
-    )
-    .await?;
+    let home = home().await?;
+    let kubeconfig = &home.kubeconfig;
     // Made in the same second, they go by name.
     let second = to("v2", "").replacen("name: shop", "name: shop-two", 1);
     done(
-        &kubeconfig,
+        kubeconfig,
         &["apply", "-f", "-"],
         &format!("{}---\n{second}", to("v1", "")),
     )
     .await?;
     let said = async |name, wanted: &str, text: &str| {
         let there = || async {
-            let found = condition(&kubeconfig, name, wanted).await.ok()?;
+            let found = condition(kubeconfig, name, wanted).await.ok()?;
             (if text.is_empty() {
                 found.is_empty()
             } else {
@@ -132,19 +144,17 @@ async fn overruled() -> Result<()> {
     )
     .await?;
     said("shop", "Accepted", "the object is valid").await?;
-    assert_eq!(condition(&kubeconfig, "shop", "Conflicted").await?, "");
-    done(&kubeconfig, &["delete", "virtualservice", "shop", "-n", "test"], "").await?;
+    assert_eq!(condition(kubeconfig, "shop", "Conflicted").await?, "");
+    done(kubeconfig, &["delete", "virtualservice", "shop", "-n", "test"], "").await?;
     said("shop-two", "Conflicted", "").await
 }
 
 both_protocols! {
     async fn a_filter_learns_which_of_its_patches_are_left_out(protocol) {
-        let data = tempfile::tempdir()?;
-        let control = Control::start_with_api(rutter_binary(), data.path(), &[]).await?;
-        let kubeconfig = &control.kubeconfig().ok_or("it has no kubeconfig")?;
+        let home = home().await?;
+        let kubeconfig = &home.kubeconfig;
         let backend = Backend::start("v1", "shop-0").await?;
         let port = free_port();
-        done(kubeconfig, &["create", "-f", "-"], "apiVersion: v1\nkind: Namespace\nmetadata: { name: test }\n").await?;
         let filter = |patch: &str| format!(
             "apiVersion: networking.istio.io/v1alpha3\nkind: EnvoyFilter\nmetadata: {{ name: shop, namespace: test }}\n\
              spec: {{ configPatches: [{{ applyTo: CLUSTER, match: {{ cluster: {{ service: {HOST} }} }}, \
@@ -164,7 +174,7 @@ both_protocols! {
         };
 
         let node = Node::sidecar("client", "test", "127.0.0.2", &[("app", "client")]);
-        let envoy = Envoy::start(envoy_binary(), &node, protocol, control.grpc()).await?;
+        let envoy = Envoy::start(envoy_binary(), &node, protocol, home.control.grpc()).await?;
         envoy.wait_for_listener(([127, 0, 0, 1], port).into()).await?;
         // The service has subsets, and so several clusters.
         said(&format!("{HOST} for one: the result would not be valid: loadAssignment")).await?;

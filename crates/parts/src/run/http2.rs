@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use bytes::{BufMut, Bytes, BytesMut};
+use bytes::{Buf, BufMut, Bytes, BytesMut};
 use http_body_util::Full;
 use hyper::client::conn::http2::{self, SendRequest};
 use hyper::{Method, Request};
@@ -11,6 +11,31 @@ use tokio::net::TcpStream;
 
 use super::http::{BODY_LIMIT, PATIENCE, Response};
 use super::{Error, Result};
+
+/// Bytes before each message of gRPC: whether it is compressed, and its length.
+const GRPC_PREFIX: usize = 5;
+
+/// A message as gRPC frames it, not compressed.
+///
+/// # Errors
+/// It is longer than gRPC can say.
+pub fn grpc_message(message: &[u8]) -> Result<Bytes> {
+    let mut framed = BytesMut::with_capacity(GRPC_PREFIX + message.len());
+    framed.put_u8(0);
+    framed.put_u32(u32::try_from(message.len())?);
+    framed.put_slice(message);
+    Ok(framed.freeze())
+}
+
+/// Takes the next message of gRPC from what was received, once all of it is there.
+pub fn next_grpc_message(received: &mut BytesMut) -> Option<Bytes> {
+    let length = received.get(1..GRPC_PREFIX)?.try_into().map(u32::from_be_bytes).ok()? as usize;
+    if received.len() < GRPC_PREFIX + length {
+        return None;
+    }
+    received.advance(GRPC_PREFIX);
+    Some(received.split_to(length).freeze())
+}
 
 /// A connection on which HTTP/2 is spoken from its first byte.
 #[derive(Clone, Debug)]
@@ -36,13 +61,10 @@ impl Http2 {
 
     /// A gRPC call with one message; `path` is `/SERVICE/METHOD`.
     pub async fn call(&self, host: &str, path: &str, headers: &[(&str, &str)], message: &[u8]) -> Result<Response> {
-        let mut framed = BytesMut::with_capacity(message.len() + 5);
-        framed.put_u8(0);
-        framed.put_u32(u32::try_from(message.len())?);
-        framed.put_slice(message);
+        let framed = grpc_message(message)?;
         let grpc = [("content-type", "application/grpc"), ("te", "trailers")];
         let headers: Vec<_> = headers.iter().copied().chain(grpc).collect();
-        self.send(Method::POST, host, path, &headers, framed.freeze()).await
+        self.send(Method::POST, host, path, &headers, framed).await
     }
 
     async fn send(

@@ -23,7 +23,7 @@ pub use config_dir::ConfigDir;
 pub use control::Control;
 pub use dns::Dns;
 pub use envoy::{Envoy, Node, Protocol};
-pub use http2::Http2;
+pub use http2::{Http2, grpc_message, next_grpc_message};
 pub use ports::free_port;
 pub use relay::{Preamble, Relay};
 pub use tally::{publish, read_counts};
