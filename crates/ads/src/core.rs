@@ -9,6 +9,7 @@ use crate::ledger::Ledger;
 use crate::selection::Selection;
 use crate::stream::Stream;
 use crate::tally::News;
+use crate::unanswered::Unanswered;
 use crate::watch::Watch;
 use crate::{Epoch, Limits, Name, Origin, Stats, StreamId, WatchStatus};
 
@@ -23,6 +24,7 @@ pub(crate) struct Core<O: Origin> {
     pub(crate) serial: u64,
     pub(crate) stats: Stats,
     pub(crate) news: News,
+    pub(crate) unanswered: Unanswered,
 }
 
 impl<O: Origin> Core<O> {

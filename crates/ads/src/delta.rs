@@ -3,7 +3,8 @@
 //! - Interest changes whatever the nonce says; only the answer to a response depends on it.
 //! - A name that the client subscribes to is answered with its content even if it was sent before: the client may have
 //!   forgotten it. The one exception is the first request of a stream, which says what the client has: what is equal is
-//!   not sent again, unless its cluster or listener was sent again on this stream before.
+//!   not sent again, unless its cluster or listener was sent again on this stream before, or was on the one before and had
+//!   not been answered.
 //! - A name that means nothing is answered with an empty resource where Envoy would wait for one (see `next`), and as
 //!   removed otherwise.
 //! - The first request of a type is always answered, with nothing if there is nothing.
@@ -17,6 +18,7 @@ use crate::core::Core;
 use crate::decode::{Body, Texts};
 use crate::name_set::NameSet;
 use crate::stream::Stream;
+use crate::unanswered::Left;
 use crate::watch::{Gone, Watch};
 use crate::{Code, Moment, Name, Origin, Request, Status};
 
@@ -103,9 +105,10 @@ impl<O: Origin> Core<O> {
         if all {
             watch.explicit = names.clone();
         }
+        let left = self.unanswered.take(&stream.proxy.id, kind);
         if !initial.0.is_empty() {
             stream.resumed = true;
-            self.resume(stream, &mut watch, initial);
+            self.resume(stream, &mut watch, initial, &left);
         }
         if !all && kind.is_wildcard() {
             let missing: Vec<Name> = names.into_iter().filter(|name| !self.is_live(&watch, name)).collect();
@@ -126,7 +129,7 @@ impl<O: Origin> Core<O> {
     }
 
     /// Compares what the client says it has with what there is.
-    fn resume(&self, stream: &Stream<O::Token>, watch: &mut Watch, (names, versions): &(Texts, Texts)) {
+    fn resume(&self, stream: &Stream<O::Token>, watch: &mut Watch, (names, versions): &(Texts, Texts), left: &Left) {
         let had: FxHashMap<&str, &str> = names.iter().zip(versions.iter()).collect();
         let ledger = &self.ledgers[watch.ledger];
         let selection = self.selection(watch);
@@ -140,7 +143,7 @@ impl<O: Origin> Core<O> {
             let same = had
                 .get(&**name)
                 .is_some_and(|version| *version == resource.version().to_string());
-            if !same || dropped(name) {
+            if !same || dropped(name) || left.contains(name) {
                 owed.push(name.clone());
             }
         }

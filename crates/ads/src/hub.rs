@@ -15,6 +15,7 @@ use crate::ledger::Ledger;
 use crate::rate::Rate;
 use crate::stream::Stream;
 use crate::tally::News;
+use crate::unanswered::Unanswered;
 use crate::{Code, Limits, Moment, Origin, Request, Status, StreamStatus};
 
 /// Identifies a stream of this hub; never reused.
@@ -59,6 +60,8 @@ pub struct Hub<O: Origin> {
     pub(crate) core: Core<O>,
     pub(crate) streams: FxHashMap<StreamId, Stream<O::Token>>,
     by_token: FxHashMap<O::Token, StreamId>,
+    /// The newest stream of each node.
+    by_node: FxHashMap<Arc<str>, StreamId>,
     pub(crate) woken: BTreeSet<StreamId>,
     pub(crate) timers: BTreeSet<(Moment, StreamId)>,
     /// When composed responses that nobody needed will be forgotten, if there are any.
@@ -80,9 +83,11 @@ impl<O: Origin> Hub<O> {
                 serial: 0,
                 stats: Stats::default(),
                 news: News::default(),
+                unanswered: Unanswered::default(),
             },
             streams: FxHashMap::default(),
             by_token: FxHashMap::default(),
+            by_node: FxHashMap::default(),
             woken: BTreeSet::new(),
             timers: BTreeSet::new(),
             forget_at: None,
@@ -101,6 +106,14 @@ impl<O: Origin> Hub<O> {
             .map_err(|reason| Status::new(Code::InvalidArgument, reason))?;
         let id = StreamId(self.next_stream);
         self.next_stream += 1;
+        // It may be some time before we hear that the stream is dead that it had before.
+        if let Some(before) = self
+            .by_node
+            .insert(proxy.id.clone(), id)
+            .and_then(|id| self.streams.get(&id))
+        {
+            self.core.unanswered.note(before);
+        }
         let stream = Stream::new(id, token, proxy, variant, Rate::new(&self.core.limits, now), now);
         self.streams.insert(id, stream);
         self.by_token.insert(token, id);
@@ -113,6 +126,10 @@ impl<O: Origin> Hub<O> {
             return;
         };
         self.by_token.remove(&stream.token);
+        if self.by_node.get(&stream.proxy.id) == Some(&id) {
+            self.by_node.remove(&stream.proxy.id);
+            self.core.unanswered.note(&stream);
+        }
         self.woken.remove(&id);
         if let Some(timer) = stream.timer {
             self.timers.remove(&(timer, id));

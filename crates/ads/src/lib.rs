@@ -39,6 +39,7 @@ mod sotw;
 mod status;
 mod stream;
 mod tally;
+mod unanswered;
 mod watch;
 mod wire;
 

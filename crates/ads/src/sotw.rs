@@ -73,12 +73,14 @@ impl<O: Origin> Core<O> {
         let mut watch = self.watch(origin, stream, kind, names_or_all);
         watch.named_once = !names.is_empty();
         stream.resumed |= !version.is_empty();
-        // What was sent on this stream may have made the client drop what it had.
-        let kept = match kind {
-            ResourceType::Endpoints => stream.early_clusters.as_ref().is_some_and(BTreeSet::is_empty),
-            ResourceType::Route => !stream.early_listeners,
-            _ => true,
-        };
+        // What was sent on this stream, or on the one before, may have made the client drop what it had.
+        let left = self.unanswered.take(&stream.proxy.id, kind);
+        let kept = left.is_empty()
+            && match kind {
+                ResourceType::Endpoints => stream.early_clusters.as_ref().is_some_and(BTreeSet::is_empty),
+                ResourceType::Route => !stream.early_listeners,
+                _ => true,
+            };
         if kept && version == self.ledgers[watch.ledger].version(self.selection(&watch)) {
             watch.sent = self.epoch;
             watch.settled = self.epoch;

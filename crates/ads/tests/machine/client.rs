@@ -132,6 +132,16 @@ impl Client {
     }
 }
 
+/// What a client that is settled would say on its next stream that it has.
+pub(crate) fn versions(h: &Harness, id: StreamId, kind: ResourceType) -> Vec<(String, String)> {
+    let version = |r: &model::xds::Resource| (r.name().to_string(), r.version().to_string());
+    h.hub.resources(id, kind).iter().map(version).collect()
+}
+
+pub(crate) fn borrow(had: &[(String, String)]) -> Vec<(&str, &str)> {
+    had.iter().map(|(name, version)| (&**name, &**version)).collect()
+}
+
 /// A first delta request of a client that has something.
 pub(crate) fn resume(kind: ResourceType, names: &[&str], had: &[(&str, &str)]) -> Request {
     let initial: (Texts, Texts) = (

@@ -7,7 +7,7 @@ use ads::Variant::Delta;
 use model::proxy::ProxyKind;
 use proptest::prelude::*;
 
-use crate::client::{Client, resume};
+use crate::client::{Client, borrow, resume, versions};
 use crate::harness::*;
 use crate::world::{Audience, plain};
 
@@ -121,10 +121,6 @@ fn a_virtual_host_waits_for_its_clusters_and_clusters_for_it() {
     assert_eq!(client.take(&mut h), ["CDS -c"]);
 }
 
-pub(crate) fn borrow(had: &[(String, String)]) -> Vec<(&str, &str)> {
-    had.iter().map(|(name, version)| (&**name, &**version)).collect()
-}
-
 /// Route tables `80` and `81`, of which a client has the first, and the virtual hosts of both.
 fn following() -> (Harness, Client) {
     let mut h = tables();
@@ -171,17 +167,33 @@ fn a_table_that_is_sent_again_brings_its_virtual_hosts() {
     assert_eq!(client.take(&mut h), ["VHDS 80/a=1 80/b=1"]);
 }
 
+/// A table is sent again, and the stream ends before its virtual hosts were: the client has them, but maybe not in the table.
+#[test]
+fn virtual_hosts_of_a_table_that_was_sent_again_come_after_the_stream_broke() {
+    for answered in [false, true] {
+        let (mut h, mut client) = following();
+        h.change(&[(RDS, "80", 2)]);
+        assert_eq!(client.take(&mut h), ["RDS 80=2"]);
+        if answered {
+            client.ack(&mut h, RDS);
+        }
+        let (routes, hosts) = (versions(&h, client.id, RDS), versions(&h, client.id, VHDS));
+        h.disconnect(client.id);
+        for brought in ["VHDS 80/a=1 80/b=1", "VHDS"] {
+            let mut client = Client::new(&mut h, Delta);
+            h.request(client.id, resume(RDS, &["80", "r"], &borrow(&routes)))
+                .unwrap();
+            h.request(client.id, resume(VHDS, &[], &borrow(&hosts))).unwrap();
+            assert_eq!(client.drain(&mut h), ["RDS", brought], "{answered}");
+            h.disconnect(client.id);
+        }
+    }
+}
+
 #[test]
 fn who_returns_and_names_no_table_is_sent_the_difference() {
     let (mut h, client) = following();
-    let had = |kind| -> Vec<(String, String)> {
-        let resources = h.hub.resources(client.id, kind);
-        resources
-            .iter()
-            .map(|r| (r.name().to_string(), r.version().to_string()))
-            .collect()
-    };
-    let (routes, hosts) = (had(RDS), had(VHDS));
+    let (routes, hosts) = (versions(&h, client.id, RDS), versions(&h, client.id, VHDS));
     h.change(&[(VHDS, "80/b", 0), (VHDS, "80/c", 1)]);
     let again = h.connect_as(ProxyKind::Sidecar, Delta);
     h.request(again, resume(LDS, &[], &[])).unwrap();

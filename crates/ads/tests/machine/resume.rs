@@ -1,24 +1,11 @@
 use std::collections::BTreeMap;
 
-use ads::StreamId;
+use ads::Variant;
 use ads::Variant::{Delta, Sotw};
 use model::xds::ResourceType;
 
-use crate::client::{Client, resume};
+use crate::client::{Client, borrow, resume, versions};
 use crate::harness::*;
-
-/// What a client that was settled would say that it has.
-fn versions(h: &Harness, id: StreamId, kind: ResourceType) -> Vec<(String, String)> {
-    let version = |r: &model::xds::Resource| (r.name().to_string(), r.version().to_string());
-    h.hub.resources(id, kind).iter().map(version).collect()
-}
-
-fn borrow(versions: &[(String, String)]) -> Vec<(&str, &str)> {
-    versions
-        .iter()
-        .map(|(name, version)| (name.as_str(), version.as_str()))
-        .collect()
-}
 
 #[test]
 fn what_a_client_has_is_not_sent_again() {
@@ -172,4 +159,80 @@ fn the_version_of_everything_does_not_depend_on_how_it_came_about() {
     let mut replica = Harness::small();
     let other = Client::settled(&mut replica, Sotw);
     assert_eq!(old.last(CDS).version, other.last(CDS).version);
+}
+
+/// A settled client gets a cluster in a new form, and its stream ends before it has answered for the assignment.
+fn cut_off(h: &mut Harness, variant: Variant) -> (Client, [Vec<(String, String)>; 2]) {
+    let mut old = Client::settled(h, variant);
+    h.change(&[(CDS, "a", 2)]);
+    let taken = old.take(h);
+    assert!(taken[0].starts_with("CDS a=2"), "{taken:?}");
+    old.ack(h, CDS);
+    let had = [CDS, EDS].map(|kind| versions(h, old.id, kind));
+    (old, had)
+}
+
+#[test]
+fn an_assignment_that_was_not_answered_before_the_stream_ended_is_sent_again() {
+    for outstanding in [false, true] {
+        let mut h = Harness::small();
+        let mut old = Client::settled(&mut h, Delta);
+        if outstanding {
+            // What is to come waits for the answer to this.
+            h.change(&[(EDS, "b", 2)]);
+            assert_eq!(old.take(&mut h), ["EDS b=2"]);
+        }
+        h.change(&[(CDS, "a", 2)]);
+        let sent: &[&str] = if outstanding {
+            &["CDS a=2"]
+        } else {
+            &["CDS a=2", "EDS a=1"]
+        };
+        assert_eq!(old.take(&mut h), sent);
+        let [clusters, endpoints] = [CDS, EDS].map(|kind| versions(&h, old.id, kind));
+        h.disconnect(old.id);
+        // On the next stream it does not get as far as its endpoints.
+        let idle = Client::new(&mut h, Delta);
+        h.request(idle.id, resume(CDS, &[], &borrow(&clusters))).unwrap();
+        h.disconnect(idle.id);
+        for again in ["EDS a=1", "EDS"] {
+            let mut client = Client::new(&mut h, Delta);
+            h.request(client.id, resume(CDS, &[], &borrow(&clusters))).unwrap();
+            h.request(client.id, resume(EDS, &["a", "b"], &borrow(&endpoints)))
+                .unwrap();
+            assert_eq!(client.drain(&mut h), ["CDS", again], "{outstanding}");
+            h.disconnect(client.id);
+        }
+    }
+}
+
+#[test]
+fn a_client_that_returns_before_its_old_stream_is_known_to_be_dead_is_no_exception() {
+    let mut h = Harness::small();
+    let (old, [clusters, endpoints]) = cut_off(&mut h, Delta);
+    let mut client = Client::new(&mut h, Delta);
+    h.disconnect(old.id);
+    h.request(client.id, resume(CDS, &[], &borrow(&clusters))).unwrap();
+    h.request(client.id, resume(EDS, &["a", "b"], &borrow(&endpoints)))
+        .unwrap();
+    assert_eq!(client.drain(&mut h), ["CDS", "EDS a=1"]);
+}
+
+#[test]
+fn assignments_that_were_not_answered_are_sent_again_in_state_of_the_world_too() {
+    let mut h = Harness::small();
+    let (old, _) = cut_off(&mut h, Sotw);
+    let version = [CDS, EDS].map(|kind| old.last(kind).version.clone());
+    h.disconnect(old.id);
+    for again in [&["EDS a=1 b=1"][..], &[]] {
+        let mut client = Client::new(&mut h, Sotw);
+        h.request(client.id, sotw(CDS, &[], &version[0], "")).unwrap();
+        h.request(client.id, sotw(EDS, &["a", "b"], &version[1], "")).unwrap();
+        assert_eq!(client.take(&mut h), again);
+        if !again.is_empty() {
+            client.ask(&mut h, EDS, &["a", "b"]);
+        }
+        client.ack(&mut h, EDS);
+        h.disconnect(client.id);
+    }
 }

@@ -3,8 +3,7 @@
 use ads::Variant::Delta;
 use model::proxy::ProxyKind;
 
-use crate::client::{Client, resume};
-use crate::collections::borrow;
+use crate::client::{Client, borrow, resume};
 use crate::harness::*;
 use crate::world::{Content, GENERATIONS, leading_to, plain};
 

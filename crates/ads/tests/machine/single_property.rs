@@ -88,9 +88,6 @@ struct Envoy {
     collections: BTreeSet<String>,
     asked: BTreeSet<ResourceType>,
     inbox: VecDeque<Received>,
-    /// Clusters that came again and waited for their assignment when a stream ended. Envoy says of both that it has them, and so
-    /// they wait until the assignment changes: nobody can know. (With collections they get others, and so an assignment.)
-    stranded: BTreeSet<String>,
 }
 
 impl Envoy {
@@ -103,7 +100,6 @@ impl Envoy {
             collections: BTreeSet::new(),
             asked: BTreeSet::new(),
             inbox: VecDeque::new(),
-            stranded: BTreeSet::new(),
         };
         envoy.begin(h);
         envoy
@@ -135,11 +131,6 @@ impl Envoy {
     fn reconnect(&mut self, h: &mut Harness) {
         h.disconnect(self.id);
         self.inbox.clear();
-        for (name, instances) in &self.clusters {
-            if instances.iter().any(|instance| !instance.assigned) && self.versions.contains_key(&(EDS, name.clone())) {
-                self.stranded.insert(name.clone());
-            }
-        }
         self.id = h.connect_as(ProxyKind::Sidecar, Delta);
         self.begin(h);
     }
@@ -192,7 +183,6 @@ impl Envoy {
                 continue;
             };
             self.versions.insert((EDS, name.clone()), version.clone());
-            self.stranded.remove(name);
             let named = collections(body);
             for instance in instances {
                 instance.assigned = true;
@@ -329,9 +319,6 @@ fn run(steps: Vec<Step>) {
             continue;
         };
         assert!(mesh.clusters[cluster], "{name} has not gone");
-        if envoy.stranded.contains(*name) {
-            continue;
-        }
         assert_eq!(instances.len(), 1, "{name} is getting ready for ever");
         let held = instances[0].collections.values().flatten().flatten();
         // What is before the point is the generation.
@@ -354,25 +341,4 @@ proptest! {
     fn clusters_get_ready_and_have_what_there_is(steps in proptest::collection::vec(step(), 1..80)) {
         run(steps);
     }
-}
-
-#[test]
-fn a_cluster_that_waited_for_its_assignment_when_the_stream_ended_gets_ready_with_the_next_change() {
-    use Step::*;
-    let stranded = [
-        Cluster(0, 1),
-        Commit,
-        Send,
-        Read,
-        Send,
-        Read,
-        Cluster(0, 2),
-        Commit,
-        Send,
-        Read,
-        Reconnect,
-    ];
-    run(stranded.to_vec());
-    let mended = [Send, Read, Endpoint(0, 0, 0, 1), Commit];
-    run(stranded.into_iter().chain(mended).collect());
 }

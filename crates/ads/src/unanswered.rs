@@ -1,0 +1,123 @@
+//! What streams leave unanswered when they end.
+//!
+//! A cluster that is sent again is a new one to Envoy, which waits for its assignment, even for one that it has. A stream that
+//! breaks in between leaves it waiting: on return it names both versions, and both are those that there are. So what was
+//! sent, or about to be sent, again is remembered by node, and is sent when the node returns, whatever it says that it has.
+//! The same holds for virtual hosts, which follow their table.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use model::xds::ResourceType;
+use rustc_hash::FxHashMap;
+
+use crate::Name;
+use crate::stream::Stream;
+
+/// Nodes that are remembered; the oldest are forgotten first.
+const NODES: usize = 4096;
+/// Names that are remembered of a node and type; more stand for all.
+const NAMES: usize = 128;
+/// The types that follow another one.
+const FOLLOWING: [ResourceType; 2] = [ResourceType::Endpoints, ResourceType::VirtualHost];
+
+/// Names, or more than can be listed.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Left {
+    All,
+    Some(BTreeSet<Name>),
+}
+
+impl Default for Left {
+    fn default() -> Left {
+        Left::Some(BTreeSet::new())
+    }
+}
+
+impl Left {
+    pub(crate) fn contains(&self, name: &Name) -> bool {
+        match self {
+            Left::All => true,
+            Left::Some(names) => names.contains(name),
+        }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        matches!(self, Left::Some(names) if names.is_empty())
+    }
+
+    fn add(&mut self, other: Left) {
+        *self = match (std::mem::take(self), other) {
+            (Left::Some(mut names), Left::Some(more)) => {
+                names.extend(more);
+                if names.len() > NAMES {
+                    Left::All
+                } else {
+                    Left::Some(names)
+                }
+            }
+            _ => Left::All,
+        };
+    }
+
+    fn of(stream: &Stream<impl Sized>, kind: ResourceType) -> Left {
+        let mut left = Left::default();
+        match stream.watch(kind) {
+            // They are owed only when their table has been answered.
+            _ if kind == ResourceType::VirtualHost && !stream.tables.is_empty() => return Left::All,
+            Some(watch) => {
+                let sent = watch.inflight.iter().flat_map(|inflight| &inflight.debt.owed);
+                let names = watch.debt.owed.iter().chain(&watch.rewarm).chain(sent);
+                left.add(Left::Some(names.cloned().collect()));
+            }
+            None if kind == ResourceType::Endpoints => {
+                left.add(stream.early_clusters.clone().map_or(Left::All, Left::Some));
+            }
+            None => {}
+        }
+        left
+    }
+}
+
+/// What is remembered, by node.
+#[derive(Default)]
+pub(crate) struct Unanswered {
+    nodes: FxHashMap<Arc<str>, [Left; FOLLOWING.len()]>,
+    /// In the order in which they were noted first.
+    order: VecDeque<Arc<str>>,
+}
+
+impl Unanswered {
+    /// Notes what a stream leaves that has ended, or that its node has given up.
+    pub(crate) fn note(&mut self, stream: &Stream<impl Sized>) {
+        let left = FOLLOWING.map(|kind| Left::of(stream, kind));
+        if left.iter().all(Left::is_empty) {
+            return;
+        }
+        let node = &stream.proxy.id;
+        if !self.nodes.contains_key(node) {
+            if self.order.len() >= NODES
+                && let Some(oldest) = self.order.pop_front()
+            {
+                self.nodes.remove(&oldest);
+            }
+            self.order.push_back(node.clone());
+        }
+        let known = self.nodes.entry(node.clone()).or_default();
+        known.iter_mut().zip(left).for_each(|(known, left)| known.add(left));
+    }
+
+    /// What earlier streams of a node left of a type; from now on this stream stands for it.
+    pub(crate) fn take(&mut self, node: &str, kind: ResourceType) -> Left {
+        let Some(known) = self.nodes.get_mut(node) else {
+            return Left::default();
+        };
+        let at = FOLLOWING.iter().position(|following| *following == kind);
+        let taken = at.map(|at| std::mem::take(&mut known[at])).unwrap_or_default();
+        if known.iter().all(Left::is_empty) {
+            self.nodes.remove(node);
+            self.order.retain(|other| **other != *node);
+        }
+        taken
+    }
+}
