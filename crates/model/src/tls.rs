@@ -1,5 +1,6 @@
 //! TLS as it is planned, before it is encoded: where certificates come from, and what is asked of a client.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -203,15 +204,42 @@ fn secret_name(credential: &str) -> Arc<str> {
     }
 }
 
-/// The cipher suites of a list that Envoy has, each once. It refuses a listener or cluster for any other.
+/// The cipher suites of a list that Envoy has, each once unless the list takes away, too. It refuses a listener or cluster for any other, and for a list that
+/// leaves none, which counts as one that is not there.
 pub fn known_cipher_suites<'a>(list: impl IntoIterator<Item = &'a Arc<str>>) -> Vec<Arc<str>> {
     let mut kept: Vec<Arc<str>> = Vec::new();
-    for suite in list {
-        if is_cipher_suite(suite) && !kept.contains(suite) {
+    for suite in list.into_iter().filter(|suite| is_cipher_suite(suite)) {
+        let taken_away = kept.iter().any(|before| before.starts_with('-'));
+        if taken_away || !kept.contains(suite) {
             kept.push(suite.clone());
         }
     }
-    kept
+    if leaves_none(&kept) { Vec::new() } else { kept }
+}
+
+/// Whether nothing is left in the end of a list that takes away, too: `-` until it is named again, `!` for good.
+fn leaves_none(list: &[Arc<str>]) -> bool {
+    let members = |of: &str| -> Vec<&'static str> {
+        let all = CIPHER_SUITES.iter().copied();
+        all.filter(|name| of == "ALL" || of.split('|').any(|one| one == *name))
+            .collect()
+    };
+    let (mut left, mut banned) = (BTreeSet::new(), BTreeSet::new());
+    for entry in list {
+        match (entry.as_bytes().first(), &entry[1.min(entry.len())..]) {
+            (Some(b'-'), rest) => members(rest).iter().for_each(|name| drop(left.remove(name))),
+            (Some(b'!'), rest) => {
+                banned.extend(members(rest));
+                left = &left - &banned;
+            }
+            // Moves them to the end.
+            (Some(b'+'), _) => {}
+            (Some(b'['), rest) => left.extend(members(rest.trim_end_matches(']'))),
+            _ => left.extend(members(entry)),
+        }
+        left = &left - &banned;
+    }
+    left.is_empty()
 }
 
 /// Whether Envoy has a cipher suite of this name.
@@ -274,6 +302,17 @@ mod tests {
             .into();
         let kept = known_cipher_suites(&list);
         assert_eq!(kept, ["AES128-SHA".into(), "AES256-SHA".into()]);
+        let count = |list: &[&str]| {
+            let list: Vec<Arc<str>> = list.iter().map(|name| Arc::from(*name)).collect();
+            known_cipher_suites(&list).len()
+        };
+        assert_eq!(count(&["AES128-SHA", "-ALL"]), 0, "Envoy refuses what leaves none");
+        assert_eq!(count(&["!AES128-SHA", "AES128-SHA"]), 0);
+        assert_eq!(count(&["-ALL", "AES128-SHA"]), 2);
+        assert_eq!(count(&["[AES128-SHA|AES256-SHA]", "-AES128-SHA"]), 2);
+        assert_eq!(count(&["ALL", "!AES128-SHA", "+AES256-SHA"]), 3);
+        assert_eq!(count(&["-ALL"]), 0);
+        assert_eq!(count(&["AES128-SHA", "-ALL", "AES128-SHA"]), 3, "it is there again");
         for good in ["ALL", "-ALL", "[AES128-SHA|AES256-SHA]", "!AES128-SHA"] {
             assert!(is_cipher_suite(good), "{good}");
         }

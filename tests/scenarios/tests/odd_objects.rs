@@ -1,6 +1,6 @@
 //! What validation accepts never makes Envoy refuse a resource: random objects, and a real Envoy.
 //!
-//! `RUTTER_RANDOM=FIRST-LAST` plays the meshes of these seeds (each has twelve random objects); one seed alone prints its
+//! `RUTTER_RANDOM=FIRST-LAST` plays the meshes of these seeds (each has fifteen random objects); one seed alone prints its
 //! objects.
 #![allow(clippy::unwrap_used)]
 

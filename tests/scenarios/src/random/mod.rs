@@ -10,7 +10,7 @@ mod value;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, anyhow, bail};
-use resources::{Kind, ParseOptions};
+use resources::{AnyObject, Kind, ParseOptions};
 use serde_json::Value;
 use world::{Batch, World};
 
@@ -19,7 +19,7 @@ use crate::state::Client;
 use dice::Dice;
 
 /// How many objects one mesh has.
-pub const OBJECTS: usize = 14;
+pub const OBJECTS: usize = 15;
 /// The kinds of the objects of a mesh.
 const KINDS: [Kind; OBJECTS] = [
     Kind::VirtualService,
@@ -36,6 +36,7 @@ const KINDS: [Kind; OBJECTS] = [
     Kind::ServiceEntry,
     Kind::PeerAuthentication,
     Kind::PeerAuthentication,
+    Kind::MeshConfig,
 ];
 /// What is there in each mesh.
 const BASE: &str = include_str!("base.yaml");
@@ -63,7 +64,11 @@ pub fn evidence(seed: u64) -> Result<Evidence> {
     base.objects.into_iter().for_each(|object| batch.put(object));
     for json in objects(seed) {
         let read = resources::read_object(&json, &ParseOptions::default());
-        batch.put(read.object.with_context(|| format!("not valid: {json}"))?);
+        let object = read.object.with_context(|| format!("not valid: {json}"))?;
+        if let AnyObject::MeshConfig(config) = &object {
+            batch.set_mesh(crate::run::mesh(config.spec.clone()));
+        }
+        batch.put(object);
     }
     let changes = world.commit(batch);
     if !changes.panics.is_empty() {

@@ -87,11 +87,35 @@ fn direct(dice: &mut Dice, kind: Kind, number: usize, spec: &mut Map<String, Val
             spec.insert("portLevelMtls".to_owned(), ports);
             spec.insert("selector".to_owned(), json!({"matchLabels": {"app": "shop"}}));
         }
+        Kind::MeshConfig => direct_mesh(dice, spec),
         Kind::WorkloadEntry => {
             spec.insert("labels".to_owned(), json!({"app": "shop", "version": "v2"}));
         }
         _ => {}
     }
+}
+
+/// Makes providers be of services that are there, and be asked for.
+fn direct_mesh(dice: &mut Dice, spec: &mut Map<String, Value>) {
+    spec.remove("rootNamespace");
+    let Some(Value::Array(providers)) = spec.get_mut("extensionProviders") else {
+        return;
+    };
+    let mut names = Vec::new();
+    for (number, provider) in providers.iter_mut().filter_map(Value::as_object_mut).enumerate() {
+        let name = format!("provider-{number}");
+        provider.insert("name".to_owned(), json!(name));
+        names.push(name);
+        for settings in provider.values_mut().filter_map(Value::as_object_mut) {
+            if settings.contains_key("service") {
+                let host = format!("svc{}.test.svc.cluster.local", dice.below(8));
+                settings.insert("service".to_owned(), json!(host));
+                settings.insert("port".to_owned(), json!([80, 9000][dice.below(2)]));
+            }
+        }
+    }
+    let asked = json!({"tracing": names, "accessLogging": names, "metrics": names});
+    spec.insert("defaultProviders".to_owned(), asked);
 }
 
 /// A random value of a schema; `path` are the names of the fields that lead to it.
