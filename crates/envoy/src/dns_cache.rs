@@ -7,7 +7,7 @@ use model::listener::DnsCache;
 use protos::envoy::config::cluster::v3::cluster::{
     ClusterDiscoveryType, CustomClusterType, DiscoveryType, DnsLookupFamily, LbPolicy,
 };
-use protos::envoy::config::core::v3::{Address, address};
+use protos::envoy::config::core::v3::{Address, UpstreamHttpProtocolOptions, address};
 use protos::envoy::config::listener::v3::Filter;
 use protos::envoy::extensions::clusters::dynamic_forward_proxy::v3::ClusterConfig;
 use protos::envoy::extensions::clusters::dynamic_forward_proxy::v3::cluster_config::ClusterImplementationSpecifier;
@@ -53,11 +53,15 @@ fn config(cache: &DnsCache) -> DnsCacheConfig {
     }
 }
 
-/// Makes a cluster one that connects to where names of requests lead. `insecure`: TLS towards servers, if any, may go
-/// without names.
-pub(crate) fn go_by(draft: &mut Draft, cache: &DnsCache, insecure: bool) {
+/// Makes a cluster one that connects to where names of requests lead.
+pub(crate) fn go_by(draft: &mut Draft, cache: &DnsCache) {
+    let checks = |options: &UpstreamHttpProtocolOptions| options.auto_sni && options.auto_san_validation;
+    let http = draft.http.as_ref();
+    let options = http.and_then(|http| http.upstream_http_protocol_options.as_ref());
     let config = ClusterConfig {
-        allow_insecure_cluster_options: insecure,
+        // Else Envoy refuses a cluster that does not go by the name. A rule that names the server itself, or its certificate,
+        // knows what it does; and without TLS there is nothing to check.
+        allow_insecure_cluster_options: !options.is_some_and(checks),
         cluster_implementation_specifier: Some(ClusterImplementationSpecifier::DnsCacheConfig(config(cache))),
         ..Default::default()
     };
@@ -75,8 +79,10 @@ pub(crate) fn anywhere(mesh: &MeshConfig, cache: &DnsCache) -> Bytes {
     let mut draft = Draft::new(ANYWHERE, DiscoveryType::Static);
     passthrough_options(&mut draft, mesh);
     let tls = mesh.outbound_traffic_policy.tls.as_ref();
-    let secured = tls.is_some_and(|tls| apply_tls(&mut draft, mesh, tls));
-    go_by(&mut draft, cache, !secured);
+    if let Some(tls) = tls {
+        apply_tls(&mut draft, mesh, tls);
+    }
+    go_by(&mut draft, cache);
     draft.finish()
 }
 

@@ -227,7 +227,7 @@ fn leaves_none(list: &[Arc<str>]) -> bool {
     let (mut left, mut banned) = (BTreeSet::new(), BTreeSet::new());
     for entry in list {
         match (entry.as_bytes().first(), &entry[1.min(entry.len())..]) {
-            (Some(b'-'), rest) => members(rest).iter().for_each(|name| drop(left.remove(name))),
+            (Some(b'-'), rest) => left.retain(|name| !members(rest).contains(name)),
             (Some(b'!'), rest) => {
                 banned.extend(members(rest));
                 left = &left - &banned;

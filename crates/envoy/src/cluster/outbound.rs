@@ -10,7 +10,7 @@ use protos::envoy::config::cluster::v3::cluster::common_lb_config::{
 use protos::envoy::config::cluster::v3::cluster::{
     DiscoveryType, DnsLookupFamily, EdsClusterConfig, LbConfig, LbPolicy, OriginalDstLbConfig,
 };
-use protos::envoy::config::core::v3::{HealthStatus, HealthStatusSet, UpstreamHttpProtocolOptions};
+use protos::envoy::config::core::v3::{HealthStatus, HealthStatusSet};
 use protos::envoy::config::endpoint::v3::ClusterLoadAssignment;
 use protos::envoy::extensions::network::dns_resolver::cares::v3::CaresDnsResolverConfig;
 use protos::envoy::r#type::v3::Percent;
@@ -155,13 +155,7 @@ impl Outbound<'_> {
             families: self.key.lookup.unwrap_or(IpFamilies::V4),
             resolver: None,
         };
-        // A rule that names the server itself, or its certificate, knows what it does.
-        let checks = |options: &UpstreamHttpProtocolOptions| options.auto_sni && options.auto_san_validation;
-        let http = draft.http.as_ref();
-        let checked = http
-            .and_then(|http| http.upstream_http_protocol_options.as_ref())
-            .is_some_and(checks);
-        dns_cache::go_by(draft, &cache, !checked);
+        dns_cache::go_by(draft, &cache);
     }
 
     fn choose_protocol(&self, draft: &mut Draft) {

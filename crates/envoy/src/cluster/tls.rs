@@ -192,10 +192,9 @@ fn matchers(names: Vec<String>) -> Vec<SubjectAltNameMatcher> {
     names.into_iter().flat_map(one).collect()
 }
 
-/// TLS towards servers that no service stands for, and whether there is any. Files are read by the proxy itself.
-pub(crate) fn apply_to_anything(draft: &mut Draft, mesh: &MeshConfig, tls: &ClientTlsSettings) -> bool {
-    let applies = is_custom(Some(tls)) && tls.credential_name.is_empty();
-    if applies {
+/// TLS towards servers that no service stands for. Files are read by the proxy itself.
+pub(crate) fn apply_to_anything(draft: &mut Draft, mesh: &MeshConfig, tls: &ClientTlsSettings) {
+    if is_custom(Some(tls)) && tls.credential_name.is_empty() {
         let server = Server {
             names: &[],
             mesh,
@@ -203,7 +202,6 @@ pub(crate) fn apply_to_anything(draft: &mut Draft, mesh: &MeshConfig, tls: &Clie
         };
         draft.cluster.transport_socket = Some(of_rule(draft, server, tls));
     }
-    applies
 }
 
 /// What the TLS of a rule depends on besides.

@@ -57,6 +57,7 @@ pub(super) fn check(r: &mut Report, mesh: &MeshConfig) {
         mesh.default_http_retry_policy.as_ref(),
     );
     providers::check(r, &path, mesh);
+    providers::mesh_log_file(r, &path, mesh);
     providers::mesh_log_format(r, &path, mesh);
 }
 

@@ -14,6 +14,10 @@ use crate::mesh::{
 };
 use crate::validate::{Report, common, headers, hosts};
 
+/// Linux' limits of the name of a file, and of a path to one, in bytes.
+const LONGEST_FILE_NAME: usize = 255;
+const LONGEST_PATH: usize = 4095;
+
 /// What a mesh can use a provider for.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Use {
@@ -53,6 +57,36 @@ pub(super) fn check(r: &mut Report, path: &FieldPath, mesh: &MeshConfig) {
             );
         }
     }
+}
+
+/// A file that Envoy is to open and write lines to; where that cannot be, it refuses every listener that logs.
+fn log_file(r: &mut Report, at: &FieldPath, path: &str) {
+    let (directory, name) = path.rsplit_once('/').unwrap_or(("", path));
+    if !path.is_empty() && ["", ".", ".."].contains(&name) {
+        let message = format!("{path:?} is a directory, no file");
+        return r.error_with(at, "bad-value", message, "name a file, such as /dev/stdout");
+    }
+    let long = |name: &str| name.len() > LONGEST_FILE_NAME;
+    if path.len() > LONGEST_PATH || long(name) || directory.split('/').any(long) {
+        let message = format!(
+            "no file has a path of {} bytes, or names of more than {LONGEST_FILE_NAME} in it",
+            path.len()
+        );
+        r.error_with(at, "bad-value", message, "name a file, such as /dev/stdout");
+    }
+    if path.contains('\0') {
+        r.error_with(
+            at,
+            "bad-value",
+            "no path has a zero byte in it",
+            "name a file, such as /dev/stdout",
+        );
+    }
+}
+
+/// The file of an access log (`accessLogFile`).
+pub(super) fn mesh_log_file(r: &mut Report, path: &FieldPath, mesh: &MeshConfig) {
+    log_file(r, &path.field("accessLogFile"), &mesh.access_log_file);
 }
 
 /// The format of an access log, whose texts are those of MeshConfig (`accessLogFormat`).
@@ -169,7 +203,9 @@ fn one(r: &mut Report, path: &FieldPath, provider: &ExtensionProvider) {
         Provider::Skywalking(sky) => service(r, &path.field("skywalking"), &sky.service, sky.port),
         Provider::Opentelemetry(otel) => opentelemetry(r, &path.field("opentelemetry"), otel),
         Provider::EnvoyFileAccessLog(file) => {
-            let at = path.field("envoyFileAccessLog").field("logFormat");
+            let at = path.field("envoyFileAccessLog");
+            log_file(r, &at.field("path"), &file.path);
+            let at = at.field("logFormat");
             match &file.log_format {
                 None | Some(LogFormat::Default) => {}
                 Some(LogFormat::Text(format)) => text(r, &at.field("text"), format),
