@@ -31,7 +31,10 @@ pub(super) fn ports(
         ports.entry(port.port).or_insert(port);
     };
     match sidecar.map(|s| &s.ingress[..]) {
-        Some(ingress @ [_, ..]) => ingress.iter().filter_map(|l| declared(proxy, ip, l)).for_each(&mut add),
+        Some(ingress @ [_, ..]) => ingress
+            .iter()
+            .filter_map(|l| declared(proxy, ip, mesh, l))
+            .for_each(&mut add),
         _ if proxy.interception == InterceptionMode::None => {}
         _ => targets(cx, proxy, instance)
             .into_iter()
@@ -186,7 +189,7 @@ fn is_reserved(port: u16, proxy: &Proxy, mesh: &MeshConfig) -> bool {
 }
 
 /// An ingress listener of a `Sidecar`, unless the proxy cannot have it.
-fn declared(proxy: &Proxy, ip: IpFamilies, listener: &IngressListener) -> Option<InboundPort> {
+fn declared(proxy: &Proxy, ip: IpFamilies, mesh: &MeshConfig, listener: &IngressListener) -> Option<InboundPort> {
     let declared = listener.port.as_ref()?;
     let port = u16::try_from(declared.number).ok().filter(|p| *p != 0)?;
     let captured = match listener.capture_mode {
@@ -194,6 +197,10 @@ fn declared(proxy: &Proxy, ip: IpFamilies, listener: &IngressListener) -> Option
         CaptureMode::Iptables => true,
         CaptureMode::None => false,
     };
+    // Connections to the port that captured ones arrive at would come again for ever: they are closed.
+    if captured && i32::from(port) == mesh.proxy_inbound_listen_port {
+        return None;
+    }
     if !captured && proxy.unprivileged && port < 1024 {
         return None;
     }
