@@ -1,9 +1,13 @@
-//! Certificates and keys on disk: users name files that are not here, and Envoy reads them when it is told of them.
+//! Certificates, keys and logs on disk: users name files that are not here, which Envoy reads when it is told of them, and files
+//! that should not come to be here, which it makes.
 
 use anyhow::Result;
 use rcgen::{CertificateParams, KeyPair};
 use serde_json::Value;
 use tempfile::TempDir;
+
+/// The type of logs in files.
+const FILE_LOG: &str = "type.googleapis.com/envoy.extensions.access_loggers.file.v3.FileAccessLog";
 
 /// A certificate and its key in a directory of their own.
 pub(super) struct Files(TempDir);
@@ -25,6 +29,11 @@ impl Files {
             Value::Object(fields) => {
                 // A list of revoked certificates must be signed by who signed them: there is none.
                 let mut any = fields.remove("crl").is_some();
+                if fields.get("@type").is_some_and(|of| of == FILE_LOG) {
+                    let log = self.0.path().join("log").to_string_lossy().into_owned();
+                    fields.insert("path".to_owned(), log.into());
+                    any = true;
+                }
                 for (name, inner) in fields {
                     match name.as_str() {
                         "privateKey" | "trustedCa" | "certificateChain" if inner["filename"].is_string() => {
