@@ -10,6 +10,7 @@ mod cluster_local;
 pub mod endpoints;
 mod ingress;
 pub mod inputs;
+mod joined;
 pub mod networks;
 pub mod pod_names;
 pub mod proxy_settings;

@@ -16,6 +16,7 @@ use resources::{Meta, Object, core};
 
 use crate::cluster_local;
 use crate::inputs::{Mesh, MeshSettings, Namespaces, ServiceObject, ServiceObjectKey, ServiceObjects};
+use crate::joined::{joined, once_each};
 
 /// Annotation of a core `Service` with the namespaces that may see it, comma separated.
 const EXPORT_TO_ANNOTATION: &str = "networking.istio.io/exportTo";
@@ -91,7 +92,7 @@ impl Rule for Services {
         all.sort_by(|a, b| a.precedence(b));
         let first = all.first()?.clone();
         if first.registry == Registry::ServiceEntry {
-            return Some(with_ports_of(first, &all[1..]));
+            return Some(joined(first, &all[1..]));
         }
         let same = all.iter().filter(|s| s.registry == Registry::Kubernetes);
         if first.registry != Registry::Kubernetes || same.clone().count() < 2 {
@@ -108,31 +109,6 @@ impl Rule for Services {
             ..(*first).clone()
         }))
     }
-}
-
-/// A service with the ports that later ServiceEntries add, which differ in nothing else that clients could notice. A number
-/// or a name that is there already goes before.
-fn with_ports_of(first: Arc<Service>, later: &[Arc<Service>]) -> Arc<Service> {
-    let alike = |s: &&Arc<Service>| {
-        s.registry == first.registry
-            && s.resolution == first.resolution
-            && s.labels == first.labels
-            && s.export_to == first.export_to
-    };
-    let mut ports = first.ports.clone();
-    for port in later.iter().filter(alike).flat_map(|s| &s.ports) {
-        if ports.iter().all(|p| p.number != port.number && p.name != port.name) {
-            ports.push(port.clone());
-        }
-    }
-    if ports.len() == first.ports.len() {
-        return first;
-    }
-    ports.sort_by_key(|p| p.number);
-    Arc::new(Service {
-        ports,
-        ..(*first).clone()
-    })
 }
 
 /// Services of a hostname, in whatever namespace.
@@ -407,7 +383,7 @@ fn from_entry(
         cluster: key.cluster.clone(),
         cluster_addresses: Arc::default(),
         ports: ports.clone(),
-        addresses: spec.addresses.iter().filter_map(|a| parse_net(a)).collect(),
+        addresses: once_each(spec.addresses.iter().filter_map(|a| parse_net(a)).collect()),
         alias_of: None,
         headless: false,
         external: spec.location == Location::MeshExternal,
