@@ -191,6 +191,12 @@ impl Visible {
         find_in(&self.services, host)
     }
 
+    /// Whether a listener has this port of the service of this hostname.
+    fn lets_call(&self, host: &Hostname, port: u16) -> bool {
+        let has = |listener: &EgressListener| listener.find(host).is_some_and(|s| s.ports.include(port));
+        self.listeners.iter().any(has)
+    }
+
     /// The listener that a route table with this port (0: an HTTP proxy or Unix socket) and name belongs to.
     pub fn listener(&self, port: u16, name: &str) -> Option<&EgressListener> {
         self.listeners.iter().find(|listener| match &listener.port {
@@ -285,14 +291,18 @@ pub fn find(cx: &Reads<'_>, scope: &Arc<Scope>, host: &Hostname) -> Option<Visib
     Some(VisibleService { key, ports: Ports::All })
 }
 
-/// The service that a scope sees under a hostname, if it has this port and that is seen.
+/// The service that a scope lets its clients call by a hostname, if it has this port. What only VirtualServices lead to is
+/// seen, but not for clients to call.
 pub fn served(cx: &Reads<'_>, scope: &Arc<Scope>, host: &Hostname, port: u16) -> Option<VisibleService> {
     let visible = find(cx, scope, host)?;
+    if !is_open(cx, scope) && !cx.get::<ScopeServices>(scope)?.lets_call(host, port) {
+        return None;
+    }
     let has_port = |service: Option<&Arc<Service>>| {
         let port = service.and_then(|service| service.port(port));
         port.is_some_and(|port| port.protocol != Protocol::Udp)
     };
-    (visible.ports.include(port) && cx.with::<Services, _>(&visible.key, has_port)).then_some(visible)
+    cx.with::<Services, _>(&visible.key, has_port).then_some(visible)
 }
 
 /// The hostname that a client means by a host: what an alias that it sees stands for, else the host.
