@@ -86,10 +86,22 @@ fn encode(spec: &ListenerSpec, mesh: &MeshConfig, telemetry: &Telemetry) -> Byte
             .as_ref()
             .map(|chain| filter_chain(chain, spec, mesh, telemetry)),
         per_connection_buffer_limit_bytes: limits::buffer(mesh, spec.direction),
-        access_log: access_log::of_listener(telemetry, mesh),
+        access_log: if tells_refused(spec) {
+            access_log::of_listener(telemetry, mesh)
+        } else {
+            Vec::new()
+        },
         ..Default::default()
     };
     protos::encode(&listener)
+}
+
+/// Whether a listener logs connections that no chain takes. Those of services, of which a sidecar has many, only where there
+/// can be such.
+fn tells_refused(spec: &ListenerSpec) -> bool {
+    let takes_all = |chain: &ChainSpec| chain.matches == ChainMatch::default();
+    let of_services = spec.direction == Direction::Outbound && !spec.use_original_dst;
+    !of_services || spec.default_chain.is_none() && !spec.chains.iter().any(takes_all)
 }
 
 /// Each worker has as many connections as the others, at the price of a lock.

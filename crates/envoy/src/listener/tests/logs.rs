@@ -5,7 +5,7 @@ use super::*;
 #[test]
 fn access_logs() {
     let text = "accessLogFile: /dev/stdout";
-    let value = run(&listener(vec![chain(ChainKind::Tcp(tcp(&[("a", 0)])))]), text);
+    let value = run(&inbound(), text);
     check(
         &value,
         &[
@@ -58,6 +58,31 @@ fn access_logs() {
     assert_eq!(silent["accessLog"], Value::Null);
 }
 
+fn inbound() -> ListenerSpec {
+    ListenerSpec {
+        direction: Direction::Inbound,
+        ..listener(vec![chain(ChainKind::Tcp(tcp(&[("a", 0)])))])
+    }
+}
+
+#[test]
+fn listeners_of_services_that_take_all_have_no_log() {
+    let logs = |change: &dyn Fn(&mut ListenerSpec)| {
+        let mut spec = listener(vec![chain(ChainKind::Tcp(tcp(&[("a", 0)])))]);
+        change(&mut spec);
+        run(&spec, "accessLogFile: /dev/stdout")["accessLog"].is_array()
+    };
+    let by_name = |spec: &mut ListenerSpec| spec.chains[0].matches.server_names = vec!["a.example".into()];
+    assert!(!logs(&|_| {}));
+    assert!(logs(&by_name));
+    assert!(!logs(&|spec| {
+        by_name(spec);
+        spec.default_chain = Some(chain(ChainKind::Tcp(tcp(&[("a", 0)]))));
+    }));
+    assert!(logs(&|spec| spec.use_original_dst = true));
+    assert!(logs(&|spec| spec.direction = Direction::Gateway));
+}
+
 /// A collector, with a port for gRPC and one for HTTP.
 pub(super) fn collector() -> Arc<Object<resources::core::Service>> {
     testing::object(
@@ -81,8 +106,7 @@ fn logs_go_to_the_default_providers() {
          {{name: o, envoyOtelAls: {{{sink}, logFormat: {{labels: {{b: x, a: '%PROTOCOL%'}}}}}}}}"
     );
     let mesh = providers(&list, "accessLogging: [z, A, f, o, unknown, f]");
-    let spec = listener(vec![chain(ChainKind::Tcp(tcp(&[("a", 0)])))]);
-    let value = run_with(&spec, &mesh, &[collector()]);
+    let value = run_with(&inbound(), &mesh, &[collector()]);
     let names: Vec<&Value> = value["accessLog"]
         .as_array()
         .unwrap()
@@ -154,7 +178,7 @@ fn the_mesh_says_how_the_built_in_provider_writes() {
 #[test]
 fn the_bootstraps_service_takes_logs() {
     let mesh = "{enableEnvoyAccessLogService: true, accessLogFile: /a}";
-    let value = run(&listener(vec![chain(ChainKind::Tcp(tcp(&[("a", 0)])))]), mesh);
+    let value = run(&inbound(), mesh);
     let cluster = |path: &str| format!("{path}.typedConfig.commonConfig.grpcService.envoyGrpc.clusterName");
     let name = |path: &str| format!("{path}.typedConfig.commonConfig.logName");
     let chain = "filterChains[0].filters[0].typedConfig.accessLog[1]";
