@@ -1,5 +1,5 @@
-//! What a text without quotes means, by the rules that Kubernetes' YAML reader follows (YAML 1.1 words and octals,
-//! but `y` and `n` are texts).
+//! What a text without quotes means, by the rules that Kubernetes' YAML reader follows (YAML 1.1 words and octals),
+//! but for `y` and `n`: to that reader they are truth values, here they are texts, for names and labels are meant.
 
 /// The meaning of a text.
 #[derive(Clone, Copy, PartialEq, Debug)]
