@@ -21,6 +21,8 @@ use crate::wire;
 const QUIET: Duration = Duration::from_millis(700);
 /// No measurement takes longer.
 const PATIENCE: Duration = Duration::from_secs(300);
+/// Counts are written when nothing has changed for ten seconds.
+const CALM: Duration = Duration::from_secs(11);
 /// How often a single change is measured; the median is reported.
 const ROUNDS: usize = 5;
 /// How many proxies connect at the same time.
@@ -202,13 +204,14 @@ async fn idle(pid: u32) -> Result<Instant> {
     Ok(since)
 }
 
-/// What is still to do when all proxies have their first configuration: statuses are written, and what was written is read
-/// back. Nobody waits for it, but it must not count as the cost of the first change.
+/// What is still to do when all proxies have their first configuration: it is counted who runs each object, statuses are written,
+/// and what was written is read back. Nobody waits for it, but it must not count as the cost of the first change.
 async fn written_back(pid: u32) -> Result<Measured> {
     let (begin, used) = (Instant::now(), Usage::of(pid)?);
+    tokio::time::sleep(CALM).await;
     let took = idle(pid).await? - begin;
     Ok(Measured {
-        work: "statuses are written, and read back".into(),
+        work: "who runs each object is counted, and written".into(),
         told: None,
         first: took,
         last: took,
