@@ -27,6 +27,9 @@ use crate::assignment::{MUTUAL_TLS, TLS_MODE};
 use crate::parts::{file, object, text, transport_socket};
 use crate::tls::{add_defaults, any_sort, named, set_certificates, validation};
 
+/// The longest server name that Envoy takes, in bytes.
+const LONGEST_SNI: usize = 255;
+
 /// What decides the TLS of a cluster.
 #[derive(Clone, Copy)]
 pub(crate) struct Towards<'a> {
@@ -287,6 +290,8 @@ fn versions() -> TlsParameters {
 }
 
 fn socket(context: CommonTlsContext, sni: String) -> TransportSocket {
+    // A name that is made of a long host's may be longer. Only who passes connections on by it needs it.
+    let sni = if sni.len() > LONGEST_SNI { String::new() } else { sni };
     let context = UpstreamTlsContext {
         common_tls_context: Some(context),
         sni,

@@ -284,12 +284,22 @@ pub(super) fn outlier_detection(r: &mut Report, path: &FieldPath, outlier: Optio
     }
 }
 
+/// The longest server name that Envoy takes.
+const LONGEST_SNI: usize = 255;
+
 /// TLS towards servers; the namespace is that of the object, empty for the mesh's settings.
 pub(super) fn client_tls(r: &mut Report, path: &FieldPath, namespace: &str, tls: Option<&ClientTlsSettings>) {
     let Some(tls) = tls else {
         return;
     };
     config_map(r, &path.field("credentialName"), namespace, &tls.credential_name);
+    if tls.sni.len() > LONGEST_SNI {
+        let message = format!(
+            "a server name has {LONGEST_SNI} bytes at most, and this one {}",
+            tls.sni.len()
+        );
+        r.error(&path.field("sni"), "bad-value", message);
+    }
     let unchecked = tls.insecure_skip_verify == Some(true);
     let secret = !tls.credential_name.is_empty();
     let with_secret = matches!(tls.mode, ClientTlsMode::Simple | ClientTlsMode::Mutual) && secret;
