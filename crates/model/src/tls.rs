@@ -204,8 +204,8 @@ fn secret_name(credential: &str) -> Arc<str> {
     }
 }
 
-/// The cipher suites of a list that Envoy has, each once unless the list takes away, too. It refuses a listener or cluster for any other, and for a list that
-/// leaves none, which counts as one that is not there.
+/// The cipher suites of a list that Envoy has, each once unless the list takes away, too. It refuses a listener or cluster for
+/// any other, and for a list that leaves none, which counts as one that is not there.
 pub fn known_cipher_suites<'a>(list: impl IntoIterator<Item = &'a Arc<str>>) -> Vec<Arc<str>> {
     let mut kept: Vec<Arc<str>> = Vec::new();
     for suite in list.into_iter().filter(|suite| is_cipher_suite(suite)) {
