@@ -16,8 +16,9 @@ use crate::stream::Stream;
 
 /// Nodes that are remembered; the oldest are forgotten first.
 const NODES: usize = 4096;
-/// Names that are remembered of a node and type; more stand for all.
+/// Names that are remembered of a node and type, and the bytes in them; more stand for all. Clients choose names.
 const NAMES: usize = 128;
+const NAME_BYTES: usize = 16 << 10;
 /// The types that follow another one.
 const FOLLOWING: [ResourceType; 2] = [ResourceType::Endpoints, ResourceType::VirtualHost];
 
@@ -50,7 +51,8 @@ impl Left {
         *self = match (std::mem::take(self), other) {
             (Left::Some(mut names), Left::Some(more)) => {
                 names.extend(more);
-                if names.len() > NAMES {
+                let bytes: usize = names.iter().map(|name| name.len()).sum();
+                if names.len() > NAMES || bytes > NAME_BYTES {
                     Left::All
                 } else {
                     Left::Some(names)
@@ -119,5 +121,27 @@ impl Unanswered {
             self.order.retain(|other| **other != *node);
         }
         taken
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_remembered_is_bounded() {
+        let some = |count: usize, length: usize| {
+            let mut left = Left::default();
+            let names = (0..count).map(|number| Name::from(format!("{number:0length$}")));
+            left.add(Left::Some(names.collect()));
+            left
+        };
+        assert!(some(0, 1).is_empty());
+        assert!(matches!(some(NAMES, 60), Left::Some(_)));
+        assert_eq!(some(NAMES + 1, 60), Left::All);
+        assert_eq!(some(20, 1000), Left::All);
+        let mut left = some(NAMES, 60);
+        left.add(Left::Some(["another".into()].into()));
+        assert!(left == Left::All && left.contains(&"anything".into()));
     }
 }
