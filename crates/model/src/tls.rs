@@ -226,18 +226,15 @@ fn leaves_none(list: &[Arc<str>]) -> bool {
     };
     let (mut left, mut banned) = (BTreeSet::new(), BTreeSet::new());
     for entry in list {
-        match (entry.as_bytes().first(), &entry[1.min(entry.len())..]) {
-            (Some(b'-'), rest) => left.retain(|name| !members(rest).contains(name)),
-            (Some(b'!'), rest) => {
-                banned.extend(members(rest));
-                left = &left - &banned;
-            }
+        let named = members(entry.trim_matches(['-', '!', '+', '[', ']']));
+        match entry.as_bytes().first() {
+            Some(b'-') => left.retain(|name| !named.contains(name)),
+            Some(b'!') => banned.extend(named),
             // Moves them to the end.
-            (Some(b'+'), _) => {}
-            (Some(b'['), rest) => left.extend(members(rest.trim_end_matches(']'))),
-            _ => left.extend(members(entry)),
+            Some(b'+') => {}
+            _ => left.extend(named),
         }
-        left = &left - &banned;
+        left.retain(|name| !banned.contains(name));
     }
     left.is_empty()
 }

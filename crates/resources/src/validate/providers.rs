@@ -62,26 +62,18 @@ pub(super) fn check(r: &mut Report, path: &FieldPath, mesh: &MeshConfig) {
 /// A file that Envoy is to open and write lines to; where that cannot be, it refuses every listener that logs.
 fn log_file(r: &mut Report, at: &FieldPath, path: &str) {
     let (directory, name) = path.rsplit_once('/').unwrap_or(("", path));
-    if !path.is_empty() && ["", ".", ".."].contains(&name) {
-        let message = format!("{path:?} is a directory, no file");
-        return r.error_with(at, "bad-value", message, "name a file, such as /dev/stdout");
-    }
     let long = |name: &str| name.len() > LONGEST_FILE_NAME;
-    if path.len() > LONGEST_PATH || long(name) || directory.split('/').any(long) {
-        let message = format!(
-            "no file has a path of {} bytes, or names of more than {LONGEST_FILE_NAME} in it",
-            path.len()
-        );
-        r.error_with(at, "bad-value", message, "name a file, such as /dev/stdout");
-    }
-    if path.contains('\0') {
-        r.error_with(
-            at,
-            "bad-value",
-            "no path has a zero byte in it",
-            "name a file, such as /dev/stdout",
-        );
-    }
+    let message = if !path.is_empty() && ["", ".", ".."].contains(&name) {
+        format!("{path:?} is a directory, no file")
+    } else if path.len() > LONGEST_PATH || long(name) || directory.split('/').any(long) {
+        let length = path.len();
+        format!("no file has a path of {length} bytes, or names of more than {LONGEST_FILE_NAME} in it")
+    } else if path.contains('\0') {
+        "no path has a zero byte in it".to_owned()
+    } else {
+        return;
+    };
+    r.error_with(at, "bad-value", message, "name a file, such as /dev/stdout");
 }
 
 /// The file of an access log (`accessLogFile`).
