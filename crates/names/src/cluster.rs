@@ -5,6 +5,9 @@ use std::sync::Arc;
 
 use crate::NameError;
 
+/// The longest server name of TLS (SNI) that Envoy takes, in bytes (`UpstreamTlsContext.sni`).
+pub const LONGEST_SNI: usize = 255;
+
 /// Whether a cluster is for traffic that leaves the workload or for traffic that arrives at it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub enum Direction {

@@ -7,6 +7,7 @@ use model::audience::OutboundKey;
 use model::service::{Registry, Resolution, Service};
 use model::tls::{Authorities, CONFIG_MAP, Certificate};
 use names::Identity;
+use names::cluster::LONGEST_SNI;
 use protos::envoy::config::cluster::v3::cluster::{DiscoveryType, TransportSocketMatch};
 use protos::envoy::config::core::v3::proxy_protocol_config::Version;
 use protos::envoy::config::core::v3::{ProxyProtocolConfig, TransportSocket};
@@ -26,9 +27,6 @@ use super::draft::Draft;
 use crate::assignment::{MUTUAL_TLS, TLS_MODE};
 use crate::parts::{file, object, text, transport_socket};
 use crate::tls::{add_defaults, any_sort, named, set_certificates, validation};
-
-/// The longest server name that Envoy takes, in bytes.
-const LONGEST_SNI: usize = 255;
 
 /// What decides the TLS of a cluster.
 #[derive(Clone, Copy)]

@@ -3,6 +3,8 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use names::cluster::LONGEST_SNI;
+
 use crate::diagnostic::FieldPath;
 use crate::istio::*;
 use crate::validate::{Report, common, hosts, locality};
@@ -283,9 +285,6 @@ pub(super) fn outlier_detection(r: &mut Report, path: &FieldPath, outlier: Optio
         }
     }
 }
-
-/// The longest server name that Envoy takes.
-const LONGEST_SNI: usize = 255;
 
 /// TLS towards servers; the namespace is that of the object, empty for the mesh's settings.
 pub(super) fn client_tls(r: &mut Report, path: &FieldPath, namespace: &str, tls: Option<&ClientTlsSettings>) {
