@@ -4,9 +4,9 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use patch::{Limits, Writer, apply, json_patch, merge_patch, strategic_merge_patch, track};
-use resources::Timestamp;
-use resources::schema::{definitions, find};
+use k8s_patch::{Limits, Writer, apply, json_patch, merge_patch, strategic_merge_patch, track};
+use config::Timestamp;
+use config::schema::{definitions, find};
 use serde_json::Value as Json;
 
 fuzz_target!(|bytes: &[u8]| {

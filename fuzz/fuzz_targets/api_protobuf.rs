@@ -6,7 +6,7 @@
 
 use admission::{Limits, decode};
 use libfuzzer_sys::fuzz_target;
-use resources::schema::wire::messages;
+use config::schema::wire::messages;
 use serde_json::Value as Json;
 
 const MEDIA: Option<&str> = Some("application/vnd.kubernetes.protobuf");

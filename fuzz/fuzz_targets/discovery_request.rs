@@ -3,8 +3,8 @@
 
 #![no_main]
 
-use ads::decode::{Body, Texts};
-use ads::{Bytes, Limits, decode_delta, decode_sotw};
+use xds::decode::{Body, Texts};
+use xds::{Bytes, Limits, decode_delta, decode_sotw};
 use libfuzzer_sys::fuzz_target;
 use protos::Message;
 use protos::envoy::service::discovery::v3::{DeltaDiscoveryRequest, DiscoveryRequest};

@@ -4,9 +4,9 @@
 
 use libfuzzer_sys::fuzz_target;
 use model::service::ObjectId;
-use patches::{CompiledFilter, Outcomes, apply};
+use envoy_filter::{CompiledFilter, Outcomes, apply};
 use protos::dynamic::{DynamicMessage, descriptor, encode_dynamic};
-use resources::{AnyObject, ParseOptions, parse_documents};
+use config::{AnyObject, ParseOptions, parse_documents};
 
 fuzz_target!(|input: (&str, &[u8])| {
     let (patches, bytes) = input;

@@ -2,10 +2,10 @@
 
 #![no_main]
 
-use ads::decode_node;
+use xds::decode_node;
 use libfuzzer_sys::fuzz_target;
 
-fuzz_target!(|bytes: &[u8]| match decode_node(ads::Bytes::copy_from_slice(bytes)) {
+fuzz_target!(|bytes: &[u8]| match decode_node(xds::Bytes::copy_from_slice(bytes)) {
     Ok(proxy) => {
         assert!(!proxy.addresses.is_empty() && proxy.addresses.len() <= 65);
         assert!(!proxy.namespace.is_empty() && !proxy.dns_domain.is_empty());

@@ -4,7 +4,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use resources::{Limits, ParseOptions, parse_yaml_json, read_object, validate};
+use config::{Limits, ParseOptions, parse_yaml_json, read_object, validate};
 use serde_json::json;
 
 fuzz_target!(|bytes: &[u8]| {

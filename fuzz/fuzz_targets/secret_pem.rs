@@ -4,7 +4,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use resources::{AnyObject, ParseOptions, parse_documents};
+use config::{AnyObject, ParseOptions, parse_documents};
 
 fuzz_target!(|values: (String, String, String)| {
     let (first, second, third) = values;

@@ -4,7 +4,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use plan::{Shards, read_shard};
+use status::{Shards, read_shard};
 
 fuzz_target!(|bytes: &[u8]| {
     let Ok(value) = serde_json::from_slice::<serde_json::Value>(bytes) else {

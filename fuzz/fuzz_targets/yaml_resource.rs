@@ -4,7 +4,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use resources::{ParseOptions, parse_documents, parse_mesh_config, validate};
+use config::{ParseOptions, parse_documents, parse_mesh_config, validate};
 
 fuzz_target!(|bytes: &[u8]| {
     let options = ParseOptions { strict: bytes.len().is_multiple_of(2), ..ParseOptions::default() };

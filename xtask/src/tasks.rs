@@ -19,9 +19,9 @@ pub(crate) fn setup(arguments: &[String]) -> Result<()> {
     let kubernetes = Kubernetes::begin();
     fetched()?;
     if node {
-        parts::kubernetes::install_packages(&mut say).context("setup: a node")?;
+        test_harness::kubernetes::install_packages(&mut say).context("setup: a node")?;
     }
-    if let Some(missing) = parts::kubernetes::missing() {
+    if let Some(missing) = test_harness::kubernetes::missing() {
         say(&format!("tests with pods will be skipped: {missing}"));
     }
     kubernetes.done()
@@ -32,7 +32,7 @@ pub(crate) fn setup(arguments: &[String]) -> Result<()> {
 pub(crate) fn test(arguments: &[String]) -> Result<()> {
     let node = arguments.first().is_some_and(|argument| argument == "--node");
     let arguments = &arguments[usize::from(node)..];
-    if node && let Err(error) = parts::kubernetes::install_packages(&mut say) {
+    if node && let Err(error) = test_harness::kubernetes::install_packages(&mut say) {
         say(&format!("tests with pods will be skipped: {error}"));
     }
     if !arguments.is_empty() {
@@ -58,7 +58,7 @@ pub(crate) fn cluster(arguments: &[String]) -> ExitCode {
         "run",
         "--quiet",
         "--package",
-        "parts",
+        "test-harness",
         "--features",
         "run",
         "--bin",
@@ -75,9 +75,9 @@ pub(crate) fn cluster(arguments: &[String]) -> ExitCode {
 
 /// The parts that are there in seconds.
 fn fetched() -> Result<()> {
-    parts::envoy(&mut say).context("setup: Envoy")?;
-    parts::etcd::program(&mut say).context("setup: etcd")?;
-    parts::grpc::python(&mut say).context("setup: gRPC for Python")?;
+    test_harness::envoy(&mut say).context("setup: Envoy")?;
+    test_harness::etcd::program(&mut say).context("setup: etcd")?;
+    test_harness::grpc::python(&mut say).context("setup: gRPC for Python")?;
     Ok(())
 }
 
@@ -87,8 +87,8 @@ struct Kubernetes(JoinHandle<Result<()>>);
 impl Kubernetes {
     fn begin() -> Kubernetes {
         Kubernetes(std::thread::spawn(|| {
-            parts::grpc::go(&mut say).context("setup: gRPC for Go")?;
-            parts::kubernetes::program(&mut say).context("setup: Kubernetes")?;
+            test_harness::grpc::go(&mut say).context("setup: gRPC for Go")?;
+            test_harness::kubernetes::program(&mut say).context("setup: Kubernetes")?;
             Ok(())
         }))
     }
@@ -96,7 +96,7 @@ impl Kubernetes {
     fn done(self) -> Result<()> {
         let built = self.0.join();
         built.unwrap_or_else(|_| bail!("setup: the build of Kubernetes broke off"))?;
-        parts::kubectl(&mut say).context("setup: kubectl")?;
+        test_harness::kubectl(&mut say).context("setup: kubectl")?;
         Ok(())
     }
 }
@@ -113,7 +113,7 @@ fn rutter() -> Result<PathBuf> {
 
 /// Writes the generated pages.
 pub(crate) fn docs() -> Result<()> {
-    for package in ["settings", "resources", "cli"] {
+    for package in ["settings", "config", "cli"] {
         run(cargo(&["test", "--quiet", "--package", package, "reference_page"]).env("RUTTER_UPDATE_DOCS", "1"))?;
     }
     Ok(())

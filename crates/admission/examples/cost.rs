@@ -4,7 +4,7 @@
 use std::time::Instant;
 
 use admission::{Admission, FieldValidation, Limits, Operation, Review, Subresource, decode};
-use resources::schema::find;
+use config::schema::find;
 use serde_json::json;
 
 const ROUNDS: u32 = 2000;

@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 use std::sync::{Arc, RwLock};
 
+use config::schema::Definition;
 use kube_cel::cel::Context;
-use resources::schema::Definition;
 use serde_json::Value as Json;
 
 use crate::cause::{Causes, Reason, Rejection};

@@ -1,6 +1,6 @@
 //! Why an object was refused.
 
-use resources::schema::Definition;
+use config::schema::Definition;
 use serde_json::Value as Json;
 
 use crate::path::Path;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use resources::schema::Definition;
+use config::schema::Definition;
 use serde_json::{Map, Value as Json};
 
 use crate::cause::{Causes, Reason};

@@ -1,6 +1,6 @@
 //! What only the server writes: names made up, uid, times, generation.
 
-use resources::Timestamp;
+use config::Timestamp;
 use serde_json::{Map, Value as Json};
 
 /// What a write is stamped with.

@@ -1,7 +1,7 @@
 //! What the mesh thinks of the kinds that it reads.
 
-use resources::schema::Definition;
-use resources::{Diagnostic, ParseOptions, Segment, Severity, read_object};
+use config::schema::Definition;
+use config::{Diagnostic, ParseOptions, Segment, Severity, read_object};
 use serde_json::Value as Json;
 
 use crate::cause::{Cause, Causes, Reason};

@@ -1,7 +1,7 @@
 //! Whether a body is read as an object of its kind at all: in Kubernetes' own kinds a value of the wrong type is no invalid
 //! object but none, and only the first such value is told of, in the words of the language that their API is written in.
 
-use resources::schema::{Definition, Fields, Schema, Shape, object_meta};
+use config::schema::{Definition, Fields, Schema, Shape, object_meta};
 use serde_json::Value as Json;
 
 use crate::Rejection;

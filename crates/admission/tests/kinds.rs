@@ -17,9 +17,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use admission::{Admission, Decoded, Operation, Rejection};
-use resources::effects::KINDS_NOT_YET;
-use resources::schema::{Definition, Schema, Shape, crd, definitions};
-use resources::{Diagnostic, ParseOptions, parse_documents};
+use config::effects::KINDS_NOT_YET;
+use config::schema::{Definition, Schema, Shape, crd, definitions};
+use config::{Diagnostic, ParseOptions, parse_documents};
 use serde_json::{Value as Json, json};
 
 const MARK: &str = "#>";

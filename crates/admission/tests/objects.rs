@@ -4,7 +4,7 @@
 mod support;
 
 use admission::{Admission, Decoded, FieldValidation, Operation, Reason, Rejection, Subresource};
-use resources::schema::definitions;
+use config::schema::definitions;
 use serde_json::{Value as Json, json};
 
 #[test]

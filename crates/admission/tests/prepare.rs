@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 use admission::{Stamp, fill_name, mark_deleted, prepare};
-use resources::Timestamp;
+use config::Timestamp;
 use serde_json::{Value as Json, json};
 
 fn stamp() -> Stamp<'static> {

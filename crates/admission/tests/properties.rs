@@ -4,9 +4,9 @@
 mod support;
 
 use admission::{Admission, Decoded, Limits, Operation, Stamp, Subresource, decode, fill_name, mark_deleted, prepare};
+use config::Timestamp;
+use config::schema::{Definition, ListKind, Schema, Shape, definitions};
 use proptest::prelude::*;
-use resources::Timestamp;
-use resources::schema::{Definition, ListKind, Schema, Shape, definitions};
 use serde_json::{Map, Value as Json, json};
 
 fn any_json() -> impl Strategy<Value = Json> {

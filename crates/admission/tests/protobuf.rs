@@ -5,9 +5,9 @@
 use admission::{DecodeError, Limits, decode};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use config::Timestamp;
+use config::schema::wire::{Entry, Field, Form, Message, message, messages};
 use proptest::prelude::*;
-use resources::Timestamp;
-use resources::schema::wire::{Entry, Field, Form, Message, message, messages};
 use serde_json::{Map, Value as Json, json};
 
 const MEDIA: Option<&str> = Some("application/vnd.kubernetes.protobuf");

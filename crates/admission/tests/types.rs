@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 use admission::{Rejection, check_types};
-use resources::schema::find;
+use config::schema::find;
 use serde_json::{Value as Json, json};
 
 fn said(group: &str, plural: &str, sent: Json) -> Option<String> {

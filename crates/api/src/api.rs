@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use admission::Admission;
+use config::Timestamp;
 use http::StatusCode;
-use resources::Timestamp;
 use serde_json::json;
 use store::{Store, Stored};
 use tokio::sync::{Semaphore, watch};

@@ -1,7 +1,7 @@
 //! Our own CRDs as objects, so that clients find them. They are not kept in the store and cannot be written.
 
-use resources::Timestamp;
-use resources::schema::{self, definitions};
+use config::Timestamp;
+use config::schema::{self, definitions};
 use serde_json::{Value, json};
 use store::{GroupResource, Key, Stored};
 

@@ -1,8 +1,8 @@
 //! Discovery: which groups, versions and types there are, in the old and in the aggregated form.
 
+use config::schema::Definition;
 use http::header::{ETAG, IF_NONE_MATCH, VARY};
 use http::{HeaderMap, HeaderValue, StatusCode};
-use resources::schema::Definition;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 

@@ -2,7 +2,7 @@
 
 use std::sync::LazyLock;
 
-use resources::schema::{Column, Definition, Schema, Served, Shape, definitions};
+use config::schema::{Column, Definition, Schema, Served, Shape, definitions};
 
 /// The group of the kind CustomResourceDefinition.
 pub(crate) const CRD_GROUP: &str = "apiextensions.k8s.io";

@@ -3,7 +3,7 @@
 //! [`Api`] is a function from requests to answers; [`server`] puts it on sockets, with TLS, authentication and limits.
 //! `kubectl`, client libraries and Rutter's own command line are the same kind of client to it.
 //!
-//! - Routes are data: the definitions of `resources::schema`. A path is parsed once ([`path`]), and nothing behind it
+//! - Routes are data: the definitions of `config::schema`. A path is parsed once ([`path`]), and nothing behind it
 //!   compares texts of paths.
 //! - What is stored is ready to be sent: lists and watches are ropes of stored bytes, and a watch event is encoded once
 //!   for all watchers.

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
 use bytes::Bytes;
+use config::schema::openapi;
 use http::header::{CACHE_CONTROL, ETAG};
 use http::{HeaderMap, HeaderValue, StatusCode};
-use resources::schema::openapi;
 use serde_json::{Value, json};
 
 use crate::answer::Answer;

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use bytes::{BufMut as _, Bytes, BytesMut};
-use resources::schema::Definition;
+use config::schema::Definition;
 use serde_json::{Map, Value, json};
 use store::Stored;
 

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use resources::Timestamp;
+use config::Timestamp;
 
 /// The age of what happened at an RFC 3339 time: `5s`, `3m20s`, `7d`; `<unknown>` if the text is no time.
 pub(crate) fn since(time: &str) -> String {

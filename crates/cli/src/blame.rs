@@ -1,6 +1,6 @@
 //! What a server refused, shown where it is written.
 
-use resources::{Diagnostic, FieldPath, Severity};
+use config::{Diagnostic, FieldPath, Severity};
 
 use crate::failure::{self, FAILURE, Refusal};
 use crate::io::Io;

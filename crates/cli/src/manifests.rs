@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
-use resources::{Diagnostic, FieldPath, Limits};
+use config::{Diagnostic, FieldPath, Limits};
 use serde_json::Value as Json;
 
 use crate::failure::usage;
@@ -78,7 +78,7 @@ impl Manifest {
     /// The line and the column of one of its fields; of its document if that cannot be told.
     pub(crate) fn locate(&self, field: &str) -> (u32, u32) {
         let path = FieldPath::parse(&format!("{}{field}", self.prefix));
-        let found = resources::locate(&self.source.bytes, self.line, &path, &Limits::default());
+        let found = config::locate(&self.source.bytes, self.line, &path, &Limits::default());
         found.unwrap_or((self.line, 1))
     }
 
@@ -156,7 +156,7 @@ pub(crate) struct Parsed {
 /// Reads a file; an error says which of its objects is none.
 pub(crate) fn parse(bytes: &[u8], file: &str) -> Result<Parsed> {
     let source = source(bytes, file);
-    let read = resources::parse_yaml_json(bytes, file, &Limits::default());
+    let read = config::parse_yaml_json(bytes, file, &Limits::default());
     let mut parsed = Parsed {
         manifests: Vec::new(),
         errors: read.errors,
@@ -172,7 +172,7 @@ pub(crate) fn parse(bytes: &[u8], file: &str) -> Result<Parsed> {
 /// The objects of a file that can be read; what cannot is left out.
 pub(crate) fn readable(bytes: &[u8], file: &str) -> Vec<Manifest> {
     let source = source(bytes, file);
-    let read = resources::parse_yaml_json(bytes, file, &Limits::default());
+    let read = config::parse_yaml_json(bytes, file, &Limits::default());
     let mut found = Vec::new();
     for document in read.documents {
         // Whoever asks for these hears of the others elsewhere.
@@ -238,7 +238,7 @@ fn open(manifest: Manifest, depth: usize, out: &mut Vec<Manifest>) -> Result<()>
 
 /// The documents of a text, with their lines.
 pub(crate) fn parse_text(bytes: &[u8]) -> Result<Vec<(Json, u32)>> {
-    let read = resources::parse_yaml_json(bytes, "", &Limits::default());
+    let read = config::parse_yaml_json(bytes, "", &Limits::default());
     let duplicates = read.documents.iter().flat_map(|document| &document.duplicates);
     if let Some(error) = read.errors.iter().chain(duplicates).next() {
         bail!("line {}, column {}: {}", error.line, error.column, error.message);

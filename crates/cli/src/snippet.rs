@@ -1,6 +1,6 @@
 //! A diagnostic with the line that it is about, and a caret below its place.
 
-use resources::{Diagnostic, Severity};
+use config::{Diagnostic, Severity};
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 use crate::style::{Paint, printable};
@@ -108,8 +108,8 @@ fn line_of(bytes: &[u8], line: u32, column: u32) -> Option<(String, usize)> {
 
 #[cfg(test)]
 mod tests {
+    use config::FieldPath;
     use proptest::prelude::*;
-    use resources::FieldPath;
 
     use super::*;
 

@@ -2,6 +2,7 @@
 //! them. Envoy shares caches by their names, and refuses two descriptions of one.
 
 use bytes::Bytes;
+use config::MeshConfig;
 use model::audience::IpFamilies;
 use model::listener::DnsCache;
 use protos::envoy::config::cluster::v3::cluster::{
@@ -16,7 +17,6 @@ use protos::envoy::extensions::filters::http::dynamic_forward_proxy::v3::{Filter
 use protos::envoy::extensions::filters::network::http_connection_manager::v3::HttpFilter;
 use protos::envoy::extensions::filters::network::sni_dynamic_forward_proxy::v3 as sni;
 use protos::envoy::extensions::network::dns_resolver::cares::v3::CaresDnsResolverConfig;
-use resources::MeshConfig;
 
 use crate::cluster::{Draft, apply_tls, passthrough_options};
 use crate::listener::{http_filter, network_filter};
@@ -75,7 +75,7 @@ pub(crate) fn go_by(draft: &mut Draft, cache: &DnsCache) {
 }
 
 /// `AllowAnyDynamicDNSCluster`: to where the request's name leads, with TLS if the mesh says so.
-pub(crate) fn anywhere(mesh: &MeshConfig, cache: &DnsCache) -> Bytes {
+pub(crate) fn dynamic_forward_proxy(mesh: &MeshConfig, cache: &DnsCache) -> Bytes {
     let mut draft = Draft::new(ANYWHERE, DiscoveryType::Static);
     passthrough_options(&mut draft, mesh);
     let tls = mesh.outbound_traffic_policy.tls.as_ref();

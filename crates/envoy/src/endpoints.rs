@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use config::istio::ClientTlsMode;
 use flow::{Reads, Relation, Rule};
-use model::audience::{ClientView, EndpointSpec, EndpointsApart, EndpointsAudience, OutboundKey, OwnWorkload};
+use model::audience::{ClientView, EndpointSpec, EndpointsAudience, Leds, OutboundKey, OwnWorkload};
 use model::service::{Endpoint, ServiceKey};
 use model::xds::Resource;
 use registry::inputs::Mesh;
 use registry::{NetworkGateways, ServiceEndpoints, Services};
-use resources::istio::ClientTlsMode;
 use traffic::Catalogue;
 use traffic::clusters::ClientNeeds;
 use traffic::policy::preference::{Preference, preference};
@@ -38,7 +38,7 @@ pub struct AssignmentKey {
     /// What they depend on of the client.
     pub view: ClientView,
     /// They are sent singly if they are many.
-    pub apart: Option<EndpointsApart>,
+    pub apart: Option<Leds>,
 }
 
 impl Rule for LoadAssignments {
@@ -84,7 +84,7 @@ fn grouped<T>(
         draining: has_persistent_sessions(&service),
         view: Some(view),
         mutual_tls: plain.as_ref(),
-        only_mutual_tls: key.passed_through,
+        only_mutual_tls: key.sni_passthrough,
         ..Selection::default()
     };
     let horizon = gateways.as_ref().zip(view.network.as_ref());
@@ -136,7 +136,7 @@ impl Rule for EndpointCatalogue {
     }
 }
 
-/// The generation of a collection's name ([`EndpointsApart`]). None: it is no collection of endpoints.
+/// The generation of a collection's name ([`Leds`]). None: it is no collection of endpoints.
 pub fn generation_of(collection: &str) -> Option<u32> {
     apart::cluster_of(collection).map(|(_, generation)| generation)
 }

@@ -1,9 +1,9 @@
 //! How names of HTTP/1 headers are written.
 
+use config::MeshConfig;
 use protos::envoy::config::core::v3::http1_protocol_options::HeaderKeyFormat;
 use protos::envoy::config::core::v3::http1_protocol_options::header_key_format::HeaderFormat;
 use protos::envoy::extensions::http::header_formatters::preserve_case::v3::PreserveCaseFormatterConfig;
-use resources::MeshConfig;
 
 use crate::parts::extension;
 

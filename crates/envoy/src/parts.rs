@@ -4,11 +4,11 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use ipnet::IpNet;
-use policy::telemetry::Backend;
 use protos::envoy::config::core::v3 as core;
 use protos::envoy::r#type::matcher::v3 as matcher;
 use protos::envoy::r#type::v3 as percent;
 use protos::{Any, Message, Name, Struct, Value, value::Kind};
+use security::telemetry::Backend;
 
 /// What ends the name of a resource in statistics, so that the bootstrap's tag rules find the end of the name.
 const STAT_DELIMITER: char = ';';

@@ -1,6 +1,7 @@
 //! Secrets (SDS): certificates with their keys, and authorities.
 
 use bytes::Bytes;
+use config::core::{CertificatePair, Hidden, Roots};
 use flow::{Reads, Relation, Rule};
 use model::audience::SecretKey;
 use model::service::ObjectId;
@@ -15,7 +16,6 @@ use protos::envoy::extensions::transport_sockets::tls::v3::{
     secret::Type,
 };
 use registry::inputs::{CredentialKey, Credentials};
-use resources::core::{CertificatePair, Hidden, Roots};
 
 use crate::parts::duration;
 

@@ -2,19 +2,19 @@
 
 use std::sync::Arc;
 
+use config::{AnyObject, MeshConfig, Object, ParseOptions, Resource};
 use model::service::{
     Endpoint, EndpointAddress, ExportTo, Health, ObjectId, Registry, Resolution, Service, ServiceKey, ServicePort,
 };
 use names::{Hostname, Protocol};
-use policy::telemetry::{EffectiveTelemetry, Telemetry};
 use protos::{Message, Name};
 use registry::inputs::{Mesh, MeshSettings, ServiceObject, ServiceObjectKey, ServiceObjects};
-use resources::{AnyObject, MeshConfig, Object, ParseOptions, Resource};
+use security::telemetry::{EffectiveTelemetry, Telemetry};
 use serde_json::Value;
 
 /// The one object of a kind in a document, which must have no errors.
 pub(crate) fn object<K: Resource>(yaml: &str) -> Arc<Object<K>> {
-    let parsed = resources::parse_documents(yaml.as_bytes(), "test.yaml", &ParseOptions::default());
+    let parsed = config::parse_documents(yaml.as_bytes(), "test.yaml", &ParseOptions::default());
     assert!(
         parsed.refused.is_empty() && parsed.unreadable == 0,
         "{:#?}",
@@ -29,7 +29,7 @@ pub(crate) fn object<K: Resource>(yaml: &str) -> Arc<Object<K>> {
 
 /// Settings of a mesh, from YAML; empty for the defaults.
 pub(crate) fn mesh(yaml: &str) -> MeshConfig {
-    let (config, diagnostics) = resources::parse_mesh_config(yaml.as_bytes(), "mesh.yaml", &ParseOptions::default());
+    let (config, diagnostics) = config::parse_mesh_config(yaml.as_bytes(), "mesh.yaml", &ParseOptions::default());
     config.unwrap_or_else(|| panic!("{diagnostics:#?}"))
 }
 
@@ -46,10 +46,10 @@ pub(crate) fn settings(yaml: &str) -> MeshSettings {
 }
 
 /// What proxies tell of their traffic in a mesh with these services, as the rules derive it.
-pub(crate) fn telemetry(mesh: &str, services: &[Arc<Object<resources::core::Service>>]) -> Arc<Telemetry> {
+pub(crate) fn telemetry(mesh: &str, services: &[Arc<Object<config::core::Service>>]) -> Arc<Telemetry> {
     let mut relations = flow::Engine::builder();
     registry::register(&mut relations);
-    policy::register(&mut relations);
+    security::register(&mut relations);
     let mut engine = relations.build();
     let mut batch = flow::Batch::new();
     batch.put::<Mesh>((), Arc::new(settings(mesh)));

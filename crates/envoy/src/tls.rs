@@ -3,6 +3,8 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use config::MeshConfig;
+use config::mesh::{MeshTlsProtocol, TlsConfig};
 use model::tls::{Authorities, Certificate, ClientCheck, ServerContext, TlsDefaults, Version};
 use protos::envoy::config::core::v3::config_source::ConfigSourceSpecifier;
 use protos::envoy::config::core::v3::grpc_service::{EnvoyGrpc, TargetSpecifier};
@@ -22,8 +24,6 @@ use protos::envoy::extensions::transport_sockets::tls::v3::{
 };
 use protos::envoy::r#type::matcher::v3::StringMatcher;
 use protos::envoy::r#type::matcher::v3::string_matcher::MatchPattern;
-use resources::MeshConfig;
-use resources::mesh::{MeshTlsProtocol, TlsConfig};
 
 use crate::parts::{exact, file, seconds, transport_socket};
 

@@ -4,8 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use config::MeshConfig;
+use config::mesh::{
+    self, DynatraceSampler, HttpExporter, OpenTelemetryProvider, ProviderHeader, ProviderHeaderValue, Sampler,
+    ServiceAttributeEnrichment, SkyWalkingProvider, ZipkinProvider, ZipkinTraceContext,
+};
 use model::listener::{Direction, ListenerSpec};
-use policy::telemetry::{Backend, Telemetry, Tracer, Tracing};
 use protos::envoy::config::core::v3::{
     GrpcService, HeaderValue, HeaderValueOption, HttpService, HttpUri, TypedExtensionConfig,
     header_value_option::HeaderAppendAction, http_uri::HttpUpstreamType,
@@ -25,11 +29,7 @@ use protos::envoy::r#type::metadata::v3::{MetadataKey, MetadataKind, metadata_ki
 use protos::envoy::r#type::tracing::v3::{CustomTag, custom_tag};
 use protos::envoy::r#type::v3::Percent;
 use protos::{Message, Name};
-use resources::MeshConfig;
-use resources::mesh::{
-    self, DynatraceSampler, HttpExporter, OpenTelemetryProvider, ProviderHeader, ProviderHeaderValue, Sampler,
-    ServiceAttributeEnrichment, SkyWalkingProvider, ZipkinProvider, ZipkinTraceContext,
-};
+use security::telemetry::{Backend, Telemetry, Tracer, Tracing};
 
 use crate::parts::{any, duration, extension, grpc_service};
 
@@ -307,7 +307,7 @@ fn tags(own: &[(Arc<str>, Arc<str>)], custom: &BTreeMap<Arc<str>, mesh::CustomTa
                     default_value: tag.default_value.to_string(),
                 })
             }
-            mesh::CustomTag::Header(tag) if resources::is_header_name(&tag.name) => {
+            mesh::CustomTag::Header(tag) if config::is_header_name(&tag.name) => {
                 custom_tag::Type::RequestHeader(custom_tag::Header {
                     name: tag.name.to_string(),
                     default_value: tag.default_value.to_string(),

@@ -80,12 +80,12 @@ pub struct EndpointsAudience {
     /// What `local_cluster` means to it; none for proxies that do not ask for it (`ENABLE_SELF_DISCOVERY`).
     pub own: Option<Arc<OwnWorkload>>,
     /// The endpoints of large clusters are sent singly; none for proxies that do not take them so.
-    pub apart: Option<EndpointsApart>,
+    pub apart: Option<Leds>,
 }
 
 /// How the endpoints of large clusters are sent singly (LEDS).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
-pub struct EndpointsApart {
+pub struct Leds {
     /// Clusters of at least so many endpoints.
     pub from: NonZeroU32,
     /// A part of the names of collections. Envoy does not say which endpoints it has when it returns, so that it would
@@ -172,7 +172,7 @@ pub struct ClusterAudience {
     /// Sidecars have pass-through and inbound clusters; gateways have not.
     pub kind: ProxyKind,
     /// A gateway between networks: it has clusters for connections that are passed on unopened, too.
-    pub passes_through: bool,
+    pub sni_passthrough: bool,
     /// An agent runs beside it, which has the workload's certificates.
     pub agent: bool,
     /// Ports of the workload that services (or its `Sidecar`) lead to, ascending: one inbound cluster each.
@@ -498,16 +498,16 @@ pub enum ClusterKey {
     /// `BlackHoleCluster`: nowhere.
     BlackHole,
     /// `AllowAnyDynamicDNSCluster`: to where the request's name leads.
-    Anywhere(DnsCache),
+    DynamicForwardProxy(DnsCache),
     /// `InboundPassthroughCluster`: to the application, at the port that the client dialled.
     InboundPassthrough(IpFamilies),
     /// Any of these, as proxies with settings of their own have it.
-    Tuned(Arc<TunedCluster>),
+    ProxyConfigOverride(Arc<OverriddenCluster>),
 }
 
 /// A cluster as proxies with settings of their own have it.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
-pub struct TunedCluster {
+pub struct OverriddenCluster {
     /// The cluster as others have it.
     pub cluster: ClusterKey,
     /// The settings that shape it, as in the audience.
@@ -516,9 +516,9 @@ pub struct TunedCluster {
 
 impl ClusterKey {
     /// The cluster as proxies without settings of their own have it.
-    pub fn untuned(&self) -> &ClusterKey {
+    pub fn without_override(&self) -> &ClusterKey {
         match self {
-            ClusterKey::Tuned(tuned) => tuned.cluster.untuned(),
+            ClusterKey::ProxyConfigOverride(tuned) => tuned.cluster.without_override(),
             key => key,
         }
     }
@@ -546,7 +546,7 @@ pub struct OutboundKey {
     pub view: Option<Arc<ClientView>>,
     /// For gateways between networks: named by what clients of other networks put in their TLS server name, and only to
     /// endpoints that take the mesh's mutual TLS, which is passed on unopened.
-    pub passed_through: bool,
+    pub sni_passthrough: bool,
     /// What its TLS depends on of the client. Endpoints do not depend on it: for them it is nothing.
     pub client: ClientFacts,
 }
@@ -554,7 +554,7 @@ pub struct OutboundKey {
 impl OutboundKey {
     /// The cluster's name, `outbound|PORT|SUBSET|HOST`, or with `_.` between its parts.
     pub fn cluster_name(&self) -> String {
-        if self.passed_through {
+        if self.sni_passthrough {
             return format!("outbound_.{}_.{}_.{}", self.port, self.subset, self.service.hostname);
         }
         format!("outbound|{}|{}|{}", self.port, self.subset, self.service.hostname)
@@ -637,7 +637,7 @@ pub enum VirtualHostContent {
     /// Everything goes to this cluster (`allow_any`).
     AllowAny(Arc<str>),
     /// Everything goes to where its name leads (`allow_any_dynamic_dns`).
-    Anywhere,
+    DynamicForwardProxy,
     /// Everything is refused with 502 (`block_all`).
     BlockAll,
     /// Everything is refused with 404 (`blackhole:PORT` of a gateway without routes).

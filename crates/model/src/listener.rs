@@ -216,7 +216,7 @@ pub enum RouteSource {
         operation: Arc<str>,
     },
     /// One route: everything to where its name leads (`allow_any_dynamic_dns`).
-    Anywhere,
+    DynamicForwardProxy,
 }
 
 /// A TCP proxy.

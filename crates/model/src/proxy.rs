@@ -123,9 +123,9 @@ pub struct Proxy {
     /// Ports of the workload's containers by their names (`POD_PORTS`).
     pub ports: BTreeMap<Arc<str>, u16>,
     /// It takes virtual hosts singly (VHDS), and not with their route table.
-    pub virtual_hosts_apart: bool,
+    pub vhds: bool,
     /// It takes the endpoints of clusters that have so many, or more, singly (LEDS); none: always with the assignment.
-    pub endpoints_apart: Option<NonZeroU32>,
+    pub leds: Option<NonZeroU32>,
     /// It may have secrets: not what it says, but what is known of the connection that it came by.
     pub trusted: bool,
     /// The agent's DNS server, where it answers the workload (`DNS_CAPTURE`, `DNS_PROXY_ADDR`).

@@ -60,8 +60,8 @@ fn specificity(pattern: &str) -> (bool, usize) {
 
 #[cfg(test)]
 mod tests {
-    use resources::MeshConfig;
-    use resources::mesh::{ServiceSettings, ServiceSettingsValues};
+    use config::MeshConfig;
+    use config::mesh::{ServiceSettings, ServiceSettingsValues};
 
     use super::*;
 

@@ -5,15 +5,15 @@
 
 use std::sync::Arc;
 
-use flow::Reads;
-use model::service::{ObjectId, Registry};
-use resources::core::ingress::gateway_label;
-use resources::core::{Ingress, IngressPath, IngressService, PathType};
-use resources::istio::{
+use config::core::ingress::gateway_label;
+use config::core::{Ingress, IngressPath, IngressService, PathType};
+use config::istio::{
     Destination, Gateway, HttpMatchRequest, HttpRoute, HttpRouteDestination, Port, PortSelector, Server, ServerTlsMode,
     ServerTlsSettings, StringMatch, VirtualService,
 };
-use resources::{Object, StringMap};
+use config::{Object, StringMap};
+use flow::Reads;
+use model::service::{ObjectId, Registry};
 
 use crate::inputs::{IngressClasses, Mesh, MeshSettings, ServiceObject, ServiceObjectKey, ServiceObjects};
 

@@ -6,21 +6,21 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use flow::{Input, Relation};
-use model::proxy::Proxy;
-use model::service::{ObjectId, Registry, SourceId};
-use resources::Object;
-use resources::core::{
+use config::Object;
+use config::core::{
     CertificatePair, ConfigMap, EndpointSlice, Flaw, Hidden, Ingress, IngressClass, Namespace, Node, Pod, Roots,
     Secret, Service,
 };
-use resources::gateway_api::Gateway as KubeGateway;
-use resources::istio::{
+use config::gateway_api::Gateway as KubeGateway;
+use config::istio::{
     DestinationRule, EnvoyFilter, Gateway, PeerAuthentication, ProxyConfig, ServiceEntry, Sidecar, VirtualService,
     WorkloadEntry, WorkloadGroup,
 };
-use resources::mesh::{MeshConfig, MeshNetworks};
-use resources::multicluster::{ServiceExport, ServiceImport};
+use config::mesh::{MeshConfig, MeshNetworks};
+use config::multicluster::{ServiceExport, ServiceImport};
+use flow::{Input, Relation};
+use model::proxy::Proxy;
+use model::service::{ObjectId, Registry, SourceId};
 
 /// Declares an input table.
 macro_rules! input {

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use config::mesh::ProxyConfig;
 use flow::{Reads, Relation, Rule};
-use resources::mesh::ProxyConfig;
 
 use crate::inputs::{Mesh, MeshSettings};
 

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
+use config::Object;
+use config::istio::{Gateway, VirtualService};
 use flow::{Index, Members, Reads, Relation, Rule};
 use model::service::ObjectId;
-use resources::Object;
-use resources::istio::{Gateway, VirtualService};
 
 use crate::ingress;
 use crate::inputs::{RoutingKey, RoutingKind, RoutingObject, RoutingObjects};

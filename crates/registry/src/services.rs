@@ -4,15 +4,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use config::istio::{Location, Resolution as EntryResolution, ServiceEntry};
+use config::mesh::{Visibility, VisibilityMatch};
+use config::multicluster::{ServiceImport, ServiceImportType};
+use config::{Meta, Object, core};
 use flow::{Index, Members, Reads, Relation, Rule};
 use ipnet::IpNet;
 use model::proxy::Labels;
 use model::service::{Distribution, ExportTo, Registry, Resolution, Service, ServiceKey, ServicePort, TargetPort};
 use names::Hostname;
-use resources::istio::{Location, Resolution as EntryResolution, ServiceEntry};
-use resources::mesh::{Visibility, VisibilityMatch};
-use resources::multicluster::{ServiceImport, ServiceImportType};
-use resources::{Meta, Object, core};
 
 use crate::cluster_local;
 use crate::inputs::{Mesh, MeshSettings, Namespaces, ServiceObject, ServiceObjectKey, ServiceObjects};

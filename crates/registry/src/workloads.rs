@@ -3,13 +3,13 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use config::Object;
+use config::core::Pod;
+use config::istio::WorkloadEntry;
 use flow::{Index, Members, Reads, Relation, Rule};
 use model::mtls::labelled;
 use model::proxy::{Labels, Locality, selects};
 use model::service::{EndpointAddress, Health, ObjectId, Workload};
-use resources::Object;
-use resources::core::Pod;
-use resources::istio::WorkloadEntry;
 
 use crate::inputs::{Nodes, WorkloadObject, WorkloadObjectKey, WorkloadObjects};
 use crate::networks::place_of;

@@ -2,7 +2,7 @@
 
 pub mod objects;
 
-use resources::{Diagnostic, Severity};
+use config::{Diagnostic, Severity};
 
 /// One line of the log for a diagnostic.
 pub fn log_diagnostic(diagnostic: &Diagnostic) {

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::sync::Arc;
 
-use resources::schema::{Definition, definitions};
-use resources::{AnyObject, Diagnostic, ObjectKey, ParseOptions, read_object};
+use config::schema::{Definition, definitions};
+use config::{AnyObject, Diagnostic, ObjectKey, ParseOptions, read_object};
 use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -164,7 +164,7 @@ impl Work {
         let Some(key) = key_of(kind, now) else { return };
         // Statuses that Rutter itself wrote come back: the mesh has nothing to derive from them.
         let known = before
-            .filter(|before| plan::has_status(key.kind) && same_meaning(before, now))
+            .filter(|before| status::has_status(key.kind) && same_meaning(before, now))
             .and_then(|_| self.known.get(&key));
         let diagnostics = match known {
             Some(known) => known.clone(),
@@ -223,7 +223,7 @@ fn seen(key: ObjectKey, diagnostics: Vec<Diagnostic>, now: &Stored) -> Observati
     }
     // What is stored can be read.
     let outline: Outline = serde_json::from_slice(&now.json).unwrap_or_default();
-    Observation::Seen(Box::new(plan::Subject {
+    Observation::Seen(Box::new(status::Subject {
         key,
         uid: outline.metadata.uid,
         generation: outline.metadata.generation,
@@ -312,7 +312,7 @@ mod tests {
             1,
             json!({"metadata": {"uid": "u", "generation": 3}, "status": {"proxies": {}}}),
         );
-        let key = ObjectKey::new(resources::Kind::Gateway, "default", "a");
+        let key = ObjectKey::new(config::Kind::Gateway, "default", "a");
         let Observation::Seen(subject) = seen(key, Vec::new(), &now) else {
             panic!("it was seen");
         };

@@ -10,7 +10,7 @@ use protos::envoy::config::endpoint::v3::{ClusterLoadAssignment, LbEndpoint};
 use protos::envoy::config::route::v3::{RouteConfiguration, VirtualHost};
 use serde_json::{Map, Value, json};
 
-use crate::pilot::Core;
+use crate::world_handle::Core;
 
 /// A proxy's resources, not decoded yet.
 pub(crate) struct Dump {
@@ -54,12 +54,12 @@ pub(crate) fn names_json(table: Option<&Resource>) -> Value {
 }
 
 /// An exact id wins over one that only contains the text; of several the last that connected.
-fn stream_of(core: &Core, id: &str) -> Option<ads::StreamId> {
+fn stream_of(core: &Core, id: &str) -> Option<xds::StreamId> {
     proxy_of(core, id).map(|(stream, _)| stream)
 }
 
 /// The stream of the proxy whose id is, or contains, `id`, and what the proxy is.
-pub(crate) fn proxy_of(core: &Core, id: &str) -> Option<(ads::StreamId, Arc<Proxy>)> {
+pub(crate) fn proxy_of(core: &Core, id: &str) -> Option<(xds::StreamId, Arc<Proxy>)> {
     let statuses = core.hub.statuses();
     let exact = statuses.iter().rev().find(|s| &*s.proxy.id == id);
     let found = exact.or_else(|| statuses.iter().rev().find(|s| s.proxy.id.contains(id)))?;

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::config_dump::proxy_of;
-use crate::pilot::Core;
+use crate::world_handle::Core;
 
 /// Connected proxies: id, kind, namespace, addresses.
 pub(crate) fn connections(core: &Core) -> Value {

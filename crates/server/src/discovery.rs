@@ -4,7 +4,6 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use ads::{Limits, Request, StreamId, Variant, decode_delta, decode_sotw, parse_node};
 use bytes::Bytes;
 use hyper::body::Incoming;
 use hyper::{Method, Response};
@@ -12,10 +11,11 @@ use model::xds::ResourceType;
 use protos::Message as _;
 use protos::envoy::config::core::v3::Node;
 use tokio::sync::{mpsc, oneshot};
+use xds::{Limits, Request, StreamId, Variant, decode_delta, decode_sotw, parse_node};
 
 use crate::grpc::{Down, Messages, Status, StreamBody, refuse, stream};
 use crate::mcp;
-use crate::pilot::{DOWN_QUEUE, Message, Pilot};
+use crate::world_handle::{DOWN_QUEUE, Message, WorldHandle};
 
 /// State of the world.
 const SOTW: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources";
@@ -25,12 +25,12 @@ const DELTA: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService/Delt
 /// What a stream needs of the server.
 #[derive(Clone)]
 pub(crate) struct Discovery {
-    pub(crate) pilot: Pilot,
+    pub(crate) pilot: WorldHandle,
     pub(crate) limits: Arc<Limits>,
     pub(crate) max_request_bytes: usize,
     /// Whether proxies that can get virtual hosts singly do.
-    pub(crate) virtual_hosts_apart: bool,
-    pub(crate) endpoints_apart: Option<NonZeroU32>,
+    pub(crate) vhds: bool,
+    pub(crate) leds: Option<NonZeroU32>,
     /// Proxies on this machine may have secrets.
     pub(crate) secrets_to_local: bool,
     /// For readers of configuration; none: they are proxies like others.
@@ -162,9 +162,9 @@ impl Upstream {
         let mut proxy = parse_node(&node).map_err(|e| invalid(e.to_string()))?;
         // Only the incremental protocol can say that one of them has gone.
         let incremental = matches!(self.variant, Variant::Delta);
-        proxy.virtual_hosts_apart &= incremental && self.discovery.virtual_hosts_apart;
-        let apart = self.discovery.endpoints_apart.filter(|_| incremental);
-        proxy.endpoints_apart = proxy.endpoints_apart.and(apart);
+        proxy.vhds &= incremental && self.discovery.vhds;
+        let apart = self.discovery.leds.filter(|_| incremental);
+        proxy.leds = proxy.leds.and(apart);
         proxy.trusted = self.is_trusted();
         let name = proxy.id.clone();
         let (reply, answer) = oneshot::channel();

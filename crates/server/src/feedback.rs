@@ -2,23 +2,23 @@
 //!
 //! Sources say which objects came, changed or went ([`Observation`]); the hub knows what proxies accepted. After every
 //! turn of work, when all responses are on their way, the objects that are due are counted ([`world::World::reach`],
-//! [`ads::Hub::tally`]), and the statuses that differ go into a bounded channel. Discovery never waits for it: a full
+//! [`xds::Hub::tally`]), and the statuses that differ go into a bounded channel. Discovery never waits for it: a full
 //! channel means that nothing is counted until there is room, and a turn ends when its time is up.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use ads::{Moment, Question};
+use config::{Diagnostic, Kind, Meta, ObjectKey, Timestamp};
 use flow::CellId;
-use plan::{Ask, Counts, Intent, News, Now, Planner, Refusal, Settings, Subject, Unmade};
-use resources::{Diagnostic, Kind, Meta, ObjectKey, Timestamp};
 use serde_json::{Map, Value};
+use status::{Ask, Counts, Intent, News, Now, Planner, Refusal, Settings, Subject, Unmade};
 use tokio::sync::{Notify, mpsc};
-use world::Remarks;
+use world::Conflicts;
+use xds::{Moment, Question};
 
 use crate::origin::Served;
-use crate::pilot::Hub;
+use crate::world_handle::Hub;
 
 /// Batches of statuses that may wait for who writes them.
 const QUEUE: usize = 4;
@@ -96,7 +96,7 @@ impl Tracker {
     pub(crate) fn observe(&mut self, observed: Vec<Observation>, served: &mut Served, epoch: u64, now: Moment) {
         for observation in observed {
             match observation {
-                Observation::Seen(subject) if plan::has_status(subject.key.kind) => {
+                Observation::Seen(subject) if status::has_status(subject.key.kind) => {
                     let key = subject.key.clone();
                     self.planner.saw(*subject, epoch, now);
                     self.watch(key, served, now);
@@ -117,10 +117,10 @@ impl Tracker {
     }
 
     /// Takes in what is to be said of objects because of others.
-    pub(crate) fn remark(&mut self, remarks: &[(ObjectKey, Remarks)], now: Moment) {
-        for (key, remarks) in remarks {
-            tell(key, remarks);
-            self.planner.remarked(key, remarks, now);
+    pub(crate) fn conflict(&mut self, conflicts: &[(ObjectKey, Conflicts)], now: Moment) {
+        for (key, conflicts) in conflicts {
+            tell(key, conflicts);
+            self.planner.conflicted(key, conflicts, now);
         }
     }
 
@@ -131,11 +131,11 @@ impl Tracker {
 
     /// Watches an object; one that another object of its name follows is watched already, but not known to be.
     fn watch(&mut self, key: ObjectKey, served: &mut Served, now: Moment) {
-        if let Some((cell, remarks)) = served.0.watch(&key) {
+        if let Some((cell, conflicts)) = served.0.watch(&key) {
             if !self.watched.contains_key(&key) {
-                tell(&key, &remarks);
+                tell(&key, &conflicts);
             }
-            self.planner.remarked(&key, &remarks, now);
+            self.planner.conflicted(&key, &conflicts, now);
             if let Some(before) = self.watched.insert(key, cell) {
                 served.0.close(before);
             }
@@ -202,7 +202,7 @@ impl Tracker {
             object.insert("kind".into(), report.key.kind.name().into());
             object.insert("namespace".into(), (*report.key.namespace).into());
             object.insert("name".into(), (*report.key.name).into());
-            let status = report.status.map_or(Value::Null, plan::Status::to_json);
+            let status = report.status.map_or(Value::Null, status::Status::to_json);
             object.insert("status".into(), status);
             Value::Object(object)
         });
@@ -288,7 +288,7 @@ fn told(unmade: world::Unmade) -> Unmade {
     }
 }
 
-fn counts(tally: ads::Tally, unmade: Vec<Unmade>) -> Counts {
+fn counts(tally: xds::Tally, unmade: Vec<Unmade>) -> Counts {
     let refusal = tally.objection.map(|objection| Refusal {
         proxy: objection.proxy.to_string(),
         kind: objection.kind.short_name().to_owned(),
@@ -306,9 +306,9 @@ fn counts(tally: ads::Tally, unmade: Vec<Unmade>) -> Counts {
 }
 
 /// Says what is to be said of the mesh's settings, which have no status that could.
-fn tell(key: &ObjectKey, remarks: &Remarks) {
-    for remark in remarks.iter().filter(|_| key.kind == Kind::MeshConfig) {
-        tracing::warn!("{remark}");
+fn tell(key: &ObjectKey, conflicts: &Conflicts) {
+    for conflict in conflicts.iter().filter(|_| key.kind == Kind::MeshConfig) {
+        tracing::warn!("{conflict}");
     }
 }
 

@@ -11,7 +11,7 @@ use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use tokio::sync::mpsc;
 
-use ads::Rope;
+use xds::Rope;
 
 /// Bytes before each message: a flag for compression and the length.
 const PREFIX_BYTES: usize = 5;
@@ -52,8 +52,8 @@ impl Status {
     }
 }
 
-impl From<ads::Status> for Status {
-    fn from(status: ads::Status) -> Status {
+impl From<xds::Status> for Status {
+    fn from(status: xds::Status) -> Status {
         Status::new(status.code as u32, status.message)
     }
 }

@@ -16,13 +16,13 @@ mod mcp;
 mod metrics;
 mod origin;
 mod pages;
-mod pilot;
 mod shares;
 mod syncz;
+mod world_handle;
 
 pub use feedback::Observation;
 pub use listen::{Addresses, Options, Server};
 pub use mcp::Configuration;
 pub use metrics::Gauge;
 pub use pages::Standing;
-pub use pilot::{Closed, Names, Pilot};
+pub use world_handle::{Closed, Names, WorldHandle};

@@ -6,17 +6,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use ads::Limits;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
+use xds::Limits;
 
 use crate::discovery::Discovery;
 use crate::mcp::{Configuration, Service};
 use crate::pages::{Awaited, Pages, Standing};
-use crate::pilot::Pilot;
+use crate::world_handle::WorldHandle;
 
 /// Connections to one address that are served at the same time; more wait to be accepted.
 const MAX_CONNECTIONS: usize = 100_000;
@@ -41,9 +41,9 @@ pub struct Options {
     /// The largest discovery request, in bytes.
     pub max_request_bytes: usize,
     /// Whether proxies that can get virtual hosts singly do.
-    pub virtual_hosts_apart: bool,
+    pub vhds: bool,
     /// From how many endpoints on those of a cluster are sent singly to proxies that can take them so; none: never.
-    pub endpoints_apart: Option<NonZeroU32>,
+    pub leds: Option<NonZeroU32>,
     /// Proxies on this machine may have secrets.
     pub secrets_to_local: bool,
     /// Limits of the protocol machine; the server uses those for decoding.
@@ -65,7 +65,7 @@ pub struct Addresses {
 
 /// A running server.
 pub struct Server {
-    pilot: Pilot,
+    pilot: WorldHandle,
     addresses: Addresses,
     ready: Arc<AtomicBool>,
     awaited: Awaited,
@@ -80,7 +80,7 @@ impl Server {
     ///
     /// # Errors
     /// An address that cannot be bound, by name.
-    pub async fn start(options: Options, pilot: Pilot) -> std::io::Result<Server> {
+    pub async fn start(options: Options, pilot: WorldHandle) -> std::io::Result<Server> {
         Server::start_with(options, pilot, None).await
     }
 
@@ -90,7 +90,7 @@ impl Server {
     /// An address that cannot be bound, by name.
     pub async fn start_with(
         options: Options,
-        pilot: Pilot,
+        pilot: WorldHandle,
         configuration: Option<Configuration>,
     ) -> std::io::Result<Server> {
         let bind = async |what: &str, address: SocketAddr| {
@@ -120,8 +120,8 @@ impl Server {
             pilot: pilot.clone(),
             limits,
             max_request_bytes: options.max_request_bytes,
-            virtual_hosts_apart: options.virtual_hosts_apart,
-            endpoints_apart: options.endpoints_apart,
+            vhds: options.vhds,
+            leds: options.leds,
             secrets_to_local: options.secrets_to_local,
             configuration: configuration.map(|configuration| Service {
                 configuration,

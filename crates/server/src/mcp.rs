@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
-use resources::{AnyObject, Kind, MeshConfig, Object, ObjectKey};
+use config::{AnyObject, Kind, MeshConfig, Object, ObjectKey};
 use tokio::sync::watch;
 
 pub(crate) use stream::{Service, wants};

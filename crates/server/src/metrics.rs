@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use ads::Response;
 use model::xds::ResourceType;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
@@ -12,9 +11,10 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
+use xds::Response;
 
 use crate::feedback::Numbers;
-use crate::pilot::Core;
+use crate::world_handle::Core;
 
 /// Upper bounds of the buckets of `pilot_proxy_convergence_time`, in seconds, as Istio's but finer at the low end.
 const CONVERGENCE_BUCKETS: [f64; 14] = [
@@ -79,7 +79,7 @@ impl Gauge {
 /// All metrics as they are now.
 #[derive(Debug)]
 pub(crate) struct Snapshot {
-    hub: ads::Stats,
+    hub: xds::Stats,
     /// Connected streams by the version that their proxies state.
     streams: BTreeMap<Arc<str>, usize>,
     /// Type and proxy of each refusal that stands.

@@ -4,21 +4,21 @@
 
 use std::sync::Arc;
 
-use ads::Origin;
 use flow::CellId;
 use model::audience::ResourceKey;
 use model::proxy::Proxy;
 use model::xds::{Resource, ResourceType};
 use registry::inputs::ProxyToken;
 use world::{Audience, Catalogue, World};
+use xds::Origin;
 
 /// The world, served.
 pub(crate) struct Served(pub(crate) World);
 
 impl Served {
     /// What a commit changed, in the words of `ads`.
-    pub(crate) fn changes(changes: world::Changes) -> ads::Changes<Served> {
-        ads::Changes {
+    pub(crate) fn changes(changes: world::Changes) -> xds::Changes<Served> {
+        xds::Changes {
             resources: changes.resources,
             catalogues: changes.catalogues,
             moved: changes.moved,

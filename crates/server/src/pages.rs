@@ -10,13 +10,13 @@ use http_body_util::Full;
 use serde_json::Value;
 
 use crate::metrics::{Gauge, Snapshot};
-use crate::pilot::{Core, Pilot};
+use crate::world_handle::{Core, WorldHandle};
 use crate::{config_dump, debug, syncz};
 
 /// What the pages need.
 #[derive(Clone)]
 pub(crate) struct Pages {
-    pub(crate) pilot: Pilot,
+    pub(crate) pilot: WorldHandle,
     pub(crate) ready: Arc<AtomicBool>,
     pub(crate) awaited: Awaited,
     pub(crate) standing: Standing,
@@ -56,8 +56,8 @@ struct Stands {
 impl Standing {
     /// Sets what one part of the program has to say: lines for people, which `/ready` shows below its verdict, and numbers
     /// for `/metrics`.
-    pub fn set(&self, part: &'static str, remarks: Vec<String>, gauges: Vec<Gauge>) {
-        self.lock().parts.insert(part, (remarks, gauges));
+    pub fn set(&self, part: &'static str, conflicts: Vec<String>, gauges: Vec<Gauge>) {
+        self.lock().parts.insert(part, (conflicts, gauges));
     }
 
     /// Sets the list that `/debug/clusterz` shows.
@@ -68,8 +68,8 @@ impl Standing {
     /// The page of a server that is ready.
     fn page(&self) -> String {
         let stands = self.lock();
-        let remarks = stands.parts.values().flat_map(|(remarks, _)| remarks);
-        let lines = std::iter::once("ready").chain(remarks.map(String::as_str));
+        let conflicts = stands.parts.values().flat_map(|(conflicts, _)| conflicts);
+        let lines = std::iter::once("ready").chain(conflicts.map(String::as_str));
         lines.map(|line| format!("{line}\n")).collect()
     }
 
@@ -208,7 +208,7 @@ impl Pages {
             },
             Ok(None) => text(
                 StatusCode::NOT_FOUND,
-                "Proxy not connected to this Pilot instance. It may be connected to another instance.\n",
+                "Proxy not connected to this WorldHandle instance. It may be connected to another instance.\n",
             ),
             Err(closed) => text(StatusCode::SERVICE_UNAVAILABLE, &format!("{closed}\n")),
         }

@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use plan::Share;
-use resources::ObjectKey;
+use config::ObjectKey;
+use status::Share;
 use tokio::sync::Notify;
 
-use crate::pilot::{Closed, Core, Pilot};
+use crate::world_handle::{Closed, Core, WorldHandle};
 
-impl Pilot {
+impl WorldHandle {
     /// What this replica counts of the objects of which it counts something else than when this was called last (none:
     /// no proxy of it needs the object any more), or of all objects, `anew`. Nothing while it leads.
     ///
@@ -19,7 +19,7 @@ impl Pilot {
         self.inspect(move |core| core.tracker.planner.shares(anew)).await
     }
 
-    /// Is notified when [`Pilot::shares`] has something new.
+    /// Is notified when [`WorldHandle::shares`] has something new.
     ///
     /// # Errors
     /// The thread has ended.

@@ -2,13 +2,13 @@
 
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use ads::{Moment, StreamStatus, WatchStatus};
+use config::Timestamp;
 use model::proxy::ProxyKind;
 use model::xds::ResourceType;
-use resources::Timestamp;
 use serde_json::{Map, Value, json};
+use xds::{Moment, StreamStatus, WatchStatus};
 
-use crate::pilot::Core;
+use crate::world_handle::Core;
 
 /// The page, in Istio's form (`SyncStatus`), with the refusal's text beside it.
 pub(crate) fn page(core: &Core, started: Instant) -> Value {
@@ -57,7 +57,7 @@ fn proxy(status: &StreamStatus, clock: &Clock) -> Value {
     let mut resources = Map::new();
     for watch in &status.watches {
         let name = long_name(watch.kind);
-        let nonce = |e: &Option<ads::Exchange>| e.as_ref().map_or(String::new(), |e| e.nonce.to_string());
+        let nonce = |e: &Option<xds::Exchange>| e.as_ref().map_or(String::new(), |e| e.nonce.to_string());
         fields.insert(format!("{name}_sent"), nonce(&watch.sent).into());
         fields.insert(format!("{name}_acked"), nonce(&watch.acked).into());
         resources.insert(watch.kind.type_url().into(), resource(watch, clock));

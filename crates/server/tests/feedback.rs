@@ -5,23 +5,23 @@
 
 use std::time::Duration;
 
-use ads::Limits;
 use bytes::{Buf, Bytes, BytesMut};
+use config::{Diagnostic, FieldPath, MeshConfig, ParseOptions, Severity, parse_documents};
 use http_body_util::{BodyExt, Full};
 use hyper::Request;
 use hyper::body::Incoming;
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use plan::{Intent, Settings, Subject};
 use protos::Message as _;
 use protos::envoy::config::core::v3::Node;
 use protos::envoy::service::discovery::v3::{DiscoveryRequest, DiscoveryResponse};
 use protos::google::rpc::Status as Error;
 use registry::inputs::MeshSettings;
-use resources::{Diagnostic, FieldPath, MeshConfig, ParseOptions, Severity, parse_documents};
-use server::{Observation, Options, Pilot, Server};
+use server::{Observation, Options, Server, WorldHandle};
+use status::{Intent, Settings, Subject};
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 use world::{Batch, World};
+use xds::Limits;
 
 const SOTW: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources";
 const CDS: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
@@ -57,7 +57,7 @@ spec:
 /// The server, its handle, and where statuses come out.
 struct Plane {
     server: Server,
-    pilot: Pilot,
+    pilot: WorldHandle,
     statuses: mpsc::Receiver<Vec<Intent>>,
     waiting: Vec<Intent>,
 }
@@ -72,7 +72,7 @@ impl Plane {
             features: Default::default(),
             assigned_addresses: true,
         };
-        let pilot = Pilot::start(World::new(mesh, 1), Limits::default(), Duration::ZERO).unwrap();
+        let pilot = WorldHandle::start(World::new(mesh, 1), Limits::default(), Duration::ZERO).unwrap();
         let any = "127.0.0.1:0".parse().unwrap();
         let options = Options {
             grpc: any,
@@ -80,8 +80,8 @@ impl Plane {
             monitoring: any,
             keepalive_interval: Duration::from_secs(30),
             keepalive_timeout: Duration::from_secs(10),
-            virtual_hosts_apart: true,
-            endpoints_apart: None,
+            vhds: true,
+            leds: None,
             max_request_bytes: 64 << 10,
             secrets_to_local: false,
             limits: Limits::default(),
@@ -347,7 +347,7 @@ async fn objects_that_are_not_valid_and_objects_that_go() {
     let mut plane = Plane::start().await;
     plane.apply(&format!("{SERVICE}---{}", route(1, "/a"))).await;
     plane.until("NoProxies 0+0+0 of 1").await;
-    let key = resources::ObjectKey::new(resources::Kind::VirtualService, "default", "shop");
+    let key = config::ObjectKey::new(config::Kind::VirtualService, "default", "shop");
     let problem = Diagnostic {
         file: None,
         line: 0,

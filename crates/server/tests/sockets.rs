@@ -6,8 +6,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ads::Limits;
 use bytes::{Bytes, BytesMut};
+use config::MeshConfig;
 use http_body_util::{BodyExt, Full};
 use hyper::Request;
 use hyper_util::rt::{TokioExecutor, TokioIo};
@@ -15,10 +15,10 @@ use protos::Message as _;
 use protos::envoy::config::core::v3::Node;
 use protos::envoy::service::discovery::v3::{DeltaDiscoveryRequest, DiscoveryRequest, DiscoveryResponse};
 use registry::inputs::MeshSettings;
-use resources::MeshConfig;
-use server::{Options, Pilot, Server};
+use server::{Options, Server, WorldHandle};
 use tokio::net::TcpStream;
 use world::World;
+use xds::Limits;
 
 const SOTW: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources";
 const DELTA: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources";
@@ -35,7 +35,7 @@ async fn start() -> Server {
         features: Default::default(),
         assigned_addresses: true,
     };
-    let pilot = Pilot::start(World::new(mesh, 1), Limits::default(), Duration::ZERO).unwrap();
+    let pilot = WorldHandle::start(World::new(mesh, 1), Limits::default(), Duration::ZERO).unwrap();
     let any = "127.0.0.1:0".parse().unwrap();
     let options = Options {
         grpc: any,
@@ -43,8 +43,8 @@ async fn start() -> Server {
         monitoring: any,
         keepalive_interval: Duration::from_secs(30),
         keepalive_timeout: Duration::from_secs(10),
-        virtual_hosts_apart: true,
-        endpoints_apart: None,
+        vhds: true,
+        leds: None,
         max_request_bytes: LIMIT,
         secrets_to_local: false,
         limits: Limits::default(),

@@ -14,8 +14,8 @@ pub use reference::reference;
 pub use resolve::{Given, Problem, Problems, Source, flags};
 pub use table::{Setting, Settings, TABLE};
 pub use value::{
-    Address, ByteSize, Home, Ipv4Range, Ipv6Range, LogFilter, LogFormat, OptionalName, SecretsFor, Switch, Threshold,
-    Value,
+    Address, ByteSize, Ipv4Range, Ipv6Range, LogFilter, LogFormat, OptionalName, SecretsFor, StoreBackend, Switch,
+    Threshold, Value,
 };
 
 /// What the name of every environment variable begins with.

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use crate::resolve::{Given, Problems};
 use crate::value::{
-    Address, ByteSize, Home, Ipv4Range, Ipv6Range, LogFilter, LogFormat, OptionalName, SecretsFor, Switch, Threshold,
-    Value,
+    Address, ByteSize, Ipv4Range, Ipv6Range, LogFilter, LogFormat, OptionalName, SecretsFor, StoreBackend, Switch,
+    Threshold, Value,
 };
 
 /// One row of the table.
@@ -111,7 +111,7 @@ settings! {
         /// configuration directory is given. `kubernetes` reads them from the Kubernetes API; the others serve an API of
         /// their own: `embedded` keeps objects durably in the data directory; `memory` forgets them at the end; `etcd`
         /// keeps them in etcd, for more than one replica; `none` has no API.
-        store: Home = "auto";
+        store: StoreBackend = "auto";
         /// Directory of the embedded store, of the API's certificates and of the kubeconfig. It is made if it is missing.
         data_dir: PathBuf = "rutter-data";
         /// How many past revisions the embedded store keeps, for `history`, `rollback` and lists of the past; none is kept
@@ -252,7 +252,7 @@ settings! {
         max_request_bytes: ByteSize = "4MiB";
         /// Whether proxies that can (Envoy from 1.37 on, over the incremental protocol) get the virtual hosts of their
         /// route tables singly: a route that changes then costs its own bytes, and not those of the whole table.
-        virtual_hosts_apart: Switch = "on";
+        vhds: Switch = "on";
         /// Gateways answer HTTP/3, too: each server of protocol HTTPS that asks its clients for no certificate, at a port that a
         /// Service of the gateway has for UDP as well. Clients learn of it by the header `alt-svc`.
         http3 env "PILOT_ENABLE_QUIC_LISTENERS": Switch = "off";
@@ -261,7 +261,7 @@ settings! {
         /// From how many endpoints on a cluster's endpoints are sent singly to proxies that can take them so (Envoy from
         /// 1.38 on, over the incremental protocol): one that changes then costs its own bytes, and not those of all, but
         /// all together cost four times as many, and a proxy that returns is sent all again.
-        endpoints_apart: Threshold = "off";
+        leds_min_endpoints: Threshold = "off";
     }
     "Process" {
         /// Number of threads; 0 means one per processor.

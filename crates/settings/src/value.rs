@@ -99,7 +99,7 @@ impl Value for ByteSize {
 
 /// Where objects live.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Home {
+pub enum StoreBackend {
     /// What fits the other settings.
     Auto,
     /// In the data directory.
@@ -114,17 +114,17 @@ pub enum Home {
     None,
 }
 
-impl Value for Home {
+impl Value for StoreBackend {
     const FORM: &'static str = "auto, kubernetes, embedded, memory, etcd or none";
 
-    fn parse(text: &str) -> Result<Home, String> {
+    fn parse(text: &str) -> Result<StoreBackend, String> {
         match text {
-            "auto" => Ok(Home::Auto),
-            "embedded" => Ok(Home::Embedded),
-            "memory" => Ok(Home::Memory),
-            "etcd" => Ok(Home::Etcd),
-            "kubernetes" => Ok(Home::Kubernetes),
-            "none" => Ok(Home::None),
+            "auto" => Ok(StoreBackend::Auto),
+            "embedded" => Ok(StoreBackend::Embedded),
+            "memory" => Ok(StoreBackend::Memory),
+            "etcd" => Ok(StoreBackend::Etcd),
+            "kubernetes" => Ok(StoreBackend::Kubernetes),
+            "none" => Ok(StoreBackend::None),
             _ => Err("it is none of these".to_owned()),
         }
     }

@@ -9,7 +9,7 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use resources::Timestamp;
+use config::Timestamp;
 use serde_json::{Value, json};
 
 /// How long a lease is held and how it is renewed.

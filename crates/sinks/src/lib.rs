@@ -22,8 +22,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use plan::Intent;
-use plan::controllers::Write;
+use status::Intent;
+use status::controllers::Write;
 use term::Clock;
 use tokio::sync::{mpsc, watch};
 

@@ -5,9 +5,9 @@ use std::fmt::Display;
 use std::sync::Arc;
 use std::time::Duration;
 
-use plan::Intent;
-use plan::controllers::{Target, Write};
-use resources::ObjectKey;
+use config::ObjectKey;
+use status::Intent;
+use status::controllers::{Target, Write};
 use tokio::sync::{mpsc, watch};
 use tokio::task::{Id, JoinError, JoinSet};
 use tokio::time::{Instant, sleep_until, timeout};

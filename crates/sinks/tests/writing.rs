@@ -7,10 +7,10 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use plan::controllers::{Controller as _, RootCertificates, Write};
-use plan::{Condition, Counts, Intent, Proxies, Status, Truth};
-use resources::{Kind, ObjectKey, Timestamp};
+use config::{Kind, ObjectKey, Timestamp};
 use sinks::{Always, Lease, Lock, Objects, Options, Outcome, Stats, Writer};
+use status::controllers::{Controller as _, RootCertificates, Write};
+use status::{Condition, Counts, Intent, Proxies, Status, Truth};
 use tokio::sync::{mpsc, watch};
 use tokio::time::sleep;
 

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use resources::{AnyObject, Diagnostic, FieldPath, ObjectKey, Severity};
+use config::{AnyObject, Diagnostic, FieldPath, ObjectKey, Severity};
 
 use crate::Change;
 
@@ -155,8 +155,8 @@ impl Aggregate {
 
 #[cfg(test)]
 mod tests {
+    use config::ParseOptions;
     use proptest::prelude::*;
-    use resources::ParseOptions;
 
     use super::*;
 
@@ -164,7 +164,7 @@ mod tests {
         let text = format!(
             "apiVersion: networking.istio.io/v1\nkind: ServiceEntry\nmetadata: {{name: {name}, namespace: default}}\nspec:\n  hosts: [h{host}.com]\n  ports: [{{number: 80, name: http, protocol: HTTP}}]\n  resolution: DNS\n"
         );
-        let parsed = resources::parse_documents(text.as_bytes(), "test", &ParseOptions::default());
+        let parsed = config::parse_documents(text.as_bytes(), "test", &ParseOptions::default());
         parsed.objects.into_iter().next().expect("a valid object")
     }
 

@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use resources::{AnyObject, Diagnostic, FieldPath, ObjectKey, ParseOptions, Severity};
+use config::{AnyObject, Diagnostic, FieldPath, ObjectKey, ParseOptions, Severity};
 
 use crate::Change;
 
@@ -42,7 +42,7 @@ impl Directory {
             return;
         }
         let before = self.files.remove(name).map(|file| file.objects).unwrap_or_default();
-        let parsed = resources::parse_documents(content, name, options);
+        let parsed = config::parse_documents(content, name, options);
         let mut diagnostics = parsed.diagnostics;
         let mut objects = BTreeMap::new();
         for object in parsed.objects {

@@ -14,9 +14,9 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use config::ParseOptions;
 use notify::event::{AccessKind, AccessMode, EventKind, ModifyKind};
 use notify::{RecursiveMode, Watcher};
-use resources::ParseOptions;
 
 use crate::Change;
 use crate::pending::Pending;

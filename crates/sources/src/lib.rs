@@ -18,7 +18,7 @@ pub mod xds;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use resources::{AnyObject, Diagnostic, ObjectKey};
+use config::{AnyObject, Diagnostic, ObjectKey};
 
 /// What changed in a source.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use resources::ParseOptions;
+use config::ParseOptions;
 
 use crate::Change;
 use crate::directory::Directory;

@@ -7,8 +7,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use resources::mesh::LabelSelector;
-use resources::{AnyObject, Kind, MeshConfig, ObjectKey, StringMap};
+use config::mesh::LabelSelector;
+use config::{AnyObject, Kind, MeshConfig, ObjectKey, StringMap};
 
 use crate::Change;
 
@@ -153,13 +153,13 @@ fn of(key: &ObjectKey) -> Namespace {
 
 #[cfg(test)]
 mod tests {
+    use config::ParseOptions;
     use proptest::prelude::*;
-    use resources::ParseOptions;
 
     use super::*;
 
     fn parse(text: &str) -> AnyObject {
-        let parsed = resources::parse_documents(text.as_bytes(), "test", &ParseOptions::default());
+        let parsed = config::parse_documents(text.as_bytes(), "test", &ParseOptions::default());
         parsed.objects.into_iter().next().unwrap()
     }
 
@@ -184,7 +184,7 @@ mod tests {
             discovery_selectors: selectors.iter().map(label).collect(),
             ..MeshConfig::default()
         };
-        resources::Object::new("", MeshConfig::NAME, config).into()
+        config::Object::new("", MeshConfig::NAME, config).into()
     }
 
     #[test]

@@ -9,9 +9,9 @@ mod fake;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use config::{AnyObject, Kind, MeshConfig, ObjectKey};
 use fake::{Fake, PATIENCE};
 use proptest::prelude::{Just, ProptestConfig, Strategy, any, prop_oneof, proptest};
-use resources::{AnyObject, Kind, MeshConfig, ObjectKey};
 use serde_json::{Value, json};
 use sources::kubernetes::{self, MeshOptions, News, Options, Report};
 use tokio::sync::{mpsc, watch};

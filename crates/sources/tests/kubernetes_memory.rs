@@ -5,8 +5,8 @@
 
 mod fake;
 
+use config::Kind;
 use fake::Fake;
-use resources::Kind;
 use serde_json::{Value, json};
 use sources::kubernetes::{self, Options};
 use tokio::sync::{mpsc, watch};

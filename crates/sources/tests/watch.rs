@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::Duration;
 
-use resources::ParseOptions;
+use config::ParseOptions;
 use sources::Change;
 use sources::files::{Watch, load, watch};
 

@@ -8,12 +8,12 @@ use std::collections::BTreeMap;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use config::Kind;
 use futures::StreamExt as _;
 use protos::envoy::service::discovery::v3::{DiscoveryRequest, DiscoveryResponse};
 use protos::istio::mcp::v1alpha1::{Metadata, Resource};
 use protos::{any, pack_json};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
-use resources::Kind;
 use serde_json::json;
 use sources::Change;
 use sources::xds::{Address, Node, Options, Tls, follow};

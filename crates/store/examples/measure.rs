@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 use store::embedded::{Embedded, Options};
-use store::{Error, Expect, GroupResource, Key, Moment, Operation, Query, Scope, Store, Transaction};
+use store::{Error, Expect, GroupResource, Key, Operation, Query, Scope, Store, Transaction, WatchEvent};
 
 const OBJECTS: usize = 10_000;
 const WRITERS: usize = 16;
@@ -94,7 +94,7 @@ async fn watch(store: &Arc<dyn Store>) -> Result<(), Error> {
         readers.push(tokio::spawn(async move {
             let mut seen = 0;
             while seen < EVENTS {
-                if let Moment::Changes(changes) = watch.next().await? {
+                if let WatchEvent::Changes(changes) = watch.next().await? {
                     seen += changes.len();
                 }
             }

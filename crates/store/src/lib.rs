@@ -39,7 +39,7 @@ pub use object::{Revision, Stored, Version};
 pub use query::{At, Continue, List, Query, Scope, Seen};
 pub use selector::{FieldSelector, LabelSelector, SelectorError};
 pub use transaction::{Committed, Expect, Operation, Transaction};
-pub use watch::{Change, Feed, Moment, Watch};
+pub use watch::{Change, Feed, Watch, WatchEvent};
 
 /// A home of objects. Cheap to share: all methods take `&self`, and any number may run at once.
 #[async_trait::async_trait]
@@ -70,7 +70,7 @@ pub trait Store: Send + Sync + 'static {
     /// be written, in which case nothing of the batch is or will be there, but for [`Error::Unknown`].
     async fn commit(&self, transaction: Transaction) -> Result<Committed, Error>;
 
-    /// Follows all changes of a scope after a revision. Bookmarks come in between ([`Moment::Bookmark`]).
+    /// Follows all changes of a scope after a revision. Bookmarks come in between ([`WatchEvent::Bookmark`]).
     ///
     /// # Errors
     /// [`Error::Compacted`] or [`Error::Future`]; or the store cannot be read.

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use crate::ring::Batch;
 use crate::state::State;
-use crate::{Error, Feed, GroupResource, Limits, Moment, Revision, Scope, Watch};
+use crate::{Error, Feed, GroupResource, Limits, Revision, Scope, Watch, WatchEvent};
 
 /// Wakes who follows a type (none: all types). The value is the newest revision that concerns them.
 type Signals = HashMap<Option<GroupResource>, watch::Sender<Revision>>;
@@ -167,7 +167,7 @@ struct RingFeed {
 
 #[async_trait::async_trait]
 impl Feed for RingFeed {
-    async fn next(&mut self) -> Result<Moment, Error> {
+    async fn next(&mut self) -> Result<WatchEvent, Error> {
         let interval = self.shared.limits.bookmark_interval;
         loop {
             // Marked as seen before looking, so that what comes in between wakes.
@@ -179,7 +179,7 @@ impl Feed for RingFeed {
             if let Some(last) = found.changes.last() {
                 self.quiet_since = now;
                 self.told = self.told.map(|_| last.revision);
-                return Ok(Moment::Changes(found.changes));
+                return Ok(WatchEvent::Changes(found.changes));
             }
             let due = match self.told {
                 None => true,
@@ -194,7 +194,7 @@ impl Feed for RingFeed {
             }
             if due {
                 self.told = Some(self.place);
-                return Ok(Moment::Bookmark(self.place));
+                return Ok(WatchEvent::Bookmark(self.place));
             }
             // A signal that is gone: the store was closed, which the next look says.
             tokio::select! {

@@ -50,7 +50,7 @@ impl Change {
 
 /// What a watch yields.
 #[derive(Clone, Debug)]
-pub enum Moment {
+pub enum WatchEvent {
     /// Changes, ascending by revision; those of one transaction are never torn apart.
     Changes(Vec<Arc<Change>>),
     /// Everything up to this revision was yielded.
@@ -64,7 +64,7 @@ pub trait Feed: Send + Sync {
     ///
     /// # Errors
     /// [`Error::Compacted`] when the watch fell behind; or the home went away for good. Nothing comes after an error.
-    async fn next(&mut self) -> Result<Moment, Error>;
+    async fn next(&mut self) -> Result<WatchEvent, Error>;
 }
 
 /// Follows the changes of a scope. It holds a place in the store's history and no queue of its own: one that is not read
@@ -81,7 +81,7 @@ impl Watch {
     ///
     /// # Errors
     /// [`Error::Compacted`] when the watch fell behind; or the home went away for good. Nothing comes after an error.
-    pub async fn next(&mut self) -> Result<Moment, Error> {
+    pub async fn next(&mut self) -> Result<WatchEvent, Error> {
         self.0.next().await
     }
 }

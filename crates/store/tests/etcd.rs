@@ -5,13 +5,13 @@ mod conformance;
 use std::sync::Arc;
 
 use conformance::Home;
-use parts::etcd::{Cluster, Settings};
 use store::etcd::{Etcd, Options};
+use test_harness::etcd::{Cluster, Settings};
 
 conformance_tests!(fresh);
 
 async fn fresh() -> Home {
-    let binary = parts::etcd::program(&mut |_| {}).expect("an etcd");
+    let binary = test_harness::etcd::program(&mut |_| {}).expect("an etcd");
     let cluster = Cluster::start(&binary, 1, Settings::default())
         .await
         .expect("etcd starts");

@@ -7,19 +7,20 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use parts::etcd::{Cluster, Settings};
 use serde_json::{Value, json};
 use store::etcd::{Compaction, Etcd, Login, Options};
 use store::{
-    At, Change, Error, Expect, GroupResource, Key, Moment, Operation, Query, Revision, Scope, Store, Transaction, Watch,
+    At, Change, Error, Expect, GroupResource, Key, Operation, Query, Revision, Scope, Store, Transaction, Watch,
+    WatchEvent,
 };
+use test_harness::etcd::{Cluster, Settings};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::sync::watch;
 
 const WRITERS: usize = 4;
 
 async fn cluster(members: usize) -> Cluster {
-    let binary = parts::etcd::program(&mut |_| {}).unwrap();
+    let binary = test_harness::etcd::program(&mut |_| {}).unwrap();
     Cluster::start(&binary, members, Settings::default()).await.unwrap()
 }
 
@@ -84,8 +85,8 @@ async fn follow(mut watch: Watch, last: Key, count: watch::Sender<usize>) -> Vec
     let mut all = Vec::new();
     loop {
         match watch.next().await.unwrap() {
-            Moment::Changes(changes) => all.extend(changes),
-            Moment::Bookmark(revision) => {
+            WatchEvent::Changes(changes) => all.extend(changes),
+            WatchEvent::Bookmark(revision) => {
                 assert!(
                     all.last().is_none_or(|c: &Arc<Change>| c.revision <= revision),
                     "a bookmark goes back"
@@ -217,7 +218,7 @@ async fn a_watch_notices_that_etcd_was_put_back() {
     }
     let mut seen = 0;
     while seen < 5 {
-        if let Moment::Changes(changes) = watch.next().await.unwrap() {
+        if let WatchEvent::Changes(changes) = watch.next().await.unwrap() {
             seen += changes.len();
         }
     }
@@ -273,7 +274,7 @@ async fn without_a_majority_calls_end_in_time_and_nothing_is_claimed() {
 
 #[tokio::test]
 async fn nobody_there_is_said_at_once_and_nobody_listed_is_refused() {
-    let port = parts::run::free_port();
+    let port = test_harness::run::free_port();
     let mut options = Options::new([format!("http://127.0.0.1:{port}")]);
     options.timeout = Duration::from_millis(500);
     assert!(matches!(Etcd::open(options).await, Err(Error::Unavailable(_))));
@@ -306,7 +307,7 @@ async fn regular_compaction_forgets_what_is_old() {
         };
         matches!(store.list(&at).await, Err(Error::Compacted { .. })).then_some(())
     };
-    parts::run::wait_for("the compaction", Duration::from_secs(20), compacted)
+    test_harness::run::wait_for("the compaction", Duration::from_secs(20), compacted)
         .await
         .unwrap();
     assert_eq!(store.history(&key, 9).await.unwrap().len(), 1);
@@ -382,7 +383,7 @@ async fn a_user_logs_in_and_a_wrong_password_is_said() {
     let store = Etcd::open(options(Some(("root", "sesame")))).await.unwrap();
     store.commit(put(&thing("a"), 1, Expect::Absent)).await.unwrap();
     let mut watch = store.watch(&Scope::default(), 1).await.unwrap();
-    assert!(matches!(watch.next().await.unwrap(), Moment::Changes(_)));
+    assert!(matches!(watch.next().await.unwrap(), WatchEvent::Changes(_)));
     let wrong = Etcd::open(options(Some(("root", "guess")))).await.err().unwrap();
     assert!(
         wrong.to_string().contains("root") && !wrong.to_string().contains("guess"),

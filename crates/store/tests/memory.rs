@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use conformance::{Home, bookmark, done, key, object, pods, put, refused, scope_of, services};
 use store::memory::Memory;
-use store::{Error, Expect, Key, Limits, Moment, Query, Scope};
+use store::{Error, Expect, Key, Limits, Query, Scope, WatchEvent};
 
 conformance_tests!(fresh);
 
@@ -45,7 +45,7 @@ async fn a_watch_that_falls_behind_is_told_and_others_are_not() {
     for n in 0..10 {
         done(&store, put(key("default", "a"), object("a", n), Expect::Anything)).await;
     }
-    assert!(matches!(slow.next().await, Ok(Moment::Changes(changes)) if changes.len() == 10));
+    assert!(matches!(slow.next().await, Ok(WatchEvent::Changes(changes)) if changes.len() == 10));
     for n in 0..11 {
         done(&store, put(key("default", "a"), object("a", n), Expect::Anything)).await;
     }

@@ -6,13 +6,13 @@
 
 pub mod audience;
 pub mod clusters;
+pub mod conflicts;
 pub mod gateways;
 pub mod hosts;
 pub mod listeners;
 pub mod name_table;
 pub mod policy;
 pub mod proxy_config;
-pub mod remarks;
 pub mod routes;
 pub mod scope;
 pub mod sessions;
@@ -49,7 +49,7 @@ impl Catalogue {
 /// Adds this crate's rules to a graph, lower layers first. The rules of `registry` must be there.
 pub fn register(b: &mut flow::Builder) {
     virtual_service::register(b);
-    policy::register(b);
+    security::register(b);
     scope::register(b);
     sessions::register(b);
     stats::register(b);
@@ -60,5 +60,5 @@ pub fn register(b: &mut flow::Builder) {
     listeners::register(b);
     name_table::register(b);
     proxy_config::register(b);
-    remarks::register(b);
+    conflicts::register(b);
 }

@@ -4,13 +4,13 @@
 
 use std::sync::Arc;
 
+use config::Object;
+use config::istio::ProxyConfig;
+use config::mesh::{NamespaceProxyConfigs, ProxyConfigLayer, ProxyConfigLayers};
 use flow::{Index, Members, Reads, Relation, Rule};
 use model::proxy::Labels;
 use model::service::ObjectId;
 use registry::inputs::{Mesh, ProxyConfigs};
-use resources::Object;
-use resources::istio::ProxyConfig;
-use resources::mesh::{NamespaceProxyConfigs, ProxyConfigLayer, ProxyConfigLayers};
 
 /// ProxyConfigs by their namespace.
 pub struct ProxyConfigsByNamespace;
@@ -70,7 +70,7 @@ pub struct ProxyConfigTarget {
 #[derive(Clone, PartialEq, Debug)]
 pub struct EffectiveProxyConfig {
     /// The settings.
-    pub settings: resources::mesh::ProxyConfig,
+    pub settings: config::mesh::ProxyConfig,
     /// The ProxyConfigs that have a part in them: of the mesh, of the namespace, of the workload, as far as there are any.
     pub objects: Vec<ObjectId>,
     /// Why the annotation is not used.

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
+use config::istio::{ServerTlsMode, ServerTlsSettings, TlsProtocol};
 use model::tls::{
     Authorities, Certificate, ClientCheck, OwnFiles, ServerContext, TlsDefaults, Version, known_cipher_suites,
 };
-use resources::istio::{ServerTlsMode, ServerTlsSettings, TlsProtocol};
 
 /// What HTTP servers speak, the most wanted first.
 const HTTP: &[&str] = &["h2", "http/1.1"];

@@ -8,10 +8,10 @@ mod support;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use config::{ParseOptions, parse_documents};
 use model::proxy::ProxyKind;
 use model::xds::ResourceType;
 use registry::inputs::Sharing;
-use resources::{ParseOptions, parse_documents};
 use world::{Batch, World};
 
 /// How often each change is made.

@@ -3,6 +3,9 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use config::core::Hidden;
+use config::effects::KINDS_NOT_YET;
+use config::{AnyObject, Kind, ObjectKey};
 use model::service::{ObjectId, Registry, SourceId};
 use registry::inputs::{
     CredentialKey, CredentialObject, Credentials, DestinationRules, EndpointSlices, Environment, EnvoyFilters,
@@ -10,9 +13,6 @@ use registry::inputs::{
     ProxyConfigs, RoutingKey, RoutingObject, RoutingObjects, ServiceExports, ServiceObject, ServiceObjectKey,
     ServiceObjects, Sidecars, WorkloadGroups, WorkloadObject, WorkloadObjectKey, WorkloadObjects,
 };
-use resources::core::Hidden;
-use resources::effects::KINDS_NOT_YET;
-use resources::{AnyObject, Kind, ObjectKey};
 
 /// Changes that are committed together: derivation sees all of them or none.
 #[derive(Default)]

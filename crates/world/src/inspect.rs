@@ -3,18 +3,18 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use config::Object;
+use config::mesh::{NamespaceProxyConfigs, PROXY_CONFIG_ANNOTATION};
 use flow::Relation as _;
 use model::mtls::PeerModes;
 use model::proxy::{Locality, Proxy};
 use model::service::{EndpointAddress, ExportTo, Health, Registry, Resolution};
-use policy::peers::WorkloadPeers;
 use registry::inputs::{
     DestinationRules, EnvoyFilters, Mesh, PeerAuthentications, ProxyConfigs, RoutingObject, RoutingObjects,
     ServiceObject, ServiceObjects, Sidecars, WorkloadGroups, WorkloadObject, WorkloadObjects,
 };
 use registry::{ServiceEndpoints, Services};
-use resources::Object;
-use resources::mesh::{NamespaceProxyConfigs, PROXY_CONFIG_ANNOTATION};
+use security::peers::WorkloadPeers;
 use serde_json::{Map, Value, json};
 use traffic::audience::pod_key;
 use traffic::proxy_config::{EffectiveProxyConfigs, ProxyConfigTarget, id_of};

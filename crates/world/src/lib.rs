@@ -8,10 +8,10 @@
 //! later commits.
 
 mod batch;
+mod conflicts;
 mod inspect;
 mod patching;
 mod reach;
-mod remarks;
 mod serve;
 
 pub use batch::Batch;
@@ -19,16 +19,16 @@ pub use patching::Unmade;
 pub use reach::Reach;
 pub use serve::{Audience, Changes};
 pub use traffic::Catalogue;
-pub use traffic::remarks::Remarks;
+pub use traffic::conflicts::Conflicts;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use config::ObjectKey;
 use flow::Engine;
 use model::proxy::Proxy;
 use registry::GatewayNames;
 use registry::inputs::{Mesh, MeshSettings, Proxies, ProxyToken};
-use resources::ObjectKey;
 
 /// The derived world. One writer owns it; what it hands out is shared and immutable.
 pub struct World {
@@ -37,7 +37,7 @@ pub struct World {
     /// Which names the collections of endpoints have that a proxy gets; for all others the first.
     generations: BTreeMap<ProxyToken, u32>,
     /// What is to be said of watched objects since proxies came or went.
-    said: Vec<(ObjectKey, Remarks)>,
+    said: Vec<(ObjectKey, Conflicts)>,
 }
 
 impl World {
@@ -45,10 +45,10 @@ impl World {
     pub fn new(settings: MeshSettings, threads: usize) -> World {
         let mut builder = Engine::builder();
         registry::register(&mut builder);
-        policy::register(&mut builder);
+        security::register(&mut builder);
         traffic::register(&mut builder);
         envoy::register(&mut builder);
-        patches::register(&mut builder);
+        envoy_filter::register(&mut builder);
         builder.threads(threads);
         let mut engine = builder.build();
         let mut first = flow::Batch::new();
@@ -77,7 +77,7 @@ impl World {
         let mut batch = flow::Batch::new();
         batch.put::<Proxies>(token, proxy);
         let delta = self.engine.commit(batch);
-        self.said.extend(remarks::of(&delta));
+        self.said.extend(conflicts::of(&delta));
         token
     }
 
@@ -87,11 +87,11 @@ impl World {
         batch.remove::<Proxies>(token);
         self.generations.remove(&token);
         let delta = self.engine.commit(batch);
-        self.said.extend(remarks::of(&delta));
+        self.said.extend(conflicts::of(&delta));
     }
 
-    /// What is to be said of watched objects since proxies came or went, as [`Changes::remarks`] says it of commits.
-    pub fn take_remarks(&mut self) -> Vec<(ObjectKey, Remarks)> {
+    /// What is to be said of watched objects since proxies came or went, as [`Changes::conflicts`] says it of commits.
+    pub fn take_conflicts(&mut self) -> Vec<(ObjectKey, Conflicts)> {
         std::mem::take(&mut self.said)
     }
 

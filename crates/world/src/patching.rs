@@ -3,14 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use flow::{CellId, Delta, Relation, Rule};
-use model::audience::{FilterRef, ResourceKey};
-use model::service::ObjectId;
-use patches::{
+use config::{Kind, ObjectKey};
+use envoy_filter::{
     Left, PatchId, Patched, PatchedCatalogue, PatchedClusterCatalogue, PatchedClusters, PatchedListenerCatalogue,
     PatchedListeners, PatchedRouteConfigs, patch_ids,
 };
-use resources::{Kind, ObjectKey};
+use flow::{CellId, Delta, Relation, Rule};
+use model::audience::{FilterRef, ResourceKey};
+use model::service::ObjectId;
 
 use crate::World;
 

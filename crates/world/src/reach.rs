@@ -1,19 +1,19 @@
 //! From an object to what is served of it.
 
+use config::{Kind, ObjectKey};
 use envoy::{
     Clusters, EndpointCatalogue, Endpoints, GrpcClusters, GrpcListeners, NameTables, RouteConfigs, VirtualHostResources,
 };
-use flow::{CellId, Dependents, Relation, Walk};
-use model::service::{ObjectId, Registry};
-use patches::{
+use envoy_filter::{
     AddedResources, Extensions, PatchedClusterCatalogue, PatchedClusters, PatchedListenerCatalogue, PatchedListeners,
     PatchedRouteConfigs,
 };
+use flow::{CellId, Dependents, Relation, Walk};
+use model::service::{ObjectId, Registry};
 use registry::inputs::{
     DestinationRules, EnvoyFilters, PeerAuthentications, RoutingKey, RoutingObjects, ServiceObjectKey, ServiceObjects,
     Sidecars, WorkloadObjectKey, WorkloadObjects,
 };
-use resources::{Kind, ObjectKey};
 use traffic::clusters::{ClusterCatalogue, PublicClusters};
 use traffic::listeners::ListenerCatalogue;
 use traffic::policy::{DestinationRuleSummaries, PolicyCandidates};

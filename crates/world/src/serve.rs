@@ -3,32 +3,32 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use config::ObjectKey;
 use envoy::{
     Clusters, EndpointCatalogue, Endpoints, GrpcClusters, GrpcListeners, LbEndpoints, Listeners, NameTables,
     RouteConfigs, RouteShells, Secrets, VirtualHostResources, generation_of,
 };
-use flow::{CellId, Delta};
-use model::audience::{
-    ClusterAudience, EndpointsApart, EndpointsAudience, ExtensionAudience, GrpcAudience, ListenerAudience,
-    NameAudience, ResourceKey, RouteAudience, Scope, SecretAudience,
-};
-use model::xds::{Resource, ResourceType};
-use patches::{
+use envoy_filter::{
     AddedResources, Extensions, Patched, PatchedCatalogue, PatchedClusterCatalogue, PatchedClusters,
     PatchedListenerCatalogue, PatchedListeners, PatchedRouteConfigs,
 };
+use flow::{CellId, Delta};
+use model::audience::{
+    ClusterAudience, EndpointsAudience, ExtensionAudience, GrpcAudience, Leds, ListenerAudience, NameAudience,
+    ResourceKey, RouteAudience, Scope, SecretAudience,
+};
+use model::xds::{Resource, ResourceType};
 use registry::GatewayNames;
 use registry::inputs::ProxyToken;
-use resources::ObjectKey;
 use traffic::Catalogue;
 use traffic::audience::Audiences;
 use traffic::clusters::ClusterCatalogue;
+use traffic::conflicts::Conflicts;
 use traffic::listeners::ListenerCatalogue;
 use traffic::name_table::NameTableCatalogue;
-use traffic::remarks::Remarks;
 use traffic::routes::VirtualHostCatalogue;
 
-use crate::{World, patching, remarks};
+use crate::{World, conflicts, patching};
 
 /// What proxies must share to receive equal bytes of one type.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
@@ -71,7 +71,7 @@ pub struct Changes {
     /// Proxies whose audiences differ now.
     pub moved: Vec<ProxyToken>,
     /// Objects that are watched of which something else is to be said now; nothing: all is well.
-    pub remarks: Vec<(ObjectKey, Remarks)>,
+    pub conflicts: Vec<(ObjectKey, Conflicts)>,
     /// EnvoyFilters of whose patches something else became: their reach tells what.
     pub patching: Vec<ObjectKey>,
     /// Names that are looked up differ now ([`World::wanted_names`]).
@@ -115,7 +115,7 @@ impl Changes {
         changes.add_resources::<NameTables>(delta);
         changes.add_catalogues::<NameTableCatalogue>(delta);
         changes.moved = delta.changes::<Audiences>().iter().map(|c| c.key).collect();
-        changes.remarks = remarks::of(delta);
+        changes.conflicts = conflicts::of(delta);
         changes.patching = patching::of(delta);
         changes.names = !delta.changes::<GatewayNames>().is_empty();
         changes.panics = delta
@@ -166,7 +166,7 @@ impl World {
         let audiences = self.engine.get::<Audiences>(&token)?;
         let grpc = audiences.grpc.as_ref();
         // What patches make of a table is sent as a whole.
-        let apart = audiences.virtual_hosts_apart && audiences.route.filters.is_empty();
+        let apart = audiences.vhds && audiences.route.filters.is_empty();
         Some(match kind {
             ResourceType::Cluster if let Some(grpc) = grpc => Audience::GrpcCluster(grpc.scope.clone()),
             ResourceType::Listener if let Some(grpc) = grpc => Audience::GrpcListener(grpc.clone()),
@@ -206,7 +206,7 @@ impl World {
     fn endpoints(&self, token: ProxyToken, audience: &Arc<EndpointsAudience>) -> Arc<EndpointsAudience> {
         match (self.generations.get(&token), audience.apart) {
             (Some(generation), Some(apart)) if *generation != apart.generation => Arc::new(EndpointsAudience {
-                apart: Some(EndpointsApart {
+                apart: Some(Leds {
                     generation: *generation,
                     ..apart
                 }),

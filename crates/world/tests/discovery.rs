@@ -6,10 +6,10 @@ mod support;
 
 use std::sync::Arc;
 
+use config::{Kind, ObjectKey};
 use model::proxy::{Proxy, ProxyKind};
 use model::xds::ResourceType;
 use registry::inputs::Sharing;
-use resources::{Kind, ObjectKey};
 use support::{Edit, Random};
 use world::World;
 

@@ -5,10 +5,10 @@ mod support;
 
 use std::sync::Arc;
 
+use config::{ParseOptions, parse_documents};
 use model::proxy::ProxyKind;
 use model::xds::ResourceType;
 use registry::inputs::{MeshSettings, Sharing};
-use resources::{ParseOptions, parse_documents};
 use world::{Batch, World};
 
 const OBJECTS: &str = r#"
@@ -53,7 +53,7 @@ fn what_the_environment_has_goes_to_proxies_and_is_shown_to_nobody() {
     let parsed = parse_documents(OBJECTS.as_bytes(), "f", &ParseOptions::default());
     let mut batch = Batch::new();
     for object in parsed.objects {
-        if let resources::AnyObject::MeshConfig(config) = &object {
+        if let config::AnyObject::MeshConfig(config) = &object {
             let names: Vec<Arc<str>> = config.spec.environment().collect();
             assert_eq!(names, ["OTEL_TOKEN".into()]);
             batch.set_mesh(MeshSettings {

@@ -6,10 +6,10 @@ mod support;
 
 use std::sync::Arc;
 
+use config::{Kind, ObjectKey, ParseOptions, parse_documents};
 use model::proxy::{Proxy, ProxyKind};
 use model::xds::ResourceType;
 use registry::inputs::{ProxyToken, Sharing};
-use resources::{Kind, ObjectKey, ParseOptions, parse_documents};
 use support::{Edit, Random};
 use world::{Batch, World};
 

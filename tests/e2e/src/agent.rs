@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use parts::run::{Node, Protocol, Result};
 use protos::Message as _;
 use protos::envoy::service::discovery::v3::{
     DeltaDiscoveryRequest, DeltaDiscoveryResponse, DiscoveryRequest, DiscoveryResponse,
 };
 use protos::istio::networking::nds::v1::NameTable;
+use test_harness::run::{Node, Protocol, Result};
 use tokio::sync::mpsc;
 use tonic::codegen::http::uri::PathAndQuery;
 use tonic::codegen::tokio_stream::wrappers::ReceiverStream;

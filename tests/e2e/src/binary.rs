@@ -7,13 +7,15 @@ use std::sync::OnceLock;
 /// The pinned Envoy; fetched first if it is not there.
 pub fn envoy_binary() -> &'static Path {
     static PATH: OnceLock<PathBuf> = OnceLock::new();
-    PATH.get_or_init(|| parts::envoy(&mut |line| eprintln!("{line}")).unwrap_or_else(|error| panic!("{error}")))
+    PATH.get_or_init(|| test_harness::envoy(&mut |line| eprintln!("{line}")).unwrap_or_else(|error| panic!("{error}")))
 }
 
 /// `kubectl`; built first if there is none.
 pub fn kubectl_binary() -> &'static Path {
     static PATH: OnceLock<PathBuf> = OnceLock::new();
-    PATH.get_or_init(|| parts::kubectl(&mut |line| eprintln!("{line}")).unwrap_or_else(|error| panic!("{error}")))
+    PATH.get_or_init(|| {
+        test_harness::kubectl(&mut |line| eprintln!("{line}")).unwrap_or_else(|error| panic!("{error}"))
+    })
 }
 
 /// `rutter`, built from the same sources; or the program that `RUTTER_BIN` names.

@@ -8,7 +8,6 @@ use futures::StreamExt as _;
 use http_body_util::{BodyExt as _, StreamBody};
 use hyper::body::{Frame, Incoming};
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use parts::run::{Envoy, Node, Protocol, Result, grpc_message, next_grpc_message};
 use protos::Message as _;
 use protos::envoy::config::core::v3::{DataSource, data_source::Specifier};
 use protos::envoy::extensions::transport_sockets::tls::v3::{
@@ -16,6 +15,7 @@ use protos::envoy::extensions::transport_sockets::tls::v3::{
 };
 use protos::envoy::service::discovery::v3::{DiscoveryRequest, DiscoveryResponse};
 use serde_json::json;
+use test_harness::run::{Envoy, Node, Protocol, Result, grpc_message, next_grpc_message};
 use tokio::net::TcpListener;
 
 use crate::tls::Authority;

@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use parts::kubernetes::{ControlPlane, Node, Settings};
-use parts::run::Result;
+use test_harness::kubernetes::{ControlPlane, Node, Settings};
+use test_harness::run::Result;
 use tokio::sync::OnceCell;
 
 use crate::rutter_binary;
@@ -49,7 +49,7 @@ pub struct WithNode {
 /// It does not start; the error has the end of a log.
 pub async fn shared_with_node() -> Result<Option<&'static WithNode>> {
     static SHARED: OnceCell<WithNode> = OnceCell::const_new();
-    if let Some(missing) = parts::kubernetes::missing() {
+    if let Some(missing) = test_harness::kubernetes::missing() {
         eprintln!("skipped: {missing}");
         return Ok(None);
     }

@@ -11,7 +11,7 @@ use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
-use parts::run::{Result, next_grpc_message, wait_for};
+use test_harness::run::{Result, next_grpc_message, wait_for};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 

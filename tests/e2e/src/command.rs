@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::{Output, Stdio};
 
-use parts::run::Result;
+use test_harness::run::Result;
 use tokio::io::AsyncWriteExt as _;
 use tokio::process::Command;
 

@@ -1,13 +1,13 @@
-//! gRPC applications that are in the mesh without a proxy, each a process of its own: the probes of `parts::grpc`.
+//! gRPC applications that are in the mesh without a proxy, each a process of its own: the probes of `test_harness::grpc`.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
-use parts::grpc::Probe;
-use parts::run::Result;
 use serde_json::{Value, json};
+use test_harness::grpc::Probe;
+use test_harness::run::Result;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 

@@ -5,9 +5,9 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use parts::kubernetes::ControlPlane;
-use parts::run::{Control, Node, Result, wait_for};
 use serde_json::Value;
+use test_harness::kubernetes::ControlPlane;
+use test_harness::run::{Control, Node, Result, wait_for};
 
 use crate::observer::Observer;
 use crate::rutter_binary;

@@ -42,7 +42,7 @@ macro_rules! both_protocols {
                 #[allow(unused_imports)]
                 use super::*;
 
-                async fn test($protocol: parts::run::Protocol) -> parts::run::Result<()> {
+                async fn test($protocol: test_harness::run::Protocol) -> test_harness::run::Result<()> {
                     $body
                     Ok(())
                 }
@@ -50,12 +50,12 @@ macro_rules! both_protocols {
                 // Errors carry logs of several lines, which only `Display` shows as such.
                 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
                 async fn sotw() {
-                    test(parts::run::Protocol::Sotw).await.unwrap_or_else(|error| panic!("{error}"));
+                    test(test_harness::run::Protocol::Sotw).await.unwrap_or_else(|error| panic!("{error}"));
                 }
 
                 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
                 async fn delta() {
-                    test(parts::run::Protocol::Delta).await.unwrap_or_else(|error| panic!("{error}"));
+                    test(test_harness::run::Protocol::Delta).await.unwrap_or_else(|error| panic!("{error}"));
                 }
             }
         )+

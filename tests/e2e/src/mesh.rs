@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use parts::run::{ConfigDir, Control, Envoy, Node, Protocol, Result, wait_for};
+use test_harness::run::{ConfigDir, Control, Envoy, Node, Protocol, Result, wait_for};
 
 use crate::{envoy_binary, rutter_binary};
 

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use parts::run::Result;
+use test_harness::run::Result;
 
 /// Counts the namespaces of this process.
 static NEXT: AtomicU32 = AtomicU32::new(0);

@@ -1,6 +1,6 @@
 //! A pod: an application in a network namespace, beside a sidecar that gets all its traffic.
 
-use parts::run::{Envoy, Node, Protocol, Result};
+use test_harness::run::{Envoy, Node, Protocol, Result};
 
 use crate::{Mesh, Namespace, envoy_binary};
 

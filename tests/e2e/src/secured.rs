@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use parts::run::{Backend, Envoy, Node, Protocol, Result, free_port, http, wait_for};
+use test_harness::run::{Backend, Envoy, Node, Protocol, Result, free_port, http, wait_for};
 
 use crate::objects::networking;
 use crate::tls::Authority;

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use parts::run::{Backend, Envoy, Node, Protocol, Result, Traffic, free_port, http};
+use test_harness::run::{Backend, Envoy, Node, Protocol, Result, Traffic, free_port, http};
 
 use crate::Mesh;
 

@@ -3,9 +3,9 @@
 
 use std::ops::RangeInclusive;
 
-use parts::kubernetes::{ControlPlane, Method};
-use parts::run::Result;
 use serde_json::{Value, json};
+use test_harness::kubernetes::{ControlPlane, Method};
+use test_harness::run::Result;
 use tokio::sync::watch;
 
 use crate::cluster::Namespace;

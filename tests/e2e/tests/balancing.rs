@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 
 use e2e::objects::networking;
 use e2e::{Mesh, both_protocols};
-use parts::run::{Backend, Envoy, Node, Protocol, Result, Traffic, free_port, http};
+use test_harness::run::{Backend, Envoy, Node, Protocol, Result, Traffic, free_port, http};
 
 /// Requests that would not all go to one of three endpoints by chance.
 const REQUESTS: usize = 20;
@@ -90,7 +90,7 @@ both_protocols! {
 
         // Without a time to live nobody is given one.
         mesh.config.put("rule.yaml", &rule(&cookie("")))?;
-        parts::run::wait_for("no cookie", e2e::PATIENCE, || async {
+        test_harness::run::wait_for("no cookie", e2e::PATIENCE, || async {
             let answer = ask(at, "").await.ok()?;
             answer.header("set-cookie").is_empty().then_some(())
         }).await?;

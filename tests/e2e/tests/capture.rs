@@ -5,7 +5,7 @@ use std::process::Stdio;
 
 use e2e::objects::service;
 use e2e::{Namespace, Pod};
-use parts::run::{Backend, Protocol, Result, http, wait_for};
+use test_harness::run::{Backend, Protocol, Result, http, wait_for};
 
 /// The service's address, which exists nowhere but in the configuration.
 const VIP: &str = "198.19.0.10";

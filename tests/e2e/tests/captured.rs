@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use e2e::objects::{networking, service};
 use e2e::{Namespace, PATIENCE, Pod};
-use parts::run::{Backend, Dns, Protocol, Result, free_port, wait_for};
+use test_harness::run::{Backend, Dns, Protocol, Result, free_port, wait_for};
 
 /// Addresses that exist nowhere but in the configuration.
 const NEAR: &str = "198.19.0.10";

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use e2e::{HOST, Shop, both_protocols};
-use parts::run::{Backend, wait_for};
+use test_harness::run::{Backend, wait_for};
 
 /// How many bytes a proxy may receive when it connects again and nothing has changed: settings and headers of HTTP/2,
 /// and empty answers.
@@ -110,7 +110,7 @@ both_protocols! {
 }
 
 /// How often Envoy has applied a new configuration.
-async fn updates(shop: &Shop) -> parts::run::Result<Vec<(String, u64)>> {
+async fn updates(shop: &Shop) -> test_harness::run::Result<Vec<(String, u64)>> {
     let applied = "(cds|lds|rds|eds).*(config_reload|update_rejected)$";
     let stats = shop
         .client

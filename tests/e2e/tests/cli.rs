@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use e2e::rutter_binary;
 use e2e::script::{Against, Shell, play};
-use parts::run::{Control, Result};
+use test_harness::run::{Control, Result};
 
 fn shell(kubeconfig: PathBuf) -> Shell {
     Shell {

@@ -6,9 +6,9 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use e2e::cluster::{Namespace, apply_crds, shared, shared_with_crds};
-use parts::kubernetes::{ControlPlane, Method, Settings};
-use parts::run::{Result, wait_for};
 use serde_json::Value;
+use test_harness::kubernetes::{ControlPlane, Method, Settings};
+use test_harness::run::{Result, wait_for};
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -27,7 +27,7 @@ const PROMISES: [&str; 13] = [
 
 #[tokio::test]
 async fn every_promise_of_the_demo_in_a_cluster_holds() {
-    if let Some(missing) = parts::kubernetes::missing() {
+    if let Some(missing) = test_harness::kubernetes::missing() {
         eprintln!("skipped: {missing}");
         return;
     }

@@ -5,14 +5,14 @@
 
 use std::time::Duration;
 
-use ads::Limits;
+use config::{AnyObject, Kind, MeshConfig, ParseOptions};
 use registry::inputs::MeshSettings;
-use resources::{AnyObject, Kind, MeshConfig, ParseOptions};
-use server::{Configuration, Options, Pilot, Server};
+use server::{Configuration, Options, Server, WorldHandle};
 use sources::Change;
 use sources::xds::{Address, Node};
 use tokio::sync::mpsc;
 use world::World;
+use xds::Limits;
 
 async fn start(configuration: Configuration) -> Server {
     let mesh = MeshSettings {
@@ -23,7 +23,7 @@ async fn start(configuration: Configuration) -> Server {
         features: Default::default(),
         assigned_addresses: true,
     };
-    let pilot = Pilot::start(World::new(mesh, 1), Limits::default(), Duration::ZERO).unwrap();
+    let pilot = WorldHandle::start(World::new(mesh, 1), Limits::default(), Duration::ZERO).unwrap();
     let any = "127.0.0.1:0".parse().unwrap();
     let options = Options {
         grpc: any,
@@ -31,8 +31,8 @@ async fn start(configuration: Configuration) -> Server {
         monitoring: any,
         keepalive_interval: Duration::from_secs(30),
         keepalive_timeout: Duration::from_secs(10),
-        virtual_hosts_apart: true,
-        endpoints_apart: None,
+        vhds: true,
+        leds: None,
         max_request_bytes: 64 << 10,
         secrets_to_local: false,
         limits: Limits::default(),
@@ -67,7 +67,7 @@ async fn next(changes: &mut mpsc::Receiver<Change>) -> Change {
 }
 
 fn objects(text: &str) -> Vec<AnyObject> {
-    let parsed = resources::parse_documents(text.as_bytes(), "test", &ParseOptions::default());
+    let parsed = config::parse_documents(text.as_bytes(), "test", &ParseOptions::default());
     assert!(parsed.is_whole(), "{:?}", parsed.diagnostics);
     parsed.objects
 }

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use e2e::objects::{networking, static_entry, to};
 use e2e::tls::{self, Authority};
 use e2e::{Mesh, PATIENCE, both_protocols};
-use parts::run::{Backend, Envoy, Node, Preamble, Protocol, Relay, Result, free_port, http, wait_for};
+use test_harness::run::{Backend, Envoy, Node, Preamble, Protocol, Relay, Result, free_port, http, wait_for};
 
 async fn client(mesh: &Mesh, protocol: Protocol, ports: &[u16]) -> Result<Envoy> {
     let node = Node::sidecar("client", "test", "127.0.0.2", &[("app", "client")]);

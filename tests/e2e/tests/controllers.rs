@@ -7,9 +7,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use e2e::rutter_binary;
-use parts::kubernetes::{ControlPlane, Settings};
-use parts::run::{Control, Result, wait_for};
 use serde_json::Value;
+use test_harness::kubernetes::{ControlPlane, Settings};
+use test_harness::run::{Control, Result, wait_for};
 
 /// How long something may take on a busy machine; a lease that is given back is looked at every 7.5 seconds.
 const PATIENCE: Duration = Duration::from_secs(60);

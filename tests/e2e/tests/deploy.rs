@@ -8,11 +8,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use config::Limits;
+use config::schema::definitions;
 use e2e::{kubectl_binary, rutter_binary};
-use parts::kubernetes::{ControlPlane, Settings};
-use resources::Limits;
-use resources::schema::definitions;
 use serde_json::{Value, json};
+use test_harness::kubernetes::{ControlPlane, Settings};
 
 fn chart() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/helm/rutter")
@@ -36,7 +36,7 @@ fn succeed(command: &mut Command) -> Output {
 
 /// The objects in a text, by kind, namespace and name.
 fn objects(text: &[u8]) -> BTreeMap<String, Value> {
-    let read = resources::parse_yaml_json(text, "", &Limits::default());
+    let read = config::parse_yaml_json(text, "", &Limits::default());
     assert!(read.errors.is_empty(), "{:?}", read.errors);
     let mut found = BTreeMap::new();
     for document in read.documents.into_iter().filter(|document| !document.value.is_null()) {
@@ -74,7 +74,7 @@ fn without_manager(mut objects: BTreeMap<String, Value>) -> BTreeMap<String, Val
 
 #[test]
 fn helm_and_the_command_make_the_same() {
-    let helm = parts::helm(&mut |line| eprintln!("{line}")).unwrap_or_else(|error| panic!("{error}"));
+    let helm = test_harness::helm(&mut |line| eprintln!("{line}")).unwrap_or_else(|error| panic!("{error}"));
     let sets: [&[&str]; 3] = [
         &[],
         &[
@@ -160,7 +160,7 @@ fn needed(untaint: bool, exports: bool, credentials: bool) -> BTreeSet<(String, 
             continue;
         }
         need(kind.group, kind.plural, &READ);
-        if plan::has_status(mesh) {
+        if status::has_status(mesh) {
             need(
                 kind.group,
                 &format!("{}/status", kind.plural),

@@ -4,7 +4,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 
 use e2e::objects::{networking, static_entry};
 use e2e::{Mesh, PATIENCE, both_protocols, rutter_binary};
-use parts::run::{Backend, ConfigDir, Control, Dns, Envoy, Node, Protocol, Result, free_port, http, wait_for};
+use test_harness::run::{Backend, ConfigDir, Control, Dns, Envoy, Node, Protocol, Result, free_port, http, wait_for};
 
 const ONE: Ipv4Addr = Ipv4Addr::new(127, 0, 1, 1);
 const TWO: Ipv4Addr = Ipv4Addr::new(127, 0, 1, 2);

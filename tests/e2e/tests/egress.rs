@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use e2e::objects::{networking, service};
 use e2e::tls::Authority;
 use e2e::{Mesh, PATIENCE, both_protocols};
-use parts::run::{Backend, Error, Node, Preamble, Relay, Result, free_port, http, wait_for};
+use test_harness::run::{Backend, Error, Node, Preamble, Relay, Result, free_port, http, wait_for};
 
 const HOST: &str = "api.example.com";
 const GATEWAY: &str = "egress.test.svc.cluster.local";

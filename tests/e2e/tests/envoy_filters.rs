@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use e2e::{HOST, Shop, both_protocols};
-use parts::run::{Result, wait_for};
+use test_harness::run::{Result, wait_for};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 

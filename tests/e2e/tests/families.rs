@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use e2e::objects::networking;
 use e2e::{HOST, Mesh, Shop, both_protocols};
-use parts::run::{Backend, Node, Result, free_port, http, wait_for};
+use test_harness::run::{Backend, Node, Result, free_port, http, wait_for};
 
 fn route(version: &str, rest: &str) -> String {
     format!("[{{ route: [{{ destination: {{ host: {HOST}, subset: {version} }} }}]{rest} }}]")
@@ -145,7 +145,7 @@ both_protocols! {
         let client = mesh.envoy(&node, protocol).await?;
         let address = ([127, 0, 0, 1], port).into();
         client.wait_for_listener(address).await?;
-        let asked = async || Ok::<_, parts::run::Error>(http::get(address, "/", &[]).await?.header("x-version").to_owned());
+        let asked = async || Ok::<_, test_harness::run::Error>(http::get(address, "/", &[]).await?.header("x-version").to_owned());
         for _ in 0..10 {
             assert_eq!(asked().await?, "near", "the own region's endpoints are preferred, over plain TCP");
         }

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use e2e::{HOST, Shop, both_protocols, virtual_service};
-use parts::run::{Envoy, Node, Protocol, Result, free_port, http};
+use test_harness::run::{Envoy, Node, Protocol, Result, free_port, http};
 
 fn to(version: &str, rest: &str) -> String {
     format!("{{ route: [{{ destination: {{ host: {HOST}, subset: {version} }} }}]{rest} }}")
@@ -42,7 +42,7 @@ both_protocols! {
         let bound = |version: &str| virtual_service("[mesh, front]", &format!("[{}]", to(version, "")));
         shop.mesh.config.put("route.yaml", &bound("v1"))?;
         let (envoy, address) = gateway(&shop, protocol, "['*']").await?;
-        let traffic = parts::run::Traffic::start(address, "/", &[("host", HOST)], 300, 6);
+        let traffic = test_harness::run::Traffic::start(address, "/", &[("host", HOST)], 300, 6);
         assert!(traffic.next(100).await?.by_version.contains_key("v1"));
         shop.mesh.reroute(&envoy, "route.yaml", &bound("v2")).await?;
         traffic.next(20).await?;

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use e2e::grpc::{Application, Outcome};
 use e2e::{Mesh, rutter_binary};
-use parts::grpc::Probe;
-use parts::run::Result;
 use serde_json::Value;
+use test_harness::grpc::Probe;
+use test_harness::run::Result;
 
 const HOST: &str = "echo.shop.svc.cluster.local";
 /// The policy of a DestinationRule that changes nothing.
@@ -48,11 +48,11 @@ fn to(subset: &str) -> String {
 }
 
 fn python() -> Probe {
-    parts::grpc::python(&mut |line| eprintln!("{line}")).unwrap_or_else(|error| panic!("{error}"))
+    test_harness::grpc::python(&mut |line| eprintln!("{line}")).unwrap_or_else(|error| panic!("{error}"))
 }
 
 fn go() -> Probe {
-    parts::grpc::go(&mut |line| eprintln!("{line}")).unwrap_or_else(|error| panic!("{error}"))
+    test_harness::grpc::go(&mut |line| eprintln!("{line}")).unwrap_or_else(|error| panic!("{error}"))
 }
 
 /// A mesh with two versions of a service, and where its bootstrap is.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use e2e::envoy_binary;
-use parts::run::{Backend, Envoy, Node, Protocol, Result, Traffic, free_port, http};
+use test_harness::run::{Backend, Envoy, Node, Protocol, Result, Traffic, free_port, http};
 
 #[tokio::test]
 async fn an_envoy_starts_without_a_control_plane_and_its_pages_can_be_read() -> Result<()> {

@@ -5,9 +5,9 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use e2e::{both_protocols, envoy_binary, rutter_binary};
-use parts::run::{Backend, ConfigDir, Control, Envoy, Node, free_port, http, wait_for};
 use rcgen::{CertificateParams, KeyPair};
 use serde_json::{Value, json};
+use test_harness::run::{Backend, ConfigDir, Control, Envoy, Node, free_port, http, wait_for};
 
 /// How long a change may take on a busy machine before a test gives up.
 const PATIENCE: Duration = Duration::from_secs(20);

@@ -16,8 +16,8 @@ use kube::runtime::reflector::ObjectRef;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::runtime::{WatchStreamExt as _, reflector};
 use kube::{Api, Client, Config, ResourceExt as _};
-use parts::run::{Control, Result, wait_for};
 use serde_json::json;
+use test_harness::run::{Control, Result, wait_for};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 

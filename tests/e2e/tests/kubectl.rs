@@ -10,9 +10,9 @@ use std::process::Command;
 use e2e::cluster::apply_crds;
 use e2e::script::{Against, Server, Shell, play, reasons};
 use e2e::{kubectl_binary, rutter_binary};
-use parts::etcd::{Cluster, Settings};
-use parts::kubernetes::ControlPlane;
-use parts::run::{Control, Result};
+use test_harness::etcd::{Cluster, Settings};
+use test_harness::kubernetes::ControlPlane;
+use test_harness::run::{Control, Result};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
@@ -52,7 +52,7 @@ fn shell(kubeconfig: PathBuf, server: Server) -> Result<Shell> {
         programs: programs.map(|(name, path)| (name.to_owned(), path.to_owned())).into(),
         against: Against {
             server,
-            kubectl: parts::kubectl_minor(kubectl_binary()).ok_or("kubectl does not say its version")?,
+            kubectl: test_harness::kubectl_minor(kubectl_binary()).ok_or("kubectl does not say its version")?,
         },
     })
 }
@@ -93,7 +93,7 @@ async fn scripts_over_the_embedded_store() {
 }
 
 async fn over_etcd() -> Result<()> {
-    let binary = parts::etcd::program(&mut |line| eprintln!("{line}"))?;
+    let binary = test_harness::etcd::program(&mut |line| eprintln!("{line}"))?;
     let cluster = Cluster::start(&binary, 1, Settings::default()).await?;
     let endpoints = cluster.endpoints().join(",");
     let flags = |number| {
@@ -122,7 +122,7 @@ fn every_difference_is_explained() {
 
 /// Plays all scripts over a real API server, one after the other; what differs.
 async fn over_kubernetes() -> Result<()> {
-    let settings = parts::kubernetes::Settings {
+    let settings = test_harness::kubernetes::Settings {
         controllers: false,
         ..Default::default()
     };

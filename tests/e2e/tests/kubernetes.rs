@@ -6,7 +6,7 @@
 
 use e2e::cluster::{Namespace, shared_with_crds};
 use e2e::home::{PATIENCE, Rutter, entry};
-use parts::run::{Result, wait_for};
+use test_harness::run::{Result, wait_for};
 
 fn route(hosts: &str) -> String {
     format!(

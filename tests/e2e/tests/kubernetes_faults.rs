@@ -9,9 +9,9 @@ use e2e::envoy_binary;
 use e2e::home::{PATIENCE, Rutter, client};
 use e2e::observer::Observer;
 use e2e::steady::Steady;
-use parts::kubernetes::{ControlPlane, Method, Settings};
-use parts::run::{Backend, Envoy, Node, Protocol, Result, Traffic, free_port, wait_for};
 use serde_json::json;
+use test_harness::kubernetes::{ControlPlane, Method, Settings};
+use test_harness::run::{Backend, Envoy, Node, Protocol, Result, Traffic, free_port, wait_for};
 use tokio::sync::watch;
 
 /// Services of the population.

@@ -13,9 +13,9 @@ use e2e::cluster::{Namespace, shared_with_crds};
 use e2e::home::{PATIENCE, Rutter, client};
 use e2e::observer::Observer;
 use e2e::steady::Steady;
-use parts::kubernetes::{ControlPlane, Link, Weather};
-use parts::run::{Result, wait_for};
 use serde_json::Value;
+use test_harness::kubernetes::{ControlPlane, FaultPlan, Link};
+use test_harness::run::{Result, wait_for};
 
 /// Services of the population.
 const HOSTS: usize = 3;
@@ -154,17 +154,17 @@ async fn cut_off() -> Result<()> {
     pair.told(1).await?;
     let link = &pair.links[0];
     let hold = Some(("PATCH ".to_owned(), "/virtualservices/".to_owned()));
-    link.set(Weather {
+    link.set(FaultPlan {
         hold: hold.clone(),
-        ..Weather::default()
+        ..FaultPlan::default()
     });
     pair.steady.move_to(2).await?;
     let held = || async { (link.held() > 0).then_some(()) };
     pair.replicas[0].explained(wait_for("a write under way", PATIENCE, held).await)?;
-    link.set(Weather {
+    link.set(FaultPlan {
         hold,
         down: true,
-        ..Weather::default()
+        ..FaultPlan::default()
     });
     link.cut();
     holder(pair.plane, pair.space.name(), "two_").await?;
@@ -189,7 +189,7 @@ async fn cut_off() -> Result<()> {
     );
     // The old one kept its proxy all the while, and follows again.
     pair.proxies[0].check()?;
-    link.set(Weather::default());
+    link.set(FaultPlan::default());
     pair.steady.move_to(4).await?;
     pair.both(4).await?;
     pair.told(4).await?;

@@ -11,8 +11,8 @@ use e2e::cluster::{Namespace, shared_with_crds};
 use e2e::home::{PATIENCE, Rutter, client};
 use e2e::observer::Observer;
 use e2e::steady::Steady;
-use parts::kubernetes::{ControlPlane, Link, Passage, Weather};
-use parts::run::{Result, wait_for};
+use test_harness::kubernetes::{ControlPlane, FaultPlan, Link, Passage};
+use test_harness::run::{Result, wait_for};
 use tokio::sync::watch;
 
 /// Services of the population.
@@ -54,9 +54,9 @@ impl<'a> Scene<'a> {
         })
     }
 
-    /// Waits in good weather until the proxy has this generation, and sees that nothing went wrong on the way.
+    /// Waits in good faults until the proxy has this generation, and sees that nothing went wrong on the way.
     async fn ends_well(&self, generation: u64) -> Result<()> {
-        self.link.set(Weather::default());
+        self.link.set(FaultPlan::default());
         self.steady.move_to(generation).await?;
         self.rutter.explained(self.proxy.settled(HOSTS, generation).await)?;
         self.rutter
@@ -89,7 +89,7 @@ impl<'a> Scene<'a> {
 async fn storm(seed: u64) -> Result<()> {
     eprintln!("seed {seed}");
     let scene = Scene::start("storm", seed).await?;
-    scene.link.set(Weather {
+    scene.link.set(FaultPlan {
         busy: 50,
         failing: 50,
         expired: 200,
@@ -97,7 +97,7 @@ async fn storm(seed: u64) -> Result<()> {
         cut_within: 10_000,
         delay: Duration::from_millis(2),
         crumb: 700,
-        ..Weather::default()
+        ..FaultPlan::default()
     });
     let fault = async {
         for round in 1..=3 {
@@ -129,17 +129,17 @@ async fn too_old() -> Result<()> {
     for generation in [2, 5, 9] {
         let (since, answered) = (scene.proxy.responses(), scene.link.seen().answered);
         // Nothing passes any more; what the server sends meanwhile is lost.
-        scene.link.set(Weather {
+        scene.link.set(FaultPlan {
             silent: true,
-            ..Weather::default()
+            ..FaultPlan::default()
         });
         scene.steady.move_to(generation).await?;
-        let expired = Weather {
+        let expired = FaultPlan {
             expired: 1000,
-            ..Weather::default()
+            ..FaultPlan::default()
         };
         // What waits to be passed on must not be, and no watch must go on.
-        scene.link.set(Weather {
+        scene.link.set(FaultPlan {
             silent: true,
             ..expired.clone()
         });
@@ -164,10 +164,10 @@ async fn slow() -> Result<()> {
     let plane = shared_with_crds().await?;
     let space = Namespace::create(plane, "slow").await?;
     let link = Link::start(plane, 2).await?;
-    link.set(Weather {
+    link.set(FaultPlan {
         delay: Duration::from_millis(200),
         crumb: 10_000,
-        ..Weather::default()
+        ..FaultPlan::default()
     });
     let kubeconfig = link.kubeconfig();
     let scene = Scene::with(plane, space, link, &kubeconfig).await?;
@@ -175,12 +175,12 @@ async fn slow() -> Result<()> {
     scene.steady.move_to(2).await?;
     scene.rutter.explained(scene.proxy.settled(HOSTS, 2).await)?;
     // A pause of the server: its connections stay, and nothing is lost.
-    scene.link.set(Weather {
+    scene.link.set(FaultPlan {
         silent: true,
-        ..Weather::default()
+        ..FaultPlan::default()
     });
     scene.steady.move_to(3).await?;
-    scene.link.set(Weather::default());
+    scene.link.set(FaultPlan::default());
     scene.rutter.explained(scene.proxy.settled(HOSTS, 3).await)?;
     let again = scene.rutter.control.metric("rutter_kubernetes_lists", "").await?;
     assert_eq!(lists, again, "nothing had to be listed again");
@@ -195,9 +195,9 @@ async fn a_slow_server_is_waited_for() {
 /// Everything is refused with 429 for a while, under change.
 async fn busy() -> Result<()> {
     let scene = Scene::start("busy", 3).await?;
-    scene.link.set(Weather {
+    scene.link.set(FaultPlan {
         busy: 1000,
-        ..Weather::default()
+        ..FaultPlan::default()
     });
     scene.link.cut();
     let fault = scene.happens("refusals", |seen| seen.answered >= 100);

@@ -6,9 +6,9 @@
 
 use e2e::cluster::{Namespace, shared_with_crds};
 use e2e::home::{PATIENCE, Rutter};
-use parts::kubernetes::ControlPlane;
-use parts::run::{Result, wait_for};
 use serde_json::{Value, json};
+use test_harness::kubernetes::ControlPlane;
+use test_harness::run::{Result, wait_for};
 
 /// Takes the schema away from a kind, so that the server takes everything, as the CRDs of other meshes do.
 async fn relax(plane: &ControlPlane, crd: &str) -> Result<()> {

@@ -4,11 +4,11 @@
 use std::time::Duration;
 
 use e2e::{HOST, Mesh, Shop};
-use parts::run::{Backend, Node, Protocol, Result, wait_for};
+use test_harness::run::{Backend, Node, Protocol, Result, wait_for};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 /// All clusters are large.
-const SINGLY: [&str; 2] = ["--endpoints-apart", "1"];
+const SINGLY: [&str; 2] = ["--leds-min-endpoints", "1"];
 
 async fn shop(versions: &[&str], policy: &str) -> Result<Shop> {
     let route = format!("[{{ route: [{{ destination: {{ host: {HOST} }} }}] }}]");
@@ -185,7 +185,7 @@ async fn what_went_while_the_control_plane_was_away_is_forgotten() -> Result<()>
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_service_that_grows_and_shrinks_changes_the_way_it_is_sent() -> Result<()> {
     let route = format!("[{{ route: [{{ destination: {{ host: {HOST} }} }}] }}]");
-    let flags = ["--endpoints-apart", "3"];
+    let flags = ["--leds-min-endpoints", "3"];
     let policy = "{ tls: { mode: DISABLE } }";
     let mut shop = Shop::with_flags(&flags, Protocol::Delta, &["v1", "v1"], &route, policy).await?;
     let cluster = shop.cluster("");

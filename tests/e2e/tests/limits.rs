@@ -3,7 +3,7 @@
 
 use e2e::{HOST, PATIENCE, Shop, both_protocols};
 use futures::future::join_all;
-use parts::run::{Backend, Error, Http2, Result, http, wait_for};
+use test_harness::run::{Backend, Error, Http2, Result, http, wait_for};
 use tokio::task::JoinHandle;
 
 fn plain(rest: &str) -> String {

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use e2e::objects::networking;
 use e2e::secured::{Secured, WEB, peers, said};
 use e2e::{PATIENCE, both_protocols, certified};
-use parts::run::{Http2, Node, Protocol, Result, Traffic, free_port, http, wait_for};
+use test_harness::run::{Http2, Node, Protocol, Result, Traffic, free_port, http, wait_for};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
@@ -111,7 +111,7 @@ async fn the_narrowest_policy_says_what_a_workload_takes() {
 }
 
 /// How many handshakes of TLS succeeded in clusters or listeners of this name.
-async fn handshakes(envoy: &parts::run::Envoy, of: &str) -> Result<u64> {
+async fn handshakes(envoy: &test_harness::run::Envoy, of: &str) -> Result<u64> {
     envoy.stat(&format!("^{of}.*ssl.handshake$")).await
 }
 

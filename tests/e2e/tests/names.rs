@@ -1,8 +1,8 @@
 //! The name table of agents (NDS), over both protocols.
 
 use e2e::{Agent, Mesh, both_protocols};
-use parts::run::Node;
 use serde_json::json;
+use test_harness::run::Node;
 
 /// A service, and whom it is for.
 fn entry(name: &str, address: &str, export: &str) -> String {

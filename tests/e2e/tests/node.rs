@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use e2e::cluster::{Namespace, shared_with_node};
 use e2e::envoy_binary;
-use parts::kubernetes::{ControlPlane, Image, Node, Settings};
-use parts::run::{Result, http, wait_for};
+use test_harness::kubernetes::{ControlPlane, Image, Node, Settings};
+use test_harness::run::{Result, http, wait_for};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 /// The image of the pods.
@@ -148,7 +148,7 @@ fn traces(name: &str) -> Result<String> {
 }
 
 async fn node_goes() -> Result<()> {
-    if let Some(missing) = parts::kubernetes::missing() {
+    if let Some(missing) = test_harness::kubernetes::missing() {
         eprintln!("skipped: {missing}");
         return Ok(());
     }

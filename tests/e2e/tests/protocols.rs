@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use e2e::{HOST, PATIENCE, Shop, both_protocols};
-use parts::run::{Http2, Result, wait_for};
+use test_harness::run::{Http2, Result, wait_for};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 

@@ -1,8 +1,8 @@
 //! Settings of proxies: what ProxyConfigs come to, and what of a proxy's own shapes what it is served.
 
 use e2e::{Agent, Mesh};
-use parts::run::{Node, Protocol, Result};
 use serde_json::{Value, json};
+use test_harness::run::{Node, Protocol, Result};
 
 const OBJECTS: &str = "\
 apiVersion: networking.istio.io/v1beta1
@@ -84,7 +84,7 @@ async fn settings_of_proxies_come_from_all_that_has_a_say() -> Result<()> {
         let page = settings(&mesh, "web.test").await.ok()?;
         page["annotationRefused"].as_str().map(str::to_owned)
     };
-    let why = parts::run::wait_for(
+    let why = test_harness::run::wait_for(
         "the annotation to be refused",
         std::time::Duration::from_secs(20),
         refused,

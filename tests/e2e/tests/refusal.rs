@@ -1,7 +1,7 @@
 //! What Envoy refuses is seen, with Envoy's own words, and the next good change heals it.
 
 use e2e::{HOST, Shop, both_protocols};
-use parts::run::Protocol;
+use test_harness::run::Protocol;
 
 /// Envoy's limit on the size of a compiled regular expression; the expression is valid, so nobody else minds it.
 const REGEX: &str = "/[a-z]{1,50}/[0-9]{1,50}/(one|two|three|four|five|six|seven|eight|nine|ten)+";

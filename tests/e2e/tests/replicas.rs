@@ -7,8 +7,8 @@
 use std::time::Duration;
 
 use e2e::{HOST, done, envoy_binary, rutter_binary, shop_service, virtual_service};
-use parts::etcd::{Cluster, Settings, program};
-use parts::run::{Backend, Control, Envoy, Node, Protocol, Result, free_port, wait_for};
+use test_harness::etcd::{Cluster, Settings, program};
+use test_harness::run::{Backend, Control, Envoy, Node, Protocol, Result, free_port, wait_for};
 
 /// Envoy's limit on the size of a compiled regular expression; the expression is valid, so nobody else minds it.
 const REGEX: &str = "/[a-z]{1,50}/[0-9]{1,50}/(one|two|three|four|five|six|seven|eight|nine|ten)+";

@@ -1,7 +1,7 @@
 //! Where a request goes: weights, headers, paths, the caller's labels.
 
 use e2e::{HOST, Shop, both_protocols, virtual_service};
-use parts::run::{Counts, Node, http};
+use test_harness::run::{Counts, Node, http};
 
 /// Four standard deviations of a random choice.
 fn assert_share(counts: &Counts, version: &str, wanted: f64) {

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use e2e::{Mesh, both_protocols};
-use parts::run::{Backend, Node, free_port, http, wait_for};
+use test_harness::run::{Backend, Node, free_port, http, wait_for};
 
 /// How long a change may take on a busy machine before a test gives up.
 const PATIENCE: Duration = Duration::from_secs(20);

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use e2e::{HOST, done, envoy_binary, rutter_binary, shop_service, virtual_service};
-use parts::run::{Backend, ConfigDir, Control, Envoy, Node, Protocol, Result, free_port, http, wait_for};
+use test_harness::run::{Backend, ConfigDir, Control, Envoy, Node, Protocol, Result, free_port, http, wait_for};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 const NAMESPACE: &str = "apiVersion: v1\nkind: Namespace\nmetadata: { name: test }\n";

@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use e2e::{HOST, both_protocols, done, envoy_binary, rutter, rutter_binary, shop_service, virtual_service};
-use parts::run::{Backend, Control, Envoy, Node, Result, free_port, wait_for};
 use tempfile::TempDir;
+use test_harness::run::{Backend, Control, Envoy, Node, Result, free_port, wait_for};
 
 /// Envoy's limit on the size of a compiled regular expression; the expression is valid, so nobody else minds it.
 const REGEX: &str = "/[a-z]{1,50}/[0-9]{1,50}/(one|two|three|four|five|six|seven|eight|nine|ten)+";

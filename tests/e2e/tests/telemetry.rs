@@ -3,11 +3,11 @@
 #![allow(clippy::unwrap_used)]
 
 use e2e::{Collector, HOST, PATIENCE, Shop, Told, both_protocols};
-use parts::run::{Envoy, Node, Protocol, Result, free_port, http, wait_for};
 use protos::Message;
 use protos::envoy::service::accesslog::v3::StreamAccessLogsMessage;
 use protos::envoy::service::accesslog::v3::stream_access_logs_message::LogEntries;
 use serde_json::Value;
+use test_harness::run::{Envoy, Node, Protocol, Result, free_port, http, wait_for};
 
 const ROUTE: &str = "[{ route: [{ destination: { host: shop.test.svc.cluster.local } }] }]";
 const LOGS: &str = "/envoy.service.accesslog.v3.AccessLogService/StreamAccessLogs";

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use e2e::objects::{networking, static_entry, to};
 use e2e::tls::{Authority, Identity, get};
 use e2e::{Mesh, PATIENCE, both_protocols};
-use parts::run::{Backend, Envoy, Node, Protocol, Result, free_port, http, wait_for};
+use test_harness::run::{Backend, Envoy, Node, Protocol, Result, free_port, http, wait_for};
 
 /// A Secret with a certificate for a host, and these authorities.
 fn signed(authority: &Authority, name: &str, host: &str, roots: &str) -> Result<String> {

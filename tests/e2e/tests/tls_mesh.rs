@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use e2e::objects::{networking, to};
 use e2e::tls::Authority;
 use e2e::{Mesh, PATIENCE, certified};
-use parts::run::{Backend, Envoy, Node, Protocol, Result, free_port, http, wait_for};
+use test_harness::run::{Backend, Envoy, Node, Protocol, Result, free_port, http, wait_for};
 
 /// A gateway with an agent.
 async fn gateway(mesh: &Mesh, name: &str, authority: &Authority) -> Result<Envoy> {

@@ -4,8 +4,8 @@ use std::net::{IpAddr, SocketAddr};
 
 use e2e::objects::networking;
 use e2e::{Mesh, both_protocols, envoy_binary};
-use parts::run::{Backend, Envoy, Node, Protocol, Result, Traffic, free_port};
 use serde_json::json;
+use test_harness::run::{Backend, Envoy, Node, Protocol, Result, Traffic, free_port};
 
 /// Pods of the client's workload, one in each zone; the proxy is beside the first.
 const CLIENTS: [[u8; 4]; 2] = [[127, 0, 0, 2], [127, 0, 0, 6]];

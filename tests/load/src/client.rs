@@ -10,7 +10,7 @@ use anyhow::{Context, Result, bail};
 use bytes::{Bytes, BytesMut};
 use h2::client::SendRequest;
 use h2::{RecvStream, SendStream};
-use parts::run::Protocol;
+use test_harness::run::Protocol;
 use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
 
@@ -97,7 +97,7 @@ pub async fn run(
         node: Some(node),
         send,
         types: Default::default(),
-        hosts_apart: false,
+        vhds: false,
         seen: Arc::clone(&seen),
     };
     proxy.ask(CLUSTERS, &[], b"")?;
@@ -139,7 +139,7 @@ struct Proxy {
     send: SendStream<Bytes>,
     types: [Subscription; 5],
     /// Virtual hosts were asked for.
-    hosts_apart: bool,
+    vhds: bool,
     seen: Arc<Seen>,
 }
 
@@ -165,8 +165,8 @@ impl Proxy {
         self.seen.pending.fetch_and(!(1 << kind), Ordering::Relaxed);
         let nonce = wire::field(message, 5).to_vec();
         // As Envoy does: while it reads the first table that says so, before it accepts it.
-        if kind == ROUTES && !self.hosts_apart && self.protocol == Protocol::Delta && discovers_hosts(message) {
-            self.hosts_apart = true;
+        if kind == ROUTES && !self.vhds && self.protocol == Protocol::Delta && discovers_hosts(message) {
+            self.vhds = true;
             self.ask(VIRTUAL_HOSTS, &[], b"")?;
         }
         self.ask(kind, &[], &nonce)?;

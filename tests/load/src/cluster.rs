@@ -13,16 +13,16 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use config::schema::{crd, definitions, find_kind};
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use http::Request;
 use http_body_util::BodyExt as _;
 use kube::client::Body;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
-use parts::kubernetes::{ControlPlane, Settings};
-use parts::run::wait_for;
-use resources::schema::{crd, definitions, find_kind};
 use serde_json::{Value, json};
+use test_harness::kubernetes::{ControlPlane, Settings};
+use test_harness::run::wait_for;
 
 /// Objects in one transaction of etcd, which takes 128.
 const TOGETHER: usize = 100;

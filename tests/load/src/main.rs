@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use clap::{Parser, ValueEnum};
 use load::mesh::Size;
 use load::run::{Plan, run};
-use parts::run::Protocol;
+use test_harness::run::Protocol;
 
 /// Measures a control plane: a mesh in files or in a real Kubernetes, and simulated proxies over real streams.
 #[derive(Parser)]

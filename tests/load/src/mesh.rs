@@ -6,8 +6,8 @@ use std::path::Path;
 use std::time::Instant;
 
 use anyhow::{Context, Result};
-use parts::run::ConfigDir;
 use serde_json::{Value, json};
+use test_harness::run::ConfigDir;
 
 use crate::cluster::Cluster;
 use crate::rules;

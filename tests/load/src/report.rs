@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Result;
-use parts::run::Protocol;
+use test_harness::run::Protocol;
 
 use crate::run::Plan;
 

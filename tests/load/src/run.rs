@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use parts::run::{Control, Protocol};
+use test_harness::run::{Control, Protocol};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 

@@ -44,7 +44,7 @@ pub enum Step {
     /// Objects to watch (`KIND NAMESPACE/NAME`, one a line in the body) for what is said of them because of others.
     Watch,
     /// Answer: what is said of the objects that are watched.
-    Remarks,
+    Conflicts,
     /// Answer: the diagnostics of all documents so far.
     Diagnostics,
 }
@@ -67,7 +67,7 @@ impl Step {
     pub fn is_answer(&self) -> bool {
         matches!(
             self,
-            Step::Show(_) | Step::Changed | Step::Recomputed | Step::Remarks | Step::Diagnostics
+            Step::Show(_) | Step::Changed | Step::Recomputed | Step::Conflicts | Step::Diagnostics
         )
     }
 
@@ -87,7 +87,7 @@ impl Step {
             "changed" => Step::Changed,
             "recomputed" => Step::Recomputed,
             "watch" => Step::Watch,
-            "remarks" => Step::Remarks,
+            "conflicts" => Step::Conflicts,
             "diagnostics" => Step::Diagnostics,
             other => bail!("unknown section {other:?}"),
         })

@@ -45,11 +45,11 @@ pub fn parse(name: &str, yaml: &str) -> Result<Proxy> {
         "extensions": extensions.iter().map(|e| json!({"name": e})).collect::<Vec<_>>(),
     });
     let node: Node = protos::from_json(&node).context("node")?;
-    let mut proxy = ads::parse_node(&node)?;
-    let apart = body["endpoints-apart"]
+    let mut proxy = xds::parse_node(&node)?;
+    let apart = body["leds-min-endpoints"]
         .as_u64()
         .and_then(|number| u32::try_from(number).ok());
-    proxy.endpoints_apart = proxy.endpoints_apart.and(apart.and_then(NonZeroU32::new));
+    proxy.leds = proxy.leds.and(apart.and_then(NonZeroU32::new));
     proxy.trusted = body["trusted"].as_bool().unwrap_or(false);
     Ok(proxy)
 }

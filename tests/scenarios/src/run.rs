@@ -6,11 +6,11 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, anyhow, bail};
+use config::{AnyObject, Kind, MeshConfig, ObjectKey, ParseOptions};
 use model::xds::{Resource, ResourceType};
 use registry::inputs::{Features, MeshSettings};
-use resources::{AnyObject, Kind, MeshConfig, ObjectKey, ParseOptions};
 use serde_json::Value;
-use world::{Batch, Remarks, World};
+use world::{Batch, Conflicts, World};
 
 use crate::format::{Section, Show, Step};
 use crate::homes::{Document, Home};
@@ -116,7 +116,7 @@ struct Player<'h> {
     runs: Vec<(&'static str, usize)>,
     diagnostics: String,
     /// What is said of the objects that are watched, by commits' changes.
-    watched: BTreeMap<ObjectKey, Remarks>,
+    watched: BTreeMap<ObjectKey, Conflicts>,
 }
 
 impl<'h> Player<'h> {
@@ -151,7 +151,7 @@ impl<'h> Player<'h> {
             Step::Delete(one) => self.delete(one.as_deref().unwrap_or(&section.body))?,
             Step::Show(show) => return self.show(show).map(Some),
             Step::Watch => self.watch(&section.body)?,
-            Step::Remarks => return Ok(Some(self.remarks())),
+            Step::Conflicts => return Ok(Some(self.conflicts())),
             Step::Changed => return Ok(Some(self.changed.clone())),
             Step::Recomputed => return Ok(Some(self.recomputed())),
             // They name lines of the file, which no home has.
@@ -168,7 +168,7 @@ impl<'h> Player<'h> {
         if self.home.is_some() {
             return self.edit(Document::read(yaml, cluster)?, Vec::new());
         }
-        let parsed = resources::parse_documents(yaml.as_bytes(), "scenario", &ParseOptions::default());
+        let parsed = config::parse_documents(yaml.as_bytes(), "scenario", &ParseOptions::default());
         for diagnostic in &parsed.diagnostics {
             let _ = writeln!(self.diagnostics, "{diagnostic}");
         }
@@ -254,7 +254,7 @@ impl<'h> Player<'h> {
             })
             .collect();
         self.changed.clear();
-        self.watched.extend(changes.remarks);
+        self.watched.extend(changes.conflicts);
         for (name, client) in &mut self.clients {
             let held = client
                 .refresh(&mut self.world)
@@ -307,16 +307,16 @@ impl<'h> Player<'h> {
         for line in lines.lines().map(str::trim).filter(|line| !line.is_empty()) {
             let key = key(line)?;
             let watched = self.world.watch(&key);
-            let (_, remarks) = watched.with_context(|| format!("nothing is ever said of {key}"))?;
-            self.watched.insert(key, remarks);
+            let (_, conflicts) = watched.with_context(|| format!("nothing is ever said of {key}"))?;
+            self.watched.insert(key, conflicts);
         }
         Ok(())
     }
 
-    fn remarks(&mut self) -> String {
-        self.watched.extend(self.world.take_remarks());
-        let all = self.watched.values().flat_map(|remarks| remarks.iter());
-        all.map(|remark| format!("{remark}\n")).collect()
+    fn conflicts(&mut self) -> String {
+        self.watched.extend(self.world.take_conflicts());
+        let all = self.watched.values().flat_map(|conflicts| conflicts.iter());
+        all.map(|conflict| format!("{conflict}\n")).collect()
     }
 
     fn runs_so_far(&self) -> Vec<(&'static str, usize)> {

@@ -99,12 +99,12 @@ mod tests {
         assert!(
             check(
                 "rutter",
-                json!([{"name": "server"}, {"name": "parts"}, {"name": "tokio"}])
+                json!([{"name": "server"}, {"name": "test-harness"}, {"name": "tokio"}])
             )
             .is_empty()
         );
-        assert!(check("server", json!([{"name": "ads"}, {"name": "hyper"}])).is_empty());
-        assert!(check("e2e", json!([{"name": "rutter"}, {"name": "parts"}])).is_empty());
+        assert!(check("server", json!([{"name": "xds"}, {"name": "hyper"}])).is_empty());
+        assert!(check("e2e", json!([{"name": "rutter"}, {"name": "test-harness"}])).is_empty());
     }
 
     #[test]
@@ -122,7 +122,7 @@ mod tests {
             ["sources (L4) depends on server (L4)"]
         );
         assert_eq!(
-            check("server", json!([{"name": "parts"}])),
+            check("server", json!([{"name": "test-harness"}])),
             ["server (L4) depends on parts (beside)"]
         );
         assert_eq!(
@@ -134,23 +134,23 @@ mod tests {
     #[test]
     fn the_protocol_machine_does_not_know_the_world() {
         assert_eq!(
-            check("ads", json!([{"name": "world"}])),
+            check("xds", json!([{"name": "world"}])),
             ["ads (L3) depends on world (L2)"]
         );
-        assert!(check("ads", json!([{"name": "model"}, {"name": "protos"}])).is_empty());
+        assert!(check("xds", json!([{"name": "model"}, {"name": "protos"}])).is_empty());
     }
 
     #[test]
     fn the_middle_has_no_runtime_but_its_tests_may() {
         assert_eq!(
-            check("ads", json!([{"name": "tokio"}])),
+            check("xds", json!([{"name": "tokio"}])),
             ["ads is in a pure layer and uses tokio"]
         );
         assert_eq!(
             check("protos", json!([{"name": "tonic", "kind": "build"}])),
             ["protos is in a pure layer and uses tonic"]
         );
-        assert!(check("ads", json!([{"name": "tokio", "kind": "dev"}])).is_empty());
+        assert!(check("xds", json!([{"name": "tokio", "kind": "dev"}])).is_empty());
     }
 
     #[test]

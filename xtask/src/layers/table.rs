@@ -17,22 +17,25 @@ pub(super) const CRATES: &[(&str, Place)] = &[
     ("names", Place::Layer(0, &["stdx"])),
     ("flow", Place::Layer(0, &["stdx"])),
     ("protos", Place::Layer(0, &["stdx"])),
-    ("template", Place::Layer(0, &[])),
+    ("go-template", Place::Layer(0, &[])),
     ("model", Place::Layer(1, &[])),
-    ("resources", Place::Layer(1, &["model"])),
+    ("config", Place::Layer(1, &["model"])),
     ("registry", Place::Layer(2, &[])),
-    ("policy", Place::Layer(2, &["registry"])),
-    ("traffic", Place::Layer(2, &["registry", "policy"])),
-    ("envoy", Place::Layer(2, &["registry", "policy", "traffic"])),
-    ("patches", Place::Layer(2, &["registry", "policy", "traffic", "envoy"])),
+    ("security", Place::Layer(2, &["registry"])),
+    ("traffic", Place::Layer(2, &["registry", "security"])),
+    ("envoy", Place::Layer(2, &["registry", "security", "traffic"])),
+    (
+        "envoy-filter",
+        Place::Layer(2, &["registry", "security", "traffic", "envoy"]),
+    ),
     (
         "world",
-        Place::Layer(2, &["registry", "policy", "traffic", "envoy", "patches"]),
+        Place::Layer(2, &["registry", "security", "traffic", "envoy", "envoy-filter"]),
     ),
-    ("ads", Place::Layer(3, &[])),
-    ("patch", Place::Layer(3, &[])),
+    ("xds", Place::Layer(3, &[])),
+    ("k8s-patch", Place::Layer(3, &[])),
     ("admission", Place::Layer(3, &[])),
-    ("plan", Place::Layer(3, &[])),
+    ("status", Place::Layer(3, &[])),
     ("sources", Place::Layer(4, &[])),
     ("server", Place::Layer(4, &[])),
     ("settings", Place::Layer(4, &[])),
@@ -41,8 +44,8 @@ pub(super) const CRATES: &[(&str, Place)] = &[
     ("api", Place::Layer(4, &["store"])),
     ("cli", Place::Layer(5, &[])),
     ("rutter", Place::Layer(5, &["cli"])),
-    ("parts", Place::Beside(&[])),
-    ("xtask", Place::Beside(&["parts"])),
+    ("test-harness", Place::Beside(&[])),
+    ("xtask", Place::Beside(&["test-harness"])),
     ("scenarios", Place::Tests),
     ("e2e", Place::Tests),
     ("load", Place::Tests),
@@ -50,13 +53,13 @@ pub(super) const CRATES: &[(&str, Place)] = &[
 
 /// The crates beside the stack that a crate of the stack may use all the same, with the reason in a comment.
 pub(super) const EXCEPTIONS: &[(&str, &str)] = &[
-    // The demo runs a real Envoy, which `parts` fetches.
-    ("rutter", "parts"),
+    // The demo runs a real Envoy, which `test-harness` fetches.
+    ("rutter", "test-harness"),
     // The store's tests run a real etcd.
-    ("store", "parts"),
+    ("store", "test-harness"),
 ];
 
-/// Layers 1 to 3 read only the layers below; `ads` (3) does not even read layer 2: it serves whatever it is handed.
+/// Layers 1 to 3 read only the layers below; `xds` (3) does not even read layer 2: it serves whatever it is handed.
 pub(super) fn may_read(layer: u8, other: u8) -> bool {
     match layer {
         3 => other <= 1,

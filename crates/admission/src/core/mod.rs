@@ -6,7 +6,7 @@ mod service;
 mod simple;
 mod workload;
 
-use resources::schema::Definition;
+use ::config::schema::Definition;
 use serde_json::{Map, Value as Json};
 
 use crate::cause::Causes;

@@ -4,7 +4,7 @@ mod json;
 mod media;
 mod protobuf;
 
-use resources::parse_yaml_json;
+use config::parse_yaml_json;
 use serde_json::Value as Json;
 
 use media::Format;
@@ -95,14 +95,14 @@ pub fn decode(body: &[u8], content_type: Option<&str>, limits: &Limits) -> Resul
 }
 
 fn yaml(body: &[u8], limits: &Limits) -> Result<Decoded, DecodeError> {
-    let limits = resources::Limits {
+    let limits = config::Limits {
         file_bytes: limits.bytes,
         document_bytes: limits.bytes,
         documents: 2,
         depth: limits.depth,
         nodes: limits.nodes,
-        repeated: limits.nodes.min(resources::Limits::default().repeated),
-        ..resources::Limits::default()
+        repeated: limits.nodes.min(config::Limits::default().repeated),
+        ..config::Limits::default()
     };
     let read = parse_yaml_json(body, "", &limits);
     if let Some(error) = read.errors.first() {

@@ -6,11 +6,11 @@ mod value;
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, RwLock};
 
+use config::schema::{ListKind, Rule, Schema, Shape};
 use kube_cel::KubeCelExt;
 use kube_cel::cel::extractors::This;
 use kube_cel::cel::{Context, ExecutionError, Program, Value};
 use regex::Regex;
-use resources::schema::{ListKind, Rule, Schema, Shape};
 use serde_json::Value as Json;
 
 use crate::cause::{Causes, Reason, type_name};

@@ -3,9 +3,9 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use config::schema::{Schema, Shape};
 use kube_cel::cel::Value;
 use kube_cel::cel::objects::{Key, Map};
-use resources::schema::{Schema, Shape};
 use serde_json::Value as Json;
 
 /// A value as rules see it: numbers have the type that the schema says; names of fields that CEL could not say are written

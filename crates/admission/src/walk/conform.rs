@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use resources::schema::{Fields, Schema, Shape};
+use config::schema::{Fields, Schema, Shape};
 use serde_json::{Map, Value as Json};
 
 use crate::path::Path;

@@ -2,9 +2,9 @@
 
 use std::collections::{HashMap, HashSet};
 
+use config::Timestamp;
+use config::schema::{Bounds, Fields, ListKind, Schema, Shape};
 use regex::Regex;
-use resources::Timestamp;
-use resources::schema::{Bounds, Fields, ListKind, Schema, Shape};
 use serde_json::{Map, Value as Json};
 
 use crate::cause::{Causes, Reason};

@@ -2,7 +2,7 @@
 #![allow(dead_code)]
 
 use admission::{Admission, Admitted, Decoded, FieldValidation, Operation, Rejection, Review, Subresource};
-use resources::schema::{Definition, find};
+use config::schema::{Definition, find};
 use serde_json::{Map, Value as Json};
 
 /// The kind of `GROUP/PLURAL`.
@@ -61,7 +61,7 @@ pub(crate) fn contains(whole: &Json, part: &Json) -> bool {
 
 /// The documents of a YAML file.
 pub(crate) fn cases(text: &str) -> Vec<Json> {
-    let read = resources::parse_yaml_json(text.as_bytes(), "", &resources::Limits::default());
+    let read = config::parse_yaml_json(text.as_bytes(), "", &config::Limits::default());
     assert!(read.errors.is_empty(), "{:?}", read.errors);
     assert!(
         read.documents.iter().all(|document| document.duplicates.is_empty()),

@@ -11,9 +11,9 @@ pub(crate) use namespaces::new_namespace;
 
 use std::time::Duration;
 
-use resources::schema::Definition;
+use config::schema::Definition;
 use serde_json::Value;
-use store::{Error, Key, Moment, Scope, Stored};
+use store::{Error, Key, Scope, Stored, WatchEvent};
 
 use crate::api::Api;
 use crate::failure::Failure;
@@ -62,8 +62,8 @@ async fn follow(api: &Api) -> Result<(), Error> {
     house.work(api).await;
     loop {
         match watch.next().await? {
-            Moment::Bookmark(_) => {}
-            Moment::Changes(changes) => {
+            WatchEvent::Bookmark(_) => {}
+            WatchEvent::Changes(changes) => {
                 for change in changes {
                     match (&change.before, &change.after) {
                         (_, Some(after)) => house.there(after),
@@ -128,7 +128,7 @@ fn is_namespace(key: &Key) -> bool {
 
 /// The kind of an object.
 fn kind_of(key: &Key) -> Option<&'static Definition> {
-    resources::schema::find(&key.resource.group, &key.resource.plural)
+    config::schema::find(&key.resource.group, &key.resource.plural)
 }
 
 fn has_finalizer(value: &Value, name: &str) -> bool {

@@ -173,7 +173,7 @@ async fn check(api: &Api, key: &Key) -> Result<(), Failure> {
 async fn is_there(api: &Api, owned: &Key, owner: &Value) -> Result<bool, Failure> {
     let text = |field: &str| owner[field].as_str().unwrap_or_default();
     let group = text("apiVersion").rsplit_once('/').map_or("", |(group, _)| group);
-    let Some(kind) = resources::schema::find_kind(group, text("kind")) else {
+    let Some(kind) = config::schema::find_kind(group, text("kind")) else {
         return Ok(true);
     };
     let namespace = if kind.namespaced { &*owned.namespace } else { "" };

@@ -1,6 +1,6 @@
 //! Lengths of time for people.
 
-use resources::Timestamp;
+use config::Timestamp;
 use serde_json::Value;
 
 /// How long ago a time was; now in seconds since 1970.

@@ -8,7 +8,7 @@ mod core;
 mod path;
 mod pod;
 
-use resources::schema::{Column, Definition};
+use config::schema::{Column, Definition};
 use serde_json::{Value, json};
 
 /// The columns of a kind.

@@ -86,7 +86,7 @@ impl Call<'_> {
             return Err(Failure::bad_request(text));
         }
         self.check_name(&decoded.object)?;
-        patch::check_declared(&decoded.object, &self.writer(&options.manager)).map_err(|e| self.unpatched(e))?;
+        k8s_patch::check_declared(&decoded.object, &self.writer(&options.manager)).map_err(|e| self.unpatched(e))?;
         let review = self.review(Writing::Update, &options, name);
         let checked = self.api.0.admission.check_apply(&review, decoded);
         let (config, warnings) = checked.map_err(|rejection| self.rejected(rejection, name.unwrap_or_default()))?;
@@ -117,7 +117,7 @@ impl Call<'_> {
             return Err(Failure::conflict(self.about(), &why).into());
         }
         let writer = self.writer(&options.manager);
-        let object = patch::apply(live.as_ref(), config, &writer, options.force).map_err(|e| self.unpatched(e))?;
+        let object = k8s_patch::apply(live.as_ref(), config, &writer, options.force).map_err(|e| self.unpatched(e))?;
         let decoded = Decoded {
             object,
             duplicates: Vec::new(),
@@ -133,12 +133,12 @@ impl Call<'_> {
     }
 
     fn patched(&self, sort: PatchType, old: &Value, sent: &Value) -> Result<Value, Failure> {
-        let limits = patch::Limits::default();
+        let limits = k8s_patch::Limits::default();
         let patched = match sort {
-            PatchType::Json => patch::json_patch(old, sent, &limits),
-            PatchType::Merge => patch::merge_patch(old, sent, &limits),
+            PatchType::Json => k8s_patch::json_patch(old, sent, &limits),
+            PatchType::Merge => k8s_patch::merge_patch(old, sent, &limits),
             PatchType::Strategic | PatchType::Apply => {
-                patch::strategic_merge_patch(old, sent, &self.kind.schema, &limits)
+                k8s_patch::strategic_merge_patch(old, sent, &self.kind.schema, &limits)
             }
         };
         patched.map_err(|error| self.unpatched(error))
@@ -161,7 +161,7 @@ impl Call<'_> {
         let now = self.api.now();
         admission::prepare(Some(&before), &mut object, &Stamp { now, uid: "" });
         if track {
-            patch::track(Some(&before), &mut object, &self.writer(&options.manager));
+            k8s_patch::track(Some(&before), &mut object, &self.writer(&options.manager));
         }
         let stored = self.put_changed(old, &before, object, options.dry_run).await?;
         Ok(self.show(StatusCode::OK, &stored, &admitted.warnings))

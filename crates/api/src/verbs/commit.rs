@@ -44,20 +44,20 @@ impl Call<'_> {
     }
 
     /// The failure that an error of a patch is.
-    pub(super) fn unpatched(&self, error: patch::Error) -> Failure {
+    pub(super) fn unpatched(&self, error: k8s_patch::Error) -> Failure {
         let message = error.to_string();
         match error {
-            patch::Error::Malformed(_) => Failure::bad_request(message),
-            patch::Error::Unprocessable(_) => {
+            k8s_patch::Error::Malformed(_) => Failure::bad_request(message),
+            k8s_patch::Error::Unprocessable(_) => {
                 let about = About {
                     kind: self.kind.kind,
                     ..self.about()
                 };
                 Failure::new(422, "Invalid", message).about(about)
             }
-            patch::Error::Untyped(_) => Failure::new(500, "", message),
-            patch::Error::TooLarge(_) => Failure::too_large(message),
-            patch::Error::Conflict(conflicts) => {
+            k8s_patch::Error::Untyped(_) => Failure::new(500, "", message),
+            k8s_patch::Error::TooLarge(_) => Failure::too_large(message),
+            k8s_patch::Error::Conflict(conflicts) => {
                 let causes = conflicts.conflicts.iter().map(|conflict| Cause {
                     reason: "FieldManagerConflict".into(),
                     message: conflict.message(),
@@ -174,7 +174,7 @@ pub(super) fn imagined(key: &Key, mut value: Value, old: Option<&Stored>) -> Sto
 
 /// Whether two states of an object differ in more than their resource version and the version that they are shown in.
 pub(super) fn differ(old: &Value, new: &Value) -> bool {
-    patch::differ(old, new, &["resourceVersion"])
+    k8s_patch::differ(old, new, &["resourceVersion"])
 }
 
 /// Whether an object is on its way out.

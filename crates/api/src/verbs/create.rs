@@ -2,7 +2,7 @@
 
 use admission::{Decoded, Operation as Writing, Review, Stamp, Subresource};
 use http::StatusCode;
-use patch::Writer;
+use k8s_patch::Writer;
 use serde_json::Value;
 use store::{Error, Expect};
 
@@ -30,7 +30,7 @@ impl Call<'_> {
         loop {
             attempt += 1;
             let (mut object, warnings) = self.admit_new(decoded, options)?;
-            patch::track(None, &mut object, &self.writer(&options.manager));
+            k8s_patch::track(None, &mut object, &self.writer(&options.manager));
             match self.put_new(object, options.dry_run).await {
                 Ok(stored) => return Ok(self.show(StatusCode::CREATED, &stored, &warnings)),
                 // A name that was made up is made up anew if it is taken; a namespace that changed is looked at again.

@@ -1,7 +1,7 @@
 //! delete and deletecollection.
 
+use config::schema::Definition;
 use http::StatusCode;
-use resources::schema::Definition;
 use serde_json::{Value, json};
 use store::{Error, Expect, Key, Operation, Stored, Transaction};
 

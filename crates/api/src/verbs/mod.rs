@@ -16,9 +16,9 @@ pub use status::{StatusOutcome, StatusTarget};
 pub(crate) use commit::namespace_key;
 pub(crate) use delete::{Deletion, FOREGROUND, ORPHAN, Policy, Removed, remove};
 
+use config::schema::Definition;
 use http::StatusCode;
 use http::header::CONTENT_TYPE;
-use resources::schema::Definition;
 use store::{GroupResource, Key};
 
 use crate::answer::Answer;

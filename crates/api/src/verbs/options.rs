@@ -96,7 +96,7 @@ impl Call<'_> {
             .headers
             .get(USER_AGENT)
             .and_then(|agent| agent.to_str().ok());
-        let manager = patch::manager_name(wanted, agent).unwrap_or_else(|error| {
+        let manager = k8s_patch::manager_name(wanted, agent).unwrap_or_else(|error| {
             check.refuse("fieldManager", "FieldValueInvalid", error.to_string());
             String::new()
         });

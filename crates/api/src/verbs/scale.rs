@@ -39,11 +39,11 @@ impl Call<'_> {
                 let sort = self.patch_type()?;
                 let options = self.write_options(sort == PatchType::Apply)?;
                 let sent = decode(self.api, self.request)?.object;
-                let limits = patch::Limits::default();
+                let limits = k8s_patch::Limits::default();
                 let patched = match sort {
-                    PatchType::Json => patch::json_patch(&scale, &sent, &limits),
+                    PatchType::Json => k8s_patch::json_patch(&scale, &sent, &limits),
                     // A scale has no lists, so that all other patches do the same.
-                    _ => patch::merge_patch(&scale, &sent, &limits),
+                    _ => k8s_patch::merge_patch(&scale, &sent, &limits),
                 };
                 (options, patched.map_err(|error| self.unpatched(error))?)
             }
@@ -77,7 +77,7 @@ impl Call<'_> {
         object["spec"]["replicas"] = replicas.into();
         let now = self.api.now();
         admission::prepare(Some(&before), &mut object, &admission::Stamp { now, uid: "" });
-        patch::track(Some(&before), &mut object, &self.writer(&options.manager));
+        k8s_patch::track(Some(&before), &mut object, &self.writer(&options.manager));
         self.put_changed(old, &before, object, options.dry_run).await
     }
 

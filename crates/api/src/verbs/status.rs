@@ -1,7 +1,7 @@
 //! Writing an object's status from inside the process.
 
-use patch::Writer;
-use resources::schema;
+use config::schema;
+use k8s_patch::Writer;
 use serde_json::{Map, Value};
 use store::{Error, Expect, Key};
 
@@ -72,7 +72,7 @@ impl Api {
                 subresource: Some("status"),
                 now: self.now(),
             };
-            patch::track(Some(&old), &mut new, &writer);
+            k8s_patch::track(Some(&old), &mut new, &writer);
             if let Some(new) = new.as_object_mut() {
                 new.extend(content);
             }

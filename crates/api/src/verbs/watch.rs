@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::StatusCode;
-use store::{At, Error, FieldSelector, Moment, Query, Seen, Stored};
+use store::{At, Error, FieldSelector, Query, Seen, Stored, WatchEvent};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 
@@ -209,9 +209,9 @@ impl Watcher {
         }
     }
 
-    fn moment(&mut self, moment: Result<Moment, Error>) {
+    fn moment(&mut self, moment: Result<WatchEvent, Error>) {
         match moment {
-            Ok(Moment::Changes(changes)) => {
+            Ok(WatchEvent::Changes(changes)) => {
                 for change in changes {
                     let seen = match self.query.sees(&change) {
                         Some(Seen::Added(object)) => Some(("ADDED", object)),
@@ -226,7 +226,7 @@ impl Watcher {
                     self.revision = change.revision;
                 }
             }
-            Ok(Moment::Bookmark(revision)) => {
+            Ok(WatchEvent::Bookmark(revision)) => {
                 self.revision = self.revision.max(revision);
                 let due = self.bookmarked.elapsed() >= self.api.0.options.limits.bookmarks;
                 if self.bookmarks && due {

@@ -4,8 +4,8 @@ mod set;
 mod values;
 
 use anyhow::{Context, Result, anyhow, ensure};
+use go_template::{Host, Templates};
 use serde_json::{Value as Json, json};
-use template::{Host, Templates};
 
 use crate::{manifests, yaml};
 
@@ -139,7 +139,7 @@ mod tests {
     use std::fs;
     use std::path::Path;
 
-    use resources::schema::{crd, definitions};
+    use config::schema::{crd, definitions};
 
     use super::*;
 

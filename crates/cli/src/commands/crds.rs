@@ -2,7 +2,7 @@
 
 use anyhow::{Result, ensure};
 use clap::{Arg, ArgAction, ArgMatches, Command};
-use resources::schema::{Definition, crd, definitions};
+use config::schema::{Definition, crd, definitions};
 
 use crate::failure::{SUCCESS, usage};
 use crate::io::Io;

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
-use resources::schema::{crd, definitions};
+use config::schema::{crd, definitions};
 use serde_json::{Value as Json, json};
 
 use super::{flag, output};

@@ -4,11 +4,9 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
 use clap::{Arg, ArgAction, ArgMatches, Command};
-use resources::istio::ProxyConfig;
-use resources::mesh::{
-    MeshConfig, NamespaceProxyConfigs, PROXY_CONFIG_ANNOTATION, ProxyConfigLayer, ProxyConfigLayers,
-};
-use resources::{AnyObject, Object, ParseOptions, StringMap, read_object};
+use config::istio::ProxyConfig;
+use config::mesh::{MeshConfig, NamespaceProxyConfigs, PROXY_CONFIG_ANNOTATION, ProxyConfigLayer, ProxyConfigLayers};
+use config::{AnyObject, Object, ParseOptions, StringMap, read_object};
 use serde_json::Value as Json;
 
 use crate::failure::{Refusal, SUCCESS, usage};

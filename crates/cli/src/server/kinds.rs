@@ -102,7 +102,7 @@ impl Catalogue {
     /// The kinds that this build knows, for work without a server.
     pub(crate) fn local() -> Catalogue {
         let own = |text: &&str| (*text).to_owned();
-        let kinds = resources::schema::definitions().iter().flat_map(|definition| {
+        let kinds = config::schema::definitions().iter().flat_map(|definition| {
             definition.versions.iter().map(move |served| Kind {
                 group: definition.group.to_owned(),
                 version: served.version.to_owned(),

@@ -1,12 +1,12 @@
 //! Logs in files of the proxy.
 
-use policy::telemetry::FileLog;
+use config::mesh::LogFormat;
 use protos::envoy::config::accesslog::v3::AccessLog;
 use protos::envoy::config::core::v3::substitution_format_string::Format;
 use protos::envoy::config::core::v3::{DataSource, SubstitutionFormatString, data_source};
 use protos::envoy::extensions::access_loggers::file::v3::{FileAccessLog, file_access_log::AccessLogFormat};
 use protos::{Struct, Value, value::Kind};
-use resources::mesh::LogFormat;
+use security::telemetry::FileLog;
 
 use super::{formatters, log};
 use crate::parts::text;

@@ -3,13 +3,13 @@
 mod file;
 mod remote;
 
-use policy::telemetry::{Log, Telemetry};
+use config::MeshConfig;
 use protos::envoy::config::accesslog::v3::access_log_filter::FilterSpecifier;
 use protos::envoy::config::accesslog::v3::{AccessLog, AccessLogFilter, ResponseFlagFilter, access_log};
 use protos::envoy::config::core::v3::TypedExtensionConfig;
 use protos::envoy::extensions::formatter::req_without_query::v3::ReqWithoutQuery;
 use protos::{Message, Name};
-use resources::MeshConfig;
+use security::telemetry::{Log, Telemetry};
 
 use crate::parts::{any, extension};
 

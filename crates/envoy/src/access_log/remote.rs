@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use policy::telemetry::Backend;
+use config::mesh::{HttpAlsProvider, OtelAlsProvider, TcpAlsProvider};
 use protos::envoy::config::accesslog::v3::AccessLog;
 use protos::envoy::config::core::v3::grpc_service::{EnvoyGrpc, TargetSpecifier};
 use protos::envoy::config::core::v3::{ApiVersion, GrpcService};
@@ -11,7 +11,7 @@ use protos::envoy::extensions::access_loggers::grpc::v3::{
 };
 use protos::envoy::extensions::access_loggers::open_telemetry::v3::OpenTelemetryAccessLogConfig;
 use protos::opentelemetry::proto::common::v1::{AnyValue, KeyValue, KeyValueList, any_value};
-use resources::mesh::{HttpAlsProvider, OtelAlsProvider, TcpAlsProvider};
+use security::telemetry::Backend;
 use serde_json::Value as Json;
 
 use super::{Subject, file, formatters, log};

@@ -9,7 +9,7 @@ use std::fmt::Write;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use model::audience::{EndpointPlace, EndpointSpec, EndpointsApart, ResourceKey};
+use model::audience::{EndpointPlace, EndpointSpec, Leds, ResourceKey};
 use model::service::{Endpoint, EndpointAddress};
 use model::xds::Version;
 use protos::Message;
@@ -26,14 +26,14 @@ const PREFIX: &str = "xdstp:///envoy.config.endpoint.v3.LbEndpoint/";
 const BYTES_PER_LOCALITY: usize = 256;
 
 /// Whether the endpoints of a cluster are sent singly to those who take them so.
-pub(crate) fn applies(apart: Option<EndpointsApart>, cluster: &str, groups: &[Group<'_>]) -> Option<EndpointsApart> {
+pub(crate) fn applies(apart: Option<Leds>, cluster: &str, groups: &[Group<'_>]) -> Option<Leds> {
     // A slash would end the cluster's name; no name has one that users can write.
     apart.filter(|apart| count(groups) >= apart.from.get() as usize && !cluster.contains('/'))
 }
 
 /// The encoded `ClusterLoadAssignment` without endpoints. Weights of localities, which change with every endpoint that
 /// comes or goes, are only there if they count (`weights`).
-pub(crate) fn assignment(cluster: &str, groups: &[Group<'_>], apart: EndpointsApart, weights: bool) -> Bytes {
+pub(crate) fn assignment(cluster: &str, groups: &[Group<'_>], apart: Leds, weights: bool) -> Bytes {
     let source = aggregated_discovery().encode_to_vec();
     let mut writer = Writer::with_capacity(cluster.len() + 16 + groups.len() * BYTES_PER_LOCALITY);
     writer.text(1, cluster);

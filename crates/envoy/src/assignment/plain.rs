@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use flow::Reads;
 use model::service::{Endpoint, ServiceKey};
-use policy::plain::{self, Places};
+use security::plain::{self, Places};
 
 /// Which endpoints of a service take plain text only, as PeerAuthentications say. In the usual mesh there are none.
 #[derive(Default)]

@@ -1,8 +1,8 @@
 //! Priorities and weights of groups of endpoints by where they and the client are.
 
+use config::istio::{Distribute, Failover};
 use model::audience::ClientView;
 use model::proxy::Locality;
-use resources::istio::{Distribute, Failover};
 use traffic::policy::preference::{Names, Preference};
 
 use super::select::{Group, Member};

@@ -1,12 +1,12 @@
 //! Load balancing: `loadBalancer` of a DestinationRule.
 
+use config::istio::{ConsistentHash, HashAlgorithm, LbPolicy, LoadBalancerSettings, SimpleLb};
 use protos::envoy::config::cluster::v3::cluster::{
     LbConfig, LbPolicy as Algorithm, LeastRequestLbConfig, MaglevLbConfig, RingHashLbConfig, RoundRobinLbConfig,
     SlowStartConfig,
 };
 use protos::envoy::config::core::v3::RuntimeDouble;
 use protos::envoy::r#type::v3::Percent;
-use resources::istio::{ConsistentHash, HashAlgorithm, LbPolicy, LoadBalancerSettings, SimpleLb};
 
 use super::draft::Draft;
 use crate::parts::duration;
@@ -58,7 +58,7 @@ pub(crate) fn apply(draft: &mut Draft, settings: Option<&LoadBalancerSettings>) 
 }
 
 /// Whether settings have connections go to where the application meant to.
-pub(crate) fn passes_through(settings: Option<&LoadBalancerSettings>) -> bool {
+pub(crate) fn sni_passthrough(settings: Option<&LoadBalancerSettings>) -> bool {
     let policy = settings.and_then(|settings| settings.policy.as_ref());
     matches!(policy, Some(LbPolicy::Simple(SimpleLb::Passthrough)))
 }

@@ -1,6 +1,7 @@
 //! A cluster while it is built: the message, and the HTTP options that go into it packed.
 
 use bytes::Bytes;
+use config::MeshConfig;
 use protos::envoy::config::cluster::v3::cluster::{ClusterDiscoveryType, DiscoveryType, LbPolicy};
 use protos::envoy::config::cluster::v3::{Cluster, cluster};
 use protos::envoy::config::core::v3::{Http1ProtocolOptions, Http2ProtocolOptions};
@@ -9,7 +10,6 @@ use protos::envoy::extensions::upstreams::http::v3::http_protocol_options::expli
 use protos::envoy::extensions::upstreams::http::v3::http_protocol_options::{
     ExplicitHttpConfig, UpstreamProtocolOptions, UseDownstreamHttpConfig,
 };
-use resources::MeshConfig;
 
 use crate::headers;
 use crate::parts::{any, stat_name};

@@ -12,16 +12,16 @@ mod tls;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use config::istio::{ConnectionPoolSettings, Sidecar};
 use flow::{Reads, Relation, Rule};
 use model::audience::{ClusterKey, OutboundKey};
 use model::service::{Endpoint, Service, ServicePort};
 use model::xds::Resource;
-use policy::plain::MutualTlsPorts;
 use protos::envoy::config::cluster::v3::cluster::DiscoveryType;
 use registry::inputs::{MeshSettings, Sidecars};
 use registry::proxy_settings::mesh_of;
 use registry::{ServiceEndpoints, ServiceIdentities, Services};
-use resources::istio::{ConnectionPoolSettings, Sidecar};
+use security::plain::MutualTlsPorts;
 use traffic::policy::{ClusterRules, EffectivePolicy, merged};
 
 pub(crate) use draft::Draft;
@@ -45,7 +45,7 @@ impl Relation for Clusters {
 impl Rule for Clusters {
     fn derive(cx: &Reads<'_>, key: &ClusterKey) -> Option<Resource> {
         let (key, settings) = match key {
-            ClusterKey::Tuned(tuned) => (tuned.cluster.untuned(), tuned.settings.clone()),
+            ClusterKey::ProxyConfigOverride(tuned) => (tuned.cluster.without_override(), tuned.settings.clone()),
             key => (key, Arc::default()),
         };
         let mesh = mesh_of(cx, &settings)?;
@@ -53,10 +53,13 @@ impl Rule for Clusters {
         let resource = |name: &str, body: Bytes| Some(Resource::new(name, body));
         match key {
             // There is one inside, and that is not tuned again.
-            ClusterKey::Tuned(_) => None,
+            ClusterKey::ProxyConfigOverride(_) => None,
             ClusterKey::Outbound(key) => outbound(cx, key, &mesh),
             ClusterKey::Passthrough => resource("PassthroughCluster", special::passthrough(config)),
-            ClusterKey::Anywhere(cache) => resource("AllowAnyDynamicDNSCluster", dns_cache::anywhere(config, cache)),
+            ClusterKey::DynamicForwardProxy(cache) => resource(
+                "AllowAnyDynamicDNSCluster",
+                dns_cache::dynamic_forward_proxy(config, cache),
+            ),
             ClusterKey::BlackHole => resource("BlackHoleCluster", special::black_hole(config)),
             ClusterKey::InboundPassthrough(ip) => {
                 resource("InboundPassthroughCluster", special::inbound_passthrough(config, *ip))
@@ -104,7 +107,7 @@ fn outbound(cx: &Reads<'_>, key: &OutboundKey, mesh: &MeshSettings) -> Option<Re
     };
     let policy = rules.effective(&mesh.config);
     let automatic = calls_automatically(cx, key, (&service, port), &policy);
-    let identities = match !key.passed_through && (automatic || tls::asks_for_identities(policy.tls)) {
+    let identities = match !key.sni_passthrough && (automatic || tls::asks_for_identities(policy.tls)) {
         true => cx.get::<ServiceIdentities>(&key.service),
         false => None,
     };
@@ -135,14 +138,14 @@ fn calls_automatically(
     (service, port): (&Service, &ServicePort),
     policy: &EffectivePolicy<'_>,
 ) -> bool {
-    if !key.client.agent || key.passed_through || policy.tls.is_some() {
+    if !key.client.agent || key.sni_passthrough || policy.tls.is_some() {
         return false;
     }
-    if policy::plain::by_default(cx, &key.service.namespace) {
+    if security::plain::by_default(cx, &key.service.namespace) {
         return false;
     }
     let chosen = discovery(service, key.from_endpoints) != DiscoveryType::OriginalDst
-        && !balancer::passes_through(policy.load_balancer);
+        && !balancer::sni_passthrough(policy.load_balancer);
     chosen || cx.with::<MutualTlsPorts, _>(&key.service, |all| all.is_some_and(|all| all.contains(&port.name)))
 }
 

@@ -1,6 +1,7 @@
 //! Clusters of services: `outbound|PORT|SUBSET|HOST`.
 
 use bytes::Bytes;
+use config::MeshConfig;
 use model::audience::{IpFamilies, OutboundKey};
 use model::listener::DnsCache;
 use model::service::{Endpoint, ObjectId, Registry, Resolution, Service, ServicePort, TargetPort};
@@ -17,7 +18,6 @@ use protos::envoy::r#type::v3::Percent;
 use protos::{Message, Value, value::Kind};
 use registry::Identities;
 use registry::inputs::MeshSettings;
-use resources::MeshConfig;
 use traffic::policy::EffectivePolicy;
 use traffic::policy::preference::{Preference, preference, zone_aware};
 use traffic::stats;
@@ -82,7 +82,7 @@ impl Outbound<'_> {
             // Envoy refuses some clusters of DNS names that have none. This one answers with 503, as it should.
             draft.set_discovery(DiscoveryType::Static);
         }
-        if !self.key.passed_through {
+        if !self.key.sni_passthrough {
             self.choose_protocol(&mut draft);
         }
         let mesh = &self.mesh.config;
@@ -116,7 +116,7 @@ impl Outbound<'_> {
             dns: true,
             single: draft.discovery() == DiscoveryType::LogicalDns,
             mutual_tls: self.plain,
-            only_mutual_tls: self.key.passed_through,
+            only_mutual_tls: self.key.sni_passthrough,
             view: self.key.view.as_deref(),
             ..Selection::default()
         };
@@ -172,7 +172,7 @@ impl Outbound<'_> {
     fn apply_policy(&self, draft: &mut Draft, mesh: &MeshConfig) {
         let policy = self.policy;
         let pool = policy.connection_pool;
-        if !self.key.passed_through && pool::upgrades_to_http2(mesh, pool, self.port.protocol) {
+        if !self.key.sni_passthrough && pool::upgrades_to_http2(mesh, pool, self.port.protocol) {
             draft.speak_http2();
         }
         pool::apply(draft, mesh, pool, policy.retry_budget);
@@ -201,7 +201,7 @@ impl Outbound<'_> {
         }
         draft.balancing().locality_config_specifier = self.locality_config(mesh);
         // What is passed on unopened has its own TLS.
-        if !self.key.passed_through {
+        if !self.key.sni_passthrough {
             let towards = tls::Towards {
                 key: self.key,
                 service: self.service,

@@ -1,12 +1,12 @@
 //! Outlier detection: endpoints that answer with errors are taken out for a while.
 
+use config::istio::OutlierDetection;
 use protos::envoy::config::cluster::v3::OutlierDetection as Options;
 use protos::envoy::config::common::matcher::v3::match_predicate::{MatchSet, Rule};
 use protos::envoy::config::common::matcher::v3::{HttpHeadersMatch, MatchPredicate};
 use protos::envoy::config::route::v3::{HeaderMatcher, header_matcher::HeaderMatchSpecifier};
 use protos::envoy::extensions::upstreams::http::v3::http_protocol_options;
 use protos::envoy::r#type::v3::Percent;
-use resources::istio::OutlierDetection;
 
 use super::draft::Draft;
 use crate::parts::{duration, exact};

@@ -2,15 +2,15 @@
 
 use std::time::Duration;
 
+use config::MeshConfig;
+use config::istio::{
+    ConnectionPoolSettings, H2UpgradePolicy, Http2KeepAlive, HttpPoolSettings, RetryBudget, TcpKeepalive, TcpSettings,
+};
 use protos::envoy::config::cluster::v3::circuit_breakers::Thresholds;
 use protos::envoy::config::cluster::v3::circuit_breakers::thresholds::RetryBudget as BudgetOptions;
 use protos::envoy::config::cluster::v3::{CircuitBreakers, UpstreamConnectionOptions};
 use protos::envoy::config::core::v3::{KeepaliveSettings, TcpKeepalive as KeepaliveOptions};
 use protos::envoy::r#type::v3::Percent;
-use resources::MeshConfig;
-use resources::istio::{
-    ConnectionPoolSettings, H2UpgradePolicy, Http2KeepAlive, HttpPoolSettings, RetryBudget, TcpKeepalive, TcpSettings,
-};
 
 use super::draft::Draft;
 use crate::parts::duration;
@@ -79,7 +79,7 @@ pub(crate) fn upgrades_to_http2(
         H2UpgradePolicy::Upgrade => true,
         H2UpgradePolicy::DoNotUpgrade => false,
         H2UpgradePolicy::Default => {
-            protocol.is_http() && mesh.h2_upgrade_policy == resources::mesh::MeshH2UpgradePolicy::Upgrade
+            protocol.is_http() && mesh.h2_upgrade_policy == config::mesh::MeshH2UpgradePolicy::Upgrade
         }
     }
 }

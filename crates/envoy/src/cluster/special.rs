@@ -3,6 +3,9 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use bytes::Bytes;
+use config::MeshConfig;
+use config::istio::ConnectionPoolSettings;
+use config::mesh::InboundMode;
 use model::audience::{DefaultEndpoint, IpFamilies};
 use model::service::Service;
 use protos::Value;
@@ -10,9 +13,6 @@ use protos::envoy::config::cluster::v3::cluster::{DiscoveryType, LbConfig, LbPol
 use protos::envoy::config::core::v3::{Address, BindConfig, ExtraSourceAddress};
 use protos::envoy::config::endpoint::v3::lb_endpoint::HostIdentifier;
 use protos::envoy::config::endpoint::v3::{ClusterLoadAssignment, Endpoint, LbEndpoint, LocalityLbEndpoints};
-use resources::MeshConfig;
-use resources::istio::ConnectionPoolSettings;
-use resources::mesh::InboundMode;
 use traffic::policy::{DestinationPolicy, effective_in};
 use traffic::stats;
 

@@ -3,6 +3,8 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use config::MeshConfig;
+use config::istio::{ClientTlsMode, ClientTlsSettings, ProxyProtocol, ProxyProtocolVersion};
 use model::audience::OutboundKey;
 use model::service::{Registry, Resolution, Service};
 use model::tls::{Authorities, CONFIG_MAP, Certificate};
@@ -20,8 +22,6 @@ use protos::envoy::extensions::transport_sockets::tls::v3::{
     CertificateValidationContext, CommonTlsContext, SubjectAltNameMatcher, TlsParameters, UpstreamTlsContext,
 };
 use registry::Identities;
-use resources::MeshConfig;
-use resources::istio::{ClientTlsMode, ClientTlsSettings, ProxyProtocol, ProxyProtocolVersion};
 
 use super::draft::Draft;
 use crate::assignment::{MUTUAL_TLS, TLS_MODE};

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use config::istio::{ClientTlsMode, ConsistentHash, HashAlgorithm, LbPolicy, LoadBalancerSettings, SimpleLb};
 use flow::{Reads, Relation, Rule};
 use model::audience::{OutboundKey, Scope};
 use model::service::{Resolution, Service};
@@ -20,7 +21,6 @@ use protos::envoy::extensions::load_balancing_policies::wrr_locality::v3::WrrLoc
 use protos::{Message, Name};
 use registry::inputs::Mesh;
 use registry::{ServiceEndpoints, ServiceIdentities, Services};
-use resources::istio::{ClientTlsMode, ConsistentHash, HashAlgorithm, LbPolicy, LoadBalancerSettings, SimpleLb};
 use traffic::policy::preference::Preference;
 use traffic::policy::{ClusterRules, EffectivePolicy};
 
@@ -45,7 +45,7 @@ impl Relation for GrpcClusters {
 
 impl Rule for GrpcClusters {
     fn derive(cx: &Reads<'_>, (scope, name): &(Arc<Scope>, Arc<str>)) -> Option<Resource> {
-        let key = traffic::clusters::resolve(cx, scope, name).filter(|key| !key.passed_through)?;
+        let key = traffic::clusters::resolve(cx, scope, name).filter(|key| !key.sni_passthrough)?;
         cx.get::<EncodedGrpcClusters>(&key).map(|row| (*row).clone())
     }
 }

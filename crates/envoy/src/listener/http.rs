@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use config::MeshConfig;
+use config::mesh::{NormalizationType, ProxyHeaders};
 use model::listener::{Direction, HttpChain, ListenerSpec, RouteSource};
-use policy::telemetry::Telemetry;
 use protos::envoy::config::core::v3::{Http1ProtocolOptions, Http2ProtocolOptions, Http3ProtocolOptions};
 use protos::envoy::config::listener::v3::Filter;
 use protos::envoy::extensions::filters::network::http_connection_manager::v3::http_connection_manager::{
@@ -11,8 +12,7 @@ use protos::envoy::extensions::filters::network::http_connection_manager::v3::ht
     ServerHeaderTransformation, SetCurrentClientCertDetails, UpgradeConfig,
 };
 use protos::envoy::extensions::filters::network::http_connection_manager::v3::{HttpConnectionManager, Rds};
-use resources::MeshConfig;
-use resources::mesh::{NormalizationType, ProxyHeaders};
+use security::telemetry::Telemetry;
 
 use super::filters::{http_filters, network_filter};
 use super::{limits, stats};
@@ -97,7 +97,7 @@ fn routes(chain: &HttpChain, mesh: &MeshConfig) -> RouteSpecifier {
             config_source: Some(aggregated_discovery()),
             route_config_name: name.to_string(),
         }),
-        RouteSource::Anywhere => RouteSpecifier::RouteConfig(route::anywhere_table(mesh)),
+        RouteSource::DynamicForwardProxy => RouteSpecifier::RouteConfig(route::dynamic_forward_proxy_table(mesh)),
         RouteSource::Inbound {
             cluster,
             port,
@@ -191,8 +191,8 @@ fn forward_certificates(
     }
 }
 
-fn forwarding(mode: resources::mesh::ForwardClientCertDetails) -> Option<ForwardClientCertDetails> {
-    use resources::mesh::ForwardClientCertDetails as Mode;
+fn forwarding(mode: config::mesh::ForwardClientCertDetails) -> Option<ForwardClientCertDetails> {
+    use config::mesh::ForwardClientCertDetails as Mode;
     match mode {
         Mode::Undefined => None,
         Mode::Sanitize => Some(ForwardClientCertDetails::Sanitize),

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use config::MeshConfig;
 use model::listener::{Direction, ListenerSpec};
 use protos::envoy::config::listener::v3::listener_filter::ConfigType;
 use protos::envoy::config::listener::v3::listener_filter_chain_match_predicate::{MatchSet, Rule};
@@ -13,7 +14,6 @@ use protos::envoy::extensions::filters::listener::proxy_protocol::v3::ProxyProto
 use protos::envoy::extensions::filters::listener::tls_inspector::v3::TlsInspector;
 use protos::envoy::r#type::v3::Int32Range;
 use protos::{Message, Name};
-use resources::MeshConfig;
 
 use crate::parts::{any, duration};
 

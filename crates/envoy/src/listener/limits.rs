@@ -2,15 +2,13 @@
 
 use std::time::Duration;
 
+use config::MeshConfig;
+use config::mesh::{ConnectionProfile, ConnectionSettings, HeadersWithUnderscoresAction, PathWithEscapedSlashesAction};
 use model::listener::Direction;
 use protos::envoy::config::core::v3::HttpProtocolOptions;
 use protos::envoy::config::core::v3::http_protocol_options::HeadersWithUnderscoresAction as Underscores;
 use protos::envoy::extensions::filters::network::http_connection_manager::v3::HttpConnectionManager;
 use protos::envoy::extensions::filters::network::http_connection_manager::v3::http_connection_manager::PathWithEscapedSlashesAction as Slashes;
-use resources::MeshConfig;
-use resources::mesh::{
-    ConnectionProfile, ConnectionSettings, HeadersWithUnderscoresAction, PathWithEscapedSlashesAction,
-};
 
 use crate::parts::duration;
 

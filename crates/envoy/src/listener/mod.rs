@@ -10,10 +10,10 @@ mod tcp;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use config::MeshConfig;
 use flow::{Reads, Relation, Rule};
 use model::listener::{Bind, ChainKind, ChainMatch, ChainSpec, Direction, ListenerSpec};
 use model::xds::Resource;
-use policy::telemetry::{EffectiveTelemetry, Telemetry};
 use protos::envoy::config::core::v3::{Address, TrafficDirection, UdpSocketConfig};
 use protos::envoy::config::listener::v3::listener::ConnectionBalanceConfig;
 use protos::envoy::config::listener::v3::listener::connection_balance_config::{BalanceType, ExactBalance};
@@ -21,7 +21,7 @@ use protos::envoy::config::listener::v3::{
     AdditionalAddress, FilterChain, FilterChainMatch, Listener, QuicProtocolOptions, UdpListenerConfig,
 };
 use registry::proxy_settings::mesh_of;
-use resources::MeshConfig;
+use security::telemetry::{EffectiveTelemetry, Telemetry};
 
 use crate::parts::{address, pipe, range, seconds, udp_address};
 use crate::{access_log, dns_cache, tls};

@@ -1,8 +1,8 @@
 //! Metrics in Istio's form, which only Istio's build of Envoy makes.
 
 use model::listener::{Direction, ListenerSpec};
-use policy::telemetry::Telemetry;
 use protos::stats::PluginConfig;
+use security::telemetry::Telemetry;
 
 /// The name of the filters, for HTTP and for connections.
 pub(crate) const FILTER: &str = "istio.stats";

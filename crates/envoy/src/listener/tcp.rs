@@ -1,7 +1,6 @@
 //! TCP proxies.
 
 use model::listener::TcpChain;
-use policy::telemetry::Telemetry;
 use protos::envoy::config::listener::v3::Filter;
 use protos::envoy::extensions::filters::network::mongo_proxy::v3::MongoProxy;
 use protos::envoy::extensions::filters::network::tcp_proxy::v3::TcpProxy;
@@ -10,6 +9,7 @@ use protos::envoy::extensions::filters::network::tcp_proxy::v3::tcp_proxy::{
 };
 use protos::envoy::r#type::v3::HashPolicy;
 use protos::envoy::r#type::v3::hash_policy::{PolicySpecifier, SourceIp};
+use security::telemetry::Telemetry;
 
 use super::filters::network_filter;
 use crate::access_log::{self, Subject};

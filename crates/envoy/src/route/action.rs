@@ -1,6 +1,11 @@
 //! What a route of a VirtualService does with a request.
 
 use bytes::Bytes;
+use config::MeshConfig;
+use config::istio::{
+    Destination, HttpBody, HttpDirectResponse, HttpRedirect, HttpRewrite, HttpRoute, HttpRouteDestination,
+    RedirectPort, RedirectPortSelection,
+};
 use protos::envoy::config::core::v3::{DataSource, data_source};
 use protos::envoy::config::route::v3::redirect_action::{
     PathRewriteSpecifier, RedirectResponseCode, SchemeRewriteSpecifier,
@@ -11,11 +16,6 @@ use protos::envoy::config::route::v3::weighted_cluster::{ClusterWeight, cluster_
 use protos::envoy::config::route::v3::{DirectResponseAction, RedirectAction, Route, RouteAction, WeightedCluster};
 use protos::envoy::r#type::matcher::v3::RegexMatchAndSubstitute;
 use protos::envoy::r#type::v3::FractionalPercent;
-use resources::MeshConfig;
-use resources::istio::{
-    Destination, HttpBody, HttpDirectResponse, HttpRedirect, HttpRewrite, HttpRoute, HttpRouteDestination,
-    RedirectPort, RedirectPortSelection,
-};
 
 use super::headers::Operations;
 use super::translate::Destinations;

@@ -1,11 +1,11 @@
 //! Routes that no VirtualService has written: to a service, to the application, to anywhere and to nowhere.
 
+use config::MeshConfig;
 use protos::envoy::config::route::v3::route::Action;
 use protos::envoy::config::route::v3::route_action::{ClusterSpecifier, HashPolicy, MaxStreamDuration};
 use protos::envoy::config::route::v3::{
     Decorator, DirectResponseAction, Route, RouteAction, RouteConfiguration, VirtualHost,
 };
-use resources::MeshConfig;
 
 use super::{matching, retry};
 use crate::parts::{duration, seconds};
@@ -65,7 +65,7 @@ pub(crate) fn allow_any(cluster: &str, mesh: &MeshConfig) -> Route {
 }
 
 /// Requests to unknown hosts go to where their names lead.
-pub(crate) fn anywhere(mesh: &MeshConfig) -> Route {
+pub(crate) fn dynamic_forward_proxy(mesh: &MeshConfig) -> Route {
     let mut action = to_cluster("AllowAnyDynamicDNSCluster".to_owned());
     set_timeout(&mut action, None);
     action.append_x_forwarded_host = appends_forwarded_host(mesh);
@@ -76,11 +76,11 @@ pub(crate) fn anywhere(mesh: &MeshConfig) -> Route {
 }
 
 /// The table of a chain for requests to unknown hosts: everything to where its name leads.
-pub(crate) fn anywhere_table(mesh: &MeshConfig) -> RouteConfiguration {
+pub(crate) fn dynamic_forward_proxy_table(mesh: &MeshConfig) -> RouteConfiguration {
     let host = VirtualHost {
         name: ANYWHERE.to_owned(),
         domains: vec!["*".to_owned()],
-        routes: vec![anywhere(mesh)],
+        routes: vec![dynamic_forward_proxy(mesh)],
         include_request_attempt_count: counts_attempts(mesh),
         ..Default::default()
     };

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use config::istio::{Abort, AbortType, CorsPolicy, Delay, DelayType, HttpRoute, UnmatchedPreflights};
 use protos::Any;
 use protos::envoy::extensions::filters::common::fault::v3::{FaultDelay, fault_delay::FaultDelaySecifier};
 use protos::envoy::extensions::filters::http::cors::v3::CorsPolicy as CorsOptions;
 use protos::envoy::extensions::filters::http::fault::v3::{FaultAbort, HttpFault, fault_abort::ErrorType};
-use resources::istio::{Abort, AbortType, CorsPolicy, Delay, DelayType, HttpRoute, UnmatchedPreflights};
 
 use super::matching;
 use crate::parts::{any, duration, exact, fraction, hundredths, millionths};

@@ -1,10 +1,10 @@
 //! Hash policies: what of a request decides which endpoint it goes to (`consistentHash` of a DestinationRule).
 
+use config::istio::{HashKey, LbPolicy, LoadBalancerSettings};
 use protos::envoy::config::route::v3::route_action::HashPolicy;
 use protos::envoy::config::route::v3::route_action::hash_policy::{
     ConnectionProperties, Cookie, CookieAttribute, Header, PolicySpecifier, QueryParameter,
 };
-use resources::istio::{HashKey, LbPolicy, LoadBalancerSettings};
 
 use crate::parts::duration;
 
@@ -39,7 +39,7 @@ pub(crate) fn policy(settings: Option<&LoadBalancerSettings>) -> Option<HashPoli
     })
 }
 
-fn attribute(attribute: &resources::istio::CookieAttribute) -> CookieAttribute {
+fn attribute(attribute: &config::istio::CookieAttribute) -> CookieAttribute {
     CookieAttribute {
         name: attribute.name.to_string(),
         value: attribute.value.to_string(),

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use config::istio::{HeaderOperations, Headers};
 use protos::envoy::config::core::v3::header_value_option::HeaderAppendAction;
 use protos::envoy::config::core::v3::{HeaderValue, HeaderValueOption};
-use resources::istio::{HeaderOperations, Headers};
 
 /// Changes of headers in Envoy's terms.
 #[derive(Default)]

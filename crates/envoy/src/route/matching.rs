@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use config::istio::{HttpMatchRequest, StringMatch};
 use protos::envoy::config::route::v3::header_matcher::HeaderMatchSpecifier;
 use protos::envoy::config::route::v3::query_parameter_matcher::QueryParameterMatchSpecifier;
 use protos::envoy::config::route::v3::route_match::PathSpecifier;
@@ -11,7 +12,6 @@ use protos::envoy::r#type::matcher::v3::string_matcher::MatchPattern;
 use protos::envoy::r#type::matcher::v3::{
     ListMatcher, MetadataMatcher, OrMatcher, StringMatcher, ValueMatcher, list_matcher, value_matcher,
 };
-use resources::istio::{HttpMatchRequest, StringMatch};
 
 use crate::parts::regex;
 

@@ -28,7 +28,7 @@ use registry::proxy_settings::mesh_of;
 use traffic::routes::{RouteTables, virtual_host_name};
 use traffic::virtual_service::EffectiveVirtualServices;
 
-pub(crate) use defaults::{anywhere_table, inbound_table};
+pub(crate) use defaults::{dynamic_forward_proxy_table, inbound_table};
 pub(crate) use matching::everything;
 pub(crate) use translate::{Context, Destinations};
 
@@ -128,7 +128,9 @@ impl Rule for VirtualHosts {
             VirtualHostContent::AllowAny(cluster) => {
                 vec![EncodedRoutes::of([defaults::allow_any(cluster, &mesh.config)])]
             }
-            VirtualHostContent::Anywhere => vec![EncodedRoutes::of([defaults::anywhere(&mesh.config)])],
+            VirtualHostContent::DynamicForwardProxy => {
+                vec![EncodedRoutes::of([defaults::dynamic_forward_proxy(&mesh.config)])]
+            }
             VirtualHostContent::BlockAll => vec![EncodedRoutes::of([defaults::block_all()])],
             VirtualHostContent::NotFound => Vec::new(),
         };

@@ -1,12 +1,12 @@
 //! Retries.
 
+use config::istio::HttpRetry;
 use protos::envoy::config::route::v3::RetryPolicy;
 use protos::envoy::config::route::v3::retry_policy::{
     RetryBackOff, RetryHostPredicate, RetryPriority, retry_host_predicate, retry_priority,
 };
 use protos::envoy::extensions::retry::host::previous_hosts::v3::PreviousHostsPredicate;
 use protos::envoy::extensions::retry::priority::previous_priorities::v3::PreviousPrioritiesConfig;
-use resources::istio::HttpRetry;
 
 use crate::parts::{any, duration};
 

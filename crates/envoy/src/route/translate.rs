@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use config::MeshConfig;
+use config::istio::{Destination, HttpAction, HttpMatchRequest, HttpRoute, VirtualService};
 use flow::Reads;
 use model::audience::RoutesKey;
 use model::service::ObjectId;
@@ -12,8 +14,6 @@ use protos::envoy::config::route::v3::route::Action;
 use protos::envoy::config::route::v3::route_action::{ClusterSpecifier, HashPolicy};
 use protos::envoy::config::route::v3::{Decorator, Route};
 use registry::Services;
-use resources::MeshConfig;
-use resources::istio::{Destination, HttpAction, HttpMatchRequest, HttpRoute, VirtualService};
 use traffic::policy::{DestinationPolicy, effective, merged};
 use traffic::virtual_service::Guard;
 

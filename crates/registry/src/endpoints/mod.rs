@@ -6,14 +6,14 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use config::core;
+use config::istio::ServiceEntry;
 use flow::{Index, Members, Reads, Relation, Rule};
 use model::proxy::{Labels, Locality};
 use model::service::{
     Endpoint, EndpointAddress, Health, ObjectId, Registry, Resolution, Service, ServiceKey, ServicePort, SourceId,
     TargetPort, Workload,
 };
-use resources::core;
-use resources::istio::ServiceEntry;
 
 use crate::inputs::{Mesh, ServiceObject, ServiceObjectKey, ServiceObjects, Sharing};
 use crate::networks::place_of;

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use config::core::{AddressType, EndpointSlice};
+use config::multicluster::ServiceExport;
+use config::{Object, core};
 use flow::{Index, Members, Reads, Relation, Rule};
 use model::service::{Endpoint, EndpointAddress, Health, ObjectId, SourceId, Workload};
-use resources::core::{AddressType, EndpointSlice};
-use resources::multicluster::ServiceExport;
-use resources::{Object, core};
 
 use super::{bare, of_workload};
 use crate::inputs::{EndpointSlices, ServiceExports, WorkloadObjectKey};

@@ -4,14 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use config::core::{self, ServiceType};
+use config::gateway_api::{Gateway, Listener};
+use config::mesh::{MeshNetworks, NetworkGatewayPlace, NetworkMembers};
+use config::{Meta, Object};
 use flow::Reads;
 use model::network::NetworkEntry;
 use model::service::{Registry, ServiceKey};
 use names::Hostname;
-use resources::core::{self, ServiceType};
-use resources::gateway_api::{Gateway, Listener};
-use resources::mesh::{MeshNetworks, NetworkGatewayPlace, NetworkMembers};
-use resources::{Meta, Object};
 
 use super::NETWORK_LABEL;
 use crate::inputs::{MeshSettings, Nodes, ServiceObject, ServiceObjectKey, ServiceObjects};
@@ -120,8 +120,7 @@ impl<'a> Found<'a> {
         let expected = port_of(&gateway.meta);
         let passes = |listener: &&Listener| {
             let (option, mode) = LISTENER_MODE;
-            let asked =
-                |tls: &resources::gateway_api::ListenerTls| tls.options.get(option).is_some_and(|m| &**m == mode);
+            let asked = |tls: &config::gateway_api::ListenerTls| tls.options.get(option).is_some_and(|m| &**m == mode);
             listener
                 .tls
                 .as_ref()

@@ -3,11 +3,11 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use config::Object;
+use config::gateway_api::Gateway;
 use flow::{Index, Members, Reads, Relation, Rule};
 use model::network::NetworkEntries;
 use model::service::SourceId;
-use resources::Object;
-use resources::gateway_api::Gateway;
 
 use super::found::{Found, Place, network_of};
 use crate::inputs::{HostAddresses, KubeGateways, Mesh, Networks, ServiceObject, ServiceObjectKey, ServiceObjects};

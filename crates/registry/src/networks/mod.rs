@@ -5,11 +5,11 @@ mod gateways;
 
 use std::sync::Arc;
 
+use config::mesh::{MeshNetworks, NetworkMembers};
 use flow::{Reads, Relation, Rule};
 use ipnet::IpNet;
 use model::proxy::Labels;
 use model::service::EndpointAddress;
-use resources::mesh::{MeshNetworks, NetworkMembers};
 
 use crate::inputs::{Mesh, Namespaces, Networks};
 

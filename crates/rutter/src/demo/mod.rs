@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
-use parts::run::Protocol;
+use test_harness::run::Protocol;
 
 use promises::Promises;
 use screen::Screen;
@@ -87,7 +87,7 @@ pub(crate) fn run(matches: &ArgMatches) -> Result<bool> {
 async fn show(matches: &ArgMatches, screen: &mut Screen) -> Result<(bool, Option<kubernetes::Stage>)> {
     let envoy = match matches.get_one::<PathBuf>("envoy") {
         Some(path) => path.clone(),
-        None => parts::envoy(&mut |line| screen.say(line)).context("the demo needs Envoy")?,
+        None => test_harness::envoy(&mut |line| screen.say(line)).context("the demo needs Envoy")?,
     };
     let protocol = if matches.get_flag("sotw") {
         Protocol::Sotw
@@ -121,7 +121,7 @@ async fn here(
     once: bool,
     screen: &mut Screen,
     promises: &mut Promises,
-) -> parts::run::Result<()> {
+) -> test_harness::run::Result<()> {
     let stage = Stage::start(envoy, protocol, screen).await?;
     story::tell(stage, screen, promises, once).await
 }

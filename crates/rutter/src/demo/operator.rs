@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use http::{Method, Request};
 use kube::Client;
 use kube::config::{Config, KubeConfigOptions, Kubeconfig};
-use parts::run::Result;
 use serde_json::Value;
+use test_harness::run::Result;
 
 use super::config::{Manifest, NAMESPACE};
 

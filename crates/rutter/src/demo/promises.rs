@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use parts::run::Counts;
+use test_harness::run::Counts;
 
 /// Everything that was observed against a promise.
 pub(super) struct Promises {

@@ -2,7 +2,7 @@
 
 use std::io::{self, IsTerminal, Write};
 
-use parts::run::Counts;
+use test_harness::run::Counts;
 
 /// How wide the bar of a split is.
 const BAR: usize = 30;

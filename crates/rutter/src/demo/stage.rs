@@ -3,9 +3,9 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use parts::run::{Backend, Control, Envoy, Node, Protocol, Result, Traffic, free_port, wait_for};
 use serde_json::Value;
 use tempfile::TempDir;
+use test_harness::run::{Backend, Control, Envoy, Node, Protocol, Result, Traffic, free_port, wait_for};
 
 use super::config;
 use super::operator::{Operator, Step};

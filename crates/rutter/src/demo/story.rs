@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use parts::run::{Counts, Result};
+use test_harness::run::{Counts, Result};
 
 use super::promises::Promises;
 use super::screen::Screen;
@@ -114,7 +114,7 @@ async fn restart(stage: &mut Stage, screen: &mut Screen, promises: &mut Promises
     let (first_sync, begin) = (received(stage).await?, Instant::now());
     stage.restart().await?;
     for envoy in [&stage.sidecar, &stage.gateway] {
-        parts::run::wait_for("the proxies to come back", Duration::from_secs(20), || async {
+        test_harness::run::wait_for("the proxies to come back", Duration::from_secs(20), || async {
             envoy
                 .stat("^control_plane.connected_state$")
                 .await

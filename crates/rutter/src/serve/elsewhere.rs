@@ -4,8 +4,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
-use resources::mesh::ConfigSource;
-use resources::{Kind, MeshConfig, ParseOptions};
+use config::mesh::ConfigSource;
+use config::{Kind, MeshConfig, ParseOptions};
 use sources::xds::{self, Location, Node};
 use sources::{Change, files, kubernetes};
 use tokio::sync::{mpsc, watch};

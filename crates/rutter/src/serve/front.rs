@@ -6,8 +6,8 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use api::Api;
 use rutter::objects::Follower;
-use server::Pilot;
-use settings::{Home, Settings};
+use server::WorldHandle;
+use settings::{Settings, StoreBackend};
 use store::Store;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -52,7 +52,7 @@ impl Front {
     pub(super) async fn tell(
         &mut self,
         settings: &Settings,
-        pilot: Pilot,
+        pilot: WorldHandle,
         stopped: watch::Receiver<bool>,
     ) -> Result<()> {
         let intents = pilot.feedback(status::planning(settings)).await?;
@@ -68,7 +68,7 @@ impl Front {
         let (options, stats) = (sinks::Options::new(identity.as_str()), Arc::default());
         let writer = status::StatusWriter(self.api.clone());
         self.statuses = Some(match home::chosen(settings) {
-            Home::Etcd => {
+            StoreBackend::Etcd => {
                 let lock = status::StoreLock(Arc::clone(&self.store));
                 let tallies = tallies::Tallies {
                     store: Arc::clone(&self.store),

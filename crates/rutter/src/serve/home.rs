@@ -10,7 +10,7 @@ use api::access::Token;
 use api::credentials::Credentials;
 use api::server::ServerOptions;
 use api::{Access, Api, Role, Server};
-use settings::{Home, SecretsFor, Settings, Switch};
+use settings::{SecretsFor, Settings, StoreBackend, Switch};
 use store::Store;
 
 use super::{bindable, kubernetes};
@@ -21,11 +21,11 @@ const FILE_LIMIT: u64 = 1 << 20;
 const COMPACT_EVERY: Duration = Duration::from_secs(300);
 
 /// The home that `auto` stands for.
-pub(super) fn chosen(settings: &Settings) -> Home {
+pub(super) fn chosen(settings: &Settings) -> StoreBackend {
     match settings.store {
-        Home::Auto if kubernetes::in_a_pod() => Home::Kubernetes,
-        Home::Auto if settings.config_dir.is_some() => Home::None,
-        Home::Auto => Home::Embedded,
+        StoreBackend::Auto if kubernetes::in_a_pod() => StoreBackend::Kubernetes,
+        StoreBackend::Auto if settings.config_dir.is_some() => StoreBackend::None,
+        StoreBackend::Auto => StoreBackend::Embedded,
         home => home,
     }
 }
@@ -35,18 +35,18 @@ pub(super) fn gives_secrets(settings: &Settings) -> bool {
     match settings.secrets_for {
         SecretsFor::Nobody => false,
         SecretsFor::Local => true,
-        SecretsFor::Auto => chosen(settings) != Home::Kubernetes,
+        SecretsFor::Auto => chosen(settings) != StoreBackend::Kubernetes,
     }
 }
 
 /// What the store is called beside other sources.
 pub(super) fn name(settings: &Settings) -> String {
     let home = match chosen(settings) {
-        Home::Kubernetes => return "the Kubernetes API".to_owned(),
-        Home::Memory => "memory",
-        Home::Etcd => "etcd",
-        Home::None => "no",
-        Home::Auto | Home::Embedded => "embedded",
+        StoreBackend::Kubernetes => return "the Kubernetes API".to_owned(),
+        StoreBackend::Memory => "memory",
+        StoreBackend::Etcd => "etcd",
+        StoreBackend::None => "no",
+        StoreBackend::Auto | StoreBackend::Embedded => "embedded",
     };
     format!("the {home} store")
 }
@@ -54,14 +54,14 @@ pub(super) fn name(settings: &Settings) -> String {
 /// Opens the store; none where there is to be none of ours.
 pub(super) async fn open(settings: &Settings) -> Result<Option<Arc<dyn Store>>> {
     Ok(match chosen(settings) {
-        Home::None | Home::Kubernetes => None,
-        Home::Memory => Some(Arc::new(store::memory::Memory::new(store::Limits::default()))),
-        Home::Etcd => {
+        StoreBackend::None | StoreBackend::Kubernetes => None,
+        StoreBackend::Memory => Some(Arc::new(store::memory::Memory::new(store::Limits::default()))),
+        StoreBackend::Etcd => {
             Some(Arc::new(store::etcd::Etcd::open(etcd(settings)?).await.with_context(
                 || format!("--etcd-endpoints {}", settings.etcd_endpoints),
             )?))
         }
-        Home::Auto | Home::Embedded => {
+        StoreBackend::Auto | StoreBackend::Embedded => {
             let options = store::embedded::Options {
                 keep_revisions: settings.store_history as u64,
                 ..store::embedded::Options::default()
@@ -197,11 +197,11 @@ fn kubeconfig(settings: &Settings) -> PathBuf {
 /// Where objects are kept, for people.
 fn place(settings: &Settings) -> String {
     match chosen(settings) {
-        Home::None => "not kept".to_owned(),
-        Home::Kubernetes => "in Kubernetes".to_owned(),
-        Home::Memory => "in memory, until this process ends".to_owned(),
-        Home::Etcd => format!("in etcd, below {} at {}", settings.etcd_prefix, settings.etcd_endpoints),
-        Home::Auto | Home::Embedded => {
+        StoreBackend::None => "not kept".to_owned(),
+        StoreBackend::Kubernetes => "in Kubernetes".to_owned(),
+        StoreBackend::Memory => "in memory, until this process ends".to_owned(),
+        StoreBackend::Etcd => format!("in etcd, below {} at {}", settings.etcd_prefix, settings.etcd_endpoints),
+        StoreBackend::Auto | StoreBackend::Embedded => {
             let directory = settings.data_dir.join("store");
             format!(
                 "embedded, in {}",

@@ -12,11 +12,11 @@ use std::mem;
 use std::sync::Arc;
 use std::time::Duration;
 
+use config::{AnyObject, Diagnostic, Kind, MeshConfig, ObjectKey};
 use registry::inputs::MeshSettings;
-use resources::{AnyObject, Diagnostic, Kind, MeshConfig, ObjectKey};
 use rutter::log_diagnostic;
 use rutter::objects::Listener;
-use server::{Closed, Configuration, Observation, Pilot};
+use server::{Closed, Configuration, Observation, WorldHandle};
 use sources::Change;
 use sources::aggregate::Aggregate;
 use sources::selection::Selection;
@@ -38,7 +38,7 @@ pub(super) struct Source {
 
 /// What is done with what the sources say.
 pub(super) struct Options {
-    pub(super) pilot: Pilot,
+    pub(super) pilot: WorldHandle,
     /// What other control planes may read.
     pub(super) configuration: Configuration,
     /// The settings of the mesh that hold without a MeshConfig.

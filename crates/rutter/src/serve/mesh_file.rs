@@ -5,7 +5,7 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use resources::{MeshConfig, Object, ParseOptions};
+use config::{MeshConfig, Object, ParseOptions};
 use rutter::log_diagnostic;
 use sources::Change;
 
@@ -103,7 +103,7 @@ impl MeshFile {
     /// Parses new content, and remembers it whether it is valid or not: it is reported once.
     fn take(&mut self, bytes: Vec<u8>) -> Option<MeshConfig> {
         let name = self.path.display().to_string();
-        let (config, diagnostics) = resources::parse_mesh_config(&bytes, &name, &ParseOptions::default());
+        let (config, diagnostics) = config::parse_mesh_config(&bytes, &name, &ParseOptions::default());
         diagnostics.iter().for_each(log_diagnostic);
         self.bytes = bytes;
         config

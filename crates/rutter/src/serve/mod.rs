@@ -15,11 +15,11 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::{Context, Result};
+use config::MeshConfig;
 use registry::inputs::{Features, MeshSettings, Sharing};
-use resources::MeshConfig;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use server::{Configuration, Options, Pilot, Server};
-use settings::{Address, Home, Settings};
+use server::{Configuration, Options, Server, WorldHandle};
+use settings::{Address, Settings, StoreBackend};
 use sources::kubernetes::Report;
 use sources::xds;
 use store::Store;
@@ -50,7 +50,7 @@ pub(crate) fn run(settings: &Settings) -> Result<()> {
 
 async fn serve(settings: &Settings, threads: usize) -> Result<()> {
     let begin = Instant::now();
-    let in_kubernetes = home::chosen(settings) == Home::Kubernetes;
+    let in_kubernetes = home::chosen(settings) == StoreBackend::Kubernetes;
     // There it is one of the sources of the mesh configuration, and may be missing.
     let mesh_path = match in_kubernetes {
         true => Some(kubernetes::mesh_file(settings)).filter(|path| path.exists()),
@@ -60,7 +60,7 @@ async fn serve(settings: &Settings, threads: usize) -> Result<()> {
     let mesh = mesh_file.as_ref().map(|file| file.config().clone()).unwrap_or_default();
     let elsewhere = elsewhere::read(&mesh)?;
     anyhow::ensure!(
-        settings.config_dir.is_some() || home::chosen(settings) != Home::None || !elsewhere.is_empty(),
+        settings.config_dir.is_some() || home::chosen(settings) != StoreBackend::None || !elsewhere.is_empty(),
         "which configuration? name a directory with --config-dir, a store with --store, or configSources in --mesh-config"
     );
     let store = home::open(settings).await?;
@@ -306,9 +306,13 @@ fn sharing(settings: &Settings) -> Sharing {
     }
 }
 
-fn start_world(settings: &Settings, mesh: MeshSettings, threads: usize) -> Result<Pilot> {
+fn start_world(settings: &Settings, mesh: MeshSettings, threads: usize) -> Result<WorldHandle> {
     let world = World::new(mesh, threads);
-    Ok(Pilot::start(world, ads::Limits::default(), settings.commit_interval)?)
+    Ok(WorldHandle::start(
+        world,
+        ::xds::Limits::default(),
+        settings.commit_interval,
+    )?)
 }
 
 fn options(settings: &Settings) -> Options {
@@ -319,10 +323,10 @@ fn options(settings: &Settings) -> Options {
         keepalive_interval: settings.keepalive_interval,
         keepalive_timeout: settings.keepalive_timeout,
         max_request_bytes: settings.max_request_bytes.0,
-        virtual_hosts_apart: settings.virtual_hosts_apart.0,
-        endpoints_apart: settings.endpoints_apart.0,
+        vhds: settings.vhds.0,
+        leds: settings.leds_min_endpoints.0,
         secrets_to_local: home::gives_secrets(settings),
-        limits: ads::Limits::default(),
+        limits: ::xds::Limits::default(),
         version: format!("rutter {}", env!("CARGO_PKG_VERSION")),
     }
 }

@@ -1,7 +1,7 @@
 //! The names of networks' gateways, looked up for the world.
 
 use anyhow::Result;
-use server::{Closed, Pilot};
+use server::{Closed, WorldHandle};
 use settings::Settings;
 use sources::names::{self, Found};
 use tokio::sync::mpsc;
@@ -13,7 +13,7 @@ use world::Batch;
 ///
 /// # Errors
 /// The control plane is shutting down.
-pub(super) async fn begin(settings: &Settings, pilot: &Pilot) -> Result<JoinSet<()>, Closed> {
+pub(super) async fn begin(settings: &Settings, pilot: &WorldHandle) -> Result<JoinSet<()>, Closed> {
     let mut tasks = JoinSet::new();
     if !settings.resolve_hostname_gateways.0 {
         return Ok(tasks);
@@ -34,7 +34,7 @@ pub(super) async fn begin(settings: &Settings, pilot: &Pilot) -> Result<JoinSet<
     Ok(tasks)
 }
 
-async fn tell(pilot: &Pilot, found: Found) -> Result<(), Closed> {
+async fn tell(pilot: &WorldHandle, found: Found) -> Result<(), Closed> {
     let mut batch = Batch::new();
     for (name, addresses) in found {
         batch.set_addresses(name, addresses);

@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use api::{Api, StatusOutcome, StatusTarget};
-use plan::{Intent, Status};
-use resources::schema::{Definition, definitions};
-use resources::{ObjectKey, Timestamp};
+use config::schema::{Definition, definitions};
+use config::{ObjectKey, Timestamp};
 use serde_json::{Value, json};
 use settings::Settings;
 use sinks::{Lease, Lock, Outcome, Writer};
+use status::{Intent, Status};
 use store::{Error, Expect, GroupResource, Key, Operation, Store, Transaction};
 
 /// Where the lease is.
@@ -17,10 +17,10 @@ const NAMESPACE: &str = "istio-system";
 const NAME: &str = "rutter-status";
 
 /// How statuses are planned, wherever they are written.
-pub(super) fn planning(settings: &Settings) -> plan::Settings {
-    plan::Settings {
+pub(super) fn planning(settings: &Settings) -> status::Settings {
+    status::Settings {
         interval: settings.status_interval,
-        ..plan::Settings::default()
+        ..status::Settings::default()
     }
 }
 

@@ -1,9 +1,9 @@
 //! Objects as messages.
 
 use bytes::{BufMut as _, Bytes, BytesMut};
+use config::{AnyObject, Kind};
 use protos::istio::mcp::v1alpha1::{Metadata, Resource};
 use protos::{Any, Message as _, any, pack_json};
-use resources::{AnyObject, Kind};
 use serde_json::{Value, json};
 
 /// The key of the field `resources` in a discovery response: number 2, length-delimited.
@@ -22,7 +22,7 @@ pub(super) fn resource(object: &AnyObject) -> Any {
         Some(mut written) => written.get_mut("spec").map(Value::take).unwrap_or_else(|| json!({})),
         None => object.spec_json(),
     };
-    let texts = |map: &resources::StringMap| map.iter().map(|(k, v)| (k.to_string(), v.to_string())).collect();
+    let texts = |map: &config::StringMap| map.iter().map(|(k, v)| (k.to_string(), v.to_string())).collect();
     let body = match message(object.kind()) {
         Some(name) => packed(&name, &spec),
         None => packed(STRUCT, &spec),

@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
-use ads::Rope;
 use bytes::Bytes;
 use protos::Message as _;
 use protos::envoy::service::discovery::v3::{DiscoveryRequest, DiscoveryResponse};
 use protos::value::Kind as Is;
 use tokio::sync::{mpsc, watch};
+use xds::Rope;
 
 use super::{Answer, Configuration};
 use crate::grpc::{Down, Messages, Status};

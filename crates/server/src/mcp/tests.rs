@@ -1,9 +1,9 @@
 //! Objects come out as they went in; versions are of content.
 
+use config::ParseOptions;
 use protos::envoy::service::discovery::v3::DiscoveryResponse;
 use protos::istio::mcp::v1alpha1::Resource;
 use protos::{Message as _, plain_json};
-use resources::ParseOptions;
 use serde_json::json;
 
 use super::*;
@@ -11,7 +11,7 @@ use super::*;
 const ENTRY: &str = "networking.istio.io/v1/ServiceEntry";
 
 fn object(text: &str) -> AnyObject {
-    let parsed = resources::parse_documents(text.as_bytes(), "test", &ParseOptions::default());
+    let parsed = config::parse_documents(text.as_bytes(), "test", &ParseOptions::default());
     assert!(parsed.is_whole(), "{:?}", parsed.diagnostics);
     parsed.objects.into_iter().next().expect("an object")
 }

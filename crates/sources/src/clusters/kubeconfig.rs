@@ -3,9 +3,9 @@
 use std::fmt;
 use std::time::Duration;
 
+use config::FieldPath;
 use kube::config::{AuthInfo, KubeConfigOptions, KubeconfigError};
 use kube::{Client, Config};
-use resources::FieldPath;
 
 /// No longer text is read, in bytes: a Secret holds no more.
 const LONGEST: usize = 1 << 20;

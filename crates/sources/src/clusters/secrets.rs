@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use resources::{Diagnostic, FieldPath, Severity, Timestamp};
+use config::{Diagnostic, FieldPath, Severity, Timestamp};
 use xxhash_rust::xxh3::xxh3_128;
 
 use super::kubeconfig::Refusal;
@@ -290,9 +290,9 @@ impl<W: Clone> Secrets<W> {
         let mut about = self.about(secret, cluster, "refused-kubeconfig", refusal.message.clone());
         for segment in refusal.path.segments() {
             about.path = match segment {
-                resources::Segment::Field(name) => about.path.field(name.clone()),
-                resources::Segment::Index(at) => about.path.index(*at),
-                resources::Segment::Key(key) => about.path.key(key.clone()),
+                config::Segment::Field(name) => about.path.field(name.clone()),
+                config::Segment::Index(at) => about.path.index(*at),
+                config::Segment::Key(key) => about.path.key(key.clone()),
             };
         }
         Diagnostic {

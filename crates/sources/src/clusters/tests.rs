@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use config::Timestamp;
 use proptest::prelude::*;
-use resources::Timestamp;
 
 use super::*;
 

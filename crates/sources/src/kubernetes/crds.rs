@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use config::schema::Definition;
 use kube::Client;
-use resources::schema::Definition;
 use serde_json::Value;
 
 /// What a CustomResourceDefinition says.
@@ -111,7 +111,7 @@ pub(crate) async fn asked(client: &Client, definitions: Vec<&'static Definition>
 
 #[cfg(test)]
 mod tests {
-    use resources::schema::find;
+    use config::schema::find;
     use serde_json::json;
 
     use super::*;

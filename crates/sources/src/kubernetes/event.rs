@@ -212,8 +212,8 @@ impl<'de> Visitor<'de> for Items<'_> {
 
 #[cfg(test)]
 mod tests {
+    use config::Kind;
     use proptest::prelude::*;
-    use resources::Kind;
 
     use super::*;
 

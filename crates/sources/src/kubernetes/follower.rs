@@ -11,7 +11,7 @@ mod taking;
 
 use std::time::Duration;
 
-use resources::schema::definitions;
+use config::schema::definitions;
 use tokio::sync::{mpsc, watch};
 use tokio::task::{AbortHandle, JoinHandle};
 use tokio::time::Instant;

@@ -13,7 +13,7 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use resources::{AnyObject, Diagnostic, MeshConfig, MeshNetworks, Object, ParseOptions};
+use config::{AnyObject, Diagnostic, MeshConfig, MeshNetworks, Object, ParseOptions};
 use serde_json::{Map, Value};
 
 use super::table::Gathered;
@@ -213,21 +213,21 @@ impl Text {
 
 fn config(text: &str, file: &str) -> Checked {
     let options = ParseOptions::default();
-    let (config, diagnostics) = resources::parse_mesh_config(text.as_bytes(), file, &options);
+    let (config, diagnostics) = config::parse_mesh_config(text.as_bytes(), file, &options);
     let object = config.map(|config| Object::new("", MeshConfig::NAME, config).into());
     (object.map(|object| (value(text, file), object)), diagnostics)
 }
 
 fn networks(text: &str, file: &str) -> Checked {
     let options = ParseOptions::default();
-    let (networks, diagnostics) = resources::parse_mesh_networks(text.as_bytes(), file, &options);
+    let (networks, diagnostics) = config::parse_mesh_networks(text.as_bytes(), file, &options);
     let object = networks.map(|networks| Object::new("", &*MeshNetworks::key().name, networks).into());
     (object.map(|object| (Value::Null, object)), diagnostics)
 }
 
 /// The fields of a text that is valid.
 fn value(text: &str, file: &str) -> Value {
-    let read = resources::parse_yaml_json(text.as_bytes(), file, &ParseOptions::default().limits);
+    let read = config::parse_yaml_json(text.as_bytes(), file, &ParseOptions::default().limits);
     let document = read.documents.into_iter().next();
     document.map_or(Value::Object(Map::new()), |document| document.value)
 }

@@ -25,8 +25,8 @@ mod watch;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use config::{AnyObject, Diagnostic, Kind, ObjectKey, ParseOptions};
 use kube::Client;
-use resources::{AnyObject, Diagnostic, Kind, ObjectKey, ParseOptions};
 use serde_json::Value;
 use tokio::sync::mpsc;
 

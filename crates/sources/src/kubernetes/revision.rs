@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use resources::Kind;
+use config::Kind;
 use serde_json::Value;
 
 /// The label by which an object chooses a revision, and a webhook configuration says which one it is of.

@@ -10,8 +10,8 @@ mod tests;
 
 use std::fmt;
 
-use resources::Kind;
-use resources::schema::{Schema, Shape};
+use config::Kind;
+use config::schema::{Schema, Shape};
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 
@@ -165,7 +165,7 @@ fn is_of_the_mesh(key: &str) -> bool {
     match key {
         // What injection did, at length.
         "sidecar.istio.io/status" => false,
-        resources::core::ingress::CLASS_ANNOTATION => true,
+        config::core::ingress::CLASS_ANNOTATION => true,
         _ => {
             ["istio.io", "gateway.networking.k8s.io", "multicluster.x-k8s.io"]
                 .iter()

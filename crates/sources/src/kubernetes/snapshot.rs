@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use resources::{AnyObject, AssignedAddresses, Kind, Meta, ParseOptions};
+use config::{AnyObject, AssignedAddresses, Kind, Meta, ParseOptions};
 use serde_json::{Map, Value, json};
 use xxhash_rust::xxh3::xxh3_128;
 
@@ -130,7 +130,7 @@ fn take_piece<'b>(rest: &mut &'b [u8]) -> Option<&'b [u8]> {
 
 fn object(text: &[u8]) -> Option<AnyObject> {
     let value: Value = serde_json::from_slice(text).ok()?;
-    resources::read_object(&value, &ParseOptions::default()).object
+    config::read_object(&value, &ParseOptions::default()).object
 }
 
 /// An object as the server would send it, as far as it was kept.
@@ -190,7 +190,7 @@ fn metadata(meta: &Meta) -> Value {
             fields.insert(name.to_owned(), value);
         }
     };
-    let map = |map: &resources::StringMap| -> Value {
+    let map = |map: &config::StringMap| -> Value {
         let entries = map.iter().map(|(key, value)| (key.to_string(), Value::from(&**value)));
         Value::Object(entries.collect())
     };
@@ -201,7 +201,7 @@ fn metadata(meta: &Meta) -> Value {
     put("uid", (&*meta.uid).into());
     put("generation", meta.generation.into());
     put("generateName", (&*meta.generate_name).into());
-    let time = |time: &Option<resources::Timestamp>| time.as_ref().map_or(Value::Null, |time| time.to_string().into());
+    let time = |time: &Option<config::Timestamp>| time.as_ref().map_or(Value::Null, |time| time.to_string().into());
     put("creationTimestamp", time(&meta.creation_timestamp));
     put("deletionTimestamp", time(&meta.deletion_timestamp));
     if let Some(owner) = &meta.owner {

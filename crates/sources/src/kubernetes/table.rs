@@ -7,8 +7,8 @@ mod tests;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use resources::schema::Definition;
-use resources::{AnyObject, Diagnostic, Kind, ObjectKey, ParseOptions};
+use config::schema::Definition;
+use config::{AnyObject, Diagnostic, Kind, ObjectKey, ParseOptions};
 use serde_json::Value;
 
 use super::Seen;
@@ -192,7 +192,7 @@ impl Table {
     }
 
     fn read(&mut self, key: ObjectKey, value: Value, hash: u128, reading: &mut Reading<'_>) {
-        let read = resources::read_object(&value, reading.options);
+        let read = config::read_object(&value, reading.options);
         let before = self.known.remove(&key);
         let had_problems = before.as_ref().is_some_and(|known| known.problems.is_some());
         // One that became invalid keeps its last good version in force, as a file does.

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use resources::{AnyObject, Meta, Object, StringMap};
+use config::{AnyObject, Meta, Object, StringMap};
 
 /// Longer texts are hardly ever the same.
 const LONGEST: usize = 80;

@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use resources::istio::{ClientTlsMode, ClientTlsSettings};
-use resources::mesh::ConfigSource;
+use config::istio::{ClientTlsMode, ClientTlsSettings};
+use config::mesh::ConfigSource;
 
 /// A place that configuration comes from.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -4,11 +4,11 @@ use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
 use std::time::Duration;
 
+use config::{Kind, ParseOptions};
 use protos::envoy::config::core::v3;
 use protos::envoy::service::discovery::v3::{DiscoveryRequest, DiscoveryResponse};
 use protos::google::rpc;
 use protos::{Struct, Value, value};
-use resources::{Kind, ParseOptions};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, timeout};
 use tonic::codegen::http::uri::PathAndQuery;

@@ -1,10 +1,10 @@
 //! One resource: from the form in which it travels to an object.
 
-use protos::Any;
-use protos::istio::mcp::v1alpha1::{Metadata, Resource};
-use resources::{
+use config::{
     AnyObject, Diagnostic, FieldPath, Kind, MeshConfig, Object, ObjectKey, ParseOptions, Severity, Timestamp,
 };
+use protos::Any;
+use protos::istio::mcp::v1alpha1::{Metadata, Resource};
 use serde_json::{Map, Value, json};
 
 /// What holds a message of any shape.
@@ -53,7 +53,7 @@ pub(super) fn read(kind: Kind, packed: &Any, options: &ParseOptions) -> Result<R
         Some(body) => spec(kind, &body).map_err(|error| format!("{}: {error}", meta.name))?,
         None => json!({}),
     };
-    let read = resources::read_object(&document(kind, namespace, name, &meta, spec), options);
+    let read = config::read_object(&document(kind, namespace, name, &meta, spec), options);
     Ok(Read {
         key,
         object: read.object,
@@ -122,7 +122,7 @@ fn mesh_config(packed: &Any, options: &ParseOptions) -> Result<Read, String> {
         )?,
         None => spec(Kind::MeshConfig, packed)?,
     };
-    let (config, diagnostics) = resources::parse_mesh_config(config.to_string().as_bytes(), "MeshConfig", options);
+    let (config, diagnostics) = config::parse_mesh_config(config.to_string().as_bytes(), "MeshConfig", options);
     Ok(Read {
         key: MeshConfig::key(),
         object: config.map(|config| Object::new("", MeshConfig::NAME, config).into()),

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use config::{AnyObject, Diagnostic, Kind, ObjectKey, ParseOptions};
 use protos::envoy::service::discovery::v3::DiscoveryResponse;
-use resources::{AnyObject, Diagnostic, Kind, ObjectKey, ParseOptions};
 
 use super::object::{self, refused, type_url};
 use crate::Change;

@@ -21,7 +21,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 use self::view::{Board, View};
-use crate::{At, Error, GroupResource, Key, Moment, Query, Revision, Scope, Store, Stored, Watch};
+use crate::{At, Error, GroupResource, Key, Query, Revision, Scope, Store, Stored, Watch, WatchEvent};
 
 pub use self::subscription::{Event, Subscription};
 
@@ -225,7 +225,7 @@ impl Follower {
         self.board.found();
         loop {
             match watch.next().await {
-                Ok(Moment::Changes(changes)) => {
+                Ok(WatchEvent::Changes(changes)) => {
                     *wait = self.options.retry_first;
                     let wanted = |resource: &GroupResource| match &self.options.types {
                         None => true,
@@ -233,7 +233,7 @@ impl Follower {
                     };
                     self.board.apply(&changes, wanted);
                 }
-                Ok(Moment::Bookmark(revision)) => {
+                Ok(WatchEvent::Bookmark(revision)) => {
                     *wait = self.options.retry_first;
                     self.board.progress(revision);
                 }

@@ -105,7 +105,7 @@ async fn a_full_disk_is_said_and_outlived() {
     assert_eq!(newest, 1 + answered.len() as u64, "what failed took no revision");
     let mut seen = 0;
     while seen < 2 * answered.len() {
-        if let crate::Moment::Changes(changes) = watch.next().await.expect("a moment") {
+        if let crate::WatchEvent::Changes(changes) = watch.next().await.expect("a moment") {
             seen += changes.len();
         }
     }

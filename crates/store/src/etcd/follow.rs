@@ -12,7 +12,7 @@ use super::Shared;
 use super::client::{Effect, Failure, is_closed, number, revision};
 use super::keys::Range;
 use super::read::stored;
-use crate::{Change, Error, Feed, Moment, Revision, Scope, Watch};
+use crate::{Change, Error, Feed, Revision, Scope, Watch, WatchEvent};
 
 const WATCH: &str = "/etcdserverpb.Watch/Watch";
 /// Requests of one stream: the first one, and one question for progress at a time.
@@ -95,7 +95,7 @@ struct Stream {
 
 #[async_trait::async_trait]
 impl Feed for Follow {
-    async fn next(&mut self) -> Result<Moment, Error> {
+    async fn next(&mut self) -> Result<WatchEvent, Error> {
         let mut closing = self.closing.clone();
         tokio::select! {
             biased;
@@ -107,7 +107,7 @@ impl Feed for Follow {
 
 impl Follow {
     /// Each wait in here can be given up: what was received is in `self` before the next one.
-    async fn moment(&mut self) -> Result<Moment, Error> {
+    async fn moment(&mut self) -> Result<WatchEvent, Error> {
         loop {
             let stream = match &mut self.place {
                 Place::Open(stream) => stream,
@@ -123,7 +123,7 @@ impl Follow {
                 }
             };
             if std::mem::take(&mut stream.caught_up) {
-                return Ok(Moment::Bookmark(self.seen));
+                return Ok(WatchEvent::Bookmark(self.seen));
             }
             let quiet = stream.ask;
             let received = tokio::select! {
@@ -188,7 +188,7 @@ impl Follow {
     }
 
     /// What an answer tells; none: nothing, or not yet.
-    fn take(&mut self, response: pb::WatchResponse) -> Result<Option<Moment>, Error> {
+    fn take(&mut self, response: pb::WatchResponse) -> Result<Option<WatchEvent>, Error> {
         let header = self.shared.client.note(response.header.as_ref());
         if response.canceled {
             if response.compact_revision > 0 {
@@ -218,12 +218,12 @@ impl Follow {
         }
         if response.events.is_empty() {
             self.seen = self.seen.max(header);
-            return Ok(Some(Moment::Bookmark(self.seen)));
+            return Ok(Some(WatchEvent::Bookmark(self.seen)));
         }
         self.changes(response.events)
     }
 
-    fn changes(&mut self, events: Vec<pb::Event>) -> Result<Option<Moment>, Error> {
+    fn changes(&mut self, events: Vec<pb::Event>) -> Result<Option<WatchEvent>, Error> {
         let mut changes = Vec::with_capacity(events.len());
         let mut newest = self.seen;
         for event in events {
@@ -249,7 +249,7 @@ impl Follow {
             changes.push(Arc::new(Change::new(key, at, before, after)));
         }
         self.seen = newest;
-        Ok((!changes.is_empty()).then_some(Moment::Changes(changes)))
+        Ok((!changes.is_empty()).then_some(WatchEvent::Changes(changes)))
     }
 }
 

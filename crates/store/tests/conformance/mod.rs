@@ -17,8 +17,8 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use store::{
-    Change, Committed, Error, Expect, GroupResource, Key, Moment, Operation, Query, Revision, Scope, Store, Stored,
-    Transaction, Watch,
+    Change, Committed, Error, Expect, GroupResource, Key, Operation, Query, Revision, Scope, Store, Stored,
+    Transaction, Watch, WatchEvent,
 };
 
 pub use model::*;
@@ -151,7 +151,7 @@ pub fn scope_of(resource: GroupResource) -> Scope {
 }
 
 /// The next moment, in time.
-pub async fn moment(watch: &mut Watch) -> Result<Moment, Error> {
+pub async fn moment(watch: &mut Watch) -> Result<WatchEvent, Error> {
     tokio::time::timeout(PATIENCE, watch.next())
         .await
         .expect("a moment in time")
@@ -163,7 +163,7 @@ pub async fn changes(watch: &mut Watch, count: usize) -> Vec<Arc<Change>> {
     let mut told = 0;
     while seen.len() < count {
         match moment(watch).await.expect("a moment") {
-            Moment::Changes(changes) => {
+            WatchEvent::Changes(changes) => {
                 assert!(!changes.is_empty(), "a moment of nothing");
                 for change in changes {
                     assert!(
@@ -179,7 +179,7 @@ pub async fn changes(watch: &mut Watch, count: usize) -> Vec<Arc<Change>> {
                     seen.push(change);
                 }
             }
-            Moment::Bookmark(revision) => {
+            WatchEvent::Bookmark(revision) => {
                 assert!(revision >= told && seen.last().is_none_or(|last| last.revision <= revision));
                 told = revision;
             }
@@ -191,8 +191,8 @@ pub async fn changes(watch: &mut Watch, count: usize) -> Vec<Arc<Change>> {
 /// The next bookmark, which must come before any change.
 pub async fn bookmark(watch: &mut Watch) -> Revision {
     match moment(watch).await.expect("a moment") {
-        Moment::Bookmark(revision) => revision,
-        Moment::Changes(changes) => panic!("a bookmark was expected: {changes:?}"),
+        WatchEvent::Bookmark(revision) => revision,
+        WatchEvent::Changes(changes) => panic!("a bookmark was expected: {changes:?}"),
     }
 }
 

@@ -280,8 +280,8 @@ impl Model {
         let mut last = *start;
         while last < self.now().0 {
             match moment(&mut watch).await.expect("a moment") {
-                Moment::Bookmark(revision) => assert!(revision >= last),
-                Moment::Changes(changes) => {
+                WatchEvent::Bookmark(revision) => assert!(revision >= last),
+                WatchEvent::Changes(changes) => {
                     for change in changes {
                         assert!(change.revision >= last);
                         last = change.revision;

@@ -97,7 +97,7 @@ pub async fn watches_keep_transactions_whole(home: Home) {
     };
     let mut seen = 0;
     while seen < 8 * SIZE {
-        if let Moment::Changes(changes) = moment(&mut watch).await.expect("a moment") {
+        if let WatchEvent::Changes(changes) = moment(&mut watch).await.expect("a moment") {
             for batch in changes.chunk_by(|a, b| a.revision == b.revision) {
                 assert_eq!(batch.len(), SIZE, "a torn transaction");
             }
@@ -170,8 +170,8 @@ pub async fn watches_may_be_interrupted(home: Home) {
             })
         });
         match poll.await {
-            Some(Ok(Moment::Changes(changes))) => seen.extend(changes),
-            Some(Ok(Moment::Bookmark(_))) => {}
+            Some(Ok(WatchEvent::Changes(changes))) => seen.extend(changes),
+            Some(Ok(WatchEvent::Bookmark(_))) => {}
             Some(Err(error)) => panic!("{error}"),
             None if written < 40 => {
                 done(

@@ -5,16 +5,16 @@
 
 use std::sync::Arc;
 
+use config::istio::EnvoyFilter;
+use config::istio::PolicyTargetReference;
+use config::istio::envoy_filter::{ApplyTo, EnvoyConfigPatch, PatchContext};
+use config::{Meta, Object, StringMap};
 use flow::{Index, Members, Reads, Relation, Rule};
 use model::audience::{FilterRef, Filters};
 use model::proxy::{Labels, Proxy, ProxyKind, selects};
 use model::service::ObjectId;
 use regex::Regex;
 use registry::inputs::EnvoyFilters;
-use resources::istio::EnvoyFilter;
-use resources::istio::PolicyTargetReference;
-use resources::istio::envoy_filter::{ApplyTo, EnvoyConfigPatch, PatchContext};
-use resources::{Meta, Object, StringMap};
 
 /// The label by which a proxy is one of a Gateway of the Gateway API.
 const GATEWAY_NAME: &str = "gateway.networking.k8s.io/gateway-name";
@@ -92,7 +92,7 @@ pub struct FilterScope {
 /// What decides between filters of the same priority.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 struct Age {
-    created: Option<resources::Timestamp>,
+    created: Option<config::Timestamp>,
     /// As Istio compares them.
     name: String,
 }

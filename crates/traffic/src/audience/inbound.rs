@@ -4,6 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use config::MeshConfig;
+use config::istio::{CaptureMode, IngressListener, Sidecar};
 use flow::Reads;
 use model::audience::{DefaultEndpoint, EVERYWHERE, InboundPort, IpFamilies};
 use model::proxy::{InterceptionMode, Labels, Proxy};
@@ -11,8 +13,6 @@ use model::service::{Service, ServiceKey, TargetPort, Workload};
 use names::{Hostname, Protocol};
 use registry::inputs::{MeshSettings, ServiceObjectKey};
 use registry::{InstancePorts, Services, ServicesByAddress, selectors};
-use resources::MeshConfig;
-use resources::istio::{CaptureMode, IngressListener, Sidecar};
 
 /// A service with this label keeps gateways from translating its ports to target ports.
 const NO_TRANSLATION_LABEL: &str = "experimental.istio.io/disable-gateway-port-translation";

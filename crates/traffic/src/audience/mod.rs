@@ -15,9 +15,10 @@ mod tuning;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
+use config::istio::OutboundMode;
 use flow::{Reads, Relation, Rule};
 use model::audience::{
-    ClusterAudience, EndpointsApart, EndpointsAudience, ExtensionAudience, GrpcAudience, IpFamilies, ListenerAudience,
+    ClusterAudience, EndpointsAudience, ExtensionAudience, GrpcAudience, IpFamilies, Leds, ListenerAudience,
     NameAudience, NameView, OwnWorkload, Place, RouteAudience, Scope, SecretAudience, Source,
 };
 use model::listener::Traced;
@@ -26,7 +27,6 @@ use model::proxy::{InterceptionMode, Labels, Proxy, ProxyKind};
 use model::service::{ObjectId, Workload};
 use registry::Workloads;
 use registry::inputs::{Mesh, MeshSettings, Proxies, ProxyToken, WorkloadObjectKey};
-use resources::istio::OutboundMode;
 
 pub use filters::{FilterScopes, FiltersByNamespace};
 pub use place::{ClustersOfServices, RulesByFacet, ServicesByDns, ServicesByFacet, ServicesWithAssigned};
@@ -45,7 +45,7 @@ pub struct ProxyAudiences {
     /// Decides its route tables.
     pub route: Arc<RouteAudience>,
     /// It takes virtual hosts singly.
-    pub virtual_hosts_apart: bool,
+    pub vhds: bool,
     /// Decides its secrets; none where it may have none.
     pub secrets: Option<Arc<SecretAudience>>,
     /// Decides the listeners of a gRPC client, and (with its scope) its clusters, instead of the above.
@@ -130,7 +130,7 @@ impl Rule for Audiences {
             gateway_ports: [].into(),
             udp_ports: [].into(),
             accepts_http10: proxy.accepts_http10 || mesh.features.http10,
-            passes_through: false,
+            sni_passthrough: false,
             grpc: None,
             peers: Arc::default(),
             own: None,
@@ -169,7 +169,7 @@ impl Rule for Audiences {
             }
             ProxyKind::Router => {
                 parts.gateways = select::gateways(cx, labels).into();
-                parts.passes_through = select::pass_through(cx, &parts.gateways);
+                parts.sni_passthrough = select::pass_through(cx, &parts.gateways);
                 if !parts.gateways.is_empty() {
                     parts.gateway_ports = inbound::translated(cx, &proxy, &instance);
                     if mesh.features.http3 {
@@ -214,7 +214,7 @@ struct Parts {
     gateway_ports: Arc<[(u16, u16)]>,
     udp_ports: Arc<[u16]>,
     accepts_http10: bool,
-    passes_through: bool,
+    sni_passthrough: bool,
     grpc: Option<Arc<GrpcAudience>>,
     peers: Arc<PeerModes>,
     own: Option<Arc<OwnWorkload>>,
@@ -237,7 +237,7 @@ fn assemble(proxy: &Proxy, parts: Parts) -> ProxyAudiences {
         gateway_ports,
         udp_ports,
         accepts_http10,
-        passes_through,
+        sni_passthrough,
         grpc,
         peers,
         own,
@@ -248,7 +248,7 @@ fn assemble(proxy: &Proxy, parts: Parts) -> ProxyAudiences {
     } = parts;
     let kind = proxy.kind;
     let plain = scope.without_assigned();
-    let apart = proxy.endpoints_apart.map(|from| EndpointsApart {
+    let apart = proxy.leds.map(|from| Leds {
         from,
         generation: 0,
         weights: !filters.clusters.is_empty(),
@@ -287,7 +287,7 @@ fn assemble(proxy: &Proxy, parts: Parts) -> ProxyAudiences {
         cluster: Arc::new(ClusterAudience {
             scope: plain.clone(),
             kind,
-            passes_through,
+            sni_passthrough,
             agent: proxy.has_agent(),
             inbound,
             ip,
@@ -310,7 +310,7 @@ fn assemble(proxy: &Proxy, parts: Parts) -> ProxyAudiences {
         extension: Arc::new(ExtensionAudience {
             filters: filters.extensions,
         }),
-        virtual_hosts_apart: proxy.virtual_hosts_apart,
+        vhds: proxy.vhds,
         endpoints: Arc::new(EndpointsAudience {
             scope: plain,
             place,

@@ -6,7 +6,7 @@ use flow::Reads;
 use model::mtls::{Mode, PeerModes, labelled};
 use model::proxy::{Labels, Proxy};
 use model::tls::OwnFiles;
-use policy::peers;
+use security::peers;
 
 /// What the workload of a sidecar takes. A proxy without certificates takes plain text where it could take both.
 pub(super) fn modes(cx: &Reads<'_>, proxy: &Proxy, labels: &Labels, root: &Arc<str>) -> Arc<PeerModes> {

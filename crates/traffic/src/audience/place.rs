@@ -4,14 +4,14 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use config::Object;
+use config::istio::{DestinationRule, LoadBalancerSettings, OutlierDetection, ZoneAwareLoadBalancerSetting};
 use flow::{Index, Members, Reads, Relation};
 use model::audience::{OwnWorkload, Place, TEMPLATE_LABELS};
 use model::proxy::{Labels, Locality, Proxy};
 use model::service::{Distribution, ObjectId, Resolution, Service, ServiceKey, Workload};
 use registry::inputs::{DestinationRules, MeshSettings, ServiceObject, ServiceObjectKey, ServiceObjects};
 use registry::{NetworkGateways, Services};
-use resources::Object;
-use resources::istio::{DestinationRule, LoadBalancerSettings, OutlierDetection, ZoneAwareLoadBalancerSetting};
 
 use crate::policy::preference::{is_known, label_of};
 
@@ -268,7 +268,7 @@ fn add_zone_aware(facets: &mut BTreeSet<Facet>, setting: &ZoneAwareLoadBalancerS
     }
 }
 
-fn add_setting(facets: &mut BTreeSet<Facet>, setting: &resources::istio::LocalityLoadBalancerSetting) {
+fn add_setting(facets: &mut BTreeSet<Facet>, setting: &config::istio::LocalityLoadBalancerSetting) {
     if !setting.distribute.is_empty() || !setting.failover.is_empty() {
         facets.insert(Facet::Locality);
     }

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
+use config::Object;
+use config::istio::{DestinationRule, Gateway, ServerTlsMode, Sidecar, VirtualService};
 use flow::{Index, Members, Reads, Relation};
 use model::proxy::{Labels, selects};
 use model::service::ObjectId;
 use registry::inputs::{DestinationRules, Sidecars};
 use registry::{Gateways, VirtualServices};
-use resources::Object;
-use resources::istio::{DestinationRule, Gateway, ServerTlsMode, Sidecar, VirtualService};
 
 /// `Sidecar` objects of a namespace.
 pub struct SidecarsByNamespace;

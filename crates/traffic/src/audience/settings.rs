@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
+use config::MeshConfig;
+use config::mesh::{PrivateKeyProvider, ProxyConfig, ProxyHeaders, Tracer, TracerAddress, Tracing};
 use flow::Reads;
 use model::proxy::{Capabilities, Proxy, ProxyKind};
 use model::tls::{KeyProvider, KeyProviderSort};
 use registry::proxy_settings::OwnSettings;
-use resources::MeshConfig;
-use resources::mesh::{PrivateKeyProvider, ProxyConfig, ProxyHeaders, Tracer, TracerAddress, Tracing};
 use serde_json::{Map, Value, json};
 
 use super::traced::Uses;

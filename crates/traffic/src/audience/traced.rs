@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
+use config::mesh::ProxyConfig;
 use flow::Reads;
 use model::listener::Traced;
 use model::proxy::{Labels, Proxy, ProxyKind};
-use policy::telemetry::{SpanName, SpanSource, Spans};
-use resources::mesh::ProxyConfig;
+use security::telemetry::{SpanName, SpanSource, Spans};
 
 /// What stands for a fact that is not known.
 const UNKNOWN: &str = "unknown";

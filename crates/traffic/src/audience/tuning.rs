@@ -8,7 +8,7 @@ use model::proxy::Proxy;
 pub(super) fn of(proxy: &Proxy) -> Tuning {
     let text = |key: &str| proxy.metadata.get(key).map(|text| &**text);
     let switched = |key: &str| text(key).is_some_and(|text| text.eq_ignore_ascii_case("true"));
-    let idle = text("IDLE_TIMEOUT").and_then(resources::parse_duration);
+    let idle = text("IDLE_TIMEOUT").and_then(config::parse_duration);
     Tuning {
         idle_timeout_ms: idle.map(|time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX)),
         exact_balance_in: switched("INBOUND_LISTENER_EXACT_BALANCE"),

@@ -6,10 +6,11 @@ mod told;
 
 use std::sync::Arc;
 
+use config::istio::ClientTlsMode;
 use flow::{Reads, Relation, Rule};
 use model::audience::{
-    ClusterAudience, ClusterKey, InboundPort, IpFamilies, OutboundKey, Place, PolicyKey, ResourceKey, Scope,
-    TunedCluster,
+    ClusterAudience, ClusterKey, InboundPort, IpFamilies, OutboundKey, OverriddenCluster, Place, PolicyKey,
+    ResourceKey, Scope,
 };
 use model::listener::DnsCache;
 use model::proxy::ProxyKind;
@@ -18,7 +19,6 @@ use model::tls::ClientFacts;
 use names::{ClusterName, Direction, Hostname, Protocol};
 use registry::Services;
 use registry::inputs::{Mesh, Sidecars};
-use resources::istio::ClientTlsMode;
 
 use crate::Catalogue;
 use crate::policy::{DestinationPolicies, DestinationPolicy, effective, merged, policy_for};
@@ -84,7 +84,7 @@ impl Rule for ServiceClusters {
                     lookup: by_dns(service.resolution).then_some(IpFamilies::V4),
                     // See `for_place`.
                     view: None,
-                    passed_through: false,
+                    sni_passthrough: false,
                     client: client_facts(policy.as_deref(), key, (&**subset, port.number), automatic),
                 };
                 out.push((Arc::from(cluster.cluster_name()), cluster));
@@ -149,8 +149,8 @@ impl Rule for ClusterCatalogue {
             false => imported(cx, &audience.scope, client)?,
         };
         told::add(cx, &audience.scope, client, &mut entries);
-        if audience.passes_through {
-            let unopened: Vec<Entry> = entries.iter().filter_map(|e| passed_through(cx, e)).collect();
+        if audience.sni_passthrough {
+            let unopened: Vec<Entry> = entries.iter().filter_map(|e| sni_passthrough(cx, e)).collect();
             entries.extend(unopened);
         }
         entries.push(entry(BLACK_HOLE, ClusterKey::BlackHole));
@@ -162,7 +162,7 @@ impl Rule for ClusterCatalogue {
                     families: audience.ip,
                     resolver: audience.resolver,
                 };
-                entries.push(entry(ANYWHERE, ClusterKey::Anywhere(cache)));
+                entries.push(entry(ANYWHERE, ClusterKey::DynamicForwardProxy(cache)));
             }
             entries.push(entry(INBOUND_PASSTHROUGH, ClusterKey::InboundPassthrough(audience.ip)));
             entries.extend(audience.inbound.iter().map(|port| inbound(cx, audience, port)));
@@ -213,7 +213,7 @@ fn for_settings(settings: &Arc<str>, entries: &mut [Entry]) {
     }
     for (_, key) in entries {
         if let ResourceKey::Cluster(cluster) = key {
-            *cluster = ClusterKey::Tuned(Arc::new(TunedCluster {
+            *cluster = ClusterKey::ProxyConfigOverride(Arc::new(OverriddenCluster {
                 cluster: cluster.clone(),
                 settings: settings.clone(),
             }));
@@ -237,7 +237,7 @@ fn for_place(cx: &Reads<'_>, place: &Place, entries: &mut [Entry]) {
 }
 
 /// The cluster beside this one for connections from other networks, if the mesh has the service.
-fn passed_through(cx: &Reads<'_>, (_, key): &Entry) -> Option<Entry> {
+fn sni_passthrough(cx: &Reads<'_>, (_, key): &Entry) -> Option<Entry> {
     let ResourceKey::Cluster(ClusterKey::Outbound(key)) = key else {
         return None;
     };
@@ -245,7 +245,7 @@ fn passed_through(cx: &Reads<'_>, (_, key): &Entry) -> Option<Entry> {
         return None;
     }
     let key = OutboundKey {
-        passed_through: true,
+        sni_passthrough: true,
         client: ClientFacts::default(),
         ..key.clone()
     };
@@ -332,7 +332,7 @@ fn limits(cx: &Reads<'_>, audience: &ClusterAudience, port: &InboundPort) -> Opt
 /// clients ask for by the cluster's name. `from_endpoints` and
 /// `from_gateway` are not set in it, as they change no endpoints.
 pub fn resolve(cx: &Reads<'_>, scope: &Arc<Scope>, name: &str) -> Option<OutboundKey> {
-    let (name, passed_through) = parse(name)?;
+    let (name, sni_passthrough) = parse(name)?;
     let host = Hostname::parse(&name.host).ok()?;
     let visible = scope::find(cx, scope, &host).filter(|seen| seen.ports.include(name.port));
     let visible = visible.or_else(|| told::find(cx, &host, name.port))?;
@@ -347,7 +347,7 @@ pub fn resolve(cx: &Reads<'_>, scope: &Arc<Scope>, name: &str) -> Option<Outboun
         let mut clusters = clusters.into_iter().flatten().map(|(_, key)| key);
         let found = clusters.find(|key| key.port == name.port && key.subset == name.subset);
         found.map(|key| OutboundKey {
-            passed_through,
+            sni_passthrough,
             client: ClientFacts::default(),
             ..key.clone()
         })

@@ -6,7 +6,7 @@ use flow::Reads;
 use model::audience::Scope;
 use model::tls::ClientFacts;
 use names::{ClusterName, Hostname};
-use policy::telemetry::TelemetryServices;
+use security::telemetry::TelemetryServices;
 
 use super::{Entry, add_service};
 use crate::scope::{Ports, VisibleService};

@@ -53,7 +53,7 @@ pub(super) fn chains(cx: &Reads<'_>, scope: &Arc<Scope>, servers: &[Server]) -> 
         let clusters = cx.get::<ServiceClusters>(&key);
         for (_, cluster) in clusters.iter().flat_map(|clusters| clusters.iter()) {
             let mut cluster = cluster.clone();
-            cluster.passed_through = true;
+            cluster.sni_passthrough = true;
             cluster.client = Default::default();
             let name: Arc<str> = cluster.cluster_name().into();
             if known.insert(name.clone()) {

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use config::mesh::NetworkMembers;
 use flow::{Reads, Relation, Rule};
 use ipnet::IpNet;
 use model::audience::{IpFamilies, ListenerAudience};
@@ -11,7 +12,6 @@ use model::listener::{Bind, ChainKind, Direction, HttpChain, ListenerSpec, Route
 use model::service::ObjectId;
 use model::tls::ServerContext;
 use registry::inputs::Networks;
-use resources::mesh::NetworkMembers;
 
 use super::auto_passthrough;
 use super::merge::{GatewaySet, MergedGateways, MergedPort, PortKind, Server, ServerTls};
@@ -98,7 +98,7 @@ impl Build<'_> {
                 let mut chains: Vec<Chain> = (port.servers.iter())
                     .filter_map(|server| self.terminated(server, &name))
                     .collect();
-                chains.extend(self.passed_through(&port.servers));
+                chains.extend(self.sni_passthrough(&port.servers));
                 let mut chains = told_apart(chains);
                 // These have names of their own kind, and protocols that no other chain asks for.
                 chains.extend(auto_passthrough::chains(self.cx, &self.audience.scope, &port.servers));
@@ -243,7 +243,7 @@ impl Build<'_> {
     }
 
     /// Chains by server name for the servers that leave TLS unopened. A name that an older route has is not given twice.
-    fn passed_through(&self, servers: &[Server]) -> Vec<Chain> {
+    fn sni_passthrough(&self, servers: &[Server]) -> Vec<Chain> {
         let mut known: BTreeSet<Arc<str>> = BTreeSet::new();
         let mut chains = Vec::new();
         for server in servers.iter().filter(|s| s.tls == ServerTls::Passthrough) {

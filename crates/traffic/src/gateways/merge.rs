@@ -3,12 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use config::istio::{self, ServerTlsMode, ServerTlsSettings, TlsProtocol};
 use flow::{Reads, Relation, Rule};
 use model::audience::{ListenerAudience, RouteAudience};
 use model::service::ObjectId;
 use names::{Hostname, Protocol};
 use registry::Gateways;
-use resources::istio::{self, ServerTlsMode, ServerTlsSettings, TlsProtocol};
 
 /// What decides how a proxy's gateways are merged.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]

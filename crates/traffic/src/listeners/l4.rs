@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use config::istio::{HashKey, LbPolicy, RouteDestination, TcpRoute, TlsRoute, TrafficPolicy, TunnelSettings};
 use flow::{Index, Members, Reads, Relation, Rule};
 use ipnet::IpNet;
 use model::audience::{PolicyKey, Scope};
@@ -14,7 +15,6 @@ use model::service::{ObjectId, Service, ServiceKey};
 use names::{ClusterName, Hostname};
 use registry::Services;
 use registry::inputs::Mesh;
-use resources::istio::{HashKey, LbPolicy, RouteDestination, TcpRoute, TlsRoute, TrafficPolicy, TunnelSettings};
 
 use crate::policy::{DestinationPolicies, policy_for};
 use crate::scope::{self, Ports};

@@ -90,9 +90,9 @@ fn wider(rule: &ExportTo, head: &ExportTo) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use config::Timestamp;
     use model::proxy::Labels;
     use names::Hostname;
-    use resources::Timestamp;
 
     use super::*;
 

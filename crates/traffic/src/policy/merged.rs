@@ -2,15 +2,15 @@
 
 use std::sync::Arc;
 
+use config::MeshConfig;
+use config::istio::{
+    ClientTlsSettings, ConnectionPoolSettings, LoadBalancerSettings, OutlierDetection, ProxyProtocol, RetryBudget,
+    Subset, TrafficPolicy, TunnelSettings,
+};
 use flow::{Reads, Relation, Rule};
 use model::audience::{OutboundKey, PolicyKey};
 use model::service::ObjectId;
 use registry::inputs::DestinationRules;
-use resources::MeshConfig;
-use resources::istio::{
-    ClientTlsSettings, ConnectionPoolSettings, LoadBalancerSettings, OutlierDetection, ProxyProtocol, RetryBudget,
-    Subset, TrafficPolicy, TunnelSettings,
-};
 
 use super::groups::grouped;
 use super::{DestinationRuleSummaries, DestinationRulesByHost};
@@ -203,7 +203,7 @@ fn level(policy: &TrafficPolicy, port: u16) -> (EffectivePolicy<'_>, bool) {
 
 #[cfg(test)]
 mod tests {
-    use resources::istio::{PortSelector, PortTrafficPolicy};
+    use config::istio::{PortSelector, PortTrafficPolicy};
 
     use super::*;
 

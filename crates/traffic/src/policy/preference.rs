@@ -7,9 +7,9 @@
 
 use std::sync::Arc;
 
+use config::MeshConfig;
+use config::istio::{Distribute, Failover, LocalityLoadBalancerSetting, ZoneAwareLoadBalancerSetting};
 use model::service::{Distribution, Service};
-use resources::MeshConfig;
-use resources::istio::{Distribute, Failover, LocalityLoadBalancerSetting, ZoneAwareLoadBalancerSetting};
 
 use super::EffectivePolicy;
 

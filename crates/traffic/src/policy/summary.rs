@@ -4,12 +4,12 @@ use std::cmp::Ordering;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use config::Timestamp;
 use flow::{Index, Members, Reads, Relation, Rule};
 use model::proxy::Labels;
 use model::service::{ExportTo, ObjectId};
 use names::Hostname;
 use registry::inputs::{DestinationRules, Mesh};
-use resources::Timestamp;
 
 use crate::hosts::Pattern;
 

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
+use config::istio::Destination;
 use flow::Reads;
 use model::audience::{Scope, VirtualHostContent, VirtualHostSpec};
 use names::ClusterName;
-use resources::istio::Destination;
 
 use crate::listeners::chain::PASSTHROUGH;
 use crate::scope::{self, OutboundPolicy};
@@ -14,7 +14,7 @@ use crate::scope::{self, OutboundPolicy};
 pub(super) fn virtual_host(cx: &Reads<'_>, scope: &Arc<Scope>) -> Arc<VirtualHostSpec> {
     let (name, content) = match &scope::outbound_policy(cx, scope) {
         OutboundPolicy::RegistryOnly => ("block_all", VirtualHostContent::BlockAll),
-        OutboundPolicy::ByName => ("allow_any_dynamic_dns", VirtualHostContent::Anywhere),
+        OutboundPolicy::ByName => ("allow_any_dynamic_dns", VirtualHostContent::DynamicForwardProxy),
         OutboundPolicy::AllowAny { egress_proxy } => {
             let cluster = match egress_proxy {
                 Some(proxy) => through(proxy),

@@ -14,7 +14,7 @@ use crate::hosts::EgressHosts;
 use crate::virtual_service::{MeshLookup, VirtualServiceSummaries};
 
 /// One listener with the services that its hosts let in.
-pub(super) fn listener(cx: &Reads<'_>, scope: &Scope, written: &resources::istio::EgressListener) -> EgressListener {
+pub(super) fn listener(cx: &Reads<'_>, scope: &Scope, written: &config::istio::EgressListener) -> EgressListener {
     let hosts = EgressHosts::parse(&written.hosts, &scope.namespace);
     let port = written.port.as_ref().map(|port| EgressPort {
         number: u16::try_from(port.number).unwrap_or(0),

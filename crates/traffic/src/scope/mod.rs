@@ -8,13 +8,13 @@ mod visible;
 
 use std::sync::Arc;
 
+use config::istio::{CaptureMode, Destination, OutboundMode};
 use flow::{Index, Members, Reads, Relation, Rule};
 use model::audience::Scope;
 use model::service::{ExportTo, Service, ServiceKey};
 use names::{Hostname, Protocol};
 use registry::inputs::{Mesh, Sidecars};
 use registry::{AliasTable, Exported, Services};
-use resources::istio::{CaptureMode, Destination, OutboundMode};
 
 use crate::hosts::EgressHosts;
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use resources::istio::{HttpMatchRequest, HttpRoute, StringMatch};
+use config::istio::{HttpMatchRequest, HttpRoute, StringMatch};
 
 /// The delegate's routes as they stand for `root`. Routes whose conditions contradict the root's are left out, as are
 /// those that delegate further.

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
+use config::Object;
+use config::istio::{Delegate, Destination, HttpRoute, VirtualService};
 use flow::{Reads, Relation, Rule};
 use model::service::ObjectId;
 use names::Hostname;
 use registry::VirtualServices;
 use registry::inputs::{Mesh, MeshSettings};
-use resources::Object;
-use resources::istio::{Delegate, Destination, HttpRoute, VirtualService};
 
 use super::delegate;
 

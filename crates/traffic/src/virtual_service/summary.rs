@@ -3,16 +3,14 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use config::istio::{Destination, HttpMatchRequest, HttpRoute, L4MatchAttributes, TlsMatchAttributes, VirtualService};
+use config::{Object, Timestamp};
 use flow::{Reads, Relation, Rule};
 use model::audience::Source;
 use model::proxy::{Labels, selects};
 use model::service::{ExportTo, ObjectId};
 use names::Hostname;
 use registry::inputs::Mesh;
-use resources::istio::{
-    Destination, HttpMatchRequest, HttpRoute, L4MatchAttributes, TlsMatchAttributes, VirtualService,
-};
-use resources::{Object, Timestamp};
 
 use super::EffectiveVirtualServices;
 

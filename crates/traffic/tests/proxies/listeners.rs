@@ -16,7 +16,7 @@ fn chains(listener: &ListenerSpec) -> Vec<String> {
         ChainKind::Http(http) => match &http.routes {
             RouteSource::Discovered(name) => format!("routes {name}"),
             RouteSource::Inbound { cluster, .. } => format!("http {cluster}"),
-            RouteSource::Anywhere => "anywhere".to_owned(),
+            RouteSource::DynamicForwardProxy => "anywhere".to_owned(),
         },
         ChainKind::Tcp(tcp) => tcp
             .clusters

@@ -2,15 +2,15 @@
 
 use std::sync::Arc;
 
+use config::istio::{
+    Destination, EgressListener, Gateway, IngressListener, L4MatchAttributes, Port, RouteDestination, Server, Sidecar,
+    SidecarPort, TcpRoute, VirtualService,
+};
+use config::{Object, Resource};
 use flow::Batch;
 use model::listener::ChainKind;
 use model::proxy::{InterceptionMode, Proxy};
 use registry::inputs::{RoutingKey, RoutingObject, RoutingObjects, Sidecars};
-use resources::istio::{
-    Destination, EgressListener, Gateway, IngressListener, L4MatchAttributes, Port, RouteDestination, Server, Sidecar,
-    SidecarPort, TcpRoute, VirtualService,
-};
-use resources::{Object, Resource};
 
 use crate::world::*;
 

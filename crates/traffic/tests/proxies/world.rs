@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
+use config::{AnyObject, MeshConfig, ParseOptions, parse_documents};
 use flow::{Batch, Delta, Engine, Relation};
 use model::audience::ResourceKey;
 use model::listener::ListenerSpec;
 use model::proxy::{Capabilities, InterceptionMode, Proxy, ProxyKind};
 use model::service::{ObjectId, Registry, SourceId};
 use registry::inputs::*;
-use resources::{AnyObject, MeshConfig, ParseOptions, parse_documents};
 use traffic::audience::{Audiences, ProxyAudiences};
 use traffic::listeners::ListenerCatalogue;
 
@@ -21,7 +21,7 @@ impl World {
     pub(crate) fn new(yaml: &str) -> World {
         let mut builder = Engine::builder();
         registry::register(&mut builder);
-        policy::register(&mut builder);
+        security::register(&mut builder);
         traffic::register(&mut builder);
         let mut world = World {
             engine: builder.build(),
@@ -103,8 +103,8 @@ pub(crate) fn sidecar(ip: &str) -> Proxy {
         id: "pod.default".into(),
         namespace: "default".into(),
         dns_domain: "default.svc.cluster.local".into(),
-        virtual_hosts_apart: false,
-        endpoints_apart: None,
+        vhds: false,
+        leds: None,
         addresses: vec![ip.parse().expect("an address")],
         labels: Default::default(),
         locality: Default::default(),

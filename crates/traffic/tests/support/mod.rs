@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use config::{AnyObject, MeshConfig, ParseOptions, parse_documents};
 use flow::{Batch, Delta, Engine};
 use model::audience::{
     ClusterAudience, IpFamilies, RouteAudience, RoutesKey, Scope, Source, VirtualHostContent, VirtualHostSpec,
@@ -10,7 +11,6 @@ use model::audience::{
 use model::proxy::{Labels, ProxyKind};
 use model::service::{ObjectId, Registry};
 use registry::inputs::*;
-use resources::{AnyObject, MeshConfig, ParseOptions, parse_documents};
 use traffic::clusters::ClusterCatalogue;
 use traffic::routes::RouteTables;
 use traffic::scope::{ScopeServices, Visible};
@@ -25,7 +25,7 @@ impl World {
     pub(crate) fn new(yaml: &str) -> World {
         let mut builder = Engine::builder();
         registry::register(&mut builder);
-        policy::register(&mut builder);
+        security::register(&mut builder);
         traffic::register(&mut builder);
         let mut world = World {
             engine: builder.build(),
@@ -191,7 +191,7 @@ pub(crate) fn routes_of(scope: &Arc<Scope>, labels: &[(&str, &str)]) -> Arc<Rout
 
 pub(crate) fn clusters_of(scope: &Arc<Scope>, kind: ProxyKind) -> Arc<ClusterAudience> {
     Arc::new(ClusterAudience {
-        passes_through: false,
+        sni_passthrough: false,
         agent: false,
         scope: scope.clone(),
         kind,

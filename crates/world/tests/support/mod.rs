@@ -3,11 +3,11 @@
 
 use std::sync::Arc;
 
+use config::{MeshConfig, ObjectKey, ParseOptions, parse_documents};
 use flow::CellId;
 use model::proxy::{Capabilities, InterceptionMode, Proxy, ProxyKind};
 use model::xds::ResourceType;
 use registry::inputs::{MeshSettings, ProxyToken, Sharing};
-use resources::{MeshConfig, ObjectKey, ParseOptions, parse_documents};
 use world::{Batch, World};
 
 /// Small numbers that look random (xorshift); the same in every run.
@@ -51,8 +51,8 @@ pub fn settings(sharing: Sharing) -> MeshSettings {
 pub fn proxy(name: &str, namespace: &str, kind: ProxyKind) -> Proxy {
     Proxy {
         kind,
-        virtual_hosts_apart: false,
-        endpoints_apart: None,
+        vhds: false,
+        leds: None,
         trusted: false,
         own_workload: None,
         settings: None,

@@ -17,9 +17,9 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use parts::run::{Node, Result, wait_for};
 use protos::Any;
 use protos::envoy::service::discovery::v3::DeltaDiscoveryResponse;
+use test_harness::run::{Node, Result, wait_for};
 use tokio::task::JoinHandle;
 
 use crate::steady::suffix;

@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
-use parts::run::{Node, Result};
 use protos::envoy::config::cluster::v3::Cluster;
 use protos::envoy::config::core::v3::Node as Identity;
 use protos::envoy::config::core::v3::config_source::ConfigSourceSpecifier;
@@ -13,6 +12,7 @@ use protos::envoy::extensions::filters::network::http_connection_manager::v3::Ht
 use protos::envoy::extensions::filters::network::http_connection_manager::v3::http_connection_manager::RouteSpecifier;
 use protos::envoy::service::discovery::v3::{DeltaDiscoveryRequest, DeltaDiscoveryResponse, Resource};
 use protos::{Message as _, Struct, Value, value};
+use test_harness::run::{Node, Result};
 use tokio::sync::mpsc;
 use tonic::codegen::http::uri::PathAndQuery;
 use tonic::codegen::tokio_stream::wrappers::ReceiverStream;

@@ -1,7 +1,7 @@
 //! Scripts of commands with the output that they must give, in one file.
 //!
 //! ```text
-//! # A remark.
+//! # A conflict.
 //! $ kubectl apply -f -
 //! < apiVersion: v1
 //! < …

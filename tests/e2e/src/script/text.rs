@@ -10,7 +10,7 @@ pub(super) const UNEXPLAINED: &str = "unexplained";
 /// One command and what it must print.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Step {
-    pub(super) remarks: Vec<String>,
+    pub(super) conflicts: Vec<String>,
     pub(super) command: String,
     pub(super) input: String,
     /// What is printed; and then, each with its reason, what is printed instead in some cases.
@@ -69,9 +69,9 @@ impl Output {
 }
 
 impl Step {
-    fn new(command: &str, remarks: Vec<String>) -> Step {
+    fn new(command: &str, conflicts: Vec<String>) -> Step {
         Step {
-            remarks,
+            conflicts,
             command: command.to_owned(),
             input: String::new(),
             outputs: vec![Output::default()],
@@ -117,16 +117,16 @@ impl Step {
 /// Reads a script.
 pub(super) fn read(text: &str) -> Result<Vec<Step>, String> {
     let mut steps: Vec<Step> = Vec::new();
-    let mut remarks = Vec::new();
+    let mut conflicts = Vec::new();
     let mut open = false;
     for line in text.lines() {
         if let Some(command) = line.strip_prefix("$ ") {
-            steps.push(Step::new(command, std::mem::take(&mut remarks)));
+            steps.push(Step::new(command, std::mem::take(&mut conflicts)));
             open = true;
         } else if line.is_empty() {
             open = false;
         } else if !open && line.starts_with('#') {
-            remarks.push(line.to_owned());
+            conflicts.push(line.to_owned());
         } else {
             let step = steps.last_mut().filter(|_| open);
             add(step.ok_or_else(|| format!("no command before `{line}`"))?, line)?;
@@ -156,8 +156,8 @@ pub(super) fn write(steps: &[Step]) -> String {
         if number > 0 {
             out.push('\n');
         }
-        for remark in &step.remarks {
-            let _ = writeln!(out, "{remark}");
+        for conflict in &step.conflicts {
+            let _ = writeln!(out, "{conflict}");
         }
         let _ = writeln!(out, "$ {}", step.command);
         for line in step.input.lines() {

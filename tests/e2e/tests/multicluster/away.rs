@@ -1,7 +1,7 @@
 //! Clusters that are away at the start.
 
 use e2e::home::{PATIENCE, Rutter};
-use parts::run::{Result, wait_for};
+use test_harness::run::{Result, wait_for};
 
 use super::mesh::{HOME, MESH, admin, cart, cluster, has, is_as_new, secret, stands};
 

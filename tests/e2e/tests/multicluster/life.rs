@@ -1,8 +1,8 @@
 //! Clusters come, change, fail and go.
 
 use e2e::home::Rutter;
-use parts::kubernetes::ControlPlane;
-use parts::run::{Result, free_port};
+use test_harness::kubernetes::ControlPlane;
+use test_harness::run::{Result, free_port};
 
 use super::mesh::{HOME, MESH, admin, apply, cart, cluster, has, is_as_new, secret, stands};
 

@@ -2,9 +2,9 @@
 
 use e2e::home::{PATIENCE, Rutter};
 use e2e::rutter_binary;
-use parts::kubernetes::{ControlPlane, Settings};
-use parts::run::{Result, wait_for};
 use serde_json::Value;
+use test_harness::kubernetes::{ControlPlane, Settings};
+use test_harness::run::{Result, wait_for};
 
 /// The namespace of the control plane.
 pub(super) const MESH: &str = "mesh";

@@ -5,7 +5,7 @@ use std::net::UdpSocket;
 use e2e::cluster::apply_crds;
 use e2e::envoy_binary;
 use e2e::home::{PATIENCE, Rutter};
-use parts::run::{Backend, Envoy, Node, Protocol, Result, free_port, http, wait_for};
+use test_harness::run::{Backend, Envoy, Node, Protocol, Result, free_port, http, wait_for};
 
 use super::mesh::{HOME, MESH, admin, apply, cluster, endpoint, has, is_as_new, secret};
 

@@ -1,8 +1,8 @@
 //! What is written in several clusters.
 
 use e2e::home::{PATIENCE, Rutter};
-use parts::run::{Result, wait_for};
 use serde_json::Value;
+use test_harness::run::{Result, wait_for};
 
 use super::mesh::{HOME, MESH, admin, apply, cart, cluster, endpoint, fits, found, has, installed, join, secret};
 

@@ -16,7 +16,7 @@ use kube::Client;
 use kube::client::Body;
 use kube::config::{Config, KubeConfigOptions, Kubeconfig};
 use load::probe::{self, Usage};
-use parts::run::Control;
+use test_harness::run::Control;
 use tokio::task::JoinSet;
 
 /// The objects' place.

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use config::{AnyObject, Kind, ObjectKey, Timestamp};
 use http::Method;
 use kube::Client;
-use resources::{AnyObject, Kind, ObjectKey, Timestamp};
 use serde_json::json;
 use server::Observation;
 use sources::Change;

@@ -1,7 +1,7 @@
 //! The objects of a step as they are written.
 
 use anyhow::{Context, Result};
-use resources::{Kind, ObjectKey, Timestamp};
+use config::{Kind, ObjectKey, Timestamp};
 use serde_json::Value;
 
 /// One object as text and as JSON.

@@ -6,7 +6,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use resources::{Kind, ObjectKey, ParseOptions};
+use config::{Kind, ObjectKey, ParseOptions};
 use sources::Change;
 use sources::files::{Watch, watch};
 use tempfile::TempDir;

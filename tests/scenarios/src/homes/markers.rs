@@ -3,7 +3,7 @@
 //! Each kind is followed by itself, and in order. An edit is followed by a change of the marker of every kind that it
 //! touched: when the source has said that, it has said the edit.
 
-use resources::Kind;
+use config::Kind;
 use serde_json::{Value, json};
 
 /// The name of every marker, and of its namespace.

@@ -17,7 +17,7 @@ mod writer;
 use std::collections::BTreeMap;
 
 use anyhow::Result;
-use resources::{AnyObject, ObjectKey};
+use config::{AnyObject, ObjectKey};
 use sources::Change;
 
 pub use document::Document;

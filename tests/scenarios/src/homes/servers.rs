@@ -6,12 +6,11 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
 use api::server::{Server, ServerOptions};
+use config::schema::{crd, definitions};
+use config::{AnyObject, Kind, ObjectKey, ParseOptions};
 use http::Method;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
-use parts::kubernetes::{ControlPlane, Settings};
-use resources::schema::{crd, definitions};
-use resources::{AnyObject, Kind, ObjectKey, ParseOptions};
 use rutter::objects::Follower;
 use serde_json::{Value, json};
 use sources::Change;
@@ -19,6 +18,7 @@ use sources::kubernetes::{MeshOptions, Options};
 use store::Store;
 use store::embedded::Embedded;
 use tempfile::TempDir;
+use test_harness::kubernetes::{ControlPlane, Settings};
 use tokio::runtime::Runtime;
 use tokio::sync::{mpsc, watch};
 
@@ -172,7 +172,7 @@ fn is_setting(kind: Kind) -> bool {
 
 /// A setting of the mesh, which no store has: `--mesh-config` names a file.
 fn setting(document: &Document) -> Vec<AnyObject> {
-    resources::parse_documents(document.text.as_bytes(), "mesh", &ParseOptions::default()).objects
+    config::parse_documents(document.text.as_bytes(), "mesh", &ParseOptions::default()).objects
 }
 
 /// A store with its API, and what is read from it.
@@ -238,7 +238,7 @@ async fn real() -> Result<(ControlPlane, Cluster)> {
             let established = |c: &Value| c["type"] == "Established" && c["status"] == "True";
             conditions.iter().any(established).then_some(())
         };
-        parts::run::wait_for(
+        test_harness::run::wait_for(
             "a definition to be established",
             std::time::Duration::from_secs(60),
             established,

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Context, Result, bail};
+use config::schema::{Definition, definitions};
+use config::{Kind, ObjectKey};
 use http::{Method, Request};
 use kube::Client;
-use resources::schema::{Definition, definitions};
-use resources::{Kind, ObjectKey};
 use serde_json::{Value, json};
 
 use super::Document;

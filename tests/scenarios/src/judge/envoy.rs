@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use anyhow::{Result, anyhow};
 use model::xds::ResourceType;
-use parts::run::{Envoy, wait_for};
 use protos::envoy::service::discovery::v3::DiscoveryResponse;
 use protos::{Any, Message};
 use regex::Regex;
 use serde_json::{Value, json};
+use test_harness::run::{Envoy, wait_for};
 
 /// How long Envoy may take over one file.
 const PATIENCE: Duration = Duration::from_secs(180);
@@ -91,7 +91,7 @@ async fn ask(
     kind: ResourceType,
     pieces: &[(usize, Vec<u8>)],
     clusters: &BTreeSet<String>,
-) -> parts::run::Result<Answer> {
+) -> test_harness::run::Result<Answer> {
     let dir = tempfile::tempdir()?;
     let file = dir.path().join("resources.pb");
     let resources = pieces.iter().map(|(_, bytes)| Any {

@@ -112,7 +112,7 @@ impl Evidence {
                 Err(error) => refusals.push((index, format!("{error:#}"))),
             }
         }
-        let binary = parts::envoy(&mut |line| eprintln!("{line}"))?;
+        let binary = test_harness::envoy(&mut |line| eprintln!("{line}"))?;
         let wanted: std::collections::BTreeSet<String> = listeners
             .iter()
             .flat_map(|(_, _, wants)| wants.iter().cloned())

@@ -10,7 +10,7 @@ mod value;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, anyhow, bail};
-use resources::{AnyObject, Kind, ParseOptions};
+use config::{AnyObject, Kind, ParseOptions};
 use serde_json::Value;
 use world::{Batch, World};
 
@@ -56,14 +56,14 @@ pub fn objects(seed: u64) -> Vec<Value> {
 /// A rule panics, or a proxy cannot be served.
 pub fn evidence(seed: u64) -> Result<Evidence> {
     let mut world = World::new(crate::run::mesh(Default::default()), 1);
-    let base = resources::parse_documents(BASE.as_bytes(), "base", &ParseOptions::default());
+    let base = config::parse_documents(BASE.as_bytes(), "base", &ParseOptions::default());
     if let Some(wrong) = base.diagnostics.first() {
         bail!("{wrong}");
     }
     let mut batch = Batch::new();
     base.objects.into_iter().for_each(|object| batch.put(object));
     for json in objects(seed) {
-        let read = resources::read_object(&json, &ParseOptions::default());
+        let read = config::read_object(&json, &ParseOptions::default());
         let object = read.object.with_context(|| format!("not valid: {json}"))?;
         if let AnyObject::MeshConfig(config) = &object {
             batch.set_mesh(crate::run::mesh(config.spec.clone()));

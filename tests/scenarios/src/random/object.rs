@@ -1,7 +1,7 @@
 //! Random objects of a kind, mended until they are valid.
 
-use resources::schema::{Schema, Shape};
-use resources::{FieldPath, Kind, ParseOptions, Segment, read_object};
+use config::schema::{Schema, Shape};
+use config::{FieldPath, Kind, ParseOptions, Segment, read_object};
 use serde_json::{Map, Value, json};
 
 use super::dice::Dice;

@@ -9,7 +9,7 @@ mod wrong;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use resources::schema::wire::{Entry, Field, Form, Message, message};
+use config::schema::wire::{Entry, Field, Form, Message, message};
 use serde_json::{Map, Value as Json};
 
 use crate::decode::{DecodeError, Decoded, Limits, json};

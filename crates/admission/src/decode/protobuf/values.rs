@@ -1,7 +1,7 @@
 //! Values of fields, by their form.
 
-use resources::Timestamp;
-use resources::schema::wire::Form;
+use config::Timestamp;
+use config::schema::wire::Form;
 use serde_json::Value as Json;
 
 use super::wire::{Reader, Wire};

@@ -69,7 +69,7 @@ type Explained = (Kind, Vec<String>, Json);
 
 fn local(words: &str, version: Option<&str>) -> Result<Explained> {
     let (kind, fields) = find(&Catalogue::local(), words, version)?;
-    let document = resources::schema::openapi::document(&kind.group, &kind.version)
+    let document = config::schema::openapi::document(&kind.group, &kind.version)
         .ok_or_else(|| anyhow!("this build knows no schemas of {}", kind.api_version()))?;
     Ok((kind, fields, document))
 }

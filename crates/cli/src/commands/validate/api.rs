@@ -1,8 +1,8 @@
 //! What the API would refuse: schemas, rules, names and labels, with the lines they are on.
 
 use admission::{Admission, FieldValidation, Operation, Reason, Rejection, Review, Subresource};
-use resources::schema::{Definition, definitions};
-use resources::{Diagnostic, FieldPath, ObjectKey, Severity};
+use config::schema::{Definition, definitions};
+use config::{Diagnostic, FieldPath, ObjectKey, Severity};
 
 use crate::blame;
 use crate::manifests::Manifest;
@@ -35,7 +35,7 @@ impl Judge {
             .api_version()
             .split_once('/')
             .unwrap_or(("", manifest.api_version()));
-        let found = resources::schema::find_kind(group, manifest.kind());
+        let found = config::schema::find_kind(group, manifest.kind());
         let Some(definition) = found else {
             return unknown_kind(group, manifest).into_iter().collect();
         };

@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use anyhow::{Result, ensure};
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
-use resources::schema::find_kind;
-use resources::{AnyObject, Diagnostic, Kind, ObjectKey, ParseOptions, Severity};
+use config::schema::find_kind;
+use config::{AnyObject, Diagnostic, Kind, ObjectKey, ParseOptions, Severity};
 use serde_json::{Value as Json, json};
 
 use api::Judge;
@@ -111,7 +111,7 @@ impl Checked {
     fn file(&mut self, path: &Path, io: &mut Io) -> Result<()> {
         let bytes = manifests::bytes_of(path, io)?;
         let file = manifests::name_of(path);
-        let parsed = resources::parse_documents(&bytes, &file, &self.options);
+        let parsed = config::parse_documents(&bytes, &file, &self.options);
         let valid = parsed.objects.iter().map(AnyObject::key).collect();
         self.take(file, bytes, valid, parsed.diagnostics);
         Ok(())

@@ -4,11 +4,11 @@ mod built_in;
 mod policy;
 mod tls;
 
+use config::istio::DestinationRule;
 use model::audience::{DefaultEndpoint, IpFamilies};
 use model::service::{ObjectId, Registry, Resolution, Service};
 use names::Protocol;
 use protos::envoy::config::cluster::v3::Cluster;
-use resources::istio::DestinationRule;
 use serde_json::{Value, json};
 use traffic::policy::{DestinationPolicy, effective_in};
 
@@ -77,7 +77,7 @@ impl Case {
             from_gateway: self.from_gateway,
             lookup: self.lookup,
             view: None,
-            passed_through: false,
+            sni_passthrough: false,
             client: self.client,
         };
         let cluster = Outbound {

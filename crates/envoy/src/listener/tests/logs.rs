@@ -84,7 +84,7 @@ fn listeners_of_services_that_take_all_have_no_log() {
 }
 
 /// A collector, with a port for gRPC and one for HTTP.
-pub(super) fn collector() -> Arc<Object<resources::core::Service>> {
+pub(super) fn collector() -> Arc<Object<config::core::Service>> {
     testing::object(
         "apiVersion: v1\nkind: Service\nmetadata: {name: sink, namespace: obs}\n\
          spec: {clusterIP: 10.0.0.9, ports: [{name: grpc, port: 4317}, {name: http, port: 9411}]}\n",

@@ -4,10 +4,10 @@ mod logs;
 mod managers;
 mod traces;
 
+use config::Object;
 use model::listener::{HttpChain, RouteSource, TcpChain, Traced, Tunnel};
 use model::proxy::Capabilities;
 use names::Protocol;
-use resources::Object;
 use serde_json::{Value, json};
 
 use super::*;
@@ -89,7 +89,7 @@ fn run(spec: &ListenerSpec, mesh: &str) -> Value {
 }
 
 /// The listener in a mesh with services that take logs and traces.
-fn run_with(spec: &ListenerSpec, mesh: &str, services: &[Arc<Object<resources::core::Service>>]) -> Value {
+fn run_with(spec: &ListenerSpec, mesh: &str, services: &[Arc<Object<config::core::Service>>]) -> Value {
     let telemetry = testing::telemetry(mesh, services);
     testing::json::<Listener>(&encode(spec, &testing::mesh(mesh), &telemetry))
 }

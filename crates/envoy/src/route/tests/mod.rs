@@ -6,11 +6,11 @@ mod tables;
 
 use std::collections::BTreeMap;
 
+use config::istio::VirtualService;
 use model::audience::{DestinationRef, Source};
 use model::service::{ObjectId, ServiceKey};
 use names::Hostname;
 use protos::envoy::config::route::v3::{RouteConfiguration, VirtualHost};
-use resources::istio::VirtualService;
 use serde_json::{Value, json};
 use traffic::policy::DestinationPolicy;
 

@@ -178,7 +178,7 @@ fn hash_policies() {
         let text = format!(
             "apiVersion: networking.istio.io/v1\nkind: DestinationRule\nmetadata: {{name: r, namespace: shop}}\nspec: {{host: a.example.com, trafficPolicy: {{loadBalancer: {{consistentHash: {{{balancer}}}}}}}}}"
         );
-        let rule = object::<resources::istio::DestinationRule>(&text);
+        let rule = object::<config::istio::DestinationRule>(&text);
         let policy = DestinationPolicy {
             policy: rule.spec.traffic_policy.clone(),
             ..Default::default()

@@ -38,8 +38,8 @@ fn tables_are_joined_from_bytes() {
     let mesh = testing::mesh("");
     let encoded = |cluster: &str| {
         let mut specific = defaults::outbound(cluster, 80, None, &mesh);
-        specific.r#match = Some(matching::translate(&resources::istio::HttpMatchRequest {
-            uri: Some(resources::istio::StringMatch::Exact("/x".into())),
+        specific.r#match = Some(matching::translate(&config::istio::HttpMatchRequest {
+            uri: Some(config::istio::StringMatch::Exact("/x".into())),
             ..Default::default()
         }));
         EncodedRoutes::of([specific, defaults::outbound(cluster, 80, None, &mesh)])

@@ -5,8 +5,8 @@
 use std::net::{Ipv4Addr, SocketAddr, ToSocketAddrs as _};
 
 use clap::{Arg, ArgMatches, Command};
-use parts::run::{Backend, Result, Traffic, http, publish};
 use serde_json::json;
+use test_harness::run::{Backend, Result, Traffic, http, publish};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::manifests::{COUNTS_PORT, SHOP_PORT};

@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use parts::kubernetes::Image;
-use parts::run::Result;
+use test_harness::kubernetes::Image;
+use test_harness::run::Result;
 
 /// This program's: for Rutter itself, for the shop and for its client.
 pub(super) const RUTTER: &str = "localhost/rutter-demo/rutter:1";

@@ -2,8 +2,8 @@
 
 use std::net::IpAddr;
 
-use parts::run::Protocol;
 use serde_json::{Value, json};
+use test_harness::run::Protocol;
 
 use super::images;
 

@@ -13,7 +13,7 @@ mod story;
 
 use std::path::PathBuf;
 
-use parts::run::{Protocol, Result};
+use test_harness::run::{Protocol, Result};
 
 pub(super) use actors::{act, commands};
 pub(super) use stage::Stage;

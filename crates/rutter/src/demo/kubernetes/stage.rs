@@ -4,9 +4,9 @@ use std::net::{IpAddr, SocketAddr};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use parts::kubernetes::{ControlPlane, Method, Node, Settings};
-use parts::run::{Counts, Protocol, Result, http, read_counts, wait_for};
 use serde_json::Value;
+use test_harness::kubernetes::{ControlPlane, Method, Node, Settings};
+use test_harness::run::{Counts, Protocol, Result, http, read_counts, wait_for};
 
 use super::Choice;
 use super::images;
@@ -43,7 +43,7 @@ impl Stage {
         let kubeconfig = stage.plane.kubeconfig();
         screen.say(&format!(
             "cluster:       Kubernetes {} with one node",
-            parts::kubernetes::VERSION
+            test_harness::kubernetes::VERSION
         ));
         screen.say(&format!("try it:        export KUBECONFIG={}", kubeconfig.display()));
         let (rutter, proxy) = (images::rutter()?, images::proxy(&choice.envoy)?);

@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use parts::run::{Counts, Result, wait_for};
 use serde_json::Value;
+use test_harness::run::{Counts, Result, wait_for};
 
 use super::manifests::{self, NAMESPACE, SYSTEM};
 use super::stage::{PATIENCE, Stage};

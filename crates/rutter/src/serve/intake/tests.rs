@@ -1,7 +1,7 @@
 //! When the first commit is made.
 
-use ads::Limits;
 use world::World;
+use xds::Limits;
 
 use super::*;
 
@@ -21,7 +21,7 @@ fn begin(sources: &[Source], patience: Duration) -> (Vec<Voice>, watch::Receiver
         features: Default::default(),
         assigned_addresses: true,
     };
-    let pilot = Pilot::start(World::new(defaults.clone(), 1), Limits::default(), Duration::ZERO).unwrap();
+    let pilot = WorldHandle::start(World::new(defaults.clone(), 1), Limits::default(), Duration::ZERO).unwrap();
     let options = Options {
         pilot,
         configuration: Configuration::new(),

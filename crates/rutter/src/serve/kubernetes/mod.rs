@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use kube::Client;
-use server::{Observation, Pilot, Standing};
+use server::{Observation, Standing, WorldHandle};
 use settings::Settings;
 use sources::kubernetes::{Kinds, MeshOptions, News, Options, Report, SnapshotOptions};
 use tokio::sync::{mpsc, watch};
@@ -124,7 +124,7 @@ impl Cluster {
     pub(super) async fn tell(
         &mut self,
         settings: &Settings,
-        pilot: Pilot,
+        pilot: WorldHandle,
         stopped: watch::Receiver<bool>,
     ) -> Result<()> {
         let intents = pilot.feedback(planning(settings)).await?;
@@ -216,7 +216,7 @@ pub(super) fn mesh_file(settings: &Settings) -> PathBuf {
 async fn hand_on(mut news: mpsc::Receiver<News>, voice: Voice) {
     while let Some(news) = news.recv().await {
         let seen = news.seen.into_iter().map(|seen| {
-            Observation::Seen(Box::new(plan::Subject {
+            Observation::Seen(Box::new(::status::Subject {
                 key: seen.key,
                 uid: seen.uid,
                 generation: seen.generation,

@@ -12,7 +12,7 @@ pub(super) async fn show(mut report: watch::Receiver<Report>, standing: Standing
     loop {
         {
             let now = report.borrow_and_update();
-            standing.set("kubernetes", remarks(&now), gauges(&now));
+            standing.set("kubernetes", conflicts(&now), gauges(&now));
         }
         if report.changed().await.is_err() {
             return;
@@ -22,13 +22,13 @@ pub(super) async fn show(mut report: watch::Receiver<Report>, standing: Standing
 
 /// What is waited for, and why it does not come, in one line.
 pub(in crate::serve) fn waiting(report: &Report) -> String {
-    let mut parts: Vec<String> = remarks(report);
+    let mut parts: Vec<String> = conflicts(report);
     let names = report.waiting.iter().map(String::as_str);
     parts.extend(listed(names).map(|names| format!("not read yet: {names}")));
     parts.join("; ")
 }
 
-fn remarks(report: &Report) -> Vec<String> {
+fn conflicts(report: &Report) -> Vec<String> {
     let mut lines = Vec::new();
     if report.from_snapshot {
         lines.push("serving the snapshot of an earlier run: the Kubernetes API was not read yet".to_owned());
@@ -130,9 +130,9 @@ mod tests {
             report.failing.insert(format!("k{number}"), "connection refused".into());
         }
         assert!(
-            remarks(&report)[1].ends_with("k4, k5 and 3 more: connection refused"),
+            conflicts(&report)[1].ends_with("k4, k5 and 3 more: connection refused"),
             "{:?}",
-            remarks(&report)
+            conflicts(&report)
         );
     }
 }

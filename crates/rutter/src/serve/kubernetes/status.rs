@@ -6,14 +6,14 @@
 //! A status is written with what was read before it: the version goes along, so that a write that comes late, maybe from a
 //! replica that does not lead any more, overwrites nobody; a conflict is tried again.
 
+use config::ObjectKey;
+use config::schema::Definition;
 use http::{HeaderMap, Request, StatusCode, header};
 use kube::Client;
 use kube::client::Body;
-use plan::{Intent, Status};
-use resources::ObjectKey;
-use resources::schema::Definition;
 use serde_json::{Value, json};
 use sinks::{Outcome, Writer};
+use status::{Intent, Status};
 
 use super::answer;
 use crate::serve::status::{definition, keep_conditions};
@@ -177,7 +177,7 @@ fn is_over(there: &Value, ours: &[Value]) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use resources::schema::find;
+    use config::schema::find;
 
     use super::*;
 

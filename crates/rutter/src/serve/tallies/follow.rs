@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use plan::read_shard;
+use status::read_shard;
 use store::cache::{Cache, Event, Options};
 use store::{Store, Stored};
 use tokio::time::{Instant, sleep_until};

@@ -15,9 +15,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use plan::Share;
-use resources::ObjectKey;
-use server::Pilot;
+use config::ObjectKey;
+use server::WorldHandle;
+use status::Share;
 use store::{Error, Expect, GroupResource, Key, Operation, Scope, Store, Stored, Transaction};
 use tokio::sync::watch;
 
@@ -43,7 +43,7 @@ impl Tallies {
     /// Publishes what this replica counts, or reads what others do while it leads, until it is stopped.
     pub(super) async fn run(
         self,
-        pilot: Pilot,
+        pilot: WorldHandle,
         mut leading: watch::Receiver<bool>,
         mut stopped: watch::Receiver<bool>,
     ) {
@@ -61,7 +61,7 @@ impl Tallies {
     }
 
     /// Does not end while there is a world to tell of.
-    async fn take_part(&self, leads: bool, pilot: &Pilot) {
+    async fn take_part(&self, leads: bool, pilot: &WorldHandle) {
         if leads {
             if let Err(error) = remove(&*self.store, &self.identity).await {
                 tracing::debug!(%error, "the tallies that this replica published stay until another one finds them");
@@ -99,9 +99,9 @@ trait Counter: Send + Sync {
     fn hear(&self, said: Said) -> impl Future<Output = bool> + Send;
 }
 
-impl Counter for Pilot {
+impl Counter for WorldHandle {
     async fn shares(&self, anew: bool) -> Option<Changes> {
-        Pilot::shares(self, anew).await.ok()
+        WorldHandle::shares(self, anew).await.ok()
     }
 
     async fn hear(&self, said: Said) -> bool {

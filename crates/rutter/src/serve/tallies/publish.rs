@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use plan::Shards;
 use serde_json::json;
+use status::Shards;
 use store::{Error, Expect, Operation, Store, Transaction};
 use tokio::sync::Notify;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};

@@ -2,8 +2,8 @@
 
 use std::sync::Mutex;
 
-use plan::Counts;
-use resources::Kind;
+use config::Kind;
+use status::Counts;
 use store::memory::Memory;
 use store::{Limits, Revision};
 use tokio::sync::{Notify, mpsc};

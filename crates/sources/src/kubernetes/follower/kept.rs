@@ -1,6 +1,6 @@
 //! The snapshot: served when the server is away at the start, kept while it is there.
 
-use resources::Kind;
+use config::Kind;
 use tokio::time::Instant;
 
 use super::Follower;

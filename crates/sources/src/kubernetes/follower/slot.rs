@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use resources::Kind;
-use resources::schema::Definition;
+use config::Kind;
+use config::schema::Definition;
 use tokio::task::AbortHandle;
 
 use crate::kubernetes::event::Raw;

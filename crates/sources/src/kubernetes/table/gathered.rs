@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use resources::{AnyObject, Diagnostic, ObjectKey};
+use config::{AnyObject, Diagnostic, ObjectKey};
 
 use crate::Change;
 use crate::kubernetes::{News, Seen};

@@ -1,7 +1,7 @@
 //! Objects that come, change, become invalid, choose others and go; and any order of these against a fresh list.
 
+use config::schema::find;
 use proptest::prelude::*;
-use resources::schema::find;
 use serde_json::json;
 
 use super::*;

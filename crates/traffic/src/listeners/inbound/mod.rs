@@ -6,6 +6,7 @@ mod chains;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use config::MeshConfig;
 use flow::{Reads, Relation, Rule};
 use model::audience::{EVERYWHERE, InboundPort, IpFamilies, ListenerAudience};
 use model::listener::{Bind, ChainMatch, ChainSpec, Direction, ListenerSpec};
@@ -14,7 +15,6 @@ use model::proxy::InterceptionMode;
 use model::tls::ServerContext;
 use names::{ClusterName, Protocol};
 use registry::inputs::{Mesh, Sidecars};
-use resources::MeshConfig;
 
 use super::chain::{BLACK_HOLE, INBOUND_PASSTHROUGH, TLS, to_cluster};
 use super::l4;

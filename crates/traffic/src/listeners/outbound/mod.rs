@@ -10,6 +10,7 @@ mod special;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use config::istio::CaptureMode;
 use flow::{Reads, Relation, Rule};
 use model::audience::ListenerAudience;
 use model::listener::{DnsCache, ListenerSpec};
@@ -18,7 +19,6 @@ use model::service::{ExportTo, ObjectId, Resolution, Service};
 use names::Protocol;
 use registry::inputs::{Mesh, MeshSettings};
 use registry::{AliasTable, Services};
-use resources::istio::CaptureMode;
 use rustc_hash::FxHashMap;
 
 use super::entry;

@@ -3,11 +3,11 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use config::MeshConfig;
 use ipnet::IpNet;
 use model::audience::{IpFamilies, ListenerAudience};
 use model::service::{Registry, Service};
 use names::Protocol;
-use resources::MeshConfig;
 
 use crate::listeners::entry::{Bound, Primary};
 

@@ -3,11 +3,11 @@
 
 use std::sync::Arc;
 
+use config::MeshConfig;
 use model::audience::{IpFamilies, ListenerAudience};
 use model::listener::{Bind, ChainKind, ChainMatch, ChainSpec, Direction, ListenerSpec, RouteSource};
 use model::proxy::InterceptionMode;
 use names::{ClusterName, Protocol};
-use resources::MeshConfig;
 
 use super::place::Places;
 use super::plain::{self, Client};
@@ -108,7 +108,12 @@ fn by_name(client: &Client) -> ChainSpec {
             ..ChainMatch::default()
         },
         tls: None,
-        kind: ChainKind::Http(plain::http(client, &name, Protocol::Http, RouteSource::Anywhere)),
+        kind: ChainKind::Http(plain::http(
+            client,
+            &name,
+            Protocol::Http,
+            RouteSource::DynamicForwardProxy,
+        )),
     }
 }
 

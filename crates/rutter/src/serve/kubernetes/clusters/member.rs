@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use resources::Diagnostic;
+use config::Diagnostic;
 use sources::Change;
 use sources::kubernetes::{self, Options, Report};
 use tokio::sync::{mpsc, watch};

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use resources::{FieldPath, Timestamp};
+use config::{FieldPath, Timestamp};
 use serde_json::Value;
 use sources::clusters::{Allowed, Connection, Kubeconfig, Refusal, Secrets, Text, hash};
 

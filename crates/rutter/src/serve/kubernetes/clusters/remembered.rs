@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use resources::{AnyObject, Kind};
+use config::{AnyObject, Kind};
 use server::Closed;
 use sources::Change;
 use sources::clusters::Connection;

@@ -15,7 +15,7 @@ impl Fleet {
     /// Shows it.
     pub(super) fn show(&self) {
         let listeners = &self.listeners;
-        listeners.standing.set("clusters", self.remarks(), self.gauges());
+        listeners.standing.set("clusters", self.conflicts(), self.gauges());
         listeners.standing.set_clusters(self.page());
         let awaited = self.awaited();
         listeners.awaited.send_if_modified(|before| {
@@ -46,7 +46,7 @@ impl Fleet {
         slow.take(TOLD).collect::<Vec<_>>().join(", ")
     }
 
-    fn remarks(&self) -> Vec<String> {
+    fn conflicts(&self) -> Vec<String> {
         let mut lines = Vec::new();
         // A watch that goes on after a failure says nothing as long as nothing changes.
         let fails = !self.listed || !self.home.borrow().failing.is_empty();
@@ -59,7 +59,7 @@ impl Fleet {
         let wrong = self
             .members
             .iter()
-            .filter_map(|(cluster, member)| remark(cluster, member));
+            .filter_map(|(cluster, member)| conflict(cluster, member));
         lines.extend(wrong.take(TOLD));
         lines.extend(self.refused.values().flatten().take(TOLD).cloned());
         lines
@@ -135,7 +135,7 @@ impl Fleet {
     }
 }
 
-fn remark(cluster: &str, member: &Member) -> Option<String> {
+fn conflict(cluster: &str, member: &Member) -> Option<String> {
     let report = member.report();
     let secret = &member.secret;
     let why = why(&report);

@@ -1,8 +1,8 @@
 //! Addresses for hosts of ServiceEntries.
 
-use plan::controllers::{Addresses, Controller as _, Entry, Ranges, Write};
-use resources::{AnyObject, MeshConfig, ParseOptions, read_object};
+use config::{AnyObject, MeshConfig, ParseOptions, read_object};
 use serde_json::Value;
+use status::controllers::{Addresses, Controller as _, Entry, Ranges, Write};
 
 use super::{Driver, Watched, id};
 

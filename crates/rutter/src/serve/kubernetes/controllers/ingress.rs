@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use plan::controllers::{Controller as _, IngressStatuses, SeenIngress, Write};
-use resources::{AnyObject, MeshConfig, ParseOptions, read_object};
+use config::{AnyObject, MeshConfig, ParseOptions, read_object};
 use serde_json::Value;
+use status::controllers::{Controller as _, IngressStatuses, SeenIngress, Write};
 
 use super::{Driver, Watched, id, labels};
 

@@ -18,12 +18,12 @@ mod writer;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use config::{MeshConfig, StringMap};
 use kube::Client;
-use plan::controllers::Write;
-use resources::{MeshConfig, StringMap};
 use serde_json::Value;
 use settings::Settings;
 use sources::kubernetes::Report;
+use status::controllers::Write;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
@@ -78,7 +78,7 @@ pub(super) fn start(
     let own = namespace.clone();
     running.spawn(ground.clone().run(NAMESPACES, move || RootDriver::new(&own)));
     if settings.ip_autoallocate.0 {
-        let ranges = plan::controllers::Ranges {
+        let ranges = status::controllers::Ranges {
             v4: (
                 settings.ip_autoallocate_ipv4_prefix.address,
                 settings.ip_autoallocate_ipv4_prefix.length,

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use resources::StringMap;
-use resources::mesh::LabelSelector;
+use config::StringMap;
+use config::mesh::LabelSelector;
 use serde_json::Value;
 
 use super::{id, labels};

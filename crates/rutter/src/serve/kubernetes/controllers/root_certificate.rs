@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use plan::controllers::{CONFIG_MAP, Controller as _, Found, KEY, RootCertificates, Write, root_of};
-use resources::MeshConfig;
+use config::MeshConfig;
 use serde_json::Value;
+use status::controllers::{CONFIG_MAP, Controller as _, Found, KEY, RootCertificates, Write, root_of};
 
 use super::namespaces::Namespaces;
 use super::{Driver, Origin, Watched, id};
@@ -151,8 +151,8 @@ fn certificates(object: &Value) -> BTreeMap<String, Vec<u8>> {
 
 #[cfg(test)]
 mod tests {
-    use resources::StringMap;
-    use resources::mesh::LabelSelector;
+    use config::StringMap;
+    use config::mesh::LabelSelector;
     use serde_json::json;
 
     use super::*;

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use config::MeshConfig;
 use names::Hostname;
-use plan::controllers::{Controller as _, ServiceExports, Write};
 use registry::inputs::MeshSettings;
-use resources::MeshConfig;
 use serde_json::Value;
+use status::controllers::{Controller as _, ServiceExports, Write};
 
 use super::namespaces::Namespaces;
 use super::{Driver, Watched, id};

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use plan::controllers::{Controller as _, SeenNode, Untaint, Write};
-use resources::MeshConfig;
+use config::MeshConfig;
 use serde_json::Value;
+use status::controllers::{Controller as _, SeenNode, Untaint, Write};
 
 use super::{Driver, Watched, id};
 

@@ -3,9 +3,9 @@
 use http::{Request, StatusCode, header};
 use kube::Client;
 use kube::client::Body as Bytes;
-use plan::controllers::{Body, Target, Write};
 use serde_json::{Value, json};
 use sinks::{Objects, Outcome};
+use status::controllers::{Body, Target, Write};
 
 use crate::serve::kubernetes::answer;
 

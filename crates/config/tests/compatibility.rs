@@ -1,0 +1,205 @@
+//! The tables of fields in docs/compatibility.md: every field is there, none that does not exist, and what they say of effects
+//! and tests is so.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use config::schema::{Schema, Shape};
+use config::{Kind, effects};
+
+/// The kinds of other groups that have a table.
+const OTHER_KINDS: [Kind; 3] = [Kind::MeshConfig, Kind::MeshNetworks, Kind::PeerAuthentication];
+
+/// A row: the path, the effect, since when, the tests.
+struct Row {
+    kind: Kind,
+    /// Where the table's paths begin, below `spec`.
+    below: &'static str,
+    line: usize,
+    cells: [String; 4],
+}
+
+impl Row {
+    fn path(&self) -> String {
+        format!("{}{}", self.below, self.cells[0].trim_matches('`'))
+    }
+}
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// The rows of the section `Fields`.
+fn rows(page: &str) -> Vec<Row> {
+    let (mut rows, mut table, mut inside) = (Vec::new(), None, false);
+    for (line, text) in page.lines().enumerate() {
+        if let Some(heading) = text.strip_prefix("## ") {
+            inside = heading == "Fields";
+        } else if let Some(heading) = text.strip_prefix("### ").filter(|_| inside) {
+            table = Some(match heading {
+                "ProxyConfig of the mesh" => (Kind::MeshConfig, "defaultConfig."),
+                name => (*Kind::ALL.iter().find(|kind| kind.name() == name).expect(name), ""),
+            });
+        } else if inside && text.starts_with("| `") {
+            let cells: Vec<String> = text
+                .trim_matches('|')
+                .split(" | ")
+                .map(|c| c.trim().to_owned())
+                .collect();
+            let (kind, below) = table.expect("a table has a heading");
+            let cells = cells.try_into().unwrap_or_else(|_| panic!("line {}: {text}", line + 1));
+            rows.push(Row {
+                kind,
+                below,
+                line,
+                cells,
+            });
+        }
+    }
+    rows
+}
+
+fn spec(kind: Kind) -> Schema {
+    let content = kind.content_schema();
+    content
+        .field("spec")
+        .map_or_else(|| (*content).clone(), |spec| (**spec).clone())
+}
+
+/// The schema that a path leads to.
+fn at(schema: &Schema, path: &str) -> Option<Schema> {
+    path.split('.').try_fold(schema.clone(), |schema, step| {
+        let name = step.trim_end_matches("[]");
+        let Shape::Object(fields) = &schema.shape else {
+            return None;
+        };
+        let found = fields.get(name)?;
+        match (step.ends_with("[]"), &found.shape) {
+            (true, Shape::List(items, ..)) => Some((**items).clone()),
+            (false, Shape::List(..)) | (true, _) => None,
+            (false, _) => Some((**found).clone()),
+        }
+    })
+}
+
+/// All paths that lead to a value, and not to an object with fields.
+fn leaves(schema: &Schema, path: &str, out: &mut BTreeSet<String>) {
+    let join = |name: &str| {
+        if path.is_empty() {
+            name.to_owned()
+        } else {
+            format!("{path}.{name}")
+        }
+    };
+    match &schema.shape {
+        Shape::Object(fields) if !fields.fields.is_empty() => {
+            for (name, inner) in &fields.fields {
+                leaves(inner, &join(name), out);
+            }
+        }
+        Shape::List(items, ..) => leaves(items, &format!("{path}[]"), out),
+        _ => {
+            out.insert(path.to_owned());
+        }
+    }
+}
+
+/// Whether what is at `path` is what is at `above`, or in it.
+fn is_in(path: &str, above: &str) -> bool {
+    path.strip_prefix(above)
+        .is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
+}
+
+fn page() -> String {
+    fs::read_to_string(root().join("docs/compatibility.md")).expect("docs/compatibility.md")
+}
+
+#[test]
+fn every_field_is_in_the_tables_and_no_other() {
+    let page = page();
+    let rows = rows(&page);
+    let mut wrong = Vec::new();
+    for row in &rows {
+        if at(&spec(row.kind), &row.path()).is_none() {
+            wrong.push(format!(
+                "line {}: {} has no field {}",
+                row.line + 1,
+                row.kind,
+                row.path()
+            ));
+        }
+    }
+    let kinds = Kind::ALL
+        .iter()
+        .filter(|kind| kind.group() == "networking.istio.io" || OTHER_KINDS.contains(kind));
+    for kind in kinds {
+        let mut paths = BTreeSet::new();
+        leaves(&spec(*kind), "", &mut paths);
+        let of_kind: Vec<String> = rows.iter().filter(|row| row.kind == *kind).map(Row::path).collect();
+        let missing = paths.iter().filter(|path| !of_kind.iter().any(|row| is_in(path, row)));
+        wrong.extend(missing.map(|path| format!("{kind}: no row for {path}")));
+    }
+    assert!(wrong.is_empty(), "docs/compatibility.md:\n{}", wrong.join("\n"));
+}
+
+#[test]
+fn every_test_that_the_tables_name_exists() {
+    let sources: String = fs::read_dir(root().join("tests/e2e/tests"))
+        .expect("tests")
+        .filter_map(|entry| fs::read_to_string(entry.expect("a file").path()).ok())
+        .collect();
+    let page = page();
+    for row in rows(&page) {
+        for test in row.cells[3].split(", ").map(|test| test.trim_matches('`')) {
+            let exists = match test.split_once('/') {
+                Some(_) => root().join(format!("tests/scenarios/data/{test}.scenario")).exists(),
+                None if matches!(test, "validation" | "mesh") => true,
+                None => sources.contains(&format!("fn {test}(")),
+            };
+            assert!(exists, "line {}: there is no test {test}", row.line + 1);
+        }
+    }
+}
+
+/// `RUTTER_UPDATE_DOCS` (which `cargo xtask docs` sets) writes the column instead of checking it.
+#[test]
+fn the_reference_page_of_fields_says_what_has_no_effect_yet() {
+    let old = page();
+    let mut lines: Vec<String> = old.lines().map(str::to_owned).collect();
+    for row in rows(&old) {
+        let entries: Vec<_> = effects::NOT_YET.iter().filter(|entry| entry.kind == row.kind).collect();
+        let path = row.path();
+        let whole = effects::KINDS_NOT_YET.contains(&row.kind)
+            || entries
+                .iter()
+                .any(|entry| is_in(&path, entry.path) && !has_other_values(entry));
+        let part = entries
+            .iter()
+            .any(|entry| is_in(entry.path, &path) || is_in(&path, entry.path));
+        let version = env!("CARGO_PKG_VERSION")
+            .rsplit_once('.')
+            .map_or("", |(version, _)| version);
+        let since = match row.cells[2].as_str() {
+            _ if whole => "not yet",
+            _ if part => "in part",
+            "not yet" | "in part" => version,
+            since => since,
+        };
+        let [field, effect, _, tests] = &row.cells;
+        lines[row.line] = format!("| {field} | {effect} | {since} | {tests} |");
+    }
+    let new = lines.join("\n") + "\n";
+    if std::env::var_os("RUTTER_UPDATE_DOCS").is_some() {
+        fs::write(root().join("docs/compatibility.md"), &new).expect("docs can be written");
+    }
+    assert!(
+        page() == new,
+        "docs/compatibility.md is not as `config::effects` says; run `cargo xtask docs`"
+    );
+}
+
+/// Whether some values of the field have an effect: the entry names values that ask for something else than the default.
+fn has_other_values(entry: &effects::Entry) -> bool {
+    entry.unless.iter().any(|value| *value != "false")
+}

@@ -1,0 +1,117 @@
+//! What holds of all kinds: names, defaults, and bounds that would make data files long.
+
+use std::path::Path;
+
+use config::schema::{self, Schema, Shape};
+use config::{Kind, ParseOptions, parse_documents};
+use serde_json::{Value as Json, json};
+
+fn object(kind: Kind, spec: &Json) -> String {
+    let metadata = json!({"name": "a"});
+    json!({"apiVersion": kind.api_version(), "kind": kind.name(), "metadata": metadata, "spec": spec}).to_string()
+}
+
+/// Fills in the defaults of a schema, as an API server does.
+fn fill(value: &mut Json, schema: &Schema) {
+    match (&schema.shape, value) {
+        (Shape::Object(fields), Json::Object(entries)) => {
+            for (name, field) in &fields.fields {
+                if let Some(default) = field.default.as_ref().filter(|_| !entries.contains_key(*name)) {
+                    entries.insert((*name).to_owned(), default.clone());
+                }
+                if let Some(entry) = entries.get_mut(*name) {
+                    fill(entry, field);
+                }
+            }
+        }
+        (Shape::List(items, ..), Json::Array(values)) => values.iter_mut().for_each(|value| fill(value, items)),
+        (Shape::Map(values, _), Json::Object(entries)) => entries.values_mut().for_each(|value| fill(value, values)),
+        _ => {}
+    }
+}
+
+#[test]
+fn kinds_are_found_by_group_and_name() {
+    for kind in Kind::ALL {
+        assert_eq!(Kind::find(kind.group(), kind.name()), Some(*kind));
+        let others = Kind::ALL.iter().filter(|other| other.to_string() == kind.to_string());
+        assert_eq!(others.count(), 1, "{kind} says which kind it is");
+    }
+    let gateway = |group| Kind::find(group, "Gateway");
+    assert_eq!(gateway("networking.istio.io"), Some(Kind::Gateway));
+    assert_eq!(gateway("gateway.networking.k8s.io"), Some(Kind::KubeGateway));
+}
+
+#[test]
+fn every_kind_of_the_gateway_api_has_a_definition_with_status() {
+    let kinds = Kind::ALL
+        .iter()
+        .filter(|kind| kind.group().contains(".networking.") && !kind.is_istio());
+    for kind in kinds {
+        let definition = schema::find_kind(kind.group(), kind.name()).expect("a definition");
+        assert_eq!(definition.mesh, Some(*kind));
+        // A grant has nothing to be in a state.
+        assert_eq!(definition.status, *kind != Kind::ReferenceGrant, "{kind}");
+        let served: Vec<&str> = definition.versions.iter().map(|served| served.version).collect();
+        assert_eq!(served, kind.versions(), "{kind}");
+    }
+}
+
+/// The defaults of the types and those of the schemas are written down beside each other, and are the same.
+#[test]
+fn an_object_means_the_same_with_and_without_its_defaults() {
+    let text = include_str!("data/gateway_api.yaml");
+    let parsed = parse_documents(text.as_bytes(), "f", &ParseOptions::default());
+    assert!(parsed.objects.len() >= 15);
+    for object in &parsed.objects {
+        let mut filled: Json = serde_json::from_str(object.raw().expect("kept")).expect("JSON");
+        let definition = schema::find_kind(object.kind().group(), object.kind().name()).expect("a definition");
+        fill(&mut filled, &definition.schema);
+        let again = parse_documents(filled.to_string().as_bytes(), "f", &ParseOptions::default());
+        assert_eq!(again.objects.len(), 1, "{}: {:?}", object.key(), again.diagnostics);
+        assert_eq!(again.objects[0].spec_json(), object.spec_json(), "{}", object.key());
+    }
+}
+
+#[test]
+fn the_rules_of_a_route_have_a_bound_together() {
+    for (kind, one) in [
+        (Kind::HttpRoute, json!({"path": {"value": "/a"}})),
+        (Kind::GrpcRoute, json!({"method": {"service": "a"}})),
+    ] {
+        for (last, good) in [(64, true), (63, true), (1, true), (65, false)] {
+            let rule = |count: usize| json!({"matches": vec![&one; count]});
+            let text = object(kind, &json!({"rules": [rule(64), rule(last)]}));
+            let parsed = parse_documents(text.as_bytes(), "f", &ParseOptions::default());
+            assert_eq!(parsed.is_whole(), good, "{kind} {last}: {:?}", parsed.diagnostics);
+        }
+        let rules = json!({"rules": vec![json!({"matches": vec![&one; 64]}), json!({"matches": vec![&one; 64]}), json!({"matches": [one]})]});
+        let parsed = parse_documents(object(kind, &rules).as_bytes(), "f", &ParseOptions::default());
+        let said = parsed
+            .diagnostics
+            .iter()
+            .any(|d| d.path.to_string() == "spec.rules" && d.code == "out-of-range");
+        assert!(said, "{kind}: {:?}", parsed.diagnostics);
+    }
+}
+
+/// `RUTTER_UPDATE_DOCS` (which `cargo xtask docs` sets) writes the page instead of checking it.
+#[test]
+fn the_reference_page_is_up_to_date() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/kinds.md");
+    if std::env::var_os("RUTTER_UPDATE_DOCS").is_some() {
+        std::fs::write(&path, schema::reference()).expect("docs can be written");
+    }
+    let page = std::fs::read_to_string(&path).unwrap_or_default();
+    assert!(
+        page == schema::reference(),
+        "docs/kinds.md differs from the definitions; run `cargo xtask docs`"
+    );
+    for definition in schema::definitions() {
+        let rows = page.matches(&format!("| {} | ", definition.kind)).count();
+        let of_the_name = schema::definitions()
+            .iter()
+            .filter(|other| other.kind == definition.kind);
+        assert_eq!(rows, of_the_name.count(), "{}", definition.kind);
+    }
+}

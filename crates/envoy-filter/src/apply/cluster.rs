@@ -1,0 +1,65 @@
+//! Patches of clusters.
+
+use std::borrow::Borrow;
+
+use config::istio::envoy_filter::ApplyTo;
+use protos::dynamic::{DynamicMessage, Value};
+
+use super::{inner, list, merge_inner, merge_value, of, text};
+use crate::compile::CompiledPatch;
+use crate::outcome::{Outcome, Outcomes, flaw};
+
+/// Merges patches into a cluster that they match.
+pub fn cluster<P: Borrow<CompiledPatch>>(cluster: &mut DynamicMessage, patches: &[P], outcomes: &mut Outcomes) {
+    for patch in of(patches, ApplyTo::Cluster).filter(|patch| patch.operation.merges()) {
+        let outcome = match socket_of(patch) {
+            Some(socket) => transport_socket(cluster, &socket),
+            None => merge_value(cluster, patch, true),
+        };
+        outcomes.note(patch, outcome);
+    }
+}
+
+/// The transport socket that a patch sets. As in Istio such a patch sets nothing else.
+pub(super) fn socket_of(patch: &CompiledPatch) -> Option<DynamicMessage> {
+    let value = patch.value.as_ref()?;
+    let socket = value
+        .has_field_by_name("transport_socket")
+        .then(|| value.get_field_by_name("transport_socket"));
+    socket??.as_message().cloned()
+}
+
+/// Merges into the transport socket of the same name, or takes the place of another one.
+fn transport_socket(cluster: &mut DynamicMessage, socket: &DynamicMessage) -> Outcome {
+    let name = text(socket, "name");
+    if let Some(matches) = list(cluster, "transport_socket_matches").filter(|matches| !matches.is_empty()) {
+        // With such matches a socket of the cluster itself would not be valid.
+        let sockets = matches.iter_mut().filter_map(Value::as_message_mut);
+        let mut sockets = sockets.filter_map(|one| inner(one, "transport_socket"));
+        return match sockets.find(|there| text(there, "name") == name) {
+            Some(there) => merge_socket(there, socket),
+            None => Err(format!("the cluster's transport_socket_matches have no socket {name}")),
+        };
+    }
+    match inner(cluster, "transport_socket") {
+        Some(there) if text(there, "name") == name => merge_socket(there, socket),
+        _ => match flaw(socket) {
+            None => {
+                cluster.set_field_by_name("transport_socket", Value::Message(socket.clone()));
+                Ok(true)
+            }
+            Some(why) => Err(why),
+        },
+    }
+}
+
+/// Merges what is packed in a transport socket into what is packed in another one of the same name.
+pub(super) fn merge_socket(into: &mut DynamicMessage, from: &DynamicMessage) -> Outcome {
+    let config = from
+        .has_field_by_name("typed_config")
+        .then(|| from.get_field_by_name("typed_config"));
+    match config.flatten() {
+        Some(config) => merge_inner(into, config.as_message()),
+        None => Ok(false),
+    }
+}

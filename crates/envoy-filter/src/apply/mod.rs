@@ -1,0 +1,104 @@
+//! Patches of single resources.
+//!
+//! Each function changes a message, leaves out what would make Envoy refuse it, and notes what became of each patch.
+
+mod chain;
+mod cluster;
+mod http;
+mod listener;
+mod places;
+mod route;
+
+use std::borrow::Borrow;
+
+use protos::dynamic::{DynamicMessage, Value};
+
+pub use cluster::cluster;
+pub use listener::listener;
+pub(crate) use route::{TAKEN, added_hosts, domains, table_settings};
+pub use route::{route_configuration, virtual_host};
+
+use crate::compile::CompiledPatch;
+use crate::merge::{Lists, merge, merge_packed};
+use crate::outcome::{Outcome, flaw};
+use config::istio::envoy_filter::{ApplyTo, PatchOperation};
+
+/// Those of the patches that are for this sort of thing.
+fn of<P: Borrow<CompiledPatch>>(patches: &[P], sort: ApplyTo) -> impl Iterator<Item = &CompiledPatch> {
+    patches
+        .iter()
+        .map(Borrow::borrow)
+        .filter(move |patch: &&CompiledPatch| patch.apply_to == sort)
+}
+
+/// Merges the value of a patch into a message, unless that would break it. What names the message stays.
+fn merge_value(message: &mut DynamicMessage, patch: &CompiledPatch, keeps_name: bool) -> Outcome {
+    let Some(value) = &patch.value else { return Ok(false) };
+    let before = message.clone();
+    let lists = match patch.operation {
+        PatchOperation::MergeAndReplaceList => Lists::Replace,
+        _ => Lists::Grow,
+    };
+    merge(message, value, lists);
+    if keeps_name && let Some(name) = before.get_field_by_name("name") {
+        message.set_field_by_name("name", name.into_owned());
+    }
+    // What was not valid before is not made worse by a patch that has been made already.
+    if *message != before
+        && let Some(why) = flaw(message)
+    {
+        *message = before;
+        return Err(why);
+    }
+    Ok(true)
+}
+
+/// Merges a configuration into the one that is packed in a filter's or socket's `typed_config`.
+fn merge_inner(into: &mut DynamicMessage, config: Option<&DynamicMessage>) -> Outcome {
+    match (inner(into, "typed_config"), config) {
+        (Some(there), Some(config)) => merge_packed(there, config).map(|()| true),
+        _ => Ok(false),
+    }
+}
+
+/// A text field; empty where there is none.
+fn text(message: &DynamicMessage, field: &str) -> String {
+    let value = message.get_field_by_name(field);
+    value
+        .as_ref()
+        .and_then(|value| value.as_str())
+        .unwrap_or_default()
+        .to_owned()
+}
+
+/// The texts of a repeated field.
+fn texts(message: &DynamicMessage, field: &str) -> Vec<String> {
+    let values = message.get_field_by_name(field);
+    let values = values.as_ref().and_then(|values| values.as_list()).unwrap_or_default();
+    values
+        .iter()
+        .filter_map(|value| value.as_str().map(str::to_owned))
+        .collect()
+}
+
+/// A field that is a message, if it is there.
+fn inner<'m>(message: &'m mut DynamicMessage, field: &str) -> Option<&'m mut DynamicMessage> {
+    if !message.has_field_by_name(field) {
+        return None;
+    }
+    message.get_field_by_name_mut(field)?.as_message_mut()
+}
+
+/// A list of messages.
+fn list<'m>(message: &'m mut DynamicMessage, field: &str) -> Option<&'m mut Vec<Value>> {
+    message.get_field_by_name_mut(field)?.as_list_mut()
+}
+
+/// The full name of the message in `typed_config`; empty where there is none.
+fn packed_type(filter: &DynamicMessage) -> String {
+    let config = filter.get_field_by_name("typed_config");
+    let config = config.as_ref().and_then(|config| config.as_message());
+    config
+        .map(|config| protos::dynamic::type_name(&text(config, "type_url")).to_owned())
+        .unwrap_or_default()
+}

@@ -1,0 +1,183 @@
+//! Patches of route tables, virtual hosts and routes.
+
+use std::borrow::Borrow;
+use std::collections::HashSet;
+
+use config::istio::envoy_filter::{ApplyTo, PatchOperation, RouteAction, RouteMatch};
+use protos::dynamic::{DynamicMessage, Value};
+
+use super::places::place;
+use super::{list, merge_value, of, text, texts};
+use crate::compile::CompiledPatch;
+use crate::matching::{TableFacts, host_match, matches_host};
+use crate::outcome::Outcomes;
+
+/// Why a virtual host is not added, or not changed.
+pub(crate) const TAKEN: &str = "one of the domains is another virtual host's, and the table would be refused";
+
+/// Changes a whole route table of a sidecar's own ports, with all that is in it.
+pub fn route_configuration<P: Borrow<CompiledPatch>>(
+    table: &mut DynamicMessage,
+    patches: &[P],
+    outcomes: &mut Outcomes,
+) {
+    let name = text(table, "name");
+    let facts = TableFacts::sidecar(&name);
+    let matching = patches.iter().map(Borrow::borrow);
+    let matching: Vec<&CompiledPatch> = matching.filter(|patch: &&CompiledPatch| facts.matches(patch)).collect();
+    table_settings(table, &matching, outcomes);
+    let Some(hosts) = list(table, "virtual_hosts") else {
+        return;
+    };
+    let before = std::mem::take(hosts);
+    let mut taken = Domains::default();
+    for host in before {
+        let Value::Message(plain) = host else { continue };
+        let mut found = Outcomes::default();
+        let changed = virtual_host(plain.clone(), &matching, &mut found);
+        if let Some(changed) = changed {
+            let fits = taken.take(&changed);
+            if !fits {
+                found.undone(TAKEN);
+            }
+            if fits || taken.take(&plain) {
+                hosts.push(Value::Message(if fits { changed } else { plain }));
+            }
+        }
+        outcomes.add(found);
+    }
+    for (patch, value) in added_hosts(&matching) {
+        let fits = taken.take(value);
+        if fits {
+            hosts.push(Value::Message(value.clone()));
+        }
+        outcomes.note(patch, if fits { Ok(true) } else { Err(TAKEN.to_owned()) });
+    }
+}
+
+/// Merges patches of the table itself.
+pub(crate) fn table_settings<P: Borrow<CompiledPatch>>(
+    table: &mut DynamicMessage,
+    patches: &[P],
+    outcomes: &mut Outcomes,
+) {
+    for patch in of(patches, ApplyTo::RouteConfiguration).filter(|patch| patch.operation.merges()) {
+        let outcome = merge_value(table, patch, true);
+        outcomes.note(patch, outcome);
+    }
+}
+
+/// The virtual hosts that patches add.
+pub(crate) fn added_hosts<P: Borrow<CompiledPatch>>(
+    patches: &[P],
+) -> impl Iterator<Item = (&CompiledPatch, &DynamicMessage)> {
+    let adding = of(patches, ApplyTo::VirtualHost).filter(|patch| patch.operation == PatchOperation::Add);
+    adding.filter_map(|patch| Some((patch, patch.value.as_ref()?)))
+}
+
+/// The domains of a table, none of which may be there twice.
+#[derive(Default)]
+pub(crate) struct Domains(HashSet<String>);
+
+impl Domains {
+    /// Adds the domains of a virtual host, unless one of them is there.
+    pub(crate) fn take(&mut self, host: &DynamicMessage) -> bool {
+        let domains = domains(host);
+        let distinct: HashSet<&String> = domains.iter().collect();
+        let free = distinct.len() == domains.len() && !domains.iter().any(|domain| self.0.contains(domain));
+        if free {
+            self.0.extend(domains);
+        }
+        free
+    }
+}
+
+/// A virtual host after the patches of it and of its routes; `None` if it is taken away.
+pub fn virtual_host<P: Borrow<CompiledPatch>>(
+    mut host: DynamicMessage,
+    patches: &[P],
+    outcomes: &mut Outcomes,
+) -> Option<DynamicMessage> {
+    for patch in of(patches, ApplyTo::VirtualHost) {
+        if !is_for(patch, &host) {
+            continue;
+        }
+        let outcome = match patch.operation {
+            PatchOperation::Remove => {
+                outcomes.made(&patch.id);
+                return None;
+            }
+            PatchOperation::Replace => {
+                host = patch.value.clone().unwrap_or(host);
+                Ok(true)
+            }
+            operation if operation.merges() => merge_value(&mut host, patch, false),
+            _ => Ok(false),
+        };
+        outcomes.note(patch, outcome);
+    }
+    routes(&mut host, patches, outcomes);
+    Some(host)
+}
+
+fn routes<P: Borrow<CompiledPatch>>(host: &mut DynamicMessage, patches: &[P], outcomes: &mut Outcomes) {
+    let matching: Vec<&CompiledPatch> = of(patches, ApplyTo::HttpRoute)
+        .filter(|patch| is_for(patch, host))
+        .collect();
+    let Some(routes) = list(host, "routes").filter(|_| !matching.is_empty()) else {
+        return;
+    };
+    routes.retain_mut(|route| {
+        let Some(route) = route.as_message_mut() else {
+            return false;
+        };
+        for patch in &matching {
+            let meant = route_match(patch).is_none_or(|wanted| matches_route(wanted, route));
+            let outcome = match patch.operation {
+                PatchOperation::Remove if meant => {
+                    outcomes.made(&patch.id);
+                    return false;
+                }
+                operation if meant && operation.merges() => merge_value(route, patch, false),
+                _ => Ok(false),
+            };
+            outcomes.note(patch, outcome);
+        }
+        true
+    });
+    for patch in &matching {
+        let wanted = route_match(patch);
+        let meant = |route: &DynamicMessage| wanted.is_some_and(|wanted| matches_route(wanted, route));
+        if !matches!(patch.operation, PatchOperation::Remove | PatchOperation::Replace) {
+            let placed = place(routes, patch, wanted.is_some().then_some(&meant));
+            outcomes.note(patch, Ok(placed));
+        }
+    }
+}
+
+fn is_for(patch: &CompiledPatch, host: &DynamicMessage) -> bool {
+    let domains = domains(host);
+    matches_host(patch, &text(host, "name"), |domain| {
+        domains.iter().any(|one| one == domain)
+    })
+}
+
+/// The domains of a virtual host.
+pub(crate) fn domains(host: &DynamicMessage) -> Vec<String> {
+    texts(host, "domains")
+}
+
+fn route_match(patch: &CompiledPatch) -> Option<&RouteMatch> {
+    host_match(patch)?.route.as_ref()
+}
+
+fn matches_route(wanted: &RouteMatch, route: &DynamicMessage) -> bool {
+    let does = |field: &str| route.has_field_by_name(field);
+    let action = match wanted.action {
+        RouteAction::Any => true,
+        RouteAction::Route => does("route"),
+        RouteAction::Redirect => does("redirect"),
+        RouteAction::DirectResponse => does("direct_response"),
+    };
+    action && (wanted.name.is_empty() || text(route, "name") == *wanted.name)
+}

@@ -1,0 +1,214 @@
+//! Which clusters and listeners an audience with patches has.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use config::istio::envoy_filter::{ApplyTo, PatchContext, PatchOperation};
+use flow::{Reads, Relation, Rule};
+use model::audience::{ClusterAudience, ClusterKey, ListenerAudience, PatchedCluster, PatchedListener, ResourceKey};
+use model::listener::{Bind, ChainKind, ListenerSpec};
+use model::proxy::ProxyKind;
+use traffic::Catalogue;
+use traffic::clusters::ClusterCatalogue;
+use traffic::listeners::ListenerCatalogue;
+
+use crate::compile::{Chosen, chosen, refer};
+use crate::matching::{ClusterFacts, is_virtual, listener_match, outbound};
+use crate::outcome::PatchId;
+use crate::resources_of::{context_of, name_of};
+
+/// What an audience with patches has of a type.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct PatchedCatalogue {
+    /// What it has.
+    pub catalogue: Arc<Catalogue>,
+    /// The patches that took something away.
+    pub removed: Box<[PatchId]>,
+    /// The patches that would add something of a name that is there already, with the name.
+    pub taken: Box<[(PatchId, Arc<str>)]>,
+}
+
+impl PatchedCatalogue {
+    fn new(
+        mut entries: Vec<(Arc<str>, ResourceKey)>,
+        added: impl Iterator<Item = (Arc<str>, PatchId)>,
+        removed: BTreeSet<PatchId>,
+    ) -> PatchedCatalogue {
+        let added: Vec<(Arc<str>, PatchId)> = added.collect();
+        let key = |patch: &PatchId| ResourceKey::Added(patch.filter.clone(), patch.index);
+        entries.extend(added.iter().map(|(name, patch)| (name.clone(), key(patch))));
+        let catalogue = Catalogue::new(entries);
+        let taken = added
+            .into_iter()
+            .filter(|(name, patch)| catalogue.get(name) != Some(&key(patch)));
+        PatchedCatalogue {
+            taken: taken.map(|(name, patch)| (patch, name)).collect(),
+            catalogue: Arc::new(catalogue),
+            removed: removed.into_iter().collect(),
+        }
+    }
+}
+
+/// All clusters of an audience with patches.
+pub struct PatchedClusterCatalogue;
+
+impl Relation for PatchedClusterCatalogue {
+    const NAME: &'static str = "patched cluster catalogue";
+    type Key = Arc<ClusterAudience>;
+    type Row = PatchedCatalogue;
+}
+
+impl Rule for PatchedClusterCatalogue {
+    fn derive(cx: &Reads<'_>, audience: &Arc<ClusterAudience>) -> Option<PatchedCatalogue> {
+        let plain = cx.get::<ClusterCatalogue>(&audience.plain())?;
+        let patches = chosen(cx, &audience.filters);
+        let mut removed = BTreeSet::new();
+        let mut entries = Vec::with_capacity(plain.entries.len());
+        for (name, key) in &plain.entries {
+            let ResourceKey::Cluster(cluster) = key else {
+                entries.push((name.clone(), key.clone()));
+                continue;
+            };
+            let matching = matching_cluster(audience, name, cluster, &patches);
+            if takes_away(&matching, |_| true, &mut removed) {
+                continue;
+            }
+            let merged: Vec<&Chosen> = matching.into_iter().filter(|patch| patch.operation.merges()).collect();
+            let key = match merged.is_empty() {
+                true => key.clone(),
+                false => ResourceKey::PatchedCluster(Arc::new(PatchedCluster {
+                    cluster: cluster.clone(),
+                    filters: refer(merged.into_iter()),
+                })),
+            };
+            entries.push((name.clone(), key));
+        }
+        let added = added(audience.kind, ApplyTo::Cluster, &patches);
+        Some(PatchedCatalogue::new(entries, added, removed))
+    }
+}
+
+/// All listeners of an audience with patches.
+pub struct PatchedListenerCatalogue;
+
+impl Relation for PatchedListenerCatalogue {
+    const NAME: &'static str = "patched listener catalogue";
+    type Key = Arc<ListenerAudience>;
+    type Row = PatchedCatalogue;
+}
+
+impl Rule for PatchedListenerCatalogue {
+    fn derive(cx: &Reads<'_>, audience: &Arc<ListenerAudience>) -> Option<PatchedCatalogue> {
+        let plain = cx.get::<ListenerCatalogue>(&audience.plain())?;
+        let patches = chosen(cx, &audience.filters);
+        let mut removed = BTreeSet::new();
+        let mut entries = Vec::with_capacity(plain.entries.len());
+        for (name, key) in &plain.entries {
+            let ResourceKey::Listener(listener) = key else {
+                entries.push((name.clone(), key.clone()));
+                continue;
+            };
+            let matching: Vec<&Chosen> = patches.iter().filter(|patch| may_touch(patch, listener)).collect();
+            if takes_away(&matching, |patch| patch.apply_to == ApplyTo::Listener, &mut removed) {
+                continue;
+            }
+            let key = match matching.is_empty() {
+                true => key.clone(),
+                false => ResourceKey::PatchedListener(Arc::new(PatchedListener {
+                    listener: listener.clone(),
+                    filters: refer(matching.into_iter()),
+                })),
+            };
+            entries.push((name.clone(), key));
+        }
+        let added = added(audience.kind, ApplyTo::Listener, &patches);
+        Some(PatchedCatalogue::new(entries, added, removed))
+    }
+}
+
+/// Whether one of these patches takes the thing away.
+fn takes_away(matching: &[&Chosen], is_of: impl Fn(&Chosen) -> bool, removed: &mut BTreeSet<PatchId>) -> bool {
+    let those = matching
+        .iter()
+        .filter(|patch| patch.operation == PatchOperation::Remove && is_of(patch));
+    let mut goes = false;
+    for patch in those {
+        goes = true;
+        removed.insert(patch.id.clone());
+    }
+    goes
+}
+
+/// The patches that a cluster gets.
+fn matching_cluster<'a>(
+    audience: &ClusterAudience,
+    name: &str,
+    cluster: &ClusterKey,
+    patches: &'a [Chosen],
+) -> Vec<&'a Chosen> {
+    let mut facts = ClusterFacts::of(name);
+    let context = match cluster.without_override() {
+        ClusterKey::Inbound { port, .. } => {
+            let own = audience.inbound.iter().find(|own| own.port == *port);
+            let service = own.and_then(|own| own.service.as_ref());
+            facts.own = service.map(|(service, _)| &service.hostname);
+            PatchContext::SidecarInbound
+        }
+        ClusterKey::InboundPassthrough(_) => PatchContext::SidecarInbound,
+        _ => outbound(audience.kind),
+    };
+    let fits = |patch: &&Chosen| patch.is_for(context) && facts.matches(patch);
+    patches.iter().filter(fits).collect()
+}
+
+/// Whether a patch may change a listener, as far as can be told without its bytes.
+fn may_touch(patch: &Chosen, listener: &ListenerSpec) -> bool {
+    let at_all = match patch.apply_to {
+        ApplyTo::HttpFilter => has_http(listener),
+        // Only what arrives at a workload has its routes in the listener.
+        ApplyTo::RouteConfiguration | ApplyTo::VirtualHost | ApplyTo::HttpRoute => {
+            return context_of(listener) == PatchContext::SidecarInbound
+                && patch.is_for(PatchContext::SidecarInbound)
+                && has_http(listener);
+        }
+        ApplyTo::Listener => patch.operation != PatchOperation::Add,
+        _ => true,
+    };
+    if !at_all || !patch.is_for(context_of(listener)) {
+        return false;
+    }
+    let wanted = match listener_match(patch) {
+        None => return false,
+        Some(None) => return true,
+        Some(Some(wanted)) => wanted,
+    };
+    let of_chains = patch.apply_to != ApplyTo::Listener && is_virtual(&listener.name);
+    let port = match of_chains {
+        // Chains are added whatever port is asked for.
+        true if patch.operation == PatchOperation::Add || patch.apply_to == ApplyTo::ListenerFilter => true,
+        true => listener
+            .chains
+            .iter()
+            .any(|chain| chain.matches.destination_port.map(u32::from) == Some(wanted.port_number)),
+        false => matches!(&listener.bind, Bind::Socket { port, .. } if u32::from(*port) == wanted.port_number),
+    };
+    (wanted.name.is_empty() || *wanted.name == *listener.name) && (wanted.port_number == 0 || port)
+}
+
+fn has_http(listener: &ListenerSpec) -> bool {
+    let mut chains = listener.chains.iter().chain(&listener.default_chain);
+    chains.any(|chain| matches!(chain.kind, ChainKind::Http(_)))
+}
+
+/// What patches add to the resources of a proxy, each once.
+fn added(kind: ProxyKind, sort: ApplyTo, patches: &[Chosen]) -> impl Iterator<Item = (Arc<str>, PatchId)> + '_ {
+    let adds = move |patch: &&Chosen| {
+        let fits = patch.is_for(outbound(kind))
+            || (kind == ProxyKind::Sidecar && patch.context == PatchContext::SidecarInbound);
+        patch.apply_to == sort && patch.operation == PatchOperation::Add && fits
+    };
+    patches.iter().filter(adds).filter_map(|patch| {
+        let name = name_of(patch)?;
+        Some((name.into(), patch.id.clone()))
+    })
+}

@@ -1,0 +1,163 @@
+//! EnvoyFilters, read once: what their patches match, and their values as Envoy's messages.
+
+use std::ops::Deref;
+use std::sync::Arc;
+
+use config::istio::EnvoyFilter;
+use config::istio::envoy_filter::{ApplyTo, EnvoyConfigPatch, ObjectMatch, PatchContext, PatchOperation, patch_value};
+use flow::{Reads, Relation, Rule};
+use model::audience::FilterRef;
+use model::service::ObjectId;
+use protos::dynamic::{DynamicMessage, Fault};
+use registry::inputs::EnvoyFilters;
+
+use crate::outcome::PatchId;
+
+/// Compiled EnvoyFilters.
+pub struct CompiledFilters;
+
+impl Relation for CompiledFilters {
+    const NAME: &'static str = "compiled envoy filters";
+    type Key = ObjectId;
+    type Row = CompiledFilter;
+}
+
+impl Rule for CompiledFilters {
+    fn derive(cx: &Reads<'_>, id: &ObjectId) -> Option<CompiledFilter> {
+        let object = cx.get::<EnvoyFilters>(id)?;
+        Some(CompiledFilter::of(id, &object.spec))
+    }
+}
+
+/// A compiled EnvoyFilter.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct CompiledFilter {
+    /// Its patches, as they are numbered in the object; none where one cannot be used.
+    pub patches: Vec<Option<CompiledPatch>>,
+}
+
+/// A patch that can be made.
+#[derive(Clone, PartialEq, Debug)]
+pub struct CompiledPatch {
+    /// Which it is.
+    pub id: PatchId,
+    /// What sort of thing is changed.
+    pub apply_to: ApplyTo,
+    /// What is done.
+    pub operation: PatchOperation,
+    /// For which traffic the thing was made.
+    pub context: PatchContext,
+    /// What the thing belongs to.
+    pub object: Option<ObjectMatch>,
+    /// The value; none for what needs none.
+    pub value: Option<DynamicMessage>,
+}
+
+impl CompiledFilter {
+    /// Compiles an EnvoyFilter. What is wrong with a patch has been said when the object was read; here it is left out.
+    pub fn of(id: &ObjectId, spec: &EnvoyFilter) -> CompiledFilter {
+        let patches = spec.config_patches.iter().enumerate();
+        let compiled = patches.map(|(index, patch)| {
+            let id = PatchId {
+                filter: id.clone(),
+                index: u16::try_from(index).ok()?,
+            };
+            CompiledPatch::of(id, patch)
+        });
+        CompiledFilter {
+            patches: compiled.collect(),
+        }
+    }
+}
+
+impl CompiledPatch {
+    fn of(id: PatchId, patch: &EnvoyConfigPatch) -> Option<CompiledPatch> {
+        let change = patch.patch.as_ref()?;
+        let (value, problems) = patch_value(patch.apply_to, change);
+        if problems.iter().any(|problem| problem.fault == Fault::Wrong) {
+            return None;
+        }
+        let operation = match change.operation {
+            PatchOperation::Invalid => return None,
+            // Where there are no places the value is added.
+            PatchOperation::InsertBefore | PatchOperation::InsertAfter | PatchOperation::InsertFirst
+                if !patch.apply_to.has_places() =>
+            {
+                PatchOperation::Add
+            }
+            operation => operation,
+        };
+        if value.is_none() && operation != PatchOperation::Remove {
+            return None;
+        }
+        Some(CompiledPatch {
+            id,
+            apply_to: patch.apply_to,
+            operation,
+            context: patch.matches.as_ref().map(|m| m.context).unwrap_or_default(),
+            object: patch.matches.as_ref().and_then(|m| m.object.clone()),
+            value,
+        })
+    }
+
+    /// Whether the patch is for things of this context.
+    pub(crate) fn is_for(&self, context: PatchContext) -> bool {
+        self.context == PatchContext::Any || self.context == context
+    }
+}
+
+/// A patch that was chosen by a key.
+#[derive(Clone, Debug)]
+pub(crate) struct Chosen {
+    filter: Arc<CompiledFilter>,
+    index: u16,
+}
+
+impl Deref for Chosen {
+    type Target = CompiledPatch;
+
+    fn deref(&self) -> &CompiledPatch {
+        // `chosen` takes only those that are there.
+        self.filter.patches[usize::from(self.index)]
+            .as_ref()
+            .expect("chosen patches are there")
+    }
+}
+
+impl std::borrow::Borrow<CompiledPatch> for Chosen {
+    fn borrow(&self) -> &CompiledPatch {
+        self
+    }
+}
+
+/// The patches that a key names, in order, but for those that cannot be used.
+pub(crate) fn chosen(cx: &Reads<'_>, filters: &[FilterRef]) -> Vec<Chosen> {
+    let mut found = Vec::new();
+    for FilterRef { id, patches } in filters {
+        let Some(filter) = cx.get::<CompiledFilters>(id) else {
+            continue;
+        };
+        let usable = |index: &&u16| matches!(filter.patches.get(usize::from(**index)), Some(Some(_)));
+        found.extend(patches.iter().filter(usable).map(|index| Chosen {
+            filter: filter.clone(),
+            index: *index,
+        }));
+    }
+    found
+}
+
+/// The references to these patches.
+pub(crate) fn refer<'a>(patches: impl Iterator<Item = &'a Chosen>) -> Arc<[FilterRef]> {
+    let mut found: Vec<(ObjectId, Vec<u16>)> = Vec::new();
+    for patch in patches {
+        match found.last_mut() {
+            Some((id, indexes)) if *id == patch.id.filter => indexes.push(patch.id.index),
+            _ => found.push((patch.id.filter.clone(), vec![patch.id.index])),
+        }
+    }
+    let found = found.into_iter().map(|(id, patches)| FilterRef {
+        id,
+        patches: patches.into(),
+    });
+    found.collect()
+}

@@ -1,0 +1,34 @@
+//! Extension configurations (ECDS) that patches add.
+
+use std::sync::Arc;
+
+use config::istio::envoy_filter::{ApplyTo, PatchOperation};
+use flow::{Reads, Relation, Rule};
+use model::audience::ExtensionAudience;
+use model::xds::Resource;
+use protos::dynamic::encode_dynamic;
+
+use crate::compile::chosen;
+use crate::resources_of::name_of;
+
+/// Extension configurations by name, as an audience has them.
+pub struct Extensions;
+
+impl Relation for Extensions {
+    const NAME: &'static str = "extension configurations";
+    type Key = (Arc<ExtensionAudience>, Arc<str>);
+    type Row = Resource;
+}
+
+impl Rule for Extensions {
+    fn derive(cx: &Reads<'_>, (audience, name): &(Arc<ExtensionAudience>, Arc<str>)) -> Option<Resource> {
+        let patches = chosen(cx, &audience.filters);
+        let named = patches.iter().rev().find(|patch| {
+            patch.apply_to == ApplyTo::ExtensionConfig
+                && patch.operation == PatchOperation::Add
+                && name_of(patch).as_deref() == Some(&**name)
+        });
+        let value = named?.value.as_ref()?;
+        Some(Resource::new(name.clone(), encode_dynamic(value)))
+    }
+}

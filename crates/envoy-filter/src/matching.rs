@@ -1,0 +1,181 @@
+//! What patches match, as far as names and ports say.
+
+use config::istio::envoy_filter::{
+    ClusterMatch, ListenerMatch, ObjectMatch, PatchContext, RouteConfigurationMatch, VirtualHostMatch,
+};
+use model::audience::RouteAudience;
+use model::proxy::ProxyKind;
+use names::Hostname;
+
+use crate::compile::CompiledPatch;
+
+/// The context of what such a proxy has on its way out.
+pub(crate) fn outbound(kind: ProxyKind) -> PatchContext {
+    match kind {
+        ProxyKind::Router => PatchContext::Gateway,
+        _ => PatchContext::SidecarOutbound,
+    }
+}
+
+/// A cluster, as far as patches may ask for it.
+pub(crate) struct ClusterFacts<'a> {
+    name: &'a str,
+    port: u32,
+    subset: &'a str,
+    host: &'a str,
+    /// The service of a port of the workload itself, which the name does not say.
+    pub(crate) own: Option<&'a Hostname>,
+}
+
+impl<'a> ClusterFacts<'a> {
+    /// Reads a name: `DIRECTION|PORT|SUBSET|HOST`, with `_.` instead of bars, or something else.
+    pub(crate) fn of(name: &'a str) -> ClusterFacts<'a> {
+        let separator = if name.contains('|') { "|" } else { "_." };
+        let mut parts = name.splitn(4, separator).skip(1);
+        let (port, subset, host) = (parts.next(), parts.next(), parts.next());
+        let (Some(port), Some(subset), Some(host)) = (port, subset, host) else {
+            return ClusterFacts {
+                name,
+                port: 0,
+                subset: "",
+                host: "",
+                own: None,
+            };
+        };
+        ClusterFacts {
+            name,
+            port: port.parse().unwrap_or(0),
+            subset,
+            host,
+            own: None,
+        }
+    }
+
+    pub(crate) fn matches(&self, patch: &CompiledPatch) -> bool {
+        let Some(ObjectMatch::Cluster(wanted)) = &patch.object else {
+            return patch.object.is_none();
+        };
+        let ClusterMatch {
+            port_number,
+            service,
+            subset,
+            name,
+        } = wanted;
+        if !name.is_empty() {
+            return **name == *self.name;
+        }
+        let host = self.own.map_or(self.host, |own| own.as_str());
+        (subset.is_empty() || **subset == *self.subset)
+            && (service.is_empty() || **service == *host)
+            && (*port_number == 0 || *port_number == self.port)
+    }
+}
+
+/// The conditions on a listener; `None` for a patch that matches no listeners at all.
+pub(crate) fn listener_match(patch: &CompiledPatch) -> Option<Option<&ListenerMatch>> {
+    match &patch.object {
+        None => Some(None),
+        Some(ObjectMatch::Listener(wanted)) => Some(Some(wanted)),
+        Some(_) => None,
+    }
+}
+
+/// Whether a listener is one that connections come to first, whose chains are of many ports.
+pub(crate) fn is_virtual(name: &str) -> bool {
+    name == "virtualInbound" || name == "virtualOutbound"
+}
+
+/// A route table, as far as patches may ask for it.
+pub(crate) struct TableFacts<'a> {
+    name: &'a str,
+    /// The ports that it serves.
+    ports: Vec<u32>,
+    port_name: &'a str,
+    /// As `namespace/name`.
+    gateway: String,
+    of_gateway: bool,
+}
+
+impl<'a> TableFacts<'a> {
+    /// A table that is discovered.
+    pub(crate) fn discovered(audience: &RouteAudience, name: &'a str) -> TableFacts<'a> {
+        match audience.kind {
+            ProxyKind::Router => TableFacts::gateway(audience, name),
+            _ => TableFacts::sidecar(name),
+        }
+    }
+
+    /// A table of a sidecar: `PORT`, or in a listener `inbound|PORT||`.
+    pub(crate) fn sidecar(name: &'a str) -> TableFacts<'a> {
+        let port = match name.strip_prefix("inbound|") {
+            Some(rest) => rest.split('|').next().unwrap_or_default(),
+            None => name,
+        };
+        TableFacts {
+            name,
+            ports: vec![port.parse().unwrap_or(0)],
+            port_name: "",
+            gateway: String::new(),
+            of_gateway: false,
+        }
+    }
+
+    /// `http.PORT` or `https.PORT.NAME.GATEWAY.NAMESPACE`, each perhaps with an address behind it.
+    fn gateway(audience: &RouteAudience, name: &'a str) -> TableFacts<'a> {
+        let mut parts = name.split('.');
+        let scheme = parts.next().unwrap_or_default();
+        let port: u32 = parts.next().and_then(|port| port.parse().ok()).unwrap_or(0);
+        let (port_name, gateway) = match (scheme, parts.next(), parts.next(), parts.next()) {
+            ("https", Some(name), Some(gateway), Some(namespace)) => (name, format!("{namespace}/{gateway}")),
+            _ => ("", String::new()),
+        };
+        // Ports of services that lead here, where the workload has others.
+        let services = audience.gateway_ports.iter();
+        let mut ports: Vec<u32> = services
+            .filter(|(_, workload)| u32::from(*workload) == port)
+            .map(|(service, _)| u32::from(*service))
+            .collect();
+        if ports.is_empty() {
+            ports.push(port);
+        }
+        TableFacts {
+            name,
+            ports,
+            port_name,
+            gateway,
+            of_gateway: true,
+        }
+    }
+
+    pub(crate) fn matches(&self, patch: &CompiledPatch) -> bool {
+        let Some(wanted) = route_match(patch) else {
+            return patch.object.is_none();
+        };
+        let of_gateway = !self.of_gateway
+            || ((wanted.port_name.is_empty() || *wanted.port_name == *self.port_name)
+                && (wanted.gateway.is_empty() || *wanted.gateway == *self.gateway));
+        of_gateway
+            && (wanted.name.is_empty() || *wanted.name == *self.name)
+            && (wanted.port_number == 0 || self.ports.contains(&wanted.port_number))
+    }
+}
+
+/// The conditions on a route table, if there are any.
+pub(crate) fn route_match(patch: &CompiledPatch) -> Option<&RouteConfigurationMatch> {
+    match &patch.object {
+        Some(ObjectMatch::RouteConfiguration(wanted)) => Some(wanted),
+        _ => None,
+    }
+}
+
+/// The conditions on a virtual host, if there are any.
+pub(crate) fn host_match(patch: &CompiledPatch) -> Option<&VirtualHostMatch> {
+    route_match(patch)?.vhost.as_ref()
+}
+
+/// Whether a patch is for a virtual host of this name, one of whose domains `has` knows.
+pub(crate) fn matches_host(patch: &CompiledPatch, name: &str, has: impl Fn(&str) -> bool) -> bool {
+    host_match(patch).is_none_or(|wanted| {
+        (wanted.name.is_empty() || *wanted.name == *name) && (wanted.domain_name.is_empty() || has(&wanted.domain_name))
+    })
+}

@@ -1,0 +1,114 @@
+//! Clusters and listeners after their patches, and those that patches add.
+
+use std::sync::Arc;
+
+use config::istio::envoy_filter::{ApplyTo, PatchContext};
+use envoy::{Clusters, Listeners};
+use flow::{Reads, Relation, Rule};
+use model::audience::{FilterRef, PatchedCluster, PatchedListener};
+use model::listener::{Direction, ListenerSpec};
+use model::service::ObjectId;
+use model::xds::Resource;
+use protos::dynamic::{DynamicMessage, descriptor, encode_dynamic};
+
+use crate::apply;
+use crate::compile::{Chosen, CompiledFilters, CompiledPatch, chosen};
+use crate::outcome::{Outcomes, Patched};
+
+/// Clusters after their patches.
+pub struct PatchedClusters;
+
+impl Relation for PatchedClusters {
+    const NAME: &'static str = "patched clusters";
+    type Key = Arc<PatchedCluster>;
+    type Row = Patched;
+}
+
+impl Rule for PatchedClusters {
+    fn derive(cx: &Reads<'_>, key: &Arc<PatchedCluster>) -> Option<Patched> {
+        let plain = cx.get::<Clusters>(&key.cluster)?;
+        let patches = chosen(cx, &key.filters);
+        Some(patched(&plain, ApplyTo::Cluster, &key.filters, |message, outcomes| {
+            apply::cluster(message, &patches, outcomes);
+        }))
+    }
+}
+
+/// Listeners after their patches.
+pub struct PatchedListeners;
+
+impl Relation for PatchedListeners {
+    const NAME: &'static str = "patched listeners";
+    type Key = Arc<PatchedListener>;
+    type Row = Patched;
+}
+
+impl Rule for PatchedListeners {
+    fn derive(cx: &Reads<'_>, key: &Arc<PatchedListener>) -> Option<Patched> {
+        let plain = cx.get::<Listeners>(&key.listener)?;
+        let context = context_of(&key.listener);
+        let patches: Vec<Chosen> = chosen(cx, &key.filters)
+            .into_iter()
+            .filter(|p| p.is_for(context))
+            .collect();
+        Some(patched(&plain, ApplyTo::Listener, &key.filters, |message, outcomes| {
+            apply::listener(message, &patches, outcomes);
+        }))
+    }
+}
+
+/// Resources that patches add: of which EnvoyFilter, and which of its patches.
+pub struct AddedResources;
+
+impl Relation for AddedResources {
+    const NAME: &'static str = "added resources";
+    type Key = (ObjectId, u16);
+    type Row = Resource;
+}
+
+impl Rule for AddedResources {
+    fn derive(cx: &Reads<'_>, (id, index): &(ObjectId, u16)) -> Option<Resource> {
+        let filter = cx.get::<CompiledFilters>(id)?;
+        let patch = filter.patches.get(usize::from(*index))?.as_ref()?;
+        let name = name_of(patch)?;
+        Some(Resource::new(name, encode_dynamic(patch.value.as_ref()?)))
+    }
+}
+
+/// The context of what a listener is for.
+pub(crate) fn context_of(listener: &ListenerSpec) -> PatchContext {
+    match listener.direction {
+        Direction::Outbound => PatchContext::SidecarOutbound,
+        Direction::Inbound => PatchContext::SidecarInbound,
+        Direction::Gateway => PatchContext::Gateway,
+    }
+}
+
+/// The name of what a patch adds.
+pub(crate) fn name_of(patch: &CompiledPatch) -> Option<String> {
+    let name = patch.value.as_ref()?.get_field_by_name("name")?;
+    name.as_str().filter(|name| !name.is_empty()).map(str::to_owned)
+}
+
+/// Decodes a resource, changes it, and encodes it again under its name. What cannot be read is left as it is.
+fn patched(
+    plain: &Resource,
+    sort: ApplyTo,
+    patches: &[FilterRef],
+    change: impl FnOnce(&mut DynamicMessage, &mut Outcomes),
+) -> Patched {
+    let descriptor = sort.message().and_then(descriptor);
+    let decoded = descriptor.and_then(|of| DynamicMessage::decode(of, plain.body().clone()).ok());
+    let mut outcomes = Outcomes::default();
+    let resource = match decoded {
+        Some(mut message) => {
+            change(&mut message, &mut outcomes);
+            Resource::new(plain.name().clone(), encode_dynamic(&message))
+        }
+        None => plain.clone(),
+    };
+    Patched {
+        resource,
+        left: outcomes.left(patches),
+    }
+}

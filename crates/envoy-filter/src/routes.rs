@@ -1,0 +1,276 @@
+//! Route tables after their patches.
+//!
+//! A virtual host that no patch can be for is copied as it is; each of the others has a cell of its own, so that a changed
+//! route decodes one virtual host and no table.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use config::istio::envoy_filter::{ApplyTo, PatchOperation};
+use envoy::{RouteConfigs, TableOptions, VirtualHosts};
+use flow::{Reads, Relation, Rule};
+use model::audience::{Filters, RouteAudience, VirtualHostSpec};
+use model::xds::Resource;
+use protos::dynamic::{DynamicMessage, Value, descriptor, encode_dynamic};
+use traffic::routes::RouteTables;
+
+use crate::apply::{self, TAKEN, domains};
+use crate::compile::{Chosen, chosen, refer};
+use crate::matching::{TableFacts, matches_host, outbound};
+use crate::outcome::{Left, Outcomes, Patched};
+
+/// Encoded virtual hosts after their patches, each as the `virtual_hosts` field of a table; none for one that is taken
+/// away.
+pub struct PatchedVirtualHosts;
+
+impl Relation for PatchedVirtualHosts {
+    const NAME: &'static str = "patched virtual hosts";
+    type Key = Arc<PatchedHost>;
+    type Row = HostRow;
+}
+
+/// A virtual host, and the patches that it may get.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct PatchedHost {
+    /// The virtual host as it is without them.
+    pub host: Arc<VirtualHostSpec>,
+    /// The patches; one at least.
+    pub filters: Filters,
+}
+
+/// A patched virtual host.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct HostRow {
+    /// The encoded field.
+    body: Bytes,
+    /// Its domains, which the patches may have changed.
+    domains: Vec<String>,
+    /// The patches of its key that were not made.
+    left: Box<[Left]>,
+}
+
+impl Rule for PatchedVirtualHosts {
+    fn derive(cx: &Reads<'_>, key: &Arc<PatchedHost>) -> Option<HostRow> {
+        let plain = cx.get::<VirtualHosts>(&key.host)?;
+        let unchanged = || HostRow {
+            body: (*plain).clone(),
+            domains: key.host.domains.iter().map(|domain| domain.to_string()).collect(),
+            left: Outcomes::default().left(&key.filters),
+        };
+        let Some(host) = decode_hosts(&plain).pop() else {
+            return Some(unchanged());
+        };
+        let mut outcomes = Outcomes::default();
+        let host = apply::virtual_host(host, &chosen(cx, &key.filters), &mut outcomes)?;
+        Some(HostRow {
+            domains: domains(&host),
+            body: encode_hosts(vec![host]),
+            left: outcomes.left(&key.filters),
+        })
+    }
+}
+
+/// Encoded route tables of audiences with patches.
+pub struct PatchedRouteConfigs;
+
+impl Relation for PatchedRouteConfigs {
+    const NAME: &'static str = "patched route configurations";
+    type Key = (Arc<RouteAudience>, Arc<str>);
+    type Row = Patched;
+}
+
+impl Rule for PatchedRouteConfigs {
+    fn derive(cx: &Reads<'_>, (audience, name): &(Arc<RouteAudience>, Arc<str>)) -> Option<Patched> {
+        let plain = (audience.plain(), name.clone());
+        let facts = TableFacts::discovered(audience, name);
+        let context = outbound(audience.kind);
+        let patches = chosen(cx, &audience.filters).into_iter();
+        let patches: Vec<Chosen> = patches
+            .filter(|patch| patch.is_for(context) && facts.matches(patch))
+            .collect();
+        let mut outcomes = Outcomes::default();
+        if patches.is_empty() {
+            return Some(Patched {
+                resource: (*cx.get::<RouteConfigs>(&plain)?).clone(),
+                left: outcomes.left(&audience.filters),
+            });
+        }
+        let table = cx.get::<RouteTables>(&plain)?;
+        let mut taken: Vec<Vec<String>> = Vec::new();
+        let mut hosts: Vec<Bytes> = Vec::with_capacity(table.virtual_hosts.len());
+        for host in &table.virtual_hosts {
+            let matching: Vec<&Chosen> = patches.iter().filter(|patch| is_of_host(patch, host)).collect();
+            let row = match matching.is_empty() {
+                true => None,
+                false => match changed(cx, host, &table.virtual_hosts, &matching, &mut outcomes) {
+                    Changed::Gone => continue,
+                    Changed::As(row) => Some(row),
+                    Changed::Kept => None,
+                },
+            };
+            match row {
+                Some(row) => {
+                    if !same(&row.domains, host) {
+                        taken.push(row.domains.clone());
+                    }
+                    hosts.push(row.body.clone());
+                }
+                None => hosts.extend(cx.get::<VirtualHosts>(host).map(|row| (*row).clone())),
+            }
+        }
+        add(&patches, &table.virtual_hosts, taken, &mut hosts, &mut outcomes);
+        let body = envoy::route_configuration(name, hosts.iter().map(|host| &**host), None, TableOptions::of(&table));
+        let body = settings(body, &patches, &mut outcomes);
+        Some(Patched {
+            resource: Resource::new(name.clone(), body),
+            left: outcomes.left(&audience.filters),
+        })
+    }
+}
+
+/// What becomes of a virtual host.
+enum Changed {
+    /// It is taken away.
+    Gone,
+    /// It is this one.
+    As(Arc<HostRow>),
+    /// It is as it was.
+    Kept,
+}
+
+/// A virtual host of a table after the patches that may be for it.
+fn changed(
+    cx: &Reads<'_>,
+    host: &Arc<VirtualHostSpec>,
+    table: &[Arc<VirtualHostSpec>],
+    matching: &[&Chosen],
+    outcomes: &mut Outcomes,
+) -> Changed {
+    let filters = refer(matching.iter().copied());
+    let key = Arc::new(PatchedHost {
+        host: host.clone(),
+        filters,
+    });
+    let Some(row) = cx.get::<PatchedVirtualHosts>(&key) else {
+        let removes =
+            |patch: &&&Chosen| patch.apply_to == ApplyTo::VirtualHost && patch.operation == PatchOperation::Remove;
+        matching
+            .iter()
+            .filter(removes)
+            .for_each(|patch| outcomes.made(&patch.id));
+        return Changed::Gone;
+    };
+    let mut found = Outcomes::default();
+    found.add_left(&key.filters, &row.left);
+    // Domains that another one has would have Envoy refuse the table.
+    let fits = same(&row.domains, host) || are_free(&row.domains, host, table);
+    if !fits {
+        found.undone(TAKEN);
+    }
+    outcomes.add(found);
+    if fits { Changed::As(row) } else { Changed::Kept }
+}
+
+/// Adds virtual hosts none of whose domains is there.
+fn add(
+    patches: &[Chosen],
+    table: &[Arc<VirtualHostSpec>],
+    mut taken: Vec<Vec<String>>,
+    hosts: &mut Vec<Bytes>,
+    outcomes: &mut Outcomes,
+) {
+    for (patch, value) in apply::added_hosts(patches) {
+        let domains = domains(value);
+        let there = |domain: &String| {
+            taken.iter().any(|others| others.contains(domain))
+                || table
+                    .iter()
+                    .any(|host| host.domains.iter().any(|one| **one == **domain))
+        };
+        if domains.iter().any(there) {
+            outcomes.note(patch, Err(TAKEN.to_owned()));
+        } else {
+            taken.push(domains);
+            hosts.push(encode_hosts(vec![value.clone()]));
+            outcomes.note(patch, Ok(true));
+        }
+    }
+}
+
+/// Whether a patch may change a virtual host or its routes.
+fn is_of_host(patch: &Chosen, host: &VirtualHostSpec) -> bool {
+    let changes = match patch.apply_to {
+        ApplyTo::VirtualHost => patch.operation != PatchOperation::Add,
+        ApplyTo::HttpRoute => true,
+        _ => false,
+    };
+    changes
+        && matches_host(patch, &host.name, |domain| {
+            host.domains.iter().any(|one| **one == *domain)
+        })
+}
+
+/// Merges patches of the table itself. Virtual hosts stand behind each other in the bytes, and are not looked at.
+fn settings(body: Bytes, patches: &[Chosen], outcomes: &mut Outcomes) -> Bytes {
+    let merged = patches
+        .iter()
+        .filter(|patch| patch.apply_to == ApplyTo::RouteConfiguration);
+    if !merged.into_iter().any(|patch| patch.operation.merges()) {
+        return body;
+    }
+    let descriptor = ApplyTo::RouteConfiguration.message().and_then(descriptor);
+    let decoded = descriptor.and_then(|of| DynamicMessage::decode(of, body.clone()).ok());
+    match decoded {
+        Some(mut table) => {
+            apply::table_settings(&mut table, patches, outcomes);
+            encode_dynamic(&table).into()
+        }
+        None => body,
+    }
+}
+
+fn same(domains: &[String], host: &VirtualHostSpec) -> bool {
+    domains
+        .iter()
+        .map(String::as_str)
+        .eq(host.domains.iter().map(|domain| &**domain))
+}
+
+/// Whether no other virtual host has one of these domains, and none is there twice.
+fn are_free(domains: &[String], host: &Arc<VirtualHostSpec>, table: &[Arc<VirtualHostSpec>]) -> bool {
+    let others = || {
+        table
+            .iter()
+            .filter(|other| !Arc::ptr_eq(other, host) && other.name != host.name)
+    };
+    let free = |(at, domain): (usize, &String)| {
+        !domains[..at].contains(domain) && !others().any(|other| other.domains.iter().any(|one| **one == **domain))
+    };
+    domains.iter().enumerate().all(free)
+}
+
+/// The virtual hosts in encoded fields of a table.
+fn decode_hosts(fields: &Bytes) -> Vec<DynamicMessage> {
+    let descriptor = ApplyTo::RouteConfiguration.message().and_then(descriptor);
+    let table = descriptor.and_then(|of| DynamicMessage::decode(of, fields.clone()).ok());
+    let hosts = table.and_then(|mut table| table.take_field_by_name("virtual_hosts"));
+    let Some(Value::List(hosts)) = hosts else {
+        return Vec::new();
+    };
+    let hosts = hosts.into_iter().filter_map(|host| match host {
+        Value::Message(host) => Some(host),
+        _ => None,
+    });
+    hosts.collect()
+}
+
+/// Virtual hosts as encoded fields of a table.
+fn encode_hosts(hosts: Vec<DynamicMessage>) -> Bytes {
+    let Some(descriptor) = ApplyTo::RouteConfiguration.message().and_then(descriptor) else {
+        return Bytes::new();
+    };
+    let mut table = DynamicMessage::new(descriptor);
+    let hosts = hosts.into_iter().map(Value::Message).collect();
+    table.set_field_by_name("virtual_hosts", Value::List(hosts));
+    encode_dynamic(&table).into()
+}

@@ -1,0 +1,72 @@
+//! One value laid over another.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use config::schema::Schema;
+use serde_json::{Map, Value as Json};
+
+use crate::fields::Element;
+use crate::typed::form::{Form, child, form, identities};
+
+/// The first value with everything that the second one says.
+pub(crate) fn lay_over(schema: Option<&Schema>, under: &Json, over: &Json) -> Json {
+    let (below, above) = (form(schema, under), form(schema, over));
+    if !below.same(&above) {
+        // Null says nothing about objects and lists that have fields or items.
+        return if over.is_null() { under.clone() } else { over.clone() };
+    }
+    match (below, under, over) {
+        (Form::Object(schema), Json::Object(under), Json::Object(over)) => Json::Object(objects(schema, under, over)),
+        (Form::Set | Form::Keyed(..), Json::Array(under), Json::Array(over)) => {
+            Json::Array(lists(schema, below, under, over))
+        }
+        _ => over.clone(),
+    }
+}
+
+fn objects(schema: Option<&Schema>, under: &Map<String, Json>, over: &Map<String, Json>) -> Map<String, Json> {
+    let mut out = under.clone();
+    for (name, above) in over {
+        let (schema, _) = child(schema, name);
+        let value = match under.get(name) {
+            Some(below) => lay_over(schema, below, above),
+            None => above.clone(),
+        };
+        out.insert(name.clone(), value);
+    }
+    out
+}
+
+/// Items of both: those of `over` in its order, and between them those that only `under` has, where they were.
+fn lists(schema: Option<&Schema>, form: Form<'_>, under: &[Json], over: &[Json]) -> Vec<Json> {
+    let (Some(below), Some(above)) = (identities(form, under), identities(form, over)) else {
+        return over.to_vec();
+    };
+    let schema = schema.and_then(Schema::items).map(|schema| &**schema);
+    let known: BTreeMap<&Element, &Json> = below.iter().zip(under).collect();
+    let wanted: BTreeSet<&Element> = above.iter().collect();
+    let mut out = Vec::with_capacity(under.len() + over.len());
+    let mut next = above.iter().zip(over).peekable();
+    let merge = |(element, above): (&Element, &Json), out: &mut Vec<Json>| {
+        out.push(match known.get(element) {
+            Some(below) => lay_over(schema, below, above),
+            None => above.clone(),
+        });
+    };
+    for (element, below) in below.iter().zip(under) {
+        if !wanted.contains(element) {
+            out.push(below.clone());
+            continue;
+        }
+        // New items that stand before the next one of both go first; an item of both that is out of turn is skipped
+        // here, because it comes in its turn.
+        while let Some(new) = next.next_if(|(element, _)| !known.contains_key(*element)) {
+            merge(new, &mut out);
+        }
+        if let Some(same) = next.next_if(|(wanted, _)| *wanted == element) {
+            merge(same, &mut out);
+        }
+    }
+    next.for_each(|rest| merge(rest, &mut out));
+    out
+}

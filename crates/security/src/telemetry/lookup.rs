@@ -1,0 +1,123 @@
+//! The services that providers name.
+
+use std::sync::Arc;
+
+use config::Diagnostic;
+use flow::Reads;
+use model::service::{Resolution, Service, ServiceKey};
+use names::{ClusterName, Hostname, Protocol};
+use registry::{Services, ServicesByHost};
+
+/// The code of what is there, and cannot be used so.
+pub(super) const UNSUPPORTED: &str = "unsupported";
+/// How many names a service may have, one for the other.
+const ALIASES: usize = 8;
+
+/// A port of a service that a proxy sends to.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Backend {
+    /// The service.
+    pub service: ServiceKey,
+    /// Its port.
+    pub port: u16,
+    /// What requests to it have in their `Host` header.
+    pub authority: Arc<str>,
+}
+
+impl Backend {
+    /// The name of the cluster that leads there.
+    pub fn cluster(&self) -> String {
+        ClusterName::outbound(self.port, "", self.service.hostname.as_str()).to_string()
+    }
+}
+
+/// Why a provider has no effect.
+#[derive(PartialEq, Debug)]
+pub(super) struct Flaw {
+    pub(super) code: &'static str,
+    /// The field of the provider that it is about; empty for all of it.
+    pub(super) field: &'static str,
+    pub(super) message: String,
+    pub(super) hint: &'static str,
+}
+
+/// The service of a provider (`[NAMESPACE/]HOST`, port), and what that port speaks. As for Istio nobody's view of services
+/// matters, and a host without a namespace has to be in one only.
+pub(super) fn find(cx: &Reads<'_>, name: &str, port: u32) -> Result<(Backend, Protocol), Flaw> {
+    let (namespace, host) = match name.split_once('/') {
+        Some((namespace, host)) => (Some(namespace), host),
+        None => (None, name),
+    };
+    let (key, service) = by_host(cx, namespace, host)?;
+    let number = u16::try_from(port).ok();
+    let found = number
+        .and_then(|number| service.port(number))
+        .filter(|found| found.protocol != Protocol::Udp);
+    let Some(found) = found else {
+        let numbers: Vec<String> = service.ports.iter().map(|port| port.number.to_string()).collect();
+        return Err(Flaw {
+            code: Diagnostic::MISSING_REFERENCE,
+            field: "port",
+            message: format!(
+                "the service {name} has no TCP port {port}; its ports are {}",
+                numbers.join(", ")
+            ),
+            hint: "name a port of the service, not of its pods",
+        });
+    };
+    let backend = Backend {
+        authority: key.hostname.as_arc().clone(),
+        service: key,
+        port: found.number,
+    };
+    Ok((backend, found.protocol))
+}
+
+fn by_host(cx: &Reads<'_>, namespace: Option<&str>, host: &str) -> Result<(ServiceKey, Arc<Service>), Flaw> {
+    let missing = |host: &str| Flaw {
+        code: Diagnostic::MISSING_REFERENCE,
+        field: "service",
+        message: format!("there is no service {host}"),
+        hint: "the name has the form HOST or NAMESPACE/HOST, with the whole name of the host: name.namespace.svc.cluster.local",
+    };
+    let mut wanted = Hostname::parse(host).map_err(|_| missing(host))?;
+    let mut namespace = namespace;
+    for _ in 0..ALIASES {
+        let all = cx.get::<ServicesByHost>(&wanted);
+        let all = all.iter().flat_map(|all| all.iter());
+        let found: Vec<&ServiceKey> = all
+            .filter(|key| namespace.is_none_or(|wanted| *key.namespace == *wanted))
+            .collect();
+        let key = match found[..] {
+            [] => return Err(missing(wanted.as_str())),
+            [key] => key.clone(),
+            [..] => {
+                let namespaces: Vec<&str> = found.iter().map(|key| &*key.namespace).collect();
+                return Err(Flaw {
+                    code: "ambiguous",
+                    field: "service",
+                    message: format!("several namespaces have a service {wanted}: {}", namespaces.join(", ")),
+                    hint: "say which one is meant: NAMESPACE/HOST",
+                });
+            }
+        };
+        let Some(service) = cx.get::<Services>(&key) else {
+            return Err(missing(wanted.as_str()));
+        };
+        match (&service.resolution, &service.alias_of) {
+            (Resolution::Alias, Some(other)) => {
+                (wanted, namespace) = (other.clone(), None);
+            }
+            (Resolution::DynamicDns, _) => {
+                return Err(Flaw {
+                    code: UNSUPPORTED,
+                    field: "service",
+                    message: format!("{wanted} stands for many hosts"),
+                    hint: "name a service with one host",
+                });
+            }
+            _ => return Ok((key, (*service).clone())),
+        }
+    }
+    Err(missing(host))
+}

@@ -1,0 +1,404 @@
+//! The status of an object, as a value and as JSON.
+
+use config::Timestamp;
+use serde_json::{Value, json};
+
+use crate::subject::{Standing, Verdict};
+
+/// Texts in a status are cut to so many bytes.
+pub(crate) const TEXT: usize = 2048;
+/// Of so many patches of an EnvoyFilter it is told that they are not made.
+pub(crate) const UNMADE: usize = 16;
+/// Names and reasons beside them are cut to so many bytes.
+pub(crate) const NAME: usize = 256;
+
+/// How many proxies run what was derived from an object.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Counts {
+    /// Those that need it.
+    pub total: usize,
+    /// Those that run it.
+    pub running: usize,
+    /// Those that refuse it.
+    pub refused: usize,
+    /// Those that have not answered.
+    pub pending: usize,
+    /// What one of those that refuse it says.
+    pub refusal: Option<Refusal>,
+    /// Of an EnvoyFilter: its patches that are not made, or not everywhere, ascending.
+    pub unmade: Vec<Unmade>,
+}
+
+/// A patch that is not made, or not everywhere.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Unmade {
+    /// Which of the EnvoyFilter's patches.
+    pub index: u16,
+    /// How many resources it is left out of; 0: nothing that a connected proxy has is what it matches.
+    pub resources: usize,
+    /// One of them, the first by name.
+    pub resource: String,
+    /// Why it is left out of that one.
+    pub why: String,
+}
+
+/// What a proxy refuses, in its own words.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Refusal {
+    /// Who.
+    pub proxy: String,
+    /// `CDS`, `EDS`, `LDS` or `RDS`.
+    pub kind: String,
+    /// The names of the resources, separated by commas.
+    pub resource: String,
+    /// Its words.
+    pub message: String,
+}
+
+/// What a condition says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Truth {
+    /// It holds.
+    True,
+    /// It does not.
+    False,
+    /// That is not known yet.
+    Unknown,
+}
+
+/// One condition of a status.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Condition {
+    /// Whether it holds.
+    pub truth: Truth,
+    /// Why, in a word.
+    pub reason: String,
+    /// Why, in a sentence.
+    pub message: String,
+    /// When `truth` changed last.
+    pub since: Timestamp,
+}
+
+/// The proxies' part of a status.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Proxies {
+    /// The generation that is in effect, and counted; 0: none ever was.
+    pub generation: i64,
+    /// How many run it.
+    pub counts: Counts,
+    /// When any of this changed last.
+    pub since: Timestamp,
+}
+
+/// What became of an object.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Status {
+    /// The generation that was looked at.
+    pub observed: i64,
+    /// Condition `Accepted`: it is valid.
+    pub accepted: Condition,
+    /// Condition `Programmed`: all proxies that need it run it.
+    pub programmed: Condition,
+    /// Condition `Conflicted`, where other objects go before it: what of it is not used.
+    pub conflicted: Option<Condition>,
+    /// Condition `ResolvedRefs`, where something that it names is not there.
+    pub resolved: Option<Condition>,
+    /// Condition `PatchesApplied`, where patches are not made: which, and why.
+    pub patches: Option<Condition>,
+    /// How many proxies run it.
+    pub proxies: Proxies,
+}
+
+impl Status {
+    /// The types of conditions that are written here, some of them only at times: those of others stay.
+    pub const CONDITIONS: [&str; 5] = ["Accepted", "Programmed", "Conflicted", "ResolvedRefs", "PatchesApplied"];
+
+    /// The status of an object. What is as it was in `before` keeps its time.
+    pub(crate) fn of(
+        observed: i64,
+        (verdict, standing): (&Verdict, &Standing),
+        effective: Option<i64>,
+        mut counts: Counts,
+        before: Option<&Status>,
+        now: Timestamp,
+    ) -> Status {
+        let unmade = std::mem::take(&mut counts.unmade);
+        let accepted = Condition {
+            truth: if verdict.accepted { Truth::True } else { Truth::False },
+            reason: if verdict.accepted { "Accepted" } else { "Invalid" }.to_owned(),
+            message: cut(&verdict.message),
+            since: now,
+        };
+        let programmed = programmed(verdict.accepted, effective, &counts, now);
+        let proxies = Proxies {
+            generation: effective.unwrap_or(0),
+            counts,
+            since: now,
+        };
+        let mut status = Status {
+            observed,
+            accepted,
+            programmed,
+            conflicted: condition(Truth::True, "Conflict", &standing.conflicts, now),
+            resolved: condition(Truth::False, "NotFound", &standing.missing, now),
+            patches: condition(Truth::False, "Skipped", &told_of(&unmade), now),
+            proxies,
+        };
+        if let Some(before) = before {
+            status.keep_times(before);
+        }
+        status
+    }
+
+    /// Whether both say the same, apart from since when.
+    pub fn says_the_same(&self, other: &Status) -> bool {
+        let same = |one: &Condition, other: &Condition| {
+            (one.truth, &one.reason, &one.message) == (other.truth, &other.reason, &other.message)
+        };
+        let same_if_any = |one: &Option<Condition>, other: &Option<Condition>| match (one, other) {
+            (Some(one), Some(other)) => same(one, other),
+            _ => one.is_none() && other.is_none(),
+        };
+        self.observed == other.observed
+            && same(&self.accepted, &other.accepted)
+            && same(&self.programmed, &other.programmed)
+            && same_if_any(&self.conflicted, &other.conflicted)
+            && same_if_any(&self.resolved, &other.resolved)
+            && same_if_any(&self.patches, &other.patches)
+            && self.proxies.says_the_same(&other.proxies)
+    }
+
+    /// The status as it is written.
+    pub fn to_json(&self) -> Value {
+        let counts = &self.proxies.counts;
+        let mut proxies = json!({
+            "generation": self.proxies.generation,
+            "total": counts.total,
+            "running": counts.running,
+            "refused": counts.refused,
+            "pending": counts.pending,
+            "lastChanged": self.proxies.since.to_string(),
+        });
+        if let Some(refusal) = &counts.refusal {
+            proxies["refusal"] = json!({
+                "proxy": refusal.proxy,
+                "type": refusal.kind,
+                "resource": refusal.resource,
+                "message": cut(&refusal.message),
+            });
+        }
+        let conditions = [
+            Some(&self.accepted),
+            Some(&self.programmed),
+            self.conflicted.as_ref(),
+            self.resolved.as_ref(),
+            self.patches.as_ref(),
+        ];
+        let conditions = conditions.into_iter().zip(Status::CONDITIONS);
+        let conditions = conditions.filter_map(|(condition, name)| Some(condition?.to_json(name, self.observed)));
+        json!({
+            "observedGeneration": self.observed,
+            "conditions": conditions.collect::<Vec<_>>(),
+            "proxies": proxies,
+        })
+    }
+
+    /// Reads a status that [`Status::to_json`] wrote; none if it is something else.
+    pub fn from_json(status: &Value) -> Option<Status> {
+        let conditions = status.get("conditions")?.as_array()?;
+        let condition = |name: &str| {
+            let found = conditions.iter().find(|c| c["type"] == name)?;
+            Condition::from_json(found)
+        };
+        let proxies = status.get("proxies")?;
+        let count = |name: &str| usize::try_from(proxies.get(name)?.as_u64()?).ok();
+        let refusal = proxies.get("refusal").map(|refusal| Refusal {
+            proxy: text(refusal, "proxy"),
+            kind: text(refusal, "type"),
+            resource: text(refusal, "resource"),
+            message: text(refusal, "message"),
+        });
+        Some(Status {
+            observed: status.get("observedGeneration")?.as_i64()?,
+            accepted: condition("Accepted")?,
+            programmed: condition("Programmed")?,
+            conflicted: condition("Conflicted"),
+            resolved: condition("ResolvedRefs"),
+            patches: condition("PatchesApplied"),
+            proxies: Proxies {
+                generation: proxies.get("generation")?.as_i64()?,
+                counts: Counts {
+                    total: count("total")?,
+                    running: count("running")?,
+                    refused: count("refused")?,
+                    pending: count("pending")?,
+                    refusal,
+                    unmade: Vec::new(),
+                },
+                since: Timestamp::parse(proxies.get("lastChanged")?.as_str()?)?,
+            },
+        })
+    }
+
+    fn keep_times(&mut self, before: &Status) {
+        let pairs = [
+            (Some(&mut self.accepted), Some(&before.accepted)),
+            (Some(&mut self.programmed), Some(&before.programmed)),
+            (self.conflicted.as_mut(), before.conflicted.as_ref()),
+            (self.resolved.as_mut(), before.resolved.as_ref()),
+            (self.patches.as_mut(), before.patches.as_ref()),
+        ];
+        for (now, before) in pairs {
+            if let (Some(now), Some(before)) = (now, before)
+                && now.truth == before.truth
+            {
+                now.since = before.since;
+            }
+        }
+        if self.proxies.says_the_same(&before.proxies) {
+            self.proxies.since = before.proxies.since;
+        }
+    }
+}
+
+impl Proxies {
+    fn says_the_same(&self, other: &Proxies) -> bool {
+        self.generation == other.generation && self.counts == other.counts
+    }
+}
+
+impl Condition {
+    fn to_json(&self, name: &str, observed: i64) -> Value {
+        json!({
+            "type": name,
+            "status": self.truth.name(),
+            "reason": self.reason,
+            "message": self.message,
+            "observedGeneration": observed,
+            "lastTransitionTime": self.since.to_string(),
+        })
+    }
+
+    fn from_json(condition: &Value) -> Option<Condition> {
+        Some(Condition {
+            truth: Truth::find(condition["status"].as_str()?)?,
+            reason: text(condition, "reason"),
+            message: text(condition, "message"),
+            since: Timestamp::parse(condition["lastTransitionTime"].as_str()?)?,
+        })
+    }
+}
+
+impl Truth {
+    const ALL: [Truth; 3] = [Truth::True, Truth::False, Truth::Unknown];
+
+    /// As conditions write it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Truth::True => "True",
+            Truth::False => "False",
+            Truth::Unknown => "Unknown",
+        }
+    }
+
+    fn find(name: &str) -> Option<Truth> {
+        Truth::ALL.into_iter().find(|truth| truth.name() == name)
+    }
+}
+
+impl Counts {
+    /// The same, with texts of bounded length, as they are written.
+    pub(crate) fn bounded(mut self) -> Counts {
+        if let Some(refusal) = &mut self.refusal {
+            refusal.message = cut(&refusal.message);
+            refusal.resource = cut(&refusal.resource);
+        }
+        self.unmade.truncate(UNMADE);
+        for one in &mut self.unmade {
+            one.resource = cut_to(&one.resource, NAME);
+            one.why = cut_to(&one.why, NAME);
+        }
+        self
+    }
+}
+
+fn programmed(accepted: bool, effective: Option<i64>, counts: &Counts, now: Timestamp) -> Condition {
+    let proxies = |count: usize| format!("{count} of {} proxies", counts.total);
+    let (truth, reason, message) = match (accepted, effective, &counts.refusal) {
+        (false, None, _) => (Truth::False, "Invalid", "nothing of the object is in effect".to_owned()),
+        (false, Some(generation), _) => {
+            let message = format!("generation {generation} is still in effect");
+            (Truth::False, "Invalid", message)
+        }
+        (true, ..) if counts.refused > 0 => {
+            let words = counts.refusal.as_ref();
+            let words = words.map_or(String::new(), |one| format!("; {}: {}", one.proxy, one.message));
+            let verb = if counts.refused == 1 { "refuses" } else { "refuse" };
+            let message = format!("{} {verb} it{words}", proxies(counts.refused));
+            (Truth::False, "Refused", message)
+        }
+        (true, ..) if counts.total == 0 => (Truth::True, "NoProxies", "no connected proxy needs it".to_owned()),
+        (true, ..) if counts.pending > 0 => {
+            let verb = if counts.pending == 1 { "has" } else { "have" };
+            let message = format!("{} {verb} not answered yet", proxies(counts.pending));
+            (Truth::Unknown, "Pending", message)
+        }
+        (true, ..) => (Truth::True, "Programmed", "all proxies that need it run it".to_owned()),
+    };
+    Condition {
+        truth,
+        reason: reason.to_owned(),
+        message: cut(&message),
+        since: now,
+    }
+}
+
+/// `spec.configPatches[1]: left out of 3 resources (0.0.0.0_80: …); spec.configPatches[2]: …`.
+fn told_of(unmade: &[Unmade]) -> String {
+    let one = |unmade: &Unmade| {
+        let Unmade {
+            index,
+            resources,
+            resource,
+            why,
+        } = unmade;
+        match resources {
+            0 => format!(
+                "spec.configPatches[{index}]: nothing that a connected proxy has is what it matches, or has the place that it \
+                 names"
+            ),
+            1 => format!("spec.configPatches[{index}]: left out of {resource}: {why}"),
+            more => format!("spec.configPatches[{index}]: left out of {more} resources, of {resource} for one: {why}"),
+        }
+    };
+    unmade.iter().map(one).collect::<Vec<_>>().join("; ")
+}
+
+/// A condition that is there only if there is something to say.
+fn condition(truth: Truth, reason: &str, message: &str, now: Timestamp) -> Option<Condition> {
+    (!message.is_empty()).then(|| Condition {
+        truth,
+        reason: reason.to_owned(),
+        message: cut(message),
+        since: now,
+    })
+}
+
+pub(crate) fn text(value: &Value, field: &str) -> String {
+    value[field].as_str().unwrap_or_default().to_owned()
+}
+
+/// At most [`TEXT`] bytes of it.
+fn cut(text: &str) -> String {
+    cut_to(text, TEXT)
+}
+
+/// At most so many bytes of it, of which there are more than three.
+pub(crate) fn cut_to(text: &str, limit: usize) -> String {
+    if text.len() <= limit {
+        return text.to_owned();
+    }
+    let most = limit.saturating_sub(4);
+    let end = (0..=most).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
+    format!("{}…", &text[..end])
+}

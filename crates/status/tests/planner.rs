@@ -1,0 +1,551 @@
+//! The planner, step by step and with a simulated clock.
+
+#![allow(clippy::unwrap_used, reason = "a helper that fails fails its test")]
+
+mod support;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use config::{Diagnostic, FieldPath, ObjectKey, Severity, Timestamp};
+use proptest::prelude::*;
+use status::{Counts, Intent, Moment, News, Now, Planner, Refusal, Settings, Status, Subject};
+
+use support::{key, subject};
+
+fn error(path: FieldPath, message: &str) -> Diagnostic {
+    Diagnostic {
+        file: None,
+        line: 0,
+        column: 0,
+        object: None,
+        path,
+        severity: Severity::Error,
+        code: "bad-value",
+        message: message.into(),
+        hint: None,
+    }
+}
+
+fn counts(running: usize, refused: usize, pending: usize) -> Counts {
+    let refusal = (refused > 0).then(|| Refusal {
+        proxy: "a.default".into(),
+        kind: "RDS".into(),
+        resource: "80".into(),
+        message: "no such cluster".into(),
+    });
+    Counts {
+        total: running + refused + pending,
+        running,
+        refused,
+        pending,
+        refusal,
+        unmade: Vec::new(),
+    }
+}
+
+/// A planner, a clock, and how many proxies run what.
+struct Bench {
+    planner: Planner,
+    now: Moment,
+    counts: BTreeMap<ObjectKey, Counts>,
+    written: Vec<(Moment, Intent)>,
+    /// How often an object was counted.
+    asked: usize,
+}
+
+impl Bench {
+    fn new(leading: bool) -> Bench {
+        let mut planner = Planner::new(Settings::default());
+        planner.lead(leading, Moment::ZERO);
+        Bench {
+            planner,
+            now: Moment::from_secs(100),
+            counts: BTreeMap::new(),
+            written: Vec::new(),
+            asked: 0,
+        }
+    }
+
+    fn saw(&mut self, subject: Subject) {
+        self.planner.saw(subject, 7, self.now);
+        self.flush();
+    }
+
+    fn count(&mut self, name: &str, counts: Counts) {
+        let refused = counts.refused > 0;
+        self.counts.insert(key(name), counts);
+        let news = News {
+            answered: !refused,
+            refused,
+            members: false,
+        };
+        self.planner.heard(news, self.now);
+        self.flush();
+    }
+
+    fn after(&mut self, millis: u64) {
+        let end = self.now + Duration::from_millis(millis);
+        while let Some(at) = self.planner.deadline().filter(|at| *at <= end) {
+            self.now = self.now.max(at);
+            self.flush();
+        }
+        self.now = end;
+    }
+
+    fn flush(&mut self) {
+        let asks = self.planner.due(self.now);
+        self.asked += asks.len();
+        let counted = asks.into_iter().map(|ask| {
+            let counts = self.counts.get(&ask.key).filter(|_| ask.since.is_some());
+            (ask.key, counts.cloned().unwrap_or_default())
+        });
+        let counted: Vec<_> = counted.collect();
+        let now = Now {
+            moment: self.now,
+            wall: wall(self.now),
+        };
+        let intents = self.planner.plan(counted, now);
+        self.written
+            .extend(intents.into_iter().map(|intent| (self.now, intent)));
+    }
+
+    /// What was written since this was asked last: milliseconds, and `Accepted/Programmed RUNNING/TOTAL`.
+    fn written(&mut self) -> Vec<String> {
+        let all = std::mem::take(&mut self.written);
+        all.iter()
+            .map(|(at, intent)| {
+                let (status, millis) = (&intent.status, at.as_millis() - 100_000);
+                let (accepted, programmed) = (&status.accepted.reason, &status.programmed.reason);
+                let (counts, generation) = (&status.proxies.counts, status.proxies.generation);
+                let (running, total) = (counts.running, counts.total);
+                format!("{millis} {accepted}/{programmed} {running}/{total} of {generation}")
+            })
+            .collect()
+    }
+}
+
+fn wall(now: Moment) -> Timestamp {
+    Timestamp::from_unix(1_800_000_000 + i64::try_from(now.as_secs()).unwrap())
+}
+
+#[test]
+fn quick_answers_are_one_write_and_slow_ones_one_a_second() {
+    let mut bench = Bench::new(true);
+    bench.counts.insert(key("a"), counts(0, 0, 3));
+    bench.saw(subject("a", 1));
+    bench.after(100);
+    bench.count("a", counts(3, 0, 0));
+    bench.after(5_000);
+    assert_eq!(bench.written(), ["100 Accepted/Programmed 3/3 of 1"]);
+
+    bench.counts.insert(key("a"), counts(0, 0, 3));
+    bench.saw(subject("a", 2));
+    bench.after(1_000);
+    assert_eq!(bench.written(), ["5300 Accepted/Pending 0/3 of 2"]);
+    bench.count("a", counts(1, 0, 2));
+    bench.count("a", counts(2, 0, 1));
+    bench.after(100);
+    assert_eq!(bench.written(), [""; 0], "once a second");
+    bench.after(900);
+    assert_eq!(bench.written(), ["6300 Accepted/Pending 2/3 of 2"]);
+    bench.count("a", counts(3, 0, 0));
+    bench.after(60_000);
+    assert_eq!(bench.written(), ["7300 Accepted/Programmed 3/3 of 2"]);
+}
+
+#[test]
+fn a_refusal_is_written_at_once_with_the_proxys_words() {
+    let mut bench = Bench::new(true);
+    bench.counts.insert(key("a"), counts(0, 0, 2));
+    bench.saw(subject("a", 4));
+    bench.after(60);
+    bench.count("a", counts(1, 1, 0));
+    let (at, intent) = bench.written[0].clone();
+    assert_eq!(at, bench.now);
+    let json = intent.status.to_json();
+    assert_eq!(json["observedGeneration"], 4);
+    let programmed = &json["conditions"][1];
+    assert_eq!(programmed["status"], "False");
+    assert_eq!(programmed["reason"], "Refused");
+    assert_eq!(
+        programmed["message"],
+        "1 of 2 proxies refuses it; a.default: no such cluster"
+    );
+    let refusal = serde_json::json!({
+        "proxy": "a.default", "type": "RDS", "resource": "80", "message": "no such cluster"
+    });
+    assert_eq!(json["proxies"]["refusal"], refusal);
+    assert_eq!(Status::from_json(&json), Some(intent.status));
+}
+
+#[test]
+fn a_refusal_waits_no_longer_than_an_interval() {
+    for (after, expected) in [
+        // The first flush after it.
+        (0, 50),
+        (150, 150),
+        (201, 1_200),
+        (700, 1_200),
+        (1_199, 1_200),
+        (1_300, 1_300),
+    ] {
+        let mut bench = Bench::new(true);
+        bench.counts.insert(key("a"), counts(0, 0, 2));
+        bench.saw(subject("a", 4));
+        bench.after(after);
+        bench.count("a", counts(1, 1, 0));
+        bench.after(2_000);
+        let written = bench.written();
+        let last = written.last().unwrap();
+        assert_eq!(*last, format!("{expected} Accepted/Refused 1/2 of 4"), "{written:?}");
+        assert!(expected - after <= 1_000);
+    }
+}
+
+#[test]
+fn ten_thousand_proxies_make_no_storm() {
+    const OBJECTS: usize = 20;
+    const PROXIES: usize = 10_000;
+    // All answer one after the other within five seconds.
+    const STEP: Duration = Duration::from_micros(500);
+    let mut bench = Bench::new(true);
+    let names: Vec<String> = (0..OBJECTS).map(|n| format!("o{n}")).collect();
+    for name in &names {
+        bench.counts.insert(key(name), counts(0, 0, PROXIES));
+        bench.planner.saw(subject(name, 1), 7, bench.now);
+    }
+    bench.flush();
+    let answered = News {
+        answered: true,
+        ..News::default()
+    };
+    for proxy in 1..=PROXIES {
+        for name in &names {
+            bench.counts.insert(key(name), counts(proxy, 0, PROXIES - proxy));
+        }
+        bench.planner.heard(answered, bench.now);
+        bench.flush();
+        bench.now += STEP;
+    }
+    bench.after(60_000);
+    // One for each second, one for the end; looking costs more than nothing, so that is bounded, too.
+    let (written, asked) = (bench.written.len(), bench.asked);
+    assert!(written <= OBJECTS * 7, "{written} writes");
+    assert!(asked <= OBJECTS * 5_000 / 50 + OBJECTS, "{asked} times counted");
+    for name in &names {
+        let last = bench
+            .written
+            .iter()
+            .rfind(|(_, intent)| intent.key == key(name))
+            .unwrap();
+        assert_eq!(last.1.status.proxies.counts, counts(PROXIES, 0, 0));
+    }
+}
+
+#[test]
+fn an_object_that_is_not_valid_says_where_and_what_is_in_effect() {
+    let mut bench = Bench::new(true);
+    let path = FieldPath::spec().field("http").index(0);
+    let bad = Subject {
+        diagnostics: vec![error(path, "has no route")],
+        ..subject("a", 1)
+    };
+    bench.saw(bad.clone());
+    let accepted = bench.written[0].1.status.accepted.clone();
+    assert_eq!(accepted.message, "spec.http[0]: has no route");
+    assert_eq!(bench.written(), ["0 Invalid/Invalid 0/0 of 0"]);
+
+    bench.counts.insert(key("a"), counts(2, 0, 0));
+    bench.saw(subject("a", 2));
+    bench.after(1_000);
+    assert_eq!(bench.written(), ["1000 Accepted/Programmed 2/2 of 2"]);
+    bench.saw(Subject { generation: 3, ..bad });
+    bench.after(1_000);
+    assert_eq!(bench.written(), ["2000 Invalid/Invalid 2/2 of 2"]);
+}
+
+#[test]
+fn times_tell_since_when_and_stay_while_nothing_changes() {
+    let mut bench = Bench::new(true);
+    bench.counts.insert(key("a"), counts(1, 0, 0));
+    bench.saw(subject("a", 1));
+    let first = bench.written[0].1.status.clone();
+    bench.after(20_000);
+    bench.counts.insert(key("a"), counts(1, 1, 0));
+    bench.saw(subject("a", 2));
+    let second = bench.written[1].1.status.clone();
+    assert_eq!(second.accepted.since, first.accepted.since);
+    assert_eq!(second.programmed.since, wall(bench.now));
+    assert_eq!(second.proxies.since, wall(bench.now));
+    bench.after(20_000);
+    let moved = bench.now;
+    bench.counts.insert(key("a"), counts(1, 2, 0));
+    bench.saw(subject("a", 3));
+    let third = bench.written[2].1.status.clone();
+    assert_eq!(third.programmed.since, second.programmed.since);
+    assert_eq!(third.proxies.since, wall(moved));
+}
+
+#[test]
+fn proxies_that_come_and_go_are_written_calmly() {
+    let mut bench = Bench::new(true);
+    bench.counts.insert(key("a"), counts(1, 0, 0));
+    bench.saw(subject("a", 1));
+    bench.written.clear();
+    for number in 2..200 {
+        bench.counts.insert(key("a"), counts(number, 0, 0));
+        let members = News {
+            members: true,
+            ..News::default()
+        };
+        bench.planner.heard(members, bench.now);
+        bench.after(100);
+    }
+    bench.after(60_000);
+    let written = bench.written();
+    assert!(written.len() <= 4, "{written:?}");
+    assert!(written.last().unwrap().ends_with("199/199 of 1"), "{written:?}");
+}
+
+#[test]
+fn who_does_not_lead_writes_nothing_and_who_begins_to_writes_what_differs() {
+    let mut bench = Bench::new(false);
+    for name in ["a", "b"] {
+        bench.counts.insert(key(name), counts(1, 0, 0));
+        bench.saw(subject(name, 1));
+        bench.after(100);
+    }
+    assert_eq!(bench.written(), [""; 0]);
+    let states: Vec<_> = bench.planner.reports().map(|r| r.status.cloned().unwrap()).collect();
+    assert_eq!(states.len(), 2);
+    // Another leader wrote `a`.
+    bench.saw(Subject {
+        status: Some(states[0].to_json()),
+        ..subject("a", 1)
+    });
+    bench.planner.lead(true, bench.now);
+    bench.after(20_000);
+    let keys: Vec<_> = bench.written.iter().map(|(_, intent)| intent.key.clone()).collect();
+    assert_eq!(keys, [key("b")]);
+}
+
+#[test]
+fn after_a_restart_proxies_have_time_to_come_back() {
+    let written = {
+        let mut bench = Bench::new(true);
+        bench.counts.insert(key("a"), counts(5, 0, 0));
+        bench.saw(subject("a", 1));
+        bench.written[0].1.status.to_json()
+    };
+    let mut bench = Bench::new(false);
+    bench.planner.lead(true, bench.now);
+    bench.saw(Subject {
+        status: Some(written.clone()),
+        ..subject("a", 1)
+    });
+    bench.after(3_000);
+    assert_eq!(bench.written(), [""; 0]);
+    bench.counts.insert(key("a"), counts(5, 0, 0));
+    bench.after(60_000);
+    assert_eq!(bench.written(), [""; 0], "it is as it was");
+}
+
+#[test]
+fn a_status_that_somebody_else_wrote_is_put_right() {
+    let mut bench = Bench::new(true);
+    bench.counts.insert(key("a"), counts(1, 0, 0));
+    bench.saw(subject("a", 1));
+    let mut json = bench.written[0].1.status.to_json();
+    bench.written.clear();
+    bench.after(30_000);
+    json["proxies"]["running"] = 100.into();
+    bench.saw(Subject {
+        status: Some(json),
+        ..subject("a", 1)
+    });
+    bench.after(30_000);
+    assert_eq!(bench.written().len(), 1);
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Saw {
+        object: usize,
+        bad: bool,
+    },
+    Again {
+        object: usize,
+    },
+    Gone {
+        object: usize,
+    },
+    Count {
+        object: usize,
+        counts: (usize, usize, usize),
+    },
+    Lead(bool),
+    Wait(u64),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let object = 0..8usize;
+    prop_oneof![
+        3 => (object.clone(), prop::bool::weighted(0.2)).prop_map(|(object, bad)| Step::Saw { object, bad }),
+        1 => object.clone().prop_map(|object| Step::Again { object }),
+        1 => object.clone().prop_map(|object| Step::Gone { object }),
+        6 => (object, (0..4usize, 0..3usize, 0..3usize)).prop_map(|(object, counts)| Step::Count { object, counts }),
+        1 => any::<bool>().prop_map(Step::Lead),
+        6 => (0..1500u64).prop_map(Step::Wait),
+    ]
+}
+
+/// Takes steps, and gives what was written, and what should be known in the end.
+fn run(steps: &[Step], settings: &Settings) -> (Bench, BTreeMap<ObjectKey, i64>) {
+    let mut bench = Bench::new(true);
+    bench.planner.set(settings.clone());
+    let mut generations: BTreeMap<ObjectKey, i64> = BTreeMap::new();
+    let mut next = 0;
+    for step in steps {
+        match *step {
+            Step::Saw { object, bad } => {
+                next += 1;
+                let mut subject = subject(&format!("o{object}"), next);
+                generations.insert(subject.key.clone(), next);
+                if bad {
+                    subject.diagnostics.push(error(FieldPath::spec(), "is not good"));
+                }
+                bench.saw(subject);
+            }
+            Step::Again { object } => {
+                let name = format!("o{object}");
+                if let Some(generation) = generations.get(&key(&name)) {
+                    // Valid now, which is a change of its own; or the same once more.
+                    bench.saw(subject(&name, *generation));
+                }
+            }
+            Step::Gone { object } => {
+                let key = key(&format!("o{object}"));
+                generations.remove(&key);
+                bench.planner.gone(&key);
+            }
+            Step::Count {
+                object,
+                counts: (a, b, c),
+            } => {
+                let members = News {
+                    members: true,
+                    ..News::default()
+                };
+                bench.planner.heard(members, bench.now);
+                bench.count(&format!("o{object}"), counts(a, b, c));
+            }
+            Step::Lead(leading) => bench.planner.lead(leading, bench.now),
+            Step::Wait(millis) => bench.after(millis),
+        }
+    }
+    (bench, generations)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn writes_are_rare_and_the_last_one_is_right(steps in prop::collection::vec(step(), 1..80), batch in 1..5usize) {
+        let settings = Settings { batch, ..Settings::default() };
+        let (mut bench, generations) = run(&steps, &settings);
+        bench.planner.lead(true, bench.now);
+        let members = News { members: true, ..News::default() };
+        bench.planner.heard(members, bench.now);
+        bench.after(300_000);
+        prop_assert_eq!(bench.planner.deadline(), None, "all is quiet");
+
+        let mut last: BTreeMap<&ObjectKey, (Moment, &Intent)> = BTreeMap::new();
+        let mut flushes: BTreeMap<Moment, usize> = BTreeMap::new();
+        for (at, intent) in &bench.written {
+            *flushes.entry(*at).or_default() += 1;
+            if let Some((before, earlier)) = last.insert(&intent.key, (*at, intent))
+                && generations.get(&intent.key).is_some_and(|g| *g == intent.generation)
+                && earlier.generation == intent.generation
+            {
+                prop_assert!(*at >= before + settings.interval, "{} after {:?}", intent.key, *at - before);
+                prop_assert!(!earlier.status.says_the_same(&intent.status), "{} twice", intent.key);
+            }
+        }
+        prop_assert!(flushes.values().all(|count| *count <= batch));
+        let times: Vec<Moment> = flushes.keys().copied().collect();
+        prop_assert!(times.windows(2).all(|pair| pair[1] - pair[0] >= settings.floor));
+
+        for (key, generation) in &generations {
+            let (_, intent) = last.get(key).unwrap();
+            prop_assert_eq!(intent.status.observed, *generation);
+            let counted = bench.counts.get(key).cloned().unwrap_or_default();
+            if intent.status.proxies.generation > 0 {
+                prop_assert_eq!(&intent.status.proxies.counts, &counted);
+            }
+        }
+    }
+
+    #[test]
+    fn a_status_survives_being_written(running in 0..9usize, refused in 0..9usize, pending in 0..9usize, words in ".*") {
+        let mut bench = Bench::new(true);
+        let mut counts = counts(running, refused, pending);
+        if let Some(refusal) = &mut counts.refusal {
+            refusal.message = words;
+        }
+        bench.counts.insert(key("a"), counts);
+        bench.saw(subject("a", 1));
+        bench.after(1_000);
+        let status = &bench.written[0].1.status;
+        let read = Status::from_json(&status.to_json());
+        prop_assert_eq!(read.as_ref(), Some(status));
+    }
+}
+
+#[test]
+fn what_others_do_to_an_object_is_said_while_it_holds() {
+    let mut bench = Bench::new(true);
+    bench.saw(subject("a", 1));
+    let conflict = |code: &'static str, message: &str| Diagnostic {
+        severity: Severity::Warning,
+        code,
+        ..error(FieldPath::spec().field("hosts").index(0), message)
+    };
+    let tell = |bench: &mut Bench, conflicts: &[Diagnostic]| {
+        bench.planner.conflicted(&key("a"), conflicts, bench.now);
+        bench.after(2_000);
+    };
+    let conditions = |bench: &Bench| {
+        let status = bench.written.last().unwrap().1.status.to_json();
+        assert_eq!(Status::from_json(&status).unwrap().to_json(), status);
+        let conditions = status["conditions"].as_array().unwrap().clone();
+        let short =
+            |one: &serde_json::Value| format!("{}={}: {}", one["type"], one["status"], one["message"]).replace('"', "");
+        conditions[2..].iter().map(short).collect::<Vec<_>>()
+    };
+    tell(
+        &mut bench,
+        &[
+            conflict(Diagnostic::CONFLICT, "b goes first"),
+            conflict(Diagnostic::MISSING_REFERENCE, "no c"),
+        ],
+    );
+    let both = [
+        "Conflicted=True: spec.hosts[0]: b goes first",
+        "ResolvedRefs=False: spec.hosts[0]: no c",
+    ];
+    assert_eq!(conditions(&bench), both);
+    let written = bench.written.len();
+    tell(
+        &mut bench,
+        &[
+            conflict(Diagnostic::CONFLICT, "b goes first"),
+            conflict(Diagnostic::MISSING_REFERENCE, "no c"),
+        ],
+    );
+    assert_eq!(bench.written.len(), written, "nothing new");
+    tell(&mut bench, &[conflict(Diagnostic::MISSING_REFERENCE, "no c")]);
+    assert_eq!(conditions(&bench), &both[1..]);
+    tell(&mut bench, &[]);
+    assert_eq!(conditions(&bench), [""; 0]);
+}

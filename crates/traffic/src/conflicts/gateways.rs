@@ -1,0 +1,120 @@
+//! Servers of `Gateway`s that answer nobody.
+//!
+//! Which `Gateway`s meet is a matter of workloads: where proxies are connected, of those. Before one is, that of a workload
+//! which the `Gateway` just selects is looked at.
+
+use std::collections::BTreeMap;
+
+use config::istio;
+use config::{Diagnostic, FieldPath, Kind};
+use flow::{Index, Members, Reads, Relation, Rule};
+use model::service::ObjectId;
+use registry::Gateways;
+use registry::inputs::ProxyToken;
+
+use super::{Conflicts, conflict, row};
+use crate::audience::{Audiences, ProxyAudiences, gateways_for};
+use crate::gateways::{GatewaySet, MergedGateway, MergedGateways, Server, UnservedReason};
+
+/// The conflicts on each `Gateway`: how its servers get on with those of the `Gateway`s that select the same workloads.
+pub struct GatewayConflicts;
+
+impl Relation for GatewayConflicts {
+    const NAME: &'static str = "conflicts on gateways";
+    type Key = ObjectId;
+    type Row = Conflicts;
+}
+
+impl Rule for GatewayConflicts {
+    fn derive(cx: &Reads<'_>, key: &ObjectId) -> Option<Conflicts> {
+        let own = cx.get::<Gateways>(key)?;
+        let sets = cx.keys::<ProxiesByGateways>();
+        let mut sets: Vec<GatewaySet> = sets.iter().filter(|set| set.gateways.contains(key)).cloned().collect();
+        if sets.is_empty() {
+            // Of a workload that has these labels and no others.
+            sets.push(GatewaySet {
+                gateways: gateways_for(cx, &own.spec.selector).into(),
+                ports: [].into(),
+            });
+        }
+        let mut said: BTreeMap<usize, Diagnostic> = BTreeMap::new();
+        for set in sets {
+            let Some(merged) = cx.get::<MergedGateways>(&set) else {
+                continue;
+            };
+            for one in merged.unserved.iter().filter(|one| one.gateway == *key) {
+                let tell = || {
+                    let path = FieldPath::spec().field("servers").index(one.server);
+                    let (message, hint) = told(one.reason, rival(&merged, &own.spec.servers[one.server]));
+                    conflict(Kind::Gateway, key, path, message, hint)
+                };
+                said.entry(one.server).or_insert_with(tell);
+            }
+        }
+        row(said.into_values().collect())
+    }
+}
+
+/// Connected gateways by the `Gateway`s that select them: those that meet at a workload.
+pub(super) struct ProxiesByGateways;
+
+impl Relation for ProxiesByGateways {
+    const NAME: &'static str = "proxies by gateways";
+    type Key = GatewaySet;
+    type Row = Members<ProxyToken>;
+}
+
+impl Index for ProxiesByGateways {
+    type Of = Audiences;
+    fn keys(_: &ProxyToken, row: &ProxyAudiences) -> Vec<GatewaySet> {
+        match row.listener.gateways.is_empty() {
+            true => Vec::new(),
+            false => vec![GatewaySet::from(&*row.listener)],
+        }
+    }
+}
+
+/// The first server that answers at the port of one that does not.
+fn rival<'m>(merged: &'m MergedGateway, server: &istio::Server) -> Option<&'m Server> {
+    let number = server.port.as_ref().map(|port| port.number)?;
+    let mut there = merged.ports.iter().flat_map(|port| &port.servers);
+    there.find(|other| u32::from(other.port) == number)
+}
+
+/// Why, and what to do.
+fn told(reason: UnservedReason, rival: Option<&Server>) -> (String, &'static str) {
+    let older = rival.map_or_else(
+        || "an older server".to_owned(),
+        |rival| {
+            let ObjectId { namespace, name } = &rival.gateway;
+            format!(
+                "an older server (spec.servers[{}] of Gateway {namespace}/{name})",
+                rival.index
+            )
+        },
+    );
+    match reason {
+        UnservedReason::NoPort => (
+            "the server has no port, and answers nobody".to_owned(),
+            "give it a port from 1 to 65535",
+        ),
+        UnservedReason::Conflict => (
+            format!("{older} has the same address and port, and the two cannot share it: this one answers nobody"),
+            "servers share a port if all speak plain-text HTTP, or all speak TLS for different hosts",
+        ),
+        UnservedReason::DuplicateHost => (
+            "an older TLS server of the same port has one of the hosts: this one answers nobody".to_owned(),
+            "name each host in one TLS server of a port",
+        ),
+        UnservedReason::DuplicateName => (
+            format!("{older} has the same port and port name: this one answers nobody"),
+            "give the ports of HTTPS servers names of their own",
+        ),
+    }
+}
+
+/// Adds this module's rules.
+pub(super) fn register(b: &mut flow::Builder) {
+    b.index::<ProxiesByGateways>();
+    b.view::<GatewayConflicts>();
+}

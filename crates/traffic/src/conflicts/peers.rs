@@ -1,0 +1,68 @@
+//! PeerAuthentications of a namespace of which another one is for the same workloads, and selectors where they mean nothing.
+
+use std::sync::Arc;
+
+use config::istio::PeerAuthentication;
+use config::{Diagnostic, FieldPath, Kind, Object};
+use flow::{Reads, Relation, Rule};
+use model::proxy::selects;
+use model::service::ObjectId;
+use registry::inputs::{Mesh, PeerAuthentications};
+use security::peers;
+
+use super::{Conflicts, conflict, older, row};
+
+/// The conflicts on each PeerAuthentication.
+pub struct PeerAuthenticationConflicts;
+
+impl Relation for PeerAuthenticationConflicts {
+    const NAME: &'static str = "conflicts on peer authentications";
+    type Key = ObjectId;
+    type Row = Conflicts;
+}
+
+impl Rule for PeerAuthenticationConflicts {
+    fn derive(cx: &Reads<'_>, key: &ObjectId) -> Option<Conflicts> {
+        let own = cx.get::<PeerAuthentications>(key)?;
+        let in_root = cx.get::<Mesh>(&())?.config.root_namespace == key.namespace;
+        let selects = peers::selector(&own.spec).is_some();
+        let said = match selects && in_root {
+            true => Some(in_vain(key)),
+            false => overshadowed(cx, key, &own),
+        };
+        row(said.into_iter().collect())
+    }
+}
+
+/// Adds this module's rules.
+pub(super) fn register(b: &mut flow::Builder) {
+    b.view::<PeerAuthenticationConflicts>();
+}
+
+fn in_vain(key: &ObjectId) -> Diagnostic {
+    let message = "in the mesh's root namespace a PeerAuthentication with a selector has no effect".to_owned();
+    let hint = "there one without a selector is for the whole mesh; for single workloads make one in their namespace";
+    let path = FieldPath::spec().field("selector");
+    conflict(Kind::PeerAuthentication, key, path, message, hint)
+}
+
+fn overshadowed(cx: &Reads<'_>, key: &ObjectId, own: &Arc<Object<PeerAuthentication>>) -> Option<Diagnostic> {
+    let before = older(own, peers::of_age(cx, &key.namespace), covers)?;
+    let (namespace, name) = (&before.meta.namespace, &before.meta.name);
+    let (path, what) = match peers::selector(&own.spec) {
+        None => (FieldPath::spec(), "has no selector either"),
+        Some(_) => (FieldPath::spec().field("selector"), "selects the same workloads"),
+    };
+    let message = format!("PeerAuthentication {namespace}/{name} {what} and is older: this one has no effect");
+    let hint = "of those of a namespace one without a selector and one that selects a workload count: join them";
+    Some(conflict(Kind::PeerAuthentication, key, path, message, hint))
+}
+
+/// Whether a PeerAuthentication is for all workloads that another one of its sort is for.
+fn covers(one: &PeerAuthentication, other: &PeerAuthentication) -> bool {
+    match (peers::selector(one), peers::selector(other)) {
+        (None, None) => true,
+        (Some(one), Some(other)) => selects(one, other),
+        _ => false,
+    }
+}

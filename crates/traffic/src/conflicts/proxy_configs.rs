@@ -1,0 +1,60 @@
+//! ProxyConfigs of a namespace of which another one is for the same workloads.
+
+use config::istio::ProxyConfig;
+use config::{FieldPath, Kind};
+use flow::{Reads, Relation, Rule};
+use model::proxy::selects;
+use model::service::ObjectId;
+use registry::inputs::ProxyConfigs;
+
+use super::{Conflicts, conflict, older, row};
+use crate::proxy_config::ProxyConfigsByNamespace;
+
+/// The conflicts on each ProxyConfig.
+pub struct ProxyConfigConflicts;
+
+impl Relation for ProxyConfigConflicts {
+    const NAME: &'static str = "conflicts on proxy configs";
+    type Key = ObjectId;
+    type Row = Conflicts;
+}
+
+impl Rule for ProxyConfigConflicts {
+    fn derive(cx: &Reads<'_>, key: &ObjectId) -> Option<Conflicts> {
+        let own = cx.get::<ProxyConfigs>(key)?;
+        let members = cx.get::<ProxyConfigsByNamespace>(&key.namespace)?;
+        let all = members.iter().filter_map(|id| cx.get::<ProxyConfigs>(id));
+        let before = older(&own, all.map(|object| (*object).clone()), covers)?;
+        let (namespace, name) = (&before.meta.namespace, &before.meta.name);
+        let (path, message) = match own.spec.selector {
+            None => (
+                FieldPath::spec(),
+                format!("ProxyConfig {namespace}/{name} has no selector either and is older: this one has no effect"),
+            ),
+            Some(_) => (
+                FieldPath::spec().field("selector"),
+                format!(
+                    "ProxyConfig {namespace}/{name} selects the same workloads and is older: this one has no effect"
+                ),
+            ),
+        };
+        let hint = "of those of a namespace one without a selector and one that selects a workload count: join them";
+        row(vec![conflict(Kind::ProxyConfig, key, path, message, hint)])
+    }
+}
+
+/// Whether a ProxyConfig is for all workloads that another one of its sort is for.
+fn covers(one: &ProxyConfig, other: &ProxyConfig) -> bool {
+    match (&one.selector, &other.selector) {
+        (None, None) => true,
+        // Without labels it is for nobody.
+        (Some(one), Some(_)) if one.match_labels.is_empty() => false,
+        (Some(one), Some(other)) => selects(&one.match_labels, &other.match_labels),
+        _ => false,
+    }
+}
+
+/// Adds this module's rules.
+pub(super) fn register(b: &mut flow::Builder) {
+    b.view::<ProxyConfigConflicts>();
+}

@@ -1,0 +1,160 @@
+//! VirtualServices whose hosts others have, too, and delegates that are not there.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use config::istio::VirtualService;
+use config::{Diagnostic, FieldPath, Kind};
+use flow::{Index, Members, Reads, Relation, Rule};
+use model::service::{ExportTo, ObjectId};
+use names::Hostname;
+use registry::VirtualServices;
+
+use super::{Conflicts, conflict, connections, diagnostic, row};
+use crate::virtual_service::{
+    Binding, EffectiveVirtualServices, Guard, Summary, VirtualServiceSummaries, missing_delegates, precedence,
+};
+
+/// VirtualServices by each of their hosts.
+pub struct VirtualServicesByHost;
+
+impl Relation for VirtualServicesByHost {
+    const NAME: &'static str = "virtual services by host";
+    type Key = Hostname;
+    type Row = Members<ObjectId>;
+}
+
+impl Index for VirtualServicesByHost {
+    type Of = VirtualServiceSummaries;
+    fn keys(_: &ObjectId, row: &Arc<Summary>) -> Vec<Hostname> {
+        let hosts: BTreeSet<&Hostname> = row.hosts.iter().collect();
+        hosts.into_iter().cloned().collect()
+    }
+}
+
+/// The conflicts on each VirtualService.
+pub struct VirtualServiceConflicts;
+
+impl Relation for VirtualServiceConflicts {
+    const NAME: &'static str = "conflicts on virtual services";
+    type Key = ObjectId;
+    type Row = Conflicts;
+}
+
+impl Rule for VirtualServiceConflicts {
+    fn derive(cx: &Reads<'_>, key: &ObjectId) -> Option<Conflicts> {
+        let own = cx.get::<VirtualServiceSummaries>(key)?;
+        let mut conflicts = Vec::new();
+        for (index, host) in own.hosts.iter().enumerate() {
+            // Most hosts are in one VirtualService.
+            let Some(members) = cx
+                .get::<VirtualServicesByHost>(host)
+                .filter(|members| members.len() > 1)
+            else {
+                continue;
+            };
+            let others = members.iter().filter(|id| *id != key);
+            let rivals: Vec<Arc<Summary>> = others
+                .filter_map(|id| cx.get::<VirtualServiceSummaries>(id).map(|s| (*s).clone()))
+                .collect();
+            let path = FieldPath::spec().field("hosts").index(index);
+            conflicts.extend(
+                rivals
+                    .iter()
+                    .find_map(|rival| overruled(&own, rival, host, path.clone())),
+            );
+            conflicts.extend(rivals.iter().find_map(|rival| unreachable(cx, &own, rival, host)));
+            connections::never_taken(cx, &own, &rivals, host, &mut conflicts);
+        }
+        conflicts.extend(missing_delegates(cx, key).into_iter().map(|(index, what)| {
+            let path = FieldPath::spec().field("http").index(index).field("delegate");
+            let hint = "a delegate has no hosts, and is exported to the namespace of who delegates to it";
+            diagnostic(
+                Kind::VirtualService,
+                key,
+                Diagnostic::MISSING_REFERENCE,
+                path,
+                format!("{what}: the route is left out"),
+                hint,
+            )
+        }));
+        row(conflicts)
+    }
+}
+
+/// Where sidecars use another one for a host: of several they use the first.
+fn overruled(own: &Summary, rival: &Summary, host: &Hostname, path: FieldPath) -> Option<Diagnostic> {
+    if own.http.is_empty() || !own.applies_to_mesh() || !rival.applies_to_mesh() {
+        return None;
+    }
+    // One that is only for some clients or ports leaves the others to the next.
+    rival.http.iter().find(|guard| is_for_all(guard))?;
+    let whom = overruled_in(own, rival)?;
+    let message = format!(
+        "VirtualService {}/{} has the host {host}, too, and goes before this one: sidecars of {whom} use its HTTP routes \
+         only",
+        rival.id.namespace, rival.id.name
+    );
+    let hint = "put all routes for a host into one VirtualService, or into delegates of one";
+    Some(conflict(Kind::VirtualService, &own.id, path, message, hint))
+}
+
+fn is_for_all(guard: &Guard) -> bool {
+    let of_mesh = guard.gateways.is_empty() || guard.gateways.iter().any(|gateway| gateway.is(None));
+    of_mesh && guard.port.is_none() && guard.source_labels.is_empty() && guard.source_namespace.is_none()
+}
+
+/// The namespaces that see both, and in which the rival goes first; in words.
+pub(super) fn overruled_in(own: &Summary, rival: &Summary) -> Option<String> {
+    let first = |namespace: &str| precedence(rival, own, namespace).is_lt();
+    let those: BTreeSet<&Arc<str>> = match (&own.export_to, &rival.export_to) {
+        (ExportTo::All, ExportTo::All) => return first("").then(|| "all namespaces".to_owned()),
+        (ExportTo::Namespaces(_), ExportTo::All) => return None,
+        (ExportTo::All, ExportTo::Namespaces(theirs)) => theirs.iter().collect(),
+        (ExportTo::Namespaces(own), ExportTo::Namespaces(theirs)) => own.intersection(theirs).collect(),
+    };
+    let those: Vec<&str> = those.into_iter().map(|n| &**n).filter(|n| first(n)).collect();
+    match those[..] {
+        [] => None,
+        [one] => Some(format!("the namespace {one}")),
+        _ => Some(format!("the namespaces {}", those.join(", "))),
+    }
+}
+
+/// A route without a condition behind another one without a condition: gateways use all VirtualServices of a host, those
+/// with a condition first.
+fn unreachable(cx: &Reads<'_>, own: &Summary, rival: &Summary, host: &Hostname) -> Option<Diagnostic> {
+    let shared = own.gateways.iter().find_map(|binding| match binding {
+        Binding::Gateway(id) if rival.gateways.contains(binding) => Some(id),
+        _ => None,
+    })?;
+    let seen = own.export_to.includes(&shared.namespace) && rival.export_to.includes(&shared.namespace);
+    if !seen || precedence(rival, own, &shared.namespace).is_gt() {
+        return None;
+    }
+    let theirs = cx.get::<EffectiveVirtualServices>(&rival.id)?;
+    unconditional(&theirs.spec)?;
+    let object = cx.get::<VirtualServices>(&own.id)?;
+    let index = unconditional(&object.spec)?;
+    let message = format!(
+        "VirtualService {}/{} has a route without a condition for {host} at the gateway {}/{}, too, and goes before this \
+         one: this route is never taken there",
+        rival.id.namespace, rival.id.name, shared.namespace, shared.name
+    );
+    let hint = "give one of the two routes a condition";
+    let path = FieldPath::spec().field("http").index(index);
+    Some(conflict(Kind::VirtualService, &own.id, path, message, hint))
+}
+
+/// The first route of its own without a condition.
+fn unconditional(spec: &VirtualService) -> Option<usize> {
+    spec.http
+        .iter()
+        .position(|route| route.matches.is_empty() && route.delegate.is_none())
+}
+
+/// Adds this module's rules.
+pub(super) fn register(b: &mut flow::Builder) {
+    b.index::<VirtualServicesByHost>();
+    b.view::<VirtualServiceConflicts>();
+}

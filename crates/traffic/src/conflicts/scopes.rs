@@ -1,0 +1,95 @@
+//! `Sidecar`s of a namespace of which another one is for the same workloads, and TLS of theirs that the mesh's goes before.
+
+use config::istio::{IngressListener, Sidecar};
+use config::{Diagnostic, FieldPath, Kind, Object};
+use flow::{Reads, Relation, Rule};
+use model::mtls::Mode;
+use model::proxy::{Labels, selects};
+use model::service::ObjectId;
+use registry::inputs::{Mesh, Sidecars};
+
+use super::{Conflicts, conflict, older, row};
+use crate::audience::sidecars;
+
+/// The conflicts on each `Sidecar`.
+pub struct SidecarConflicts;
+
+impl Relation for SidecarConflicts {
+    const NAME: &'static str = "conflicts on sidecars";
+    type Key = ObjectId;
+    type Row = Conflicts;
+}
+
+impl Rule for SidecarConflicts {
+    fn derive(cx: &Reads<'_>, key: &ObjectId) -> Option<Conflicts> {
+        let own = cx.get::<Sidecars>(key)?;
+        let mut conflicts = not_opened(cx, key, &own.spec);
+        conflicts.extend(for_nobody(cx, key, &own));
+        row(conflicts)
+    }
+}
+
+/// TLS of ports at which the mesh's mutual TLS is taken.
+fn not_opened(cx: &Reads<'_>, key: &ObjectId, own: &Sidecar) -> Vec<Diagnostic> {
+    let mut listeners = own
+        .ingress
+        .iter()
+        .enumerate()
+        .filter(|(_, l)| l.tls.is_some())
+        .peekable();
+    if listeners.peek().is_none() {
+        return Vec::new();
+    }
+    let everybody = Labels::new();
+    let selected = own
+        .workload_selector
+        .as_ref()
+        .map_or(&everybody, |selector| &selector.labels);
+    let Some(mesh) = cx.get::<Mesh>(&()) else {
+        return Vec::new();
+    };
+    let modes = security::peers::of_workload(cx, &mesh.config.root_namespace, &key.namespace, selected);
+    let port = |listener: &IngressListener| u16::try_from(listener.port.as_ref()?.number).ok();
+    let taken = listeners.filter(|(_, l)| port(l).is_some_and(|port| modes.at(port) != Mode::Disable));
+    let message = "the mesh's mutual TLS is taken at this port and goes before this, but for proxies without an agent";
+    let hint = "make a PeerAuthentication for these workloads with the mode DISABLE for the port (portLevelMtls)";
+    let path = |index| FieldPath::spec().field("ingress").index(index).field("tls");
+    let said = |index| conflict(Kind::Sidecar, key, path(index), message.to_owned(), hint);
+    taken.map(|(index, _)| said(index)).collect()
+}
+
+/// Another one has all workloads that it could be for.
+fn for_nobody(cx: &Reads<'_>, key: &ObjectId, own: &Object<Sidecar>) -> Option<Diagnostic> {
+    let before = older(own, sidecars(cx, &key.namespace), covers)?;
+    let message = match own.spec.workload_selector {
+        None => format!(
+            "Sidecar {}/{} has no workloadSelector either and is older: this one is for nobody",
+            before.meta.namespace, before.meta.name
+        ),
+        Some(_) => format!(
+            "Sidecar {}/{} selects the same workloads and is older: this one is for nobody",
+            before.meta.namespace, before.meta.name
+        ),
+    };
+    let path = match own.spec.workload_selector {
+        None => FieldPath::spec(),
+        Some(_) => FieldPath::spec().field("workloadSelector"),
+    };
+    let hint = "a workload has one Sidecar: remove one of them, or select other workloads";
+    Some(conflict(Kind::Sidecar, key, path, message, hint))
+}
+
+/// Whether a `Sidecar` is for all workloads that another one of its sort is for.
+fn covers(one: &Sidecar, other: &Sidecar) -> bool {
+    match (&one.workload_selector, &other.workload_selector) {
+        (None, None) => true,
+        (Some(one), Some(other)) => selects(&one.labels, &other.labels),
+        // One with a selector goes before one without, for its workloads.
+        _ => false,
+    }
+}
+
+/// Adds this module's rules.
+pub(super) fn register(b: &mut flow::Builder) {
+    b.view::<SidecarConflicts>();
+}

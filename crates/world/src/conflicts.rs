@@ -1,0 +1,64 @@
+//! What is to be said of objects because of others.
+
+use std::sync::Arc;
+
+use config::{Kind, ObjectKey};
+use flow::{CellId, Delta, Relation, Rule};
+use model::service::ObjectId;
+use security::telemetry::TelemetryConflicts;
+use traffic::conflicts::{
+    Conflicts, DestinationRuleConflicts, GatewayConflicts, PeerAuthenticationConflicts, ProxyConfigConflicts,
+    ServiceEntryConflicts, SidecarConflicts, VirtualServiceConflicts,
+};
+
+use crate::World;
+
+impl World {
+    /// Watches an object: what is to be said of it now, and, by [`crate::Changes::conflicts`], whenever that changes. None for an
+    /// object of a kind of which nothing is ever said. Whoever watches ends it by [`World::close`].
+    pub fn watch(&mut self, object: &ObjectKey) -> Option<(CellId, Conflicts)> {
+        match object.kind {
+            Kind::VirtualService => Some(self.conflicts::<VirtualServiceConflicts>(object)),
+            Kind::DestinationRule => Some(self.conflicts::<DestinationRuleConflicts>(object)),
+            Kind::Gateway => Some(self.conflicts::<GatewayConflicts>(object)),
+            Kind::Sidecar => Some(self.conflicts::<SidecarConflicts>(object)),
+            Kind::ServiceEntry => Some(self.conflicts::<ServiceEntryConflicts>(object)),
+            Kind::ProxyConfig => Some(self.conflicts::<ProxyConfigConflicts>(object)),
+            Kind::PeerAuthentication => Some(self.conflicts::<PeerAuthenticationConflicts>(object)),
+            Kind::MeshConfig => Some(self.conflicts::<TelemetryConflicts>(object)),
+            _ => None,
+        }
+    }
+
+    fn conflicts<R: Rule<Key = ObjectId, Row = Conflicts>>(&mut self, object: &ObjectKey) -> (CellId, Conflicts) {
+        let id = ObjectId {
+            namespace: object.namespace.clone(),
+            name: object.name.clone(),
+        };
+        let cell = self.engine.subscribe::<R>(id);
+        let row = self.engine.row::<R>(cell);
+        (cell, row.map(|row| (*row).clone()).unwrap_or_default())
+    }
+}
+
+/// What a commit changed of them.
+pub(crate) fn of(delta: &Delta) -> Vec<(ObjectKey, Conflicts)> {
+    let mut all = Vec::new();
+    add::<VirtualServiceConflicts>(Kind::VirtualService, delta, &mut all);
+    add::<DestinationRuleConflicts>(Kind::DestinationRule, delta, &mut all);
+    add::<GatewayConflicts>(Kind::Gateway, delta, &mut all);
+    add::<SidecarConflicts>(Kind::Sidecar, delta, &mut all);
+    add::<ServiceEntryConflicts>(Kind::ServiceEntry, delta, &mut all);
+    add::<ProxyConfigConflicts>(Kind::ProxyConfig, delta, &mut all);
+    add::<PeerAuthenticationConflicts>(Kind::PeerAuthentication, delta, &mut all);
+    add::<TelemetryConflicts>(Kind::MeshConfig, delta, &mut all);
+    all
+}
+
+fn add<R: Relation<Key = ObjectId, Row = Conflicts>>(kind: Kind, delta: &Delta, to: &mut Vec<(ObjectKey, Conflicts)>) {
+    to.extend(delta.changes::<R>().iter().map(|change| {
+        let key = ObjectKey::new(kind, &*change.key.namespace, &*change.key.name);
+        let row: Option<&Arc<Conflicts>> = change.after.as_ref();
+        (key, row.map(|row| (**row).clone()).unwrap_or_default())
+    }));
+}

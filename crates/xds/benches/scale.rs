@@ -1,0 +1,269 @@
+//! What streams cost: time for what they are sent, memory for being there.
+//!
+//! `cargo bench -p ads [SERVICES] [STREAMS]`; the world is made up and derives nothing, so this is the machine alone.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "a measurement that fails should say so"
+)]
+
+#[path = "../tests/machine/world.rs"]
+#[allow(dead_code, reason = "the tests use more of it")]
+mod world;
+
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use model::proxy::{Capabilities, InterceptionMode, Locality, Proxy, ProxyKind};
+use model::xds::ResourceType::{self, Cluster, Endpoints, Listener, Route};
+use xds::decode::Body;
+use xds::{Hub, Limits, Moment, Next, Question, Request, StreamId, Variant};
+
+use world::{World, plain};
+
+fn main() {
+    let numbers: Vec<usize> = std::env::args().filter_map(|argument| argument.parse().ok()).collect();
+    let services = numbers.first().copied().unwrap_or(1000);
+    let streams = numbers.get(1).copied().unwrap_or(1000);
+    let mut bench = Bench::new(services);
+    println!("{services} services, {streams} streams, delta");
+
+    // The first stream pays for what all share.
+    let begun = Instant::now();
+    bench.join();
+    println!("first stream          {:>10.1} µs", micros(begun));
+    let (begun, resident) = (Instant::now(), resident_bytes());
+    (1..streams).for_each(|_| bench.join());
+    let more = (streams - 1).max(1) as f64;
+    println!("each further stream   {:>10.1} µs", micros(begun) / more);
+    println!(
+        "each further stream   {:>10.0} bytes resident",
+        resident_bytes().saturating_sub(resident) as f64 / more
+    );
+
+    for (what, kind) in [("one endpoint changes", Endpoints), ("one route changes   ", Route)] {
+        let name = if kind == Route { "routes" } else { "s1" };
+        bench.world.put(kind, "a", name, plain(2));
+        let begun = Instant::now();
+        bench.commit();
+        let committed = micros(begun);
+        let sent = bench.answer_all();
+        let each = (micros(begun) - committed) / streams as f64;
+        println!("{what}  {committed:>10.1} µs to commit, {each:.2} µs a stream ({sent} responses)");
+    }
+
+    bench.count_answers(services);
+
+    bench.world.put(Cluster, "a", "new", plain(1));
+    bench.world.put(Endpoints, "a", "new", plain(1));
+    let begun = Instant::now();
+    bench.commit();
+    let committed = micros(begun);
+    let mut sent = bench.answer_all();
+    for id in bench.streams.clone() {
+        bench.subscribe(id, Endpoints, &["new"]);
+    }
+    sent += bench.answer_all();
+    let each = (micros(begun) - committed) / streams as f64;
+    println!("one service is added  {committed:>10.1} µs to commit, {each:.2} µs a stream ({sent} responses)");
+}
+
+struct Bench {
+    hub: Hub<World>,
+    world: World,
+    names: Vec<String>,
+    streams: Vec<StreamId>,
+}
+
+impl Bench {
+    fn new(services: usize) -> Bench {
+        let mut world = World::default();
+        let names: Vec<String> = (0..services).map(|n| format!("s{n}")).collect();
+        for name in &names {
+            world.put(Cluster, "a", name, plain(1));
+            world.put(Endpoints, "a", name, plain(1));
+        }
+        world.put(Listener, "a", "listener", plain(1));
+        world.put(Route, "a", "routes", plain(1));
+        world.commit();
+        Bench {
+            hub: Hub::new(Limits::default()),
+            world,
+            names,
+            streams: Vec::new(),
+        }
+    }
+
+    /// A stream that subscribes to everything and has accepted it.
+    fn join(&mut self) {
+        let id = self
+            .hub
+            .connect(&mut self.world, proxy(), Variant::Delta, Moment::ZERO)
+            .unwrap();
+        let names = std::mem::take(&mut self.names);
+        let all: Vec<&str> = names.iter().map(String::as_str).collect();
+        for (kind, names) in [
+            (Cluster, &[][..]),
+            (Endpoints, &all),
+            (Listener, &[]),
+            (Route, &["routes"]),
+        ] {
+            self.subscribe(id, kind, names);
+            assert_eq!(self.answer(id), 1);
+        }
+        self.names = names;
+        self.streams.push(id);
+        self.hub.take_woken();
+    }
+
+    fn commit(&mut self) {
+        let changes = self.world.commit();
+        self.hub.apply(&mut self.world, changes, Moment::ZERO);
+    }
+
+    /// How long it takes to count for every service who runs its cluster and endpoints: when all do, when none has
+    /// answered, and when every tenth client refuses.
+    fn count_answers(&mut self, services: usize) {
+        self.count("all run it     ");
+        for n in 0..services {
+            self.world.put(Endpoints, "a", &format!("s{n}"), plain(3));
+        }
+        self.commit();
+        self.count("none has answered");
+        for (n, id) in self.streams.clone().into_iter().enumerate() {
+            while let Next::Send(response) = self.hub.next(id, Moment::ZERO) {
+                let error = (n % 10 == 0).then(|| "I do not want this".to_owned());
+                self.reply(id, response.kind, response.nonce.to_string(), error);
+            }
+        }
+        self.hub.take_woken();
+        self.count("a tenth refuses");
+        for n in 0..services {
+            self.world.put(Endpoints, "a", &format!("s{n}"), plain(4));
+        }
+        self.commit();
+        self.answer_all();
+    }
+
+    fn count(&self, what: &str) {
+        let mut questions: BTreeMap<String, Question<u32>> = BTreeMap::new();
+        for (cell, (_, _, name), _) in self.world.open_resources() {
+            let question = questions.entry(name.to_string()).or_insert_with(|| Question {
+                resources: Vec::new(),
+                catalogues: Vec::new(),
+                maybe: Vec::new(),
+                since: self.hub.epoch(),
+            });
+            question.resources.push(cell);
+        }
+        let questions: Vec<Question<u32>> = questions.into_values().collect();
+        let begun = Instant::now();
+        let tallies = self.hub.tally(&questions);
+        let took = micros(begun);
+        let sum = |pick: fn(&xds::Tally) -> usize| tallies.iter().map(pick).sum::<usize>();
+        let (running, refused, pending) = (sum(|t| t.running), sum(|t| t.refused), sum(|t| t.pending));
+        let objects = questions.len();
+        println!(
+            "counting, {what} {took:>10.1} µs for {objects} objects ({running} running, {refused} refused, {pending} pending)"
+        );
+    }
+
+    fn subscribe(&mut self, id: StreamId, kind: ResourceType, names: &[&str]) {
+        let subscribe = names.iter().copied().collect();
+        let body = Body::Delta {
+            subscribe,
+            unsubscribe: Default::default(),
+            initial: Default::default(),
+        };
+        self.say(
+            id,
+            Request {
+                type_url: kind.type_url().to_owned(),
+                body,
+                ..Request::default()
+            },
+        );
+    }
+
+    /// Lets everybody take and accept what there is; gives how many responses that were.
+    fn answer_all(&mut self) -> usize {
+        self.hub.take_woken().into_iter().map(|id| self.answer(id)).sum()
+    }
+
+    fn answer(&mut self, id: StreamId) -> usize {
+        let mut count = 0;
+        while let Next::Send(response) = self.hub.next(id, Moment::ZERO) {
+            count += 1;
+            self.reply(id, response.kind, response.nonce.to_string(), None);
+        }
+        count
+    }
+
+    fn reply(&mut self, id: StreamId, kind: ResourceType, nonce: String, error: Option<String>) {
+        let body = Body::Delta {
+            subscribe: Default::default(),
+            unsubscribe: Default::default(),
+            initial: Default::default(),
+        };
+        let request = Request {
+            type_url: kind.type_url().to_owned(),
+            nonce,
+            error,
+            body,
+            ..Request::default()
+        };
+        self.say(id, request);
+    }
+
+    fn say(&mut self, id: StreamId, request: Request) {
+        self.hub.request(&mut self.world, id, request, Moment::ZERO).unwrap();
+    }
+}
+
+fn proxy() -> Proxy {
+    Proxy {
+        kind: ProxyKind::Sidecar,
+        id: "pod.ns".into(),
+        namespace: "ns".into(),
+        dns_domain: "ns.svc.cluster.local".into(),
+        vhds: false,
+        leds: None,
+        addresses: Vec::new(),
+        labels: BTreeMap::new(),
+        locality: Locality::default(),
+        network: "".into(),
+        network_view: Vec::new(),
+        node: "".into(),
+        cluster_id: "".into(),
+        service_account: "".into(),
+        interception: InterceptionMode::None,
+        capabilities: Capabilities::default(),
+        accepts_http10: false,
+        static_ports: model::proxy::STATIC_PORTS,
+        unprivileged: false,
+        own_workload: None,
+        settings: None,
+        resolver: None,
+        ports: BTreeMap::new(),
+        trusted: false,
+        version: "".into(),
+        span_names: Default::default(),
+        metadata: Default::default(),
+    }
+}
+
+fn micros(since: Instant) -> f64 {
+    since.elapsed().as_secs_f64() * 1e6
+}
+
+/// Memory of this process that is in use; 0 where the system does not say.
+fn resident_bytes() -> usize {
+    let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    statm
+        .split(' ')
+        .nth(1)
+        .and_then(|pages| pages.parse::<usize>().ok())
+        .unwrap_or(0)
+        * 4096
+}

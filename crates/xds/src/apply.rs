@@ -1,0 +1,127 @@
+//! What a commit does to ledgers, and which streams it concerns.
+
+use std::collections::BTreeSet;
+
+use model::xds::ResourceType;
+
+use crate::cells::LedgerId;
+use crate::{Changes, Code, Epoch, Hub, Moment, Origin, Status, StreamId};
+
+/// Fewer tombs than this are not worth a look at every stream.
+const FEW_TOMBS: usize = 64;
+
+impl<O: Origin> Hub<O> {
+    /// Takes in what a commit changed. Streams that this concerns are woken.
+    pub fn apply(&mut self, origin: &mut O, changes: Changes<O>, now: Moment) {
+        if changes.is_empty() {
+            return;
+        }
+        self.core.epoch += 1;
+        let epoch = self.core.epoch;
+        let mut touched: BTreeSet<LedgerId> = BTreeSet::new();
+        for (cell, resource) in changes.resources {
+            let Some(replaced) = self.core.cells.replace(cell, resource.clone()) else {
+                continue;
+            };
+            for (ledger, name) in replaced.users {
+                self.core.ledgers[ledger].on_resource(&name, replaced.old.as_ref(), resource.as_ref(), epoch);
+                touched.insert(ledger);
+            }
+        }
+        for (cell, catalogue) in changes.catalogues {
+            let Some(ledger) = self.core.catalogues.get(&cell).copied() else {
+                continue;
+            };
+            self.core.ledgers[ledger].on_catalogue(origin, &mut self.core.cells, (cell, catalogue), epoch);
+            touched.insert(ledger);
+        }
+        for ledger in &touched {
+            self.wake_marked(*ledger, now);
+        }
+        for token in changes.moved {
+            let Some(id) = self.stream_of(token) else { continue };
+            let Some(stream) = self.streams.get_mut(&id) else {
+                continue;
+            };
+            for kind in ResourceType::ALL {
+                self.core.relocate(origin, stream, kind);
+            }
+            self.wake(id, now);
+        }
+        for ledger in touched {
+            self.prune(ledger);
+        }
+    }
+
+    fn wake(&mut self, id: StreamId, now: Moment) {
+        if let Some(stream) = self.streams.get_mut(&id) {
+            stream.busy_since.get_or_insert(now);
+            self.woken.insert(id);
+        }
+    }
+
+    /// What a client had accepted when a change came is in force there until it accepts the change. `before` is when the
+    /// change before that was.
+    fn note_in_force(&mut self, id: StreamId, kind: ResourceType, before: Option<Epoch>) {
+        let epoch = self.core.epoch;
+        let watch = self.streams.get_mut(&id).and_then(|stream| stream.watch_mut(kind));
+        if let Some(watch) = watch
+            && before.is_some_and(|before| watch.is_current(before))
+        {
+            watch.ran = watch.ran.max(epoch - 1);
+        }
+    }
+
+    fn wake_marked(&mut self, ledger: LedgerId, now: Moment) {
+        let epoch = self.core.epoch;
+        for selection in self.core.ledgers[ledger].take_marked() {
+            let kind = self.core.ledgers[ledger].kind;
+            let selection = &self.core.ledgers[ledger].selections[selection];
+            let before = (selection.changed == epoch).then_some(selection.changed_before);
+            let streams: Vec<StreamId> = selection.streams.iter().copied().collect();
+            for id in streams {
+                self.note_in_force(id, kind, before);
+                self.wake(id, now);
+            }
+        }
+    }
+
+    /// Forgets names that went and that every stream knows to have gone. A stream that stays behind for longer than is
+    /// remembered must begin again: it will say what it has.
+    fn prune(&mut self, id: LedgerId) {
+        let Some(ledger) = self.core.ledgers.get_mut(id) else {
+            return;
+        };
+        if ledger.tombs.len() < ledger.prune_at.max(FEW_TOMBS) {
+            return;
+        }
+        let streams = ledger
+            .selections
+            .iter()
+            .flat_map(|(_, selection)| selection.streams.iter().copied());
+        let kind = ledger.kind;
+        let told: Vec<(Epoch, StreamId)> = streams
+            .filter_map(|id| {
+                let watch = self.streams.get(&id)?.watch(kind)?;
+                let refused = watch
+                    .inflight
+                    .as_ref()
+                    .map_or(watch.removals_sent, |inflight| inflight.removals_sent_before);
+                Some((watch.removals_sent.min(refused), id))
+            })
+            .collect();
+        let earliest = told.iter().map(|(epoch, _)| *epoch).min().unwrap_or(Epoch::MAX);
+        ledger.prune(earliest);
+        let limit = self.core.limits.removed_names + ledger.len();
+        ledger.prune_at = limit.min(2 * ledger.tombs.len());
+        if ledger.tombs.len() <= limit {
+            return;
+        }
+        for (_, id) in told.into_iter().filter(|(epoch, _)| *epoch == earliest) {
+            if let Some(stream) = self.streams.get_mut(&id) {
+                stream.close_with = Some(Status::new(Code::Unavailable, "too far behind: connect again"));
+                self.woken.insert(id);
+            }
+        }
+    }
+}

@@ -1,0 +1,301 @@
+//! Requests in delta: each says what the client's interest gains and loses.
+//!
+//! - Interest changes whatever the nonce says; only the answer to a response depends on it.
+//! - A name that the client subscribes to is answered with its content even if it was sent before: the client may have
+//!   forgotten it. The one exception is the first request of a stream, which says what the client has: what is equal is
+//!   not sent again, unless its cluster or listener was sent again on this stream before, or was on the one before and had
+//!   not been answered.
+//! - A name that means nothing is answered with an empty resource where Envoy would wait for one (see `next`), and as
+//!   removed otherwise.
+//! - The first request of a type is always answered, with nothing if there is nothing.
+
+use std::collections::BTreeSet;
+
+use model::xds::{ResourceType, collection_of};
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use crate::core::Core;
+use crate::decode::{Body, Texts};
+use crate::name_set::NameSet;
+use crate::stream::Stream;
+use crate::unanswered::Left;
+use crate::watch::{Gone, Watch};
+use crate::{Code, Moment, Name, Origin, Request, Status};
+
+impl<O: Origin> Core<O> {
+    pub(crate) fn delta(
+        &mut self,
+        origin: &mut O,
+        stream: &mut Stream<O::Token>,
+        kind: ResourceType,
+        request: Request,
+        now: Moment,
+    ) -> Result<(), Status> {
+        let Body::Delta {
+            subscribe,
+            unsubscribe,
+            initial,
+        } = request.body
+        else {
+            return Ok(());
+        };
+        let (subscribe, unsubscribe) = match kind {
+            ResourceType::LbEndpoint => (collections(&subscribe), collections(&unsubscribe)),
+            _ => (subscribe, unsubscribe),
+        };
+        let Some(watch) = stream.watch(kind) else {
+            return self.delta_first(origin, stream, kind, &subscribe, &unsubscribe, &initial);
+        };
+        if !request.nonce.is_empty() {
+            if watch.nonce().is_some_and(|last| **last == *request.nonce) {
+                self.answered(origin, stream, kind, request.error, now);
+            } else {
+                self.stats.stale[kind as usize] += 1;
+            }
+        }
+        if subscribe.is_empty() && unsubscribe.is_empty() {
+            return Ok(());
+        }
+        self.delta_wildcard(origin, stream, kind, &subscribe, &unsubscribe);
+        let all = stream
+            .watch(kind)
+            .is_some_and(|watch| self.selection(watch).names.is_none());
+        if all {
+            self.delta_beside_wildcard(stream, kind, &subscribe, &unsubscribe)
+        } else {
+            self.delta_names(origin, stream, kind, &subscribe, &unsubscribe)
+        }
+    }
+
+    fn delta_first(
+        &mut self,
+        origin: &mut O,
+        stream: &mut Stream<O::Token>,
+        kind: ResourceType,
+        subscribe: &Texts,
+        unsubscribe: &Texts,
+        initial: &(Texts, Texts),
+    ) -> Result<(), Status> {
+        let explicit = subscribe.contains("*") && !unsubscribe.contains("*");
+        let all = kind.is_wildcard() && (explicit || subscribe.is_empty() && unsubscribe.is_empty());
+        let not_wanted: FxHashSet<&str> = unsubscribe.iter().chain(["*"]).collect();
+        // What the client has of a named type, it wants: clients say so themselves, but older ones forget to.
+        let had = initial.0.iter().filter(|_| !all);
+        let had = had.filter_map(|name| {
+            if kind.is_collected() {
+                collection_of(name)
+            } else {
+                Some(name)
+            }
+        });
+        let wanted = subscribe.iter().chain(had).filter(|name| !not_wanted.contains(name));
+        let follows = kind == ResourceType::VirtualHost && subscribe.is_empty();
+        let names: Vec<Name> = match follows {
+            true => self.tables_sent(stream),
+            false => wanted.map(Name::from).collect(),
+        };
+        self.check_count(names.len())?;
+        if kind == ResourceType::LbEndpoint && initial.0.is_empty() {
+            self.renew_collections(origin, stream, &names);
+        }
+
+        let mut watch = self.watch(origin, stream, kind, (!all).then(|| names.clone()));
+        watch.must_answer = true;
+        watch.follows = follows;
+        if all {
+            watch.explicit = names.clone();
+        }
+        let left = self.unanswered.take(&stream.proxy.id, kind);
+        if !initial.0.is_empty() {
+            stream.resumed = true;
+            self.resume(stream, &mut watch, initial, &left);
+        }
+        if !all && kind.is_wildcard() {
+            let missing: Vec<Name> = names.into_iter().filter(|name| !self.is_live(&watch, name)).collect();
+            watch.pending.owe(missing);
+        }
+        let missing: Vec<Name> = watch
+            .explicit
+            .iter()
+            .filter(|name| !self.is_live(&watch, name))
+            .cloned()
+            .collect();
+        watch.pending.let_go(missing.into_iter().map(Gone::unknown), self.epoch);
+        if kind == ResourceType::Endpoints {
+            stream.early_clusters = Some(BTreeSet::new());
+        }
+        stream.watches[kind as usize] = Some(Box::new(watch));
+        Ok(())
+    }
+
+    /// Compares what the client says it has with what there is.
+    fn resume(&self, stream: &Stream<O::Token>, watch: &mut Watch, (names, versions): &(Texts, Texts), left: &Left) {
+        let had: FxHashMap<&str, &str> = names.iter().zip(versions.iter()).collect();
+        let ledger = &self.ledgers[watch.ledger];
+        let selection = self.selection(watch);
+        let dropped = |name: &Name| match watch.kind {
+            ResourceType::Endpoints => stream.early_clusters.as_ref().is_none_or(|early| early.contains(name)),
+            ResourceType::Route | ResourceType::VirtualHost => stream.early_listeners,
+            _ => false,
+        };
+        let mut owed = Vec::new();
+        for (name, resource) in ledger.live(&self.cells, selection) {
+            let same = had
+                .get(&**name)
+                .is_some_and(|version| *version == resource.version().to_string());
+            if !same || dropped(name) || left.contains(name) {
+                owed.push(name.clone());
+            }
+        }
+        let mut gone = Vec::new();
+        for name in had.keys() {
+            if selection.covers(name) && ledger.resource(&self.cells, name).is_none() {
+                gone.push(Gone::unknown(Name::from(*name)));
+            }
+        }
+        for name in selection.named() {
+            if !had.contains_key(&**name) && ledger.resource(&self.cells, name).is_none() {
+                owed.push(name.clone());
+            }
+        }
+        watch.pending.owe(owed);
+        watch.pending.let_go(gone, self.epoch);
+        watch.sent = self.epoch;
+        watch.ran = self.epoch;
+    }
+
+    /// Follows a wildcard that comes or goes.
+    fn delta_wildcard(
+        &mut self,
+        origin: &mut O,
+        stream: &mut Stream<O::Token>,
+        kind: ResourceType,
+        subscribe: &Texts,
+        unsubscribe: &Texts,
+    ) {
+        if !kind.is_wildcard() {
+            return;
+        }
+        let Some(watch) = stream.watch(kind) else { return };
+        let current = self.selection(watch).names.clone();
+        if subscribe.contains("*") {
+            self.reselect(origin, stream, kind, None);
+            if let Some(watch) = stream.watch_mut(kind) {
+                watch.explicit = current.iter().flat_map(NameSet::iter).cloned().collect();
+                watch.start_over();
+            }
+        } else if unsubscribe.contains("*") && current.is_none() {
+            let explicit = NameSet::new(watch.explicit.clone());
+            self.reselect(origin, stream, kind, Some(&explicit));
+            if let Some(watch) = stream.watch_mut(kind) {
+                watch.explicit.clear();
+                watch.pending.owed.retain(|name| explicit.contains(name));
+                watch.pending.gone.retain(|gone| explicit.contains(&gone.name));
+            }
+        }
+    }
+
+    /// Names beside a wildcard change nothing in what the client gets, but are answered: with content or as removed.
+    fn delta_beside_wildcard(
+        &mut self,
+        stream: &mut Stream<O::Token>,
+        kind: ResourceType,
+        subscribe: &Texts,
+        unsubscribe: &Texts,
+    ) -> Result<(), Status> {
+        let named: Vec<Name> = subscribe.iter().filter(|name| *name != "*").map(Name::from).collect();
+        let dropped: Vec<Name> = unsubscribe.iter().filter(|name| *name != "*").map(Name::from).collect();
+        let Some(watch) = stream.watches[kind as usize].as_deref_mut() else {
+            return Ok(());
+        };
+        let without: FxHashSet<&Name> = dropped.iter().collect();
+        watch.explicit.retain(|name| !without.contains(name));
+        watch.explicit.extend(named.iter().cloned());
+        watch.explicit.sort_unstable();
+        watch.explicit.dedup();
+        self.check_count(watch.explicit.len())?;
+        let (live, missing): (Vec<Name>, Vec<Name>) = named
+            .into_iter()
+            .chain(dropped)
+            .partition(|name| self.is_live(watch, name));
+        watch.pending.owe(live);
+        watch.pending.let_go(missing.into_iter().map(Gone::unknown), self.epoch);
+        Ok(())
+    }
+
+    fn delta_names(
+        &mut self,
+        origin: &mut O,
+        stream: &mut Stream<O::Token>,
+        kind: ResourceType,
+        subscribe: &Texts,
+        unsubscribe: &Texts,
+    ) -> Result<(), Status> {
+        let Some(watch) = stream.watch(kind) else { return Ok(()) };
+        let Some(current) = self.selection(watch).names.clone() else {
+            return Ok(());
+        };
+        let ledger = &self.ledgers[watch.ledger];
+        let wanted = subscribe.iter().filter(|name| *name != "*");
+        let wanted: Vec<Name> = wanted
+            .map(|name| ledger.name(name).cloned().unwrap_or_else(|| name.into()))
+            .collect();
+        let dropped: Vec<&str> = unsubscribe.iter().collect();
+        let edit = current.edit(wanted.clone(), &dropped);
+        self.check_count(edit.len())?;
+        let empty = edit.is_empty();
+        if !empty {
+            self.reselect_edit(origin, stream, kind, &edit);
+        }
+        let Some(watch) = stream.watches[kind as usize].as_deref_mut() else {
+            return Ok(());
+        };
+        let wanted = match kind.is_collected() {
+            true => self.ledgers[watch.ledger].in_collections(&wanted),
+            false => wanted,
+        };
+        if !empty {
+            let dropped = &edit.removed;
+            let subscribed = |name: &Name| {
+                let name = if kind.is_collected() {
+                    collection_of(name)
+                } else {
+                    Some(&**name)
+                };
+                name.is_some_and(|name| dropped.binary_search(&name).is_err())
+            };
+            watch.pending.owed.retain(|name| subscribed(name));
+            watch.pending.gone.retain(|gone| subscribed(&gone.name));
+        }
+        watch.pending.owe(wanted);
+        let owed = &watch.pending.owed;
+        watch
+            .pending
+            .gone
+            .retain(|gone| owed.binary_search(&gone.name).is_err());
+        if kind == ResourceType::Route && !unsubscribe.is_empty() && stream.tables.is_empty() {
+            self.follow_tables(origin, stream);
+        }
+        Ok(())
+    }
+
+    fn check_count(&self, names: usize) -> Result<(), Status> {
+        let limit = self.limits.names;
+        if names > limit {
+            return Err(Status::new(
+                Code::ResourceExhausted,
+                format!("more than {limit} names are subscribed to"),
+            ));
+        }
+        Ok(())
+    }
+
+    fn is_live(&self, watch: &Watch, name: &str) -> bool {
+        self.ledgers[watch.ledger].resource(&self.cells, name).is_some()
+    }
+}
+
+/// The collections that these names ask for: `COLLECTION/*` is all that is in one. Other names are none's.
+fn collections(names: &Texts) -> Texts {
+    names.iter().filter_map(|name| name.strip_suffix("/*")).collect()
+}

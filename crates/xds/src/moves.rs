@@ -1,0 +1,100 @@
+//! Proxies whose audience changes: the client keeps what is equal in the new ledger and is sent the difference.
+
+use model::xds::{Resource, ResourceType};
+
+use crate::core::Core;
+use crate::name_set::NameSet;
+use crate::stream::Stream;
+use crate::watch::{Gone, Pending, Watch};
+use crate::{Epoch, Name, Origin};
+
+impl<O: Origin> Core<O> {
+    /// Moves a watch to the ledger of its present audience, if that is another one. With a response outstanding, what
+    /// the client has is not known; the move waits for the answer.
+    pub(crate) fn relocate(&mut self, origin: &mut O, stream: &mut Stream<O::Token>, kind: ResourceType) {
+        let id = stream.id;
+        let Some(watch) = stream.watches[kind as usize].as_deref_mut() else {
+            return;
+        };
+        let audience = origin.audience(stream.token, kind);
+        if self.ledgers[watch.ledger].audience == audience {
+            watch.moving = false;
+            return;
+        }
+        watch.moving = watch.inflight.is_some();
+        if watch.moving {
+            return;
+        }
+        let old = (watch.ledger, watch.selection);
+        let names = self.selection(watch).names.clone();
+        let ledger = self.ledger(origin, kind, audience);
+        let selection = match &names {
+            None => self.ledgers[ledger].select_all(&self.cells, &mut self.serial, self.epoch),
+            Some(names) => self.select(origin, ledger, &names.edit(Vec::new(), &[])),
+        };
+        if watch.sent > 0 {
+            // What it refused it does not have, and what it was told to drop it may still have.
+            if let Some(refused) = watch.refused.take() {
+                watch.pending.add(refused.pending);
+            }
+            let pending = self.difference(watch, names.as_ref(), ledger, selection);
+            watch.pending = pending;
+            watch.sent = self.epoch;
+            watch.removals_sent = self.epoch;
+            watch.complaint = None;
+            watch.ran = self.epoch;
+        }
+        (watch.ledger, watch.selection, watch.joined) = (ledger, selection, self.epoch);
+        self.enter(watch, id);
+        self.leave(origin, old, id);
+    }
+
+    /// What a client whose place is in one ledger must be sent to have what another one holds.
+    fn difference(&self, watch: &Watch, names: Option<&NameSet>, ledger: usize, selection: usize) -> Pending {
+        let (old, new) = (&self.ledgers[watch.ledger], &self.ledgers[ledger]);
+        let owed_before = |name: &Name| watch.pending.owed.binary_search(name).is_ok();
+        let certain = |name: &Name| old.epoch_of(name) <= watch.sent && !owed_before(name);
+        let has = |name: &Name, resource: &Resource| {
+            let present = old.resource(&self.cells, name).filter(|_| certain(name));
+            // What it has not been told yet to have gone, it has, too.
+            let kept = || {
+                let at = watch.pending.gone.binary_search_by(|gone| gone.name.cmp(name)).ok()?;
+                let gone = &watch.pending.gone[at];
+                gone.last.as_ref().filter(|_| gone.certain)
+            };
+            present
+                .or_else(kept)
+                .is_some_and(|had| had.version() == resource.version())
+        };
+        let mut pending = Pending::default();
+        let wanted = new.live(&self.cells, &new.selections[selection]);
+        pending.owe(
+            wanted
+                .filter(|(name, resource)| !has(name, resource))
+                .map(|(name, _)| name.clone()),
+        );
+
+        let absent = |name: &Name| new.resource(&self.cells, name).is_none();
+        let mut gone: Vec<Gone> = watch.pending.gone.clone();
+        let before = &old.selections[watch.selection];
+        gone.extend(old.live(&self.cells, before).map(|(name, resource)| Gone {
+            name: name.clone(),
+            last: Some(resource.clone()),
+            certain: certain(name),
+        }));
+        gone.extend(
+            old.removed(before, watch.removals_sent, Epoch::MAX)
+                .map(|(name, tomb)| Gone {
+                    name: name.clone(),
+                    last: Some(tomb.last.clone()),
+                    certain: false,
+                }),
+        );
+        gone.retain(|gone| absent(&gone.name));
+        // Names that mean nothing and have not been answered yet still need an answer.
+        let unanswered = names.into_iter().flat_map(NameSet::iter);
+        pending.owe(unanswered.filter(|name| absent(name) && owed_before(name)).cloned());
+        pending.let_go(gone, self.epoch);
+        pending
+    }
+}

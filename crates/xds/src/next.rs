@@ -1,0 +1,172 @@
+//! What a stream is sent next.
+
+use std::sync::Arc;
+
+use model::proxy::ProxyKind;
+use model::xds::ResourceType;
+
+use crate::content::Plan;
+use crate::core::Core;
+use crate::gate::Window;
+use crate::selection::Key;
+use crate::stream::Stream;
+use crate::watch::{Pending, Watch};
+use crate::{Epoch, Hub, Moment, Name, Origin, Rope, Status, StreamId, Variant};
+
+/// What to do for a stream now.
+#[derive(Debug)]
+pub enum Next {
+    /// Send this, then ask again.
+    Send(Response),
+    /// Nothing, until the stream is woken.
+    Idle,
+    /// End it with this status, and call [`Hub::disconnect`].
+    End(Status),
+}
+
+/// A response, encoded.
+#[derive(Clone, Debug)]
+pub struct Response {
+    /// The type of its resources.
+    pub kind: ResourceType,
+    /// The message.
+    pub rope: Rope,
+    /// What the client will answer with.
+    pub nonce: Arc<str>,
+    /// How many resources it brings.
+    pub resources: usize,
+    /// How many names it takes away.
+    pub removed: usize,
+    /// How long it has been since the stream was last idle.
+    pub waited: Moment,
+}
+
+impl<O: Origin> Hub<O> {
+    /// What to do for a stream now. Ask again until it is idle.
+    pub fn next(&mut self, id: StreamId, now: Moment) -> Next {
+        let Some(stream) = self.streams.get_mut(&id) else {
+            return Next::Idle;
+        };
+        if let Some(status) = stream.close_with.take() {
+            return Next::End(status);
+        }
+        loop {
+            self.core.check_awaited(stream, now);
+            self.core.check_settling(stream, now);
+            let mut advanced = false;
+            for kind in ResourceType::ALL {
+                match self.core.attempt(stream, kind, now) {
+                    Attempt::Nothing => {}
+                    Attempt::Advanced => advanced = true,
+                    Attempt::Send(response) => {
+                        let idle = self.core.limits.idle_responses;
+                        self.forget_at.get_or_insert(now + idle);
+                        return Next::Send(response);
+                    }
+                }
+            }
+            // What turned out to be no news to the client may be what something else waited for.
+            if !advanced {
+                break;
+            }
+        }
+        stream.busy_since = None;
+        let timer = self.core.update_holds(stream, now);
+        if timer != stream.timer {
+            let old = std::mem::replace(&mut stream.timer, timer);
+            old.map(|at| self.timers.remove(&(at, id)));
+            timer.map(|at| self.timers.insert((at, id)));
+        }
+        Next::Idle
+    }
+}
+
+/// What came of looking at one type.
+enum Attempt {
+    Nothing,
+    /// There was news, but nothing in it for this client.
+    Advanced,
+    Send(Response),
+}
+
+impl<O: Origin> Core<O> {
+    fn attempt(&mut self, stream: &mut Stream<O::Token>, kind: ResourceType, now: Moment) -> Attempt {
+        let full = stream.variant == Variant::Sotw && kind.is_wildcard();
+        let Some(watch) = stream.watch(kind).filter(|watch| watch.inflight.is_none()) else {
+            return Attempt::Nothing;
+        };
+        let Some(window) = self.window(stream, kind, now) else {
+            return Attempt::Nothing;
+        };
+        let Some(plan) = self.plan(stream, watch, window, full) else {
+            return Attempt::Nothing;
+        };
+        let composed = self.composed(stream, watch, &plan, full);
+        let nothing = composed.resources == 0 && composed.removed == 0 && !full;
+        if !nothing || watch.must_answer && plan.news {
+            return Attempt::Send(self.send(stream, kind, window, plan, &composed, now));
+        }
+        if let Some(watch) = stream.watch_mut(kind) {
+            watch.sent = plan.key.upto;
+            watch.removals_sent = plan.key.sweep;
+            watch.pending = plan.left;
+            watch.refused = None;
+            watch.complaint = None;
+            watch.ran = watch.ran.max(window.upto);
+            self.news.answered = true;
+        }
+        Attempt::Advanced
+    }
+
+    /// What may and should be sent; `None` if there is no reason to send anything.
+    fn plan(&self, stream: &Stream<O::Token>, watch: &Watch, window: Window, full: bool) -> Option<Plan> {
+        let ledger = &self.ledgers[watch.ledger];
+        let selection = self.selection(watch);
+        if window.upto < watch.joined || full && selection.changed > window.upto {
+            return None;
+        }
+        let payable = |name: &Name| ledger.epoch_of(name) <= window.upto;
+        let changed = |after: Epoch| match selection.changed {
+            at if at <= after => false,
+            at => at <= window.upto || !ledger.changed(selection, after, window.upto).is_empty(),
+        };
+        let news = watch.must_answer || watch.pending.owed.iter().any(payable) || changed(watch.news_after());
+        let may_sweep = |at: Epoch| !watch.kind.is_listed() || at <= window.sweep;
+        let gone = !watch.pending.gone.is_empty() && may_sweep(watch.pending.gone_at);
+        let after = watch.sweeps_after();
+        let tombs = selection.removed > after && ledger.removed(selection, after, window.sweep).next().is_some();
+        if !news && !gone && !tombs {
+            return None;
+        }
+
+        let (owed, later): (Vec<Name>, Vec<Name>) = watch.pending.owed.iter().cloned().partition(payable);
+        let (mut paid, mut left) = (Pending::default(), Pending::default());
+        paid.owe(owed);
+        left.owe(later);
+        let whose = if gone { &mut paid } else { &mut left };
+        // What came back is among the news.
+        let back = |name: &Name| payable(name) && ledger.resource(&self.cells, name).is_some();
+        let gone_for_good = watch.pending.gone.iter().filter(|gone| !back(&gone.name));
+        whose.let_go(gone_for_good.cloned(), watch.pending.gone_at);
+        if let Some(refused) = &watch.refused {
+            paid.add(refused.pending.clone());
+        }
+        let key = Key {
+            delta: stream.variant == Variant::Delta,
+            from: watch.sent,
+            upto: selection.changed.min(window.upto).max(watch.sent),
+            removals_sent: watch.removals_sent,
+            sweep: selection.removed.min(window.sweep).max(watch.removals_sent),
+            newest_first: watch.refused.is_some(),
+            // Envoy keeps a cluster or listener from use while it waits for these. Of a gateway, a route that is not
+            // there is left out, as istiod does: one that it had before stays in use.
+            placeholders: match watch.kind {
+                ResourceType::Endpoints => true,
+                ResourceType::Route => stream.proxy.kind == ProxyKind::Sidecar,
+                // A secret or an extension that is not there leaves those that refer to it waiting, and nobody else.
+                _ => false,
+            },
+        };
+        Some(Plan { key, paid, left, news })
+    }
+}

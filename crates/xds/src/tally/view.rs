@@ -1,0 +1,187 @@
+//! A ledger as counting sees it: for each selection its streams, and who of them has not accepted everything.
+
+use model::xds::ResourceType;
+use rustc_hash::FxHashMap;
+
+use super::Ask;
+use super::bits::{Bits, Members};
+use crate::ledger::Ledger;
+use crate::selection::Selection;
+use crate::watch::{Complaint, Watch};
+use crate::{Epoch, Name, Origin, StreamId};
+
+/// A stream that is owed more names than this counts as owed everything.
+const OWED: usize = 256;
+
+pub(super) struct View<'h> {
+    kind: ResourceType,
+    parts: Vec<Part<'h>>,
+    /// How many streams there are in the hub.
+    bound: usize,
+}
+
+/// One selection.
+struct Part<'h> {
+    selection: &'h Selection,
+    members: Members,
+    /// Streams without objections by the epoch that they have accepted, ascending; but for those that accepted all.
+    behind: Vec<(Epoch, u32)>,
+    /// The first so many of them as sets, made when first needed.
+    prefixes: FxHashMap<usize, Members>,
+    /// Streams with objections.
+    objecting: Vec<Objecting<'h>>,
+    /// Who has not been sent, or not accepted, the present content of a name, however old that is.
+    owed: FxHashMap<&'h Name, Vec<u32>>,
+    owed_everything: Vec<u32>,
+}
+
+struct Objecting<'h> {
+    place: u32,
+    accepted: Epoch,
+    complaint: &'h Complaint,
+}
+
+impl<'h> View<'h> {
+    pub(super) fn of<O: Origin>(
+        ledger: &'h Ledger<O>,
+        places: &FxHashMap<StreamId, u32>,
+        watch: impl Fn(StreamId) -> Option<&'h Watch>,
+    ) -> View<'h> {
+        let bound = places.len();
+        let part = |selection: &'h Selection| {
+            let mut part = Part::new(selection);
+            let mut members = Vec::with_capacity(selection.streams.len());
+            for id in &selection.streams {
+                // A stream is in a selection a moment before its watch is in its place.
+                let (Some(watch), Some(place)) = (watch(*id), places.get(id)) else {
+                    continue;
+                };
+                members.push(*place);
+                part.note(*place, watch, selection);
+            }
+            part.behind.sort_unstable();
+            part.members = Members::new(members, bound);
+            part
+        };
+        View {
+            kind: ledger.kind,
+            parts: ledger.selections.iter().map(|(_, selection)| part(selection)).collect(),
+            bound,
+        }
+    }
+
+    /// Adds who gets what is asked for, and who of them has not accepted it. `refused` is called for who refused it.
+    pub(super) fn add(&mut self, ask: &Ask<'_>, total: &mut Bits, pending: &mut Bits, mut refused: impl FnMut(u32)) {
+        let (kind, bound) = (self.kind, self.bound);
+        let covers = |part: &&mut Part<'_>| ask.name.is_none_or(|name| part.selection.covers(name));
+        for part in self.parts.iter_mut().filter(covers) {
+            part.members.add_to(total);
+            part.add_behind(ask.due, bound, pending);
+            for one in part.objecting.iter().filter(|one| one.accepted < ask.due) {
+                match one.says_of(ask, kind) {
+                    Answer::Refused => refused(one.place),
+                    Answer::Pending => pending.insert(one.place),
+                    Answer::Accepted => {}
+                }
+            }
+            part.add_owed(ask.name, pending, &mut refused);
+        }
+    }
+}
+
+enum Answer {
+    Accepted,
+    Refused,
+    Pending,
+}
+
+impl Objecting<'_> {
+    /// What a client with an objection says of something that it has not accepted as such.
+    fn says_of(&self, ask: &Ask<'_>, kind: ResourceType) -> Answer {
+        if ask.due > self.complaint.upto {
+            return Answer::Pending;
+        }
+        match ask.name {
+            Some(name) if !self.complaint.is_about(name) => {
+                // Envoy takes the other clusters and listeners of a response that it refuses because of some.
+                if kind.is_wildcard() {
+                    Answer::Accepted
+                } else {
+                    Answer::Pending
+                }
+            }
+            _ => Answer::Refused,
+        }
+    }
+}
+
+impl<'h> Part<'h> {
+    fn new(selection: &'h Selection) -> Part<'h> {
+        Part {
+            selection,
+            members: Members::Few(Vec::new()),
+            behind: Vec::new(),
+            prefixes: FxHashMap::default(),
+            objecting: Vec::new(),
+            owed: FxHashMap::default(),
+            owed_everything: Vec::new(),
+        }
+    }
+
+    /// Notes what a stream has not accepted.
+    fn note(&mut self, place: u32, watch: &'h Watch, selection: &Selection) {
+        let accepted = watch.in_force(selection);
+        match &watch.complaint {
+            Some(complaint) if accepted < Epoch::MAX => {
+                self.objecting.push(Objecting {
+                    place,
+                    accepted,
+                    complaint,
+                });
+            }
+            _ if accepted < Epoch::MAX => self.behind.push((accepted, place)),
+            _ => {}
+        }
+        if accepted == 0 {
+            // Nothing is older than what it has not accepted.
+            return;
+        }
+        let sent = watch.inflight.iter().flat_map(|inflight| &inflight.pending.owed);
+        let owed = sent.chain(&watch.pending.owed);
+        if owed.clone().nth(OWED).is_some() {
+            self.owed_everything.push(place);
+            return;
+        }
+        for name in owed {
+            self.owed.entry(name).or_default().push(place);
+        }
+        for name in watch.complaint.iter().flat_map(|complaint| &complaint.owed) {
+            self.owed.entry(name).or_default().push(place);
+        }
+    }
+
+    fn add_behind(&mut self, due: Epoch, bound: usize, pending: &mut Bits) {
+        let late = self.behind.partition_point(|(accepted, _)| *accepted < due);
+        if late == 0 {
+            return;
+        }
+        let behind = &self.behind;
+        let set = self
+            .prefixes
+            .entry(late)
+            .or_insert_with(|| Members::new(behind[..late].iter().map(|(_, place)| *place).collect(), bound));
+        set.add_to(pending);
+    }
+
+    fn add_owed(&self, name: Option<&Name>, pending: &mut Bits, refused: &mut impl FnMut(u32)) {
+        self.owed_everything.iter().for_each(|place| pending.insert(*place));
+        let Some(name) = name else { return };
+        for place in self.owed.get(name).into_iter().flatten() {
+            let objecting = self.objecting.iter().find(|one| one.place == *place);
+            match objecting.map(|one| one.complaint) {
+                Some(complaint) if complaint.owed.contains(name) && complaint.is_about(name) => refused(*place),
+                _ => pending.insert(*place),
+            }
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! A stream with what its client remembers, for tests that go step by step.
+
+use model::proxy::ProxyKind;
+use model::xds::ResourceType;
+use xds::decode::{Body, Texts};
+use xds::{Request, StreamId, Variant};
+
+use crate::harness::{Harness, Received, delta, show, sotw};
+
+pub(crate) struct Client {
+    pub(crate) id: StreamId,
+    variant: Variant,
+    /// The last response of each type, in sending order of types.
+    last: [Option<Received>; ResourceType::COUNT],
+    /// What a state of the world client asks for.
+    names: [Vec<String>; ResourceType::COUNT],
+}
+
+impl Client {
+    pub(crate) fn new(h: &mut Harness, variant: Variant) -> Client {
+        Client::of(h, ProxyKind::Sidecar, variant)
+    }
+
+    pub(crate) fn of(h: &mut Harness, kind: ProxyKind, variant: Variant) -> Client {
+        let id = h.connect_as(kind, variant);
+        Client {
+            id,
+            variant,
+            last: Default::default(),
+            names: Default::default(),
+        }
+    }
+
+    /// A client that has subscribed to everything of [`Harness::small`] and has it.
+    pub(crate) fn settled(h: &mut Harness, variant: Variant) -> Client {
+        let mut client = Client::new(h, variant);
+        for (kind, names) in [
+            (ResourceType::Cluster, &[][..]),
+            (ResourceType::Endpoints, &["a", "b"]),
+            (ResourceType::Listener, &[]),
+            (ResourceType::Route, &["r"]),
+        ] {
+            client.ask(h, kind, names);
+            assert_eq!(client.take(h).len(), 1, "{kind:?}");
+            client.ack(h, kind);
+        }
+        assert_eq!(client.take(h), [""; 0]);
+        client
+    }
+
+    /// Asks for these names (state of the world: and no others).
+    pub(crate) fn ask(&mut self, h: &mut Harness, kind: ResourceType, names: &[&str]) {
+        let request = match self.variant {
+            Variant::Sotw => {
+                self.names[kind as usize] = names.iter().map(|name| (*name).to_owned()).collect();
+                self.again(kind)
+            }
+            Variant::Delta => crate::harness::subscribe(kind, names, &[]),
+        };
+        h.request(self.id, request).unwrap();
+    }
+
+    /// Says the same as before (state of the world).
+    pub(crate) fn repeat(&mut self, h: &mut Harness, kind: ResourceType) {
+        let request = self.again(kind);
+        h.request(self.id, request).unwrap();
+    }
+
+    pub(crate) fn unsubscribe(&mut self, h: &mut Harness, kind: ResourceType, names: &[&str]) {
+        h.request(self.id, crate::harness::subscribe(kind, &[], names)).unwrap();
+    }
+
+    pub(crate) fn ack(&mut self, h: &mut Harness, kind: ResourceType) {
+        let request = self.answer(kind);
+        h.request(self.id, request).unwrap();
+    }
+
+    pub(crate) fn nack(&mut self, h: &mut Harness, kind: ResourceType, error: &str) {
+        let request = Request {
+            error: Some(error.to_owned()),
+            ..self.answer(kind)
+        };
+        h.request(self.id, request).unwrap();
+    }
+
+    /// What arrives now, as text.
+    pub(crate) fn take(&mut self, h: &mut Harness) -> Vec<String> {
+        h.hub.take_woken();
+        let received = h.poll(self.id);
+        for one in &received {
+            self.last[one.kind as usize] = Some(one.clone());
+        }
+        received.iter().map(show).collect()
+    }
+
+    /// Takes what arrives and accepts it, until nothing does.
+    pub(crate) fn drain(&mut self, h: &mut Harness) -> Vec<String> {
+        let mut all = Vec::new();
+        loop {
+            let texts = self.take(h);
+            if texts.is_empty() {
+                return all;
+            }
+            let kinds: Vec<ResourceType> = ResourceType::ALL
+                .into_iter()
+                .filter(|k| texts.iter().any(|t| t.starts_with(k.short_name())))
+                .collect();
+            kinds.into_iter().for_each(|kind| self.ack(h, kind));
+            all.extend(texts);
+        }
+    }
+
+    pub(crate) fn last(&self, kind: ResourceType) -> &Received {
+        self.last[kind as usize].as_ref().unwrap()
+    }
+
+    fn answer(&self, kind: ResourceType) -> Request {
+        match self.variant {
+            Variant::Sotw => self.again(kind),
+            Variant::Delta => Request {
+                nonce: self.last(kind).nonce.clone(),
+                ..delta(kind)
+            },
+        }
+    }
+
+    fn again(&self, kind: ResourceType) -> Request {
+        let names: Vec<&str> = self.names[kind as usize].iter().map(String::as_str).collect();
+        let last = self.last[kind as usize].as_ref();
+        let (version, nonce) = last.map_or(("", ""), |last| (&last.version, &last.nonce));
+        sotw(kind, &names, version, nonce)
+    }
+}
+
+/// What a client that is settled would say on its next stream that it has.
+pub(crate) fn versions(h: &Harness, id: StreamId, kind: ResourceType) -> Vec<(String, String)> {
+    let version = |r: &model::xds::Resource| (r.name().to_string(), r.version().to_string());
+    h.hub.resources(id, kind).iter().map(version).collect()
+}
+
+pub(crate) fn borrow(had: &[(String, String)]) -> Vec<(&str, &str)> {
+    had.iter().map(|(name, version)| (&**name, &**version)).collect()
+}
+
+/// A first delta request of a client that has something.
+pub(crate) fn resume(kind: ResourceType, names: &[&str], had: &[(&str, &str)]) -> Request {
+    let initial: (Texts, Texts) = (
+        had.iter().map(|(name, _)| *name).collect(),
+        had.iter().map(|(_, version)| *version).collect(),
+    );
+    let subscribe = names.iter().copied().collect();
+    Request {
+        body: Body::Delta {
+            subscribe,
+            unsubscribe: Texts::default(),
+            initial,
+        },
+        ..delta(kind)
+    }
+}

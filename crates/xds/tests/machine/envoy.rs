@@ -1,0 +1,279 @@
+//! A client that behaves like Envoy, and checks what it is sent against what it has.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use model::proxy::ProxyKind;
+use model::xds::ResourceType;
+use xds::decode::Body;
+use xds::{Request, StreamId, Variant};
+
+use crate::harness::*;
+
+/// A client that behaves like Envoy, reading in order and asking for what it needs.
+pub(crate) struct Envoy {
+    pub(crate) id: StreamId,
+    pub(crate) token: u64,
+    pub(crate) variant: Variant,
+    /// Whether it asks for endpoints again when a cluster is sent again (state of the world).
+    pub(crate) asks_again: bool,
+    pub(crate) inbox: VecDeque<Received>,
+    pub(crate) outbox: VecDeque<Request>,
+    pub(crate) has: [BTreeMap<String, (String, u32)>; ResourceType::COUNT],
+    /// What it has let go of and says so in its outbox: until that arrives nobody can know.
+    pub(crate) dropped: Vec<(ResourceType, String, u32)>,
+    /// What routes lead to.
+    pub(crate) leads: BTreeMap<String, Vec<String>>,
+    /// Clusters that have had endpoints since they came, and clusters that wait for some.
+    pub(crate) warm: BTreeSet<String>,
+    pub(crate) cold: BTreeSet<String>,
+    pub(crate) subscribed: [BTreeSet<String>; ResourceType::COUNT],
+    pub(crate) nonces: [String; ResourceType::COUNT],
+    pub(crate) versions: [String; ResourceType::COUNT],
+    /// Types of which something was refused since everything was last in order.
+    pub(crate) refused: [bool; ResourceType::COUNT],
+    /// Names that were asked for again.
+    pub(crate) asked: BTreeSet<String>,
+    pub(crate) moved: bool,
+    pub(crate) resumed: bool,
+}
+
+impl Envoy {
+    pub(crate) fn connect(h: &mut Harness, variant: Variant, asks_again: bool, before: Option<Envoy>) -> Envoy {
+        let id = h.connect_as(ProxyKind::Sidecar, variant);
+        let mut envoy = Envoy {
+            id,
+            token: h.world.last_token(),
+            variant,
+            asks_again,
+            inbox: VecDeque::new(),
+            outbox: VecDeque::new(),
+            has: Default::default(),
+            dropped: Vec::new(),
+            leads: BTreeMap::new(),
+            warm: BTreeSet::new(),
+            cold: BTreeSet::new(),
+            subscribed: Default::default(),
+            nonces: Default::default(),
+            versions: Default::default(),
+            refused: [false; ResourceType::COUNT],
+            asked: BTreeSet::new(),
+            moved: false,
+            resumed: false,
+        };
+        if let Some(before) = before {
+            (envoy.has, envoy.leads, envoy.subscribed) = (before.has, before.leads, before.subscribed);
+            (envoy.warm, envoy.versions, envoy.resumed) = (before.warm, before.versions, true);
+            // A cluster that waits for endpoints on a stream that breaks goes on with those that it had.
+            for cluster in before.cold {
+                envoy.warm.insert(cluster);
+            }
+        }
+        for kind in [CDS, EDS, LDS, RDS] {
+            let wanted = kind.is_wildcard() || !envoy.subscribed[kind as usize].is_empty();
+            if wanted {
+                let names = envoy.subscribed[kind as usize].clone();
+                envoy.say(kind, &names, &BTreeSet::new(), true, None);
+            }
+        }
+        envoy
+    }
+
+    /// Sends a request: what the client wants now, or (delta) what it wants in addition and no longer.
+    pub(crate) fn say(
+        &mut self,
+        kind: ResourceType,
+        more: &BTreeSet<String>,
+        less: &BTreeSet<String>,
+        first: bool,
+        answer: Option<Option<String>>,
+    ) {
+        let nonce = self.nonces[kind as usize].clone();
+        let base = Request {
+            error: answer.clone().flatten(),
+            ..delta(kind)
+        };
+        let texts = |names: &BTreeSet<String>| names.iter().map(String::as_str).collect();
+        let request = match self.variant {
+            Variant::Sotw => Request {
+                nonce,
+                body: Body::Sotw {
+                    version: self.versions[kind as usize].clone(),
+                    names: texts(&self.subscribed[kind as usize]),
+                },
+                ..base
+            },
+            Variant::Delta => {
+                let had = self.has[kind as usize].iter().filter(|_| first);
+                let initial = (
+                    had.clone().map(|(name, _)| name.as_str()).collect(),
+                    had.map(|(_, (version, _))| version.as_str()).collect(),
+                );
+                let body = Body::Delta {
+                    subscribe: texts(more),
+                    unsubscribe: texts(less),
+                    initial,
+                };
+                Request {
+                    nonce: if answer.is_some() { nonce } else { String::new() },
+                    body,
+                    ..base
+                }
+            }
+        };
+        self.outbox.push_back(request);
+    }
+
+    pub(crate) fn want(&mut self, kind: ResourceType, wanted: BTreeSet<String>, even_if_same: bool) {
+        let had = std::mem::replace(&mut self.subscribed[kind as usize], wanted.clone());
+        let more: BTreeSet<String> = wanted.difference(&had).cloned().collect();
+        let less: BTreeSet<String> = had.difference(&wanted).cloned().collect();
+        for name in &less {
+            if let Some((_, number)) = self.has[kind as usize].remove(name) {
+                self.dropped.push((kind, name.clone(), number));
+            }
+            if kind == RDS {
+                self.leads.remove(name);
+            }
+        }
+        let first = had.is_empty() && self.nonces[kind as usize].is_empty();
+        if !more.is_empty() || !less.is_empty() || even_if_same && self.variant == Variant::Sotw && !wanted.is_empty() {
+            self.say(kind, &more, &less, first, None);
+        }
+    }
+
+    /// Reads the next response as Envoy does, checks what it may hold, and answers it.
+    pub(crate) fn read(&mut self, refuse: bool) {
+        let Some(response) = self.inbox.pop_front() else { return };
+        let kind = response.kind;
+        self.nonces[kind as usize] = response.nonce.clone();
+        if refuse {
+            self.refused[kind as usize] = true;
+            self.say(
+                kind,
+                &BTreeSet::new(),
+                &BTreeSet::new(),
+                false,
+                Some(Some("no".to_owned())),
+            );
+            return;
+        }
+        self.versions[kind as usize] = response.version.clone();
+        match kind {
+            CDS => self.clusters(&response),
+            EDS => self.endpoints(&response),
+            LDS => self.listeners(&response),
+            RDS => self.routes(&response),
+            other => panic!("this client never asks for {other:?}"),
+        }
+        self.say(kind, &BTreeSet::new(), &BTreeSet::new(), false, Some(None));
+    }
+
+    pub(crate) fn clusters(&mut self, response: &Received) {
+        let changed = self.take_whole(response);
+        for name in &changed {
+            self.cold.insert(name.clone());
+        }
+        let has = &self.has[CDS as usize];
+        self.warm.retain(|name| has.contains_key(name));
+        self.cold.retain(|name| has.contains_key(name));
+        if !self.refused.contains(&true) && !self.moved && !self.resumed {
+            for (route, clusters) in &self.leads {
+                for cluster in clusters {
+                    assert!(
+                        has.contains_key(cluster),
+                        "{cluster} was removed, but {route} leads to it"
+                    );
+                }
+            }
+        }
+        let wanted = has.keys().cloned().collect();
+        self.want(EDS, wanted, self.asks_again && !changed.is_empty());
+    }
+
+    pub(crate) fn endpoints(&mut self, response: &Received) {
+        for (name, version, body) in &response.resources {
+            let number = number_of(EDS, body);
+            let same = self.has[EDS as usize].get(name).is_some_and(|(_, had)| *had == number);
+            let reason = self.cold.contains(name)
+                || self.asked.contains(name)
+                || self.exempt(EDS)
+                || self.exempt(CDS)
+                || self.resumed
+                || self.moved;
+            assert!(
+                !same || reason || self.variant == Variant::Sotw,
+                "{name}={number} for no reason"
+            );
+            if self.subscribed[EDS as usize].contains(name) {
+                self.has[EDS as usize].insert(name.clone(), (version.clone(), number));
+                self.cold.remove(name);
+                self.warm.insert(name.clone());
+            }
+        }
+        for name in &response.removed {
+            self.has[EDS as usize].remove(name);
+        }
+    }
+
+    pub(crate) fn listeners(&mut self, response: &Received) {
+        self.take_whole(response);
+        let wanted = self.has[LDS as usize].keys().cloned().collect();
+        self.want(RDS, wanted, false);
+    }
+
+    pub(crate) fn routes(&mut self, response: &Received) {
+        for (name, version, body) in &response.resources {
+            let route: protos::envoy::config::route::v3::RouteConfiguration =
+                protos::Message::decode(body.clone()).unwrap();
+            let clusters: Vec<String> = route.virtual_hosts.into_iter().map(|host| host.name).collect();
+            if !self.exempt(CDS) && !self.exempt(EDS) {
+                for cluster in &clusters {
+                    assert!(
+                        self.warm.contains(cluster),
+                        "{name} leads to {cluster}, which is not in place"
+                    );
+                }
+            }
+            if self.subscribed[RDS as usize].contains(name) {
+                self.has[RDS as usize].insert(name.clone(), (version.clone(), number_of(RDS, body)));
+                self.leads.insert(name.clone(), clusters);
+            }
+        }
+        for name in &response.removed {
+            self.has[RDS as usize].remove(name);
+        }
+    }
+
+    pub(crate) fn exempt(&self, kind: ResourceType) -> bool {
+        self.refused[kind as usize]
+    }
+
+    /// Takes a response of a root type; gives the names that are new or different.
+    pub(crate) fn take_whole(&mut self, response: &Received) -> Vec<String> {
+        let kind = response.kind;
+        // Proxies that move to and fro may be sent again what they kept.
+        let exempt = self.exempt(kind) || self.moved;
+        let has = &mut self.has[kind as usize];
+        let old = has.clone();
+        if self.variant == Variant::Sotw {
+            has.clear();
+        }
+        let mut changed = Vec::new();
+        for (name, version, body) in &response.resources {
+            let number = number_of(kind, body);
+            let same = old.get(name).is_some_and(|(_, had)| *had == number);
+            assert!(
+                !same || exempt || self.variant == Variant::Sotw,
+                "{name}={number} is not new"
+            );
+            has.insert(name.clone(), (version.clone(), number));
+            if !same {
+                changed.push(name.clone());
+            }
+        }
+        for name in &response.removed {
+            has.remove(name);
+        }
+        changed
+    }
+}

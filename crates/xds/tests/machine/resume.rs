@@ -1,0 +1,238 @@
+use std::collections::BTreeMap;
+
+use model::xds::ResourceType;
+use xds::Variant;
+use xds::Variant::{Delta, Sotw};
+
+use crate::client::{Client, borrow, resume, versions};
+use crate::harness::*;
+
+#[test]
+fn what_a_client_has_is_not_sent_again() {
+    let mut h = Harness::small();
+    let old = Client::settled(&mut h, Delta);
+    let had = [CDS, EDS, LDS, RDS].map(|kind| versions(&h, old.id, kind));
+    h.disconnect(old.id);
+    let mut client = Client::new(&mut h, Delta);
+    let asked = [(CDS, &[][..]), (EDS, &["a", "b"]), (LDS, &[]), (RDS, &["r"])];
+    for ((kind, names), had) in asked.into_iter().zip(&had) {
+        h.request(client.id, resume(kind, names, &borrow(had))).unwrap();
+    }
+    let all = client.drain(&mut h);
+    assert_eq!(all, ["CDS", "EDS", "LDS", "RDS"], "answered, with nothing");
+    assert!(
+        h.hub
+            .status(client.id)
+            .unwrap()
+            .watches
+            .iter()
+            .all(|watch| watch.synced)
+    );
+    h.change(&[(EDS, "b", 2), (LDS, "r", 2)]);
+    assert_eq!(client.drain(&mut h), ["EDS b=2", "LDS r=2"]);
+}
+
+#[test]
+fn what_changed_or_went_meanwhile_is_sent() {
+    let mut h = Harness::small();
+    let old = Client::settled(&mut h, Delta);
+    let clusters = versions(&h, old.id, CDS);
+    let endpoints = versions(&h, old.id, EDS);
+    h.disconnect(old.id);
+    h.change(&[(CDS, "a", 2), (CDS, "b", 0), (CDS, "c", 1), (EDS, "b", 0)]);
+    let mut client = Client::new(&mut h, Delta);
+    h.request(client.id, resume(LDS, &[], &[])).unwrap();
+    client.drain(&mut h);
+    h.request(client.id, resume(CDS, &[], &borrow(&clusters))).unwrap();
+    assert_eq!(client.take(&mut h), ["CDS a=2 c=1 -b"]);
+    client.ack(&mut h, CDS);
+    h.request(client.id, resume(EDS, &["a", "b", "c"], &borrow(&endpoints)))
+        .unwrap();
+    assert_eq!(
+        client.take(&mut h),
+        ["EDS a=1 c=0 -b"],
+        "a is unchanged, but its cluster was sent again"
+    );
+}
+
+#[test]
+fn endpoints_are_sent_again_if_all_clusters_were() {
+    let mut h = Harness::small();
+    let old = Client::settled(&mut h, Delta);
+    let had = versions(&h, old.id, EDS);
+    let routes = versions(&h, old.id, RDS);
+    let mut client = Client::new(&mut h, Delta);
+    client.ask(&mut h, CDS, &[]);
+    client.drain(&mut h);
+    h.request(client.id, resume(EDS, &["a", "b"], &borrow(&had))).unwrap();
+    assert_eq!(client.drain(&mut h), ["EDS a=1 b=1"]);
+    client.ask(&mut h, LDS, &[]);
+    client.drain(&mut h);
+    h.request(client.id, resume(RDS, &["r"], &borrow(&routes))).unwrap();
+    assert_eq!(client.drain(&mut h), ["RDS r=1"]);
+}
+
+#[test]
+fn names_that_a_client_has_are_names_that_it_wants() {
+    let mut h = Harness::small();
+    let mut client = Client::new(&mut h, Delta);
+    h.request(client.id, resume(EDS, &["a"], &[("b", "0")])).unwrap();
+    assert_eq!(client.drain(&mut h), ["EDS a=1 b=1"]);
+}
+
+#[test]
+fn in_state_of_the_world_the_version_of_everything_is_recognised() {
+    let mut h = Harness::small();
+    let mut old = Client::settled(&mut h, Sotw);
+    h.change(&[(EDS, "b", 2)]);
+    assert_eq!(old.drain(&mut h), ["EDS b=2"]);
+    let versions: BTreeMap<ResourceType, String> = [CDS, EDS, LDS, RDS]
+        .map(|kind| (kind, old.last(kind).version.clone()))
+        .into();
+    h.disconnect(old.id);
+    let mut client = Client::new(&mut h, Sotw);
+    for (kind, names) in [(CDS, &[][..]), (EDS, &["a", "b"]), (LDS, &[]), (RDS, &["r"])] {
+        h.request(client.id, sotw(kind, names, &versions[&kind], "")).unwrap();
+    }
+    assert_eq!(client.take(&mut h), [""; 0]);
+    assert!(
+        h.hub
+            .status(client.id)
+            .unwrap()
+            .watches
+            .iter()
+            .all(|watch| watch.synced)
+    );
+    h.change(&[(EDS, "b", 3), (RDS, "r", 2)]);
+    assert_eq!(client.take(&mut h), ["EDS b=3"]);
+
+    let mut other = Client::new(&mut h, Sotw);
+    h.request(other.id, sotw(EDS, &["a", "b", "new"], &versions[&EDS], ""))
+        .unwrap();
+    assert_eq!(other.take(&mut h), ["EDS a=1 b=3 new=0"]);
+    h.request(other.id, sotw(RDS, &["r", "new"], &versions[&RDS], ""))
+        .unwrap();
+    other.ack(&mut h, EDS);
+    assert_eq!(
+        other.take(&mut h),
+        ["RDS new=0 r=2"],
+        "a new name is not part of the version, even if it holds nothing"
+    );
+}
+
+#[test]
+fn endpoints_are_sent_again_if_clusters_were_in_state_of_the_world_too() {
+    let mut h = Harness::small();
+    let old = Client::settled(&mut h, Sotw);
+    let version = old.last(EDS).version.clone();
+    h.change(&[(CDS, "b", 2)]);
+    let mut client = Client::new(&mut h, Sotw);
+    client.ask(&mut h, CDS, &[]);
+    assert_eq!(client.take(&mut h), ["CDS a=1 b=2"]);
+    h.request(client.id, sotw(EDS, &["a", "b"], &version, "")).unwrap();
+    assert_eq!(client.take(&mut h), ["EDS a=1 b=1"]);
+}
+
+#[test]
+fn a_version_of_less_than_everything_is_not_recognised() {
+    let mut h = Harness::small();
+    let mut old = Client::settled(&mut h, Sotw);
+    h.change(&[(RDS, "r", 2), (CDS, "b", 0)]);
+    h.change(&[(CDS, "a", 2)]);
+    assert_eq!(old.take(&mut h), ["CDS a=2 b=1"], "b goes when the route is in place");
+    let with_b = old.last(CDS).version.clone();
+    let mut client = Client::new(&mut h, Sotw);
+    h.request(client.id, sotw(CDS, &[], &with_b, "")).unwrap();
+    assert_eq!(client.take(&mut h), ["CDS a=2"]);
+}
+
+#[test]
+fn the_version_of_everything_does_not_depend_on_how_it_came_about() {
+    let mut h = Harness::small();
+    let mut old = Client::settled(&mut h, Sotw);
+    h.change(&[(CDS, "a", 2), (CDS, "z", 1)]);
+    old.drain(&mut h);
+    h.change(&[(CDS, "z", 0)]);
+    old.drain(&mut h);
+    h.change(&[(CDS, "a", 1)]);
+    old.drain(&mut h);
+    let mut replica = Harness::small();
+    let other = Client::settled(&mut replica, Sotw);
+    assert_eq!(old.last(CDS).version, other.last(CDS).version);
+}
+
+/// A settled client gets a cluster in a new form, and its stream ends before it has answered for the assignment.
+fn cut_off(h: &mut Harness, variant: Variant) -> (Client, [Vec<(String, String)>; 2]) {
+    let mut old = Client::settled(h, variant);
+    h.change(&[(CDS, "a", 2)]);
+    let taken = old.take(h);
+    assert!(taken[0].starts_with("CDS a=2"), "{taken:?}");
+    old.ack(h, CDS);
+    let had = [CDS, EDS].map(|kind| versions(h, old.id, kind));
+    (old, had)
+}
+
+#[test]
+fn an_assignment_that_was_not_answered_before_the_stream_ended_is_sent_again() {
+    for outstanding in [false, true] {
+        let mut h = Harness::small();
+        let mut old = Client::settled(&mut h, Delta);
+        if outstanding {
+            // What is to come waits for the answer to this.
+            h.change(&[(EDS, "b", 2)]);
+            assert_eq!(old.take(&mut h), ["EDS b=2"]);
+        }
+        h.change(&[(CDS, "a", 2)]);
+        let sent: &[&str] = if outstanding {
+            &["CDS a=2"]
+        } else {
+            &["CDS a=2", "EDS a=1"]
+        };
+        assert_eq!(old.take(&mut h), sent);
+        let [clusters, endpoints] = [CDS, EDS].map(|kind| versions(&h, old.id, kind));
+        h.disconnect(old.id);
+        // On the next stream it does not get as far as its endpoints.
+        let idle = Client::new(&mut h, Delta);
+        h.request(idle.id, resume(CDS, &[], &borrow(&clusters))).unwrap();
+        h.disconnect(idle.id);
+        for again in ["EDS a=1", "EDS"] {
+            let mut client = Client::new(&mut h, Delta);
+            h.request(client.id, resume(CDS, &[], &borrow(&clusters))).unwrap();
+            h.request(client.id, resume(EDS, &["a", "b"], &borrow(&endpoints)))
+                .unwrap();
+            assert_eq!(client.drain(&mut h), ["CDS", again], "{outstanding}");
+            h.disconnect(client.id);
+        }
+    }
+}
+
+#[test]
+fn a_client_that_returns_before_its_old_stream_is_known_to_be_dead_is_no_exception() {
+    let mut h = Harness::small();
+    let (old, [clusters, endpoints]) = cut_off(&mut h, Delta);
+    let mut client = Client::new(&mut h, Delta);
+    h.disconnect(old.id);
+    h.request(client.id, resume(CDS, &[], &borrow(&clusters))).unwrap();
+    h.request(client.id, resume(EDS, &["a", "b"], &borrow(&endpoints)))
+        .unwrap();
+    assert_eq!(client.drain(&mut h), ["CDS", "EDS a=1"]);
+}
+
+#[test]
+fn assignments_that_were_not_answered_are_sent_again_in_state_of_the_world_too() {
+    let mut h = Harness::small();
+    let (old, _) = cut_off(&mut h, Sotw);
+    let version = [CDS, EDS].map(|kind| old.last(kind).version.clone());
+    h.disconnect(old.id);
+    for again in [&["EDS a=1 b=1"][..], &[]] {
+        let mut client = Client::new(&mut h, Sotw);
+        h.request(client.id, sotw(CDS, &[], &version[0], "")).unwrap();
+        h.request(client.id, sotw(EDS, &["a", "b"], &version[1], "")).unwrap();
+        assert_eq!(client.take(&mut h), again);
+        if !again.is_empty() {
+            client.ask(&mut h, EDS, &["a", "b"]);
+        }
+        client.ack(&mut h, EDS);
+        h.disconnect(client.id);
+    }
+}

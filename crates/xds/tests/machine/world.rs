@@ -1,0 +1,355 @@
+//! A world of made-up resources: per audience and type, names and a number that stands for their content.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use model::proxy::Proxy;
+use model::xds::{Resource, ResourceType, collection_of};
+use protos::envoy::config::cluster::v3::cluster::{ClusterDiscoveryType, DiscoveryType};
+use protos::envoy::config::cluster::v3::{Cluster, cluster::EdsClusterConfig};
+use protos::envoy::config::core::v3::TypedExtensionConfig;
+use protos::envoy::config::endpoint::v3::locality_lb_endpoints::LbConfig;
+use protos::envoy::config::endpoint::v3::{
+    ClusterLoadAssignment, LbEndpoint, LedsClusterLocalityConfig, LocalityLbEndpoints,
+};
+use protos::envoy::config::listener::v3::Listener;
+use protos::envoy::config::route::v3::{RouteConfiguration, VirtualHost};
+use xds::{Changes, Origin};
+
+pub(crate) type Audience = &'static str;
+pub(crate) type Key = (ResourceType, Audience, Arc<str>);
+type Tables = BTreeMap<(ResourceType, Audience), BTreeMap<String, Content>>;
+pub(crate) type Catalogue = Arc<Vec<(Arc<str>, Key)>>;
+
+/// Audiences whose endpoints are those of `a` in collections of other names: `CLUSTER/GENERATION.LOCALITY`.
+pub(crate) const GENERATIONS: [Audience; 4] = ["a", "a1", "a2", "a3"];
+
+/// An audience that has no lists: it asks for everything by name.
+pub(crate) const BY_NAME: Audience = "by name";
+
+/// What a made-up resource says.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Content {
+    /// Two resources differ if their numbers do.
+    pub(crate) number: u32,
+    /// The clusters that a route leads to, or the collections that an assignment names.
+    pub(crate) clusters: Vec<String>,
+    /// Whether a cluster discovers its endpoints.
+    pub(crate) discovers: bool,
+}
+
+pub(crate) fn plain(number: u32) -> Content {
+    Content {
+        number,
+        clusters: Vec::new(),
+        discovers: true,
+    }
+}
+
+/// A route to a cluster.
+pub(crate) fn leading_to(cluster: &str, number: u32) -> Content {
+    Content {
+        clusters: vec![cluster.to_owned()],
+        ..plain(number)
+    }
+}
+
+#[derive(Default)]
+pub(crate) struct World {
+    /// What was put; seen by nobody until the next commit.
+    tables: Tables,
+    committed: Tables,
+    /// The audience of each proxy, by its id; moves change it.
+    audiences: BTreeMap<u64, Audience>,
+    next_token: u64,
+    moves: BTreeMap<u64, Audience>,
+    /// Open cells, by number, and how often each is open.
+    open: BTreeMap<u32, (Cell, usize)>,
+    next_cell: u32,
+    /// The audience of proxies that connect from now on.
+    pub(crate) newcomers: Option<Audience>,
+    /// Which generation of collections a proxy gets, where it is not the first.
+    generations: BTreeMap<u64, usize>,
+    pub(crate) refuse: bool,
+}
+
+#[derive(Clone, PartialEq)]
+enum Cell {
+    /// Of a wildcard type all, of a collected one what is in this collection.
+    Catalogue(ResourceType, Audience, Arc<str>, Vec<String>),
+    Resource(Key, Option<Content>),
+}
+
+impl World {
+    pub(crate) fn put(&mut self, kind: ResourceType, audience: Audience, name: &str, content: Content) {
+        self.tables
+            .entry((kind, audience))
+            .or_default()
+            .insert(name.to_owned(), content);
+    }
+
+    pub(crate) fn remove(&mut self, kind: ResourceType, audience: Audience, name: &str) {
+        self.table(kind, audience).remove(name);
+    }
+
+    pub(crate) fn table(&mut self, kind: ResourceType, audience: Audience) -> &mut BTreeMap<String, Content> {
+        self.tables.entry((kind, audience)).or_default()
+    }
+
+    pub(crate) fn get(&self, kind: ResourceType, audience: Audience, name: &str) -> Option<&Content> {
+        self.tables.get(&(kind, audience))?.get(name)
+    }
+
+    pub(crate) fn audience_of(&self, token: u64) -> Audience {
+        self.audiences[&token]
+    }
+
+    pub(crate) fn last_token(&self) -> u64 {
+        self.next_token
+    }
+
+    pub(crate) fn relocate(&mut self, token: u64, audience: Audience) {
+        self.moves.insert(token, audience);
+    }
+
+    /// Open resources: cell, key, and the number of what it holds.
+    pub(crate) fn open_resources(&self) -> Vec<(u32, Key, Option<u32>)> {
+        let resources = self.open.iter().filter_map(|(id, (cell, _))| match cell {
+            Cell::Resource(key, content) => Some((*id, key.clone(), content.as_ref().map(|content| content.number))),
+            Cell::Catalogue(..) => None,
+        });
+        resources.collect()
+    }
+
+    /// The cell of an open catalogue.
+    pub(crate) fn catalogue_cell(&self, kind: ResourceType, audience: Audience) -> Option<u32> {
+        let is = |cell: &Cell| matches!(cell, Cell::Catalogue(k, a, ..) if (*k, *a) == (kind, audience));
+        self.open.iter().find(|(_, (cell, _))| is(cell)).map(|(id, _)| *id)
+    }
+
+    pub(crate) fn open_cells(&self) -> usize {
+        self.open.len()
+    }
+
+    /// What differs from what was last told of open cells.
+    pub(crate) fn commit(&mut self) -> Changes<World> {
+        self.committed = self.tables.clone();
+        let mut changes = Changes::default();
+        for (token, audience) in std::mem::take(&mut self.moves) {
+            if self.audiences.insert(token, audience) != Some(audience) {
+                changes.moved.push(token);
+            }
+        }
+        let cells: Vec<u32> = self.open.keys().copied().collect();
+        for id in cells {
+            let now = self.present(&self.open[&id].0);
+            if now == self.open[&id].0 {
+                continue;
+            }
+            match &now {
+                Cell::Catalogue(kind, audience, _, names) => {
+                    changes.catalogues.push((id, rows(*kind, audience, names)))
+                }
+                Cell::Resource(key, content) => changes.resources.push((id, resource(key, content.as_ref()))),
+            }
+            self.open.get_mut(&id).unwrap().0 = now;
+        }
+        changes
+    }
+
+    fn present(&self, cell: &Cell) -> Cell {
+        match cell {
+            Cell::Catalogue(kind, audience, of, _) => {
+                let table = self.committed.get(&(*kind, *audience));
+                let names = table.into_iter().flat_map(BTreeMap::keys);
+                let names = names.filter(|name| of.is_empty() || collection_of(name) == Some(of));
+                Cell::Catalogue(*kind, audience, of.clone(), names.cloned().collect())
+            }
+            Cell::Resource(key, _) => {
+                let content = self.committed.get(&(key.0, key.1)).and_then(|table| table.get(&*key.2));
+                Cell::Resource(key.clone(), content.cloned())
+            }
+        }
+    }
+
+    fn open_cell(&mut self, same: impl Fn(&Cell) -> bool, cell: Cell) -> u32 {
+        if let Some((id, (_, count))) = self.open.iter_mut().find(|(_, (open, _))| same(open)) {
+            *count += 1;
+            return *id;
+        }
+        self.next_cell += 1;
+        let cell = self.present(&cell);
+        self.open.insert(self.next_cell, (cell, 1));
+        self.next_cell
+    }
+}
+
+impl Origin for World {
+    type Token = u64;
+    type Cell = u32;
+    type Audience = Audience;
+    type Key = Key;
+    type Catalogue = Catalogue;
+
+    fn connect(&mut self, _: &Arc<Proxy>) -> Result<u64, String> {
+        if self.refuse {
+            return Err("not today".to_owned());
+        }
+        self.next_token += 1;
+        self.audiences.insert(self.next_token, self.newcomers.unwrap_or("a"));
+        Ok(self.next_token)
+    }
+
+    fn disconnect(&mut self, token: u64) {
+        self.audiences.remove(&token);
+        self.moves.remove(&token);
+        self.generations.remove(&token);
+    }
+
+    fn audience(&self, token: u64, kind: ResourceType) -> Audience {
+        match (kind, self.generations.get(&token)) {
+            (ResourceType::Endpoints | ResourceType::LbEndpoint, Some(generation)) => GENERATIONS[*generation],
+            _ => self.audiences[&token],
+        }
+    }
+
+    fn renew_collections(&mut self, token: u64, had: &[Arc<str>]) -> bool {
+        let generation = |name: &Arc<str>| name.split_once('/')?.1.split_once('.')?.0.parse::<usize>().ok();
+        let had: BTreeSet<usize> = had.iter().filter_map(generation).collect();
+        let renewed = had.contains(self.generations.get(&token).unwrap_or(&0));
+        if renewed {
+            let free = (0..GENERATIONS.len()).find(|generation| !had.contains(generation));
+            self.generations
+                .insert(token, free.expect("more generations than are kept"));
+        }
+        renewed
+    }
+
+    fn open_catalogue(&mut self, kind: ResourceType, audience: &Audience, of: &Arc<str>) -> Option<(u32, Catalogue)> {
+        if *audience == BY_NAME {
+            return None;
+        }
+        let (kind, audience) = (kind, *audience);
+        let same = |cell: &Cell| matches!(cell, Cell::Catalogue(k, a, c, _) if (*k, *a, c) == (kind, audience, of));
+        let id = self.open_cell(same, Cell::Catalogue(kind, audience, of.clone(), Vec::new()));
+        let Cell::Catalogue(.., names) = &self.open[&id].0 else {
+            unreachable!()
+        };
+        Some((id, rows(kind, audience, names)))
+    }
+
+    fn rows(catalogue: &Catalogue) -> &[(Arc<str>, Key)] {
+        catalogue
+    }
+
+    fn resolve(&self, kind: ResourceType, audience: &Audience, name: &Arc<str>) -> Option<Key> {
+        (!name.starts_with("never")).then(|| (kind, *audience, name.clone()))
+    }
+
+    fn open(&mut self, key: &Key) -> (u32, Option<Resource>) {
+        let same = |cell: &Cell| matches!(cell, Cell::Resource(open, _) if open == key);
+        let id = self.open_cell(same, Cell::Resource(key.clone(), None));
+        let Cell::Resource(_, content) = &self.open[&id].0 else {
+            unreachable!()
+        };
+        (id, resource(key, content.as_ref()))
+    }
+
+    fn close(&mut self, cell: u32) {
+        let (_, count) = self.open.get_mut(&cell).expect("closed more often than opened");
+        *count -= 1;
+        if *count == 0 {
+            self.open.remove(&cell);
+        }
+    }
+}
+
+fn rows(kind: ResourceType, audience: Audience, names: &[String]) -> Catalogue {
+    Arc::new(
+        names
+            .iter()
+            .map(|name| (Arc::from(&**name), (kind, audience, Arc::from(&**name))))
+            .collect(),
+    )
+}
+
+fn resource(key: &Key, content: Option<&Content>) -> Option<Resource> {
+    content.map(|content| Resource::new(key.2.clone(), body(key.0, &key.2, content)))
+}
+
+/// The bytes of a made-up resource.
+pub(crate) fn body(kind: ResourceType, name: &str, content: &Content) -> Bytes {
+    let name = name.to_owned();
+    let number = content.number.to_string();
+    match kind {
+        ResourceType::Cluster => protos::encode(&Cluster {
+            name,
+            alt_stat_name: number,
+            cluster_discovery_type: Some(ClusterDiscoveryType::Type(
+                if content.discovers {
+                    DiscoveryType::Eds
+                } else {
+                    DiscoveryType::Static
+                }
+                .into(),
+            )),
+            eds_cluster_config: content.discovers.then(EdsClusterConfig::default),
+            ..Cluster::default()
+        }),
+        ResourceType::Endpoints => protos::encode(&ClusterLoadAssignment {
+            cluster_name: name,
+            endpoints: std::iter::once(None)
+                .chain(content.clusters.iter().map(Some))
+                .map(|collection| LocalityLbEndpoints {
+                    priority: content.number,
+                    lb_config: collection.map(|collection| collection_config(collection)),
+                    ..LocalityLbEndpoints::default()
+                })
+                .collect(),
+            ..ClusterLoadAssignment::default()
+        }),
+        ResourceType::LbEndpoint => protos::encode(&LbEndpoint {
+            load_balancing_weight: Some(content.number),
+            ..LbEndpoint::default()
+        }),
+        ResourceType::Listener => protos::encode(&Listener {
+            name,
+            stat_prefix: number,
+            ..Listener::default()
+        }),
+        ResourceType::Route => protos::encode(&RouteConfiguration {
+            name,
+            internal_only_headers: vec![number],
+            virtual_hosts: content
+                .clusters
+                .iter()
+                .map(|cluster| VirtualHost {
+                    name: cluster.clone(),
+                    ..VirtualHost::default()
+                })
+                .collect(),
+            ..RouteConfiguration::default()
+        }),
+        ResourceType::Extension => protos::encode(&TypedExtensionConfig {
+            name,
+            typed_config: Some(protos::Any {
+                type_url: number,
+                ..protos::Any::default()
+            }),
+        }),
+        ResourceType::VirtualHost => protos::encode(&VirtualHost {
+            name,
+            domains: vec![number],
+            ..VirtualHost::default()
+        }),
+        other => panic!("the made-up mesh has no {other:?}"),
+    }
+}
+
+fn collection_config(collection: &str) -> LbConfig {
+    LbConfig::LedsClusterLocalityConfig(LedsClusterLocalityConfig {
+        leds_config: None,
+        leds_collection_name: format!("{collection}/*"),
+    })
+}
