@@ -1,4 +1,4 @@
-//! The tables of fields in docs/compatibility.md: every field is there, none that does not exist, and what they say of effects
+//! The tables of fields in docs/reference/fields.md: every field is there, none that does not exist, and what they say of effects
 //! and tests is so.
 
 use std::collections::BTreeSet;
@@ -112,7 +112,7 @@ fn is_in(path: &str, above: &str) -> bool {
 }
 
 fn page() -> String {
-    fs::read_to_string(root().join("docs/compatibility.md")).expect("docs/compatibility.md")
+    fs::read_to_string(root().join("docs/reference/fields.md")).expect("docs/reference/fields.md")
 }
 
 #[test]
@@ -140,7 +140,7 @@ fn every_field_is_in_the_tables_and_no_other() {
         let missing = paths.iter().filter(|path| !of_kind.iter().any(|row| is_in(path, row)));
         wrong.extend(missing.map(|path| format!("{kind}: no row for {path}")));
     }
-    assert!(wrong.is_empty(), "docs/compatibility.md:\n{}", wrong.join("\n"));
+    assert!(wrong.is_empty(), "docs/reference/fields.md:\n{}", wrong.join("\n"));
 }
 
 #[test]
@@ -191,11 +191,11 @@ fn the_reference_page_of_fields_says_what_has_no_effect_yet() {
     }
     let new = lines.join("\n") + "\n";
     if std::env::var_os("RUTTER_UPDATE_DOCS").is_some() {
-        fs::write(root().join("docs/compatibility.md"), &new).expect("docs can be written");
+        fs::write(root().join("docs/reference/fields.md"), &new).expect("docs can be written");
     }
     assert!(
         page() == new,
-        "docs/compatibility.md is not as `config::effects` says; run `cargo xtask docs`"
+        "docs/reference/fields.md is not as `config::effects` says; run `cargo xtask docs`"
     );
 }
 

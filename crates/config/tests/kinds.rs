@@ -98,14 +98,14 @@ fn the_rules_of_a_route_have_a_bound_together() {
 /// `RUTTER_UPDATE_DOCS` (which `cargo xtask docs` sets) writes the page instead of checking it.
 #[test]
 fn the_reference_page_is_up_to_date() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/kinds.md");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/kinds.md");
     if std::env::var_os("RUTTER_UPDATE_DOCS").is_some() {
         std::fs::write(&path, schema::reference()).expect("docs can be written");
     }
     let page = std::fs::read_to_string(&path).unwrap_or_default();
     assert!(
         page == schema::reference(),
-        "docs/kinds.md differs from the definitions; run `cargo xtask docs`"
+        "docs/reference/kinds.md differs from the definitions; run `cargo xtask docs`"
     );
     for definition in schema::definitions() {
         let rows = page.matches(&format!("| {} | ", definition.kind)).count();

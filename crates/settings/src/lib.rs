@@ -1,7 +1,7 @@
 //! One table of settings, from flags, environment and a file, as one immutable value.
 //!
 //! [`TABLE`] is the only list of settings: the command line's flags and their help, the environment variables, the
-//! settings file's keys and the reference (`docs/settings.md`) are all made from it, and so is [`Settings`]. Where a
+//! settings file's keys and the reference (`docs/reference/settings.md`) are all made from it, and so is [`Settings`]. Where a
 //! setting is given more than once, a flag wins over the environment, the environment over the file, the file over the
 //! default.
 

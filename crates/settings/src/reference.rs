@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use crate::table::TABLE;
 
-/// The text of `docs/settings.md`.
+/// The text of `docs/reference/settings.md`.
 pub fn reference() -> String {
     let mut page = String::from(
         "# Settings of `rutter serve`\n\n\

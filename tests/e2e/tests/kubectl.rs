@@ -1,5 +1,5 @@
 //! Real `kubectl` against Rutter's API, over the embedded store and over etcd, with the outputs that a real API server
-//! gives; `docs/api.md` explains what differs.
+//! gives; `docs/reference/api.md` explains what differs.
 //!
 //! The same scripts are played against a real API server, from which the outputs were recorded: what it gives is not
 //! remembered, but seen again.
@@ -110,12 +110,16 @@ async fn scripts_over_etcd() {
 
 #[test]
 fn every_difference_is_explained() {
-    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/api.md");
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/api.md");
     let page = std::fs::read_to_string(page).unwrap();
     for script in scripts() {
         for reason in reasons(&script).unwrap() {
             let listed = page.contains(&format!("**{reason}**"));
-            assert!(listed, "{}: `{reason}` is not in docs/api.md", script.display());
+            assert!(
+                listed,
+                "{}: `{reason}` is not in docs/reference/api.md",
+                script.display()
+            );
         }
     }
 }

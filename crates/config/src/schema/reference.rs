@@ -6,7 +6,7 @@ use crate::Kind;
 use crate::effects::{KINDS_NOT_YET, NOT_YET};
 use crate::schema::{Definition, definitions};
 
-/// The text of `docs/kinds.md`.
+/// The text of `docs/reference/kinds.md`.
 pub fn reference() -> String {
     let mut page = String::from(INTRODUCTION);
     for (group, title, text) in GROUPS {
@@ -57,7 +57,7 @@ const GROUPS: [(&str, &str, &str); 6] = [
     (
         "multicluster.x-k8s.io",
         "Services of several clusters",
-        "What they do is in discovery.md.",
+        "See [Services and endpoints](../concepts/services-and-endpoints.md).",
     ),
     (
         "*",
@@ -109,7 +109,7 @@ duration is refused by the third step.
 
 `rutter validate` says the same of files, with line and column, without a server.
 
-The mesh configuration (MeshConfig) is no object of the API; it comes from a file ([files.md](files.md)).
+The mesh configuration (MeshConfig) is no object of the API; it comes from a file ([configuration files](../guides/configuration-files.md)).
 
 The Gateway API writes durations in whole numbers with the units `h`, `m`, `s` and `ms`, such as `1m30s` or `250ms`, up to
 `99999h59m59s999ms`. Istio's kinds take fractions, too: `1.5s`.

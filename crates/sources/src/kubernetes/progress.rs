@@ -131,7 +131,7 @@ pub(crate) fn log(name: &str, trouble: &Trouble, synced: bool) {
     match trouble {
         Trouble::Denied(message) => tracing::error!(
             kind = name,
-            "we may not list and watch it: {message}. Without it the others go on; docs/kubernetes.md has the rights that \
+            "we may not list and watch it: {message}. Without it the others go on; docs/operations/kubernetes.md has the rights that \
              are needed"
         ),
         Trouble::Missing => tracing::debug!(kind = name, "the server does not have it"),

@@ -16,7 +16,7 @@
 //! A line that begins with `$ ` is a command for the shell, `< ` its standard input, and what follows up to an empty line is
 //! what it prints (both streams, as they come) and, unless it is 0, its exit status. That is what a real API server gives
 //! with a `kubectl` of version 1.36. Where Rutter differs, or an older `kubectl` does, what it gives stands below, after a
-//! line with `@ ` and the reason; of several the last that applies holds. Each reason is explained in `docs/api.md`.
+//! line with `@ ` and the reason; of several the last that applies holds. Each reason is explained in `docs/reference/api.md`.
 //!
 //! What differs from run to run (times, UIDs, resource versions, ages) is written as `<time>`, `<uid>`, `<rv>`, `<age>`.
 //! `RUTTER_BLESS=1` writes what was printed into the file; the diff is the review.

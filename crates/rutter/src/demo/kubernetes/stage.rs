@@ -59,7 +59,7 @@ impl Stage {
         Ok(stage)
     }
 
-    /// Installs Rutter as `docs/deploy.md` says.
+    /// Installs Rutter as `docs/operations/install.md` says.
     async fn install(&self, screen: &mut Screen) -> Result<()> {
         let flags = ["--create-namespace", "--set", "global.imagePullPolicy=Never", "--set"];
         let image = format!("image={}", images::RUTTER);
