@@ -49,7 +49,7 @@ impl Catalogue {
 /// Adds this crate's rules to a graph, lower layers first. The rules of `registry` must be there.
 pub fn register(b: &mut flow::Builder) {
     virtual_service::register(b);
-    security::register(b);
+    policy::register(b);
     scope::register(b);
     sessions::register(b);
     stats::register(b);
