@@ -81,7 +81,7 @@ impl CompiledPatch {
             PatchOperation::Invalid => return None,
             // Where there are no places the value is added.
             PatchOperation::InsertBefore | PatchOperation::InsertAfter | PatchOperation::InsertFirst
-                if !patch.apply_to.has_places() =>
+                if !patch.apply_to.is_ordered() =>
             {
                 PatchOperation::Add
             }

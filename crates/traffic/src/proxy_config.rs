@@ -91,10 +91,12 @@ impl Rule for EffectiveProxyConfigs {
         let (annotation, bad_annotation) = match annotation {
             None => (None, None),
             Some(Ok(layer)) => (Some(layer), None),
-            Some(Err(problem)) => (None, Some(problem)),
+            Some(Err(problem)) => (None, Some(problem.to_string())),
         };
         let layer = |object: &Option<Arc<Object<ProxyConfig>>>| {
-            object.as_ref().map(|object| ProxyConfigLayer::of_object(&object.spec))
+            object
+                .as_ref()
+                .map(|object| ProxyConfigLayer::from_object(&object.spec))
         };
         let layers = ProxyConfigLayers {
             mesh: layer(&of_mesh),

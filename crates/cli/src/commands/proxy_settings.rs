@@ -64,7 +64,7 @@ pub(super) async fn run(matches: &ArgMatches, io: &mut Io) -> Result<u8> {
     let of_workload = own.as_ref().unwrap_or(&root).selecting(&labels);
     let of_namespace = own.as_ref().and_then(|own| own.common.as_ref());
     let layer =
-        |object: Option<&Arc<Object<ProxyConfig>>>| object.map(|object| ProxyConfigLayer::of_object(&object.spec));
+        |object: Option<&Arc<Object<ProxyConfig>>>| object.map(|object| ProxyConfigLayer::from_object(&object.spec));
     let layers = ProxyConfigLayers {
         mesh: layer(root.common.as_ref()),
         namespace: layer(of_namespace),

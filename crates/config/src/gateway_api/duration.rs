@@ -1,4 +1,4 @@
-//! Durations as the Gateway API writes them (GEP-2257): `1h30m`, `10s`, `100ms`.
+//! Durations in the format of the Gateway API (GEP-2257): `1h30m`, `10s`, `100ms`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,39 +9,40 @@ use crate::decode::{Decode, Decoder, parse_duration};
 use crate::schema::{self, Schema};
 use crate::yaml::Node;
 
-/// The form: one to four whole numbers of at most five digits, each with a unit.
+/// Pattern of the format: one to four integers of at most five digits, each with a unit.
 const PATTERN: &str = r"^([0-9]{1,5}(h|m|s|ms)){1,4}$";
 
-/// The longest: `99999h59m59s999ms`.
-const LONGEST: Duration = Duration::from_millis(99_999 * 3_600_000 + 3_599_999);
+/// Maximum value: `99999h59m59s999ms`.
+const MAX: Duration = Duration::from_millis(99_999 * 3_600_000 + 3_599_999);
 
-/// A duration of whole milliseconds, at most `99999h59m59s999ms`.
+/// Duration in whole milliseconds, at most `99999h59m59s999ms`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
 pub struct GatewayDuration(Duration);
 
 impl GatewayDuration {
-    /// A number of seconds; of more than `99999h59m59s` that many.
+    /// Creates a duration from seconds. Values above `99999h59m59s` are clamped.
     pub const fn from_secs(seconds: u64) -> GatewayDuration {
-        let most = LONGEST.as_secs();
+        let most = MAX.as_secs();
         GatewayDuration(Duration::from_secs(if seconds < most { seconds } else { most }))
     }
 
-    /// Reads the Gateway API's form. Nothing for any other text, `1.5s` included, and for what is longer than the longest.
+    /// Parses the Gateway API's format. Returns `None` for any other text, such as `1.5s`, and for values above the
+    /// maximum.
     pub fn parse(text: &str) -> Option<GatewayDuration> {
-        if !has_form(text) {
+        if !matches_pattern(text) {
             return None;
         }
-        parse_duration(text).filter(|d| *d <= LONGEST).map(GatewayDuration)
+        parse_duration(text).filter(|d| *d <= MAX).map(GatewayDuration)
     }
 
-    /// The duration.
+    /// Returns the standard library's duration.
     pub const fn get(self) -> Duration {
         self.0
     }
 }
 
 impl std::fmt::Display for GatewayDuration {
-    /// The form that it is read from, with the largest units first.
+    /// Writes the Gateway API's format, largest unit first.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         if self.0.is_zero() {
             return f.write_str("0s");
@@ -60,8 +61,8 @@ impl std::fmt::Display for GatewayDuration {
     }
 }
 
-/// Whether a text matches [`PATTERN`].
-fn has_form(text: &str) -> bool {
+/// Whether a text matches [`PATTERN`]. Faster than the regular expression.
+fn matches_pattern(text: &str) -> bool {
     let (mut rest, mut parts) = (text, 0);
     while !rest.is_empty() {
         let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
@@ -143,13 +144,13 @@ mod tests {
     }
 
     #[test]
-    fn the_form_is_that_of_the_schema() {
+    fn matches_pattern_agrees_with_the_regex() {
         let pattern = regex::Regex::new(PATTERN).expect("a pattern");
         for a in ["", "1", "12345", "123456", "1.5"] {
             for b in ["", "h", "m", "s", "ms", "d", "mss"] {
                 for more in ["", "1m", "1m1s1h", "1m1s1h1ms", "0"] {
                     let text = format!("{a}{b}{more}");
-                    assert_eq!(has_form(&text), pattern.is_match(&text), "{text}");
+                    assert_eq!(matches_pattern(&text), pattern.is_match(&text), "{text}");
                 }
             }
         }

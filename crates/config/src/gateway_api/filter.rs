@@ -1,167 +1,168 @@
-//! What rules of routes do to requests and responses on their way.
+//! Filters of routes, which process requests and responses.
 
 use std::sync::Arc;
 
 use crate::gateway_api::reference::{BackendObjectReference, LocalObjectReference};
 use crate::gateway_api::text::{DNS_NAME, HEADER_NAME, HEADER_VALUE, ORIGIN, PATH};
 
-/// In CEL: a list has `*` alone.
+/// CEL rule: `*` must be the only entry of a list.
 const STAR_RULE: &str = "!('*' in self && self.size() > 1)";
-/// What is said when it has more.
+/// Message of [`STAR_RULE`].
 const STAR_MESSAGE: &str = "* cannot be combined with other entries";
 
 message! {
-    /// One thing that happens to HTTP requests or responses.
+    /// Filter that processes HTTP requests or responses.
     pub struct HttpRouteFilter where [
-        rule "(self.type == 'RequestHeaderModifier') == has(self.requestHeaderModifier)" "requestHeaderModifier goes together with the type RequestHeaderModifier",
-        rule "(self.type == 'ResponseHeaderModifier') == has(self.responseHeaderModifier)" "responseHeaderModifier goes together with the type ResponseHeaderModifier",
-        rule "(self.type == 'RequestMirror') == has(self.requestMirror)" "requestMirror goes together with the type RequestMirror",
-        rule "(self.type == 'RequestRedirect') == has(self.requestRedirect)" "requestRedirect goes together with the type RequestRedirect",
-        rule "(self.type == 'URLRewrite') == has(self.urlRewrite)" "urlRewrite goes together with the type URLRewrite",
-        rule "(self.type == 'CORS') == has(self.cors)" "cors goes together with the type CORS",
-        rule "(self.type == 'ExternalAuth') == has(self.externalAuth)" "externalAuth goes together with the type ExternalAuth",
-        rule "(self.type == 'ExtensionRef') == has(self.extensionRef)" "extensionRef goes together with the type ExtensionRef",
+        rule "(self.type == 'RequestHeaderModifier') == has(self.requestHeaderModifier)" "requestHeaderModifier must be set if and only if the type is RequestHeaderModifier",
+        rule "(self.type == 'ResponseHeaderModifier') == has(self.responseHeaderModifier)" "responseHeaderModifier must be set if and only if the type is ResponseHeaderModifier",
+        rule "(self.type == 'RequestMirror') == has(self.requestMirror)" "requestMirror must be set if and only if the type is RequestMirror",
+        rule "(self.type == 'RequestRedirect') == has(self.requestRedirect)" "requestRedirect must be set if and only if the type is RequestRedirect",
+        rule "(self.type == 'URLRewrite') == has(self.urlRewrite)" "urlRewrite must be set if and only if the type is URLRewrite",
+        rule "(self.type == 'CORS') == has(self.cors)" "cors must be set if and only if the type is CORS",
+        rule "(self.type == 'ExternalAuth') == has(self.externalAuth)" "externalAuth must be set if and only if the type is ExternalAuth",
+        rule "(self.type == 'ExtensionRef') == has(self.extensionRef)" "extensionRef must be set if and only if the type is ExtensionRef",
     ] {
-        /// What it is; the field of the same name has the rest.
+        /// Type of the filter. Its settings are in the field of the same name.
         pub kind: HttpFilterType as "type" where [required],
-        /// Headers of requests to change.
+        /// Changes to request headers.
         pub request_header_modifier: Option<HeaderFilter>,
-        /// Headers of responses to change.
+        /// Changes to response headers.
         pub response_header_modifier: Option<HeaderFilter>,
-        /// Where a copy of requests goes; the answer to it is dropped.
+        /// Backend that requests are mirrored to. Its responses are ignored.
         pub request_mirror: Option<RequestMirrorFilter>,
-        /// A redirect, instead of forwarding.
+        /// Redirect response instead of forwarding.
         pub request_redirect: Option<RequestRedirectFilter>,
-        /// What requests ask for, as it is forwarded.
+        /// Rewrite of the host and path of the forwarded request.
         pub url_rewrite: Option<UrlRewriteFilter>,
-        /// Cross-origin resource sharing.
+        /// Cross-origin resource sharing (CORS) policy.
         pub cors: Option<CorsFilter>,
-        /// A service that decides whether requests pass.
+        /// External authorization service.
         pub external_auth: Option<ExternalAuthFilter>,
-        /// An object that says what happens; which kinds are known is up to the controller.
+        /// Implementation-specific filter object.
         pub extension_ref: Option<LocalObjectReference>,
     }
 }
 
 enumeration! {
-    /// The sorts of filters for HTTP.
+    /// Type of an HTTP filter.
     pub enum HttpFilterType {
-        /// Changes headers of requests.
+        /// Changes request headers.
         #[default]
         RequestHeaderModifier = "RequestHeaderModifier",
-        /// Changes headers of responses.
+        /// Changes response headers.
         ResponseHeaderModifier = "ResponseHeaderModifier",
-        /// Copies requests.
+        /// Mirrors requests.
         RequestMirror = "RequestMirror",
-        /// Answers with a redirect.
+        /// Returns a redirect.
         RequestRedirect = "RequestRedirect",
-        /// Changes what requests ask for.
+        /// Rewrites the host and path of requests.
         UrlRewrite = "URLRewrite",
-        /// Something else.
+        /// Implementation-specific filter.
         ExtensionRef = "ExtensionRef",
-        /// Answers and checks cross-origin requests.
+        /// Handles cross-origin requests (CORS).
         Cors = "CORS",
-        /// Lets a service decide.
+        /// Delegates authorization to an external service.
         ExternalAuth = "ExternalAuth",
     }
 }
 
 message! {
-    /// One thing that happens to gRPC requests or responses.
+    /// Filter that processes gRPC requests or responses.
     pub struct GrpcRouteFilter where [
-        rule "(self.type == 'RequestHeaderModifier') == has(self.requestHeaderModifier)" "requestHeaderModifier goes together with the type RequestHeaderModifier",
-        rule "(self.type == 'ResponseHeaderModifier') == has(self.responseHeaderModifier)" "responseHeaderModifier goes together with the type ResponseHeaderModifier",
-        rule "(self.type == 'RequestMirror') == has(self.requestMirror)" "requestMirror goes together with the type RequestMirror",
-        rule "(self.type == 'ExtensionRef') == has(self.extensionRef)" "extensionRef goes together with the type ExtensionRef",
+        rule "(self.type == 'RequestHeaderModifier') == has(self.requestHeaderModifier)" "requestHeaderModifier must be set if and only if the type is RequestHeaderModifier",
+        rule "(self.type == 'ResponseHeaderModifier') == has(self.responseHeaderModifier)" "responseHeaderModifier must be set if and only if the type is ResponseHeaderModifier",
+        rule "(self.type == 'RequestMirror') == has(self.requestMirror)" "requestMirror must be set if and only if the type is RequestMirror",
+        rule "(self.type == 'ExtensionRef') == has(self.extensionRef)" "extensionRef must be set if and only if the type is ExtensionRef",
     ] {
-        /// What it is; the field of the same name has the rest.
+        /// Type of the filter. Its settings are in the field of the same name.
         pub kind: GrpcFilterType as "type" where [required],
-        /// Headers of requests to change.
+        /// Changes to request headers.
         pub request_header_modifier: Option<HeaderFilter>,
-        /// Headers of responses to change.
+        /// Changes to response headers.
         pub response_header_modifier: Option<HeaderFilter>,
-        /// Where a copy of requests goes; the answer to it is dropped.
+        /// Backend that requests are mirrored to. Its responses are ignored.
         pub request_mirror: Option<RequestMirrorFilter>,
-        /// An object that says what happens; which kinds are known is up to the controller.
+        /// Implementation-specific filter object.
         pub extension_ref: Option<LocalObjectReference>,
     }
 }
 
 enumeration! {
-    /// The sorts of filters for gRPC.
+    /// Type of a gRPC filter.
     pub enum GrpcFilterType {
-        /// Changes headers of requests.
+        /// Changes request headers.
         #[default]
         RequestHeaderModifier = "RequestHeaderModifier",
-        /// Changes headers of responses.
+        /// Changes response headers.
         ResponseHeaderModifier = "ResponseHeaderModifier",
-        /// Copies requests.
+        /// Mirrors requests.
         RequestMirror = "RequestMirror",
-        /// Something else.
+        /// Implementation-specific filter.
         ExtensionRef = "ExtensionRef",
     }
 }
 
 message! {
-    /// Changes of headers.
+    /// Header changes.
     pub struct HeaderFilter {
-        /// Headers that get this value, whether they are there or not.
+        /// Headers to overwrite.
         pub set: Vec<HttpHeader> where [max 16, key name],
-        /// Headers that get this value beside those that they have.
+        /// Headers to append.
         pub add: Vec<HttpHeader> where [max 16, key name],
-        /// Headers that are taken out; case does not count.
+        /// Headers to remove. Names are case-insensitive.
         pub remove: Vec<Arc<str>> where [max 16, set],
     }
 }
 
 message! {
-    /// A header.
+    /// HTTP header.
     pub struct HttpHeader {
-        /// Its name; case does not count.
+        /// Name of the header, case-insensitive.
         pub name: Arc<str> where [required, min 1, max 256, pattern HEADER_NAME],
-        /// Its value.
+        /// Value of the header.
         pub value: Arc<str> where [required, min 1, max 4096, pattern HEADER_VALUE],
     }
 }
 
 message! {
-    /// Where a copy of requests goes.
+    /// Backend that requests are mirrored to.
     pub struct RequestMirrorFilter where [
-        rule "!(has(self.percent) && has(self.fraction))" "percent and fraction exclude each other",
+        rule "!(has(self.percent) && has(self.fraction))" "percent and fraction are mutually exclusive",
     ] {
-        /// The backend.
+        /// Backend that receives the copies.
         pub backend_ref: BackendObjectReference where [required],
-        /// The percentage of requests that are copied; without it and `fraction` all are.
+        /// Percentage of requests to mirror. If neither `percent` nor `fraction` is set, all requests are mirrored.
         pub percent: Option<u32> where [min 0, max 100],
-        /// The fraction of requests that are copied.
+        /// Fraction of requests to mirror.
         pub fraction: Option<Fraction>,
     }
 }
 
 message! {
-    /// A fraction.
+    /// Fraction.
     pub struct Fraction where [
         rule "self.numerator <= self.denominator" "the numerator must not be greater than the denominator",
     ] {
-        /// What stands above.
+        /// Numerator.
         pub numerator: u32 where [required, min 0],
-        /// What stands below.
+        /// Denominator.
         pub denominator: u32 where [min 1, default 100] = 100,
     }
 }
 
 message! {
-    /// A redirect.
+    /// Redirect response.
     pub struct RequestRedirectFilter {
-        /// The scheme, `http` or `https`; absent: the request's.
+        /// Scheme of the redirect, `http` or `https`. Defaults to the scheme of the request.
         pub scheme: Option<Arc<str>> where [values_of ["http", "https"]],
-        /// The host; absent: the request's.
+        /// Host of the redirect. Defaults to the host of the request.
         pub hostname: Option<Arc<str>> where [min 1, max 253, pattern DNS_NAME],
-        /// The path; absent: the request's.
+        /// Path of the redirect. Defaults to the path of the request.
         pub path: Option<HttpPathModifier>,
-        /// The port; absent: the one of `scheme`, else the listener's.
+        /// Port of the redirect. Defaults to the default port of `scheme` if it is set, otherwise to the port of the
+        /// listener.
         pub port: Option<u16> where [min 1, max 65535],
-        /// The status code: 301, 302, 303, 307 or 308.
+        /// Status code: 301, 302, 303, 307 or 308.
         pub status_code: u32 where [
             default 302, rule "self in [301, 302, 303, 307, 308]" "the status code must be 301, 302, 303, 307 or 308",
         ] = 302,
@@ -169,118 +170,119 @@ message! {
 }
 
 message! {
-    /// A change of what requests ask for.
+    /// Rewrite of the host and path of a request.
     pub struct UrlRewriteFilter {
-        /// The host; absent: it stays.
+        /// Host of the forwarded request. If omitted, the host is unchanged.
         pub hostname: Option<Arc<str>> where [min 1, max 253, pattern DNS_NAME],
-        /// The path; absent: it stays.
+        /// Path of the forwarded request. If omitted, the path is unchanged.
         pub path: Option<HttpPathModifier>,
     }
 }
 
 message! {
-    /// A change of a path.
+    /// Path change.
     pub struct HttpPathModifier where [
-        rule "(self.type == 'ReplaceFullPath') == has(self.replaceFullPath)" "replaceFullPath goes together with the type ReplaceFullPath",
+        rule "(self.type == 'ReplaceFullPath') == has(self.replaceFullPath)" "replaceFullPath must be set if and only if the type is ReplaceFullPath",
         rule "(self.type == 'ReplacePrefixMatch') == has(self.replacePrefixMatch)"
-            "replacePrefixMatch goes together with the type ReplacePrefixMatch",
+            "replacePrefixMatch must be set if and only if the type is ReplacePrefixMatch",
     ] {
-        /// What changes.
+        /// Type of the change.
         pub kind: PathModifierType as "type" where [required],
-        /// The new path.
+        /// Path that replaces the whole path.
         pub replace_full_path: Option<Arc<str>> where [max 1024],
-        /// What takes the place of the prefix that matched.
+        /// Path that replaces the matched prefix.
         pub replace_prefix_match: Option<Arc<str>> where [max 1024],
     }
 }
 
 enumeration! {
-    /// What of a path changes.
+    /// Type of a path change.
     pub enum PathModifierType {
-        /// All of it.
+        /// Replaces the whole path.
         #[default]
         ReplaceFullPath = "ReplaceFullPath",
-        /// The prefix that matched.
+        /// Replaces the matched prefix.
         ReplacePrefixMatch = "ReplacePrefixMatch",
     }
 }
 
 message! {
-    /// Cross-origin resource sharing.
+    /// Cross-origin resource sharing (CORS) policy.
     pub struct CorsFilter {
-        /// Origins that may ask, `*`, or with `*` as the first label of the host.
+        /// Allowed origins: exact origins, origins with `*` as the first label of the host, or `*`.
         pub allow_origins: Vec<Arc<str>> where [max 64, set, rule STAR_RULE STAR_MESSAGE, items(min 1, max 253, pattern ORIGIN)],
-        /// Whether they may send credentials.
+        /// Whether requests can include credentials.
         pub allow_credentials: Option<bool>,
-        /// Methods that they may use, or `*`.
+        /// Allowed methods, or `*`.
         pub allow_methods: Vec<Arc<str>> where [max 9, set, rule STAR_RULE STAR_MESSAGE, items(values_of [
             "GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH", "*"
         ])],
-        /// Headers that they may send, or `*`.
+        /// Allowed request headers, or `*`.
         pub allow_headers: Vec<Arc<str>> where [
             max 64, set, rule STAR_RULE STAR_MESSAGE, items(min 1, max 256, pattern HEADER_NAME),
         ],
-        /// Headers of responses that they may read, or `*`.
+        /// Response headers that browsers can expose to scripts, or `*`.
         pub expose_headers: Vec<Arc<str>> where [max 64, set, items(min 1, max 256, pattern HEADER_NAME)],
-        /// For how many seconds they may remember the answer.
+        /// Time for which browsers can cache the response to a preflight request, in seconds.
         pub max_age: u32 where [min 1, default 5] = 5,
     }
 }
 
 message! {
-    /// A service that decides whether requests pass.
+    /// External authorization service.
     pub struct ExternalAuthFilter where [
-        rule "(self.protocol == 'GRPC') == has(self.grpc)" "grpc goes together with the protocol GRPC",
-        rule "(self.protocol == 'HTTP') == has(self.http)" "http goes together with the protocol HTTP",
+        rule "(self.protocol == 'GRPC') == has(self.grpc)" "grpc must be set if and only if the protocol is GRPC",
+        rule "(self.protocol == 'HTTP') == has(self.http)" "http must be set if and only if the protocol is HTTP",
     ] {
-        /// What it speaks.
+        /// Protocol of the service.
         pub protocol: ExternalAuthProtocol where [required],
-        /// The service.
+        /// Backend that provides the service.
         pub backend_ref: BackendObjectReference where [required],
-        /// Settings for `GRPC`.
+        /// Settings for the protocol `GRPC`.
         pub grpc: Option<GrpcAuthConfig>,
-        /// Settings for `HTTP`.
+        /// Settings for the protocol `HTTP`.
         pub http: Option<HttpAuthConfig>,
-        /// How much of a request's body the service gets; absent: nothing.
+        /// Part of the request body that is sent to the service. If omitted, no body is sent.
         pub forward_body: Option<ForwardBodyConfig>,
     }
 }
 
 enumeration! {
-    /// What a service that decides speaks.
+    /// Protocol of an external authorization service.
     pub enum ExternalAuthProtocol {
-        /// HTTP: status 200 means yes.
+        /// HTTP. Status code 200 allows the request.
         #[default]
         Http = "HTTP",
-        /// Envoy's interface for external authorization, version 3.
+        /// Envoy's external authorization API, version 3.
         Grpc = "GRPC",
     }
 }
 
 message! {
-    /// Settings for services that speak gRPC.
+    /// Settings for authorization over gRPC.
     pub struct GrpcAuthConfig {
-        /// Headers of requests that the service gets; empty: all.
+        /// Request headers that are sent to the service. If empty, all headers are sent.
         pub allowed_headers: Vec<Arc<str>> where [max 64, set],
     }
 }
 
 message! {
-    /// Settings for services that speak HTTP.
+    /// Settings for authorization over HTTP.
     pub struct HttpAuthConfig {
-        /// A text before the path of the request that is asked about; absent: nothing.
+        /// Prefix added to the path of the authorization request.
         pub path: Option<Arc<str>> where [max 1024, pattern PATH],
-        /// Headers of requests that the service gets beside `Authorization`, `Host`, method, path and `Content-Length`.
+        /// Request headers that are sent to the service in addition to `Authorization`, `Host`, the method, the path
+        /// and `Content-Length`.
         pub allowed_headers: Vec<Arc<str>> where [max 64, set],
-        /// Headers of the service's answer that are put into requests; empty: all.
+        /// Headers of the service's response that are added to the forwarded request. If empty, all headers are added.
         pub allowed_response_headers: Vec<Arc<str>> where [max 64, set],
     }
 }
 
 message! {
-    /// How much of a request's body a service gets.
+    /// Part of the request body that is sent to an external service.
     pub struct ForwardBodyConfig {
-        /// The most bytes; 0 means nothing.
+        /// Maximum number of bytes. 0 means no body is sent.
         pub max_size: Option<u32> where [min 0],
     }
 }

@@ -1,4 +1,4 @@
-//! GatewayClass and Gateway: where traffic enters.
+//! GatewayClass and Gateway: entry points for traffic.
 
 use std::sync::Arc;
 
@@ -9,31 +9,31 @@ use crate::mesh::LabelSelector;
 use crate::object::StringMap;
 
 message! {
-    /// A class of Gateways, all of which one controller makes.
+    /// Class of Gateways that are managed by one controller.
     pub struct GatewayClass {
-        /// The controller: a domain and a path, such as `istio.io/gateway-controller`.
+        /// Name of the controller: a domain-prefixed path, such as `istio.io/gateway-controller`.
         pub controller_name: Arc<str> where [
-            required, min 1, max 253, pattern CONTROLLER, rule "self == oldSelf" "the controller of a class cannot change",
+            required, min 1, max 253, pattern CONTROLLER, rule "self == oldSelf" "controllerName is immutable",
         ],
-        /// An object with settings for the controller.
+        /// Object with controller-specific parameters.
         pub parameters_ref: Option<ObjectReference>,
-        /// What the class is for, in a few words.
+        /// Description of the class.
         pub description: Option<Arc<str>> where [max 64],
     }
 }
 
 message! {
-    /// Ports at the edge of the mesh, to which routes are attached.
+    /// Entry point for traffic, with listeners that routes attach to.
     pub struct Gateway {
-        /// The name of its GatewayClass.
+        /// Name of the GatewayClass.
         pub gateway_class_name: Arc<str> where [required, min 1, max 253],
-        /// The ports with their protocols and host names.
+        /// Listeners: ports with their protocols and host names.
         pub listeners: Vec<Listener> where [
             required, min 1, max 64, key name,
             rule PLAIN_RULE PLAIN_MESSAGE, rule HTTPS_RULE HTTPS_MESSAGE, rule TLS_RULE TLS_MESSAGE,
             rule HOST_RULE HOST_MESSAGE, rule NAMES_RULE NAMES_MESSAGE, rule DISTINCT_RULE DISTINCT_MESSAGE,
         ],
-        /// Addresses that it is to be reached by; empty: the controller chooses.
+        /// Requested addresses. If empty, the controller assigns them.
         pub addresses: Vec<GatewaySpecAddress> where [
             max 16,
             rule "self.all(a1, a1.type == 'IPAddress' && has(a1.value) ? self.exists_one(a2, a2.type == a1.type && has(a2.value) && a2.value == a1.value) : true)"
@@ -41,68 +41,68 @@ message! {
             rule "self.all(a1, a1.type == 'Hostname' && has(a1.value) ? self.exists_one(a2, a2.type == a1.type && has(a2.value) && a2.value == a1.value) : true)"
                 "host names must be unique",
         ],
-        /// What its own objects, such as Deployment and Service, get.
+        /// Settings of the resources that are created for the Gateway, such as its Deployment and Service.
         pub infrastructure: Option<GatewayInfrastructure>,
-        /// Which ListenerSets may add listeners; absent: none.
+        /// ListenerSets that can attach listeners. If omitted, none can.
         pub allowed_listeners: Option<AllowedListeners>,
-        /// TLS for all listeners.
+        /// TLS settings of all listeners.
         pub tls: Option<GatewayTls>,
-        /// Whether it is a default gateway, to which routes are attached that ask for one (`useDefaultGateways`). Absent: no.
+        /// Whether the Gateway is a default gateway, which routes with `useDefaultGateways` attach to. If omitted, it is not.
         pub default_scope: Option<GatewayDefaultScope>,
     }
 }
 
 enumeration! {
-    /// For which routes a Gateway is the default.
+    /// Routes that a Gateway is a default gateway for.
     pub enum GatewayDefaultScope {
-        /// All.
+        /// All routes.
         #[default]
         All = "All",
-        /// None.
+        /// No routes.
         None = "None",
     }
 }
 
 message! {
-    /// An address that a Gateway is to be reached by.
+    /// Requested address of a Gateway.
     pub struct GatewaySpecAddress where [
         rule "self.type == 'IPAddress' && has(self.value) ? isIP(self.value) : true" "the value must be an IP address",
         rule "self.type == 'Hostname' ? (!has(self.value) || self.value.matches(r\"\"\"^(\\*\\.)?[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$\"\"\")) : true"
             "the value must be a host name",
     ] {
-        /// What it is: `IPAddress`, `Hostname`, or a domain's own sort.
+        /// Type of the address: `IPAddress`, `Hostname` or an implementation-specific type.
         pub kind: Arc<str> as "type" where [min 1, max 253, pattern ADDRESS_TYPE, default "IPAddress"] = "IPAddress".into(),
-        /// The address; absent: the controller chooses one of the sort.
+        /// Address. If omitted, the controller assigns one of the type.
         pub value: Option<Arc<str>> where [max 253],
     }
 }
 
 message! {
-    /// What a Gateway's own objects get.
+    /// Settings of the resources that are created for a Gateway.
     pub struct GatewayInfrastructure {
-        /// Labels.
+        /// Labels of the resources.
         pub labels: StringMap where [
             max 8,
-            rule LABEL_KEYS_RULE "a key is a name of at most 63 characters, with or without a DNS name and / before it",
-            rule LABEL_PREFIX_RULE "the DNS name before a key has at most 253 characters",
+            rule LABEL_KEYS_RULE "a key must be a name of at most 63 characters with an optional DNS prefix and slash",
+            rule LABEL_PREFIX_RULE "the DNS prefix of a key must be shorter than 253 characters",
             values(min 0, max 63, pattern LABEL_VALUE),
         ],
-        /// Annotations.
+        /// Annotations of the resources.
         pub annotations: StringMap where [
             max 16,
-            rule LABEL_KEYS_RULE "a key is a name of at most 63 characters, with or without a DNS name and / before it",
-            rule LABEL_PREFIX_RULE "the DNS name before a key has at most 253 characters",
+            rule LABEL_KEYS_RULE "a key must be a name of at most 63 characters with an optional DNS prefix and slash",
+            rule LABEL_PREFIX_RULE "the DNS prefix of a key must be shorter than 253 characters",
             values(min 0, max 4096),
         ],
-        /// An object with settings for the controller.
+        /// Object with controller-specific parameters.
         pub parameters_ref: Option<LocalObjectReference>,
     }
 }
 
 message! {
-    /// Which ListenerSets may add listeners.
+    /// ListenerSets that can attach listeners.
     pub struct AllowedListeners {
-        /// Namespaces that they may be in.
+        /// Namespaces of the ListenerSets.
         pub namespaces: ListenerNamespaces where [default {"from": "None"}],
     }
 }
@@ -110,93 +110,93 @@ message! {
 message! {
     /// Namespaces of ListenerSets.
     pub struct ListenerNamespaces {
-        /// Which ones.
+        /// Which namespaces are allowed.
         pub from: FromListenerNamespaces where [default "None"],
-        /// Their labels, with `Selector` only.
+        /// Labels of the namespaces. Requires `from: Selector`.
         pub selector: Option<LabelSelector> where [atomic],
     }
 }
 
 enumeration! {
-    /// Which namespaces ListenerSets may be in.
+    /// Namespaces of ListenerSets that are allowed.
     pub enum FromListenerNamespaces {
-        /// None.
+        /// No namespace.
         #[default]
         None = "None",
-        /// The Gateway's own.
+        /// The namespace of the Gateway.
         Same = "Same",
-        /// All.
+        /// All namespaces.
         All = "All",
-        /// Those with certain labels.
+        /// Namespaces selected by label.
         Selector = "Selector",
     }
 }
 
 message! {
-    /// TLS of a Gateway.
+    /// TLS settings of a Gateway.
     pub struct GatewayTls {
-        /// Towards backends.
+        /// TLS settings for connections to backends.
         pub backend: Option<GatewayBackendTls>,
-        /// Towards clients.
+        /// TLS settings for client connections.
         pub frontend: Option<FrontendTls>,
     }
 }
 
 message! {
-    /// TLS towards backends.
+    /// TLS settings for connections to backends.
     pub struct GatewayBackendTls {
-        /// The secret with the certificate and key by which the Gateway says who it is.
+        /// Secret with the client certificate and key that the Gateway presents to backends.
         pub client_certificate_ref: Option<SecretObjectReference>,
     }
 }
 
 message! {
-    /// TLS towards clients.
+    /// TLS settings for client connections.
     pub struct FrontendTls {
-        /// For ports without settings of their own.
+        /// Settings for ports that have none of their own.
         pub default: TlsConfig where [required],
-        /// For single ports.
+        /// Settings for individual ports.
         pub per_port: Vec<TlsPortConfig> where [
-            max 64, key port, rule "self.all(t1, self.exists_one(t2, t1.port == t2.port))" "a port can have one entry only",
+            max 64, key port, rule "self.all(t1, self.exists_one(t2, t1.port == t2.port))" "the port of an entry must be unique",
         ],
     }
 }
 
 message! {
-    /// TLS towards the clients of one port.
+    /// TLS settings for client connections to one port.
     pub struct TlsPortConfig {
-        /// The port.
+        /// Port number.
         pub port: u16 where [required, min 1, max 65535],
-        /// The settings.
+        /// TLS settings of the port.
         pub tls: TlsConfig where [required],
     }
 }
 
 message! {
-    /// Settings of TLS towards clients.
+    /// TLS settings for client connections.
     pub struct TlsConfig {
-        /// How clients' certificates are checked; absent: clients need none.
+        /// Verification of client certificates. If omitted, no client certificate is required.
         pub validation: Option<FrontendTlsValidation>,
     }
 }
 
 message! {
-    /// How clients' certificates are checked.
+    /// Verification of client certificates.
     pub struct FrontendTlsValidation {
-        /// ConfigMaps or secrets with CA certificates that vouch for clients.
+        /// ConfigMaps or Secrets with the CA certificates that verify client certificates.
         pub ca_certificate_refs: Vec<ObjectReference> as "caCertificateRefs" where [required, min 1, max 16],
-        /// What happens to clients without a valid certificate.
+        /// Handling of clients without a valid certificate.
         pub mode: FrontendValidationMode where [default "AllowValidOnly"],
     }
 }
 
 enumeration! {
-    /// What happens to clients without a valid certificate.
+    /// Handling of clients without a valid certificate.
     pub enum FrontendValidationMode {
-        /// They are refused.
+        /// Rejects the connection.
         #[default]
         AllowValidOnly = "AllowValidOnly",
-        /// They are let in.
+        /// Accepts the connection.
         AllowInsecureFallback = "AllowInsecureFallback",
     }
 }

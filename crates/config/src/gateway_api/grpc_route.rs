@@ -1,4 +1,4 @@
-//! GRPCRoute: where gRPC requests go.
+//! GRPCRoute: routing of gRPC requests.
 
 use std::sync::Arc;
 
@@ -8,26 +8,26 @@ use crate::gateway_api::reference::ParentReference;
 use crate::gateway_api::session::SessionPersistence;
 use crate::gateway_api::text::*;
 
-/// In CEL: the matches of all rules are not too many.
+/// CEL rule: limits the total number of matches.
 const MATCHES_RULE: &str = "(self.size() > 0 ? (has(self[0].matches) ? self[0].matches.size() : 0) : 0) + (self.size() > 1 ? (has(self[1].matches) ? self[1].matches.size() : 0) : 0) + (self.size() > 2 ? (has(self[2].matches) ? self[2].matches.size() : 0) : 0) + (self.size() > 3 ? (has(self[3].matches) ? self[3].matches.size() : 0) : 0) + (self.size() > 4 ? (has(self[4].matches) ? self[4].matches.size() : 0) : 0) + (self.size() > 5 ? (has(self[5].matches) ? self[5].matches.size() : 0) : 0) + (self.size() > 6 ? (has(self[6].matches) ? self[6].matches.size() : 0) : 0) + (self.size() > 7 ? (has(self[7].matches) ? self[7].matches.size() : 0) : 0) + (self.size() > 8 ? (has(self[8].matches) ? self[8].matches.size() : 0) : 0) + (self.size() > 9 ? (has(self[9].matches) ? self[9].matches.size() : 0) : 0) + (self.size() > 10 ? (has(self[10].matches) ? self[10].matches.size() : 0) : 0) + (self.size() > 11 ? (has(self[11].matches) ? self[11].matches.size() : 0) : 0) + (self.size() > 12 ? (has(self[12].matches) ? self[12].matches.size() : 0) : 0) + (self.size() > 13 ? (has(self[13].matches) ? self[13].matches.size() : 0) : 0) + (self.size() > 14 ? (has(self[14].matches) ? self[14].matches.size() : 0) : 0) + (self.size() > 15 ? (has(self[15].matches) ? self[15].matches.size() : 0) : 0) <= 128";
-/// In CEL: filters that there can be one of.
+/// CEL rule: header modifiers must not be repeated.
 const FILTERS_RULE: &str =
     "['RequestHeaderModifier', 'ResponseHeaderModifier'].all(t, self.filter(f, f.type == t).size() <= 1)";
-/// What is said when there are more.
-const FILTERS_MESSAGE: &str = "a filter of this type cannot be repeated";
+/// Message of [`FILTERS_RULE`].
+const FILTERS_MESSAGE: &str = "a filter of this type must not be repeated";
 
 message! {
-    /// Where gRPC requests go that arrive at a Gateway's listener, or that leave for a service of the mesh.
+    /// Routes gRPC requests that arrive at a Gateway's listener, or that are sent to a Service in the mesh.
     pub struct GrpcRoute {
-        /// The Gateways, ListenerSets or Services that the route is attached to.
+        /// Gateways, ListenerSets or Services that the route attaches to.
         pub parent_refs: Vec<ParentReference> where [
             max 32, rule PARENTS_RULE PARENTS_MESSAGE, rule DISTINCT_PARENTS_RULE DISTINCT_PARENTS_MESSAGE,
         ],
-        /// Whether the route is attached to default gateways, too.
+        /// Whether the route also attaches to default gateways.
         pub use_default_gateways: Option<DefaultGateways>,
-        /// Host names that it is about, perhaps with `*.` at the beginning; empty: those of the listener.
+        /// Host names of the requests, optionally with the prefix `*.`. If empty, the host names of the listener apply.
         pub hostnames: Vec<Arc<str>> where [max 16, items(min 1, max 253, pattern HOSTNAME)],
-        /// What happens to requests; the rule with the most precise match wins.
+        /// Routing rules. The rule with the most specific match applies.
         pub rules: Vec<GrpcRouteRule> where [
             max 16, rule MATCHES_RULE MATCHES_MESSAGE, rule RULE_NAMES_RULE RULE_NAMES_MESSAGE,
         ],
@@ -35,79 +35,80 @@ message! {
 }
 
 message! {
-    /// When a rule applies, and what happens then.
+    /// Routing rule: match conditions, filters and backends.
     pub struct GrpcRouteRule {
-        /// A name, unique in the route.
+        /// Name of the rule, unique within the route.
         pub name: Option<Arc<str>> where [min 1, max 253, pattern DNS_NAME],
-        /// The rule applies when one of these does; empty means always.
+        /// Match conditions, of which at least one must match. If empty, the rule matches all requests.
         pub matches: Vec<GrpcRouteMatch> where [max 64],
-        /// What happens to requests and responses, in this order.
+        /// Filters, applied in order.
         pub filters: Vec<GrpcRouteFilter> where [max 16, rule FILTERS_RULE FILTERS_MESSAGE],
-        /// Where requests go, by weight. Without any they are answered with UNAVAILABLE.
+        /// Backends with weights. If empty, requests fail with UNAVAILABLE.
         pub backend_refs: Vec<GrpcBackendRef> where [max 16],
-        /// Requests of a session go to the same backend.
+        /// Session persistence: requests of a session are sent to the same backend.
         pub session_persistence: Option<SessionPersistence>,
     }
 }
 
 message! {
-    /// Where requests go, with a share and what happens on this way only.
+    /// Backend of a rule, with a weight and filters.
     pub struct GrpcBackendRef where [
-        rule "(size(self.group) == 0 && self.kind == 'Service') ? has(self.port) : true" "a reference to a Service needs a port",
+        rule "(size(self.group) == 0 && self.kind == 'Service') ? has(self.port) : true" "port is required for a Service",
     ] {
-        /// The API group of its kind; empty means the core group.
+        /// API group of the referenced object. Empty means the core group.
         pub group: Arc<str> where [max 253, pattern GROUP, default ""],
-        /// Its kind.
+        /// Kind of the referenced object.
         pub kind: Arc<str> where [min 1, max 63, pattern KIND, default "Service"] = "Service".into(),
-        /// Its name.
+        /// Name of the referenced object.
         pub name: Arc<str> where [required, min 1, max 253],
-        /// Its namespace; absent means the same. Another one needs a ReferenceGrant there.
+        /// Namespace of the referenced object. Defaults to the same namespace. A reference to another namespace requires a
+        /// ReferenceGrant there.
         pub namespace: Option<Arc<str>> where [min 1, max 63, pattern LABEL],
-        /// Its port; needed for a Service.
+        /// Port of the backend. Required for a Service.
         pub port: Option<u16> where [min 1, max 65535],
-        /// Its share: this weight in relation to the sum of all. 0 means nothing.
+        /// Proportion of requests: the weight divided by the sum of all weights. 0 means no requests.
         pub weight: u32 where [min 0, max 1000000, default 1] = 1,
-        /// What happens to requests that go here, after what the rule says.
+        /// Filters for requests to this backend, applied after those of the rule.
         pub filters: Vec<GrpcRouteFilter> where [max 16, rule FILTERS_RULE FILTERS_MESSAGE],
     }
 }
 
 message! {
-    /// Conditions on a request, all of which must hold.
+    /// Conditions on a request, all of which must match.
     pub struct GrpcRouteMatch {
-        /// Its service and method; absent means any.
+        /// Condition on the service and method. If omitted, any method matches.
         pub method: Option<GrpcMethodMatch>,
-        /// Its headers, each of them.
+        /// Conditions on headers, all of which must match.
         pub headers: Vec<GrpcHeaderMatch> where [max 16, key name],
     }
 }
 
 message! {
-    /// A condition on service and method.
+    /// Condition on the service and method of a request.
     pub struct GrpcMethodMatch where [
-        rule "has(self.service) || has(self.method)" "service or method is needed",
+        rule "has(self.service) || has(self.method)" "service or method is required",
         rule "(!has(self.type) || self.type == 'Exact') && has(self.service) ? self.service.matches(r\"\"\"^(?i)\\.?[a-z_][a-z_0-9]*(\\.[a-z_][a-z_0-9]*)*$\"\"\") : true"
-            "a service is names of letters, digits and _, joined by dots",
+            "a service must consist of names of letters, digits and underscores, separated by dots",
         rule "(!has(self.type) || self.type == 'Exact') && has(self.method) ? self.method.matches(r\"\"\"^[A-Za-z_][A-Za-z_0-9]*$\"\"\") : true"
-            "a method is a name of letters, digits and _",
+            "a method must consist of letters, digits and underscores",
     ] {
-        /// How they are compared.
+        /// Type of comparison.
         pub kind: TextMatchType as "type" where [default "Exact"],
-        /// The service, with its package; absent means any.
+        /// Fully qualified name of the service. If omitted, any service matches.
         pub service: Option<Arc<str>> where [max 1024],
-        /// The method; absent means any.
+        /// Name of the method. If omitted, any method matches.
         pub method: Option<Arc<str>> where [max 1024],
     }
 }
 
 message! {
-    /// A condition on a header.
+    /// Condition on a header.
     pub struct GrpcHeaderMatch {
-        /// How it is compared.
+        /// Type of comparison.
         pub kind: TextMatchType as "type" where [default "Exact"],
-        /// Its name; case does not count.
+        /// Name of the header, case-insensitive.
         pub name: Arc<str> where [required, min 1, max 256, pattern HEADER_NAME],
-        /// Its value.
+        /// Value of the header.
         pub value: Arc<str> where [required, min 1, max 4096],
     }
 }

@@ -1,4 +1,4 @@
-//! HTTPRoute: where HTTP requests go.
+//! HTTPRoute: routing of HTTP requests.
 
 use std::sync::Arc;
 
@@ -8,41 +8,41 @@ use crate::gateway_api::reference::ParentReference;
 use crate::gateway_api::session::SessionPersistence;
 use crate::gateway_api::text::*;
 
-/// In CEL: one parent twice is told apart by section or port.
+/// CEL rule: references to the same parent must differ in section or port.
 pub(crate) const PARENTS_RULE: &str = "self.all(p1, self.all(p2, p1.group == p2.group && p1.kind == p2.kind && p1.name == p2.name && (((!has(p1.__namespace__) || p1.__namespace__ == '') && (!has(p2.__namespace__) || p2.__namespace__ == '')) || (has(p1.__namespace__) && has(p2.__namespace__) && p1.__namespace__ == p2.__namespace__)) ? ((!has(p1.sectionName) || p1.sectionName == '') == (!has(p2.sectionName) || p2.sectionName == '') && (!has(p1.port) || p1.port == 0) == (!has(p2.port) || p2.port == 0)) : true))";
-/// What is said when it is not.
-pub(crate) const PARENTS_MESSAGE: &str = "a parent that is named more than once needs sectionName or port each time";
-/// In CEL: no parent is there twice.
+/// Message of [`PARENTS_RULE`].
+pub(crate) const PARENTS_MESSAGE: &str = "sectionName or port is required if a parent is listed more than once";
+/// CEL rule: parent references must be unique.
 pub(crate) const DISTINCT_PARENTS_RULE: &str = "self.all(p1, self.exists_one(p2, p1.group == p2.group && p1.kind == p2.kind && p1.name == p2.name && (((!has(p1.__namespace__) || p1.__namespace__ == '') && (!has(p2.__namespace__) || p2.__namespace__ == '')) || (has(p1.__namespace__) && has(p2.__namespace__) && p1.__namespace__ == p2.__namespace__)) && (((!has(p1.sectionName) || p1.sectionName == '') && (!has(p2.sectionName) || p2.sectionName == '')) || (has(p1.sectionName) && has(p2.sectionName) && p1.sectionName == p2.sectionName)) && (((!has(p1.port) || p1.port == 0) && (!has(p2.port) || p2.port == 0)) || (has(p1.port) && has(p2.port) && p1.port == p2.port))))";
-/// What is said when one is.
-pub(crate) const DISTINCT_PARENTS_MESSAGE: &str = "the same part of a parent is named twice";
-/// In CEL: names of rules are unique.
+/// Message of [`DISTINCT_PARENTS_RULE`].
+pub(crate) const DISTINCT_PARENTS_MESSAGE: &str = "the combination of parent, sectionName and port must be unique";
+/// CEL rule: names of rules must be unique.
 pub(crate) const RULE_NAMES_RULE: &str =
     "self.all(l1, !has(l1.name) || self.exists_one(l2, has(l2.name) && l1.name == l2.name))";
-/// What is said when they are not.
-pub(crate) const RULE_NAMES_MESSAGE: &str = "the names of rules must be unique";
-/// What is said when a route has too many matches.
-pub(crate) const MATCHES_MESSAGE: &str = "all rules together can have 128 matches";
-/// In CEL: the matches of all rules are not too many.
+/// Message of [`RULE_NAMES_RULE`].
+pub(crate) const RULE_NAMES_MESSAGE: &str = "rule names must be unique";
+/// Message of the rule that limits the total number of matches.
+pub(crate) const MATCHES_MESSAGE: &str = "the total number of matches of all rules must not exceed 128";
+/// CEL rule: limits the total number of matches.
 const MATCHES_RULE: &str = "(self.size() > 0 ? self[0].matches.size() : 0) + (self.size() > 1 ? self[1].matches.size() : 0) + (self.size() > 2 ? self[2].matches.size() : 0) + (self.size() > 3 ? self[3].matches.size() : 0) + (self.size() > 4 ? self[4].matches.size() : 0) + (self.size() > 5 ? self[5].matches.size() : 0) + (self.size() > 6 ? self[6].matches.size() : 0) + (self.size() > 7 ? self[7].matches.size() : 0) + (self.size() > 8 ? self[8].matches.size() : 0) + (self.size() > 9 ? self[9].matches.size() : 0) + (self.size() > 10 ? self[10].matches.size() : 0) + (self.size() > 11 ? self[11].matches.size() : 0) + (self.size() > 12 ? self[12].matches.size() : 0) + (self.size() > 13 ? self[13].matches.size() : 0) + (self.size() > 14 ? self[14].matches.size() : 0) + (self.size() > 15 ? self[15].matches.size() : 0) <= 128";
-/// In CEL: filters that there can be one of.
+/// CEL rule: filters that must not be repeated or combined.
 const FILTERS_RULE: &str = "!(self.exists(f, f.type == 'RequestRedirect') && self.exists(f, f.type == 'URLRewrite')) && ['RequestHeaderModifier', 'ResponseHeaderModifier', 'RequestRedirect', 'URLRewrite', 'CORS'].all(t, self.filter(f, f.type == t).size() <= 1)";
-/// What is said when there are more.
+/// Message of [`FILTERS_RULE`].
 const FILTERS_MESSAGE: &str =
-    "a filter of this type cannot be repeated, and RequestRedirect and URLRewrite exclude each other";
+    "a filter of this type must not be repeated, and RequestRedirect and URLRewrite are mutually exclusive";
 
 message! {
-    /// Where HTTP requests go that arrive at a Gateway's listener, or that leave for a service of the mesh.
+    /// Routes HTTP requests that arrive at a Gateway's listener, or that are sent to a Service in the mesh.
     pub struct HttpRoute {
-        /// The Gateways, ListenerSets or Services that the route is attached to.
+        /// Gateways, ListenerSets or Services that the route attaches to.
         pub parent_refs: Vec<ParentReference> where [
             max 32, rule PARENTS_RULE PARENTS_MESSAGE, rule DISTINCT_PARENTS_RULE DISTINCT_PARENTS_MESSAGE,
         ],
-        /// Whether the route is attached to default gateways, too.
+        /// Whether the route also attaches to default gateways.
         pub use_default_gateways: Option<DefaultGateways>,
-        /// Host names that it is about, perhaps with `*.` at the beginning; empty: those of the listener.
+        /// Host names of the requests, optionally with the prefix `*.`. If empty, the host names of the listener apply.
         pub hostnames: Vec<Arc<str>> where [max 16, items(min 1, max 253, pattern HOSTNAME)],
-        /// What happens to requests; the rule with the most precise match wins.
+        /// Routing rules. The rule with the most specific match applies.
         pub rules: Vec<HttpRouteRule> where [
             min 1, max 16, rule MATCHES_RULE MATCHES_MESSAGE, rule RULE_NAMES_RULE RULE_NAMES_MESSAGE,
             default [{"matches": [{"path": {"type": "PathPrefix", "value": "/"}}]}],
@@ -51,149 +51,150 @@ message! {
 }
 
 enumeration! {
-    /// Whether a route is attached to default gateways.
+    /// Whether a route attaches to default gateways.
     pub enum DefaultGateways {
-        /// It is.
+        /// Attaches to all default gateways.
         #[default]
         All = "All",
-        /// It is not.
+        /// Does not attach to default gateways.
         None = "None",
     }
 }
 
 message! {
-    /// When a rule applies, and what happens then.
+    /// Routing rule: match conditions, filters and backends.
     pub struct HttpRouteRule where [
         rule "(has(self.backendRefs) && size(self.backendRefs) > 0) ? (!has(self.filters) || self.filters.all(f, !has(f.requestRedirect))) : true"
-            "a rule with a RequestRedirect has no backendRefs",
+            "backendRefs must be empty in a rule with a RequestRedirect",
         rule "(has(self.filters) && self.filters.exists(f, (has(f.requestRedirect) && has(f.requestRedirect.path) && f.requestRedirect.path.type == 'ReplacePrefixMatch') || (has(f.urlRewrite) && has(f.urlRewrite.path) && f.urlRewrite.path.type == 'ReplacePrefixMatch'))) ? (size(self.matches) == 1 && has(self.matches[0].path) && self.matches[0].path.type == 'PathPrefix') : true"
-            "replacePrefixMatch needs exactly one match, of a path prefix",
+            "replacePrefixMatch requires exactly one match, with the path type PathPrefix",
         rule "(has(self.backendRefs) && self.backendRefs.exists(b, has(b.filters) && b.filters.exists(f, (has(f.requestRedirect) && has(f.requestRedirect.path) && f.requestRedirect.path.type == 'ReplacePrefixMatch') || (has(f.urlRewrite) && has(f.urlRewrite.path) && f.urlRewrite.path.type == 'ReplacePrefixMatch')))) ? (size(self.matches) == 1 && has(self.matches[0].path) && self.matches[0].path.type == 'PathPrefix') : true"
-            "replacePrefixMatch of a backend needs exactly one match, of a path prefix",
+            "replacePrefixMatch of a backend requires exactly one match, with the path type PathPrefix",
     ] {
-        /// A name, unique in the route.
+        /// Name of the rule, unique within the route.
         pub name: Option<Arc<str>> where [min 1, max 253, pattern DNS_NAME],
-        /// The rule applies when one of these does.
+        /// Match conditions, of which at least one must match.
         pub matches: Vec<HttpRouteMatch> where [
             max 64, default [{"path": {"type": "PathPrefix", "value": "/"}}],
         ] = vec![HttpRouteMatch::default()],
-        /// What happens to requests and responses, in this order.
+        /// Filters, applied in order.
         pub filters: Vec<HttpRouteFilter> where [max 16, rule FILTERS_RULE FILTERS_MESSAGE],
-        /// Where requests go, by weight. Without any they are answered with 500, unless a filter answers.
+        /// Backends with weights. If empty, requests fail with status code 500 unless a filter responds.
         pub backend_refs: Vec<HttpBackendRef> where [max 16],
-        /// How long things may take.
+        /// Timeouts of requests.
         pub timeouts: Option<HttpRouteTimeouts>,
-        /// When requests are repeated.
+        /// Retry policy.
         pub retry: Option<HttpRouteRetry>,
-        /// Requests of a session go to the same backend.
+        /// Session persistence: requests of a session are sent to the same backend.
         pub session_persistence: Option<SessionPersistence>,
     }
 }
 
 message! {
-    /// Where requests go, with a share and what happens on this way only.
+    /// Backend of a rule, with a weight and filters.
     pub struct HttpBackendRef where [
-        rule "(size(self.group) == 0 && self.kind == 'Service') ? has(self.port) : true" "a reference to a Service needs a port",
+        rule "(size(self.group) == 0 && self.kind == 'Service') ? has(self.port) : true" "port is required for a Service",
     ] {
-        /// The API group of its kind; empty means the core group.
+        /// API group of the referenced object. Empty means the core group.
         pub group: Arc<str> where [max 253, pattern GROUP, default ""],
-        /// Its kind.
+        /// Kind of the referenced object.
         pub kind: Arc<str> where [min 1, max 63, pattern KIND, default "Service"] = "Service".into(),
-        /// Its name.
+        /// Name of the referenced object.
         pub name: Arc<str> where [required, min 1, max 253],
-        /// Its namespace; absent means the same. Another one needs a ReferenceGrant there.
+        /// Namespace of the referenced object. Defaults to the same namespace. A reference to another namespace requires a
+        /// ReferenceGrant there.
         pub namespace: Option<Arc<str>> where [min 1, max 63, pattern LABEL],
-        /// Its port; needed for a Service.
+        /// Port of the backend. Required for a Service.
         pub port: Option<u16> where [min 1, max 65535],
-        /// Its share: this weight in relation to the sum of all. 0 means nothing.
+        /// Proportion of requests: the weight divided by the sum of all weights. 0 means no requests.
         pub weight: u32 where [min 0, max 1000000, default 1] = 1,
-        /// What happens to requests that go here, after what the rule says.
+        /// Filters for requests to this backend, applied after those of the rule.
         pub filters: Vec<HttpRouteFilter> where [max 16, rule FILTERS_RULE FILTERS_MESSAGE],
     }
 }
 
 message! {
-    /// Conditions on a request, all of which must hold.
+    /// Conditions on a request, all of which must match.
     pub struct HttpRouteMatch {
-        /// Its path.
+        /// Condition on the path.
         pub path: HttpPathMatch where [default {"type": "PathPrefix", "value": "/"}],
-        /// Its headers, each of them.
+        /// Conditions on headers, all of which must match.
         pub headers: Vec<HttpHeaderMatch> where [max 16, key name],
-        /// Its query parameters, each of them.
+        /// Conditions on query parameters, all of which must match.
         pub query_params: Vec<HttpQueryParamMatch> where [max 16, key name],
-        /// Its method; absent means any.
+        /// Method of the request. If omitted, any method matches.
         pub method: Option<HttpMethod>,
     }
 }
 
 message! {
-    /// A condition on a path.
+    /// Condition on a path.
     pub struct HttpPathMatch where [
-        rule "self.type == 'RegularExpression' || self.value.startsWith('/')" "a path begins with /",
+        rule "self.type == 'RegularExpression' || self.value.startsWith('/')" "a path must start with /",
         rule "self.type == 'RegularExpression' || !['//', '/./', '/../', '%2f', '%2F', '#'].exists(x, self.value.contains(x))"
-            "a path has no //, /./, /../, %2f, %2F or # in it",
+            "a path must not contain //, /./, /../, %2f, %2F or #",
         rule "self.type == 'RegularExpression' || !(self.value.endsWith('/..') || self.value.endsWith('/.'))"
-            "a path does not end in /. or /..",
+            "a path must not end with /. or /..",
         rule "self.type == 'RegularExpression' || self.value.matches(r\"\"\"^(?:[-A-Za-z0-9/._~!$&'()*+,;=:@]|[%][0-9a-fA-F]{2})+$\"\"\")"
-            "a path has the characters that paths may have",
+            "a path must contain only valid path characters",
     ] {
-        /// How it is compared.
+        /// Type of comparison.
         pub kind: PathMatchType as "type" where [default "PathPrefix"],
-        /// The path, prefix or regular expression.
+        /// Path, prefix or regular expression.
         pub value: Arc<str> where [max 1024, default "/"] = "/".into(),
     }
 }
 
 enumeration! {
-    /// How a path is compared.
+    /// Type of path comparison.
     pub enum PathMatchType {
-        /// Segment by segment: `/a` matches `/a` and `/a/b`, but not `/ab`.
+        /// Prefix of whole path segments: `/a` matches `/a` and `/a/b`, but not `/ab`.
         #[default]
         PathPrefix = "PathPrefix",
-        /// It is equal.
+        /// Equal path.
         Exact = "Exact",
-        /// The regular expression (RE2) matches all of it.
+        /// Regular expression (RE2) that must match the whole path.
         RegularExpression = "RegularExpression",
     }
 }
 
 enumeration! {
-    /// How a text is compared.
+    /// Type of comparison.
     pub enum TextMatchType {
-        /// It is equal.
+        /// Equal value.
         #[default]
         Exact = "Exact",
-        /// The regular expression (RE2) matches all of it.
+        /// Regular expression (RE2) that must match the whole value.
         RegularExpression = "RegularExpression",
     }
 }
 
 message! {
-    /// A condition on a header.
+    /// Condition on a header.
     pub struct HttpHeaderMatch {
-        /// How it is compared.
+        /// Type of comparison.
         pub kind: TextMatchType as "type" where [default "Exact"],
-        /// Its name; case does not count.
+        /// Name of the header, case-insensitive.
         pub name: Arc<str> where [required, min 1, max 256, pattern HEADER_NAME],
-        /// Its value.
+        /// Value of the header.
         pub value: Arc<str> where [required, min 1, max 4096, pattern HEADER_VALUE],
     }
 }
 
 message! {
-    /// A condition on a query parameter.
+    /// Condition on a query parameter.
     pub struct HttpQueryParamMatch {
-        /// How it is compared.
+        /// Type of comparison.
         pub kind: TextMatchType as "type" where [default "Exact"],
-        /// Its name.
+        /// Name of the query parameter.
         pub name: Arc<str> where [required, min 1, max 256, pattern HEADER_NAME],
-        /// Its value.
+        /// Value of the query parameter.
         pub value: Arc<str> where [required, min 1, max 1024],
     }
 }
 
 enumeration! {
-    /// The method of a request.
+    /// HTTP method.
     pub enum HttpMethod {
         /// GET
         #[default]
@@ -218,26 +219,28 @@ enumeration! {
 }
 
 message! {
-    /// How long things may take.
+    /// Timeouts of requests.
     pub struct HttpRouteTimeouts where [
         rule "!(has(self.request) && has(self.backendRequest) && duration(self.request) != duration('0s') && duration(self.backendRequest) > duration(self.request))"
             "backendRequest must not be longer than request",
     ] {
-        /// From a request to the end of its response; zero: no limit; absent: the controller's choice.
+        /// Timeout from receiving a request to the end of its response. Zero disables the timeout. If omitted, the
+        /// default is implementation-specific.
         pub request: Option<GatewayDuration>,
-        /// One attempt to get a response from a backend; zero: no limit; absent: the controller's choice.
+        /// Timeout of one attempt to get a response from a backend. Zero disables the timeout. If omitted, the default
+        /// is implementation-specific.
         pub backend_request: Option<GatewayDuration>,
     }
 }
 
 message! {
-    /// When requests are repeated.
+    /// Retry policy.
     pub struct HttpRouteRetry {
-        /// Status codes of backends after which they are, 400 to 599.
+        /// Status codes that are retried, 400 to 599.
         pub codes: Vec<u32> where [set, items(min 400, max 599)],
-        /// How often at most; absent: the controller's choice.
+        /// Maximum number of retries. If omitted, the default is implementation-specific.
         pub attempts: Option<u32> where [min 1],
-        /// How long to wait at least before that; absent: the controller's choice.
+        /// Minimum time between retries. If omitted, the default is implementation-specific.
         pub backoff: Option<GatewayDuration>,
     }
 }

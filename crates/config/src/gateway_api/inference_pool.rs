@@ -1,4 +1,4 @@
-//! InferencePool: model servers of which a service of its own picks one per request.
+//! InferencePool: model servers with an endpoint picker that selects one for each request.
 
 use std::sync::Arc;
 
@@ -7,97 +7,97 @@ use crate::gateway_api::text::{CONTROLLER, GATEWAY_GROUP, GROUP, KIND, LABEL, LA
 use crate::object::StringMap;
 
 message! {
-    /// Model servers of which a service of its own picks one per request.
+    /// Pool of model servers. An endpoint picker selects one for each request.
     pub struct InferencePool {
-        /// The Pods of the pool.
+        /// Selects the Pods of the pool.
         pub selector: PoolSelector where [required],
-        /// The ports of the Pods; each is an endpoint of its own.
+        /// Ports of the Pods. Each is a separate endpoint.
         pub target_ports: Vec<PoolPort> where [
             required, min 1, max 8,
             rule "self.all(p1, self.exists_one(p2, p1.number == p2.number))" "port numbers must be unique",
         ],
-        /// What the Pods speak: `http` or `kubernetes.io/h2c`.
+        /// Protocol of the Pods: `http` or `kubernetes.io/h2c`.
         pub app_protocol: Arc<str> where [values_of ["http", "kubernetes.io/h2c"], default "http"] = "http".into(),
-        /// The service that picks.
+        /// Endpoint picker of the pool.
         pub endpoint_picker_ref: Option<EndpointPickerRef>,
     }
 }
 
 message! {
-    /// Selects Pods by labels.
+    /// Selects Pods by label.
     pub struct PoolSelector {
-        /// The labels that a Pod must have.
+        /// Labels that a Pod must have.
         pub match_labels: StringMap where [required, min 1, max 64, values(min 0, max 63, pattern LABEL_VALUE)],
     }
 }
 
 message! {
-    /// A port by its number.
+    /// Port by number.
     pub struct PoolPort {
-        /// The number.
+        /// Port number.
         pub number: u16 where [required, min 1, max 65535],
     }
 }
 
 message! {
-    /// Names the service that picks.
+    /// Service that selects an endpoint for each request.
     pub struct EndpointPickerRef where [
-        rule "self.kind != 'Service' || has(self.port)" "a reference to a Service needs a port",
+        rule "self.kind != 'Service' || has(self.port)" "port is required for a Service",
     ] {
-        /// The API group of its kind; empty means the core group.
+        /// API group of the referenced object. Empty means the core group.
         pub group: Arc<str> where [max 253, pattern GROUP, default ""],
-        /// Its kind.
+        /// Kind of the referenced object.
         pub kind: Arc<str> where [min 1, max 63, pattern KIND, default "Service"] = "Service".into(),
-        /// Its name.
+        /// Name of the referenced object.
         pub name: Arc<str> where [required, min 1, max 253],
-        /// Its port; needed for a Service.
+        /// Port of the service. Required for a Service.
         pub port: Option<PoolPort>,
-        /// What happens to requests when it cannot pick.
+        /// Handling of requests when the endpoint picker is not available.
         pub failure_mode: FailureMode where [default "FailClose"],
     }
 }
 
 enumeration! {
-    /// What happens to requests when nobody can pick.
+    /// Handling of requests when the endpoint picker is not available.
     pub enum FailureMode {
-        /// They are refused.
+        /// Rejects the request.
         #[default]
         FailClose = "FailClose",
-        /// They go to any of the Pods.
+        /// Forwards the request to any Pod of the pool.
         FailOpen = "FailOpen",
     }
 }
 
 message! {
-    /// What became of an InferencePool, with each Gateway that uses it.
+    /// Status of an InferencePool, for each Gateway that uses it.
     pub struct InferencePoolStatus {
-        /// The Gateways that a controller is in charge of.
+        /// Gateways that use the pool.
         pub parents: Vec<PoolParentStatus> where [max 32],
     }
 }
 
 message! {
-    /// What became of an InferencePool with one Gateway.
+    /// Status of an InferencePool for one Gateway.
     pub struct PoolParentStatus {
-        /// What holds of the pool there: `Accepted`, `ResolvedRefs`.
+        /// Conditions of the pool, such as `Accepted` and `ResolvedRefs`.
         pub conditions: Vec<Condition> where [max 8, key "type"],
-        /// The Gateway.
+        /// Gateway that the status applies to.
         pub parent_ref: PoolParentReference where [required],
-        /// Who wrote this: a domain and a path.
+        /// Controller that wrote the status, a domain-prefixed path.
         pub controller_name: Option<Arc<str>> where [min 1, max 253, pattern CONTROLLER],
     }
 }
 
 message! {
-    /// Names a Gateway.
+    /// Reference to a Gateway.
     pub struct PoolParentReference {
-        /// The API group of its kind.
+        /// API group of the referenced object.
         pub group: Arc<str> where [max 253, pattern GROUP, default "gateway.networking.k8s.io"] = GATEWAY_GROUP.into(),
-        /// Its kind.
+        /// Kind of the referenced object.
         pub kind: Arc<str> where [min 1, max 63, pattern KIND, default "Gateway"] = "Gateway".into(),
-        /// Its name.
+        /// Name of the referenced object.
         pub name: Arc<str> where [required, min 1, max 253],
-        /// Its namespace; absent means the same.
+        /// Namespace of the referenced object. Defaults to the same namespace.
         pub namespace: Option<Arc<str>> where [min 1, max 63, pattern LABEL],
     }
 }

@@ -1,4 +1,4 @@
-//! TLSRoute, TCPRoute and UDPRoute: where connections and datagrams go.
+//! TLSRoute, TCPRoute and UDPRoute: routing of connections and datagrams.
 
 use std::sync::Arc;
 
@@ -9,59 +9,59 @@ use crate::gateway_api::reference::{BackendRef, ParentReference};
 use crate::gateway_api::text::{DNS_NAME, HOSTNAME};
 
 message! {
-    /// Where TLS connections go, which are not terminated before.
+    /// Routes TLS connections by SNI.
     pub struct TlsRoute {
-        /// The Gateways, ListenerSets or Services that the route is attached to.
+        /// Gateways, ListenerSets or Services that the route attaches to.
         pub parent_refs: Vec<ParentReference> where [
             max 32, rule PARENTS_RULE PARENTS_MESSAGE, rule DISTINCT_PARENTS_RULE DISTINCT_PARENTS_MESSAGE,
         ],
-        /// Whether the route is attached to default gateways, too.
+        /// Whether the route also attaches to default gateways.
         pub use_default_gateways: Option<DefaultGateways>,
-        /// Server names that it is about, perhaps with `*.` at the beginning.
+        /// Server names (SNI) of the connections, optionally with the prefix `*.`.
         pub hostnames: Vec<Arc<str>> where [
             required, min 1, max 1024,
-            rule "self.all(h, !isIP(h))" "a server name cannot be an IP address",
+            rule "self.all(h, !isIP(h))" "a server name must not be an IP address",
             items(min 1, max 253, pattern HOSTNAME),
         ],
-        /// Where they go: exactly one rule.
+        /// Routing rule. Exactly one is required.
         pub rules: Vec<L4RouteRule> where [required, min 1, max 1],
     }
 }
 
 message! {
-    /// Where TCP connections go.
+    /// Routes TCP connections.
     pub struct TcpRoute {
-        /// The Gateways, ListenerSets or Services that the route is attached to.
+        /// Gateways, ListenerSets or Services that the route attaches to.
         pub parent_refs: Vec<ParentReference> where [
             max 32, rule PARENTS_RULE PARENTS_MESSAGE, rule DISTINCT_PARENTS_RULE DISTINCT_PARENTS_MESSAGE,
         ],
-        /// Whether the route is attached to default gateways, too.
+        /// Whether the route also attaches to default gateways.
         pub use_default_gateways: Option<DefaultGateways>,
-        /// Where they go: exactly one rule.
+        /// Routing rule. Exactly one is required.
         pub rules: Vec<L4RouteRule> where [required, min 1, max 1],
     }
 }
 
 message! {
-    /// Where datagrams go.
+    /// Routes UDP datagrams.
     pub struct UdpRoute {
-        /// The Gateways, ListenerSets or Services that the route is attached to.
+        /// Gateways, ListenerSets or Services that the route attaches to.
         pub parent_refs: Vec<ParentReference> where [
             max 32, rule PARENTS_RULE PARENTS_MESSAGE, rule DISTINCT_PARENTS_RULE DISTINCT_PARENTS_MESSAGE,
         ],
-        /// Whether the route is attached to default gateways, too.
+        /// Whether the route also attaches to default gateways.
         pub use_default_gateways: Option<DefaultGateways>,
-        /// Where they go: exactly one rule.
+        /// Routing rule. Exactly one is required.
         pub rules: Vec<L4RouteRule> where [required, min 1, max 1],
     }
 }
 
 message! {
-    /// Where connections or datagrams go.
+    /// Routing rule for connections or datagrams.
     pub struct L4RouteRule {
-        /// A name.
+        /// Name of the rule.
         pub name: Option<Arc<str>> where [min 1, max 253, pattern DNS_NAME],
-        /// The backends, by weight.
+        /// Backends with weights.
         pub backend_refs: Vec<BackendRef> where [required, min 1, max 16],
     }
 }

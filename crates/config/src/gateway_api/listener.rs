@@ -1,4 +1,4 @@
-//! Listeners, of Gateways and of ListenerSets.
+//! Listeners of Gateways and ListenerSets.
 
 use std::sync::Arc;
 
@@ -7,41 +7,41 @@ use crate::gateway_api::text::{DNS_NAME, GATEWAY_GROUP, GROUP, HOSTNAME, KIND, L
 use crate::mesh::LabelSelector;
 use crate::object::StringMap;
 
-/// In CEL: names of listeners are unique.
+/// CEL rule: names of listeners must be unique.
 pub(crate) const NAMES_RULE: &str = "self.all(l1, self.exists_one(l2, l1.name == l2.name))";
-/// In CEL: no two listeners have the same port, protocol and host name.
+/// CEL rule: listeners must differ in port, protocol or host name.
 pub(crate) const DISTINCT_RULE: &str = "self.all(l1, self.exists_one(l2, l1.port == l2.port && l1.protocol == l2.protocol && (has(l1.hostname) && has(l2.hostname) ? l1.hostname == l2.hostname : !has(l1.hostname) && !has(l2.hostname))))";
-/// In CEL: plain protocols have no TLS.
+/// CEL rule: plaintext protocols must not have TLS settings.
 pub(crate) const PLAIN_RULE: &str = "self.all(l, l.protocol in ['HTTP', 'TCP', 'UDP'] ? !has(l.tls) : true)";
-/// In CEL: HTTPS is terminated.
+/// CEL rule: HTTPS must be terminated.
 pub(crate) const HTTPS_RULE: &str =
     "self.all(l, (l.protocol == 'HTTPS' && has(l.tls)) ? (l.tls.mode == '' || l.tls.mode == 'Terminate') : true)";
-/// In CEL: TLS says what is done with it.
+/// CEL rule: the protocol TLS requires a TLS mode.
 pub(crate) const TLS_RULE: &str =
     "self.all(l, (l.protocol == 'TLS' ? has(l.tls) && has(l.tls.mode) && l.tls.mode != '' : true))";
-/// In CEL: protocols without host names have none.
+/// CEL rule: TCP and UDP must not have a host name.
 pub(crate) const HOST_RULE: &str =
     "self.all(l, l.protocol in ['TCP', 'UDP'] ? (!has(l.hostname) || l.hostname == '') : true)";
 
-/// What is said when names are not unique.
-pub(crate) const NAMES_MESSAGE: &str = "the names of listeners must be unique";
-/// What is said when listeners cannot be told apart.
-pub(crate) const DISTINCT_MESSAGE: &str = "no two listeners may have the same port, protocol and hostname";
-/// What is said about TLS on a plain protocol.
-pub(crate) const PLAIN_MESSAGE: &str = "listeners for HTTP, TCP and UDP have no tls";
-/// What is said about HTTPS that is not terminated.
-pub(crate) const HTTPS_MESSAGE: &str = "a listener for HTTPS has the tls mode Terminate";
-/// What is said about TLS without a mode.
-pub(crate) const TLS_MESSAGE: &str = "a listener for TLS needs a tls mode";
-/// What is said about a host name where there can be none.
-pub(crate) const HOST_MESSAGE: &str = "listeners for TCP and UDP have no hostname";
+/// Message of [`NAMES_RULE`].
+pub(crate) const NAMES_MESSAGE: &str = "listener names must be unique";
+/// Message of [`DISTINCT_RULE`].
+pub(crate) const DISTINCT_MESSAGE: &str = "the combination of port, protocol and hostname must be unique";
+/// Message of [`PLAIN_RULE`].
+pub(crate) const PLAIN_MESSAGE: &str = "tls must not be set for the protocols HTTP, TCP and UDP";
+/// Message of [`HTTPS_RULE`].
+pub(crate) const HTTPS_MESSAGE: &str = "the protocol HTTPS requires the tls mode Terminate";
+/// Message of [`TLS_RULE`].
+pub(crate) const TLS_MESSAGE: &str = "the protocol TLS requires a tls mode";
+/// Message of [`HOST_RULE`].
+pub(crate) const HOST_MESSAGE: &str = "hostname must not be set for the protocols TCP and UDP";
 
 message! {
     /// Adds listeners to a Gateway.
     pub struct ListenerSet {
-        /// The Gateway.
+        /// Gateway that the listeners are added to.
         pub parent_ref: ParentGatewayReference where [required],
-        /// The listeners.
+        /// Listeners.
         pub listeners: Vec<Listener> where [
             required, min 1, max 64, key name,
             rule PLAIN_RULE PLAIN_MESSAGE, rule HTTPS_RULE HTTPS_MESSAGE, rule TLS_RULE TLS_MESSAGE,
@@ -51,48 +51,49 @@ message! {
 }
 
 message! {
-    /// Names a Gateway.
+    /// Reference to a Gateway.
     pub struct ParentGatewayReference {
-        /// The API group of its kind.
+        /// API group of the referenced object.
         pub group: Arc<str> where [max 253, pattern GROUP, default "gateway.networking.k8s.io"] = GATEWAY_GROUP.into(),
-        /// Its kind.
+        /// Kind of the referenced object.
         pub kind: Arc<str> where [min 1, max 63, pattern KIND, default "Gateway"] = "Gateway".into(),
-        /// Its name.
+        /// Name of the referenced object.
         pub name: Arc<str> where [required, min 1, max 253],
-        /// Its namespace; absent means the same.
+        /// Namespace of the referenced object. Defaults to the same namespace.
         pub namespace: Option<Arc<str>> where [min 1, max 63, pattern LABEL],
     }
 }
 
 message! {
-    /// One port with a protocol and, perhaps, a host name.
+    /// Port of a Gateway with a protocol and an optional host name.
     pub struct Listener {
-        /// The name, unique in the Gateway, by which routes choose the listener.
+        /// Name of the listener, unique within the Gateway. Routes refer to it by `sectionName`.
         pub name: Arc<str> where [required, min 1, max 253, pattern DNS_NAME],
-        /// The host name that it serves, perhaps with `*.` at the beginning; absent means all. Not for TCP and UDP.
+        /// Host name to serve, optionally with the prefix `*.`. If omitted, all host names are served. Not allowed for
+        /// TCP and UDP.
         pub hostname: Option<Arc<str>> where [min 1, max 253, pattern HOSTNAME],
-        /// The port. Listeners with different host names may share it.
+        /// Port number. Listeners with different host names can share a port.
         pub port: u16 where [required, min 1, max 65535],
-        /// What it speaks: `HTTP`, `HTTPS`, `TLS`, `TCP`, `UDP`, or a domain's own protocol.
+        /// Protocol: `HTTP`, `HTTPS`, `TLS`, `TCP`, `UDP` or an implementation-specific protocol.
         pub protocol: Arc<str> where [required, min 1, max 255, pattern PROTOCOL],
-        /// TLS towards clients; for `HTTPS` and `TLS`.
+        /// TLS settings for client connections. Applies to `HTTPS` and `TLS`.
         pub tls: Option<ListenerTls>,
-        /// The routes that may be attached.
+        /// Routes that can attach to the listener.
         pub allowed_routes: AllowedRoutes where [default {"namespaces": {"from": "Same"}}],
     }
 }
 
 message! {
-    /// TLS towards clients.
+    /// TLS settings for client connections.
     pub struct ListenerTls where [
         rule "self.mode != 'Terminate' || (has(self.certificateRefs) && size(self.certificateRefs) > 0) || (has(self.options) && size(self.options) > 0)"
-            "with the mode Terminate certificateRefs or options are needed",
+            "the mode Terminate requires certificateRefs or options",
     ] {
-        /// Whether it is terminated.
+        /// Whether TLS is terminated.
         pub mode: TlsMode where [default "Terminate"],
-        /// Secrets with certificates and keys; the server name that the client sends chooses one.
+        /// Secrets with server certificates and keys. The SNI of the client selects one.
         pub certificate_refs: Vec<SecretObjectReference> where [max 64],
-        /// More settings, by names that begin with a domain.
+        /// Implementation-specific settings, by domain-prefixed name.
         pub options: StringMap where [max 16, values(min 0, max 4096)],
     }
 }
@@ -100,20 +101,20 @@ message! {
 enumeration! {
     /// Whether TLS is terminated.
     pub enum TlsMode {
-        /// It is.
+        /// Terminates TLS.
         #[default]
         Terminate = "Terminate",
-        /// It is passed on, and routed by server name.
+        /// Does not terminate TLS. Connections are routed by SNI.
         Passthrough = "Passthrough",
     }
 }
 
 message! {
-    /// The routes that may be attached to a listener.
+    /// Routes that can attach to a listener.
     pub struct AllowedRoutes {
-        /// Namespaces that they may be in.
+        /// Namespaces of the routes.
         pub namespaces: RouteNamespaces where [default {"from": "Same"}],
-        /// Their kinds; empty means those that fit the protocol.
+        /// Kinds of the routes. If empty, all kinds that the protocol supports.
         pub kinds: Vec<RouteGroupKind> where [max 8],
     }
 }
@@ -121,32 +122,32 @@ message! {
 message! {
     /// Namespaces of routes.
     pub struct RouteNamespaces {
-        /// Which ones.
+        /// Which namespaces are allowed.
         pub from: FromNamespaces where [default "Same"],
-        /// Their labels, with `Selector` only.
+        /// Labels of the namespaces. Requires `from: Selector`.
         pub selector: Option<LabelSelector> where [atomic],
     }
 }
 
 enumeration! {
-    /// Which namespaces routes may be in.
+    /// Namespaces of routes that are allowed.
     pub enum FromNamespaces {
-        /// The Gateway's own.
+        /// The namespace of the Gateway.
         #[default]
         Same = "Same",
-        /// All.
+        /// All namespaces.
         All = "All",
-        /// Those with certain labels.
+        /// Namespaces selected by label.
         Selector = "Selector",
     }
 }
 
 message! {
-    /// A kind of routes.
+    /// Kind of route.
     pub struct RouteGroupKind {
-        /// Its API group.
+        /// API group of the kind.
         pub group: Arc<str> where [max 253, pattern GROUP, default "gateway.networking.k8s.io"] = GATEWAY_GROUP.into(),
-        /// Its name.
+        /// Name of the kind.
         pub kind: Arc<str> where [required, min 1, max 63, pattern KIND],
     }
 }

@@ -1,8 +1,8 @@
-//! The kinds of the Gateway API (`gateway.networking.k8s.io`, with its experimental fields) and of its neighbours
-//! (`gateway.networking.x-k8s.io`, `inference.networking.k8s.io`).
+//! The kinds of the Gateway API (`gateway.networking.k8s.io`, including its experimental fields) and of related APIs
+//! (`gateway.networking.x-k8s.io` and `inference.networking.k8s.io`).
 //!
-//! What the API requires, bounds, defaults and compares by patterns stands beside each field, and rules in CEL beside the
-//! messages that they are about. The rules' counterparts in Rust are in `validate::gateway_api`.
+//! Each field declares whether it is required, its bounds, its default and its pattern; each message declares its CEL
+//! rules.
 
 pub mod backend_policy;
 mod duration;

@@ -1,150 +1,157 @@
-//! References between objects, and ReferenceGrant, which allows them across namespaces.
+//! References between objects, and ReferenceGrant, which allows references across namespaces.
 
 use std::sync::Arc;
 
 use crate::gateway_api::text::{DNS_NAME, GATEWAY_GROUP, GROUP, KIND, LABEL};
 
-/// In CEL: a reference to a Service says which port.
+/// CEL rule: a reference to a Service requires a port.
 const PORT_RULE: &str = "(size(self.group) == 0 && self.kind == 'Service') ? has(self.port) : true";
-/// What is said when it does not.
-const PORT_MESSAGE: &str = "a reference to a Service needs a port";
+/// Message of [`PORT_RULE`].
+const PORT_MESSAGE: &str = "port is required for a Service";
 
 message! {
-    /// Names what a route is attached to: a Gateway, one of its listeners, or a Service of the mesh.
+    /// Object that a route attaches to: a Gateway, one of its listeners, or a Service in the mesh.
     pub struct ParentReference {
-        /// The API group of its kind; empty means the core group.
+        /// API group of the referenced object. Empty means the core group.
         pub group: Arc<str> where [max 253, pattern GROUP, default "gateway.networking.k8s.io"] = GATEWAY_GROUP.into(),
-        /// Its kind.
+        /// Kind of the referenced object.
         pub kind: Arc<str> where [min 1, max 63, pattern KIND, default "Gateway"] = "Gateway".into(),
-        /// Its namespace; absent means the route's.
+        /// Namespace of the referenced object. Defaults to the namespace of the route.
         pub namespace: Option<Arc<str>> where [min 1, max 63, pattern LABEL],
-        /// Its name.
+        /// Name of the referenced object.
         pub name: Arc<str> where [required, min 1, max 253],
-        /// The part of it: the name of a Gateway's listener, or of a Service's port. Absent means the whole.
+        /// Section of the referenced object: the name of a Gateway listener or of a Service port. If omitted, the whole
+        /// object is referenced.
         pub section_name: Option<Arc<str>> where [min 1, max 253, pattern DNS_NAME],
-        /// The port of it; absent means all.
+        /// Port of the referenced object. If omitted, all ports are referenced.
         pub port: Option<u16> where [min 1, max 65535],
     }
 }
 
 message! {
-    /// Names where traffic goes, with its share.
+    /// Backend with a weight.
     pub struct BackendRef where [rule PORT_RULE PORT_MESSAGE] {
-        /// The API group of its kind; empty means the core group.
+        /// API group of the referenced object. Empty means the core group.
         pub group: Arc<str> where [max 253, pattern GROUP, default ""],
-        /// Its kind.
+        /// Kind of the referenced object.
         pub kind: Arc<str> where [min 1, max 63, pattern KIND, default "Service"] = "Service".into(),
-        /// Its name.
+        /// Name of the referenced object.
         pub name: Arc<str> where [required, min 1, max 253],
-        /// Its namespace; absent means the same. Another one needs a ReferenceGrant there.
+        /// Namespace of the referenced object. Defaults to the same namespace. A reference to another namespace requires a
+        /// ReferenceGrant there.
         pub namespace: Option<Arc<str>> where [min 1, max 63, pattern LABEL],
-        /// Its port; needed for a Service.
+        /// Port of the backend. Required for a Service.
         pub port: Option<u16> where [min 1, max 65535],
-        /// Its share: this weight in relation to the sum of all. 0 means nothing.
+        /// Proportion of traffic: the weight divided by the sum of all weights. 0 means no traffic.
         pub weight: u32 where [min 0, max 1000000, default 1] = 1,
     }
 }
 
 message! {
-    /// Names where traffic goes.
+    /// Backend that traffic is sent to.
     pub struct BackendObjectReference where [rule PORT_RULE PORT_MESSAGE] {
-        /// The API group of its kind; empty means the core group.
+        /// API group of the referenced object. Empty means the core group.
         pub group: Arc<str> where [max 253, pattern GROUP, default ""],
-        /// Its kind.
+        /// Kind of the referenced object.
         pub kind: Arc<str> where [min 1, max 63, pattern KIND, default "Service"] = "Service".into(),
-        /// Its name.
+        /// Name of the referenced object.
         pub name: Arc<str> where [required, min 1, max 253],
-        /// Its namespace; absent means the same. Another one needs a ReferenceGrant there.
+        /// Namespace of the referenced object. Defaults to the same namespace. A reference to another namespace requires a
+        /// ReferenceGrant there.
         pub namespace: Option<Arc<str>> where [min 1, max 63, pattern LABEL],
-        /// Its port; needed for a Service.
+        /// Port of the backend. Required for a Service.
         pub port: Option<u16> where [min 1, max 65535],
     }
 }
 
 message! {
-    /// Names a secret, such as one with a certificate and its key.
+    /// Reference to a Secret, such as one with a certificate and its key.
     pub struct SecretObjectReference {
-        /// The API group of its kind; empty means the core group.
+        /// API group of the referenced object. Empty means the core group.
         pub group: Arc<str> where [max 253, pattern GROUP, default ""],
-        /// Its kind.
+        /// Kind of the referenced object.
         pub kind: Arc<str> where [min 1, max 63, pattern KIND, default "Secret"] = "Secret".into(),
-        /// Its name.
+        /// Name of the referenced object.
         pub name: Arc<str> where [required, min 1, max 253],
-        /// Its namespace; absent means the same. Another one needs a ReferenceGrant there.
+        /// Namespace of the referenced object. Defaults to the same namespace. A reference to another namespace requires a
+        /// ReferenceGrant there.
         pub namespace: Option<Arc<str>> where [min 1, max 63, pattern LABEL],
     }
 }
 
 message! {
-    /// Names an object, perhaps of another namespace.
+    /// Reference to an object in any namespace.
     pub struct ObjectReference {
-        /// The API group of its kind; empty means the core group.
+        /// API group of the referenced object. Empty means the core group.
         pub group: Arc<str> where [required, max 253, pattern GROUP],
-        /// Its kind.
+        /// Kind of the referenced object.
         pub kind: Arc<str> where [required, min 1, max 63, pattern KIND],
-        /// Its name.
+        /// Name of the referenced object.
         pub name: Arc<str> where [required, min 1, max 253],
-        /// Its namespace; absent means the same, or none for kinds of the whole cluster.
+        /// Namespace of the referenced object. Defaults to the namespace of the referring object. Must be omitted for
+        /// cluster-scoped kinds.
         pub namespace: Option<Arc<str>> where [min 1, max 63, pattern LABEL],
     }
 }
 
 message! {
-    /// Names an object of the same namespace.
+    /// Reference to an object in the same namespace.
     pub struct LocalObjectReference {
-        /// The API group of its kind; empty means the core group.
+        /// API group of the referenced object. Empty means the core group.
         pub group: Arc<str> where [required, max 253, pattern GROUP],
-        /// Its kind.
+        /// Kind of the referenced object.
         pub kind: Arc<str> where [required, min 1, max 63, pattern KIND],
-        /// Its name.
+        /// Name of the referenced object.
         pub name: Arc<str> where [required, min 1, max 253],
     }
 }
 
 message! {
-    /// Names what a policy is attached to, in the policy's namespace.
+    /// Object in the policy's namespace that a policy is attached to.
     pub struct PolicyTarget {
-        /// The API group of its kind; empty means the core group.
+        /// API group of the referenced object. Empty means the core group.
         pub group: Arc<str> where [required, max 253, pattern GROUP],
-        /// Its kind.
+        /// Kind of the referenced object.
         pub kind: Arc<str> where [required, min 1, max 63, pattern KIND],
-        /// Its name.
+        /// Name of the referenced object.
         pub name: Arc<str> where [required, min 1, max 253],
-        /// The part of it: the name of a Gateway's listener, of a Service's port, or of a route's rule. Absent: the whole.
+        /// Section of the referenced object: the name of a Gateway listener, of a Service port or of a route rule. If
+        /// omitted, the policy applies to the whole object.
         pub section_name: Option<Arc<str>> where [min 1, max 253, pattern DNS_NAME],
     }
 }
 
 message! {
-    /// Allows objects of other namespaces to refer to objects of its own: one of `from` to one of `to`.
+    /// Allows references from objects in other namespaces to objects in its own namespace. Any object that `from`
+    /// describes can refer to any object that `to` describes.
     pub struct ReferenceGrant {
-        /// Who may refer.
+        /// Objects that can refer to objects in this namespace.
         pub from: Vec<ReferenceGrantFrom> where [required, min 1, max 16],
-        /// To what.
+        /// Objects that can be referred to.
         pub to: Vec<ReferenceGrantTo> where [required, min 1, max 16],
     }
 }
 
 message! {
-    /// Objects that may refer.
+    /// Objects that can refer to objects in another namespace.
     pub struct ReferenceGrantFrom {
-        /// The API group of their kind; empty means the core group.
+        /// API group of the referring objects. Empty means the core group.
         pub group: Arc<str> where [required, max 253, pattern GROUP],
-        /// Their kind.
+        /// Kind of the referring objects.
         pub kind: Arc<str> where [required, min 1, max 63, pattern KIND],
-        /// Their namespace.
+        /// Namespace of the referring objects.
         pub namespace: Arc<str> where [required, min 1, max 63, pattern LABEL],
     }
 }
 
 message! {
-    /// Objects that may be referred to.
+    /// Objects that can be referred to.
     pub struct ReferenceGrantTo {
-        /// The API group of their kind; empty means the core group.
+        /// API group of the referenced objects. Empty means the core group.
         pub group: Arc<str> where [required, max 253, pattern GROUP],
-        /// Their kind.
+        /// Kind of the referenced objects.
         pub kind: Arc<str> where [required, min 1, max 63, pattern KIND],
-        /// The name of the only one; absent means all of the kind.
+        /// Name of the referenced object. If omitted, all objects of the kind can be referred to.
         pub name: Option<Arc<str>> where [min 1, max 253],
     }
 }

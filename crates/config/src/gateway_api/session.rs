@@ -1,4 +1,4 @@
-//! Sessions: a client's requests go to the same backend.
+//! Session persistence: requests of a session are sent to the same backend.
 
 use std::sync::Arc;
 
@@ -6,28 +6,28 @@ use crate::gateway_api::GatewayDuration;
 use crate::gateway_api::text::HEADER_NAME;
 
 message! {
-    /// Requests of a session go to the same backend.
+    /// Session persistence: requests of a session are sent to the same backend.
     pub struct SessionPersistence where [
-        rule "self.type != 'Cookie' || has(self.cookie)" "the type Cookie needs cookie",
-        rule "!has(self.cookie) || self.type == 'Cookie'" "cookie goes with the type Cookie only",
-        rule "self.type != 'Header' || has(self.header)" "the type Header needs header",
-        rule "!has(self.header) || self.type == 'Header'" "header goes with the type Header only",
+        rule "self.type != 'Cookie' || has(self.cookie)" "the type Cookie requires cookie",
+        rule "!has(self.cookie) || self.type == 'Cookie'" "cookie requires the type Cookie",
+        rule "self.type != 'Header' || has(self.header)" "the type Header requires header",
+        rule "!has(self.header) || self.type == 'Header'" "header requires the type Header",
         rule "!has(self.cookie) || !has(self.cookie.lifetimeType) || self.cookie.lifetimeType != 'Permanent' || has(self.absoluteTimeout)"
-            "a permanent cookie needs absoluteTimeout",
+            "a permanent cookie requires absoluteTimeout",
     ] {
-        /// How long a session may be in all; absent: for ever.
+        /// Maximum lifetime of a session. If omitted, it is unlimited.
         pub absolute_timeout: Option<GatewayDuration>,
-        /// How the proxy knows a session.
+        /// How sessions are identified.
         pub kind: SessionPersistenceType as "type" where [default "Cookie"],
-        /// The cookie; with the type `Cookie`.
+        /// Cookie that identifies sessions. Requires the type `Cookie`.
         pub cookie: Option<CookieConfig>,
-        /// The header; with the type `Header`.
+        /// Header that identifies sessions. Requires the type `Header`.
         pub header: Option<HeaderConfig>,
     }
 }
 
 enumeration! {
-    /// How a session is known.
+    /// How sessions are identified.
     pub enum SessionPersistenceType {
         /// By a cookie.
         #[default]
@@ -38,32 +38,32 @@ enumeration! {
 }
 
 message! {
-    /// A session's cookie.
+    /// Cookie that identifies a session.
     pub struct CookieConfig {
-        /// Its name; absent: the proxy's choice.
+        /// Name of the cookie. If omitted, the proxy chooses one.
         pub name: Option<Arc<str>> where [min 1, max 256, pattern HEADER_NAME],
-        /// How long clients keep it.
+        /// Lifetime of the cookie in clients.
         pub lifetime_type: CookieLifetimeType where [default "Session"],
-        /// The path that it is set for.
+        /// Path that the cookie is set for.
         pub path: Arc<str> where [max 1024, default "/"] = "/".into(),
     }
 }
 
 enumeration! {
-    /// How long clients keep a cookie.
+    /// Lifetime of a cookie.
     pub enum CookieLifetimeType {
-        /// Until their own session ends.
+        /// Until the client's session ends.
         #[default]
         Session = "Session",
-        /// For `absoluteTimeout`.
+        /// For the duration of `absoluteTimeout`.
         Permanent = "Permanent",
     }
 }
 
 message! {
-    /// A session's header.
+    /// Header that identifies a session.
     pub struct HeaderConfig {
-        /// Its name.
+        /// Name of the header.
         pub name: Arc<str> where [required, min 1, max 256, pattern HEADER_NAME],
     }
 }

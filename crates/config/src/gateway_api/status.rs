@@ -1,4 +1,4 @@
-//! The status of the Gateway API's kinds, which controllers write.
+//! Status of the Gateway API's kinds, written by controllers.
 
 use std::sync::Arc;
 
@@ -8,50 +8,50 @@ use crate::gateway_api::text::{ADDRESS_TYPE, CONDITION_TYPE, CONTROLLER, DNS_NAM
 use crate::time::Timestamp;
 
 message! {
-    /// Something that holds of an object, or not.
+    /// Condition of an object.
     pub struct Condition {
-        /// What, such as `Accepted` or `Programmed`.
+        /// Type of the condition, such as `Accepted` or `Programmed`.
         pub kind: Arc<str> as "type" where [required, max 316, pattern CONDITION_TYPE],
-        /// Whether it holds: `True`, `False` or `Unknown`.
+        /// Status of the condition: `True`, `False` or `Unknown`.
         pub status: Arc<str> where [required, values_of ["True", "False", "Unknown"]],
-        /// The generation of the object that this speaks of.
+        /// Generation of the object that the condition is based on.
         pub observed_generation: Option<i64> where [min 0],
-        /// When `status` changed last.
+        /// Time of the last change of `status`.
         pub last_transition_time: Option<Timestamp> where [required],
-        /// Why, in one word.
+        /// Reason of the status, as a single CamelCase word.
         pub reason: Arc<str> where [required, min 1, max 1024, pattern REASON],
-        /// Why, for people; may be empty.
+        /// Human-readable message. Can be empty.
         pub message: Arc<str> where [required, max 32768],
     }
 }
 
 message! {
-    /// What became of a GatewayClass.
+    /// Status of a GatewayClass.
     pub struct GatewayClassStatus {
-        /// What holds of it: `Accepted`, `SupportedVersion`.
+        /// Conditions, such as `Accepted` and `SupportedVersion`.
         pub conditions: Vec<Condition> where [max 8, key "type", default [{
             "type": "Accepted", "status": "Unknown", "reason": "Pending", "message": "Waiting for controller",
             "lastTransitionTime": "1970-01-01T00:00:00Z"
         }]],
-        /// The features of the Gateway API that gateways of this class have.
+        /// Gateway API features that Gateways of this class support.
         pub supported_features: Vec<SupportedFeature> where [max 64, key name],
     }
 }
 
 message! {
-    /// A feature of the Gateway API.
+    /// Feature of the Gateway API.
     pub struct SupportedFeature {
-        /// Its name, such as `HTTPRouteMethodMatching`.
+        /// Name of the feature, such as `HTTPRouteMethodMatching`.
         pub name: Arc<str> where [required],
     }
 }
 
 message! {
-    /// What became of a Gateway.
+    /// Status of a Gateway.
     pub struct GatewayStatus {
-        /// The addresses that it is reached by.
+        /// Addresses of the Gateway.
         pub addresses: Vec<GatewayStatusAddress> where [max 16],
-        /// What holds of it: `Accepted`, `Programmed`, and more.
+        /// Conditions, such as `Accepted` and `Programmed`.
         pub conditions: Vec<Condition> where [max 8, key "type", default [{
             "type": "Accepted", "status": "Unknown", "reason": "Pending", "message": "Waiting for controller",
             "lastTransitionTime": "1970-01-01T00:00:00Z"
@@ -59,45 +59,45 @@ message! {
             "type": "Programmed", "status": "Unknown", "reason": "Pending", "message": "Waiting for controller",
             "lastTransitionTime": "1970-01-01T00:00:00Z"
         }]],
-        /// What became of each listener.
+        /// Status of each listener.
         pub listeners: Vec<ListenerStatus> where [max 64, key name],
-        /// How many ListenerSets are attached with success.
+        /// Number of ListenerSets that are attached successfully.
         pub attached_listener_sets: Option<i32>,
     }
 }
 
 message! {
-    /// An address that a Gateway is reached by.
+    /// Address of a Gateway.
     pub struct GatewayStatusAddress where [
         rule "self.type == 'IPAddress' ? isIP(self.value) : true" "the value must be an IP address",
         rule "self.type == 'Hostname' ? self.value.matches(r\"\"\"^(\\*\\.)?[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$\"\"\") : true"
             "the value must be a host name",
     ] {
-        /// What it is: `IPAddress`, `Hostname`, or a domain's own sort.
+        /// Type of the address: `IPAddress`, `Hostname` or an implementation-specific type.
         pub kind: Arc<str> as "type" where [min 1, max 253, pattern ADDRESS_TYPE, default "IPAddress"] = "IPAddress".into(),
-        /// The address.
+        /// Address.
         pub value: Arc<str> where [required, min 1, max 253],
     }
 }
 
 message! {
-    /// What became of a listener.
+    /// Status of a listener.
     pub struct ListenerStatus {
-        /// The listener's name.
+        /// Name of the listener.
         pub name: Arc<str> where [required, min 1, max 253, pattern DNS_NAME],
-        /// The kinds of routes that it takes.
+        /// Kinds of routes that the listener supports.
         pub supported_kinds: Vec<RouteGroupKind> where [max 8],
-        /// How many routes are attached to it with success.
+        /// Number of routes that are attached successfully.
         pub attached_routes: i32 where [required],
-        /// What holds of it: `Accepted`, `Programmed`, `ResolvedRefs`, `Conflicted`, and more.
+        /// Conditions, such as `Accepted`, `Programmed`, `ResolvedRefs` and `Conflicted`.
         pub conditions: Vec<Condition> where [required, max 8, key "type"],
     }
 }
 
 message! {
-    /// What became of a ListenerSet.
+    /// Status of a ListenerSet.
     pub struct ListenerSetStatus {
-        /// What holds of it: `Accepted`, `Programmed`.
+        /// Conditions, such as `Accepted` and `Programmed`.
         pub conditions: Vec<Condition> where [max 8, key "type", default [{
             "type": "Accepted", "status": "Unknown", "reason": "Pending", "message": "Waiting for controller",
             "lastTransitionTime": "1970-01-01T00:00:00Z"
@@ -105,47 +105,47 @@ message! {
             "type": "Programmed", "status": "Unknown", "reason": "Pending", "message": "Waiting for controller",
             "lastTransitionTime": "1970-01-01T00:00:00Z"
         }]],
-        /// What became of each listener.
+        /// Status of each listener.
         pub listeners: Vec<ListenerStatus> where [max 64, key name],
     }
 }
 
 message! {
-    /// What became of a route, with each of its parents.
+    /// Status of a route, for each of its parents.
     pub struct RouteStatus {
-        /// The parents that a controller is in charge of.
+        /// Parents that the route attaches to.
         pub parents: Vec<RouteParentStatus> where [required, max 32],
     }
 }
 
 message! {
-    /// What became of a route with one parent.
+    /// Status of a route for one parent.
     pub struct RouteParentStatus {
-        /// The parent, as the route names it.
+        /// Parent, as referenced by the route.
         pub parent_ref: ParentReference where [required],
-        /// Who wrote this: a domain and a path.
+        /// Controller that wrote the status, a domain-prefixed path.
         pub controller_name: Arc<str> where [required, min 1, max 253, pattern CONTROLLER],
-        /// What holds of the route there: `Accepted`, `ResolvedRefs`, and more.
+        /// Conditions of the route, such as `Accepted` and `ResolvedRefs`.
         pub conditions: Vec<Condition> where [required, min 1, max 8, key "type"],
     }
 }
 
 message! {
-    /// What became of a policy, with each Gateway or other object that it matters to.
+    /// Status of a policy, for each Gateway or other object that it affects.
     pub struct PolicyStatus {
-        /// The objects that a controller is in charge of.
+        /// Objects that the policy affects.
         pub ancestors: Vec<PolicyAncestorStatus> where [required, max 16],
     }
 }
 
 message! {
-    /// What became of a policy with one object.
+    /// Status of a policy for one object.
     pub struct PolicyAncestorStatus {
-        /// The object, mostly a Gateway.
+        /// Object that the status applies to, usually a Gateway.
         pub ancestor_ref: ParentReference where [required],
-        /// Who wrote this: a domain and a path.
+        /// Controller that wrote the status, a domain-prefixed path.
         pub controller_name: Arc<str> where [required, min 1, max 253, pattern CONTROLLER],
-        /// What holds of the policy there: `Accepted`, and more.
+        /// Conditions of the policy, such as `Accepted`.
         pub conditions: Vec<Condition> where [required, min 1, max 8, key "type"],
     }
 }

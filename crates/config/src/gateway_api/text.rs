@@ -1,75 +1,75 @@
-//! Patterns of texts (RE2), and the names of groups.
+//! Patterns (RE2) of texts and their explanations.
 
 /// The API group of the Gateway API.
 pub(crate) const GATEWAY_GROUP: &str = "gateway.networking.k8s.io";
 
-/// An API group: a DNS name, or empty for the core group.
+/// API group: a DNS name, or empty for the core group.
 pub(crate) const GROUP: &str = r"^$|^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$";
-/// The name of a kind.
+/// Name of a kind.
 pub(crate) const KIND: &str = r"^[a-zA-Z]([-a-zA-Z0-9]*[a-zA-Z0-9])?$";
-/// A DNS label, such as the name of a namespace.
+/// DNS label, such as the name of a namespace.
 pub(crate) const LABEL: &str = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$";
-/// A DNS name, such as the name of a listener.
+/// DNS name, such as the name of a listener.
 pub(crate) const DNS_NAME: &str = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$";
-/// A DNS name, or one after `*.`.
+/// DNS name, optionally with the prefix `*.`.
 pub(crate) const HOSTNAME: &str = r"^(\*\.)?[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$";
-/// A DNS name and a path, such as `istio.io/gateway-controller`.
+/// Domain-prefixed path, such as `istio.io/gateway-controller`.
 pub(crate) const CONTROLLER: &str =
     r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*\/[A-Za-z0-9\/\-._~%!$&'()*+,;=:]+$";
-/// What an address is: one of three words, or a DNS name and a path.
+/// Type of an address: `Hostname`, `IPAddress`, `NamedAddress` or a domain-prefixed path.
 pub(crate) const ADDRESS_TYPE: &str = r"^Hostname|IPAddress|NamedAddress|[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*\/[A-Za-z0-9\/\-._~%!$&'()*+,;=:]+$";
-/// What a listener speaks: a word, or a DNS name and a word.
+/// Protocol of a listener, optionally domain-prefixed.
 pub(crate) const PROTOCOL: &str = r"^[a-zA-Z0-9]([-a-zA-Z0-9]*[a-zA-Z0-9])?$|[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*\/[A-Za-z0-9]+$";
-/// The value of a label.
+/// Value of a label.
 pub(crate) const LABEL_VALUE: &str = r"^(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?$";
-/// The name of a header.
+/// Name of a header.
 pub(crate) const HEADER_NAME: &str = r"^[A-Za-z0-9!#$%&'*+\-.^_\x60|~]+$";
-/// The value of a header: visible characters, with single blanks between them.
+/// Value of a header: visible characters, separated by single blanks.
 pub(crate) const HEADER_VALUE: &str = r"^[!-~]+([\t ]?[!-~]+)*$";
-/// The path of a request.
+/// Path of a request.
 pub(crate) const PATH: &str = r"^(?:[-A-Za-z0-9/._~!$&'()*+,;=:@]|[%][0-9a-fA-F]{2})+$";
-/// An origin of CORS, or `*`.
+/// CORS origin, or `*`.
 pub(crate) const ORIGIN: &str =
     r"(^\*$)|(^(http(s)?):\/\/(((\*\.)?([a-zA-Z0-9\-]+\.)*[a-zA-Z0-9-]+|\*)(:([0-9]{1,5}))?)$)";
-/// A URI with a scheme and a host.
+/// URI with a scheme and a host.
 pub(crate) const ABSOLUTE_URI: &str = r"^(([^:/?#]+):)(//([^/?#]*))([^?#]*)(\?([^#]*))?(#(.*))?";
-/// `System`, or a DNS name and a word.
+/// `System`, or a domain-prefixed name.
 pub(crate) const WELL_KNOWN_CAS: &str = r"^(System|([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/([A-Za-z0-9][-A-Za-z0-9_.]{0,61})?[A-Za-z0-9]))$";
-/// The type of a condition.
+/// Type of a condition.
 pub(crate) const CONDITION_TYPE: &str =
     r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])$";
-/// The reason of a condition.
+/// Reason of a condition.
 pub(crate) const REASON: &str = r"^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$";
 
-/// What a text of a pattern is, in words, with an example.
+/// Explains a pattern in words, with an example.
 pub(crate) fn meaning(pattern: &str) -> Option<&'static str> {
     Some(match pattern {
         GROUP => {
-            "an API group is a DNS name in lower case such as gateway.networking.k8s.io, or empty for the core group"
+            "an API group must be a lower-case DNS name such as gateway.networking.k8s.io, or empty for the core group"
         }
-        KIND => "the name of a kind has letters, digits and dashes, such as HTTPRoute",
-        LABEL => "a name of lower case letters, digits and dashes is needed, such as shop-1",
-        DNS_NAME => "a DNS name in lower case without a wildcard is needed, such as a.example.com",
-        HOSTNAME => "a DNS name in lower case is needed, such as a.example.com or *.example.com",
-        CONTROLLER => "a DNS name and a path are needed, such as istio.io/gateway-controller",
-        ADDRESS_TYPE => "IPAddress, Hostname, or a DNS name and a path are needed",
-        PROTOCOL => "HTTP, HTTPS, TLS, TCP, UDP, or a DNS name and a word such as example.com/mine are needed",
+        KIND => "the name of a kind must consist of letters, digits and dashes, such as HTTPRoute",
+        LABEL => "must consist of lower-case letters, digits and dashes, such as shop-1",
+        DNS_NAME => "must be a lower-case DNS name without a wildcard, such as a.example.com",
+        HOSTNAME => "must be a lower-case DNS name, such as a.example.com or *.example.com",
+        CONTROLLER => "must be a domain-prefixed path, such as istio.io/gateway-controller",
+        ADDRESS_TYPE => "must be IPAddress, Hostname or a domain-prefixed path",
+        PROTOCOL => "must be HTTP, HTTPS, TLS, TCP, UDP or a domain-prefixed name such as example.com/mine",
         LABEL_VALUE => {
-            "the value of a label has letters, digits, dashes, dots and _, and begins and ends with one of the first two"
+            "a label value must consist of letters, digits, dashes, dots and underscores, and start and end with a letter or digit"
         }
-        HEADER_NAME => "the name of a header has letters, digits, dashes, and no blanks",
-        HEADER_VALUE => "the value of a header has visible characters, with single blanks between them",
-        PATH => "a path has letters, digits, and a few signs; the rest is escaped, such as %20",
-        ORIGIN => "an origin is a scheme and a host, such as https://a.example.com or https://*.example.com, or *",
-        ABSOLUTE_URI => "a URI has a scheme and a host, such as spiffe://cluster.local/ns/a/sa/b",
-        WELL_KNOWN_CAS => "System, or a DNS name and a word such as example.com/mine are needed",
-        CONDITION_TYPE => "a word is needed, perhaps with a DNS name and / before it, such as Accepted",
-        REASON => "one word is needed, such as NotAllowed",
+        HEADER_NAME => "a header name must consist of letters, digits and dashes, without blanks",
+        HEADER_VALUE => "a header value must consist of visible characters, separated by single blanks",
+        PATH => "a path must consist of valid path characters; other characters must be escaped, such as %20",
+        ORIGIN => "an origin must be a scheme and a host, such as https://a.example.com or https://*.example.com, or *",
+        ABSOLUTE_URI => "a URI must have a scheme and a host, such as spiffe://cluster.local/ns/a/sa/b",
+        WELL_KNOWN_CAS => "must be System or a domain-prefixed name such as example.com/mine",
+        CONDITION_TYPE => "must be a CamelCase word, optionally domain-prefixed, such as Accepted",
+        REASON => "must be a single word, such as NotAllowed",
         _ => return None,
     })
 }
 
-/// In CEL: keys of labels and annotations have their form.
+/// CEL rule: keys of labels and annotations must be qualified names.
 pub(crate) const LABEL_KEYS_RULE: &str = "self.all(key, key.matches(r\"\"\"^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?([A-Za-z0-9][-A-Za-z0-9_.]{0,61})?[A-Za-z0-9]$\"\"\"))";
-/// In CEL: the DNS names before keys of labels and annotations are short enough.
+/// CEL rule: DNS prefixes of keys of labels and annotations must not be too long.
 pub(crate) const LABEL_PREFIX_RULE: &str = "self.all(key, key.split('/')[0].size() < 253)";

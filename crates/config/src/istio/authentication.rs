@@ -1,31 +1,31 @@
-//! PeerAuthentication and RequestAuthentication: how clients and users prove who they are.
+//! PeerAuthentication and RequestAuthentication: mutual TLS and JWT validation.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::istio::selection::{PolicySelector, PolicyTargetReference};
+use crate::istio::selection::{ONE_TARGET, PolicySelector, PolicyTargetReference};
 
-/// Why a policy can be attached in one way only.
-const ONE_TARGET: &str = "selector, targetRef and targetRefs exclude each other";
-/// The name of a header that tokens are copied to.
+/// Pattern of the header names that a claim can be copied to.
 const HEADER: &str = "^[-_A-Za-z0-9]+$";
 
 message! {
-    /// What connections to workloads may be: plain or mutual TLS.
+    /// Defines whether workloads accept plaintext connections, mutual TLS connections or both.
     pub struct PeerAuthentication where [
         rule "!has(self.portLevelMtls) || (has(self.selector) && has(self.selector.matchLabels) && \
               self.selector.matchLabels.size() > 0)"
-            "portLevelMtls needs a selector with labels",
+            "portLevelMtls requires a selector with labels",
     ] {
-        /// The workloads; absent: all of the namespace, or of the mesh in the root namespace.
+        /// Selects the workloads that the policy applies to. If omitted, the policy applies to all workloads in its
+        /// namespace, or in the mesh if it is in the root namespace.
         pub selector: Option<PolicySelector>,
-        /// For all ports; absent: as the wider policy says.
+        /// Mutual TLS settings of all ports. If omitted, they are inherited from the namespace-wide or mesh-wide
+        /// policy.
         pub mtls: Option<MutualTls>,
-        /// For single ports of the workload, by number; needs a selector.
+        /// Mutual TLS settings of individual workload ports, by port number. Requires a selector.
         pub port_level_mtls: BTreeMap<Arc<str>, MutualTls> where [
             min 1,
-            rule "self.all(key, 0 < int(key) && int(key) <= 65535)" "a port is a number from 1 to 65535",
+            rule "self.all(key, 0 < int(key) && int(key) <= 65535)" "a port must be a number from 1 to 65535",
         ],
     }
 }
@@ -33,94 +33,100 @@ message! {
 message! {
     /// Settings of mutual TLS.
     pub struct MutualTls {
-        /// What is accepted.
+        /// Accepted kinds of connections.
         pub mode: MutualTlsMode,
     }
 }
 
 enumeration! {
-    /// What a workload accepts.
+    /// Mutual TLS mode of a workload.
     pub enum MutualTlsMode {
-        /// As the wider policy says; `PERMISSIVE` where there is none.
+        /// Inherits the mode of the namespace-wide or mesh-wide policy; `PERMISSIVE` if there is none.
         #[default]
         Unset = "UNSET" 0,
-        /// Plain connections only.
+        /// Accepts plaintext connections only.
         Disable = "DISABLE" 1,
-        /// Plain connections and mutual TLS.
+        /// Accepts plaintext and mutual TLS connections.
         Permissive = "PERMISSIVE" 2,
-        /// Mutual TLS only.
+        /// Accepts mutual TLS connections only.
         Strict = "STRICT" 3,
     }
 }
 
 message! {
-    /// Which tokens requests may bring. A request with a bad token is refused; one without passes, unless an
-    /// AuthorizationPolicy asks for one.
+    /// Defines the JSON Web Tokens (JWTs) that workloads accept. Requests with an invalid token are rejected. Requests
+    /// without a token are allowed unless an AuthorizationPolicy requires one.
     pub struct RequestAuthentication where [
         rule "(has(self.selector) ? 1 : 0) + (has(self.targetRef) ? 1 : 0) + (has(self.targetRefs) ? 1 : 0) <= 1" ONE_TARGET,
     ] {
-        /// The workloads; absent: all of the namespace, or of the mesh in the root namespace.
+        /// Selects the workloads that the policy applies to. If omitted, the policy applies to all workloads in its
+        /// namespace, or in the mesh if it is in the root namespace.
         pub selector: Option<PolicySelector>,
-        /// The gateway or service, instead of `selector`; `targetRefs` takes its place.
+        /// Gateway or service that the policy is attached to, instead of `selector`. Deprecated in favor of
+        /// `targetRefs`.
         pub target_ref: Option<PolicyTargetReference> as "targetRef",
-        /// The gateways or services, instead of `selector`.
+        /// Gateways or services that the policy is attached to, instead of `selector`.
         pub target_refs: Vec<PolicyTargetReference> as "targetRefs" where [max 16],
-        /// The tokens that are accepted, one of each issuer.
+        /// Accepted tokens, one rule per issuer.
         pub jwt_rules: Vec<JwtRule> where [max 4096],
     }
 }
 
 message! {
-    /// JSON Web Tokens of one issuer.
+    /// Validation of the JSON Web Tokens of one issuer.
     pub struct JwtRule where [
-        rule "!(has(self.jwksUri) && has(self.jwks))" "jwks and jwksUri exclude each other",
+        rule "!(has(self.jwksUri) && has(self.jwks))" "jwks and jwksUri are mutually exclusive",
     ] {
-        /// Who issued the token: its claim `iss`. Empty: any issuer whose keys `jwksUri` or `jwks` has.
+        /// Required value of the token's `iss` claim. If empty, the issuer is not checked and the keys come from
+        /// `jwksUri` or `jwks`.
         pub issuer: Arc<str> where [min 1],
-        /// Of these the token's claim `aud` must have one; empty: any.
+        /// Accepted audiences. The token's `aud` claim must contain at least one of them. If empty, any audience is
+        /// accepted.
         pub audiences: Vec<Arc<str>> where [items(min 1)],
-        /// Where the issuer's public keys are (`http://` or `https://`); absent: found by OpenID's discovery.
+        /// URL (`http://` or `https://`) of the issuer's public keys, a JSON Web Key Set. If both `jwksUri` and `jwks`
+        /// are omitted, the URL is taken from the issuer's OpenID Connect discovery document.
         pub jwks_uri: Arc<str> where [
             min 1, max 2048,
-            rule "self.startsWith('http://') || self.startsWith('https://')" "the address must begin with http:// or https://",
+            rule "self.startsWith('http://') || self.startsWith('https://')" "the URL must start with http:// or https://",
         ],
-        /// The issuer's public keys themselves, a JSON Web Key Set.
+        /// Public keys of the issuer as an inline JSON Web Key Set.
         pub jwks: Arc<str>,
-        /// Headers that the token is looked for in. Without a place: `Authorization: Bearer` and the parameter `access_token`.
+        /// Headers that can carry the token. If no location is set, the token is read from `Authorization: Bearer` and
+        /// from the query parameter `access_token`.
         pub from_headers: Vec<JwtHeader>,
-        /// Query parameters that the token is looked for in.
+        /// Query parameters that can carry the token.
         pub from_params: Vec<Arc<str>> where [items(min 1)],
-        /// The header that the token's payload is passed on in, as base64.
+        /// Header in which the base64-encoded payload of a valid token is forwarded.
         pub output_payload_to_header: Arc<str>,
-        /// Cookies that the token is looked for in.
+        /// Cookies that can carry the token.
         pub from_cookies: Vec<Arc<str>> where [items(min 1)],
-        /// Whether the token itself is passed on.
+        /// Whether the token is kept in the forwarded request. Defaults to false.
         pub forward_original_token: bool,
-        /// Claims that are passed on in headers.
+        /// Claims that are copied to headers of the forwarded request.
         pub output_claim_to_headers: Vec<ClaimToHeader>,
-        /// How long fetching the keys may take; absent means 5s.
+        /// Timeout for fetching the keys. Defaults to 5s.
         pub timeout: Option<Duration>,
-        /// Claims whose text is a list that spaces separate, beside `scope` and `permission`.
+        /// Claims, in addition to `scope` and `permission`, whose value is parsed as a space-delimited list.
         pub space_delimited_claims: Vec<Arc<str>> where [max 64, items(min 1)],
     }
 }
 
 message! {
-    /// A header with a token.
+    /// Header that can carry a token.
     pub struct JwtHeader {
-        /// The header's name.
+        /// Name of the header.
         pub name: Arc<str> where [required, min 1],
-        /// The text before the token, such as `"Bearer "`.
+        /// Prefix that precedes the token in the header value, such as `"Bearer "`.
         pub prefix: Arc<str>,
     }
 }
 
 message! {
-    /// A claim that is passed on in a header.
+    /// Claim that is copied to a request header.
     pub struct ClaimToHeader {
-        /// The header's name.
+        /// Name of the header to write.
         pub header: Arc<str> where [required, min 1, pattern HEADER],
-        /// The claim; dots lead into nested ones.
+        /// Name of the claim. Dots separate the names of nested claims.
         pub claim: Arc<str> where [required, min 1],
     }
 }

@@ -1,118 +1,119 @@
-//! AuthorizationPolicy: who may do what.
+//! AuthorizationPolicy: access control for workloads.
 
 use std::sync::Arc;
 
-use crate::istio::selection::{PolicySelector, PolicyTargetReference};
-
-/// Why a policy can be attached in one way only.
-const ONE_TARGET: &str = "selector, targetRef and targetRefs exclude each other";
+use crate::istio::selection::{ONE_TARGET, PolicySelector, PolicyTargetReference};
 
 message! {
-    /// Allows or denies requests and connections to workloads.
+    /// Allows, denies, audits or delegates the authorization of requests and connections to workloads.
     pub struct AuthorizationPolicy where [
         rule "(has(self.selector) ? 1 : 0) + (has(self.targetRef) ? 1 : 0) + (has(self.targetRefs) ? 1 : 0) <= 1" ONE_TARGET,
     ] {
-        /// The workloads; absent: all of the namespace, or of the mesh in the root namespace.
+        /// Selects the workloads that the policy applies to. If omitted, the policy applies to all workloads in its
+        /// namespace, or in the mesh if it is in the root namespace.
         pub selector: Option<PolicySelector>,
-        /// The gateway or service, instead of `selector`; `targetRefs` takes its place.
+        /// Gateway or service that the policy is attached to, instead of `selector`. Deprecated in favor of
+        /// `targetRefs`.
         pub target_ref: Option<PolicyTargetReference> as "targetRef",
-        /// The gateways or services, instead of `selector`.
+        /// Gateways or services that the policy is attached to, instead of `selector`.
         pub target_refs: Vec<PolicyTargetReference> as "targetRefs" where [max 16],
-        /// The policy applies to what at least one of these matches. Without rules it applies to nothing, so that `ALLOW`
-        /// denies everything; a rule `{}` matches everything.
+        /// Rules that select requests. The action applies to a request that matches at least one rule. Without rules,
+        /// nothing matches, so an `ALLOW` policy denies all requests. The rule `{}` matches all requests.
         pub rules: Vec<Rule> where [max 512],
-        /// What happens to what matches.
+        /// Action for matching requests. Defaults to `ALLOW`.
         pub action: AuthorizationAction,
-        /// Who decides, with the action `CUSTOM`.
+        /// External authorization provider. Used only with the action `CUSTOM`.
         pub provider: Option<AuthorizationProvider>,
     }
 }
 
 enumeration! {
-    /// What happens to requests that match. They are looked at in the order `CUSTOM`, `DENY`, `ALLOW`.
+    /// Action for matching requests. Policies are evaluated in the order `CUSTOM`, `DENY`, `ALLOW`.
     pub enum AuthorizationAction {
-        /// They pass, and what no such policy of the workload matches is denied.
+        /// Allows matching requests. If a workload has an `ALLOW` policy, requests that match none of its `ALLOW`
+        /// policies are denied.
         #[default]
         Allow = "ALLOW" 0,
-        /// They are denied.
+        /// Denies matching requests.
         Deny = "DENY" 1,
-        /// They are marked for the access log.
+        /// Marks matching requests for audit logging.
         Audit = "AUDIT" 2,
-        /// A service of the mesh's settings decides (`extensionProviders`).
+        /// Delegates the decision to an external provider, an entry of `extensionProviders` in the mesh configuration.
         Custom = "CUSTOM" 3,
     }
 }
 
 message! {
-    /// Names who decides.
+    /// Reference to an external authorization provider.
     pub struct AuthorizationProvider {
-        /// The name of an entry in the mesh's `extensionProviders`.
+        /// Name of the entry of `extensionProviders` in the mesh configuration.
         pub name: Arc<str>,
     }
 }
 
 message! {
-    /// Conditions on a request; what is absent holds always.
+    /// Conditions on a request. A condition that is omitted always matches.
     pub struct Rule {
-        /// Who sends; one of these must match.
+        /// Sources of the request, of which at least one must match.
         pub from: Vec<From> where [max 512],
-        /// What is asked for; one of these must match.
+        /// Operations of the request, of which at least one must match.
         pub to: Vec<To>,
-        /// More conditions, all of which must hold.
+        /// Additional conditions, all of which must match.
         pub when: Vec<Condition>,
     }
 }
 
 message! {
-    /// Who sends.
+    /// Source of a request.
     pub struct From {
-        /// The conditions on the sender.
+        /// Conditions on the source.
         pub source: Option<Source>,
     }
 }
 
 message! {
-    /// What is asked for.
+    /// Operation of a request.
     pub struct To {
-        /// The conditions on what is asked for.
+        /// Conditions on the operation.
         pub operation: Option<Operation>,
     }
 }
 
 message! {
-    /// Conditions on who sends, all of which must hold. In each list one entry must match; in a list of `not…` none may.
-    /// A `*` at the beginning or end of an entry stands for any text.
+    /// Conditions on the source of a request, all of which must match. A list matches if one of its entries matches; a
+    /// list whose name starts with `not` matches if none does. A `*` at the start or end of an entry matches any text.
     pub struct Source where [
         rule "!((has(self.serviceAccounts) || has(self.notServiceAccounts)) && (has(self.principals) || \
               has(self.notPrincipals) || has(self.namespaces) || has(self.notNamespaces)))"
             "serviceAccounts cannot be combined with principals or namespaces",
     ] {
-        /// Identities in the client's certificate, as `TRUST-DOMAIN/ns/NAMESPACE/sa/SERVICE-ACCOUNT`.
+        /// Peer identities from the client certificate, as `TRUST-DOMAIN/ns/NAMESPACE/sa/SERVICE-ACCOUNT`.
         pub principals: Vec<Arc<str>>,
-        /// Identities that the client must not have.
+        /// Peer identities that must not match.
         pub not_principals: Vec<Arc<str>>,
-        /// Identities in the request's token, as `ISSUER/SUBJECT`; they need a RequestAuthentication.
+        /// Identities from the request's JWT, as `ISSUER/SUBJECT`. Requires a RequestAuthentication.
         pub request_principals: Vec<Arc<str>>,
-        /// Identities that the request's token must not have.
+        /// JWT identities that must not match.
         pub not_request_principals: Vec<Arc<str>>,
-        /// Namespaces in the client's certificate.
+        /// Namespaces from the client certificate.
         pub namespaces: Vec<Arc<str>>,
-        /// Namespaces that the client must not be of.
+        /// Namespaces that must not match.
         pub not_namespaces: Vec<Arc<str>>,
-        /// Service accounts in the client's certificate, as `NAMESPACE/NAME`, or `NAME` for the policy's namespace.
+        /// Service accounts from the client certificate, as `NAMESPACE/NAME`, or as `NAME` in the policy's namespace.
         /// Wildcards are not supported.
         pub service_accounts: Vec<Arc<str>> where [max 16, items(max 320)],
-        /// Service accounts that the client must not have.
+        /// Source IP addresses of the connection, as addresses or CIDR ranges.
         pub not_service_accounts: Vec<Arc<str>> where [max 16, items(max 320)],
-        /// Addresses or CIDR ranges that the connection comes from.
+        /// Source IP addresses or CIDR ranges that must not match.
         pub ip_blocks: Vec<Arc<str>>,
-        /// Addresses or CIDR ranges that the connection must not come from.
+        /// IP addresses of the original client, from `X-Forwarded-For` or the PROXY protocol, as addresses or CIDR
+        /// ranges.
         pub not_ip_blocks: Vec<Arc<str>>,
-        /// Addresses or CIDR ranges of the original client, from `X-Forwarded-For` or the PROXY protocol.
+        /// Original client addresses or CIDR ranges that must not match.
         pub remote_ip_blocks: Vec<Arc<str>>,
-        /// Addresses or CIDR ranges that the original client must not have.
+        /// Trust domains from the client certificate.
         pub not_remote_ip_blocks: Vec<Arc<str>>,
-        /// Trust domains in the client's certificate.
+        /// Trust domains that must not match.
         pub trust_domains: Vec<Arc<str>>,
         /// Trust domains that the client must not be of.
         pub not_trust_domains: Vec<Arc<str>>,
@@ -120,36 +121,38 @@ message! {
 }
 
 message! {
-    /// Conditions on what is asked for, all of which must hold. In each list one entry must match; in a list of `not…` none
-    /// may. A `*` at the beginning or end of an entry stands for any text.
+    /// Conditions on the operation of a request, all of which must match. A list matches if one of its entries matches;
+    /// a list whose name starts with `not` matches if none does. A `*` at the start or end of an entry matches any
+    /// text.
     pub struct Operation {
-        /// Hosts of the request; case and port do not count.
+        /// Hosts of the request, compared case-insensitively and without the port.
         pub hosts: Vec<Arc<str>>,
-        /// Hosts that the request must not have.
+        /// Hosts that must not match.
         pub not_hosts: Vec<Arc<str>>,
         /// Ports of the workload.
         pub ports: Vec<Arc<str>>,
-        /// Ports that the connection must not be to.
+        /// Ports that must not match.
         pub not_ports: Vec<Arc<str>>,
-        /// Methods of the request. For gRPC it is always POST.
+        /// HTTP methods. For gRPC, the method is always `POST`.
         pub methods: Vec<Arc<str>>,
-        /// Methods that the request must not have.
+        /// HTTP methods that must not match.
         pub not_methods: Vec<Arc<str>>,
-        /// Paths of the request, for gRPC `/PACKAGE.SERVICE/METHOD`. `{*}` stands for one segment, `{**}` for any number.
+        /// Paths of the request; for gRPC, `/PACKAGE.SERVICE/METHOD`. `{*}` matches one path segment, `{**}` matches
+        /// any number of segments.
         pub paths: Vec<Arc<str>>,
-        /// Paths that the request must not have.
+        /// Paths that must not match.
         pub not_paths: Vec<Arc<str>>,
     }
 }
 
 message! {
-    /// A condition on an attribute. It needs `values` or `notValues`.
+    /// Condition on an attribute. Requires `values`, `notValues` or both.
     pub struct Condition {
-        /// The attribute, such as `request.headers[User-Agent]`, `source.ip` or `request.auth.claims[iss]`.
+        /// Name of the attribute, such as `request.headers[User-Agent]`, `source.ip` or `request.auth.claims[iss]`.
         pub key: Arc<str> where [required],
-        /// Values of which the attribute must have one.
+        /// Accepted values of the attribute, of which one must match.
         pub values: Vec<Arc<str>>,
-        /// Values that the attribute must not have.
+        /// Values that must not match.
         pub not_values: Vec<Arc<str>>,
     }
 }

@@ -1,154 +1,158 @@
-//! Connections to endpoints: pools, TLS, and when an endpoint is taken out.
+//! Connections to endpoints: connection pools, outlier detection and client TLS.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 message! {
-    /// Limits on connections and requests to a destination.
+    /// Limits for connections and requests to a destination.
     pub struct ConnectionPoolSettings {
-        /// For all connections.
+        /// Settings for TCP connections, including those that carry HTTP.
         pub tcp: Option<TcpSettings>,
-        /// For HTTP.
+        /// Settings for HTTP connections and requests.
         pub http: Option<HttpPoolSettings>,
     }
 }
 
 message! {
-    /// Settings of all connections.
+    /// Settings for TCP connections.
     pub struct TcpSettings {
-        /// The most connections; 0 means no limit.
+        /// Maximum number of connections. 0 means no limit.
         pub max_connections: i32,
-        /// The time to connect; absent: the mesh's.
+        /// Timeout for establishing a connection. Defaults to `connectTimeout` of the mesh configuration.
         pub connect_timeout: Option<Duration>,
-        /// Keepalive probes of the socket; absent: the mesh's.
+        /// TCP keepalive settings of the socket. Defaults to `tcpKeepalive` of the mesh configuration.
         pub tcp_keepalive: Option<TcpKeepalive>,
-        /// The longest life of a connection.
+        /// Maximum lifetime of a connection. If omitted, it is unlimited.
         pub max_connection_duration: Option<Duration>,
-        /// How long a TCP connection may be idle; absent means 1h, zero means for ever.
+        /// Idle timeout of a TCP connection. Defaults to 1h. Zero disables the timeout.
         pub idle_timeout: Option<Duration>,
     }
 }
 
 message! {
-    /// Keepalive probes of a socket.
+    /// TCP keepalive settings of a socket.
     pub struct TcpKeepalive {
-        /// Probes without an answer until the connection is dead; 0 means the system's default.
+        /// Number of unanswered probes after which the connection is considered dead. 0 means the operating system's
+        /// default.
         pub probes: u32,
-        /// Idle time before the first probe; absent: the system's default.
+        /// Idle time before the first probe is sent. Defaults to the operating system's setting.
         pub time: Option<Duration>,
-        /// Time between probes; absent: the system's default.
+        /// Time between probes. Defaults to the operating system's setting.
         pub interval: Option<Duration>,
     }
 }
 
 message! {
-    /// Settings of HTTP connections and requests.
+    /// Settings for HTTP connections and requests.
     pub struct HttpPoolSettings {
-        /// The most requests that wait for a connection; 0 means no limit.
+        /// Maximum number of requests that wait for a connection. 0 means no limit.
         pub http1_max_pending_requests: i32,
-        /// The most requests under way; 0 means no limit.
+        /// Maximum number of active requests. 0 means no limit.
         pub http2_max_requests: i32,
-        /// The most requests over one connection; 0 means no limit.
+        /// Maximum number of requests per connection. 0 means no limit.
         pub max_requests_per_connection: i32,
-        /// The most retries under way; 0 means no limit.
+        /// Maximum number of retries in progress at a time. 0 means no limit.
         pub max_retries: i32,
-        /// How long a connection may have no requests; absent means 1h.
+        /// Time after which a connection without active requests is closed. Defaults to 1h.
         pub idle_timeout: Option<Duration>,
-        /// Whether HTTP/1.1 becomes HTTP/2.
+        /// Whether HTTP/1.1 connections are upgraded to HTTP/2.
         pub h2_upgrade_policy: H2UpgradePolicy,
-        /// Whether the client's protocol is used towards the endpoint.
+        /// Whether the protocol that the client uses is also used for the connection to the endpoint.
         pub use_client_protocol: bool,
-        /// The most streams over one HTTP/2 connection; 0 means Envoy's default.
+        /// Maximum number of concurrent streams per HTTP/2 connection. 0 means Envoy's default.
         pub max_concurrent_streams: i32,
-        /// Pings over HTTP/2 connections.
+        /// Keepalive pings on HTTP/2 connections.
         pub http2_keep_alive: Option<Http2KeepAlive>,
     }
 }
 
 message! {
-    /// Pings over HTTP/2 connections.
+    /// Keepalive pings on HTTP/2 connections.
     pub struct Http2KeepAlive {
-        /// The time between pings.
+        /// Time between pings.
         pub interval: Option<Duration>,
-        /// The time to answer one.
+        /// Time to wait for the response to a ping before the connection is closed.
         pub timeout: Option<Duration>,
     }
 }
 
 enumeration! {
-    /// Whether HTTP/1.1 becomes HTTP/2 towards the endpoint.
+    /// Whether HTTP/1.1 connections to the endpoint are upgraded to HTTP/2.
     pub enum H2UpgradePolicy {
-        /// As the mesh says.
+        /// Uses the setting of the mesh configuration.
         #[default]
         Default = "DEFAULT" 0,
-        /// It stays.
+        /// Does not upgrade.
         DoNotUpgrade = "DO_NOT_UPGRADE" 1,
-        /// It does.
+        /// Upgrades to HTTP/2.
         Upgrade = "UPGRADE" 2,
     }
 }
 
 message! {
-    /// When an endpoint is taken out, and for how long.
+    /// Outlier detection: ejects failing endpoints from load balancing.
     pub struct OutlierDetection {
-        /// Deprecated and without effect.
+        /// Deprecated. Has no effect.
         pub consecutive_errors: i32,
-        /// Whether failures to reach the endpoint count apart from errors that it answers with.
+        /// Whether locally originated failures, such as a refused connection, are counted separately from errors that
+        /// the endpoint returns.
         pub split_external_local_origin_errors: bool,
-        /// Failures to reach it in a row; absent means 5.
+        /// Number of consecutive locally originated failures that ejects an endpoint. Defaults to 5.
         pub consecutive_local_origin_failures: Option<u32> where [nullable],
-        /// Responses 502, 503, 504 in a row; absent or 0: off.
+        /// Number of consecutive 502, 503 or 504 responses that ejects an endpoint. If omitted or 0, this check is
+        /// disabled.
         pub consecutive_gateway_errors: Option<u32> where [nullable],
-        /// Responses 5xx in a row; absent means 5; 0: off.
+        /// Number of consecutive 5xx responses that ejects an endpoint. Defaults to 5. 0 disables this check.
         pub consecutive_5xx_errors: Option<u32> where [nullable],
-        /// The time between looks; absent means 10s.
+        /// Time between ejection analysis sweeps. Defaults to 10s.
         pub interval: Option<Duration>,
-        /// How long it is out, times the number of times; absent means 30s.
+        /// Base ejection time. An endpoint stays ejected for this time multiplied by the number of times it has been
+        /// ejected. Defaults to 30s.
         pub base_ejection_time: Option<Duration>,
-        /// The most endpoints that are out at a time, in percent; 0 means 10.
+        /// Maximum percentage of endpoints that can be ejected at a time. 0 means 10.
         pub max_ejection_percent: i32,
-        /// Detection is off while fewer are healthy, in percent.
+        /// Minimum percentage of healthy endpoints. Outlier detection is disabled while fewer endpoints are healthy.
         pub min_health_percent: i32,
-        /// Status codes that count as errors beside the 5xx.
+        /// HTTP status codes that count as errors in addition to 5xx.
         pub outlier_detection_http_error_codes: Vec<u32> where [items(min 100, max 599)],
     }
 }
 
 message! {
-    /// TLS towards a server.
+    /// TLS settings for connections to a server.
     pub struct ClientTlsSettings {
-        /// What sort of TLS.
+        /// TLS mode.
         pub mode: ClientTlsMode,
-        /// The path of the client's certificate.
+        /// Path of the client certificate.
         pub client_certificate: Arc<str>,
-        /// The path of the client's private key.
+        /// Path of the private key of the client certificate.
         pub private_key: Arc<str>,
-        /// The path of the CA certificates that vouch for the server.
+        /// Path of the CA certificates that verify the server certificate.
         pub ca_certificates: Arc<str>,
-        /// A secret with all of these.
+        /// Name of the Secret that holds the client certificate, its key and the CA certificates.
         pub credential_name: Arc<str>,
-        /// Names of which the server's certificate must have one.
+        /// Subject alternative names, of which the server certificate must contain one.
         pub subject_alt_names: Vec<Arc<str>>,
-        /// The server name to send.
+        /// Server name (SNI) to send in the TLS handshake.
         pub sni: Arc<str>,
-        /// Whether the server's certificate is not checked.
+        /// Whether verification of the server certificate is skipped.
         pub insecure_skip_verify: Option<bool> where [nullable],
-        /// The path of the certificate revocation list.
+        /// Path of the certificate revocation list (CRL) for the server certificate.
         pub ca_crl: Arc<str>,
     }
 }
 
 enumeration! {
-    /// The sorts of TLS towards a server.
+    /// TLS mode of connections to a server.
     pub enum ClientTlsMode {
-        /// None.
+        /// Does not use TLS.
         #[default]
         Disable = "DISABLE" 0,
-        /// The server proves who it is.
+        /// Verifies the server; presents no client certificate.
         Simple = "SIMPLE" 1,
-        /// Both do, with the certificates named here.
+        /// Mutual TLS with the certificates set in this object.
         Mutual = "MUTUAL" 2,
-        /// Both do, with the mesh's certificates.
+        /// Mutual TLS with the workload certificates of the mesh.
         IstioMutual = "ISTIO_MUTUAL" 3,
     }
 }

@@ -1,4 +1,4 @@
-//! DestinationRule: how traffic to a host is sent once it is routed.
+//! DestinationRule: traffic policies and subsets of a host.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,110 +10,112 @@ use crate::istio::virtual_service::PortSelector;
 use crate::object::StringMap;
 
 message! {
-    /// Policy and subsets for a host.
+    /// Traffic policies and subsets that apply to traffic for a host after routing.
     pub struct DestinationRule {
-        /// The service's host, or a wildcard; short names are of the rule's namespace.
+        /// Host name of the service; wildcards are allowed. Short names are resolved in the rule's namespace.
         pub host: Arc<str> where [required],
-        /// The policy for all subsets.
+        /// Traffic policy of the host and of all subsets.
         pub traffic_policy: Option<TrafficPolicy>,
-        /// Named sets of endpoints.
+        /// Named sets of the host's endpoints, which routes can refer to.
         pub subsets: Vec<Subset>,
-        /// Namespaces that see the rule: `.`, `*` or names. Empty: the mesh's default, else everybody.
+        /// Namespaces that the rule is visible in: `.` (its own), `*` (all) or names. If empty, the mesh
+        /// configuration's default applies; without one, the rule is visible in all namespaces.
         pub export_to: Vec<Arc<str>>,
-        /// The client workloads, in the rule's namespace, to which it applies; absent: all.
+        /// Client workloads in the rule's namespace that the rule applies to. If omitted, it applies to all.
         pub workload_selector: Option<PolicySelector>,
     }
 }
 
 message! {
-    /// A named set of a service's endpoints.
+    /// Named set of a service's endpoints.
     pub struct Subset {
-        /// The name, unique in the rule.
+        /// Name of the subset, unique within the rule.
         pub name: Arc<str> where [required],
-        /// The labels that its endpoints have.
+        /// Labels that an endpoint must have to belong to the subset.
         pub labels: StringMap,
-        /// What differs from the rule's policy.
+        /// Traffic policy of the subset. Overrides the rule's traffic policy.
         pub traffic_policy: Option<TrafficPolicy>,
     }
 }
 
 message! {
-    /// How traffic is sent.
+    /// Traffic policy for a destination.
     pub struct TrafficPolicy {
-        /// How an endpoint is chosen.
+        /// Load balancing settings.
         pub load_balancer: Option<LoadBalancerSettings>,
-        /// Limits on connections and requests.
+        /// Limits for connections and requests.
         pub connection_pool: Option<ConnectionPoolSettings>,
-        /// When an endpoint is taken out.
+        /// Outlier detection settings.
         pub outlier_detection: Option<OutlierDetection>,
-        /// TLS towards the endpoints.
+        /// TLS settings for connections to the endpoints.
         pub tls: Option<ClientTlsSettings>,
-        /// Policies of single ports; for its port each replaces all of the above.
+        /// Traffic policies of individual ports. For its port, each replaces the load balancer, connection pool,
+        /// outlier detection and TLS settings of this policy.
         pub port_level_settings: Vec<PortTrafficPolicy> where [max 4096],
-        /// TCP in an HTTP tunnel.
+        /// Tunneling of TCP connections through HTTP.
         pub tunnel: Option<TunnelSettings>,
-        /// The PROXY protocol towards the endpoints.
+        /// PROXY protocol settings for connections to the endpoints.
         pub proxy_protocol: Option<ProxyProtocol>,
-        /// A limit on retries in relation to requests.
+        /// Limit for retries in proportion to active requests.
         pub retry_budget: Option<RetryBudget>,
     }
 }
 
 message! {
-    /// The policy of one port.
+    /// Traffic policy of one port.
     pub struct PortTrafficPolicy {
-        /// The service's port.
+        /// Port of the service.
         pub port: Option<PortSelector>,
-        /// How an endpoint is chosen.
+        /// Load balancing settings.
         pub load_balancer: Option<LoadBalancerSettings>,
-        /// Limits on connections and requests.
+        /// Limits for connections and requests.
         pub connection_pool: Option<ConnectionPoolSettings>,
-        /// When an endpoint is taken out.
+        /// Outlier detection settings.
         pub outlier_detection: Option<OutlierDetection>,
-        /// TLS towards the endpoints.
+        /// TLS settings for connections to the endpoints.
         pub tls: Option<ClientTlsSettings>,
     }
 }
 
 message! {
-    /// TCP in an HTTP tunnel.
+    /// Tunneling of TCP connections through HTTP.
     pub struct TunnelSettings {
-        /// `CONNECT` (also when empty) or `POST`.
+        /// HTTP method that opens the tunnel: `CONNECT` or `POST`. Defaults to `CONNECT`.
         pub protocol: Arc<str>,
-        /// The host that the tunnel leads to.
+        /// Host that the tunnel connects to.
         pub target_host: Arc<str> where [required],
-        /// The port that the tunnel leads to.
+        /// Port that the tunnel connects to.
         pub target_port: u32 where [required],
     }
 }
 
 message! {
-    /// The PROXY protocol towards the endpoints.
+    /// PROXY protocol settings for connections to the endpoints.
     pub struct ProxyProtocol {
-        /// Its version.
+        /// Version of the PROXY protocol.
         pub version: ProxyProtocolVersion,
     }
 }
 
 enumeration! {
-    /// A version of the PROXY protocol.
+    /// Version of the PROXY protocol.
     pub enum ProxyProtocolVersion {
-        /// Text.
+        /// Version 1, the text format.
         #[default]
         V1 = "V1" 0,
-        /// Binary.
+        /// Version 2, the binary format.
         V2 = "V2" 1,
     }
 }
 
 message! {
-    /// A limit on concurrent retries.
+    /// Limit for concurrent retries.
     pub struct RetryBudget {
-        /// Percent of the active requests that may be retries; absent means 20.
+        /// Maximum percentage of active requests that can be retries. Defaults to 20.
         pub percent: Option<f64> where [min 0, max 100, nullable],
-        /// Retries that are always allowed; 0 means 3.
+        /// Number of concurrent retries that is always allowed. 0 means 3.
         pub min_retry_concurrency: u32,
-        /// The time over which requests are counted.
+        /// Time window over which requests are counted.
         pub budget_interval: Option<Duration>,
     }
 }

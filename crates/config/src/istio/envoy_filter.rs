@@ -1,4 +1,4 @@
-//! EnvoyFilter: changes to the configuration that was made for Envoy.
+//! EnvoyFilter: patches for the generated Envoy configuration.
 
 use std::sync::Arc;
 
@@ -10,38 +10,40 @@ use crate::istio::workload::WorkloadSelector;
 use crate::object::StringMap;
 
 message! {
-    /// Changes the configuration that proxies get, after it was made from everything else.
+    /// Patches the Envoy configuration that is generated from all other resources.
     pub struct EnvoyFilter where [
         rule "(has(self.workloadSelector) ? 1 : 0) + (has(self.targetRefs) ? 1 : 0) <= 1"
-            "workloadSelector and targetRefs exclude each other",
+            "workloadSelector and targetRefs are mutually exclusive",
     ] {
-        /// The workloads whose proxies are changed; absent: all of the namespace, or of the mesh in the root namespace.
+        /// Selects the workloads whose proxies are patched. If omitted, all proxies in the namespace are patched, or
+        /// all proxies in the mesh if the object is in the root namespace.
         pub workload_selector: Option<WorkloadSelector>,
-        /// The gateways or services whose proxies are changed, instead of `workloadSelector`.
+        /// Gateways or services whose proxies are patched, instead of `workloadSelector`.
         pub target_refs: Vec<PolicyTargetReference> as "targetRefs" where [max 16],
-        /// The changes, which are made one after the other.
+        /// Patches, applied in order.
         pub config_patches: Vec<EnvoyConfigPatch>,
-        /// The order among filters: lower ones first. Equal ones are ordered by creation time and name.
+        /// Priority among EnvoyFilters. Lower values are applied first; equal values are ordered by creation time and
+        /// name.
         pub priority: i32,
     }
 }
 
 message! {
-    /// One change.
+    /// One patch.
     pub struct EnvoyConfigPatch {
-        /// What sort of thing is changed.
+        /// Kind of configuration to patch.
         pub apply_to: ApplyTo,
-        /// Which ones of the sort are changed; absent: all.
+        /// Conditions on the configuration to patch. If omitted, all configuration of the kind matches.
         pub matches: Option<EnvoyConfigMatch> as "match",
-        /// The change.
+        /// Patch to apply.
         pub patch: Option<EnvoyPatch>,
     }
 }
 
 enumeration! {
-    /// The sorts of things that can be changed.
+    /// Kind of configuration that a patch applies to.
     pub enum ApplyTo {
-        /// None; a patch must name one.
+        /// Unset. A patch must set a kind.
         #[default]
         Invalid = "INVALID" 0,
         /// Listeners.
@@ -52,7 +54,7 @@ enumeration! {
         NetworkFilter = "NETWORK_FILTER" 3,
         /// HTTP filters of an HTTP connection manager.
         HttpFilter = "HTTP_FILTER" 4,
-        /// Route configurations, but for their virtual hosts.
+        /// Route configurations, except for their virtual hosts.
         RouteConfiguration = "ROUTE_CONFIGURATION" 5,
         /// Virtual hosts of a route configuration.
         VirtualHost = "VIRTUAL_HOST" 6,
@@ -60,9 +62,9 @@ enumeration! {
         HttpRoute = "HTTP_ROUTE" 7,
         /// Clusters.
         Cluster = "CLUSTER" 8,
-        /// Configuration of extensions that is discovered by itself; it can be added only.
+        /// Extension configurations served by ECDS. They can only be added.
         ExtensionConfig = "EXTENSION_CONFIG" 9,
-        /// The bootstrap configuration.
+        /// Bootstrap configuration.
         Bootstrap = "BOOTSTRAP" 10,
         /// Listener filters of a listener.
         ListenerFilter = "LISTENER_FILTER" 11,
@@ -70,47 +72,47 @@ enumeration! {
 }
 
 enumeration! {
-    /// For which traffic a thing was made.
+    /// Traffic that a part of the configuration is generated for.
     pub enum PatchContext {
-        /// Any.
+        /// Any traffic.
         #[default]
         Any = "ANY" 0,
-        /// What arrives at a sidecar.
+        /// Inbound traffic of a sidecar.
         SidecarInbound = "SIDECAR_INBOUND" 1,
-        /// What leaves through a sidecar.
+        /// Outbound traffic of a sidecar.
         SidecarOutbound = "SIDECAR_OUTBOUND" 2,
-        /// What a gateway serves.
+        /// Traffic of a gateway.
         Gateway = "GATEWAY" 3,
-        /// What a waypoint serves.
+        /// Traffic of a waypoint.
         Waypoint = "WAYPOINT" 4,
     }
 }
 
 message! {
-    /// Which things of a sort are changed; all conditions must hold.
+    /// Conditions on the configuration to patch, all of which must match.
     pub struct EnvoyConfigMatch where [
         rule "(has(self.context) && self.context == 'WAYPOINT') == has(self.waypoint)"
-            "waypoint goes together with the context WAYPOINT",
+            "waypoint must be set if and only if the context is WAYPOINT",
     ] {
-        /// The traffic that the thing was made for.
+        /// Traffic that the configuration is generated for.
         pub context: PatchContext,
-        /// The proxies.
+        /// Conditions on the proxy.
         pub proxy: Option<ProxyMatch>,
-        /// What the thing belongs to.
+        /// Conditions on the Envoy resource.
         pub object: Option<ObjectMatch>,
     }
 }
 
 oneof! {
-    /// What a thing belongs to.
+    /// Conditions on an Envoy resource.
     pub enum ObjectMatch {
-        /// A listener.
+        /// Conditions on a listener.
         Listener(ListenerMatch) = "listener",
-        /// A route configuration.
+        /// Conditions on a route configuration.
         RouteConfiguration(RouteConfigurationMatch) = "routeConfiguration",
-        /// A cluster.
+        /// Conditions on a cluster.
         Cluster(ClusterMatch) = "cluster",
-        /// A waypoint; with the context `WAYPOINT` only.
+        /// Conditions on a waypoint's configuration. Requires the context `WAYPOINT`.
         Waypoint(WaypointMatch) = "waypoint",
     }
 }
@@ -118,9 +120,9 @@ oneof! {
 message! {
     /// Conditions on a proxy.
     pub struct ProxyMatch {
-        /// A regular expression (RE2) that the version of Istio which the proxy reports must match.
+        /// Regular expression (RE2) that the Istio version reported by the proxy must match.
         pub proxy_version: Arc<str>,
-        /// Metadata of the proxy's node, each entry equal to this text.
+        /// Node metadata of the proxy. Each value must be equal.
         pub metadata: StringMap,
     }
 }
@@ -128,13 +130,13 @@ message! {
 message! {
     /// Conditions on a cluster.
     pub struct ClusterMatch {
-        /// The service's port; 0 means any.
+        /// Port of the service. 0 matches any port.
         pub port_number: u32,
-        /// The service's full host name; empty means any.
+        /// Fully qualified host name of the service. Empty matches any service.
         pub service: Arc<str>,
-        /// The subset; empty means any.
+        /// Subset of the service. Empty matches any subset.
         pub subset: Arc<str>,
-        /// The cluster's exact name; empty means any.
+        /// Exact name of the cluster. Empty matches any name.
         pub name: Arc<str>,
     }
 }
@@ -142,15 +144,15 @@ message! {
 message! {
     /// Conditions on a route configuration.
     pub struct RouteConfigurationMatch {
-        /// The port that it serves; 0 means any.
+        /// Port that the route configuration serves. 0 matches any port.
         pub port_number: u32,
-        /// The name of a gateway's port; for gateways only.
+        /// Name of the Gateway port. Applies to gateways only.
         pub port_name: Arc<str>,
-        /// The Gateway that it was made for, as `namespace/name`; for gateways only.
+        /// Gateway that the route configuration is generated for, as `namespace/name`. Applies to gateways only.
         pub gateway: Arc<str>,
-        /// The virtual host in it.
+        /// Conditions on a virtual host of the route configuration.
         pub vhost: Option<VirtualHostMatch>,
-        /// The route configuration's exact name, such as `http.8080`; empty means any.
+        /// Exact name of the route configuration, such as `http.8080`. Empty matches any name.
         pub name: Arc<str>,
     }
 }
@@ -158,11 +160,11 @@ message! {
 message! {
     /// Conditions on a virtual host.
     pub struct VirtualHostMatch {
-        /// Its name, such as `reviews.default.svc.cluster.local:9080`; empty means any.
+        /// Name of the virtual host, such as `reviews.default.svc.cluster.local:9080`. Empty matches any name.
         pub name: Arc<str>,
-        /// A domain that it serves; empty means any.
+        /// Domain that the virtual host serves. Empty matches any domain.
         pub domain_name: Arc<str>,
-        /// The route in it.
+        /// Conditions on a route of the virtual host.
         pub route: Option<RouteMatch>,
     }
 }
@@ -170,24 +172,24 @@ message! {
 message! {
     /// Conditions on a route.
     pub struct RouteMatch {
-        /// Its name, which is `default` for routes that no VirtualService made; empty means any.
+        /// Name of the route. Routes without a VirtualService are named `default`. Empty matches any name.
         pub name: Arc<str>,
-        /// What it does.
+        /// Action of the route.
         pub action: RouteAction,
     }
 }
 
 enumeration! {
-    /// What a route does.
+    /// Action of a route.
     pub enum RouteAction {
-        /// Anything.
+        /// Any action.
         #[default]
         Any = "ANY" 0,
-        /// It forwards to a cluster.
+        /// Forwards to a cluster.
         Route = "ROUTE" 1,
-        /// It answers with a redirect.
+        /// Responds with a redirect.
         Redirect = "REDIRECT" 2,
-        /// It answers with a fixed response.
+        /// Responds with a fixed response.
         DirectResponse = "DIRECT_RESPONSE" 3,
     }
 }
@@ -195,15 +197,15 @@ enumeration! {
 message! {
     /// Conditions on a listener.
     pub struct ListenerMatch {
-        /// The port that it serves; 0 means any. It is the service's port for traffic that leaves.
+        /// Port that the listener serves. For outbound listeners, this is the service port. 0 matches any port.
         pub port_number: u32,
-        /// Without effect.
+        /// Has no effect.
         pub port_name: Arc<str>,
-        /// The filter chain in it.
+        /// Conditions on a filter chain of the listener.
         pub filter_chain: Option<FilterChainMatch>,
-        /// The name of a listener filter that it has; empty means any.
+        /// Name of a listener filter of the listener. Empty matches any listener.
         pub listener_filter: Arc<str>,
-        /// The listener's exact name; empty means any.
+        /// Exact name of the listener. Empty matches any name.
         pub name: Arc<str>,
     }
 }
@@ -211,17 +213,18 @@ message! {
 message! {
     /// Conditions on a filter chain.
     pub struct FilterChainMatch {
-        /// Its name; empty means any.
+        /// Name of the filter chain. Empty matches any name.
         pub name: Arc<str>,
-        /// A server name that it serves; empty means any.
+        /// Server name (SNI) that the filter chain matches. Empty matches any.
         pub sni: Arc<str>,
-        /// `raw_buffer` or `tls`, which it serves; empty means any.
+        /// Transport protocol that the filter chain matches: `raw_buffer` or `tls`. Empty matches any.
         pub transport_protocol: Arc<str>,
-        /// The application protocols that it serves, separated by commas; empty means any.
+        /// Application protocols (ALPN) that the filter chain matches, separated by commas. Empty matches any.
         pub application_protocols: Arc<str>,
-        /// The network filter in it; needed to change network and HTTP filters at a certain place.
+        /// Conditions on a network filter of the filter chain. Required to insert network or HTTP filters at a specific
+        /// position.
         pub filter: Option<FilterMatch>,
-        /// The destination port that it serves; 0 means any.
+        /// Destination port that the filter chain matches. 0 matches any port.
         pub destination_port: u32,
     }
 }
@@ -229,29 +232,29 @@ message! {
 message! {
     /// Conditions on a network filter.
     pub struct FilterMatch {
-        /// Its name, such as `envoy.filters.network.http_connection_manager`.
+        /// Name of the filter, such as `envoy.filters.network.http_connection_manager`.
         pub name: Arc<str>,
-        /// The HTTP filter in it; for `HTTP_FILTER` only.
+        /// Conditions on an HTTP filter within the network filter. Applies to `HTTP_FILTER` only.
         pub sub_filter: Option<SubFilterMatch>,
     }
 }
 
 message! {
-    /// Conditions on a filter inside a filter.
+    /// Conditions on a filter within another filter.
     pub struct SubFilterMatch {
-        /// Its name, such as `envoy.filters.http.router`.
+        /// Name of the filter, such as `envoy.filters.http.router`.
         pub name: Arc<str>,
     }
 }
 
 message! {
-    /// Conditions on a thing of a waypoint.
+    /// Conditions on the configuration of a waypoint.
     pub struct WaypointMatch {
-        /// The service's port; absent means any.
-        pub port_number: Option<u32> where [rule "0 < self && self <= 65535" "a port is a number from 1 to 65535"],
-        /// The route.
+        /// Port of the service. If omitted, any port matches.
+        pub port_number: Option<u32> where [rule "0 < self && self <= 65535" "a port must be a number from 1 to 65535"],
+        /// Conditions on a route.
         pub route: Option<WaypointRouteMatch>,
-        /// The filter.
+        /// Conditions on a filter.
         pub filter: Option<FilterMatch>,
     }
 }
@@ -259,52 +262,52 @@ message! {
 message! {
     /// Conditions on a route of a waypoint.
     pub struct WaypointRouteMatch {
-        /// Its name; empty means any.
+        /// Name of the route. Empty matches any name.
         pub name: Arc<str>,
     }
 }
 
 message! {
-    /// How a thing is changed.
+    /// Patch operation and its value.
     pub struct EnvoyPatch {
-        /// What is done.
+        /// Operation of the patch.
         pub operation: PatchOperation,
-        /// The thing, or the part of it that changes, as JSON of Envoy's message. Needed but for `REMOVE`.
+        /// Envoy message, or the part of it to merge, as JSON. Required for all operations except `REMOVE`.
         pub value: Option<Json> where [keep_unknown],
-        /// Where an added filter is put among the others.
+        /// Position of an added filter relative to Istio's filters.
         pub filter_class: FilterClass,
     }
 }
 
 enumeration! {
-    /// What is done with a thing.
+    /// Operation of a patch.
     pub enum PatchOperation {
-        /// Nothing; a patch must name an operation.
+        /// Unset. A patch must set an operation.
         #[default]
         Invalid = "INVALID" 0,
-        /// The value is merged into it as protobuf does: lists grow.
+        /// Merges the value with protobuf merge semantics: lists are appended.
         Merge = "MERGE" 1,
-        /// The value is added to a list, such as the clusters or the routes of a virtual host.
+        /// Adds the value to a list, such as the clusters or the routes of a virtual host.
         Add = "ADD" 2,
-        /// It is taken out.
+        /// Removes the matching configuration.
         Remove = "REMOVE" 3,
-        /// The value is put before it.
+        /// Inserts the value before the matching configuration.
         InsertBefore = "INSERT_BEFORE" 4,
-        /// The value is put after it.
+        /// Inserts the value after the matching configuration.
         InsertAfter = "INSERT_AFTER" 5,
-        /// The value becomes the first of its list.
+        /// Inserts the value at the start of the list.
         InsertFirst = "INSERT_FIRST" 6,
-        /// The value takes its place; for network and HTTP filters.
+        /// Replaces the matching configuration. Applies to network and HTTP filters.
         Replace = "REPLACE" 7,
-        /// The value is merged into it, and lists take the place of lists.
+        /// Merges the value, but replaces lists instead of appending to them.
         MergeAndReplaceList = "MERGE_AND_REPLACE_LIST" 8,
     }
 }
 
 enumeration! {
-    /// Among which filters an added one is put. Without effect, as in Istio.
+    /// Position of an added filter relative to Istio's filters. Has no effect, as in Istio.
     pub enum FilterClass {
-        /// Where the operation says.
+        /// Position given by the operation.
         #[default]
         Unspecified = "UNSPECIFIED" 0,
         /// After Istio's authentication filters.
@@ -317,7 +320,7 @@ enumeration! {
 }
 
 impl ApplyTo {
-    /// The full name of Envoy's message for things of this sort; none for [`ApplyTo::Invalid`].
+    /// Full name of the Envoy message that this kind of patch applies to; `None` for [`ApplyTo::Invalid`].
     pub const fn message(self) -> Option<&'static str> {
         Some(match self {
             ApplyTo::Invalid => return None,
@@ -335,8 +338,8 @@ impl ApplyTo {
         })
     }
 
-    /// Whether things of this sort stand in a list in which a patch may choose a place.
-    pub const fn has_places(self) -> bool {
+    /// Whether a patch can choose a position within a list.
+    pub const fn is_ordered(self) -> bool {
         matches!(
             self,
             ApplyTo::NetworkFilter | ApplyTo::HttpFilter | ApplyTo::ListenerFilter | ApplyTo::HttpRoute
@@ -345,14 +348,14 @@ impl ApplyTo {
 }
 
 impl PatchOperation {
-    /// Whether the value is merged into what is there.
+    /// Whether the value is merged into existing configuration.
     pub const fn merges(self) -> bool {
         matches!(self, PatchOperation::Merge | PatchOperation::MergeAndReplaceList)
     }
 }
 
-/// The value of a patch as Envoy's message, and what is wrong with it: it cannot be read, or breaks a rule that Envoy
-/// keeps. What only gets merged may be incomplete. Fields that the message does not have are left out.
+/// Decodes the value of a patch as an Envoy message and reports its problems: JSON that does not decode, and violations
+/// of Envoy's validation rules. Required fields may be missing from a value that is merged. Unknown fields are dropped.
 pub fn patch_value(apply_to: ApplyTo, patch: &EnvoyPatch) -> (Option<DynamicMessage>, Vec<Problem>) {
     let descriptor = apply_to.message().and_then(protos::dynamic::descriptor);
     let (Some(descriptor), Some(value)) = (descriptor, &patch.value) else {
@@ -370,7 +373,7 @@ pub fn patch_value(apply_to: ApplyTo, patch: &EnvoyPatch) -> (Option<DynamicMess
     (Some(message), problems)
 }
 
-/// What Envoy would not take for a regular expression, or only at a cost that nobody can tell.
+/// Reports a regular expression that Envoy would reject or whose cost is not bounded.
 fn unbounded(message: &DynamicMessage) -> Option<(&'static str, String)> {
     if message.descriptor().full_name() != "envoy.type.matcher.v3.RegexMatcher" {
         return None;

@@ -1,238 +1,242 @@
-//! WasmPlugin and TrafficExtension: filters of one's own.
+//! WasmPlugin and TrafficExtension: custom proxy filters.
 
 use std::sync::Arc;
 
 use serde_json::Value as Json;
 
-use crate::istio::selection::{PolicySelector, PolicyTargetReference, WorkloadMode};
+use crate::istio::selection::{ONE_TARGET, PolicySelector, PolicyTargetReference, WorkloadMode};
 
-/// Why a policy can be attached in one way only.
-const ONE_TARGET: &str = "selector, targetRef and targetRefs exclude each other";
-/// A hash in hexadecimal, or nothing.
+/// Pattern of a SHA-256 hash in hexadecimal; may be empty.
 const SHA256: &str = "^$|^[a-f0-9]{64}$";
 
 message! {
-    /// Puts a WebAssembly module into the filters of proxies.
+    /// Adds a WebAssembly filter to proxies.
     pub struct WasmPlugin where [
         rule "(has(self.selector) ? 1 : 0) + (has(self.targetRef) ? 1 : 0) + (has(self.targetRefs) ? 1 : 0) <= 1" ONE_TARGET,
     ] {
-        /// The workloads; absent: all of the namespace, or of the mesh in the root namespace.
+        /// Selects the workloads that the plugin applies to. If omitted, it applies to all workloads in its namespace,
+        /// or in the mesh if it is in the root namespace.
         pub selector: Option<PolicySelector>,
-        /// The gateway or service, instead of `selector`; `targetRefs` takes its place.
+        /// Gateway or service that the plugin is attached to, instead of `selector`. Deprecated in favor of
+        /// `targetRefs`.
         pub target_ref: Option<PolicyTargetReference> as "targetRef",
-        /// The gateways or services, instead of `selector`.
+        /// Gateways or services that the plugin is attached to, instead of `selector`.
         pub target_refs: Vec<PolicyTargetReference> as "targetRefs" where [max 16],
-        /// Where the module is: `oci://`, `http://`, `https://` or `file://`; without a scheme it is `oci://`.
+        /// URL of the module: `oci://`, `http://`, `https://` or `file://`. The scheme defaults to `oci://`.
         pub url: Arc<str> where [required, min 1],
-        /// The module's hash in hexadecimal; one in the `url` must be equal.
+        /// SHA-256 checksum of the module in hexadecimal. If the `url` contains a checksum, both must be equal.
         pub sha256: Arc<str> where [pattern SHA256],
-        /// When an image is fetched anew.
+        /// Pull policy for an OCI image.
         pub image_pull_policy: PullPolicy,
-        /// The Secret in the plugin's namespace by which the image is fetched.
+        /// Name of the Secret with the credentials for the image registry, in the plugin's namespace.
         pub image_pull_secret: Arc<str> where [min 1, max 253],
-        /// The public key that the module's signature is checked by.
+        /// Public key that verifies the signature of the module.
         pub verification_key: Arc<str>,
-        /// The configuration that the module gets.
+        /// Configuration that is passed to the plugin.
         pub plugin_config: Option<Json> where [keep_unknown],
-        /// The name of the plugin's root context in the module.
+        /// Name of the plugin's root context within the module.
         pub plugin_name: Arc<str> where [min 1, max 256],
-        /// Where the plugin stands among Istio's filters.
+        /// Position of the plugin in the filter chain.
         pub phase: PluginPhase,
-        /// The order among plugins of a phase: higher ones first; absent means 0.
+        /// Priority among plugins of the same phase. Higher values run first. Defaults to 0.
         pub priority: Option<i32> where [nullable],
-        /// What happens to traffic when the module fails.
+        /// Behavior when the module cannot be loaded or fails.
         pub fail_strategy: FailStrategy,
-        /// Settings of the virtual machine.
+        /// Settings of the Wasm virtual machine.
         pub vm_config: Option<VmConfig>,
-        /// The traffic that passes the plugin, where one of these matches; empty: all.
+        /// Traffic that the plugin applies to: traffic that at least one entry matches. If empty, it applies to all
+        /// traffic.
         pub matches: Vec<TrafficSelector> as "match",
-        /// What sort of filter it is.
+        /// Type of the filter.
         pub kind: PluginType as "type",
     }
 }
 
 message! {
-    /// Puts a WebAssembly module or a Lua script into the filters of proxies.
+    /// Adds a WebAssembly or Lua filter to proxies.
     pub struct TrafficExtension where [
-        rule "(has(self.selector) ? 1 : 0) + (has(self.targetRefs) ? 1 : 0) <= 1" "selector and targetRefs exclude each other",
+        rule "(has(self.selector) ? 1 : 0) + (has(self.targetRefs) ? 1 : 0) <= 1" "selector and targetRefs are mutually exclusive",
         rule "has(self.wasm) != has(self.lua)" "exactly one of wasm and lua must be set",
     ] {
-        /// The workloads; absent: all of the namespace, or of the mesh in the root namespace.
+        /// Selects the workloads that the extension applies to. If omitted, it applies to all workloads in its
+        /// namespace, or in the mesh if it is in the root namespace.
         pub selector: Option<PolicySelector>,
-        /// The gateways or services, instead of `selector`.
+        /// Gateways or services that the extension is attached to, instead of `selector`.
         pub target_refs: Vec<PolicyTargetReference> as "targetRefs" where [max 16],
-        /// Where the extension stands among Istio's filters.
+        /// Position of the extension in the filter chain.
         pub phase: ExecutionPhase,
-        /// The order among extensions of a phase: higher ones first; absent means 0.
+        /// Priority among extensions of the same phase. Higher values run first. Defaults to 0.
         pub priority: Option<i32> where [nullable],
-        /// The traffic that passes the extension, where one of these matches; empty: all.
+        /// Traffic that the extension applies to: traffic that at least one entry matches. If empty, it applies to all
+        /// traffic.
         pub matches: Vec<TrafficSelector> as "match",
-        /// The extension itself.
+        /// Filter that the extension adds.
         pub filter: Option<ExtensionFilter>,
     }
 }
 
 oneof! {
-    /// An extension.
+    /// Filter of an extension.
     pub enum ExtensionFilter {
-        /// A WebAssembly module.
+        /// WebAssembly module.
         Wasm(WasmConfig) = "wasm",
-        /// A Lua script.
+        /// Lua script.
         Lua(LuaConfig) = "lua",
     }
 }
 
 message! {
-    /// A WebAssembly module.
+    /// WebAssembly module.
     pub struct WasmConfig {
-        /// Where the module is: `oci://`, `http://`, `https://` or `file://`; without a scheme it is `oci://`.
+        /// URL of the module: `oci://`, `http://`, `https://` or `file://`. The scheme defaults to `oci://`.
         pub url: Arc<str> where [required, min 1],
-        /// The module's hash in hexadecimal; one in the `url` must be equal.
+        /// SHA-256 checksum of the module in hexadecimal. If the `url` contains a checksum, both must be equal.
         pub sha256: Arc<str> where [pattern SHA256],
-        /// When an image is fetched anew.
+        /// Pull policy for an OCI image.
         pub image_pull_policy: PullPolicy,
-        /// The Secret in the extension's namespace by which the image is fetched.
+        /// Name of the Secret with the credentials for the image registry, in the extension's namespace.
         pub image_pull_secret: Arc<str> where [min 1, max 253],
-        /// The public key that the module's signature is checked by.
+        /// Public key that verifies the signature of the module.
         pub verification_key: Arc<str>,
-        /// The configuration that the module gets.
+        /// Configuration that is passed to the plugin.
         pub plugin_config: Option<Json> where [keep_unknown],
-        /// The name of the plugin's root context in the module.
+        /// Name of the plugin's root context within the module.
         pub plugin_name: Arc<str> where [min 1, max 256],
-        /// What happens to traffic when the module fails.
+        /// Behavior when the module cannot be loaded or fails.
         pub fail_strategy: FailStrategy,
-        /// Settings of the virtual machine.
+        /// Settings of the Wasm virtual machine.
         pub vm_config: Option<VmConfig>,
-        /// What sort of filter it is.
+        /// Type of the filter.
         pub kind: PluginType as "type",
     }
 }
 
 message! {
-    /// A Lua script, which handles HTTP requests and responses.
+    /// Lua script that processes HTTP requests and responses.
     pub struct LuaConfig {
-        /// The script, with `envoy_on_request` or `envoy_on_response`; at most 64 KiB.
+        /// Source of the script, which defines `envoy_on_request` or `envoy_on_response`. The limit is 64 KiB.
         pub inline_code: Arc<str> where [required, min 1, max 65536],
     }
 }
 
 message! {
-    /// Conditions on traffic, all of which must hold.
+    /// Conditions on traffic, all of which must match.
     pub struct TrafficSelector {
-        /// The workload's side of the traffic.
+        /// Whether the workload is the client or the server of the traffic.
         pub mode: WorkloadMode,
-        /// The workload's ports, or the services' ports for traffic that leaves; empty: all.
+        /// Ports of the workload for inbound traffic, or of the service for outbound traffic. If empty, all ports
+        /// match.
         pub ports: Vec<TrafficPort> where [key number],
     }
 }
 
 message! {
-    /// A port by its number.
+    /// Port by number.
     pub struct TrafficPort {
-        /// The number.
+        /// Port number.
         pub number: u32 where [required, min 1, max 65535],
     }
 }
 
 enumeration! {
-    /// What sort of filter a module is.
+    /// Type of a Wasm filter.
     pub enum PluginType {
-        /// HTTP.
+        /// HTTP filter.
         #[default]
         Unspecified = "UNSPECIFIED_PLUGIN_TYPE" 0,
-        /// A filter of HTTP requests and responses.
+        /// HTTP filter.
         Http = "HTTP" 1,
-        /// A filter of connections.
+        /// Network filter, which processes connections.
         Network = "NETWORK" 2,
     }
 }
 
 enumeration! {
-    /// Where a plugin stands among Istio's filters.
+    /// Position of a plugin in the filter chain.
     pub enum PluginPhase {
-        /// At the end of the filters, before the router.
+        /// At the end of the filter chain, before the router.
         #[default]
         Unspecified = "UNSPECIFIED_PHASE" 0,
-        /// Before the authentication filters.
+        /// Before Istio's authentication filters.
         Authn = "AUTHN" 1,
-        /// Before the authorization filters and after authentication.
+        /// After Istio's authentication filters and before its authorization filters.
         Authz = "AUTHZ" 2,
-        /// Before the statistics filters and after authorization.
+        /// After Istio's authorization filters and before its statistics filters.
         Stats = "STATS" 3,
     }
 }
 
 enumeration! {
-    /// Where an extension stands among Istio's filters.
+    /// Position of an extension in the filter chain.
     pub enum ExecutionPhase {
-        /// At the end of the filters, before the router.
+        /// At the end of the filter chain, before the router.
         #[default]
         Unspecified = "UNSPECIFIED" 0,
-        /// Before the authentication filters.
+        /// Before Istio's authentication filters.
         Authn = "AUTHN" 1,
-        /// Before the authorization filters and after authentication.
+        /// After Istio's authentication filters and before its authorization filters.
         Authz = "AUTHZ" 2,
-        /// Before the statistics filters and after authorization.
+        /// After Istio's authorization filters and before its statistics filters.
         Stats = "STATS" 3,
     }
 }
 
 enumeration! {
-    /// When an image is fetched anew.
+    /// Pull policy for an OCI image.
     pub enum PullPolicy {
-        /// `IfNotPresent`, but `Always` for the tag `latest`.
+        /// `Always` for the tag `latest`, otherwise `IfNotPresent`.
         #[default]
         Unspecified = "UNSPECIFIED_POLICY" 0,
-        /// When there is none yet.
+        /// Pulls the image if it is not cached.
         IfNotPresent = "IfNotPresent" 1,
-        /// When the plugin is put into a proxy.
+        /// Pulls the image every time the plugin is added to a proxy.
         Always = "Always" 2,
     }
 }
 
 enumeration! {
-    /// What happens to traffic when a module cannot be fetched or fails.
+    /// Behavior when a module cannot be fetched or fails at runtime.
     pub enum FailStrategy {
-        /// It is refused.
+        /// Rejects the traffic.
         #[default]
         FailClose = "FAIL_CLOSE" 0,
-        /// It passes without the plugin.
+        /// Forwards the traffic without the plugin.
         FailOpen = "FAIL_OPEN" 1,
-        /// The module is started anew, and traffic is refused where that fails, too.
+        /// Restarts the module. Rejects the traffic if the restart fails.
         FailReload = "FAIL_RELOAD" 2,
     }
 }
 
 message! {
-    /// Settings of a virtual machine.
+    /// Settings of a Wasm virtual machine.
     pub struct VmConfig {
-        /// The environment variables that the module sees.
+        /// Environment variables that the module can read.
         pub env: Vec<EnvVar> where [max 256, key name],
     }
 }
 
 message! {
-    /// An environment variable.
+    /// Environment variable of a Wasm module.
     pub struct EnvVar where [
         rule "(has(self.valueFrom) ? self.valueFrom : '') != 'HOST' || !has(self.value)"
-            "a value can be set with valueFrom INLINE only",
+            "value requires valueFrom INLINE",
     ] {
-        /// Its name.
+        /// Name of the variable.
         pub name: Arc<str> where [required, min 1, max 256],
-        /// Where its value comes from.
+        /// Source of the value.
         pub value_from: EnvValueSource,
-        /// Its value, with `INLINE` only.
+        /// Value of the variable. Requires `valueFrom: INLINE`.
         pub value: Arc<str> where [max 2048],
     }
 }
 
 enumeration! {
-    /// Where the value of an environment variable comes from.
+    /// Source of the value of an environment variable.
     pub enum EnvValueSource {
-        /// From the field `value`.
+        /// The field `value`.
         #[default]
         Inline = "INLINE" 0,
-        /// From the proxy's environment.
+        /// The environment of the proxy.
         Host = "HOST" 1,
     }
 }

@@ -1,4 +1,4 @@
-//! Gateway: what the proxies at the edge of the mesh listen for.
+//! Gateway: listeners of the proxies at the edge of the mesh.
 
 use std::sync::Arc;
 
@@ -7,94 +7,95 @@ use names::Protocol;
 use crate::object::StringMap;
 
 message! {
-    /// Servers on the gateway proxies that are selected.
+    /// Configures servers on the selected gateway proxies.
     pub struct Gateway {
-        /// The servers. At least one.
+        /// Servers. At least one is required.
         pub servers: Vec<Server>,
-        /// The labels of the proxies, in any namespace; empty selects all.
+        /// Labels of the gateway proxies, in any namespace. If empty, all proxies are selected.
         pub selector: StringMap,
     }
 }
 
 message! {
-    /// One port with the hosts that are served on it.
+    /// Port of a gateway and the hosts that it exposes.
     pub struct Server {
-        /// The port.
+        /// Port to listen on.
         pub port: Option<Port> where [required],
-        /// The address to listen on; empty means all.
+        /// Address to bind to. If empty, the server listens on all addresses.
         pub bind: Arc<str>,
-        /// Hosts, as `host`, `namespace/host`, `./host` or `*/host`; wildcards are allowed. At least one.
+        /// Hosts to expose, as `host`, `namespace/host`, `./host` or `*/host`. Wildcards are allowed. At least one is
+        /// required.
         pub hosts: Vec<Arc<str>> where [required],
-        /// TLS towards clients; needed for HTTPS and TLS.
+        /// TLS settings for client connections. Required for the protocols HTTPS and TLS.
         pub tls: Option<ServerTlsSettings>,
-        /// Unused, by Istio too.
+        /// Not used, as in Istio.
         pub default_endpoint: Arc<str>,
-        /// A name for diagnostics, unique among the gateway's servers.
+        /// Name of the server for diagnostics, unique within the gateway.
         pub name: Arc<str>,
     }
 }
 
 message! {
-    /// A port of a gateway.
+    /// Port of a gateway.
     pub struct Port {
-        /// The number, 1 to 65535.
+        /// Port number, 1 to 65535.
         pub number: u32 where [required],
-        /// What it speaks, by name ([`Port::kind`]).
+        /// Protocol of the port, such as `HTTP`, `HTTPS`, `GRPC`, `TLS` or `TCP`.
         pub protocol: Arc<str> where [required],
-        /// The name, unique among the gateway's ports.
+        /// Name of the port, unique within the gateway.
         pub name: Arc<str> where [required],
-        /// Deprecated and without effect.
+        /// Deprecated. Has no effect.
         pub target_port: u32,
     }
 }
 
 impl Port {
-    /// The port's protocol.
+    /// Parses the protocol of the port.
     pub fn kind(&self) -> Protocol {
         Protocol::parse(&self.protocol)
     }
 }
 
 message! {
-    /// TLS towards clients.
+    /// TLS settings for client connections.
     pub struct ServerTlsSettings where [
-        rule "!(has(self.tlsCertificates) && has(self.credentialNames))" "credentialNames and tlsCertificates exclude each other",
-        rule "!(has(self.credentialName) && has(self.credentialNames))" "credentialName and credentialNames exclude each other",
-        rule "!(has(self.credentialName) && has(self.tlsCertificates))" "credentialName and tlsCertificates exclude each other",
+        rule "!(has(self.tlsCertificates) && has(self.credentialNames))" "credentialNames and tlsCertificates are mutually exclusive",
+        rule "!(has(self.credentialName) && has(self.credentialNames))" "credentialName and credentialNames are mutually exclusive",
+        rule "!(has(self.credentialName) && has(self.tlsCertificates))" "credentialName and tlsCertificates are mutually exclusive",
     ] {
         /// Whether HTTP requests are redirected to HTTPS.
         pub https_redirect: bool,
-        /// What sort of TLS.
+        /// TLS mode.
         pub mode: ServerTlsMode,
-        /// The path of the server's certificate.
+        /// Path of the server certificate.
         pub server_certificate: Arc<str>,
-        /// The path of the server's private key.
+        /// Path of the private key of the server certificate.
         pub private_key: Arc<str>,
-        /// The path of the CA certificates that vouch for clients.
+        /// Path of the CA certificates that verify client certificates.
         pub ca_certificates: Arc<str>,
-        /// The path of the certificate revocation list.
+        /// Path of the certificate revocation list (CRL) for client certificates.
         pub ca_crl: Arc<str>,
-        /// A secret with certificate and key.
+        /// Name of the Secret that holds the server certificate and its key.
         pub credential_name: Arc<str>,
-        /// Secrets with certificates and keys; two at most.
+        /// Names of Secrets that hold server certificates and their keys. At most two.
         pub credential_names: Vec<Arc<str>> where [min 1, max 2],
-        /// A secret with the CA certificates.
+        /// Name of the Secret that holds the CA certificates.
         pub ca_cert_credential_name: Arc<str>,
-        /// Paths of certificates and keys; two at most.
+        /// Paths of server certificates and their keys. At most two.
         pub tls_certificates: Vec<TlsCertificate> where [min 1, max 2],
-        /// Names of which the client's certificate must have one.
+        /// Subject alternative names, of which the client certificate must contain one.
         pub subject_alt_names: Vec<Arc<str>>,
-        /// Hashes of public keys of which the client's certificate must have one, in base64.
+        /// Base64-encoded SHA-256 hashes of public keys (SPKI), one of which the client certificate must match.
         pub verify_certificate_spki: Vec<Arc<str>>,
-        /// Hashes of which the client's certificate must have one, in hexadecimal.
+        /// Hexadecimal SHA-256 hashes, one of which the client certificate must match.
         pub verify_certificate_hash: Vec<Arc<str>>,
-        /// The least version.
+        /// Minimum TLS version.
         pub min_protocol_version: TlsProtocol,
-        /// The highest version.
+        /// Maximum TLS version.
         pub max_protocol_version: TlsProtocol,
-        /// The cipher suites, in Envoy's spelling; empty: Envoy's default.
+        /// Cipher suites, with Envoy's names. If empty, Envoy's defaults are used.
         pub cipher_suites: Vec<Arc<str>>,
-        /// With `OPTIONAL_MUTUAL`: whether clients with an unknown certificate are let in.
+        /// Whether clients with an unverifiable certificate are accepted. Applies to the mode `OPTIONAL_MUTUAL`.
         pub insecure_skip_verify: Option<bool> where [nullable],
     }
 }
@@ -102,47 +103,47 @@ message! {
 message! {
     /// Paths of a certificate and its key.
     pub struct TlsCertificate {
-        /// The certificate.
+        /// Path of the server certificate.
         pub server_certificate: Arc<str>,
-        /// The private key.
+        /// Path of the private key.
         pub private_key: Arc<str>,
-        /// The CA certificates; for one certificate only.
+        /// Path of the CA certificates. Can be set for one certificate only.
         pub ca_certificates: Arc<str>,
     }
 }
 
 enumeration! {
-    /// The sorts of TLS towards clients.
+    /// TLS mode of client connections.
     pub enum ServerTlsMode {
-        /// Not terminated: routed by server name.
+        /// Does not terminate TLS. Connections are routed by SNI.
         #[default]
         Passthrough = "PASSTHROUGH" 0,
-        /// The server proves who it is.
+        /// Terminates TLS; does not request a client certificate.
         Simple = "SIMPLE" 1,
-        /// Both do.
+        /// Terminates TLS and requires a client certificate.
         Mutual = "MUTUAL" 2,
-        /// Not terminated, and the server name says the cluster; for other networks of the mesh.
+        /// Does not terminate TLS. The SNI selects the cluster; used for traffic from other networks of the mesh.
         AutoPassthrough = "AUTO_PASSTHROUGH" 3,
-        /// Both do, with the mesh's certificates.
+        /// Terminates mutual TLS with the workload certificates of the mesh.
         IstioMutual = "ISTIO_MUTUAL" 4,
-        /// The client may.
+        /// Terminates TLS and requests a client certificate, but does not require one.
         OptionalMutual = "OPTIONAL_MUTUAL" 5,
     }
 }
 
 enumeration! {
-    /// A version of TLS.
+    /// TLS version.
     pub enum TlsProtocol {
-        /// Envoy decides.
+        /// Envoy's default.
         #[default]
         Auto = "TLS_AUTO" 0,
-        /// 1.0
+        /// TLS 1.0.
         V1_0 = "TLSV1_0" 1,
-        /// 1.1
+        /// TLS 1.1.
         V1_1 = "TLSV1_1" 2,
-        /// 1.2
+        /// TLS 1.2.
         V1_2 = "TLSV1_2" 3,
-        /// 1.3
+        /// TLS 1.3.
         V1_3 = "TLSV1_3" 4,
     }
 }

@@ -1,4 +1,4 @@
-//! What a rule of a VirtualService does to HTTP requests and responses.
+//! Actions of VirtualService rules on HTTP requests and responses.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,142 +8,143 @@ use crate::istio::virtual_service::{Destination, StringMatch};
 use crate::object::StringMap;
 
 message! {
-    /// Names the VirtualService that decides instead.
+    /// Reference to the VirtualService that a route is delegated to.
     pub struct Delegate {
-        /// Its name.
+        /// Name of the VirtualService.
         pub name: Arc<str>,
-        /// Its namespace; empty means the same.
+        /// Namespace of the VirtualService. Defaults to the namespace of the delegating VirtualService.
         pub namespace: Arc<str>,
     }
 }
 
 message! {
-    /// Changes of headers.
+    /// Header changes.
     pub struct Headers {
-        /// Of the request, before it is forwarded.
+        /// Changes to request headers before the request is forwarded.
         pub request: Option<HeaderOperations>,
-        /// Of the response, before it is returned.
+        /// Changes to response headers before the response is returned.
         pub response: Option<HeaderOperations>,
     }
 }
 
 message! {
-    /// Changes of the headers of one direction.
+    /// Header changes in one direction.
     pub struct HeaderOperations {
-        /// Overwrite.
+        /// Headers to overwrite.
         pub set: StringMap,
-        /// Append.
+        /// Headers to append.
         pub add: StringMap,
-        /// Remove.
+        /// Headers to remove.
         pub remove: Vec<Arc<str>>,
     }
 }
 
 message! {
-    /// A redirect as the answer.
+    /// Redirect response.
     pub struct HttpRedirect {
-        /// The new path.
+        /// Path of the redirect.
         pub uri: Arc<str>,
-        /// The new authority.
+        /// Authority (host) of the redirect.
         pub authority: Arc<str>,
-        /// The new port.
+        /// Port of the redirect.
         pub port: Option<RedirectPort>,
-        /// The new scheme.
+        /// Scheme of the redirect.
         pub scheme: Arc<str>,
-        /// The status code: 301 (also for 0), 302, 303, 307 or 308.
+        /// Status code: 301, 302, 303, 307 or 308. 0 means 301.
         pub redirect_code: u32,
-        /// Replaces the prefix that was matched.
+        /// Path prefix that replaces the matched prefix.
         pub prefix_rewrite: Arc<str>,
     }
 }
 
 oneof! {
-    /// The port of a redirect.
+    /// Port of a redirect.
     pub enum RedirectPort {
-        /// This one.
+        /// Explicit port number.
         Port(u32) = "port",
-        /// Derived from something.
+        /// Port that is derived from the request.
         Derive(RedirectPortSelection) = "derivePort",
     }
 }
 
 enumeration! {
-    /// What the port of a redirect is derived from.
+    /// Rule that derives the port of a redirect.
     pub enum RedirectPortSelection {
         /// 80 for HTTP and 443 for HTTPS.
         #[default]
         FromProtocolDefault = "FROM_PROTOCOL_DEFAULT" 0,
-        /// The port of the request.
+        /// Port of the request.
         FromRequestPort = "FROM_REQUEST_PORT" 1,
     }
 }
 
 message! {
-    /// A fixed response.
+    /// Fixed response.
     pub struct HttpDirectResponse {
-        /// The status code, 200 to 599.
+        /// Status code, 200 to 599.
         pub status: u32 where [required],
-        /// The body.
+        /// Body of the response.
         pub body: Option<HttpBody>,
     }
 }
 
 choice! {
-    /// The body of a fixed response.
+    /// Body of a fixed response.
     pub enum HttpBody {
-        /// Nothing.
+        /// No body.
         else Empty,
-        /// A text.
+        /// Text.
         Text(Arc<str>) = "string",
-        /// Bytes.
+        /// Bytes, encoded in base64.
         Bytes(Bytes) = "bytes",
     }
 }
 
 message! {
-    /// Changes of the request line.
+    /// Rewrite of the path and authority of a request.
     pub struct HttpRewrite {
-        /// Replaces the path, or the prefix that was matched.
+        /// Path that replaces the request path, or prefix that replaces the matched prefix.
         pub uri: Arc<str>,
-        /// Replaces the authority.
+        /// Authority that replaces the request's authority.
         pub authority: Arc<str>,
-        /// Rewrites parts of the path.
+        /// Rewrite of parts of the path by regular expression.
         pub uri_regex_rewrite: Option<RegexRewrite>,
     }
 }
 
 message! {
-    /// A rewrite by regular expression.
+    /// Rewrite by regular expression.
     pub struct RegexRewrite {
-        /// RE2 syntax.
+        /// Regular expression (RE2).
         pub regex: Arc<str> as "match",
-        /// The replacement; `\1` is the first group.
+        /// Substitution. `\1` refers to the first capture group.
         pub rewrite: Arc<str>,
     }
 }
 
 message! {
-    /// Retries of failed requests.
+    /// Retry policy for failed requests.
     pub struct HttpRetry {
-        /// How many; 0 means none.
+        /// Number of retries. 0 disables retries.
         pub attempts: i32,
-        /// The time for each; absent: the route's timeout.
+        /// Timeout of each attempt. Defaults to the timeout of the route.
         pub per_try_timeout: Option<Duration>,
-        /// On what: Envoy's policies and status codes, separated by commas; empty means Istio's default.
+        /// Conditions for a retry: Envoy retry policies and status codes, separated by commas. If empty, Istio's
+        /// defaults apply.
         pub retry_on: Arc<str>,
-        /// Whether retries may go to other localities.
+        /// Whether retries can be sent to other localities.
         pub retry_remote_localities: Option<bool> where [nullable],
-        /// Whether retries avoid hosts that were tried; absent means true.
+        /// Whether retries avoid hosts that were already tried. Defaults to true.
         pub retry_ignore_previous_hosts: Option<bool> where [nullable],
-        /// The least wait between retries; absent means 25ms.
+        /// Base interval of the exponential backoff between retries. Defaults to 25ms.
         pub backoff: Option<Duration>,
     }
 }
 
 message! {
-    /// Cross-origin resource sharing.
+    /// Cross-origin resource sharing (CORS) policy.
     pub struct CorsPolicy {
-        /// Allowed origins, deprecated.
+        /// Allowed origins. Deprecated in favor of `allowOrigins`.
         pub allow_origin: Vec<Arc<str>>,
         /// Allowed origins.
         pub allow_origins: Vec<StringMatch>,
@@ -151,98 +152,98 @@ message! {
         pub allow_methods: Vec<Arc<str>>,
         /// Allowed request headers.
         pub allow_headers: Vec<Arc<str>>,
-        /// Response headers that the browser may show.
+        /// Response headers that browsers can expose to scripts.
         pub expose_headers: Vec<Arc<str>>,
-        /// How long a preflight answer may be cached.
+        /// Time for which browsers can cache the response to a preflight request.
         pub max_age: Option<Duration>,
-        /// Whether credentials may be sent.
+        /// Whether requests can include credentials.
         pub allow_credentials: Option<bool> where [nullable],
-        /// What happens to preflight requests that no origin matches.
+        /// Handling of preflight requests that match no allowed origin.
         pub unmatched_preflights: UnmatchedPreflights,
     }
 }
 
 enumeration! {
-    /// What happens to preflight requests that no origin matches.
+    /// Handling of preflight requests that match no allowed origin.
     pub enum UnmatchedPreflights {
-        /// As `FORWARD`.
+        /// Same as `FORWARD`.
         #[default]
         Unspecified = "UNSPECIFIED" 0,
-        /// They are forwarded.
+        /// Forwards the request to the destination.
         Forward = "FORWARD" 1,
-        /// They are answered without the headers of this policy.
+        /// Responds without CORS headers.
         Ignore = "IGNORE" 2,
     }
 }
 
 message! {
-    /// Faults to inject into some of the requests.
+    /// Fault injection for a percentage of requests.
     pub struct HttpFaultInjection {
-        /// Wait before the request is forwarded.
+        /// Delay before the request is forwarded.
         pub delay: Option<Delay>,
-        /// Answer with an error.
+        /// Error response instead of forwarding the request.
         pub abort: Option<Abort>,
     }
 }
 
 message! {
-    /// A delay of some of the requests.
+    /// Delay of a percentage of requests.
     pub struct Delay {
-        /// Percentage, deprecated.
+        /// Percentage of requests, as an integer. Deprecated in favor of `percentage`.
         pub percent: i32,
-        /// How long.
+        /// Duration of the delay.
         pub kind: Option<DelayType>,
-        /// Percentage of requests; absent: all.
+        /// Percentage of requests to delay. If omitted, all requests are delayed.
         pub percentage: Option<Percent>,
     }
 }
 
 oneof! {
-    /// How long a delay is.
+    /// Duration of a delay.
     pub enum DelayType {
-        /// Always the same.
+        /// Fixed delay.
         Fixed(Duration) = "fixedDelay",
-        /// Distributed exponentially; Istio refuses it.
+        /// Exponentially distributed delay. Rejected, as in Istio.
         Exponential(Duration) = "exponentialDelay",
     }
 }
 
 message! {
-    /// An error for some of the requests.
+    /// Error response for a percentage of requests.
     pub struct Abort {
-        /// Which.
+        /// Error to return.
         pub kind: Option<AbortType>,
-        /// Percentage of requests; absent: all.
+        /// Percentage of requests to abort. If omitted, all requests are aborted.
         pub percentage: Option<Percent>,
     }
 }
 
 oneof! {
-    /// The error to answer with.
+    /// Error to return.
     pub enum AbortType {
-        /// An HTTP status.
+        /// HTTP status code.
         HttpStatus(i32) = "httpStatus",
-        /// A gRPC status by name or number.
+        /// gRPC status, by name or number.
         GrpcStatus(Arc<str>) = "grpcStatus",
-        /// An HTTP/2 error; Istio refuses it.
+        /// HTTP/2 error. Rejected, as in Istio.
         Http2Error(Arc<str>) = "http2Error",
     }
 }
 
 message! {
-    /// Where copies of requests go.
+    /// Destination that requests are mirrored to.
     pub struct HttpMirrorPolicy {
-        /// The service; answers are dropped.
+        /// Service that receives the copies. Its responses are discarded.
         pub destination: Destination where [required],
-        /// Percentage of requests; absent: all.
+        /// Percentage of requests to mirror. If omitted, all requests are mirrored.
         pub percentage: Option<Percent>,
     }
 }
 
 message! {
-    /// A percentage, 0 to 100.
+    /// Percentage, 0 to 100.
     pub struct Percent {
-        /// The value.
+        /// Value, 0 to 100.
         pub value: f64,
     }
 }

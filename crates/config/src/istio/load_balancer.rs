@@ -1,186 +1,191 @@
-//! How an endpoint is chosen for a request or connection.
+//! Load balancing settings of a destination.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 message! {
-    /// How an endpoint is chosen.
+    /// Load balancing settings.
     pub struct LoadBalancerSettings {
-        /// The algorithm; absent: Istio's default, the least requests.
+        /// Load balancing algorithm. Defaults to `LEAST_REQUEST`.
         pub policy: Option<LbPolicy>,
-        /// Preferences by locality, instead of the mesh's.
+        /// Locality preferences. Override those of the mesh configuration.
         pub locality_lb_setting: Option<LocalityLoadBalancerSetting>,
-        /// Preferences by zone, instead of the mesh's; excludes `locality_lb_setting`.
+        /// Zone-aware routing. Overrides the settings of the mesh configuration. Mutually exclusive with
+        /// `localityLbSetting`.
         pub zone_aware_lb_setting: Option<ZoneAwareLoadBalancerSetting>,
-        /// As `warmup.duration`, deprecated.
+        /// Warmup duration. Deprecated in favor of `warmup.duration`.
         pub warmup_duration_secs: Option<Duration>,
-        /// How new endpoints get their share step by step.
+        /// Gradual increase of traffic to new endpoints (slow start).
         pub warmup: Option<WarmupConfiguration>,
     }
 }
 
 oneof! {
-    /// The algorithms.
+    /// Load balancing algorithm.
     pub enum LbPolicy {
-        /// One that needs nothing of the request.
+        /// Algorithm that does not depend on the request.
         Simple(SimpleLb) = "simple",
-        /// Equal keys go to the same endpoint.
+        /// Consistent hashing: requests with the same key are sent to the same endpoint.
         ConsistentHash(ConsistentHash) = "consistentHash",
     }
 }
 
 enumeration! {
-    /// Algorithms that need nothing of the request.
+    /// Load balancing algorithm that does not depend on the request.
     pub enum SimpleLb {
-        /// Istio's default, as `LEAST_REQUEST`.
+        /// Istio's default, the same as `LEAST_REQUEST`.
         #[default]
         Unspecified = "UNSPECIFIED" 0,
-        /// The old name of `LEAST_REQUEST`.
+        /// Deprecated name of `LEAST_REQUEST`.
         LeastConn = "LEAST_CONN" 1,
-        /// Any.
+        /// Selects a random endpoint.
         Random = "RANDOM" 2,
-        /// The address that the client meant.
+        /// Forwards to the original destination address of the connection.
         Passthrough = "PASSTHROUGH" 3,
-        /// One after the other.
+        /// Selects endpoints in turn.
         RoundRobin = "ROUND_ROBIN" 4,
-        /// The one of two random ones that has fewer requests under way.
+        /// Selects two random endpoints and uses the one with fewer active requests.
         LeastRequest = "LEAST_REQUEST" 5,
     }
 }
 
 message! {
-    /// Equal keys go to the same endpoint, as far as endpoints stay.
+    /// Consistent hashing. Requests with the same key are sent to the same endpoint while the set of endpoints is
+    /// unchanged.
     pub struct ConsistentHash {
-        /// What the key is made of.
+        /// Source of the hash key.
         pub key: Option<HashKey>,
-        /// How endpoints are laid out; absent: a ring.
+        /// Hashing algorithm. Defaults to a ring hash.
         pub algorithm: Option<HashAlgorithm>,
-        /// As `ringHash.minimumRingSize`, deprecated.
+        /// Minimum size of the hash ring. Deprecated in favor of `ringHash.minimumRingSize`.
         pub minimum_ring_size: u64,
     }
 }
 
 oneof! {
-    /// What a hash is made of.
+    /// Source of a hash key.
     pub enum HashKey {
-        /// A header.
+        /// Value of a request header.
         HttpHeaderName(Arc<str>) = "httpHeaderName",
-        /// A cookie, which is set where it is missing.
+        /// Value of a cookie. The cookie is set if it is missing.
         HttpCookie(HttpCookie) = "httpCookie",
-        /// The client's address.
+        /// Source IP address of the client.
         UseSourceIp(bool) = "useSourceIp",
-        /// A query parameter.
+        /// Value of a query parameter.
         HttpQueryParameterName(Arc<str>) = "httpQueryParameterName",
     }
 }
 
 oneof! {
-    /// How endpoints are laid out for hashes.
+    /// Consistent hashing algorithm.
     pub enum HashAlgorithm {
-        /// On a ring.
+        /// Ring hash.
         RingHash(RingHash) = "ringHash",
-        /// In a table.
+        /// Maglev hash table.
         Maglev(MagLev) = "maglev",
     }
 }
 
 message! {
-    /// A ring of hashes.
+    /// Ring hash settings.
     pub struct RingHash {
-        /// The least number of places on it; 0 means 1024.
+        /// Minimum number of virtual nodes on the ring. 0 means 1024.
         pub minimum_ring_size: u64,
     }
 }
 
 message! {
-    /// A table of hashes.
+    /// Maglev settings.
     pub struct MagLev {
-        /// Its size, a prime below 5000011; 0 means 65537.
+        /// Size of the table, a prime number below 5000011. 0 means 65537.
         pub table_size: u64,
     }
 }
 
 message! {
-    /// A cookie to hash.
+    /// Cookie that provides the hash key.
     pub struct HttpCookie {
-        /// Its name.
+        /// Name of the cookie.
         pub name: Arc<str> where [required],
-        /// The path to set it for.
+        /// Path that the cookie is set for.
         pub path: Arc<str>,
-        /// How long it lives; absent: it is not set where it is missing; zero: for the session.
+        /// Lifetime of the cookie. If omitted, a missing cookie is not set. Zero sets a session cookie.
         pub ttl: Option<Duration>,
-        /// More attributes to set.
+        /// Additional attributes of the cookie that is set.
         pub attributes: Vec<CookieAttribute>,
     }
 }
 
 message! {
-    /// An attribute of a cookie.
+    /// Attribute of a cookie.
     pub struct CookieAttribute {
-        /// Its name.
+        /// Name of the attribute.
         pub name: Arc<str> where [required],
-        /// Its value; may be empty.
+        /// Value of the attribute. Can be empty.
         pub value: Arc<str>,
     }
 }
 
 message! {
-    /// How a new endpoint gets its share step by step.
+    /// Gradual increase of traffic to new endpoints (slow start).
     pub struct WarmupConfiguration {
-        /// How long that takes.
+        /// Duration of the warmup.
         pub duration: Option<Duration> where [required],
-        /// The share that it starts with, in percent; absent means 10.
+        /// Percentage of its final traffic share that a new endpoint receives at first. Defaults to 10.
         pub minimum_percent: Option<f64> where [min 0, max 100, nullable],
-        /// How fast it goes at first; absent means 1, linear.
+        /// Rate of the increase. Defaults to 1, a linear increase.
         pub aggression: Option<f64> where [min 0, nullable],
     }
 }
 
 message! {
-    /// Preferences by locality. At most one of `distribute`, `failover` and `failover_priority`.
+    /// Locality preferences. At most one of `distribute`, `failover` and `failoverPriority` can be set.
     pub struct LocalityLoadBalancerSetting {
-        /// Shares by the client's locality.
+        /// Traffic distribution by locality of the client.
         pub distribute: Vec<Distribute>,
-        /// Where traffic goes when a region has no healthy endpoints.
+        /// Failover regions, used when a region has no healthy endpoints.
         pub failover: Vec<Failover>,
-        /// Labels whose equality makes an endpoint preferred, the first counting most.
+        /// Labels by which endpoints are prioritized, most important first. Endpoints that share more leading labels
+        /// with the client are preferred.
         pub failover_priority: Vec<Arc<str>>,
-        /// Whether it is in force; absent means yes.
+        /// Whether locality load balancing is enabled. Defaults to true.
         pub enabled: Option<bool> where [nullable],
     }
 }
 
 message! {
-    /// Shares for clients in a locality.
+    /// Traffic distribution for clients in a locality.
     pub struct Distribute {
-        /// The client's locality, `region/zone/subzone`; `*` stands for the rest.
+        /// Locality of the client, as `region/zone/subzone`. `*` matches any remaining part.
         pub from: Arc<str>,
-        /// Percent by the endpoints' locality; 100 together.
+        /// Percentage of traffic by locality of the endpoints. The percentages must add up to 100.
         pub to: BTreeMap<Arc<str>, u32>,
     }
 }
 
 message! {
-    /// The region that takes over for another.
+    /// Failover from one region to another.
     pub struct Failover {
-        /// The region without healthy endpoints.
+        /// Region without healthy endpoints.
         pub from: Arc<str>,
-        /// The region that takes over.
+        /// Region that receives the traffic.
         pub to: Arc<str>,
     }
 }
 
 message! {
-    /// Preference of the client's own zone, weighed by where clients are.
+    /// Zone-aware routing: prefers endpoints in the client's zone, in proportion to the distribution of clients.
     pub struct ZoneAwareLoadBalancerSetting {
-        /// Whether it is in force; absent means yes.
+        /// Whether zone-aware routing is enabled. Defaults to true.
         pub enabled: Option<bool> where [nullable],
-        /// Where traffic goes when a region has no healthy endpoints.
+        /// Failover regions, used when a region has no healthy endpoints.
         pub failover: Vec<Failover>,
-        /// Labels whose equality makes an endpoint preferred, the first counting most.
+        /// Labels by which endpoints are prioritized, most important first. Endpoints that share more leading labels
+        /// with the client are preferred.
         pub failover_priority: Vec<Arc<str>>,
-        /// Below this number of endpoints it is off; absent means Envoy's default, 6.
+        /// Minimum number of endpoints. Zone-aware routing is disabled for smaller clusters. Defaults to Envoy's
+        /// default of 6.
         pub min_cluster_size: Option<u64> where [min 1, nullable],
     }
 }

@@ -1,7 +1,8 @@
-//! Istio's kinds (`networking`, `security`, `telemetry` and `extensions.istio.io`), with every field that they have.
+//! Istio's kinds: the API groups `networking`, `security`, `telemetry` and `extensions.istio.io`, with all their
+//! fields.
 //!
-//! Names are those of the proto files. What proto3 calls "not set" is an empty string, list or map, zero, or `None`
-//! where the difference matters.
+//! Names follow the proto files. An unset proto3 field is an empty string, list or map, zero, or `None` where unset
+//! differs from the zero value.
 
 pub mod authentication;
 pub mod authorization_policy;

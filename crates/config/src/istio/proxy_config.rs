@@ -1,4 +1,4 @@
-//! ProxyConfig: settings of the proxies themselves.
+//! ProxyConfig: settings of the proxies.
 
 use std::sync::Arc;
 
@@ -6,23 +6,24 @@ use crate::istio::selection::PolicySelector;
 use crate::object::StringMap;
 
 message! {
-    /// Settings of proxies, which take effect when they start; they go before the mesh's `defaultConfig`.
+    /// Proxy settings that take effect when a proxy starts. They override `defaultConfig` of the mesh configuration.
     pub struct ProxyConfig {
-        /// The workloads; absent: all of the namespace, or of the mesh in the root namespace.
+        /// Selects the workloads that the settings apply to. If omitted, they apply to all workloads in the namespace,
+        /// or in the mesh if the object is in the root namespace.
         pub selector: Option<PolicySelector>,
-        /// Worker threads; 0 means one per core; absent: what the proxy's CPU limit says.
+        /// Number of worker threads. 0 means one per core. If omitted, the proxy's CPU limit determines the number.
         pub concurrency: Option<i32> where [min 0, nullable],
         /// Environment variables of the proxy.
         pub environment_variables: StringMap where [values(max 2048)],
-        /// The proxy's image.
+        /// Image of the proxy.
         pub image: Option<ProxyImage>,
     }
 }
 
 message! {
-    /// The image of a proxy, as `HUB/IMAGE:TAG-TYPE`.
+    /// Image of a proxy, as `HUB/IMAGE:TAG-TYPE`.
     pub struct ProxyImage {
-        /// The type, such as `default`, `debug` or `distroless`.
+        /// Image type, such as `default`, `debug` or `distroless`.
         pub image_type: Arc<str>,
     }
 }

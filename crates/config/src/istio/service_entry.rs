@@ -1,4 +1,4 @@
-//! ServiceEntry: services that no platform registry knows.
+//! ServiceEntry: services that are not in a platform's service registry.
 
 use std::sync::Arc;
 
@@ -7,55 +7,57 @@ use names::Protocol;
 use crate::istio::{WorkloadEntry, WorkloadSelector};
 
 message! {
-    /// Adds services to the mesh's registry: one for each host.
+    /// Adds services to the service registry of the mesh, one for each host.
     pub struct ServiceEntry where [
-        rule "!(has(self.workloadSelector) && has(self.endpoints))" "endpoints and workloadSelector exclude each other",
-        rule "!has(self.addresses) || !has(self.resolution) || self.resolution in ['NONE', 'STATIC'] || self.addresses.all(a, !a.contains('/'))" "ranges of addresses need the resolution NONE or STATIC",
-        rule "!has(self.endpoints) || (has(self.resolution) && self.resolution != 'NONE')" "the resolution NONE takes no endpoints",
-        rule "!has(self.resolution) || self.resolution != 'DNS_ROUND_ROBIN' || !has(self.endpoints) || size(self.endpoints) <= 1" "the resolution DNS_ROUND_ROBIN takes one endpoint at most",
+        rule "!(has(self.workloadSelector) && has(self.endpoints))" "endpoints and workloadSelector are mutually exclusive",
+        rule "!has(self.addresses) || !has(self.resolution) || self.resolution in ['NONE', 'STATIC'] || self.addresses.all(a, !a.contains('/'))" "CIDR addresses require the resolution NONE or STATIC",
+        rule "!has(self.endpoints) || (has(self.resolution) && self.resolution != 'NONE')" "endpoints must be empty with the resolution NONE",
+        rule "!has(self.resolution) || self.resolution != 'DNS_ROUND_ROBIN' || !has(self.endpoints) || size(self.endpoints) <= 1" "the resolution DNS_ROUND_ROBIN allows at most one endpoint",
     ] {
-        /// The hostnames; a wildcard only with resolution `NONE` or `DYNAMIC_DNS`. At least one.
-        pub hosts: Vec<Arc<str>> where [required, min 1, max 256, items(rule "self != '*'" "a host cannot be the wildcard alone")],
-        /// Virtual addresses of the services: IP addresses or CIDR ranges.
+        /// Host names of the services. Wildcards require resolution `NONE` or `DYNAMIC_DNS`. At least one is required.
+        pub hosts: Vec<Arc<str>> where [required, min 1, max 256, items(rule "self != '*'" "a host must not be the wildcard *")],
+        /// Virtual IP addresses of the services, as addresses or CIDR ranges.
         pub addresses: Vec<Arc<str>> where [max 256, items(max 64)],
-        /// The ports; numbers and names are unique.
-        pub ports: Vec<ServicePort> where [max 256, key name, rule "self.all(a, self.exists_one(b, a.number == b.number))" "the numbers of ports must differ"],
-        /// Whether the service is part of the mesh.
+        /// Ports of the services. Numbers and names must be unique.
+        pub ports: Vec<ServicePort> where [max 256, key name, rule "self.all(a, self.exists_one(b, a.number == b.number))" "port numbers must be unique"],
+        /// Whether the services are inside or outside the mesh.
         pub location: Location,
-        /// How endpoints are found.
+        /// How endpoints are discovered.
         pub resolution: Resolution,
-        /// The endpoints; excludes `workload_selector`.
+        /// Static endpoints. Mutually exclusive with `workloadSelector`.
         pub endpoints: Vec<WorkloadEntry> where [max 4096],
-        /// Selects WorkloadEntries and Pods of the same namespace as endpoints.
+        /// Selects WorkloadEntries and Pods in the same namespace as endpoints.
         pub workload_selector: Option<WorkloadSelector>,
-        /// Namespaces that see the services: `.`, `*`, `~` or names. Empty: the mesh's default, else everybody.
+        /// Namespaces that the services are visible in: `.` (their own), `*` (all), `~` (none) or names. If empty, the
+        /// mesh configuration's default applies; without one, they are visible in all namespaces.
         pub export_to: Vec<Arc<str>>,
-        /// Names that the server's certificate may have.
+        /// Subject alternative names that are accepted in the server certificate.
         pub subject_alt_names: Vec<Arc<str>>,
     }
 }
 
 message! {
-    /// A port of a ServiceEntry.
+    /// Port of a ServiceEntry.
     pub struct ServicePort {
-        /// The port number, 1 to 65535.
+        /// Port number, 1 to 65535.
         pub number: u32 where [required, min 1, max 65535],
-        /// What it speaks, by name ([`ServicePort::kind`]).
+        /// Protocol of the port, such as `HTTP`, `HTTPS`, `GRPC`, `TLS` or `TCP`. If empty, it is detected.
         pub protocol: Arc<str> where [max 256],
-        /// The name, unique in the entry.
+        /// Name of the port, unique within the ServiceEntry.
         pub name: Arc<str> where [required, max 256],
-        /// The port of the endpoints; 0 means the same number.
+        /// Port number of the endpoints. 0 means the same number as `number`.
         pub target_port: u32 where [min 1, max 65535],
     }
 }
 
 impl ServicePort {
-    /// The port's protocol. Without one it is detected: the port's name says nothing, unlike for Kubernetes services.
+    /// Parses the protocol of the port. If it is empty, the protocol is detected from traffic. Unlike for Kubernetes
+    /// Services, the port name is not considered.
     pub fn kind(&self) -> Protocol {
         Protocol::parse(&self.protocol)
     }
 
-    /// The port of the endpoints.
+    /// Port number of the endpoints.
     pub fn target(&self) -> u32 {
         if self.target_port == 0 {
             self.number
@@ -66,29 +68,29 @@ impl ServicePort {
 }
 
 enumeration! {
-    /// Whether a service is part of the mesh.
+    /// Whether a service is inside or outside the mesh.
     pub enum Location {
-        /// Outside: no mutual TLS by itself, and counted as external.
+        /// Outside the mesh: mutual TLS is not enabled automatically, and metrics report the service as external.
         #[default]
         MeshExternal = "MESH_EXTERNAL" 0,
-        /// Inside.
+        /// Inside the mesh.
         MeshInternal = "MESH_INTERNAL" 1,
     }
 }
 
 enumeration! {
-    /// How the endpoints of a service are found.
+    /// Endpoint discovery of a service.
     pub enum Resolution {
-        /// Connections go where the client meant them to go.
+        /// Forwards connections to their original destination address.
         #[default]
         None = "NONE" 0,
-        /// The addresses of the endpoints.
+        /// Uses the addresses of `endpoints`.
         Static = "STATIC" 1,
-        /// The proxy asks DNS and balances over all answers.
+        /// The proxy resolves the host with DNS and balances over all returned addresses.
         Dns = "DNS" 2,
-        /// The proxy asks DNS and uses the first answer for new connections.
+        /// The proxy resolves the host with DNS and uses the first returned address for new connections.
         DnsRoundRobin = "DNS_ROUND_ROBIN" 3,
-        /// The proxy asks DNS for the host of each request; for wildcard hosts.
+        /// The proxy resolves the host of each request with DNS. Intended for wildcard hosts.
         DynamicDns = "DYNAMIC_DNS" 4,
     }
 }

@@ -1,4 +1,4 @@
-//! Sidecar: what the proxies beside workloads see and accept.
+//! Sidecar: inbound and outbound configuration of sidecar proxies.
 
 use std::sync::Arc;
 
@@ -7,107 +7,108 @@ use names::Protocol;
 use crate::istio::{ConnectionPoolSettings, Destination, ServerTlsSettings, WorkloadSelector};
 
 message! {
-    /// Narrows what the proxies of a namespace, or some of them, know.
+    /// Configures the inbound and outbound listeners of sidecar proxies and limits the services that they receive
+    /// configuration for.
     pub struct Sidecar {
-        /// The workloads; absent: all of the namespace.
+        /// Selects the workloads that the object applies to. If omitted, it applies to all workloads in the namespace.
         pub workload_selector: Option<WorkloadSelector>,
-        /// Listeners for traffic that arrives; empty: what services say.
+        /// Inbound listeners. If empty, they are derived from the services that select the workload.
         pub ingress: Vec<IngressListener>,
-        /// Listeners for traffic that leaves; empty: as the wider default says.
+        /// Outbound listeners. If empty, they are inherited from the namespace-wide or mesh-wide Sidecar.
         pub egress: Vec<EgressListener>,
-        /// Limits on connections from the proxy to its application.
+        /// Limits for connections from the proxy to the application.
         pub inbound_connection_pool: Option<ConnectionPoolSettings>,
-        /// What happens to traffic to unknown destinations; absent: as the mesh says.
+        /// Handling of traffic to unknown destinations. Defaults to the mesh configuration's setting.
         pub outbound_traffic_policy: Option<OutboundTrafficPolicy>,
     }
 }
 
 message! {
-    /// A listener for traffic that arrives.
+    /// Inbound listener.
     pub struct IngressListener {
-        /// The port; its number is unique among the listeners.
+        /// Port of the listener. Its number must be unique among the inbound listeners.
         pub port: Option<SidecarPort> where [required],
-        /// The address to listen on; empty: the workload's.
+        /// Address to bind to. Defaults to the address of the workload.
         pub bind: Arc<str>,
-        /// Whether traffic is captured.
+        /// How traffic to the listener is captured.
         pub capture_mode: CaptureMode,
-        /// Where the application listens: `127.0.0.1:PORT`, `[::1]:PORT`, `0.0.0.0:PORT`, `[::]:PORT`, `unix:///path`,
-        /// or empty for the captured address.
+        /// Address of the application: `127.0.0.1:PORT`, `[::1]:PORT`, `0.0.0.0:PORT`, `[::]:PORT` or `unix:///path`.
+        /// If empty, traffic is forwarded to its original destination address.
         pub default_endpoint: Arc<str>,
-        /// TLS towards clients, instead of the mesh's.
+        /// TLS settings for client connections. Override the mutual TLS settings of the mesh.
         pub tls: Option<ServerTlsSettings>,
-        /// Limits on connections to the application, instead of `inbound_connection_pool`.
+        /// Limits for connections to the application. Override `inboundConnectionPool`.
         pub connection_pool: Option<ConnectionPoolSettings>,
     }
 }
 
 message! {
-    /// A listener for traffic that leaves.
+    /// Outbound listener.
     pub struct EgressListener {
-        /// The port; absent: the listener stands for all ports without one of their own.
+        /// Port of the listener. If omitted, the listener applies to all ports that have no listener of their own.
         pub port: Option<SidecarPort>,
-        /// The address to listen on.
+        /// Address to bind to.
         pub bind: Arc<str>,
-        /// Whether traffic is captured.
+        /// How traffic to the listener is captured.
         pub capture_mode: CaptureMode,
-        /// What is reachable, as `NAMESPACE/HOST`; the namespace may be `*`, `.` or `~`. At least one.
+        /// Reachable services, as `NAMESPACE/HOST`. The namespace can be `*`, `.` or `~`. At least one is required.
         pub hosts: Vec<Arc<str>> where [required],
     }
 }
 
 message! {
-    /// A port of a listener.
+    /// Port of a listener.
     pub struct SidecarPort {
-        /// The number; 0 only with a Unix socket as address.
+        /// Port number. 0 is allowed only if the listener binds to a Unix domain socket.
         pub number: u32,
-        /// What it speaks, by name ([`SidecarPort::kind`]).
+        /// Protocol of the port, such as `HTTP`, `HTTPS`, `GRPC`, `TLS` or `TCP`.
         pub protocol: Arc<str>,
-        /// A name.
+        /// Name of the port.
         pub name: Arc<str>,
-        /// Deprecated and without effect.
+        /// Deprecated. Has no effect.
         pub target_port: u32,
     }
 }
 
 impl SidecarPort {
-    /// The port's protocol.
+    /// Parses the protocol of the port.
     pub fn kind(&self) -> Protocol {
         Protocol::parse(&self.protocol)
     }
 }
 
 enumeration! {
-    /// Whether a listener's traffic is captured.
+    /// How traffic to a listener is captured.
     pub enum CaptureMode {
-        /// As the proxy's interception mode says.
+        /// As set by the interception mode of the proxy.
         #[default]
         Default = "DEFAULT" 0,
-        /// By iptables.
+        /// Captured by iptables.
         Iptables = "IPTABLES" 1,
-        /// Not at all: the listener is bound to its port.
+        /// Not captured: the listener binds to its port.
         None = "NONE" 2,
     }
 }
 
 message! {
-    /// What happens to traffic to unknown destinations.
+    /// Handling of traffic to unknown destinations.
     pub struct OutboundTrafficPolicy {
-        /// Whether it passes.
+        /// Whether the traffic is allowed.
         pub mode: OutboundMode,
-        /// A service that it is sent to; only with `ALLOW_ANY`.
+        /// Service that the traffic is forwarded to. Requires the mode `ALLOW_ANY`.
         pub egress_proxy: Option<Destination>,
     }
 }
 
 enumeration! {
-    /// Whether traffic to unknown destinations passes.
+    /// Whether traffic to unknown destinations is allowed.
     pub enum OutboundMode {
-        /// It is refused.
+        /// Rejects the traffic.
         #[default]
         RegistryOnly = "REGISTRY_ONLY" 0,
-        /// It passes.
+        /// Forwards the traffic to its original destination.
         AllowAny = "ALLOW_ANY" 1,
-        /// It passes, and names are resolved per request; in MeshConfig only.
+        /// Forwards the traffic and resolves host names per request. Supported in MeshConfig only.
         AllowAnyDynamicDns = "ALLOW_ANY_DYNAMIC_DNS" 3,
     }
 }

@@ -1,46 +1,45 @@
-//! Telemetry: what proxies tell about traffic.
+//! Telemetry: traces, metrics and access logs of proxies.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::istio::selection::{PolicySelector, PolicyTargetReference};
-
-/// Why a policy can be attached in one way only.
-const ONE_TARGET: &str = "selector, targetRef and targetRefs exclude each other";
+use crate::istio::selection::{ONE_TARGET, PolicySelector, PolicyTargetReference};
 
 message! {
-    /// What proxies tell about traffic: traces, metrics and access logs.
+    /// Configures the traces, metrics and access logs that proxies generate.
     pub struct Telemetry where [
         rule "(has(self.selector) ? 1 : 0) + (has(self.targetRef) ? 1 : 0) + (has(self.targetRefs) ? 1 : 0) <= 1" ONE_TARGET,
     ] {
-        /// The workloads; absent: all of the namespace, or of the mesh in the root namespace.
+        /// Selects the workloads that the settings apply to. If omitted, they apply to all workloads in the namespace,
+        /// or in the mesh if the object is in the root namespace.
         pub selector: Option<PolicySelector>,
-        /// The gateway or service, instead of `selector`; `targetRefs` takes its place.
+        /// Gateway or service that the settings are attached to, instead of `selector`. Deprecated in favor of
+        /// `targetRefs`.
         pub target_ref: Option<PolicyTargetReference> as "targetRef",
-        /// The gateways or services, instead of `selector`.
+        /// Gateways or services that the settings are attached to, instead of `selector`.
         pub target_refs: Vec<PolicyTargetReference> as "targetRefs" where [max 16],
-        /// Traces.
+        /// Tracing settings.
         pub tracing: Vec<Tracing>,
-        /// Metrics.
+        /// Metrics settings.
         pub metrics: Vec<Metrics>,
-        /// Access logs.
+        /// Access log settings.
         pub access_logging: Vec<AccessLogging>,
     }
 }
 
 message! {
-    /// Names an entry of the mesh's `extensionProviders`.
+    /// Reference to an entry of `extensionProviders` in the mesh configuration.
     pub struct ProviderRef {
-        /// Its name.
+        /// Name of the provider.
         pub name: Arc<str> where [required, min 1],
     }
 }
 
 enumeration! {
-    /// On which side of a connection a workload stands.
+    /// Side of a connection that a workload is on.
     pub enum ReportingMode {
-        /// Either side.
+        /// Both sides.
         #[default]
         ClientAndServer = "CLIENT_AND_SERVER" 0,
         /// The workload is the client, or a gateway.
@@ -51,95 +50,97 @@ enumeration! {
 }
 
 message! {
-    /// To which traffic a section applies.
+    /// Traffic that a section applies to.
     pub struct ModeSelector {
-        /// The workload's side of the traffic.
+        /// Whether the workload is the client or the server of the traffic.
         pub mode: ReportingMode,
     }
 }
 
 message! {
-    /// How requests are traced.
+    /// Tracing settings.
     pub struct Tracing {
-        /// The traffic; absent: all.
+        /// Traffic that the settings apply to. If omitted, they apply to all traffic.
         pub matches: Option<ModeSelector> as "match",
-        /// Where spans go; absent: the mesh's default. Only one is supported.
+        /// Providers that receive spans. Defaults to the mesh configuration's providers. Only one provider is
+        /// supported.
         pub providers: Vec<ProviderRef>,
-        /// The percentage of requests that are traced where nobody has decided yet; absent: as the wider policy says.
+        /// Percentage of requests that are traced if no sampling decision has been made yet. If omitted, it is
+        /// inherited from the namespace-wide or mesh-wide Telemetry.
         pub random_sampling_percentage: Option<f64> where [min 0.0, max 100.0, nullable],
-        /// Whether spans are not reported; contexts are passed on all the same.
+        /// Whether span reporting is disabled. Trace contexts are still propagated.
         pub disable_span_reporting: Option<bool> where [nullable],
-        /// Tags of spans, by name.
+        /// Custom tags of spans, by name.
         pub custom_tags: BTreeMap<Arc<str>, CustomTag>,
-        /// Whether the decision to trace is kept in the request's id; absent means yes.
+        /// Whether the sampling decision is encoded in the request ID. Defaults to true.
         pub use_request_id_for_trace_sampling: Option<bool> where [nullable],
-        /// Whether spans get the tags of Istio, such as the mesh's id; absent means yes.
+        /// Whether spans have Istio's tags, such as the mesh ID. Defaults to true.
         pub enable_istio_tags: Option<bool> where [nullable],
-        /// Whether trace contexts are not passed on.
+        /// Whether propagation of trace contexts is disabled.
         pub disable_context_propagation: Option<bool> where [nullable],
     }
 }
 
 message! {
-    /// A tag of spans.
+    /// Custom tag of spans.
     pub struct CustomTag {
-        /// Where its value comes from.
+        /// Source of the tag's value.
         pub source: Option<TagSource>,
     }
 }
 
 oneof! {
-    /// Where the value of a tag comes from.
+    /// Source of the value of a tag.
     pub enum TagSource {
-        /// It is this text.
+        /// Literal text.
         Literal(LiteralTag) = "literal",
-        /// It is an environment variable of the proxy.
+        /// Environment variable of the proxy.
         Environment(NamedTag) = "environment",
-        /// It is a header of the request.
+        /// Request header.
         Header(NamedTag) = "header",
-        /// It is made by a format of Envoy's access logs.
+        /// Format string with Envoy's access log operators.
         Formatter(LiteralTag) = "formatter",
     }
 }
 
 message! {
-    /// The text of a tag.
+    /// Value of a tag.
     pub struct LiteralTag {
-        /// The text, or the format.
+        /// Literal text or format string.
         pub value: Arc<str> where [required, min 1],
     }
 }
 
 message! {
-    /// The origin of a tag by its name.
+    /// Environment variable or header that provides the value of a tag.
     pub struct NamedTag {
-        /// The name of the variable or header.
+        /// Name of the environment variable or header.
         pub name: Arc<str> where [required, min 1],
-        /// The value where there is none; empty: the tag is left out.
+        /// Default value. If empty and there is no value, the tag is omitted.
         pub default_value: Arc<str>,
     }
 }
 
 message! {
-    /// Which metrics are kept, and how.
+    /// Metrics settings.
     pub struct Metrics {
-        /// Where they go; absent: the mesh's default.
+        /// Providers that receive the metrics. Defaults to the mesh configuration's providers.
         pub providers: Vec<ProviderRef>,
-        /// Changes to metrics, the later ones going before the earlier ones.
+        /// Overrides of metrics. Later entries take precedence over earlier ones.
         pub overrides: Vec<MetricsOverride>,
-        /// How often TCP metrics are kept; absent means 5s.
+        /// Reporting interval of TCP metrics. Defaults to 5s.
         pub reporting_interval: Option<Duration>,
     }
 }
 
 message! {
-    /// A change to metrics.
+    /// Override of metrics.
     pub struct MetricsOverride {
-        /// The metrics; absent: all.
+        /// Metrics that the override applies to. If omitted, it applies to all metrics.
         pub matches: Option<MetricSelector> as "match",
-        /// Whether they are not kept; absent: as before.
+        /// Whether the metrics are disabled. If omitted, the setting is unchanged.
         pub disabled: Option<bool> where [nullable],
-        /// Changes to their dimensions, by name.
+        /// Overrides of dimensions, by name.
         pub tag_overrides: BTreeMap<Arc<str>, TagOverride>,
     }
 }
@@ -147,94 +148,96 @@ message! {
 message! {
     /// Selects metrics.
     pub struct MetricSelector {
-        /// Which ones; absent: all.
+        /// Metric to select. If omitted, all metrics are selected.
         pub metric: Option<MetricName>,
-        /// The workload's side of the traffic.
+        /// Whether the workload is the client or the server of the traffic.
         pub mode: ReportingMode,
     }
 }
 
 oneof! {
-    /// Names a metric.
+    /// Name of a metric.
     pub enum MetricName {
-        /// One of Istio's.
+        /// Standard Istio metric.
         Metric(IstioMetric) = "metric",
-        /// One of the provider's own.
+        /// Custom metric of the provider.
         CustomMetric(Arc<str>) = "customMetric",
     }
 }
 
 enumeration! {
-    /// Istio's metrics.
+    /// Standard Istio metric.
     pub enum IstioMetric {
-        /// All of them.
+        /// All metrics.
         #[default]
         AllMetrics = "ALL_METRICS" 0,
-        /// Requests (`istio_requests_total`).
+        /// Number of requests (`istio_requests_total`).
         RequestCount = "REQUEST_COUNT" 1,
-        /// Their duration (`istio_request_duration_milliseconds`).
+        /// Duration of requests (`istio_request_duration_milliseconds`).
         RequestDuration = "REQUEST_DURATION" 2,
-        /// Bytes of requests (`istio_request_bytes`).
+        /// Size of requests (`istio_request_bytes`).
         RequestSize = "REQUEST_SIZE" 3,
-        /// Bytes of responses (`istio_response_bytes`).
+        /// Size of responses (`istio_response_bytes`).
         ResponseSize = "RESPONSE_SIZE" 4,
-        /// Connections that were opened (`istio_tcp_connections_opened_total`).
+        /// Number of opened TCP connections (`istio_tcp_connections_opened_total`).
         TcpOpenedConnections = "TCP_OPENED_CONNECTIONS" 5,
-        /// Connections that were closed (`istio_tcp_connections_closed_total`).
+        /// Number of closed TCP connections (`istio_tcp_connections_closed_total`).
         TcpClosedConnections = "TCP_CLOSED_CONNECTIONS" 6,
-        /// Bytes that were sent (`istio_tcp_sent_bytes_total`).
+        /// Bytes sent over TCP connections (`istio_tcp_sent_bytes_total`).
         TcpSentBytes = "TCP_SENT_BYTES" 7,
-        /// Bytes that were received (`istio_tcp_received_bytes_total`).
+        /// Bytes received over TCP connections (`istio_tcp_received_bytes_total`).
         TcpReceivedBytes = "TCP_RECEIVED_BYTES" 8,
-        /// Messages of gRPC requests (`istio_request_messages_total`).
+        /// Number of gRPC request messages (`istio_request_messages_total`).
         GrpcRequestMessages = "GRPC_REQUEST_MESSAGES" 9,
-        /// Messages of gRPC responses (`istio_response_messages_total`).
+        /// Number of gRPC response messages (`istio_response_messages_total`).
         GrpcResponseMessages = "GRPC_RESPONSE_MESSAGES" 10,
     }
 }
 
 message! {
-    /// A change to a dimension of metrics.
+    /// Override of a metric dimension.
     pub struct TagOverride where [
         rule "(has(self.operation) && self.operation == 'REMOVE') ? !has(self.value) : true"
-            "an operation REMOVE has no value",
+            "the operation REMOVE does not allow a value",
     ] {
-        /// What is done.
+        /// Operation on the dimension.
         pub operation: TagOperation,
-        /// The dimension's value, an expression in CEL over Envoy's attributes; with `UPSERT` only.
+        /// Value of the dimension: a CEL expression over Envoy attributes. Requires the operation `UPSERT`.
         pub value: Arc<str>,
     }
 }
 
 enumeration! {
-    /// What is done with a dimension.
+    /// Operation on a metric dimension.
     pub enum TagOperation {
-        /// It is added or replaced.
+        /// Adds or replaces the dimension.
         #[default]
         Upsert = "UPSERT" 0,
-        /// It is left out.
+        /// Removes the dimension.
         Remove = "REMOVE" 1,
     }
 }
 
 message! {
-    /// What is written to access logs.
+    /// Access log settings.
     pub struct AccessLogging {
-        /// The traffic; absent: all.
+        /// Traffic that the settings apply to. If omitted, they apply to all traffic.
         pub matches: Option<ModeSelector> as "match",
-        /// Where entries go; absent: the mesh's default.
+        /// Providers that receive log entries. Defaults to the mesh configuration's providers.
         pub providers: Vec<ProviderRef>,
-        /// Whether nothing is written; absent: as the wider policy says.
+        /// Whether access logging is disabled. If omitted, it is inherited from the namespace-wide or mesh-wide
+        /// Telemetry.
         pub disabled: Option<bool> where [nullable],
-        /// What is written of it; absent: everything.
+        /// Filter for log entries. If omitted, everything is logged.
         pub filter: Option<LogFilter>,
     }
 }
 
 message! {
-    /// Which requests and connections are written.
+    /// Filter for access log entries.
     pub struct LogFilter {
-        /// An expression in CEL over Envoy's attributes that must be true, such as `response.code >= 400`.
+        /// CEL expression over Envoy attributes that must be true for an entry to be logged, such as `response.code >=
+        /// 400`.
         pub expression: Arc<str>,
     }
 }

@@ -1,4 +1,4 @@
-//! VirtualService: where requests and connections to a host go.
+//! VirtualService: routing of requests and connections to a host.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,91 +8,95 @@ use crate::istio::http_route::*;
 use crate::object::StringMap;
 
 message! {
-    /// Routes for one or more hosts.
+    /// Routing rules for one or more hosts.
     pub struct VirtualService {
-        /// The hosts: names, short names of services in the same namespace, wildcards, or IP addresses.
+        /// Hosts that the rules apply to: fully qualified names, short names of services in the same namespace,
+        /// wildcards or IP addresses.
         pub hosts: Vec<Arc<str>>,
-        /// Gateways, as `name` or `namespace/name`, and `mesh` for the sidecars. Empty: `mesh` only.
+        /// Gateways that the rules apply to, as `name` or `namespace/name`. `mesh` refers to all sidecars. Defaults to
+        /// `mesh`.
         pub gateways: Vec<Arc<str>>,
-        /// Routes for HTTP; the first that matches wins.
+        /// HTTP routes. The first route that matches is used.
         pub http: Vec<HttpRoute>,
-        /// Routes for TLS that is not terminated, by server name; the first that matches wins.
+        /// Routes for unterminated TLS traffic, matched by SNI. The first route that matches is used.
         pub tls: Vec<TlsRoute>,
-        /// Routes for other TCP; the first that matches wins.
+        /// Routes for TCP traffic that is neither HTTP nor TLS. The first route that matches is used.
         pub tcp: Vec<TcpRoute>,
-        /// Namespaces that see the routes: `.`, `*` or names. Empty: the mesh's default, else everybody.
+        /// Namespaces that the VirtualService is visible in: `.` (its own), `*` (all) or names. If empty, the mesh
+        /// configuration's default applies; without one, it is visible in all namespaces.
         pub export_to: Vec<Arc<str>>,
     }
 }
 
 impl VirtualService {
-    /// The name that stands for all sidecars in `gateways`.
+    /// Name in `gateways` that refers to all sidecars.
     pub const MESH: &'static str = "mesh";
 
-    /// Whether the routes apply to sidecars.
+    /// Whether the rules apply to sidecars.
     pub fn applies_to_mesh(&self) -> bool {
         self.gateways.is_empty() || self.gateways.iter().any(|g| &**g == VirtualService::MESH)
     }
 
-    /// Whether it has no hosts of its own: another VirtualService delegates to it.
+    /// Whether the VirtualService is a delegate: it has no hosts, and other VirtualServices refer to it.
     pub fn is_delegate(&self) -> bool {
         self.hosts.is_empty()
     }
 }
 
 message! {
-    /// One rule for HTTP: when it applies and what happens then.
+    /// HTTP routing rule: match conditions and an action.
     pub struct HttpRoute {
-        /// A name for logs and Envoy's route name.
+        /// Name of the route, used in logs and as Envoy's route name.
         pub name: Arc<str>,
-        /// The rule applies when one of these does; empty means always.
+        /// Match conditions, of which at least one must match. If empty, the rule matches all requests.
         pub matches: Vec<HttpMatchRequest> as "match",
-        /// Destinations with weights.
+        /// Weighted destinations to forward to.
         pub route: Vec<HttpRouteDestination>,
-        /// Answer with a redirect instead.
+        /// Redirect to return instead of forwarding.
         pub redirect: Option<HttpRedirect>,
-        /// Answer with a fixed response instead.
+        /// Fixed response to return instead of forwarding.
         pub direct_response: Option<HttpDirectResponse>,
-        /// Leave it to another VirtualService instead.
+        /// VirtualService that routes the request instead of this rule.
         pub delegate: Option<Delegate>,
-        /// Rewrite the request before it is forwarded.
+        /// Rewrite of the request before it is forwarded.
         pub rewrite: Option<HttpRewrite>,
-        /// The time for a whole response; absent or zero: none.
+        /// Timeout of a request, including its retries. If omitted or zero, it is disabled.
         pub timeout: Option<Duration>,
-        /// Retries; absent: the mesh's default.
+        /// Retry policy. Defaults to the mesh configuration's policy.
         pub retries: Option<HttpRetry>,
         /// Faults to inject.
         pub fault: Option<HttpFaultInjection>,
-        /// Where to send a copy of requests (see `mirrors`).
+        /// Destination to mirror requests to. See also `mirrors`.
         pub mirror: Option<Destination>,
-        /// Where to send copies of requests.
+        /// Destinations to mirror requests to.
         pub mirrors: Vec<HttpMirrorPolicy>,
-        /// Percentage of requests to mirror, deprecated; absent: all.
+        /// Percentage of requests to mirror, as an integer. Deprecated in favor of `mirrorPercentage`. If omitted, all
+        /// requests are mirrored.
         pub mirror_percent: Option<u32> where [nullable],
-        /// Percentage of requests to mirror; absent: all.
+        /// Percentage of requests to mirror. If omitted, all requests are mirrored.
         pub mirror_percentage: Option<Percent>,
-        /// Cross-origin resource sharing.
+        /// Cross-origin resource sharing (CORS) policy.
         pub cors_policy: Option<CorsPolicy>,
-        /// Headers to change for all destinations.
+        /// Header changes for all destinations.
         pub headers: Option<Headers>,
     }
 }
 
-/// What an [`HttpRoute`] does with a request: exactly one thing.
+/// Action of an [`HttpRoute`]. A route has exactly one.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum HttpAction<'a> {
-    /// Forward to one of these, by weight.
+    /// Forwards to weighted destinations.
     Route(&'a [HttpRouteDestination]),
-    /// Answer with a redirect.
+    /// Returns a redirect.
     Redirect(&'a HttpRedirect),
-    /// Answer with a fixed response.
+    /// Returns a fixed response.
     DirectResponse(&'a HttpDirectResponse),
-    /// Leave it to another VirtualService.
+    /// Delegates to another VirtualService.
     Delegate(&'a Delegate),
 }
 
 impl HttpRoute {
-    /// What the rule does.
+    /// Returns the action of the rule.
     pub fn action(&self) -> HttpAction<'_> {
         match self {
             HttpRoute {
@@ -113,147 +117,148 @@ impl HttpRoute {
 }
 
 message! {
-    /// A rule for TLS that is not terminated.
+    /// Rule for unterminated TLS traffic.
     pub struct TlsRoute {
-        /// The rule applies when one of these does. At least one.
+        /// Match conditions, of which at least one must match. At least one is required.
         pub matches: Vec<TlsMatchAttributes> as "match" where [required],
-        /// Destinations with weights.
+        /// Weighted destinations.
         pub route: Vec<RouteDestination>,
     }
 }
 
 message! {
-    /// A rule for TCP connections.
+    /// Rule for TCP connections.
     pub struct TcpRoute {
-        /// The rule applies when one of these does; empty means always.
+        /// Match conditions, of which at least one must match. If empty, the rule matches all connections.
         pub matches: Vec<L4MatchAttributes> as "match",
-        /// Destinations with weights.
+        /// Weighted destinations.
         pub route: Vec<RouteDestination>,
     }
 }
 
 message! {
-    /// Conditions on a request, all of which must hold.
+    /// Conditions on a request, all of which must match.
     pub struct HttpMatchRequest {
-        /// A name, appended to the route's.
+        /// Name of the match, appended to the name of the route.
         pub name: Arc<str>,
-        /// The path.
+        /// Path of the request.
         pub uri: Option<StringMatch>,
-        /// `:scheme`.
+        /// Scheme of the request (`:scheme`).
         pub scheme: Option<StringMatch>,
-        /// `:method`.
+        /// Method of the request (`:method`).
         pub method: Option<StringMatch>,
-        /// `:authority`.
+        /// Authority of the request (`:authority`).
         pub authority: Option<StringMatch>,
-        /// Headers by lower-case name; [`StringMatch::Present`] means that the header is there.
+        /// Headers, by lower-case name. The condition `{}` matches if the header is present.
         pub headers: BTreeMap<Arc<str>, StringMatch>,
-        /// The port that the client meant; 0 means any.
+        /// Destination port of the request. 0 matches any port.
         pub port: u32,
-        /// Labels of the workload that sends; only for sidecars.
+        /// Labels of the client workload. Applies to sidecars only.
         pub source_labels: StringMap,
-        /// Gateways to which the rule applies, instead of the VirtualService's.
+        /// Gateways that the condition applies to, instead of the VirtualService's `gateways`.
         pub gateways: Vec<Arc<str>>,
-        /// Query parameters; [`StringMatch::Present`] means that the parameter is there.
+        /// Query parameters, by name. The condition `{}` matches if the parameter is present.
         pub query_params: BTreeMap<Arc<str>, StringMatch>,
-        /// Whether `uri` ignores case; not for regular expressions.
+        /// Whether `uri` is compared case-insensitively. Does not apply to regular expressions.
         pub ignore_uri_case: bool,
         /// Headers that must not match.
         pub without_headers: BTreeMap<Arc<str>, StringMatch>,
-        /// The namespace of the workload that sends; only for sidecars.
+        /// Namespace of the client workload. Applies to sidecars only.
         pub source_namespace: Arc<str>,
-        /// A prefix for the statistics of the route.
+        /// Prefix of the statistics of the route.
         pub stat_prefix: Arc<str>,
     }
 }
 
 choice! {
-    /// A condition on a text.
+    /// Condition on a string.
     pub enum StringMatch {
-        /// There is a text, whatever it is (`{}`).
+        /// Matches any value (`{}`).
         else Present,
-        /// It is equal.
+        /// Matches an equal value.
         Exact(Arc<str>) = "exact",
-        /// It begins so.
+        /// Matches a value with this prefix.
         Prefix(Arc<str>) = "prefix",
-        /// The regular expression (RE2 syntax) matches all of it.
+        /// Matches if the regular expression (RE2) matches the whole value.
         Regex(Arc<str>) = "regex",
     }
 }
 
 message! {
-    /// A destination of HTTP requests.
+    /// Destination of HTTP requests.
     pub struct HttpRouteDestination {
-        /// Where to.
+        /// Service that receives the requests.
         pub destination: Destination where [required],
-        /// The share of requests; may be absent where there is one destination only.
+        /// Weight of the destination relative to the others. Can be omitted if there is only one destination.
         pub weight: i32,
-        /// Headers to change for this destination.
+        /// Header changes for this destination.
         pub headers: Option<Headers>,
     }
 }
 
 message! {
-    /// A destination of connections.
+    /// Destination of connections.
     pub struct RouteDestination {
-        /// Where to.
+        /// Service that receives the connections.
         pub destination: Destination where [required],
-        /// The share of connections; may be absent where there is one destination only.
+        /// Weight of the destination relative to the others. Can be omitted if there is only one destination.
         pub weight: i32,
     }
 }
 
 message! {
-    /// A service, or a subset of its endpoints.
+    /// Service, or a subset of its endpoints.
     pub struct Destination {
-        /// The service's host; short names are of the VirtualService's namespace.
+        /// Host name of the service. Short names are resolved in the VirtualService's namespace.
         pub host: Arc<str> where [required],
-        /// A subset that a DestinationRule defines; empty means all endpoints.
+        /// Subset defined by a DestinationRule. If empty, all endpoints are used.
         pub subset: Arc<str>,
-        /// The service's port; may be absent where the service has one port only.
+        /// Port of the service. Can be omitted if the service has only one port.
         pub port: Option<PortSelector>,
     }
 }
 
 message! {
-    /// A port by its number.
+    /// Port by number.
     pub struct PortSelector {
-        /// The number.
+        /// Port number.
         pub number: u32,
     }
 }
 
 message! {
-    /// Conditions on a TCP connection, all of which must hold.
+    /// Conditions on a TCP connection, all of which must match.
     pub struct L4MatchAttributes {
-        /// Destination addresses: IP addresses or CIDR ranges.
+        /// Destination addresses, as IP addresses or CIDR ranges.
         pub destination_subnets: Vec<Arc<str>>,
-        /// The destination port; 0 means any.
+        /// Destination port. 0 matches any port.
         pub port: u32,
-        /// Unused, by Istio too.
+        /// Not used, as in Istio.
         pub source_subnet: Arc<str>,
-        /// Labels of the workload that connects.
+        /// Labels of the client workload.
         pub source_labels: StringMap,
-        /// Gateways to which the rule applies, instead of the VirtualService's.
+        /// Gateways that the condition applies to, instead of the VirtualService's `gateways`.
         pub gateways: Vec<Arc<str>>,
-        /// The namespace of the workload that connects.
+        /// Namespace of the client workload.
         pub source_namespace: Arc<str>,
     }
 }
 
 message! {
-    /// Conditions on a TLS connection, all of which must hold.
+    /// Conditions on a TLS connection, all of which must match.
     pub struct TlsMatchAttributes {
-        /// Server names; wildcards are allowed. At least one, each within the VirtualService's hosts.
+        /// Server names (SNI); wildcards are allowed. Each must be covered by the VirtualService's hosts. At least one
+        /// is required.
         pub sni_hosts: Vec<Arc<str>> where [required],
-        /// Destination addresses: IP addresses or CIDR ranges.
+        /// Destination addresses, as IP addresses or CIDR ranges.
         pub destination_subnets: Vec<Arc<str>>,
-        /// The destination port; 0 means any.
+        /// Destination port. 0 matches any port.
         pub port: u32,
-        /// Labels of the workload that connects.
+        /// Labels of the client workload.
         pub source_labels: StringMap,
-        /// Gateways to which the rule applies, instead of the VirtualService's.
+        /// Gateways that the condition applies to, instead of the VirtualService's `gateways`.
         pub gateways: Vec<Arc<str>>,
-        /// The namespace of the workload that connects.
+        /// Namespace of the client workload.
         pub source_namespace: Arc<str>,
     }
 }

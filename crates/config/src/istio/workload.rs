@@ -1,4 +1,4 @@
-//! WorkloadEntry and WorkloadGroup: workloads that are no Pods.
+//! WorkloadEntry and WorkloadGroup: workloads that are not Pods.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -6,41 +6,41 @@ use std::sync::Arc;
 use crate::object::StringMap;
 
 message! {
-    /// One workload, such as a virtual machine; also an endpoint inside a ServiceEntry.
+    /// Workload that is not a Pod, such as a virtual machine. Also used for the endpoints of a ServiceEntry.
     pub struct WorkloadEntry where [
-        rule "!has(self.address) || !self.address.startsWith('unix://') || !has(self.ports)" "a Unix socket has no ports",
+        rule "!has(self.address) || !self.address.startsWith('unix://') || !has(self.ports)" "ports must be empty for a Unix domain socket",
     ] {
-        /// An IP address, a DNS name (for services that are resolved by DNS), or `unix:///path`.
-        pub address: Arc<str> where [max 256, rule "!self.startsWith('unix://') || self.startsWith('unix:///') || self.startsWith('unix://@')" "a Unix socket is an absolute path or begins with @", rule "!self.startsWith('unix://') || !self.endsWith('/')" "a Unix socket is no directory"],
-        /// Port numbers by the names of service ports; a missing one means the service's target port.
-        pub ports: BTreeMap<Arc<str>, u32> where [max 128, rule "self.all(name, size(name) < 63 && name.matches('^[a-zA-Z0-9]([-a-zA-Z0-9]*[a-zA-Z0-9])?$'))" "names of ports have letters, digits and dashes, 62 at most", values(min 1, max 65535)],
-        /// Labels by which services and subsets select the workload, together with those of the object.
+        /// Address of the workload: an IP address, a DNS name (for services with DNS resolution) or `unix:///path`.
+        pub address: Arc<str> where [max 256, rule "!self.startsWith('unix://') || self.startsWith('unix:///') || self.startsWith('unix://@')" "a Unix domain socket must be an absolute path or start with @", rule "!self.startsWith('unix://') || !self.endsWith('/')" "a Unix domain socket must not be a directory"],
+        /// Port numbers, by name of the service port. Ports that are not listed use the target port of the service.
+        pub ports: BTreeMap<Arc<str>, u32> where [max 128, rule "self.all(name, size(name) < 63 && name.matches('^[a-zA-Z0-9]([-a-zA-Z0-9]*[a-zA-Z0-9])?$'))" "port names must consist of letters, digits and dashes and be shorter than 63 characters", values(min 1, max 65535)],
+        /// Labels of the workload, in addition to those of the object. Services and subsets select workloads by label.
         pub labels: StringMap where [max 256],
-        /// The network that the address belongs to.
+        /// Network that the address belongs to.
         pub network: Arc<str> where [max 2048],
-        /// `region/zone/subzone`.
+        /// Locality of the workload, as `region/zone/subzone`.
         pub locality: Arc<str> where [max 2048],
-        /// The share of traffic among endpoints; 0 counts as 1.
+        /// Load balancing weight relative to other endpoints. 0 means 1.
         pub weight: u32,
-        /// The service account of the workload.
+        /// Service account of the workload.
         pub service_account: Arc<str> where [max 253],
     }
 }
 
 message! {
-    /// What the entries of a group of workloads have in common, for workloads that register themselves.
+    /// Template for workloads that register themselves.
     pub struct WorkloadGroup {
-        /// Metadata for the entries.
+        /// Metadata for the generated WorkloadEntries.
         pub metadata: Option<WorkloadGroupMetadata>,
-        /// The entry to copy; its address stays empty.
+        /// Template of the WorkloadEntries. Its address must be empty.
         pub template: Option<WorkloadEntry> where [required],
-        /// How a workload's health is checked.
+        /// Health check of the workload.
         pub probe: Option<ReadinessProbe>,
     }
 }
 
 message! {
-    /// Metadata that a WorkloadGroup gives to its entries.
+    /// Metadata for the WorkloadEntries of a WorkloadGroup.
     pub struct WorkloadGroupMetadata {
         /// Labels.
         pub labels: StringMap where [max 256],
@@ -50,95 +50,95 @@ message! {
 }
 
 message! {
-    /// Selects workloads by labels.
+    /// Selects workloads by label.
     pub struct WorkloadSelector {
-        /// The labels that a workload must have; empty selects all.
-        pub labels: StringMap where [max 256, values(max 63, rule "!self.contains('*')" "labels are compared as they are: no wildcards")],
+        /// Labels that a workload must have. If empty, all workloads are selected.
+        pub labels: StringMap where [max 256, values(max 63, rule "!self.contains('*')" "wildcards are not supported in label values")],
     }
 }
 
 message! {
-    /// How and how often a workload is probed.
+    /// Health check of a workload and its timing.
     pub struct ReadinessProbe {
-        /// Seconds before the first probe.
+        /// Delay before the first probe, in seconds.
         pub initial_delay_seconds: i32 where [min 0],
-        /// Seconds until a probe has failed; 0 means 1.
+        /// Timeout of a probe, in seconds. 0 means 1.
         pub timeout_seconds: i32 where [min 0],
-        /// Seconds between probes; 0 means 10.
+        /// Time between probes, in seconds. 0 means 10.
         pub period_seconds: i32 where [min 0],
-        /// Successes in a row that make a failed workload healthy; 0 means 1.
+        /// Number of consecutive successes after which an unhealthy workload is considered healthy. 0 means 1.
         pub success_threshold: i32 where [min 0],
-        /// Failures in a row that make a workload unhealthy; 0 means 3.
+        /// Number of consecutive failures after which a workload is considered unhealthy. 0 means 3.
         pub failure_threshold: i32 where [min 0],
-        /// The probe itself.
+        /// Type of the probe.
         pub method: Option<HealthCheck>,
     }
 }
 
 oneof! {
-    /// The sorts of probes.
+    /// Type of a probe.
     pub enum HealthCheck {
-        /// A GET request that must be answered with 200 to 399.
+        /// HTTP GET request. Succeeds on a status code from 200 to 399.
         HttpGet(HttpCheck) = "httpGet",
-        /// A connection that must open.
+        /// TCP connection. Succeeds if the connection is established.
         TcpSocket(TcpCheck) = "tcpSocket",
-        /// A command that must exit with 0.
+        /// Command. Succeeds on exit code 0.
         Exec(ExecCheck) = "exec",
-        /// gRPC's health service.
+        /// Request to the gRPC health service.
         Grpc(GrpcCheck) = "grpc",
     }
 }
 
 message! {
-    /// A GET request as a probe.
+    /// Probe by HTTP GET request.
     pub struct HttpCheck {
-        /// The path.
+        /// Path of the request.
         pub path: Arc<str>,
-        /// The port.
+        /// Port to connect to.
         pub port: u32 where [required, min 1, max 65535],
-        /// The host; empty means localhost.
+        /// Host to connect to. Defaults to localhost.
         pub host: Arc<str>,
-        /// `HTTP` or `HTTPS`.
+        /// Scheme: `HTTP` or `HTTPS`.
         pub scheme: Arc<str> where [values_of ["", "HTTP", "HTTPS"]],
-        /// Headers to send.
+        /// Headers of the request.
         pub http_headers: Vec<HttpCheckHeader>,
     }
 }
 
 message! {
-    /// A header of a probe.
+    /// Header of a probe request.
     pub struct HttpCheckHeader {
-        /// The name.
+        /// Name of the header.
         pub name: Arc<str> where [pattern "^[-_A-Za-z0-9]+$"],
-        /// The value.
+        /// Value of the header.
         pub value: Arc<str>,
     }
 }
 
 message! {
-    /// A connection as a probe.
+    /// Probe by TCP connection.
     pub struct TcpCheck {
-        /// The host; empty means localhost.
+        /// Host to connect to. Defaults to localhost.
         pub host: Arc<str>,
-        /// The port.
+        /// Port to connect to.
         pub port: u32 where [required, min 1, max 65535],
     }
 }
 
 message! {
-    /// A command as a probe.
+    /// Probe by command.
     pub struct ExecCheck {
-        /// The command with its arguments; no shell is involved.
+        /// Command and its arguments. It is not run in a shell.
         pub command: Vec<Arc<str>> where [required, items(min 1)],
     }
 }
 
 message! {
-    /// gRPC's health service as a probe.
+    /// Probe of the gRPC health service.
     pub struct GrpcCheck {
-        /// The port.
+        /// Port to connect to.
         pub port: u32 where [min 1, max 65535],
-        /// The service to ask about; empty asks about the server.
+        /// Name of the service to check. If empty, the health of the server as a whole is checked.
         pub service: Arc<str>,
     }
 }

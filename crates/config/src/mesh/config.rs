@@ -1,4 +1,4 @@
-//! The MeshConfig itself.
+//! The message `MeshConfig`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,118 +9,118 @@ use crate::mesh::proxy::ProxyConfig;
 use crate::mesh::settings::*;
 
 message! {
-    /// Settings of the whole mesh. [`MeshConfig::default`] has Istio's defaults; a field that is written replaces its
-    /// default, only those of `default_config` and the entries of `extension_providers` are merged one by one.
+    /// Mesh-wide configuration. [`MeshConfig::default`] has Istio's defaults. A field that is set replaces its default;
+    /// only `defaultConfig` is merged by field and `extensionProviders` by entry.
     pub struct MeshConfig {
-        /// The port of sidecars for captured traffic that leaves.
+        /// Port of sidecars for captured outbound traffic.
         pub proxy_listen_port: i32 = 15001,
-        /// The port of sidecars for captured traffic that arrives.
+        /// Port of sidecars for captured inbound traffic.
         pub proxy_inbound_listen_port: i32 = 15006,
-        /// The port of sidecars for applications that use an HTTP proxy; 0: none.
+        /// Port of sidecars for applications that use an HTTP proxy. 0 disables the port.
         pub proxy_http_port: i32,
-        /// The time to connect to an endpoint.
+        /// Timeout for connections to endpoints.
         pub connect_timeout: Duration = Duration::from_secs(10),
-        /// How long an HBONE connection may be idle; absent: Envoy's default, an hour.
+        /// Idle timeout of HBONE connections. Defaults to Envoy's default of 1h.
         pub hbone_idle_timeout: Option<Duration>,
-        /// How long to wait for the first bytes of a connection whose protocol is not declared; zero: for ever.
+        /// Time to wait for the first bytes of a connection whose protocol is not declared. Zero means no limit.
         pub protocol_detection_timeout: Duration,
-        /// Keepalive probes towards endpoints.
+        /// TCP keepalive settings for connections to endpoints.
         pub tcp_keepalive: Option<TcpKeepalive>,
-        /// The class of Ingress objects that count.
+        /// Class of the Ingress objects to process.
         pub ingress_class: Arc<str> = "istio".into(),
-        /// The service of the ingress gateway.
+        /// Name of the ingress gateway's Service.
         pub ingress_service: Arc<str> = "istio-ingressgateway".into(),
-        /// Which Ingress objects count.
+        /// Which Ingress objects are processed.
         pub ingress_controller_mode: IngressControllerMode = IngressControllerMode::Strict,
-        /// The label `istio` of the ingress gateway's Pods; empty means `ingressgateway`.
+        /// Value of the label `istio` on the ingress gateway's Pods. Defaults to `ingressgateway`.
         pub ingress_selector: Arc<str>,
-        /// Whether requests are traced.
+        /// Whether tracing is enabled.
         pub enable_tracing: bool = true,
-        /// The file that the access log goes to, such as `/dev/stdout`; empty: none.
+        /// File that access logs are written to, such as `/dev/stdout`. If empty, access logging is disabled.
         pub access_log_file: Arc<str>,
-        /// The format of the access log; empty: Istio's default.
+        /// Format of access logs. If empty, Istio's default format is used.
         pub access_log_format: Arc<str>,
-        /// Whether the access log is text or JSON.
+        /// Encoding of access logs: text or JSON.
         pub access_log_encoding: AccessLogEncoding,
-        /// Whether the access log goes to the service in the proxy's configuration.
+        /// Whether access logs are sent to the access log service of the proxy configuration.
         pub enable_envoy_access_log_service: bool,
-        /// Whether listeners do without an access log.
+        /// Whether the access logs of listeners are disabled.
         pub disable_envoy_listener_log: bool,
-        /// Defaults for proxies.
+        /// Default configuration of proxies.
         pub default_config: Box<ProxyConfig>,
-        /// What happens to traffic to unknown destinations.
+        /// Handling of outbound traffic to unknown destinations.
         pub outbound_traffic_policy: MeshOutboundTrafficPolicy = MeshOutboundTrafficPolicy {
             mode: OutboundMode::AllowAny, tls: None,
         },
-        /// Where traffic that arrives is passed on to.
+        /// Destination address of inbound traffic.
         pub inbound_traffic_policy: InboundTrafficPolicy,
-        /// Where configuration comes from.
+        /// Sources of configuration.
         pub config_sources: Vec<ConfigSource>,
-        /// Whether sidecars use mutual TLS among themselves without being told.
+        /// Whether sidecars use mutual TLS automatically for services whose endpoints support it.
         pub enable_auto_mtls: bool = true,
-        /// The trust domain of the mesh's identities.
+        /// Trust domain of the identities in the mesh.
         pub trust_domain: Arc<str> = "cluster.local".into(),
-        /// Other trust domains whose identities count as the mesh's.
+        /// Additional trust domains whose identities are treated as identities of the mesh.
         pub trust_domain_aliases: Vec<Arc<str>>,
-        /// More root certificates.
+        /// Additional root certificates.
         pub ca_certificates: Vec<CertificateData>,
-        /// `exportTo` of services that say nothing.
+        /// Default `exportTo` of services.
         pub default_service_export_to: Vec<Arc<str>> = vec!["*".into()],
-        /// `exportTo` of VirtualServices that say nothing.
+        /// Default `exportTo` of VirtualServices.
         pub default_virtual_service_export_to: Vec<Arc<str>> = vec!["*".into()],
-        /// `exportTo` of DestinationRules that say nothing.
+        /// Default `exportTo` of DestinationRules.
         pub default_destination_rule_export_to: Vec<Arc<str>> = vec!["*".into()],
-        /// The namespace whose objects hold for the whole mesh.
+        /// Root namespace. Policies in this namespace apply to the whole mesh.
         pub root_namespace: Arc<str> = "istio-system".into(),
-        /// Preferences by locality.
+        /// Default locality preferences of load balancing.
         pub locality_lb_setting: Option<LocalityLoadBalancerSetting> = Some(LocalityLoadBalancerSetting {
             enabled: Some(true), ..LocalityLoadBalancerSetting::default()
         }),
-        /// Preferences by zone.
+        /// Default zone-aware routing settings.
         pub zone_aware_lb_setting: Option<ZoneAwareLoadBalancerSetting>,
-        /// How often DNS is asked again after a failure.
+        /// Refresh rate of DNS resolution in proxies.
         pub dns_refresh_rate: Duration = Duration::from_secs(60),
-        /// Whether HTTP/1.1 becomes HTTP/2 between sidecars.
+        /// Whether HTTP/1.1 connections between sidecars are upgraded to HTTP/2.
         pub h2_upgrade_policy: MeshH2UpgradePolicy,
-        /// The pattern of inbound clusters' names in statistics.
+        /// Pattern of inbound cluster names in statistics.
         pub inbound_cluster_stat_name: Arc<str>,
-        /// The pattern of outbound clusters' names in statistics.
+        /// Pattern of outbound cluster names in statistics.
         pub outbound_cluster_stat_name: Arc<str>,
-        /// Deprecated and without effect.
+        /// Deprecated. Has no effect.
         pub certificates: Vec<Certificate>,
         /// Settings of groups of services.
         pub service_settings: Vec<ServiceSettings>,
-        /// Which services are known to other clusters.
+        /// Scope of services: local to their cluster or visible in all clusters.
         pub service_scope_configs: Vec<ServiceScopeConfig>,
-        /// Whether the metrics of application and proxy are merged.
+        /// Whether the agent merges application and proxy metrics on one Prometheus endpoint.
         pub enable_prometheus_merge: bool = true,
-        /// Whether servers are checked against the system's CA certificates; deprecated.
+        /// Whether server certificates are verified against the operating system's CA certificates. Deprecated.
         pub verify_certificate_at_client: Option<bool>,
-        /// An external CA.
+        /// External certificate authority.
         pub ca: Option<CaConfig>,
-        /// What telemetry and authorization may refer to by name.
+        /// Providers of telemetry and authorization that other resources refer to by name.
         pub extension_providers: Vec<ExtensionProvider> = default_extension_providers(),
-        /// Providers that are used without being named.
+        /// Providers that are used if a Telemetry object names none.
         pub default_providers: DefaultProviders,
-        /// Which namespaces count; empty: all.
+        /// Namespaces to watch. If empty, all namespaces are watched.
         pub discovery_selectors: Vec<LabelSelector>,
-        /// How request paths are normalized.
+        /// Normalization of request paths.
         pub path_normalization: PathNormalization,
-        /// Retries of routes that say nothing; absent: 2 attempts on connection failures.
+        /// Default retry policy of HTTP routes. If omitted, 2 attempts on connection failures.
         pub default_http_retry_policy: Option<HttpRetry>,
-        /// TLS between workloads.
+        /// TLS settings of connections between workloads.
         pub mesh_mtls: Option<TlsConfig> as "meshMTLS",
-        /// TLS elsewhere.
+        /// TLS settings of all other connections.
         pub tls_defaults: Option<TlsConfig>,
-        /// The policy under every DestinationRule.
+        /// Default traffic policy of all destinations. DestinationRules override it.
         pub default_traffic_policy: Option<DefaultTrafficPolicy>,
-        /// Who sees ServiceEntries.
+        /// Visibility of ServiceEntries.
         pub service_entry_visibility: Option<ServiceEntryVisibility>,
     }
 }
 
 impl MeshConfig {
-    /// Puts back the default providers that a configuration did not redefine, before its own.
+    /// Adds the default providers that the configuration does not redefine, before its own providers.
     pub(crate) fn keep_default_providers(&mut self) {
         let mut merged = default_extension_providers();
         merged.retain(|default| self.extension_providers.iter().all(|p| p.name != default.name));
@@ -128,17 +128,17 @@ impl MeshConfig {
         self.extension_providers = merged;
     }
 
-    /// The trust domain, and those that it goes by, too.
+    /// The trust domain and its aliases.
     pub fn trust_domains(&self) -> impl Iterator<Item = &Arc<str>> {
         std::iter::once(&self.trust_domain).chain(&self.trust_domain_aliases)
     }
 
-    /// What of the environment of the control plane headers of providers take (`envName`).
+    /// Environment variables of the control plane that provider headers refer to (`envName`).
     pub fn environment(&self) -> impl Iterator<Item = Arc<str>> {
         self.extension_providers.iter().flat_map(ExtensionProvider::environment)
     }
 
-    /// The settings as JSON, those left at the type's zero value left out.
+    /// Encodes the configuration as JSON. Fields with the zero value of their type are omitted.
     pub fn to_json(&self) -> serde_json::Value {
         crate::decode::Decode::encode(self)
     }

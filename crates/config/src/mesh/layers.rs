@@ -1,4 +1,5 @@
-//! Settings of a workload's proxy, layer over layer: the mesh's defaults, ProxyConfigs, an annotation of its pod.
+//! Effective proxy settings of a workload, merged from layers: the mesh defaults, ProxyConfig objects and the Pod's
+//! annotation.
 
 use std::sync::Arc;
 
@@ -11,33 +12,33 @@ use crate::mesh::ProxyConfig;
 use crate::parse::Limits;
 use crate::yaml::{self, Document};
 
-/// The annotation of a pod with settings of its proxy, as YAML.
+/// Pod annotation that contains proxy settings as YAML.
 pub const PROXY_CONFIG_ANNOTATION: &str = "proxy.istio.io/config";
 
-/// The largest text that settings are read from, in bytes.
-const LARGEST: usize = 64 << 10;
-/// Problems that are told of.
-const PROBLEMS: usize = 5;
-/// What of `proxyHeaders` stays where a later layer does not say it; the rest goes.
-const KEPT_HEADERS: [&str; 5] = [
+/// Maximum size of a YAML text with proxy settings, in bytes.
+const MAX_BYTES: usize = 64 << 10;
+/// Maximum number of problems that an error reports.
+const MAX_PROBLEMS: usize = 5;
+/// Fields of `proxyHeaders` that are inherited if a higher layer does not set them. Other fields are not inherited.
+const INHERITED_HEADERS: [&str; 5] = [
     "forwardedClientCert",
     "requestId",
     "attemptCount",
     "server",
     "envoyDebugHeaders",
 ];
-/// Alternatives of which settings have one.
-const CLUSTER_NAMES: [&str; 2] = ["serviceCluster", "tracingServiceName"];
+/// Mutually exclusive fields of a `oneof`.
+const CLUSTER_NAME_FIELDS: [&str; 2] = ["serviceCluster", "tracingServiceName"];
 
-/// What one place says of a proxy's settings: some of the fields, by their names in JSON.
+/// Proxy settings of one layer: a subset of the fields, by JSON name.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct ProxyConfigLayer {
     fields: Map<String, Value>,
 }
 
 impl ProxyConfigLayer {
-    /// What an object says.
-    pub fn of_object(object: &istio::ProxyConfig) -> ProxyConfigLayer {
+    /// Converts the settings of a ProxyConfig object.
+    pub fn from_object(object: &istio::ProxyConfig) -> ProxyConfigLayer {
         let mut fields = Map::new();
         if let Some(concurrency) = object.concurrency {
             fields.insert("concurrency".to_owned(), concurrency.into());
@@ -53,23 +54,24 @@ impl ProxyConfigLayer {
         ProxyConfigLayer { fields }
     }
 
-    /// What a text in YAML or JSON says: the annotation of a pod, or what an agent tells of itself.
+    /// Parses settings in YAML or JSON, from the annotation of a Pod or from the node metadata of a proxy. Unknown fields are
+    /// ignored, as in Istio.
     ///
     /// # Errors
-    /// What is wrong with it. Fields that do not exist are no error, as for Istio.
-    pub fn parse(text: &str) -> Result<ProxyConfigLayer, String> {
-        if text.len() > LARGEST {
-            return Err(format!("it is larger than {LARGEST} bytes"));
+    /// Fails if the text is too large, has a syntax error, is not an object, or sets a field to an invalid value.
+    pub fn parse(text: &str) -> Result<ProxyConfigLayer, ProxyConfigError> {
+        if text.len() > MAX_BYTES {
+            return Err(ProxyConfigError::TooLarge);
         }
         let document = Document { text, first_line: 1 };
-        let (root, duplicates) = yaml::parse_document(document, &Limits::default()).map_err(|error| told(&error))?;
-        if let Some(error) = duplicates.first() {
-            return Err(told(error));
+        let (root, duplicates) = yaml::parse_document(document, &Limits::default()).map_err(syntax_error)?;
+        if let Some(error) = duplicates.into_iter().next() {
+            return Err(syntax_error(error));
         }
         if root.is_null() {
             return Ok(ProxyConfigLayer::default());
         }
-        let mut cx = Decoder::new(Unknown::Ignore, PROBLEMS);
+        let mut cx = Decoder::new(Unknown::Ignore, MAX_PROBLEMS);
         let decoded = ProxyConfig::decode(&root, &mut cx);
         let errors: Vec<String> = cx
             .into_problems()
@@ -78,40 +80,44 @@ impl ProxyConfigLayer {
             .map(|problem| format!("{}: {}", problem.path, problem.message))
             .collect();
         if !errors.is_empty() {
-            return Err(errors.join("; "));
+            return Err(ProxyConfigError::InvalidFields(errors.join("; ")));
         }
         let (Some(_), Value::Object(fields)) = (decoded, root.to_json()) else {
-            return Err("it is no object with settings".to_owned());
+            return Err(ProxyConfigError::NotAnObject);
         };
-        Ok(ProxyConfigLayer { fields: named(fields) })
+        Ok(ProxyConfigLayer {
+            fields: json_names(fields),
+        })
     }
 
-    /// This layer and one over it, as one.
-    pub fn under(mut self, over: &ProxyConfigLayer) -> ProxyConfigLayer {
+    /// Merges a higher layer into this one. Its fields replace those of this layer; entries of `proxyMetadata` and some
+    /// of `proxyHeaders` are merged.
+    pub fn merge(mut self, over: &ProxyConfigLayer) -> ProxyConfigLayer {
         for (name, value) in &over.fields {
             let before = self.fields.remove(name);
             let value = match (name.as_str(), before) {
-                ("proxyMetadata", Some(before)) => joined(before, value.clone()),
-                ("proxyHeaders", Some(before)) => headers(before, value.clone()),
+                ("proxyMetadata", Some(before)) => merge_objects(before, value.clone()),
+                ("proxyHeaders", Some(before)) => merge_headers(before, value.clone()),
                 _ => value.clone(),
             };
-            if CLUSTER_NAMES.contains(&name.as_str()) {
-                CLUSTER_NAMES.iter().for_each(|name| drop(self.fields.remove(*name)));
+            if CLUSTER_NAME_FIELDS.contains(&name.as_str()) {
+                CLUSTER_NAME_FIELDS
+                    .iter()
+                    .for_each(|name| drop(self.fields.remove(*name)));
             }
             self.fields.insert(name.clone(), value);
         }
         self
     }
 
-    /// Whether it says nothing.
+    /// Whether the layer sets no field.
     pub fn is_empty(&self) -> bool {
         self.fields.is_empty()
     }
 }
 
 impl ProxyConfig {
-    /// These settings with a layer over them, as Istio joins them: a field replaces the field; entries of `proxyMetadata`
-    /// and some of `proxyHeaders` are joined one by one.
+    /// Returns these settings with a layer merged over them. See [`ProxyConfigLayer::merge`].
     pub fn with(&self, over: &ProxyConfigLayer) -> ProxyConfig {
         if over.is_empty() {
             return self.clone();
@@ -119,43 +125,68 @@ impl ProxyConfig {
         let Value::Object(fields) = self.to_json() else {
             return self.clone();
         };
-        let joined = ProxyConfigLayer { fields }.under(over);
-        // Both are valid, field by field.
-        ProxyConfig::of_json(&Value::Object(joined.fields)).unwrap_or_else(|| self.clone())
+        let merged = ProxyConfigLayer { fields }.merge(over);
+        // Both layers are valid, and so is each field of the merged one.
+        ProxyConfig::from_json(&Value::Object(merged.fields)).unwrap_or_else(|| self.clone())
     }
 
-    /// The settings as JSON, those left out that are at the type's zero value.
+    /// Encodes the settings as JSON. Fields with the zero value of their type are omitted.
     pub fn to_json(&self) -> Value {
         Decode::encode(self)
     }
 
-    /// The settings that a text says, with Istio's defaults for the rest; nothing where the text is not valid.
+    /// Parses settings over Istio's defaults. Returns `None` if the text is not valid.
     pub fn parse(text: &str) -> Option<ProxyConfig> {
         let layer = ProxyConfigLayer::parse(text).ok()?;
-        ProxyConfig::of_json(&Value::Object(layer.fields))
+        ProxyConfig::from_json(&Value::Object(layer.fields))
     }
 
-    fn of_json(value: &Value) -> Option<ProxyConfig> {
+    fn from_json(value: &Value) -> Option<ProxyConfig> {
         let text = value.to_string();
         let document = Document {
             text: &text,
             first_line: 1,
         };
         let (root, _) = yaml::parse_document(document, &Limits::default()).ok()?;
-        ProxyConfig::decode(&root, &mut Decoder::new(Unknown::Ignore, PROBLEMS))
+        ProxyConfig::decode(&root, &mut Decoder::new(Unknown::Ignore, MAX_PROBLEMS))
     }
 }
 
-fn told(error: &yaml::SyntaxError) -> String {
-    format!("line {}: {}", error.at.line, error.message)
+/// An error in a YAML text with proxy settings.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum ProxyConfigError {
+    /// The text exceeds the size limit.
+    #[error("the text is larger than {MAX_BYTES} bytes")]
+    TooLarge,
+    /// The text is not valid YAML.
+    #[error("line {line}: {message}")]
+    Syntax {
+        /// The line of the error, counted from 1.
+        line: u32,
+        /// A description of the error.
+        message: String,
+    },
+    /// The text is valid YAML, but not an object.
+    #[error("the text is not an object")]
+    NotAnObject,
+    /// Fields have invalid values: their paths and problems, separated by semicolons.
+    #[error("{0}")]
+    InvalidFields(String),
 }
 
-/// Fields by their names in JSON: a text may have the names of the protocol buffers, too.
-fn named(fields: Map<String, Value>) -> Map<String, Value> {
+fn syntax_error(error: yaml::SyntaxError) -> ProxyConfigError {
+    ProxyConfigError::Syntax {
+        line: error.at.line,
+        message: error.message,
+    }
+}
+
+/// Converts field names to JSON names; a text can also use the names of the proto files.
+fn json_names(fields: Map<String, Value>) -> Map<String, Value> {
     let one = |(name, value): (String, Value)| {
         let name = camel(&name);
         let value = match value {
-            Value::Object(inner) if name == "proxyHeaders" => Value::Object(named(inner)),
+            Value::Object(inner) if name == "proxyHeaders" => Value::Object(json_names(inner)),
             value => value,
         };
         (name, value)
@@ -178,7 +209,7 @@ fn camel(name: &str) -> String {
     out
 }
 
-fn joined(before: Value, over: Value) -> Value {
+fn merge_objects(before: Value, over: Value) -> Value {
     match (before, over) {
         (Value::Object(mut before), Value::Object(over)) => {
             before.extend(over);
@@ -188,11 +219,11 @@ fn joined(before: Value, over: Value) -> Value {
     }
 }
 
-fn headers(before: Value, over: Value) -> Value {
+fn merge_headers(before: Value, over: Value) -> Value {
     match (before, over) {
         (Value::Object(before), Value::Object(mut over)) => {
             for (name, value) in before {
-                if KEPT_HEADERS.contains(&name.as_str()) {
+                if INHERITED_HEADERS.contains(&name.as_str()) {
                     over.entry(name).or_insert(value);
                 }
             }
@@ -202,50 +233,49 @@ fn headers(before: Value, over: Value) -> Value {
     }
 }
 
-/// What makes the settings of a workload's proxy, in the order in which the layers lie over one another: the mesh's
-/// defaults, the ProxyConfig of the whole mesh, that of the workload's namespace, the pod's annotation, and the ProxyConfig
-/// that selects the workload.
+/// Layers of proxy settings of a workload, lowest precedence first: the mesh defaults, the mesh-wide ProxyConfig, the
+/// namespace-wide ProxyConfig, the Pod's annotation and the ProxyConfig that selects the workload.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct ProxyConfigLayers {
-    /// Of the whole mesh: without a selector in the root namespace.
+    /// ProxyConfig without a selector in the root namespace.
     pub mesh: Option<ProxyConfigLayer>,
-    /// Of the namespace: without a selector.
+    /// ProxyConfig without a selector in the workload's namespace.
     pub namespace: Option<ProxyConfigLayer>,
-    /// Of the pod's annotation.
+    /// Settings from the Pod's annotation.
     pub annotation: Option<ProxyConfigLayer>,
-    /// That selects the workload.
+    /// ProxyConfig that selects the workload.
     pub workload: Option<ProxyConfigLayer>,
 }
 
 impl ProxyConfigLayers {
-    /// The settings over these defaults.
+    /// Merges all layers over the given defaults.
     pub fn over(&self, defaults: &ProxyConfig) -> ProxyConfig {
         let layers = [&self.mesh, &self.namespace, &self.annotation, &self.workload];
         let all = layers.into_iter().flatten();
-        defaults.with(&all.fold(ProxyConfigLayer::default(), |under, over| under.under(over)))
+        defaults.with(&all.fold(ProxyConfigLayer::default(), |merged, layer| merged.merge(layer)))
     }
 }
 
-/// The ProxyConfigs of one namespace, the oldest first, sorted by what they are for.
+/// ProxyConfig objects of one namespace, oldest first.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct NamespaceProxyConfigs {
-    /// The one that holds for all workloads.
+    /// Object without a selector, which applies to all workloads.
     pub common: Option<Arc<crate::Object<istio::ProxyConfig>>>,
-    /// Those that have a selector.
+    /// Objects with a selector.
     pub selecting: Vec<Arc<crate::Object<istio::ProxyConfig>>>,
-    /// Those that would hold for all workloads, but that there is an older one.
+    /// Objects without a selector that an older one overrides.
     pub shadowed: Vec<Arc<crate::Object<istio::ProxyConfig>>>,
 }
 
 impl NamespaceProxyConfigs {
-    /// Of these objects of one namespace, in any order.
+    /// Classifies the objects of one namespace, given in any order.
     pub fn of(mut all: Vec<Arc<crate::Object<istio::ProxyConfig>>>) -> NamespaceProxyConfigs {
         all.sort_by(|a, b| a.meta.by_age(&b.meta));
         let mut sorted = NamespaceProxyConfigs::default();
         for object in all {
             match (&object.spec.selector, &sorted.common) {
                 (Some(selector), _) if !selector.match_labels.is_empty() => sorted.selecting.push(object),
-                // A selector without labels selects nothing.
+                // Istio ignores a selector without labels.
                 (Some(_), _) => {}
                 (None, None) => sorted.common = Some(object),
                 (None, Some(_)) => sorted.shadowed.push(object),
@@ -254,7 +284,7 @@ impl NamespaceProxyConfigs {
         sorted
     }
 
-    /// The one that selects a workload with these labels: the oldest of several.
+    /// Returns the oldest object that selects a workload with these labels.
     pub fn selecting(&self, labels: &crate::StringMap) -> Option<&Arc<crate::Object<istio::ProxyConfig>>> {
         let selects = |object: &&Arc<crate::Object<istio::ProxyConfig>>| {
             let selector = object.spec.selector.as_ref();
@@ -277,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn later_layers_replace_fields_and_join_metadata_and_headers() {
+    fn higher_layers_replace_fields_and_merge_metadata_and_headers() {
         let defaults = ProxyConfig::default().with(&layer(
             "{concurrency: 4, proxyMetadata: {A: '1', B: '1'}, tracing: {sampling: 5, maxPathTagLength: 9}, \
              proxyHeaders: {requestId: {disabled: true}, xForwardedPort: {enabled: true}}}",
@@ -306,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn one_alternative_replaces_the_other() {
+    fn setting_a_oneof_field_replaces_the_other_one() {
         let named = ProxyConfig::default().with(&layer("{tracingServiceName: CANONICAL_NAME_ONLY}"));
         assert_eq!(
             named.cluster_name,
@@ -317,8 +347,8 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_valid_is_refused_with_its_reason() {
-        let error = |text: &str| ProxyConfigLayer::parse(text).unwrap_err();
+    fn rejects_invalid_text_with_a_reason() {
+        let error = |text: &str| ProxyConfigLayer::parse(text).unwrap_err().to_string();
         assert!(
             error("concurrency: many").contains("concurrency"),
             "{}",
@@ -326,13 +356,13 @@ mod tests {
         );
         assert!(error("[1]").contains("object"), "{}", error("[1]"));
         assert!(!error("{a: 1, a: 2}").is_empty() && !error("a: b: c").is_empty());
-        assert!(error(&" ".repeat(LARGEST + 1)).contains("larger"));
+        assert!(error(&" ".repeat(MAX_BYTES + 1)).contains("larger"));
         assert!(layer("").is_empty());
     }
 
     proptest::proptest! {
         #[test]
-        fn no_text_is_too_odd(text in "[a-zA-Z:{}\\[\\], \n'\"0-9&*-]{0,80}") {
+        fn parsing_never_panics(text in "[a-zA-Z:{}\\[\\], \n'\"0-9&*-]{0,80}") {
             if let Ok(layer) = ProxyConfigLayer::parse(&text) {
                 let _ = ProxyConfig::default().with(&layer);
             }

@@ -1,4 +1,4 @@
-//! MeshConfig and MeshNetworks: what holds for the whole mesh, with Istio's defaults.
+//! MeshConfig and MeshNetworks: mesh-wide configuration with Istio's defaults.
 
 pub mod config;
 pub mod layers;

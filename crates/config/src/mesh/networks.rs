@@ -1,62 +1,63 @@
-//! MeshNetworks: the networks of the mesh, what is in them, and where others reach them.
+//! MeshNetworks: the networks of the mesh, their members and gateways.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 message! {
-    /// The networks of the mesh. Workloads of one network reach each other directly; those of two need a gateway.
+    /// Networks of the mesh. Workloads in the same network reach each other directly; traffic between networks passes
+    /// through a gateway.
     pub struct MeshNetworks {
-        /// The networks, by name.
+        /// Networks, by name.
         pub networks: BTreeMap<Arc<str>, Network>,
     }
 }
 
 message! {
-    /// A network.
+    /// Network: a set of workloads that reach each other directly.
     pub struct Network {
-        /// Which workloads are in it.
+        /// Endpoints in the network.
         pub endpoints: Vec<NetworkEndpoints>,
-        /// Where it is reached from other networks.
+        /// Gateways for traffic from other networks.
         pub gateways: Vec<NetworkGateway>,
     }
 }
 
 message! {
-    /// Some of the workloads of a network.
+    /// Set of endpoints in a network.
     pub struct NetworkEndpoints {
-        /// Which.
+        /// Criterion for membership.
         pub members: Option<NetworkMembers>,
     }
 }
 
 oneof! {
-    /// Which workloads are in a network.
+    /// Criterion for membership in a network.
     pub enum NetworkMembers {
-        /// Those with addresses of this block.
+        /// Endpoints with an address in this CIDR range.
         FromCidr(Arc<str>) = "fromCidr",
-        /// Those of this cluster.
+        /// Endpoints of this cluster.
         FromRegistry(Arc<str>) = "fromRegistry",
     }
 }
 
 message! {
-    /// A gateway into a network.
+    /// Gateway of a network.
     pub struct NetworkGateway {
-        /// Where it is.
-        pub place: Option<NetworkGatewayPlace>,
-        /// Its port for traffic between networks.
+        /// Address of the gateway.
+        pub address: Option<NetworkGatewayAddress>,
+        /// Port for traffic between networks.
         pub port: u32,
-        /// Where it runs, `region/zone/subzone`.
+        /// Locality of the gateway, as `region/zone/subzone`.
         pub locality: Arc<str>,
     }
 }
 
 oneof! {
-    /// Where a gateway is.
-    pub enum NetworkGatewayPlace {
-        /// At the external addresses of the service of this host.
+    /// Address of a network gateway.
+    pub enum NetworkGatewayAddress {
+        /// Host name of the Service whose external addresses are used.
         RegistryServiceName(Arc<str>) = "registryServiceName",
-        /// At this address or name.
+        /// IP address or host name.
         Address(Arc<str>) = "address",
     }
 }

@@ -1,4 +1,4 @@
-//! Extension providers: services for telemetry and authorization that policies refer to by name.
+//! Extension providers: services for telemetry and authorization that other resources refer to by name.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use serde_json::Value as Json;
 use crate::mesh::proxy::{EmptyMessage, TraceContext};
 use crate::object::StringMap;
 
-/// The providers that are always there: `prometheus`, `stackdriver`, and `envoy` (a log on standard output).
+/// Providers that always exist: `prometheus`, `stackdriver` and `envoy` (an access log on standard output).
 pub(crate) fn default_extension_providers() -> Vec<ExtensionProvider> {
     let log = FileAccessLogProvider {
         path: "/dev/stdout".into(),
@@ -26,17 +26,17 @@ pub(crate) fn default_extension_providers() -> Vec<ExtensionProvider> {
 }
 
 message! {
-    /// A provider and its name.
+    /// Extension provider.
     pub struct ExtensionProvider {
-        /// The name, unique in the mesh.
+        /// Name of the provider, unique in the mesh.
         pub name: Arc<str>,
-        /// What it is.
+        /// Type and settings of the provider.
         pub provider: Option<Provider>,
     }
 }
 
 impl ExtensionProvider {
-    /// What of the environment of the control plane its headers take (`envName`).
+    /// Environment variables of the control plane that the provider's headers refer to (`envName`).
     pub fn environment(&self) -> Vec<Arc<str>> {
         let mut provider = self.clone();
         let names = provider.headers_mut().filter_map(|header| match header.value.take() {
@@ -46,7 +46,7 @@ impl ExtensionProvider {
         names.collect()
     }
 
-    /// The same with values that `lookup` knows in the place of their names in the environment. They may be secrets.
+    /// Replaces references to environment variables with the values that `lookup` returns. The values may be secrets.
     pub fn with_environment(&self, lookup: impl Fn(&Arc<str>) -> Option<Arc<str>>) -> ExtensionProvider {
         let mut provider = self.clone();
         for header in provider.headers_mut() {
@@ -79,49 +79,49 @@ impl ExtensionProvider {
 }
 
 oneof! {
-    /// The sorts of providers.
+    /// Type of an extension provider.
     pub enum Provider {
         /// External authorization over HTTP.
         EnvoyExtAuthzHttp(ExtAuthzHttpProvider) = "envoyExtAuthzHttp",
         /// External authorization over gRPC.
         EnvoyExtAuthzGrpc(ExtAuthzGrpcProvider) = "envoyExtAuthzGrpc",
-        /// Zipkin traces.
+        /// Zipkin tracing.
         Zipkin(ZipkinProvider) = "zipkin",
-        /// Lightstep traces; deprecated.
+        /// Lightstep tracing. Deprecated.
         Lightstep(LightstepProvider) = "lightstep",
-        /// Datadog traces.
+        /// Datadog tracing.
         Datadog(DatadogProvider) = "datadog",
-        /// Google's operations suite.
+        /// Google Cloud operations suite (formerly Stackdriver).
         Stackdriver(StackdriverProvider) = "stackdriver",
-        /// OpenCensus traces; deprecated.
+        /// OpenCensus tracing. Deprecated.
         Opencensus(OpenCensusProvider) = "opencensus",
-        /// SkyWalking traces.
+        /// SkyWalking tracing.
         Skywalking(SkyWalkingProvider) = "skywalking",
-        /// OpenTelemetry traces.
+        /// OpenTelemetry tracing.
         Opentelemetry(OpenTelemetryProvider) = "opentelemetry",
         /// Prometheus metrics.
         Prometheus(EmptyMessage) = "prometheus",
         /// Access log in a file.
         EnvoyFileAccessLog(FileAccessLogProvider) = "envoyFileAccessLog",
-        /// Access log over gRPC, for HTTP.
+        /// Envoy's gRPC access log service for HTTP.
         EnvoyHttpAls(HttpAlsProvider) = "envoyHttpAls",
-        /// Access log over gRPC, for TCP.
+        /// Envoy's gRPC access log service for TCP.
         EnvoyTcpAls(TcpAlsProvider) = "envoyTcpAls",
-        /// Access log over OpenTelemetry.
+        /// OpenTelemetry access log service.
         EnvoyOtelAls(OtelAlsProvider) = "envoyOtelAls",
-        /// A server of secrets.
+        /// Server of the secret discovery service (SDS).
         Sds(SdsProvider) = "sds",
     }
 }
 
 message! {
-    /// The part of the body that an authorization request carries.
+    /// Part of the request body that is sent to the authorization service.
     pub struct ExtAuthzRequestBody {
-        /// The most bytes.
+        /// Maximum number of bytes.
         pub max_request_bytes: u32,
-        /// Whether a longer body is cut.
+        /// Whether a larger body is truncated instead of rejecting the request.
         pub allow_partial_message: bool,
-        /// Whether it is sent as bytes.
+        /// Whether the body is sent as raw bytes instead of a UTF-8 string.
         pub pack_as_bytes: bool,
     }
 }
@@ -129,33 +129,33 @@ message! {
 message! {
     /// External authorization over HTTP.
     pub struct ExtAuthzHttpProvider {
-        /// `[namespace/]host`.
+        /// Service, as `[namespace/]host`.
         pub service: Arc<str>,
-        /// The port.
+        /// Port of the service.
         pub port: u32,
-        /// The time for an answer; absent means 10 minutes.
+        /// Timeout of an authorization request. Defaults to 10 minutes.
         pub timeout: Option<Duration>,
-        /// Put before the path.
+        /// Prefix added to the path of the authorization request.
         pub path_prefix: Arc<str>,
-        /// Whether requests pass when there is no answer.
+        /// Whether requests are allowed if the authorization service is not available.
         pub fail_open: bool,
-        /// Whether the route is chosen anew after the answer.
+        /// Whether the route is selected again after authorization.
         pub clear_route_cache: bool,
-        /// The status when there is no answer.
+        /// HTTP status returned if the authorization service is not available.
         pub status_on_error: Arc<str>,
-        /// Deprecated; see `include_request_headers_in_check`.
+        /// Deprecated in favor of `includeRequestHeadersInCheck`.
         pub include_headers_in_check: Vec<Arc<str>>,
-        /// Headers of the request to send.
+        /// Request headers to include in the authorization request.
         pub include_request_headers_in_check: Vec<Arc<str>>,
-        /// Other headers to send.
+        /// Additional headers to include in the authorization request.
         pub include_additional_headers_in_check: StringMap,
-        /// The part of the body to send.
+        /// Part of the request body to include in the authorization request.
         pub include_request_body_in_check: Option<ExtAuthzRequestBody>,
-        /// Headers of a good answer that are put into the request.
+        /// Headers of a positive response that are added to the upstream request.
         pub headers_to_upstream_on_allow: Vec<Arc<str>>,
-        /// Headers of a bad answer that the client gets.
+        /// Headers of a negative response that are returned to the client.
         pub headers_to_downstream_on_deny: Vec<Arc<str>>,
-        /// Headers of a good answer that the client gets.
+        /// Headers of a positive response that are returned to the client.
         pub headers_to_downstream_on_allow: Vec<Arc<str>>,
     }
 }
@@ -163,84 +163,84 @@ message! {
 message! {
     /// External authorization over gRPC.
     pub struct ExtAuthzGrpcProvider {
-        /// `[namespace/]host`.
+        /// Service, as `[namespace/]host`.
         pub service: Arc<str>,
-        /// The port.
+        /// Port of the service.
         pub port: u32,
-        /// The time for an answer; absent means 10 minutes.
+        /// Timeout of an authorization request. Defaults to 10 minutes.
         pub timeout: Option<Duration>,
-        /// Whether requests pass when there is no answer.
+        /// Whether requests are allowed if the authorization service is not available.
         pub fail_open: bool,
-        /// Whether the route is chosen anew after the answer.
+        /// Whether the route is selected again after authorization.
         pub clear_route_cache: bool,
-        /// The status when there is no answer.
+        /// HTTP status returned if the authorization service is not available.
         pub status_on_error: Arc<str>,
-        /// The part of the body to send.
+        /// Part of the request body to include in the authorization request.
         pub include_request_body_in_check: Option<ExtAuthzRequestBody>,
     }
 }
 
 message! {
-    /// Zipkin traces.
+    /// Zipkin tracing.
     pub struct ZipkinProvider {
-        /// `[namespace/]host`.
+        /// Service, as `[namespace/]host`.
         pub service: Arc<str>,
-        /// The port.
+        /// Port of the service.
         pub port: u32,
-        /// The longest path in a tag; 0 means 256.
+        /// Maximum length of the request path in a tag. 0 means 256.
         pub max_tag_length: u32,
-        /// Whether ids have 64 bits, not 128.
+        /// Whether trace IDs have 64 bits instead of 128.
         pub enable_64bit_trace_id: bool,
-        /// The path; empty means `/api/v2/spans`.
+        /// Path of the collector's API. Defaults to `/api/v2/spans`.
         pub path: Arc<str>,
-        /// The forms of the trace context.
+        /// Trace context formats.
         pub trace_context_option: ZipkinTraceContext,
-        /// The time for a request.
+        /// Timeout of a request to the collector.
         pub timeout: Option<Duration>,
-        /// Headers to send.
+        /// Headers of requests to the collector.
         pub headers: Vec<ProviderHeader>,
     }
 }
 
 enumeration! {
-    /// The forms of the trace context that Zipkin uses.
+    /// Trace context formats for Zipkin.
     pub enum ZipkinTraceContext {
-        /// B3.
+        /// B3 headers.
         #[default]
         B3 = "USE_B3" 0,
-        /// B3 and W3C.
+        /// B3 and W3C Trace Context headers.
         B3AndW3c = "USE_B3_WITH_W3C_PROPAGATION" 1,
     }
 }
 
 message! {
-    /// Lightstep traces.
+    /// Lightstep tracing.
     pub struct LightstepProvider {
-        /// `[namespace/]host`.
+        /// Service, as `[namespace/]host`.
         pub service: Arc<str>,
-        /// The port.
+        /// Port of the service.
         pub port: u32,
-        /// The token.
+        /// Access token.
         pub access_token: Arc<str>,
-        /// The longest path in a tag; 0 means 256.
+        /// Maximum length of the request path in a tag. 0 means 256.
         pub max_tag_length: u32,
     }
 }
 
 message! {
-    /// Datadog traces.
+    /// Datadog tracing.
     pub struct DatadogProvider {
-        /// `[namespace/]host`.
+        /// Service, as `[namespace/]host`.
         pub service: Arc<str>,
-        /// The port.
+        /// Port of the service.
         pub port: u32,
-        /// The longest path in a tag; 0 means 256.
+        /// Maximum length of the request path in a tag. 0 means 256.
         pub max_tag_length: u32,
     }
 }
 
 message! {
-    /// Google's operations suite.
+    /// Google Cloud operations suite (formerly Stackdriver).
     pub struct StackdriverProvider {
         /// Deprecated.
         pub debug: bool,
@@ -250,162 +250,162 @@ message! {
         pub max_number_of_annotations: Option<i64>,
         /// Deprecated.
         pub max_number_of_message_events: Option<i64>,
-        /// The longest path in a tag; 0 means 256.
+        /// Maximum length of the request path in a tag. 0 means 256.
         pub max_tag_length: u32,
-        /// The log.
+        /// Logging settings.
         pub logging: Option<StackdriverLogging>,
     }
 }
 
 message! {
-    /// The log of Google's operations suite.
+    /// Logging settings of the Google Cloud operations suite.
     pub struct StackdriverLogging {
-        /// Labels as CEL expressions.
+        /// Labels of log entries, as CEL expressions.
         pub labels: StringMap,
     }
 }
 
 message! {
-    /// OpenCensus traces.
+    /// OpenCensus tracing.
     pub struct OpenCensusProvider {
-        /// `[namespace/]host`.
+        /// Service, as `[namespace/]host`.
         pub service: Arc<str>,
-        /// The port.
+        /// Port of the service.
         pub port: u32,
-        /// The forms of the trace context.
+        /// Trace context formats.
         pub context: Vec<TraceContext>,
-        /// The longest path in a tag; 0 means 256.
+        /// Maximum length of the request path in a tag. 0 means 256.
         pub max_tag_length: u32,
     }
 }
 
 message! {
-    /// SkyWalking traces.
+    /// SkyWalking tracing.
     pub struct SkyWalkingProvider {
-        /// `[namespace/]host`.
+        /// Service, as `[namespace/]host`.
         pub service: Arc<str>,
-        /// The port.
+        /// Port of the service.
         pub port: u32,
-        /// The token.
+        /// Access token.
         pub access_token: Arc<str>,
     }
 }
 
 message! {
-    /// OpenTelemetry traces.
+    /// OpenTelemetry tracing.
     pub struct OpenTelemetryProvider {
-        /// `[namespace/]host`.
+        /// Service, as `[namespace/]host`.
         pub service: Arc<str>,
-        /// The port.
+        /// Port of the service.
         pub port: u32,
-        /// The longest path in a tag; 0 means 256.
+        /// Maximum length of the request path in a tag. 0 means 256.
         pub max_tag_length: u32,
-        /// Over HTTP instead of gRPC.
+        /// Settings for export over HTTP. If omitted, spans are exported over gRPC.
         pub http: Option<HttpExporter>,
-        /// Settings of gRPC.
+        /// Settings for export over gRPC.
         pub grpc: Option<GrpcExporter>,
-        /// What the resource's attributes are found by.
+        /// Detectors of resource attributes.
         pub resource_detectors: Option<ResourceDetectors>,
-        /// How the service is described.
+        /// Source of the service attributes.
         pub service_attribute_enrichment: ServiceAttributeEnrichment,
-        /// Which requests are traced.
+        /// Sampler. If omitted, the sampling percentage applies.
         pub sampling: Option<Sampler>,
     }
 }
 
 enumeration! {
-    /// How OpenTelemetry's service attributes are made.
+    /// Source of OpenTelemetry's service attributes.
     pub enum ServiceAttributeEnrichment {
-        /// Of Istio's canonical service.
+        /// Istio's canonical service labels.
         #[default]
         IstioCanonical = "ISTIO_CANONICAL" 0,
-        /// By OpenTelemetry's conventions.
+        /// OpenTelemetry's semantic conventions.
         OtelSemanticConventions = "OTEL_SEMANTIC_CONVENTIONS" 1,
     }
 }
 
 oneof! {
-    /// Which requests are traced.
+    /// Sampler of requests.
     pub enum Sampler {
-        /// As Dynatrace says.
+        /// Dynatrace sampler.
         Dynatrace(DynatraceSampler) = "dynatraceSampler",
     }
 }
 
 message! {
-    /// Dynatrace decides which requests are traced.
+    /// Sampler whose rate is set by Dynatrace.
     pub struct DynatraceSampler {
-        /// The tenant.
+        /// Dynatrace tenant.
         pub tenant: Arc<str>,
-        /// The cluster.
+        /// Dynatrace cluster ID.
         pub cluster_id: i32,
-        /// Root spans a minute; 0 means 1000.
+        /// Number of root spans per minute while the API is not available. 0 means 1000.
         pub root_spans_per_minute: u32,
-        /// The service to ask.
+        /// Dynatrace API service.
         pub http_service: Option<DynatraceApi>,
     }
 }
 
 message! {
-    /// Dynatrace's API.
+    /// Dynatrace API service.
     pub struct DynatraceApi {
-        /// `[namespace/]host`.
+        /// Service, as `[namespace/]host`.
         pub service: Arc<str>,
-        /// The port.
+        /// Port of the service.
         pub port: u32,
-        /// Settings of HTTP.
+        /// HTTP settings.
         pub http: Option<HttpExporter>,
     }
 }
 
 message! {
-    /// Settings of an exporter over HTTP.
+    /// Settings for export over HTTP.
     pub struct HttpExporter {
-        /// The path.
+        /// Path of the collector's API.
         pub path: Arc<str>,
-        /// The time for a request.
+        /// Timeout of a request.
         pub timeout: Option<Duration>,
-        /// Headers to send.
+        /// Headers of requests.
         pub headers: Vec<ProviderHeader>,
     }
 }
 
 message! {
-    /// Settings of an exporter over gRPC.
+    /// Settings for export over gRPC.
     pub struct GrpcExporter {
-        /// The time for a request.
+        /// Timeout of a request.
         pub timeout: Option<Duration>,
-        /// Metadata to send.
+        /// Metadata of requests.
         pub initial_metadata: Vec<ProviderHeader>,
     }
 }
 
 message! {
-    /// A header to send.
+    /// Header of requests to a provider.
     pub struct ProviderHeader {
-        /// Its name.
+        /// Name of the header.
         pub name: Arc<str>,
-        /// Its value.
+        /// Value of the header.
         pub value: Option<ProviderHeaderValue>,
     }
 }
 
 oneof! {
-    /// The value of a header to send.
+    /// Value of a header.
     pub enum ProviderHeaderValue {
-        /// This one.
+        /// Literal value.
         Value(Arc<str>) = "value",
-        /// From the environment of the control plane.
+        /// Name of an environment variable of the control plane.
         EnvName(Arc<str>) = "envName",
     }
 }
 
 message! {
-    /// What the attributes of OpenTelemetry's resource are found by.
+    /// Detectors of OpenTelemetry resource attributes.
     pub struct ResourceDetectors {
-        /// The environment.
+        /// Detects attributes in environment variables.
         pub environment: Option<EmptyMessage>,
-        /// Dynatrace's files.
+        /// Detects attributes in Dynatrace's metadata files.
         pub dynatrace: Option<EmptyMessage>,
     }
 }
@@ -413,37 +413,37 @@ message! {
 message! {
     /// Access log in a file.
     pub struct FileAccessLogProvider {
-        /// The file.
+        /// Path of the file.
         pub path: Arc<str>,
-        /// The format.
+        /// Format of log entries.
         pub log_format: Option<LogFormat>,
-        /// Whether empty values are left out.
+        /// Whether empty values are omitted.
         pub omit_empty_values: bool,
     }
 }
 
 choice! {
-    /// The format of an access log.
+    /// Format of an access log.
     pub enum LogFormat {
-        /// Istio's default.
+        /// Istio's default format.
         else Default,
-        /// A text with operators.
+        /// Text with command operators.
         Text(Arc<str>) = "text",
-        /// JSON with operators.
+        /// JSON object with command operators.
         Labels(Json) = "labels",
     }
 }
 
 message! {
-    /// Access log over gRPC, for HTTP.
+    /// Envoy's gRPC access log service for HTTP.
     pub struct HttpAlsProvider {
-        /// `[namespace/]host`.
+        /// Service, as `[namespace/]host`.
         pub service: Arc<str>,
-        /// The port.
+        /// Port of the service.
         pub port: u32,
-        /// The log's name.
+        /// Name of the log.
         pub log_name: Arc<str>,
-        /// Filter state to log.
+        /// Filter state objects to log.
         pub filter_state_objects_to_log: Vec<Arc<str>>,
         /// Request headers to log.
         pub additional_request_headers_to_log: Vec<Arc<str>>,
@@ -455,51 +455,51 @@ message! {
 }
 
 message! {
-    /// Access log over gRPC, for TCP.
+    /// Envoy's gRPC access log service for TCP.
     pub struct TcpAlsProvider {
-        /// `[namespace/]host`.
+        /// Service, as `[namespace/]host`.
         pub service: Arc<str>,
-        /// The port.
+        /// Port of the service.
         pub port: u32,
-        /// The log's name.
+        /// Name of the log.
         pub log_name: Arc<str>,
-        /// Filter state to log.
+        /// Filter state objects to log.
         pub filter_state_objects_to_log: Vec<Arc<str>>,
     }
 }
 
 message! {
-    /// Access log over OpenTelemetry.
+    /// OpenTelemetry access log service.
     pub struct OtelAlsProvider {
-        /// `[namespace/]host`.
+        /// Service, as `[namespace/]host`.
         pub service: Arc<str>,
-        /// The port.
+        /// Port of the service.
         pub port: u32,
-        /// The log's name.
+        /// Name of the log.
         pub log_name: Arc<str>,
-        /// The format.
+        /// Format of log entries.
         pub log_format: Option<OtelLogFormat>,
     }
 }
 
 message! {
-    /// The format of an access log over OpenTelemetry.
+    /// Format of an OpenTelemetry access log.
     pub struct OtelLogFormat {
-        /// The body, a text with operators.
+        /// Body of the log record, a text with command operators.
         pub text: Arc<str>,
-        /// The attributes, JSON with operators.
+        /// Attributes of the log record, a JSON object with command operators.
         pub labels: Option<Json>,
     }
 }
 
 message! {
-    /// A server of secrets.
+    /// Server of the secret discovery service (SDS).
     pub struct SdsProvider {
-        /// Its name in secrets.
+        /// Name that credential names refer to.
         pub name: Arc<str>,
-        /// `[namespace/]host`.
+        /// Service, as `[namespace/]host`.
         pub service: Arc<str>,
-        /// The port.
+        /// Port of the service.
         pub port: u32,
     }
 }

@@ -1,4 +1,4 @@
-//! ProxyConfig: settings of proxies.
+//! The message `ProxyConfig`: settings of proxies.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,158 +8,158 @@ use crate::istio::{ClientTlsSettings, ReadinessProbe, TcpKeepalive};
 use crate::object::StringMap;
 
 message! {
-    /// Settings of a proxy. `Default` has Istio's defaults, and a field that is written replaces its own only.
+    /// Proxy settings. `Default` has Istio's defaults; a field that is set replaces only its own default.
     pub struct ProxyConfig {
-        /// The directory of generated configuration.
+        /// Directory of the generated configuration.
         pub config_path: Arc<str> = "./etc/istio/proxy".into(),
-        /// The path of the proxy.
+        /// Path of the Envoy binary.
         pub binary_path: Arc<str> = "/usr/local/bin/envoy".into(),
-        /// The name that the proxy gives itself in traces.
+        /// Service name of the proxy in traces.
         pub cluster_name: Option<ProxyClusterName> = Some(ProxyClusterName::ServiceCluster("istio-proxy".into())),
-        /// How long a proxy drains on a restart.
+        /// Drain duration when a proxy restarts.
         pub drain_duration: Duration = Duration::from_secs(45),
-        /// The address of the control plane.
+        /// Address of the control plane.
         pub discovery_address: Arc<str> = "istiod.istio-system.svc:15012".into(),
-        /// Deprecated and without effect.
+        /// Deprecated. Has no effect.
         pub discovery_refresh_delay: Option<Duration>,
-        /// Deprecated; see `tracing`.
+        /// Deprecated in favor of `tracing`.
         pub zipkin_address: Arc<str>,
-        /// Where statistics are sent to.
+        /// UDP address of a statsd server.
         pub statsd_udp_address: Arc<str>,
-        /// Deprecated; see `envoy_metrics_service`.
+        /// Deprecated in favor of `envoyMetricsService`.
         pub envoy_metrics_service_address: Arc<str>,
-        /// The port of the proxy's administration.
+        /// Port of Envoy's admin interface.
         pub proxy_admin_port: i32 = 15000,
-        /// Deprecated and without effect.
+        /// Deprecated. Has no effect.
         pub availability_zone: Arc<str>,
-        /// How the control plane is authenticated.
+        /// Authentication of connections to the control plane.
         pub control_plane_auth_policy: AuthenticationPolicy = AuthenticationPolicy::MutualTls,
-        /// A complete configuration instead of the generated one.
+        /// Path of a complete Envoy configuration that replaces the generated one.
         pub custom_config_file: Arc<str>,
-        /// The longest name in statistics.
+        /// Maximum length of a name in statistics.
         pub stat_name_length: i32 = 189,
-        /// Worker threads; 0 means one for each core.
+        /// Number of worker threads. 0 means one per core.
         pub concurrency: Option<i32>,
-        /// A template instead of Istio's.
+        /// Path of a bootstrap template that replaces Istio's.
         pub proxy_bootstrap_template_path: Arc<str>,
-        /// How traffic is captured.
+        /// How inbound traffic is captured.
         pub interception_mode: InboundInterceptionMode,
-        /// Traces.
+        /// Tracing settings.
         pub tracing: Option<Tracing>,
-        /// Deprecated and without effect.
+        /// Deprecated. Has no effect.
         pub sds: Option<Sds>,
-        /// Where the access log goes.
+        /// Access log service (ALS).
         pub envoy_access_log_service: Option<RemoteService>,
-        /// Where metrics go.
+        /// Metrics service.
         pub envoy_metrics_service: Option<RemoteService>,
-        /// Environment variables of the agent and metadata of the proxy.
+        /// Environment variables of the agent, which are also node metadata of the proxy.
         pub proxy_metadata: StringMap,
         /// Values of Envoy's runtime.
         pub runtime_values: StringMap,
-        /// The port of the agent's status.
+        /// Port of the agent's health and metrics endpoint.
         pub status_port: i32 = 15020,
-        /// More tags of statistics.
+        /// Additional tags of statistics.
         pub extra_stat_tags: Vec<Arc<str>>,
-        /// What is in front of gateways.
+        /// Topology in front of gateways.
         pub gateway_topology: Option<Topology>,
-        /// How long a proxy drains when it ends.
+        /// Time for which a proxy drains connections before it exits.
         pub termination_drain_duration: Duration = Duration::from_secs(5),
-        /// The id of the mesh.
+        /// ID of the mesh.
         pub mesh_id: Arc<str>,
-        /// How a workload without Kubernetes is probed.
+        /// Readiness probe of a workload outside Kubernetes.
         pub readiness_probe: Option<ReadinessProbe>,
-        /// Which statistics are kept.
+        /// Additional statistics that the proxy records.
         pub proxy_stats_matcher: Option<ProxyStatsMatcher>,
-        /// Whether applications start after their proxy.
+        /// Whether application containers start after the proxy is ready.
         pub hold_application_until_proxy_starts: Option<bool>,
-        /// More root certificates of the control plane.
+        /// Additional root certificates for connections to the control plane, in PEM format.
         pub ca_certificates_pem: Vec<Arc<str>>,
-        /// The image of the proxy.
+        /// Image of the proxy.
         pub image: Option<ProxyImage>,
-        /// What does the work with private keys.
+        /// Provider of private key operations.
         pub private_key_provider: Option<PrivateKeyProvider>,
-        /// Headers that the proxy adds.
+        /// Headers that the proxy adds or changes.
         pub proxy_headers: Option<ProxyHeaders>,
-        /// How often log files are flushed.
+        /// Time between flushes of log files.
         pub file_flush_interval: Option<Duration>,
-        /// From how many KiB on log files are flushed.
+        /// Size of buffered log data that triggers a flush, in KiB.
         pub file_flush_min_size_kb: u32,
-        /// Whether statistics are compressed.
+        /// Whether the statistics endpoint compresses responses.
         pub stats_compression: Option<bool>,
-        /// Limits of connections.
+        /// Limits and timeouts of connections.
         pub connection_settings: Option<ConnectionSettings>,
     }
 }
 
 oneof! {
-    /// The name that a proxy gives itself in traces.
+    /// Service name of a proxy in traces.
     pub enum ProxyClusterName {
-        /// This one.
+        /// Explicit name.
         ServiceCluster(Arc<str>) = "serviceCluster",
-        /// One made of its labels.
+        /// Name that is derived from labels.
         Tracing(TracingServiceName) = "tracingServiceName",
     }
 }
 
 enumeration! {
-    /// How the name in traces is made.
+    /// Rule that derives the service name in traces.
     pub enum TracingServiceName {
-        /// `APP.NAMESPACE`.
+        /// Label `app` and namespace, as `APP.NAMESPACE`.
         #[default]
         AppLabelAndNamespace = "APP_LABEL_AND_NAMESPACE" 0,
-        /// The canonical name.
+        /// Canonical service name.
         CanonicalNameOnly = "CANONICAL_NAME_ONLY" 1,
-        /// The canonical name and the namespace.
+        /// Canonical service name and namespace.
         CanonicalNameAndNamespace = "CANONICAL_NAME_AND_NAMESPACE" 2,
     }
 }
 
 enumeration! {
-    /// How the control plane is authenticated.
+    /// Authentication of connections to the control plane.
     pub enum AuthenticationPolicy {
-        /// Not at all.
+        /// No authentication.
         #[default]
         None = "NONE" 0,
-        /// By mutual TLS.
+        /// Mutual TLS.
         MutualTls = "MUTUAL_TLS" 1,
-        /// As the parent says.
+        /// Inherited from the parent configuration.
         Inherit = "INHERIT" 1000,
     }
 }
 
 enumeration! {
-    /// How traffic is captured.
+    /// How inbound traffic is captured.
     pub enum InboundInterceptionMode {
-        /// iptables REDIRECT.
+        /// By iptables with `REDIRECT`.
         #[default]
         Redirect = "REDIRECT" 0,
-        /// iptables TPROXY.
+        /// By iptables with `TPROXY`.
         Tproxy = "TPROXY" 1,
-        /// Not at all.
+        /// Not captured.
         None = "NONE" 2,
     }
 }
 
 message! {
-    /// Traces.
+    /// Tracing settings.
     pub struct Tracing {
-        /// Where they go.
+        /// Tracing backend.
         pub tracer: Option<Tracer>,
-        /// Tags to add.
+        /// Custom tags of spans, by name.
         pub custom_tags: BTreeMap<Arc<str>, CustomTag>,
-        /// The longest path in a tag; 0 means 256.
+        /// Maximum length of the request path in a tag. 0 means 256.
         pub max_path_tag_length: u32,
-        /// Percentage of requests; 0 means the default, 1.
+        /// Percentage of requests to trace. 0 means 1, the default.
         pub sampling: f64,
-        /// TLS towards the tracer.
+        /// TLS settings for connections to the backend.
         pub tls_settings: Option<ClientTlsSettings>,
-        /// Whether Istio's tags are added; absent means yes.
+        /// Whether spans have Istio's tags. Defaults to true.
         pub enable_istio_tags: Option<bool>,
     }
 }
 
 oneof! {
-    /// Where traces go.
+    /// Tracing backend.
     pub enum Tracer {
         /// Zipkin.
         Zipkin(TracerAddress) = "zipkin",
@@ -169,98 +169,98 @@ oneof! {
         Datadog(TracerAddress) = "datadog",
         /// Stackdriver.
         Stackdriver(StackdriverTracer) = "stackdriver",
-        /// The agent of OpenCensus.
+        /// OpenCensus agent.
         OpenCensusAgent(OpenCensusAgent) = "openCensusAgent",
     }
 }
 
 message! {
-    /// The address of a tracer.
+    /// Address of a tracing backend.
     pub struct TracerAddress {
-        /// `host:port`.
+        /// Address, as `host:port`.
         pub address: Arc<str>,
     }
 }
 
 message! {
-    /// Lightstep.
+    /// Lightstep backend.
     pub struct Lightstep {
-        /// `host:port`.
+        /// Address, as `host:port`.
         pub address: Arc<str>,
-        /// The token.
+        /// Access token.
         pub access_token: Arc<str>,
     }
 }
 
 message! {
-    /// Stackdriver.
+    /// Stackdriver backend.
     pub struct StackdriverTracer {
-        /// Whether traces are also printed.
+        /// Whether traces are also printed to standard output.
         pub debug: bool,
-        /// A limit.
+        /// Maximum number of attributes per span.
         pub max_number_of_attributes: Option<i64>,
-        /// A limit.
+        /// Maximum number of annotations per span.
         pub max_number_of_annotations: Option<i64>,
-        /// A limit.
+        /// Maximum number of message events per span.
         pub max_number_of_message_events: Option<i64>,
     }
 }
 
 message! {
-    /// The agent of OpenCensus.
+    /// OpenCensus agent.
     pub struct OpenCensusAgent {
-        /// Its address.
+        /// Address of the agent.
         pub address: Arc<str>,
-        /// The forms in which the trace context is passed on.
+        /// Trace context formats.
         pub context: Vec<TraceContext>,
     }
 }
 
 enumeration! {
-    /// A form in which the trace context is passed on.
+    /// Trace context format.
     pub enum TraceContext {
-        /// Not said.
+        /// Unspecified.
         #[default]
         Unspecified = "UNSPECIFIED" 0,
-        /// `traceparent`.
+        /// W3C Trace Context (`traceparent`).
         W3c = "W3C_TRACE_CONTEXT" 1,
-        /// `grpc-trace-bin`.
+        /// gRPC binary format (`grpc-trace-bin`).
         GrpcBin = "GRPC_BIN" 2,
-        /// `x-cloud-trace-context`.
+        /// Google Cloud format (`x-cloud-trace-context`).
         Cloud = "CLOUD_TRACE_CONTEXT" 3,
-        /// `x-b3-…`.
+        /// B3 headers (`x-b3-…`).
         B3 = "B3" 4,
     }
 }
 
 choice! {
-    /// What the value of a tag is.
+    /// Source of the value of a custom tag.
     pub enum CustomTag {
-        /// Nothing.
+        /// No value.
         else Nothing,
-        /// Always the same.
+        /// Literal text.
         Literal(LiteralTag) = "literal",
-        /// From the proxy's environment.
+        /// Environment variable of the proxy.
         Environment(NamedTag) = "environment",
-        /// From a request header.
+        /// Request header.
         Header(NamedTag) = "header",
     }
 }
 
 message! {
-    /// A tag that is always the same.
+    /// Literal value of a custom tag.
     pub struct LiteralTag {
-        /// Its value.
+        /// Value of the tag.
         pub value: Arc<str>,
     }
 }
 
 message! {
-    /// A tag that is read from somewhere.
+    /// Environment variable or header that provides the value of a custom tag.
     pub struct NamedTag {
-        /// The name to read.
+        /// Name of the environment variable or header.
         pub name: Arc<str>,
-        /// The value where there is none.
+        /// Value to use if there is none.
         pub default_value: Arc<str>,
     }
 }
@@ -276,65 +276,65 @@ message! {
 }
 
 message! {
-    /// What is in front of gateways.
+    /// Topology in front of gateways.
     pub struct Topology {
-        /// Proxies whose `x-forwarded-for` is trusted.
+        /// Number of trusted proxies in front of the gateway, whose entries in `x-forwarded-for` are trusted.
         pub num_trusted_proxies: u32,
-        /// What happens to `x-forwarded-client-cert`.
+        /// Handling of the header `x-forwarded-client-cert`.
         pub forward_client_cert_details: ForwardClientCertDetails,
-        /// Whether the PROXY protocol is spoken.
+        /// Whether the gateway expects the PROXY protocol.
         pub proxy_protocol: Option<EmptyMessage>,
     }
 }
 
 message! {
-    /// A message whose presence is all that it says.
+    /// Message without fields. Only its presence matters.
     pub struct EmptyMessage {}
 }
 
 enumeration! {
-    /// What happens to `x-forwarded-client-cert`.
+    /// Handling of the header `x-forwarded-client-cert`.
     pub enum ForwardClientCertDetails {
-        /// Not said.
+        /// Unspecified.
         #[default]
         Undefined = "UNDEFINED" 0,
-        /// It is removed.
+        /// Removes the header.
         Sanitize = "SANITIZE" 1,
-        /// It is forwarded where the client used mutual TLS.
+        /// Forwards the header if the client connection uses mutual TLS.
         ForwardOnly = "FORWARD_ONLY" 2,
-        /// The client's certificate is appended.
+        /// Appends the client certificate to the header if the client connection uses mutual TLS.
         AppendForward = "APPEND_FORWARD" 3,
-        /// It is replaced by the client's certificate.
+        /// Replaces the header with the client certificate if the client connection uses mutual TLS.
         SanitizeSet = "SANITIZE_SET" 4,
-        /// It is forwarded.
+        /// Always forwards the header.
         AlwaysForwardOnly = "ALWAYS_FORWARD_ONLY" 5,
     }
 }
 
 message! {
-    /// Which statistics are kept beside Istio's own.
+    /// Statistics to record in addition to Istio's defaults.
     pub struct ProxyStatsMatcher {
-        /// By how they begin.
+        /// Prefixes of statistic names.
         pub inclusion_prefixes: Vec<Arc<str>>,
-        /// By how they end.
+        /// Suffixes of statistic names.
         pub inclusion_suffixes: Vec<Arc<str>>,
-        /// By regular expressions.
+        /// Regular expressions of statistic names.
         pub inclusion_regexps: Vec<Arc<str>>,
     }
 }
 
 message! {
-    /// The image of the proxy.
+    /// Image of the proxy.
     pub struct ProxyImage {
-        /// `default`, `debug` or `distroless`.
+        /// Image type: `default`, `debug` or `distroless`.
         pub image_type: Arc<str>,
     }
 }
 
 choice! {
-    /// What does the work with private keys.
+    /// Provider of private key operations.
     pub enum PrivateKeyProvider {
-        /// The proxy.
+        /// The proxy itself.
         else Proxy,
         /// CryptoMB.
         Cryptomb(KeyProviderSettings) = "cryptomb",
@@ -344,195 +344,195 @@ choice! {
 }
 
 message! {
-    /// Settings of a provider for private keys.
+    /// Settings of a private key provider.
     pub struct KeyProviderSettings {
-        /// How long to wait for a full batch.
+        /// Time to wait for a full batch of operations.
         pub poll_delay: Option<Duration>,
-        /// Whether the proxy does the work where the provider cannot.
+        /// Whether the proxy performs the operations itself if the provider is not available.
         pub fallback: Option<bool>,
     }
 }
 
 message! {
-    /// A service outside the proxy.
+    /// External service.
     pub struct RemoteService {
-        /// `host:port`.
+        /// Address, as `host:port`.
         pub address: Arc<str>,
-        /// TLS towards it.
+        /// TLS settings for connections to the service.
         pub tls_settings: Option<ClientTlsSettings>,
-        /// Keepalive probes.
+        /// TCP keepalive settings for connections to the service.
         pub tcp_keepalive: Option<TcpKeepalive>,
     }
 }
 
 message! {
-    /// Headers that the proxy adds.
+    /// Headers that the proxy adds or changes.
     pub struct ProxyHeaders {
-        /// What happens to `x-forwarded-client-cert`.
+        /// Handling of the header `x-forwarded-client-cert`.
         pub forwarded_client_cert: ForwardClientCertDetails,
-        /// What of the client's certificate is put there.
+        /// Parts of the client certificate that are set in `x-forwarded-client-cert`.
         pub set_current_client_cert_details: Option<SetCurrentClientCertDetails>,
-        /// `x-request-id`.
+        /// Header `x-request-id`.
         pub request_id: Option<HeaderSwitch>,
-        /// `server`.
+        /// Header `server`.
         pub server: Option<ServerHeader>,
-        /// `x-envoy-attempt-count`.
+        /// Header `x-envoy-attempt-count`.
         pub attempt_count: Option<HeaderSwitch>,
-        /// `x-envoy-…`.
+        /// Envoy's debug headers, `x-envoy-…`.
         pub envoy_debug_headers: Option<HeaderSwitch>,
-        /// `x-envoy-peer-metadata…`.
+        /// Metadata exchange headers, `x-envoy-peer-metadata…`.
         pub metadata_exchange_headers: Option<MetadataExchangeHeaders>,
-        /// Whether the case of HTTP/1 headers is kept.
+        /// Whether the case of HTTP/1 header names is preserved.
         pub preserve_http1_header_case: Option<bool>,
-        /// `x-forwarded-host`.
+        /// Header `x-forwarded-host`.
         pub x_forwarded_host: Option<EnabledSwitch>,
-        /// `x-forwarded-port`.
+        /// Header `x-forwarded-port`.
         pub x_forwarded_port: Option<EnabledSwitch>,
     }
 }
 
 message! {
-    /// What of the client's certificate is forwarded.
+    /// Parts of the client certificate that are set in `x-forwarded-client-cert`.
     pub struct SetCurrentClientCertDetails {
-        /// The subject; absent means yes.
+        /// Whether the subject is included. Defaults to true.
         pub subject: Option<bool>,
-        /// The certificate.
+        /// Whether the certificate is included.
         pub cert: Option<bool>,
-        /// The chain.
+        /// Whether the certificate chain is included.
         pub chain: Option<bool>,
-        /// DNS names; absent means yes.
+        /// Whether the DNS names are included. Defaults to true.
         pub dns: Option<bool>,
-        /// URIs; absent means yes.
+        /// Whether the URIs are included. Defaults to true.
         pub uri: Option<bool>,
     }
 }
 
 message! {
-    /// A header that can be switched off.
+    /// Header that can be disabled.
     pub struct HeaderSwitch {
-        /// Whether it is off.
+        /// Whether the header is disabled.
         pub disabled: Option<bool>,
     }
 }
 
 message! {
-    /// A header that can be switched on.
+    /// Header that can be enabled.
     pub struct EnabledSwitch {
-        /// Whether it is on.
+        /// Whether the header is enabled.
         pub enabled: Option<bool>,
     }
 }
 
 message! {
-    /// The header `server`.
+    /// Header `server` of responses.
     pub struct ServerHeader {
-        /// Whether it is off.
+        /// Whether the header is disabled.
         pub disabled: Option<bool>,
-        /// Its value.
+        /// Value of the header.
         pub value: Arc<str>,
     }
 }
 
 message! {
-    /// The headers of metadata exchange.
+    /// Metadata exchange headers.
     pub struct MetadataExchangeHeaders {
-        /// When they are sent.
+        /// When the headers are sent.
         pub mode: MetadataExchangeMode,
     }
 }
 
 enumeration! {
-    /// When the headers of metadata exchange are sent.
+    /// When metadata exchange headers are sent.
     pub enum MetadataExchangeMode {
         /// Always.
         #[default]
         Undefined = "UNDEFINED" 0,
-        /// To other workloads of the mesh.
+        /// Only to workloads of the mesh.
         InMesh = "IN_MESH" 1,
     }
 }
 
 message! {
-    /// Limits of connections.
+    /// Limits and timeouts of connections.
     pub struct ConnectionSettings {
-        /// The defaults for what is not said.
+        /// Profile that provides defaults for unset fields.
         pub profile: ConnectionProfile,
-        /// Bytes that a listener buffers per connection.
+        /// Buffer limit per downstream connection, in bytes.
         pub listener_per_connection_buffer_limit_bytes: Option<i32>,
-        /// Bytes that a cluster buffers per connection.
+        /// Buffer limit per upstream connection, in bytes.
         pub cluster_per_connection_buffer_limit_bytes: Option<i32>,
-        /// How long a connection may have no requests.
+        /// Time after which an HTTP connection without active requests is closed.
         pub http_idle_timeout: Option<Duration>,
-        /// The longest life of a connection.
+        /// Maximum lifetime of an HTTP connection.
         pub http_max_connection_duration: Option<Duration>,
-        /// How long a connection drains.
+        /// Drain time of an HTTP connection.
         pub http_drain_timeout: Option<Duration>,
-        /// The time for a request to arrive.
+        /// Timeout for receiving a complete request.
         pub http_request_timeout: Option<Duration>,
-        /// The time for the headers of a request to arrive.
+        /// Timeout for receiving the headers of a request.
         pub http_request_headers_timeout: Option<Duration>,
-        /// How long a stream may be idle.
+        /// Idle timeout of an HTTP stream.
         pub http_stream_idle_timeout: Option<Duration>,
-        /// The longest life of a stream.
+        /// Maximum lifetime of an HTTP stream.
         pub http_max_stream_duration: Option<Duration>,
-        /// The most streams of a connection.
+        /// Maximum number of concurrent streams per connection.
         pub http_max_concurrent_streams: Option<i32>,
-        /// The window of a stream, in bytes.
+        /// Initial flow-control window of an HTTP/2 stream, in bytes.
         pub http2_initial_stream_window_size: Option<i32>,
-        /// The window of a connection, in bytes.
+        /// Initial flow-control window of an HTTP/2 connection, in bytes.
         pub http2_initial_connection_window_size: Option<i32>,
-        /// What happens to headers with underscores.
+        /// Handling of headers with underscores in their names.
         pub http_headers_with_underscores_action: HeadersWithUnderscoresAction,
-        /// Whether slashes in a row become one.
+        /// Whether adjacent slashes in the path are merged.
         pub http_merge_slashes: Option<bool>,
-        /// What happens to paths with escaped slashes.
+        /// Handling of escaped slashes in the path.
         pub http_path_with_escaped_slashes_action: PathWithEscapedSlashesAction,
-        /// The most connections of a listener.
+        /// Maximum number of connections per listener.
         pub listener_connection_limit: Option<i32>,
-        /// The most connections of the proxy.
+        /// Maximum number of downstream connections of the proxy.
         pub global_downstream_connection_limit: Option<i32>,
     }
 }
 
 enumeration! {
-    /// A set of defaults for limits.
+    /// Profile of default limits and timeouts.
     pub enum ConnectionProfile {
-        /// Beside a workload.
+        /// For sidecars.
         #[default]
         Sidecar = "SIDECAR" 0,
-        /// At the edge.
+        /// For proxies at the edge of the mesh.
         Edge = "EDGE" 1,
     }
 }
 
 enumeration! {
-    /// What happens to headers with underscores.
+    /// Handling of headers with underscores in their names.
     pub enum HeadersWithUnderscoresAction {
-        /// Not said.
+        /// Unspecified.
         #[default]
         Unspecified = "HEADERS_WITH_UNDERSCORES_UNSPECIFIED" 0,
-        /// They pass.
+        /// Forwards the headers.
         Allow = "HEADERS_WITH_UNDERSCORES_ALLOW" 1,
-        /// The request is refused.
+        /// Rejects the request.
         RejectRequest = "HEADERS_WITH_UNDERSCORES_REJECT_REQUEST" 2,
-        /// They are removed.
+        /// Removes the headers.
         DropHeader = "HEADERS_WITH_UNDERSCORES_DROP_HEADER" 3,
     }
 }
 
 enumeration! {
-    /// What happens to paths with escaped slashes.
+    /// Handling of escaped slashes in paths.
     pub enum PathWithEscapedSlashesAction {
-        /// Not said.
+        /// Unspecified.
         #[default]
         Unspecified = "PATH_WITH_ESCAPED_SLASHES_UNSPECIFIED" 0,
-        /// They stay.
+        /// Keeps the slashes escaped.
         KeepUnchanged = "KEEP_UNCHANGED" 1,
-        /// The request is refused.
+        /// Rejects the request.
         RejectRequest = "REJECT_REQUEST" 2,
-        /// They are unescaped, and the client is redirected.
+        /// Unescapes the slashes and redirects the client to the new path.
         UnescapeAndRedirect = "UNESCAPE_AND_REDIRECT" 3,
-        /// They are unescaped.
+        /// Unescapes the slashes and forwards the request.
         UnescapeAndForward = "UNESCAPE_AND_FORWARD" 4,
     }
 }

@@ -1,4 +1,4 @@
-//! The smaller messages of MeshConfig.
+//! Nested messages of MeshConfig.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,85 +7,85 @@ use crate::istio::{ClientTlsSettings, ConnectionPoolSettings, OutboundMode, Outl
 use crate::object::StringMap;
 
 enumeration! {
-    /// Which Ingress objects count.
+    /// Which Ingress objects are processed.
     pub enum IngressControllerMode {
-        /// As `OFF`.
+        /// Same as `OFF`.
         #[default]
         Unspecified = "UNSPECIFIED" 0,
-        /// None.
+        /// Processes no Ingress objects.
         Off = "OFF" 1,
-        /// Those of the class and those without one.
+        /// Processes Ingress objects of the configured class and those without a class.
         Default = "DEFAULT" 2,
-        /// Those of the class.
+        /// Processes Ingress objects of the configured class.
         Strict = "STRICT" 3,
     }
 }
 
 enumeration! {
-    /// How access log lines are written.
+    /// Encoding of access logs.
     pub enum AccessLogEncoding {
-        /// As text.
+        /// Text.
         #[default]
         Text = "TEXT" 0,
-        /// As JSON.
+        /// JSON.
         Json = "JSON" 1,
     }
 }
 
 message! {
-    /// What happens to traffic to unknown destinations.
+    /// Handling of outbound traffic to unknown destinations.
     pub struct MeshOutboundTrafficPolicy {
-        /// Whether it passes.
+        /// Whether the traffic is allowed.
         pub mode: OutboundMode,
-        /// TLS towards hosts that are resolved per request.
+        /// TLS settings for connections to hosts that are resolved per request.
         pub tls: Option<ClientTlsSettings>,
     }
 }
 
 message! {
-    /// Where traffic that arrives is passed on to.
+    /// Destination address of inbound traffic.
     pub struct InboundTrafficPolicy {
-        /// Where.
+        /// Mode.
         pub mode: InboundMode,
     }
 }
 
 enumeration! {
-    /// Where traffic that arrives is passed on to.
+    /// Destination address of inbound traffic.
     pub enum InboundMode {
-        /// To the address that it came to.
+        /// The original destination address.
         #[default]
         Passthrough = "PASSTHROUGH" 0,
-        /// To localhost.
+        /// The loopback address.
         Localhost = "LOCALHOST" 1,
     }
 }
 
 enumeration! {
-    /// Whether HTTP/1.1 becomes HTTP/2 between sidecars.
+    /// Whether HTTP/1.1 connections between sidecars are upgraded to HTTP/2.
     pub enum MeshH2UpgradePolicy {
-        /// It stays.
+        /// Does not upgrade.
         #[default]
         DoNotUpgrade = "DO_NOT_UPGRADE" 0,
-        /// It does.
+        /// Upgrades to HTTP/2.
         Upgrade = "UPGRADE" 1,
     }
 }
 
 message! {
-    /// A place that configuration comes from.
+    /// Source of configuration.
     pub struct ConfigSource {
-        /// `fs:///path`, `xds://host:port`, `k8s://`.
+        /// Address: `fs:///path`, `xds://host:port` or `k8s://`.
         pub address: Arc<str>,
-        /// TLS towards it.
+        /// TLS settings for connections to the source.
         pub tls_settings: Option<ClientTlsSettings>,
-        /// What is taken from it.
+        /// Kinds of resources to read from the source.
         pub subscribed_resources: Vec<SubscribedResource>,
     }
 }
 
 enumeration! {
-    /// What is taken from a source.
+    /// Kind of resources to read from a source.
     pub enum SubscribedResource {
         /// Services and endpoints.
         #[default]
@@ -96,31 +96,31 @@ enumeration! {
 message! {
     /// Root certificates.
     pub struct CertificateData {
-        /// Where they come from.
+        /// Source of the certificates.
         pub data: Option<CertificateSource>,
-        /// The signers whose roots they are.
+        /// Certificate signers that the certificates belong to.
         pub cert_signers: Vec<Arc<str>>,
-        /// The trust domains whose roots they are.
+        /// Trust domains that the certificates belong to.
         pub trust_domains: Vec<Arc<str>>,
     }
 }
 
 oneof! {
-    /// Where root certificates come from.
+    /// Source of root certificates.
     pub enum CertificateSource {
-        /// The certificates themselves.
+        /// Inline certificates in PEM format.
         Pem(Arc<str>) = "pem",
-        /// An address that serves them.
+        /// URL of a SPIFFE trust bundle.
         SpiffeBundleUrl(Arc<str>) = "spiffeBundleUrl",
     }
 }
 
 message! {
-    /// A certificate for DNS names; deprecated.
+    /// Certificate for DNS names. Deprecated.
     pub struct Certificate {
-        /// The secret to put it into.
+        /// Secret that the certificate is written to.
         pub secret_name: Arc<str>,
-        /// The names.
+        /// DNS names of the certificate.
         pub dns_names: Vec<Arc<str>>,
     }
 }
@@ -128,82 +128,82 @@ message! {
 message! {
     /// Settings of a group of services.
     pub struct ServiceSettings {
-        /// The settings.
+        /// Settings that apply to the services.
         pub settings: Option<ServiceSettingsValues>,
-        /// The services' hosts; wildcards are allowed.
+        /// Host names of the services; wildcards are allowed.
         pub hosts: Vec<Arc<str>>,
     }
 }
 
 message! {
-    /// The values of service settings.
+    /// Settings of services.
     pub struct ServiceSettingsValues {
-        /// Whether clients use endpoints of their own cluster only.
+        /// Whether clients only use endpoints in their own cluster.
         pub cluster_local: bool,
     }
 }
 
 message! {
-    /// Which services are known to other clusters.
+    /// Scope of services.
     pub struct ServiceScopeConfig {
-        /// Namespaces.
+        /// Namespaces of the services.
         pub namespace_selector: Option<LabelSelector>,
-        /// Services in them.
+        /// Services in these namespaces.
         pub services_selector: Option<LabelSelector>,
-        /// Where they are known.
+        /// Scope of the services.
         pub scope: ServiceScope,
     }
 }
 
 enumeration! {
-    /// Where a service is known.
+    /// Scope of a service.
     pub enum ServiceScope {
-        /// In its cluster.
+        /// Visible in its own cluster.
         #[default]
         Local = "LOCAL" 0,
-        /// In the whole mesh.
+        /// Visible in all clusters of the mesh.
         Global = "GLOBAL" 1,
     }
 }
 
 message! {
-    /// An external CA.
+    /// External certificate authority.
     pub struct CaConfig {
-        /// Its address.
+        /// Address of the CA.
         pub address: Arc<str>,
-        /// TLS towards it.
+        /// TLS settings for connections to the CA.
         pub tls_settings: Option<ClientTlsSettings>,
-        /// The time for a request; absent means 10s.
+        /// Timeout of a request. Defaults to 10s.
         pub request_timeout: Option<Duration>,
-        /// Whether the control plane talks to it, and not the agents.
+        /// Whether the control plane connects to the CA instead of the agents.
         pub istiod_side: bool,
     }
 }
 
 message! {
-    /// Providers that are used without being named.
+    /// Providers that are used if a Telemetry object names none.
     pub struct DefaultProviders {
-        /// For tracing.
+        /// Providers for tracing.
         pub tracing: Vec<Arc<str>>,
-        /// For metrics.
+        /// Providers for metrics.
         pub metrics: Vec<Arc<str>>,
-        /// For access logs.
+        /// Providers for access logs.
         pub access_logging: Vec<Arc<str>>,
     }
 }
 
 message! {
-    /// Selects by labels; all conditions must hold.
+    /// Label selector. All conditions must match.
     pub struct LabelSelector {
-        /// Labels and their values.
+        /// Required labels and their values.
         pub match_labels: StringMap,
-        /// More conditions.
+        /// Additional conditions.
         pub match_expressions: Vec<LabelSelectorRequirement>,
     }
 }
 
 impl LabelSelector {
-    /// Whether labels fulfil all conditions. An operator that is unknown holds for nothing.
+    /// Whether labels match all conditions. A condition with an unknown operator never matches.
     pub fn matches(&self, labels: &StringMap) -> bool {
         self.match_labels
             .iter()
@@ -213,13 +213,13 @@ impl LabelSelector {
 }
 
 message! {
-    /// A condition on one label.
+    /// Condition on one label.
     pub struct LabelSelectorRequirement {
-        /// The label.
+        /// Name of the label.
         pub key: Arc<str>,
-        /// `In`, `NotIn`, `Exists` or `DoesNotExist`.
+        /// Operator: `In`, `NotIn`, `Exists` or `DoesNotExist`.
         pub operator: Arc<str>,
-        /// The values for `In` and `NotIn`.
+        /// Values for `In` and `NotIn`.
         pub values: Vec<Arc<str>>,
     }
 }
@@ -238,36 +238,36 @@ impl LabelSelectorRequirement {
 }
 
 message! {
-    /// How request paths are normalized.
+    /// Normalization of request paths.
     pub struct PathNormalization {
-        /// How.
+        /// Type of normalization.
         pub normalization: NormalizationType,
     }
 }
 
 enumeration! {
-    /// How request paths are normalized.
+    /// Type of path normalization.
     pub enum NormalizationType {
-        /// As `BASE`.
+        /// Same as `BASE`.
         #[default]
         Default = "DEFAULT" 0,
-        /// Not at all.
+        /// No normalization.
         None = "NONE" 1,
-        /// By RFC 3986.
+        /// Normalization according to RFC 3986.
         Base = "BASE" 2,
-        /// Slashes in a row become one.
+        /// `BASE`, and adjacent slashes are merged.
         MergeSlashes = "MERGE_SLASHES" 3,
-        /// Escaped slashes are unescaped first.
+        /// `MERGE_SLASHES`, and escaped slashes are decoded first.
         DecodeAndMergeSlashes = "DECODE_AND_MERGE_SLASHES" 4,
     }
 }
 
 message! {
-    /// Settings of TLS.
+    /// TLS settings.
     pub struct TlsConfig {
-        /// The least version.
+        /// Minimum TLS version.
         pub min_protocol_version: MeshTlsProtocol,
-        /// Curves for the key exchange.
+        /// Curves for the ECDH key exchange.
         pub ecdh_curves: Vec<Arc<str>>,
         /// Cipher suites.
         pub cipher_suites: Vec<Arc<str>>,
@@ -275,71 +275,71 @@ message! {
 }
 
 enumeration! {
-    /// A version of TLS.
+    /// TLS version.
     pub enum MeshTlsProtocol {
-        /// 1.2
+        /// Default, the same as `TLSV1_2`.
         #[default]
         Auto = "TLS_AUTO" 0,
-        /// 1.2
+        /// TLS 1.2.
         V1_2 = "TLSV1_2" 1,
-        /// 1.3
+        /// TLS 1.3.
         V1_3 = "TLSV1_3" 2,
     }
 }
 
 message! {
-    /// The policy under every DestinationRule.
+    /// Default traffic policy of all destinations. DestinationRules override it.
     pub struct DefaultTrafficPolicy {
-        /// Limits on connections and requests.
+        /// Limits for connections and requests.
         pub connection_pool: Option<ConnectionPoolSettings>,
-        /// When an endpoint is taken out.
+        /// Outlier detection settings.
         pub outlier_detection: Option<OutlierDetection>,
     }
 }
 
 message! {
-    /// Who sees ServiceEntries.
+    /// Visibility of ServiceEntries.
     pub struct ServiceEntryVisibility {
-        /// Where no policy says otherwise.
+        /// Visibility of ServiceEntries that no policy matches.
         pub default_visibility: Visibility,
-        /// Whether it holds for sidecars, too.
+        /// Whether the setting also applies to sidecars.
         pub apply_to_sidecars: bool,
-        /// Exceptions; the first that matches wins.
+        /// Exceptions. The first policy that matches applies.
         pub policies: Vec<VisibilityPolicy>,
     }
 }
 
 enumeration! {
-    /// Who sees a ServiceEntry.
+    /// Visibility of a ServiceEntry.
     pub enum Visibility {
-        /// As `PUBLIC`.
+        /// Same as `PUBLIC`.
         #[default]
         Unspecified = "VISIBILITY_UNSPECIFIED" 0,
-        /// Nobody.
+        /// Not visible.
         None = "NONE" 1,
-        /// Its namespace.
+        /// Visible in its namespace.
         Namespace = "NAMESPACE" 2,
-        /// Everybody.
+        /// Visible in all namespaces.
         Public = "PUBLIC" 3,
     }
 }
 
 message! {
-    /// An exception from the default visibility.
+    /// Exception to the default visibility.
     pub struct VisibilityPolicy {
-        /// Who sees the entry.
+        /// Visibility of matching ServiceEntries.
         pub visibility: Visibility,
-        /// When; one of these.
+        /// Conditions, of which at least one must match.
         pub matching_rules: Vec<VisibilityMatch>,
     }
 }
 
 choice! {
-    /// When a visibility policy applies.
+    /// Condition of a visibility policy.
     pub enum VisibilityMatch {
-        /// Never.
+        /// Matches nothing.
         else Nothing,
-        /// In namespaces with labels.
+        /// Matches ServiceEntries in namespaces with these labels.
         NamespaceSelector(LabelSelector) = "namespaceSelector",
     }
 }

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use crate::diagnostic::FieldPath;
-use crate::mesh::{MeshNetworks, Network, NetworkGateway, NetworkGatewayPlace, NetworkMembers};
+use crate::mesh::{MeshNetworks, Network, NetworkGateway, NetworkGatewayAddress, NetworkMembers};
 use crate::validate::{Report, common, hosts};
 
 pub(super) fn check(r: &mut Report, mesh: &MeshNetworks) {
@@ -36,14 +36,14 @@ fn check_network(r: &mut Report, path: &FieldPath, network: &Network) {
 
 fn check_gateway(r: &mut Report, path: &FieldPath, gateway: &NetworkGateway) {
     common::port(r, &path.field("port"), gateway.port);
-    match &gateway.place {
-        Some(NetworkGatewayPlace::RegistryServiceName(host)) => {
+    match &gateway.address {
+        Some(NetworkGatewayAddress::RegistryServiceName(host)) => {
             hosts::fqdn(r, &path.field("registryServiceName"), host);
         }
-        Some(NetworkGatewayPlace::Address(address)) if address.parse::<IpAddr>().is_err() => {
+        Some(NetworkGatewayAddress::Address(address)) if address.parse::<IpAddr>().is_err() => {
             hosts::fqdn(r, &path.field("address"), address);
         }
-        Some(NetworkGatewayPlace::Address(_)) => {}
+        Some(NetworkGatewayAddress::Address(_)) => {}
         None => r.error(
             path,
             "missing-field",

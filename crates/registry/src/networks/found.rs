@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use config::core::{self, ServiceType};
 use config::gateway_api::{Gateway, Listener};
-use config::mesh::{MeshNetworks, NetworkGatewayPlace, NetworkMembers};
+use config::mesh::{MeshNetworks, NetworkGatewayAddress, NetworkMembers};
 use config::{Meta, Object};
 use flow::Reads;
 use model::network::NetworkEntry;
@@ -145,12 +145,12 @@ impl<'a> Found<'a> {
                 let Some(port) = u16::try_from(gateway.port).ok().filter(|port| *port != 0) else {
                     continue;
                 };
-                match &gateway.place {
-                    Some(NetworkGatewayPlace::Address(host)) => {
+                match &gateway.address {
+                    Some(NetworkGatewayAddress::Address(host)) => {
                         let place = self.place(name, &Arc::default(), host, port);
                         self.places.insert(place);
                     }
-                    Some(NetworkGatewayPlace::RegistryServiceName(host)) => {
+                    Some(NetworkGatewayAddress::RegistryServiceName(host)) => {
                         let of_network = |cluster: &Arc<str>| {
                             let id = self.mesh.cluster_id_of(cluster);
                             let mut members = network.endpoints.iter().filter_map(|e| e.members.as_ref());
