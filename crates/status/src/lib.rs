@@ -11,7 +11,6 @@
 //!
 //! It knows nothing of how proxies are counted and of where statuses are kept.
 
-pub mod controllers;
 mod peers;
 mod planner;
 mod queue;

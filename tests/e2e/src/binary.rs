@@ -21,23 +21,29 @@ pub fn kubectl_binary() -> &'static Path {
 /// `rutter`, built from the same sources; or the program that `RUTTER_BIN` names.
 pub fn rutter_binary() -> &'static Path {
     static PATH: OnceLock<PathBuf> = OnceLock::new();
-    PATH.get_or_init(|| std::env::var_os("RUTTER_BIN").map_or_else(build, PathBuf::from))
+    PATH.get_or_init(|| std::env::var_os("RUTTER_BIN").map_or_else(|| build("rutter", "rutter"), PathBuf::from))
 }
 
-/// Builds it, so that a test that is run alone does not meet an old one; takes no time if it is there.
-fn build() -> PathBuf {
+/// `rutter-demo`, built from the same sources; or the program that `RUTTER_DEMO_BIN` names.
+pub fn demo_binary() -> &'static Path {
+    static PATH: OnceLock<PathBuf> = OnceLock::new();
+    PATH.get_or_init(|| std::env::var_os("RUTTER_DEMO_BIN").map_or_else(|| build("demo", "rutter-demo"), PathBuf::from))
+}
+
+/// Builds a program, so that a test that runs alone does not use an outdated one.
+fn build(package: &str, program: &str) -> PathBuf {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let built = Command::new(cargo)
-        .args(["build", "--quiet", "--package", "rutter"])
+        .args(["build", "--quiet", "--package", package])
         .current_dir(root)
         .status();
     assert!(
         built.is_ok_and(|status| status.success()),
-        "`cargo build --package rutter` failed"
+        "`cargo build --package {package}` failed"
     );
     // This program is TARGET/debug/deps/NAME.
     let here = std::env::current_exe().unwrap_or_else(|error| panic!("{error}"));
     let target = here.ancestors().nth(2).unwrap_or(Path::new("."));
-    target.join("rutter")
+    target.join(program)
 }

@@ -5,7 +5,7 @@
 
 use std::path::Path;
 
-use e2e::{envoy_binary, rutter_binary};
+use e2e::{demo_binary, envoy_binary};
 use tokio::process::Command;
 
 /// What must be among the promises that held; figures are left out.
@@ -31,8 +31,8 @@ async fn every_promise_of_the_demo_in_a_cluster_holds() {
         eprintln!("skipped: {missing}");
         return;
     }
-    let output = Command::new(rutter_binary())
-        .args(["demo", "--kubernetes", "--once", "--envoy"])
+    let output = Command::new(demo_binary())
+        .args(["--kubernetes", "--once", "--envoy"])
         .arg(envoy_binary())
         .kill_on_drop(true)
         .output()

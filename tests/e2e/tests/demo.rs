@@ -3,13 +3,13 @@
 // What fails here fails a test, which is what unwrapping is for.
 #![allow(clippy::unwrap_used)]
 
-use e2e::{envoy_binary, rutter_binary};
+use e2e::{demo_binary, envoy_binary};
 use tokio::process::Command;
 
 #[tokio::test]
 async fn every_promise_of_the_demo_holds() {
-    let output = Command::new(rutter_binary())
-        .args(["demo", "--once", "--envoy"])
+    let output = Command::new(demo_binary())
+        .args(["--once", "--envoy"])
         .arg(envoy_binary())
         .kill_on_drop(true)
         .output()

@@ -99,10 +99,11 @@ mod tests {
         assert!(
             check(
                 "rutter",
-                json!([{"name": "server"}, {"name": "test-harness"}, {"name": "tokio"}])
+                json!([{"name": "runtime"}, {"name": "cli"}, {"name": "tokio"}])
             )
             .is_empty()
         );
+        assert!(check("demo", json!([{"name": "rutter"}, {"name": "test-harness"}])).is_empty());
         assert!(check("server", json!([{"name": "xds"}, {"name": "hyper"}])).is_empty());
         assert!(check("e2e", json!([{"name": "rutter"}, {"name": "test-harness"}])).is_empty());
     }
@@ -123,7 +124,11 @@ mod tests {
         );
         assert_eq!(
             check("server", json!([{"name": "test-harness"}])),
-            ["server (L4) depends on parts (beside)"]
+            ["server (L4) depends on test-harness (beside)"]
+        );
+        assert_eq!(
+            check("rutter", json!([{"name": "demo"}])),
+            ["rutter (L5) depends on demo (beside)"]
         );
         assert_eq!(
             check("world", json!([{"name": "scenarios", "kind": "dev"}])),
@@ -135,7 +140,7 @@ mod tests {
     fn the_protocol_machine_does_not_know_the_world() {
         assert_eq!(
             check("xds", json!([{"name": "world"}])),
-            ["ads (L3) depends on world (L2)"]
+            ["xds (L3) depends on world (L2)"]
         );
         assert!(check("xds", json!([{"name": "model"}, {"name": "protos"}])).is_empty());
     }
@@ -144,7 +149,7 @@ mod tests {
     fn the_middle_has_no_runtime_but_its_tests_may() {
         assert_eq!(
             check("xds", json!([{"name": "tokio"}])),
-            ["ads is in a pure layer and uses tokio"]
+            ["xds is in a pure layer and uses tokio"]
         );
         assert_eq!(
             check("protos", json!([{"name": "tonic", "kind": "build"}])),

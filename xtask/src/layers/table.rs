@@ -36,15 +36,21 @@ pub(super) const CRATES: &[(&str, Place)] = &[
     ("k8s-patch", Place::Layer(3, &[])),
     ("admission", Place::Layer(3, &[])),
     ("status", Place::Layer(3, &[])),
+    // The export controller asks the registry which services are local to a cluster.
+    ("controllers", Place::Layer(3, &["registry"])),
     ("sources", Place::Layer(4, &[])),
     ("server", Place::Layer(4, &[])),
     ("settings", Place::Layer(4, &[])),
     ("store", Place::Layer(4, &[])),
-    ("sinks", Place::Layer(4, &[])),
     ("api", Place::Layer(4, &["store"])),
+    (
+        "runtime",
+        Place::Layer(4, &["sources", "server", "settings", "store", "api"]),
+    ),
     ("cli", Place::Layer(5, &[])),
     ("rutter", Place::Layer(5, &["cli"])),
     ("test-harness", Place::Beside(&[])),
+    ("demo", Place::Beside(&["rutter", "test-harness"])),
     ("xtask", Place::Beside(&["test-harness"])),
     ("scenarios", Place::Tests),
     ("e2e", Place::Tests),
@@ -53,8 +59,6 @@ pub(super) const CRATES: &[(&str, Place)] = &[
 
 /// The crates beside the stack that a crate of the stack may use all the same, with the reason in a comment.
 pub(super) const EXCEPTIONS: &[(&str, &str)] = &[
-    // The demo runs a real Envoy, which `test-harness` fetches.
-    ("rutter", "test-harness"),
     // The store's tests run a real etcd.
     ("store", "test-harness"),
 ];

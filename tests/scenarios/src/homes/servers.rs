@@ -11,7 +11,7 @@ use config::{AnyObject, Kind, ObjectKey, ParseOptions};
 use http::Method;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
-use rutter::objects::Follower;
+use runtime::objects::Follower;
 use serde_json::{Value, json};
 use sources::Change;
 use sources::kubernetes::{MeshOptions, Options};

@@ -1,0 +1,402 @@
+//! Virtual addresses for hosts of ServiceEntries that have none, so that connections to them can be told apart.
+//!
+//! Each host gets an address of both families. Where the search begins follows from the host's name, so that a host gets
+//! the same address again as long as no other one has it; who has one keeps it. Where two entries have the same address,
+//! the older one keeps it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::Arc;
+
+use config::istio::{Resolution, ServiceEntry};
+use config::{AnyObject, MeshConfig, Meta, ParseOptions, Timestamp, read_object};
+use serde_json::{Value, json};
+
+use crate::{Body, Controller, Driver, Ledger, Target, Watched, Write, id};
+
+/// The label by which an entry asks for no address.
+const LABEL: &str = "networking.istio.io/enable-autoallocate-ip";
+/// Addresses that are tried for one host at most.
+const TRIES: u32 = 1 << 16;
+
+/// Where addresses come from.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Ranges {
+    /// The first address of the IPv4 range, and how long its prefix is.
+    pub v4: (Ipv4Addr, u8),
+    /// The same of the IPv6 range.
+    pub v6: (Ipv6Addr, u8),
+}
+
+impl Default for Ranges {
+    /// `240.240.0.0/16` and `2001:2::/48`.
+    fn default() -> Ranges {
+        Ranges {
+            v4: (Ipv4Addr::new(240, 240, 0, 0), 16),
+            v6: (Ipv6Addr::new(0x2001, 2, 0, 0, 0, 0, 0, 0), 48),
+        }
+    }
+}
+
+impl Ranges {
+    /// How many hosts there is room for, and the address at a place from 1 of each family.
+    fn v4_at(&self, place: u32) -> IpAddr {
+        IpAddr::V4((u32::from(self.v4.0) + place).into())
+    }
+
+    fn v6_at(&self, place: u32) -> IpAddr {
+        IpAddr::V6((u128::from(self.v6.0) + u128::from(place)).into())
+    }
+
+    /// Places of a range of so many host bits: neither the first (the network's) nor the last one (the broadcast's).
+    fn places(bits: u8) -> u32 {
+        (1_u32 << bits.clamp(2, 30)) - 2
+    }
+
+    fn holds(&self, address: IpAddr) -> bool {
+        match address {
+            IpAddr::V4(address) => {
+                let bits = 32 - u32::from(self.v4.1.min(32));
+                let shift = |a: Ipv4Addr| u64::from(u32::from(a)) >> bits;
+                shift(address) == shift(self.v4.0)
+            }
+            IpAddr::V6(address) => {
+                let bits = 128 - u32::from(self.v6.1.min(128));
+                let shift = |a: Ipv6Addr| u128::from(a).checked_shr(bits).unwrap_or(0);
+                shift(address) == shift(self.v6.0)
+            }
+        }
+    }
+}
+
+/// An address of a host.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Allocation {
+    /// The host.
+    pub host: Arc<str>,
+    /// The address.
+    pub address: IpAddr,
+}
+
+/// A ServiceEntry, as far as it matters here.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Entry {
+    /// `metadata.uid`.
+    pub uid: Arc<str>,
+    /// `metadata.creationTimestamp`.
+    pub created: Option<Timestamp>,
+    /// The hosts that want addresses; none where the entry does not fit.
+    pub hosts: Vec<Arc<str>>,
+    /// `status.addresses`.
+    pub has: Vec<Allocation>,
+}
+
+impl Entry {
+    /// Reads an entry; `status` is its status as it is stored.
+    pub fn of(meta: &Meta, spec: &ServiceEntry, status: Option<&Value>) -> Entry {
+        let refused = meta.labels.get(LABEL).is_some_and(|value| &**value == "false");
+        let dynamic = spec.resolution == Resolution::DynamicDns;
+        let fits = !refused && spec.addresses.is_empty() && spec.resolution != Resolution::None;
+        let wild = |host: &Arc<str>| host.starts_with('*');
+        // One host without an address would make the others' useless: connections to it could not be told apart.
+        let hosts = match fits && (dynamic || !spec.hosts.iter().any(wild)) {
+            true => spec.hosts.clone(),
+            false => Vec::new(),
+        };
+        Entry {
+            uid: meta.uid.clone(),
+            created: meta.creation_timestamp,
+            hosts,
+            has: status.map(allocations).unwrap_or_default(),
+        }
+    }
+}
+
+/// `status.addresses`; what is no address is left out.
+fn allocations(status: &Value) -> Vec<Allocation> {
+    let addresses = status["addresses"].as_array().into_iter().flatten();
+    let one = |address: &Value| {
+        Some(Allocation {
+            host: address["host"].as_str().unwrap_or_default().into(),
+            address: address["value"].as_str()?.parse().ok()?,
+        })
+    };
+    addresses.filter_map(one).collect()
+}
+
+/// An entry's namespace and name.
+type Key = (Arc<str>, Arc<str>);
+
+/// Who comes first where two want the same: the older one, then by name.
+type Rank = (Option<Timestamp>, Key);
+
+/// Gives hosts addresses.
+#[derive(Default, Debug)]
+pub struct Addresses {
+    ranges: Ranges,
+    entries: BTreeMap<Key, Entry>,
+    /// What was decided for an entry and is not seen in its status yet.
+    decided: BTreeMap<Key, Vec<Allocation>>,
+    /// Who has, or was given, which address.
+    holders: BTreeMap<IpAddr, BTreeSet<Key>>,
+    /// Entries for some of whose hosts there was no room.
+    starved: BTreeSet<Key>,
+    /// An address became free.
+    freed: bool,
+    dirty: BTreeSet<Key>,
+    ledger: Ledger,
+}
+
+impl Addresses {
+    /// Gives addresses of these ranges.
+    pub fn new(ranges: Ranges) -> Addresses {
+        Addresses {
+            ranges,
+            ..Addresses::default()
+        }
+    }
+
+    /// An entry is so, or is gone.
+    pub fn entry(&mut self, namespace: &str, name: &str, entry: Option<Entry>) {
+        let key: Key = (namespace.into(), name.into());
+        if self.entries.get(&key) == entry.as_ref() {
+            return;
+        }
+        self.release(&key);
+        match entry {
+            Some(entry) => {
+                if self.entries.get(&key).is_some_and(|before| before.has != entry.has) {
+                    self.ledger.forget(&target(&key));
+                }
+                self.decided.remove(&key);
+                self.entries.insert(key.clone(), entry);
+                self.hold(&key);
+            }
+            None => {
+                self.decided.remove(&key);
+                self.entries.remove(&key);
+                self.ledger.forget(&target(&key));
+            }
+        }
+        self.dirty.insert(key);
+    }
+
+    /// Every address that an entry holds now.
+    fn held(&self, key: &Key) -> Vec<IpAddr> {
+        let has = self.entries.get(key).map(|entry| &entry.has);
+        let decided = self.decided.get(key);
+        let all = has.into_iter().chain(decided).flatten();
+        all.map(|allocation| allocation.address).collect()
+    }
+
+    fn hold(&mut self, key: &Key) {
+        for address in self.held(key) {
+            self.holders.entry(address).or_default().insert(key.clone());
+        }
+    }
+
+    fn release(&mut self, key: &Key) {
+        for address in self.held(key) {
+            let Some(holders) = self.holders.get_mut(&address) else {
+                continue;
+            };
+            holders.remove(key);
+            // Who lost it to this one may have it now, but keeps what it was given instead.
+            if holders.is_empty() {
+                self.holders.remove(&address);
+                self.freed = true;
+            }
+        }
+    }
+
+    fn rank(&self, key: &Key) -> Rank {
+        (self.entries.get(key).and_then(|entry| entry.created), key.clone())
+    }
+
+    /// Whether nobody who comes before this entry holds the address.
+    fn may_keep(&self, key: &Key, address: IpAddr) -> bool {
+        let rank = self.rank(key);
+        let others = self.holders.get(&address).into_iter().flatten();
+        self.ranges.holds(address)
+            && others
+                .filter(|other| *other != key)
+                .all(|other| self.rank(other) > rank)
+    }
+
+    /// What an entry should have; none: what it has is right, or it is none of ours.
+    fn decide(&self, key: &Key) -> Option<Vec<Allocation>> {
+        let entry = self.entries.get(key)?;
+        let mut decided: Vec<Allocation> = Vec::new();
+        for host in &entry.hosts {
+            for is_v4 in [true, false] {
+                let kept = entry.has.iter().find(|one| {
+                    one.host == *host
+                        && one.address.is_ipv4() == is_v4
+                        && self.may_keep(key, one.address)
+                        && !decided.iter().any(|taken| taken.address == one.address)
+                });
+                let address = match kept {
+                    Some(kept) => Some(kept.address),
+                    None => self.free(key, host, is_v4, &decided),
+                };
+                decided.extend(address.map(|address| Allocation {
+                    host: host.clone(),
+                    address,
+                }));
+            }
+        }
+        let mut has = entry.has.clone();
+        has.sort();
+        let mut wanted = decided.clone();
+        wanted.sort();
+        (!entry.hosts.is_empty() && has != wanted).then_some(decided)
+    }
+
+    /// A free address, from the place on that the host's name tells.
+    fn free(&self, key: &Key, host: &str, is_v4: bool, taken: &[Allocation]) -> Option<IpAddr> {
+        let bits = match is_v4 {
+            true => 32 - self.ranges.v4.1.min(32),
+            false => 128 - self.ranges.v6.1.min(128),
+        };
+        let places = Ranges::places(bits);
+        let start = hash(&[&key.0, host]);
+        let tries = (0..places.min(TRIES)).map(|step| {
+            let place = 1 + (start.wrapping_add(step)) % places;
+            match is_v4 {
+                true => self.ranges.v4_at(place),
+                false => self.ranges.v6_at(place),
+            }
+        });
+        let is_free = |address: &IpAddr| {
+            !self.holders.contains_key(address) && !taken.iter().any(|taken| taken.address == *address)
+        };
+        tries.into_iter().find(is_free)
+    }
+}
+
+impl Controller for Addresses {
+    fn plan(&mut self) -> Vec<Write> {
+        // Who shares an address with one that changed may have to give it up.
+        let mut dirty = std::mem::take(&mut self.dirty);
+        if std::mem::take(&mut self.freed) {
+            dirty.append(&mut self.starved);
+        }
+        let sharing = |key: &Key| -> Vec<Key> {
+            let held = self.held(key).into_iter();
+            held.filter_map(|address| self.holders.get(&address))
+                .flatten()
+                .cloned()
+                .collect()
+        };
+        let others: Vec<Key> = dirty.iter().flat_map(sharing).collect();
+        dirty.extend(others);
+        let mut ranked: Vec<Rank> = dirty.iter().map(|key| self.rank(key)).collect();
+        ranked.sort();
+        let mut writes = Vec::new();
+        for (_, key) in ranked {
+            // What was decided and is under way stays decided.
+            if self.decided.contains_key(&key) && self.ledger.given(&target(&key)).is_some() {
+                continue;
+            }
+            let decided = self.decide(&key);
+            let allocated = decided.as_ref().or(self.entries.get(&key).map(|entry| &entry.has));
+            let hosts = self.entries.get(&key).map_or(0, |entry| entry.hosts.len());
+            match allocated.map_or(0, Vec::len) < 2 * hosts {
+                true => drop(self.starved.insert(key.clone())),
+                false => drop(self.starved.remove(&key)),
+            }
+            let wanted = decided.as_ref().and_then(|decided| self.write(&key, decided));
+            if let Some(decided) = decided {
+                self.release(&key);
+                self.decided.insert(key.clone(), decided);
+                self.hold(&key);
+            }
+            writes.extend(self.ledger.settle(&target(&key), wanted));
+        }
+        writes
+    }
+
+    fn restart(&mut self) {
+        self.ledger.clear();
+        let keys: Vec<Key> = self.entries.keys().cloned().collect();
+        for key in &keys {
+            self.release(key);
+            self.decided.remove(key);
+            self.hold(key);
+        }
+        self.dirty.extend(keys);
+    }
+}
+
+impl Addresses {
+    fn write(&self, key: &Key, decided: &[Allocation]) -> Option<Write> {
+        let one = |allocation: &Allocation| json!({"value": allocation.address.to_string(), "host": &*allocation.host});
+        let addresses: Vec<Value> = decided.iter().map(one).collect();
+        Some(Write {
+            target: target(key),
+            uid: self.entries.get(key)?.uid.clone(),
+            body: Body::Apply {
+                fields: json!({"status": {"addresses": addresses}}),
+                // Not the manager of the object's other status: apply takes back what a manager does not name any more.
+                manager: "rutter-addresses",
+                create: false,
+            },
+        })
+    }
+}
+
+fn target((namespace, name): &Key) -> Target {
+    Target {
+        group: "networking.istio.io",
+        version: "v1",
+        kind: "ServiceEntry",
+        plural: "serviceentries",
+        subresource: "status",
+        namespace: namespace.clone(),
+        name: name.clone(),
+    }
+}
+
+/// FNV-1a, the same on every replica.
+fn hash(texts: &[&str]) -> u32 {
+    let bytes = texts.iter().flat_map(|text| text.bytes().chain([0]));
+    bytes.fold(0x811c_9dc5, |hash, byte| {
+        (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)
+    })
+}
+
+/// Feeds the controller with the objects that it watches.
+pub struct AddressDriver(Addresses);
+
+impl AddressDriver {
+    /// A driver that has seen no objects yet.
+    pub fn new(ranges: Ranges) -> AddressDriver {
+        AddressDriver(Addresses::new(ranges))
+    }
+}
+
+impl Driver for AddressDriver {
+    fn watched(&self) -> Vec<Watched> {
+        vec![Watched::all("networking.istio.io", "ServiceEntry", "serviceentries")]
+    }
+
+    fn see(&mut self, _: usize, object: &Value, there: bool) {
+        let (namespace, name) = id(object);
+        let read = || match read_object(object, &ParseOptions::default()).object {
+            Some(AnyObject::ServiceEntry(entry)) => Some(Entry::of(&entry.meta, &entry.spec, object.get("status"))),
+            // One that is not valid has no effect, and needs no address.
+            _ => None,
+        };
+        self.0.entry(namespace, name, there.then(read).flatten());
+    }
+
+    fn mesh(&mut self, _: &MeshConfig) {}
+
+    fn restart(&mut self) {
+        self.0.restart();
+    }
+
+    fn plan(&mut self) -> Vec<Write> {
+        self.0.plan()
+    }
+}

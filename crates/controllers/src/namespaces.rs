@@ -1,0 +1,48 @@
+//! The namespaces of a cluster, and which of them the mesh selects.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use config::StringMap;
+use config::mesh::LabelSelector;
+use serde_json::Value;
+
+use crate::{id, labels};
+
+/// The namespaces that were seen.
+#[derive(Default)]
+pub(crate) struct Namespaces {
+    /// `discoverySelectors` of the mesh configuration.
+    selectors: Vec<LabelSelector>,
+    /// Each namespace: its labels, and whether it stays.
+    known: BTreeMap<Arc<str>, (StringMap, bool)>,
+}
+
+impl Namespaces {
+    /// A namespace is so, or is gone.
+    pub(crate) fn see(&mut self, object: &Value, there: bool) {
+        let name = id(object).1;
+        let stays = object["metadata"].get("deletionTimestamp").is_none();
+        match there {
+            true => drop(self.known.insert(name.into(), (labels(object), stays))),
+            false => drop(self.known.remove(name)),
+        }
+    }
+
+    /// These selectors hold from now on.
+    pub(crate) fn select_by(&mut self, selectors: &[LabelSelector]) {
+        self.selectors = selectors.to_vec();
+    }
+
+    /// Whether a namespace is there, stays, and is selected.
+    pub(crate) fn is_selected(&self, name: &str) -> bool {
+        self.known.get(name).is_some_and(|(labels, stays)| {
+            *stays && (self.selectors.is_empty() || self.selectors.iter().any(|selector| selector.matches(labels)))
+        })
+    }
+
+    /// The names of all.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &Arc<str>> {
+        self.known.keys()
+    }
+}

@@ -1,0 +1,189 @@
+//! The root certificate in every namespace.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use controllers::{Body, CONFIG_MAP, Controller, Found, KEY, RootCertificates, Write, root_of};
+use proptest::prelude::*;
+
+const PEM: &str = "-----BEGIN CERTIFICATE-----\nMA==\n-----END CERTIFICATE-----\n";
+
+/// The ConfigMaps of a cluster.
+#[derive(Default)]
+struct Cluster {
+    maps: BTreeMap<Arc<str>, Found>,
+    version: u64,
+    writes: usize,
+}
+
+impl Cluster {
+    fn put(&mut self, namespace: &str, pem: Option<&str>, labelled: bool) {
+        self.version += 1;
+        let found = Found {
+            pem: pem.map(Into::into),
+            labelled,
+            version: self.version.to_string().into(),
+        };
+        self.maps.insert(namespace.into(), found);
+    }
+
+    fn write(&mut self, write: &Write) {
+        let Body::Apply {
+            fields,
+            manager,
+            create,
+        } = &write.body
+        else {
+            panic!("{write:?}");
+        };
+        assert_eq!((&*write.target.name, *manager, *create), (CONFIG_MAP, "rutter", true));
+        assert_eq!(fields["metadata"]["labels"]["istio.io/config"], "true");
+        self.writes += 1;
+        self.put(&write.target.namespace, fields["data"][KEY].as_str(), true);
+    }
+
+    fn tell(&self, controller: &mut RootCertificates, namespace: &str) {
+        controller.config_map(namespace, self.maps.get(namespace).cloned());
+    }
+}
+
+#[test]
+fn each_namespace_gets_it_once_and_some_get_none() {
+    let (mut cluster, mut controller) = (Cluster::default(), RootCertificates::default());
+    for namespace in [
+        "shop",
+        "kube-system",
+        "kube-public",
+        "kube-node-lease",
+        "local-path-storage",
+        "going",
+    ] {
+        controller.namespace(namespace, namespace != "going");
+    }
+    assert!(controller.plan().is_empty(), "nobody knows a certificate yet");
+    controller.root(Some(PEM.into()));
+    let writes = controller.plan();
+    let targets: Vec<String> = writes.iter().map(|write| write.target.to_string()).collect();
+    assert_eq!(
+        targets,
+        [
+            "ConfigMap kube-system/istio-ca-root-cert",
+            "ConfigMap shop/istio-ca-root-cert"
+        ]
+    );
+    assert!(controller.plan().is_empty(), "it is under way");
+    writes.iter().for_each(|write| cluster.write(write));
+    cluster.tell(&mut controller, "shop");
+    cluster.tell(&mut controller, "kube-system");
+    assert!(controller.plan().is_empty());
+
+    // Somebody changes it, and somebody takes it away.
+    cluster.put("shop", Some("other"), true);
+    cluster.tell(&mut controller, "shop");
+    cluster.maps.remove("kube-system");
+    cluster.tell(&mut controller, "kube-system");
+    assert_eq!(controller.plan().len(), 2);
+
+    // A new certificate goes everywhere; none at all takes nothing away.
+    controller.root(Some(format!("{PEM}{PEM}").into()));
+    assert_eq!(controller.plan().len(), 2);
+    controller.root(None);
+    assert!(controller.plan().is_empty());
+}
+
+#[test]
+fn a_change_that_is_undone_before_it_is_seen_is_written_again() {
+    let (mut cluster, mut controller) = (Cluster::default(), RootCertificates::default());
+    controller.root(Some(PEM.into()));
+    controller.namespace("shop", true);
+    cluster.put("shop", Some("old"), true);
+    cluster.tell(&mut controller, "shop");
+    let first = controller.plan();
+    cluster.write(&first[0]);
+    cluster.put("shop", Some("old"), true);
+    cluster.tell(&mut controller, "shop");
+    assert_eq!(
+        controller.plan(),
+        first,
+        "what is seen is old again, of a newer version"
+    );
+}
+
+#[test]
+fn the_certificate_comes_from_the_operators_secret_first() {
+    let secrets = |present: &'static [(&str, &str, &str)]| {
+        move |secret: &str, key: &str| {
+            let found = present.iter().find(|(s, k, _)| (*s, *k) == (secret, key));
+            found.map(|(_, _, value)| value.as_bytes().to_vec())
+        }
+    };
+    assert_eq!(root_of(secrets(&[])), Ok(None));
+    let own = root_of(secrets(&[("istio-ca-secret", "ca-cert.pem", PEM)]));
+    assert_eq!(own.unwrap().as_deref(), Some(PEM));
+    const OTHER: &str = "-----BEGIN CERTIFICATE-----\nMB==\n-----END CERTIFICATE-----\n";
+    let given = root_of(secrets(&[
+        ("istio-ca-secret", "ca-cert.pem", PEM),
+        ("cacerts", "root-cert.pem", OTHER),
+    ]));
+    assert_eq!(given.unwrap().as_deref(), Some(OTHER));
+    for bad in [
+        "nothing",
+        "-----BEGIN CERTIFICATE-----\n-----BEGIN RSA PRIVATE KEY-----\n",
+    ] {
+        let error = root_of(|_, _| Some(bad.as_bytes().to_vec())).unwrap_err();
+        assert!(
+            error.starts_with("Secret cacerts: root-cert.pem") && !error.contains(bad),
+            "{error}"
+        );
+    }
+    assert!(root_of(|_, _| Some(vec![0xff])).is_err());
+}
+
+proptest! {
+    /// Two replicas, of which one leads at a time, see everything late. When all is seen, all is right, and no more was
+    /// written than was disturbed.
+    #[test]
+    fn two_replicas_never_fight(steps in prop::collection::vec((0..6_u8, 0..4_usize), 0..60)) {
+        let names = ["a", "b", "c", "d"];
+        let mut cluster = Cluster::default();
+        let mut replicas = [RootCertificates::default(), RootCertificates::default()];
+        let (mut leader, mut disturbed) = (0, names.len());
+        for replica in &mut replicas {
+            replica.root(Some(PEM.into()));
+            names.iter().for_each(|name| replica.namespace(name, true));
+        }
+        for (action, which) in steps {
+            let name = names[which];
+            match action {
+                0 => {
+                    cluster.put(name, Some("x"), false);
+                    disturbed += 1;
+                }
+                1 => {
+                    cluster.maps.remove(name);
+                    disturbed += 1;
+                }
+                2 => cluster.tell(&mut replicas[0], name),
+                3 => cluster.tell(&mut replicas[1], name),
+                4 => replicas[leader].plan().iter().for_each(|write| cluster.write(write)),
+                _ => {
+                    leader = 1 - leader;
+                    // A new leader reads everything first.
+                    names.iter().for_each(|name| cluster.tell(&mut replicas[leader], name));
+                    replicas[leader].restart();
+                }
+            }
+        }
+        // What was not seen one by one may have been undone meanwhile.
+        replicas[leader].restart();
+        for _ in 0..3 {
+            names.iter().for_each(|name| cluster.tell(&mut replicas[leader], name));
+            replicas[leader].plan().iter().for_each(|write| cluster.write(write));
+        }
+        for name in names {
+            prop_assert_eq!(cluster.maps[name].pem.as_deref(), Some(PEM));
+        }
+        prop_assert!(replicas[leader].plan().is_empty());
+        prop_assert!(cluster.writes <= disturbed, "{} writes for {} disturbances", cluster.writes, disturbed);
+    }
+}

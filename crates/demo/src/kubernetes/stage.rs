@@ -1,0 +1,294 @@
+//! Everything that runs in the demo's cluster.
+
+use std::net::{IpAddr, SocketAddr};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use test_harness::kubernetes::{ControlPlane, Method, Node, Settings};
+use test_harness::run::{Counts, Protocol, Result, http, read_counts, wait_for};
+
+use super::Choice;
+use super::images;
+use super::manifests::{self, Addresses, COUNTS_PORT, FIGURES_PORT, NAMESPACE, SYSTEM};
+use super::pods::Pod;
+use crate::screen::Screen;
+
+/// How long anything may take before the demo gives up.
+pub(super) const PATIENCE: Duration = Duration::from_secs(90);
+
+/// A cluster with Rutter, the shop and its client.
+pub(crate) struct Stage {
+    // First: it ends before its control plane.
+    node: Node,
+    plane: ControlPlane,
+    client: IpAddr,
+}
+
+impl Stage {
+    /// Starts everything and waits until all pods are ready.
+    pub(super) async fn start(choice: &Choice, screen: &mut Screen) -> Result<Stage> {
+        let begin = Instant::now();
+        let settings = Settings {
+            node: true,
+            ..Settings::default()
+        };
+        let plane = ControlPlane::start(settings).await?;
+        let node = Node::start(&plane).await?;
+        let mut stage = Stage {
+            node,
+            plane,
+            client: IpAddr::from([0, 0, 0, 0]),
+        };
+        let kubeconfig = stage.plane.kubeconfig();
+        screen.say(&format!(
+            "cluster:       Kubernetes {} with one node",
+            test_harness::kubernetes::VERSION
+        ));
+        screen.say(&format!("try it:        export KUBECONFIG={}", kubeconfig.display()));
+        let (rutter, proxy) = (images::rutter()?, images::proxy(&choice.envoy)?);
+        tokio::try_join!(stage.node.import(&rutter), stage.node.import(&proxy))?;
+        screen.say(&format!(
+            "images:        {} and {}, made of programs of this machine",
+            images::RUTTER,
+            images::PROXY
+        ));
+        stage.install(screen).await?;
+        stage.furnish(choice.protocol, screen).await?;
+        screen.say(&format!("ready after {:.0} s", begin.elapsed().as_secs_f64()));
+        Ok(stage)
+    }
+
+    /// Installs Rutter as `docs/operations/install.md` says.
+    async fn install(&self, screen: &mut Screen) -> Result<()> {
+        let flags = ["--create-namespace", "--set", "global.imagePullPolicy=Never", "--set"];
+        let image = format!("image={}", images::RUTTER);
+        screen.say(&format!(
+            "rutter:        $ rutter manifest {} {image} | kubectl apply --server-side -f -",
+            flags.join(" ")
+        ));
+        let rendered = Command::new(std::env::current_exe()?)
+            .arg("manifest")
+            .args(flags)
+            .arg(image)
+            .output()?;
+        if !rendered.status.success() {
+            return Err(String::from_utf8_lossy(&rendered.stderr).into_owned().into());
+        }
+        self.apply(&String::from_utf8(rendered.stdout)?).await?;
+        self.rolled_out(SYSTEM, "istiod").await
+    }
+
+    /// The shop, then its client: that finds it there.
+    async fn furnish(&mut self, protocol: Protocol, screen: &mut Screen) -> Result<()> {
+        self.apply(manifests::SERVICES).await?;
+        self.apply(&manifests::sidecar(protocol).to_string()).await?;
+        let addresses = Addresses {
+            istiod: self.address(SYSTEM, "istiod").await?,
+            shop: self.address(NAMESPACE, "shop").await?,
+        };
+        self.apply(manifests::SPLIT).await?;
+        for version in ["v1", "v2"] {
+            self.apply(&manifests::shop(version, 2, addresses)).await?;
+        }
+        for version in ["v1", "v2"] {
+            self.rolled_out(NAMESPACE, &format!("shop-{version}")).await?;
+        }
+        screen.say("shop:          Deployments shop-v1 and shop-v2 of two pods each, Service shop");
+        self.apply(&manifests::client(addresses)).await?;
+        self.rolled_out(NAMESPACE, "client").await?;
+        screen.say("client:        Deployment client, which asks http://shop/ steadily");
+        let clients = self.pods(NAMESPACE, "app=client").await?;
+        let client = clients.first().and_then(|pod| pod.ip);
+        self.client = client.ok_or("the client has no address")?;
+        Ok(())
+    }
+
+    /// Runs kubectl, and shows the command.
+    pub(super) async fn kubectl(&self, screen: &mut Screen, command: &str) -> Result<String> {
+        screen.say(&format!("     $ kubectl {command}"));
+        self.quietly(command).await
+    }
+
+    /// Runs kubectl.
+    pub(super) async fn quietly(&self, command: &str) -> Result<String> {
+        self.plane.kubectl(&command.split(' ').collect::<Vec<_>>(), "").await
+    }
+
+    /// Changes the VirtualService by a merge patch, and shows the command that does the same. Returns how long it took from
+    /// the request until the client's sidecar has the route.
+    pub(super) async fn route(&self, screen: &mut Screen, patch: &Value) -> Result<Duration> {
+        screen.say(&format!(
+            "     $ kubectl -n {NAMESPACE} patch virtualservice shop --type merge -p '{patch}'"
+        ));
+        let reloads = "^http.*rds.*config_reload$";
+        let before = self.figure(reloads).await?;
+        let begin = Instant::now();
+        let path = format!("/apis/networking.istio.io/v1/namespaces/{NAMESPACE}/virtualservices/shop");
+        let answer = self.plane.request(Method::PATCH, &path, patch).await?;
+        if !answer.status.is_success() {
+            return Err(answer.text().into());
+        }
+        let reached = || async { self.figure(reloads).await.ok().filter(|now| *now > before).map(drop) };
+        wait_for("the new route in the client's sidecar", PATIENCE, reached).await?;
+        let took = begin.elapsed();
+        screen.say(&format!(
+            "     in the client's sidecar {:.1} ms after it was sent",
+            took.as_secs_f64() * 1000.0
+        ));
+        Ok(took)
+    }
+
+    /// What the client has counted so far.
+    pub(super) async fn counts(&self) -> Result<Counts> {
+        let address = SocketAddr::new(self.client, COUNTS_PORT);
+        let counts = || async { read_counts(address).await.ok() };
+        wait_for("the client's counts", PATIENCE, counts).await
+    }
+
+    /// The sum of the client's sidecar's figures whose names match.
+    pub(super) async fn figure(&self, filter: &str) -> Result<u64> {
+        self.figure_of(self.client, filter).await
+    }
+
+    /// The same of the sidecar at this address.
+    pub(super) async fn figure_of(&self, pod: IpAddr, filter: &str) -> Result<u64> {
+        // The names of clusters have bars, which is another thing in a regular expression.
+        let filter = filter.replace('|', "%5C%7C").replace('^', "%5E");
+        let answer = http::get((pod, FIGURES_PORT).into(), &format!("/stats?filter={filter}"), &[]).await?;
+        let text = answer.text();
+        let values = text
+            .lines()
+            .filter_map(|line| line.rsplit_once(": ")?.1.parse::<u64>().ok());
+        Ok(values.sum())
+    }
+
+    /// The pods that a selector chooses, those that end among them.
+    pub(super) async fn pods(&self, namespace: &str, selector: &str) -> Result<Vec<Pod>> {
+        let path = format!(
+            "/api/v1/namespaces/{namespace}/pods?labelSelector={}",
+            selector.replace('=', "%3D").replace(',', "%2C")
+        );
+        let answer = self.plane.request(Method::GET, &path, &Value::Null).await?;
+        if !answer.status.is_success() {
+            return Err(answer.text().into());
+        }
+        Ok(Pod::list(&answer.json()?))
+    }
+
+    /// Waits until there are just so many pods, all of them ready; returns them.
+    pub(super) async fn settled(&self, namespace: &str, selector: &str, count: usize) -> Result<Vec<Pod>> {
+        let settled = || async {
+            let pods = self.pods(namespace, selector).await.ok()?;
+            Some(pods).filter(|pods| pods.len() == count && pods.iter().all(Pod::is_ready))
+        };
+        let what = format!("{count} pods ({selector}), all ready");
+        self.explained(namespace, wait_for(&what, PATIENCE, settled).await)
+            .await
+    }
+
+    /// Waits until the client's sidecar has so many endpoints of a version.
+    pub(super) async fn known(&self, version: &str, count: u64) -> Result<()> {
+        let filter = format!("^cluster.outbound|80|{version}|shop.*membership_healthy$");
+        let known = || async { self.figure(&filter).await.ok().filter(|now| *now == count).map(drop) };
+        wait_for(
+            &format!("{count} instances of {version} in the client's sidecar"),
+            PATIENCE,
+            known,
+        )
+        .await
+    }
+
+    /// Ends a container's program at once, as a crash does, and waits until it is started again.
+    pub(super) async fn crash(&self, pod: &Pod, name: &str) -> Result<()> {
+        let container = pod.containers.get(name).ok_or("there is no such container")?;
+        self.node.kill_container(&container.id).await?;
+        let again = || async {
+            let pods = self.pods(NAMESPACE, "app=shop").await.ok()?;
+            let now = pods.into_iter().find(|now| now.name == pod.name)?;
+            let restarted = now.containers.get(name)?.restarts > container.restarts;
+            (restarted && now.is_ready()).then_some(())
+        };
+        let what = format!("{name} of {} to be started again", pod.name);
+        self.explained(NAMESPACE, wait_for(&what, PATIENCE, again).await).await
+    }
+
+    /// What may explain a loss: what the cluster and Rutter noted last, and what the client's sidecar left alone.
+    pub(super) async fn evidence(&self) -> String {
+        let looks = [
+            format!("-n {NAMESPACE} get events --sort-by=.metadata.creationTimestamp --field-selector=type=Warning"),
+            format!("-n {NAMESPACE} get endpointslices,pods -o wide"),
+            format!("-n {SYSTEM} logs deployment/istiod --tail=40"),
+        ];
+        let mut told = Vec::new();
+        for look in looks {
+            let said = self.quietly(&look).await;
+            told.push(said.unwrap_or_else(|error| error.to_string()));
+        }
+        for name in [
+            "ejections_enforced_total$",
+            "membership_change$",
+            "upstream_cx_connect_fail$",
+            "upstream_rq_timeout$",
+        ] {
+            let figure = self.figure(&format!("^cluster.outbound|80|v2|shop.*{name}")).await;
+            told.push(format!("{name} {figure:?}"));
+        }
+        told.join("\n")
+    }
+
+    async fn apply(&self, manifests: &str) -> Result<()> {
+        let flags = ["apply", "--server-side", "-f", "-"];
+        // Definitions of kinds are there some time before they are served.
+        let applied = || async {
+            let said = self.plane.kubectl(&flags, manifests).await;
+            let early = said
+                .as_ref()
+                .is_err_and(|error| error.to_string().contains("ensure CRDs are installed"));
+            (!early).then_some(said)
+        };
+        wait_for("the kinds to be served", PATIENCE, applied).await??;
+        Ok(())
+    }
+
+    async fn rolled_out(&self, namespace: &str, deployment: &str) -> Result<()> {
+        let name = format!("deployment/{deployment}");
+        let words = ["-n", namespace, "rollout", "status", &name, "--timeout=90s"];
+        let done = self.plane.kubectl(&words, "").await;
+        self.explained(namespace, done.map(drop)).await
+    }
+
+    async fn address(&self, namespace: &str, service: &str) -> Result<IpAddr> {
+        let path = format!("/api/v1/namespaces/{namespace}/services/{service}");
+        let found = self.plane.request(Method::GET, &path, &Value::Null).await?.json()?;
+        let ip = found["spec"]["clusterIP"].as_str();
+        Ok(ip
+            .ok_or_else(|| format!("the Service {service} has no address"))?
+            .parse()?)
+    }
+
+    /// A result whose error tells what the pods of a namespace say of themselves.
+    async fn explained<T>(&self, namespace: &str, result: Result<T>) -> Result<T> {
+        let Err(error) = result else { return result };
+        let mut told = format!("{error}\n");
+        let pods = self.plane.kubectl(&["-n", namespace, "describe", "pods"], "").await;
+        told += &pods.unwrap_or_else(|error| error.to_string());
+        for pod in self.pods(namespace, "").await.unwrap_or_default() {
+            let words = [
+                "-n",
+                namespace,
+                "logs",
+                &pod.name,
+                "--all-containers",
+                "--prefix",
+                "--tail=10",
+            ];
+            told += &self
+                .plane
+                .kubectl(&words, "")
+                .await
+                .unwrap_or_else(|error| error.to_string());
+        }
+        Err(told.into())
+    }
+}

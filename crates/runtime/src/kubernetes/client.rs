@@ -1,0 +1,91 @@
+//! The way to the API: of a pod, or of a kubeconfig.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Client, Config};
+use settings::Settings;
+
+/// Where Kubernetes puts the token of a pod's service account.
+const TOKEN: &str = "/var/run/secrets/kubernetes.io/serviceaccount/token";
+/// How long a connection may take to be made.
+const CONNECT: Duration = Duration::from_secs(10);
+
+/// Whether this is a pod that may talk to its Kubernetes API.
+pub(crate) fn in_a_pod() -> bool {
+    std::env::var_os("KUBERNETES_SERVICE_HOST").is_some_and(|host| !host.is_empty()) && Path::new(TOKEN).exists()
+}
+
+/// A client as the settings want it, and the server's address. Nothing is asked of the API yet: it may be away.
+///
+/// # Errors
+/// There is no kubeconfig, or it cannot be used.
+pub(crate) async fn connect(settings: &Settings) -> Result<(Client, String)> {
+    let mounted = settings.kubeconfig.clone().or_else(mounted);
+    let mut config = match (&mounted, settings.kube_context.as_str()) {
+        (None, "") if in_a_pod() => Config::incluster().context("the pod's service account")?,
+        (None, "") => Config::infer()
+            .await
+            .context("no way to the Kubernetes API; --kubeconfig names a file that says it")?,
+        (file, context) => {
+            let kubeconfig = match file {
+                Some(file) => {
+                    Kubeconfig::read_from(file).with_context(|| format!("--kubeconfig {}", file.display()))?
+                }
+                None => Kubeconfig::read().context("the kubeconfig")?,
+            };
+            let options = KubeConfigOptions {
+                context: Some(context.to_owned()).filter(|context| !context.is_empty()),
+                ..KubeConfigOptions::default()
+            };
+            Config::from_custom_kubeconfig(kubeconfig, &options)
+                .await
+                .with_context(|| match file {
+                    Some(file) => format!("--kubeconfig {}", file.display()),
+                    None => format!("--kube-context {context}"),
+                })?
+        }
+    };
+    let address = config.cluster_url.to_string();
+    tune(&mut config);
+    Ok((Client::try_from(config)?, address))
+}
+
+/// A client of the cluster whose Secrets name other clusters, where that is not the home of the configuration.
+///
+/// # Errors
+/// There is to be one, and there is no way to it.
+pub(super) async fn own(settings: &Settings) -> Result<Option<Client>> {
+    let mut config = match &settings.secrets_kubeconfig {
+        Some(file) => {
+            let told = || format!("--secrets-kubeconfig {}", file.display());
+            let kubeconfig = Kubeconfig::read_from(file).with_context(told)?;
+            let options = KubeConfigOptions::default();
+            Config::from_custom_kubeconfig(kubeconfig, &options)
+                .await
+                .with_context(told)?
+        }
+        None if settings.external_istiod.0 && settings.local_cluster_secret_watcher.0 => Config::incluster().context(
+            "--local-cluster-secret-watcher: the pod's service account; --secrets-kubeconfig names a file instead",
+        )?,
+        None => return Ok(None),
+    };
+    tune(&mut config);
+    Ok(Some(Client::try_from(config)?))
+}
+
+/// In a pod, the kubeconfig that `KUBECONFIG` names, where it is there: istiod's deployment always names one, and has it for
+/// a control plane outside of the cluster of its configuration.
+fn mounted() -> Option<PathBuf> {
+    let file = PathBuf::from(std::env::var_os("KUBECONFIG").filter(|file| !file.is_empty())?);
+    let is_there = |file: &PathBuf| std::fs::metadata(file).is_ok_and(|meta| meta.is_file() && meta.len() > 0);
+    Some(file).filter(|file| in_a_pod() && is_there(file))
+}
+
+fn tune(config: &mut Config) {
+    config.connect_timeout = Some(CONNECT);
+    // Who asks says when to ask again.
+    config.default_retry = false;
+}

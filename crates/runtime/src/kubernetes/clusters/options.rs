@@ -1,0 +1,56 @@
+//! What is read of other clusters, and how.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use settings::Settings;
+use sources::clusters::Allowed;
+use sources::kubernetes::Kinds;
+
+use super::super::kinds;
+
+/// What is read, and how.
+#[derive(Clone)]
+pub(in crate::kubernetes) struct Options {
+    /// The id of the home cluster.
+    pub(super) home: Arc<str>,
+    /// Where the Secrets are.
+    pub(super) namespace: Arc<str>,
+    /// The directory of kubeconfigs that stand in their place; none: Secrets it is.
+    pub(super) directory: Option<PathBuf>,
+    /// How long a cluster may keep the others waiting at the start; zero: for as long as it takes.
+    pub(super) timeout: Duration,
+    pub(super) allowed: Allowed,
+    pub(super) filter: Kinds,
+    /// Where what was read is kept, whose it is, and how often it is written; none: nowhere.
+    pub(super) kept: Option<(PathBuf, String, Duration)>,
+}
+
+impl Options {
+    /// As the settings want it; `address` is that of the home cluster.
+    pub(in crate::kubernetes) fn new(settings: &Settings, address: &str) -> Options {
+        let namespace = match settings.cluster_registries_namespace.as_str() {
+            "" => settings.namespace.as_str(),
+            given => given,
+        };
+        let allowed = Allowed::parse(settings.insecure_kubeconfig_options.as_str()).unwrap_or_else(|word| {
+            tracing::warn!(
+                word,
+                "--insecure-kubeconfig-options: this is not known, so that nothing beyond the other cluster is allowed"
+            );
+            Allowed::default()
+        });
+        let whose = format!("{address}, namespace {namespace}");
+        let kept = (settings.data_dir.clone(), whose, settings.snapshot_interval);
+        Options {
+            home: settings.cluster_id.as_str().into(),
+            namespace: namespace.into(),
+            directory: settings.multicluster_kubeconfig_path.clone(),
+            timeout: settings.remote_cluster_timeout,
+            allowed,
+            filter: kinds(settings),
+            kept: Some(kept).filter(|(.., interval)| !interval.is_zero()),
+        }
+    }
+}

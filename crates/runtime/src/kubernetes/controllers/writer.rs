@@ -1,0 +1,250 @@
+//! Writes of controllers, done through the Kubernetes API.
+
+use crate::leadership::{Objects, Outcome};
+use controllers::{Body, Target, Write};
+use http::{Request, StatusCode, header};
+use kube::Client;
+use kube::client::Body as Bytes;
+use serde_json::{Value, json};
+
+use crate::kubernetes::answer;
+
+/// No refusal that is read is larger: it is told in the log.
+const LARGEST_ANSWER: usize = 4 << 20;
+/// How only the metadata of an object is asked for.
+const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
+
+/// Writes objects of any kind.
+pub(super) struct ObjectWriter {
+    client: Client,
+}
+
+impl ObjectWriter {
+    pub(super) fn new(client: Client) -> ObjectWriter {
+        ObjectWriter { client }
+    }
+}
+
+impl Objects for ObjectWriter {
+    async fn write(&self, write: &Write) -> Outcome {
+        // What this replica read last is what it writes over: a write that comes late overwrites nobody.
+        let version = match self.version(write).await {
+            Ok(version) => version,
+            Err(outcome) => return outcome,
+        };
+        let request = match request(write, version.as_deref()) {
+            Ok(request) => request,
+            Err(error) => return Outcome::Refused(error.to_string()),
+        };
+        let response = match self.client.send(request).await {
+            Ok(response) => response,
+            Err(error) => return Outcome::Retry(error.to_string()),
+        };
+        let status = response.status();
+        if status.is_success() {
+            return Outcome::Written;
+        }
+        let headers = response.headers().clone();
+        let message = match response.into_body().collect_bytes().await {
+            Ok(bytes) if bytes.len() <= LARGEST_ANSWER => {
+                answer::message(&serde_json::from_slice(&bytes).unwrap_or_default()).to_owned()
+            }
+            _ => String::new(),
+        };
+        answer::wait_as_asked(status, &headers).await;
+        outcome(write, status, message)
+    }
+}
+
+impl ObjectWriter {
+    /// The version of the object that is to be applied to; none: there is no such object, or the write brings its own.
+    async fn version(&self, write: &Write) -> Result<Option<String>, Outcome> {
+        let Body::Apply { create, .. } = &write.body else {
+            return Ok(None);
+        };
+        let request = Request::get(path(&write.target, ""))
+            .header(header::ACCEPT, METADATA)
+            .body(Bytes::empty())
+            .map_err(|error| Outcome::Refused(error.to_string()))?;
+        let response = self.client.send(request).await;
+        let response = response.map_err(|error| Outcome::Retry(error.to_string()))?;
+        let status = response.status();
+        match status {
+            StatusCode::NOT_FOUND if *create => return Ok(None),
+            StatusCode::NOT_FOUND => return Err(Outcome::Gone),
+            status if !status.is_success() => return Err(Outcome::Retry(status.to_string())),
+            _ => {}
+        }
+        let bytes = response.into_body().collect_bytes().await;
+        let bytes = bytes.map_err(|error| Outcome::Retry(error.to_string()))?;
+        let found: Value = serde_json::from_slice(&bytes).map_err(|error| Outcome::Retry(error.to_string()))?;
+        let meta = &found["metadata"];
+        if !write.uid.is_empty() && meta["uid"] != *write.uid {
+            return Err(Outcome::Gone);
+        }
+        Ok(meta["resourceVersion"].as_str().map(str::to_owned))
+    }
+}
+
+/// What an answer other than success means.
+fn outcome(write: &Write, status: StatusCode, message: String) -> Outcome {
+    let told = format!("{status}: {message}");
+    match status {
+        // The object or its namespace is gone or going.
+        StatusCode::NOT_FOUND => Outcome::Gone,
+        StatusCode::FORBIDDEN if message.contains("being terminated") => Outcome::Gone,
+        // Another version than the one that was seen, or another object of the name.
+        StatusCode::CONFLICT => match &write.body {
+            Body::Merge { .. } => Outcome::Stale,
+            Body::Apply { .. } => Outcome::Retry(told),
+            // It is there already.
+            Body::Create { .. } => Outcome::Gone,
+        },
+        StatusCode::BAD_REQUEST | StatusCode::UNPROCESSABLE_ENTITY | StatusCode::METHOD_NOT_ALLOWED => {
+            Outcome::Refused(told)
+        }
+        _ => Outcome::Retry(told),
+    }
+}
+
+/// The path of an object, or of a subresource of it.
+fn path(target: &Target, subresource: &str) -> String {
+    let mut path = answer::object_path(
+        target.group,
+        &target.api_version(),
+        &target.namespace,
+        target.plural,
+        &target.name,
+    );
+    if !subresource.is_empty() {
+        path.push_str(&format!("/{subresource}"));
+    }
+    path
+}
+
+/// What is sent; `version` is what an object that is applied to must have.
+fn request(write: &Write, version: Option<&str>) -> http::Result<Request<Bytes>> {
+    let target = &write.target;
+    let path = path(target, target.subresource);
+    let (query, kind, body) = match &write.body {
+        Body::Create { fields, manager } => {
+            let all = path.rsplit_once('/').map_or(&*path, |(all, _)| all);
+            return Request::post(format!("{all}?fieldManager={manager}"))
+                .header(header::CONTENT_TYPE, "application/json")
+                .body(Bytes::from(whole(fields, target).to_string().into_bytes()));
+        }
+        Body::Apply { fields, manager, .. } => {
+            let mut object = whole(fields, target);
+            if let Some(version) = version {
+                object["metadata"]["resourceVersion"] = version.into();
+            }
+            // Others may have written these fields before: an istiod, say.
+            (
+                format!("fieldManager={manager}&force=true"),
+                "application/apply-patch+yaml",
+                with_uid(object, write),
+            )
+        }
+        Body::Merge { patch, version } => {
+            let mut patch = patch.clone();
+            patch["metadata"]["resourceVersion"] = (**version).into();
+            (
+                "fieldManager=rutter".to_owned(),
+                "application/merge-patch+json",
+                with_uid(patch, write),
+            )
+        }
+    };
+    Request::patch(format!("{path}?{query}"))
+        .header(header::CONTENT_TYPE, kind)
+        .body(Bytes::from(body.to_string().into_bytes()))
+}
+
+/// The fields with what says which object they are of.
+fn whole(fields: &Value, target: &Target) -> Value {
+    let mut object = fields.clone();
+    object["apiVersion"] = target.api_version().into();
+    object["kind"] = target.kind.into();
+    object["metadata"]["name"] = (*target.name).into();
+    if !target.namespace.is_empty() {
+        object["metadata"]["namespace"] = (*target.namespace).into();
+    }
+    object
+}
+
+fn with_uid(mut object: Value, write: &Write) -> Value {
+    if !write.uid.is_empty() {
+        object["metadata"]["uid"] = json!(&*write.uid);
+    }
+    object
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn write(body: Body, uid: &str) -> Write {
+        Write {
+            target: Target {
+                group: "networking.k8s.io",
+                version: "v1",
+                kind: "Ingress",
+                plural: "ingresses",
+                subresource: "status",
+                namespace: "shop".into(),
+                name: "web".into(),
+            },
+            uid: uid.into(),
+            body,
+        }
+    }
+
+    fn apply(uid: &str) -> Write {
+        let body = Body::Apply {
+            fields: json!({"status": {}}),
+            manager: "rutter",
+            create: false,
+        };
+        write(body, uid)
+    }
+
+    #[tokio::test]
+    async fn a_write_is_one_request() {
+        let request = request(&apply("u"), Some("7")).unwrap();
+        assert_eq!(
+            request.uri(),
+            "/apis/networking.k8s.io/v1/namespaces/shop/ingresses/web/status?fieldManager=rutter&force=true"
+        );
+        assert_eq!(request.headers()[header::CONTENT_TYPE], "application/apply-patch+yaml");
+        let bytes = request.into_body().collect_bytes().await.unwrap();
+        let body: Value = serde_json::from_slice(&bytes).unwrap();
+        let expected = json!({
+            "apiVersion": "networking.k8s.io/v1",
+            "kind": "Ingress",
+            "metadata": {"name": "web", "namespace": "shop", "uid": "u", "resourceVersion": "7"},
+            "status": {},
+        });
+        assert_eq!(body, expected);
+    }
+
+    #[test]
+    fn refusals_are_told_apart() {
+        let merge = write(
+            Body::Merge {
+                patch: json!({}),
+                version: "1".into(),
+            },
+            "u",
+        );
+        let told = |write: &Write, status: u16, message: &str| {
+            outcome(write, StatusCode::from_u16(status).unwrap(), message.to_owned())
+        };
+        assert_eq!(told(&merge, 409, ""), Outcome::Stale);
+        assert!(matches!(told(&apply("u"), 409, ""), Outcome::Retry(_)));
+        assert_eq!(told(&apply(""), 404, ""), Outcome::Gone);
+        assert_eq!(told(&apply(""), 403, "namespace a is being terminated"), Outcome::Gone);
+        assert!(matches!(told(&apply(""), 403, "you may not"), Outcome::Retry(_)));
+        assert!(matches!(told(&apply(""), 422, ""), Outcome::Refused(_)));
+        assert!(matches!(told(&apply(""), 503, ""), Outcome::Retry(_)));
+    }
+}

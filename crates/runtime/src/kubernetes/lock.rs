@@ -1,0 +1,118 @@
+//! The lease by which one of several replicas writes, an object of Kubernetes.
+
+use crate::leadership::lease::{ELSEWHERE, REVISION};
+use crate::leadership::{Lease, Lock};
+use kube::Client;
+use kube::api::{Api, DynamicObject, PostParams};
+use kube::core::{ApiResource, GroupVersionKind};
+use serde_json::json;
+use sources::kubernetes::Report;
+use tokio::sync::watch;
+
+/// A `Lease` of Kubernetes.
+pub(crate) struct LeaseLock {
+    leases: Api<DynamicObject>,
+    name: String,
+    revision: String,
+    report: watch::Receiver<Report>,
+}
+
+/// What a replica without a revision is of, and which others give way to where no tag `default` says otherwise.
+const DEFAULT_REVISION: &str = "default";
+
+impl LeaseLock {
+    /// The lease of this name; the report says which revision comes first.
+    pub(crate) fn new(client: Client, namespace: &str, name: &str, report: watch::Receiver<Report>) -> LeaseLock {
+        let kind = ApiResource::from_gvk(&GroupVersionKind::gvk("coordination.k8s.io", "v1", "Lease"));
+        LeaseLock {
+            leases: Api::namespaced_with(client, namespace, &kind),
+            name: name.to_owned(),
+            revision: DEFAULT_REVISION.to_owned(),
+            report,
+        }
+    }
+
+    /// For a replica of this revision; empty is the default one. The default revision takes a lease from others.
+    pub(crate) fn of_revision(self, revision: &str) -> LeaseLock {
+        let revision = if revision.is_empty() {
+            DEFAULT_REVISION
+        } else {
+            revision
+        };
+        LeaseLock {
+            revision: revision.to_owned(),
+            ..self
+        }
+    }
+
+    /// For a lease of another cluster than this replica's: it gives way to replicas there.
+    pub(crate) fn elsewhere(self) -> LeaseLock {
+        LeaseLock {
+            revision: format!("{ELSEWHERE}{}", self.revision),
+            ..self
+        }
+    }
+
+    fn object(&self, lease: &Lease, version: Option<&str>) -> Result<DynamicObject, String> {
+        let mut object = json!({
+            "apiVersion": "coordination.k8s.io/v1",
+            "kind": "Lease",
+            "metadata": { "name": self.name, "annotations": { REVISION: lease.revision } },
+            "spec": lease.to_json(),
+        });
+        if let Some(version) = version {
+            object["metadata"]["resourceVersion"] = version.into();
+        }
+        serde_json::from_value(object).map_err(|error| error.to_string())
+    }
+}
+
+impl Lock for LeaseLock {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn revision(&self) -> &str {
+        &self.revision
+    }
+
+    fn is_prior(&self) -> bool {
+        let report = self.report.borrow();
+        report.default_revision.as_deref().unwrap_or(DEFAULT_REVISION) == self.revision.trim_start_matches(ELSEWHERE)
+    }
+
+    async fn read(&self) -> Result<Option<(Lease, String)>, String> {
+        let found = self.leases.get_opt(&self.name).await.map_err(said)?;
+        Ok(found.map(|found| {
+            let version = found.metadata.resource_version.clone().unwrap_or_default();
+            let annotations = found.metadata.annotations.unwrap_or_default();
+            let mut lease = Lease::from_json(&found.data["spec"]);
+            lease.revision = annotations.get(REVISION).cloned().unwrap_or_default();
+            (lease, version)
+        }))
+    }
+
+    async fn write(&self, lease: &Lease, version: Option<&str>) -> Result<bool, String> {
+        let object = self.object(lease, version)?;
+        let written = match version {
+            None => self.leases.create(&PostParams::default(), &object).await,
+            Some(_) => self.leases.replace(&self.name, &PostParams::default(), &object).await,
+        };
+        match written {
+            Ok(_) => Ok(true),
+            // Somebody else was first: it is there already, is newer, or is gone. Without a version 404 is the namespace.
+            Err(kube::Error::Api(status)) if status.code == 409 || (status.code == 404 && version.is_some()) => {
+                Ok(false)
+            }
+            Err(error) => Err(said(error)),
+        }
+    }
+}
+
+/// What is wrong, in the server's own words where it answered.
+fn said(error: kube::Error) -> String {
+    match error {
+        kube::Error::Api(status) => status.message.clone(),
+        error => error.to_string(),
+    }
+}

@@ -1,0 +1,234 @@
+//! A Kubernetes API as the home of all objects: read as a source, its objects' statuses written by one leader. Secrets in
+//! it name other clusters, whose workloads are read, too.
+
+mod answer;
+mod client;
+mod clusters;
+mod controllers;
+mod lock;
+mod standing;
+mod status;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Result;
+use kube::Client;
+use server::{Observation, Standing, WorldHandle};
+use settings::Settings;
+use sources::kubernetes::{Kinds, MeshOptions, News, Options, Report, SnapshotOptions};
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+
+use super::intake::Voice;
+use super::status::planning;
+use lock::LeaseLock;
+use status::StatusWriter;
+
+use client::connect;
+
+pub(super) use client::in_a_pod;
+pub(super) use standing::waiting;
+
+/// News that may wait; the source waits when there are more.
+const QUEUE: usize = 8;
+/// The lease of whoever writes statuses, by the name that istiod gives it.
+const STATUS_LEASE: &str = "istio-status-leader";
+/// How long the API may be away at the start before the snapshot of an earlier run is served.
+const PATIENCE: Duration = Duration::from_secs(3);
+/// Where istiod's deployment mounts the mesh configuration.
+const MOUNTED: &str = "./etc/istio/config/mesh";
+
+/// The ways to the APIs that hold what the control plane itself needs.
+#[derive(Clone)]
+pub(super) struct Clients {
+    /// Where configuration is read from, and statuses and leases are written to.
+    home: Client,
+    /// Where the Secrets are that name other clusters: the home, but for a control plane outside of what it serves.
+    own: Client,
+}
+
+/// The home, in use.
+pub(super) struct Cluster {
+    clients: Clients,
+    /// The address of the home's server.
+    address: String,
+    report: watch::Sender<Report>,
+    /// What of other clusters is waited for, in words.
+    awaited: watch::Sender<String>,
+    ways: watch::Sender<clusters::Ways>,
+    following: JoinSet<()>,
+    writing: JoinSet<()>,
+    controlling: JoinSet<()>,
+}
+
+impl Cluster {
+    /// The API that the settings lead to.
+    ///
+    /// # Errors
+    /// There is no way to it.
+    pub(super) async fn open(settings: &Settings) -> Result<Cluster> {
+        let (home, address) = connect(settings).await?;
+        let own = client::own(settings).await?.unwrap_or_else(|| home.clone());
+        Ok(Cluster {
+            clients: Clients { home, own },
+            address,
+            report: watch::Sender::default(),
+            awaited: watch::Sender::default(),
+            ways: watch::Sender::default(),
+            following: JoinSet::new(),
+            writing: JoinSet::new(),
+            controlling: JoinSet::new(),
+        })
+    }
+
+    /// How it stands with it.
+    pub(super) fn report(&self) -> watch::Receiver<Report> {
+        self.report.subscribe()
+    }
+
+    /// Begins to say what is there.
+    pub(super) fn follow(&mut self, settings: &Settings, voice: Voice, standing: Standing) {
+        let (sender, news) = mpsc::channel(QUEUE);
+        let options = options(settings, self.clients.home.clone(), &self.address);
+        self.following
+            .spawn(sources::kubernetes::follow(options, sender, self.report.clone()));
+        self.following.spawn(hand_on(news, voice));
+        self.following.spawn(standing::show(self.report(), standing));
+    }
+
+    /// What of other clusters is waited for at the start, in words.
+    pub(super) fn awaited(&self) -> watch::Receiver<String> {
+        self.awaited.subscribe()
+    }
+
+    /// Begins to say what other clusters have.
+    pub(super) fn follow_others(&mut self, settings: &Settings, voice: Voice, standing: Standing) {
+        let options = clusters::Options::new(settings, &self.address);
+        let listeners = clusters::Listeners {
+            voice,
+            standing,
+            awaited: self.awaited.clone(),
+            ways: self.ways.clone(),
+        };
+        self.following.spawn(clusters::run(
+            self.clients.own.clone(),
+            options,
+            listeners,
+            self.report(),
+        ));
+    }
+
+    /// Writes statuses from now on, while this replica leads.
+    pub(super) async fn tell(
+        &mut self,
+        settings: &Settings,
+        pilot: WorldHandle,
+        stopped: watch::Receiver<bool>,
+    ) -> Result<()> {
+        let intents = pilot.feedback(planning(settings)).await?;
+        let led = async move |leading| drop(pilot.lead(leading).await);
+        let options = crate::leadership::Options::new(identity(settings));
+        let writer = StatusWriter::new(self.clients.home.clone());
+        let lock = LeaseLock::new(
+            self.clients.home.clone(),
+            &settings.namespace,
+            STATUS_LEASE,
+            self.report(),
+        );
+        let lock = lock.of_revision(settings.revision.as_str());
+        self.writing.spawn(async move {
+            crate::leadership::run(intents, writer, lock, options, Arc::default(), led, stopped).await
+        });
+        Ok(())
+    }
+
+    /// Runs the controllers from now on, each while this replica leads.
+    pub(super) fn control(&mut self, settings: &Settings, mesh: &controllers::Mesh, stopped: &watch::Receiver<bool>) {
+        let others = self.ways.subscribe();
+        self.controlling = controllers::start(&self.clients, (&self.report(), others), settings, mesh, stopped);
+    }
+
+    /// Ends it in good order, after `stopped` was said.
+    pub(super) async fn end(mut self) {
+        self.following.shutdown().await;
+        while self.writing.join_next().await.is_some() {}
+        while self.controlling.join_next().await.is_some() {}
+    }
+}
+
+/// What this replica calls itself in leases: the pod's name, and something that no other process ever had.
+fn identity(settings: &Settings) -> String {
+    let name = match settings.pod_name.as_str() {
+        "" => super::front::hostname(),
+        name => name.to_owned(),
+    };
+    format!("{name}_{}", uuid::Uuid::new_v4())
+}
+
+/// What is read, as the settings want it.
+fn options(settings: &Settings, client: Client, address: &str) -> Options {
+    let revision = settings.revision.as_str();
+    let name = match revision {
+        "" | "default" => "istio".to_owned(),
+        revision => format!("istio-{revision}"),
+    };
+    Options {
+        filter: kinds(settings),
+        credentials: super::home::gives_secrets(settings),
+        revision: Some(revision.to_owned()),
+        mesh: Some(MeshOptions {
+            namespace: settings.namespace.clone(),
+            name,
+            shared: settings.shared_mesh_config.0.clone(),
+            file: Some(mesh_file(settings)),
+        }),
+        snapshot: (!settings.snapshot_interval.is_zero()).then(|| SnapshotOptions {
+            file: settings.data_dir.join("kubernetes.snapshot"),
+            of: format!("{address}, revision {revision:?}, namespace {}", settings.namespace),
+            interval: settings.snapshot_interval,
+            patience: PATIENCE,
+        }),
+        ..Options::new(client)
+    }
+}
+
+/// Which kinds are read.
+fn kinds(settings: &Settings) -> Kinds {
+    let imports = if settings.mcs_host.0 {
+        ""
+    } else {
+        ",serviceimports.multicluster.x-k8s.io"
+    };
+    let ignored = format!("{}{imports}", settings.ignore_resources.as_str());
+    Kinds::new(&ignored, settings.include_resources.as_str())
+}
+
+/// The file that holds in place of the ConfigMap, where it is there.
+pub(super) fn mesh_file(settings: &Settings) -> PathBuf {
+    settings
+        .mesh_config
+        .clone()
+        .unwrap_or_else(|| Path::new(MOUNTED).to_owned())
+}
+
+/// Says what comes in, with what was seen of objects that have a status.
+async fn hand_on(mut news: mpsc::Receiver<News>, voice: Voice) {
+    while let Some(news) = news.recv().await {
+        let seen = news.seen.into_iter().map(|seen| {
+            Observation::Seen(Box::new(::status::Subject {
+                key: seen.key,
+                uid: seen.uid,
+                generation: seen.generation,
+                diagnostics: seen.diagnostics,
+                status: seen.status,
+            }))
+        });
+        let gone = news.gone.into_iter().map(Observation::Gone);
+        let observed = gone.chain(seen).collect();
+        if voice.say(news.change, observed).await.is_err() {
+            return;
+        }
+    }
+}

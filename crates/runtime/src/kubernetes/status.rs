@@ -1,0 +1,246 @@
+//! Statuses, written to the `status` subresource of objects in Kubernetes, by server-side apply.
+//!
+//! What we applied before and do not say any more goes; what others wrote stays. Where the list of conditions is one value
+//! to the server, as with the CRDs of Istio, the conditions of others are said again with ours.
+//!
+//! A status is written with what was read before it: the version goes along, so that a write that comes late, maybe from a
+//! replica that does not lead any more, overwrites nobody; a conflict is tried again.
+
+use crate::leadership::{Outcome, Writer};
+use config::ObjectKey;
+use config::schema::Definition;
+use http::{HeaderMap, Request, StatusCode, header};
+use kube::Client;
+use kube::client::Body;
+use serde_json::{Value, json};
+use status::{Intent, Status};
+
+use super::answer;
+use crate::status::{definition, keep_conditions};
+
+/// No answer that is read is larger.
+const LARGEST_ANSWER: usize = 16 << 20;
+/// Who we say that we are as a writer.
+const MANAGER: &str = "rutter";
+
+/// Writes statuses through the Kubernetes API.
+pub(crate) struct StatusWriter {
+    client: Client,
+}
+
+impl StatusWriter {
+    /// One that writes with this client.
+    pub(crate) fn new(client: Client) -> StatusWriter {
+        StatusWriter { client }
+    }
+
+    async fn ask(&self, request: http::Result<Request<Body>>) -> Result<(StatusCode, Value), Outcome> {
+        let request = request.map_err(|error| retry(&error))?;
+        let response = self.client.send(request).await.map_err(|error| retry(&error))?;
+        let (status, headers) = (response.status(), response.headers().clone());
+        let bytes = read(&headers, response.into_body()).await?;
+        if answer::is_overwhelmed(status) {
+            answer::wait_as_asked(status, &headers).await;
+            return Err(Outcome::Retry(format!("the server answers {status}")));
+        }
+        Ok((status, serde_json::from_slice(&bytes).unwrap_or(Value::Null)))
+    }
+}
+
+impl Writer for StatusWriter {
+    async fn write(&self, intent: &Intent) -> Outcome {
+        let Some(definition) = definition(&intent.key) else {
+            return Outcome::Gone;
+        };
+        let path = path(definition, &intent.key);
+        let found = match self.ask(Request::get(&path).body(Body::empty())).await {
+            Ok((StatusCode::OK, found)) => found,
+            Ok((StatusCode::NOT_FOUND, _)) => return Outcome::Gone,
+            Ok((status, answer)) => return refused(status, &answer),
+            Err(outcome) => return outcome,
+        };
+        if let Some(outcome) = superseded(intent, &found) {
+            return outcome;
+        }
+        let ours = intent.status.to_json();
+        if says(&found["status"], &ours) {
+            return Outcome::Written;
+        }
+        let applied = applied(definition, &found, ours);
+        // Another control plane may have written these fields before: an istiod, say.
+        let request = Request::patch(format!("{path}/status?fieldManager={MANAGER}&force=true"))
+            .header(header::CONTENT_TYPE, "application/apply-patch+yaml")
+            .body(Body::from(applied.to_string().into_bytes()));
+        match self.ask(request).await {
+            Ok((status, _)) if status.is_success() => Outcome::Written,
+            Ok((StatusCode::NOT_FOUND, _)) => Outcome::Gone,
+            Ok((status, answer)) => refused(status, &answer),
+            Err(outcome) => outcome,
+        }
+    }
+}
+
+/// Whether another object has the name by now, or the object is newer than what the intent is about.
+fn superseded(intent: &Intent, found: &Value) -> Option<Outcome> {
+    let meta = &found["metadata"];
+    if !intent.uid.is_empty() && meta["uid"].as_str() != Some(&*intent.uid) {
+        return Some(Outcome::Gone);
+    }
+    let generation = meta["generation"].as_i64().unwrap_or_default();
+    (generation > intent.generation && intent.generation > 0).then_some(Outcome::Stale)
+}
+
+fn refused(status: StatusCode, answer: &Value) -> Outcome {
+    Outcome::Retry(format!("{status}: {}", answer::message(answer)))
+}
+
+fn retry(error: &dyn std::error::Error) -> Outcome {
+    Outcome::Retry(error.to_string())
+}
+
+/// Reads an answer; one that is too large by its own account is not begun.
+async fn read(headers: &HeaderMap, body: Body) -> Result<Vec<u8>, Outcome> {
+    let length = headers
+        .get(header::CONTENT_LENGTH)
+        .and_then(|value| value.to_str().ok());
+    if length
+        .and_then(|text| text.parse::<usize>().ok())
+        .is_some_and(|length| length > LARGEST_ANSWER)
+    {
+        return Err(Outcome::Retry("the answer is too large".to_owned()));
+    }
+    let bytes = body.collect_bytes().await.map_err(|error| retry(&error))?;
+    Ok(bytes.to_vec())
+}
+
+/// The object's path below the server.
+fn path(definition: &Definition, key: &ObjectKey) -> String {
+    let namespace = if definition.namespaced { &*key.namespace } else { "" };
+    answer::object_path(
+        definition.group,
+        &definition.api_version(),
+        namespace,
+        definition.plural,
+        &key.name,
+    )
+}
+
+/// What is applied to an object that was read.
+fn applied(definition: &Definition, found: &Value, mut ours: Value) -> Value {
+    if !merges_conditions(found) {
+        keep_conditions(&found["status"], &mut ours);
+    }
+    let meta = &found["metadata"];
+    let mut metadata = json!({ "name": meta["name"], "uid": meta["uid"], "resourceVersion": meta["resourceVersion"] });
+    if definition.namespaced {
+        metadata["namespace"] = meta["namespace"].clone();
+    }
+    json!({
+        "apiVersion": definition.api_version(),
+        "kind": definition.kind,
+        "metadata": metadata,
+        "status": ours,
+    })
+}
+
+/// Whether the server knows conditions by their types, so that each has an owner: then somebody owns one of them.
+fn merges_conditions(found: &Value) -> bool {
+    let managed = found["metadata"]["managedFields"].as_array();
+    let mut owned = managed
+        .into_iter()
+        .flatten()
+        .filter_map(|one| one["fieldsV1"]["f:status"]["f:conditions"].as_object());
+    owned.any(|conditions| conditions.keys().any(|key| key.starts_with("k:")))
+}
+
+/// Whether a status says this already.
+fn says(status: &Value, ours: &Value) -> bool {
+    let condition = |ours: &Value| {
+        let there = status["conditions"].as_array();
+        there.is_some_and(|there| there.contains(ours))
+    };
+    let field = |(name, value): (&String, &Value)| match (name.as_str(), value.as_array()) {
+        ("conditions", Some(list)) => list.iter().all(condition) && !is_over(&status["conditions"], list),
+        _ => status[name] == *value,
+    };
+    ours.as_object().is_some_and(|ours| ours.iter().all(field))
+}
+
+/// Whether a condition of ours is there that does not hold any more.
+fn is_over(there: &Value, ours: &[Value]) -> bool {
+    let has = |list: &[Value], name: &str| list.iter().any(|condition| condition["type"] == name);
+    let there = there.as_array().map_or(&[][..], |there| there);
+    Status::CONDITIONS
+        .iter()
+        .any(|name| has(there, name) && !has(ours, name))
+}
+
+#[cfg(test)]
+mod tests {
+    use config::schema::find;
+
+    use super::*;
+
+    fn found(fields: &Value) -> Value {
+        let theirs = json!({"type": "Other", "status": "True"});
+        json!({
+            "metadata": {
+                "name": "a", "namespace": "x", "uid": "u", "resourceVersion": "7",
+                "managedFields": [{"manager": "other", "fieldsV1": {"f:status": {"f:conditions": fields}}}],
+            },
+            "status": {
+                "conditions": [theirs, {"type": "Accepted", "status": "False"}],
+                "proxies": {"running": 1, "refused": 1},
+                "addresses": [{"value": "240.0.0.1"}],
+            },
+        })
+    }
+
+    #[test]
+    fn conditions_of_others_stay_whatever_the_list_is_to_the_server() {
+        let definition = find("networking.istio.io", "sidecars").unwrap();
+        let own = json!({"type": "Accepted", "status": "True"});
+        let ours = json!({"conditions": [own], "proxies": {"running": 2}});
+        let by_type = found(&json!({"k:{\"type\":\"Other\"}": {}}));
+        let wanted = json!({
+            "apiVersion": "networking.istio.io/v1",
+            "kind": "Sidecar",
+            "metadata": {"name": "a", "namespace": "x", "uid": "u", "resourceVersion": "7"},
+            "status": ours,
+        });
+        assert_eq!(applied(definition, &by_type, ours.clone()), wanted);
+        let whole = applied(definition, &found(&json!({})), ours.clone());
+        assert_eq!(
+            whole["status"]["conditions"],
+            json!([own, {"type": "Other", "status": "True"}])
+        );
+        assert_eq!(whole["status"].get("addresses"), None, "they are not ours");
+    }
+
+    #[test]
+    fn what_is_there_already_is_not_written() {
+        let status = &found(&json!({}))["status"];
+        let ours =
+            json!({"conditions": [{"type": "Accepted", "status": "False"}], "proxies": {"running": 1, "refused": 1}});
+        assert!(says(status, &ours));
+        for (field, value) in [
+            ("conditions", json!([{"type": "Accepted", "status": "True"}])),
+            ("proxies", json!({"running": 1})),
+            ("observedGeneration", json!(2)),
+        ] {
+            let mut other = ours.clone();
+            other[field] = value;
+            assert!(!says(status, &other), "{field}");
+        }
+        assert!(!says(&Value::Null, &ours));
+        let mut over = status.clone();
+        over["conditions"]
+            .as_array_mut()
+            .unwrap()
+            .push(json!({"type": "Conflicted", "status": "True"}));
+        assert!(
+            !says(&over, &ours),
+            "a condition of ours that does not hold any more goes"
+        );
+    }
+}

@@ -1,0 +1,232 @@
+//! Writing, a bounded number at a time, and again where it failed.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt::Display;
+use std::sync::Arc;
+use std::time::Duration;
+
+use config::ObjectKey;
+use controllers::{Target, Write};
+use status::Intent;
+use tokio::sync::{mpsc, watch};
+use tokio::task::{Id, JoinError, JoinSet};
+use tokio::time::{Instant, sleep_until, timeout};
+
+use super::term::{Clock, Term};
+use super::{Objects, Options, Outcome, Stats, Writer, stopped};
+
+/// A write takes no longer.
+const LONGEST: Duration = Duration::from_secs(60);
+/// So long before another replica may lead, nothing is under way any more.
+const MARGIN: Duration = Duration::from_secs(2);
+
+/// Something that is to be written, of which the newest for a key counts.
+pub(crate) trait Job: Clone + Send + 'static {
+    type Key: Ord + Clone + Display + Send + 'static;
+    fn key(&self) -> &Self::Key;
+}
+
+impl Job for Intent {
+    type Key = ObjectKey;
+    fn key(&self) -> &ObjectKey {
+        &self.key
+    }
+}
+
+impl Job for Write {
+    type Key = Target;
+    fn key(&self) -> &Target {
+        &self.target
+    }
+}
+
+/// Does jobs of a sort.
+pub(crate) trait Executor: Send + Sync + 'static {
+    type Job: Job;
+    fn execute(&self, job: &Self::Job) -> impl Future<Output = Outcome> + Send;
+}
+
+/// Statuses, by their writer.
+pub(crate) struct Statuses<W>(pub(crate) W);
+
+impl<W: Writer> Executor for Statuses<W> {
+    type Job = Intent;
+    fn execute(&self, job: &Intent) -> impl Future<Output = Outcome> + Send {
+        self.0.write(job)
+    }
+}
+
+/// What controllers plan.
+pub(crate) struct Controlled<O>(pub(crate) O);
+
+impl<O: Objects> Executor for Controlled<O> {
+    type Job = Write;
+    fn execute(&self, job: &Write) -> impl Future<Output = Outcome> + Send {
+        self.0.write(job)
+    }
+}
+
+/// Takes intents and writes them while this replica leads.
+pub(crate) async fn run<E: Executor>(
+    mut jobs: mpsc::Receiver<Vec<E::Job>>,
+    executor: Arc<E>,
+    options: &Options,
+    stats: &Stats,
+    (clock, mut leading): (Clock, watch::Receiver<Option<Term>>),
+    mut stop: watch::Receiver<bool>,
+) {
+    let mut work = Work {
+        executor,
+        clock,
+        options,
+        stats,
+        waiting: BTreeMap::new(),
+        under_way: HashMap::new(),
+        tasks: JoinSet::new(),
+    };
+    loop {
+        work.begin(*leading.borrow());
+        let due = work.next_due();
+        tokio::select! {
+            batch = jobs.recv(), if work.waiting.len() < options.backlog => match batch {
+                Some(batch) if leading.borrow().is_some() => batch.into_iter().for_each(|job| work.take(job)),
+                Some(_) => {}
+                None => break,
+            },
+            Some(done) = work.tasks.join_next_with_id() => work.done(done),
+            Ok(()) = leading.changed() => if leading.borrow_and_update().is_none() {
+                work.end();
+            },
+            () = until(due) => {}
+            () = stopped(&mut stop) => return,
+        }
+    }
+    // What is under way ends in its own time; nothing new begins.
+    while work.tasks.join_next().await.is_some() {}
+}
+
+/// What is to be written and what is being written.
+struct Work<'a, E: Executor> {
+    executor: Arc<E>,
+    clock: Clock,
+    options: &'a Options,
+    stats: &'a Stats,
+    waiting: BTreeMap<<E::Job as Job>::Key, Waiting<E::Job>>,
+    under_way: HashMap<Id, Waiting<E::Job>>,
+    tasks: JoinSet<Outcome>,
+}
+
+struct Waiting<J> {
+    job: J,
+    /// Not before this.
+    due: Instant,
+    failures: u32,
+}
+
+impl<E: Executor> Work<'_, E> {
+    /// Notes what is to be written; what was to be written of the object before, is not any more.
+    fn take(&mut self, job: E::Job) {
+        let waiting = Waiting {
+            due: Instant::now(),
+            failures: 0,
+            job,
+        };
+        self.waiting.insert(waiting.job.key().clone(), waiting);
+    }
+
+    /// Drops what waits and what is under way.
+    fn end(&mut self) {
+        self.waiting.clear();
+        self.tasks.abort_all();
+    }
+
+    /// Begins as many writes as may be; each ends before another replica may lead.
+    fn begin(&mut self, term: Option<Term>) {
+        let time = self.clock.elapsed();
+        let Some(term) = term.filter(|term| time < term.ends) else {
+            return;
+        };
+        let limit = term.over.saturating_sub(time + MARGIN).min(LONGEST);
+        let now = Instant::now();
+        while self.under_way.len() < self.options.concurrency {
+            let free = |key: &<E::Job as Job>::Key| !self.under_way.values().any(|busy| busy.job.key() == key);
+            let ready = self
+                .waiting
+                .iter()
+                .find(|(key, waiting)| waiting.due <= now && free(key));
+            let Some(key) = ready.map(|(key, _)| key.clone()) else {
+                return;
+            };
+            let Some(waiting) = self.waiting.remove(&key) else {
+                return;
+            };
+            let (executor, job) = (Arc::clone(&self.executor), waiting.job.clone());
+            let task = self.tasks.spawn(async move {
+                let written = timeout(limit, executor.execute(&job)).await;
+                written.unwrap_or_else(|_| Outcome::Retry("no answer in time".to_owned()))
+            });
+            self.under_way.insert(task.id(), waiting);
+        }
+    }
+
+    /// When the next write that waits for its time may begin; one that waits for a place begins when another ends.
+    fn next_due(&self) -> Option<Instant> {
+        let now = Instant::now();
+        self.waiting
+            .values()
+            .map(|waiting| waiting.due)
+            .filter(|due| *due > now)
+            .min()
+    }
+
+    fn done(&mut self, done: Result<(Id, Outcome), JoinError>) {
+        let (id, outcome) = match done {
+            Ok(done) => done,
+            Err(error) if error.is_cancelled() => {
+                self.under_way.remove(&error.id());
+                return;
+            }
+            Err(error) => {
+                tracing::error!(%error, "writing an object panicked");
+                (error.id(), Outcome::Gone)
+            }
+        };
+        let Some(waiting) = self.under_way.remove(&id) else {
+            return;
+        };
+        match outcome {
+            Outcome::Written => Stats::add(&self.stats.written),
+            Outcome::Gone | Outcome::Stale => Stats::add(&self.stats.dropped),
+            Outcome::Retry(reason) => self.again(waiting, &reason),
+            Outcome::Refused(reason) => {
+                Stats::add(&self.stats.dropped);
+                tracing::warn!(object = %waiting.job.key(), reason, "what was to be written is refused");
+            }
+        }
+    }
+
+    /// Tries again later, unless something newer is to be written anyway.
+    fn again(&mut self, mut waiting: Waiting<E::Job>, reason: &str) {
+        Stats::add(&self.stats.retried);
+        let key = waiting.job.key().clone();
+        tracing::debug!(object = %key, reason, failures = waiting.failures, "an object could not be written yet");
+        if self.waiting.contains_key(&key) {
+            return;
+        }
+        waiting.due = Instant::now() + backoff(self.options, waiting.failures);
+        waiting.failures += 1;
+        self.waiting.insert(key, waiting);
+    }
+}
+
+fn backoff(options: &Options, failures: u32) -> Duration {
+    let doubled = options.backoff.checked_mul(1 << failures.min(16));
+    doubled.map_or(options.backoff_limit, |doubled| doubled.min(options.backoff_limit))
+}
+
+async fn until(due: Option<Instant>) {
+    match due {
+        Some(at) => sleep_until(at).await,
+        None => std::future::pending().await,
+    }
+}

@@ -1,0 +1,163 @@
+//! Statuses, written through the API in process; and the lease by which one of several replicas writes them.
+
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use crate::leadership::{Lease, Lock, Outcome, Writer};
+use api::{Api, StatusOutcome, StatusTarget};
+use config::schema::{Definition, definitions};
+use config::{ObjectKey, Timestamp};
+use serde_json::{Value, json};
+use settings::Settings;
+use status::{Intent, Status};
+use store::{Error, Expect, GroupResource, Key, Operation, Store, Transaction};
+
+/// Where the lease is.
+const NAMESPACE: &str = "istio-system";
+const NAME: &str = "rutter-status";
+
+/// How statuses are planned, wherever they are written.
+pub(super) fn planning(settings: &Settings) -> status::Settings {
+    status::Settings {
+        interval: settings.status_interval,
+        ..status::Settings::default()
+    }
+}
+
+/// The definition of an object's kind; none: it has no kind that is served.
+pub(super) fn definition(key: &ObjectKey) -> Option<&'static Definition> {
+    definitions()
+        .iter()
+        .find(|definition| definition.mesh == Some(key.kind))
+}
+
+/// Writes statuses through the API.
+pub(super) struct StatusWriter(pub(super) Api);
+
+impl Writer for StatusWriter {
+    async fn write(&self, intent: &Intent) -> Outcome {
+        let Some(kind) = definition(&intent.key) else {
+            return Outcome::Gone;
+        };
+        let resource = GroupResource::new(kind.group, kind.plural);
+        let key = Key::new(resource, intent.key.namespace.clone(), intent.key.name.clone());
+        let target = StatusTarget {
+            key,
+            uid: Some(intent.uid.to_string()).filter(|uid| !uid.is_empty()),
+            generation: Some(intent.generation),
+        };
+        match self
+            .0
+            .write_status(&target, |old| merged(old, intent.status.to_json()))
+            .await
+        {
+            Ok(StatusOutcome::Written(_) | StatusOutcome::Unchanged) => Outcome::Written,
+            Ok(StatusOutcome::Gone) => Outcome::Gone,
+            Ok(StatusOutcome::Stale) => Outcome::Stale,
+            Err(failure) => Outcome::Retry(failure.message),
+        }
+    }
+}
+
+/// Ours, with what others say kept: their fields, and their conditions.
+fn merged(old: &Value, mut ours: Value) -> Value {
+    keep_conditions(old, &mut ours);
+    if let Some(fields) = ours.as_object_mut() {
+        for (name, value) in old.as_object().into_iter().flatten() {
+            fields.entry(name).or_insert_with(|| value.clone());
+        }
+    }
+    ours
+}
+
+/// Adds to the conditions of our status those that others wrote.
+pub(super) fn keep_conditions(old: &Value, ours: &mut Value) {
+    let is_ours = |condition: &&Value| Status::CONDITIONS.iter().any(|own| condition["type"] == **own);
+    let others = old["conditions"].as_array().into_iter().flatten();
+    let kept: Vec<Value> = others.filter(|condition| !is_ours(condition)).cloned().collect();
+    if let Some(conditions) = ours.get_mut("conditions").and_then(Value::as_array_mut) {
+        conditions.extend(kept);
+    }
+}
+
+/// The lease, an object of the store.
+pub(super) struct StoreLock(pub(super) Arc<dyn Store>);
+
+impl StoreLock {
+    fn key() -> Key {
+        Key::new(GroupResource::new("coordination.k8s.io", "leases"), NAMESPACE, NAME)
+    }
+}
+
+impl Lock for StoreLock {
+    async fn read(&self) -> Result<Option<(Lease, String)>, String> {
+        let stored = self.0.get(&Self::key()).await.map_err(|error| error.to_string())?;
+        Ok(stored.map(|stored| {
+            let lease = Lease::from_json(&stored.value()["spec"]);
+            (lease, stored.revision.to_string())
+        }))
+    }
+
+    async fn write(&self, lease: &Lease, version: Option<&str>) -> Result<bool, String> {
+        let expect = match version.map(str::parse) {
+            None => Expect::Absent,
+            Some(Ok(revision)) => Expect::Revision(revision),
+            Some(Err(_)) => return Ok(false),
+        };
+        let stored = self.0.get(&Self::key()).await.map_err(|error| error.to_string())?;
+        let mut value = stored.map_or_else(fresh, |stored| stored.value());
+        value["spec"] = lease.to_json();
+        let put = Operation::Put {
+            key: Self::key(),
+            value,
+            expect,
+        };
+        match self.0.commit(Transaction::one(put)).await {
+            Ok(_) => Ok(true),
+            Err(Error::Conflict { .. } | Error::Exists { .. } | Error::NotFound { .. }) => Ok(false),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+}
+
+/// The lease before anybody held it.
+fn fresh() -> Value {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let now = Timestamp::from_unix(i64::try_from(now.as_secs()).unwrap_or(i64::MAX));
+    json!({
+        "apiVersion": "coordination.k8s.io/v1",
+        "kind": "Lease",
+        "metadata": {
+            "name": NAME,
+            "namespace": NAMESPACE,
+            "uid": uuid::Uuid::new_v4().to_string(),
+            "creationTimestamp": now.to_string(),
+        },
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_others_say_stays_and_a_refusal_that_is_over_does_not() {
+        let old = json!({
+            "addresses": [{"value": "240.240.0.1"}],
+            "conditions": [{"type": "Accepted", "status": "False"}, {"type": "Theirs", "status": "True"}],
+            "proxies": {"running": 1, "refusal": {"proxy": "a"}},
+        });
+        let ours = json!({"conditions": [{"type": "Accepted", "status": "True"}], "proxies": {"running": 2}});
+        let merged = merged(&old, ours);
+        let expected = json!({
+            "addresses": [{"value": "240.240.0.1"}],
+            "conditions": [{"type": "Accepted", "status": "True"}, {"type": "Theirs", "status": "True"}],
+            "proxies": {"running": 2},
+        });
+        assert_eq!(merged, expected);
+        assert_eq!(
+            super::merged(&Value::Null, json!({"proxies": {}})),
+            json!({"proxies": {}})
+        );
+    }
+}
