@@ -5,46 +5,46 @@ use serde_json::Value;
 
 use crate::Write;
 
-/// A controller for as long as this replica leads.
+/// Feeds a controller with watch events while this replica leads.
 pub trait Driver: Send + 'static {
-    /// What it watches.
+    /// The objects to watch.
     fn watched(&self) -> Vec<Watched>;
-    /// An object of one of [`Driver::watched`], by its place there, is so or is gone.
+    /// Handles an object of the watch at index `place` of [`Driver::watched`]; `there` is false if it was deleted.
     fn see(&mut self, place: usize, object: &Value, there: bool);
-    /// The mesh configuration is this now.
+    /// Handles a change of the mesh configuration.
     fn mesh(&mut self, mesh: &MeshConfig);
-    /// Everything was read anew: changes may have been missed, and undone.
+    /// Handles a relist, before which events may have been missed.
     fn restart(&mut self);
-    /// What is to be written. It is asked when all that is watched has been read, and after changes.
+    /// The writes that are needed. Called once all watches are synced, and after each change.
     fn plan(&mut self) -> Vec<Write>;
 }
 
-/// Which API is watched.
+/// The API server of a watch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Origin {
-    /// The one that is written to.
+    /// The cluster that the controller writes to.
     #[default]
     Here,
-    /// That of the configuration.
+    /// The cluster that holds the configuration.
     Home,
-    /// That of the cluster in which this replica keeps its Secrets.
+    /// The cluster that holds the Secrets of this replica.
     Own,
 }
 
-/// What is watched.
+/// A watch.
 #[derive(Clone, Debug, Default)]
 pub struct Watched {
     /// Group, version, kind.
     pub kind: (&'static str, &'static str, &'static str),
     /// The plural of the kind, as in paths.
     pub plural: &'static str,
-    /// In this namespace; none: in all of them.
+    /// The namespace; `None` for all namespaces.
     pub namespace: Option<String>,
-    /// With these labels, as a selector.
+    /// The label selector.
     pub labels: Option<String>,
-    /// With these fields, as a selector.
+    /// The field selector.
     pub fields: Option<String>,
-    /// Where.
+    /// The API server.
     pub origin: Origin,
 }
 
@@ -58,7 +58,7 @@ impl Watched {
         }
     }
 
-    /// The same, read in this version.
+    /// Sets the API version, which is `v1` otherwise.
     pub fn at(self, version: &'static str) -> Watched {
         Watched {
             kind: (self.kind.0, version, self.kind.2),
@@ -66,12 +66,12 @@ impl Watched {
         }
     }
 
-    /// The same in this cluster.
+    /// Sets the API server.
     pub fn of(self, origin: Origin) -> Watched {
         Watched { origin, ..self }
     }
 
-    /// Those of a namespace.
+    /// Limits the watch to a namespace.
     pub fn within(self, namespace: &str) -> Watched {
         Watched {
             namespace: Some(namespace.to_owned()),
@@ -79,7 +79,7 @@ impl Watched {
         }
     }
 
-    /// Those of a name.
+    /// Limits the watch to a name.
     pub fn named(self, name: &str) -> Watched {
         Watched {
             fields: Some(format!("metadata.name={name}")),
@@ -87,7 +87,7 @@ impl Watched {
         }
     }
 
-    /// Those with labels.
+    /// Limits the watch to a label selector.
     pub fn labelled(self, labels: &str) -> Watched {
         Watched {
             labels: Some(labels.to_owned()),

@@ -1,16 +1,15 @@
-//! What was handed out.
+//! The writes that a controller has returned.
 
 use std::collections::BTreeMap;
 
 use crate::{Target, Write};
 
-/// The writes that were handed out and are not known to have taken effect.
+/// The writes that were returned and are not known to have taken effect.
 #[derive(Clone, Default, Debug)]
 pub struct Ledger(BTreeMap<Target, Write>);
 
 impl Ledger {
-    /// What is to be handed out, when this is wanted of the target: nothing if nothing is wanted, or if the same was handed
-    /// out already.
+    /// The write to return for a target: `None` if none is needed or an equal one was returned already.
     pub fn settle(&mut self, target: &Target, wanted: Option<Write>) -> Option<Write> {
         match wanted {
             None => {
@@ -25,17 +24,17 @@ impl Ledger {
         }
     }
 
-    /// What was handed out for this target.
+    /// The last write that was returned for a target.
     pub fn given(&self, target: &Target) -> Option<&Write> {
         self.0.get(target)
     }
 
-    /// The target was seen in another version: what was handed out may be undone.
+    /// Drops the entry of a target that was observed in another version, since its write may have been undone.
     pub fn forget(&mut self, target: &Target) {
         self.0.remove(target);
     }
 
-    /// Forgets everything.
+    /// Drops all entries.
     pub fn clear(&mut self) {
         self.0.clear();
     }

@@ -1,9 +1,19 @@
-//! What the controllers want to be written, each a machine of its own: what there is goes in, [`Write`]s come out.
+//! Kubernetes controllers as state machines: observed objects go in, [`Write`]s come out. No I/O.
 //!
-//! Each remembers what it handed out ([`Ledger`]), so that the same is not handed out twice while it is under way; what is
-//! seen of the object itself later counts more than that. A machine may be told everything again, in any order, and says
-//! nothing if all is as it should be. [`Controller::restart`] forgets what was handed out: another replica led meanwhile,
-//! writes were lost, or changes were not seen one by one.
+//! ```text
+//! watch events ─► Driver::see ─► Controller (machine) ─► plan ─► Write ─► API server
+//!                                     ▲                                      │
+//!                                     └────────────── watch events ◄─────────┘
+//! ```
+//!
+//! Each controller is one file with two types: the machine ([`Controller`]) holds the state and plans writes; its [`Driver`]
+//! lists what to watch and decodes objects for the machine. `runtime` runs a driver while this replica holds the lease of the
+//! controller.
+//!
+//! Each machine remembers the writes it returned ([`Ledger`]) and does not return one again while it is in flight. A later
+//! observation of the object takes precedence. Observations may be repeated and arrive in any order; a machine plans nothing
+//! if the desired state is reached. [`Controller::restart`] clears the ledger, because another replica may have led in the
+//! meantime, writes may be lost, or events were missed.
 
 mod addresses;
 mod driver;
@@ -25,11 +35,11 @@ pub use service_exports::{ExportDriver, ServiceExports};
 pub use untaint::{SeenNode, TAINT, Untaint, UntaintDriver};
 pub use write::{Body, Target, Write};
 
-/// What all controllers have in common.
+/// The state machine of a controller.
 pub trait Controller {
-    /// What is to be written now, and was not handed out before.
+    /// The writes that are needed now and were not returned before.
     fn plan(&mut self) -> Vec<Write>;
 
-    /// Forgets what was handed out: all that is not as it should be is planned anew.
+    /// Clears the ledger: everything that differs from the desired state is planned again.
     fn restart(&mut self);
 }

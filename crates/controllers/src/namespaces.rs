@@ -1,4 +1,4 @@
-//! The namespaces of a cluster, and which of them the mesh selects.
+//! The namespaces of a cluster, filtered by `discoverySelectors`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,17 +9,17 @@ use serde_json::Value;
 
 use crate::{id, labels};
 
-/// The namespaces that were seen.
+/// The observed namespaces.
 #[derive(Default)]
 pub(crate) struct Namespaces {
     /// `discoverySelectors` of the mesh configuration.
     selectors: Vec<LabelSelector>,
-    /// Each namespace: its labels, and whether it stays.
+    /// The labels of each namespace, and whether it is not being deleted.
     known: BTreeMap<Arc<str>, (StringMap, bool)>,
 }
 
 impl Namespaces {
-    /// A namespace is so, or is gone.
+    /// Handles an added, changed or deleted namespace.
     pub(crate) fn see(&mut self, object: &Value, there: bool) {
         let name = id(object).1;
         let stays = object["metadata"].get("deletionTimestamp").is_none();
@@ -29,19 +29,19 @@ impl Namespaces {
         }
     }
 
-    /// These selectors hold from now on.
+    /// Sets the selectors.
     pub(crate) fn select_by(&mut self, selectors: &[LabelSelector]) {
         self.selectors = selectors.to_vec();
     }
 
-    /// Whether a namespace is there, stays, and is selected.
+    /// Whether a namespace exists, is not being deleted, and is selected.
     pub(crate) fn is_selected(&self, name: &str) -> bool {
         self.known.get(name).is_some_and(|(labels, stays)| {
             *stays && (self.selectors.is_empty() || self.selectors.iter().any(|selector| selector.matches(labels)))
         })
     }
 
-    /// The names of all.
+    /// The names of all namespaces.
     pub(crate) fn names(&self) -> impl Iterator<Item = &Arc<str>> {
         self.known.keys()
     }

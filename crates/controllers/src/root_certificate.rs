@@ -1,4 +1,4 @@
-//! The root certificate in every namespace, so that workloads can check who they talk to.
+//! Writes the root certificates of the mesh to a ConfigMap in every namespace, where workloads read them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -13,19 +13,19 @@ use crate::{Body, Controller, Driver, Ledger, Origin, Target, Watched, Write, id
 
 /// The name of the ConfigMaps.
 pub const CONFIG_MAP: &str = "istio-ca-root-cert";
-/// The key in them.
+/// The key in the ConfigMaps.
 pub const KEY: &str = "root-cert.pem";
-/// The label by which they are recognised.
+/// The label of the ConfigMaps.
 const LABEL: &str = "istio.io/config";
-/// Namespaces that hold no workloads.
+/// Namespaces without workloads, which get no ConfigMap.
 const LEFT_OUT: &[&str] = &["kube-public", "kube-node-lease", "local-path-storage"];
-/// Root certificates together are no longer, in bytes: a ConfigMap holds 1 MiB.
+/// The maximum size of the root certificates, in bytes. A ConfigMap holds 1 MiB.
 const LIMIT: usize = 512 << 10;
 
-/// The ConfigMap of a namespace as it is.
+/// The observed ConfigMap of a namespace.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Found {
-    /// What stands below [`KEY`]; none: nothing.
+    /// The value of [`KEY`], if present.
     pub pem: Option<Arc<str>>,
     /// Whether it has the label.
     pub labelled: bool,
@@ -33,11 +33,11 @@ pub struct Found {
     pub version: Arc<str>,
 }
 
-/// The root certificates of the mesh, from the Secrets that hold its authority: `cacerts`, which an operator made, before
-/// `istio-ca-secret`, which a control plane made for itself. `read` gives a key of a Secret.
+/// Reads the root certificates of the mesh from the Secrets of its certificate authority: `cacerts`, which an operator creates,
+/// takes precedence over `istio-ca-secret`, which a control plane creates. `read` returns the value of a key of a Secret.
 ///
 /// # Errors
-/// What is wrong with the Secret that holds.
+/// The Secret that takes precedence is invalid.
 pub fn root_of(read: impl Fn(&str, &str) -> Option<Vec<u8>>) -> Result<Option<Arc<str>>, String> {
     // A self-signed authority is its own root.
     let places = [
@@ -58,14 +58,14 @@ pub fn root_of(read: impl Fn(&str, &str) -> Option<Vec<u8>>) -> Result<Option<Ar
             return Err(wrong("holds no certificate"));
         }
         if text.contains("PRIVATE KEY") {
-            return Err(wrong("holds a private key, which nobody else may see"));
+            return Err(wrong("holds a private key, which must not be published"));
         }
         return Ok(Some(text.into()));
     }
     Ok(None)
 }
 
-/// Gives every namespace that is selected the root certificate. Without one nothing is written, and what is there stays.
+/// Writes the root certificates to every selected namespace. Without root certificates nothing is written or removed.
 #[derive(Default, Debug)]
 pub struct RootCertificates {
     root: Option<Arc<str>>,
@@ -76,7 +76,7 @@ pub struct RootCertificates {
 }
 
 impl RootCertificates {
-    /// The root certificates are these now; none: nobody knows.
+    /// Sets the root certificates; `None` if they are unknown.
     pub fn root(&mut self, root: Option<Arc<str>>) {
         if self.root != root {
             self.root = root;
@@ -84,12 +84,12 @@ impl RootCertificates {
         }
     }
 
-    /// Whether there is one.
+    /// Whether root certificates are known.
     pub fn has_root(&self) -> bool {
         self.root.is_some()
     }
 
-    /// A namespace is there, selected and not on its way out; or it is not.
+    /// Records whether a namespace exists, is selected and is not being deleted.
     pub fn namespace(&mut self, name: &str, there: bool) {
         if there && !LEFT_OUT.contains(&name) {
             if self.namespaces.insert(name.into()) {
@@ -100,7 +100,7 @@ impl RootCertificates {
         }
     }
 
-    /// The ConfigMap of a namespace is so, or is not there.
+    /// Sets the observed ConfigMap of a namespace; `None` if there is none.
     pub fn config_map(&mut self, namespace: &str, found: Option<Found>) {
         let before = match &found {
             Some(found) => self.found.insert(namespace.into(), found.clone()),
@@ -159,12 +159,12 @@ fn target(namespace: &str) -> Target {
     }
 }
 
-/// The Secrets that may hold the authority of the mesh.
+/// The Secrets that may hold the certificate authority of the mesh.
 const SECRETS: [&str; 2] = ["cacerts", "istio-ca-secret"];
 
-/// What is said of where the certificate comes from; each thing is logged once.
+/// The state of the root certificate that was logged last.
 #[derive(PartialEq, Eq, Debug)]
-enum Said {
+enum Logged {
     Nothing,
     Found,
     Missing,
@@ -176,9 +176,9 @@ pub struct RootDriver {
     namespace: Arc<str>,
     machine: RootCertificates,
     namespaces: Namespaces,
-    /// The data of each Secret, by key; only certificates are kept.
+    /// The certificates of each Secret, by key. Private keys are not kept.
     secrets: BTreeMap<String, BTreeMap<String, Vec<u8>>>,
-    said: Said,
+    logged: Logged,
 }
 
 impl RootDriver {
@@ -189,7 +189,7 @@ impl RootDriver {
             machine: RootCertificates::default(),
             namespaces: Namespaces::default(),
             secrets: BTreeMap::new(),
-            said: Said::Nothing,
+            logged: Logged::Nothing,
         }
     }
 
@@ -199,28 +199,28 @@ impl RootDriver {
 
     fn root(&mut self) {
         let found = root_of(|secret, key| self.secrets.get(secret)?.get(key).cloned());
-        let said = match &found {
-            Ok(Some(_)) => Said::Found,
-            Ok(None) => Said::Missing,
-            Err(error) => Said::Wrong(error.clone()),
+        let logged = match &found {
+            Ok(Some(_)) => Logged::Found,
+            Ok(None) => Logged::Missing,
+            Err(error) => Logged::Wrong(error.clone()),
         };
-        // What is wrong now was right before: what is there stays.
+        // An invalid Secret does not replace the last valid root certificate.
         if let Ok(root) = found {
             self.machine.root(root);
         }
-        if said != self.said {
-            match &said {
-                Said::Missing => tracing::info!(
+        if logged != self.logged {
+            match &logged {
+                Logged::Missing => tracing::info!(
                     namespace = %self.namespace,
-                    "there is no root certificate: neither Secret {} nor {} exists; no {CONFIG_MAP} is written",
+                    "no root certificate found: neither Secret {} nor {} exists; {CONFIG_MAP} is not written",
                     SECRETS[0],
                     SECRETS[1],
                 ),
-                Said::Wrong(error) => tracing::error!(error, "the root certificate cannot be used"),
-                Said::Found if self.said != Said::Nothing => tracing::info!("there is a root certificate now"),
-                Said::Found | Said::Nothing => {}
+                Logged::Wrong(error) => tracing::error!(error, "the root certificate is invalid"),
+                Logged::Found if self.logged != Logged::Nothing => tracing::info!("found a root certificate"),
+                Logged::Found | Logged::Nothing => {}
             }
-            self.said = said;
+            self.logged = logged;
         }
     }
 }
@@ -235,7 +235,7 @@ impl Driver for RootDriver {
         vec![
             Watched::all("", "Namespace", "namespaces"),
             Watched::all("", "ConfigMap", "configmaps").named(CONFIG_MAP),
-            // An operator puts the one beside the control plane; the other is made where the configuration is.
+            // An operator creates the first beside the control plane; the second is created in the configuration cluster.
             secret(SECRETS[0]).of(Origin::Own),
             secret(SECRETS[1]).of(Origin::Home),
         ]
@@ -270,7 +270,7 @@ impl Driver for RootDriver {
     }
 
     fn plan(&mut self) -> Vec<Write> {
-        if self.said == Said::Nothing {
+        if self.logged == Logged::Nothing {
             self.root();
         }
         self.machine.plan()
@@ -288,7 +288,7 @@ fn found(object: &Value) -> Found {
     }
 }
 
-/// The certificates of a Secret. Its keys are not looked at.
+/// The certificates of a Secret. Private keys are not decoded.
 fn certificates(object: &Value) -> BTreeMap<String, Vec<u8>> {
     let wanted = [KEY, "ca-cert.pem"].into_iter();
     let decoded = wanted.filter_map(|key| {
@@ -318,7 +318,7 @@ mod tests {
         driver.see(0, &namespace("a", "on"), true);
         driver.see(0, &namespace("b", "off"), true);
         assert!(driver.plan().is_empty());
-        assert_eq!(driver.said, Said::Missing);
+        assert_eq!(driver.logged, Logged::Missing);
         let secret = json!({"metadata": {"name": "istio-ca-secret"}, "data": {
             "ca-cert.pem": STANDARD.encode(PEM), "ca-key.pem": STANDARD.encode("secret"),
         }});
@@ -346,6 +346,6 @@ mod tests {
             &json!({"metadata": {"name": "istio-ca-secret"}, "data": {"ca-cert.pem": "AAAA"}}),
             true,
         );
-        assert!(matches!(driver.said, Said::Wrong(_)) && driver.machine.has_root());
+        assert!(matches!(driver.logged, Logged::Wrong(_)) && driver.machine.has_root());
     }
 }

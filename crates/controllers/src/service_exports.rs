@@ -1,4 +1,4 @@
-//! A ServiceExport for every service that is meant for the whole mesh.
+//! Creates a ServiceExport for every service that is visible to the whole mesh.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -11,14 +11,14 @@ use serde_json::{Value, json};
 use crate::namespaces::Namespaces;
 use crate::{Body, Controller, Driver, Ledger, Target, Watched, Write, id};
 
-/// The namespace and the name of a service, and of its export.
+/// The namespace and name of a service and of its export.
 type Name = (Arc<str>, Arc<str>);
 
-/// Makes the exports that there are not. One that is there is never touched; one that this made belongs to its service and
-/// goes with it.
+/// Creates missing exports. An existing export is never changed. A created one is owned by its service, so that both are
+/// deleted together.
 #[derive(Default, Debug)]
 pub struct ServiceExports {
-    /// The services that are to be exported: the UID of each.
+    /// The UIDs of the services to export.
     services: BTreeMap<Name, Arc<str>>,
     exports: BTreeSet<Name>,
     dirty: BTreeSet<Name>,
@@ -26,7 +26,7 @@ pub struct ServiceExports {
 }
 
 impl ServiceExports {
-    /// A service of this UID is to be exported; none: it is not, or it is gone.
+    /// Sets a service to export, by UID; `None` if it is not exported or was deleted.
     pub fn service(&mut self, namespace: &str, name: &str, uid: Option<&str>) {
         let name: Name = (namespace.into(), name.into());
         match uid {
@@ -44,7 +44,7 @@ impl ServiceExports {
         }
     }
 
-    /// There is an export of this name, or there is none.
+    /// Records whether an export exists.
     pub fn export(&mut self, namespace: &str, name: &str, there: bool) {
         let name: Name = (namespace.into(), name.into());
         let changed = match there {
@@ -109,8 +109,7 @@ pub struct ExportDriver {
 }
 
 impl ExportDriver {
-    /// For services of this domain.
-    /// A driver that has seen no objects yet.
+    /// A driver for services in this DNS domain.
     pub fn new(domain: &Arc<str>) -> ExportDriver {
         ExportDriver {
             settings: MeshSettings {
@@ -127,8 +126,8 @@ impl ExportDriver {
         }
     }
 
-    /// Tells the machine of all services of a namespace.
-    fn tell(&mut self, namespace: &str) {
+    /// Updates all services of a namespace.
+    fn update_namespace(&mut self, namespace: &str) {
         let selected = self.namespaces.is_selected(namespace);
         for (name, uid) in self.services.get(namespace).into_iter().flatten() {
             let exported = selected && is_of_mesh(&self.settings, namespace, name);
@@ -137,7 +136,7 @@ impl ExportDriver {
     }
 }
 
-/// Whether clients of other clusters may use a service.
+/// Whether a service is visible to clients in other clusters.
 fn is_of_mesh(settings: &MeshSettings, namespace: &str, name: &str) -> bool {
     let host = Hostname::parse(&format!("{name}.{namespace}.svc.{}", settings.domain));
     host.is_ok_and(|host| !registry::is_cluster_local(settings, &host))
@@ -157,7 +156,7 @@ impl Driver for ExportDriver {
         match place {
             0 => {
                 self.namespaces.see(object, there);
-                self.tell(name);
+                self.update_namespace(name);
             }
             1 => self.machine.export(namespace, name, there),
             _ if there && object["metadata"].get("deletionTimestamp").is_none() => {
@@ -180,7 +179,7 @@ impl Driver for ExportDriver {
         self.settings.config = mesh.clone();
         self.namespaces.select_by(&mesh.discovery_selectors);
         let namespaces: Vec<Arc<str>> = self.services.keys().cloned().collect();
-        namespaces.iter().for_each(|namespace| self.tell(namespace));
+        namespaces.iter().for_each(|namespace| self.update_namespace(namespace));
     }
 
     fn restart(&mut self) {

@@ -1,4 +1,4 @@
-//! Nodes whose CNI agent is ready take pods.
+//! Removes a taint from nodes on which the CNI agent is ready.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -8,10 +8,10 @@ use serde_json::{Value, json};
 
 use crate::{Body, Controller, Driver, Ledger, Target, Watched, Write, id};
 
-/// The taint that whoever makes nodes gives them, and that goes when the agent is ready.
+/// The taint that keeps pods off a new node until the CNI agent is ready.
 pub const TAINT: &str = "cni.istio.io/not-ready";
 
-/// A node as it is.
+/// The observed state of a node.
 #[derive(Clone, PartialEq, Debug)]
 pub struct SeenNode {
     /// `metadata.uid`.
@@ -32,18 +32,18 @@ fn is_ours(taint: &Value) -> bool {
     taint["key"] == TAINT
 }
 
-/// Removes the taint from nodes on which the agent's pod is ready. It gives no taint to any.
+/// Removes the taint from nodes on which the agent's pod is ready. It never adds a taint.
 #[derive(Default, Debug)]
 pub struct Untaint {
     nodes: BTreeMap<Arc<str>, SeenNode>,
-    /// The agent's ready pods: the node of each.
+    /// The nodes of the agent's ready pods.
     ready: BTreeMap<Arc<str>, Arc<str>>,
     dirty: BTreeSet<Arc<str>>,
     ledger: Ledger,
 }
 
 impl Untaint {
-    /// A node is so, or is gone.
+    /// Sets the state of a node; `None` if it was deleted.
     pub fn node(&mut self, name: &str, node: Option<SeenNode>) {
         let before = match &node {
             Some(node) => self.nodes.insert(name.into(), node.clone()),
@@ -55,7 +55,7 @@ impl Untaint {
         }
     }
 
-    /// A pod of the agent is ready on this node; none: it is not, or it is gone.
+    /// Sets the node on which a pod of the agent is ready; `None` if it is not ready or was deleted.
     pub fn agent(&mut self, pod: &str, node: Option<&str>) {
         match node {
             Some(node) => {
@@ -116,7 +116,7 @@ fn target(name: &str) -> Target {
     }
 }
 
-/// The label of the agent's pods.
+/// The label selector of the agent's pods.
 const AGENT: &str = "k8s-app=istio-cni-node";
 
 /// Feeds the controller with the objects that it watches.

@@ -1,11 +1,11 @@
-//! A write to an object of any kind.
+//! Writes to Kubernetes objects.
 
 use std::fmt;
 use std::sync::Arc;
 
 use serde_json::Value;
 
-/// The object that is written, as a path of the API has it.
+/// The object to write, with the parts of its API path.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Target {
     /// The API group; empty for the core.
@@ -44,27 +44,26 @@ impl fmt::Display for Target {
     }
 }
 
-/// How an object is written.
+/// The operation and its content.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Body {
-    /// By server-side apply: these fields are to be so, and those that the manager gave before and does not name any more
-    /// go. `apiVersion`, `kind` and the name are added by who writes.
+    /// Server-side apply. The writer adds `apiVersion`, `kind` and the name.
     Apply {
         /// The fields.
         fields: Value,
         /// The field manager.
         manager: &'static str,
-        /// Whether the object may be made; else it is left alone where it does not exist.
+        /// Whether the object is created if it does not exist.
         create: bool,
     },
-    /// By making it. One that is there already is left alone.
+    /// Create. An object that exists is left unchanged.
     Create {
-        /// The fields. `apiVersion`, `kind` and the name are added by who writes.
+        /// The fields. The writer adds `apiVersion`, `kind` and the name.
         fields: Value,
         /// The field manager.
         manager: &'static str,
     },
-    /// By a merge patch, if the object still has this version.
+    /// Merge patch, if the object still has this resource version.
     Merge {
         /// The patch.
         patch: Value,
@@ -73,13 +72,13 @@ pub enum Body {
     },
 }
 
-/// A write that a controller wants.
+/// A write that a controller plans.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Write {
-    /// To which object.
+    /// The object.
     pub target: Target,
-    /// The UID that the object must have; empty: any.
+    /// The UID that the object must have; empty for any.
     pub uid: Arc<str>,
-    /// What.
+    /// The operation.
     pub body: Body,
 }

@@ -1,16 +1,16 @@
 //! The running control plane: connects sources, the world thread and the servers, and manages the life of the process.
 
-mod elsewhere;
-mod front;
-mod home;
+mod ack_counts;
+mod api_server;
+mod config_sources;
 mod intake;
 mod kubernetes;
 pub mod leadership;
 mod mesh_file;
 mod names;
 pub mod objects;
-mod status;
-mod tallies;
+mod store_backend;
+mod store_status;
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 use std::sync::Arc;
@@ -30,8 +30,8 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use world::World;
 
-use elsewhere::{Elsewhere, Running};
-use front::Front;
+use api_server::ApiServer;
+use config_sources::{ConfigSource, Running};
 use intake::{Progress, Source, Voice};
 use kubernetes::Cluster;
 use mesh_file::MeshFile;
@@ -55,20 +55,22 @@ pub fn run(settings: &Settings) -> Result<()> {
 
 async fn serve(settings: &Settings, threads: usize) -> Result<()> {
     let begin = Instant::now();
-    let in_kubernetes = home::chosen(settings) == StoreBackend::Kubernetes;
-    // There it is one of the sources of the mesh configuration, and may be missing.
+    let in_kubernetes = store_backend::chosen(settings) == StoreBackend::Kubernetes;
+    // In Kubernetes the file is one of several sources of the mesh configuration and may be missing.
     let mesh_path = match in_kubernetes {
         true => Some(kubernetes::mesh_file(settings)).filter(|path| path.exists()),
         false => settings.mesh_config.clone(),
     };
     let mesh_file = mesh_path.as_deref().map(MeshFile::open).transpose()?;
     let mesh = mesh_file.as_ref().map(|file| file.config().clone()).unwrap_or_default();
-    let elsewhere = elsewhere::read(&mesh)?;
+    let config_sources = config_sources::read(&mesh)?;
     anyhow::ensure!(
-        settings.config_dir.is_some() || home::chosen(settings) != StoreBackend::None || !elsewhere.is_empty(),
-        "which configuration? name a directory with --config-dir, a store with --store, or configSources in --mesh-config"
+        settings.config_dir.is_some()
+            || store_backend::chosen(settings) != StoreBackend::None
+            || !config_sources.is_empty(),
+        "no configuration source: set --config-dir, --store, or configSources in --mesh-config"
     );
-    let store = home::open(settings).await?;
+    let store = store_backend::open(settings).await?;
     let cluster = match in_kubernetes {
         true => Some(Cluster::open(settings).await?),
         false => None,
@@ -93,18 +95,18 @@ async fn serve(settings: &Settings, threads: usize) -> Result<()> {
     };
     let told = intake.mesh.subscribe();
     let given = Given {
-        // In Kubernetes it is followed with the ConfigMaps.
+        // In Kubernetes the Kubernetes source follows it.
         mesh_file: mesh_file.filter(|_| !in_kubernetes),
         store,
         cluster,
-        elsewhere,
+        config_sources,
         node: node(&mesh, at.grpc),
     };
     let started = async {
         let mut parts = begin_sources(settings, given, intake, &server).await?;
         parts.names = names::begin(settings, &pilot).await?;
-        if let Some(front) = &mut parts.front {
-            front.tell(settings, pilot, stopped).await?;
+        if let Some(api_server) = &mut parts.api_server {
+            api_server.tell(settings, pilot, stopped).await?;
         } else if let Some(cluster) = &mut parts.cluster {
             cluster.control(settings, &told, &stopped);
             cluster.tell(settings, pilot, stopped).await?;
@@ -114,14 +116,14 @@ async fn serve(settings: &Settings, threads: usize) -> Result<()> {
     let parts = tokio::select! {
         started = started => started?,
         signal = stop.next() => {
-            tracing::info!(signal, "stopped before it was ready");
+            tracing::info!(signal, "stopped before it became ready");
             return Ok(());
         }
     };
     server.set_ready();
     tracing::info!(took = ?begin.elapsed(), "ready");
-    if parts.front.is_some() {
-        home::greet(settings, at.grpc);
+    if parts.api_server.is_some() {
+        store_backend::greet(settings, at.grpc);
     }
     let signal = stop.next().await;
     tracing::info!(signal, "stopping");
@@ -131,12 +133,12 @@ async fn serve(settings: &Settings, threads: usize) -> Result<()> {
     Ok(())
 }
 
-/// Ends everything in good order, or at once when asked again.
+/// Stops everything gracefully, or immediately at a second signal.
 async fn end(settings: &Settings, parts: Parts, server: Server, mut stop: Signals) {
     drop((parts.mesh_file, parts.names));
     let end = async {
-        if let Some(front) = parts.front {
-            front.end(settings.shutdown_duration).await;
+        if let Some(api_server) = parts.api_server {
+            api_server.end(settings.shutdown_duration).await;
         }
         if let Some(cluster) = parts.cluster {
             cluster.end().await;
@@ -145,7 +147,7 @@ async fn end(settings: &Settings, parts: Parts, server: Server, mut stop: Signal
     };
     tokio::select! {
         () = end => {}
-        signal = stop.next() => tracing::warn!(signal, "a second signal: stopping at once"),
+        signal = stop.next() => tracing::warn!(signal, "received a second signal, stopping immediately"),
     }
     drop(parts.running);
 }
@@ -159,29 +161,29 @@ pub(crate) fn log_diagnostic(diagnostic: &Diagnostic) {
     }
 }
 
-/// Where configuration comes from.
+/// The configuration sources.
 struct Given {
     mesh_file: Option<MeshFile>,
     store: Option<Arc<dyn Store>>,
     cluster: Option<Cluster>,
-    elsewhere: Vec<Elsewhere>,
-    /// Who we say that we are to other control planes.
+    config_sources: Vec<ConfigSource>,
+    /// The node that this process sends to other control planes.
     node: xds::Node,
 }
 
-/// What runs.
+/// The running tasks.
 struct Parts {
-    /// Follows the file with the mesh configuration.
+    /// Follows the mesh configuration file.
     mesh_file: JoinSet<()>,
-    /// Looks names up.
+    /// Resolves host names.
     names: JoinSet<()>,
-    front: Option<Front>,
+    api_server: Option<ApiServer>,
     cluster: Option<Cluster>,
     running: Running,
 }
 
-/// Begins all sources, in the order in which they hold: the file with the mesh configuration, the store, the directory,
-/// the places that the mesh configuration names. Returns when what they have is committed.
+/// Starts all sources in order of precedence: the mesh configuration file, the store, the directory, and `configSources`.
+/// Returns once their content is committed.
 async fn begin_sources(settings: &Settings, given: Given, intake: intake::Options, server: &Server) -> Result<Parts> {
     let known = |name: String| Source {
         name: name.into(),
@@ -190,11 +192,11 @@ async fn begin_sources(settings: &Settings, given: Given, intake: intake::Option
     let mesh_file = settings.mesh_config.as_deref().filter(|_| given.mesh_file.is_some());
     let mut names: Vec<Source> = Vec::new();
     names.extend(mesh_file.map(|file| known(format!("--mesh-config {}", file.display()))));
-    names.extend((given.store.is_some() || given.cluster.is_some()).then(|| known(home::name(settings))));
+    names.extend((given.store.is_some() || given.cluster.is_some()).then(|| known(store_backend::name(settings))));
     names.extend(given.cluster.is_some().then(|| known("other clusters".to_owned())));
     let directory = settings.config_dir.as_deref();
     names.extend(directory.map(|directory| known(format!("--config-dir {}", directory.display()))));
-    names.extend(given.elsewhere.iter().map(Elsewhere::source));
+    names.extend(given.config_sources.iter().map(ConfigSource::source));
     let (voices, mut progress) = intake::start(names, intake);
 
     let mut voices = voices.into_iter();
@@ -202,7 +204,7 @@ async fn begin_sources(settings: &Settings, given: Given, intake: intake::Option
     let mut parts = Parts {
         mesh_file: JoinSet::new(),
         names: JoinSet::new(),
-        front: None,
+        api_server: None,
         cluster: None,
         running: Running::default(),
     };
@@ -211,8 +213,8 @@ async fn begin_sources(settings: &Settings, given: Given, intake: intake::Option
     }
     if let Some(cluster) = given.cluster {
         let cluster = parts.cluster.insert(cluster);
-        cluster.follow(settings, next()?, server.standing());
-        cluster.follow_others(settings, next()?, server.standing());
+        cluster.follow(settings, next()?, server.serving_status());
+        cluster.follow_others(settings, next()?, server.serving_status());
     }
     let store: Option<(Arc<dyn Store>, Voice)> = match given.store {
         Some(store) => Some((store, next()?)),
@@ -221,13 +223,13 @@ async fn begin_sources(settings: &Settings, given: Given, intake: intake::Option
     if let Some(directory) = directory {
         parts.running.directory(directory, next()?).await?;
     }
-    for place in given.elsewhere {
+    for place in given.config_sources {
         parts.running.place(place, given.node.clone(), next()?).await?;
     }
-    // After what may fail: nobody is let in before.
+    // The API starts last, after everything that may fail.
     if let Some((store, voice)) = store {
-        let front = parts.front.insert(Front::open(settings, store).await?);
-        tokio::try_join!(front.follow(voice), begun(&mut progress, server, None))?;
+        let api_server = parts.api_server.insert(ApiServer::open(settings, store).await?);
+        tokio::try_join!(api_server.follow(voice), begun(&mut progress, server, None))?;
     } else {
         let details = parts
             .cluster
@@ -238,7 +240,7 @@ async fn begin_sources(settings: &Settings, given: Given, intake: intake::Option
     Ok(parts)
 }
 
-/// Waits for the first commit; `/ready` says meanwhile what is missing, in detail what is missing of Kubernetes.
+/// Waits for the first commit. Until then `/ready` reports the sources that are not synced.
 async fn begun(
     progress: &mut watch::Receiver<Progress>,
     server: &Server,
@@ -280,7 +282,7 @@ async fn begun(
     }
 }
 
-/// Who we are to other control planes.
+/// The node that this process sends to other control planes.
 fn node(mesh: &MeshConfig, grpc: SocketAddr) -> xds::Node {
     let ip = match grpc.ip() {
         ip if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
@@ -288,7 +290,7 @@ fn node(mesh: &MeshConfig, grpc: SocketAddr) -> xds::Node {
     };
     xds::Node {
         namespace: mesh.root_namespace.clone(),
-        name: front::hostname().into(),
+        name: api_server::hostname().into(),
         ip: ip.to_string().into(),
         revision: "".into(),
     }
@@ -308,7 +310,7 @@ fn mesh_settings(settings: &Settings, config: MeshConfig) -> MeshSettings {
     }
 }
 
-/// Which endpoints clients of other clusters get. As with istiod, the switches build on each other.
+/// The endpoints that clients in other clusters receive. As in istiod, each setting requires the previous ones.
 fn sharing(settings: &Settings) -> Sharing {
     match (
         settings.mcs_service_discovery.0,
@@ -339,24 +341,24 @@ fn options(settings: &Settings) -> Options {
         max_request_bytes: settings.max_request_bytes.0,
         vhds: settings.vhds.0,
         leds: settings.leds_min_endpoints.0,
-        secrets_to_local: home::gives_secrets(settings),
+        secret_access: store_backend::secret_access(settings),
         limits: ::xds::Limits::default(),
         version: format!("rutter {}", env!("CARGO_PKG_VERSION")),
     }
 }
 
-/// Names the flags by which an address that is taken can be changed.
+/// Adds the flags that change an address to the error that it is in use.
 fn addressed(error: std::io::Error) -> anyhow::Error {
     match error.kind() {
         std::io::ErrorKind::AddrInUse => anyhow::anyhow!(
-            "{error}; another control plane may be running: --grpc-addr, --http-addr and --monitoring-addr choose others"
+            "{error}; another control plane may be running (change --grpc-addr, --http-addr or --monitoring-addr)"
         ),
         _ => error.into(),
     }
 }
 
-/// The first address of a setting that this system can have: without a host it is every IPv6 address, which includes
-/// IPv4, or every IPv4 address where there is no IPv6.
+/// The first candidate address that this system supports. Without a host that is `[::]`, which includes IPv4, or `0.0.0.0`
+/// if the system has no IPv6.
 fn bindable(address: &Address) -> SocketAddr {
     let candidates = address.candidates();
     let has_ipv6 = || TcpListener::bind((Ipv6Addr::UNSPECIFIED, 0)).is_ok();
@@ -373,7 +375,7 @@ fn bindable(address: &Address) -> SocketAddr {
     }
 }
 
-/// Every proxy is an open file; as many are allowed as the system lets a process have.
+/// Raises the limit of open files to the hard limit: every proxy uses one.
 fn raise_file_limit() {
     let limit = getrlimit(Resource::Nofile);
     if setrlimit(
@@ -385,11 +387,11 @@ fn raise_file_limit() {
     )
     .is_err()
     {
-        tracing::warn!(limit = ?limit.current, "the limit of open files could not be raised");
+        tracing::warn!(limit = ?limit.current, "cannot raise the limit of open files");
     }
 }
 
-/// The signals that end the process in order.
+/// The signals that stop the process gracefully.
 struct Signals {
     terminate: tokio::signal::unix::Signal,
     interrupt: tokio::signal::unix::Signal,
@@ -403,7 +405,7 @@ impl Signals {
         })
     }
 
-    /// The name of the next one.
+    /// Waits for the next signal and returns its name.
     async fn next(&mut self) -> &'static str {
         tokio::select! {
             _ = self.terminate.recv() => "SIGTERM",

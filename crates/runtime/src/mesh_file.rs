@@ -1,4 +1,4 @@
-//! The file with the mesh configuration, read again when it changes.
+//! The mesh configuration file (`--mesh-config`), which is polled for changes.
 
 use std::fs;
 use std::io::{self, Read};
@@ -9,14 +9,14 @@ use crate::log_diagnostic;
 use config::{MeshConfig, Object, ParseOptions};
 use sources::Change;
 
-use super::elsewhere;
+use super::config_sources;
 use super::intake::Voice;
 
-/// How often the file is looked at. It changes rarely, may be a link that is replaced (a mounted ConfigMap), and may be
-/// missing for a moment: looking is simpler than watching, and soon enough.
-const LOOK: Duration = Duration::from_secs(2);
+/// The polling interval. Polling is simpler than a watch here: the file changes rarely, may be a symbolic link that is
+/// replaced (a mounted ConfigMap), and may be missing for a moment.
+const POLL_INTERVAL: Duration = Duration::from_secs(2);
 
-/// The file, and what it held.
+/// The file and its last content.
 pub(super) struct MeshFile {
     path: PathBuf,
     bytes: Vec<u8>,
@@ -24,7 +24,10 @@ pub(super) struct MeshFile {
 }
 
 impl MeshFile {
-    /// Reads the file for the first time. It must be readable and valid: there is no last good version yet.
+    /// Reads the file for the first time.
+    ///
+    /// # Errors
+    /// The file cannot be read or is invalid: there is no last valid version yet.
     pub(super) fn open(path: &Path) -> anyhow::Result<MeshFile> {
         let mut file = MeshFile {
             path: path.to_owned(),
@@ -35,26 +38,29 @@ impl MeshFile {
             .read()
             .map_err(|error| anyhow::anyhow!("--mesh-config {}: {error}", path.display()))?;
         let config = file.take(bytes);
-        file.config =
-            config.ok_or_else(|| anyhow::anyhow!("--mesh-config {}: it is not valid; see the log", path.display()))?;
+        file.config = config.ok_or_else(|| {
+            anyhow::anyhow!(
+                "--mesh-config {}: the mesh configuration is invalid; see the log",
+                path.display()
+            )
+        })?;
         Ok(file)
     }
 
-    /// What it says.
+    /// The last valid content.
     pub(super) fn config(&self) -> &MeshConfig {
         &self.config
     }
 
-    /// Says what is in it, and every valid new version from then on, until the control plane ends. What cannot be read or
-    /// is not valid is logged once.
+    /// Reports the content and every valid new version, until the control plane stops. Errors are logged once.
     pub(super) async fn follow(mut self, voice: Voice) {
-        let mut looks = tokio::time::interval(LOOK);
+        let mut polls = tokio::time::interval(POLL_INTERVAL);
         let mut failing = false;
         if voice.say(change(&self.config), Vec::new()).await.is_err() {
             return;
         }
         loop {
-            looks.tick().await;
+            polls.tick().await;
             match self.read() {
                 Ok(bytes) => {
                     failing = false;
@@ -69,26 +75,26 @@ impl MeshFile {
                 }
                 Err(error) if !failing => {
                     failing = true;
-                    tracing::error!(file = %self.path.display(), %error, "the mesh configuration cannot be read; it stays as it is");
+                    tracing::error!(file = %self.path.display(), %error, "cannot read the mesh configuration; the last version stays in effect");
                 }
                 Err(_) => {}
             }
         }
     }
 
-    /// Sources begin at the start: says so when the file names others now.
+    /// Logs a change of `configSources`, which takes effect only after a restart.
     fn compare(&self, config: &MeshConfig) {
         if config.config_sources == self.config.config_sources {
             return;
         }
-        match elsewhere::read(config) {
+        match config_sources::read(config) {
             Ok(_) => tracing::warn!(
                 file = %self.path.display(),
-                "MeshConfig.configSources changed: this takes effect at the next start of this process"
+                "MeshConfig.configSources changed; restart to apply the change"
             ),
             Err(error) => tracing::error!(
                 file = %self.path.display(),
-                "MeshConfig.configSources changed, and this process will not start with it: {error}"
+                "MeshConfig.configSources changed and is invalid; the next start will fail: {error}"
             ),
         }
     }
@@ -100,7 +106,7 @@ impl MeshFile {
         Ok(bytes)
     }
 
-    /// Parses new content, and remembers it whether it is valid or not: it is reported once.
+    /// Parses new content. Invalid content is remembered too, so that it is reported once.
     fn take(&mut self, bytes: Vec<u8>) -> Option<MeshConfig> {
         let name = self.path.display().to_string();
         let (config, diagnostics) = config::parse_mesh_config(&bytes, &name, &ParseOptions::default());

@@ -1,4 +1,4 @@
-//! The names of networks' gateways, looked up for the world.
+//! Resolves the host names of network gateways for the world.
 
 use anyhow::Result;
 use server::{Closed, WorldHandle};
@@ -8,8 +8,8 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use world::Batch;
 
-/// Looks names up from now on. Returns when those that the world wants by now were tried, so that nobody is served
-/// without gateways that can be found.
+/// Starts resolving names. Returns after the first attempt for every name that the world needs now, so that no proxy is
+/// served without gateways that can be resolved.
 ///
 /// # Errors
 /// The control plane is shutting down.

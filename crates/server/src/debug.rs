@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use crate::config_dump::proxy_of;
 use crate::world_handle::Core;
 
-/// Connected proxies: id, kind, namespace, addresses.
+/// The connected proxies with their namespaces, addresses and labels.
 pub(crate) fn connections(core: &Core) -> Value {
     let clients = core.hub.statuses().into_iter().map(|status| {
         json!({
@@ -20,7 +20,7 @@ pub(crate) fn connections(core: &Core) -> Value {
     json!({"totalClients": clients.len(), "clients": clients})
 }
 
-/// What ProxyConfigs come to for the workload of a proxy; none: no such proxy is connected.
+/// The effective ProxyConfig of a proxy's workload; `None` if the proxy is not connected.
 pub(crate) fn proxy_config(core: &Core, id: &str) -> Option<Value> {
     let (_, proxy) = proxy_of(core, id)?;
     let world = &core.served.0;
@@ -29,7 +29,7 @@ pub(crate) fn proxy_config(core: &Core, id: &str) -> Option<Value> {
     Some(page)
 }
 
-/// Derives everything anew and compares with what is served.
+/// Recomputes all derived rows and compares them with the served ones.
 pub(crate) fn recompute(core: &Core) -> Value {
     match core.served.0.check() {
         Ok(()) => json!({"agrees": true}),

@@ -15,6 +15,7 @@ use xds::{Limits, Request, StreamId, Variant, decode_delta, decode_sotw, parse_n
 
 use crate::grpc::{Down, Messages, Status, StreamBody, refuse, stream};
 use crate::mcp;
+use crate::peer::{Peer, SecretAccess};
 use crate::world_handle::{DOWN_QUEUE, Message, WorldHandle};
 
 /// State of the world.
@@ -22,24 +23,23 @@ const SOTW: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService/Strea
 /// Incremental.
 const DELTA: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources";
 
-/// What a stream needs of the server.
+/// The settings and handles that a stream uses.
 #[derive(Clone)]
 pub(crate) struct Discovery {
-    pub(crate) pilot: WorldHandle,
+    pub(crate) world: WorldHandle,
     pub(crate) limits: Arc<Limits>,
     pub(crate) max_request_bytes: usize,
-    /// Whether proxies that can get virtual hosts singly do.
+    /// Whether proxies that support VHDS receive virtual hosts over it.
     pub(crate) vhds: bool,
     pub(crate) leds: Option<NonZeroU32>,
-    /// Proxies on this machine may have secrets.
-    pub(crate) secrets_to_local: bool,
-    /// For readers of configuration; none: they are proxies like others.
+    pub(crate) secret_access: SecretAccess,
+    /// Serves configuration to other control planes; `None` treats them as proxies.
     pub(crate) configuration: Option<mcp::Service>,
 }
 
 impl Discovery {
-    /// Answers a call, which came from this machine or from elsewhere.
-    pub(crate) fn call(&self, request: http::Request<Incoming>, local: bool) -> Response<StreamBody> {
+    /// Answers a call of a client.
+    pub(crate) fn call(&self, request: http::Request<Incoming>, peer: Peer) -> Response<StreamBody> {
         let grpc = request.headers().get(http::header::CONTENT_TYPE);
         if request.method() != Method::POST || !grpc.is_some_and(|t| t.as_bytes().starts_with(b"application/grpc")) {
             return refuse(&Status::new(Status::UNIMPLEMENTED, "this address speaks gRPC only"));
@@ -59,8 +59,8 @@ impl Discovery {
             discovery: self.clone(),
             variant,
             down,
-            local,
-            refused: AtomicBool::new(false),
+            peer,
+            secrets_refused: AtomicBool::new(false),
         };
         let messages = Messages::new(request.into_body(), self.max_request_bytes);
         tokio::spawn(upstream.run(messages));
@@ -73,38 +73,31 @@ struct Upstream {
     discovery: Discovery,
     variant: Variant,
     down: mpsc::Sender<Down>,
-    /// It came from this machine.
-    local: bool,
-    /// It was logged that secrets are not given.
-    refused: AtomicBool,
+    peer: Peer,
+    /// Whether the refusal of secrets was logged.
+    secrets_refused: AtomicBool,
 }
 
 impl Upstream {
-    /// Whether the client may have secrets.
-    fn is_trusted(&self) -> bool {
-        self.local && self.discovery.secrets_to_local
-    }
-
-    /// Says once that secrets are asked for in vain, and why.
-    fn note_refused(&self, request: &Request, stream: StreamId) {
-        let asks = request.type_url == ResourceType::Secret.type_url();
-        if !asks || self.is_trusted() || self.refused.swap(true, Ordering::Relaxed) {
+    /// Logs the first request for secrets of a client that may not read them.
+    fn log_refused_secrets(&self, request: &Request, stream: StreamId) {
+        if request.type_url != ResourceType::Secret.type_url() {
             return;
         }
-        let reason = match self.discovery.secrets_to_local {
-            true => "the proxy is not on this machine",
-            false => "nobody gets secrets (--secrets-for)",
-        };
-        tracing::warn!(stream = stream.0, reason, "secrets are asked for and not given");
+        if let Err(reason) = self.peer.check_secret_access(self.discovery.secret_access)
+            && !self.secrets_refused.swap(true, Ordering::Relaxed)
+        {
+            tracing::warn!(stream = stream.0, reason, "refused to send secrets to a proxy");
+        }
     }
 
     async fn run(self, mut messages: Messages) {
         let mut id = None;
         let ended = self.read(&mut messages, &mut id).await;
-        // Room is left for the end: see DOWN_QUEUE. A client that has gone does not hear it.
+        // The queue has room for the end of the stream: see DOWN_QUEUE. The error of a client that disconnected is ignored.
         let _ = self.down.try_send(Down::End(ended));
         if let Some(id) = id {
-            let _ = self.discovery.pilot.send(Message::Disconnect(id)).await;
+            let _ = self.discovery.world.send(Message::Disconnect(id)).await;
         }
     }
 
@@ -112,11 +105,11 @@ impl Upstream {
         loop {
             let message = tokio::select! {
                 message = messages.next() => message,
-                () = self.down.closed() => return Status::new(Status::UNAVAILABLE, "the client went"),
+                () = self.down.closed() => return Status::new(Status::UNAVAILABLE, "the client disconnected"),
             };
             let outcome = match message {
                 Ok(Some(message)) => {
-                    if let Some(service) = self.configuration(&message, *id) {
+                    if let Some(service) = self.configuration_service(&message, *id) {
                         return service.serve(message, messages, &self.down).await;
                     }
                     self.take(message, id).await
@@ -130,8 +123,8 @@ impl Upstream {
         }
     }
 
-    /// Who serves a stream that begins so, if it is configuration that is wanted.
-    fn configuration(&self, message: &Bytes, id: Option<StreamId>) -> Option<mcp::Service> {
+    /// The service for a stream whose first message asks for configuration.
+    fn configuration_service(&self, message: &Bytes, id: Option<StreamId>) -> Option<mcp::Service> {
         let service = self.discovery.configuration.as_ref()?;
         let wanted = id.is_none() && matches!(self.variant, Variant::Sotw) && mcp::wants(message);
         wanted.then(|| service.clone())
@@ -147,8 +140,8 @@ impl Upstream {
             Some(id) => id,
             None => *id.insert(self.connect(&request).await?),
         };
-        self.note_refused(&request, id);
-        let sent = self.discovery.pilot.send(Message::Request(id, Box::new(request))).await;
+        self.log_refused_secrets(&request, id);
+        let sent = self.discovery.world.send(Message::Request(id, Box::new(request))).await;
         sent.map_err(|closed| Status::new(Status::UNAVAILABLE, closed.to_string()))
     }
 
@@ -158,14 +151,15 @@ impl Upstream {
             .node
             .clone()
             .ok_or_else(|| invalid("missing node information".into()))?;
-        let node = Node::decode(node).map_err(|_| invalid("the node is not a node message".into()))?;
+        let node = Node::decode(node).map_err(|_| invalid("the node is not a valid Node message".into()))?;
         let mut proxy = parse_node(&node).map_err(|e| invalid(e.to_string()))?;
-        // Only the incremental protocol can say that one of them has gone.
+        // Only delta xDS can remove a single virtual host or endpoint.
         let incremental = matches!(self.variant, Variant::Delta);
         proxy.vhds &= incremental && self.discovery.vhds;
-        let apart = self.discovery.leds.filter(|_| incremental);
-        proxy.leds = proxy.leds.and(apart);
-        proxy.trusted = self.is_trusted();
+        proxy.leds = proxy.leds.and(self.discovery.leds.filter(|_| incremental));
+        let claims = self.peer.check_claims(&mut proxy);
+        claims.map_err(|error| Status::new(Status::PERMISSION_DENIED, error.to_string()))?;
+        proxy.trusted = self.peer.check_secret_access(self.discovery.secret_access).is_ok();
         let name = proxy.id.clone();
         let (reply, answer) = oneshot::channel();
         let connect = Message::Connect {
@@ -175,7 +169,7 @@ impl Upstream {
             reply,
         };
         let closed = || Status::new(Status::UNAVAILABLE, "the control plane is shutting down");
-        self.discovery.pilot.send(connect).await.map_err(|_| closed())?;
+        self.discovery.world.send(connect).await.map_err(|_| closed())?;
         let id = answer.await.map_err(|_| closed())??;
         tracing::info!(proxy = %name, variant = ?self.variant, stream = id.0, "connected");
         Ok(id)

@@ -28,6 +28,7 @@ pub(crate) struct Status {
 impl Status {
     pub(crate) const OK: u32 = 0;
     pub(crate) const INVALID_ARGUMENT: u32 = 3;
+    pub(crate) const PERMISSION_DENIED: u32 = 7;
     pub(crate) const RESOURCE_EXHAUSTED: u32 = 8;
     pub(crate) const UNIMPLEMENTED: u32 = 12;
     pub(crate) const INTERNAL: u32 = 13;

@@ -1,28 +1,40 @@
-//! The network edge: discovery over HTTP/2, readiness, metrics, debug pages.
+//! The network edge: xDS over HTTP/2, readiness, metrics and debug pages.
 //!
-//! One thread ([`pilot`]) owns the derived world and the hub of streams; everything else talks to it through a bounded
-//! channel. A stream is two halves: a task that reads requests, and a body that HTTP/2 pulls responses from. A response is
-//! a rope of shared bytes; this crate copies only pieces too small to be worth a write of their own.
+//! ```text
+//! proxy ─► listen (Peer) ─► discovery ─► WorldHandle ─► world thread: World + xds::Hub + StatusTracker
+//!   ▲                                                        │                             │
+//!   └──────────── grpc (response body) ◄─────────────────────┘                             └─► statuses to write
+//! ```
 //!
-//! Decides nothing: what is served comes from `world`, when it is sent from `ads`, what is told of objects from `plan`.
+//! One thread, reached through [`WorldHandle`], owns the world and the hub of streams. All other tasks communicate with it
+//! over a bounded channel. A stream has two halves: a task that reads requests, and a body from which HTTP/2 pulls
+//! responses. Responses are ropes of shared bytes.
+//!
+//! The identity of a client is established when its connection is accepted ([`Peer`]). Access to secrets derives from it,
+//! never from a claim of the client.
+//!
+//! The crate makes no decisions of its own: `world` derives the resources, `xds` decides when they are sent, and `status`
+//! plans the statuses.
 
 mod config_dump;
 mod debug;
 mod discovery;
-mod feedback;
 mod grpc;
 mod listen;
 mod mcp;
 mod metrics;
-mod origin;
 mod pages;
-mod shares;
+mod peer;
+mod replica_counts;
+mod served_world;
+mod status_tracker;
 mod syncz;
 mod world_handle;
 
-pub use feedback::Observation;
 pub use listen::{Addresses, Options, Server};
 pub use mcp::Configuration;
 pub use metrics::Gauge;
-pub use pages::Standing;
+pub use pages::ServingStatus;
+pub use peer::{ClaimError, Peer, SecretAccess};
+pub use status_tracker::Observation;
 pub use world_handle::{Closed, Names, WorldHandle};

@@ -1,4 +1,4 @@
-//! Listening sockets, and the life of the server: start, ready, drain, end.
+//! Listening sockets, and the life cycle of the server: start, ready, drain, end.
 
 use std::net::SocketAddr;
 use std::num::NonZeroU32;
@@ -15,44 +15,45 @@ use xds::Limits;
 
 use crate::discovery::Discovery;
 use crate::mcp::{Configuration, Service};
-use crate::pages::{Awaited, Pages, Standing};
+use crate::pages::{Awaited, Pages, ServingStatus};
+use crate::peer::{Peer, SecretAccess};
 use crate::world_handle::WorldHandle;
 
-/// Connections to one address that are served at the same time; more wait to be accepted.
+/// The maximum number of concurrent connections to one address; further ones wait to be accepted.
 const MAX_CONNECTIONS: usize = 100_000;
-/// Streams of one connection: Envoy needs one, tools a few.
+/// The maximum number of concurrent streams on one connection. Envoy uses one.
 const MAX_STREAMS_PER_CONNECTION: u32 = 1000;
-/// How long to wait after an accept failed (no more file descriptors, say).
+/// The pause after a failed accept, for example when file descriptors run out.
 const ACCEPT_BACKOFF: Duration = Duration::from_millis(100);
 
-/// What the server is told.
+/// The settings of the server.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Discovery, plain text (gRPC).
+    /// The address of xDS over plaintext gRPC.
     pub grpc: SocketAddr,
-    /// Readiness, and debug pages.
+    /// The address of the readiness and debug pages.
     pub http: SocketAddr,
-    /// Metrics, version and debug pages.
+    /// The address of the metrics, version and debug pages.
     pub monitoring: SocketAddr,
-    /// How often an idle connection is asked whether it is alive.
+    /// The interval of HTTP/2 keepalive pings on an idle connection.
     pub keepalive_interval: Duration,
-    /// How long it may take to answer.
+    /// A connection whose peer does not answer a ping within this time is closed.
     pub keepalive_timeout: Duration,
-    /// The largest discovery request, in bytes.
+    /// The maximum size of a discovery request, in bytes.
     pub max_request_bytes: usize,
-    /// Whether proxies that can get virtual hosts singly do.
+    /// Whether proxies that support VHDS receive virtual hosts over it.
     pub vhds: bool,
-    /// From how many endpoints on those of a cluster are sent singly to proxies that can take them so; none: never.
+    /// The number of endpoints from which a cluster is served over LEDS to proxies that support it; `None` disables LEDS.
     pub leds: Option<NonZeroU32>,
-    /// Proxies on this machine may have secrets.
-    pub secrets_to_local: bool,
-    /// Limits of the protocol machine; the server uses those for decoding.
+    /// The clients that may read secrets.
+    pub secret_access: SecretAccess,
+    /// Limits of the xDS state machine, which also apply to decoding requests.
     pub limits: Limits,
-    /// What `/version` says.
+    /// The text of `/version`.
     pub version: String,
 }
 
-/// Where the server listens: the real ports where 0 was asked for.
+/// The addresses that the server is bound to. Port 0 in [`Options`] is replaced by the assigned port.
 #[derive(Clone, Copy, Debug)]
 pub struct Addresses {
     /// Discovery.
@@ -65,32 +66,32 @@ pub struct Addresses {
 
 /// A running server.
 pub struct Server {
-    pilot: WorldHandle,
+    world: WorldHandle,
     addresses: Addresses,
     ready: Arc<AtomicBool>,
     awaited: Awaited,
-    standing: Standing,
+    serving_status: ServingStatus,
     stop: watch::Sender<bool>,
     tasks: JoinSet<()>,
 }
 
 impl Server {
-    /// Binds the addresses and starts to serve. Not ready before [`Server::set_ready`]; discovery waits until then, too,
-    /// so that no proxy is told that there is nothing before the sources were read.
+    /// Binds the addresses and starts serving pages. xDS is not served before [`Server::set_ready`], so that no proxy
+    /// receives an empty configuration before all sources were read.
     ///
     /// # Errors
-    /// An address that cannot be bound, by name.
-    pub async fn start(options: Options, pilot: WorldHandle) -> std::io::Result<Server> {
-        Server::start_with(options, pilot, None).await
+    /// An address cannot be bound; the error names it.
+    pub async fn start(options: Options, world: WorldHandle) -> std::io::Result<Server> {
+        Server::start_with(options, world, None).await
     }
 
-    /// The same, with configuration for other control planes on the discovery port.
+    /// Like [`Server::start`], and serves configuration to other control planes on the xDS port.
     ///
     /// # Errors
-    /// An address that cannot be bound, by name.
+    /// An address cannot be bound; the error names it.
     pub async fn start_with(
         options: Options,
-        pilot: WorldHandle,
+        world: WorldHandle,
         configuration: Option<Configuration>,
     ) -> std::io::Result<Server> {
         let bind = async |what: &str, address: SocketAddr| {
@@ -107,22 +108,22 @@ impl Server {
         let ready = Arc::new(AtomicBool::new(false));
         let (stop, stopped) = watch::channel(false);
         let awaited = Awaited::default();
-        let standing = Standing::default();
+        let serving_status = ServingStatus::default();
         let pages = Pages {
-            pilot: pilot.clone(),
+            world: world.clone(),
             ready: ready.clone(),
             awaited: awaited.clone(),
-            standing: standing.clone(),
+            serving_status: serving_status.clone(),
             version: options.version.clone().into(),
         };
         let limits = Arc::new(options.limits.clone());
         let discovery = Discovery {
-            pilot: pilot.clone(),
+            world: world.clone(),
             limits,
             max_request_bytes: options.max_request_bytes,
             vhds: options.vhds,
             leds: options.leds,
-            secrets_to_local: options.secrets_to_local,
+            secret_access: options.secret_access,
             configuration: configuration.map(|configuration| Service {
                 configuration,
                 stopped: stopped.clone(),
@@ -138,48 +139,48 @@ impl Server {
             monitoring: monitoring_at,
         };
         Ok(Server {
-            pilot,
+            world,
             addresses,
             ready,
             awaited,
-            standing,
+            serving_status,
             stop,
             tasks,
         })
     }
 
-    /// Where it listens.
+    /// The bound addresses.
     pub fn addresses(&self) -> Addresses {
         self.addresses
     }
 
-    /// What it waits for until it is ready: `/ready` says so.
+    /// Sets what the server waits for; `/ready` shows it until the server is ready.
     pub fn set_awaited(&self, what: &str) {
         self.awaited.set(what);
     }
 
-    /// Where to say what is to be known of the sources.
-    pub fn standing(&self) -> Standing {
-        self.standing.clone()
+    /// The status of the sources, shown by `/ready` and `/metrics`.
+    pub fn serving_status(&self) -> ServingStatus {
+        self.serving_status.clone()
     }
 
-    /// From now on it is ready, and discovery is served.
+    /// Marks the server as ready and starts serving xDS.
     pub fn set_ready(&self) {
         self.awaited.set("");
         self.ready.store(true, Ordering::Release);
-        // Wakes those that wait for it.
+        // Wakes the task that waits for readiness.
         self.stop.send_modify(|_| {});
     }
 
-    /// Not ready any more; streams end, so that proxies connect to another replica; connections are closed. Waits for
-    /// them at most `grace` long.
+    /// Marks the server as not ready, ends all streams so that proxies connect to another replica, and closes
+    /// connections. Waits for them at most `grace`.
     pub async fn shut_down(mut self, grace: Duration) {
         self.ready.store(false, Ordering::Release);
-        self.pilot.end().await;
+        self.world.end().await;
         self.stop.send_replace(true);
         let drained = async { while self.tasks.join_next().await.is_some() {} };
         if tokio::time::timeout(grace, drained).await.is_err() {
-            tracing::warn!("connections were still open after {grace:?}; they are cut");
+            tracing::warn!("connections still open after {grace:?} are closed");
         }
     }
 }
@@ -206,9 +207,10 @@ async fn serve_grpc(
         .max_concurrent_streams(MAX_STREAMS_PER_CONNECTION);
     accept(listener, stopped, move |socket, mut stopped| {
         let discovery = discovery.clone();
-        let local = is_local(&socket);
+        // A connection that was closed already has no address.
+        let peer = socket.peer_addr().map_or(Peer::Anonymous, Peer::plaintext);
         let service = move |request| {
-            let response = discovery.call(request, local);
+            let response = discovery.call(request, peer.clone());
             async move { Ok::<_, std::convert::Infallible>(response) }
         };
         let connection = builder.serve_connection(TokioIo::new(socket), service_fn(service));
@@ -223,13 +225,6 @@ async fn serve_grpc(
         }
     })
     .await;
-}
-
-/// Whether the other end of a connection is on this machine.
-fn is_local(socket: &TcpStream) -> bool {
-    socket
-        .peer_addr()
-        .is_ok_and(|peer| peer.ip().to_canonical().is_loopback())
 }
 
 async fn serve_http(listener: TcpListener, pages: Pages, stopped: watch::Receiver<bool>) {
@@ -257,7 +252,7 @@ async fn serve_http(listener: TcpListener, pages: Pages, stopped: watch::Receive
     .await;
 }
 
-/// Accepts connections until it is told to stop, then waits for those that are open.
+/// Accepts connections until `stopped` is true, then waits for the open ones.
 async fn accept<F>(
     listener: TcpListener,
     mut stopped: watch::Receiver<bool>,
@@ -268,7 +263,7 @@ async fn accept<F>(
     let room = Arc::new(Semaphore::new(MAX_CONNECTIONS));
     let mut open = JoinSet::new();
     loop {
-        // Ended connections are taken out as new ones come; a panic of one ends that one alone.
+        // Removes the tasks of closed connections. A panic ends only the connection that it happened in.
         while open.try_join_next().is_some() {}
         let Ok(permit) = room.clone().acquire_owned().await else {
             break;
@@ -287,7 +282,7 @@ async fn accept<F>(
                 });
             }
             Err(error) => {
-                tracing::warn!(%error, "a connection could not be accepted");
+                tracing::warn!(%error, "cannot accept a connection");
                 tokio::time::sleep(ACCEPT_BACKOFF).await;
             }
         }

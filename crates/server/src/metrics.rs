@@ -1,4 +1,4 @@
-//! Metrics in Prometheus' text form, under Istio's names where it has them.
+//! Metrics in OpenMetrics format, under Istio's names where they exist.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,15 +13,15 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 use xds::Response;
 
-use crate::feedback::Numbers;
+use crate::status_tracker::TrackerStats;
 use crate::world_handle::Core;
 
-/// Upper bounds of the buckets of `pilot_proxy_convergence_time`, in seconds, as Istio's but finer at the low end.
+/// The bucket bounds of `pilot_proxy_convergence_time`, in seconds: those of Istio, and finer ones at the low end.
 const CONVERGENCE_BUCKETS: [f64; 14] = [
     0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 3.0, 5.0, 10.0, 15.0, 20.0, 25.0, 30.0,
 ];
 
-/// What the pilot counts beside the hub.
+/// Counters of the world thread.
 #[derive(Debug)]
 pub(crate) struct Counts {
     pub(crate) commits: u64,
@@ -45,27 +45,27 @@ impl Default for Counts {
 }
 
 impl Counts {
-    /// Notes a response that is being sent.
+    /// Records a response that is sent.
     pub(crate) fn note(&self, response: &Response) {
         self.convergence.observe(response.waited.as_secs_f64());
     }
 }
 
-/// A number, or one by each value of a label, that others know.
+/// A gauge that another part of the program provides, with one sample or one for each value of a label.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Gauge {
     /// The metric's name.
     pub name: &'static str,
-    /// What it means.
+    /// The help text.
     pub help: &'static str,
-    /// The label's name; empty: there is none.
+    /// The name of the label; empty if there is none.
     pub label: &'static str,
-    /// The label's value, and the number.
+    /// The values of the label with their samples.
     pub samples: Vec<(String, f64)>,
 }
 
 impl Gauge {
-    /// A single number.
+    /// A gauge without a label.
     pub fn one(name: &'static str, help: &'static str, value: f64) -> Gauge {
         Gauge {
             name,
@@ -82,24 +82,24 @@ pub(crate) struct Snapshot {
     hub: xds::Stats,
     /// Connected streams by the version that their proxies state.
     streams: BTreeMap<Arc<str>, usize>,
-    /// Type and proxy of each refusal that stands.
+    /// Type and proxy of each current NACK.
     refused_by: Vec<(ResourceType, Arc<str>)>,
     sizes: Vec<(String, u64)>,
     counts: (u64, f64, u64, u64),
     convergence: Histogram,
     relations: Vec<(String, u64, u64, u64)>,
     services: u64,
-    feedback: Numbers,
+    feedback: TrackerStats,
     more: Vec<Gauge>,
 }
 
 impl Snapshot {
-    /// The same with numbers that others know.
+    /// Adds gauges of other parts of the program.
     pub(crate) fn with(self, more: Vec<Gauge>) -> Snapshot {
         Snapshot { more, ..self }
     }
 
-    /// Takes one.
+    /// Takes a snapshot.
     pub(crate) fn of(core: &Core) -> Snapshot {
         let counts = &core.counts;
         let (mut streams, mut refused_by) = (BTreeMap::new(), Vec::new());
@@ -131,7 +131,7 @@ impl Snapshot {
         }
     }
 
-    /// The text that Prometheus reads.
+    /// The text that Prometheus scrapes.
     pub(crate) fn text(self) -> String {
         let mut registry = Registry::default();
         registry.register_collector(Box::new(self));
@@ -148,7 +148,7 @@ impl Collector for Snapshot {
         let streams: Vec<Sample<'_>> = self.streams.iter().map(|(v, n)| ("version", &**v, *n as f64)).collect();
         out.gauge(
             "pilot_xds",
-            "Connected discovery streams, by the version of the proxy",
+            "Connected xDS streams, by the version of the proxy",
             &streams,
         )?;
         out.gauge(
@@ -166,23 +166,27 @@ impl Collector for Snapshot {
         )?;
         out.by_type(
             "rutter_xds_responses_composed",
-            "Responses that were composed and not shared",
+            "Responses that were composed for one stream and not shared",
             &self.hub.composed,
         )?;
-        out.by_type("rutter_xds_acks", "Responses that proxies accepted", &self.hub.accepted)?;
+        out.by_type(
+            "rutter_xds_acks",
+            "Responses acknowledged by proxies (ACK)",
+            &self.hub.accepted,
+        )?;
         out.istio(
             "pilot_total_xds_rejects",
-            "Responses that proxies refused",
+            "Responses rejected by proxies (NACK)",
             &self.hub.refused,
         )?;
         out.istio(
             "pilot_xds_expired_nonce",
-            "Requests that answered an older response than the last",
+            "Requests with the nonce of an earlier response",
             &self.hub.stale,
         )?;
         out.by_type(
             "rutter_xds_overdue",
-            "Responses that went ahead after waiting for their turn",
+            "Responses sent after the wait for resources that they depend on timed out",
             &self.hub.overdue,
         )?;
         for kind in ResourceType::ALL {
@@ -193,7 +197,7 @@ impl Collector for Snapshot {
                 .map(|r| ("node", &*r.1, 1.0))
                 .collect();
             let name = format!("pilot_xds_{}_reject", short(kind));
-            out.gauge(&name, "Proxies whose last response of the type was refused", &refused)?;
+            out.gauge(&name, "Proxies that rejected the last response of the type", &refused)?;
         }
         out.counter("rutter_commits", "Commits of changes", &[("", "", commits as f64)])?;
         out.counter(
@@ -203,45 +207,53 @@ impl Collector for Snapshot {
         )?;
         out.counter(
             "rutter_rule_panics",
-            "Panics of rules, contained",
+            "Panics in rules; the rows derived before stay in effect",
             &[("", "", rule_panics as f64)],
         )?;
-        out.counter("rutter_panics", "Other panics, contained", &[("", "", panics as f64)])?;
+        out.counter(
+            "rutter_panics",
+            "Panics outside of rules, limited to one stream or page",
+            &[("", "", panics as f64)],
+        )?;
         let sizes: Vec<(&str, &str, f64)> = self
             .sizes
             .iter()
             .map(|(n, v)| ("what", n.as_str(), *v as f64))
             .collect();
-        out.gauge("rutter_hub", "Sizes of what serving holds", &sizes)?;
+        out.gauge("rutter_hub", "Sizes of the xDS hub's tables", &sizes)?;
         let of = |pick: fn(&(String, u64, u64, u64)) -> u64| -> Vec<(&str, &str, f64)> {
             self.relations
                 .iter()
                 .map(|r| ("relation", r.0.as_str(), pick(r) as f64))
                 .collect()
         };
-        out.gauge("rutter_cells", "Cells of the derived world", &of(|r| r.1))?;
-        out.gauge("rutter_edges", "Reads that the derived world remembers", &of(|r| r.2))?;
-        out.counter("rutter_rule_runs", "Times that rules ran", &of(|r| r.3))?;
+        out.gauge("rutter_cells", "Cells in the derivation graph", &of(|r| r.1))?;
+        out.gauge("rutter_edges", "Recorded reads in the derivation graph", &of(|r| r.2))?;
+        out.counter("rutter_rule_runs", "Executions of rules", &of(|r| r.3))?;
         let feedback = &self.feedback;
         let sizes: Vec<Sample<'_>> = feedback.sizes.iter().map(|(n, v)| ("state", *n, *v)).collect();
         out.gauge(
             "rutter_objects",
-            "Configuration objects with a status: all; those that some proxy has not accepted; that wait to be counted; \
-             that some proxy refuses",
+            "Configuration objects with a status: all; not yet acknowledged by some proxy; waiting to be counted; rejected by \
+             some proxy",
             &sizes,
         )?;
         for (name, help, value) in [
             (
                 "rutter_status_planned",
-                "Statuses handed out to be written",
+                "Statuses handed to the writer",
                 feedback.planned,
             ),
             (
                 "rutter_status_counted",
-                "Times that proxies were counted for an object",
+                "Counts of proxies for an object",
                 feedback.counted,
             ),
-            ("rutter_status_seconds", "Seconds spent on counting", feedback.seconds),
+            (
+                "rutter_status_seconds",
+                "Seconds spent counting proxies for statuses",
+                feedback.seconds,
+            ),
         ] {
             out.counter(name, help, &[("", "", value)])?;
         }
@@ -252,7 +264,7 @@ impl Collector for Snapshot {
                 .collect();
             out.gauge(gauge.name, gauge.help, &samples)?;
         }
-        let help = "Seconds from the change to its sending";
+        let help = "Seconds from a change until it is sent to a proxy";
         let metric = encoder.encode_descriptor("pilot_proxy_convergence_time", help, None, MetricType::Histogram)?;
         self.convergence.encode(metric)
     }
@@ -260,7 +272,7 @@ impl Collector for Snapshot {
 
 struct Writer<'a, 'b>(&'a mut DescriptorEncoder<'b>);
 
-/// A label's name and value (both empty: no label), and the number.
+/// The name and value of a label (both empty if there is none), and the sample.
 type Sample<'a> = (&'a str, &'a str, f64);
 
 impl Writer<'_, '_> {
@@ -272,8 +284,8 @@ impl Writer<'_, '_> {
         )
     }
 
-    /// A counter of Istio's. Its name has no `_total`, which the format demands of what calls itself a counter, and
-    /// dashboards know it without.
+    /// A counter of Istio. Its type is unknown: OpenMetrics requires the suffix `_total` on counters, and dashboards use the
+    /// name without it.
     fn istio(&mut self, name: &str, help: &str, values: &[u64; ResourceType::COUNT]) -> std::fmt::Result {
         let samples = ResourceType::ALL.map(|kind| ("type", short(kind), values[index(kind)] as f64));
         self.samples(name, help, MetricType::Unknown, &samples, |value, to| {

@@ -13,17 +13,17 @@ use crate::metrics::{Gauge, Snapshot};
 use crate::world_handle::{Core, WorldHandle};
 use crate::{config_dump, debug, syncz};
 
-/// What the pages need.
+/// The data of the pages.
 #[derive(Clone)]
 pub(crate) struct Pages {
-    pub(crate) pilot: WorldHandle,
+    pub(crate) world: WorldHandle,
     pub(crate) ready: Arc<AtomicBool>,
     pub(crate) awaited: Awaited,
-    pub(crate) standing: Standing,
+    pub(crate) serving_status: ServingStatus,
     pub(crate) version: Arc<str>,
 }
 
-/// What is waited for before it is ready.
+/// The sources that have not been read yet, as text.
 #[derive(Clone, Default)]
 pub(crate) struct Awaited(Arc<Mutex<String>>);
 
@@ -32,98 +32,97 @@ impl Awaited {
         what.clone_into(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
-    /// The page of a server that is not ready.
+    /// `/ready` of a server that is not ready.
     fn page(&self) -> String {
         match &**self.0.lock().unwrap_or_else(PoisonError::into_inner) {
-            "" => "not ready: sources are not read yet, or shutting down\n".to_owned(),
+            "" => "not ready: sources have not been read, or the server is shutting down\n".to_owned(),
             what => format!("not ready: waiting for {what}\n"),
         }
     }
 }
 
-/// What is to be known of where configuration comes from: shown by `/ready`, `/metrics` and `/debug/clusterz`, set by
-/// whoever knows.
+/// The status of the configuration sources, shown by `/ready`, `/metrics` and `/debug/clusterz`. Cheap to clone; each part of
+/// the program sets its own.
 #[derive(Clone, Default, Debug)]
-pub struct Standing(Arc<Mutex<Stands>>);
+pub struct ServingStatus(Arc<Mutex<StatusParts>>);
 
 #[derive(Default, Debug)]
-struct Stands {
-    /// Lines and numbers, by who says so.
+struct StatusParts {
+    /// Messages and gauges, by part.
     parts: BTreeMap<&'static str, (Vec<String>, Vec<Gauge>)>,
     clusters: Vec<Value>,
 }
 
-impl Standing {
-    /// Sets what one part of the program has to say: lines for people, which `/ready` shows below its verdict, and numbers
-    /// for `/metrics`.
+impl ServingStatus {
+    /// Sets the status of one part: messages for `/ready`, and gauges for `/metrics`.
     pub fn set(&self, part: &'static str, conflicts: Vec<String>, gauges: Vec<Gauge>) {
         self.lock().parts.insert(part, (conflicts, gauges));
     }
 
-    /// Sets the list that `/debug/clusterz` shows.
+    /// Sets the list of `/debug/clusterz`.
     pub fn set_clusters(&self, clusters: Vec<Value>) {
         self.lock().clusters = clusters;
     }
 
-    /// The page of a server that is ready.
+    /// `/ready` of a ready server.
     fn page(&self) -> String {
-        let stands = self.lock();
-        let conflicts = stands.parts.values().flat_map(|(conflicts, _)| conflicts);
+        let parts = self.lock();
+        let conflicts = parts.parts.values().flat_map(|(conflicts, _)| conflicts);
         let lines = std::iter::once("ready").chain(conflicts.map(String::as_str));
         lines.map(|line| format!("{line}\n")).collect()
     }
 
     fn gauges(&self) -> Vec<Gauge> {
-        let stands = self.lock();
-        stands.parts.values().flat_map(|(_, gauges)| gauges).cloned().collect()
+        let parts = self.lock();
+        parts.parts.values().flat_map(|(_, gauges)| gauges).cloned().collect()
     }
 
     fn clusters(&self) -> Value {
         self.lock().clusters.clone().into()
     }
 
-    fn lock(&self) -> MutexGuard<'_, Stands> {
-        // Nothing is half done when a holder panics: each change is one assignment.
+    fn lock(&self) -> MutexGuard<'_, StatusParts> {
+        // Each change is one assignment, so that a panic leaves no partial state.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The debug pages, with what they show.
+/// The debug pages with their descriptions.
 const DEBUG_PAGES: [(&str, &str); 13] = [
     (
         "/debug/syncz",
-        "Each connected proxy: what was sent, what it accepted, what it refused and why",
+        "The sync status of each connected proxy: resources sent, ACKs and NACKs",
     ),
     (
         "/debug/config_dump",
-        "All that one proxy has, as Envoy's config dump (?proxyID=POD.NAMESPACE)",
+        "The configuration of one proxy, in the form of Envoy's config dump (?proxyID=POD.NAMESPACE)",
     ),
     (
         "/debug/ndsz",
-        "The names that the agent of one proxy was told of (?proxyID=POD.NAMESPACE)",
+        "The DNS name table of one proxy's agent (?proxyID=POD.NAMESPACE)",
     ),
     (
         "/debug/proxyconfigz",
-        "What ProxyConfigs come to for the workload of one proxy (?proxyID=POD.NAMESPACE), which of them have no effect, and what \
-         PeerAuthentications have the workload take",
+        "The effective ProxyConfig and mTLS mode of one proxy's workload, and ProxyConfigs without effect \
+         (?proxyID=POD.NAMESPACE)",
     ),
     ("/debug/connections", "Connected proxies"),
     ("/debug/configz", "All configuration objects"),
     (
         "/debug/objectz",
-        "What became of each configuration object: whether it is accepted, and how many proxies run it",
+        "The status of each configuration object: whether it is accepted, and how many proxies acknowledged it",
     ),
     ("/debug/registryz", "All services"),
     ("/debug/endpointz", "The endpoints of each service"),
     (
         "/debug/clusterz",
-        "The clusters that are read, and whether each was read to its end",
+        "The clusters that are read, and whether each is synced",
     ),
     ("/debug/mesh", "The mesh configuration"),
-    ("/debug/worldz", "Cells, reads and runs of each rule"),
+    ("/debug/worldz", "The number of cells, reads and runs of each rule"),
     (
         "/debug/recompute",
-        "Derives everything anew and compares: says whether they agree",
+        "Recomputes everything and reports whether the result equals the served state",
     ),
 ];
 
@@ -131,15 +130,15 @@ impl Pages {
     /// Answers a request.
     pub(crate) async fn answer<B>(&self, request: &Request<B>) -> Response<Full<Bytes>> {
         if request.method() != http::Method::GET {
-            return text(StatusCode::METHOD_NOT_ALLOWED, "only GET is answered here\n");
+            return text(StatusCode::METHOD_NOT_ALLOWED, "only GET is allowed\n");
         }
         let query = request.uri().query().unwrap_or_default();
         match request.uri().path() {
-            "/ready" if self.ready.load(Ordering::Acquire) => text(StatusCode::OK, &self.standing.page()),
+            "/ready" if self.ready.load(Ordering::Acquire) => text(StatusCode::OK, &self.serving_status.page()),
             "/ready" => text(StatusCode::SERVICE_UNAVAILABLE, &self.awaited.page()),
             "/version" => text(StatusCode::OK, &format!("{}\n", self.version)),
-            "/metrics" => match self.pilot.inspect(|core| Snapshot::of(core)).await {
-                Ok(snapshot) => metrics(snapshot.with(self.standing.gauges())),
+            "/metrics" => match self.world.inspect(|core| Snapshot::of(core)).await {
+                Ok(snapshot) => metrics(snapshot.with(self.serving_status.gauges())),
                 Err(closed) => text(StatusCode::SERVICE_UNAVAILABLE, &format!("{closed}\n")),
             },
             "/debug" | "/debug/" => html(&index()),
@@ -152,22 +151,22 @@ impl Pages {
     }
 
     async fn debug(&self, page: &str, query: &str) -> Response<Full<Bytes>> {
-        let started = self.pilot.started();
+        let started = self.world.started();
         let looked = match page {
-            "syncz" => self.pilot.inspect(move |core| syncz::page(core, started)).await,
-            "connections" => self.pilot.inspect(|core| debug::connections(core)).await,
-            "configz" => self.pilot.inspect(|core| core.served.0.configz()).await,
-            "objectz" => self.pilot.inspect(|core| core.tracker.page()).await,
-            "registryz" => self.pilot.inspect(|core| core.served.0.registryz()).await,
-            "endpointz" => self.pilot.inspect(|core| core.served.0.endpointz()).await,
-            "mesh" => self.pilot.inspect(|core| core.served.0.mesh()).await,
-            "worldz" => self.pilot.inspect(|core| core.served.0.worldz()).await,
-            "recompute" => self.pilot.inspect(|core| debug::recompute(core)).await,
-            "clusterz" => return json(&self.standing.clusters()),
+            "syncz" => self.world.inspect(move |core| syncz::page(core, started)).await,
+            "connections" => self.world.inspect(|core| debug::connections(core)).await,
+            "configz" => self.world.inspect(|core| core.served.0.configz()).await,
+            "objectz" => self.world.inspect(|core| core.tracker.page()).await,
+            "registryz" => self.world.inspect(|core| core.served.0.registryz()).await,
+            "endpointz" => self.world.inspect(|core| core.served.0.endpointz()).await,
+            "mesh" => self.world.inspect(|core| core.served.0.mesh()).await,
+            "worldz" => self.world.inspect(|core| core.served.0.worldz()).await,
+            "recompute" => self.world.inspect(|core| debug::recompute(core)).await,
+            "clusterz" => return json(&self.serving_status.clusters()),
             "config_dump" => return self.config_dump(query).await,
             "ndsz" => return self.names(query).await,
             "proxyconfigz" => return self.of_proxy(query, debug::proxy_config, |page| page).await,
-            _ => return text(StatusCode::NOT_FOUND, "no such page; /debug lists them\n"),
+            _ => return text(StatusCode::NOT_FOUND, "no such page; see /debug for a list\n"),
         };
         match looked {
             Ok(value) => json(&value),
@@ -187,7 +186,7 @@ impl Pages {
         .await
     }
 
-    /// What one proxy has. Only the bytes are fetched on the world's thread; turning them into JSON takes its time elsewhere.
+    /// A page about one proxy. The world thread only collects the bytes; they are converted to JSON on another thread.
     async fn of_proxy<T: Send + 'static>(
         &self,
         query: &str,
@@ -200,7 +199,7 @@ impl Pages {
                 "You must provide a proxyID in the query string\n",
             );
         };
-        let gathered = self.pilot.inspect(move |core| gather(core, &id)).await;
+        let gathered = self.world.inspect(move |core| gather(core, &id)).await;
         match gathered {
             Ok(Some(found)) => match tokio::task::spawn_blocking(move || show(found)).await {
                 Ok(value) => json(&value),
@@ -208,14 +207,14 @@ impl Pages {
             },
             Ok(None) => text(
                 StatusCode::NOT_FOUND,
-                "Proxy not connected to this WorldHandle instance. It may be connected to another instance.\n",
+                "Proxy not connected to this Pilot instance. It may be connected to another instance.\n",
             ),
             Err(closed) => text(StatusCode::SERVICE_UNAVAILABLE, &format!("{closed}\n")),
         }
     }
 }
 
-/// The value of a query parameter. Proxy ids hold nothing that needs to be escaped.
+/// The value of a query parameter. Proxy IDs need no escaping.
 fn parameter(query: &str, name: &str) -> Option<String> {
     let mut pairs = query.split('&').filter_map(|pair| pair.split_once('='));
     pairs

@@ -1,4 +1,4 @@
-//! `/debug/syncz`: for each connected proxy what was sent, what it accepted, and what it refused in its own words.
+//! `/debug/syncz`: what was sent to each connected proxy, and what it acknowledged or rejected.
 
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
@@ -6,17 +6,18 @@ use config::Timestamp;
 use model::proxy::ProxyKind;
 use model::xds::ResourceType;
 use serde_json::{Map, Value, json};
-use xds::{Moment, StreamStatus, WatchStatus};
+use status::Elapsed;
+use xds::{StreamStatus, WatchStatus};
 
 use crate::world_handle::Core;
 
-/// The page, in Istio's form (`SyncStatus`), with the refusal's text beside it.
+/// The page in Istio's form (`SyncStatus`), with the error messages of NACKs.
 pub(crate) fn page(core: &Core, started: Instant) -> Value {
     let clock = Clock::new(started);
     Value::Array(core.hub.statuses().iter().map(|status| proxy(status, &clock)).collect())
 }
 
-/// Turns moments into wall-clock time.
+/// Converts [`Elapsed`] to wall-clock time.
 struct Clock {
     start: SystemTime,
 }
@@ -28,7 +29,7 @@ impl Clock {
         }
     }
 
-    fn show(&self, at: Moment) -> String {
+    fn show(&self, at: Elapsed) -> String {
         let since = (self.start + at).duration_since(UNIX_EPOCH).unwrap_or_default();
         Timestamp::from_unix(i64::try_from(since.as_secs()).unwrap_or(i64::MAX)).to_string()
     }
@@ -40,7 +41,7 @@ fn proxy(status: &StreamStatus, clock: &Clock) -> Value {
     fields.insert("cluster_id".into(), facts.cluster_id.to_string().into());
     fields.insert("proxy".into(), facts.id.to_string().into());
     let kind = match facts.kind {
-        // To Istio, too, gRPC clients are sidecars with another generator.
+        // In Istio, too, gRPC clients are sidecars with another generator.
         ProxyKind::Sidecar | ProxyKind::Grpc => "sidecar",
         ProxyKind::Router => "router",
     };

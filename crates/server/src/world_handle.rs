@@ -8,16 +8,17 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
 use model::proxy::Proxy;
+use status::Elapsed;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use tokio::sync::{mpsc, oneshot, watch};
 use world::{Batch, World};
-use xds::{Limits, Moment, Next, Request, StreamId, Variant};
+use xds::{Limits, Next, Request, StreamId, Variant};
 
-use crate::feedback::{Observation, Tracker};
 use crate::grpc::{Down, Status};
 use crate::metrics::Counts;
-use crate::origin::Served;
+use crate::served_world::ServedWorld;
+use crate::status_tracker::{Observation, StatusTracker};
 
 /// Messages that may wait; senders wait when there are more.
 const QUEUE: usize = 4096;
@@ -30,7 +31,7 @@ pub(crate) const DOWN_QUEUE: usize = 8;
 pub type Names = Arc<BTreeSet<Arc<str>>>;
 
 /// The hub of streams over the world.
-pub(crate) type Hub = xds::Hub<Served>;
+pub(crate) type Hub = xds::Hub<ServedWorld>;
 
 /// The thread has ended.
 #[derive(Debug, thiserror::Error)]
@@ -61,10 +62,10 @@ pub(crate) enum Message {
 
 /// What the thread owns.
 pub(crate) struct Core {
-    pub(crate) served: Served,
+    pub(crate) served: ServedWorld,
     pub(crate) hub: Hub,
     pub(crate) counts: Counts,
-    pub(crate) tracker: Tracker,
+    pub(crate) tracker: StatusTracker,
     streams: HashMap<StreamId, mpsc::Sender<Down>>,
     /// The names that the world wants looked up.
     names: watch::Sender<Names>,
@@ -100,10 +101,10 @@ impl WorldHandle {
         let (wanted, names) = watch::channel(world.wanted_names());
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
         let core = Core {
-            served: Served(world),
+            served: ServedWorld(world),
             hub: xds::Hub::new(limits),
             counts: Counts::default(),
-            tracker: Tracker::new(started),
+            tracker: StatusTracker::new(started),
             streams: HashMap::new(),
             names: wanted,
             started,
@@ -201,7 +202,7 @@ impl WorldHandle {
         answer.await.map_err(|_| Closed)
     }
 
-    /// When the thread started: what a [`Moment`] counts from.
+    /// When the thread started: what a [`Elapsed`] counts from.
     pub(crate) fn started(&self) -> Instant {
         self.started
     }
@@ -247,7 +248,7 @@ async fn until(deadline: Option<Instant>) {
 }
 
 impl Core {
-    pub(crate) fn now(&self) -> Moment {
+    pub(crate) fn now(&self) -> Elapsed {
         self.started.elapsed()
     }
 
@@ -326,7 +327,7 @@ impl Core {
         self.tracker.conflict(&changes.conflicts, now);
         self.tracker.patched(&changes.patching, now);
         let applied = catch_unwind(AssertUnwindSafe(|| {
-            self.hub.apply(&mut self.served, Served::changes(changes), now)
+            self.hub.apply(&mut self.served, ServedWorld::changes(changes), now)
         }));
         self.contain("applying a commit", applied);
     }

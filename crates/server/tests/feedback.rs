@@ -16,7 +16,7 @@ use protos::envoy::config::core::v3::Node;
 use protos::envoy::service::discovery::v3::{DiscoveryRequest, DiscoveryResponse};
 use protos::google::rpc::Status as Error;
 use registry::inputs::MeshSettings;
-use server::{Observation, Options, Server, WorldHandle};
+use server::{Observation, Options, SecretAccess, Server, WorldHandle};
 use status::{Intent, Settings, Subject};
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
@@ -57,7 +57,7 @@ spec:
 /// The server, its handle, and where statuses come out.
 struct Plane {
     server: Server,
-    pilot: WorldHandle,
+    world: WorldHandle,
     statuses: mpsc::Receiver<Vec<Intent>>,
     waiting: Vec<Intent>,
 }
@@ -72,7 +72,7 @@ impl Plane {
             features: Default::default(),
             assigned_addresses: true,
         };
-        let pilot = WorldHandle::start(World::new(mesh, 1), Limits::default(), Duration::ZERO).unwrap();
+        let world = WorldHandle::start(World::new(mesh, 1), Limits::default(), Duration::ZERO).unwrap();
         let any = "127.0.0.1:0".parse().unwrap();
         let options = Options {
             grpc: any,
@@ -83,11 +83,11 @@ impl Plane {
             vhds: true,
             leds: None,
             max_request_bytes: 64 << 10,
-            secrets_to_local: false,
+            secret_access: SecretAccess::None,
             limits: Limits::default(),
             version: "test".into(),
         };
-        let server = Server::start(options, pilot.clone()).await.unwrap();
+        let server = Server::start(options, world.clone()).await.unwrap();
         server.set_ready();
         // Writes may follow each other quickly here; what is not news still waits.
         let settings = Settings {
@@ -96,12 +96,12 @@ impl Plane {
             floor: Duration::from_millis(1),
             ..Settings::default()
         };
-        let statuses = pilot.feedback(settings).await.unwrap();
-        pilot.lead(true).await.unwrap();
+        let statuses = world.feedback(settings).await.unwrap();
+        world.lead(true).await.unwrap();
         let waiting = Vec::new();
         Plane {
             server,
-            pilot,
+            world,
             statuses,
             waiting,
         }
@@ -115,7 +115,7 @@ impl Plane {
             observed.push(Observation::seen(object.meta(), Vec::new(), None));
             batch.put(object);
         }
-        self.pilot.commit_observed(batch, observed).await.unwrap();
+        self.world.commit_observed(batch, observed).await.unwrap();
     }
 
     /// Waits for statuses of the VirtualService until one says this: `REASON RUNNING+REFUSED+PENDING of GENERATION`.
@@ -367,7 +367,7 @@ async fn objects_that_are_not_valid_and_objects_that_go() {
         status: None,
     };
     let seen = Observation::Seen(Box::new(subject));
-    plane.pilot.commit_observed(Batch::new(), vec![seen]).await.unwrap();
+    plane.world.commit_observed(Batch::new(), vec![seen]).await.unwrap();
     let (_, intent) = plane.until("Invalid 0+0+0 of 1").await;
     let json = intent.status.to_json();
     assert_eq!(json["observedGeneration"], 2);
@@ -377,7 +377,7 @@ async fn objects_that_are_not_valid_and_objects_that_go() {
     let mut batch = Batch::new();
     batch.remove(&key);
     plane
-        .pilot
+        .world
         .commit_observed(batch, vec![Observation::Gone(key)])
         .await
         .unwrap();

@@ -15,7 +15,7 @@ use protos::Message as _;
 use protos::envoy::config::core::v3::Node;
 use protos::envoy::service::discovery::v3::{DeltaDiscoveryRequest, DiscoveryRequest, DiscoveryResponse};
 use registry::inputs::MeshSettings;
-use server::{Options, Server, WorldHandle};
+use server::{Options, SecretAccess, Server, WorldHandle};
 use tokio::net::TcpStream;
 use world::World;
 use xds::Limits;
@@ -35,7 +35,7 @@ async fn start() -> Server {
         features: Default::default(),
         assigned_addresses: true,
     };
-    let pilot = WorldHandle::start(World::new(mesh, 1), Limits::default(), Duration::ZERO).unwrap();
+    let world = WorldHandle::start(World::new(mesh, 1), Limits::default(), Duration::ZERO).unwrap();
     let any = "127.0.0.1:0".parse().unwrap();
     let options = Options {
         grpc: any,
@@ -46,11 +46,11 @@ async fn start() -> Server {
         vhds: true,
         leds: None,
         max_request_bytes: LIMIT,
-        secrets_to_local: false,
+        secret_access: SecretAccess::None,
         limits: Limits::default(),
         version: "test".into(),
     };
-    Server::start(options, pilot).await.unwrap()
+    Server::start(options, world).await.unwrap()
 }
 
 fn framed(flag: u8, message: &[u8]) -> Bytes {

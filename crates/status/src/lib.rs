@@ -1,46 +1,54 @@
-//! What became of each configuration object, and which statuses are due to be written: pure, time is an argument.
+//! Plans the statuses of configuration objects. Pure: time is an argument.
 //!
-//! [`Planner`] is told which objects there are ([`Subject`]), what proxies answer ([`News`]) and, for the objects that it
-//! asks about ([`Ask`]), how many proxies run them ([`Counts`]). Out come [`Intent`]s: statuses that differ from what is
-//! written. Whatever happens, an object is written at most once per [`Settings::interval`], a flush holds at most
-//! [`Settings::batch`] objects, and who waits longest comes first. So ten thousand proxies that answer within a second
-//! are one or two writes for each object that changed.
+//! ```text
+//! Subject (objects) ──────┐
+//! ProxyActivity ──────────┼─► Planner ─► CountRequest ─► (caller counts) ─► Counts ─► Planner ─► Intent (status to write)
+//! ReplicaCounts (peers) ──┘
+//! ```
 //!
-//! Where several replicas have the proxies among them, each tells what it counts ([`Planner::shares`], [`Share`]), and the
-//! one that leads is told of it ([`Planner::told`]).
+//! [`Planner`] receives objects ([`Subject`]) and the activity of proxies ([`ProxyActivity`]). It requests counts for the
+//! objects that are due ([`CountRequest`]), receives the number of proxies that acknowledged or rejected each ([`Counts`]),
+//! and returns the statuses that differ from the stored ones ([`Intent`]).
 //!
-//! It knows nothing of how proxies are counted and of where statuses are kept.
+//! Invariants: an object is written at most once per [`Settings::interval`]; a flush holds at most [`Settings::batch`]
+//! objects; the object that waits longest comes first. Ten thousand ACKs within a second cause one or two writes for each
+//! changed object.
+//!
+//! Several replicas share the proxies. Each publishes its own counts ([`Planner::shares`], [`ReplicaCounts`]); the leader adds
+//! those of the others ([`Planner::replica_reported`]).
+//!
+//! The crate does not know how proxies are counted or where statuses are stored.
 
-mod peers;
 mod planner;
 mod queue;
+mod replicas;
 mod shards;
 mod status;
 mod subject;
 
-pub use peers::Share;
-pub use planner::{Ask, Intent, News, Now, Planner, Report};
+pub use planner::{CountRequest, Intent, Now, Planner, ProxyActivity, Report};
+pub use replicas::ReplicaCounts;
 pub use shards::{SHARDS, Shards, read_shard};
-pub use status::{Condition, Counts, Proxies, Refusal, Status, Truth, Unmade};
+pub use status::{Condition, Counts, Nack, Proxies, SkippedPatch, Status, Truth};
 pub use subject::{Subject, has_status};
 
 use std::time::Duration;
 
-/// A point in time: how long it is after some start that the caller chose once.
-pub type Moment = Duration;
+/// A point in time, as the duration since a start that the caller chooses once.
+pub type Elapsed = Duration;
 
-/// How often what is written.
+/// The rates at which statuses are written.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Settings {
-    /// The least time between two writes of one object.
+    /// The minimum time between two writes of one object.
     pub interval: Duration,
-    /// The least time between two writes that say only that other proxies, or more of them, run what ran before.
+    /// The minimum time between two writes of one object that change only the counts of proxies.
     pub calm: Duration,
-    /// How long a changed object waits for the first answers before it is written that there are none.
+    /// The time that a changed object waits for the first ACK or NACK before it is reported as pending.
     pub grace: Duration,
-    /// The least time between two flushes.
+    /// The minimum time between two flushes.
     pub floor: Duration,
-    /// Objects in a flush at most.
+    /// The maximum number of objects in a flush.
     pub batch: usize,
 }
 

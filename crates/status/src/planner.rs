@@ -1,138 +1,138 @@
-//! Which statuses are due.
+//! The planner: decides which objects are counted and which statuses are written.
 
-mod shares;
+mod replica_counts;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use config::{Diagnostic, ObjectKey, Timestamp};
 
-use crate::peers::{Peers, Share};
 use crate::queue::Queue;
+use crate::replicas::{ReplicaCounts, Replicas};
 use crate::status::{Counts, Status, Truth};
-use crate::subject::{Standing, Subject, Verdict};
-use crate::{Moment, Settings};
+use crate::subject::{Problems, Subject, Verdict};
+use crate::{Elapsed, Settings};
 
-/// A status that another writer put in place of ours is noticed, unless ours was written so recently that what is seen
-/// may be from before.
-const ECHO: Moment = Moment::from_secs(5);
+/// A stored status that differs from ours counts as written by somebody else only after this time: before, it may be an
+/// outdated read.
+const ECHO: Elapsed = Elapsed::from_secs(5);
 
-/// The time, twice: to measure with, and to write down.
+/// The current time, in both forms.
 #[derive(Clone, Copy, Debug)]
 pub struct Now {
-    /// To measure with.
-    pub moment: Moment,
-    /// To write down.
+    /// Monotonic, for intervals.
+    pub elapsed: Elapsed,
+    /// Wall-clock time, for timestamps.
     pub wall: Timestamp,
 }
 
-/// What proxies did, in general.
+/// Activity of proxies since the last report.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct News {
-    /// Some accepted something.
+pub struct ProxyActivity {
+    /// A proxy sent an ACK.
     pub answered: bool,
-    /// Some refused something.
+    /// A proxy sent a NACK.
     pub refused: bool,
-    /// Some came, went, or need something else.
+    /// A proxy connected, disconnected or changed its subscriptions.
     pub members: bool,
 }
 
-/// An object that is to be counted: [`Planner::plan`] wants to know how many proxies run it.
+/// A request to count the proxies that run an object, answered through [`Planner::plan`].
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Ask {
-    /// Which.
+pub struct CountRequest {
+    /// The object.
     pub key: ObjectKey,
-    /// What was given to [`Planner::saw`] with the generation that is in effect; none: nothing of it is.
+    /// The epoch given to [`Planner::saw`] with the generation that is in effect; `None` if no generation is.
     pub since: Option<u64>,
 }
 
-/// A status that is to be written.
+/// A status to write.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Intent {
-    /// Of which object.
+    /// The object.
     pub key: ObjectKey,
-    /// Its UID: another object of the name does not get it. Empty: it has none.
+    /// The UID of the object, so that a recreated object does not receive the status. Empty if it has none.
     pub uid: Arc<str>,
-    /// The generation that it speaks of.
+    /// The generation that the status describes.
     pub generation: i64,
     /// The status.
     pub status: Status,
 }
 
-/// An object and what is known of it, for people.
+/// An object with its status, for the debug page.
 #[derive(Clone, Debug)]
 pub struct Report<'a> {
-    /// Which.
+    /// The object.
     pub key: &'a ObjectKey,
-    /// Its status as it was when it was looked at last; none: it was not yet.
+    /// Its status as of the last count; `None` if it was not counted yet.
     pub status: Option<&'a Status>,
 }
 
-/// Knows all objects, and when which of them is to be written.
+/// Holds all objects, and decides when each is counted and written.
 pub struct Planner {
     settings: Settings,
     objects: BTreeMap<ObjectKey, Record>,
     queue: Queue,
-    /// Objects that some proxy has not accepted yet: what proxies answer may concern them.
+    /// Objects that some proxy has not acknowledged yet, so that an ACK or NACK may change their status.
     open: BTreeSet<ObjectKey>,
-    news: News,
-    flushed: Option<Moment>,
-    swept: Option<Moment>,
-    /// When all objects are looked at because proxies came or went.
-    sweep: Option<Moment>,
-    /// Since when it leads.
-    leading: Option<Moment>,
-    /// What other replicas count.
-    peers: Peers,
-    /// Objects whose share changed since it was asked for; none: nobody asks.
-    unshared: Option<BTreeSet<ObjectKey>>,
+    news: ProxyActivity,
+    flushed: Option<Elapsed>,
+    swept: Option<Elapsed>,
+    /// The time at which all objects are recounted because proxies connected or disconnected.
+    sweep: Option<Elapsed>,
+    /// The time since which this replica leads.
+    leading: Option<Elapsed>,
+    /// The counts of other replicas.
+    replicas: Replicas,
+    /// Objects whose own counts changed since the last [`Planner::shares`]; `None` if they are not published.
+    unpublished: Option<BTreeSet<ObjectKey>>,
 }
 
 struct Record {
     uid: Arc<str>,
     observed: i64,
     verdict: Verdict,
-    standing: Standing,
-    /// The generation that is in effect, and since which epoch.
+    problems: Problems,
+    /// The generation in effect, and the epoch of its commit.
     effect: Option<(i64, u64)>,
-    changed: Moment,
-    /// As of the last look.
+    changed: Elapsed,
+    /// The status as of the last count.
     current: Option<Status>,
-    /// As it is stored, or is about to be.
+    /// The status as stored, or as handed out to be written.
     stored: Option<Status>,
-    written: Option<Moment>,
-    looked: Option<Moment>,
-    /// How long to wait for the next look if the last one found nothing new.
-    patience: Moment,
-    /// What this replica counts of it; none: no proxy needs it.
-    share: Option<Share>,
+    written: Option<Elapsed>,
+    looked: Option<Elapsed>,
+    /// The time until the next count if the last one found no change.
+    patience: Elapsed,
+    /// The counts of this replica; `None` if no connected proxy needs the object.
+    share: Option<ReplicaCounts>,
 }
 
 impl Planner {
-    /// A planner that knows no objects, and does not lead.
+    /// A planner without objects that does not lead.
     pub fn new(settings: Settings) -> Planner {
         Planner {
             settings,
             objects: BTreeMap::new(),
             queue: Queue::default(),
             open: BTreeSet::new(),
-            news: News::default(),
+            news: ProxyActivity::default(),
             flushed: None,
             swept: None,
             sweep: None,
             leading: None,
-            peers: Peers::default(),
-            unshared: None,
+            replicas: Replicas::default(),
+            unpublished: None,
         }
     }
 
-    /// Plans by other settings from now on.
+    /// Replaces the settings.
     pub fn set(&mut self, settings: Settings) {
         self.settings = settings;
     }
 
-    /// Notes an object that came or changed. `since` is the epoch of the change as proxies' places are counted.
-    pub fn saw(&mut self, subject: Subject, since: u64, now: Moment) {
+    /// Adds or updates an object. `since` is the epoch of the commit that the object came with.
+    pub fn saw(&mut self, subject: Subject, since: u64, now: Elapsed) {
         let verdict = Verdict::of(&subject.diagnostics);
         let stored = subject.status.as_ref().and_then(Status::from_json);
         let key = subject.key.clone();
@@ -162,48 +162,48 @@ impl Planner {
                 let mut record = Record::new(subject.uid, verdict, stored, now);
                 record.change(generation, record.verdict.accepted, since, now);
                 let before = self.objects.insert(key.clone(), record);
-                self.unshare(before.and_then(|before| before.share).is_some(), &key);
+                self.mark_unpublished(before.and_then(|before| before.share).is_some(), &key);
             }
         }
         self.open.insert(key.clone());
         self.look(&key, now);
     }
 
-    /// Notes what is to be said of an object because of others; nothing: all is well.
-    pub fn conflicted(&mut self, key: &ObjectKey, conflicts: &[Diagnostic], now: Moment) {
-        let standing = Standing::of(conflicts);
-        let Some(record) = self.objects.get_mut(key).filter(|record| record.standing != standing) else {
+    /// Sets the conflicts of an object with others and its missing references.
+    pub fn conflicted(&mut self, key: &ObjectKey, conflicts: &[Diagnostic], now: Elapsed) {
+        let problems = Problems::of(conflicts);
+        let Some(record) = self.objects.get_mut(key).filter(|record| record.problems != problems) else {
             return;
         };
-        record.standing = standing;
+        record.problems = problems;
         self.look(key, now);
     }
 
-    /// Forgets an object.
+    /// Removes an object.
     pub fn gone(&mut self, key: &ObjectKey) {
         let before = self.objects.remove(key);
-        self.unshare(before.and_then(|before| before.share).is_some(), key);
+        self.mark_unpublished(before.and_then(|before| before.share).is_some(), key);
         self.open.remove(key);
         self.queue.take_out(key);
     }
 
-    /// Notes what proxies did.
-    pub fn heard(&mut self, news: News, now: Moment) {
+    /// Records activity of proxies, which may change counts.
+    pub fn proxies_changed(&mut self, news: ProxyActivity, now: Elapsed) {
         self.news.answered |= news.answered && !self.open.is_empty();
         self.news.refused |= news.refused && !self.open.is_empty();
         if news.members && self.sweep.is_none() && !self.objects.is_empty() {
             let calm = self.swept.map_or(now, |at| at + self.settings.calm);
-            // Who came has not asked for everything yet.
+            // A proxy that just connected has not subscribed to everything yet.
             self.sweep = Some(calm.max(now + self.settings.interval));
         }
     }
 
-    /// Begins or ends to hand out what is to be written. What is not written as it should be is then looked at. Who does
-    /// not lead forgets what other replicas count.
-    pub fn lead(&mut self, leading: bool, now: Moment) {
+    /// Starts or stops handing out statuses. A replica that starts to lead recounts every object whose stored status
+    /// differs; one that stops drops the counts of other replicas.
+    pub fn lead(&mut self, leading: bool, now: Elapsed) {
         match leading {
-            true => self.unshared = None,
-            false => self.peers.clear(),
+            true => self.unpublished = None,
+            false => self.replicas.clear(),
         }
         if leading && self.leading.is_none() {
             let differs = |record: &&Record| match (&record.current, &record.stored) {
@@ -217,15 +217,15 @@ impl Planner {
         self.leading = leading.then(|| self.leading.unwrap_or(now));
     }
 
-    /// Looks at an object that was asked about once more: there was no time to count it.
-    pub fn again(&mut self, key: &ObjectKey, now: Moment) {
+    /// Schedules an object again that was requested but not counted for lack of time.
+    pub fn again(&mut self, key: &ObjectKey, now: Elapsed) {
         if self.objects.contains_key(key) {
             self.look(key, now);
         }
     }
 
     /// The objects to count now, for [`Planner::plan`].
-    pub fn due(&mut self, now: Moment) -> Vec<Ask> {
+    pub fn due(&mut self, now: Elapsed) -> Vec<CountRequest> {
         if self.flushed.is_some_and(|at| now < at + self.settings.floor) {
             return Vec::new();
         }
@@ -241,7 +241,7 @@ impl Planner {
         {
             let since = self.objects.get(&key).and_then(|record| record.effect);
             let since = since.map(|(_, since)| since);
-            asks.push(Ask { key, since });
+            asks.push(CountRequest { key, since });
         }
         if !asks.is_empty() {
             self.flushed = Some(now);
@@ -249,7 +249,7 @@ impl Planner {
         asks
     }
 
-    /// What is to be written of the objects that were counted. What is returned counts as written.
+    /// The statuses to write for the objects that were counted. A returned status counts as written.
     pub fn plan(&mut self, counted: impl IntoIterator<Item = (ObjectKey, Counts)>, now: Now) -> Vec<Intent> {
         let planned = counted
             .into_iter()
@@ -257,9 +257,9 @@ impl Planner {
         planned.collect()
     }
 
-    /// When [`Planner::due`] should be asked, if at all.
-    pub fn deadline(&self) -> Option<Moment> {
-        let at_once = (self.news.answered || self.news.refused).then_some(Moment::ZERO);
+    /// The next time at which [`Planner::due`] returns objects, if any.
+    pub fn deadline(&self) -> Option<Elapsed> {
+        let at_once = (self.news.answered || self.news.refused).then_some(Elapsed::ZERO);
         let next = [at_once, self.queue.next(), self.sweep].into_iter().flatten().min()?;
         Some(self.flushed.map_or(next, |at| next.max(at + self.settings.floor)))
     }
@@ -272,7 +272,7 @@ impl Planner {
         })
     }
 
-    /// How many objects there are, how many of them some proxy has not accepted yet, and how many wait to be looked at.
+    /// The number of objects, of those that some proxy has not acknowledged yet, and of those that wait to be counted.
     pub fn sizes(&self) -> [(&'static str, usize); 3] {
         [
             ("objects", self.objects.len()),
@@ -281,7 +281,7 @@ impl Planner {
         ]
     }
 
-    fn take_news(&mut self, now: Moment) {
+    fn take_news(&mut self, now: Elapsed) {
         let news = std::mem::take(&mut self.news);
         if !news.answered && !news.refused {
             return;
@@ -292,15 +292,15 @@ impl Planner {
                 continue;
             };
             if news.refused {
-                record.patience = Moment::ZERO;
+                record.patience = Elapsed::ZERO;
             }
             let at = record.looked.map_or(now, |looked| now.max(looked + record.patience));
             self.look(&key, at);
         }
     }
 
-    /// Looks at an object at this time, or when it may be written again, if that is later.
-    fn look(&mut self, key: &ObjectKey, at: Moment) {
+    /// Schedules an object for this time, or for when it may be written again if that is later.
+    fn look(&mut self, key: &ObjectKey, at: Elapsed) {
         let written = self.objects.get(key).and_then(|record| record.written);
         let allowed = written.map_or(at, |written| at.max(written + self.settings.interval));
         self.queue.put(key, allowed);
@@ -310,20 +310,20 @@ impl Planner {
         let own = counts.bounded();
         let settled = own.running == own.total;
         let shared = self.objects.get_mut(&key)?.counted(&own);
-        self.unshare(shared, &key);
+        self.mark_unpublished(shared, &key);
         let record = self.objects.get_mut(&key)?;
         let before = record.stored.as_ref().or(record.current.as_ref());
         let (observed, effective) = (record.observed, record.effect.map(|(generation, _)| generation));
         let (counts, complete) = match effective {
             Some(generation) => (
-                self.peers.with(own, &key, &record.uid, generation),
-                self.peers.all_tell(&key, &record.uid, generation),
+                self.replicas.with(own, &key, &record.uid, generation),
+                self.replicas.all_tell(&key, &record.uid, generation),
             ),
             None => (own, true),
         };
         let status = Status::of(
             observed,
-            (&record.verdict, &record.standing),
+            (&record.verdict, &record.problems),
             effective,
             counts,
             before,
@@ -334,17 +334,17 @@ impl Planner {
         } else {
             self.open.insert(key.clone());
         }
-        record.looked = Some(now.moment);
+        record.looked = Some(now.elapsed);
         let later = record
             .postponed(&status, complete, &self.settings, self.leading)
-            .filter(|at| *at > now.moment);
+            .filter(|at| *at > now.elapsed);
         let known = record
             .current
             .as_ref()
             .is_some_and(|current| current.says_the_same(&status));
         record.patience = match known {
             true => (record.patience * 2).clamp(self.settings.floor, self.settings.calm),
-            false => Moment::ZERO,
+            false => Elapsed::ZERO,
         };
         record.current = Some(status.clone());
         if self.leading.is_none()
@@ -360,7 +360,7 @@ impl Planner {
             return None;
         }
         record.stored = Some(status.clone());
-        record.written = Some(now.moment);
+        record.written = Some(now.elapsed);
         Some(Intent {
             uid: record.uid.clone(),
             generation: observed,
@@ -371,56 +371,56 @@ impl Planner {
 }
 
 impl Record {
-    fn new(uid: Arc<str>, verdict: Verdict, stored: Option<Status>, now: Moment) -> Record {
-        // What was in effect before a restart is not known to be now: only the next accepted generation is.
+    fn new(uid: Arc<str>, verdict: Verdict, stored: Option<Status>, now: Elapsed) -> Record {
+        // After a restart it is unknown which generation is in effect until one is accepted.
         Record {
             uid,
             observed: 0,
             verdict,
-            standing: Standing::default(),
+            problems: Problems::default(),
             effect: None,
             changed: now,
             current: None,
             stored,
             written: None,
             looked: None,
-            patience: Moment::ZERO,
+            patience: Elapsed::ZERO,
             share: None,
         }
     }
 
-    fn change(&mut self, generation: i64, accepted: bool, since: u64, now: Moment) {
+    fn change(&mut self, generation: i64, accepted: bool, since: u64, now: Elapsed) {
         self.observed = generation;
         if accepted {
             self.effect = Some((generation, since));
         }
         self.changed = now;
-        self.patience = Moment::ZERO;
+        self.patience = Elapsed::ZERO;
     }
 
-    fn may_be_foreign(&self, now: Moment) -> bool {
+    fn may_be_foreign(&self, now: Elapsed) -> bool {
         self.written.is_none_or(|written| now >= written + ECHO)
     }
 
-    /// Until when it waits to be written although it says something new: there are no answers yet, but they may come at
-    /// once; or it is no real news.
+    /// The time until which a changed status is held back: because the first ACKs may arrive at any moment, or because
+    /// only counts changed.
     fn postponed(
         &self,
         status: &Status,
         complete: bool,
         settings: &Settings,
-        leading: Option<Moment>,
-    ) -> Option<Moment> {
+        leading: Option<Elapsed>,
+    ) -> Option<Elapsed> {
         let stored = self.stored.as_ref();
         let told = stored.is_some_and(|s| s.observed == status.observed && s.accepted.truth == status.accepted.truth);
         if self.written.is_none() && told && status.proxies.counts.refused == 0 {
-            // Somebody wrote this before, and proxies have yet to come here from there.
+            // Another replica wrote this status, and its proxies have yet to reconnect to this one.
             return leading.map(|since| since + settings.calm);
         }
         let new = stored.is_none_or(|stored| stored.proxies.generation != status.proxies.generation);
         match status.programmed.truth {
             Truth::Unknown if new => return Some(self.changed + settings.grace),
-            // Other replicas tell within an interval what their proxies say, if it concerns them at all.
+            // Other replicas publish their counts within an interval if they have proxies that need the object.
             Truth::True if new && !complete => return Some(self.changed + settings.interval * 2),
             _ => {}
         }

@@ -1,20 +1,20 @@
-//! Who is looked at when: each object at most once in it, the one that waits longest first.
+//! A queue of objects by time: each object is in it at most once, and the one that waits longest comes first.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use config::ObjectKey;
 
-use crate::Moment;
+use crate::Elapsed;
 
 #[derive(Default)]
 pub(crate) struct Queue {
-    order: BTreeSet<(Moment, ObjectKey)>,
-    when: BTreeMap<ObjectKey, Moment>,
+    order: BTreeSet<(Elapsed, ObjectKey)>,
+    when: BTreeMap<ObjectKey, Elapsed>,
 }
 
 impl Queue {
-    /// Looks at an object at this time, unless that is to happen earlier anyway.
-    pub(crate) fn put(&mut self, key: &ObjectKey, at: Moment) {
+    /// Schedules an object, unless it is scheduled earlier already.
+    pub(crate) fn put(&mut self, key: &ObjectKey, at: Elapsed) {
         if self.when.get(key).is_some_and(|known| *known <= at) {
             return;
         }
@@ -23,22 +23,22 @@ impl Queue {
         self.order.insert((at, key.clone()));
     }
 
-    /// Not at all.
+    /// Removes an object.
     pub(crate) fn take_out(&mut self, key: &ObjectKey) {
         if let Some(at) = self.when.remove(key) {
             self.order.remove(&(at, key.clone()));
         }
     }
 
-    /// The next one whose time has come.
-    pub(crate) fn pop(&mut self, now: Moment) -> Option<ObjectKey> {
+    /// Removes and returns the first object that is due.
+    pub(crate) fn pop(&mut self, now: Elapsed) -> Option<ObjectKey> {
         let first = self.order.first().filter(|(at, _)| *at <= now)?.1.clone();
         self.take_out(&first);
         Some(first)
     }
 
-    /// When the next one's time comes.
-    pub(crate) fn next(&self) -> Option<Moment> {
+    /// The time of the first object.
+    pub(crate) fn next(&self) -> Option<Elapsed> {
         self.order.first().map(|(at, _)| *at)
     }
 

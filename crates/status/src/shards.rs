@@ -1,4 +1,4 @@
-//! A replica's shares as objects of a store: in so many parts that a change rewrites little.
+//! The counts of a replica as stored objects, split into shards so that a change rewrites little.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -8,22 +8,22 @@ use config::{Kind, ObjectKey};
 use serde_json::{Value, json};
 
 use crate::status::{TEXT, cut_to, text};
-use crate::{Counts, Refusal, Share, Unmade};
+use crate::{Counts, Nack, ReplicaCounts, SkippedPatch};
 
-/// How many parts there are.
+/// The number of shards.
 pub const SHARDS: usize = 32;
-/// Bytes of proxies' words in one part, about: stores take no objects of more than 1.5 MiB.
+/// The approximate limit of NACK messages in one shard, in bytes. etcd rejects objects above 1.5 MiB.
 const WORDS: usize = 512 << 10;
 
-/// A replica's own shares, and which parts of them are to be written.
+/// The counts of this replica, and which shards have to be written.
 #[derive(Default)]
 pub struct Shards {
-    parts: [BTreeMap<ObjectKey, Share>; SHARDS],
+    parts: [BTreeMap<ObjectKey, ReplicaCounts>; SHARDS],
     changed: BTreeSet<usize>,
 }
 
 impl Shards {
-    /// No shares; and nobody knows what was written before: all parts are to be.
+    /// No counts. What was written before is unknown, so all shards have to be written.
     pub fn unwritten() -> Shards {
         Shards {
             changed: (0..SHARDS).collect(),
@@ -31,8 +31,8 @@ impl Shards {
         }
     }
 
-    /// Notes shares that changed; none: there is none any more.
-    pub fn take(&mut self, changes: impl IntoIterator<Item = (ObjectKey, Option<Share>)>) {
+    /// Applies changed counts; `None` removes an object.
+    pub fn take(&mut self, changes: impl IntoIterator<Item = (ObjectKey, Option<ReplicaCounts>)>) {
         for (key, share) in changes {
             let place = place(&key);
             let Some(part) = self.parts.get_mut(place) else {
@@ -49,7 +49,7 @@ impl Shards {
         }
     }
 
-    /// The parts that are to be written, each by its name, as objects; none: there is nothing in it.
+    /// The shards to write, with their objects; `None` if a shard is empty.
     pub fn changed(&self) -> Vec<(usize, Option<Value>)> {
         let parts = self.changed.iter().filter_map(|place| {
             let part = self.parts.get(*place)?;
@@ -58,34 +58,34 @@ impl Shards {
         parts.collect()
     }
 
-    /// Notes that a part was written as it is.
+    /// Marks a shard as written.
     pub fn wrote(&mut self, place: usize) {
         self.changed.remove(&place);
     }
 }
 
-/// Reads a part. What is no share of an object, or cannot be one, is left out.
-pub fn read_shard(value: &Value) -> BTreeMap<ObjectKey, Share> {
+/// Reads a shard. Invalid entries are skipped.
+pub fn read_shard(value: &Value) -> BTreeMap<ObjectKey, ReplicaCounts> {
     let all = value["shares"].as_array().into_iter().flatten();
     all.filter_map(read).collect()
 }
 
-/// Objects keep their place while the process runs; readers ask for no more.
+/// The shard of an object. It is stable while the process runs, which is all that readers need.
 fn place(key: &ObjectKey) -> usize {
     let mut hasher = DefaultHasher::new();
     key.to_string().hash(&mut hasher);
     usize::try_from(hasher.finish() % SHARDS as u64).unwrap_or(0)
 }
 
-fn written(part: &BTreeMap<ObjectKey, Share>) -> Value {
-    let words = |share: &Share| usize::from(share.counts.refusal.is_some()) + share.counts.unmade.len();
-    let refusals: usize = part.values().map(words).sum();
-    let limit = (WORDS / refusals.max(1) / 2).clamp(32, TEXT);
+fn written(part: &BTreeMap<ObjectKey, ReplicaCounts>) -> Value {
+    let words = |share: &ReplicaCounts| usize::from(share.counts.nack.is_some()) + share.counts.unmade.len();
+    let nacks: usize = part.values().map(words).sum();
+    let limit = (WORDS / nacks.max(1) / 2).clamp(32, TEXT);
     let shares: Vec<Value> = part.iter().map(|(key, share)| one(key, share, limit)).collect();
     json!({"metadata": {}, "shares": shares})
 }
 
-fn one(key: &ObjectKey, share: &Share, limit: usize) -> Value {
+fn one(key: &ObjectKey, share: &ReplicaCounts, limit: usize) -> Value {
     let counts = &share.counts;
     let mut value = json!({
         "group": key.kind.group(),
@@ -98,12 +98,12 @@ fn one(key: &ObjectKey, share: &Share, limit: usize) -> Value {
         "refused": counts.refused,
         "pending": counts.pending,
     });
-    if let Some(refusal) = &counts.refusal {
+    if let Some(nack) = &counts.nack {
         value["refusal"] = json!({
-            "proxy": cut_to(&refusal.proxy, limit),
-            "type": refusal.kind,
-            "resource": cut_to(&refusal.resource, limit),
-            "message": cut_to(&refusal.message, limit),
+            "proxy": cut_to(&nack.proxy, limit),
+            "type": nack.kind,
+            "resource": cut_to(&nack.resource, limit),
+            "message": cut_to(&nack.message, limit),
         });
     }
     if !counts.unmade.is_empty() {
@@ -120,21 +120,21 @@ fn one(key: &ObjectKey, share: &Share, limit: usize) -> Value {
     value
 }
 
-fn read(value: &Value) -> Option<(ObjectKey, Share)> {
+fn read(value: &Value) -> Option<(ObjectKey, ReplicaCounts)> {
     let kind = Kind::find(value["group"].as_str()?, value["kind"].as_str()?)?;
     let key = ObjectKey::new(kind, value["namespace"].as_str()?, value["name"].as_str()?);
-    // No replica has so many proxies that this is exceeded.
+    // A replica never has more than 2^32 proxies.
     let count = |field: &str| usize::try_from(u32::try_from(value[field].as_u64()?).ok()?).ok();
     let (running, refused, pending) = (count("running")?, count("refused")?, count("pending")?);
-    let refusal = value.get("refusal").map(|refusal| Refusal {
-        proxy: text(refusal, "proxy"),
-        kind: text(refusal, "type"),
-        resource: text(refusal, "resource"),
-        message: text(refusal, "message"),
+    let nack = value.get("refusal").map(|nack| Nack {
+        proxy: text(nack, "proxy"),
+        kind: text(nack, "type"),
+        resource: text(nack, "resource"),
+        message: text(nack, "message"),
     });
     let unmade = value["unmade"].as_array().into_iter().flatten();
     let unmade = unmade.filter_map(|one| {
-        Some(Unmade {
+        Some(SkippedPatch {
             index: u16::try_from(one["index"].as_u64()?).ok()?,
             resources: usize::try_from(u32::try_from(one["resources"].as_u64()?).ok()?).ok()?,
             resource: text(one, "resource"),
@@ -147,9 +147,9 @@ fn read(value: &Value) -> Option<(ObjectKey, Share)> {
         running,
         refused,
         pending,
-        refusal,
+        nack,
     };
-    let share = Share {
+    let share = ReplicaCounts {
         uid: Arc::from(value["uid"].as_str()?),
         generation: value["generation"].as_i64()?,
         counts: counts.bounded(),

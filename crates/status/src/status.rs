@@ -1,68 +1,68 @@
-//! The status of an object, as a value and as JSON.
+//! The status of an object and its JSON form.
 
 use config::Timestamp;
 use serde_json::{Value, json};
 
-use crate::subject::{Standing, Verdict};
+use crate::subject::{Problems, Verdict};
 
-/// Texts in a status are cut to so many bytes.
+/// The maximum length of a message in a status, in bytes.
 pub(crate) const TEXT: usize = 2048;
-/// Of so many patches of an EnvoyFilter it is told that they are not made.
+/// The maximum number of skipped patches that a status names.
 pub(crate) const UNMADE: usize = 16;
-/// Names and reasons beside them are cut to so many bytes.
+/// The maximum length of a name or reason of a skipped patch, in bytes.
 pub(crate) const NAME: usize = 256;
 
-/// How many proxies run what was derived from an object.
+/// The number of proxies that acknowledged the resources derived from an object.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Counts {
-    /// Those that need it.
+    /// Proxies that need the object.
     pub total: usize,
-    /// Those that run it.
+    /// Proxies that acknowledged it.
     pub running: usize,
-    /// Those that refuse it.
+    /// Proxies that rejected it (NACK).
     pub refused: usize,
-    /// Those that have not answered.
+    /// Proxies that have not answered.
     pub pending: usize,
-    /// What one of those that refuse it says.
-    pub refusal: Option<Refusal>,
-    /// Of an EnvoyFilter: its patches that are not made, or not everywhere, ascending.
-    pub unmade: Vec<Unmade>,
+    /// One of the NACKs.
+    pub nack: Option<Nack>,
+    /// The patches of an EnvoyFilter that were not applied everywhere, in order.
+    pub unmade: Vec<SkippedPatch>,
 }
 
-/// A patch that is not made, or not everywhere.
+/// A patch of an EnvoyFilter that was not applied to some or all resources.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Unmade {
-    /// Which of the EnvoyFilter's patches.
+pub struct SkippedPatch {
+    /// The index of the patch.
     pub index: u16,
-    /// How many resources it is left out of; 0: nothing that a connected proxy has is what it matches.
+    /// The number of resources that it was not applied to; 0 if it matches no resource of a connected proxy.
     pub resources: usize,
-    /// One of them, the first by name.
+    /// The first of them by name.
     pub resource: String,
-    /// Why it is left out of that one.
+    /// The reason for that resource.
     pub why: String,
 }
 
-/// What a proxy refuses, in its own words.
+/// A rejection by a proxy, with its error message.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Refusal {
-    /// Who.
+pub struct Nack {
+    /// The proxy.
     pub proxy: String,
     /// `CDS`, `EDS`, `LDS` or `RDS`.
     pub kind: String,
     /// The names of the resources, separated by commas.
     pub resource: String,
-    /// Its words.
+    /// The error message of the proxy.
     pub message: String,
 }
 
-/// What a condition says.
+/// The `status` of a condition.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Truth {
-    /// It holds.
+    /// The condition holds.
     True,
-    /// It does not.
+    /// The condition does not hold.
     False,
-    /// That is not known yet.
+    /// Not known yet.
     Unknown,
 }
 
@@ -71,52 +71,52 @@ pub enum Truth {
 pub struct Condition {
     /// Whether it holds.
     pub truth: Truth,
-    /// Why, in a word.
+    /// The reason in CamelCase.
     pub reason: String,
-    /// Why, in a sentence.
+    /// The reason as a sentence.
     pub message: String,
-    /// When `truth` changed last.
+    /// The last change of `truth`.
     pub since: Timestamp,
 }
 
-/// The proxies' part of a status.
+/// The `proxies` field of a status.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Proxies {
-    /// The generation that is in effect, and counted; 0: none ever was.
+    /// The generation in effect, which is the counted one; 0 if none ever was.
     pub generation: i64,
-    /// How many run it.
+    /// The counts.
     pub counts: Counts,
-    /// When any of this changed last.
+    /// The last change of any of these fields.
     pub since: Timestamp,
 }
 
-/// What became of an object.
+/// The status of an object.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Status {
-    /// The generation that was looked at.
+    /// The last generation that was processed.
     pub observed: i64,
-    /// Condition `Accepted`: it is valid.
+    /// Condition `Accepted`: the object is valid.
     pub accepted: Condition,
-    /// Condition `Programmed`: all proxies that need it run it.
+    /// Condition `Programmed`: all proxies that need the object acknowledged it.
     pub programmed: Condition,
-    /// Condition `Conflicted`, where other objects go before it: what of it is not used.
+    /// Condition `Conflicted`, if other objects take precedence: the parts that are not used.
     pub conflicted: Option<Condition>,
-    /// Condition `ResolvedRefs`, where something that it names is not there.
+    /// Condition `ResolvedRefs`, if a reference cannot be resolved.
     pub resolved: Option<Condition>,
-    /// Condition `PatchesApplied`, where patches are not made: which, and why.
+    /// Condition `PatchesApplied`, if patches are skipped: which, and why.
     pub patches: Option<Condition>,
-    /// How many proxies run it.
+    /// The counts of proxies.
     pub proxies: Proxies,
 }
 
 impl Status {
-    /// The types of conditions that are written here, some of them only at times: those of others stay.
+    /// The condition types that Rutter writes. Conditions of other types are preserved.
     pub const CONDITIONS: [&str; 5] = ["Accepted", "Programmed", "Conflicted", "ResolvedRefs", "PatchesApplied"];
 
-    /// The status of an object. What is as it was in `before` keeps its time.
+    /// Builds the status of an object. Parts that equal `before` keep their timestamps.
     pub(crate) fn of(
         observed: i64,
-        (verdict, standing): (&Verdict, &Standing),
+        (verdict, problems): (&Verdict, &Problems),
         effective: Option<i64>,
         mut counts: Counts,
         before: Option<&Status>,
@@ -139,8 +139,8 @@ impl Status {
             observed,
             accepted,
             programmed,
-            conflicted: condition(Truth::True, "Conflict", &standing.conflicts, now),
-            resolved: condition(Truth::False, "NotFound", &standing.missing, now),
+            conflicted: condition(Truth::True, "Conflict", &problems.conflicts, now),
+            resolved: condition(Truth::False, "NotFound", &problems.missing, now),
             patches: condition(Truth::False, "Skipped", &told_of(&unmade), now),
             proxies,
         };
@@ -150,7 +150,7 @@ impl Status {
         status
     }
 
-    /// Whether both say the same, apart from since when.
+    /// Whether both are equal except for timestamps.
     pub fn says_the_same(&self, other: &Status) -> bool {
         let same = |one: &Condition, other: &Condition| {
             (one.truth, &one.reason, &one.message) == (other.truth, &other.reason, &other.message)
@@ -168,7 +168,7 @@ impl Status {
             && self.proxies.says_the_same(&other.proxies)
     }
 
-    /// The status as it is written.
+    /// The JSON form.
     pub fn to_json(&self) -> Value {
         let counts = &self.proxies.counts;
         let mut proxies = json!({
@@ -179,12 +179,12 @@ impl Status {
             "pending": counts.pending,
             "lastChanged": self.proxies.since.to_string(),
         });
-        if let Some(refusal) = &counts.refusal {
+        if let Some(nack) = &counts.nack {
             proxies["refusal"] = json!({
-                "proxy": refusal.proxy,
-                "type": refusal.kind,
-                "resource": refusal.resource,
-                "message": cut(&refusal.message),
+                "proxy": nack.proxy,
+                "type": nack.kind,
+                "resource": nack.resource,
+                "message": cut(&nack.message),
             });
         }
         let conditions = [
@@ -203,7 +203,7 @@ impl Status {
         })
     }
 
-    /// Reads a status that [`Status::to_json`] wrote; none if it is something else.
+    /// Reads a status that [`Status::to_json`] wrote; `None` for anything else.
     pub fn from_json(status: &Value) -> Option<Status> {
         let conditions = status.get("conditions")?.as_array()?;
         let condition = |name: &str| {
@@ -212,11 +212,11 @@ impl Status {
         };
         let proxies = status.get("proxies")?;
         let count = |name: &str| usize::try_from(proxies.get(name)?.as_u64()?).ok();
-        let refusal = proxies.get("refusal").map(|refusal| Refusal {
-            proxy: text(refusal, "proxy"),
-            kind: text(refusal, "type"),
-            resource: text(refusal, "resource"),
-            message: text(refusal, "message"),
+        let nack = proxies.get("refusal").map(|nack| Nack {
+            proxy: text(nack, "proxy"),
+            kind: text(nack, "type"),
+            resource: text(nack, "resource"),
+            message: text(nack, "message"),
         });
         Some(Status {
             observed: status.get("observedGeneration")?.as_i64()?,
@@ -232,7 +232,7 @@ impl Status {
                     running: count("running")?,
                     refused: count("refused")?,
                     pending: count("pending")?,
-                    refusal,
+                    nack,
                     unmade: Vec::new(),
                 },
                 since: Timestamp::parse(proxies.get("lastChanged")?.as_str()?)?,
@@ -292,7 +292,7 @@ impl Condition {
 impl Truth {
     const ALL: [Truth; 3] = [Truth::True, Truth::False, Truth::Unknown];
 
-    /// As conditions write it.
+    /// The name in JSON.
     pub const fn name(self) -> &'static str {
         match self {
             Truth::True => "True",
@@ -307,11 +307,11 @@ impl Truth {
 }
 
 impl Counts {
-    /// The same, with texts of bounded length, as they are written.
+    /// Truncates messages to the lengths that are written.
     pub(crate) fn bounded(mut self) -> Counts {
-        if let Some(refusal) = &mut self.refusal {
-            refusal.message = cut(&refusal.message);
-            refusal.resource = cut(&refusal.resource);
+        if let Some(nack) = &mut self.nack {
+            nack.message = cut(&nack.message);
+            nack.resource = cut(&nack.resource);
         }
         self.unmade.truncate(UNMADE);
         for one in &mut self.unmade {
@@ -324,14 +324,14 @@ impl Counts {
 
 fn programmed(accepted: bool, effective: Option<i64>, counts: &Counts, now: Timestamp) -> Condition {
     let proxies = |count: usize| format!("{count} of {} proxies", counts.total);
-    let (truth, reason, message) = match (accepted, effective, &counts.refusal) {
+    let (truth, reason, message) = match (accepted, effective, &counts.nack) {
         (false, None, _) => (Truth::False, "Invalid", "nothing of the object is in effect".to_owned()),
         (false, Some(generation), _) => {
             let message = format!("generation {generation} is still in effect");
             (Truth::False, "Invalid", message)
         }
         (true, ..) if counts.refused > 0 => {
-            let words = counts.refusal.as_ref();
+            let words = counts.nack.as_ref();
             let words = words.map_or(String::new(), |one| format!("; {}: {}", one.proxy, one.message));
             let verb = if counts.refused == 1 { "refuses" } else { "refuse" };
             let message = format!("{} {verb} it{words}", proxies(counts.refused));
@@ -354,9 +354,9 @@ fn programmed(accepted: bool, effective: Option<i64>, counts: &Counts, now: Time
 }
 
 /// `spec.configPatches[1]: left out of 3 resources (0.0.0.0_80: …); spec.configPatches[2]: …`.
-fn told_of(unmade: &[Unmade]) -> String {
-    let one = |unmade: &Unmade| {
-        let Unmade {
+fn told_of(unmade: &[SkippedPatch]) -> String {
+    let one = |unmade: &SkippedPatch| {
+        let SkippedPatch {
             index,
             resources,
             resource,
@@ -374,7 +374,7 @@ fn told_of(unmade: &[Unmade]) -> String {
     unmade.iter().map(one).collect::<Vec<_>>().join("; ")
 }
 
-/// A condition that is there only if there is something to say.
+/// A condition that is present only if there is a message.
 fn condition(truth: Truth, reason: &str, message: &str, now: Timestamp) -> Option<Condition> {
     (!message.is_empty()).then(|| Condition {
         truth,
@@ -388,12 +388,12 @@ pub(crate) fn text(value: &Value, field: &str) -> String {
     value[field].as_str().unwrap_or_default().to_owned()
 }
 
-/// At most [`TEXT`] bytes of it.
+/// Truncates to [`TEXT`] bytes.
 fn cut(text: &str) -> String {
     cut_to(text, TEXT)
 }
 
-/// At most so many bytes of it, of which there are more than three.
+/// Truncates to `limit` bytes, which must be more than three.
 pub(crate) fn cut_to(text: &str, limit: usize) -> String {
     if text.len() <= limit {
         return text.to_owned();

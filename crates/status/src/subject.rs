@@ -1,34 +1,35 @@
-//! An object as its source tells of it.
+//! Objects as sources report them.
 
 use std::sync::Arc;
 
 use config::{Diagnostic, Kind, ObjectKey, Severity};
 use serde_json::Value;
 
-/// Problems that are named one by one; of more, only their number is told.
+/// The maximum number of diagnostics listed in one message.
 const NAMED: usize = 5;
 
-/// An object as its source tells of it.
+/// An object as a source reports it.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Subject {
-    /// Which.
+    /// The object.
     pub key: ObjectKey,
-    /// `metadata.uid`; empty where the source has none.
+    /// `metadata.uid`; empty if the source has none.
     pub uid: Arc<str>,
-    /// `metadata.generation`; 0 where the source has none. Its changes are counted then.
+    /// `metadata.generation`; 0 if the source has none, in which case changes are counted.
     pub generation: i64,
-    /// What is wrong with it. With an error in it, the object is not accepted, and what it was before stays in effect.
+    /// Diagnostics from validation. If one is an error, the object is not accepted and its last valid version stays in
+    /// effect.
     pub diagnostics: Vec<Diagnostic>,
-    /// `status` as it is stored.
+    /// The stored `status`.
     pub status: Option<Value>,
 }
 
-/// Whether objects of this kind get a status from here: those of Istio's API groups.
+/// Whether Rutter writes the status of objects of this kind: those of Istio's API groups.
 pub fn has_status(kind: Kind) -> bool {
     !kind.is_setting() && kind.group().ends_with(".istio.io")
 }
 
-/// What validation said of an object.
+/// The result of validation.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Verdict {
     pub(crate) accepted: bool,
@@ -57,24 +58,24 @@ impl Verdict {
     }
 }
 
-/// What is to be said of an object because of others; a text is empty where there is nothing.
+/// Problems of an object that depend on other objects; a message is empty if there is none.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Standing {
-    /// Others go before it.
+pub(crate) struct Problems {
+    /// Conflicts with objects that take precedence.
     pub(crate) conflicts: String,
-    /// What it names is not there.
+    /// References that cannot be resolved.
     pub(crate) missing: String,
 }
 
-impl Standing {
-    pub(crate) fn of(conflicts: &[Diagnostic]) -> Standing {
+impl Problems {
+    pub(crate) fn of(conflicts: &[Diagnostic]) -> Problems {
         let those = |wanted: bool| -> Vec<&Diagnostic> {
             conflicts
                 .iter()
                 .filter(|conflict| (conflict.code == Diagnostic::MISSING_REFERENCE) == wanted)
                 .collect()
         };
-        Standing {
+        Problems {
             conflicts: told(&those(false)),
             missing: told(&those(true)),
         }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use config::{Diagnostic, FieldPath, ObjectKey, Severity, Timestamp};
 use proptest::prelude::*;
-use status::{Counts, Intent, Moment, News, Now, Planner, Refusal, Settings, Status, Subject};
+use status::{Counts, Elapsed, Intent, Nack, Now, Planner, ProxyActivity, Settings, Status, Subject};
 
 use support::{key, subject};
 
@@ -28,7 +28,7 @@ fn error(path: FieldPath, message: &str) -> Diagnostic {
 }
 
 fn counts(running: usize, refused: usize, pending: usize) -> Counts {
-    let refusal = (refused > 0).then(|| Refusal {
+    let nack = (refused > 0).then(|| Nack {
         proxy: "a.default".into(),
         kind: "RDS".into(),
         resource: "80".into(),
@@ -39,7 +39,7 @@ fn counts(running: usize, refused: usize, pending: usize) -> Counts {
         running,
         refused,
         pending,
-        refusal,
+        nack,
         unmade: Vec::new(),
     }
 }
@@ -47,9 +47,9 @@ fn counts(running: usize, refused: usize, pending: usize) -> Counts {
 /// A planner, a clock, and how many proxies run what.
 struct Bench {
     planner: Planner,
-    now: Moment,
+    now: Elapsed,
     counts: BTreeMap<ObjectKey, Counts>,
-    written: Vec<(Moment, Intent)>,
+    written: Vec<(Elapsed, Intent)>,
     /// How often an object was counted.
     asked: usize,
 }
@@ -57,10 +57,10 @@ struct Bench {
 impl Bench {
     fn new(leading: bool) -> Bench {
         let mut planner = Planner::new(Settings::default());
-        planner.lead(leading, Moment::ZERO);
+        planner.lead(leading, Elapsed::ZERO);
         Bench {
             planner,
-            now: Moment::from_secs(100),
+            now: Elapsed::from_secs(100),
             counts: BTreeMap::new(),
             written: Vec::new(),
             asked: 0,
@@ -75,12 +75,12 @@ impl Bench {
     fn count(&mut self, name: &str, counts: Counts) {
         let refused = counts.refused > 0;
         self.counts.insert(key(name), counts);
-        let news = News {
+        let news = ProxyActivity {
             answered: !refused,
             refused,
             members: false,
         };
-        self.planner.heard(news, self.now);
+        self.planner.proxies_changed(news, self.now);
         self.flush();
     }
 
@@ -102,7 +102,7 @@ impl Bench {
         });
         let counted: Vec<_> = counted.collect();
         let now = Now {
-            moment: self.now,
+            elapsed: self.now,
             wall: wall(self.now),
         };
         let intents = self.planner.plan(counted, now);
@@ -125,7 +125,7 @@ impl Bench {
     }
 }
 
-fn wall(now: Moment) -> Timestamp {
+fn wall(now: Elapsed) -> Timestamp {
     Timestamp::from_unix(1_800_000_000 + i64::try_from(now.as_secs()).unwrap())
 }
 
@@ -172,10 +172,10 @@ fn a_refusal_is_written_at_once_with_the_proxys_words() {
         programmed["message"],
         "1 of 2 proxies refuses it; a.default: no such cluster"
     );
-    let refusal = serde_json::json!({
+    let nack = serde_json::json!({
         "proxy": "a.default", "type": "RDS", "resource": "80", "message": "no such cluster"
     });
-    assert_eq!(json["proxies"]["refusal"], refusal);
+    assert_eq!(json["proxies"]["refusal"], nack);
     assert_eq!(Status::from_json(&json), Some(intent.status));
 }
 
@@ -216,15 +216,15 @@ fn ten_thousand_proxies_make_no_storm() {
         bench.planner.saw(subject(name, 1), 7, bench.now);
     }
     bench.flush();
-    let answered = News {
+    let answered = ProxyActivity {
         answered: true,
-        ..News::default()
+        ..ProxyActivity::default()
     };
     for proxy in 1..=PROXIES {
         for name in &names {
             bench.counts.insert(key(name), counts(proxy, 0, PROXIES - proxy));
         }
-        bench.planner.heard(answered, bench.now);
+        bench.planner.proxies_changed(answered, bench.now);
         bench.flush();
         bench.now += STEP;
     }
@@ -295,11 +295,11 @@ fn proxies_that_come_and_go_are_written_calmly() {
     bench.written.clear();
     for number in 2..200 {
         bench.counts.insert(key("a"), counts(number, 0, 0));
-        let members = News {
+        let members = ProxyActivity {
             members: true,
-            ..News::default()
+            ..ProxyActivity::default()
         };
-        bench.planner.heard(members, bench.now);
+        bench.planner.proxies_changed(members, bench.now);
         bench.after(100);
     }
     bench.after(60_000);
@@ -433,11 +433,11 @@ fn run(steps: &[Step], settings: &Settings) -> (Bench, BTreeMap<ObjectKey, i64>)
                 object,
                 counts: (a, b, c),
             } => {
-                let members = News {
+                let members = ProxyActivity {
                     members: true,
-                    ..News::default()
+                    ..ProxyActivity::default()
                 };
-                bench.planner.heard(members, bench.now);
+                bench.planner.proxies_changed(members, bench.now);
                 bench.count(&format!("o{object}"), counts(a, b, c));
             }
             Step::Lead(leading) => bench.planner.lead(leading, bench.now),
@@ -455,13 +455,13 @@ proptest! {
         let settings = Settings { batch, ..Settings::default() };
         let (mut bench, generations) = run(&steps, &settings);
         bench.planner.lead(true, bench.now);
-        let members = News { members: true, ..News::default() };
-        bench.planner.heard(members, bench.now);
+        let members = ProxyActivity { members: true, ..ProxyActivity::default() };
+        bench.planner.proxies_changed(members, bench.now);
         bench.after(300_000);
         prop_assert_eq!(bench.planner.deadline(), None, "all is quiet");
 
-        let mut last: BTreeMap<&ObjectKey, (Moment, &Intent)> = BTreeMap::new();
-        let mut flushes: BTreeMap<Moment, usize> = BTreeMap::new();
+        let mut last: BTreeMap<&ObjectKey, (Elapsed, &Intent)> = BTreeMap::new();
+        let mut flushes: BTreeMap<Elapsed, usize> = BTreeMap::new();
         for (at, intent) in &bench.written {
             *flushes.entry(*at).or_default() += 1;
             if let Some((before, earlier)) = last.insert(&intent.key, (*at, intent))
@@ -473,7 +473,7 @@ proptest! {
             }
         }
         prop_assert!(flushes.values().all(|count| *count <= batch));
-        let times: Vec<Moment> = flushes.keys().copied().collect();
+        let times: Vec<Elapsed> = flushes.keys().copied().collect();
         prop_assert!(times.windows(2).all(|pair| pair[1] - pair[0] >= settings.floor));
 
         for (key, generation) in &generations {
@@ -490,8 +490,8 @@ proptest! {
     fn a_status_survives_being_written(running in 0..9usize, refused in 0..9usize, pending in 0..9usize, words in ".*") {
         let mut bench = Bench::new(true);
         let mut counts = counts(running, refused, pending);
-        if let Some(refusal) = &mut counts.refusal {
-            refusal.message = words;
+        if let Some(nack) = &mut counts.nack {
+            nack.message = words;
         }
         bench.counts.insert(key("a"), counts);
         bench.saw(subject("a", 1));

@@ -34,7 +34,7 @@ async fn start(configuration: Configuration) -> Server {
         vhds: true,
         leds: None,
         max_request_bytes: 64 << 10,
-        secrets_to_local: false,
+        secret_access: server::SecretAccess::None,
         limits: Limits::default(),
         version: "test".into(),
     };

@@ -66,7 +66,7 @@ async fn settings() -> Result<()> {
     rutter.shows("/debug/registryz", "passed.example.com", false).await?;
     rutter.shows("/debug/registryz", "selected.example.com", true).await?;
     home.apply(&map("trustDomain: [")).await?;
-    rutter.says("the mesh configuration is not valid", true).await?;
+    rutter.says("the mesh configuration is invalid", true).await?;
     assert_eq!(rutter.control.metric("rutter_mesh_config_rejected", "").await?, 1.0);
     rutter.shows("/debug/mesh", "\"ours\"", true).await?;
     plane
@@ -108,7 +108,7 @@ async fn denied() -> Result<()> {
     let user = plane.user("without-pods", None)?;
     let mut rutter = Rutter::idle(plane, space.name(), Some(&user), &[])?;
     rutter.control.begin().await?;
-    rutter.says("we may not read: pods", true).await?;
+    rutter.says("access denied to pods", true).await?;
     assert_eq!(rutter.control.metric("rutter_kubernetes_denied", "pods").await?, 1.0);
     space.apply(&entry("entry", "meanwhile.example.com")).await?;
     rutter.shows("/debug/registryz", "meanwhile.example.com", true).await?;

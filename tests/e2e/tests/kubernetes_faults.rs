@@ -110,7 +110,7 @@ async fn faults() -> Result<()> {
     proxies.are_well(&rutter, 1).await?;
 
     plane.kill_api_server()?;
-    rutter.says("the Kubernetes API does not answer", true).await?;
+    rutter.says("from the Kubernetes API:", true).await?;
     proxies.are_well(&rutter, 1).await?;
     plane.begin_api_server().await?;
     steady.move_to(2).await?;

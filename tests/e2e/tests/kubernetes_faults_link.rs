@@ -254,7 +254,7 @@ async fn denied() -> Result<()> {
     scene.link.cut();
     scene
         .rutter
-        .says("we may not read: virtualservices.networking.istio.io", true)
+        .says("access denied to virtualservices.networking.istio.io", true)
         .await?;
     let since = scene.proxy.responses();
     scene.steady.move_to(2).await?;

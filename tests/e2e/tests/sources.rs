@@ -179,7 +179,7 @@ async fn precedence() -> Result<()> {
 
     // A change of the sources themselves is not taken in silence.
     mesh_file(scratch.path(), &[&fs])?;
-    home.control.wait_for_log("takes effect at the next start").await
+    home.control.wait_for_log("restart to apply the change").await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,6 +1,6 @@
 //! The lease by which one of several replicas writes, an object of Kubernetes.
 
-use crate::leadership::lease::{ELSEWHERE, REVISION};
+use crate::leadership::lease::{REMOTE_PREFIX, REVISION};
 use crate::leadership::{Lease, Lock};
 use kube::Client;
 use kube::api::{Api, DynamicObject, PostParams};
@@ -46,9 +46,9 @@ impl LeaseLock {
     }
 
     /// For a lease of another cluster than this replica's: it gives way to replicas there.
-    pub(crate) fn elsewhere(self) -> LeaseLock {
+    pub(crate) fn in_remote_cluster(self) -> LeaseLock {
         LeaseLock {
-            revision: format!("{ELSEWHERE}{}", self.revision),
+            revision: format!("{REMOTE_PREFIX}{}", self.revision),
             ..self
         }
     }
@@ -78,7 +78,8 @@ impl Lock for LeaseLock {
 
     fn is_prior(&self) -> bool {
         let report = self.report.borrow();
-        report.default_revision.as_deref().unwrap_or(DEFAULT_REVISION) == self.revision.trim_start_matches(ELSEWHERE)
+        report.default_revision.as_deref().unwrap_or(DEFAULT_REVISION)
+            == self.revision.trim_start_matches(REMOTE_PREFIX)
     }
 
     async fn read(&self) -> Result<Option<(Lease, String)>, String> {

@@ -6,7 +6,7 @@ mod client;
 mod clusters;
 mod controllers;
 mod lock;
-mod standing;
+mod serving_status;
 mod status;
 
 use std::path::{Path, PathBuf};
@@ -15,21 +15,21 @@ use std::time::Duration;
 
 use anyhow::Result;
 use kube::Client;
-use server::{Observation, Standing, WorldHandle};
+use server::{Observation, SecretAccess, ServingStatus, WorldHandle};
 use settings::Settings;
 use sources::kubernetes::{Kinds, MeshOptions, News, Options, Report, SnapshotOptions};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
 use super::intake::Voice;
-use super::status::planning;
+use super::store_status::planning;
 use lock::LeaseLock;
 use status::StatusWriter;
 
 use client::connect;
 
 pub(super) use client::in_a_pod;
-pub(super) use standing::waiting;
+pub(super) use serving_status::waiting;
 
 /// News that may wait; the source waits when there are more.
 const QUEUE: usize = 8;
@@ -89,13 +89,14 @@ impl Cluster {
     }
 
     /// Begins to say what is there.
-    pub(super) fn follow(&mut self, settings: &Settings, voice: Voice, standing: Standing) {
+    pub(super) fn follow(&mut self, settings: &Settings, voice: Voice, serving_status: ServingStatus) {
         let (sender, news) = mpsc::channel(QUEUE);
         let options = options(settings, self.clients.home.clone(), &self.address);
         self.following
             .spawn(sources::kubernetes::follow(options, sender, self.report.clone()));
         self.following.spawn(hand_on(news, voice));
-        self.following.spawn(standing::show(self.report(), standing));
+        self.following
+            .spawn(serving_status::show(self.report(), serving_status));
     }
 
     /// What of other clusters is waited for at the start, in words.
@@ -104,11 +105,11 @@ impl Cluster {
     }
 
     /// Begins to say what other clusters have.
-    pub(super) fn follow_others(&mut self, settings: &Settings, voice: Voice, standing: Standing) {
+    pub(super) fn follow_others(&mut self, settings: &Settings, voice: Voice, serving_status: ServingStatus) {
         let options = clusters::Options::new(settings, &self.address);
         let listeners = clusters::Listeners {
             voice,
-            standing,
+            serving_status,
             awaited: self.awaited.clone(),
             ways: self.ways.clone(),
         };
@@ -161,7 +162,7 @@ impl Cluster {
 /// What this replica calls itself in leases: the pod's name, and something that no other process ever had.
 fn identity(settings: &Settings) -> String {
     let name = match settings.pod_name.as_str() {
-        "" => super::front::hostname(),
+        "" => super::api_server::hostname(),
         name => name.to_owned(),
     };
     format!("{name}_{}", uuid::Uuid::new_v4())
@@ -176,7 +177,7 @@ fn options(settings: &Settings, client: Client, address: &str) -> Options {
     };
     Options {
         filter: kinds(settings),
-        credentials: super::home::gives_secrets(settings),
+        credentials: super::store_backend::secret_access(settings) != SecretAccess::None,
         revision: Some(revision.to_owned()),
         mesh: Some(MeshOptions {
             namespace: settings.namespace.clone(),

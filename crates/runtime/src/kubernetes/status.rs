@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use status::{Intent, Status};
 
 use super::answer;
-use crate::status::{definition, keep_conditions};
+use crate::store_status::{definition, keep_conditions};
 
 /// No answer that is read is larger.
 const LARGEST_ANSWER: usize = 16 << 20;

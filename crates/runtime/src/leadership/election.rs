@@ -1,4 +1,4 @@
-//! Holding the lease.
+//! The task that acquires, renews and releases the lease.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime};
@@ -10,7 +10,7 @@ use super::lease::{Elector, Lease, Step};
 use super::term::{Clock, Term};
 use super::{Lock, Options, Stats, stopped};
 
-/// The lock of a replica that is alone: it leads.
+/// The lock of a single replica, which always leads.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Always;
 
@@ -28,7 +28,7 @@ impl Lock for Always {
     }
 }
 
-/// Seeks the lease and keeps it, until told to stop; then gives it back.
+/// Acquires and renews the lease until `stop`, then releases it.
 pub(crate) async fn run<L: Lock>(
     lock: &L,
     options: &Options,
@@ -48,16 +48,16 @@ pub(crate) async fn run<L: Lock>(
     let mut failing = false;
     loop {
         let begun = clock.elapsed();
-        // A home that does not answer must not keep this replica from noticing that it leads no more.
+        // An API that does not answer must not keep this replica from noticing that its lease expired.
         let tried = tokio::select! {
             tried = timeout(options.lease.retry, attempt(lock, &mut elector, clock)) => tried,
             () = stopped(&mut stop) => break,
         };
-        match tried.unwrap_or_else(|_| Err("no answer in time".to_owned())) {
+        match tried.unwrap_or_else(|_| Err("timed out".to_owned())) {
             Ok(()) => failing = false,
             Err(error) if !failing => {
                 failing = true;
-                tracing::warn!(lease = lock.name(), %error, "the lease cannot be read or written");
+                tracing::warn!(lease = lock.name(), %error, "cannot read or write the lease");
             }
             Err(_) => {}
         }
@@ -121,7 +121,7 @@ async fn tell(
 ) {
     let before = leads.send_replace(now).is_some();
     if before != now.is_some() {
-        tracing::info!(lease, leading = now.is_some(), "writing");
+        tracing::info!(lease, leading = now.is_some(), "leadership changed");
         stats.leading.store(now.is_some().into(), Ordering::Relaxed);
         led(now.is_some()).await;
     }

@@ -1,25 +1,25 @@
-//! Leases in the manner of Kubernetes (`coordination.k8s.io/v1`): who holds one, and what to do about it. Pure; time is
-//! an argument.
+//! Leases as in Kubernetes (`coordination.k8s.io/v1`): the state machine of one candidate. Pure; time is an argument.
 //!
-//! The clocks of replicas need not agree: a lease has run out when it has not changed for as long as it says, by the
-//! clock of who looks. What its times say is only shown.
+//! The clocks of replicas need not agree: a lease has expired when it has not changed for its duration, measured by the
+//! observer's clock. The timestamps in a lease are informational.
 //!
-//! There is never more than one leader. A holder that cannot renew stops before others may take the lease; and who takes one
-//! that has not run out (the default revision does, and so does who finds it deleted) waits until its holder has stopped.
+//! Invariant: there is never more than one leader. A holder that cannot renew stops before others may take the lease. A replica
+//! that takes a lease before it expired (as the default revision does, or after the lease was deleted) waits until its
+//! previous holder must have stopped.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use config::Timestamp;
 use serde_json::{Value, json};
 
-/// How long a lease is held and how it is renewed.
+/// The duration and renewal of a lease.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Terms {
-    /// Others may take it when it has not been renewed for so long.
+    /// Other replicas may take the lease when it was not renewed for this time.
     pub duration: Duration,
-    /// Who could not renew it for so long does not count as its holder any more.
+    /// A holder that could not renew the lease for this time stops leading.
     pub renew: Duration,
-    /// How often to look at it or renew it.
+    /// The interval of reads and renewals.
     pub retry: Duration,
 }
 
@@ -36,7 +36,7 @@ impl Default for Terms {
 /// The `spec` of a Lease.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Lease {
-    /// `holderIdentity`; empty: nobody holds it.
+    /// `holderIdentity`; empty if the lease is free.
     pub holder: String,
     /// `leaseDurationSeconds`.
     pub seconds: u32,
@@ -44,20 +44,20 @@ pub struct Lease {
     pub acquired: Option<String>,
     /// `renewTime`, as text.
     pub renewed: Option<String>,
-    /// `leaseTransitions`: how often the holder changed.
+    /// `leaseTransitions`: the number of changes of the holder.
     pub transitions: u64,
-    /// The revision of the holder, which stands in an annotation ([`REVISION`]) and not in the spec; empty: not known.
+    /// The revision of the holder, from the annotation [`REVISION`]; empty if unknown.
     pub revision: String,
 }
 
-/// The annotation of a Lease that tells the revision of its holder.
+/// The annotation with the revision of the holder.
 pub const REVISION: &str = "istio.io/rev";
 
-/// What the revision of a holder begins with that runs in another cluster than the lease is of.
-pub const ELSEWHERE: char = '^';
+/// The prefix of a holder's revision if the holder runs in another cluster than the lease.
+pub const REMOTE_PREFIX: char = '^';
 
 impl Lease {
-    /// Reads the `spec` of a Lease; what is missing or of another type counts as not set.
+    /// Reads the `spec` of a Lease. Missing fields and fields of another type count as unset.
     pub fn from_json(spec: &Value) -> Lease {
         let text = |field: &str| spec.get(field).and_then(Value::as_str).map(str::to_owned);
         let number = |field: &str| spec.get(field).and_then(Value::as_u64).unwrap_or(0);
@@ -87,33 +87,33 @@ impl Lease {
     }
 }
 
-/// What to do about a lease.
+/// The next step of a candidate.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Step {
-    /// Nothing: another holds it.
+    /// Wait: another replica holds the lease.
     Wait,
-    /// Write this, if it is still what was read.
+    /// Write this lease, if it has not changed since it was read.
     Write(Lease),
 }
 
-/// One replica's view of a lease. Moments are counted from a start that the caller chose once.
+/// The state of one candidate. Times count from a start that the caller chooses once.
 #[derive(Clone, Debug)]
 pub struct Elector {
     identity: String,
     terms: Terms,
     revision: String,
-    /// Whether replicas of other revisions have to give way to this one.
+    /// Whether this replica takes the lease from other revisions.
     prior: bool,
-    /// What was seen last, and when it was first seen so.
+    /// The last observed lease, and when it was first observed in this state.
     seen: Option<(Lease, Duration)>,
-    /// When it was acquired or renewed by this replica; none: it is not held.
+    /// The time of the last renewal by this replica; `None` if it does not hold the lease.
     held: Option<Duration>,
-    /// Before this a holder from whom it was taken may still write.
+    /// Until this time the previous holder may still write.
     wait: Duration,
 }
 
 impl Elector {
-    /// A replica of this name, which holds nothing.
+    /// A candidate that does not hold the lease.
     pub fn new(identity: impl Into<String>, terms: Terms) -> Elector {
         Elector {
             identity: identity.into(),
@@ -126,26 +126,24 @@ impl Elector {
         }
     }
 
-    /// The name of this replica.
+    /// The identity of this replica.
     pub fn identity(&self) -> &str {
         &self.identity
     }
 
-    /// Says of which revision this replica is, and whether that is the default one: then it takes the lease from replicas
-    /// of other revisions while they hold it.
+    /// Sets the revision of this replica, and whether it is the default revision, which takes the lease from others.
     pub fn set_revision(&mut self, revision: &str, prior: bool) {
         revision.clone_into(&mut self.revision);
         self.prior = prior;
     }
 
-    /// Whether this replica leads now. It ends by itself when the lease could not be renewed. Whoever takes a lease that has
-    /// not run out leads only when the other one must have noticed.
+    /// Whether this replica leads now: it renewed the lease in time, and the previous holder must have stopped.
     pub fn leads(&self, now: Duration) -> bool {
         self.held
             .is_some_and(|at| self.wait <= now && now < at + self.terms.renew)
     }
 
-    /// When [`Elector::leads`] changes if nothing happens.
+    /// The time at which [`Elector::leads`] changes if nothing else happens.
     pub fn turns(&self, now: Duration) -> Option<Duration> {
         let held = self.held?;
         Some(if now < self.wait {
@@ -155,16 +153,16 @@ impl Elector {
         })
     }
 
-    /// When this replica stops to lead unless it renews the lease, and from when others may lead then.
+    /// The time at which this replica stops leading unless it renews the lease, and the time from which others may lead.
     pub fn term(&self, now: Duration) -> Option<(Duration, Duration)> {
         let held = self.held.filter(|_| self.leads(now))?;
         Some((held + self.terms.renew, held + self.terms.duration))
     }
 
-    /// What to do about the lease as it was read now.
+    /// Processes the lease as it was just read.
     pub fn look(&mut self, found: Option<&Lease>, now: Duration, wall: SystemTime) -> Step {
         let Some(lease) = found else {
-            // Somebody took it away, and who held it last may not know it yet.
+            // The lease was deleted; its last holder may not have noticed yet.
             if self.seen.take().is_some() {
                 self.wait = now + self.terms.renew;
             }
@@ -180,7 +178,7 @@ impl Elector {
         self.held = None;
         let since = self.seen.as_ref().map_or(now, |(_, since)| *since);
         let over = now >= since + Duration::from_secs(lease.seconds.into());
-        let gives_way = !lease.revision.is_empty() && self.goes_before(&lease.revision);
+        let gives_way = !lease.revision.is_empty() && self.takes_precedence_over(&lease.revision);
         if lease.holder.is_empty() || over || gives_way {
             let runs = !lease.holder.is_empty() && !over;
             self.wait = if runs { now + self.terms.renew } else { now };
@@ -189,13 +187,13 @@ impl Elector {
         Step::Wait
     }
 
-    /// What [`Elector::look`] wanted was written. `asked` is when it looked: from then the lease counts.
+    /// Records a successful write. `asked` is the time of the read before it, from which the lease counts.
     pub fn wrote(&mut self, lease: Lease, asked: Duration) {
         self.seen = Some((lease, asked));
         self.held = Some(asked);
     }
 
-    /// Ends to lead: what to write so that others need not wait; none if this replica does not hold the lease.
+    /// Stops leading. Returns the lease to write so that others need not wait; `None` if this replica does not hold it.
     pub fn release(&mut self, wall: SystemTime) -> Option<Lease> {
         self.held.take()?;
         let (seen, _) = self.seen.take()?;
@@ -207,16 +205,16 @@ impl Elector {
         })
     }
 
-    /// Whether who is of this revision has to give way: another revision to the one that comes first, and a replica
-    /// elsewhere to one in the lease's own cluster.
-    fn goes_before(&self, revision: &str) -> bool {
-        let parts = |revision: &str| match revision.strip_prefix(ELSEWHERE) {
+    /// Whether this replica takes precedence over a holder: the default revision over others, and a replica in the cluster
+    /// of the lease over one in another cluster.
+    fn takes_precedence_over(&self, revision: &str) -> bool {
+        let parts = |revision: &str| match revision.strip_prefix(REMOTE_PREFIX) {
             Some(rest) => (rest.to_owned(), true),
             None => (revision.to_owned(), false),
         };
-        let ((ours, we_are_elsewhere), (theirs, they_are_elsewhere)) = (parts(&self.revision), parts(revision));
+        let ((ours, we_are_remote), (theirs, they_are_remote)) = (parts(&self.revision), parts(revision));
         match ours == theirs {
-            true => !we_are_elsewhere && they_are_elsewhere,
+            true => !we_are_remote && they_are_remote,
             false => self.prior,
         }
     }
@@ -233,7 +231,7 @@ impl Elector {
     }
 }
 
-/// As `MicroTime` is written: always six digits after the second.
+/// Formats a `MicroTime`: always with six fractional digits.
 fn shown(wall: SystemTime) -> String {
     let since = wall.duration_since(UNIX_EPOCH).unwrap_or_default();
     let seconds = i64::try_from(since.as_secs()).unwrap_or(i64::MAX);

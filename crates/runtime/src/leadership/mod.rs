@@ -1,13 +1,12 @@
-//! The only writers: statuses and what controllers plan, each by one leader.
+//! Leader election, and the writes that only the leader does: statuses, and the writes of controllers.
 //!
-//! [`run`] takes what the planner wants to be written and hands it to a [`Writer`], as long as this replica holds a
-//! lease ([`Lock`]); [`control`] does the same with what a controller plans and [`Objects`]. They decide nothing about what
-//! is written; where objects and leases are kept, the traits say.
+//! [`run`] passes planned statuses to a [`Writer`] while this replica holds a lease ([`Lock`]); [`control`] passes the writes
+//! of a controller to [`Objects`]. The traits hide where objects and leases are stored.
 //!
-//! - At most [`Options::concurrency`] writes are under way, one for each object.
-//! - A write that fails for the time being is tried again, later and later, until it succeeds or a newer one replaces it.
-//! - Who loses the lease drops what it has not written, and ends what it is writing: the next leader plans anew. No write
-//!   begins that could not end before another replica may lead.
+//! - At most [`Options::concurrency`] writes are in flight, and at most one per object.
+//! - A failed write is retried with exponential backoff, until it succeeds or a newer one replaces it.
+//! - A replica that loses the lease drops pending writes and cancels those in flight; the next leader plans again. No write
+//!   starts that could not finish before another replica may lead.
 
 mod election;
 pub mod lease;
@@ -28,89 +27,90 @@ use tokio::sync::{mpsc, watch};
 
 use self::term::Clock;
 
-/// What became of a write.
+/// The outcome of a write.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Outcome {
-    /// It is written.
+    /// The object was written.
     Written,
-    /// There is no such object any more: none of this UID.
+    /// No object with this UID exists any more.
     Gone,
-    /// The object has a newer generation, which will get a status of its own.
+    /// The object has a newer generation, which will receive a status of its own.
     Stale,
-    /// Not now, and why: the object was written by somebody else meanwhile, or its home cannot be reached.
+    /// A temporary failure, with the reason: a conflict with another writer, or the API or store is unavailable.
     Retry(String),
-    /// Never in this form, and why: the object's home does not take it.
+    /// A permanent failure, with the reason.
     Refused(String),
 }
 
 /// Writes statuses.
 pub trait Writer: Send + Sync + 'static {
-    /// Gives an object the status, if it still has the UID (where the intent has one) and no newer generation. Other
-    /// fields of its status stay. It must fail where the object was written since the call began: a request may arrive long
-    /// after another replica has taken over.
+    /// Writes the status of an object, if the object has the UID of the intent (unless that is empty) and no newer
+    /// generation. Other fields of the status are preserved. The write must fail if the object was written since the call
+    /// began, because a request may arrive long after another replica has taken over.
     fn write(&self, intent: &Intent) -> impl Future<Output = Outcome> + Send;
 }
 
 /// Writes objects of any kind.
 pub trait Objects: Send + Sync + 'static {
-    /// Does what a controller wants. [`Outcome::Stale`]: the object is not any more what the controller saw.
+    /// Executes a write. [`Outcome::Stale`] means that the object changed since the controller observed it.
     fn write(&self, write: &Write) -> impl Future<Output = Outcome> + Send;
 }
 
-/// A lease that all replicas know.
+/// A lease that all replicas share.
 pub trait Lock: Send + Sync + 'static {
-    /// What it is called, for the log.
+    /// The name of the lease, for the log.
     fn name(&self) -> &str {
         "status"
     }
 
-    /// Whether other replicas may hold it; where there are none, this one leads and nothing is read or written.
+    /// Whether other replicas may hold the lease. If not, this replica always leads and the lease is neither read nor
+    /// written.
     fn is_shared(&self) -> bool {
         true
     }
 
-    /// The revision of this replica, which goes into the lease.
+    /// The revision of this replica, which is stored in the lease.
     fn revision(&self) -> &str {
         ""
     }
 
-    /// Whether replicas of other revisions have to give way to this one now: it is of the default revision.
+    /// Whether this replica has the default revision, which takes the lease from other revisions.
     fn is_prior(&self) -> bool {
         false
     }
 
-    /// The lease and its version; none: there is none yet.
+    /// Reads the lease and its resource version; `None` if it does not exist.
     ///
     /// # Errors
-    /// Why it cannot be read.
+    /// The lease cannot be read.
     fn read(&self) -> impl Future<Output = Result<Option<(Lease, String)>, String>> + Send;
 
-    /// Writes the lease if it still has this version (none: if it is not there). False: somebody else was first.
+    /// Writes the lease if it has this resource version (`None`: if it does not exist). Returns false on a conflict.
     ///
     /// # Errors
-    /// Why it cannot be written.
+    /// The lease cannot be written.
     fn write(&self, lease: &Lease, version: Option<&str>) -> impl Future<Output = Result<bool, String>> + Send;
 }
 
-/// How to write.
+/// Settings of the writer.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Options {
-    /// What this replica calls itself in the lease; unique among replicas and restarts.
+    /// The identity of this replica in the lease; unique across replicas and restarts.
     pub identity: String,
-    /// Writes that are under way at most.
+    /// The maximum number of writes in flight.
     pub concurrency: usize,
-    /// Writes that wait at most; no more are taken until there is room.
+    /// The maximum number of pending writes. The channel is not read while it is reached.
     pub backlog: usize,
-    /// How long to wait after the first failure; doubled with each further one.
+    /// The backoff after the first failure. It doubles with each further one.
     pub backoff: Duration,
-    /// How long to wait at most.
+    /// The maximum backoff.
     pub backoff_limit: Duration,
-    /// How long a lease is held and how it is renewed.
+    /// The duration and renewal of the lease.
     pub lease: lease::Terms,
 }
 
 impl Options {
-    /// The usual ones, for a replica of this name.
+    /// The default settings for a replica with this identity.
     pub fn new(identity: impl Into<String>) -> Options {
         Options {
             identity: identity.into(),
@@ -123,14 +123,14 @@ impl Options {
     }
 }
 
-/// What was done; shared with whoever shows it.
+/// Statistics of a writer.
 #[derive(Debug, Default)]
 pub struct Stats {
-    /// What was written.
+    /// Successful writes.
     pub written: AtomicU64,
-    /// What was dropped because its object went or is newer, or does not take it.
+    /// Writes dropped because the object was deleted, is newer or rejected them.
     pub dropped: AtomicU64,
-    /// Writes that failed and were tried again.
+    /// Writes that failed and were retried.
     pub retried: AtomicU64,
     /// 1 while this replica leads.
     pub leading: AtomicU64,
@@ -142,8 +142,8 @@ impl Stats {
     }
 }
 
-/// Writes what comes in, until `stop` is true or gone. `led` is told whenever this replica begins or ends to lead.
-/// The lease is given back at the end.
+/// Writes statuses while this replica leads, until `stop` is true or closed. Calls `led` when this replica starts or stops
+/// leading. Releases the lease at the end.
 pub async fn run<W: Writer, L: Lock>(
     intents: mpsc::Receiver<Vec<Intent>>,
     writer: W,
@@ -156,8 +156,8 @@ pub async fn run<W: Writer, L: Lock>(
     while_leading(intents, writing::Statuses(writer), lock, options, stats, led, stop).await;
 }
 
-/// Writes what a controller plans, until `stop` is true or gone. `led` is told whenever this replica begins or ends to
-/// lead: the controller is to plan anew when it begins, for what was planned before is dropped. The lease is given back at
+/// Executes the writes of a controller while this replica leads, until `stop` is true or closed. Calls `led` when this replica
+/// starts or stops leading; the controller must then plan again, because earlier writes are dropped. Releases the lease at
 /// the end.
 pub async fn control<O: Objects, L: Lock>(
     writes: mpsc::Receiver<Vec<Write>>,
@@ -171,7 +171,7 @@ pub async fn control<O: Objects, L: Lock>(
     while_leading(writes, writing::Controlled(objects), lock, options, stats, led, stop).await;
 }
 
-/// Executes jobs while this replica leads.
+/// Runs the election, and executes jobs while this replica leads.
 async fn while_leading<E: writing::Executor, L: Lock>(
     jobs: mpsc::Receiver<Vec<E::Job>>,
     executor: E,
@@ -188,8 +188,8 @@ async fn while_leading<E: writing::Executor, L: Lock>(
     tokio::join!(elected, executed);
 }
 
-/// Waits until `stop` is true or gone.
+/// Waits until `stop` is true or closed.
 async fn stopped(stop: &mut watch::Receiver<bool>) {
-    // An error means that nobody is left who could say so.
+    // An error means that the sender was dropped.
     let _ = stop.wait_for(|stop| *stop).await;
 }

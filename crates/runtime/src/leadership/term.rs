@@ -1,10 +1,10 @@
-//! For how long this replica may write, by a clock that also runs while the machine sleeps.
+//! The time for which this replica may write, measured by a clock that also runs while the machine is suspended.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Time since a start. A machine that was suspended finds that time has passed: others have not slept.
+/// The time since a start, including time in which the machine was suspended.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Clock {
     start: Instant,
@@ -12,7 +12,7 @@ pub(crate) struct Clock {
 }
 
 impl Clock {
-    /// It starts now.
+    /// Starts the clock.
     pub(crate) fn start() -> Clock {
         Clock {
             start: Instant::now(),
@@ -20,18 +20,18 @@ impl Clock {
         }
     }
 
-    /// How long ago it started.
+    /// The time since the start.
     pub(crate) fn elapsed(&self) -> Duration {
         self.start.elapsed().max(since_boot().saturating_sub(self.booted))
     }
 
-    /// The moment as timers know it.
-    pub(crate) fn instant(&self, moment: Duration) -> Instant {
-        Instant::now() + moment.saturating_sub(self.elapsed())
+    /// Converts a time of this clock for timers.
+    pub(crate) fn instant(&self, at: Duration) -> Instant {
+        Instant::now() + at.saturating_sub(self.elapsed())
     }
 }
 
-/// The kernel's clock that counts suspension, and that nobody sets.
+/// The monotonic clock of the kernel that includes suspension.
 #[cfg(target_os = "linux")]
 fn since_boot() -> Duration {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
@@ -43,11 +43,11 @@ fn since_boot() -> Duration {
     Duration::ZERO
 }
 
-/// What a leader may do. Moments are those of a [`Clock`].
+/// The limits of a leader's writes, in times of a [`Clock`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Term {
-    /// No write begins after this, unless the lease is renewed before.
+    /// No write starts after this time unless the lease is renewed.
     pub(crate) ends: Duration,
-    /// No write is under way after this: from here on others may lead.
+    /// No write is in flight after this time: from then on others may lead.
     pub(crate) over: Duration,
 }

@@ -1,4 +1,4 @@
-//! Writing, a bounded number at a time, and again where it failed.
+//! Executes writes with bounded concurrency and retries.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Display;
@@ -15,12 +15,12 @@ use tokio::time::{Instant, sleep_until, timeout};
 use super::term::{Clock, Term};
 use super::{Objects, Options, Outcome, Stats, Writer, stopped};
 
-/// A write takes no longer.
+/// The timeout of a write.
 const LONGEST: Duration = Duration::from_secs(60);
-/// So long before another replica may lead, nothing is under way any more.
+/// The safety margin before another replica may lead, in which no write is in flight.
 const MARGIN: Duration = Duration::from_secs(2);
 
-/// Something that is to be written, of which the newest for a key counts.
+/// A pending write. A newer one for the same key replaces it.
 pub(crate) trait Job: Clone + Send + 'static {
     type Key: Ord + Clone + Display + Send + 'static;
     fn key(&self) -> &Self::Key;
@@ -40,13 +40,13 @@ impl Job for Write {
     }
 }
 
-/// Does jobs of a sort.
+/// Executes jobs of one type.
 pub(crate) trait Executor: Send + Sync + 'static {
     type Job: Job;
     fn execute(&self, job: &Self::Job) -> impl Future<Output = Outcome> + Send;
 }
 
-/// Statuses, by their writer.
+/// Writes statuses.
 pub(crate) struct Statuses<W>(pub(crate) W);
 
 impl<W: Writer> Executor for Statuses<W> {
@@ -56,7 +56,7 @@ impl<W: Writer> Executor for Statuses<W> {
     }
 }
 
-/// What controllers plan.
+/// Executes the writes of controllers.
 pub(crate) struct Controlled<O>(pub(crate) O);
 
 impl<O: Objects> Executor for Controlled<O> {
@@ -66,7 +66,7 @@ impl<O: Objects> Executor for Controlled<O> {
     }
 }
 
-/// Takes intents and writes them while this replica leads.
+/// Receives jobs and executes them while this replica leads.
 pub(crate) async fn run<E: Executor>(
     mut jobs: mpsc::Receiver<Vec<E::Job>>,
     executor: Arc<E>,
@@ -81,7 +81,7 @@ pub(crate) async fn run<E: Executor>(
         options,
         stats,
         waiting: BTreeMap::new(),
-        under_way: HashMap::new(),
+        in_flight: HashMap::new(),
         tasks: JoinSet::new(),
     };
     loop {
@@ -101,30 +101,30 @@ pub(crate) async fn run<E: Executor>(
             () = stopped(&mut stop) => return,
         }
     }
-    // What is under way ends in its own time; nothing new begins.
+    // Writes in flight finish; no new one starts.
     while work.tasks.join_next().await.is_some() {}
 }
 
-/// What is to be written and what is being written.
+/// The pending writes and those in flight.
 struct Work<'a, E: Executor> {
     executor: Arc<E>,
     clock: Clock,
     options: &'a Options,
     stats: &'a Stats,
     waiting: BTreeMap<<E::Job as Job>::Key, Waiting<E::Job>>,
-    under_way: HashMap<Id, Waiting<E::Job>>,
+    in_flight: HashMap<Id, Waiting<E::Job>>,
     tasks: JoinSet<Outcome>,
 }
 
 struct Waiting<J> {
     job: J,
-    /// Not before this.
+    /// The earliest start.
     due: Instant,
     failures: u32,
 }
 
 impl<E: Executor> Work<'_, E> {
-    /// Notes what is to be written; what was to be written of the object before, is not any more.
+    /// Adds a job, which replaces a pending one for the same object.
     fn take(&mut self, job: E::Job) {
         let waiting = Waiting {
             due: Instant::now(),
@@ -134,13 +134,13 @@ impl<E: Executor> Work<'_, E> {
         self.waiting.insert(waiting.job.key().clone(), waiting);
     }
 
-    /// Drops what waits and what is under way.
+    /// Drops pending jobs and cancels those in flight.
     fn end(&mut self) {
         self.waiting.clear();
         self.tasks.abort_all();
     }
 
-    /// Begins as many writes as may be; each ends before another replica may lead.
+    /// Starts as many jobs as allowed. Each ends before another replica may lead.
     fn begin(&mut self, term: Option<Term>) {
         let time = self.clock.elapsed();
         let Some(term) = term.filter(|term| time < term.ends) else {
@@ -148,8 +148,8 @@ impl<E: Executor> Work<'_, E> {
         };
         let limit = term.over.saturating_sub(time + MARGIN).min(LONGEST);
         let now = Instant::now();
-        while self.under_way.len() < self.options.concurrency {
-            let free = |key: &<E::Job as Job>::Key| !self.under_way.values().any(|busy| busy.job.key() == key);
+        while self.in_flight.len() < self.options.concurrency {
+            let free = |key: &<E::Job as Job>::Key| !self.in_flight.values().any(|busy| busy.job.key() == key);
             let ready = self
                 .waiting
                 .iter()
@@ -163,13 +163,13 @@ impl<E: Executor> Work<'_, E> {
             let (executor, job) = (Arc::clone(&self.executor), waiting.job.clone());
             let task = self.tasks.spawn(async move {
                 let written = timeout(limit, executor.execute(&job)).await;
-                written.unwrap_or_else(|_| Outcome::Retry("no answer in time".to_owned()))
+                written.unwrap_or_else(|_| Outcome::Retry("timed out".to_owned()))
             });
-            self.under_way.insert(task.id(), waiting);
+            self.in_flight.insert(task.id(), waiting);
         }
     }
 
-    /// When the next write that waits for its time may begin; one that waits for a place begins when another ends.
+    /// The time at which the next job in backoff may start.
     fn next_due(&self) -> Option<Instant> {
         let now = Instant::now();
         self.waiting
@@ -183,7 +183,7 @@ impl<E: Executor> Work<'_, E> {
         let (id, outcome) = match done {
             Ok(done) => done,
             Err(error) if error.is_cancelled() => {
-                self.under_way.remove(&error.id());
+                self.in_flight.remove(&error.id());
                 return;
             }
             Err(error) => {
@@ -191,7 +191,7 @@ impl<E: Executor> Work<'_, E> {
                 (error.id(), Outcome::Gone)
             }
         };
-        let Some(waiting) = self.under_way.remove(&id) else {
+        let Some(waiting) = self.in_flight.remove(&id) else {
             return;
         };
         match outcome {
@@ -200,16 +200,16 @@ impl<E: Executor> Work<'_, E> {
             Outcome::Retry(reason) => self.again(waiting, &reason),
             Outcome::Refused(reason) => {
                 Stats::add(&self.stats.dropped);
-                tracing::warn!(object = %waiting.job.key(), reason, "what was to be written is refused");
+                tracing::warn!(object = %waiting.job.key(), reason, "a write was rejected");
             }
         }
     }
 
-    /// Tries again later, unless something newer is to be written anyway.
+    /// Retries after a backoff, unless a newer job is pending.
     fn again(&mut self, mut waiting: Waiting<E::Job>, reason: &str) {
         Stats::add(&self.stats.retried);
         let key = waiting.job.key().clone();
-        tracing::debug!(object = %key, reason, failures = waiting.failures, "an object could not be written yet");
+        tracing::debug!(object = %key, reason, failures = waiting.failures, "cannot write an object, will retry");
         if self.waiting.contains_key(&key) {
             return;
         }

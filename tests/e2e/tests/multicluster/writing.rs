@@ -62,7 +62,7 @@ async fn exported() -> Result<()> {
     east.kubectl(&["delete", "service", "cart", "-n", "shop"], "").await?;
     rutter.explained(fits(&east, &export, Value::is_null).await)?;
     let log = rutter.control.log()?;
-    for trouble in ["is refused", "forbidden", "panicked"] {
+    for trouble in ["was rejected", "forbidden", "panicked"] {
         assert!(!log.contains(trouble), "{trouble}: {log}");
     }
     Ok(())

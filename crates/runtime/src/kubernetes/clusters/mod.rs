@@ -8,8 +8,8 @@ mod files;
 mod member;
 mod options;
 mod reading;
-mod remembered;
 mod show;
+mod snapshots;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use controllers::Watched;
 use kube::Client;
-use server::{Closed, Standing};
+use server::{Closed, ServingStatus};
 use sources::Change;
 use sources::clusters::{Connection, LABEL, Secrets, Step};
 use sources::kubernetes::{News, Report};
@@ -43,7 +43,7 @@ pub(super) struct Listeners {
     /// Takes what was read.
     pub(super) voice: Voice,
     /// Shows how it stands.
-    pub(super) standing: Standing,
+    pub(super) serving_status: ServingStatus,
     /// What is waited for, in words.
     pub(super) awaited: watch::Sender<String>,
     /// The ways to the clusters that are followed, by id.

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use server::Gauge;
 use sources::kubernetes::Report;
 
-use super::super::standing::listed;
+use super::super::serving_status::listed;
 use super::Fleet;
 use super::member::Member;
 
@@ -15,8 +15,10 @@ impl Fleet {
     /// Shows it.
     pub(super) fn show(&self) {
         let listeners = &self.listeners;
-        listeners.standing.set("clusters", self.conflicts(), self.gauges());
-        listeners.standing.set_clusters(self.page());
+        listeners
+            .serving_status
+            .set("clusters", self.conflicts(), self.gauges());
+        listeners.serving_status.set_clusters(self.page());
         let awaited = self.awaited();
         listeners.awaited.send_if_modified(|before| {
             let differs = *before != awaited;

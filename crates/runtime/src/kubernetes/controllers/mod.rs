@@ -49,10 +49,10 @@ pub(super) fn start(
     stopped: &watch::Receiver<bool>,
 ) -> JoinSet<()> {
     let mut running = JoinSet::new();
-    let ground = Ground::new(clients, report, settings, mesh, stopped);
+    let context = Context::new(clients, report, settings, mesh, stopped);
     let namespace: Arc<str> = settings.namespace.as_str().into();
     let own = namespace.clone();
-    running.spawn(ground.clone().run(NAMESPACES, move || RootDriver::new(&own)));
+    running.spawn(context.clone().run(NAMESPACES, move || RootDriver::new(&own)));
     if settings.ip_autoallocate.0 {
         let ranges = Ranges {
             v4: (
@@ -65,32 +65,32 @@ pub(super) fn start(
             ),
         };
         let make = move || AddressDriver::new(ranges.clone());
-        running.spawn(ground.clone().run("istio-ip-autoallocate", make));
+        running.spawn(context.clone().run("istio-ip-autoallocate", make));
     }
     if settings.node_untaint.0 {
         let agents = or(settings.cni_namespace.as_str(), &namespace);
         let make = move || UntaintDriver::new(&agents);
-        running.spawn(ground.clone().run("istio-node-untaint", make));
+        running.spawn(context.clone().run("istio-node-untaint", make));
     }
     let gateways = or(settings.ingress_namespace.as_str(), &namespace);
     running.spawn(
-        ground
+        context
             .clone()
             .run("istio-leader", move || IngressDriver::new(&gateways)),
     );
-    if ground.exports {
-        let domain = ground.domain.clone();
-        running.spawn(ground.clone().run(SERVICE_EXPORTS, move || ExportDriver::new(&domain)));
+    if context.exports {
+        let domain = context.domain.clone();
+        running.spawn(context.clone().run(SERVICE_EXPORTS, move || ExportDriver::new(&domain)));
     }
-    if ground.exports || ground.external {
-        running.spawn(remote::run(ground, ways, stopped.clone()));
+    if context.exports || context.external {
+        running.spawn(remote::run(context, ways, stopped.clone()));
     }
     running
 }
 
 /// What the controllers of one cluster have in common.
 #[derive(Clone)]
-struct Ground {
+struct Context {
     /// The API that they write to, and read most of what they need from.
     client: Client,
     clients: Clients,
@@ -102,7 +102,7 @@ struct Ground {
     cluster: Arc<str>,
     domain: Arc<str>,
     /// Whether it is another cluster than the home.
-    elsewhere: bool,
+    remote: bool,
     /// Whether services are exported.
     exports: bool,
     /// Whether this replica runs outside of the clusters that it serves.
@@ -111,7 +111,7 @@ struct Ground {
     stopped: watch::Receiver<bool>,
 }
 
-impl Ground {
+impl Context {
     /// Those of the home cluster.
     fn new(
         clients: &Clients,
@@ -119,8 +119,8 @@ impl Ground {
         settings: &Settings,
         mesh: &Mesh,
         stopped: &watch::Receiver<bool>,
-    ) -> Ground {
-        Ground {
+    ) -> Context {
+        Context {
             client: clients.home.clone(),
             clients: clients.clone(),
             report: report.clone(),
@@ -129,7 +129,7 @@ impl Ground {
             identity: identity(settings).into(),
             cluster: settings.cluster_id.as_str().into(),
             domain: settings.domain.as_str().into(),
-            elsewhere: false,
+            remote: false,
             exports: settings.mcs_auto_export.0,
             external: settings.external_istiod.0,
             mesh: mesh.clone(),
@@ -138,10 +138,10 @@ impl Ground {
     }
 
     /// Those of another cluster.
-    fn elsewhere(&self, client: &Client, stopped: watch::Receiver<bool>) -> Ground {
-        Ground {
+    fn for_remote_cluster(&self, client: &Client, stopped: watch::Receiver<bool>) -> Context {
+        Context {
             client: client.clone(),
-            elsewhere: true,
+            remote: true,
             stopped,
             ..self.clone()
         }
@@ -151,7 +151,7 @@ impl Ground {
     async fn run<D: Driver>(self, lock: &'static str, make: impl Fn() -> D) {
         let lock = LeaseLock::new(self.client.clone(), &self.namespace, lock, self.report);
         let lock = lock.of_revision(&self.revision);
-        let lock = if self.elsewhere { lock.elsewhere() } else { lock };
+        let lock = if self.remote { lock.in_remote_cluster() } else { lock };
         let (writes, planned) = mpsc::channel(PLANS);
         let (lead, leads) = watch::channel(false);
         let led = async move |leading| {

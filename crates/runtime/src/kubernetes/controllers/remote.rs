@@ -12,7 +12,7 @@ use kube::core::{ApiResource, GroupVersionKind};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use super::{Ground, NAMESPACES, SERVICE_EXPORTS};
+use super::{Context, NAMESPACES, SERVICE_EXPORTS};
 use crate::kubernetes::clusters::{Way, Ways};
 
 /// The annotation of the control plane's namespace in another cluster that names the clusters whose control planes write
@@ -22,7 +22,7 @@ const WRITERS: &str = "topology.istio.io/controlPlaneClusters";
 const AGAIN: Duration = Duration::from_secs(15);
 
 /// The controllers of one cluster.
-struct Site {
+struct RemoteCluster {
     /// By which way they reach it.
     way: u64,
     stop: watch::Sender<bool>,
@@ -30,8 +30,8 @@ struct Site {
 }
 
 /// Runs the controllers of other clusters until `stopped` is said, and returns when all have ended.
-pub(super) async fn run(ground: Ground, mut ways: watch::Receiver<Ways>, mut stopped: watch::Receiver<bool>) {
-    let mut sites: BTreeMap<Arc<str>, Site> = BTreeMap::new();
+pub(super) async fn run(context: Context, mut ways: watch::Receiver<Ways>, mut stopped: watch::Receiver<bool>) {
+    let mut sites: BTreeMap<Arc<str>, RemoteCluster> = BTreeMap::new();
     let mut leaving = JoinSet::new();
     loop {
         let now = ways.borrow_and_update().clone();
@@ -44,7 +44,7 @@ pub(super) async fn run(ground: Ground, mut ways: watch::Receiver<Ways>, mut sto
             leaving.spawn(site.end());
         }
         for (cluster, way) in now {
-            let start = || Site::start(&ground, &cluster, &way);
+            let start = || RemoteCluster::start(&context, &cluster, &way);
             sites.entry(cluster.clone()).or_insert_with(start);
         }
         tokio::select! {
@@ -61,19 +61,19 @@ pub(super) async fn run(ground: Ground, mut ways: watch::Receiver<Ways>, mut sto
     while leaving.join_next().await.is_some() {}
 }
 
-impl Site {
-    fn start(ground: &Ground, cluster: &Arc<str>, way: &Way) -> Site {
+impl RemoteCluster {
+    fn start(context: &Context, cluster: &Arc<str>, way: &Way) -> RemoteCluster {
         let (stop, stopped) = watch::channel(false);
         let mut tasks = JoinSet::new();
-        let ground = ground.elsewhere(&way.connection.client, stopped.clone());
-        if ground.exports {
-            let domain = ground.domain.clone();
-            tasks.spawn(ground.clone().run(SERVICE_EXPORTS, move || ExportDriver::new(&domain)));
+        let context = context.for_remote_cluster(&way.connection.client, stopped.clone());
+        if context.exports {
+            let domain = context.domain.clone();
+            tasks.spawn(context.clone().run(SERVICE_EXPORTS, move || ExportDriver::new(&domain)));
         }
-        if ground.external {
-            tasks.spawn(certificates(ground, cluster.clone(), stopped));
+        if context.external {
+            tasks.spawn(certificates(context, cluster.clone(), stopped));
         }
-        Site {
+        RemoteCluster {
             way: way.number,
             stop,
             tasks,
@@ -88,9 +88,9 @@ impl Site {
 }
 
 /// Writes root certificates in a cluster once it says that we may.
-async fn certificates(ground: Ground, cluster: Arc<str>, mut stopped: watch::Receiver<bool>) {
+async fn certificates(context: Context, cluster: Arc<str>, mut stopped: watch::Receiver<bool>) {
     loop {
-        let wanted = wants(&ground.client, &ground.namespace, &ground.cluster);
+        let wanted = wants(&context.client, &context.namespace, &context.cluster);
         let wanted = tokio::select! {
             wanted = wanted => wanted,
             _ = stopped.wait_for(|stopped| *stopped) => return,
@@ -106,8 +106,8 @@ async fn certificates(ground: Ground, cluster: Arc<str>, mut stopped: watch::Rec
         }
     }
     tracing::info!(cluster = %cluster, "root certificates are written in this cluster, too");
-    let namespace = ground.namespace.clone();
-    ground.run(NAMESPACES, move || RootDriver::new(&namespace)).await;
+    let namespace = context.namespace.clone();
+    context.run(NAMESPACES, move || RootDriver::new(&namespace)).await;
 }
 
 /// Whether a cluster names ours as one whose control plane writes there.

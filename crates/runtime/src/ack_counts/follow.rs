@@ -1,6 +1,6 @@
-//! Reading what other replicas count, and noticing that one is gone.
+//! Reads the counts of other replicas, and detects replicas that are gone.
 //!
-//! Clocks of replicas need not agree: who has not changed anything for a while, by the clock of who looks, is gone.
+//! The clocks of replicas need not agree: a replica whose objects have not changed for a while, by the leader's clock, is gone.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,9 +10,9 @@ use store::cache::{Cache, Event, Options};
 use store::{Store, Stored};
 use tokio::time::{Instant, sleep_until};
 
-use super::{ALIVE, Counter, GONE, Said, key, remove, resource};
+use super::{ALIVE, Counter, GONE, ReplicaUpdate, key, remove, resource};
 
-/// Says what other replicas count, as long as somebody listens and there is a store.
+/// Follows the counts of other replicas until the world thread or the store ends.
 pub(super) async fn run(store: &Arc<dyn Store>, identity: &Arc<str>, counter: &impl Counter) {
     let options = Options {
         types: Some(vec![resource()]),
@@ -47,7 +47,7 @@ pub(super) async fn run(store: &Arc<dyn Store>, identity: &Arc<str>, counter: &i
 struct Reader<'a, C> {
     cache: Cache,
     identity: &'a Arc<str>,
-    /// The other replicas, and when each of them wrote last.
+    /// The other replicas, with the time of each one's last write.
     seen: BTreeMap<Arc<str>, Instant>,
     counter: &'a C,
 }
@@ -58,9 +58,9 @@ impl<C: Counter> Reader<'_, C> {
             Event::Added(object) | Event::Modified { now: object, .. } => self.there(&object).await,
             Event::Deleted(object) => self.gone(store, &object).await,
             Event::Restart => {
-                // What is there is told of again; what went meanwhile is not.
-                for peer in self.seen.keys() {
-                    if !self.counter.hear(Said::Parted(peer.clone())).await {
+                // Existing objects are reported again; deleted ones are not.
+                for replica in self.seen.keys() {
+                    if !self.counter.apply(ReplicaUpdate::Removed(replica.clone())).await {
                         return false;
                     }
                 }
@@ -70,16 +70,16 @@ impl<C: Counter> Reader<'_, C> {
     }
 
     async fn there(&mut self, object: &Stored) -> bool {
-        let peer = &object.key.namespace;
-        if peer == self.identity {
+        let replica = &object.key.namespace;
+        if replica == self.identity {
             return true;
         }
-        if self.seen.insert(peer.clone(), Instant::now()).is_some() {
+        if self.seen.insert(replica.clone(), Instant::now()).is_some() {
             return self.tell(object).await;
         }
-        // It is new, or was given up too early: nothing of it is known.
+        // The replica is new, or was evicted too early.
         let all = self.cache.list(&resource());
-        for object in all.iter().filter(|object| object.key.namespace == *peer) {
+        for object in all.iter().filter(|object| object.key.namespace == *replica) {
             if !self.tell(object).await {
                 return false;
             }
@@ -87,59 +87,59 @@ impl<C: Counter> Reader<'_, C> {
         true
     }
 
-    /// Also that it lives is told, as of a part without tallies: so a replica is known that has nothing else to say.
+    /// Reports an object. The heartbeat counts as an empty shard, so that a replica without counts is known too.
     async fn tell(&mut self, object: &Stored) -> bool {
-        let said = Said::Told {
-            peer: object.key.namespace.clone(),
+        let said = ReplicaUpdate::Reported {
+            replica: object.key.namespace.clone(),
             shard: object.key.name.clone(),
             shares: read_shard(&object.value()),
         };
-        self.counter.hear(said).await
+        self.counter.apply(said).await
     }
 
     async fn gone(&mut self, store: &Arc<dyn Store>, object: &Stored) -> bool {
-        let peer = &object.key.namespace;
+        let replica = &object.key.namespace;
         if &*object.key.name == ALIVE {
-            let known = self.seen.remove(peer).is_some();
-            if self.cache.get(&key(peer, ALIVE)).is_some() {
-                // It is back already, and what it says now is yet to be heard.
-                return self.counter.hear(Said::Parted(peer.clone())).await;
+            let known = self.seen.remove(replica).is_some();
+            if self.cache.get(&key(replica, ALIVE)).is_some() {
+                // The replica is back; its new objects follow.
+                return self.counter.apply(ReplicaUpdate::Removed(replica.clone())).await;
             }
-            return !known || self.give_up(store, peer).await;
+            return !known || self.evict(store, replica).await;
         }
-        if !self.seen.contains_key(peer) {
+        if !self.seen.contains_key(replica) {
             return true;
         }
-        let said = Said::Told {
-            peer: peer.clone(),
+        let said = ReplicaUpdate::Reported {
+            replica: replica.clone(),
             shard: object.key.name.clone(),
             shares: BTreeMap::new(),
         };
-        self.counter.hear(said).await
+        self.counter.apply(said).await
     }
 
-    /// Gives up who has not written for long.
+    /// Evicts replicas without a recent heartbeat.
     async fn sweep(&mut self, store: &Arc<dyn Store>) -> bool {
         let now = Instant::now();
         let over: Vec<Arc<str>> = (self.seen.iter().filter(|(_, at)| now >= **at + GONE))
-            .map(|(peer, _)| peer.clone())
+            .map(|(replica, _)| replica.clone())
             .collect();
-        for peer in over {
-            tracing::info!(replica = %peer, "has not been heard of for {}s: its proxies do not count any more", GONE.as_secs());
-            self.seen.remove(&peer);
-            if !self.give_up(store, &peer).await {
+        for replica in over {
+            tracing::info!(replica = %replica, "replica sent no heartbeat for {}s; its proxies are not counted any more", GONE.as_secs());
+            self.seen.remove(&replica);
+            if !self.evict(store, &replica).await {
                 return false;
             }
         }
         true
     }
 
-    /// A replica that is gone does not count, and leaves nothing behind.
-    async fn give_up(&mut self, store: &Arc<dyn Store>, peer: &Arc<str>) -> bool {
-        if let Err(error) = remove(&**store, peer).await {
-            tracing::debug!(%error, replica = %peer, "its tallies cannot be taken away now");
+    /// Removes a replica and its objects.
+    async fn evict(&mut self, store: &Arc<dyn Store>, replica: &Arc<str>) -> bool {
+        if let Err(error) = remove(&**store, replica).await {
+            tracing::debug!(%error, replica = %replica, "cannot remove the counts of a replica that is gone");
         }
-        self.counter.hear(Said::Parted(peer.clone())).await
+        self.counter.apply(ReplicaUpdate::Removed(replica.clone())).await
     }
 }
 

@@ -1,4 +1,4 @@
-//! Writing what this replica counts: each part at most once per interval, and only if it changed.
+//! Publishes the counts of this replica: each shard at most once per interval, and only if it changed.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,15 +11,15 @@ use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 
 use super::{ALIVE, BEAT, Counter, key};
 
-/// Bytes that are written at once, about: etcd takes no requests of more than 1.5 MiB.
+/// The approximate size of one transaction, in bytes. etcd rejects requests above 1.5 MiB.
 const AT_ONCE: usize = 256 << 10;
 
-/// Keeps a replica's tallies in the store.
+/// Writes the counts of a replica to the store.
 pub(super) struct Publisher {
     store: Arc<dyn Store>,
     identity: Arc<str>,
     shards: Shards,
-    /// How often it has said that it lives.
+    /// The number of heartbeats.
     beats: u64,
 }
 
@@ -33,8 +33,7 @@ impl Publisher {
         }
     }
 
-    /// Writes what is counted whenever there is news of it, but not more often than once per `least`; and says all the
-    /// time that this replica lives. Ends with who counts.
+    /// Writes changed counts, at most once per `least`, and heartbeats. Ends with the world thread.
     pub(super) async fn run(&mut self, least: Duration, news: &Notify, counter: &impl Counter) {
         let mut beat = interval(BEAT);
         beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -63,13 +62,12 @@ impl Publisher {
                 }
             };
             if let Err(error) = done {
-                tracing::debug!(%error, "what this replica counts cannot be published now");
+                tracing::debug!(%error, "cannot publish the counts of this replica, will retry");
             }
         }
     }
 
-    /// Says that this replica lives. False: others had thought that it does not, and have taken away all that it had
-    /// written.
+    /// Writes the heartbeat. Returns false if another replica had evicted this one and removed its objects.
     async fn beat(&mut self) -> Result<bool, Error> {
         let put = |expect, beats| Operation::Put {
             key: key(&self.identity, ALIVE),
@@ -91,7 +89,7 @@ impl Publisher {
         Ok(false)
     }
 
-    /// Writes the parts that changed, several at once where they are small.
+    /// Writes the changed shards, several in one transaction if they are small.
     async fn write(&mut self) -> Result<(), Error> {
         let (mut places, mut operations, mut bytes) = (Vec::new(), Vec::new(), 0);
         for (place, value) in self.shards.changed() {

@@ -1,10 +1,9 @@
-//! What each of several replicas counts, told to the one that leads: through the store that they share.
+//! Exchange of acknowledgement counts between replicas that share a store.
 //!
-//! Who does not lead keeps its tallies in the store, in objects of a type that the API does not serve ([`publish`]); who
-//! leads reads those of the others ([`follow`]) and adds them to its own. A replica alone leads, and writes nothing.
+//! A follower publishes its counts in the store, in objects of a type that the API does not serve ([`publish`]). The leader
+//! reads those of the others ([`follow`]) and adds them to its own. A single replica leads and publishes nothing.
 //!
-//! The objects of a replica have its identity as their namespace: `alive`, which changes all the time, and its
-//! tallies in parts by the hash of what they speak of.
+//! The objects of a replica have its identity as their namespace: a heartbeat (`alive`), and its counts in shards by object.
 
 mod follow;
 mod publish;
@@ -17,30 +16,30 @@ use std::time::Duration;
 
 use config::ObjectKey;
 use server::WorldHandle;
-use status::Share;
+use status::ReplicaCounts;
 use store::{Error, Expect, GroupResource, Key, Operation, Scope, Store, Stored, Transaction};
 use tokio::sync::watch;
 
 use publish::Publisher;
 
-/// How often a replica says that it lives.
+/// The heartbeat interval of a replica.
 const BEAT: Duration = Duration::from_millis(7_500);
-/// Who has not said so for this long, by the clock of who listens, is gone.
+/// A replica without a heartbeat for this time, by the leader's clock, is gone.
 const GONE: Duration = Duration::from_secs(30);
-/// The object that says it.
+/// The name of the heartbeat object.
 const ALIVE: &str = "alive";
 
-/// A replica's side of it.
-pub(super) struct Tallies {
+/// The exchange of one replica.
+pub(super) struct AckCounts {
     pub(super) store: Arc<dyn Store>,
-    /// What this replica calls itself; no other process ever did.
+    /// The identity of this replica, unique across restarts.
     pub(super) identity: Arc<str>,
-    /// The least time between two writes of the same tallies.
+    /// The minimum time between two writes of the same counts.
     pub(super) interval: Duration,
 }
 
-impl Tallies {
-    /// Publishes what this replica counts, or reads what others do while it leads, until it is stopped.
+impl AckCounts {
+    /// Publishes the counts of this replica, or reads those of others while it leads, until `stopped`.
     pub(super) async fn run(
         self,
         pilot: WorldHandle,
@@ -56,47 +55,47 @@ impl Tallies {
                 () = self.take_part(leads, &pilot) => break,
             }
         }
-        // If it cannot be taken away now, others find out that nobody renews it.
+        // If the removal fails, others notice the missing heartbeat.
         let _ = tokio::time::timeout(BEAT, remove(&*self.store, &self.identity)).await;
     }
 
-    /// Does not end while there is a world to tell of.
+    /// Runs until the world thread ends.
     async fn take_part(&self, leads: bool, pilot: &WorldHandle) {
         if leads {
             if let Err(error) = remove(&*self.store, &self.identity).await {
-                tracing::debug!(%error, "the tallies that this replica published stay until another one finds them");
+                tracing::debug!(%error, "cannot remove the published counts of this replica; another replica will");
             }
             follow::run(&self.store, &self.identity, pilot).await;
-        } else if let Ok(news) = pilot.unshared().await {
+        } else if let Ok(news) = pilot.unpublished().await {
             let mut publisher = Publisher::new(Arc::clone(&self.store), Arc::clone(&self.identity));
             publisher.run(self.interval, &news, pilot).await;
         }
     }
 }
 
-/// What changed of a replica's shares; none: there is no share of the object any more.
-type Changes = Vec<(ObjectKey, Option<Share>)>;
+/// Changed counts of a replica; `None` if no proxy needs the object any more.
+type Changes = Vec<(ObjectKey, Option<ReplicaCounts>)>;
 
-/// What is heard of another replica.
+/// An update about another replica.
 #[derive(PartialEq, Debug)]
-enum Said {
-    /// All that it has in a part, in place of what it had there.
-    Told {
-        peer: Arc<str>,
+enum ReplicaUpdate {
+    /// Replaces the counts in one shard.
+    Reported {
+        replica: Arc<str>,
         shard: Arc<str>,
-        shares: BTreeMap<ObjectKey, Share>,
+        shares: BTreeMap<ObjectKey, ReplicaCounts>,
     },
-    /// It is gone.
-    Parted(Arc<str>),
+    /// The replica is gone.
+    Removed(Arc<str>),
 }
 
-/// Who counts.
+/// The source and receiver of counts.
 trait Counter: Send + Sync {
-    /// What changed since this was asked last, or everything, `anew`. None: it has ended.
+    /// The changes since the last call, or everything if `anew` is set. `None` if the world thread ended.
     fn shares(&self, anew: bool) -> impl Future<Output = Option<Changes>> + Send;
 
-    /// Takes in what was heard. False: it has ended.
-    fn hear(&self, said: Said) -> impl Future<Output = bool> + Send;
+    /// Applies an update. Returns false if the world thread ended.
+    fn apply(&self, said: ReplicaUpdate) -> impl Future<Output = bool> + Send;
 }
 
 impl Counter for WorldHandle {
@@ -104,16 +103,16 @@ impl Counter for WorldHandle {
         WorldHandle::shares(self, anew).await.ok()
     }
 
-    async fn hear(&self, said: Said) -> bool {
+    async fn apply(&self, said: ReplicaUpdate) -> bool {
         let heard = match said {
-            Said::Told { peer, shard, shares } => self.told(peer, shard, shares).await,
-            Said::Parted(peer) => self.parted(peer).await,
+            ReplicaUpdate::Reported { replica, shard, shares } => self.replica_reported(replica, shard, shares).await,
+            ReplicaUpdate::Removed(replica) => self.replica_removed(replica).await,
         };
         heard.is_ok()
     }
 }
 
-/// The type of the objects: one that no client can name.
+/// The type of the objects, which the API does not serve.
 fn resource() -> GroupResource {
     GroupResource::new("internal.rutter", "tallies")
 }
@@ -122,7 +121,7 @@ fn key(replica: &Arc<str>, name: impl Into<Arc<str>>) -> Key {
     Key::new(resource(), replica.clone(), name)
 }
 
-/// All that a replica has in the store.
+/// All objects of a replica in the store.
 async fn of_replica(store: &dyn Store, replica: &Arc<str>) -> Result<Vec<Stored>, Error> {
     let scope = Scope {
         resource: Some(resource()),
@@ -132,7 +131,7 @@ async fn of_replica(store: &dyn Store, replica: &Arc<str>) -> Result<Vec<Stored>
     Ok(store.snapshot(&scope).await?.items)
 }
 
-/// Takes away all that a replica has in the store, unless it is just writing there: then nothing, and that is an error.
+/// Deletes all objects of a replica. Fails without a change if one was written in the meantime.
 async fn remove(store: &dyn Store, replica: &Arc<str>) -> Result<(), Error> {
     let there = of_replica(store, replica).await?;
     let operations: Vec<Operation> = there

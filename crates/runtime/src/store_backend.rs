@@ -1,4 +1,4 @@
-//! The store and its API, as the settings want them.
+//! Opens the configured store and serves its API.
 
 use std::io::{IsTerminal as _, Write as _};
 use std::path::{Path, PathBuf};
@@ -10,17 +10,18 @@ use api::access::Token;
 use api::credentials::Credentials;
 use api::server::ServerOptions;
 use api::{Access, Api, Role, Server};
+use server::SecretAccess;
 use settings::{SecretsFor, Settings, StoreBackend, Switch};
 use store::Store;
 
 use super::{bindable, kubernetes};
 
-/// No file of tokens or certificates is larger.
+/// The maximum size of a file with tokens or certificates, in bytes.
 const FILE_LIMIT: u64 = 1 << 20;
-/// How often etcd's history is compacted.
+/// The interval of etcd compactions.
 const COMPACT_EVERY: Duration = Duration::from_secs(300);
 
-/// The home that `auto` stands for.
+/// The store backend, with `auto` resolved.
 pub(super) fn chosen(settings: &Settings) -> StoreBackend {
     match settings.store {
         StoreBackend::Auto if kubernetes::in_a_pod() => StoreBackend::Kubernetes,
@@ -30,16 +31,17 @@ pub(super) fn chosen(settings: &Settings) -> StoreBackend {
     }
 }
 
-/// Whether proxies on this machine get secrets.
-pub(super) fn gives_secrets(settings: &Settings) -> bool {
+/// The clients that may read secrets.
+pub(super) fn secret_access(settings: &Settings) -> SecretAccess {
     match settings.secrets_for {
-        SecretsFor::Nobody => false,
-        SecretsFor::Local => true,
-        SecretsFor::Auto => chosen(settings) != StoreBackend::Kubernetes,
+        SecretsFor::Nobody => SecretAccess::None,
+        SecretsFor::Local => SecretAccess::Local,
+        SecretsFor::Auto if chosen(settings) == StoreBackend::Kubernetes => SecretAccess::None,
+        SecretsFor::Auto => SecretAccess::Local,
     }
 }
 
-/// What the store is called beside other sources.
+/// The name of the store among the sources.
 pub(super) fn name(settings: &Settings) -> String {
     let home = match chosen(settings) {
         StoreBackend::Kubernetes => return "the Kubernetes API".to_owned(),
@@ -51,7 +53,7 @@ pub(super) fn name(settings: &Settings) -> String {
     format!("the {home} store")
 }
 
-/// Opens the store; none where there is to be none of ours.
+/// Opens the store; `None` if the settings need none.
 pub(super) async fn open(settings: &Settings) -> Result<Option<Arc<dyn Store>>> {
     Ok(match chosen(settings) {
         StoreBackend::None | StoreBackend::Kubernetes => None,
@@ -69,7 +71,7 @@ pub(super) async fn open(settings: &Settings) -> Result<Option<Arc<dyn Store>>> 
             let directory = settings.data_dir.join("store");
             let opened = store::embedded::Embedded::open(&directory, options).await;
             let opened = opened.map_err(|error| match error {
-                store::Error::Unavailable(reason) => anyhow!("the store cannot be kept there: {reason}"),
+                store::Error::Unavailable(reason) => anyhow!("cannot open the store: {reason}"),
                 error => error.into(),
             });
             Some(Arc::new(opened.with_context(|| {
@@ -95,7 +97,7 @@ fn etcd(settings: &Settings) -> Result<store::etcd::Options> {
     }
     if let Some(file) = &settings.etcd_login {
         let text = read(file)?;
-        // The line is not shown: it holds a secret.
+        // The error must not contain the line, which is a secret.
         let login = text.trim_end_matches(['\r', '\n']).split_once(':');
         let (user, password) = login
             .filter(|(user, _)| !user.is_empty())
@@ -109,7 +111,7 @@ fn etcd(settings: &Settings) -> Result<store::etcd::Options> {
     let identity = match (&settings.etcd_cert, &settings.etcd_key) {
         (Some(cert), Some(key)) => Some((read(cert)?.into_bytes(), read(key)?.into_bytes())),
         (None, None) => None,
-        _ => bail!("--etcd-cert and --etcd-key belong together"),
+        _ => bail!("--etcd-cert and --etcd-key must be set together"),
     };
     if ca.is_some() || identity.is_some() {
         options.tls = Some(store::etcd::Tls {
@@ -121,7 +123,7 @@ fn etcd(settings: &Settings) -> Result<store::etcd::Options> {
     Ok(options)
 }
 
-/// Starts the API, and writes the kubeconfig.
+/// Starts the API and writes the kubeconfig.
 pub(super) async fn serve(settings: &Settings, store: Arc<dyn Store>) -> Result<(Api, Server)> {
     let address = bindable(&settings.api_addr);
     let mut names = vec![address.ip().to_string()];
@@ -151,7 +153,7 @@ pub(super) async fn serve(settings: &Settings, store: Arc<dyn Store>) -> Result<
         match (&settings.api_cert, &settings.api_key) {
             (Some(cert), Some(key)) => (tls.certificates, tls.key) = (read(cert)?, read(key)?),
             (None, None) => {}
-            _ => bail!("--api-cert and --api-key belong together"),
+            _ => bail!("--api-cert and --api-key must be set together"),
         }
         if let Some(file) = &settings.api_client_ca {
             tls.client_roots = Some(read(file)?);
@@ -168,17 +170,17 @@ pub(super) async fn serve(settings: &Settings, store: Arc<dyn Store>) -> Result<
     };
     let kubeconfig = kubeconfig(settings);
     credentials.write_kubeconfig(&kubeconfig, &url)?;
-    tracing::info!(%url, store = place(settings), "the API listens; `export KUBECONFIG={}` points kubectl and rutter at it", kubeconfig.display());
+    tracing::info!(%url, store = place(settings), "API is listening; to use it with kubectl or rutter, run `export KUBECONFIG={}`", kubeconfig.display());
     Ok((api, server))
 }
 
-/// Tells a person at a terminal who started it where everything is.
+/// Prints the addresses if the process was started from a terminal.
 pub(super) fn greet(settings: &Settings, grpc: std::net::SocketAddr) {
     let mut out = std::io::stdout();
     if !out.is_terminal() {
         return;
     }
-    // The log has it, too.
+    // The log has the same information, so errors are ignored.
     let _ = writeln!(
         out,
         "\n  objects   {}\n  kubectl   export KUBECONFIG={}\n  proxies   {}, plaintext gRPC\n",
@@ -194,7 +196,7 @@ fn kubeconfig(settings: &Settings) -> PathBuf {
     std::path::absolute(&file).unwrap_or(file)
 }
 
-/// Where objects are kept, for people.
+/// The location of the objects, for people.
 fn place(settings: &Settings) -> String {
     match chosen(settings) {
         StoreBackend::None => "not kept".to_owned(),
@@ -211,7 +213,7 @@ fn place(settings: &Settings) -> String {
     }
 }
 
-/// An address that a client on this machine can use.
+/// The address under which a client on this machine reaches the server.
 fn reachable(mut address: std::net::SocketAddr) -> std::net::SocketAddr {
     if address.ip().is_unspecified() {
         address.set_ip([127, 0, 0, 1].into());
@@ -219,7 +221,7 @@ fn reachable(mut address: std::net::SocketAddr) -> std::net::SocketAddr {
     address
 }
 
-/// Ends the API in good order.
+/// Stops the API gracefully.
 pub(super) async fn end(server: Server, grace: Duration) {
     server.shutdown(grace).await;
 }
@@ -234,7 +236,7 @@ fn read(path: &Path) -> Result<String> {
     Ok(text)
 }
 
-/// The tokens of a file: `TOKEN USER ROLE`, one a line.
+/// Reads a file of tokens, one `TOKEN USER ROLE` per line.
 fn read_tokens(path: &Path) -> Result<Vec<Token>> {
     let text = read(path)?;
     let lines = text
@@ -243,7 +245,7 @@ fn read_tokens(path: &Path) -> Result<Vec<Token>> {
         .filter(|(_, line)| !line.trim().is_empty() && !line.starts_with('#'));
     lines
         .map(|(number, line)| {
-            // The line is not shown: it holds a secret.
+            // The error must not contain the line, which is a secret.
             let wrong = || {
                 format!(
                     "--api-tokens {}:{}: expected `TOKEN USER ROLE`",
@@ -259,7 +261,7 @@ fn read_tokens(path: &Path) -> Result<Vec<Token>> {
                 Some((namespace, "edit")) => Role::Edit(namespace.to_owned()),
                 Some((namespace, "view")) => Role::View(namespace.to_owned()),
                 _ => bail!(
-                    "--api-tokens {}:{}: the role is none of admin, view, NAMESPACE:edit, NAMESPACE:view",
+                    "--api-tokens {}:{}: unknown role; use admin, view, NAMESPACE:edit or NAMESPACE:view",
                     path.display(),
                     number + 1
                 ),

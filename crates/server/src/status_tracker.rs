@@ -1,9 +1,9 @@
-//! What became of each configuration object: counted beside the world, handed out to be written.
+//! Tracks the status of configuration objects and hands out the statuses to write.
 //!
-//! Sources say which objects came, changed or went ([`Observation`]); the hub knows what proxies accepted. After every
-//! turn of work, when all responses are on their way, the objects that are due are counted ([`world::World::reach`],
-//! [`xds::Hub::tally`]), and the statuses that differ go into a bounded channel. Discovery never waits for it: a full
-//! channel means that nothing is counted until there is room, and a turn ends when its time is up.
+//! Sources report objects ([`Observation`]); the hub knows what proxies acknowledged. After every turn of the world thread,
+//! once all responses are queued, the objects that are due are counted ([`world::World::reach`], [`xds::Hub::tally`]) and
+//! changed statuses go into a bounded channel. xDS never waits for this: while the channel is full nothing is counted, and
+//! counting stops when its time is used up.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -12,30 +12,32 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use config::{Diagnostic, Kind, Meta, ObjectKey, Timestamp};
 use flow::CellId;
 use serde_json::{Map, Value};
-use status::{Ask, Counts, Intent, News, Now, Planner, Refusal, Settings, Subject, Unmade};
+use status::{
+    CountRequest, Counts, Elapsed, Intent, Nack, Now, Planner, ProxyActivity, Settings, SkippedPatch, Subject,
+};
 use tokio::sync::{Notify, mpsc};
 use world::Conflicts;
-use xds::{Moment, Question};
+use xds::Question;
 
-use crate::origin::Served;
+use crate::served_world::ServedWorld;
 use crate::world_handle::Hub;
 
-/// Batches of statuses that may wait for who writes them.
+/// The capacity of the channel to the status writer, in batches.
 const QUEUE: usize = 4;
-/// How long one turn may count.
+/// The maximum time for counting in one turn.
 const TURN: Duration = Duration::from_millis(10);
 
-/// What a source tells of an object, beside what it commits.
+/// A report of a source about an object, beside the object itself.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Observation {
-    /// It came, or changed. Also objects that are not valid, and are not committed, are told of.
+    /// The object was added or changed. Invalid objects, which are not committed, are reported too.
     Seen(Box<Subject>),
-    /// It went.
+    /// The object was deleted.
     Gone(ObjectKey),
 }
 
 impl Observation {
-    /// An object that came or changed: what its metadata says, what is wrong with it, and the status that is stored.
+    /// A report of an added or changed object: its metadata, diagnostics and stored status.
     pub fn seen(meta: &Meta, diagnostics: Vec<Diagnostic>, status: Option<Value>) -> Observation {
         Observation::Seen(Box::new(Subject {
             key: meta.key(),
@@ -47,30 +49,30 @@ impl Observation {
     }
 }
 
-/// Knows what is to be told of objects.
-pub(crate) struct Tracker {
+/// Connects the planner to the world and the hub.
+pub(crate) struct StatusTracker {
     pub(crate) planner: Planner,
-    /// The objects that are watched for what is to be said of them because of others.
+    /// The objects whose conflicts are watched.
     watched: BTreeMap<ObjectKey, CellId>,
-    /// Told when there are shares to be published.
-    pub(crate) unshared: Arc<Notify>,
+    /// Notified when there are counts to publish.
+    pub(crate) unpublished: Arc<Notify>,
     out: Option<mpsc::Sender<Vec<Intent>>>,
-    /// When the clock that moments are read from began.
+    /// The wall-clock time that [`Elapsed`] counts from.
     start: SystemTime,
-    /// The channel was full: not before this time again.
-    blocked: Option<Moment>,
-    /// Time spent, statuses handed out, objects counted.
+    /// The channel was full: no attempt before this time.
+    blocked: Option<Elapsed>,
+    /// Totals: seconds spent, statuses handed out, objects counted.
     seconds: f64,
     planned: u64,
     counted: u64,
 }
 
-impl Tracker {
-    pub(crate) fn new(started: Instant) -> Tracker {
-        Tracker {
+impl StatusTracker {
+    pub(crate) fn new(started: Instant) -> StatusTracker {
+        StatusTracker {
             planner: Planner::new(Settings::default()),
             watched: BTreeMap::new(),
-            unshared: Arc::default(),
+            unpublished: Arc::default(),
             out: None,
             start: SystemTime::now().checked_sub(started.elapsed()).unwrap_or(UNIX_EPOCH),
             blocked: None,
@@ -80,7 +82,7 @@ impl Tracker {
         }
     }
 
-    /// From now on statuses are handed out to the receiver, once this replica leads.
+    /// Connects a receiver of statuses. It receives them while this replica leads.
     pub(crate) fn attach(&mut self, settings: Settings) -> mpsc::Receiver<Vec<Intent>> {
         let (sender, receiver) = mpsc::channel(QUEUE);
         self.planner.set(settings);
@@ -88,12 +90,12 @@ impl Tracker {
         receiver
     }
 
-    pub(crate) fn lead(&mut self, leading: bool, now: Moment) {
+    pub(crate) fn lead(&mut self, leading: bool, now: Elapsed) {
         self.planner.lead(leading, now);
     }
 
-    /// Takes in what sources told; `epoch` is that of the commit that it came with.
-    pub(crate) fn observe(&mut self, observed: Vec<Observation>, served: &mut Served, epoch: u64, now: Moment) {
+    /// Applies reports of sources; `epoch` is that of the commit that they came with.
+    pub(crate) fn observe(&mut self, observed: Vec<Observation>, served: &mut ServedWorld, epoch: u64, now: Elapsed) {
         for observation in observed {
             match observation {
                 Observation::Seen(subject) if status::has_status(subject.key.kind) => {
@@ -116,21 +118,21 @@ impl Tracker {
         }
     }
 
-    /// Takes in what is to be said of objects because of others.
-    pub(crate) fn conflict(&mut self, conflicts: &[(ObjectKey, Conflicts)], now: Moment) {
+    /// Applies changed conflicts.
+    pub(crate) fn conflict(&mut self, conflicts: &[(ObjectKey, Conflicts)], now: Elapsed) {
         for (key, conflicts) in conflicts {
             tell(key, conflicts);
             self.planner.conflicted(key, conflicts, now);
         }
     }
 
-    /// Of the patches of these EnvoyFilters something else became.
-    pub(crate) fn patched(&mut self, filters: &[ObjectKey], now: Moment) {
+    /// Recounts EnvoyFilters whose skipped patches changed.
+    pub(crate) fn patched(&mut self, filters: &[ObjectKey], now: Elapsed) {
         filters.iter().for_each(|key| self.planner.again(key, now));
     }
 
-    /// Watches an object; one that another object of its name follows is watched already, but not known to be.
-    fn watch(&mut self, key: ObjectKey, served: &mut Served, now: Moment) {
+    /// Watches the conflicts of an object. A recreated object replaces the earlier watch.
+    fn watch(&mut self, key: ObjectKey, served: &mut ServedWorld, now: Elapsed) {
         if let Some((cell, conflicts)) = served.0.watch(&key) {
             if !self.watched.contains_key(&key) {
                 tell(&key, &conflicts);
@@ -142,15 +144,15 @@ impl Tracker {
         }
     }
 
-    /// Counts what is due, and hands out what is to be written.
-    pub(crate) fn turn(&mut self, served: &Served, hub: &mut Hub, now: Moment) {
+    /// Counts the objects that are due, and hands out changed statuses.
+    pub(crate) fn turn(&mut self, served: &ServedWorld, hub: &mut Hub, now: Elapsed) {
         let news = hub.take_news();
-        let news = News {
+        let news = ProxyActivity {
             answered: news.answered,
             refused: news.refused,
             members: news.members,
         };
-        self.planner.heard(news, now);
+        self.planner.proxies_changed(news, now);
         self.announce();
         if self
             .out
@@ -168,7 +170,7 @@ impl Tracker {
         }
         let wall = Timestamp::from_unix(self.wall(now));
         let counted = self.count(asks.into(), served, hub, now, begun);
-        let intents = self.planner.plan(counted, Now { moment: now, wall });
+        let intents = self.planner.plan(counted, Now { elapsed: now, wall });
         self.seconds += begun.elapsed().as_secs_f64();
         self.planned += intents.len() as u64;
         self.announce();
@@ -176,26 +178,26 @@ impl Tracker {
             && !intents.is_empty()
             && out.try_send(intents).is_err()
         {
-            // There was room a moment ago: whoever wrote has gone.
+            // There was room, so the receiver is closed.
             self.planner.lead(false, now);
             self.out = None;
         }
     }
 
-    /// Says that there are shares to be published.
+    /// Notifies the publisher if there are counts to publish.
     fn announce(&self) {
-        if self.planner.has_unshared() {
-            self.unshared.notify_one();
+        if self.planner.has_unpublished() {
+            self.unpublished.notify_one();
         }
     }
 
-    /// When there is something to do next.
-    pub(crate) fn deadline(&self) -> Option<Moment> {
+    /// The time of the next turn, if one is needed.
+    pub(crate) fn deadline(&self) -> Option<Elapsed> {
         let next = self.planner.deadline()?;
         Some(self.blocked.map_or(next, |blocked| next.max(blocked)))
     }
 
-    /// All objects, by kind, namespace and name, with their state (`/debug/objectz`).
+    /// All objects with their status (`/debug/objectz`).
     pub(crate) fn page(&self) -> Value {
         let objects = self.planner.reports().map(|report| {
             let mut object = Map::new();
@@ -209,15 +211,15 @@ impl Tracker {
         objects.collect()
     }
 
-    /// For metrics: how many objects there are and in which state, and what was done.
-    pub(crate) fn numbers(&self) -> Numbers {
+    /// The numbers for metrics.
+    pub(crate) fn numbers(&self) -> TrackerStats {
         let mut refused = 0;
         for report in self.planner.reports() {
             refused += usize::from(report.status.is_some_and(|s| s.proxies.counts.refused > 0));
         }
         let mut sizes = self.planner.sizes().to_vec();
         sizes.push(("refused", refused));
-        Numbers {
+        TrackerStats {
             sizes: sizes.into_iter().map(|(name, size)| (name, size as f64)).collect(),
             planned: self.planned as f64,
             counted: self.counted as f64,
@@ -225,17 +227,17 @@ impl Tracker {
         }
     }
 
-    /// Counts as many as there is time for; the others are due again.
+    /// Counts as many objects as time allows; the others are scheduled again.
     fn count(
         &mut self,
-        mut asks: VecDeque<Ask>,
-        served: &Served,
+        mut asks: VecDeque<CountRequest>,
+        served: &ServedWorld,
         hub: &Hub,
-        now: Moment,
+        now: Elapsed,
         begun: Instant,
     ) -> Vec<(ObjectKey, Counts)> {
         let (mut keys, mut questions) = (Vec::new(), Vec::new());
-        let mut unmade: Vec<Vec<Unmade>> = Vec::new();
+        let mut unmade: Vec<Vec<SkippedPatch>> = Vec::new();
         let mut counted: Vec<(ObjectKey, Counts)> = Vec::new();
         while let Some(ask) = asks.pop_front() {
             let Some(since) = ask.since else {
@@ -263,24 +265,24 @@ impl Tracker {
         counted
     }
 
-    /// Seconds since 1970.
-    fn wall(&self, now: Moment) -> i64 {
+    /// Unix time in seconds.
+    fn wall(&self, now: Elapsed) -> i64 {
         let since = (self.start + now).duration_since(UNIX_EPOCH).unwrap_or_default();
         i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
     }
 }
 
-/// What metrics tell of the feedback.
+/// The numbers of the tracker for metrics.
 #[derive(Clone, Debug)]
-pub(crate) struct Numbers {
+pub(crate) struct TrackerStats {
     pub(crate) sizes: Vec<(&'static str, f64)>,
     pub(crate) planned: f64,
     pub(crate) counted: f64,
     pub(crate) seconds: f64,
 }
 
-fn told(unmade: world::Unmade) -> Unmade {
-    Unmade {
+fn told(unmade: world::Unmade) -> SkippedPatch {
+    SkippedPatch {
         index: unmade.index,
         resources: unmade.resources,
         resource: unmade.resource.to_string(),
@@ -288,8 +290,8 @@ fn told(unmade: world::Unmade) -> Unmade {
     }
 }
 
-fn counts(tally: xds::Tally, unmade: Vec<Unmade>) -> Counts {
-    let refusal = tally.objection.map(|objection| Refusal {
+fn counts(tally: xds::Tally, unmade: Vec<SkippedPatch>) -> Counts {
+    let nack = tally.objection.map(|objection| Nack {
         proxy: objection.proxy.to_string(),
         kind: objection.kind.short_name().to_owned(),
         resource: joined(&objection.resources),
@@ -300,12 +302,12 @@ fn counts(tally: xds::Tally, unmade: Vec<Unmade>) -> Counts {
         running: tally.running,
         refused: tally.refused,
         pending: tally.pending,
-        refusal,
+        nack,
         unmade,
     }
 }
 
-/// Says what is to be said of the mesh's settings, which have no status that could.
+/// Logs conflicts of MeshConfig, which has no status.
 fn tell(key: &ObjectKey, conflicts: &Conflicts) {
     for conflict in conflicts.iter().filter(|_| key.kind == Kind::MeshConfig) {
         tracing::warn!("{conflict}");

@@ -21,7 +21,7 @@ struct Fake {
     news: Arc<Notify>,
     /// What changed and was not asked for yet; and all of it.
     counted: Mutex<(Changes, Changes)>,
-    heard: mpsc::UnboundedSender<Said>,
+    heard: mpsc::UnboundedSender<ReplicaUpdate>,
 }
 
 impl Counter for Fake {
@@ -31,13 +31,13 @@ impl Counter for Fake {
         Some(if anew { counted.1.clone() } else { news })
     }
 
-    async fn hear(&self, said: Said) -> bool {
+    async fn apply(&self, said: ReplicaUpdate) -> bool {
         self.heard.send(said).is_ok()
     }
 }
 
 impl Fake {
-    fn new() -> (Arc<Fake>, mpsc::UnboundedReceiver<Said>) {
+    fn new() -> (Arc<Fake>, mpsc::UnboundedReceiver<ReplicaUpdate>) {
         let (heard, hears) = mpsc::unbounded_channel();
         let fake = Fake {
             news: Arc::default(),
@@ -61,13 +61,13 @@ fn object(name: &str) -> ObjectKey {
     ObjectKey::new(Kind::VirtualService, "default", name)
 }
 
-fn share(running: usize) -> Share {
+fn share(running: usize) -> ReplicaCounts {
     let counts = Counts {
         total: running,
         running,
         ..Counts::default()
     };
-    Share {
+    ReplicaCounts {
         uid: "u1".into(),
         generation: 1,
         counts,
@@ -89,23 +89,24 @@ fn leading(store: &Arc<dyn Store>, name: &str, fake: &Arc<Fake>) -> JoinHandle<(
 }
 
 /// The next thing that is heard and not empty; as `PEER: NAME=RUNNING …` or `-PEER`.
-async fn next(hears: &mut mpsc::UnboundedReceiver<Said>) -> String {
+async fn next(hears: &mut mpsc::UnboundedReceiver<ReplicaUpdate>) -> String {
     loop {
         let said = timeout(LONG, hears.recv()).await;
         match said.unwrap_or_else(|error| panic!("{error}")) {
-            Some(Said::Told { peer, shares, .. }) if !shares.is_empty() => {
-                let one = |(key, share): (&ObjectKey, &Share)| format!(" {}={}", key.name, share.counts.running);
-                return format!("{peer}:{}", shares.iter().map(one).collect::<String>());
+            Some(ReplicaUpdate::Reported { replica, shares, .. }) if !shares.is_empty() => {
+                let one =
+                    |(key, share): (&ObjectKey, &ReplicaCounts)| format!(" {}={}", key.name, share.counts.running);
+                return format!("{replica}:{}", shares.iter().map(one).collect::<String>());
             }
-            Some(Said::Told { .. }) => {}
-            Some(Said::Parted(peer)) => return format!("-{peer}"),
+            Some(ReplicaUpdate::Reported { .. }) => {}
+            Some(ReplicaUpdate::Removed(replica)) => return format!("-{replica}"),
             None => panic!("nobody speaks any more"),
         }
     }
 }
 
 /// Waits until this is said, among other things.
-async fn until(hears: &mut mpsc::UnboundedReceiver<Said>, wanted: &str) {
+async fn until(hears: &mut mpsc::UnboundedReceiver<ReplicaUpdate>, wanted: &str) {
     while !next(hears).await.contains(wanted) {}
 }
 
@@ -121,28 +122,28 @@ async fn revision(store: &Arc<dyn Store>) -> Revision {
 #[tokio::test(start_paused = true)]
 async fn the_leader_hears_what_others_count_and_that_they_went() {
     let store = memory();
-    let ((leader, mut hears), (peer, _nobody)) = (Fake::new(), Fake::new());
-    peer.count("a", 1);
-    let publisher = publishing(&store, "peer", &peer);
+    let ((leader, mut hears), (replica, _nobody)) = (Fake::new(), Fake::new());
+    replica.count("a", 1);
+    let publisher = publishing(&store, "replica", &replica);
     let follower = leading(&store, "leader", &leader);
     until(&mut hears, " a=1").await;
-    peer.count("a", 2);
+    replica.count("a", 2);
     until(&mut hears, " a=2").await;
 
     // It lives for as long as it says so, and says so without news.
     for _ in 0..20 {
         pass(BEAT).await;
     }
-    peer.count("a", 3);
+    replica.count("a", 3);
     until(&mut hears, " a=3").await;
 
     // It crashes: nothing more is heard, and in the end nothing is left of it.
     publisher.abort();
     let crashed = Instant::now();
-    until(&mut hears, "-peer").await;
+    until(&mut hears, "-replica").await;
     let took = crashed.elapsed();
     assert!(took > GONE - BEAT && took <= GONE, "{took:?}");
-    let left = of_replica(&*store, &"peer".into()).await;
+    let left = of_replica(&*store, &"replica".into()).await;
     assert!(left.is_ok_and(|left| left.is_empty()));
     follower.abort();
 }
@@ -150,11 +151,11 @@ async fn the_leader_hears_what_others_count_and_that_they_went() {
 #[tokio::test(start_paused = true)]
 async fn who_stops_in_order_is_gone_at_once_and_a_new_leader_hears_all_there_is() {
     let store = memory();
-    let ((leader, mut hears), (peer, _nobody)) = (Fake::new(), Fake::new());
+    let ((leader, mut hears), (replica, _nobody)) = (Fake::new(), Fake::new());
     for name in ["a", "b", "c"] {
-        peer.count(name, 1);
+        replica.count(name, 1);
     }
-    let publisher = publishing(&store, "peer", &peer);
+    let publisher = publishing(&store, "replica", &replica);
     let first = leading(&store, "leader", &leader);
     until(&mut hears, " c=1").await;
     first.abort();
@@ -164,8 +165,8 @@ async fn who_stops_in_order_is_gone_at_once_and_a_new_leader_hears_all_there_is(
     publisher.abort();
     let _ = publisher.await;
     let begun = Instant::now();
-    assert_eq!(remove(&*store, &"peer".into()).await, Ok(()));
-    until(&mut hears, "-peer").await;
+    assert_eq!(remove(&*store, &"replica".into()).await, Ok(()));
+    until(&mut hears, "-replica").await;
     assert!(begun.elapsed() < INTERVAL);
     follower.abort();
 }
@@ -173,13 +174,13 @@ async fn who_stops_in_order_is_gone_at_once_and_a_new_leader_hears_all_there_is(
 #[tokio::test(start_paused = true)]
 async fn a_replica_that_was_given_up_too_early_says_everything_again() {
     let store = memory();
-    let ((leader, mut hears), (peer, _nobody)) = (Fake::new(), Fake::new());
-    peer.count("a", 1);
-    let publisher = publishing(&store, "peer", &peer);
+    let ((leader, mut hears), (replica, _nobody)) = (Fake::new(), Fake::new());
+    replica.count("a", 1);
+    let publisher = publishing(&store, "replica", &replica);
     let follower = leading(&store, "leader", &leader);
     until(&mut hears, " a=1").await;
-    assert_eq!(remove(&*store, &"peer".into()).await, Ok(()));
-    until(&mut hears, "-peer").await;
+    assert_eq!(remove(&*store, &"replica".into()).await, Ok(()));
+    until(&mut hears, "-replica").await;
     until(&mut hears, " a=1").await;
     publisher.abort();
     follower.abort();
@@ -188,11 +189,11 @@ async fn a_replica_that_was_given_up_too_early_says_everything_again() {
 #[tokio::test(start_paused = true)]
 async fn ten_thousand_changes_are_few_writes_and_none_without_a_change() {
     let store = memory();
-    let (peer, _nobody) = Fake::new();
-    let publisher = publishing(&store, "peer", &peer);
+    let (replica, _nobody) = Fake::new();
+    let publisher = publishing(&store, "replica", &replica);
     let begun = Instant::now();
     for number in 0..10_000 {
-        peer.count(&format!("o{}", number % 20), number);
+        replica.count(&format!("o{}", number % 20), number);
         pass(Duration::from_micros(500)).await;
     }
     pass(INTERVAL).await;
@@ -205,7 +206,7 @@ async fn ten_thousand_changes_are_few_writes_and_none_without_a_change() {
 
     // Nothing new: it only says that it lives.
     for _ in 0..8 {
-        peer.news.notify_one();
+        replica.news.notify_one();
         pass(BEAT).await;
     }
     let more = revision(&store).await - writes;

@@ -1,4 +1,4 @@
-//! The store's sides: the API before it, the sources' join that follows it, and the statuses that go back.
+//! The store with its API server, its source and its status writer.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,33 +13,33 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use super::intake::Voice;
-use super::{home, status, tallies};
+use super::{ack_counts, store_backend, store_status};
 
-/// A store that is served.
-pub(super) struct Front {
+/// A store that is served over the API.
+pub(super) struct ApiServer {
     api: Api,
     server: api::Server,
     store: Arc<dyn Store>,
     follower: Option<Follower>,
     statuses: Option<JoinHandle<()>>,
-    tallies: Option<JoinHandle<()>>,
+    ack_counts: Option<JoinHandle<()>>,
 }
 
-impl Front {
+impl ApiServer {
     /// Serves the API.
-    pub(super) async fn open(settings: &Settings, store: Arc<dyn Store>) -> Result<Front> {
-        let (api, server) = home::serve(settings, Arc::clone(&store)).await?;
-        Ok(Front {
+    pub(super) async fn open(settings: &Settings, store: Arc<dyn Store>) -> Result<ApiServer> {
+        let (api, server) = store_backend::serve(settings, Arc::clone(&store)).await?;
+        Ok(ApiServer {
             api,
             server,
             store,
             follower: None,
             statuses: None,
-            tallies: None,
+            ack_counts: None,
         })
     }
 
-    /// Says everything that is in the store, and follows it from then on.
+    /// Starts the source that reads the store and follows it.
     pub(super) async fn follow(&mut self, voice: Voice) -> Result<()> {
         let follower = Follower::start(Arc::clone(&self.store), voice).await;
         let follower = follower.context("the store was closed")?;
@@ -48,14 +48,14 @@ impl Front {
         Ok(())
     }
 
-    /// Writes statuses of the store's objects from now on; where others have the same store, while this process leads.
+    /// Starts the status writer. If replicas share the store, only the leader writes.
     pub(super) async fn tell(
         &mut self,
         settings: &Settings,
         pilot: WorldHandle,
         stopped: watch::Receiver<bool>,
     ) -> Result<()> {
-        let intents = pilot.feedback(status::planning(settings)).await?;
+        let intents = pilot.feedback(store_status::planning(settings)).await?;
         let (leads, leading) = watch::channel(false);
         let led = {
             let pilot = pilot.clone();
@@ -66,16 +66,16 @@ impl Front {
         };
         let identity = identity();
         let (options, stats) = (crate::leadership::Options::new(identity.as_str()), Arc::default());
-        let writer = status::StatusWriter(self.api.clone());
-        self.statuses = Some(match home::chosen(settings) {
+        let writer = store_status::StatusWriter(self.api.clone());
+        self.statuses = Some(match store_backend::chosen(settings) {
             StoreBackend::Etcd => {
-                let lock = status::StoreLock(Arc::clone(&self.store));
-                let tallies = tallies::Tallies {
+                let lock = store_status::StoreLock(Arc::clone(&self.store));
+                let ack_counts = ack_counts::AckCounts {
                     store: Arc::clone(&self.store),
                     identity: identity.as_str().into(),
                     interval: settings.status_interval,
                 };
-                self.tallies = Some(tokio::spawn(tallies.run(pilot, leading, stopped.clone())));
+                self.ack_counts = Some(tokio::spawn(ack_counts.run(pilot, leading, stopped.clone())));
                 tokio::spawn(async move {
                     crate::leadership::run(intents, writer, lock, options, stats, led, stopped).await
                 })
@@ -87,25 +87,24 @@ impl Front {
         Ok(())
     }
 
-    /// Ends it in good order, after `stopped` was said.
+    /// Stops gracefully, after `stopped` became true.
     pub(super) async fn end(self, grace: Duration) {
-        home::end(self.server, grace).await;
+        store_backend::end(self.server, grace).await;
         drop(self.follower);
-        for task in [self.statuses, self.tallies].into_iter().flatten() {
+        for task in [self.statuses, self.ack_counts].into_iter().flatten() {
             let _ = task.await;
         }
         self.store.close().await;
     }
 }
 
-/// What this process calls itself in the lease: the machine's name, so that people can tell who it is, and something that
-/// no other process has had: two containers may have the same name and process id, and one that was started again must
-/// not take itself for the one that crashed.
+/// The identity of this process in the lease: the host name and a UUID. A process ID would not be unique, since two containers
+/// may share it, and a restarted process must not mistake the lease of its predecessor for its own.
 fn identity() -> String {
     format!("{}_{}", hostname(), uuid::Uuid::new_v4())
 }
 
-/// What this machine calls itself.
+/// The host name.
 pub(super) fn hostname() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }

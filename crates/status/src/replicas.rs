@@ -1,7 +1,6 @@
-//! What other replicas count.
+//! The counts of other replicas.
 //!
-//! Proxies are connected to one replica each. What a replica counts of an object is its [`Share`]; the leader adds up the
-//! shares of all ([`Peers`]), and its own.
+//! Each proxy is connected to one replica. The leader adds the counts of all others ([`Replicas`]) to its own.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -9,38 +8,37 @@ use std::sync::Arc;
 
 use config::ObjectKey;
 
-use crate::{Counts, Unmade};
+use crate::{Counts, SkippedPatch};
 
-/// What one replica counts of an object.
+/// The counts of one replica for an object.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Share {
-    /// The object's UID; empty: it has none.
+pub struct ReplicaCounts {
+    /// The UID of the object; empty if it has none.
     pub uid: Arc<str>,
-    /// The generation that is in effect there, and counted.
+    /// The generation that is in effect on that replica.
     pub generation: i64,
-    /// How many of its proxies need it and run it.
+    /// The counts of the replica's proxies.
     pub counts: Counts,
 }
 
-/// The shares of other replicas.
+/// The counts of all other replicas, by replica.
 #[derive(Default)]
-pub(crate) struct Peers(BTreeMap<Arc<str>, Peer>);
+pub(crate) struct Replicas(BTreeMap<Arc<str>, Replica>);
 
 #[derive(Default)]
-struct Peer {
-    shares: BTreeMap<ObjectKey, Share>,
-    /// Which objects it tells of in which shard.
+struct Replica {
+    shares: BTreeMap<ObjectKey, ReplicaCounts>,
+    /// The objects in each shard.
     shards: BTreeMap<Arc<str>, BTreeSet<ObjectKey>>,
 }
 
-impl Peers {
-    /// Notes all that a replica has in a shard, in place of what it had there. Gives the objects of which it says something
-    /// else than before.
-    pub(crate) fn told(
+impl Replicas {
+    /// Replaces the counts of a replica in one shard. Returns the objects whose counts changed.
+    pub(crate) fn replica_reported(
         &mut self,
         peer: &Arc<str>,
         shard: &Arc<str>,
-        shares: BTreeMap<ObjectKey, Share>,
+        shares: BTreeMap<ObjectKey, ReplicaCounts>,
     ) -> Vec<ObjectKey> {
         let peer = self.0.entry(peer.clone()).or_default();
         let before = peer.shards.remove(shard).unwrap_or_default();
@@ -61,19 +59,18 @@ impl Peers {
         changed
     }
 
-    /// Forgets a replica. Gives the objects of which it had told.
-    pub(crate) fn parted(&mut self, peer: &str) -> Vec<ObjectKey> {
+    /// Removes a replica. Returns the objects that it had counts for.
+    pub(crate) fn replica_removed(&mut self, peer: &str) -> Vec<ObjectKey> {
         let peer = self.0.remove(peer).unwrap_or_default();
         peer.shares.into_keys().collect()
     }
 
-    /// Forgets all replicas.
+    /// Removes all replicas.
     pub(crate) fn clear(&mut self) {
         self.0.clear();
     }
 
-    /// What is counted here, and what others count of the same object. Proxies of a replica that has another generation
-    /// in effect have not answered this one.
+    /// Adds the counts of other replicas. Proxies of a replica with another generation in effect count as pending.
     pub(crate) fn with(&self, mut own: Counts, key: &ObjectKey, uid: &str, generation: i64) -> Counts {
         for share in self.0.values().filter_map(|peer| peer.shares.get(key)) {
             if *share.uid == *uid {
@@ -83,10 +80,10 @@ impl Peers {
         own
     }
 
-    /// Whether each of them tells of this generation of an object. One that does not may have no proxy that needs it, or
-    /// has yet to tell.
+    /// Whether every replica has counts for this generation. One without may have no proxy that needs the object, or has
+    /// not published yet.
     pub(crate) fn all_tell(&self, key: &ObjectKey, uid: &str, generation: i64) -> bool {
-        let tells = |peer: &Peer| {
+        let tells = |peer: &Replica| {
             let share = peer.shares.get(key);
             share.is_some_and(|share| *share.uid == *uid && share.generation == generation)
         };
@@ -95,7 +92,7 @@ impl Peers {
 }
 
 impl Counts {
-    /// Adds what another replica counts; `same`: of the same generation.
+    /// Adds the counts of another replica; `same` means of the same generation.
     fn add(&mut self, other: &Counts, same: bool) {
         if same {
             self.unmade = both(self, other);
@@ -108,19 +105,19 @@ impl Counts {
         self.running = self.running.saturating_add(other.running);
         self.refused = self.refused.saturating_add(other.refused);
         self.pending = self.pending.saturating_add(other.pending);
-        // That of the first proxy by name, whichever replica it is connected to.
-        let all = [self.refusal.take(), other.refusal.clone()];
-        self.refusal = all.into_iter().flatten().min_by(|a, b| a.proxy.cmp(&b.proxy));
+        // The NACK of the first proxy by name, so that the result does not depend on the replica.
+        let all = [self.nack.take(), other.nack.clone()];
+        self.nack = all.into_iter().flatten().min_by(|a, b| a.proxy.cmp(&b.proxy));
     }
 }
 
-/// What two replicas say of an EnvoyFilter's patches. One that matches nothing here may match something there.
-fn both(one: &Counts, other: &Counts) -> Vec<Unmade> {
+/// Merges the skipped patches of an EnvoyFilter. A patch that matches nothing on one replica may match on another.
+fn both(one: &Counts, other: &Counts) -> Vec<SkippedPatch> {
     if one.total == 0 || other.total == 0 {
         let whose = if one.total == 0 { other } else { one };
         return whose.unmade.clone();
     }
-    let mut all: BTreeMap<u16, Unmade> = BTreeMap::new();
+    let mut all: BTreeMap<u16, SkippedPatch> = BTreeMap::new();
     for unmade in one.unmade.iter().chain(&other.unmade) {
         let said_by = |counts: &Counts| counts.unmade.iter().any(|said| said.index == unmade.index);
         if unmade.resources == 0 && !(said_by(one) && said_by(other)) {
@@ -133,7 +130,7 @@ fn both(one: &Counts, other: &Counts) -> Vec<Unmade> {
                 let first = [there.get(), unmade].into_iter().filter(|one| one.resources > 0);
                 let first = first.min_by(|a, b| a.resource.cmp(&b.resource)).cloned();
                 let merged = first.unwrap_or_else(|| unmade.clone());
-                there.insert(Unmade { resources, ..merged });
+                there.insert(SkippedPatch { resources, ..merged });
             }
         }
     }

@@ -1,6 +1,4 @@
-//! The world as the origin of what is served.
-//!
-//! The trait is `ads`'s and the type is `world`'s; neither knows the other.
+//! Adapts the world to the interface of the xDS hub: the crates `xds` and `world` do not know each other.
 
 use std::sync::Arc;
 
@@ -12,12 +10,12 @@ use registry::inputs::ProxyToken;
 use world::{Audience, Catalogue, World};
 use xds::Origin;
 
-/// The world, served.
-pub(crate) struct Served(pub(crate) World);
+/// The world as the source of the hub's resources.
+pub(crate) struct ServedWorld(pub(crate) World);
 
-impl Served {
-    /// What a commit changed, in the words of `ads`.
-    pub(crate) fn changes(changes: world::Changes) -> xds::Changes<Served> {
+impl ServedWorld {
+    /// Converts the changes of a commit for the hub.
+    pub(crate) fn changes(changes: world::Changes) -> xds::Changes<ServedWorld> {
         xds::Changes {
             resources: changes.resources,
             catalogues: changes.catalogues,
@@ -26,10 +24,10 @@ impl Served {
     }
 }
 
-impl Origin for Served {
+impl Origin for ServedWorld {
     type Token = ProxyToken;
     type Cell = CellId;
-    // None: a proxy that has gone meanwhile.
+    // `None` if the proxy disconnected in the meantime.
     type Audience = Option<Audience>;
     type Key = ResourceKey;
     type Catalogue = Arc<Catalogue>;

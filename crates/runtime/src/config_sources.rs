@@ -1,10 +1,10 @@
-//! Sources beside the store: directories, and the places that `MeshConfig.configSources` names.
+//! Configuration sources beside the store: directories and `MeshConfig.configSources`.
 
 use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
-use config::mesh::ConfigSource;
+use config::mesh;
 use config::{Kind, MeshConfig, ParseOptions};
 use sources::xds::{self, Location, Node};
 use sources::{Change, files, kubernetes};
@@ -13,29 +13,29 @@ use tokio::task::JoinSet;
 
 use super::intake::{Source, Voice};
 
-/// Changes of one place that may wait.
+/// The capacity of the queue of changes of one source.
 const QUEUE: usize = 8;
 
 /// One entry of `configSources`.
-pub(super) struct Elsewhere {
+pub(super) struct ConfigSource {
     index: usize,
     address: Arc<str>,
     location: Location,
 }
 
-/// Sources that run. Dropping it ends them.
+/// The running sources. Dropping it stops them.
 #[derive(Default)]
 pub(super) struct Running {
     watches: Vec<files::Watch>,
     tasks: JoinSet<()>,
 }
 
-/// Where a MeshConfig says that more configuration is.
+/// Reads the entries of `MeshConfig.configSources`.
 ///
 /// # Errors
-/// Entries that cannot be used, all of them, each by the path of its field.
-pub(super) fn read(config: &MeshConfig) -> Result<Vec<Elsewhere>> {
-    let mut places: Vec<Elsewhere> = Vec::new();
+/// Lists every invalid entry with its field path.
+pub(super) fn read(config: &MeshConfig) -> Result<Vec<ConfigSource>> {
+    let mut places: Vec<ConfigSource> = Vec::new();
     let mut wrong = Vec::new();
     for (index, source) in config.config_sources.iter().enumerate() {
         match one(&places, index, source) {
@@ -49,7 +49,7 @@ pub(super) fn read(config: &MeshConfig) -> Result<Vec<Elsewhere>> {
     Ok(places)
 }
 
-fn one(before: &[Elsewhere], index: usize, source: &ConfigSource) -> Result<Elsewhere, String> {
+fn one(before: &[ConfigSource], index: usize, source: &mesh::ConfigSource) -> Result<ConfigSource, String> {
     let field = |field: &str| format!("MeshConfig.configSources[{index}].{field}");
     let location = xds::locate(source)
         .map_err(|error| format!("{}: {:?}: {}", field(&error.field), error.address, error.reason))?;
@@ -57,15 +57,15 @@ fn one(before: &[Elsewhere], index: usize, source: &ConfigSource) -> Result<Else
         let (field, other) = (field("address"), same.index);
         return Err(format!("{field}: configSources[{other}] names the same place"));
     }
-    Ok(Elsewhere {
+    Ok(ConfigSource {
         index,
         address: source.address.clone(),
         location,
     })
 }
 
-impl Elsewhere {
-    /// What it is called, and whether it may be away.
+impl ConfigSource {
+    /// The name of the source, and whether it is remote.
     pub(super) fn source(&self) -> Source {
         Source {
             name: format!("configSources[{}] {}", self.index, self.address).into(),
@@ -75,7 +75,7 @@ impl Elsewhere {
 }
 
 impl Running {
-    /// Reads a directory and follows it. Everything in it was said when this returns.
+    /// Reads a directory and follows it. Its content was reported when this returns.
     ///
     /// # Errors
     /// The directory cannot be read.
@@ -97,7 +97,7 @@ impl Running {
     ///
     /// # Errors
     /// It is a directory that cannot be read, or there is no way to Kubernetes. Another control plane may be away.
-    pub(super) async fn place(&mut self, place: Elsewhere, node: Node, voice: Voice) -> Result<()> {
+    pub(super) async fn place(&mut self, place: ConfigSource, node: Node, voice: Voice) -> Result<()> {
         let field = format!("MeshConfig.configSources[{}].address: {:?}", place.index, place.address);
         match place.location {
             Location::Directory(directory) => self.directory(&directory, voice).await.context(field),
@@ -151,9 +151,9 @@ mod tests {
     use super::*;
 
     fn config(addresses: &[&str]) -> MeshConfig {
-        let source = |address: &&str| ConfigSource {
+        let source = |address: &&str| mesh::ConfigSource {
             address: (*address).into(),
-            ..ConfigSource::default()
+            ..mesh::ConfigSource::default()
         };
         MeshConfig {
             config_sources: addresses.iter().map(source).collect(),
@@ -164,7 +164,7 @@ mod tests {
     #[test]
     fn places_have_names_and_an_order() {
         let places = read(&config(&["fs:///etc/mesh", "xds://a:15010", "k8s://"])).unwrap();
-        let sources: Vec<Source> = places.iter().map(Elsewhere::source).collect();
+        let sources: Vec<Source> = places.iter().map(ConfigSource::source).collect();
         let said: Vec<(&str, bool)> = sources.iter().map(|s| (&*s.name, s.elsewhere)).collect();
         let wanted = [
             ("configSources[0] fs:///etc/mesh", false),

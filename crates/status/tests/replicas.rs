@@ -11,7 +11,7 @@ use std::time::Duration;
 use config::{ObjectKey, Timestamp};
 use proptest::prelude::*;
 use serde_json::{Value, json};
-use status::{Counts, Moment, Now, Planner, Proxies, Refusal, Settings, Shards, Share, Subject, read_shard};
+use status::{Counts, Elapsed, Nack, Now, Planner, Proxies, ReplicaCounts, Settings, Shards, Subject, read_shard};
 
 use support::{key, subject};
 
@@ -34,7 +34,7 @@ struct Replica {
 impl Replica {
     fn new(name: &str, leading: bool) -> Replica {
         let mut planner = Planner::new(Settings::default());
-        planner.lead(leading, Moment::ZERO);
+        planner.lead(leading, Elapsed::ZERO);
         Replica {
             planner,
             counts: BTreeMap::new(),
@@ -44,13 +44,13 @@ impl Replica {
     }
 
     /// Sees an object, and counts it.
-    fn count(&mut self, subject: Subject, counts: Counts, now: &mut Moment) {
+    fn count(&mut self, subject: Subject, counts: Counts, now: &mut Elapsed) {
         self.counts.insert(subject.key.clone(), counts);
         self.planner.saw(subject, 1, *now);
         self.settle(now);
     }
 
-    fn settle(&mut self, now: &mut Moment) {
+    fn settle(&mut self, now: &mut Elapsed) {
         while let Some(at) = self.planner.deadline() {
             *now = (*now).max(at);
             let asks = self.planner.due(*now);
@@ -59,12 +59,12 @@ impl Replica {
                 .map(|ask| (ask.key.clone(), self.counts.get(&ask.key).cloned().unwrap_or_default()))
                 .collect();
             let wall = Timestamp::from_unix(1_800_000_000);
-            self.planner.plan(counted, Now { moment: *now, wall });
+            self.planner.plan(counted, Now { elapsed: *now, wall });
         }
     }
 
     /// Tells a leader what changed, in the form that it is stored in. Gives how many parts that were.
-    fn tell(&mut self, leader: &mut Replica, now: &mut Moment) -> usize {
+    fn tell(&mut self, leader: &mut Replica, now: &mut Elapsed) -> usize {
         self.shards.take(self.planner.shares(false));
         let changed = self.shards.changed();
         let parts = changed.len();
@@ -73,7 +73,7 @@ impl Replica {
             let text = value.map_or_else(|| "{}".to_owned(), |value| value.to_string());
             let shares = read_shard(&serde_json::from_str(&text).unwrap());
             let shard = Arc::from(place.to_string());
-            leader.planner.told(&self.name, &shard, shares, *now);
+            leader.planner.replica_reported(&self.name, &shard, shares, *now);
             self.shards.wrote(place);
         }
         leader.settle(now);
@@ -87,11 +87,11 @@ impl Replica {
     }
 }
 
-fn leader_and_peer() -> (Replica, Replica, Moment) {
+fn leader_and_peer() -> (Replica, Replica, Elapsed) {
     (
         Replica::new("a", true),
         Replica::new("b", false),
-        Moment::from_secs(100),
+        Elapsed::from_secs(100),
     )
 }
 
@@ -104,7 +104,7 @@ fn what_others_count_is_added_and_goes_with_them() {
     assert_eq!(leader.proxies("x").counts, running(3));
     assert_eq!(peer.tell(&mut leader, &mut now), 0, "nothing is new");
 
-    leader.planner.parted("b", now);
+    leader.planner.replica_removed("b", now);
     leader.settle(&mut now);
     assert_eq!(leader.proxies("x").counts, running(1));
 }
@@ -119,7 +119,7 @@ fn who_does_not_lead_any_more_counts_only_its_own() {
     leader.count(subject("x", 2), running(1), &mut now);
     assert_eq!(leader.proxies("x").counts, running(1));
     let shared = leader.planner.shares(true);
-    let share = Share {
+    let share = ReplicaCounts {
         uid: "u1".into(),
         generation: 2,
         counts: running(1),
@@ -155,18 +155,18 @@ fn who_has_an_older_generation_has_not_answered_and_another_object_is_another() 
 #[test]
 fn all_is_well_is_not_said_before_others_had_time_to_tell() {
     let mut planner = Planner::new(Settings::default());
-    let mut now = Moment::from_secs(100);
+    let mut now = Elapsed::from_secs(100);
     planner.lead(true, now);
-    planner.told(&"b".into(), &"00".into(), BTreeMap::new(), now);
-    let (wall, share) = (Timestamp::from_unix(1_800_000_000), |generation| Share {
+    planner.replica_reported(&"b".into(), &"00".into(), BTreeMap::new(), now);
+    let (wall, share) = (Timestamp::from_unix(1_800_000_000), |generation| ReplicaCounts {
         uid: "u1".into(),
         generation,
         counts: running(2),
     });
-    let flush = |planner: &mut Planner, now: Moment| {
+    let flush = |planner: &mut Planner, now: Elapsed| {
         let counted = planner.due(now).into_iter().map(|ask| (ask.key, running(1)));
         let counted: Vec<_> = counted.collect();
-        let written = planner.plan(counted, Now { moment: now, wall });
+        let written = planner.plan(counted, Now { elapsed: now, wall });
         written
             .into_iter()
             .map(|intent| intent.status.proxies.counts.running)
@@ -176,11 +176,11 @@ fn all_is_well_is_not_said_before_others_had_time_to_tell() {
     planner.saw(subject("x", 1), 1, now);
     assert_eq!(flush(&mut planner, now), [0_usize; 0]);
     now += Duration::from_millis(1_100);
-    planner.told(&"b".into(), &"00".into(), BTreeMap::from([(key("x"), share(1))]), now);
+    planner.replica_reported(&"b".into(), &"00".into(), BTreeMap::from([(key("x"), share(1))]), now);
     assert_eq!(flush(&mut planner, now), [3]);
 
     // No proxy of it needs it any more, which it does not say in so many words.
-    planner.told(&"b".into(), &"00".into(), BTreeMap::new(), now);
+    planner.replica_reported(&"b".into(), &"00".into(), BTreeMap::new(), now);
     now += Duration::from_secs(20);
     planner.saw(subject("x", 2), 1, now);
     assert_eq!(flush(&mut planner, now), [0_usize; 0]);
@@ -199,7 +199,7 @@ fn an_object_that_went_is_told_of_no_more() {
     peer.tell(&mut leader, &mut now);
     peer.planner.gone(&key("x"));
     peer.count(subject("y", 2), Counts::default(), &mut now);
-    assert!(peer.planner.has_unshared());
+    assert!(peer.planner.has_unpublished());
     peer.tell(&mut leader, &mut now);
     leader.count(subject("x", 2), running(1), &mut now);
     leader.count(subject("y", 2), running(1), &mut now);
@@ -219,17 +219,17 @@ fn news_of_others_are_written_no_more_often_than_ones_own() {
             pending: number,
             ..Counts::default()
         };
-        let share = Share {
+        let share = ReplicaCounts {
             uid: "u1".into(),
             generation: 1,
             counts,
         };
         let shares = BTreeMap::from([(key("x"), share)]);
-        leader.planner.told(&"b".into(), &"00".into(), shares, now);
+        leader.planner.replica_reported(&"b".into(), &"00".into(), shares, now);
         let asks = leader.planner.due(now);
         let counted = asks.into_iter().map(|ask| (ask.key, running(1)));
         let wall = Timestamp::from_unix(1_800_000_000);
-        written += leader.planner.plan(counted, Now { moment: now, wall }).len();
+        written += leader.planner.plan(counted, Now { elapsed: now, wall }).len();
         now += Duration::from_millis(5);
     }
     assert!((2..=6).contains(&written), "{written} in {:?}", now - begun);
@@ -238,19 +238,19 @@ fn news_of_others_are_written_no_more_often_than_ones_own() {
 #[test]
 fn thousands_of_long_refusals_fit_into_what_stores_take() {
     let mut shards = Shards::default();
-    let refusal = Refusal {
+    let nack = Nack {
         proxy: "p".repeat(300),
         kind: "RDS".into(),
         resource: "r".repeat(2_048),
         message: "m".repeat(2_048),
     };
-    let share = Share {
+    let share = ReplicaCounts {
         uid: "0d9a7d3c-8f0e-4c43-8a3f-1f6a54f3a001".into(),
         generation: 1,
         counts: Counts {
             total: 1,
             refused: 1,
-            refusal: Some(refusal),
+            nack: Some(nack),
             ..Counts::default()
         },
     };
@@ -295,7 +295,7 @@ fn counted<'a>(proxies: impl Iterator<Item = (usize, &'a (usize, Does))>) -> Cou
         counts.pending += usize::from(*does == Does::Waits);
         if *does == Does::Refuses {
             counts.refused += 1;
-            counts.refusal.get_or_insert_with(|| Refusal {
+            counts.nack.get_or_insert_with(|| Nack {
                 proxy: format!("proxy-{name:03}"),
                 kind: "RDS".into(),
                 resource: "80".into(),
@@ -344,7 +344,7 @@ proptest! {
     fn the_sum_is_what_one_replica_with_all_proxies_would_say(
         rounds in prop::collection::vec(prop::collection::vec((0..3usize, does()), 0..12), 1..6),
     ) {
-        let mut now = Moment::from_secs(100);
+        let mut now = Elapsed::from_secs(100);
         let mut leader = Replica::new("r0", true);
         let mut peers = [Replica::new("r1", false), Replica::new("r2", false)];
         for (generation, proxies) in (1..).zip(&rounds) {

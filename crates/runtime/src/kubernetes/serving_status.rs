@@ -1,18 +1,18 @@
-//! How it stands with the Kubernetes API, for those who look at `/ready` and `/metrics`.
+//! The status of the Kubernetes source on `/ready` and `/metrics`.
 
-use server::{Gauge, Standing};
+use server::{Gauge, ServingStatus};
 use sources::kubernetes::Report;
 use tokio::sync::watch;
 
-/// Kinds that are named in one line; of more, only their number is told.
+/// The maximum number of kinds that a line names.
 const NAMED: usize = 6;
 
-/// Shows what is reported, until nobody reports any more.
-pub(super) async fn show(mut report: watch::Receiver<Report>, standing: Standing) {
+/// Publishes the reports of the source until it ends.
+pub(super) async fn show(mut report: watch::Receiver<Report>, serving_status: ServingStatus) {
     loop {
         {
             let now = report.borrow_and_update();
-            standing.set("kubernetes", conflicts(&now), gauges(&now));
+            serving_status.set("kubernetes", conflicts(&now), gauges(&now));
         }
         if report.changed().await.is_err() {
             return;
@@ -20,36 +20,36 @@ pub(super) async fn show(mut report: watch::Receiver<Report>, standing: Standing
     }
 }
 
-/// What is waited for, and why it does not come, in one line.
+/// What the source waits for and why, in one line.
 pub(crate) fn waiting(report: &Report) -> String {
     let mut parts: Vec<String> = conflicts(report);
     let names = report.waiting.iter().map(String::as_str);
-    parts.extend(listed(names).map(|names| format!("not read yet: {names}")));
+    parts.extend(listed(names).map(|names| format!("not synced: {names}")));
     parts.join("; ")
 }
 
 fn conflicts(report: &Report) -> Vec<String> {
     let mut lines = Vec::new();
     if report.from_snapshot {
-        lines.push("serving the snapshot of an earlier run: the Kubernetes API was not read yet".to_owned());
+        lines.push("serving the snapshot of an earlier run: the Kubernetes API is not synced".to_owned());
     }
     let without = listed(report.without.iter().map(String::as_str));
     lines.extend(without.map(|kinds| {
-        format!("SERVING WITHOUT {kinds}: the Kubernetes API has not given them since the start; they are used as soon as it does")
+        format!("SERVING WITHOUT {kinds}: the Kubernetes API has not returned them since the start; they are used once it does")
     }));
     let denied = listed(report.denied.keys().map(String::as_str));
-    lines.extend(denied.map(|kinds| format!("we may not read: {kinds}; the others are served without them")));
+    lines.extend(denied.map(|kinds| format!("access denied to {kinds}; serving without them")));
     if let Some(reason) = report.failing.values().next() {
         let kinds = listed(report.failing.keys().map(String::as_str)).unwrap_or_default();
-        lines.push(format!("the Kubernetes API does not answer for {kinds}: {reason}"));
+        lines.push(format!("cannot read {kinds} from the Kubernetes API: {reason}"));
     }
     if report.mesh_rejected {
-        lines.push("the mesh configuration is not valid: its last good version is in force".to_owned());
+        lines.push("the mesh configuration is invalid: its last valid version is in effect".to_owned());
     }
     lines
 }
 
-/// The first names, and how many more there are; none: there are none.
+/// Joins the first names and the number of further ones; `None` if there are none.
 pub(super) fn listed<'a>(names: impl Iterator<Item = &'a str>) -> Option<String> {
     let names: Vec<&str> = names.collect();
     let more = names.len().saturating_sub(NAMED);
@@ -67,7 +67,7 @@ fn gauges(report: &Report) -> Vec<Gauge> {
     vec![
         Gauge::one(
             "rutter_kubernetes_synced",
-            "Whether everything that the Kubernetes API serves was read once",
+            "Whether all kinds of the Kubernetes API are synced",
             flag(report.synced),
         ),
         Gauge::one(
@@ -77,34 +77,34 @@ fn gauges(report: &Report) -> Vec<Gauge> {
         ),
         Gauge::one(
             "rutter_kubernetes_lists",
-            "Lists of objects that were read to their end",
+            "Completed lists of objects",
             report.lists as f64,
         ),
         Gauge::one(
             "rutter_kubernetes_from_snapshot",
-            "Whether the snapshot of an earlier run is served, for the Kubernetes API was not read yet",
+            "Whether the snapshot of an earlier run is served because the Kubernetes API is not synced",
             flag(report.from_snapshot),
         ),
         Gauge::one(
             "rutter_mesh_config_rejected",
-            "Whether the text of the mesh configuration is not valid, so that its last good version is in force",
+            "Whether the mesh configuration is invalid and its last valid version is in effect",
             flag(report.mesh_rejected),
         ),
         Gauge {
             name: "rutter_kubernetes_denied",
-            help: "Kinds that we may not read",
+            help: "Kinds that the Kubernetes API denies access to",
             label: "kind",
             samples: by_kind(report.denied.keys().collect()),
         },
         Gauge {
             name: "rutter_kubernetes_without",
-            help: "Kinds that were never read, and that the others are served without",
+            help: "Kinds that were never synced and that Rutter serves without",
             label: "kind",
             samples: by_kind(report.without.iter().collect()),
         },
         Gauge {
             name: "rutter_kubernetes_failing",
-            help: "Kinds that cannot be read now",
+            help: "Kinds that cannot be read at the moment",
             label: "kind",
             samples: by_kind(report.failing.keys().collect()),
         },
@@ -122,10 +122,7 @@ mod tests {
         report.waiting.insert("pods".into());
         report.denied.insert("nodes".into(), "forbidden".into());
         let said = waiting(&report);
-        assert_eq!(
-            said,
-            "we may not read: nodes; the others are served without them; not read yet: pods"
-        );
+        assert_eq!(said, "access denied to nodes; serving without them; not synced: pods");
         for number in 0..9 {
             report.failing.insert(format!("k{number}"), "connection refused".into());
         }

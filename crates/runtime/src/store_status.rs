@@ -1,4 +1,4 @@
-//! Statuses, written through the API in process; and the lease by which one of several replicas writes them.
+//! Writes statuses through the in-process API, and stores the lease of their writer.
 
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -12,11 +12,11 @@ use settings::Settings;
 use status::{Intent, Status};
 use store::{Error, Expect, GroupResource, Key, Operation, Store, Transaction};
 
-/// Where the lease is.
+/// The namespace and name of the lease.
 const NAMESPACE: &str = "istio-system";
 const NAME: &str = "rutter-status";
 
-/// How statuses are planned, wherever they are written.
+/// The settings of the status planner.
 pub(super) fn planning(settings: &Settings) -> status::Settings {
     status::Settings {
         interval: settings.status_interval,
@@ -24,7 +24,7 @@ pub(super) fn planning(settings: &Settings) -> status::Settings {
     }
 }
 
-/// The definition of an object's kind; none: it has no kind that is served.
+/// The definition of an object's kind; `None` if the kind is not served.
 pub(super) fn definition(key: &ObjectKey) -> Option<&'static Definition> {
     definitions()
         .iter()
@@ -59,7 +59,7 @@ impl Writer for StatusWriter {
     }
 }
 
-/// Ours, with what others say kept: their fields, and their conditions.
+/// Merges our status with the fields and conditions of others.
 fn merged(old: &Value, mut ours: Value) -> Value {
     keep_conditions(old, &mut ours);
     if let Some(fields) = ours.as_object_mut() {
@@ -70,7 +70,7 @@ fn merged(old: &Value, mut ours: Value) -> Value {
     ours
 }
 
-/// Adds to the conditions of our status those that others wrote.
+/// Adds conditions of other types from the old status.
 pub(super) fn keep_conditions(old: &Value, ours: &mut Value) {
     let is_ours = |condition: &&Value| Status::CONDITIONS.iter().any(|own| condition["type"] == **own);
     let others = old["conditions"].as_array().into_iter().flatten();
@@ -80,7 +80,7 @@ pub(super) fn keep_conditions(old: &Value, ours: &mut Value) {
     }
 }
 
-/// The lease, an object of the store.
+/// The lease as an object of the store.
 pub(super) struct StoreLock(pub(super) Arc<dyn Store>);
 
 impl StoreLock {
@@ -120,7 +120,7 @@ impl Lock for StoreLock {
     }
 }
 
-/// The lease before anybody held it.
+/// A new lease object.
 fn fresh() -> Value {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let now = Timestamp::from_unix(i64::try_from(now.as_secs()).unwrap_or(i64::MAX));

@@ -1,0 +1,58 @@
+//! Counts exchanged between replicas that share a store.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use config::ObjectKey;
+use status::ReplicaCounts;
+use tokio::sync::Notify;
+
+use crate::world_handle::{Closed, Core, WorldHandle};
+
+impl WorldHandle {
+    /// The counts of this replica that changed since the last call (`None`: no proxy needs the object any more), or all of
+    /// them if `anew` is set. Empty while this replica leads.
+    ///
+    /// # Errors
+    /// The thread has ended.
+    pub async fn shares(&self, anew: bool) -> Result<Vec<(ObjectKey, Option<ReplicaCounts>)>, Closed> {
+        self.inspect(move |core| core.tracker.planner.shares(anew)).await
+    }
+
+    /// Notified when [`WorldHandle::shares`] has changes.
+    ///
+    /// # Errors
+    /// The thread has ended.
+    pub async fn unpublished(&self) -> Result<Arc<Notify>, Closed> {
+        self.inspect(|core| Arc::clone(&core.tracker.unpublished)).await
+    }
+
+    /// Replaces the counts of another replica in one shard. Used by the leader, and dropped when it stops leading.
+    ///
+    /// # Errors
+    /// The thread has ended.
+    pub async fn replica_reported(
+        &self,
+        peer: Arc<str>,
+        shard: Arc<str>,
+        shares: BTreeMap<ObjectKey, ReplicaCounts>,
+    ) -> Result<(), Closed> {
+        let told = move |core: &mut Core| {
+            let now = core.now();
+            core.tracker.planner.replica_reported(&peer, &shard, shares, now);
+        };
+        self.inspect(told).await
+    }
+
+    /// Removes the counts of a replica that is gone.
+    ///
+    /// # Errors
+    /// The thread has ended.
+    pub async fn replica_removed(&self, peer: Arc<str>) -> Result<(), Closed> {
+        let replica_removed = move |core: &mut Core| {
+            let now = core.now();
+            core.tracker.planner.replica_removed(&peer, now);
+        };
+        self.inspect(replica_removed).await
+    }
+}
