@@ -113,7 +113,7 @@ fn rutter() -> Result<PathBuf> {
 
 /// Writes the generated pages.
 pub(crate) fn docs() -> Result<()> {
-    for package in ["settings", "config", "cli"] {
+    for package in ["settings", "config", "server", "cli"] {
         run(cargo(&["test", "--quiet", "--package", package, "reference_page"]).env("RUTTER_UPDATE_DOCS", "1"))?;
     }
     Ok(())
