@@ -3,16 +3,15 @@
 use std::collections::HashMap;
 use std::sync::{Arc, RwLock};
 
-use config::schema::Definition;
-use kube_cel::cel::Context;
+use config::rules::{Path, Rules};
+use config::schema::{Definition, Normalization, Schema, Shape, normalize};
+use regex::Regex;
 use serde_json::Value as Json;
 
 use crate::cause::{Causes, Reason, Rejection};
 use crate::decode::Decoded;
 use crate::identify::identify;
-use crate::path::Path;
-use crate::rules::{self, Budget, Compiled, Evaluation};
-use crate::walk::{Conform, Walk, conform};
+use crate::walk::{Patterns, Walk};
 use crate::{core, meta, semantic};
 
 /// Warnings of one request.
@@ -90,14 +89,38 @@ pub struct Admitted {
 }
 
 /// The admission of objects. Keeps what it compiles: make one and use it for all requests.
+#[derive(Default)]
 pub struct Admission {
-    functions: Context<'static>,
     compiled: RwLock<HashMap<usize, Arc<Compiled>>>,
 }
 
-impl Default for Admission {
-    fn default() -> Admission {
-        Admission::new()
+/// The compiled patterns and rules of a kind.
+struct Compiled {
+    patterns: Patterns,
+    rules: Arc<Rules>,
+}
+
+impl Compiled {
+    /// A pattern that does not compile is not enforced (a test checks that there is none).
+    fn new(root: &Arc<Schema>) -> Compiled {
+        let mut patterns = Vec::new();
+        collect_patterns(root, &mut patterns);
+        let compiled = patterns
+            .into_iter()
+            .filter_map(|pattern| Some((pattern, Regex::new(pattern).ok()?)));
+        Compiled {
+            patterns: compiled.collect(),
+            rules: Rules::of(root),
+        }
+    }
+}
+
+fn collect_patterns(schema: &Schema, out: &mut Vec<&'static str>) {
+    match &schema.shape {
+        Shape::Text { pattern, .. } => out.extend(*pattern),
+        Shape::Object(fields) => fields.fields.iter().for_each(|(_, field)| collect_patterns(field, out)),
+        Shape::Map(inner, _) | Shape::List(inner, ..) => collect_patterns(inner, out),
+        _ => {}
     }
 }
 
@@ -110,10 +133,7 @@ impl std::fmt::Debug for Admission {
 impl Admission {
     /// With nothing compiled yet: patterns and rules of a kind are compiled when its first object comes.
     pub fn new() -> Admission {
-        Admission {
-            functions: rules::functions(),
-            compiled: RwLock::default(),
-        }
+        Admission::default()
     }
 
     /// Turns what a client sent into an object that may be stored. `old` is the stored object, with the `apiVersion` of the
@@ -161,7 +181,15 @@ impl Admission {
 
     /// Patterns and rules of a kind that do not compile, and therefore are not enforced. For tests: there must be none.
     pub fn broken_rules(&self, definition: &Definition) -> Vec<String> {
-        self.compiled(definition).broken()
+        let compiled = self.compiled(definition);
+        let mut patterns = Vec::new();
+        collect_patterns(&definition.schema, &mut patterns);
+        patterns.retain(|pattern| !compiled.patterns.contains_key(pattern));
+        patterns
+            .into_iter()
+            .chain(compiled.rules.invalid())
+            .map(str::to_owned)
+            .collect()
     }
 
     fn judge(&self, review: &Review<'_>, object: &Json, old: Option<&Json>, causes: &mut Causes) {
@@ -196,20 +224,17 @@ impl Admission {
             causes.keep_from_rules()
         };
         if is_blocked {
-            if compiled.has_rules() {
+            if !compiled.rules.is_empty() {
                 let text = "some validation rules were not checked because the object was invalid; correct the existing \
                             errors to complete validation";
                 causes.add(&Path::Root, Reason::Invalid, format!("Invalid value: null: {text}"));
             }
             return;
         }
-        let mut evaluation = Evaluation {
-            compiled: &compiled,
-            functions: &self.functions,
-            budget: Budget::default(),
-            causes,
-        };
-        evaluation.check(object, old, &definition.schema, &Path::Root);
+        compiled.rules.check(object, old, &mut |violation| {
+            causes.violation(violation);
+            !causes.is_full()
+        });
         if !status_only {
             core::check(definition, object, old, causes);
             // What the mesh says about an object that is refused anyway would mostly be the same once more.
@@ -243,11 +268,11 @@ fn tidy(
     defaults: bool,
     causes: &mut Causes,
 ) -> Result<(), Rejection> {
-    let mut found = Conform {
+    let mut found = Normalization {
         defaults,
-        ..Conform::default()
+        ..Normalization::default()
     };
-    conform(object, &review.definition.schema, &Path::Root, &mut found);
+    normalize(object, &review.definition.schema, &mut found);
     found.unknown.sort_unstable();
     let problems = duplicates
         .iter()

@@ -1,9 +1,8 @@
 //! Why an object was refused.
 
+use config::rules::{Outcome, Path, Violation};
 use config::schema::Definition;
 use serde_json::Value as Json;
-
-use crate::path::Path;
 
 /// Causes of one refusal; what comes after is not said.
 const MAX_CAUSES: usize = 100;
@@ -111,13 +110,21 @@ impl Causes {
         }
     }
 
-    /// A rule in CEL that does not hold of a value. Lists and objects are not shown.
-    pub(crate) fn broken_rule(&mut self, field: &Path<'_>, value: &Json, said: &str) {
-        let shown = match value {
-            Json::Array(_) | Json::Object(_) => String::new(),
-            value => format!("{}: ", self.show(value)),
+    /// Adds a violated CEL rule. Lists and objects are not shown.
+    pub(crate) fn violation(&mut self, violation: &Violation<'_>) {
+        let (value, message) = (violation.value, &violation.message);
+        let text = match &violation.outcome {
+            Outcome::False if value.is_array() || value.is_object() => message.clone(),
+            Outcome::False => format!("{}: {message}", self.show(value)),
+            Outcome::Failed(_) if self.secret => {
+                format!("{:?}: an error occurred evaluating rule: {message}", type_name(value))
+            }
+            Outcome::Failed(error) => format!("{:?}: {error} evaluating rule: {message}", type_name(value)),
+            Outcome::TooExpensive(rule) => {
+                format!("the object is too large for the rule to be checked: {rule}")
+            }
         };
-        self.add(field, Reason::Invalid, format!("Invalid value: {shown}{said}"));
+        self.add(violation.path, Reason::Invalid, format!("Invalid value: {text}"));
     }
 
     /// Whether something is so wrong that rules in CEL would only confuse, or could not be evaluated.

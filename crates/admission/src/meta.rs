@@ -2,12 +2,12 @@
 
 use std::collections::BTreeSet;
 
+use config::rules::Path;
 use config::schema::Definition;
 use serde_json::{Map, Value as Json};
 
 use crate::cause::{Causes, Reason};
 use crate::names;
-use crate::path::Path;
 
 /// Bytes of all annotations of an object.
 const MAX_ANNOTATIONS: u64 = 256 * 1024;

@@ -15,7 +15,10 @@ pub(crate) fn check(definition: &Definition, object: &Json, causes: &mut Causes)
         .get("metadata")
         .and_then(|meta| meta.get("namespace"))
         .and_then(Json::as_str);
-    let mut options = ParseOptions::default();
+    let mut options = ParseOptions {
+        admitted: true,
+        ..ParseOptions::default()
+    };
     if let Some(namespace) = namespace {
         options.default_namespace = namespace.into();
     }

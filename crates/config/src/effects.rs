@@ -1,7 +1,7 @@
-//! Kinds and fields that are read but have no effect, or none in what is served. Nothing is ignored in silence.
+//! Kinds and fields that are read but have no effect. Objects with such fields get a warning.
 //!
-//! [`KINDS_NOT_YET`] and [`NOT_YET`] are the only places that know what is still to come: take an entry out when it takes
-//! effect. [`ELSEWHERE`] has what others go by.
+//! [`KINDS_NOT_YET`] and [`NOT_YET`] list what is not implemented yet: remove an entry when it is implemented.
+//! [`ELSEWHERE`] lists fields that only other components use.
 
 use crate::decode::{Problem, is_json_name, json_name};
 use crate::diagnostic::{FieldPath, Segment, Severity};
@@ -11,10 +11,10 @@ use crate::yaml::{Node, Position, Scalar};
 /// The code of the warnings.
 pub const CODE: &str = "not-implemented-yet";
 
-/// The code of what is said of fields that others go by.
+/// The code of diagnostics for fields that only other components use.
 pub const ELSEWHERE_CODE: &str = "not-served";
 
-/// The kinds without effect. Their objects are read and validated all the same.
+/// Kinds without effect. Their objects are read and validated.
 pub const KINDS_NOT_YET: &[Kind] = &[
     AuthorizationPolicy,
     RequestAuthentication,
@@ -38,11 +38,11 @@ pub const KINDS_NOT_YET: &[Kind] = &[
 /// A field without effect.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Entry {
-    /// The kind that has it.
+    /// The kind.
     pub kind: Kind,
-    /// The way to it from `spec`, with the names of JSON: `http[].fault`. `[]` stands for every entry of a list.
+    /// The path from `spec`, with JSON names: `http[].fault`. `[]` means every item of a list.
     pub path: &'static str,
-    /// Values (of an enumeration or boolean) with which the field asks for nothing.
+    /// Values of an enumeration or boolean that need no warning.
     pub unless: &'static [&'static str],
 }
 
@@ -60,24 +60,24 @@ const fn unless(kind: Kind, path: &'static str, unless: &'static [&'static str])
 
 use Kind::*;
 
-/// The fields without effect.
+/// Fields without effect.
 pub const NOT_YET: &[Entry] = &[
     entry(MeshConfig, "extensionProviders[].envoyExtAuthzHttp"),
     entry(MeshConfig, "extensionProviders[].envoyExtAuthzGrpc"),
 ];
 
-/// Of roots of other authorities.
+/// Fields of root certificates.
 const ROOTS: &str = "this is for the certificate authority and for agents that are told of its roots, which is not there yet; clients \
                      of the trustDomains beside it are let in where their agents' roots allow it";
 
-/// A field that decides nothing of what is served.
+/// A field that does not affect the configuration of proxies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Elsewhere {
     /// The field.
     pub field: Entry,
-    /// How much is to be said of it.
+    /// The severity of the diagnostic.
     pub severity: Severity,
-    /// Who goes by it, and that nothing is served because of it.
+    /// The message.
     pub why: &'static str,
 }
 
@@ -85,7 +85,7 @@ const fn elsewhere(field: Entry, severity: Severity, why: &'static str) -> Elsew
     Elsewhere { field, severity, why }
 }
 
-/// The fields that decide nothing of what is served, as with Istio: who goes by them instead.
+/// Fields that do not affect the configuration of proxies in Istio either. Other components use them.
 pub const ELSEWHERE: &[Elsewhere] = &[
     elsewhere(
         entry(WorkloadGroup, "probe"),
@@ -153,7 +153,7 @@ pub const ELSEWHERE: &[Elsewhere] = &[
     ),
 ];
 
-/// The warnings for an object: one for its kind, or those for what is written in its `spec`.
+/// The diagnostics for an object: one for its kind, or those for its fields.
 pub(crate) fn of_object(kind: Kind, root: &Node) -> Vec<Problem> {
     if KINDS_NOT_YET.contains(&kind) && !is_network_gateway(kind, root) {
         return vec![Problem {
@@ -168,13 +168,13 @@ pub(crate) fn of_object(kind: Kind, root: &Node) -> Vec<Problem> {
     root.get("spec").map(|spec| warnings(kind, spec)).unwrap_or_default()
 }
 
-/// Whether an object is a Gateway that only says where a network is entered: as such it has an effect.
+/// Whether an object is a Gateway for a remote network, which has an effect.
 fn is_network_gateway(kind: Kind, root: &Node) -> bool {
     let labels = root.get("metadata").and_then(|metadata| metadata.get("labels"));
     kind == KubeGateway && labels.is_some_and(|labels| labels.get("topology.istio.io/network").is_some())
 }
 
-/// The warnings for what is written in an object's `spec`.
+/// The diagnostics for the fields in `spec`.
 pub(crate) fn warnings(kind: Kind, spec: &Node) -> Vec<Problem> {
     let mut problems = Vec::new();
     let mut look_for = |entry: &Entry, (severity, code, message): (Severity, &'static str, &str)| {
@@ -204,7 +204,7 @@ pub(crate) fn warnings(kind: Kind, spec: &Node) -> Vec<Problem> {
     problems
 }
 
-/// Follows the rest of an entry's path wherever it leads, and gives where something is asked for.
+/// Follows the rest of the path of an entry, and reports every value that needs a diagnostic.
 fn walk(entry: &Entry, rest: &'static str, node: &Node, path: FieldPath, asked: &mut Vec<(FieldPath, Position)>) {
     let (step, after) = rest.split_once('.').unwrap_or((rest, ""));
     let (name, in_list) = match step.strip_suffix("[]") {
@@ -249,7 +249,7 @@ mod tests {
     use super::*;
     use crate::{ParseOptions, parse_documents};
 
-    /// A `spec` that has the field and little else, as JSON.
+    /// A `spec` with the field, as JSON.
     fn spec_with(path: &str) -> String {
         match path.split_once('.') {
             Some((step, rest)) => wrap(step, &spec_with(rest)),

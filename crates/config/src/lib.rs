@@ -17,6 +17,7 @@ pub mod mesh;
 pub mod multicluster;
 mod object;
 mod parse;
+pub mod rules;
 mod time;
 mod validate;
 mod yaml;

@@ -1,4 +1,4 @@
-//! Objects: what every kind has in common, and the sum of all kinds.
+//! Objects: metadata, keys, and the enumeration of all kinds.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -15,25 +15,25 @@ use crate::{core, gateway_api, istio, mesh, multicluster};
 /// Labels or annotations, ordered.
 pub type StringMap = BTreeMap<Arc<str>, Arc<str>>;
 
-/// Hosts and the addresses that they were given, as they are written.
+/// Hosts and their assigned addresses.
 pub type AssignedAddresses = Vec<(Arc<str>, IpAddr)>;
 
-/// What names an object: its kind, its namespace (empty for kinds without one), its name, and the cluster that it is in.
+/// Identifies an object: kind, namespace (empty for cluster-scoped kinds), name and cluster.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct ObjectKey {
-    /// The kind, whatever its API version.
+    /// The kind, independent of the API version.
     pub kind: Kind,
-    /// The namespace; empty for kinds of the whole cluster.
+    /// The namespace; empty for cluster-scoped kinds.
     pub namespace: Arc<str>,
     /// The name.
     pub name: Arc<str>,
-    /// The cluster that the object was read from; empty for the home of the configuration. Only workloads and what
-    /// describes them (services, slices, pods, nodes, namespaces) come from other clusters.
+    /// The remote cluster that the object is from; empty for the config cluster. Only services, EndpointSlices, Pods,
+    /// Nodes and Namespaces come from remote clusters.
     pub cluster: Arc<str>,
 }
 
 impl ObjectKey {
-    /// The key of these parts, at home.
+    /// The key of an object in the config cluster.
     pub fn new(kind: Kind, namespace: impl Into<Arc<str>>, name: impl Into<Arc<str>>) -> ObjectKey {
         ObjectKey {
             kind,
@@ -43,7 +43,7 @@ impl ObjectKey {
         }
     }
 
-    /// The same object of another cluster.
+    /// The key of the same object in another cluster.
     pub fn in_cluster(self, cluster: impl Into<Arc<str>>) -> ObjectKey {
         ObjectKey {
             cluster: cluster.into(),
@@ -66,15 +66,15 @@ impl fmt::Display for ObjectKey {
     }
 }
 
-/// Where an object was written.
+/// The location of an object in a file.
 ///
-/// Two origins are equal when the file is: that an object moved within its file is no change of the object, so the line
-/// is where it stood when it last changed.
+/// Origins are equal if the files are equal: moving an object within its file does not change it. The line is that of
+/// the last change of the object.
 #[derive(Clone, Eq, Debug)]
 pub struct Origin {
-    /// The file, as the source names it.
+    /// The name of the file, from the source.
     pub file: Arc<str>,
-    /// The line of the object's first key, counted from 1.
+    /// The line of the first key of the object, 1-based.
     pub line: u32,
 }
 
@@ -84,44 +84,44 @@ impl PartialEq for Origin {
     }
 }
 
-/// The metadata of an object, as far as a mesh uses it.
+/// The metadata of an object that a mesh uses.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Meta {
-    /// The kind of object that this describes.
+    /// The kind of the object.
     pub kind: Kind,
-    /// The namespace; empty for kinds of the whole cluster.
+    /// The namespace; empty for cluster-scoped kinds.
     pub namespace: Arc<str>,
-    /// The name, unique among the objects of its kind and namespace.
+    /// The name, unique for the kind and namespace.
     pub name: Arc<str>,
-    /// The cluster that it was read from, as in [`ObjectKey::cluster`]; it is no field of the object.
+    /// The cluster, as in [`ObjectKey::cluster`]. It is not a field of the object.
     pub cluster: Arc<str>,
     /// `labels`.
     pub labels: StringMap,
     /// `annotations`.
     pub annotations: StringMap,
-    /// `creationTimestamp`; files often have none. Use [`Meta::by_age`] to sort.
+    /// `creationTimestamp`. Objects in files often have none. Use [`Meta::by_age`] to sort.
     pub creation_timestamp: Option<Timestamp>,
-    /// `deletionTimestamp`: set once the object is on its way out.
+    /// `deletionTimestamp`, set while the object is being deleted.
     pub deletion_timestamp: Option<Timestamp>,
     /// `resourceVersion`, opaque.
     pub resource_version: Arc<str>,
-    /// `generation`; 0 where the source has none.
+    /// `generation`; 0 if the source has none.
     pub generation: i64,
     /// `uid`.
     pub uid: Arc<str>,
-    /// `generateName`: the prefix that the name was made from.
+    /// `generateName`: the prefix of the generated name.
     pub generate_name: Arc<str>,
     /// The owner that controls the object, from `ownerReferences`.
     pub owner: Option<Owner>,
-    /// The file that it came from, for sources that have files.
+    /// The location in a file, for sources that read files.
     pub origin: Option<Origin>,
-    /// Addresses that a controller gave the hosts of a ServiceEntry (`status.addresses`). They are here, and the rest of the
-    /// status nowhere, because they are part of what the entry means.
+    /// Addresses that a controller assigned to the hosts of a ServiceEntry (`status.addresses`). They are the only part
+    /// of a status that is read, because they affect the meaning of the entry.
     pub assigned: Option<Arc<AssignedAddresses>>,
 }
 
 impl Meta {
-    /// Metadata with a name and nothing else.
+    /// Metadata with kind, namespace and name.
     pub fn new(kind: Kind, namespace: impl Into<Arc<str>>, name: impl Into<Arc<str>>) -> Meta {
         Meta {
             kind,
@@ -142,7 +142,7 @@ impl Meta {
         }
     }
 
-    /// The key that this metadata names.
+    /// The key of the object.
     pub fn key(&self) -> ObjectKey {
         ObjectKey {
             kind: self.kind,
@@ -152,18 +152,18 @@ impl Meta {
         }
     }
 
-    /// A label's value.
+    /// The value of a label.
     pub fn label(&self, key: &str) -> Option<&str> {
         self.labels.get(key).map(|v| &**v)
     }
 
-    /// An annotation's value.
+    /// The value of an annotation.
     pub fn annotation(&self, key: &str) -> Option<&str> {
         self.annotations.get(key).map(|v| &**v)
     }
 
-    /// The order in which Istio lets objects win: the oldest first, then by name, then by namespace. Objects without a
-    /// creation time count as older than those with one, and the name decides among them.
+    /// Istio's order of precedence: by age with the oldest first, then by name, then by namespace. Objects without a
+    /// creation time precede others.
     pub fn by_age(&self, other: &Meta) -> Ordering {
         (self.creation_timestamp.cmp(&other.creation_timestamp))
             .then_with(|| self.name.cmp(&other.name))
@@ -174,26 +174,26 @@ impl Meta {
 /// The controller of an object, such as the ReplicaSet of a Pod.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Owner {
-    /// The controller's kind.
+    /// The kind of the controller.
     pub kind: Arc<str>,
-    /// The controller's name.
+    /// The name of the controller.
     pub name: Arc<str>,
 }
 
-/// One object: metadata and what its kind says.
+/// An object: metadata and content.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Object<S> {
     /// The metadata.
     pub meta: Meta,
-    /// The content. For the core kinds status fields are in here, too.
+    /// The content. For core kinds it includes status fields.
     pub spec: S,
-    /// The object as it was written, as compact JSON (`status` and `managedFields` left out), for those who show it.
-    /// Kept for kinds whose type has every field ([`Kind::is_complete`]).
+    /// The original object as compact JSON without `status` and `managedFields`, for display. Only for complete kinds
+    /// ([`Kind::is_complete`]).
     pub raw: Option<Arc<str>>,
 }
 
 impl<S: Resource> Object<S> {
-    /// An object that was not written by a user.
+    /// An object without an original.
     pub fn new(namespace: impl Into<Arc<str>>, name: impl Into<Arc<str>>, spec: S) -> Object<S> {
         Object {
             meta: Meta::new(S::KIND, namespace, name),
@@ -210,24 +210,24 @@ impl<S> Object<S> {
     }
 }
 
-/// The content of one kind of object.
+/// The content of a kind of object.
 pub trait Resource: Clone + PartialEq + fmt::Debug + Send + Sync + Sized + 'static {
-    /// The kind that it is the content of.
+    /// The kind.
     const KIND: Kind;
 
-    /// The object inside, if it is one of this kind.
+    /// The object, if it has this kind.
     fn from_any(any: &AnyObject) -> Option<&Arc<Object<Self>>>;
 
-    /// The object as one of all kinds.
+    /// Wraps the object.
     fn into_any(object: Arc<Object<Self>>) -> AnyObject;
 }
 
-/// One row per kind: what the code calls it, its name, its content, API group, versions that are read, whether it lives in a
-/// namespace, and the type of its status where that is one of its own.
+/// One row per kind: variant, name, content type, API group, versions, scope, and the type of the status if the kind
+/// has its own.
 macro_rules! kinds {
     ($( $kind:ident, $name:literal, $content:path, $group:literal, [$($version:literal),+], $scope:ident
         $(, status $status:path)?; )*) => {
-        /// The kinds that are read. All versions of a kind are one.
+        /// The kinds that the mesh reads, independent of the API version.
         #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
         pub enum Kind { $(#[doc = concat!("`", $name, "` of the API group \"", $group, "\".")] $kind,)* }
 
@@ -235,7 +235,7 @@ macro_rules! kinds {
             /// All kinds.
             pub const ALL: &[Kind] = &[$(Kind::$kind,)*];
 
-            /// The name in the field `kind`. Two kinds are named Gateway; their groups differ.
+            /// The name in the field `kind`. Two kinds are named Gateway, in different groups.
             pub const fn name(self) -> &'static str {
                 match self { $(Kind::$kind => $name,)* }
             }
@@ -245,7 +245,7 @@ macro_rules! kinds {
                 match self { $(Kind::$kind => $group,)* }
             }
 
-            /// The API versions that are read, the preferred one first.
+            /// The supported API versions, the preferred one first.
             pub const fn versions(self) -> &'static [&'static str] {
                 match self { $(Kind::$kind => &[$($version,)+],)* }
             }
@@ -255,17 +255,17 @@ macro_rules! kinds {
                 match self { $(Kind::$kind => <$content as Decode>::schema(),)* }
             }
 
-            /// The schema of the content as this crate reads it: for the core kinds, of the fields of their types.
+            /// The schema of the content. For core kinds it has only the fields that the mesh reads.
             pub fn content_schema(self) -> Arc<Schema> {
                 self.spec_schema()
             }
 
-            /// The schema of the status, where the kind has one of its own.
+            /// The schema of the status, if the kind has its own.
             pub(crate) fn status_schema(self) -> Option<Arc<Schema>> {
                 match self { $(Kind::$kind => kinds!(@status $($status)?),)* }
             }
 
-            /// Whether objects of the kind live in a namespace.
+            /// Whether the kind is namespaced.
             pub const fn is_namespaced(self) -> bool {
                 match self { $(Kind::$kind => kinds!(@scope $scope),)* }
             }
@@ -281,7 +281,7 @@ macro_rules! kinds {
                 match self { $(AnyObject::$kind(object) => &object.meta,)* }
             }
 
-            /// The same object as one of this cluster ([`Meta::cluster`]).
+            /// The same object in this cluster ([`Meta::cluster`]).
             pub fn in_cluster(self, cluster: &str) -> AnyObject {
                 match self { $(AnyObject::$kind(mut object) => {
                     if *object.meta.cluster != *cluster {
@@ -291,13 +291,13 @@ macro_rules! kinds {
                 })* }
             }
 
-            /// The content in JSON as Istio writes it, fields left out that are at their default. For the core kinds it
-            /// has the fields of the type, which are not all of what Kubernetes has.
+            /// The content as JSON in Istio's format, without fields that have their default value. For core kinds it
+            /// has only the fields that the mesh reads.
             pub fn spec_json(&self) -> serde_json::Value {
                 match self { $(AnyObject::$kind(object) => Decode::encode(&object.spec),)* }
             }
 
-            /// The object as it was written, where that is kept ([`Object::raw`]).
+            /// The original object, if kept ([`Object::raw`]).
             pub fn raw(&self) -> Option<&Arc<str>> {
                 match self { $(AnyObject::$kind(object) => object.raw.as_ref(),)* }
             }
@@ -315,17 +315,17 @@ macro_rules! kinds {
             }
         })*
 
-        /// Does something with the content type of a kind that is known at run time only.
+        /// A generic operation on the content type of a kind that is known only at run time.
         pub(crate) trait WithContent {
-            /// What comes of it.
+            /// The result.
             type Output;
 
-            /// Does it.
+            /// Runs the operation.
             fn run<S: Content>(self) -> Self::Output;
         }
 
         impl Kind {
-            /// Runs with the kind's content type.
+            /// Runs an operation with the content type of the kind.
             pub(crate) fn with_content<W: WithContent>(self, work: W) -> W::Output {
                 match self { $(Kind::$kind => work.run::<$content>(),)* }
             }
@@ -413,13 +413,13 @@ impl Kind {
         self.group().ends_with("istio.io")
     }
 
-    /// Whether it is a setting of the mesh, of which there is one, and no object of an API server.
+    /// Whether it is a settings kind, which has one instance and is not served by API servers.
     pub const fn is_setting(self) -> bool {
         matches!(self, Kind::MeshConfig | Kind::MeshNetworks)
     }
 
-    /// Whether its type has every field of the kind, so that others are reported, and the object as it was written is kept.
-    /// Of the core kinds the types have what a mesh reads.
+    /// Whether the Rust type has every field of the kind. If so, unknown fields are reported, and the original object
+    /// is kept. The types of core kinds have only the fields that a mesh reads.
     pub const fn is_complete(self) -> bool {
         !matches!(
             self,
@@ -437,14 +437,14 @@ impl Kind {
         )
     }
 
-    /// Whether its objects may hold what proxies get as secrets: they are shown to nobody else.
+    /// Whether its objects may contain secrets of proxies, which must not be shown.
     pub const fn is_credential(self) -> bool {
         matches!(self, Kind::Secret | Kind::ConfigMap)
     }
 }
 
 impl fmt::Display for Kind {
-    /// The name; with its group where another kind has the same name.
+    /// The name, with the group if another kind has the same name.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Kind::KubeGateway => write!(f, "{}.{}", self.name(), self.group()),

@@ -90,7 +90,7 @@ fn the_rules_of_a_route_have_a_bound_together() {
         let said = parsed
             .diagnostics
             .iter()
-            .any(|d| d.path.to_string() == "spec.rules" && d.code == "out-of-range");
+            .any(|d| d.path.to_string() == "spec.rules" && d.code == "validation-rule");
         assert!(said, "{kind}: {:?}", parsed.diagnostics);
     }
 }

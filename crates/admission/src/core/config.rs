@@ -2,12 +2,12 @@
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use config::rules::Path;
 use serde_json::{Map, Value as Json};
 
 use crate::cause::Causes;
 use crate::core::{at, default, immutable, inner, text};
 use crate::names;
-use crate::path::Path;
 
 /// Bytes of all values of an object.
 const MAX_DATA: u64 = 1024 * 1024;

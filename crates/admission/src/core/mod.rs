@@ -6,11 +6,11 @@ mod service;
 mod simple;
 mod workload;
 
+use ::config::rules::Path;
 use ::config::schema::Definition;
 use serde_json::{Map, Value as Json};
 
 use crate::cause::Causes;
-use crate::path::Path;
 
 /// Fills in defaults that depend on other fields, and what clients need not repeat.
 pub(crate) fn fill(definition: &Definition, object: &mut Json, old: Option<&Json>) {

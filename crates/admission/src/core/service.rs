@@ -3,12 +3,12 @@
 use std::collections::HashSet;
 use std::net::IpAddr;
 
+use config::rules::Path;
 use serde_json::{Map, Value as Json, json};
 
 use crate::cause::Causes;
 use crate::core::{at, default, inner, items, text};
 use crate::names;
-use crate::path::Path;
 
 /// What an address of a headless service is.
 const HEADLESS: &str = "None";

@@ -1,10 +1,10 @@
 //! Kinds with little to say.
 
+use config::rules::Path;
 use serde_json::{Map, Value as Json, json};
 
 use crate::cause::Causes;
 use crate::core::{at, default, immutable, inner, items, text};
-use crate::path::Path;
 
 /// The label by which selectors find a namespace by its name.
 const NAME_LABEL: &str = "kubernetes.io/metadata.name";

@@ -2,11 +2,11 @@
 
 use std::collections::HashSet;
 
+use config::rules::Path;
 use serde_json::{Map, Value as Json, json};
 
 use crate::cause::Causes;
 use crate::core::{at, default, immutable, inner, items, text};
-use crate::path::Path;
 
 pub(super) fn fill_pod(object: &mut Map<String, Json>, old: Option<&Json>) {
     if let Some(spec) = inner(object, "spec") {

@@ -1,6 +1,6 @@
-//! Certificates with their keys, and authorities, as Secrets and ConfigMaps have them.
+//! Certificates with private keys, and CA certificates, in Secrets and ConfigMaps.
 //!
-//! What is not sound is not passed on: a proxy would refuse it, and with it everything that came in the same response.
+//! Invalid values are not served: a proxy would reject them, and with them the whole response.
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,18 +15,18 @@ use rustls_pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyD
 use x509_parser::prelude::FromDer as _;
 use x509_parser::prelude::{CertificateRevocationList, X509Certificate};
 
-/// The longest value that is read, in bytes: what Kubernetes lets an object have.
+/// Limit of a value in bytes: the size limit of Kubernetes objects.
 const LONGEST: usize = 1 << 20;
-/// The most certificates of one value; the lists of operating systems have about 150.
+/// Limit of certificates in one value. The bundles of operating systems have about 150.
 const MOST: usize = 2_000;
-/// The elliptic curves that Envoy takes keys of.
+/// The elliptic curves of keys that Envoy accepts.
 const CURVES: [&EcdsaSigningAlgorithm; 3] = [
     &ECDSA_P256_SHA256_ASN1_SIGNING,
     &ECDSA_P384_SHA384_ASN1_SIGNING,
     &ECDSA_P521_SHA512_ASN1_SIGNING,
 ];
 
-/// Bytes that nobody shows: printed they are a length.
+/// Secret bytes. The debug output contains their length only.
 #[derive(Clone, PartialEq, Eq, Default)]
 pub struct Hidden(Arc<[u8]>);
 
@@ -49,42 +49,42 @@ impl fmt::Debug for Hidden {
     }
 }
 
-/// A certificate with its key.
+/// A certificate with its private key.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CertificatePair {
-    /// The certificate and those that vouch for it, in PEM.
+    /// The certificate chain, in PEM.
     pub certificate: Hidden,
     /// The private key, in PEM.
     pub key: Hidden,
-    /// What the authority last said of the certificate (OCSP), in DER.
+    /// The OCSP response for the certificate, in DER.
     pub staple: Option<Hidden>,
 }
 
-/// Authorities, and what they have revoked.
+/// CA certificates and certificate revocation lists.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Roots {
     /// Certificates, in PEM.
     pub certificates: Hidden,
-    /// Lists of revoked certificates, in PEM.
+    /// Certificate revocation lists, in PEM.
     pub revoked: Option<Hidden>,
 }
 
-/// What is wrong with a value: never what the value is.
+/// An invalid value. The message never contains the value.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Flaw {
     /// The key of the value.
     pub key: &'static str,
-    /// What is wrong.
+    /// The problem.
     pub message: &'static str,
 }
 
 /// Values by their keys.
 pub(crate) trait Values {
-    /// A value that is there and not empty.
+    /// The value of a key, unless it is empty.
     fn value(&self, key: &str) -> Option<&Hidden>;
 }
 
-/// The certificate and key among some values; nothing where there is none. The older names go first, as with Istio.
+/// The certificate and key among the values, if any. As in Istio, the older names take precedence.
 pub(crate) fn pair(values: &impl Values) -> Option<Result<CertificatePair, Flaw>> {
     let names = [("cert", "key", None), ("tls.crt", "tls.key", Some("tls.ocsp-staple"))];
     let found = names.into_iter().find_map(|(certificate, key, staple)| {
@@ -111,7 +111,7 @@ pub(crate) fn pair(values: &impl Values) -> Option<Result<CertificatePair, Flaw>
     Some(checked())
 }
 
-/// The authorities among some values; nothing where there are none. The older name goes first, as with Istio.
+/// The CA certificates among the values, if any. As in Istio, the older name takes precedence.
 pub(crate) fn roots(values: &impl Values) -> Option<Result<Roots, Flaw>> {
     let names = [("cacert", "crl"), ("ca.crt", "ca.crl")];
     let found = names.into_iter().find_map(|(certificates, revoked)| {
@@ -139,7 +139,7 @@ pub(crate) fn roots(values: &impl Values) -> Option<Result<Roots, Flaw>> {
     Some(checked())
 }
 
-/// The certificates of a PEM text, each of which is one.
+/// The certificates of a PEM document. All of them must be valid.
 fn certificates_of(pem: &Hidden) -> Result<Vec<CertificateDer<'static>>, &'static str> {
     if pem.bytes().len() > LONGEST {
         return Err("the value is longer than 1 MiB");
@@ -166,7 +166,7 @@ fn public_key(pem: &Hidden) -> Result<Vec<u8>, &'static str> {
     Ok(certificate.public_key().subject_public_key.data.to_vec())
 }
 
-/// Whether a private key is one that Envoy takes, and that of a certificate.
+/// Checks that Envoy accepts a private key, and that it belongs to the certificate.
 fn fits(pem: &Hidden, public: &[u8]) -> Result<(), &'static str> {
     if pem.bytes().len() > LONGEST {
         return Err("the value is longer than 1 MiB");
@@ -217,7 +217,7 @@ fn check_revoked(pem: &Hidden) -> Result<(), &'static str> {
     }
 }
 
-/// Whether bytes look like the answer of an authority that had one: `SEQUENCE { ENUMERATED successful, … }`.
+/// Whether bytes look like a successful OCSP response: `SEQUENCE { ENUMERATED successful, … }`.
 fn is_response(der: &[u8]) -> bool {
     let body = match der {
         [0x30, length, rest @ ..] if *length < 0x80 => rest,

@@ -3,24 +3,24 @@
 use std::sync::Arc;
 
 message! {
-    /// Some of the endpoints of a service, which the label [`EndpointSlice::SERVICE_LABEL`] names.
+    /// Some of the endpoints of the service that the label [`EndpointSlice::SERVICE_LABEL`] names.
     pub struct EndpointSlice {
-        /// What the addresses are.
+        /// The type of the addresses.
         pub address_type: AddressType,
         /// The endpoints.
         pub endpoints: Vec<Endpoint>,
-        /// The ports, for all of the endpoints.
+        /// The ports of all endpoints.
         pub ports: Vec<EndpointPort>,
     }
 }
 
 impl EndpointSlice {
-    /// The label with the service's name.
+    /// The label with the name of the service.
     pub const SERVICE_LABEL: &'static str = "kubernetes.io/service-name";
 }
 
 enumeration! {
-    /// What the addresses of a slice are.
+    /// The type of the addresses of a slice.
     pub enum AddressType {
         /// IPv4.
         #[default]
@@ -35,9 +35,9 @@ enumeration! {
 message! {
     /// An endpoint.
     pub struct Endpoint {
-        /// Its addresses; they are interchangeable, and only the first counts.
+        /// Its addresses. They are interchangeable; only the first is used.
         pub addresses: Vec<Arc<str>>,
-        /// Whether it is ready.
+        /// Its conditions.
         pub conditions: EndpointConditions,
         /// Its host name, for DNS.
         pub hostname: Arc<str>,
@@ -45,37 +45,37 @@ message! {
         pub node_name: Arc<str>,
         /// Its zone.
         pub zone: Arc<str>,
-        /// What it is: mostly a Pod.
+        /// The object that the endpoint represents, usually a Pod.
         pub target_ref: Option<ObjectReference>,
-        /// For which zones it is meant.
+        /// Topology hints.
         pub hints: EndpointHints,
     }
 }
 
 message! {
-    /// Whether an endpoint is ready. Use the methods: an absent condition has a meaning.
+    /// The conditions of an endpoint. Use the methods, which interpret absent conditions.
     pub struct EndpointConditions {
-        /// It takes traffic; absent means yes.
+        /// It accepts traffic; absent means yes.
         pub ready: Option<bool>,
-        /// It could take traffic, even while it terminates; absent means as `ready`.
+        /// It can serve traffic, even while it terminates. If absent, `ready` applies.
         pub serving: Option<bool>,
-        /// It is on its way out; absent means no.
+        /// It is terminating; absent means no.
         pub terminating: Option<bool>,
     }
 }
 
 impl EndpointConditions {
-    /// Whether it takes traffic.
+    /// Whether it accepts traffic.
     pub fn is_ready(&self) -> bool {
         self.ready.unwrap_or(true)
     }
 
-    /// Whether it could take traffic, even while it terminates.
+    /// Whether it can serve traffic, even while it terminates.
     pub fn is_serving(&self) -> bool {
         self.serving.unwrap_or(self.is_ready())
     }
 
-    /// Whether it is on its way out.
+    /// Whether it is terminating.
     pub fn is_terminating(&self) -> bool {
         self.terminating.unwrap_or(false)
     }
@@ -96,7 +96,7 @@ message! {
 }
 
 message! {
-    /// For whom an endpoint is meant.
+    /// Topology hints of an endpoint.
     pub struct EndpointHints {
         /// Zones; empty means all.
         pub for_zones: Vec<ForZone>,
@@ -104,7 +104,7 @@ message! {
 }
 
 message! {
-    /// A zone that an endpoint is meant for.
+    /// A zone whose clients should use the endpoint.
     pub struct ForZone {
         /// Its name.
         pub name: Arc<str>,
@@ -114,13 +114,13 @@ message! {
 message! {
     /// A port of all endpoints of a slice.
     pub struct EndpointPort {
-        /// The name of the service's port.
+        /// The name of the service port.
         pub name: Arc<str>,
         /// `TCP` (also when empty), `UDP` or `SCTP`.
         pub protocol: Arc<str>,
         /// The number; absent means all ports.
         pub port: Option<u16>,
-        /// What it speaks, where the service says so.
+        /// The application protocol, if the service declares it.
         pub app_protocol: Option<Arc<str>>,
     }
 }

@@ -1,4 +1,4 @@
-//! Ingress and IngressClass: Kubernetes' older way to say what comes in from outside.
+//! Ingress and IngressClass.
 
 use std::sync::Arc;
 
@@ -6,15 +6,15 @@ use crate::core::LoadBalancerStatus;
 use crate::mesh::{IngressControllerMode, MeshConfig};
 use crate::object::StringMap;
 
-/// The annotation by which an Ingress named its class before there was a field for it.
+/// The annotation for the class, which the field replaced.
 pub const CLASS_ANNOTATION: &str = "kubernetes.io/ingress.class";
-/// The controller of the classes that a mesh serves.
+/// The controller name of classes that the mesh serves.
 pub const CONTROLLER: &str = "istio.io/ingress-controller";
 
-/// The value of the label `istio` of the pods that serve Ingresses.
+/// The value of the label `istio` of the Pods that serve Ingresses.
 ///
-/// What `ingressSelector` says, else the name of the service, which often has the same name as its pods; but the usual
-/// service has pods of another name.
+/// `ingressSelector`, or the name of the service if it is empty. The Pods of the default service have a different
+/// label.
 pub fn gateway_label(mesh: &MeshConfig) -> Arc<str> {
     match (&*mesh.ingress_selector, &*mesh.ingress_service) {
         ("", "" | "istio-ingressgateway") => "ingressgateway".into(),
@@ -24,13 +24,14 @@ pub fn gateway_label(mesh: &MeshConfig) -> Arc<str> {
 }
 
 message! {
-    /// A Kubernetes Ingress: HTTP hosts and paths from outside, and the services behind them.
+    /// A Kubernetes Ingress: routes external HTTP requests to services by host and path.
     pub struct Ingress {
-        /// Its class, by the name of an IngressClass.
+        /// The name of its IngressClass.
         pub ingress_class_name: Option<Arc<str>>,
-        /// Where goes what no rule matches. A mesh leaves it out: it would take all traffic of all hosts.
+        /// The backend for requests that no rule matches. The mesh ignores it, because it would receive the traffic of
+        /// all hosts.
         pub default_backend: Option<IngressBackend>,
-        /// The hosts that are served over TLS.
+        /// Hosts that are served over TLS.
         pub tls: Vec<IngressTls>,
         /// The rules.
         pub rules: Vec<IngressRule>,
@@ -40,9 +41,10 @@ message! {
 }
 
 impl Ingress {
-    /// Whether a mesh with this configuration serves it. `class` looks an IngressClass up.
+    /// Whether a mesh with this configuration serves it. `class` looks up an IngressClass.
     ///
-    /// The annotation counts before the field, the field before the mode. A class that does not exist is not ours.
+    /// The annotation overrides the field, and the field overrides the mode. Ingresses of a class that does not exist
+    /// are not served.
     pub fn is_selected<'c>(
         &self,
         annotations: &StringMap,
@@ -66,9 +68,9 @@ impl Ingress {
 message! {
     /// A rule of an Ingress.
     pub struct IngressRule {
-        /// The host, perhaps with a wildcard as its first label; empty: all.
+        /// The host, whose first label may be a wildcard. Empty matches all hosts.
         pub host: Arc<str>,
-        /// The paths; without them the rule says nothing.
+        /// The paths. A rule without paths has no effect.
         pub http: Option<IngressPaths>,
     }
 }
@@ -76,40 +78,40 @@ message! {
 message! {
     /// The paths of a rule.
     pub struct IngressPaths {
-        /// One by one.
+        /// The paths.
         pub paths: Vec<IngressPath>,
     }
 }
 
 message! {
-    /// A path and where it leads.
+    /// A path and its backend.
     pub struct IngressPath {
         /// The path.
         pub path: Arc<str>,
-        /// What the path means.
+        /// The type of the path.
         pub path_type: PathType,
-        /// Where it leads.
+        /// The backend.
         pub backend: IngressBackend,
     }
 }
 
 enumeration! {
-    /// What a path means.
+    /// The type of a path.
     pub enum PathType {
-        /// What the controller thinks fit.
+        /// The controller decides.
         #[default]
         ImplementationSpecific = "ImplementationSpecific" 0,
-        /// This path and no other.
+        /// Matches the exact path.
         Exact = "Exact" 1,
-        /// This path and those below it.
+        /// Matches the path as a prefix, element by element.
         Prefix = "Prefix" 2,
     }
 }
 
 message! {
-    /// Where requests go.
+    /// The backend of a path.
     pub struct IngressBackend {
-        /// A port of a service of the same namespace.
+        /// A port of a service in the same namespace.
         pub service: Option<IngressService>,
     }
 }
@@ -127,9 +129,9 @@ message! {
 message! {
     /// A port, by name or by number.
     pub struct IngressPort {
-        /// The name; empty where there is a number.
+        /// The name; empty if there is a number.
         pub name: Arc<str>,
-        /// The number; 0 where there is a name.
+        /// The number; 0 if there is a name.
         pub number: u32,
     }
 }
@@ -137,15 +139,15 @@ message! {
 message! {
     /// Hosts that are served over TLS.
     pub struct IngressTls {
-        /// The hosts; none: all.
+        /// The hosts; empty means all.
         pub hosts: Vec<Arc<str>>,
-        /// The Secret with certificate and key, of the same namespace.
+        /// The Secret with certificate and key, in the same namespace.
         pub secret_name: Arc<str>,
     }
 }
 
 message! {
-    /// A Kubernetes IngressClass: who serves the Ingresses of a class.
+    /// A Kubernetes IngressClass: the controller for Ingresses of a class.
     pub struct IngressClass {
         /// The name of the controller.
         pub controller: Arc<str>,

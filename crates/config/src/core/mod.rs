@@ -1,4 +1,4 @@
-//! Kubernetes' own kinds, as far as a mesh uses them. Fields that are not here are ignored in silence.
+//! Core kinds of Kubernetes, with the fields that a mesh reads. Other fields are ignored.
 
 pub mod credential;
 pub mod endpoint_slice;

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 message! {
-    /// A Kubernetes namespace; what matters are its labels and annotations.
+    /// A Kubernetes namespace. The mesh reads its labels and annotations.
     pub struct Namespace {
-        /// `status.phase`: `Active` or `Terminating`; empty where nobody said.
+        /// `status.phase`: `Active` or `Terminating`; empty if not set.
         pub phase: Arc<str>,
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 message! {
-    /// A Kubernetes node; where it is, its labels say.
+    /// A Kubernetes node. Its labels have the locality.
     pub struct Node {
         /// `spec.providerID`.
         pub provider_id: Arc<str> as "providerID",
@@ -13,7 +13,7 @@ message! {
 }
 
 impl Node {
-    /// Its addresses of a sort, such as `InternalIP` or `ExternalIP`.
+    /// Its addresses of a type, such as `InternalIP` or `ExternalIP`.
     pub fn addresses_of(&self, kind: &str) -> impl Iterator<Item = &Arc<str>> {
         self.addresses
             .iter()

@@ -5,21 +5,21 @@ use std::sync::Arc;
 use crate::time::Timestamp;
 
 message! {
-    /// A Kubernetes Pod: the fields of `spec` that matter, and the status.
+    /// A Kubernetes Pod: fields of `spec`, and the status.
     pub struct Pod {
         /// Its service account; empty means `default` ([`Pod::service_account`]).
         pub service_account_name: Arc<str>,
-        /// Its node; empty where it has not been given one.
+        /// Its node; empty if not scheduled.
         pub node_name: Arc<str>,
-        /// Its host name, where it differs from the Pod's name.
+        /// Its host name, if it differs from the name of the Pod.
         pub hostname: Arc<str>,
         /// The DNS domain of its host name.
         pub subdomain: Arc<str>,
-        /// Whether it shares the node's network, and so the node's addresses.
+        /// Whether it uses the network of the node.
         pub host_network: bool,
         /// Its containers.
         pub containers: Vec<Container>,
-        /// Its containers that run first; those that always restart stay beside the others.
+        /// Its init containers. Those that always restart are sidecars.
         pub init_containers: Vec<Container>,
         /// The status.
         pub status: PodStatus,
@@ -45,12 +45,12 @@ impl Pod {
             .filter(|ip| !ip.is_empty())
     }
 
-    /// Whether it is over: it failed, or did its work.
+    /// Whether it failed or succeeded.
     pub fn is_terminal(&self) -> bool {
         matches!(self.status.phase, PodPhase::Succeeded | PodPhase::Failed)
     }
 
-    /// Whether Kubernetes counts it as ready.
+    /// Whether its `Ready` condition is true.
     pub fn is_ready(&self) -> bool {
         self.status
             .conditions
@@ -58,7 +58,7 @@ impl Pod {
             .any(|c| &*c.kind == "Ready" && &*c.status == "True")
     }
 
-    /// The number of a container's port of this name, over TCP.
+    /// The number of the TCP container port with this name.
     pub fn named_port(&self, name: &str) -> Option<u16> {
         let containers = self.containers.iter().chain(&self.init_containers);
         let mut ports = containers.flat_map(|c| &c.ports);
@@ -75,7 +75,7 @@ message! {
         pub image: Arc<str>,
         /// Its ports.
         pub ports: Vec<ContainerPort>,
-        /// `Always` for an init container that stays.
+        /// `Always` for sidecar containers among the init containers.
         pub restart_policy: Arc<str>,
     }
 }
@@ -87,7 +87,7 @@ message! {
         pub name: Arc<str>,
         /// The number.
         pub container_port: u16,
-        /// The port on the node; 0 where there is none.
+        /// The port on the node; 0 if there is none.
         pub host_port: u16,
         /// `TCP` (also when empty), `UDP` or `SCTP`.
         pub protocol: Arc<str>,
@@ -104,7 +104,7 @@ impl ContainerPort {
 message! {
     /// The status of a Pod.
     pub struct PodStatus {
-        /// How far it is.
+        /// The phase.
         pub phase: PodPhase,
         /// Its primary address.
         pub pod_ip: Arc<str> as "podIP",
@@ -112,30 +112,30 @@ message! {
         pub pod_ips: Vec<PodIp> as "podIPs",
         /// The address of its node.
         pub host_ip: Arc<str> as "hostIP",
-        /// What holds of it.
+        /// The conditions.
         pub conditions: Vec<PodCondition>,
-        /// How its containers are.
+        /// The status of its containers.
         pub container_statuses: Vec<ContainerStatus>,
-        /// When it was started.
+        /// The start time.
         pub start_time: Option<Timestamp>,
-        /// Why it is in its phase.
+        /// The reason for the phase.
         pub reason: Arc<str>,
     }
 }
 
 enumeration! {
-    /// How far a Pod is.
+    /// The phase of a Pod.
     pub enum PodPhase {
-        /// Not running yet, or not known.
+        /// Not running yet, or unknown.
         #[default]
         Pending = "Pending" 0,
-        /// At least one container runs.
+        /// At least one container is running.
         Running = "Running" 1,
-        /// All containers did their work.
+        /// All containers succeeded.
         Succeeded = "Succeeded" 2,
         /// A container failed.
         Failed = "Failed" 3,
-        /// The node does not answer.
+        /// The node does not respond.
         Unknown = "Unknown" 4,
     }
 }
@@ -149,9 +149,9 @@ message! {
 }
 
 message! {
-    /// Something that holds of a Pod, or not.
+    /// A condition of a Pod.
     pub struct PodCondition {
-        /// What.
+        /// The type.
         pub kind: Arc<str> as "type",
         /// `True`, `False` or `Unknown`.
         pub status: Arc<str>,
@@ -159,7 +159,7 @@ message! {
 }
 
 message! {
-    /// How a container is.
+    /// The status of a container.
     pub struct ContainerStatus {
         /// Its name.
         pub name: Arc<str>,

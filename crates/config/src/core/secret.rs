@@ -1,4 +1,4 @@
-//! Secrets and ConfigMaps: of what they hold only certificates, and what proves that they are ours, is kept.
+//! Secrets and ConfigMaps. Only certificates, keys and CA certificates are kept.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -28,19 +28,19 @@ const KEPT: [&str; 9] = [
 ];
 
 message! {
-    /// A Secret as it is written.
+    /// The schema of a Secret.
     pub struct SecretForm {
-        /// What it is for.
+        /// The type.
         pub kind: Arc<str> as "type",
         /// The values, in base64.
         pub data: StringMap,
-        /// Values as they are, in the place of those of `data`.
+        /// Values without encoding, which override those in `data`.
         pub string_data: StringMap,
     }
 }
 
 message! {
-    /// A ConfigMap as it is written.
+    /// The schema of a ConfigMap.
     pub struct ConfigMapForm {
         /// The values.
         pub data: StringMap,
@@ -50,12 +50,12 @@ message! {
 /// A Secret.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Secret {
-    /// What it is for (`type`).
+    /// The `type`.
     pub kind: Arc<str>,
     values: Kept,
 }
 
-/// A ConfigMap: of it only authorities are used, which are public.
+/// A ConfigMap. Only CA certificates are read, which are public.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct ConfigMap {
     values: Kept,
@@ -72,23 +72,21 @@ impl Values for Kept {
 }
 
 impl Secret {
-    /// The certificate with its key; nothing where there is none.
+    /// The certificate with its key, if any.
     ///
-    /// # Errors
-    /// Why they cannot be used.
+    /// # Errors The first invalid value.
     pub fn pair(&self) -> Option<Result<CertificatePair, Flaw>> {
         credential::pair(&self.values)
     }
 
-    /// The authorities; nothing where there are none.
+    /// The CA certificates, if any.
     ///
-    /// # Errors
-    /// Why they cannot be used.
+    /// # Errors The first invalid value.
     pub fn roots(&self) -> Option<Result<Roots, Flaw>> {
         credential::roots(&self.values)
     }
 
-    /// All that is wrong with it.
+    /// All invalid values.
     pub fn flaws(&self) -> Vec<Flaw> {
         let pair = match self.pair() {
             None if &*self.kind == TLS => {
@@ -106,10 +104,9 @@ impl Secret {
 }
 
 impl ConfigMap {
-    /// The authorities; nothing where there are none.
+    /// The CA certificates, if any.
     ///
-    /// # Errors
-    /// Why they cannot be used.
+    /// # Errors The first invalid value.
     pub fn roots(&self) -> Option<Result<Roots, Flaw>> {
         credential::roots(&self.values)
     }
@@ -124,7 +121,7 @@ impl Decode for Secret {
                 values.0.insert(name, text.as_bytes().to_vec().into());
             } else if let Some(text) = form.data.get(name) {
                 let packed: Vec<u8> = text.bytes().filter(|byte| !byte.is_ascii_whitespace()).collect();
-                // What is no base64 is no PEM either: it is reported with the rest, and never shown.
+                // Invalid base64 is not PEM either, so it is reported there. The value is never shown.
                 values
                     .0
                     .insert(name, STANDARD.decode(packed).unwrap_or_else(|_| vec![0]).into());
@@ -136,7 +133,7 @@ impl Decode for Secret {
         })
     }
 
-    /// Nothing: nobody is to be shown what a Secret holds.
+    /// Writes nothing: the content of Secrets is never shown.
     fn encode(&self) -> serde_json::Value {
         serde_json::Value::Object(serde_json::Map::new())
     }
@@ -158,7 +155,7 @@ impl Decode for ConfigMap {
         Some(ConfigMap { values })
     }
 
-    /// Nothing: what is kept of it is of use to proxies only.
+    /// Writes nothing: only proxies use the content.
     fn encode(&self) -> serde_json::Value {
         serde_json::Value::Object(serde_json::Map::new())
     }

@@ -13,29 +13,29 @@ use crate::yaml::{Node, Scalar};
 message! {
     /// A Kubernetes service: the fields of `spec`, and the status.
     pub struct Service {
-        /// How it is reached.
+        /// The type.
         pub kind: ServiceType as "type",
-        /// The labels of its Pods; empty: endpoints are given otherwise.
+        /// The label selector for its Pods. If empty, endpoints come from other sources.
         pub selector: StringMap,
         /// The ports.
         pub ports: Vec<ServicePort>,
-        /// The virtual address; `None` for headless services, empty where it has not been given one.
+        /// The virtual address. `None` for headless services, empty if not assigned.
         pub cluster_ip: Arc<str> as "clusterIP",
         /// All virtual addresses, one per IP family.
         pub cluster_ips: Vec<Arc<str>> as "clusterIPs",
-        /// The DNS name that an `ExternalName` service stands for.
+        /// The DNS name for services of type `ExternalName`.
         pub external_name: Arc<str>,
-        /// More addresses.
+        /// Additional external addresses.
         pub external_ips: Vec<Arc<str>> as "externalIPs",
-        /// The address asked for from a load balancer.
+        /// The requested address of the load balancer.
         pub load_balancer_ip: Arc<str> as "loadBalancerIP",
-        /// Whether clients inside the cluster reach endpoints of their own node only.
+        /// Whether clients inside the cluster reach only endpoints on the same node.
         pub internal_traffic_policy: InternalTrafficPolicy,
-        /// `Cluster` or `Local`, for traffic from outside.
+        /// `Cluster` or `Local`, for external traffic.
         pub external_traffic_policy: Arc<str>,
         /// `PreferClose`, `PreferSameZone`, `PreferSameNode`, or empty.
         pub traffic_distribution: Arc<str>,
-        /// Whether endpoints count before they are ready.
+        /// Whether endpoints are published before they are ready.
         pub publish_not_ready_addresses: bool,
         /// `ClientIP` or `None`.
         pub session_affinity: Arc<str>,
@@ -49,7 +49,7 @@ message! {
 }
 
 impl Service {
-    /// Whether it has no virtual address on purpose (`clusterIP: None`).
+    /// Whether it is headless (`clusterIP: None`).
     pub fn is_headless(&self) -> bool {
         &*self.cluster_ip == "None"
     }
@@ -69,23 +69,23 @@ impl Service {
 message! {
     /// A port of a service.
     pub struct ServicePort {
-        /// The name; may be empty where there is one port only.
+        /// The name. May be empty if there is only one port.
         pub name: Arc<str>,
         /// `TCP` (also when empty), `UDP` or `SCTP`.
         pub protocol: Arc<str>,
-        /// What it speaks, instead of what its name says.
+        /// The application protocol. It overrides the protocol in the name.
         pub app_protocol: Option<Arc<str>>,
         /// The number.
         pub port: u16,
-        /// The port of the Pods; absent: the same number.
+        /// The port of the Pods; the same number if absent.
         pub target_port: Option<TargetPort>,
-        /// The port on every node; 0 where there is none.
+        /// The port on every node; 0 if there is none.
         pub node_port: u16,
     }
 }
 
 impl ServicePort {
-    /// What it speaks.
+    /// The application protocol.
     pub fn kind(&self) -> Protocol {
         Protocol::select(self.port, &self.name, &self.protocol, self.app_protocol.as_deref())
     }
@@ -126,27 +126,27 @@ impl Decode for TargetPort {
 }
 
 enumeration! {
-    /// How a service is reached.
+    /// The type of a service.
     pub enum ServiceType {
-        /// By a virtual address inside the cluster.
+        /// A virtual address inside the cluster.
         #[default]
         ClusterIp = "ClusterIP" 0,
-        /// Also by a port of every node.
+        /// Also a port on every node.
         NodePort = "NodePort" 1,
-        /// Also by a load balancer.
+        /// Also a load balancer.
         LoadBalancer = "LoadBalancer" 2,
-        /// It stands for another DNS name.
+        /// An alias of a DNS name.
         ExternalName = "ExternalName" 3,
     }
 }
 
 enumeration! {
-    /// Which endpoints clients inside the cluster reach.
+    /// The endpoints that clients inside the cluster reach.
     pub enum InternalTrafficPolicy {
         /// All.
         #[default]
         Cluster = "Cluster" 0,
-        /// Those of their own node.
+        /// Those on the same node.
         Local = "Local" 1,
     }
 }
@@ -154,13 +154,13 @@ enumeration! {
 message! {
     /// The status of a service.
     pub struct ServiceStatus {
-        /// What a load balancer gave it.
+        /// The status of the load balancer.
         pub load_balancer: LoadBalancerStatus,
     }
 }
 
 message! {
-    /// What a load balancer gave a service.
+    /// The status of a load balancer.
     pub struct LoadBalancerStatus {
         /// Its addresses.
         pub ingress: Vec<LoadBalancerIngress>,

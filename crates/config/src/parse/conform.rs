@@ -1,5 +1,4 @@
-//! Whether what is written keeps to the facts of its schema that decoding does not check: what must be there, how much,
-//! how long, in what form.
+//! Schema checks that decoding does not make: required fields, bounds, patterns, and unique keys.
 
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
@@ -12,7 +11,8 @@ use crate::gateway_api::text::meaning;
 use crate::schema::{Bounds, Fields, ListKind, Schema, Shape};
 use crate::yaml::{Entry, Node, Position, Scalar, Value, quote};
 
-/// What a node does wrong by its schema, at most this many things. Wrong types and unknown fields are for decoding to say.
+/// Checks a node against its schema and returns at most `most` problems. Decoding reports wrong types and unknown
+/// fields.
 pub(super) fn check(node: &Node, schema: &Schema, path: FieldPath, most: usize) -> Vec<Problem> {
     let mut check = Check {
         path,
@@ -120,7 +120,7 @@ impl Check {
         }
     }
 
-    /// Whether the count is within the bounds; otherwise it is reported.
+    /// Whether the count is within the bounds. Reports a problem if not.
     fn count(&mut self, node: &Node, count: usize, bounds: Bounds, what: &str) -> bool {
         let (count, before) = (count as u64, self.problems.len());
         if let Some(min) = bounds.min.filter(|min| count < *min) {
@@ -140,7 +140,7 @@ impl Check {
         self.problems.len() == before
     }
 
-    /// Items of sets differ; items of list maps differ in their keys.
+    /// Reports duplicate items of sets and duplicate keys of list maps.
     fn unique(&mut self, nodes: &[Node], items: &Schema, kind: &ListKind) {
         let mut seen = HashSet::new();
         for (index, item) in nodes.iter().enumerate() {
@@ -183,7 +183,7 @@ impl Check {
     }
 }
 
-/// The value of a key field as text, with what it means when it is absent.
+/// The value of a key field, or its default.
 fn key_of(item: &Node, schema: &Schema, key: &str) -> String {
     let written = item
         .entries()
@@ -194,14 +194,14 @@ fn key_of(item: &Node, schema: &Schema, key: &str) -> String {
     format!("{}\n", value.unwrap_or_default())
 }
 
-/// Whether a text matches a pattern of a schema. Patterns are few and known, and are compiled once for each thread.
+/// Whether a text matches a pattern of a schema. Each thread compiles a pattern once.
 fn matches(pattern: &'static str, text: &str) -> bool {
     thread_local! {
         static COMPILED: RefCell<HashMap<&'static str, Option<Regex>>> = RefCell::default();
     }
     COMPILED.with_borrow_mut(|compiled| {
         let regex = compiled.entry(pattern).or_insert_with(|| Regex::new(pattern).ok());
-        // A pattern that is none is a fault of ours, which a test finds, and no fault of the text.
+        // A test checks that all patterns compile.
         regex.as_ref().is_none_or(|regex| regex.is_match(text))
     })
 }

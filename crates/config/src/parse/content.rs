@@ -1,4 +1,4 @@
-//! Where in an object the content of its kind is.
+//! The location of the content in objects of each kind.
 
 use crate::core::{ConfigMap, EndpointSlice, Ingress, IngressClass, Namespace, Node as KubeNode, Pod, Secret, Service};
 use crate::decode::{Decode, Decoder};
@@ -11,9 +11,9 @@ use crate::object::Resource;
 use crate::parse::meta::part;
 use crate::yaml::Node;
 
-/// The content of a kind, as a whole object has it.
+/// The content of a kind in an object.
 pub(crate) trait Content: Resource {
-    /// Decodes the content. Nothing is only returned after a problem was reported.
+    /// Decodes the content. Returns none only after it reported a problem.
     fn decode(root: &Node, cx: &mut Decoder) -> Option<Self>;
 }
 

@@ -1,4 +1,4 @@
-//! Objects that are JSON values already, and YAML as JSON values.
+//! Objects from JSON values, and YAML as JSON values.
 
 use std::sync::Arc;
 
@@ -10,16 +10,16 @@ use crate::object::{AnyObject, ObjectKey};
 use crate::parse::{Limits, ParseOptions, object, problem_at, text_of};
 use crate::yaml::{self, Entry, Node, Position, SyntaxError, Value};
 
-/// What became of one object.
+/// The result of reading an object.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Read {
-    /// The object, if it is of a kind that the mesh reads and nothing is wrong with it.
+    /// The object, if it is valid and the mesh reads its kind.
     pub object: Option<AnyObject>,
-    /// What is to be said, without lines: errors, warnings, and that a kind means nothing to the mesh (`ignored-kind`).
+    /// Diagnostics without positions, including `ignored-kind` for kinds that the mesh does not read.
     pub diagnostics: Vec<Diagnostic>,
 }
 
-/// Reads and validates one object that is JSON already: what [`crate::parse_documents`] does with a document.
+/// Reads and validates one object, as [`crate::parse_documents`] does with a document.
 pub fn read_object(json: &Json, options: &ParseOptions) -> Read {
     let Some(root) = node(json, options.limits.depth) else {
         let message = format!("more than {} levels deep", options.limits.depth);
@@ -43,24 +43,24 @@ pub fn read_object(json: &Json, options: &ParseOptions) -> Read {
 /// The documents of a text.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct YamlJson {
-    /// Those that could be read and are not empty, in the order of the text.
+    /// The valid, non-empty documents, in order.
     pub documents: Vec<YamlDocument>,
-    /// What is wrong with the others. Nothing else is left out.
+    /// Errors in the other documents.
     pub errors: Vec<Diagnostic>,
 }
 
 /// One document.
 #[derive(Clone, PartialEq, Debug)]
 pub struct YamlDocument {
-    /// What it says.
+    /// The value.
     pub value: Json,
-    /// Its first line, counted from 1.
+    /// Its first line, 1-based.
     pub line: u32,
-    /// Keys that are in their object twice, with path and place. The first of them counts.
+    /// Duplicate keys with path and position. The first one is used.
     pub duplicates: Vec<Diagnostic>,
 }
 
-/// Reads YAML or JSON documents as JSON values. `file` is used to say where something is; it may be empty.
+/// Reads YAML or JSON documents as JSON values. `file` is for diagnostics and may be empty.
 pub fn parse_yaml_json(bytes: &[u8], file: &str, limits: &Limits) -> YamlJson {
     let file: Option<Arc<str>> = (!file.is_empty()).then(|| file.into());
     let say = |error: SyntaxError| {
@@ -99,7 +99,7 @@ pub fn parse_yaml_json(bytes: &[u8], file: &str, limits: &Limits) -> YamlJson {
     out
 }
 
-/// A problem as users are told it.
+/// Makes a diagnostic from a problem.
 pub(super) fn diagnostic(file: Option<Arc<str>>, object: Option<ObjectKey>, problem: Problem) -> Diagnostic {
     Diagnostic {
         file,
@@ -114,10 +114,10 @@ pub(super) fn diagnostic(file: Option<Arc<str>>, object: Option<ObjectKey>, prob
     }
 }
 
-/// Where things are that were never in a file.
+/// The position of values that are not from a file.
 const NOWHERE: Position = Position { line: 0, column: 0 };
 
-/// The tree of a value; nothing if it is too deep.
+/// The tree of a value; none if it is too deep.
 pub(super) fn node(json: &Json, depth: usize) -> Option<Node> {
     let value = match json {
         Json::Null => Value::Plain("null".into()),

@@ -1,4 +1,4 @@
-//! Where fields stand in a text, for problems that somebody else found.
+//! Positions of fields in a text, for problems that a server reports.
 
 use std::iter::Peekable;
 use std::str::Chars;
@@ -7,13 +7,13 @@ use crate::diagnostic::FieldPath;
 use crate::parse::{Limits, text_of};
 use crate::yaml;
 
-/// Steps of a path that are read; what comes after is left out.
+/// Limit of path segments; the rest is ignored.
 const MAX_STEPS: usize = 128;
 
-/// The line and the column of a field, both counted from 1: of the deepest part of the path that is there.
+/// The line and the column (1-based) of the deepest existing field on a path.
 ///
-/// `line` says which document it is in, as [`crate::YamlDocument::line`] does. Nothing if there is no such document, or if
-/// it cannot be read.
+/// `line` identifies the document, as in [`crate::YamlDocument::line`]. Returns none if there is no such document, or
+/// if it cannot be read.
 pub fn locate(bytes: &[u8], line: u32, path: &FieldPath, limits: &Limits) -> Option<(u32, u32)> {
     let text = text_of(bytes, limits).ok()?;
     let documents = yaml::split(text).into_iter().enumerate();
@@ -34,8 +34,8 @@ pub fn locate(bytes: &[u8], line: u32, path: &FieldPath, limits: &Limits) -> Opt
 }
 
 impl FieldPath {
-    /// Reads a path as messages write it: `spec.http[0].route`, `.spec.hosts`, `data[tls.crt]`, `labels["a/b"]`. Any text is
-    /// one; what makes no sense leads nowhere.
+    /// Parses a path as messages contain it: `spec.http[0].route`, `.spec.hosts`, `data[tls.crt]`, `labels["a/b"]`.
+    /// Every text is accepted; an invalid path leads nowhere.
     pub fn parse(text: &str) -> FieldPath {
         let mut path = FieldPath::root();
         let mut chars = text.chars().peekable();
@@ -53,7 +53,7 @@ impl FieldPath {
     }
 }
 
-/// What stands in brackets: an index, or a key with or without quotes.
+/// The content of brackets: an index, or a key with or without quotes.
 fn bracket(path: &FieldPath, chars: &mut Peekable<Chars<'_>>) -> FieldPath {
     if chars.next_if_eq(&'"').is_some() {
         let key = until(chars, |c| c == '"');

@@ -1,4 +1,4 @@
-//! The mesh's settings and its networks: objects of their own, texts in Istio's ConfigMap, or files of their own.
+//! MeshConfig and MeshNetworks, from objects, from Istio's ConfigMap, or from files.
 
 use std::sync::Arc;
 
@@ -13,23 +13,23 @@ use crate::validate;
 use crate::yaml::{self, Document, Node, Position, SyntaxError, Value};
 
 impl MeshConfig {
-    /// The name of the one object that holds the mesh's settings, wherever they were written.
+    /// The name of the MeshConfig object, wherever it is from.
     pub const NAME: &'static str = "default";
 
-    /// The key of the one object that holds the mesh's settings.
+    /// The key of the MeshConfig object.
     pub fn key() -> ObjectKey {
         ObjectKey::new(Kind::MeshConfig, "", MeshConfig::NAME)
     }
 }
 
 impl MeshNetworks {
-    /// The key of the one object that holds the mesh's networks.
+    /// The key of the MeshNetworks object.
     pub fn key() -> ObjectKey {
         ObjectKey::new(Kind::MeshNetworks, "", MeshConfig::NAME)
     }
 }
 
-/// The API groups under which settings are accepted all mean the same.
+/// Maps all accepted API groups of settings to one.
 pub(super) fn group_of(group: &str) -> &str {
     if group == "core" || group.is_empty() {
         Kind::MeshConfig.group()
@@ -38,7 +38,7 @@ pub(super) fn group_of(group: &str) -> &str {
     }
 }
 
-/// The metadata of the one object of a kind of settings, whatever it is called where it was written.
+/// The metadata of a settings object, whose name in the file is ignored.
 pub(super) fn meta(kind: Kind, file: Option<&Arc<str>>, line: u32) -> Meta {
     let origin = file.map(|file| Origin {
         file: file.clone(),
@@ -50,9 +50,9 @@ pub(super) fn meta(kind: Kind, file: Option<&Arc<str>>, line: u32) -> Meta {
     }
 }
 
-/// Settings of which a mesh has one.
+/// Settings that a mesh has once.
 trait Setting: Resource + Decode + Default {
-    /// Puts in what holds whether it is written or not.
+    /// Fills in values that apply whether they are set or not.
     fn complete(&mut self) {}
 }
 
@@ -64,16 +64,16 @@ impl Setting for MeshConfig {
 
 impl Setting for MeshNetworks {}
 
-/// Parses a file that holds nothing but the fields of MeshConfig, as `istiod` mounts one.
+/// Parses a file with the fields of MeshConfig, as istiod mounts it.
 ///
-/// The settings are there if they are valid; an empty file means the defaults.
+/// Returns the settings if they are valid. An empty file means the defaults.
 pub fn parse_mesh_config(bytes: &[u8], file: &str, options: &ParseOptions) -> (Option<MeshConfig>, Vec<Diagnostic>) {
     parse_setting(bytes, file, options)
 }
 
-/// Parses a file that holds nothing but the fields of MeshNetworks, as `istiod` mounts one.
+/// Parses a file with the fields of MeshNetworks, as istiod mounts it.
 ///
-/// The networks are there if they are valid; an empty file means none.
+/// Returns the networks if they are valid. An empty file means none.
 pub fn parse_mesh_networks(
     bytes: &[u8],
     file: &str,
@@ -102,7 +102,7 @@ fn parse_setting<S: Setting>(bytes: &[u8], file: &str, options: &ParseOptions) -
     (config.filter(|_| valid), diagnostics)
 }
 
-/// The settings in a text, and what is to be said about them; paths begin at the settings themselves.
+/// Parses settings. The paths of diagnostics start at the settings.
 fn decode_text<S: Setting>(text: &str, first_line: u32, options: &ParseOptions) -> (Option<S>, Vec<Problem>) {
     let (root, duplicates) = match yaml::parse_document(Document { text, first_line }, &options.limits) {
         Ok(parsed) => parsed,
@@ -110,7 +110,7 @@ fn decode_text<S: Setting>(text: &str, first_line: u32, options: &ParseOptions) 
     };
     let unknown = if options.strict { Unknown::Refuse } else { Unknown::Warn };
     let mut cx = Decoder::new(unknown, options.limits.problems);
-    // Nothing written means the defaults.
+    // An empty text means the defaults.
     let config = match root.is_null() {
         true => Some(S::default()),
         false => S::decode(&root, &mut cx),
@@ -138,7 +138,7 @@ fn problem(error: SyntaxError) -> Problem {
     crate::parse::problem_at(error.at, crate::Severity::Error, error.code, error.message)
 }
 
-/// The text of the settings, if the object is the ConfigMap `istio` with the key `mesh`.
+/// The text of MeshConfig, if the object is the ConfigMap `istio` with the key `mesh`.
 pub(super) fn text_of_config_map(root: &Node) -> Option<&Node> {
     let is = |node: Option<&Node>, text| node.and_then(Node::text).is_some_and(|t| &**t == text);
     let named = is(root.get("metadata")?.get("name"), "istio");
@@ -148,7 +148,7 @@ pub(super) fn text_of_config_map(root: &Node) -> Option<&Node> {
     root.get("data")?.get("mesh").filter(|n| n.text().is_some())
 }
 
-/// The settings in Istio's ConfigMap.
+/// Reads MeshConfig from Istio's ConfigMap.
 pub(super) fn read_config_map(
     root: &Node,
     text: &Node,
@@ -200,9 +200,9 @@ pub(super) fn read_config_map(
     }
 }
 
-/// The place in the file of a place in a text, if the text is a literal block: its lines are lines of the file then.
+/// Converts a position in a text to a position in the file, if the text is a literal block.
 fn place_in_file(node: &Node, text: &str, at: Position) -> Option<Position> {
-    // Blank lines at the beginning would be counted from somewhere else.
+    // Leading blank lines would shift the positions.
     let literal = matches!(node.value, Value::Literal(_)) && !text.starts_with(['\n', ' ']);
     literal.then(|| Position {
         line: node.at.line + at.line - 1,

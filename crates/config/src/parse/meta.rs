@@ -1,4 +1,4 @@
-//! The metadata of an object.
+//! Decoding of metadata.
 
 use std::sync::Arc;
 
@@ -10,10 +10,10 @@ use crate::object::{AssignedAddresses, Kind, Meta, Origin, Owner};
 use crate::parse::ParseOptions;
 use crate::yaml::{Node, quote};
 
-/// Addresses that are taken from a status: those of both families for as many hosts as an entry may have.
+/// Limit of addresses from a status: two families for the maximum number of hosts of an entry.
 const ADDRESSES: usize = 512;
 
-/// Decodes `metadata`. Nothing if the object has no usable name; that is reported.
+/// Decodes `metadata`. Reports a problem and returns none if the object has no valid name.
 pub(super) fn decode(
     root: &Node,
     kind: Kind,
@@ -86,7 +86,7 @@ fn fields(root: &Node, kind: Kind, options: &ParseOptions, cx: &mut Decoder) -> 
     Some(meta)
 }
 
-/// The owner that is the controller.
+/// The owner reference of the controller.
 fn controller(owners: &Node) -> Option<Owner> {
     let is_controller = |o: &&Node| {
         o.get("controller")
@@ -99,8 +99,8 @@ fn controller(owners: &Node) -> Option<Owner> {
     })
 }
 
-/// The addresses in the status of a ServiceEntry. What a controller wrote is no fault of the user: what is no address is
-/// left out.
+/// The addresses in the status of a ServiceEntry. Controllers write them, so invalid ones are skipped without a
+/// diagnostic.
 pub(super) fn assigned(root: &Node) -> Option<Arc<AssignedAddresses>> {
     let addresses = root.get("status")?.get("addresses")?.items().iter();
     let one = |item: &Node| {

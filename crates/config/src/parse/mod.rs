@@ -1,4 +1,4 @@
-//! From the bytes of a file to objects and diagnostics.
+//! Parses files into objects and diagnostics.
 
 mod conform;
 mod content;
@@ -25,7 +25,7 @@ pub use json::{Read, YamlDocument, YamlJson, parse_yaml_json, read_object};
 pub use locate::locate;
 pub use mesh::{parse_mesh_config, parse_mesh_networks};
 
-/// Bounds on what is read, so that a hostile file costs no more than its size.
+/// Limits for input, so that the cost of a malicious file is bounded by its size.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Limits {
     /// Bytes of a file.
@@ -38,7 +38,7 @@ pub struct Limits {
     pub depth: usize,
     /// Values in a document.
     pub nodes: usize,
-    /// Values in a document that anchors and aliases repeat, by which a few lines can stand for very much.
+    /// Values in a document that anchors and aliases repeat.
     pub repeated: usize,
     /// Diagnostics of an object or document; errors are kept before warnings.
     pub problems: usize,
@@ -61,7 +61,7 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// The document, if there are not too many before it and it is not too large.
+    /// Returns the document unless it exceeds the limits.
     fn check<'t>(&self, number: usize, document: Document<'t>) -> Result<Document<'t>, SyntaxError> {
         let message = if number >= self.documents {
             format!("more than {number} documents in a file; the rest is ignored")
@@ -78,14 +78,16 @@ impl Limits {
     }
 }
 
-/// How files are read.
+/// Options for parsing.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ParseOptions {
-    /// The namespace of objects that name none.
+    /// The namespace of objects without one.
     pub default_namespace: Arc<str>,
-    /// Whether a field that a kind does not have is an error, and not a warning.
+    /// Whether unknown fields are errors instead of warnings.
     pub strict: bool,
-    /// Bounds.
+    /// Whether the object passed admission, which evaluates the CEL rules of its schema. They are not evaluated again.
+    pub admitted: bool,
+    /// Limits.
     pub limits: Limits,
 }
 
@@ -95,35 +97,36 @@ impl Default for ParseOptions {
         ParseOptions {
             default_namespace: "default".into(),
             strict: false,
+            admitted: false,
             limits: Limits::default(),
         }
     }
 }
 
-/// What a file holds.
+/// The content of a file.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Parsed {
     /// The valid objects, each key once, in the order of the file.
     pub objects: Vec<AnyObject>,
-    /// What is to be said, in the order of the file.
+    /// Diagnostics, in the order of the file.
     pub diagnostics: Vec<Diagnostic>,
-    /// Objects that are refused because of errors.
+    /// Objects that are rejected because of errors.
     pub refused: Vec<ObjectKey>,
-    /// Documents of which it cannot even be told which object they are.
+    /// The number of documents whose object cannot be identified.
     pub unreadable: usize,
 }
 
 impl Parsed {
-    /// Whether everything in the file is in force.
+    /// Whether all objects of the file are accepted.
     pub fn is_whole(&self) -> bool {
         self.refused.is_empty() && self.unreadable == 0
     }
 }
 
-/// Parses and validates all documents of a file, YAML or JSON. One bad document never stops the others.
+/// Parses and validates all documents of a YAML or JSON file. An invalid document does not affect the others.
 ///
-/// `file` is only used to say where an object or a problem is. Lists (`kind: List`) are taken apart; objects of kinds
-/// that the mesh does not read are left out, with a diagnostic.
+/// `file` is the name of the file in origins and diagnostics. Lists (`kind: List`) are expanded. Objects of kinds that
+/// the mesh does not read are skipped with a diagnostic.
 pub fn parse_documents(bytes: &[u8], file: &str, options: &ParseOptions) -> Parsed {
     let mut reader = Reader {
         file: file.into(),
@@ -138,7 +141,7 @@ pub fn parse_documents(bytes: &[u8], file: &str, options: &ParseOptions) -> Pars
     reader.parsed
 }
 
-/// The file as text, if it is one.
+/// The file as UTF-8 text.
 fn text_of<'b>(bytes: &'b [u8], limits: &Limits) -> Result<&'b str, SyntaxError> {
     let start = Position { line: 1, column: 1 };
     if bytes.len() > limits.file_bytes {
@@ -155,12 +158,12 @@ fn text_of<'b>(bytes: &'b [u8], limits: &Limits) -> Result<&'b str, SyntaxError>
     })
 }
 
-/// The state while a file is read.
+/// The state of a parse.
 struct Reader<'o> {
     file: Arc<str>,
     options: &'o ParseOptions,
     parsed: Parsed,
-    /// The lines of the objects so far.
+    /// The lines of the objects that were read.
     seen: HashMap<ObjectKey, u32>,
 }
 
@@ -184,7 +187,7 @@ impl Reader<'_> {
         }
     }
 
-    /// One document: an object or a list of them.
+    /// Reads one document: an object or a list of objects.
     fn document(&mut self, root: &Node, duplicates: Vec<SyntaxError>) {
         if root.is_null() {
             return;
@@ -201,7 +204,7 @@ impl Reader<'_> {
         }
     }
 
-    /// One object: admitted, refused, or not ours.
+    /// Reads one object.
     fn object(&mut self, root: &Node, duplicates: Vec<SyntaxError>) {
         let outcome = object::read(root, &duplicates, Some(&self.file), self.options);
         let key = outcome.key;

@@ -1,4 +1,4 @@
-//! One object: its kind, its metadata, its content, and whether they are valid.
+//! Reads one object: kind, metadata and content.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::schema;
 use crate::validate;
 use crate::yaml::{Node, Position, SyntaxError, Value};
 
-/// What became of an object. Whether it is refused follows from its problems.
+/// The result of reading an object. The object is rejected if one of the problems is an error.
 pub(super) struct Outcome {
     pub(super) key: Option<ObjectKey>,
     pub(super) object: Option<AnyObject>,
@@ -45,7 +45,7 @@ pub(super) fn read(
 
 enum Found<'n> {
     Kind(Kind),
-    /// The ConfigMap that holds the mesh's settings, and the node of its text.
+    /// The ConfigMap with MeshConfig, and the node with its text.
     MeshConfigMap(&'n Node),
 }
 
@@ -63,7 +63,7 @@ fn kind_of(root: &Node) -> Result<Found<'_>, Problem> {
         return Err(error(root.at, "missing-field", "an object needs apiVersion and kind"));
     };
     let (Some(version_text), Some(kind)) = (version.text(), kind.text()) else {
-        return Err(error(root.at, "bad-value", "apiVersion and kind must be texts"));
+        return Err(error(root.at, "bad-value", "apiVersion and kind must be strings"));
     };
     let (group, version_text) = version_text.rsplit_once('/').unwrap_or(("", version_text));
     let group = if Kind::find(Kind::MeshConfig.group(), kind).is_some() {
@@ -87,7 +87,7 @@ fn kind_of(root: &Node) -> Result<Found<'_>, Problem> {
     }
 }
 
-/// Says that objects of a kind are not read: a warning where Istio would read them.
+/// Reports that a kind is not read: a warning if Istio reads it.
 fn ignored(root: &Node, group: &str, kind: &str) -> Problem {
     let of_mesh = group.ends_with("istio.io") || group.starts_with("gateway.networking.");
     let (severity, code, what) = match of_mesh {
@@ -132,7 +132,7 @@ fn read_kind(
         };
     };
     if kind.is_credential() {
-        // What kubectl applied last is among them: the whole object.
+        // The last applied configuration of kubectl is an annotation that contains the whole object.
         meta.annotations.clear();
     }
     if kind == Kind::ServiceEntry {
@@ -152,13 +152,15 @@ fn read_kind(
         problems.extend(found);
     }
     if let Some(object) = &object {
-        // A value that could not be decoded looks absent: what validation then says would only confuse.
+        // A value that could not be decoded looks absent. Findings of validation about it are misleading.
         let broken: Vec<FieldPath> = (problems.iter().filter(|p| p.severity == Severity::Error))
             .map(|p| p.path.clone())
             .collect();
-        let findings = validate::findings(object)
-            .into_iter()
-            .filter(|f| !broken.iter().any(|b| f.concerns(b)));
+        let mut findings = validate::findings(object);
+        if !options.admitted && evaluates_rules(kind) {
+            findings.extend(validate::violations(kind, root, broken.is_empty()));
+        }
+        let findings = findings.into_iter().filter(|f| !broken.iter().any(|b| f.concerns(b)));
         problems.extend(findings.take(options.limits.problems).map(|f| f.into_problem(root)));
     }
     problems.extend(effects::of_object(kind, root).into_iter().take(options.limits.problems));
@@ -170,8 +172,8 @@ fn read_kind(
     }
 }
 
-/// Whether files are held to the facts of the kind's schema. Of the core kinds only a part is read, which the platform has
-/// checked; Istio's older kinds have checks of their own for all of it, with words of their own.
+/// Whether objects are checked against the schema of the kind. Core kinds are read in part, and the platform validates
+/// them. Istio's older kinds have their own checks.
 fn keeps_to_schema(kind: Kind) -> bool {
     let has_own_checks = matches!(
         kind,
@@ -188,7 +190,12 @@ fn keeps_to_schema(kind: Kind) -> bool {
     kind.is_complete() && !has_own_checks
 }
 
-/// What an object does wrong by the schema of its kind.
+/// Whether the CEL rules of the kind are evaluated. Rules of Istio's kinds repeat what the checks of Istio's webhook say.
+fn evaluates_rules(kind: Kind) -> bool {
+    keeps_to_schema(kind) && !kind.is_istio()
+}
+
+/// Checks an object against the schema of its kind.
 fn against_schema(kind: Kind, root: &Node, most: usize) -> Vec<Problem> {
     let needed = || {
         let whole = &schema::find_kind(kind.group(), kind.name())?.schema;
@@ -206,7 +213,7 @@ fn against_schema(kind: Kind, root: &Node, most: usize) -> Vec<Problem> {
     }
 }
 
-/// The object, with what is wrong with its fields. Nothing is validated.
+/// Decodes an object and reports invalid fields, without validation.
 pub(super) fn decode_any(kind: Kind, root: &Node, meta: Meta, cx: &mut Decoder) -> Option<AnyObject> {
     kind.with_content(DecodeContent { root, meta, cx })
 }
@@ -229,7 +236,7 @@ impl WithContent for DecodeContent<'_> {
     }
 }
 
-/// The object as compact JSON, without what the platform writes.
+/// The object as compact JSON, without fields that the platform writes.
 fn raw(root: &Node) -> Arc<str> {
     let mut json = root.to_json();
     if let Some(object) = json.as_object_mut() {

@@ -1,4 +1,4 @@
-//! Whatever a schema admits is read, written, and read again as the same value, for every kind.
+//! For every kind, a value that conforms to the schema is the same after decoding, encoding and decoding.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -17,7 +17,7 @@ use crate::schema::{Bounds, Fields, Schema, Shape};
 use crate::yaml::Node;
 use crate::{AnyObject, Kind};
 
-/// Texts of many forms, so that every pattern of a schema has some that match.
+/// Texts of many formats, so that some match every pattern of a schema.
 const TEXTS: &[&str] = &[
     "a",
     "b",
@@ -50,7 +50,7 @@ const TEXTS: &[&str] = &[
     "\u{e4}\n",
 ];
 
-/// Decisions that a run of bytes makes; when there are no more, the least is chosen.
+/// Choices made by a sequence of bytes. At its end, every choice is the least.
 struct Choices<'b>(std::slice::Iter<'b, u8>);
 
 impl Choices<'_> {
@@ -157,7 +157,7 @@ fn matches(pattern: &'static str, text: &str) -> bool {
         .is_match(text)
 }
 
-/// An object of the kind as a tree.
+/// The tree of an object of the kind.
 fn tree(kind: Kind, spec: &Json) -> Node {
     let whole = json!({ "apiVersion": kind.api_version(), "kind": kind.name(), "spec": spec });
     json::node(&whole, 64).expect("not too deep")
@@ -174,13 +174,13 @@ fn against_schema(kind: Kind, root: &Node) -> Vec<Problem> {
     conform::check(spec, &kind.spec_schema(), FieldPath::spec(), 100)
 }
 
-/// Whether the object is as its schema wants it.
+/// Whether the object conforms to its schema.
 fn there_and_back(kind: Kind, bytes: &[u8]) -> Result<bool, TestCaseError> {
     let schema: Arc<Schema> = kind.spec_schema();
     let spec = Choices(bytes.iter()).value(&schema);
     let root = tree(kind, &spec);
     let (object, problems) = read(kind, &root);
-    // A schema does not tell everything: that a text is a number, say.
+    // Schemas do not express everything, for example that a text is a number.
     let Some(object) = object.filter(|_| problems.is_empty()) else {
         return Ok(false);
     };
@@ -213,7 +213,7 @@ proptest! {
     }
 }
 
-/// The property says something about every kind: with these bytes, most objects of each are good.
+/// The property is not vacuous: most generated objects of every kind are valid.
 #[test]
 fn most_objects_of_every_kind_are_good() {
     for kind in Kind::ALL.iter().copied().filter(|kind| kind.is_complete()) {

@@ -1,4 +1,4 @@
-//! What a file that is written from values says is what the values were, and no bytes make parsing fail.
+//! Objects are the same after encoding and parsing, and no input makes parsing panic.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::object::WithContent;
 use crate::parse::Content;
 use crate::{AnyObject, Diagnostic, ParseOptions, Parsed, parse_documents, parse_mesh_config, validate};
 
-/// The documents of the data files, without their expectations.
+/// The documents of the data files, without the expected answers.
 fn samples() -> Vec<String> {
     let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data");
     let mut texts = Vec::new();
@@ -55,7 +55,7 @@ fn written_values_read_back() {
     assert!(count > 30, "only {count} objects");
 }
 
-/// Whether two objects say the same, however they were written.
+/// Whether two objects have the same content.
 pub(super) fn same_spec(a: &AnyObject, b: &AnyObject) -> bool {
     struct Same<'a>(&'a AnyObject, &'a AnyObject);
     impl WithContent for Same<'_> {
@@ -68,7 +68,7 @@ pub(super) fn same_spec(a: &AnyObject, b: &AnyObject) -> bool {
     a.kind().with_content(Same(a, b))
 }
 
-/// What holds for whatever bytes: nothing is refused without a reason, and what is admitted is valid.
+/// Invariants for all inputs: rejected objects have a diagnostic, and accepted objects are valid.
 fn hold(parsed: &Parsed) {
     let errors = parsed.diagnostics.iter().filter(|d| d.is_error()).count();
     assert!(parsed.refused.len() + parsed.unreadable <= errors);
@@ -79,7 +79,7 @@ fn hold(parsed: &Parsed) {
     let _: Vec<String> = parsed.diagnostics.iter().map(ToString::to_string).collect();
 }
 
-/// Samples with a few bytes cut out, put in or replaced, which gets deeper than noise does.
+/// Samples with a few bytes removed, inserted or replaced.
 fn damaged() -> impl Strategy<Value = Vec<u8>> {
     let edit = (any::<prop::sample::Index>(), 0..4usize, "[ -~\n]{0,4}");
     (prop::sample::select(samples()), prop::collection::vec(edit, 1..6)).prop_map(|(text, edits)| {
@@ -177,7 +177,7 @@ fn too_many_equal_keys_make_a_document_unreadable() {
 
 #[test]
 fn many_hosts_and_rules_are_checked_in_reasonable_time() {
-    // Pairwise comparison of these would take minutes.
+    // Pairwise comparison would take minutes.
     let hosts: String = (0..20_000).map(|i| format!("  - h{i}.example.com\n")).collect();
     let rules: String = (0..5_000)
         .map(|i| format!("  - {{match: [{{port: {}}}], redirect: {{uri: /}}}}\n", i + 1))

@@ -1,12 +1,11 @@
-//! Kinds as CustomResourceDefinitions, for clusters whose API server learns them so.
+//! CustomResourceDefinitions of kinds.
 
 use serde_json::{Map, Value as Json, json};
 
 use crate::schema::print::Printer;
 use crate::schema::{Column, Definition, Schema, Served, Shape};
 
-/// The CustomResourceDefinition (`apiextensions.k8s.io/v1`) of a kind, as `kubectl apply` takes it. Kinds that every
-/// Kubernetes has need none, but are printed all the same.
+/// The CustomResourceDefinition (`apiextensions.k8s.io/v1`) of a kind, as `kubectl apply` accepts it.
 pub fn crd(definition: &Definition) -> Json {
     let versions: Vec<Json> = (definition.versions.iter().enumerate())
         .map(|(position, served)| version(definition, served, position == 0))
@@ -41,7 +40,7 @@ pub fn crd(definition: &Definition) -> Json {
 
 fn labels(definition: &Definition) -> Json {
     let mut labels = json!({ "app.kubernetes.io/part-of": "rutter" });
-    // The Gateway API marks policies that are attached to objects so.
+    // The Gateway API marks direct policy attachments with this label.
     if definition.kind.ends_with("Policy") && definition.group.starts_with("gateway.networking.") {
         labels["gateway.networking.k8s.io/policy"] = json!("Direct");
     }
@@ -49,14 +48,14 @@ fn labels(definition: &Definition) -> Json {
 }
 
 fn annotations(definition: &Definition) -> Json {
-    // What is deleted with the kinds is all that users wrote: uninstalling a chart must not do that.
+    // Deleting a CRD deletes all of its objects; uninstalling a chart must not do that.
     let mut annotations = json!({ "helm.sh/resource-policy": "keep" });
     let approval = match definition.group {
         "inference.networking.k8s.io" => "https://github.com/kubernetes-sigs/gateway-api-inference-extension/pull/1173",
         group if group.ends_with(".k8s.io") => "https://github.com/kubernetes-sigs/gateway-api/pull/4530",
         _ => return annotations,
     };
-    // API servers refuse kinds of Kubernetes' own groups without it.
+    // API servers reject CRDs in groups of Kubernetes without this annotation.
     annotations["api-approved.kubernetes.io"] = json!(approval);
     if definition.group.starts_with("gateway.networking.") {
         annotations["gateway.networking.k8s.io/bundle-version"] = json!(GATEWAY_API);
@@ -65,7 +64,7 @@ fn annotations(definition: &Definition) -> Json {
     annotations
 }
 
-/// The version of the Gateway API whose kinds these are.
+/// The version of the Gateway API that the schemas are from.
 const GATEWAY_API: &str = "v1.6.1";
 
 fn version(definition: &Definition, served: &Served, storage: bool) -> Json {
@@ -84,7 +83,7 @@ fn version(definition: &Definition, served: &Served, storage: bool) -> Json {
     if definition.status {
         out.insert("subresources".to_owned(), json!({ "status": {} }));
     }
-    // Columns that only `-o wide` shows come after the age, as with Kubernetes' own kinds.
+    // As for core kinds, columns that only `-o wide` shows follow the age.
     let age = json!({ "name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp" });
     let of = |wide: bool| {
         definition
@@ -105,7 +104,7 @@ fn version(definition: &Definition, served: &Served, storage: bool) -> Json {
     Json::Object(out)
 }
 
-/// The schema of a whole object; of `metadata` a CRD may not say more than that it is an object.
+/// The schema of a whole object. CRDs may declare `metadata` only as an object.
 fn structural(schema: &Schema) -> Json {
     let mut out = Printer::inline(false).body(schema);
     if matches!(schema.shape, Shape::Object(_)) {

@@ -1,4 +1,4 @@
-//! Kinds as clients see them.
+//! Definitions of kinds: names, versions, scope, columns, schema.
 
 use std::sync::Arc;
 
@@ -10,27 +10,27 @@ use crate::schema::Schema;
 pub struct Served {
     /// `v1`, `v1beta1`, …
     pub version: &'static str,
-    /// What clients are told when they use it (`deprecationWarning`); none: it is not deprecated.
+    /// The warning for clients that use it (`deprecationWarning`), if it is deprecated.
     pub deprecated: Option<&'static str>,
 }
 
-/// A column of the table that clients print.
+/// A printer column.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Column {
     /// The heading.
     pub name: &'static str,
     /// OpenAPI type: `string`, `integer`, `number`, `boolean`, `date`.
     pub kind: &'static str,
-    /// Where the value is: a JSON path such as `.spec.hosts`. Core kinds may have columns that no path leads to: empty then,
-    /// and whoever prints tables knows the kind.
+    /// The JSON path of the value, such as `.spec.hosts`. Empty for columns of core kinds that the table printer
+    /// computes.
     pub path: &'static str,
     /// 0: always shown; 1: with `-o wide`.
     pub priority: u8,
-    /// What it means.
+    /// The description.
     pub description: &'static str,
 }
 
-/// A kind as clients see it.
+/// The definition of a kind.
 #[derive(Clone, Debug)]
 pub struct Definition {
     /// The API group; empty for the core group.
@@ -39,27 +39,27 @@ pub struct Definition {
     pub versions: &'static [Served],
     /// The name in the field `kind`.
     pub kind: &'static str,
-    /// The name in paths.
+    /// The plural name, as in URL paths.
     pub plural: &'static str,
-    /// The name in the singular.
+    /// The singular name.
     pub singular: &'static str,
-    /// What people type instead.
+    /// Short names for the command line.
     pub short_names: &'static [&'static str],
-    /// Groups of kinds that clients ask for at once: `istio-io`, `gateway-api`, `all`.
+    /// Categories, by which clients request several kinds at once: `istio-io`, `gateway-api`, `all`.
     pub categories: &'static [&'static str],
     /// Whether objects live in a namespace.
     pub namespaced: bool,
     /// Whether `status` is a subresource, which the main resource cannot write.
     pub status: bool,
-    /// Whether it is one of the kinds that every Kubernetes has, and not one that a CRD brings.
+    /// Whether it is a core kind of Kubernetes and not defined by a CRD.
     pub builtin: bool,
-    /// Columns after the name (and before the age, which every kind has).
+    /// Columns after the name. The age is not in the list for kinds with CRDs.
     pub columns: &'static [Column],
-    /// Fields that field selectors may ask for, besides `metadata.name` and `metadata.namespace`.
+    /// Fields that field selectors support, besides `metadata.name` and `metadata.namespace`.
     pub selectable: &'static [&'static str],
-    /// The kind as the mesh reads it, if it does.
+    /// The kind, if the mesh reads it.
     pub mesh: Option<Kind>,
-    /// The whole object: `apiVersion`, `kind`, `metadata`, `spec`, `status` and what else the kind has at its top.
+    /// The schema of the whole object with `apiVersion`, `kind` and `metadata`.
     pub schema: Arc<Schema>,
 }
 
@@ -77,12 +77,12 @@ impl Definition {
         }
     }
 
-    /// The kind of its lists.
+    /// The kind of lists of these objects.
     pub fn list_kind(&self) -> String {
         format!("{}List", self.kind)
     }
 
-    /// A version that is served.
+    /// The served version with this name.
     pub fn served(&self, version: &str) -> Option<&Served> {
         self.versions.iter().find(|served| served.version == version)
     }
@@ -90,16 +90,15 @@ impl Definition {
 
 /// All kinds, by group and plural.
 pub fn definitions() -> &'static [Definition] {
-    // One place lists them; see there.
     super::all()
 }
 
-/// The kind with this name in paths.
+/// The definition with this plural name.
 pub fn find(group: &str, plural: &str) -> Option<&'static Definition> {
     definitions().iter().find(|d| d.group == group && d.plural == plural)
 }
 
-/// The kind with this name in objects.
+/// The definition with this kind.
 pub fn find_kind(group: &str, kind: &str) -> Option<&'static Definition> {
     definitions().iter().find(|d| d.group == group && d.kind == kind)
 }

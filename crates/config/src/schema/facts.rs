@@ -1,16 +1,16 @@
-//! What declarations of types say about their fields beside the types.
+//! Facts in declarations of types: constraints, defaults, keys and rules of fields.
 
 use std::sync::Arc;
 
 use crate::decode::json_name;
 use crate::schema::{Bounds, Fields, ListKind, Schema, Shape};
 
-/// Applies facts to a schema; its value is whether the field is required.
+/// Applies facts to a schema. Returns whether the field is required.
 ///
-/// The words: `required`, `nullable`, `atomic`, `set`, `keep_unknown`; `min 1` and `max 16` (of a text's length, of the
-/// number of entries, or of the number itself); `pattern "^a"`; `values_of ["A", "B"]`; `default 1`
-/// (one token or JSON in brackets); `key name, key port` for the keys of a list map, and `patch_key name`;
-/// `rule "CEL" "message"`; `items(…)` for the items of a list and `values(…)` for the values of a map.
+/// The facts: `required`, `nullable`, `atomic`, `set`, `keep_unknown`; `min 1` and `max 16` (for the length of a
+/// string, the number of entries, or the number itself); `pattern "^a"`; `values_of ["A", "B"]`; `default 1` (one token
+/// or JSON in brackets); `key name, key port` for the keys of a list map, and `patch_key name`; `rule "CEL" "message"`;
+/// `items(…)` for the items of a list and `values(…)` for the values of a map.
 macro_rules! facts {
     ($schema:ident; $($facts:tt)*) => {{
         #[allow(unused_mut)]
@@ -118,7 +118,7 @@ pub(crate) fn names(doc: &[&str], names: &[&'static str]) -> Arc<Schema> {
     Arc::new(schema)
 }
 
-/// Lists and maps merge as wholes.
+/// Marks a list or map as atomic.
 pub(crate) fn atomic(schema: &mut Schema) {
     match &mut schema.shape {
         Shape::List(_, kind, _) => *kind = ListKind::Atomic,
@@ -126,18 +126,18 @@ pub(crate) fn atomic(schema: &mut Schema) {
     }
 }
 
-/// A list is a set.
+/// Marks a list as a set.
 pub(crate) fn set(schema: &mut Schema) {
     if let Shape::List(_, kind, _) = &mut schema.shape {
         *kind = ListKind::Set;
     }
 }
 
-/// Fields that are not known are kept.
+/// Preserves unknown fields.
 pub(crate) fn keep_unknown(schema: &mut Schema) {
     match &mut schema.shape {
         Shape::Object(fields) => fields.open = true,
-        // A map of anything, or anything: what protobuf calls a Struct.
+        // A protobuf `Struct`.
         _ => {
             schema.shape = Shape::Object(Fields {
                 open: true,
@@ -147,7 +147,7 @@ pub(crate) fn keep_unknown(schema: &mut Schema) {
     }
 }
 
-/// The least value, length or number of entries.
+/// The minimum value, length or number of entries.
 pub(crate) fn min(schema: &mut Schema, value: f64) {
     match &mut schema.shape {
         Shape::Integer { min, .. } => *min = Some(value as i64),
@@ -160,7 +160,7 @@ pub(crate) fn min(schema: &mut Schema, value: f64) {
     }
 }
 
-/// The greatest value, length or number of entries.
+/// The maximum value, length or number of entries.
 pub(crate) fn max(schema: &mut Schema, value: f64) {
     match &mut schema.shape {
         Shape::Integer { max, .. } => *max = Some(value as i64),
@@ -180,21 +180,21 @@ fn bounds(shape: &mut Shape) -> Option<&mut Bounds> {
     }
 }
 
-/// A regular expression for a text.
+/// A regular expression for a string.
 pub(crate) fn pattern(schema: &mut Schema, value: &'static str) {
     if let Shape::Text { pattern, .. } = &mut schema.shape {
         *pattern = Some(value);
     }
 }
 
-/// The only values of a text.
+/// The allowed values of a string.
 pub(crate) fn values_of(schema: &mut Schema, names: &[&'static str]) {
     if let Shape::Text { values, .. } = &mut schema.shape {
         *values = names.to_vec();
     }
 }
 
-/// One more key of a list map.
+/// Adds a key of a list map.
 pub(crate) fn key(schema: &mut Schema, name: &'static str) {
     if let Shape::List(_, kind, _) = &mut schema.shape {
         match kind {
@@ -209,21 +209,21 @@ pub(crate) fn key(schema: &mut Schema, name: &'static str) {
     }
 }
 
-/// The key by which strategic merge patches tell the items of a list map apart; after its `key`s.
+/// The key for strategic merge patches of a list map. Must follow its `key`s.
 pub(crate) fn patch_key(schema: &mut Schema, name: &'static str) {
     if let Shape::List(_, ListKind::Map { patch_key, .. }, _) = &mut schema.shape {
         *patch_key = Some(json(name));
     }
 }
 
-/// Facts about the items of a list or the values of a map.
+/// Changes the schema of the items of a list or of the values of a map.
 pub(crate) fn inner(schema: &mut Schema, facts: fn(&mut Schema) -> bool) {
     if let Shape::List(inner, ..) | Shape::Map(inner, _) = &mut schema.shape {
         facts(Arc::make_mut(inner));
     }
 }
 
-/// The name in JSON. Schemas are made once and live as long as the process, and so do their names.
+/// The name in JSON. It is leaked: schemas are made once and live as long as the process.
 fn json(name: &'static str) -> &'static str {
     match json_name(name) {
         std::borrow::Cow::Borrowed(name) => name,
@@ -231,7 +231,7 @@ fn json(name: &'static str) -> &'static str {
     }
 }
 
-/// The text of a doc comment for users: links to Rust items become plain, fields have their names in JSON.
+/// The description from a doc comment: links to Rust items become plain text, and fields get their names in JSON.
 fn description(lines: &[&str]) -> Arc<str> {
     let text = lines.iter().map(|line| line.trim()).collect::<Vec<_>>().join(" ");
     let mut out = String::with_capacity(text.len());
@@ -249,7 +249,7 @@ fn description(lines: &[&str]) -> Arc<str> {
     without_links(&out).into()
 }
 
-/// `snake_case` as `snakeCase`; anything else as it is.
+/// Converts `snake_case` to `snakeCase`; anything else is unchanged.
 fn camel(word: &str) -> String {
     let is_snake = word
         .bytes()
@@ -267,7 +267,7 @@ fn camel(word: &str) -> String {
     out
 }
 
-/// Drops `` ([`Rust::item`]) ``, which says something to readers of the code only, and brackets around code.
+/// Removes `` ([`Rust::item`]) ``, which is for readers of the code only, and brackets around code.
 fn without_links(text: &str) -> String {
     let mut out = text.to_owned();
     while let Some(start) = out.find(" ([`") {

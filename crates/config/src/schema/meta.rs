@@ -1,4 +1,4 @@
-//! What all objects have in common: `apiVersion`, `kind`, `metadata`.
+//! The schemas of the fields that all objects have: `apiVersion`, `kind`, `metadata`.
 
 use std::sync::{Arc, LazyLock};
 
@@ -10,7 +10,7 @@ pub fn object_meta() -> Arc<Schema> {
     META.clone()
 }
 
-/// A whole object: `apiVersion`, `kind` and `metadata`, then the fields of its kind.
+/// The schema of a whole object: `apiVersion`, `kind` and `metadata`, then the fields of its kind.
 pub(super) fn whole_object(
     description: &str,
     fields: Vec<(&'static str, Schema)>,
@@ -19,9 +19,9 @@ pub(super) fn whole_object(
     let mut all = vec![
         (
             "apiVersion",
-            Schema::text().describe("The group and version of the API that the object is written for."),
+            Schema::text().describe("The group and version of the API."),
         ),
-        ("kind", Schema::text().describe("What the object is, in CamelCase.")),
+        ("kind", Schema::text().describe("The kind of the object, in CamelCase.")),
         ("metadata", (*object_meta()).clone()),
     ];
     all.extend(fields);
@@ -42,7 +42,7 @@ pub(super) fn object(description: &str, fields: Vec<(&'static str, Schema)>, req
     .describe(description)
 }
 
-/// A list whose items are told apart by these fields.
+/// A list map with these keys.
 pub(super) fn list_by(items: Schema, keys: &[&'static str], patch_key: Option<&'static str>) -> Schema {
     let mut list = Schema::list(Arc::new(items));
     if let Shape::List(_, kind, _) = &mut list.shape {
@@ -54,7 +54,7 @@ pub(super) fn list_by(items: Schema, keys: &[&'static str], patch_key: Option<&'
     list
 }
 
-/// A time, to the second.
+/// A time with a precision of seconds.
 pub(super) fn time() -> Schema {
     named(
         Schema::text_of(Some("date-time")),
@@ -63,7 +63,7 @@ pub(super) fn time() -> Schema {
     )
 }
 
-/// The same as a type with this name.
+/// Names the type of a schema.
 pub(super) fn named(mut schema: Schema, name: &'static str, description: &str) -> Schema {
     schema.named = Some(Named {
         name,
@@ -72,7 +72,7 @@ pub(super) fn named(mut schema: Schema, name: &'static str, description: &str) -
     schema
 }
 
-/// Fields as a tree of their paths, as managed fields have them.
+/// A set of fields, as managed fields contain it.
 pub(super) fn fields_v1() -> Schema {
     let schema = Schema::new(Shape::Object(Fields {
         open: true,
@@ -81,6 +81,6 @@ pub(super) fn fields_v1() -> Schema {
     named(
         schema,
         "io.k8s.apimachinery.pkg.apis.meta.v1.FieldsV1",
-        "Fields, as a tree of their paths.",
+        "A set of fields, as a trie of their paths.",
     )
 }

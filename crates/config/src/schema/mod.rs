@@ -1,11 +1,11 @@
-//! Schemas: what the fields of every kind mean and may hold, as data.
+//! Schemas of all kinds.
 //!
-//! A [`Schema`] is what decoding checks against, what the OpenAPI documents and CRDs are printed from, and what patches
-//! merge by. For the kinds of Istio and of the Gateway API it is made by the same declarations as their Rust types
-//! (`message!` and its like), so that neither has a field that the other lacks. The core kinds of Kubernetes, of which the
-//! Rust types hold only what a mesh reads, are declared whole in a table of their own.
+//! Decoding checks objects against a [`Schema`]. OpenAPI documents and CRDs are printed from it, and it decides how
+//! patches merge. For the kinds of Istio and of the Gateway API, the macros that declare the Rust types (`message!` and
+//! others) also make the schemas. The Rust types of core kinds have only the fields that a mesh reads; a table declares
+//! their schemas.
 //!
-//! [`Definition`] is a kind as clients see it: names, versions, scope, columns, schema.
+//! A [`Definition`] describes a kind: names, versions, scope, columns, schema.
 
 #[macro_use]
 pub(crate) mod facts;
@@ -14,6 +14,7 @@ mod crd;
 mod definition;
 mod mesh;
 mod meta;
+mod normalize;
 pub mod openapi;
 mod print;
 mod reference;
@@ -25,32 +26,33 @@ mod tests;
 pub use crd::crd;
 pub use definition::{Column, Definition, Served, definitions, find, find_kind};
 pub use meta::object_meta;
+pub use normalize::{Normalization, normalize};
 pub use print::to_openapi;
 pub use reference::reference;
 
 use std::sync::{Arc, LazyLock};
 
-use serde_json::Value as Json;
+use serde_json::{Map, Value as Json};
 
-/// What a value may be. Structural: every level has one type, and its fields are known (Kubernetes' "structural schema").
+/// The schema of a value. It is structural, as Kubernetes defines the term: every level has one type with known fields.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Schema {
-    /// What it means, for people.
+    /// The description.
     pub description: Arc<str>,
-    /// Its form.
+    /// The shape.
     pub shape: Shape,
-    /// Whether null is a value of its own and not an absent field.
+    /// Whether null differs from an absent field.
     pub nullable: bool,
-    /// What an absent field means.
+    /// The default.
     pub default: Option<Json>,
-    /// Rules in CEL (`x-kubernetes-validations`).
+    /// CEL rules (`x-kubernetes-validations`).
     pub rules: Vec<Rule>,
     /// Whether an object or map is replaced as a whole when patches merge (`x-kubernetes-map-type: atomic`).
     pub atomic: bool,
-    /// Whether a strategic merge patch drops the fields that it does not name (`retainKeys`): of the object, or of the
-    /// items of a list.
+    /// Whether a strategic merge patch removes fields that it does not contain (`retainKeys`), from the object or from
+    /// the items of a list.
     pub retain_keys: bool,
-    /// The type that it is of, where OpenAPI documents have types by name.
+    /// The named type in OpenAPI documents, if any.
     pub named: Option<Named>,
 }
 
@@ -59,11 +61,11 @@ pub struct Schema {
 pub struct Named {
     /// The name in OpenAPI documents, such as `io.k8s.api.core.v1.PodSpec`.
     pub name: &'static str,
-    /// What the type means, where a field's description says what the field means.
+    /// The description of the type. The schema of a field has the description of the field.
     pub description: Arc<str>,
 }
 
-/// The form of a value.
+/// The shape of a value.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Shape {
     /// An object with these fields.
@@ -72,38 +74,38 @@ pub enum Shape {
     Map(Arc<Schema>, Bounds),
     /// A list.
     List(Arc<Schema>, ListKind, Bounds),
-    /// A text; the bounds are of its length in characters.
+    /// A string.
     Text {
         /// OpenAPI's `format`: `date-time`, `byte`, …
         format: Option<&'static str>,
         /// A regular expression (RE2) that it must match.
         pattern: Option<&'static str>,
-        /// The only values, if they are limited.
+        /// The allowed values; empty if all are.
         values: Vec<&'static str>,
-        /// Length.
+        /// Length in characters.
         bounds: Bounds,
     },
-    /// A whole number.
+    /// An integer.
     Integer {
         /// `int32` or `int64`.
         format: &'static str,
-        /// The least value.
+        /// The minimum.
         min: Option<i64>,
-        /// The greatest value.
+        /// The maximum.
         max: Option<i64>,
     },
     /// A number.
     Number {
-        /// The least value.
+        /// The minimum.
         min: Option<f64>,
-        /// The greatest value.
+        /// The maximum.
         max: Option<f64>,
     },
-    /// True or false.
+    /// A boolean.
     Boolean,
-    /// A whole number or a text (`x-kubernetes-int-or-string`).
+    /// An integer or a string (`x-kubernetes-int-or-string`).
     IntOrText,
-    /// Anything (`x-kubernetes-preserve-unknown-fields`).
+    /// Any value (`x-kubernetes-preserve-unknown-fields`).
     Any,
 }
 
@@ -112,11 +114,11 @@ pub enum Shape {
 pub struct Fields {
     /// The fields, by their names in JSON, in the order of declaration.
     pub fields: Vec<(&'static str, Arc<Schema>)>,
-    /// Fields that must be there.
+    /// Required fields.
     pub required: Vec<&'static str>,
-    /// Groups of which at most one field may be there (`oneof`).
+    /// Groups of fields of which at most one may be set (`oneof`).
     pub exclusive: Vec<Vec<&'static str>>,
-    /// Whether fields that are not known are kept.
+    /// Whether unknown fields are preserved.
     pub open: bool,
 }
 
@@ -133,13 +135,12 @@ impl Fields {
 /// How a list merges (`x-kubernetes-list-type` and `x-kubernetes-patch-*`).
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub enum ListKind {
-    /// As a whole.
+    /// Replaced as a whole.
     #[default]
     Atomic,
     /// A set of scalars.
     Set,
-    /// Items are objects that these fields tell apart. `patch_key` is the field by which a strategic merge patch tells them
-    /// apart, where it has one.
+    /// A list of objects that is keyed by these fields. Strategic merge patches identify the items by `patch_key`.
     Map {
         /// The keys (`x-kubernetes-list-map-keys`).
         keys: Vec<&'static str>,
@@ -148,26 +149,26 @@ pub enum ListKind {
     },
 }
 
-/// How many or how long; none: unlimited.
+/// Bounds of a length or number of entries. None means unlimited.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Bounds {
-    /// At least.
+    /// The minimum.
     pub min: Option<u64>,
-    /// At most.
+    /// The maximum.
     pub max: Option<u64>,
 }
 
-/// A rule in CEL that a value must meet.
+/// A CEL rule.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Rule {
-    /// The expression; `self` is the value, `oldSelf` what it was.
+    /// The expression. `self` is the value, `oldSelf` the value before the update.
     pub rule: &'static str,
-    /// What is said when it does not hold.
+    /// The message if the rule is violated.
     pub message: &'static str,
 }
 
 impl Schema {
-    /// A schema of this shape and nothing else.
+    /// A schema with this shape.
     pub fn new(shape: Shape) -> Schema {
         Schema {
             description: "".into(),
@@ -187,12 +188,12 @@ impl Schema {
         self
     }
 
-    /// A text without further conditions.
+    /// A string.
     pub fn text() -> Schema {
         Schema::text_of(None)
     }
 
-    /// A text of this `format`.
+    /// A string of this `format`.
     pub fn text_of(format: Option<&'static str>) -> Schema {
         Schema::new(Shape::Text {
             format,
@@ -202,7 +203,7 @@ impl Schema {
         })
     }
 
-    /// A whole number of this `format`.
+    /// An integer of this `format`.
     pub fn integer(format: &'static str) -> Schema {
         Schema::new(Shape::Integer {
             format,
@@ -211,7 +212,7 @@ impl Schema {
         })
     }
 
-    /// A list of these that merges as a whole.
+    /// An atomic list.
     pub fn list(items: Arc<Schema>) -> Schema {
         Schema::new(Shape::List(items, ListKind::Atomic, Bounds::default()))
     }
@@ -238,6 +239,20 @@ impl Schema {
         }
     }
 
+    /// The values of the keys of an item of a list map; `self` is the schema of the items. None if the item is not an
+    /// object.
+    pub fn identity(&self, item: &Json, keys: &[&'static str]) -> Option<Json> {
+        let object = item.as_object()?;
+        let mut identity = Map::new();
+        for key in keys {
+            let default = || self.field(key).and_then(|schema| schema.default.as_ref());
+            if let Some(value) = object.get(*key).or_else(default) {
+                identity.insert((*key).to_owned(), value.clone());
+            }
+        }
+        Some(Json::Object(identity))
+    }
+
     /// The schema of the items of a list.
     pub fn items(&self) -> Option<&Arc<Schema>> {
         match &self.shape {
@@ -247,7 +262,7 @@ impl Schema {
     }
 }
 
-/// All kinds, made once.
+/// All definitions.
 fn all() -> &'static [Definition] {
     static ALL: LazyLock<Vec<Definition>> = LazyLock::new(|| mesh::definitions().chain(core::definitions()).collect());
     &ALL

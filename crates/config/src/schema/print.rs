@@ -1,4 +1,4 @@
-//! Schemas as JSON: as OpenAPI v3 has them and, nearly the same, as CRDs do.
+//! Conversion of schemas to JSON, for OpenAPI v3 documents and for CRDs.
 
 use std::collections::BTreeMap;
 
@@ -6,21 +6,21 @@ use serde_json::{Map, Value as Json, json};
 
 use crate::schema::{Bounds, Fields, ListKind, Schema, Shape};
 
-/// A schema in OpenAPI v3, with everything in place and no references.
+/// A schema in OpenAPI v3 without references.
 pub fn to_openapi(schema: &Schema) -> Json {
     Printer::inline(true).schema(schema)
 }
 
 /// Prints schemas.
 pub(super) struct Printer {
-    /// Types by name that were referred to, where types are referred to by name.
+    /// Referenced named types; none if types are printed in place.
     components: Option<BTreeMap<&'static str, Json>>,
-    /// Whether it is said how strategic merge patches merge. CRDs have no words for that.
+    /// Whether extensions for strategic merge patches are printed. CRDs do not support them.
     patches: bool,
 }
 
 impl Printer {
-    /// Prints types where they are used.
+    /// Prints types in place.
     pub(super) fn inline(patches: bool) -> Printer {
         Printer {
             components: None,
@@ -28,7 +28,7 @@ impl Printer {
         }
     }
 
-    /// Prints references to types that have names.
+    /// Prints references to named types.
     pub(super) fn with_components() -> Printer {
         Printer {
             components: Some(BTreeMap::new()),
@@ -36,12 +36,12 @@ impl Printer {
         }
     }
 
-    /// The types that were referred to.
+    /// The referenced types.
     pub(super) fn into_components(self) -> BTreeMap<&'static str, Json> {
         self.components.unwrap_or_default()
     }
 
-    /// A schema as a value of a document: a reference, if its type has a name.
+    /// Prints a schema, as a reference if its type is named.
     pub(super) fn schema(&mut self, schema: &Schema) -> Json {
         let Some(named) = schema.named.as_ref().filter(|_| self.components.is_some()) else {
             return self.body(schema);
@@ -60,7 +60,7 @@ impl Printer {
         Json::Object(out)
     }
 
-    /// Keeps the type of a schema among the components.
+    /// Adds the type of a schema to the components.
     fn component(&mut self, schema: &Schema) {
         let (Some(named), Some(components)) = (&schema.named, &mut self.components) else {
             return;
@@ -68,7 +68,7 @@ impl Printer {
         if components.contains_key(named.name) {
             return;
         }
-        // Kept before its parts are printed: it is known then.
+        // The placeholder ends recursion.
         components.insert(named.name, Json::Null);
         let own = Schema {
             description: named.description.clone(),
@@ -83,7 +83,7 @@ impl Printer {
         }
     }
 
-    /// A schema that is no reference.
+    /// Prints a schema in place.
     pub(super) fn body(&mut self, schema: &Schema) -> Json {
         let mut out = Map::new();
         self.about(schema, &mut out);
@@ -108,7 +108,7 @@ impl Printer {
         Json::Object(out)
     }
 
-    /// What is said of a value beside its form.
+    /// Prints description, default and nullability.
     fn about(&self, schema: &Schema, out: &mut Map<String, Json>) {
         if !schema.description.is_empty() {
             out.insert("description".to_owned(), json!(&*schema.description));
@@ -227,7 +227,7 @@ impl Printer {
     }
 }
 
-/// None of the fields or one of them.
+/// A schema that allows at most one of the fields.
 fn at_most_one(group: &[&'static str]) -> Json {
     let one: Vec<Json> = group.iter().map(|name| json!({ "required": [name] })).collect();
     let none = json!({ "not": { "anyOf": one } });

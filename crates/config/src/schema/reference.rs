@@ -1,4 +1,4 @@
-//! The page about the kinds, made from their definitions.
+//! The reference page of kinds, generated from their definitions.
 
 use std::fmt::Write;
 
@@ -28,21 +28,21 @@ pub fn reference() -> String {
             };
         }
     }
-    page.push_str(REFUSALS);
+    page.push_str(VALIDATION);
     page
 }
 
-/// API groups, or the beginnings of several, with a title and what there is to say.
+/// API groups with a title and an introduction.
 const GROUPS: [(&str, &str, &str); 6] = [
     (
         "networking.istio.io",
         "Istio: networking",
-        "Objects of the older versions are the same objects: all versions of a kind have the same fields.",
+        "All versions of a kind have the same fields.",
     ),
     (
         "security.istio.io",
         "Istio: security",
-        "Read and validated; authorization is not made from them yet.",
+        "Read and validated; authorization is not implemented yet.",
     ),
     (
         "telemetry.istio.io extensions.istio.io",
@@ -52,32 +52,34 @@ const GROUPS: [(&str, &str, &str); 6] = [
     (
         "gateway.networking.k8s.io gateway.networking.x-k8s.io inference.networking.k8s.io",
         "Gateway API",
-        "With the fields of the experimental channel. The table has the kinds of the API and of its neighbours.",
+        "With the fields of the experimental channel, and related kinds.",
     ),
     (
         "multicluster.x-k8s.io",
-        "Services of several clusters",
+        "Multicluster services",
         "See [Services and endpoints](../concepts/services-and-endpoints.md).",
     ),
     (
         "*",
         "Kubernetes",
-        "The kinds of every Kubernetes that a mesh needs. What is not read for the mesh is kept for the clients of the API.",
+        "Core kinds that a mesh needs. Kinds and fields that the mesh does not read are stored for the clients of the API.",
     ),
 ];
 
 const INTRODUCTION: &str = "\
 # Kinds
 
-<!-- Made from the definitions in crates/config/src/schema by `cargo xtask docs`; do not edit. -->
+<!-- Generated from the definitions in crates/config/src/schema by `cargo xtask docs`; do not edit. -->
 
-What `rutter serve` keeps, serves and validates. `rutter api-resources` lists the same, `rutter explain KIND.FIELD` has the
-fields with their meaning, and `rutter crds` prints the definitions for a Kubernetes cluster.
+The kinds that `rutter serve` stores, serves and validates. `kubectl explain KIND.FIELD` describes the fields, and
+`rutter crds` prints the definitions for a Kubernetes cluster.
 
-- *Names*: in paths and on the command line, with the short names; the kind itself is a name, too.
-- *Versions*: those that are served; the first is the one that objects are kept in.
-- *Columns*: after the name in tables; those in parentheses with `-o wide`. The kinds of Istio and of the Gateway API have the age, too.
-- *Effect*: whether proxies are given something because of it today. Whatever has none is accepted with one warning.
+- *Names*: plural and short names, in URL paths and on the command line. The kind itself works, too.
+- *Versions*: the served versions. The first is the storage version.
+- *Columns*: printer columns after the name; those in parentheses with `-o wide`. Kinds of Istio and of the Gateway API also
+  have the age.
+- *Effect*: whether the kind changes the configuration of proxies. Objects of kinds without effect are accepted with a
+  warning.
 ";
 
 const HEAD: &str = "\
@@ -88,31 +90,32 @@ const HEAD: &str = "\
 const FIELDS: &str = "
 ## Fields without effect
 
-Fields of kinds that have an effect, which are read and validated but change nothing yet. An object that has one is accepted
-with a warning that names the field. The way to a field begins at `spec`; `[]` stands for every entry of a list.
+Fields that are read and validated but have no effect yet, of kinds that have an effect. An object with such a field is
+accepted with a warning that names the field. Paths start at `spec`; `[]` means every item of a list.
 ";
 
-const REFUSALS: &str = "
-## What is refused
+const VALIDATION: &str = "
+## Validation
 
-An object is judged in three steps, each of which says all that is wrong at once; what comes to the third has passed the
-others:
+An object is validated in three steps. Each step reports all errors that it finds. The third step runs only if the others
+found none:
 
-1. by the schema of its kind: types, what must be there, bounds, patterns, and keys of lists;
-2. by the rules in CEL of the schema, unless a type is wrong or something needed is missing;
-3. by its meaning: what Istio's validation webhook refuses, such as weights that are all 0, a port that is there twice, or
-   a regular expression that is none.
+1. the schema of its kind: types, required fields, bounds, patterns, and keys of lists;
+2. the CEL rules of the schema, unless a type is wrong or a required field is missing;
+3. semantic checks: errors that Istio's validation webhook reports, such as weights that are all 0, a duplicate port, or
+   an invalid regular expression.
 
-The first two are those of a Kubernetes API server that has the definitions of `rutter crds`, and so are the words. Two
-differ: of fields that exclude each other the message names the fields, and not the schema (`oneOf`); and a text that is no
-duration is refused by the third step.
+The first two steps and their messages are those of a Kubernetes API server with the definitions of `rutter crds`, with two
+differences: for mutually exclusive fields, the message names the fields and not the schema (`oneOf`); and the third step
+rejects invalid durations.
 
-`rutter validate` says the same of files, with line and column, without a server.
+`rutter validate` checks files without a server and reports line and column.
 
-The mesh configuration (MeshConfig) is no object of the API; it comes from a file ([configuration files](../guides/configuration-files.md)).
+The mesh configuration (MeshConfig) is not an object of the API. It comes from a file
+([configuration files](../guides/configuration-files.md)).
 
 The Gateway API writes durations in whole numbers with the units `h`, `m`, `s` and `ms`, such as `1m30s` or `250ms`, up to
-`99999h59m59s999ms`. Istio's kinds take fractions, too: `1.5s`.
+`99999h59m59s999ms`. Istio's kinds also accept fractions: `1.5s`.
 ";
 
 fn belongs(definition: &Definition, group: &str) -> bool {

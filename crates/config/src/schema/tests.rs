@@ -1,11 +1,11 @@
-//! Every schema is structural, and agrees with what decoding takes.
+//! Every schema is structural and agrees with decoding.
 
 use serde_json::{Map, Value as Json, json};
 
 use crate::schema::{ListKind, Schema, Shape, crd, definitions, openapi};
 use crate::{ParseOptions, read_object};
 
-/// Calls `look` with every schema inside a schema, and with the way to it.
+/// Calls `look` with every schema inside a schema, and with its path.
 fn walk(schema: &Schema, path: &str, look: &mut dyn FnMut(&Schema, &str)) {
     look(schema, path);
     match &schema.shape {
@@ -54,7 +54,7 @@ fn schemas_are_structural() {
     }
 }
 
-/// A value that has all fields; of those that exclude each other the one of this number.
+/// A value with all fields; of mutually exclusive fields, the one with this number.
 fn full(schema: &Schema, number: usize) -> Json {
     match &schema.shape {
         Shape::Object(fields) => {
@@ -92,8 +92,7 @@ fn full(schema: &Schema, number: usize) -> Json {
     }
 }
 
-/// What only decoding says: that a field is not of the type. That fields exclude each other validation says, too, where a
-/// rule in CEL does.
+/// Codes that only decoding reports.
 const OF_TYPES: &[&str] = &["unknown-field", "duplicate-key"];
 
 #[test]

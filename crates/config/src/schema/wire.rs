@@ -1,7 +1,6 @@
-//! Protobuf messages of the core kinds and of reviews, as data: which field has which number, and what is in it.
+//! Protobuf messages of the core kinds and of reviews: field numbers and types.
 //!
-//! Kubernetes' own clients may write what they send in protobuf; this is what it is read by. The numbers stand beside the
-//! fields in the tables of types.
+//! Kubernetes clients may send request bodies in protobuf. The tables of types declare the numbers of the fields.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
@@ -11,16 +10,16 @@ use super::core;
 /// Messages of kinds, by group and kind.
 pub type Messages = BTreeMap<(&'static str, &'static str), Arc<Message>>;
 
-/// A message: an object in JSON.
+/// A message; an object in JSON.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Message(pub(super) BTreeMap<u32, Entry>);
 
-/// What a number of a message stands for.
+/// The meaning of a field number.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Entry {
     /// A field.
     Field(Field),
-    /// A message whose fields are, in JSON, those of the message that it is in.
+    /// An embedded message, whose fields are fields of the outer object in JSON.
     Inline(Message),
 }
 
@@ -29,61 +28,61 @@ pub enum Entry {
 pub struct Field {
     /// Its name in JSON.
     pub name: &'static str,
-    /// What is in it.
+    /// The type.
     pub form: Form,
-    /// Whether a zero (`""`, `0`, `false`) is another thing than absence. Clients write zeros for absent fields otherwise.
+    /// Whether a zero (`""`, `0`, `false`) differs from an absent field. If not, clients write zeros for absent fields.
     pub keeps_zero: bool,
-    /// Whether null is another thing than absence.
+    /// Whether null differs from an absent field.
     pub nullable: bool,
 }
 
-/// What is in a field.
+/// The type of a field.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Form {
-    /// A text in UTF-8.
+    /// A UTF-8 string.
     Text,
-    /// A whole number of 32 bits, as a varint.
+    /// A 32-bit integer, as a varint.
     Int32,
-    /// A whole number of 64 bits, as a varint.
+    /// A 64-bit integer, as a varint.
     Int64,
-    /// True or false.
+    /// A boolean.
     Boolean,
     /// Bytes; base64 in JSON.
     Bytes,
-    /// A message of seconds since 1970; RFC 3339 in JSON. An empty one is no time.
+    /// A message with seconds since 1970; RFC 3339 in JSON. An empty message is no time.
     Time,
-    /// The same with nanoseconds, of which six digits are kept.
+    /// A time with nanoseconds, rounded down to microseconds.
     MicroTime,
-    /// A message with a text.
+    /// A message with a string.
     Quantity,
-    /// A message of a sort (0: number, 1: text), a number and a text.
+    /// A message with a discriminator (0: integer, 1: string), an integer and a string.
     IntOrText,
-    /// A message with the bytes of a JSON text.
+    /// A message with the bytes of a JSON document.
     Json,
     /// An object.
     Message(Arc<Message>),
-    /// Any number of these.
+    /// A repeated field.
     List(Box<Form>),
-    /// An object whose keys users choose: any number of messages of a key and a value.
+    /// A map: repeated messages with a key and a value.
     Map(Box<Form>),
 }
 
 impl Message {
-    /// What this number stands for; none: it is not known, and to be skipped.
+    /// The entry with this number; none if the number is unknown and must be skipped.
     pub fn get(&self, number: u32) -> Option<&Entry> {
         self.0.get(&number)
     }
 
-    /// All numbers that are known.
+    /// All entries.
     pub fn entries(&self) -> impl Iterator<Item = (u32, &Entry)> {
         self.0.iter().map(|(number, entry)| (*number, entry))
     }
 }
 
-/// The message of a kind; none: it is not one of the core kinds, and is never written in protobuf.
+/// The message of a kind; none for kinds that have no protobuf form.
 pub fn message(api_version: &str, kind: &str) -> Option<Arc<Message>> {
     let (group, version) = api_version.rsplit_once('/').unwrap_or(("", api_version));
-    // Every group has this kind, in each of its versions.
+    // Every group version has this kind.
     let group = if kind == "DeleteOptions" { "" } else { group };
     let found = messages().get(&(group, kind))?;
     (version == "v1" || kind == "DeleteOptions").then(|| found.clone())

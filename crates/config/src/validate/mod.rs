@@ -1,7 +1,6 @@
-//! Whether an object that could be decoded makes sense: the rules of Istio's admission webhook, and those that the Gateway
-//! API's CRDs state in CEL.
+//! Validation of decoded objects: the rules of Istio's admission webhook, and the CEL rules of the schemas.
 //!
-//! An error means that the object is refused; a warning means that it does something else than it seems to.
+//! An object with errors is rejected. A warning means that the object does not do what it seems to do.
 
 mod attachment;
 mod attribute;
@@ -42,6 +41,9 @@ pub(crate) use report::{Finding, Report};
 
 use crate::diagnostic::{Diagnostic, FieldPath};
 use crate::object::{AnyObject, Kind, Meta};
+use crate::rules::{Outcome, Rules};
+use crate::schema::{Normalization, find_kind, normalize};
+use crate::yaml::Node;
 
 /// What is wrong with an object, for objects that did not come from a file. An object with errors must be refused.
 pub fn validate(object: &AnyObject) -> Vec<Diagnostic> {
@@ -75,12 +77,6 @@ pub(crate) fn findings(object: &AnyObject) -> Vec<Finding> {
         AnyObject::ListenerSet(o) => gateway_api::check_listener_set(r, &o.spec),
         AnyObject::HttpRoute(o) => gateway_api::check_http(r, &o.spec),
         AnyObject::GrpcRoute(o) => gateway_api::check_grpc(r, &o.spec),
-        AnyObject::TlsRoute(o) => gateway_api::check_tls(r, &o.spec),
-        AnyObject::TcpRoute(o) => gateway_api::check_tcp(r, &o.spec),
-        AnyObject::UdpRoute(o) => gateway_api::check_udp(r, &o.spec),
-        AnyObject::BackendTlsPolicy(o) => gateway_api::check_backend_tls(r, &o.spec),
-        AnyObject::BackendTrafficPolicy(o) => gateway_api::check_backend_traffic(r, &o.spec),
-        AnyObject::InferencePool(o) => gateway_api::check_inference_pool(r, &o.spec),
         AnyObject::Service(o) => core::check_service(r, &o.spec),
         AnyObject::EndpointSlice(o) => core::check_endpoint_slice(r, &o.spec),
         AnyObject::Pod(o) => core::check_pod(r, &o.spec),
@@ -91,6 +87,12 @@ pub(crate) fn findings(object: &AnyObject) -> Vec<Finding> {
         AnyObject::MeshNetworks(o) => networks::check(r, &o.spec),
         AnyObject::ServiceImport(o) => core::check_service_import(r, &o.spec),
         AnyObject::GatewayClass(_)
+        | AnyObject::TlsRoute(_)
+        | AnyObject::TcpRoute(_)
+        | AnyObject::UdpRoute(_)
+        | AnyObject::BackendTlsPolicy(_)
+        | AnyObject::BackendTrafficPolicy(_)
+        | AnyObject::InferencePool(_)
         | AnyObject::ReferenceGrant(_)
         | AnyObject::ServiceExport(_)
         | AnyObject::Node(_)
@@ -100,6 +102,32 @@ pub(crate) fn findings(object: &AnyObject) -> Vec<Finding> {
     if object.kind().is_istio() {
         annotations(r, object.meta());
     }
+    report.into_findings()
+}
+
+/// The CEL rules of the kind's schema that an object violates. If `complete` is false, the object has other errors, and
+/// rules that cannot be evaluated are not reported.
+pub(crate) fn violations(kind: Kind, root: &Node, complete: bool) -> Vec<Finding> {
+    let mut report = Report::default();
+    let Some(definition) = find_kind(kind.group(), kind.name()) else {
+        return Vec::new();
+    };
+    let mut object = root.to_json();
+    let mut defaults = Normalization {
+        defaults: true,
+        ..Normalization::default()
+    };
+    normalize(&mut object, &definition.schema, &mut defaults);
+    Rules::of(&definition.schema).check(&object, None, &mut |violation| {
+        let message = match &violation.outcome {
+            Outcome::False => violation.message.clone(),
+            _ if !complete => return true,
+            Outcome::Failed(error) => format!("{error} evaluating rule: {}", violation.message),
+            Outcome::TooExpensive(rule) => format!("the object is too large for the rule to be checked: {rule}"),
+        };
+        report.error(&violation.path.to_field_path(), "validation-rule", message);
+        true
+    });
     report.into_findings()
 }
 

@@ -1,4 +1,4 @@
-//! From the parser's events to the tree, within limits.
+//! Builds the tree from parser events, within limits.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,13 +11,13 @@ use crate::yaml::entries::Entries;
 use crate::yaml::node::{Entry, quote};
 use crate::yaml::{Document, Node, Position, Scalar, Value};
 
-/// Why a document could not be read at all.
+/// An error that makes a document unreadable.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct SyntaxError {
     pub(crate) at: Position,
     pub(crate) code: &'static str,
     pub(crate) message: String,
-    /// For a key that is there twice: the way to it.
+    /// For a duplicate key: its path.
     pub(crate) path: FieldPath,
 }
 
@@ -33,7 +33,7 @@ impl SyntaxError {
     }
 }
 
-/// The tree of one document. Keys that occur twice in a map are reported; the first of them is kept.
+/// Parses one document. Duplicate keys are reported, and the first is kept.
 pub(crate) fn parse_document(document: Document<'_>, limits: &Limits) -> Result<(Node, Vec<SyntaxError>), SyntaxError> {
     let mut options = granit_parser::options! {
         flow_nesting_limit: limits.depth,
@@ -76,7 +76,7 @@ struct Builder<'l> {
     duplicates: Vec<SyntaxError>,
 }
 
-/// A list or map whose end has not come yet.
+/// A list or map that is not complete yet.
 struct Open {
     at: Position,
     anchor: usize,
@@ -126,7 +126,7 @@ impl Builder<'_> {
             Event::SequenceEnd | Event::MappingEnd => self.end(),
             Event::Alias(id) => {
                 let node = self.anchors.get(&id).cloned();
-                let node = node.ok_or_else(|| error(at, "syntax", "an alias inside what it stands for"))?;
+                let node = node.ok_or_else(|| error(at, "syntax", "an alias refers to a value that contains it"))?;
                 self.count_repeated(size(&node), at)?;
                 if self.open.len() + depth(&node) > self.limits.depth {
                     return Err(error(
@@ -155,7 +155,7 @@ impl Builder<'_> {
             ..
         }) = self.open.last()
         {
-            return Err(error(open.at, "syntax", "a key must be a text"));
+            return Err(error(open.at, "syntax", "a key must be a string"));
         }
         self.open.push(open);
         Ok(())
@@ -183,7 +183,7 @@ impl Builder<'_> {
         self.place(node, false)
     }
 
-    /// Puts a finished node where it belongs.
+    /// Adds a complete node to the innermost open list or map.
     fn place(&mut self, node: Node, plain: bool) -> Step {
         let Some(open) = self.open.last_mut() else {
             self.root.get_or_insert(node);
@@ -195,9 +195,9 @@ impl Builder<'_> {
                 None => {
                     let text = match node.value {
                         Value::Plain(text) | Value::Quoted(text) | Value::Literal(text) => text,
-                        _ => return Err(error(node.at, "syntax", "a key must be a text")),
+                        _ => return Err(error(node.at, "syntax", "a key must be a string")),
                     };
-                    // A quoted `<<` is a key like any other.
+                    // A quoted `<<` is an ordinary key.
                     let text = if &*text == "<<" && plain { MERGE.into() } else { text };
                     *key = Some((text, node.at));
                 }
@@ -216,7 +216,8 @@ impl Builder<'_> {
                         );
                         let mut twice = error(at, "duplicate-key", message);
                         twice.path = path_of(&self.open).field(text);
-                        // Which objects of a list they are in must be known of all of them, or of none.
+                        // Duplicates are assigned to the objects of a list by their places, so all of them must be
+                        // kept, or none.
                         if self.duplicates.len() >= MAX_DUPLICATES {
                             return Err(twice);
                         }
@@ -264,7 +265,7 @@ impl Builder<'_> {
         }
     }
 
-    /// Keeps a copy of what an anchor names. Copies count like values, because anchors can be nested in each other.
+    /// Stores a copy of an anchored value. Copies count as values, because anchors can be nested.
     fn remember(&mut self, anchor: usize, node: &Node) -> Step {
         if anchor != 0 {
             self.count_repeated(size(node), node.at)?;
@@ -285,20 +286,20 @@ impl Builder<'_> {
         }
     }
 
-    /// Aliases count as often as they are used, so that a few lines cannot stand for millions of nodes.
+    /// Every use of an alias counts, so that a few lines cannot expand to millions of nodes.
     fn count_repeated(&mut self, nodes: usize, at: Position) -> Step {
         self.repeated += nodes;
         if self.repeated > self.limits.repeated {
             return Err(error(
                 at,
                 "limit",
-                format!("aliases stand for more than {} values", self.limits.repeated),
+                format!("aliases expand to more than {} values", self.limits.repeated),
             ));
         }
         self.count(nodes, at)
     }
 
-    /// A place in the file, from a line (from 1) of the document and a column (from 0).
+    /// The position in the file, from a line (1-based) of the document and a column (0-based).
     fn position(&self, line: usize, column: usize) -> Position {
         let line = u32::try_from(line).unwrap_or(u32::MAX).saturating_sub(1);
         let column = u32::try_from(column).unwrap_or(u32::MAX).saturating_add(1);
@@ -309,13 +310,14 @@ impl Builder<'_> {
     }
 }
 
-/// The most keys that may be there twice; a document with more is not read at all.
+/// Limit of duplicate keys. A document with more is not read.
 const MAX_DUPLICATES: usize = 10_000;
 
-/// Stands for the merge key while a map is open; no file can contain it, because YAML refuses the character.
+/// Placeholder for the merge key while a map is open. No file can contain it, because YAML does not allow the
+/// character.
 const MERGE: &str = "\u{0}<<";
 
-/// The entries that a merge key brings: those of a map, or of each map of a list, the earlier first.
+/// The entries of a merge key: those of a map, or of each map of a list in order.
 fn merge(node: Node, at: Position, merged: &mut Entries) -> Step {
     let maps = match node.value {
         Value::Map(entries) => vec![entries],
@@ -338,7 +340,7 @@ fn merge(node: Node, at: Position, merged: &mut Entries) -> Step {
     Ok(())
 }
 
-/// The way to the innermost list or map that is open.
+/// The path to the innermost open list or map.
 fn path_of(open: &[Open]) -> FieldPath {
     let outer = &open[..open.len().saturating_sub(1)];
     outer.iter().fold(FieldPath::root(), |path, open| match &open.body {

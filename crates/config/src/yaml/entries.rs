@@ -1,15 +1,15 @@
-//! The entries of a map while it is built.
+//! The entries of a map under construction.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::yaml::node::Entry;
 
-/// Entries of a map, each key once, and where each key is.
+/// Entries of a map with unique keys, and an index of the keys.
 #[derive(Default)]
 pub(super) struct Entries {
     pub(super) list: Vec<Entry>,
-    /// Positions in the list, kept only once the list is long: most maps are short.
+    /// Positions in the list. Only long lists have an index: most maps are short.
     index: HashMap<Arc<str>, usize>,
 }
 
@@ -24,7 +24,7 @@ impl Entries {
         self.index.get(key).map(|i| &self.list[*i])
     }
 
-    /// Adds an entry whose key is not there yet.
+    /// Adds an entry with a new key.
     pub(super) fn push(&mut self, entry: Entry) {
         self.list.push(entry);
         if self.list.len() > Entries::SHORT {

@@ -1,7 +1,7 @@
-//! YAML and JSON text as a tree of nodes that know where they were written.
+//! Parser for YAML and JSON. The nodes of the tree know their positions.
 //!
-//! A file is cut into documents before it is parsed, so that a syntax error in one leaves the others alone. Numbers and
-//! booleans are told apart only when a value is asked for: what a text means depends on the type of its field.
+//! A file is split into documents before it is parsed, so that a syntax error affects one document only. Scalars are
+//! resolved when they are read: their meaning depends on the type of the field.
 
 mod build;
 mod entries;

@@ -5,28 +5,28 @@ use std::sync::Arc;
 use crate::diagnostic::{FieldPath, Segment};
 use crate::yaml::Scalar;
 
-/// A place in a file; both counted from 1.
+/// A position in a file; line and column are 1-based.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Position {
     pub(crate) line: u32,
     pub(crate) column: u32,
 }
 
-/// A value and its place.
+/// A value and its position.
 #[derive(Clone, Debug)]
 pub(crate) struct Node {
     pub(crate) value: Value,
     pub(crate) at: Position,
 }
 
-/// What a node holds.
+/// The value of a node.
 #[derive(Clone, Debug)]
 pub(crate) enum Value {
-    /// A text without quotes: it may mean a number, a boolean, or nothing.
+    /// A plain scalar: a string, a number, a boolean or null.
     Plain(Arc<str>),
-    /// A text in quotes or a folded block: always a string.
+    /// A quoted scalar or a folded block: always a string.
     Quoted(Arc<str>),
-    /// A text in a literal block (`|`): a string, each of whose lines is a line of the file.
+    /// A literal block (`|`): a string whose lines are lines of the file.
     Literal(Arc<str>),
     List(Vec<Node>),
     Map(Vec<Entry>),
@@ -41,7 +41,7 @@ pub(crate) struct Entry {
 }
 
 impl Node {
-    /// The value of a key, if this is a map that has it.
+    /// The value of a key, if this is a map with the key.
     pub(crate) fn get(&self, key: &str) -> Option<&Node> {
         self.entries().iter().find(|e| &*e.key == key).map(|e| &e.value)
     }
@@ -62,7 +62,7 @@ impl Node {
         }
     }
 
-    /// The meaning of a text; `None` for lists and maps.
+    /// The resolved scalar; `None` for lists and maps.
     pub(crate) fn scalar(&self) -> Option<Scalar<'_>> {
         match &self.value {
             Value::Plain(text) => Some(Scalar::resolve(text)),
@@ -85,7 +85,7 @@ impl Node {
         matches!(self.scalar(), Some(Scalar::Null))
     }
 
-    /// The place of the deepest node on the path that exists. A field of a map is at its key, other nodes at themselves.
+    /// The position of the deepest existing node on the path. The position of a field is that of its key.
     pub(crate) fn locate(&self, path: &FieldPath) -> Position {
         let mut node = self;
         let mut at = self.at;
@@ -109,7 +109,7 @@ impl Node {
         at
     }
 
-    /// A word for what it is, for messages.
+    /// A description for messages.
     pub(crate) fn describe(&self) -> String {
         match &self.value {
             Value::List(_) => "a list".to_owned(),
@@ -151,7 +151,7 @@ impl Node {
     }
 }
 
-/// The text in quotes, cut to a length that fits a message.
+/// The text in quotes, truncated for messages.
 pub(crate) fn quote(text: &str) -> String {
     format!("{:?}", cut(text))
 }

@@ -1,5 +1,5 @@
-//! What a text without quotes means, by the rules that Kubernetes' YAML reader follows (YAML 1.1 words and octals),
-//! but for `y` and `n`: to that reader they are truth values, here they are texts, for names and labels are meant.
+//! Resolution of plain scalars by the rules of the YAML parser of Kubernetes (booleans and octals of YAML 1.1). Unlike
+//! there, `y` and `n` are strings, because users mean names and labels.
 
 /// The meaning of a text.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -12,7 +12,7 @@ pub(crate) enum Scalar<'a> {
 }
 
 impl Scalar<'_> {
-    /// The meaning of a text that stands without quotes.
+    /// Resolves a plain scalar.
     pub(crate) fn resolve(text: &str) -> Scalar<'_> {
         match text {
             "" | "~" | "null" | "Null" | "NULL" => return Scalar::Null,
@@ -23,7 +23,7 @@ impl Scalar<'_> {
             ".nan" | ".NaN" | ".NAN" => return Scalar::Float(f64::NAN),
             _ => {}
         }
-        // Most texts are words: they are told by their first byte.
+        // Most scalars are words, which the first byte shows.
         if !matches!(text.as_bytes()[0], b'0'..=b'9' | b'+' | b'-' | b'.') {
             return Scalar::Text(text);
         }

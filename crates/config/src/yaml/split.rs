@@ -1,17 +1,17 @@
-//! Cutting a file into its documents.
+//! Splits a file into documents.
 
 /// A part of a file that holds one document.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Document<'a> {
     pub(crate) text: &'a str,
-    /// The line in the file that the text begins with, counted from 1.
+    /// The first line in the file, 1-based.
     pub(crate) first_line: u32,
 }
 
-/// The documents of a file, those without content left out.
+/// The documents of a file without empty ones.
 ///
-/// A line that begins with `---` or `...` and goes on with white space or ends there always separates documents: YAML
-/// lets no scalar, not even a block, contain one. So the cut is exact, whatever is wrong between two cuts.
+/// A line that starts with `---` or `...`, followed by white space or the end of the line, always separates documents:
+/// no YAML scalar can contain such a line. So the split is exact even if documents have syntax errors.
 pub(crate) fn split(text: &str) -> Vec<Document<'_>> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let mut documents = Vec::new();
@@ -23,7 +23,7 @@ pub(crate) fn split(text: &str) -> Vec<Document<'_>> {
                 text: &text[start..offset],
                 first_line,
             });
-            // The line of a `---` may hold content and belongs to what follows; a `...` ends and is dropped.
+            // A `---` line may have content and belongs to the next document. A `...` line is dropped.
             (start, first_line) = match marker {
                 "---" => (offset, line),
                 _ => (offset + piece.len(), line + 1),
@@ -46,7 +46,7 @@ fn marker(line: &str) -> Option<&'static str> {
     (rest.is_empty() || rest.starts_with([' ', '\t', '\r', '\n'])).then_some(marker)
 }
 
-/// Whether anything but comments, directives and blank lines is there.
+/// Whether there is anything but comments, directives and blank lines.
 fn has_content(text: &str) -> bool {
     text.lines().any(|line| {
         let line = match marker(line) {

@@ -1,4 +1,4 @@
-//! Sound and unsound certificates and keys.
+//! Valid and invalid certificates and keys.
 
 use std::collections::BTreeMap;
 
@@ -69,7 +69,7 @@ fn what_does_not_fit_together_is_found() {
     found("tls.crt", "not X.509", with(short, &key));
     let long = "\n".repeat(LONGEST + 1);
     found("tls.crt", "longer than", with(&long, &key));
-    // A pair is both; one without the other is none.
+    // A pair needs certificate and key.
     assert!(pair(&map(&[("tls.crt", certificate.as_bytes())])).is_none());
     assert!(pair(&map(&[("tls.crt", certificate.as_bytes()), ("tls.key", b"")])).is_none());
 }

@@ -1,7 +1,8 @@
-//! The kinds that every Kubernetes has, as far as a mesh needs them: names, columns, and all of their fields.
+//! The core kinds of Kubernetes 1.36 that a mesh needs: names, columns, and all of their fields.
 //!
-//! Which fields there are, which are required, how they merge and what the API server fills in is as in Kubernetes 1.36.
-//! The descriptions are our own.
+//! The tables of types have what no Rust crate has: how lists merge, defaults, and protobuf field numbers. The JSON schemas
+//! of `k8s-openapi` have only names, types and required fields. The descriptions are the first sentences of those of
+//! Kubernetes (Apache-2.0).
 
 mod table;
 #[cfg(test)]
@@ -11,8 +12,7 @@ mod wire;
 use std::sync::Arc;
 
 use crate::object::Kind;
-use crate::schema::mesh::{served, singular};
-use crate::schema::{Column, Definition, Schema, Shape, meta};
+use crate::schema::{Column, Definition, Schema, Served, Shape, mesh, meta};
 
 use table::Table;
 pub(super) use wire::messages;
@@ -20,10 +20,10 @@ pub(super) use wire::messages;
 /// The definitions of the core kinds.
 pub(super) fn definitions() -> Vec<Definition> {
     let mut table = read();
-    ROWS.iter().map(|row| definition(row, &mut table)).collect()
+    rows().into_iter().map(|row| definition(row, &mut table)).collect()
 }
 
-/// Types that every OpenAPI document has, because its operations take or return them.
+/// Types that every OpenAPI document contains, because its operations accept or return them.
 pub(super) fn shared() -> Vec<Schema> {
     let mut table = read();
     let names = ["ListMeta", "Status", "DeleteOptions", "Patch", "WatchEvent"];
@@ -53,21 +53,150 @@ fn read() -> Table {
     ])
 }
 
-/// A kind, by what the table of types does not tell.
+/// The facts of a kind that the table of types does not have.
 struct Row {
     group: &'static str,
     kind: &'static str,
-    /// The name of its block in the table.
+    /// The name of its block in the table of types.
     block: &'static str,
+    namespaced: bool,
     plural: &'static str,
     short_names: &'static [&'static str],
     categories: &'static [&'static str],
-    namespaced: bool,
-    columns: &'static [Column],
+    columns: Vec<Column>,
     selectable: &'static [&'static str],
 }
 
-fn definition(row: &Row, table: &mut Table) -> Definition {
+/// One entry for each kind: group, kind, block in the table of types, scope, names (plural first), categories, columns by
+/// heading, JSON path and description, and selectable fields. A column without a path is computed by the printer of tables.
+macro_rules! rows {
+    ($($group:literal $kind:literal $block:literal $scope:ident $plural:literal $([$($short:literal)+])? $($category:ident)*:
+       $($heading:literal $path:literal $meaning:literal,)* select [$($selectable:literal)*];)+) => {
+        fn rows() -> Vec<Row> {
+            vec![$(Row {
+                group: $group,
+                kind: $kind,
+                block: $block,
+                namespaced: rows!(@scope $scope),
+                plural: $plural,
+                short_names: &[$($($short),+)?],
+                categories: &[$(stringify!($category)),*],
+                columns: vec![$(mesh::column($heading, $path, $meaning)),*],
+                selectable: &[$($selectable),*],
+            }),+]
+        }
+    };
+    (@scope namespaced) => { true };
+    (@scope cluster) => { false };
+}
+
+rows! {
+    "" "Service" "Service" namespaced "services" ["svc"] all:
+        "Type" ".spec.type" "The type of the service",
+        "Cluster-IP" ".spec.clusterIP" "The virtual address",
+        "External-IP" "" "The addresses outside the cluster",
+        "Port(s)" "" "The ports",
+        "Age" ".metadata.creationTimestamp" "Time since creation",
+        "(Selector)" "" "The label selector for Pods",
+        select ["spec.clusterIP" "spec.type"];
+    "discovery.k8s.io" "EndpointSlice" "EndpointSlice" namespaced "endpointslices":
+        "AddressType" ".addressType" "The type of the addresses",
+        "Ports" "" "The ports",
+        "Endpoints" "" "The addresses",
+        "Age" ".metadata.creationTimestamp" "Time since creation",
+        select [];
+    "" "Pod" "Pod" namespaced "pods" ["po"] all:
+        "Ready" "" "The number of containers that are ready",
+        "Status" "" "The status",
+        "Restarts" "" "The number of restarts of containers",
+        "Age" ".metadata.creationTimestamp" "Time since creation",
+        "(IP)" ".status.podIP" "The address",
+        "(Node)" ".spec.nodeName" "The node",
+        "(Nominated Node)" ".status.nominatedNodeName" "The node that preempts other Pods for this one",
+        "(Readiness Gates)" "" "The number of readiness gates that are satisfied",
+        select ["spec.nodeName" "spec.restartPolicy" "spec.schedulerName" "spec.serviceAccountName" "spec.hostNetwork"
+            "status.phase" "status.podIP" "status.nominatedNodeName"];
+    "" "Node" "Node" cluster "nodes" ["no"]:
+        "Status" "" "Whether the node is ready and schedulable",
+        "Roles" "" "The roles",
+        "Age" ".metadata.creationTimestamp" "Time since creation",
+        "Version" ".status.nodeInfo.kubeletVersion" "The version of the kubelet",
+        "(Internal-IP)" "" "The address inside the cluster",
+        "(External-IP)" "" "The address outside the cluster",
+        "(OS-Image)" ".status.nodeInfo.osImage" "The operating system",
+        "(Kernel-Version)" ".status.nodeInfo.kernelVersion" "The kernel version",
+        "(Container-Runtime)" ".status.nodeInfo.containerRuntimeVersion" "The container runtime",
+        select ["spec.unschedulable"];
+    "" "Namespace" "Namespace" cluster "namespaces" ["ns"]:
+        "Status" ".status.phase" "Whether the namespace is terminating",
+        "Age" ".metadata.creationTimestamp" "Time since creation",
+        select ["status.phase"];
+    "networking.k8s.io" "Ingress" "Ingress" namespaced "ingresses" ["ing"]:
+        "Class" ".spec.ingressClassName" "The class",
+        "Hosts" ".spec.rules[*].host" "The hosts",
+        "Address" ".status.loadBalancer.ingress[*].ip" "The addresses of the load balancer",
+        "Age" ".metadata.creationTimestamp" "Time since creation",
+        select [];
+    "networking.k8s.io" "IngressClass" "IngressClass" cluster "ingressclasses":
+        "Controller" ".spec.controller" "The controller of the class",
+        "Parameters" ".spec.parameters.name" "The object with parameters",
+        "Age" ".metadata.creationTimestamp" "Time since creation",
+        select [];
+    "" "ConfigMap" "ConfigMap" namespaced "configmaps" ["cm"]:
+        "Data" "" "The number of keys",
+        "Age" ".metadata.creationTimestamp" "Time since creation",
+        select [];
+    "" "Secret" "Secret" namespaced "secrets":
+        "Type" ".type" "The type of the secret",
+        "Data" "" "The number of keys",
+        "Age" ".metadata.creationTimestamp" "Time since creation",
+        select ["type"];
+    "" "ServiceAccount" "ServiceAccount" namespaced "serviceaccounts" ["sa"]:
+        "Age" ".metadata.creationTimestamp" "Time since creation",
+        select [];
+    "coordination.k8s.io" "Lease" "Lease" namespaced "leases":
+        "Holder" ".spec.holderIdentity" "The holder",
+        "Age" ".metadata.creationTimestamp" "Time since creation",
+        select [];
+    "" "Event" "Event" namespaced "events" ["ev"]:
+        "Last Seen" "" "The time of the last occurrence",
+        "Type" ".type" "`Normal` or `Warning`",
+        "Reason" ".reason" "The reason, in one word",
+        "Object" "" "The object that the event is about",
+        "(Subobject)" "" "The part of the object",
+        "(Source)" "" "The component that reports the event",
+        "Message" "" "The description",
+        "(First Seen)" "" "The time of the first occurrence",
+        "(Count)" "" "The number of occurrences",
+        "(Name)" ".metadata.name" "The name of the event",
+        select ["involvedObject.kind" "involvedObject.namespace" "involvedObject.name" "involvedObject.uid"
+            "involvedObject.apiVersion" "involvedObject.resourceVersion" "involvedObject.fieldPath" "reason"
+            "reportingComponent" "source" "type"];
+    "events.k8s.io" "Event" "NewEvent" namespaced "events" ["ev"]:
+        "Last Seen" "" "The time of the last occurrence",
+        "Type" ".type" "`Normal` or `Warning`",
+        "Reason" ".reason" "The reason, in one word",
+        "Object" "" "The object that the event is about",
+        "(Subobject)" "" "The part of the object",
+        "(Source)" "" "The component that reports the event",
+        "Message" "" "The description",
+        "(First Seen)" "" "The time of the first occurrence",
+        "(Count)" "" "The number of occurrences",
+        "(Name)" ".metadata.name" "The name of the event",
+        select ["regarding.kind" "regarding.namespace" "regarding.name" "regarding.uid" "regarding.apiVersion"
+            "regarding.resourceVersion" "regarding.fieldPath" "reason" "reportingController" "type"];
+    "apps" "Deployment" "Deployment" namespaced "deployments" ["deploy"] all:
+        "Ready" "" "The number of Pods that are ready",
+        "Up-to-date" "" "The number of Pods of the newest version",
+        "Available" "" "The number of Pods that are available",
+        "Age" ".metadata.creationTimestamp" "Time since creation",
+        "(Containers)" "" "The names of the containers",
+        "(Images)" "" "The images of the containers",
+        "(Selector)" "" "The label selector for Pods",
+        select [];
+}
+
+fn definition(row: Row, table: &mut Table) -> Definition {
     let named = table.named(row.block);
     let fields = table.fields(row.block);
     let required = fields.required.clone();
@@ -81,317 +210,23 @@ fn definition(row: &Row, table: &mut Table) -> Definition {
     let status = matches!(&schema.shape, Shape::Object(fields) if fields.get("status").is_some());
     Definition {
         group: row.group,
-        versions: const { &[served("v1")] },
+        versions: const {
+            &[Served {
+                version: "v1",
+                deprecated: None,
+            }]
+        },
         kind: row.kind,
         plural: row.plural,
-        singular: singular(row.kind),
+        singular: mesh::singular(row.kind),
         short_names: row.short_names,
         categories: row.categories,
         namespaced: row.namespaced,
         status,
         builtin: true,
-        columns: row.columns,
+        columns: row.columns.leak(),
         selectable: row.selectable,
         mesh: Kind::find(row.group, row.kind),
         schema: Arc::new(schema),
     }
 }
-
-/// A column that clients always show. Without a path: whoever prints tables works it out.
-const fn column(name: &'static str, path: &'static str, description: &'static str) -> Column {
-    Column {
-        name,
-        kind: "string",
-        path,
-        priority: 0,
-        description,
-    }
-}
-
-/// A column that clients show with `-o wide`.
-const fn wide(name: &'static str, path: &'static str, description: &'static str) -> Column {
-    Column {
-        name,
-        kind: "string",
-        path,
-        priority: 1,
-        description,
-    }
-}
-
-/// Core kinds say where their age stands, because some have columns behind it.
-const AGE: Column = column("Age", ".metadata.creationTimestamp", "How long ago it was created");
-
-const SERVICE: &[Column] = &[
-    column("Type", ".spec.type", "How the service is reached"),
-    column("Cluster-IP", ".spec.clusterIP", "Its virtual address"),
-    column("External-IP", "", "Its addresses outside the cluster"),
-    column("Port(s)", "", "Its ports"),
-    AGE,
-    wide("Selector", "", "The labels of its Pods"),
-];
-const POD: &[Column] = &[
-    column("Ready", "", "How many of its containers are ready"),
-    column("Status", "", "How it is"),
-    column("Restarts", "", "How often its containers were started again"),
-    AGE,
-    wide("IP", ".status.podIP", "Its address"),
-    wide("Node", ".spec.nodeName", "Its node"),
-    wide(
-        "Nominated Node",
-        ".status.nominatedNodeName",
-        "The node on which room is made for it",
-    ),
-    wide("Readiness Gates", "", "How many of its readiness gates are open"),
-];
-const NODE: &[Column] = &[
-    column("Status", "", "Whether it is ready and takes Pods"),
-    column("Roles", "", "What it is for"),
-    AGE,
-    column(
-        "Version",
-        ".status.nodeInfo.kubeletVersion",
-        "The version of its kubelet",
-    ),
-    wide("Internal-IP", "", "Its address inside the cluster"),
-    wide("External-IP", "", "Its address outside the cluster"),
-    wide("OS-Image", ".status.nodeInfo.osImage", "Its system"),
-    wide("Kernel-Version", ".status.nodeInfo.kernelVersion", "Its kernel"),
-    wide(
-        "Container-Runtime",
-        ".status.nodeInfo.containerRuntimeVersion",
-        "Its container runtime",
-    ),
-];
-const DEPLOYMENT: &[Column] = &[
-    column("Ready", "", "How many of its Pods are ready"),
-    column("Up-to-date", "", "How many of its Pods are of the newest version"),
-    column("Available", "", "How many of its Pods are available"),
-    AGE,
-    wide("Containers", "", "The names of its containers"),
-    wide("Images", "", "The images of its containers"),
-    wide("Selector", "", "The labels of its Pods"),
-];
-const EVENT: &[Column] = &[
-    column("Last Seen", "", "When it was last seen"),
-    column("Type", ".type", "`Normal` or `Warning`"),
-    column("Reason", ".reason", "What happened, in one word"),
-    column("Object", "", "The object"),
-    wide("Subobject", "", "The part of the object"),
-    wide("Source", "", "Who says it"),
-    column("Message", "", "What happened"),
-    wide("First Seen", "", "When it was first seen"),
-    wide("Count", "", "How often"),
-    wide("Name", ".metadata.name", "The name of the event"),
-];
-
-const ROWS: &[Row] = &[
-    Row {
-        group: "",
-        kind: "Service",
-        block: "Service",
-        plural: "services",
-        short_names: &["svc"],
-        categories: &["all"],
-        namespaced: true,
-        columns: SERVICE,
-        selectable: &["spec.clusterIP", "spec.type"],
-    },
-    Row {
-        group: "discovery.k8s.io",
-        kind: "EndpointSlice",
-        block: "EndpointSlice",
-        plural: "endpointslices",
-        short_names: &[],
-        categories: &[],
-        namespaced: true,
-        columns: &[
-            column("AddressType", ".addressType", "What the addresses are"),
-            column("Ports", "", "The ports"),
-            column("Endpoints", "", "The addresses"),
-            AGE,
-        ],
-        selectable: &[],
-    },
-    Row {
-        group: "",
-        kind: "Pod",
-        block: "Pod",
-        plural: "pods",
-        short_names: &["po"],
-        categories: &["all"],
-        namespaced: true,
-        columns: POD,
-        selectable: &[
-            "spec.nodeName",
-            "spec.restartPolicy",
-            "spec.schedulerName",
-            "spec.serviceAccountName",
-            "spec.hostNetwork",
-            "status.phase",
-            "status.podIP",
-            "status.nominatedNodeName",
-        ],
-    },
-    Row {
-        group: "",
-        kind: "Node",
-        block: "Node",
-        plural: "nodes",
-        short_names: &["no"],
-        categories: &[],
-        namespaced: false,
-        columns: NODE,
-        selectable: &["spec.unschedulable"],
-    },
-    Row {
-        group: "",
-        kind: "Namespace",
-        block: "Namespace",
-        plural: "namespaces",
-        short_names: &["ns"],
-        categories: &[],
-        namespaced: false,
-        columns: &[column("Status", ".status.phase", "Whether it is going"), AGE],
-        selectable: &["status.phase"],
-    },
-    Row {
-        group: "networking.k8s.io",
-        kind: "Ingress",
-        block: "Ingress",
-        plural: "ingresses",
-        short_names: &["ing"],
-        categories: &[],
-        namespaced: true,
-        columns: &[
-            column("Class", ".spec.ingressClassName", "Who serves it"),
-            column("Hosts", ".spec.rules[*].host", "Its hosts"),
-            column(
-                "Address",
-                ".status.loadBalancer.ingress[*].ip",
-                "Where it can be reached",
-            ),
-            AGE,
-        ],
-        selectable: &[],
-    },
-    Row {
-        group: "networking.k8s.io",
-        kind: "IngressClass",
-        block: "IngressClass",
-        plural: "ingressclasses",
-        short_names: &[],
-        categories: &[],
-        namespaced: false,
-        columns: &[
-            column("Controller", ".spec.controller", "Who serves its Ingresses"),
-            column("Parameters", ".spec.parameters.name", "More settings"),
-            AGE,
-        ],
-        selectable: &[],
-    },
-    Row {
-        group: "",
-        kind: "ConfigMap",
-        block: "ConfigMap",
-        plural: "configmaps",
-        short_names: &["cm"],
-        categories: &[],
-        namespaced: true,
-        columns: &[column("Data", "", "How many keys it has"), AGE],
-        selectable: &[],
-    },
-    Row {
-        group: "",
-        kind: "Secret",
-        block: "Secret",
-        plural: "secrets",
-        short_names: &[],
-        categories: &[],
-        namespaced: true,
-        columns: &[
-            column("Type", ".type", "What it is for"),
-            column("Data", "", "How many keys it has"),
-            AGE,
-        ],
-        selectable: &["type"],
-    },
-    Row {
-        group: "",
-        kind: "ServiceAccount",
-        block: "ServiceAccount",
-        plural: "serviceaccounts",
-        short_names: &["sa"],
-        categories: &[],
-        namespaced: true,
-        columns: &[AGE],
-        selectable: &[],
-    },
-    Row {
-        group: "coordination.k8s.io",
-        kind: "Lease",
-        block: "Lease",
-        plural: "leases",
-        short_names: &[],
-        categories: &[],
-        namespaced: true,
-        columns: &[column("Holder", ".spec.holderIdentity", "Who holds it"), AGE],
-        selectable: &[],
-    },
-    Row {
-        group: "",
-        kind: "Event",
-        block: "Event",
-        plural: "events",
-        short_names: &["ev"],
-        categories: &[],
-        namespaced: true,
-        columns: EVENT,
-        selectable: &[
-            "involvedObject.kind",
-            "involvedObject.namespace",
-            "involvedObject.name",
-            "involvedObject.uid",
-            "involvedObject.apiVersion",
-            "involvedObject.resourceVersion",
-            "involvedObject.fieldPath",
-            "reason",
-            "reportingComponent",
-            "source",
-            "type",
-        ],
-    },
-    Row {
-        group: "events.k8s.io",
-        kind: "Event",
-        block: "NewEvent",
-        plural: "events",
-        short_names: &["ev"],
-        categories: &[],
-        namespaced: true,
-        columns: EVENT,
-        selectable: &[
-            "regarding.kind",
-            "regarding.namespace",
-            "regarding.name",
-            "regarding.uid",
-            "regarding.apiVersion",
-            "regarding.resourceVersion",
-            "regarding.fieldPath",
-            "reason",
-            "reportingController",
-            "type",
-        ],
-    },
-    Row {
-        group: "apps",
-        kind: "Deployment",
-        block: "Deployment",
-        plural: "deployments",
-        short_names: &["deploy"],
-        categories: &["all"],
-        namespaced: true,
-        columns: DEPLOYMENT,
-        selectable: &[],
-    },
-];

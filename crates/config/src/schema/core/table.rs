@@ -1,19 +1,17 @@
-//! Reads the tables of types: one block for each type, one line for each field.
+//! Parser of the tables of types: one block for each type, one line for each field.
 //!
-//! ```text
-//! = PodSpec core.v1 -- What a Pod runs.            a type: name, package (or whole name), `atomic`, description
-//! + Container                                       all fields of another type
-//! containers! [Container] #2 by=name patch=name -- … a field: name, `!` if required, type, facts, description
+//! ```text = PodSpec core.v1 -- Description.                 a type: name, package (or whole name), `atomic`,
+//! description + Container                                       all fields of another type containers! [Container] #2
+//! by=name patch=name -- … a field: name, `!` if required, type, facts, description
 //! ```
 //!
-//! `?` behind a name: the field may hold a zero (`""`, `0`, `false`) that means another thing than its absence. `#2`: the
-//! field's number in protobuf; `#2.1`: its number in a message that JSON has no level for. `+ Container #1` puts all
-//! fields of the other type into such a message.
+//! `?` after a name: a zero (`""`, `0`, `false`) differs from an absent field. `#2`: the protobuf field number; `#2.1`:
+//! the number in an embedded message, which JSON inlines. `+ Container #1` embeds another type.
 //!
 //! Types of fields: `text`, `int32`, `int64`, `bool`, `time`, `micro-time`, `bytes`, `quantity`, `any`, `IntOrString`,
-//! `FieldsV1`, `ObjectMeta`, the name of a block, `[T]` for a list of T and `{T}` for a map to T. Facts: `by=` the keys of a list map,
-//! `patch=` its key in strategic merge patches, `patchonly=` the same for a list that is atomic otherwise, `set`, `atomic`,
-//! `retain` (retainKeys), `null`, `default=` JSON without spaces, `in=` the only values.
+//! `FieldsV1`, `ObjectMeta`, the name of a block, `[T]` for a list of T and `{T}` for a map to T. Facts: `by=` keys of
+//! a list map, `patch=` its key in strategic merge patches, `patchonly=` the same for a list that is atomic otherwise,
+//! `set`, `atomic`, `retain` (retainKeys), `null`, `default=` JSON without spaces, `in=` allowed values.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,7 +22,7 @@ use crate::schema::{Fields, ListKind, Named, Schema, Shape, facts, meta};
 pub(super) struct Table {
     blocks: BTreeMap<&'static str, Block>,
     types: BTreeMap<&'static str, Arc<Schema>>,
-    /// What is wrong with the table; a test holds that it is empty.
+    /// Errors in the table; a test checks that there are none.
     pub(super) faults: Vec<String>,
 }
 
@@ -36,7 +34,7 @@ struct Block {
 }
 
 impl Table {
-    /// The table in these texts.
+    /// Parses a table.
     pub(super) fn read(texts: &[&'static str]) -> Table {
         let mut table = Table {
             blocks: BTreeMap::new(),
@@ -74,7 +72,7 @@ impl Table {
         Some(name)
     }
 
-    /// The whole name of a type and its description.
+    /// The full name of a type and its description.
     pub(super) fn named(&self, name: &str) -> Option<Named> {
         self.blocks.get(name).map(|block| Named {
             name: block.full_name,
@@ -123,7 +121,7 @@ impl Table {
         fields.fields.push((read.name, Arc::new(schema)));
     }
 
-    /// The schema of a type as fields name it.
+    /// The schema of a type expression.
     pub(super) fn resolve(&mut self, of_type: &'static str) -> Arc<Schema> {
         if let Some(items) = of_type.strip_prefix('[').and_then(|t| t.strip_suffix(']')) {
             return Arc::new(Schema::list(self.resolve(items)));
@@ -150,12 +148,12 @@ impl Table {
     }
 }
 
-/// The line of a field, cut up.
+/// A parsed line of a field.
 pub(super) struct Line {
     pub(super) name: &'static str,
-    /// Whether it must be there.
+    /// Whether the field is required.
     pub(super) required: bool,
-    /// Whether a zero is another thing than absence.
+    /// Whether a zero differs from an absent field.
     pub(super) presence: bool,
     pub(super) of_type: &'static str,
     words: &'static str,
@@ -163,7 +161,7 @@ pub(super) struct Line {
 }
 
 impl Line {
-    /// None: it is no field.
+    /// Returns none if the line is not a field.
     pub(super) fn read(line: &'static str) -> Option<Line> {
         let (words, description) = line.split_once(" -- ").unwrap_or((line, ""));
         let (name, words) = words.split_once(' ')?;
@@ -191,19 +189,19 @@ impl Line {
         self.facts().any(|word| word == fact)
     }
 
-    /// Its numbers in protobuf, from the outside in; empty if it has none.
+    /// Its protobuf field numbers, from the outermost message in; empty if it has none.
     pub(super) fn numbers(&self) -> Vec<u32> {
         let found = self.words.split(' ').find_map(|word| word.strip_prefix('#'));
         found.map(numbers).unwrap_or_default()
     }
 }
 
-/// `2.1`: the numbers 2 and 1.
+/// Parses `2.1` as the numbers 2 and 1.
 pub(super) fn numbers(text: &str) -> Vec<u32> {
     text.split('.').filter_map(|number| number.parse().ok()).collect()
 }
 
-/// The types that are no blocks.
+/// The types that are not blocks.
 fn simple(of_type: &str) -> Option<Arc<Schema>> {
     let schema = match of_type {
         "text" => Schema::text(),
@@ -218,16 +216,16 @@ fn simple(of_type: &str) -> Option<Arc<Schema>> {
             "io.k8s.apimachinery.pkg.apis.meta.v1.MicroTime",
             "A time in RFC 3339, with microseconds.",
         ),
-        // Numbers are quantities, too, with or without a fraction.
+        // Quantities may be written as numbers.
         "quantity" => meta::named(
             Schema::new(Shape::Any),
             "io.k8s.apimachinery.pkg.api.resource.Quantity",
-            "An amount: a number, with a unit such as `m`, `Ki`, `M` or `Gi`.",
+            "A number with an optional unit, such as `m`, `Ki`, `M` or `Gi`.",
         ),
         "IntOrString" => meta::named(
             Schema::new(Shape::IntOrText),
             "io.k8s.apimachinery.pkg.util.intstr.IntOrString",
-            "A whole number or a text.",
+            "An integer or a string.",
         ),
         "FieldsV1" => meta::fields_v1(),
         "ObjectMeta" => return Some(meta::object_meta()),
@@ -236,7 +234,7 @@ fn simple(of_type: &str) -> Option<Arc<Schema>> {
     Some(Arc::new(schema))
 }
 
-/// Applies a fact; false if there is no such fact.
+/// Applies a fact. Returns false if the fact is unknown.
 fn apply(schema: &mut Schema, word: &'static str) -> bool {
     let (key, value) = word.split_once('=').unwrap_or((word, ""));
     match key {
@@ -265,7 +263,7 @@ fn apply(schema: &mut Schema, word: &'static str) -> bool {
     true
 }
 
-/// The name of a type in Kubernetes' documents. Made once, for the life of the process.
+/// The name of a type in the OpenAPI documents of Kubernetes. Leaked: it is made once.
 fn full_name(package: &str, name: &str) -> &'static str {
     let is_whole = package
         .rsplit('.')

@@ -1,13 +1,13 @@
-//! The messages of the tables of types.
+//! Protobuf messages from the tables of types.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::table::{Line, Table, numbers};
-use super::{ROWS, read};
+use super::{read, rows};
 use crate::schema::wire::{Entry, Field, Form, Message, Messages};
 
-/// Kinds that are no objects: group, kind.
+/// Kinds that are not stored: group, kind.
 const OTHERS: [(&str, &str); 8] = [
     ("", "DeleteOptions"),
     ("authentication.k8s.io", "SelfSubjectReview"),
@@ -19,7 +19,7 @@ const OTHERS: [(&str, &str); 8] = [
     ("autoscaling", "Scale"),
 ];
 
-/// The messages of all kinds, by group and kind, and what is wrong with the tables.
+/// The messages of all kinds, by group and kind, and the errors in the tables.
 pub(in crate::schema) fn messages() -> (Messages, Vec<String>) {
     let mut builder = Builder {
         table: read(),
@@ -27,9 +27,9 @@ pub(in crate::schema) fn messages() -> (Messages, Vec<String>) {
         faults: Vec::new(),
     };
     let mut all = BTreeMap::new();
-    for row in ROWS {
+    for row in rows() {
         let mut message = (*builder.message(row.block)).clone();
-        // Every object has its metadata first; the tables have only what follows.
+        // The tables do not have the metadata of objects, which is field 1.
         let metadata = Form::Message(builder.message("ObjectMeta"));
         builder.put(&mut message, &[1], field("metadata", metadata));
         all.insert((row.group, row.kind), Arc::new(message));
@@ -88,7 +88,7 @@ impl Builder {
             return self.faults.push(format!("{block}: a field needs a type: {line}"));
         };
         let numbers = read.numbers();
-        // The type stands outside the message.
+        // `apiVersion` and `kind` are not part of the message.
         if numbers.is_empty() && matches!(read.name, "apiVersion" | "kind") {
             return;
         }
@@ -151,7 +151,7 @@ mod tests {
     fn every_field_has_a_number_of_its_own() {
         let (all, faults) = messages();
         assert!(faults.is_empty(), "{faults:#?}");
-        assert_eq!(all.len(), ROWS.len() + OTHERS.len());
+        assert_eq!(all.len(), rows().len() + OTHERS.len());
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! OpenAPI v3 documents, one for each group version, as `kubectl explain` and client libraries read them.
+//! OpenAPI v3 documents, one for each group version. `kubectl explain` and client libraries read them.
 
 mod paths;
 
@@ -21,9 +21,9 @@ pub fn group_versions() -> Vec<(&'static str, &'static str)> {
     out
 }
 
-/// The document of a group version; nothing if no kind is served in it.
+/// The document of a group version; none if it serves no kind.
 ///
-/// It is made anew each time: keep it, with a hash of its bytes for the index.
+/// Every call builds the document. Callers should cache it, with a hash of its bytes for the index.
 pub fn document(group: &str, version: &str) -> Option<Json> {
     let of_version = |d: &&Definition| d.group == group && d.served(version).is_some();
     let kinds: Vec<&Definition> = definitions().iter().filter(of_version).collect();
@@ -65,8 +65,8 @@ pub fn document(group: &str, version: &str) -> Option<Json> {
     }))
 }
 
-/// The name of a kind's schema: that of Kubernetes for its own kinds, the group backwards for others, as API servers name
-/// the kinds that CRDs bring.
+/// The name of the schema of a kind: the type name for core kinds, the reversed group for kinds of CRDs, as API servers
+/// name them.
 fn component(definition: &Definition, version: &str) -> String {
     if let Some(named) = &definition.schema.named {
         return named.name.to_owned();
@@ -89,10 +89,10 @@ fn list(definition: &Definition, version: &str, name: &str) -> Json {
         "type": "object",
         "required": ["items"],
         "properties": {
-            "apiVersion": text("The group and version of the API that the list is written for."),
-            "kind": text("What it is a list of."),
+            "apiVersion": text("The group and version of the API."),
+            "kind": text("The kind of the list."),
             "metadata": {
-                "description": "The version of the list, and where it goes on.",
+                "description": "The version of the list, and the token to continue.",
                 "allOf": [{ "$ref": format!("#/components/schemas/{META}.ListMeta") }],
             },
             "items": {
@@ -107,7 +107,7 @@ fn list(definition: &Definition, version: &str, name: &str) -> Json {
     })
 }
 
-/// Types that OpenAPI v3 describes in other words than CRDs do.
+/// Types whose OpenAPI v3 schema differs from the schema in CRDs.
 fn special(schemas: &mut Map<String, Json>) {
     let one_of = |first: &str, second: &str| json!([{ "type": first }, { "type": second }]);
     let mut replace = |name: &str, extra: Json| {
@@ -127,10 +127,10 @@ fn special(schemas: &mut Map<String, Json>) {
     replace(&format!("{META}.FieldsV1"), json!({ "type": "object" }));
 }
 
-/// Where Kubernetes keeps the types that all groups share.
+/// The package of types that all groups share.
 const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1";
 
-/// Whether a kind's strategic merge patches are known: only those of the core kinds are.
+/// Whether a kind supports strategic merge patches. Only core kinds do.
 fn has_strategic_patches(definition: &Definition) -> bool {
     definition.builtin && matches!(definition.schema.shape, Shape::Object(_))
 }

@@ -1,4 +1,4 @@
-//! The paths of a kind and what can be done there.
+//! Paths and operations of a kind.
 
 use serde_json::{Map, Value as Json, json};
 
@@ -46,7 +46,7 @@ impl Kind<'_> {
             "post": self.operation("create", "post", "", &["dryRun", "fieldManager", "fieldValidation"], Some(JSON)),
             "parameters": self.path_parameters(false),
         });
-        // A namespace takes everything in it along: they are deleted one by one.
+        // Namespaces cannot be deleted as a collection.
         if self.definition.plural != "namespaces" {
             let mut delete = self.operation("delete", "deletecollection", "Collection", LIST, None);
             delete["requestBody"] = delete_options();
@@ -110,7 +110,7 @@ impl Kind<'_> {
         out
     }
 
-    /// One operation. `body`: the media type of the object that it takes, if it takes one.
+    /// One operation. `body` is the media type of the request body, if it has one.
     fn operation(&self, verb: &str, action: &str, suffix: &str, parameters: &[&str], body: Option<&str>) -> Json {
         let definition = self.definition;
         let schema = reference(self.component);
@@ -176,7 +176,7 @@ impl Kind<'_> {
 
 const JSON: &str = "application/json";
 
-/// Parameters of lists and of what is done to all objects of a list.
+/// Query parameters of lists and of deletions of collections.
 const LIST: &[&str] = &[
     "allowWatchBookmarks",
     "continue",
@@ -192,29 +192,38 @@ const LIST: &[&str] = &[
 
 fn query(name: &str) -> Json {
     let (of_type, what) = match name {
-        "dryRun" => ("string", "`All`: say what would happen, and do nothing"),
-        "fieldManager" => ("string", "Who makes the change; needed to apply"),
+        "dryRun" => ("string", "`All`: validate the request without persisting changes"),
+        "fieldManager" => (
+            "string",
+            "The name of the field manager; required for server-side apply",
+        ),
         "fieldValidation" => (
             "string",
-            "What happens to unknown and duplicate fields: `Ignore`, `Warn` or `Strict`",
+            "Handling of unknown and duplicate fields: `Ignore`, `Warn` or `Strict`",
         ),
-        "force" => ("boolean", "Take over fields that others own; only to apply"),
-        "gracePeriodSeconds" => ("integer", "Seconds that the object has to end by itself"),
+        "force" => (
+            "boolean",
+            "Take over fields of other managers; only for server-side apply",
+        ),
+        "gracePeriodSeconds" => ("integer", "Seconds before the object is deleted"),
         "propagationPolicy" => (
             "string",
-            "What becomes of what the object owns: `Orphan`, `Background` or `Foreground`",
+            "Handling of dependents: `Orphan`, `Background` or `Foreground`",
         ),
-        "allowWatchBookmarks" => ("boolean", "Whether a watch may send bookmarks"),
-        "continue" => ("string", "Where a list goes on"),
-        "fieldSelector" => ("string", "Only objects whose fields are so"),
-        "labelSelector" => ("string", "Only objects whose labels are so"),
-        "limit" => ("integer", "The most objects in a response"),
-        "resourceVersion" => ("string", "The version that is asked for"),
-        "resourceVersionMatch" => ("string", "How that version is meant: `Exact` or `NotOlderThan`"),
-        "sendInitialEvents" => ("boolean", "Whether a watch begins with what there is"),
-        "timeoutSeconds" => ("integer", "When the request ends at the latest"),
-        "watch" => ("boolean", "Send changes as they happen, and not a list"),
-        _ => ("string", "If it is true, the answer is laid out for people"),
+        "allowWatchBookmarks" => ("boolean", "Whether a watch sends bookmarks"),
+        "continue" => ("string", "The token to continue a list"),
+        "fieldSelector" => ("string", "Restricts the list to objects with these fields"),
+        "labelSelector" => ("string", "Restricts the list to objects with these labels"),
+        "limit" => ("integer", "The maximum number of objects in a response"),
+        "resourceVersion" => ("string", "The requested resource version"),
+        "resourceVersionMatch" => (
+            "string",
+            "How the resource version is applied: `Exact` or `NotOlderThan`",
+        ),
+        "sendInitialEvents" => ("boolean", "Whether a watch starts with the existing objects"),
+        "timeoutSeconds" => ("integer", "The timeout of the request"),
+        "watch" => ("boolean", "Watch for changes instead of listing"),
+        _ => ("string", "If true, the response is pretty-printed"),
     };
     json!({
         "name": name,

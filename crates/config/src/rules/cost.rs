@@ -1,19 +1,19 @@
-//! What rules may cost.
+//! The cost limit of rules.
 //!
-//! The evaluator cannot be stopped, so the bound is reckoned before: a rule with loops in loops visits at most the longest
-//! list to the power of the nesting.
+//! The evaluator cannot be interrupted, so the cost is estimated beforehand: a rule with nested comprehensions visits at
+//! most the length of the longest list to the power of the nesting depth.
 
 use kube_cel::cel::IdedExpr;
 use kube_cel::cel::common::ast::{EntryExpr, Expr};
 use serde_json::Value as Json;
 
-/// Steps of all rules of an object.
+/// Steps for all rules of an object.
 const TOTAL: u64 = 4_000_000;
-/// Steps of one evaluation of one rule.
+/// Steps for one evaluation of one rule.
 const SINGLE: u64 = 1_000_000;
 
-/// Steps that are left.
-pub(crate) struct Budget {
+/// The remaining steps.
+pub(super) struct Budget {
     left: u64,
 }
 
@@ -24,7 +24,7 @@ impl Default for Budget {
 }
 
 impl Budget {
-    /// Takes the cost of a rule with so many loops in loops over a value; false: it is too much.
+    /// Takes the cost of a rule with this nesting depth of comprehensions; false if the budget does not cover it.
     pub(super) fn spend(&mut self, loops: u32, value: &Json) -> bool {
         let cost = if loops == 0 {
             1
@@ -51,7 +51,7 @@ fn longest(value: &Json) -> u64 {
     u64::try_from(own).unwrap_or(u64::MAX).max(inner.unwrap_or(1))
 }
 
-/// How deep loops are nested in an expression.
+/// Nesting depth of comprehensions in an expression.
 pub(super) fn loops(expression: &IdedExpr) -> u32 {
     let most = |inner: &mut dyn Iterator<Item = &IdedExpr>| inner.map(loops).max().unwrap_or(0);
     match &expression.expr {

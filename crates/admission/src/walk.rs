@@ -3,12 +3,12 @@
 use std::collections::{HashMap, HashSet};
 
 use config::Timestamp;
+use config::rules::Path;
 use config::schema::{Bounds, Fields, ListKind, Schema, Shape};
 use regex::Regex;
 use serde_json::{Map, Value as Json};
 
 use crate::cause::{Causes, Reason};
-use crate::path::Path;
 
 /// Patterns of a kind, compiled.
 pub(crate) type Patterns = HashMap<&'static str, Regex>;
@@ -185,7 +185,7 @@ impl Walk<'_> {
             }
             ListKind::Map { keys, .. } => {
                 for (index, item) in list.iter().enumerate() {
-                    let Some(identity) = identity(item, items, keys) else {
+                    let Some(identity) = items.identity(item, keys) else {
                         continue;
                     };
                     if !seen.insert(identity.to_string()) {
@@ -195,19 +195,6 @@ impl Walk<'_> {
             }
         }
     }
-}
-
-/// The keys of an item, with their values; none: it is no object (which is reported as that).
-pub(crate) fn identity(item: &Json, items: &Schema, keys: &[&'static str]) -> Option<Json> {
-    let object = item.as_object()?;
-    let mut identity = Map::new();
-    for key in keys {
-        let default = || items.field(key).and_then(|schema| schema.default.as_ref());
-        if let Some(value) = object.get(*key).or_else(default) {
-            identity.insert((*key).to_owned(), value.clone());
-        }
-    }
-    Some(Json::Object(identity))
 }
 
 fn wanted(shape: &Shape) -> &'static str {

@@ -1,43 +1,47 @@
-//! A value brought into the form that is stored: nulls and unknown fields out, defaults in.
+//! Normalization of values: removes nulls and unknown fields, fills in defaults.
 
 use std::sync::Arc;
 
-use config::schema::{Fields, Schema, Shape};
 use serde_json::{Map, Value as Json};
 
-use crate::path::Path;
+use crate::rules::Path;
+use crate::schema::{Fields, Schema, Shape};
 
-/// Unknown fields that are reported.
+/// Limit of reported unknown fields.
 const MAX_UNKNOWN: usize = 100;
 
-/// What is done besides taking out nulls and unknown fields, and what was found.
+/// Options and findings of [`normalize`].
 #[derive(Debug, Default)]
-pub(crate) struct Conform {
-    /// Whether defaults are filled in. Not in configurations of server-side apply: nobody said them.
-    pub(crate) defaults: bool,
-    /// Unknown fields, by path.
-    pub(crate) unknown: Vec<String>,
+pub struct Normalization {
+    /// Whether defaults are filled in. Configurations of server-side apply get none: the applier does not own them.
+    pub defaults: bool,
+    /// Paths of unknown fields, at most 100.
+    pub unknown: Vec<String>,
 }
 
-/// Brings a value into the form that its schema says. Values of the wrong type stay as they are.
-pub(crate) fn conform(value: &mut Json, schema: &Schema, path: &Path<'_>, out: &mut Conform) {
+/// Normalizes a value by its schema. Values of the wrong type are not changed.
+pub fn normalize(value: &mut Json, schema: &Schema, out: &mut Normalization) {
+    walk(value, schema, &Path::Root, out);
+}
+
+fn walk(value: &mut Json, schema: &Schema, path: &Path<'_>, out: &mut Normalization) {
     match (&schema.shape, value) {
         (Shape::Object(fields), Json::Object(object)) => object_of(object, fields, path, out),
         (Shape::Map(values, _), Json::Object(object)) => {
             if matches!(values.shape, Shape::Text { .. }) && !values.nullable {
-                // As Kubernetes reads a map of texts: null is the empty one.
+                // Kubernetes reads null in a map of strings as the empty string.
                 object
                     .values_mut()
                     .filter(|value| value.is_null())
                     .for_each(|value| *value = Json::String(String::new()));
             }
             for (key, value) in object {
-                conform(value, values, &path.field(key), out);
+                walk(value, values, &path.field(key), out);
             }
         }
         (Shape::List(items, ..), Json::Array(list)) => {
             for (index, item) in list.iter_mut().enumerate() {
-                conform(item, items, &path.index(index), out);
+                walk(item, items, &path.index(index), out);
             }
         }
         (Shape::Integer { .. }, value @ Json::Number(_)) => whole(value),
@@ -45,7 +49,7 @@ pub(crate) fn conform(value: &mut Json, schema: &Schema, path: &Path<'_>, out: &
     }
 }
 
-fn object_of(object: &mut Map<String, Json>, fields: &Fields, path: &Path<'_>, out: &mut Conform) {
+fn object_of(object: &mut Map<String, Json>, fields: &Fields, path: &Path<'_>, out: &mut Normalization) {
     object.retain(|name, value| match fields.get(name) {
         Some(schema) => !value.is_null() || schema.nullable || matches!(schema.shape, Shape::Any),
         None if fields.open => true,
@@ -65,7 +69,7 @@ fn object_of(object: &mut Map<String, Json>, fields: &Fields, path: &Path<'_>, o
     }
     for (name, value) in object {
         if let Some(schema) = fields.get(name) {
-            conform(value, schema, &path.field(name), out);
+            walk(value, schema, &path.field(name), out);
         }
     }
 }
@@ -75,7 +79,7 @@ fn missing(object: &Map<String, Json>, name: &str, schema: &Arc<Schema>) -> Opti
     (!object.contains_key(name)).then(|| default.clone())
 }
 
-/// 2.0 is 2.
+/// Writes 2.0 as 2.
 fn whole(value: &mut Json) {
     const EXACT: f64 = 9_007_199_254_740_992.0;
     if let Some(float) = value.as_f64().filter(|_| value.is_f64())

@@ -1,15 +1,16 @@
-//! JSON as values of CEL.
+//! Conversion of JSON to CEL values.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use config::schema::{Schema, Shape};
 use kube_cel::cel::Value;
 use kube_cel::cel::objects::{Key, Map};
 use serde_json::Value as Json;
 
-/// A value as rules see it: numbers have the type that the schema says; names of fields that CEL could not say are written
-/// otherwise (`namespace` as `__namespace__`), keys of maps are not.
+use crate::schema::{Schema, Shape};
+
+/// Converts a value. The schema decides the type of numbers. Names of fields that are not CEL identifiers are escaped
+/// (`namespace` becomes `__namespace__`); keys of maps are not.
 pub(super) fn convert(value: &Json, schema: Option<&Schema>) -> Value {
     match value {
         Json::Null => Value::Null,
@@ -40,7 +41,7 @@ pub(super) fn convert(value: &Json, schema: Option<&Schema>) -> Value {
     }
 }
 
-/// The name of a field as an identifier, as the CRD reference of Kubernetes lays down.
+/// Escapes the name of a field as the Kubernetes documentation of CRD validation rules defines it.
 fn escape(name: &str) -> String {
     const RESERVED: &[&str] = &[
         "true",
