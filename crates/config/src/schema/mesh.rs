@@ -195,74 +195,78 @@ fn categories(group: &str) -> &'static [&'static str] {
     }
 }
 
-/// The status of Istio's kinds: open, because controllers write what they like; with what Rutter writes.
+/// The status of Istio's kinds: the fields that Rutter writes. Unknown fields are preserved, because other controllers write
+/// their own.
 fn istio_status() -> Schema {
     let text = |description: &str| Schema::text().describe(description);
     let count = |description: &str| Schema::integer("int64").describe(description);
     let time = |description: &str| Schema::text_of(Some("date-time")).describe(description);
     let mut condition = object(
-        "Something that holds of the object, or not.",
+        "A condition of the object.",
         vec![
             (
                 "type",
-                text("What: `Accepted`, `Programmed`, or another controller's word."),
+                text("The type: `Accepted`, `Programmed`, or a type of another controller."),
             ),
             ("status", text("`True`, `False` or `Unknown`.")),
-            ("reason", text("Why, in one word.")),
-            ("message", text("Why, in a sentence.")),
+            ("reason", text("The reason, in one word.")),
+            ("message", text("The reason, in a sentence.")),
             (
                 "observedGeneration",
-                count("The generation of the object that this is about."),
+                count("The generation of the object that the condition describes."),
             ),
-            ("lastTransitionTime", time("When the status last changed.")),
-            ("lastProbeTime", time("When it was last looked at.")),
+            ("lastTransitionTime", time("The time of the last change of the status.")),
+            ("lastProbeTime", time("The time of the last probe.")),
         ],
         vec!["type"],
     );
     let refusal = object(
-        "The words of one proxy that refuses what was made of the object.",
+        "The error of one proxy that rejects the configuration.",
         vec![
-            ("proxy", text("Which proxy.")),
+            ("proxy", text("The proxy.")),
             (
                 "type",
-                text("The type of resource that it refuses: `CDS`, `EDS`, `LDS` or `RDS`."),
+                text("The type of the rejected resource: `CDS`, `EDS`, `LDS` or `RDS`."),
             ),
             ("resource", text("The resource.")),
-            ("message", text("What the proxy says.")),
+            ("message", text("The error message.")),
         ],
         vec![],
     );
     let proxies = object(
-        "How many proxies run the object.",
+        "The number of proxies that acknowledged the object.",
         vec![
-            ("generation", count("The generation of the object that was counted.")),
+            (
+                "generation",
+                count("The generation of the object that the numbers are about."),
+            ),
             ("total", count("Proxies that need it.")),
-            ("running", count("Proxies that run it.")),
-            ("refused", count("Proxies that refuse it.")),
-            ("pending", count("Proxies that have not answered.")),
-            ("lastChanged", time("When these numbers last changed.")),
+            ("running", count("Proxies that acknowledged it.")),
+            ("refused", count("Proxies that rejected it.")),
+            ("pending", count("Proxies that have not responded.")),
+            ("lastChanged", time("The time of the last change of the numbers.")),
             ("refusal", refusal),
         ],
         vec![],
     );
     crate::schema::facts::keep_unknown(&mut condition);
-    let mut message = object("A remark about the object.", vec![], vec![]);
+    let mut message = object("A message about the object.", vec![], vec![]);
     crate::schema::facts::keep_unknown(&mut message);
     let mut status = object(
-        "What became of the object.",
+        "The status of the object.",
         vec![
             (
                 "observedGeneration",
-                Schema::new(Shape::IntOrText).describe("The generation of the object that the status is about."),
+                Schema::new(Shape::IntOrText).describe("The observed generation of the object."),
             ),
             (
                 "conditions",
-                list_by(condition, &["type"], Some("type")).describe("What holds of the object."),
+                list_by(condition, &["type"], Some("type")).describe("The conditions of the object."),
             ),
             ("proxies", proxies),
             (
                 "validationMessages",
-                Schema::list(Arc::new(message)).describe("Conflicts of an analysis of the configuration."),
+                Schema::list(Arc::new(message)).describe("Messages of an analysis of the configuration."),
             ),
         ],
         vec![],
