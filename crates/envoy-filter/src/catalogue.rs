@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use config::istio::envoy_filter::{ApplyTo, PatchContext, PatchOperation};
 use flow::{Reads, Relation, Rule};
-use model::audience::{ClusterAudience, ClusterKey, ListenerAudience, PatchedCluster, PatchedListener, ResourceKey};
+use model::audience::{
+    ClusterAudience, ClusterKey, ListenerAudience, PatchedCluster, PatchedListener, ProxyClass, ResourceKey,
+};
 use model::listener::{Bind, ChainKind, ListenerSpec};
-use model::proxy::ProxyKind;
 use traffic::Catalogue;
 use traffic::clusters::ClusterCatalogue;
 use traffic::listeners::ListenerCatalogue;
@@ -83,7 +84,7 @@ impl Rule for PatchedClusterCatalogue {
             };
             entries.push((name.clone(), key));
         }
-        let added = added(audience.kind, ApplyTo::Cluster, &patches);
+        let added = added(&audience.class, ApplyTo::Cluster, &patches);
         Some(PatchedCatalogue::new(entries, added, removed))
     }
 }
@@ -121,7 +122,7 @@ impl Rule for PatchedListenerCatalogue {
             };
             entries.push((name.clone(), key));
         }
-        let added = added(audience.kind, ApplyTo::Listener, &patches);
+        let added = added(&audience.class, ApplyTo::Listener, &patches);
         Some(PatchedCatalogue::new(entries, added, removed))
     }
 }
@@ -149,13 +150,13 @@ fn matching_cluster<'a>(
     let mut facts = ClusterFacts::of(name);
     let context = match cluster.without_override() {
         ClusterKey::Inbound { port, .. } => {
-            let own = audience.inbound.iter().find(|own| own.port == *port);
+            let own = audience.inbound().iter().find(|own| own.port == *port);
             let service = own.and_then(|own| own.service.as_ref());
             facts.own = service.map(|(service, _)| &service.hostname);
             PatchContext::SidecarInbound
         }
         ClusterKey::InboundPassthrough(_) => PatchContext::SidecarInbound,
-        _ => outbound(audience.kind),
+        _ => outbound(&audience.class),
     };
     let fits = |patch: &&Chosen| patch.is_for(context) && facts.matches(patch);
     patches.iter().filter(fits).collect()
@@ -201,10 +202,14 @@ fn has_http(listener: &ListenerSpec) -> bool {
 }
 
 /// What patches add to the resources of a proxy, each once.
-fn added(kind: ProxyKind, sort: ApplyTo, patches: &[Chosen]) -> impl Iterator<Item = (Arc<str>, PatchId)> + '_ {
+fn added<'p, S, G>(
+    class: &ProxyClass<S, G>,
+    sort: ApplyTo,
+    patches: &'p [Chosen],
+) -> impl Iterator<Item = (Arc<str>, PatchId)> + use<'p, S, G> {
+    let (outbound, sidecar) = (outbound(class), class.sidecar().is_some());
     let adds = move |patch: &&Chosen| {
-        let fits = patch.is_for(outbound(kind))
-            || (kind == ProxyKind::Sidecar && patch.context == PatchContext::SidecarInbound);
+        let fits = patch.is_for(outbound) || (sidecar && patch.context == PatchContext::SidecarInbound);
         patch.apply_to == sort && patch.operation == PatchOperation::Add && fits
     };
     patches.iter().filter(adds).filter_map(|patch| {

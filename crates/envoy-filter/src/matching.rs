@@ -3,16 +3,15 @@
 use config::istio::envoy_filter::{
     ClusterMatch, ListenerMatch, ObjectMatch, PatchContext, RouteConfigurationMatch, VirtualHostMatch,
 };
-use model::audience::RouteAudience;
-use model::proxy::ProxyKind;
+use model::audience::{GatewaySet, ProxyClass, RouteAudience};
 use names::Hostname;
 
 use crate::compile::CompiledPatch;
 
-/// The context of what such a proxy has on its way out.
-pub(crate) fn outbound(kind: ProxyKind) -> PatchContext {
-    match kind {
-        ProxyKind::Router => PatchContext::Gateway,
+/// The context of outbound resources of a proxy.
+pub(crate) fn outbound<S, G>(class: &ProxyClass<S, G>) -> PatchContext {
+    match class {
+        ProxyClass::Gateway(_) => PatchContext::Gateway,
         _ => PatchContext::SidecarOutbound,
     }
 }
@@ -99,8 +98,8 @@ pub(crate) struct TableFacts<'a> {
 impl<'a> TableFacts<'a> {
     /// A table that is discovered.
     pub(crate) fn discovered(audience: &RouteAudience, name: &'a str) -> TableFacts<'a> {
-        match audience.kind {
-            ProxyKind::Router => TableFacts::gateway(audience, name),
+        match &audience.class {
+            ProxyClass::Gateway(facts) => TableFacts::gateway(&facts.set, name),
             _ => TableFacts::sidecar(name),
         }
     }
@@ -121,7 +120,7 @@ impl<'a> TableFacts<'a> {
     }
 
     /// `http.PORT` or `https.PORT.NAME.GATEWAY.NAMESPACE`, each perhaps with an address behind it.
-    fn gateway(audience: &RouteAudience, name: &'a str) -> TableFacts<'a> {
+    fn gateway(set: &GatewaySet, name: &'a str) -> TableFacts<'a> {
         let mut parts = name.split('.');
         let scheme = parts.next().unwrap_or_default();
         let port: u32 = parts.next().and_then(|port| port.parse().ok()).unwrap_or(0);
@@ -130,7 +129,7 @@ impl<'a> TableFacts<'a> {
             _ => ("", String::new()),
         };
         // Ports of services that lead here, where the workload has others.
-        let services = audience.gateway_ports.iter();
+        let services = set.ports.iter();
         let mut ports: Vec<u32> = services
             .filter(|(_, workload)| u32::from(*workload) == port)
             .map(|(service, _)| u32::from(*service))

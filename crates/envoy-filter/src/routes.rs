@@ -83,7 +83,7 @@ impl Rule for PatchedRouteConfigs {
     fn derive(cx: &Reads<'_>, (audience, name): &(Arc<RouteAudience>, Arc<str>)) -> Option<Patched> {
         let plain = (audience.plain(), name.clone());
         let facts = TableFacts::discovered(audience, name);
-        let context = outbound(audience.kind);
+        let context = outbound(&audience.class);
         let patches = chosen(cx, &audience.filters).into_iter();
         let patches: Vec<Chosen> = patches
             .filter(|patch| patch.is_for(context) && facts.matches(patch))

@@ -11,7 +11,7 @@ use model::xds::Resource;
 use registry::inputs::Mesh;
 use registry::{NetworkGateways, ServiceEndpoints, Services};
 use traffic::Catalogue;
-use traffic::clusters::ClientNeeds;
+use traffic::clusters::RelevantClientFacts;
 use traffic::policy::preference::{Preference, preference};
 use traffic::policy::{ClusterRules, EffectivePolicy};
 
@@ -128,7 +128,7 @@ impl Relation for EndpointCatalogue {
 impl Rule for EndpointCatalogue {
     fn derive(cx: &Reads<'_>, (audience, collection): &(Arc<EndpointsAudience>, Arc<str>)) -> Option<Catalogue> {
         let (cluster, generation) = apart::cluster_of(collection)?;
-        if audience.apart?.generation != generation {
+        if audience.leds?.generation != generation {
             return None;
         }
         let key = assignment_key(cx, audience, &cluster)?;
@@ -193,11 +193,11 @@ impl Rule for Endpoints {
 /// What the name of a cluster means to these clients.
 fn assignment_key(cx: &Reads<'_>, audience: &EndpointsAudience, name: &str) -> Option<AssignmentKey> {
     let cluster = traffic::clusters::resolve(cx, &audience.scope, name)?;
-    let view = cx.with::<ClientNeeds, _>(&cluster, |needs| needs.map(|needs| needs.view(audience)))?;
+    let view = cx.with::<RelevantClientFacts, _>(&cluster, |facts| facts.map(|facts| facts.view(audience)))?;
     Some(AssignmentKey {
         cluster,
         view,
-        apart: audience.apart,
+        apart: audience.leds,
     })
 }
 

@@ -86,7 +86,7 @@ pub(crate) fn of(telemetry: &Telemetry, spec: &ListenerSpec, mesh: &MeshConfig) 
     if tracing.max_path_tag_length.is_none() && options.max_path_tag_length > 0 {
         tracing.max_path_tag_length = Some(options.max_path_tag_length);
     }
-    tracing.custom_tags = tags(&spec.traced.tags, &options.custom_tags);
+    tracing.custom_tags = tags(&spec.trace_identity.tags, &options.custom_tags);
     Some(tracing)
 }
 
@@ -104,7 +104,7 @@ fn decides(tracer: &Tracer) -> bool {
 }
 
 fn by(tracer: &Tracer, spec: &ListenerSpec) -> manager::Tracing {
-    let service = spec.traced.service.to_string();
+    let service = spec.trace_identity.service.to_string();
     let (provider, longest) = match tracer {
         Tracer::Zipkin(provider, to) => (
             named("envoy.tracers.zipkin", &zipkin(provider, to)),

@@ -1,31 +1,31 @@
-//! What connections a workload takes: plain text, the mesh's mutual TLS, or both.
+//! mTLS modes of workloads: whether they accept plain text, the mesh's mutual TLS, or both.
 
 use std::collections::BTreeMap;
 
 use crate::proxy::Labels;
 
-/// Label of pods and WorkloadEntries that says whether they take the mesh's mutual TLS (`istio`).
+/// Label of pods and WorkloadEntries; `istio` if they accept the mesh's mutual TLS.
 const TLS_MODE_LABEL: &str = "security.istio.io/tlsMode";
 
-/// Whether a workload's labels say that it takes the mesh's mutual TLS; none if they say nothing.
+/// Whether a workload's labels declare that it accepts the mesh's mutual TLS; none without the label.
 pub fn labelled(labels: &Labels) -> Option<bool> {
     labels.get(TLS_MODE_LABEL).map(|mode| &**mode == "istio")
 }
 
-/// What is taken at a port.
+/// mTLS mode of a port.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
 pub enum Mode {
-    /// What comes is passed on as it is.
+    /// Connections are forwarded as they are.
     Disable,
-    /// The mesh's mutual TLS is opened, and plain text taken, too.
+    /// Plain text and the mesh's mutual TLS, which is terminated.
     #[default]
     Permissive,
-    /// The mesh's mutual TLS and nothing else.
+    /// Only the mesh's mutual TLS.
     Strict,
 }
 
 impl Mode {
-    /// As it is written in a PeerAuthentication.
+    /// Its name in a PeerAuthentication.
     pub const fn name(self) -> &'static str {
         match self {
             Mode::Disable => "DISABLE",
@@ -35,44 +35,44 @@ impl Mode {
     }
 }
 
-/// What a workload takes, by its ports. Two workloads that take the same have equal values.
+/// mTLS modes of a workload's ports, in normal form: workloads with the same modes have equal values.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
-pub struct PeerModes {
+pub struct MtlsModes {
     mode: Mode,
-    /// Ports at which it is another one.
+    /// Ports with a different mode.
     ports: BTreeMap<u16, Mode>,
 }
 
-impl PeerModes {
-    /// One mode, and others at these ports.
-    pub fn new(mode: Mode, ports: impl IntoIterator<Item = (u16, Mode)>) -> PeerModes {
+impl MtlsModes {
+    /// A mode, with exceptions for these ports.
+    pub fn new(mode: Mode, ports: impl IntoIterator<Item = (u16, Mode)>) -> MtlsModes {
         let ports = ports.into_iter().filter(|(_, other)| *other != mode).collect();
-        PeerModes { mode, ports }
+        MtlsModes { mode, ports }
     }
 
-    /// What is left of it where there is no certificate: plain text where that may be taken.
-    pub fn without_certificates(&self) -> PeerModes {
+    /// The modes of a proxy without a certificate: plain text where it is permitted.
+    pub fn without_certificates(&self) -> MtlsModes {
         let left = |mode| match mode {
             Mode::Disable | Mode::Permissive => Mode::Disable,
             Mode::Strict => Mode::Strict,
         };
-        PeerModes::new(
+        MtlsModes::new(
             left(self.mode),
             self.ports.iter().map(|(port, mode)| (*port, left(*mode))),
         )
     }
 
-    /// The mode at a port of the workload.
+    /// The mode of a port of the workload.
     pub fn at(&self, port: u16) -> Mode {
         self.ports.get(&port).copied().unwrap_or(self.mode)
     }
 
-    /// The mode at all ports that are not excepted.
-    pub fn elsewhere(&self) -> Mode {
+    /// The mode of all other ports.
+    pub fn default_mode(&self) -> Mode {
         self.mode
     }
 
-    /// The ports at which the mode is another one, ascending.
+    /// Ports with a different mode, ascending.
     pub fn exceptions(&self) -> impl Iterator<Item = (u16, Mode)> {
         self.ports.iter().map(|(port, mode)| (*port, *mode))
     }
@@ -83,17 +83,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn exceptions_that_are_none_are_forgotten() {
-        let modes = PeerModes::new(Mode::Strict, [(1, Mode::Strict), (2, Mode::Disable)]);
-        assert_eq!(modes, PeerModes::new(Mode::Strict, [(2, Mode::Disable)]));
+    fn redundant_exceptions_are_dropped() {
+        let modes = MtlsModes::new(Mode::Strict, [(1, Mode::Strict), (2, Mode::Disable)]);
+        assert_eq!(modes, MtlsModes::new(Mode::Strict, [(2, Mode::Disable)]));
         assert_eq!((modes.at(1), modes.at(2)), (Mode::Strict, Mode::Disable));
         assert_eq!(modes.exceptions().collect::<Vec<_>>(), [(2, Mode::Disable)]);
     }
 
     #[test]
-    fn without_a_certificate_what_must_be_tls_is_not_plain_text() {
+    fn without_a_certificate_strict_stays_strict() {
         let ports = [(1, Mode::Strict), (2, Mode::Disable)];
-        let left = PeerModes::new(Mode::Permissive, ports).without_certificates();
-        assert_eq!(left, PeerModes::new(Mode::Disable, [(1, Mode::Strict)]));
+        let left = MtlsModes::new(Mode::Permissive, ports).without_certificates();
+        assert_eq!(left, MtlsModes::new(Mode::Disable, [(1, Mode::Strict)]));
     }
 }

@@ -43,6 +43,17 @@ pub struct Capabilities {
     pub qat: bool,
 }
 
+impl Capabilities {
+    /// The capabilities without providers for private keys, which only secrets depend on.
+    pub fn without_key_providers(self) -> Capabilities {
+        Capabilities {
+            cryptomb: false,
+            qat: false,
+            ..self
+        }
+    }
+}
+
 /// Where a proxy or an endpoint is; empty strings where unknown.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
 pub struct Locality {

@@ -1,64 +1,55 @@
-//! Settings of proxies that differ from the mesh's `defaultConfig`: each proxy tells of those that it was started with.
+//! Settings of proxies that differ from the mesh's `defaultConfig`. Each proxy reports the settings it was started with.
 
 use std::sync::Arc;
 
-use config::mesh::ProxyConfig;
+use config::mesh::{ProxyConfig, ProxyConfigOverride};
 use flow::{Reads, Relation, Rule};
 
 use crate::inputs::{Mesh, MeshSettings};
 
-/// What proxies say of their settings, read: as JSON to typed. Most say the same.
-pub struct OwnSettings;
+/// The settings that proxies report, decoded from JSON. Most proxies report the same.
+pub struct ReportedSettings;
 
-impl Relation for OwnSettings {
-    const NAME: &'static str = "own settings of proxies";
+impl Relation for ReportedSettings {
+    const NAME: &'static str = "reported settings of proxies";
     type Key = Arc<str>;
     type Row = Arc<ProxyConfig>;
 }
 
-impl Rule for OwnSettings {
+impl Rule for ReportedSettings {
     fn derive(_: &Reads<'_>, text: &Arc<str>) -> Option<Arc<ProxyConfig>> {
         ProxyConfig::parse(text).map(Arc::new)
     }
 }
 
-/// The mesh as proxies see it that have these settings of their own, as JSON: those that shape what is served stand where
-/// the mesh's do.
-pub struct MeshOfProxies;
+/// The mesh's settings with the overrides of a proxy.
+pub struct OverriddenMeshes;
 
-impl Relation for MeshOfProxies {
-    const NAME: &'static str = "mesh of proxies with own settings";
-    type Key = Arc<str>;
+impl Relation for OverriddenMeshes {
+    const NAME: &'static str = "mesh settings with overrides of proxies";
+    type Key = Arc<ProxyConfigOverride>;
     type Row = Arc<MeshSettings>;
 }
 
-impl Rule for MeshOfProxies {
-    fn derive(cx: &Reads<'_>, text: &Arc<str>) -> Option<Arc<MeshSettings>> {
-        let own = cx.get::<OwnSettings>(text)?;
+impl Rule for OverriddenMeshes {
+    fn derive(cx: &Reads<'_>, overrides: &Arc<ProxyConfigOverride>) -> Option<Arc<MeshSettings>> {
         let mut mesh = (**cx.get::<Mesh>(&())?).clone();
-        let settings = &mut mesh.config.default_config;
-        settings.proxy_headers = own.proxy_headers.clone();
-        settings.gateway_topology = own.gateway_topology.clone();
-        // As with Istio these alone are the mesh's where the proxy tells of none.
-        if let Some(own) = &own.connection_settings {
-            settings.connection_settings = Some(own.clone());
-        }
-        settings.tracing = own.tracing.clone();
+        overrides.apply(&mut mesh.config.default_config);
         Some(Arc::new(mesh))
     }
 }
 
-/// The mesh as proxies with these settings see it; empty: as all do.
-pub fn mesh_of(cx: &Reads<'_>, settings: &Arc<str>) -> Option<Arc<MeshSettings>> {
-    let own = (!settings.is_empty())
-        .then(|| cx.get::<MeshOfProxies>(settings))
-        .flatten();
-    let mesh = own.or_else(|| cx.get::<Mesh>(&()))?;
-    Some((*mesh).clone())
+/// The mesh's settings for proxies with these overrides.
+pub fn mesh_of(cx: &Reads<'_>, overrides: Option<&Arc<ProxyConfigOverride>>) -> Option<Arc<MeshSettings>> {
+    let mesh = match overrides {
+        Some(overrides) => cx.get::<OverriddenMeshes>(overrides),
+        None => cx.get::<Mesh>(&()),
+    };
+    Some((*mesh?).clone())
 }
 
 /// Adds this module's rules.
 pub(crate) fn register(b: &mut flow::Builder) {
-    b.view::<OwnSettings>();
-    b.view::<MeshOfProxies>();
+    b.view::<ReportedSettings>();
+    b.view::<OverriddenMeshes>();
 }

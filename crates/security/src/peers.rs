@@ -9,7 +9,7 @@ use std::sync::Arc;
 use config::Object;
 use config::istio::{MutualTls, MutualTlsMode, PeerAuthentication};
 use flow::{Index, Members, Reads, Relation, Rule};
-use model::mtls::{Mode, PeerModes};
+use model::mtls::{Mode, MtlsModes};
 use model::proxy::{Labels, selects};
 use model::service::ObjectId;
 use registry::inputs::{Mesh, PeerAuthentications};
@@ -141,11 +141,11 @@ pub struct WorkloadPeers;
 impl Relation for WorkloadPeers {
     const NAME: &'static str = "peer authentication of a workload";
     type Key = (Arc<str>, Labels);
-    type Row = PeerModes;
+    type Row = MtlsModes;
 }
 
 impl Rule for WorkloadPeers {
-    fn derive(cx: &Reads<'_>, (namespace, labels): &(Arc<str>, Labels)) -> Option<PeerModes> {
+    fn derive(cx: &Reads<'_>, (namespace, labels): &(Arc<str>, Labels)) -> Option<MtlsModes> {
         let mesh = cx.get::<Mesh>(&())?;
         Some(of_workload(cx, &mesh.config.root_namespace, namespace, labels))
     }
@@ -161,16 +161,16 @@ pub(crate) fn register(b: &mut flow::Builder) {
 }
 
 /// What a workload takes, by port. `root` is the mesh's root namespace; empty: it has none.
-pub fn of_workload(cx: &Reads<'_>, root: &Arc<str>, namespace: &Arc<str>, labels: &Labels) -> PeerModes {
+pub fn of_workload(cx: &Reads<'_>, root: &Arc<str>, namespace: &Arc<str>, labels: &Labels) -> MtlsModes {
     let mode = of_namespace(cx, root, namespace);
     let own = cx.get::<NamespacePeers>(namespace);
     let selects = own.is_some_and(|own| own.selects) && namespace != root;
     let Some(policy) = selects.then(|| selecting(cx, namespace, labels)).flatten() else {
-        return PeerModes::new(mode, []);
+        return MtlsModes::new(mode, []);
     };
     let mode = mode_of(policy.spec.mtls.as_ref()).unwrap_or(mode);
     let ports = ports(&policy.spec).map(|(port, tls)| (port, mode_of(Some(tls)).unwrap_or(mode)));
-    PeerModes::new(mode, ports)
+    MtlsModes::new(mode, ports)
 }
 
 /// What the workloads of a namespace take for which nothing else is said.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use config::{AnyObject, ParseOptions, parse_documents};
 use flow::{Batch, Engine, Reads, Relation, Rule};
-use model::mtls::{Mode, PeerModes};
+use model::mtls::{Mode, MtlsModes};
 use model::proxy::Labels;
 use model::service::ObjectId;
 use registry::inputs::PeerAuthentications;
@@ -20,11 +20,11 @@ type Workload = (Arc<str>, Labels);
 impl Relation for Workloads {
     const NAME: &'static str = "workloads of the test";
     type Key = Workload;
-    type Row = PeerModes;
+    type Row = MtlsModes;
 }
 
 impl Rule for Workloads {
-    fn derive(cx: &Reads<'_>, (namespace, labels): &Workload) -> Option<PeerModes> {
+    fn derive(cx: &Reads<'_>, (namespace, labels): &Workload) -> Option<MtlsModes> {
         Some(peers::of_workload(cx, &"root".into(), namespace, labels))
     }
 }
@@ -81,7 +81,7 @@ fn workload(namespace: &str, app: &str) -> Workload {
     (namespace.into(), Labels::from(labels))
 }
 
-fn modes(engine: &mut Engine, workload: &Workload) -> PeerModes {
+fn modes(engine: &mut Engine, workload: &Workload) -> MtlsModes {
     let cell = engine.subscribe::<Workloads>(workload.clone());
     (*engine.row::<Workloads>(cell).unwrap()).clone()
 }
@@ -91,8 +91,8 @@ fn is_plain(engine: &mut Engine, workload: &Workload) -> Option<bool> {
     *engine.row::<Plain>(cell).unwrap()
 }
 
-fn only(mode: Mode) -> PeerModes {
-    PeerModes::new(mode, [])
+fn only(mode: Mode) -> MtlsModes {
+    MtlsModes::new(mode, [])
 }
 
 const STRICT: &str = "{mtls: {mode: STRICT}}";
@@ -129,7 +129,7 @@ fn what_is_left_open_the_wider_one_says() {
         &[("root/all", STRICT), ("shop/all", "{}"), ("shop/web", ports)],
     );
     let found = modes(&mut engine, &web);
-    assert_eq!(found, PeerModes::new(Mode::Strict, [(80, Mode::Disable)]));
+    assert_eq!(found, MtlsModes::new(Mode::Strict, [(80, Mode::Disable)]));
     assert_eq!(found.at(81), Mode::Strict);
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use config::Object;
 use config::mesh::{NamespaceProxyConfigs, PROXY_CONFIG_ANNOTATION};
 use flow::Relation as _;
-use model::mtls::PeerModes;
+use model::mtls::MtlsModes;
 use model::proxy::{Locality, Proxy};
 use model::service::{EndpointAddress, ExportTo, Health, Registry, Resolution};
 use registry::inputs::{
@@ -189,12 +189,12 @@ impl World {
 }
 
 /// What a workload takes.
-fn mutual_tls(modes: &PeerModes) -> Value {
+fn mutual_tls(modes: &MtlsModes) -> Value {
     let ports = modes.exceptions();
     let ports: Map<String, Value> = ports
         .map(|(port, mode)| (port.to_string(), mode.name().into()))
         .collect();
-    json!({ "mode": modes.elsewhere().name(), "ports": ports })
+    json!({ "mode": modes.default_mode().name(), "ports": ports })
 }
 
 fn written<S>(object: &Object<S>) -> Value {

@@ -175,7 +175,7 @@ impl World {
             ResourceType::Cluster => Audience::Cluster(audiences.cluster.clone()),
             ResourceType::Endpoints => Audience::Endpoints(self.endpoints(token, &audiences.endpoints)),
             ResourceType::LbEndpoint => {
-                audiences.endpoints.apart?;
+                audiences.endpoints.leds?;
                 Audience::LbEndpoint(self.endpoints(token, &audiences.endpoints))
             }
             ResourceType::Listener => Audience::Listener(audiences.listener.clone()),
@@ -204,9 +204,9 @@ impl World {
 
     /// The audience of a proxy's endpoints, in its generation of collections.
     fn endpoints(&self, token: ProxyToken, audience: &Arc<EndpointsAudience>) -> Arc<EndpointsAudience> {
-        match (self.generations.get(&token), audience.apart) {
+        match (self.generations.get(&token), audience.leds) {
             (Some(generation), Some(apart)) if *generation != apart.generation => Arc::new(EndpointsAudience {
-                apart: Some(Leds {
+                leds: Some(Leds {
                     generation: *generation,
                     ..apart
                 }),

@@ -9,7 +9,7 @@ use std::fmt::Write;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use model::audience::{EndpointPlace, EndpointSpec, Leds, ResourceKey};
+use model::audience::{EndpointSpec, EndpointTarget, Leds, ResourceKey};
 use model::service::{Endpoint, EndpointAddress};
 use model::xds::Version;
 use protos::Message;
@@ -70,9 +70,9 @@ pub(crate) fn collections(cluster: &str, groups: &[Group<'_>], generation: u32) 
 
 /// The encoded `LbEndpoint`.
 pub(crate) fn endpoint(spec: &EndpointSpec) -> Bytes {
-    let (place, mutual_tls) = match &spec.place {
-        EndpointPlace::Endpoint(endpoint, port) => (Target::Endpoint(endpoint, *port), endpoint.mutual_tls),
-        EndpointPlace::Gateway(entry) => (Target::Gateway(entry), true),
+    let (place, mutual_tls) = match &spec.target {
+        EndpointTarget::Endpoint(endpoint, port) => (Target::Endpoint(endpoint, *port), endpoint.mutual_tls),
+        EndpointTarget::Gateway(entry) => (Target::Gateway(entry), true),
     };
     let member = Member {
         place,
@@ -123,16 +123,16 @@ fn member_name(collection: &str, member: &Member<'_>) -> String {
 
 fn spec(member: &Member<'_>) -> EndpointSpec {
     EndpointSpec {
-        place: match member.place {
+        target: match member.place {
             Target::Endpoint(endpoint, port) => {
                 let mutual_tls = member.mutual_tls;
                 let endpoint = Endpoint {
                     mutual_tls,
                     ..endpoint.clone()
                 };
-                EndpointPlace::Endpoint(endpoint, port)
+                EndpointTarget::Endpoint(endpoint, port)
             }
-            Target::Gateway(entry) => EndpointPlace::Gateway(entry.clone()),
+            Target::Gateway(entry) => EndpointTarget::Gateway(entry.clone()),
         },
         weight: member.weight,
     }

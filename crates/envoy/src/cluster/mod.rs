@@ -44,11 +44,11 @@ impl Relation for Clusters {
 
 impl Rule for Clusters {
     fn derive(cx: &Reads<'_>, key: &ClusterKey) -> Option<Resource> {
-        let (key, settings) = match key {
-            ClusterKey::ProxyConfigOverride(tuned) => (tuned.cluster.without_override(), tuned.settings.clone()),
-            key => (key, Arc::default()),
+        let (key, overrides) = match key {
+            ClusterKey::ProxyConfigOverride(cluster) => (cluster.cluster.without_override(), Some(&cluster.overrides)),
+            key => (key, None),
         };
-        let mesh = mesh_of(cx, &settings)?;
+        let mesh = mesh_of(cx, overrides)?;
         let config = &mesh.config;
         let resource = |name: &str, body: Bytes| Some(Resource::new(name, body));
         match key {

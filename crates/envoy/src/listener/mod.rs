@@ -44,7 +44,7 @@ impl Relation for Listeners {
 
 impl Rule for Listeners {
     fn derive(cx: &Reads<'_>, key: &Arc<ListenerSpec>) -> Option<Resource> {
-        let mesh = mesh_of(cx, &key.settings)?;
+        let mesh = mesh_of(cx, key.overrides.as_ref())?;
         let telemetry = cx.get::<EffectiveTelemetry>(&())?;
         Some(Resource::new(key.name.clone(), encode(key, &mesh.config, &telemetry)))
     }

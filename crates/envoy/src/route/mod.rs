@@ -17,8 +17,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use flow::{Reads, Relation, Rule};
-use model::audience::{RouteAudience, RouteTable, RoutesKey, VirtualHostContent, VirtualHostSpec};
-use model::proxy::ProxyKind;
+use model::audience::{ProxyClass, RouteAudience, RouteTable, RoutesKey, VirtualHostContent, VirtualHostSpec};
 use model::xds::Resource;
 use protos::Message;
 use protos::envoy::config::core::v3::config_source::ConfigSourceSpecifier;
@@ -88,7 +87,7 @@ impl Rule for HttpRoutes {
 
 /// The routes that a key stands for, as far as `keep` keeps them.
 pub(crate) fn encoded(cx: &Reads<'_>, key: &RoutesKey, keep: impl Fn(Route) -> Option<Route>) -> Option<EncodedRoutes> {
-    let mesh = mesh_of(cx, &key.settings)?;
+    let mesh = mesh_of(cx, key.overrides.as_ref())?;
     let Some(id) = &key.virtual_service else {
         let hash = Destinations::read(cx, key, None).hash_of_default(&key.host);
         let route = defaults::outbound(key.host.as_str(), key.port, hash.as_ref(), &mesh.config);
@@ -118,7 +117,7 @@ impl Relation for VirtualHosts {
 
 impl Rule for VirtualHosts {
     fn derive(cx: &Reads<'_>, key: &Arc<VirtualHostSpec>) -> Option<Bytes> {
-        let mesh = mesh_of(cx, &key.settings)?;
+        let mesh = mesh_of(cx, key.overrides.as_ref())?;
         let routes: Vec<EncodedRoutes> = match &key.content {
             VirtualHostContent::Routes(keys) => keys
                 .iter()
@@ -151,7 +150,7 @@ impl Relation for RouteConfigs {
 impl Rule for RouteConfigs {
     fn derive(cx: &Reads<'_>, key: &(Arc<RouteAudience>, Arc<str>)) -> Option<Resource> {
         let table = cx.get::<RouteTables>(key)?;
-        if key.0.kind == ProxyKind::Grpc {
+        if key.0.class == ProxyClass::Grpc {
             let body = grpc::route_configuration(cx, &key.1, &table);
             return Some(Resource::new(key.1.clone(), body));
         }

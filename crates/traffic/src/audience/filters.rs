@@ -1,7 +1,5 @@
-//! Which EnvoyFilters select a proxy, and which of their patches are for it.
-//!
-//! Only what a patch asks of the *proxy* is looked at here: its kind, version, metadata and labels. What a patch asks of
-//! a cluster, a listener or a route is looked at where that is patched, and what it changes nowhere in this crate.
+//! Selects the EnvoyFilters and patches for a proxy, by its class, version, metadata and labels. Conditions on clusters,
+//! listeners and routes are evaluated where patches are applied.
 
 use std::sync::Arc;
 
@@ -16,21 +14,23 @@ use model::service::ObjectId;
 use regex::Regex;
 use registry::inputs::EnvoyFilters;
 
-/// The label by which a proxy is one of a Gateway of the Gateway API.
+use super::facts::Facts;
+
+/// Label of the proxies of a Gateway API Gateway.
 const GATEWAY_NAME: &str = "gateway.networking.k8s.io/gateway-name";
-/// The group of that Gateway.
+/// API group of that Gateway.
 const GATEWAY_GROUP: &str = "gateway.networking.k8s.io";
-/// The longest expression for a version that is looked at, in bytes.
+/// Maximum length of a version expression in bytes.
 const MAX_VERSION: usize = 1024;
-/// The most memory that a compiled expression for a version may take, in bytes.
+/// Maximum size of a compiled version expression in bytes.
 const MAX_COMPILED: usize = 1 << 20;
 
-/// The patches that are for a proxy, by what they change.
+/// The patches for a proxy, by the resources that they change.
 #[derive(Clone, Default, Debug)]
 pub(super) struct Selected {
     /// Of clusters.
     pub(super) clusters: Filters,
-    /// Of listeners and what is in them.
+    /// Of listeners and their contents.
     pub(super) listeners: Filters,
     /// Of route tables.
     pub(super) routes: Filters,
@@ -54,7 +54,7 @@ impl Index for FiltersByNamespace {
     }
 }
 
-/// What each EnvoyFilter asks of proxies. Other values of its patches leave it as it is.
+/// The conditions of each EnvoyFilter on proxies; unchanged when only the patches' values change.
 pub struct FilterScopes;
 
 impl Relation for FilterScopes {
@@ -79,7 +79,7 @@ impl Rule for FilterScopes {
     }
 }
 
-/// What an EnvoyFilter asks of proxies.
+/// The conditions of an EnvoyFilter on proxies.
 #[derive(Clone, PartialEq, Debug)]
 pub struct FilterScope {
     meta: Age,
@@ -89,11 +89,11 @@ pub struct FilterScope {
     patches: Vec<PatchScope>,
 }
 
-/// What decides between filters of the same priority.
+/// The order of filters with the same priority.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 struct Age {
     created: Option<config::Timestamp>,
-    /// As Istio compares them.
+    /// `NAME.NAMESPACE`, as Istio compares them.
     name: String,
 }
 
@@ -106,7 +106,7 @@ impl Age {
     }
 }
 
-/// What a patch asks of proxies.
+/// The conditions of a patch on proxies.
 #[derive(Clone, PartialEq, Debug)]
 struct PatchScope {
     index: u16,
@@ -116,12 +116,12 @@ struct PatchScope {
     metadata: StringMap,
 }
 
-/// Which sort of resource a patch changes.
+/// The type of resource that a patch changes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Sort {
     Clusters,
     Listeners,
-    /// Of a sidecar's own ports they are in the listener.
+    /// Route tables; those of inbound ports are part of the listener.
     Routes,
     Extensions,
 }
@@ -137,7 +137,7 @@ impl PatchScope {
             | ApplyTo::NetworkFilter
             | ApplyTo::HttpFilter
             | ApplyTo::ListenerFilter => Sort::Listeners,
-            // Agents ask for it by themselves.
+            // The agent applies these itself.
             ApplyTo::Bootstrap | ApplyTo::Invalid => return None,
         };
         patch.patch.as_ref()?;
@@ -164,8 +164,8 @@ impl PatchScope {
                 .all(|(key, value)| proxy.metadata.get(key) == Some(value))
     }
 
-    /// Whether such a proxy has what the patch changes, and whether it is in listeners, or elsewhere.
-    fn place(&self, kind: ProxyKind) -> (bool, bool) {
+    /// Whether the patch changes listeners of such a proxy, and whether it changes other resources.
+    fn targets(&self, kind: ProxyKind) -> (bool, bool) {
         let context = match (self.context, kind) {
             (PatchContext::Any, ProxyKind::Sidecar) => (true, true),
             (PatchContext::SidecarInbound, ProxyKind::Sidecar) => (true, false),
@@ -178,17 +178,17 @@ impl PatchScope {
             Sort::Clusters => (false, inbound || other),
             Sort::Listeners => (inbound || other, false),
             Sort::Routes => context,
-            // The proxy asks for them by name, wherever it uses them.
+            // Requested by name, wherever they are used.
             Sort::Extensions => (false, true),
         }
     }
 }
 
-/// An expression for versions.
+/// A regular expression for versions.
 #[derive(Clone, Debug)]
 struct Version {
     expression: Arc<str>,
-    /// None: it cannot be evaluated, and no proxy has such a version.
+    /// None if it is invalid or too large: it matches no proxy.
     compiled: Option<Regex>,
 }
 
@@ -218,9 +218,10 @@ impl Version {
     }
 }
 
-/// The patches that are for a proxy: of its namespace and of the root namespace, by priority, those of the root namespace
-/// first, then by age.
-pub(super) fn selected(cx: &Reads<'_>, proxy: &Proxy, labels: &Labels, root: &Arc<str>) -> Selected {
+/// The patches for a proxy, from its namespace and the root namespace: by priority, then those of the root namespace first,
+/// then by age.
+pub(super) fn selected(facts: &Facts<'_>) -> Selected {
+    let (cx, proxy, labels, root) = (facts.cx, facts.proxy, facts.labels, facts.root());
     let mut found: Vec<(ObjectId, Arc<FilterScope>)> = Vec::new();
     let mut namespaces = vec![root];
     if proxy.namespace != *root {
@@ -242,9 +243,9 @@ pub(super) fn selected(cx: &Reads<'_>, proxy: &Proxy, labels: &Labels, root: &Ar
     let (mut clusters, mut listeners, mut routes, mut extensions) = (vec![], vec![], vec![], vec![]);
     for (id, scope) in found {
         let of = |wanted: &dyn Fn(&PatchScope) -> bool| scope.refer(&id, &|patch| patch.is_for(proxy) && wanted(patch));
-        clusters.extend(of(&|p| p.sort == Sort::Clusters && p.place(proxy.kind).1));
-        listeners.extend(of(&|p| p.place(proxy.kind).0));
-        routes.extend(of(&|p| p.sort == Sort::Routes && p.place(proxy.kind).1));
+        clusters.extend(of(&|p| p.sort == Sort::Clusters && p.targets(proxy.kind).1));
+        listeners.extend(of(&|p| p.targets(proxy.kind).0));
+        routes.extend(of(&|p| p.sort == Sort::Routes && p.targets(proxy.kind).1));
         extensions.extend(of(&|p| p.sort == Sort::Extensions));
     }
     Selected {
@@ -270,7 +271,7 @@ impl FilterScope {
             })
     }
 
-    /// Those of the patches, if there are any.
+    /// A reference to the matching patches; none without any.
     fn refer(&self, id: &ObjectId, wanted: &dyn Fn(&PatchScope) -> bool) -> Option<FilterRef> {
         let patches: Arc<[u16]> = self.patches.iter().filter(|p| wanted(p)).map(|p| p.index).collect();
         (!patches.is_empty()).then(|| FilterRef {

@@ -1,42 +1,38 @@
-//! The ports of a proxy's own workload that take traffic: what services lead to, or what its `Sidecar` declares.
+//! Ports of a proxy's workload that accept traffic: target ports of services, or those that its `Sidecar` declares.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use config::MeshConfig;
-use config::istio::{CaptureMode, IngressListener, Sidecar};
-use flow::Reads;
-use model::audience::{DefaultEndpoint, EVERYWHERE, InboundPort, IpFamilies};
-use model::proxy::{InterceptionMode, Labels, Proxy};
-use model::service::{Service, ServiceKey, TargetPort, Workload};
+use config::istio::{CaptureMode, IngressListener};
+use model::audience::{ALL_ADDRESSES, DefaultEndpoint, InboundPort, IpFamilies};
+use model::proxy::{InterceptionMode, Proxy};
+use model::service::{Service, ServiceKey, TargetPort};
 use names::{Hostname, Protocol};
-use registry::inputs::{MeshSettings, ServiceObjectKey};
+use registry::inputs::ServiceObjectKey;
 use registry::{InstancePorts, Services, ServicesByAddress, selectors};
 
-/// A service with this label keeps gateways from translating its ports to target ports.
+use super::facts::Facts;
+
+/// Services with this label are excluded from the translation of gateway ports to target ports.
 const NO_TRANSLATION_LABEL: &str = "experimental.istio.io/disable-gateway-port-translation";
 
-/// The ports that a sidecar accepts connections for, ascending. A `Sidecar` with ingress listeners replaces what services
-/// say. Without capture only such listeners exist: the application itself is bound to the ports of its services.
-pub(super) fn ports(
-    cx: &Reads<'_>,
-    proxy: &Proxy,
-    instance: &Instance<'_>,
-    (ip, sidecar): (IpFamilies, Option<&Sidecar>),
-) -> Arc<[InboundPort]> {
-    let mesh = &instance.mesh.config;
+/// The ports that a sidecar accepts connections for, ascending. Ingress listeners of a `Sidecar` replace the ports of
+/// services. Without traffic capture only such listeners exist, because the application itself listens on the service ports.
+pub(super) fn ports(facts: &Facts<'_>) -> Arc<[InboundPort]> {
+    let (proxy, mesh) = (facts.proxy, &facts.mesh.config);
     let mut ports: BTreeMap<u16, InboundPort> = BTreeMap::new();
     let mut add = |port: InboundPort| {
         ports.entry(port.port).or_insert(port);
     };
-    match sidecar.map(|s| &s.ingress[..]) {
+    match facts.sidecar.as_ref().map(|sidecar| &sidecar.spec.ingress[..]) {
         Some(ingress @ [_, ..]) => ingress
             .iter()
-            .filter_map(|l| declared(proxy, ip, mesh, l))
+            .filter_map(|l| declared(proxy, facts.ip, mesh, l))
             .for_each(&mut add),
         _ if proxy.interception == InterceptionMode::None => {}
-        _ => targets(cx, proxy, instance)
+        _ => targets(facts)
             .into_iter()
             .filter(|t| !is_reserved(t.workload_port, proxy, mesh))
             .filter_map(Target::into_port)
@@ -45,22 +41,22 @@ pub(super) fn ports(
     ports.into_values().collect()
 }
 
-/// The ports that services lead to, ascending: what a workload without a proxy may serve.
-pub(super) fn served(cx: &Reads<'_>, proxy: &Proxy, instance: &Instance<'_>) -> Arc<[u16]> {
+/// The target ports of services, ascending: the ports that a proxyless workload may serve.
+pub(super) fn served(facts: &Facts<'_>) -> Arc<[u16]> {
     let is_tcp = |target: &Target| {
         let port = target.service.port(target.service_port);
         port.is_some_and(|port| port.protocol != Protocol::Udp)
     };
-    let targets = targets(cx, proxy, instance);
+    let targets = targets(facts);
     let ports: BTreeSet<u16> = targets.iter().filter(|t| is_tcp(t)).map(|t| t.workload_port).collect();
     ports.into_iter().collect()
 }
 
-/// For a gateway: the port of its workload that each port of its services leads to, where it is another one. Of several
-/// services with one port the oldest decides.
-pub(super) fn translated(cx: &Reads<'_>, proxy: &Proxy, instance: &Instance<'_>) -> Arc<[(u16, u16)]> {
+/// Target ports of a gateway's services by service port, only where they differ. The oldest of several services with one
+/// port wins.
+pub(super) fn translated(facts: &Facts<'_>) -> Arc<[(u16, u16)]> {
     let mut ports: BTreeMap<u16, u16> = BTreeMap::new();
-    for target in targets(cx, proxy, instance) {
+    for target in targets(facts) {
         if !target.service.labels.contains_key(NO_TRANSLATION_LABEL) {
             ports.entry(target.service_port).or_insert(target.workload_port);
         }
@@ -68,30 +64,19 @@ pub(super) fn translated(cx: &Reads<'_>, proxy: &Proxy, instance: &Instance<'_>)
     ports.into_iter().filter(|(from, to)| from != to).collect()
 }
 
-/// For a gateway: the ports of its services that take UDP, ascending.
-pub(super) fn udp(cx: &Reads<'_>, proxy: &Proxy, instance: &Instance<'_>) -> Arc<[u16]> {
-    let targets = targets(cx, proxy, instance);
+/// The UDP ports of a gateway's services, ascending.
+pub(super) fn udp(facts: &Facts<'_>) -> Arc<[u16]> {
+    let targets = targets(facts);
     let ports = targets.iter().flat_map(|target| &target.service.ports);
     let udp = ports.filter(|port| port.protocol == Protocol::Udp);
     let numbers: BTreeSet<u16> = udp.map(|port| port.number).collect();
     numbers.into_iter().collect()
 }
 
-/// The service that leads to a proxy's workload first, and its port.
-pub(super) fn first_service(cx: &Reads<'_>, proxy: &Proxy, instance: &Instance<'_>) -> Option<(ServiceKey, u16)> {
-    let targets = targets(cx, proxy, instance);
+/// The oldest service that selects a proxy's workload, and its port.
+pub(super) fn first_service(facts: &Facts<'_>) -> Option<(ServiceKey, u16)> {
+    let targets = targets(facts);
     targets.first().map(|t| (t.service.key.clone(), t.service_port))
-}
-
-/// What is known of the workload that a proxy serves.
-pub(super) struct Instance<'a> {
-    /// Its cluster, as in `Scope`.
-    pub(super) cluster: &'a Arc<str>,
-    /// Its pod.
-    pub(super) pod: Option<&'a Workload>,
-    /// Its labels.
-    pub(super) labels: &'a Labels,
-    pub(super) mesh: &'a MeshSettings,
 }
 
 /// A service port that leads to a port of the proxy's workload.
@@ -119,9 +104,10 @@ impl Target {
     }
 }
 
-/// What services of the proxy's own namespace have at its addresses, the oldest service first. Services of other
-/// namespaces have no say in what a workload accepts.
-fn targets(cx: &Reads<'_>, proxy: &Proxy, instance: &Instance<'_>) -> Vec<Target> {
+/// The service ports that lead to the proxy's addresses, the oldest service first. Only services of the proxy's own
+/// namespace count.
+fn targets(facts: &Facts<'_>) -> Vec<Target> {
+    let (cx, proxy) = (facts.cx, facts.proxy);
     let mut found: Vec<(Arc<Service>, IpAddr)> = Vec::new();
     for ip in &proxy.addresses {
         let keys = cx.get::<ServicesByAddress>(ip);
@@ -132,11 +118,11 @@ fn targets(cx: &Reads<'_>, proxy: &Proxy, instance: &Instance<'_>) -> Vec<Target
         found.extend(own.filter_map(|k: &ServiceKey| Some(((*cx.get::<Services>(k)?).clone(), *ip))));
     }
     if found.is_empty() {
-        return selected(cx, proxy, instance);
+        return selected(facts);
     }
     found.sort_by(|(a, _), (b, _)| (a.created, &a.key).cmp(&(b.created, &b.key)));
     let ports = |(service, ip): (Arc<Service>, IpAddr)| {
-        let ports = cx.get::<InstancePorts>(&(ip, instance.cluster.clone(), service.key.clone()));
+        let ports = cx.get::<InstancePorts>(&(ip, facts.scope.cluster.clone(), service.key.clone()));
         let ports = ports.map(|p| p.to_vec()).unwrap_or_default().into_iter();
         ports.map(move |(service_port, workload_port)| Target {
             service: service.clone(),
@@ -147,12 +133,12 @@ fn targets(cx: &Reads<'_>, proxy: &Proxy, instance: &Instance<'_>) -> Vec<Target
     found.into_iter().flat_map(ports).collect()
 }
 
-/// What services have by which the workload is selected, the oldest first: where no endpoint has its address. A pod that
-/// was just deleted is an endpoint of nothing, and has requests to answer nonetheless; one that has just begun is none yet.
-fn selected(cx: &Reads<'_>, proxy: &Proxy, instance: &Instance<'_>) -> Vec<Target> {
-    let mesh = instance.mesh;
+/// The ports of services that select the workload by labels, the oldest first. Used if no endpoint has its address: a pod
+/// that is terminating is no endpoint anymore but still answers requests, and one that just started is not one yet.
+fn selected(facts: &Facts<'_>) -> Vec<Target> {
+    let (cx, proxy, mesh) = (facts.cx, facts.proxy, facts.mesh);
     let cluster = mesh.cluster_of_id(&proxy.cluster_id);
-    let keys = selectors::selecting(cx, &cluster, &proxy.namespace, instance.labels);
+    let keys = selectors::selecting(cx, &cluster, &proxy.namespace, facts.labels);
     let service = |key: &ServiceObjectKey| {
         let hostname = Hostname::of_service(&key.id.name, &key.id.namespace, &mesh.domain).ok()?;
         let namespace = key.id.namespace.clone();
@@ -160,7 +146,7 @@ fn selected(cx: &Reads<'_>, proxy: &Proxy, instance: &Instance<'_>) -> Vec<Targe
     };
     let mut services: Vec<Arc<Service>> = keys.iter().filter_map(service).map(|row| (*row).clone()).collect();
     services.sort_by(|a, b| (a.created, &a.key).cmp(&(b.created, &b.key)));
-    let named = |name: &Arc<str>| match instance.pod {
+    let named = |name: &Arc<str>| match facts.pod {
         Some(pod) => pod.ports.get(name).copied(),
         None => proxy.ports.get(name).copied(),
     };
@@ -182,13 +168,13 @@ fn selected(cx: &Reads<'_>, proxy: &Proxy, instance: &Instance<'_>) -> Vec<Targe
     found
 }
 
-/// Ports of the proxy itself cannot be ports of its application.
+/// Whether a port belongs to the proxy, so that the application cannot use it.
 fn is_reserved(port: u16, proxy: &Proxy, mesh: &MeshConfig) -> bool {
     let own = [mesh.proxy_listen_port, mesh.proxy_inbound_listen_port];
     proxy.static_ports.contains(&port) || own.contains(&i32::from(port))
 }
 
-/// An ingress listener of a `Sidecar`, unless the proxy cannot have it.
+/// The port of a `Sidecar`'s ingress listener; none if the proxy cannot listen there.
 fn declared(proxy: &Proxy, ip: IpFamilies, mesh: &MeshConfig, listener: &IngressListener) -> Option<InboundPort> {
     let declared = listener.port.as_ref()?;
     let port = u16::try_from(declared.number).ok().filter(|p| *p != 0)?;
@@ -197,7 +183,7 @@ fn declared(proxy: &Proxy, ip: IpFamilies, mesh: &MeshConfig, listener: &Ingress
         CaptureMode::Iptables => true,
         CaptureMode::None => false,
     };
-    // Connections to the port that captured ones arrive at would come again for ever: they are closed.
+    // Connections to the port of the virtual inbound listener would loop, so they are closed.
     if captured && i32::from(port) == mesh.proxy_inbound_listen_port {
         return None;
     }
@@ -216,12 +202,12 @@ fn declared(proxy: &Proxy, ip: IpFamilies, mesh: &MeshConfig, listener: &Ingress
         return None;
     }
     let bind = match &*listener.bind {
-        // A chain of the virtual listener is not bound to anything. Istio names it by the workload's address all the
-        // same; that would set apart the listeners of workloads that differ in nothing else.
+        // A filter chain of the virtual listener is not bound. Istio includes the workload's address in its name, but then
+        // workloads that differ in nothing else could not share listeners.
         "" if captured => None,
         "" => match own_address(proxy) {
             Some(address) => Some(address.to_string().into()),
-            None => Some(EVERYWHERE.into()),
+            None => Some(ALL_ADDRESSES.into()),
         },
         _ => Some(listener.bind.clone()),
     };
@@ -237,8 +223,8 @@ fn declared(proxy: &Proxy, ip: IpFamilies, mesh: &MeshConfig, listener: &Ingress
     })
 }
 
-/// Where a listener of the workload is bound if nobody says: the first address that others can reach, so that the
-/// application can have the same port at the loopback address; none where there is no such address, and it is all of them.
+/// The default bind address of an ingress listener: the first address that others can reach, so that the application can use
+/// the same port on the loopback address. None if there is no such address: the listener binds all addresses.
 fn own_address(proxy: &Proxy) -> Option<IpAddr> {
     let reachable = |a: &&IpAddr| {
         let link_local = match a {
@@ -250,8 +236,8 @@ fn own_address(proxy: &Proxy) -> Option<IpAddr> {
     proxy.addresses.iter().find(reachable).copied()
 }
 
-/// Parses `defaultEndpoint`: `127.0.0.1:PORT`, `0.0.0.0:PORT` (and their IPv6 forms), `unix:///PATH`. Absent where empty or
-/// not understood, which parsing has reported.
+/// Parses `defaultEndpoint`: `127.0.0.1:PORT`, `0.0.0.0:PORT` (and their IPv6 forms), `unix:///PATH`. None if empty or
+/// invalid; validation reports the latter.
 fn default_endpoint(text: &str) -> Option<DefaultEndpoint> {
     if let Some(path) = text.strip_prefix("unix://") {
         return Some(DefaultEndpoint::Unix(path.into()));

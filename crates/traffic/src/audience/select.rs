@@ -1,4 +1,4 @@
-//! Which objects select a proxy by its labels.
+//! Selects objects for a proxy by its labels.
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ impl Index for SidecarsByNamespace {
     }
 }
 
-/// DestinationRules of a namespace that apply to some of its workloads only.
+/// DestinationRules of a namespace with a `workloadSelector`.
 pub struct RulesWithSelector;
 
 impl Relation for RulesWithSelector {
@@ -46,8 +46,8 @@ impl Index for RulesWithSelector {
     }
 }
 
-/// `Gateway` objects by one label of their selector (the first in order), or by none where the selector is empty: a
-/// proxy looks at those that its own labels lead to, not at all.
+/// `Gateway` objects by the first label of their selector (in order of keys), or by none if the selector is empty, so that
+/// a proxy reads only candidates.
 pub struct GatewaysBySelector;
 
 impl Relation for GatewaysBySelector {
@@ -63,7 +63,7 @@ impl Index for GatewaysBySelector {
     }
 }
 
-/// The label keys that HTTP routes name in `sourceLabels`: all that a route table can depend on of a client's labels.
+/// The label keys that HTTP routes name in `sourceLabels`. Route tables depend on no other labels of a client.
 pub struct HttpSourceLabels;
 
 impl Relation for HttpSourceLabels {
@@ -84,7 +84,7 @@ impl Index for HttpSourceLabels {
     }
 }
 
-/// The label keys that TCP and TLS routes name in `sourceLabels`: all that a listener can depend on of a client's labels.
+/// The label keys that TCP and TLS routes name in `sourceLabels`. Listeners depend on no other labels of a client.
 pub struct TcpSourceLabels;
 
 impl Relation for TcpSourceLabels {
@@ -121,8 +121,8 @@ pub(super) fn register(b: &mut flow::Builder) {
     b.index::<TcpSourceLabels>();
 }
 
-/// The `Sidecar` that applies to a workload: the oldest of its namespace that selects it by labels, else the oldest of
-/// its namespace without a selector, else the oldest of the root namespace without one.
+/// The `Sidecar` that applies to a workload: the oldest of its namespace that selects it, else the oldest of its namespace
+/// without a selector, else the oldest of the root namespace without a selector.
 pub(super) fn sidecar(
     cx: &Reads<'_>,
     namespace: &Arc<str>,
@@ -177,8 +177,8 @@ pub(crate) fn gateways(cx: &Reads<'_>, labels: &Labels) -> Vec<ObjectId> {
     selected.into_iter().map(|(id, _)| id).collect()
 }
 
-/// Whether some of these `Gateway` objects pass connections on to the cluster that the server name says.
-pub(super) fn pass_through(cx: &Reads<'_>, gateways: &[ObjectId]) -> bool {
+/// Whether one of these `Gateway` objects has a server in mode `AUTO_PASSTHROUGH`.
+pub(super) fn has_auto_passthrough(cx: &Reads<'_>, gateways: &[ObjectId]) -> bool {
     let modes = |gateway: &Gateway| {
         let mut settings = gateway.servers.iter().filter_map(|server| server.tls.as_ref());
         settings.any(|tls| tls.mode == ServerTlsMode::AutoPassthrough)
@@ -188,8 +188,8 @@ pub(super) fn pass_through(cx: &Reads<'_>, gateways: &[ObjectId]) -> bool {
         .any(|id| cx.with::<Gateways, _>(id, |gateway| gateway.is_some_and(|g| modes(&g.spec))))
 }
 
-/// A client's labels, cut down to the keys of a relation: those that some VirtualService asks for.
-pub(super) fn asked<R: Relation<Key = Arc<str>>>(cx: &Reads<'_>, labels: &Labels) -> Labels {
+/// The labels whose keys a relation has: those that some VirtualService names.
+pub(super) fn named<R: Relation<Key = Arc<str>>>(cx: &Reads<'_>, labels: &Labels) -> Labels {
     let keys = cx.keys::<R>();
     keys.iter()
         .filter_map(|key| labels.get_key_value(key))

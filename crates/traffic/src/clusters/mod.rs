@@ -1,19 +1,19 @@
 //! Clusters: which of them an audience gets, and what a cluster's name means to a client.
 
-mod needs;
+mod client_facts;
 mod public;
-mod told;
+mod telemetry;
 
 use std::sync::Arc;
 
 use config::istio::ClientTlsMode;
+use config::mesh::ProxyConfigOverride;
 use flow::{Reads, Relation, Rule};
 use model::audience::{
-    ClusterAudience, ClusterKey, InboundPort, IpFamilies, OutboundKey, OverriddenCluster, Place, PolicyKey,
-    ResourceKey, Scope,
+    ClientLocation, ClusterAudience, ClusterKey, InboundPort, IpFamilies, OutboundKey, OverriddenCluster, PolicyKey,
+    ProxyClass, ResourceKey, Scope, SidecarClusterFacts,
 };
 use model::listener::DnsCache;
-use model::proxy::ProxyKind;
 use model::service::{Resolution, ServiceKey};
 use model::tls::ClientFacts;
 use names::{ClusterName, Direction, Hostname, Protocol};
@@ -24,12 +24,12 @@ use crate::Catalogue;
 use crate::policy::{DestinationPolicies, DestinationPolicy, effective, merged, policy_for};
 use crate::scope::{self, OutboundPolicy, ScopeServices, VisibleService};
 
-pub use needs::{ClientNeeds, Needs};
+pub use client_facts::{RelevantClientFacts, RelevantFacts};
 pub use public::{PublicClusterList, PublicClusters};
 
 /// The names of clusters without a service.
 const PASSTHROUGH: &str = "PassthroughCluster";
-const ANYWHERE: &str = "AllowAnyDynamicDNSCluster";
+const DYNAMIC_FORWARD_PROXY: &str = "AllowAnyDynamicDNSCluster";
 const BLACK_HOLE: &str = "BlackHoleCluster";
 const INBOUND_PASSTHROUGH: &str = "InboundPassthroughCluster";
 
@@ -82,7 +82,7 @@ impl Rule for ServiceClusters {
                     from_gateway: key.gateway && port.protocol.is_unsupported(),
                     // What most clients are; see `for_families`.
                     lookup: by_dns(service.resolution).then_some(IpFamilies::V4),
-                    // See `for_place`.
+                    // See `for_location`.
                     view: None,
                     sni_passthrough: false,
                     client: client_facts(policy.as_deref(), key, (&**subset, port.number), automatic),
@@ -136,42 +136,56 @@ impl Relation for ClusterCatalogue {
 
 impl Rule for ClusterCatalogue {
     fn derive(cx: &Reads<'_>, audience: &Arc<ClusterAudience>) -> Option<Catalogue> {
-        if audience.kind == ProxyKind::Grpc {
-            // Their clusters are found by name.
-            return None;
-        }
+        let gateway = match &audience.class {
+            ProxyClass::Sidecar(_) => None,
+            ProxyClass::Gateway(facts) => Some(facts),
+            // gRPC clients subscribe by name.
+            ProxyClass::Grpc | ProxyClass::Waypoint | ProxyClass::Ztunnel => return None,
+        };
         let client = ClientFacts {
             agent: audience.agent,
-            gateway: audience.kind == ProxyKind::Router,
+            gateway: gateway.is_some(),
         };
         let mut entries = match scope::is_open(cx, &audience.scope) {
             true => public::seen_by(cx, &audience.scope, client),
-            false => imported(cx, &audience.scope, client)?,
+            false => restricted(cx, &audience.scope, client)?,
         };
-        told::add(cx, &audience.scope, client, &mut entries);
-        if audience.sni_passthrough {
-            let unopened: Vec<Entry> = entries.iter().filter_map(|e| sni_passthrough(cx, e)).collect();
-            entries.extend(unopened);
+        telemetry::add(cx, &audience.scope, client, &mut entries);
+        if gateway.is_some_and(|facts| facts.sni_passthrough) {
+            let passthrough: Vec<Entry> = entries.iter().filter_map(|e| sni_passthrough(cx, e)).collect();
+            entries.extend(passthrough);
         }
         entries.push(entry(BLACK_HOLE, ClusterKey::BlackHole));
-        if audience.kind == ProxyKind::Sidecar {
-            entries.push(entry(PASSTHROUGH, ClusterKey::Passthrough));
-            if scope::outbound_policy(cx, &audience.scope) == OutboundPolicy::ByName {
-                let cache = DnsCache {
-                    host: None,
-                    families: audience.ip,
-                    resolver: audience.resolver,
-                };
-                entries.push(entry(ANYWHERE, ClusterKey::DynamicForwardProxy(cache)));
-            }
-            entries.push(entry(INBOUND_PASSTHROUGH, ClusterKey::InboundPassthrough(audience.ip)));
-            entries.extend(audience.inbound.iter().map(|port| inbound(cx, audience, port)));
+        if let Some(facts) = audience.class.sidecar() {
+            add_sidecar_clusters(cx, audience, facts, &mut entries);
         }
-        for_place(cx, &audience.place, &mut entries);
+        for_location(cx, &audience.location, &mut entries);
         for_families(audience.ip, &mut entries);
-        for_settings(&audience.settings, &mut entries);
+        if let Some(overrides) = &audience.overrides {
+            override_all(overrides, &mut entries);
+        }
         Some(Catalogue::new(entries))
     }
+}
+
+/// Adds the clusters that only sidecars have: passthrough and inbound.
+fn add_sidecar_clusters(
+    cx: &Reads<'_>,
+    audience: &ClusterAudience,
+    facts: &SidecarClusterFacts,
+    entries: &mut Vec<Entry>,
+) {
+    entries.push(entry(PASSTHROUGH, ClusterKey::Passthrough));
+    if scope::outbound_policy(cx, &audience.scope) == OutboundPolicy::ByName {
+        let cache = DnsCache {
+            host: None,
+            families: audience.ip,
+            resolver: facts.resolver,
+        };
+        entries.push(entry(DYNAMIC_FORWARD_PROXY, ClusterKey::DynamicForwardProxy(cache)));
+    }
+    entries.push(entry(INBOUND_PASSTHROUGH, ClusterKey::InboundPassthrough(audience.ip)));
+    entries.extend(facts.inbound.iter().map(|port| inbound(cx, audience, port)));
 }
 
 fn by_dns(resolution: Resolution) -> bool {
@@ -206,31 +220,29 @@ fn for_families(families: IpFamilies, entries: &mut [Entry]) {
     }
 }
 
-/// Has all clusters go by settings of the proxy's own. Most proxies have none, and share the keys as they are.
-fn for_settings(settings: &Arc<str>, entries: &mut [Entry]) {
-    if settings.is_empty() {
-        return;
-    }
+/// Applies the proxy's overrides to all clusters.
+fn override_all(overrides: &Arc<ProxyConfigOverride>, entries: &mut [Entry]) {
     for (_, key) in entries {
         if let ResourceKey::Cluster(cluster) = key {
             *cluster = ClusterKey::ProxyConfigOverride(Arc::new(OverriddenCluster {
                 cluster: cluster.clone(),
-                settings: settings.clone(),
+                overrides: overrides.clone(),
             }));
         }
     }
 }
 
 /// Has endpoints that come with their cluster preferred by where the client is, where the cluster's policy says so.
-fn for_place(cx: &Reads<'_>, place: &Place, entries: &mut [Entry]) {
-    if place.locality.is_empty() && place.labels.is_empty() {
+fn for_location(cx: &Reads<'_>, location: &ClientLocation, entries: &mut [Entry]) {
+    if location.locality.is_empty() && location.labels.is_empty() {
         return;
     }
     for (_, key) in entries {
         if let ResourceKey::Cluster(ClusterKey::Outbound(key)) = key
             && key.lookup.is_some()
         {
-            let view = cx.with::<ClientNeeds, _>(&*key, |needs| needs.and_then(|needs| needs.preference(place)));
+            let view =
+                cx.with::<RelevantClientFacts, _>(&*key, |facts| facts.and_then(|facts| facts.preference(location)));
             key.view = view.map(Arc::new);
         }
     }
@@ -255,8 +267,8 @@ fn sni_passthrough(cx: &Reads<'_>, (_, key): &Entry) -> Option<Entry> {
 /// A name and what it stands for.
 type Entry = (Arc<str>, ResourceKey);
 
-/// The clusters of what a `Sidecar` lets in.
-fn imported(cx: &Reads<'_>, scope: &Arc<Scope>, client: ClientFacts) -> Option<Vec<Entry>> {
+/// The clusters of the services that a `Sidecar` imports.
+fn restricted(cx: &Reads<'_>, scope: &Arc<Scope>, client: ClientFacts) -> Option<Vec<Entry>> {
     let visible = cx.get::<ScopeServices>(scope)?;
     let mut entries = Vec::with_capacity(visible.services.len() * 2);
     for service in visible.services.iter() {
@@ -335,7 +347,7 @@ pub fn resolve(cx: &Reads<'_>, scope: &Arc<Scope>, name: &str) -> Option<Outboun
     let (name, sni_passthrough) = parse(name)?;
     let host = Hostname::parse(&name.host).ok()?;
     let visible = scope::find(cx, scope, &host).filter(|seen| seen.ports.include(name.port));
-    let visible = visible.or_else(|| told::find(cx, &host, name.port))?;
+    let visible = visible.or_else(|| telemetry::find(cx, &host, name.port))?;
     let policy = policy_for(cx, scope, &visible.key);
     let clusters = ServiceClustersKey {
         service: visible.key.clone(),
@@ -356,19 +368,19 @@ pub fn resolve(cx: &Reads<'_>, scope: &Arc<Scope>, name: &str) -> Option<Outboun
 
 /// An outbound cluster's name, and whether it is one for connections that are passed on unopened.
 fn parse(name: &str) -> Option<(ClusterName, bool)> {
-    let unopened = name.strip_prefix("outbound_.").and_then(|rest| {
+    let passthrough = name.strip_prefix("outbound_.").and_then(|rest| {
         let mut parts = rest.splitn(3, "_.");
         let (port, subset) = (parts.next()?.parse().ok()?, parts.next()?);
         Some((ClusterName::outbound(port, subset, parts.next()?), true))
     });
-    unopened
+    passthrough
         .or_else(|| Some((ClusterName::parse(name).ok()?, false)).filter(|(n, _)| n.direction == Direction::Outbound))
 }
 
 /// Adds this module's rules.
 pub(crate) fn register(b: &mut flow::Builder) {
     b.view::<ServiceClusters>();
-    b.view::<ClientNeeds>();
+    b.view::<RelevantClientFacts>();
     b.view::<PublicClusters>();
     b.view::<ClusterCatalogue>();
 }

@@ -8,13 +8,14 @@ use std::collections::BTreeMap;
 use config::istio;
 use config::{Diagnostic, FieldPath, Kind};
 use flow::{Index, Members, Reads, Relation, Rule};
+use model::audience::GatewaySet;
 use model::service::ObjectId;
 use registry::Gateways;
 use registry::inputs::ProxyToken;
 
 use super::{Conflicts, conflict, row};
 use crate::audience::{Audiences, ProxyAudiences, gateways_for};
-use crate::gateways::{GatewaySet, MergedGateway, MergedGateways, Server, UnservedReason};
+use crate::gateways::{MergedGateway, MergedGateways, Server, UnservedReason};
 
 /// The conflicts on each `Gateway`: how its servers get on with those of the `Gateway`s that select the same workloads.
 pub struct GatewayConflicts;
@@ -67,10 +68,8 @@ impl Relation for ProxiesByGateways {
 impl Index for ProxiesByGateways {
     type Of = Audiences;
     fn keys(_: &ProxyToken, row: &ProxyAudiences) -> Vec<GatewaySet> {
-        match row.listener.gateways.is_empty() {
-            true => Vec::new(),
-            false => vec![GatewaySet::from(&*row.listener)],
-        }
+        let sets = row.listener.class.gateway().map(|facts| facts.set.clone());
+        sets.into_iter().filter(|set| !set.gateways.is_empty()).collect()
     }
 }
 

@@ -6,7 +6,7 @@
 mod connections;
 mod entries;
 mod gateways;
-mod peers;
+mod peer_authentication;
 mod policies;
 mod proxy_configs;
 mod routes;
@@ -14,7 +14,7 @@ mod scopes;
 
 pub use entries::ServiceEntryConflicts;
 pub use gateways::GatewayConflicts;
-pub use peers::PeerAuthenticationConflicts;
+pub use peer_authentication::PeerAuthenticationConflicts;
 pub use policies::DestinationRuleConflicts;
 pub use proxy_configs::ProxyConfigConflicts;
 pub use routes::{VirtualServiceConflicts, VirtualServicesByHost};
@@ -36,7 +36,7 @@ pub(crate) fn register(b: &mut flow::Builder) {
     entries::register(b);
     scopes::register(b);
     proxy_configs::register(b);
-    peers::register(b);
+    peer_authentication::register(b);
 }
 
 /// A row of them; none if there is nothing to say.

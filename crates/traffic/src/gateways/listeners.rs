@@ -7,14 +7,14 @@ use std::sync::Arc;
 use config::mesh::NetworkMembers;
 use flow::{Reads, Relation, Rule};
 use ipnet::IpNet;
-use model::audience::{IpFamilies, ListenerAudience};
+use model::audience::{GatewayFacts, IpFamilies, ListenerAudience};
 use model::listener::{Bind, ChainKind, Direction, HttpChain, ListenerSpec, RouteSource};
 use model::service::ObjectId;
 use model::tls::ServerContext;
 use registry::inputs::Networks;
 
 use super::auto_passthrough;
-use super::merge::{GatewaySet, MergedGateways, MergedPort, PortKind, Server, ServerTls};
+use super::merge::{MergedGateways, MergedPort, PortKind, Server, ServerTls};
 use crate::listeners::chain::Chain;
 use crate::listeners::l4::{L4Match, L4Rules, Router, Rules};
 use crate::virtual_service::{Guard, Summary, for_gateway};
@@ -34,10 +34,12 @@ impl Relation for GatewayListeners {
 
 impl Rule for GatewayListeners {
     fn derive(cx: &Reads<'_>, audience: &Arc<ListenerAudience>) -> Option<Vec<Arc<ListenerSpec>>> {
-        let merged = cx.get::<MergedGateways>(&GatewaySet::from(&**audience))?;
+        let facts = audience.class.gateway()?;
+        let merged = cx.get::<MergedGateways>(&facts.set)?;
         let build = Build {
             cx,
             audience,
+            facts,
             router: Router {
                 cx,
                 scope: &audience.scope,
@@ -83,6 +85,7 @@ impl Rule for OwnAddresses {
 struct Build<'a> {
     cx: &'a Reads<'a>,
     audience: &'a ListenerAudience,
+    facts: &'a GatewayFacts,
     router: Router<'a>,
 }
 
@@ -119,7 +122,7 @@ impl Build<'_> {
 
     /// The listener for HTTP/3 at a port, beside the one for TCP: what can be served over it of that one.
     fn quic(&self, port: &MergedPort) -> Option<ListenerSpec> {
-        let served = port.servers.iter().filter(|s| s.speaks_http3(&self.audience.udp_ports));
+        let served = port.servers.iter().filter(|s| s.speaks_http3(&self.facts.udp_ports));
         let (address, additional) = self.place(port)?;
         let name = format!("udp_{address}_{}", port.number);
         let chains = served
@@ -143,7 +146,7 @@ impl Build<'_> {
     fn place(&self, port: &MergedPort) -> Option<(IpAddr, Vec<IpAddr>)> {
         let ip = self.audience.ip;
         let privileged = self.audience.unprivileged && port.number < 1024;
-        if privileged || port.bind.is_none() && self.audience.tuning.static_ports.contains(&port.number) {
+        if privileged || port.bind.is_none() && self.audience.options.static_ports.contains(&port.number) {
             return None;
         }
         match &port.bind {
@@ -173,12 +176,12 @@ impl Build<'_> {
             inspection_timeout_ms: None,
             chains: chains.into_iter().map(Chain::into_spec).collect(),
             default_chain: None,
-            idle_timeout_ms: self.audience.tuning.idle_timeout_ms,
-            exact_balance: self.audience.tuning.exact_balance_out,
+            idle_timeout_ms: self.audience.options.idle_timeout_ms,
+            exact_balance: self.audience.options.exact_balance,
             internal: own_addresses(self.cx),
             capabilities: self.audience.capabilities,
-            settings: Arc::default(),
-            traced: Arc::default(),
+            overrides: None,
+            trace_identity: Arc::default(),
         })
     }
 

@@ -5,37 +5,10 @@ use std::sync::Arc;
 
 use config::istio::{self, ServerTlsMode, ServerTlsSettings, TlsProtocol};
 use flow::{Reads, Relation, Rule};
-use model::audience::{ListenerAudience, RouteAudience};
+use model::audience::GatewaySet;
 use model::service::ObjectId;
 use names::{Hostname, Protocol};
 use registry::Gateways;
-
-/// What decides how a proxy's gateways are merged.
-#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
-pub struct GatewaySet {
-    /// The `Gateway` objects, in order of precedence.
-    pub gateways: Arc<[ObjectId]>,
-    /// Where their servers' ports really are, see [`RouteAudience::gateway_ports`].
-    pub ports: Arc<[(u16, u16)]>,
-}
-
-impl From<&RouteAudience> for GatewaySet {
-    fn from(audience: &RouteAudience) -> GatewaySet {
-        GatewaySet {
-            gateways: audience.gateways.clone(),
-            ports: audience.gateway_ports.clone(),
-        }
-    }
-}
-
-impl From<&ListenerAudience> for GatewaySet {
-    fn from(audience: &ListenerAudience) -> GatewaySet {
-        GatewaySet {
-            gateways: audience.gateways.clone(),
-            ports: audience.gateway_ports.clone(),
-        }
-    }
-}
 
 /// The merged gateway of each set.
 pub struct MergedGateways;

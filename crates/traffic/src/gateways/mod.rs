@@ -7,8 +7,7 @@ mod routes;
 
 pub use listeners::{GatewayListeners, OwnAddresses};
 pub use merge::{
-    GatewaySet, MergedGateway, MergedGateways, MergedPort, PortKind, Server, ServerHost, ServerTls, Unserved,
-    UnservedReason,
+    MergedGateway, MergedGateways, MergedPort, PortKind, Server, ServerHost, ServerTls, Unserved, UnservedReason,
 };
 pub use routes::gateway_table;
 

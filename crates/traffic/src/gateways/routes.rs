@@ -7,7 +7,7 @@ use flow::Reads;
 use model::audience::{RouteAudience, RouteTable, RoutesKey, VirtualHostContent, VirtualHostSpec};
 use names::Hostname;
 
-use super::merge::{GatewaySet, MergedGateways, PortKind, Server, ServerTls};
+use super::merge::{MergedGateways, PortKind, Server, ServerTls};
 use crate::routes;
 use crate::scope::{ScopeServices, Visible};
 use crate::virtual_service::{Summary, for_gateway};
@@ -15,7 +15,8 @@ use crate::virtual_service::{Summary, for_gateway};
 /// The route table of this name (`http.PORT`, `https.PORT.…`) of a gateway. A name that none of its ports has gets an empty table: a
 /// listener that is being removed may still ask.
 pub fn gateway_table(cx: &Reads<'_>, audience: &Arc<RouteAudience>, name: &str) -> Option<RouteTable> {
-    let merged = cx.get::<MergedGateways>(&GatewaySet::from(&**audience))?;
+    let facts = audience.class.gateway()?;
+    let merged = cx.get::<MergedGateways>(&facts.set)?;
     let servers = merged.ports.iter().find_map(|port| match port.kind {
         PortKind::Http => (port.route_table() == name).then_some(&port.servers[..]),
         PortKind::Tls => {
@@ -27,7 +28,7 @@ pub fn gateway_table(cx: &Reads<'_>, audience: &Arc<RouteAudience>, name: &str) 
         }
         PortKind::Opaque => None,
     });
-    let http3 = servers.and_then(|servers| servers.iter().find(|server| server.speaks_http3(&audience.udp_ports)));
+    let http3 = servers.and_then(|servers| servers.iter().find(|server| server.speaks_http3(&facts.udp_ports)));
     let virtual_hosts = match servers {
         Some(servers) => virtual_hosts(cx, audience, servers)?,
         None => Vec::new(),
@@ -76,7 +77,7 @@ fn virtual_hosts(cx: &Reads<'_>, audience: &RouteAudience, servers: &[Server]) -
         let number = servers.first().map_or(0, |s| s.port);
         return Some(vec![Arc::new(VirtualHostSpec {
             name: format!("blackhole:{number}").into(),
-            settings: Default::default(),
+            overrides: None,
             domains: vec!["*".into()],
             content: VirtualHostContent::NotFound,
             require_tls: false,
@@ -157,7 +158,7 @@ fn collapsed(hosts: BTreeMap<Hostname, Host>) -> Vec<Arc<VirtualHostSpec>> {
         let at = *known.entry((content.clone(), entry.require_tls)).or_insert_with(|| {
             specs.push(VirtualHostSpec {
                 name: format!("{host}:{}", entry.port).into(),
-                settings: Default::default(),
+                overrides: None,
                 domains: Vec::new(),
                 content,
                 require_tls: entry.require_tls,

@@ -171,8 +171,8 @@ impl Entry {
             exact_balance: settings.exact_balance,
             internal: [].into(),
             capabilities: settings.capabilities,
-            settings: Arc::default(),
-            traced: Arc::default(),
+            overrides: None,
+            trace_identity: Arc::default(),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What a proxy listens for. Complete values: whoever encodes them decides nothing.
+//! Listeners of a proxy, as complete values: encoding makes no decisions.
 
 pub(crate) mod chain;
 pub(crate) mod entry;
@@ -9,9 +9,8 @@ pub mod outbound;
 use std::sync::Arc;
 
 use flow::{Reads, Relation, Rule};
-use model::audience::{ListenerAudience, ResourceKey};
-use model::listener::{ListenerSpec, Traced};
-use model::proxy::ProxyKind;
+use model::audience::{ListenerAudience, ProxyClass, ResourceKey, SidecarListenerFacts};
+use model::listener::ListenerSpec;
 
 use crate::Catalogue;
 use crate::gateways::GatewayListeners;
@@ -29,29 +28,21 @@ impl Relation for ListenerCatalogue {
 
 impl Rule for ListenerCatalogue {
     fn derive(cx: &Reads<'_>, audience: &Arc<ListenerAudience>) -> Option<Catalogue> {
-        let listeners = match audience.kind {
-            // Their listeners are found by name.
-            ProxyKind::Grpc => return None,
-            ProxyKind::Router => vec![cx.get::<GatewayListeners>(&common(audience))?],
-            ProxyKind::Sidecar => {
-                // What a workload serves is no part of what it calls.
-                let served = common(audience);
-                let caller = Arc::new(ListenerAudience {
-                    inbound: Arc::from([]),
-                    peers: Arc::default(),
-                    ..(*served).clone()
-                });
-                vec![
-                    cx.get::<OutboundListeners>(&caller)?,
-                    cx.get::<InboundListeners>(&served)?,
-                ]
-            }
+        let shared = audience.shared();
+        let listeners = match &shared.class {
+            // gRPC clients subscribe by name.
+            ProxyClass::Grpc | ProxyClass::Waypoint | ProxyClass::Ztunnel => return None,
+            ProxyClass::Gateway(_) => vec![cx.get::<GatewayListeners>(&shared)?],
+            ProxyClass::Sidecar(facts) => vec![
+                cx.get::<OutboundListeners>(&outbound_only(&shared, facts))?,
+                cx.get::<InboundListeners>(&shared)?,
+            ],
         };
-        let own = |spec: &Arc<ListenerSpec>| match is_common(audience) {
+        let own = |spec: &Arc<ListenerSpec>| match audience.is_shared() {
             true => spec.clone(),
             false => Arc::new(ListenerSpec {
-                settings: audience.settings.clone(),
-                traced: audience.traced.clone(),
+                overrides: audience.overrides.clone(),
+                trace_identity: audience.trace_identity.clone(),
                 ..(**spec).clone()
             }),
         };
@@ -62,21 +53,18 @@ impl Rule for ListenerCatalogue {
     }
 }
 
-/// The audience of what a proxy's own settings and its traces do not decide: which listeners there are.
-fn common(audience: &Arc<ListenerAudience>) -> Arc<ListenerAudience> {
-    match is_common(audience) {
-        true => audience.clone(),
-        false => Arc::new(ListenerAudience {
-            settings: Arc::default(),
-            traced: Arc::default(),
-            ..(**audience).clone()
+/// The audience without the facts that decide inbound listeners only, so that workloads that serve different ports share
+/// their outbound listeners.
+fn outbound_only(audience: &ListenerAudience, facts: &SidecarListenerFacts) -> Arc<ListenerAudience> {
+    Arc::new(ListenerAudience {
+        class: ProxyClass::Sidecar(SidecarListenerFacts {
+            inbound: Arc::default(),
+            mtls: Arc::default(),
+            exact_balance_inbound: false,
+            ..facts.clone()
         }),
-    }
-}
-
-/// Whether listeners of this audience have nothing of the proxy's own.
-fn is_common(audience: &ListenerAudience) -> bool {
-    audience.settings.is_empty() && *audience.traced == Traced::default()
+        ..audience.clone()
+    })
 }
 
 /// Adds this module's rules.

@@ -45,7 +45,7 @@ pub(super) fn bind_with(
     };
     Arc::new(RoutesKey {
         virtual_service: Some(summary.id.clone()),
-        settings: Arc::default(),
+        overrides: None,
         host: host.clone(),
         port,
         gateway: gateway.cloned(),
@@ -62,7 +62,7 @@ pub(super) fn default(service: &ServiceKey, port: u16, policy: Option<PolicyKey>
     };
     Arc::new(RoutesKey {
         virtual_service: None,
-        settings: Arc::default(),
+        overrides: None,
         host: service.hostname.clone(),
         port,
         gateway: None,

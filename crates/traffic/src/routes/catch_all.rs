@@ -26,7 +26,7 @@ pub(super) fn virtual_host(cx: &Reads<'_>, scope: &Arc<Scope>) -> Arc<VirtualHos
     };
     Arc::new(VirtualHostSpec {
         name: name.into(),
-        settings: Default::default(),
+        overrides: None,
         domains: vec!["*".into()],
         content,
         require_tls: false,

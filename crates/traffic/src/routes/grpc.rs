@@ -23,7 +23,7 @@ pub(super) fn table(cx: &Reads<'_>, audience: &RouteAudience, name: &str) -> Opt
     let visible = scope::served(cx, &audience.scope, &host, name.port)?;
     let spec = VirtualHostSpec {
         name: format!("{host}:{}", name.port).into(),
-        settings: Default::default(),
+        overrides: None,
         domains: vec!["*".into()],
         content: content(cx, audience, &visible, name.port)?,
         require_tls: false,

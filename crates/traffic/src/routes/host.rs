@@ -166,7 +166,7 @@ fn spec(
     let content = VirtualHostContent::Routes(vec![routes]);
     Arc::new(VirtualHostSpec {
         name,
-        settings: Default::default(),
+        overrides: None,
         domains,
         content,
         require_tls: false,

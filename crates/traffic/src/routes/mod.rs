@@ -19,8 +19,7 @@ mod unique;
 use std::sync::Arc;
 
 use flow::{Reads, Relation, Rule};
-use model::audience::{ResourceKey, RouteAudience, RouteTable, VirtualHostSpec};
-use model::proxy::ProxyKind;
+use model::audience::{ProxyClass, ResourceKey, RouteAudience, RouteTable, VirtualHostSpec};
 
 pub use bind::bind;
 pub use domains::{ServiceHost, ServiceHostKey, ServiceHosts};
@@ -45,13 +44,14 @@ impl Relation for RouteTables {
 
 impl Rule for RouteTables {
     fn derive(cx: &Reads<'_>, (audience, name): &(Arc<RouteAudience>, Arc<str>)) -> Option<Arc<RouteTable>> {
-        let mut table = match audience.kind {
-            ProxyKind::Sidecar => sidecar::table(cx, audience, name),
-            ProxyKind::Grpc => grpc::table(cx, audience, name)?,
-            ProxyKind::Router => gateways::gateway_table(cx, audience, name)?,
+        let mut table = match audience.class {
+            ProxyClass::Sidecar(()) => sidecar::table(cx, audience, name),
+            ProxyClass::Grpc => grpc::table(cx, audience, name)?,
+            ProxyClass::Waypoint | ProxyClass::Ztunnel => return None,
+            ProxyClass::Gateway(_) => gateways::gateway_table(cx, audience, name)?,
         };
-        if !audience.settings.is_empty() {
-            let own = |host: &mut Arc<VirtualHostSpec>| *host = Arc::new(host.with_settings(&audience.settings));
+        if let Some(overrides) = &audience.overrides {
+            let own = |host: &mut Arc<VirtualHostSpec>| *host = Arc::new(host.with_overrides(overrides));
             table.virtual_hosts.iter_mut().for_each(own);
         }
         Some(Arc::new(table))

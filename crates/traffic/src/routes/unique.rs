@@ -50,7 +50,7 @@ mod tests {
     fn host(name: &str, domains: &[&str]) -> Arc<VirtualHostSpec> {
         Arc::new(VirtualHostSpec {
             name: name.into(),
-            settings: Default::default(),
+            overrides: None,
             domains: domains.iter().map(|d| Arc::from(*d)).collect(),
             content: VirtualHostContent::AllowAny("anywhere".into()),
             require_tls: false,

@@ -3,7 +3,7 @@
 //! Of several services with one hostname the client's own namespace wins, then Kubernetes, then the oldest. A scope
 //! without a `Sidecar` sees all that is exported to it; [`find`] then answers for one host without reading the rest.
 
-mod imported;
+mod egress;
 mod visible;
 
 use std::sync::Arc;
@@ -227,8 +227,8 @@ impl Rule for ScopeServices {
                 outbound,
             }));
         }
-        let listeners: Vec<EgressListener> = written.iter().map(|l| imported::listener(cx, scope, l)).collect();
-        let services = imported::union(cx, scope, &listeners);
+        let listeners: Vec<EgressListener> = written.iter().map(|l| egress::listener(cx, scope, l)).collect();
+        let services = egress::union(cx, scope, &listeners);
         Some(Arc::new(Visible {
             listeners,
             services,

@@ -2,14 +2,18 @@
 
 use std::sync::Arc;
 
-use model::audience::{DefaultEndpoint, EVERYWHERE, IpFamilies};
+use model::audience::{ALL_ADDRESSES, DefaultEndpoint, IpFamilies, SidecarListenerFacts};
 use model::proxy::{InterceptionMode, Proxy};
-use traffic::audience::Audiences;
+use traffic::audience::{Audiences, ProxyAudiences};
 use traffic::listeners::ListenerCatalogue;
 use traffic::listeners::inbound::InboundListeners;
 use traffic::listeners::outbound::OutboundListeners;
 
 use crate::world::*;
+
+fn sidecar_facts(audiences: &ProxyAudiences) -> &SidecarListenerFacts {
+    audiences.listener.class.sidecar().expect("a sidecar")
+}
 
 #[test]
 fn what_nobody_asks_for_sets_nobody_apart() {
@@ -39,9 +43,7 @@ fn labels_count_where_routes_of_that_kind_ask_for_them() {
     let audiences = world.audiences(token);
     let keys = |source: &model::audience::Source| source.labels.keys().map(ToString::to_string).collect::<Vec<_>>();
     assert_eq!(keys(&audiences.route.source), ["app"]);
-    assert_eq!(keys(&audiences.listener.source), ["zone"]);
-    let edge = world.connect(labelled(gateway(), &labels));
-    assert_eq!(keys(&world.audiences(edge).listener.source), [""; 0]);
+    assert_eq!(keys(&sidecar_facts(&audiences).source), ["zone"]);
 }
 
 #[test]
@@ -71,8 +73,13 @@ fn ports_of_the_workload_follow_its_own_endpoints_only() {
         .concat(),
     );
     let token = world.connect(sidecar("10.1.0.1"));
-    let ports =
-        |world: &World| -> Vec<u16> { world.audiences(token).listener.inbound.iter().map(|p| p.port).collect() };
+    let ports = |world: &World| -> Vec<u16> {
+        sidecar_facts(&world.audiences(token))
+            .inbound
+            .iter()
+            .map(|p| p.port)
+            .collect()
+    };
     assert_eq!(ports(&world), [8080]);
     let delta = world.apply(&slice("web", &["http:8080"], &["10.1.0.1", "10.1.0.2", "10.1.0.3"]));
     assert_eq!(runs::<Audiences>(&delta), 0);
@@ -98,7 +105,7 @@ fn ingress_listeners() {
     });
     let show = |world: &World, token| -> Vec<String> {
         let audiences = world.audiences(token);
-        let ports = audiences.listener.inbound.iter();
+        let ports = sidecar_facts(&audiences).inbound.iter();
         ports
             .map(|p| format!("{} {} {}", p.port, p.bind.as_deref().unwrap_or("-"), p.captured))
             .collect()
@@ -119,9 +126,7 @@ fn ingress_listeners() {
         "7005 10.1.0.2 false",
     ];
     assert_eq!(show(&world, bound), want);
-    let endpoints: Vec<_> = world
-        .audiences(captured)
-        .listener
+    let endpoints: Vec<_> = sidecar_facts(&world.audiences(captured))
         .inbound
         .iter()
         .map(|p| p.endpoint.clone())
@@ -146,15 +151,15 @@ fn a_loopback_address_is_nobodys_own() {
     let mut world = World::new(&istio("Sidecar", "mine", spec));
     let local = world.connect(sidecar("127.0.0.1"));
     assert_eq!(
-        world.audiences(local).listener.inbound[0].bind.as_deref(),
-        Some(EVERYWHERE)
+        sidecar_facts(&world.audiences(local)).inbound[0].bind.as_deref(),
+        Some(ALL_ADDRESSES)
     );
     let mut six = sidecar("::1");
     six.addresses.push("fe80::1".parse().unwrap());
     let six = world.connect(six);
     assert_eq!(
-        world.audiences(six).listener.inbound[0].bind.as_deref(),
-        Some(EVERYWHERE)
+        sidecar_facts(&world.audiences(six)).inbound[0].bind.as_deref(),
+        Some(ALL_ADDRESSES)
     );
     assert_eq!(world.audiences(six).listener.ip, IpFamilies::V6);
 }
@@ -185,9 +190,9 @@ fn gateways_in_order_of_age_and_ports_where_services_lead() {
     let mut world = World::new(&objects.concat());
     let token = world.connect(gateway());
     let audiences = world.audiences(token);
-    let names: Vec<_> = audiences.listener.gateways.iter().map(|g| g.name.to_string()).collect();
+    let facts = audiences.listener.class.gateway().expect("a gateway");
+    let names: Vec<_> = facts.set.gateways.iter().map(|g| g.name.to_string()).collect();
     assert_eq!(names, ["old", "everybody", "young"]);
-    assert_eq!(&*audiences.listener.gateway_ports, [(80, 8080)]);
-    assert!(Arc::ptr_eq(&audiences.listener.gateways, &audiences.route.gateways));
-    assert!(audiences.listener.inbound.is_empty());
+    assert_eq!(&*facts.set.ports, [(80, 8080)]);
+    assert!(Arc::ptr_eq(facts, audiences.route.class.gateway().expect("a gateway")));
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use model::audience::VirtualHostContent;
 use registry::inputs::ProxyToken;
-use traffic::gateways::{GatewayListeners, GatewaySet, MergedGateways, UnservedReason};
+use traffic::gateways::{GatewayListeners, MergedGateways, UnservedReason};
 use traffic::routes::RouteTables;
 
 use crate::world::*;
@@ -93,7 +93,8 @@ fn a_server_that_cannot_be_served_says_why() {
         {port: {number: 443, protocol: HTTP, name: h}, hosts: ['*']}]}";
     let mut world = World::new(&istio("Gateway", "gw", spec));
     let token = world.connect(gateway());
-    let set = GatewaySet::from(&*world.audiences(token).listener);
+    let listener = world.audiences(token).listener.clone();
+    let set = listener.class.gateway().expect("a gateway").set.clone();
     let cell = world.engine.subscribe::<MergedGateways>(set);
     let merged = world.engine.row::<MergedGateways>(cell).expect("merged");
     let unserved: Vec<_> = merged.unserved.iter().map(|u| (u.server, u.reason)).collect();

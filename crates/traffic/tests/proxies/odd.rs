@@ -85,8 +85,10 @@ fn sidecars() {
     let ports: Vec<u16> = world
         .audiences(captured)
         .listener
-        .inbound
-        .iter()
+        .class
+        .sidecar()
+        .into_iter()
+        .flat_map(|facts| facts.inbound.iter())
         .map(|p| p.port)
         .collect();
     assert_eq!(ports, [1, 2]);

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use config::{AnyObject, MeshConfig, ParseOptions, parse_documents};
 use flow::{Batch, Delta, Engine};
 use model::audience::{
-    ClusterAudience, IpFamilies, RouteAudience, RoutesKey, Scope, Source, VirtualHostContent, VirtualHostSpec,
+    ClusterAudience, GatewayClusterFacts, IpFamilies, ProxyClass, RouteAudience, RoutesKey, Scope, SidecarClusterFacts,
+    Source, VirtualHostContent, VirtualHostSpec,
 };
 use model::proxy::{Labels, ProxyKind};
 use model::service::{ObjectId, Registry};
@@ -179,28 +180,30 @@ pub(crate) fn routes_of(scope: &Arc<Scope>, labels: &[(&str, &str)]) -> Arc<Rout
     });
     Arc::new(RouteAudience {
         scope: scope.clone(),
-        kind: ProxyKind::Sidecar,
+        class: ProxyClass::Sidecar(()),
         source,
-        gateways: Arc::from([]),
-        gateway_ports: Default::default(),
-        udp_ports: Default::default(),
         filters: Default::default(),
-        settings: Default::default(),
+        overrides: None,
     })
 }
 
 pub(crate) fn clusters_of(scope: &Arc<Scope>, kind: ProxyKind) -> Arc<ClusterAudience> {
+    let class = match kind {
+        ProxyKind::Sidecar => ProxyClass::Sidecar(SidecarClusterFacts {
+            inbound: Arc::from([]),
+            resolver: None,
+        }),
+        ProxyKind::Router => ProxyClass::Gateway(GatewayClusterFacts { sni_passthrough: false }),
+        ProxyKind::Grpc => ProxyClass::Grpc,
+    };
     Arc::new(ClusterAudience {
-        sni_passthrough: false,
         agent: false,
         scope: scope.clone(),
-        kind,
-        inbound: Arc::from([]),
+        class,
         ip: IpFamilies::V4,
-        place: Default::default(),
-        resolver: None,
+        location: Default::default(),
         filters: Default::default(),
-        settings: Default::default(),
+        overrides: None,
     })
 }
 

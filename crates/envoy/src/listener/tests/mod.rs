@@ -5,7 +5,7 @@ mod managers;
 mod traces;
 
 use config::Object;
-use model::listener::{HttpChain, RouteSource, TcpChain, Traced, Tunnel};
+use model::listener::{HttpChain, RouteSource, TcpChain, TraceIdentity, Tunnel};
 use model::proxy::Capabilities;
 use names::Protocol;
 use serde_json::{Value, json};
@@ -37,8 +37,8 @@ fn listener(chains: Vec<ChainSpec>) -> ListenerSpec {
         exact_balance: false,
         internal: [].into(),
         capabilities: Capabilities::default(),
-        settings: Default::default(),
-        traced: Default::default(),
+        overrides: None,
+        trace_identity: Default::default(),
     }
 }
 

@@ -4,18 +4,18 @@ use super::logs::{collector, providers};
 use super::*;
 
 /// How the connection manager of a listener traces.
-fn tracing(direction: Direction, traced: Traced, mesh: &str) -> Value {
+fn tracing(direction: Direction, identity: TraceIdentity, mesh: &str) -> Value {
     let spec = ListenerSpec {
         direction,
-        traced: Arc::new(traced),
+        trace_identity: Arc::new(identity),
         ..listener(vec![chain(ChainKind::Http(discovered()))])
     };
     let value = run_with(&spec, mesh, &[collector()]);
     at(&value, "filterChains[0].filters[0].typedConfig.tracing").clone()
 }
 
-fn traced(tags: &[(&str, &str)], service: &str) -> Traced {
-    Traced {
+fn identity(tags: &[(&str, &str)], service: &str) -> TraceIdentity {
+    TraceIdentity {
         tags: tags
             .iter()
             .map(|(name, value)| ((*name).into(), (*value).into()))
@@ -28,7 +28,7 @@ const SINK: &str = "sink.obs.svc.cluster.local";
 
 #[test]
 fn the_bootstraps_tracer() {
-    let of = |mesh: &str| tracing(Direction::Outbound, Traced::default(), mesh);
+    let of = |mesh: &str| tracing(Direction::Outbound, TraceIdentity::default(), mesh);
     assert_eq!(of("{}"), Value::Null, "nobody has a tracer");
     let zipkin = "zipkin: {address: 'zipkin:9411'}";
     assert_eq!(
@@ -47,7 +47,7 @@ fn the_bootstraps_tracer() {
     let tags = "customTags: {b: {literal: {value: x}}, a: {header: {name: x-a, defaultValue: y}}, \
                 c: {environment: {name: C}}, d: {literal: {value: ''}}, e: {header: {name: 'a b'}}}";
     let options = format!("{{defaultConfig: {{tracing: {{{zipkin}, sampling: 12.5, maxPathTagLength: 64, {tags}}}}}}}");
-    let own = traced(&[("b", "own"), ("istio.namespace", "shop")], "");
+    let own = identity(&[("b", "own"), ("istio.namespace", "shop")], "");
     let value = tracing(Direction::Inbound, own, &options);
     let names: Vec<&str> = value["customTags"]
         .as_array()
@@ -95,7 +95,7 @@ fn zipkin() {
         let list = format!("{{name: z, zipkin: {{service: obs/{SINK}, port: 9411{more}}}}}");
         providers(&list, "tracing: [Z]")
     };
-    let plain = tracing(Direction::Outbound, Traced::default(), &mesh(""));
+    let plain = tracing(Direction::Outbound, TraceIdentity::default(), &mesh(""));
     check(
         &plain,
         &[
@@ -118,7 +118,7 @@ fn zipkin() {
         ", path: spans, enable64bitTraceId: true, traceContextOption: USE_B3_WITH_W3C_PROPAGATION, maxTagLength: 7, \
          headers: [{name: x-a, value: b}, {name: x-b, envName: NOT_THERE}]",
     );
-    let value = tracing(Direction::Gateway, Traced::default(), &more);
+    let value = tracing(Direction::Gateway, TraceIdentity::default(), &more);
     check(
         &value,
         &[
@@ -147,7 +147,7 @@ fn open_telemetry() {
         let list = format!("{{name: o, opentelemetry: {{service: {SINK}, port: 4317{more}}}}}");
         tracing(
             Direction::Outbound,
-            traced(&[], "web.shop"),
+            identity(&[], "web.shop"),
             &providers(&list, "tracing: [o]"),
         )
     };
@@ -210,7 +210,7 @@ fn open_telemetry() {
 fn other_tracers() {
     let of = |kind: &str| {
         let mesh = providers(&format!("{{name: t, {kind}}}"), "tracing: [t]");
-        tracing(Direction::Inbound, traced(&[], "web.shop"), &mesh)
+        tracing(Direction::Inbound, identity(&[], "web.shop"), &mesh)
     };
     let datadog = of(&format!("datadog: {{service: {SINK}, port: 9411, maxTagLength: 3}}"));
     check(

@@ -35,7 +35,7 @@ fn key(gateway: Option<&str>) -> RoutesKey {
     };
     RoutesKey {
         virtual_service: None,
-        settings: Arc::default(),
+        overrides: None,
         host: host("reviews.shop.svc.cluster.local"),
         port: 80,
         gateway: gateway.map(|name| ObjectId {

@@ -8,7 +8,7 @@ fn host(name: &str, require_tls: bool) -> VirtualHostSpec {
     let domains = vec![name.into(), format!("{name}:80").into()];
     VirtualHostSpec {
         name: name.into(),
-        settings: Default::default(),
+        overrides: None,
         domains,
         content: VirtualHostContent::NotFound,
         require_tls,

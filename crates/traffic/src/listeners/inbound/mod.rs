@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use config::MeshConfig;
 use flow::{Reads, Relation, Rule};
-use model::audience::{EVERYWHERE, InboundPort, IpFamilies, ListenerAudience};
+use model::audience::{ALL_ADDRESSES, InboundPort, IpFamilies, ListenerAudience, SidecarListenerFacts};
 use model::listener::{Bind, ChainMatch, ChainSpec, Direction, ListenerSpec};
 use model::mtls::Mode;
 use model::proxy::InterceptionMode;
@@ -35,16 +35,18 @@ impl Relation for InboundListeners {
 
 impl Rule for InboundListeners {
     fn derive(cx: &Reads<'_>, audience: &Arc<ListenerAudience>) -> Option<Vec<Arc<ListenerSpec>>> {
+        let facts = audience.class.sidecar()?;
         let mesh = cx.get::<Mesh>(&())?;
         let of_mesh = || Arc::new(terminate::of_workload(&audience.own_files));
         let inbound = Inbound {
             cx,
             audience,
+            facts,
             of_mesh: audience.agent.then(of_mesh),
-            tls: terminated(cx, audience),
+            tls: terminated(cx, audience, &facts.inbound),
             detection_timeout_ms: l4::detection_timeout_ms(cx),
         };
-        let bound = audience
+        let bound = facts
             .inbound
             .iter()
             .filter(|p| !p.captured)
@@ -68,6 +70,7 @@ pub(super) fn register(b: &mut flow::Builder) {
 struct Inbound<'a> {
     cx: &'a Reads<'a>,
     audience: &'a ListenerAudience,
+    facts: &'a SidecarListenerFacts,
     /// The mesh's mutual TLS; none where this proxy has no certificate for it.
     of_mesh: Option<Arc<ServerContext>>,
     /// The TLS of ports whose `Sidecar` has some; none where this proxy cannot have the certificate.
@@ -75,9 +78,13 @@ struct Inbound<'a> {
     detection_timeout_ms: u64,
 }
 
-/// What the `Sidecar` says of TLS, by port.
-fn terminated(cx: &Reads<'_>, audience: &ListenerAudience) -> BTreeMap<u16, Option<Arc<ServerContext>>> {
-    let sidecar = match audience.inbound.iter().any(|port| port.tls) {
+/// TLS contexts of the ports whose `Sidecar` terminates TLS.
+fn terminated(
+    cx: &Reads<'_>,
+    audience: &ListenerAudience,
+    inbound: &[InboundPort],
+) -> BTreeMap<u16, Option<Arc<ServerContext>>> {
+    let sidecar = match inbound.iter().any(|port| port.tls) {
         true => audience.scope.sidecar.as_ref().and_then(|id| cx.get::<Sidecars>(id)),
         false => None,
     };
@@ -89,7 +96,7 @@ fn terminated(cx: &Reads<'_>, audience: &ListenerAudience) -> BTreeMap<u16, Opti
         let listener = listeners.find(|l| l.port.as_ref().is_some_and(|p| p.number == u32::from(port)));
         listener.and_then(|listener| listener.tls.as_ref())
     };
-    let ports = audience.inbound.iter().filter(|port| port.tls);
+    let ports = inbound.iter().filter(|port| port.tls);
     let context = |port: u16| {
         let context = terminate::context(settings(port)?, audience.agent, &audience.own_files)?;
         Some(Arc::new(context))
@@ -100,14 +107,14 @@ fn terminated(cx: &Reads<'_>, audience: &ListenerAudience) -> BTreeMap<u16, Opti
 impl Inbound<'_> {
     /// The listener that captured connections arrive at; none where nothing is captured.
     fn captured(&self, mesh: &MeshConfig) -> Option<ListenerSpec> {
-        let interception = self.audience.interception;
+        let interception = self.facts.interception;
         if interception == InterceptionMode::None {
             return None;
         }
         let port = u16::try_from(mesh.proxy_inbound_listen_port).ok().filter(|p| *p != 0)?;
         let mut chains = vec![blackhole(port)];
         chains.extend(self.undeclared(port));
-        let captured = self.audience.inbound.iter().filter(|p| p.captured);
+        let captured = self.facts.inbound.iter().filter(|p| p.captured);
         chains.extend(captured.flat_map(|p| self.declared(p).chains()));
         let spec = self.listener(VIRTUAL_INBOUND.into(), self.everywhere(port), chains);
         Some(ListenerSpec {
@@ -120,7 +127,7 @@ impl Inbound<'_> {
     /// A listener for a port that is bound for real; none where it would take nothing.
     fn bound(&self, port: &InboundPort) -> Option<ListenerSpec> {
         let bind = match &**port.bind.as_ref()? {
-            EVERYWHERE => self.everywhere(port.port),
+            ALL_ADDRESSES => self.everywhere(port.port),
             address => Bind::Socket {
                 address: address.parse().ok()?,
                 additional: Vec::new(),
@@ -160,24 +167,24 @@ impl Inbound<'_> {
             inspection_timeout_ms: Some(self.detection_timeout_ms),
             chains,
             default_chain: None,
-            idle_timeout_ms: self.audience.tuning.idle_timeout_ms,
-            exact_balance: self.audience.tuning.exact_balance_in,
+            idle_timeout_ms: self.audience.options.idle_timeout_ms,
+            exact_balance: self.facts.exact_balance_inbound,
             internal: [].into(),
             capabilities: self.audience.capabilities,
-            settings: Arc::default(),
-            traced: Arc::default(),
+            overrides: None,
+            trace_identity: Arc::default(),
         }
     }
 
     /// Chains for ports that no service and no `Sidecar` declares, and for those of them that a PeerAuthentication names.
     fn undeclared(&self, listens: u16) -> Vec<ChainSpec> {
-        let peers = &self.audience.peers;
-        let declared = |number: u16| self.audience.inbound.iter().any(|port| port.port == number);
-        let named = peers
+        let modes = &self.facts.mtls;
+        let declared = |number: u16| self.facts.inbound.iter().any(|port| port.port == number);
+        let named = modes
             .exceptions()
             .filter(|(port, _)| *port != listens && !declared(*port))
             .map(|(port, mode)| (Some(port), mode));
-        let all = [(None, peers.elsewhere())].into_iter().chain(named);
+        let all = [(None, modes.default_mode())].into_iter().chain(named);
         let port = |(destination, mode)| Port {
             names: ["virtualInbound-catchall-http".into(), VIRTUAL_INBOUND.into()],
             destination,
@@ -200,7 +207,7 @@ impl Inbound<'_> {
             // There is no service; something has to stand in traces all the same.
             None => (self.sidecar_host(), port.port),
         };
-        let mode = self.audience.peers.at(port.port);
+        let mode = self.facts.mtls.at(port.port);
         Port {
             names: [name.clone(), name.clone()],
             destination: Some(port.port),
@@ -235,7 +242,7 @@ impl Inbound<'_> {
 
     fn name(&self, port: &InboundPort) -> Arc<str> {
         match &port.bind {
-            Some(bind) if **bind != *EVERYWHERE => format!("{bind}_{}", port.port).into(),
+            Some(bind) if **bind != *ALL_ADDRESSES => format!("{bind}_{}", port.port).into(),
             _ => format!("{}_{}", self.audience.ip.wildcard(), port.port).into(),
         }
     }

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use config::istio::CaptureMode;
 use flow::{Reads, Relation, Rule};
-use model::audience::ListenerAudience;
+use model::audience::{ListenerAudience, SidecarListenerFacts};
 use model::listener::{DnsCache, ListenerSpec};
 use model::proxy::InterceptionMode;
 use model::service::{ExportTo, ObjectId, Resolution, Service};
@@ -46,14 +46,15 @@ impl Relation for OutboundListeners {
 
 impl Rule for OutboundListeners {
     fn derive(cx: &Reads<'_>, audience: &Arc<ListenerAudience>) -> Option<Vec<Arc<ListenerSpec>>> {
+        let facts = audience.class.sidecar()?;
         let mesh = cx.get::<Mesh>(&())?;
         let visible = cx.get::<ScopeServices>(&audience.scope)?;
         let client = Arc::new(Client {
             elsewhere: special::elsewhere(&visible.outbound),
             settings: Settings {
                 detection_timeout_ms: l4::detection_timeout_ms(cx),
-                idle_timeout_ms: audience.tuning.idle_timeout_ms,
-                exact_balance: audience.tuning.exact_balance_out,
+                idle_timeout_ms: audience.options.idle_timeout_ms,
+                exact_balance: audience.options.exact_balance,
                 capabilities: audience.capabilities,
             },
             accepts_http10: audience.accepts_http10,
@@ -61,16 +62,16 @@ impl Rule for OutboundListeners {
             anywhere: (visible.outbound == OutboundPolicy::ByName).then(|| DnsCache {
                 host: None,
                 families: audience.ip,
-                resolver: audience.resolver,
+                resolver: facts.resolver,
             }),
         });
-        let mut build = Build::new(cx, audience, &mesh, client.clone());
+        let mut build = Build::new(cx, (audience, facts), &mesh, client.clone());
         for listener in &visible.listeners {
             build.egress(listener);
         }
         let mut listeners = build.finish();
-        listeners.extend(special::http_proxy(audience, &mesh.config, &client).map(Arc::new));
-        listeners.extend(special::virtual_outbound(audience, &mesh.config, &client).map(Arc::new));
+        listeners.extend(special::http_proxy((audience, facts), &mesh.config, &client).map(Arc::new));
+        listeners.extend(special::virtual_outbound((audience, facts), &mesh.config, &client).map(Arc::new));
         // Catalogues merge sorted lists cheaply.
         listeners.sort_by(|a, b| a.name.cmp(&b.name));
         Some(listeners)
@@ -94,6 +95,7 @@ pub(super) type L4Service = (Arc<Summary>, Arc<Rules>);
 struct Build<'a> {
     cx: &'a Reads<'a>,
     audience: &'a ListenerAudience,
+    facts: &'a SidecarListenerFacts,
     router: Router<'a>,
     places: Places<'a>,
     wildcard: Bound,
@@ -149,7 +151,7 @@ impl Slot {
 impl<'a> Build<'a> {
     fn new(
         cx: &'a Reads<'a>,
-        audience: &'a ListenerAudience,
+        (audience, facts): (&'a ListenerAudience, &'a SidecarListenerFacts),
         mesh: &'a MeshSettings,
         client: Arc<Client>,
     ) -> Build<'a> {
@@ -160,6 +162,7 @@ impl<'a> Build<'a> {
         Build {
             cx,
             audience,
+            facts,
             router: Router {
                 cx,
                 scope: &audience.scope,
@@ -179,7 +182,7 @@ impl<'a> Build<'a> {
     fn egress(&mut self, listener: &EgressListener) {
         let unix = listener.bind.as_ref().is_some_and(|bind| bind.starts_with("unix://"));
         let bind_to_port =
-            self.audience.interception == InterceptionMode::None || listener.capture == CaptureMode::None || unix;
+            self.facts.interception == InterceptionMode::None || listener.capture == CaptureMode::None || unix;
         let bound = match &listener.bind {
             Some(text) => match Bound::parse(text) {
                 Some(bound) => Some(bound),

@@ -65,7 +65,7 @@ impl Places<'_> {
     /// Whether the proxy itself has this port: its captured traffic, readiness, metrics.
     pub(super) fn is_reserved(&self, port: u16) -> bool {
         let own = [self.mesh.proxy_listen_port, self.mesh.proxy_inbound_listen_port];
-        self.audience.tuning.static_ports.contains(&port) || own.contains(&i32::from(port))
+        self.audience.options.static_ports.contains(&port) || own.contains(&i32::from(port))
     }
 
     /// The addresses of a service, each of which has listeners of its own. A Kubernetes service has one, in one or two

@@ -57,7 +57,7 @@ impl Build<'_> {
         let addresses = self.cx.get::<InstanceAddresses>(&Instances {
             service: service.key.clone(),
             port: wanted.port,
-            network: self.audience.network.clone(),
+            network: self.facts.network.clone(),
             cluster: self.audience.scope.cluster.clone(),
         });
         let addresses = addresses.map(|row| (*row).clone()).unwrap_or_default();
@@ -331,7 +331,7 @@ impl Build<'_> {
     }
 
     fn holds(&self, condition: &L4Match, port: u16) -> bool {
-        condition.guard.admits(port, None, &self.audience.source)
+        condition.guard.admits(port, None, &self.facts.source)
     }
 
     fn routed(&self, id: &ObjectId, targets: &[Target], plain: &Plain) -> Option<ChainKind> {

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use config::MeshConfig;
-use model::audience::{IpFamilies, ListenerAudience};
+use model::audience::{IpFamilies, ListenerAudience, SidecarListenerFacts};
 use model::listener::{Bind, ChainKind, ChainMatch, ChainSpec, Direction, ListenerSpec, RouteSource};
 use model::proxy::InterceptionMode;
 use names::{ClusterName, Protocol};
@@ -49,12 +49,12 @@ pub(super) fn fallback(elsewhere: &str) -> ChainSpec {
 /// The listener that captured connections arrive at. It hands them to the listener of the address that the application
 /// called, and deals with the others itself.
 pub(super) fn virtual_outbound(
-    audience: &ListenerAudience,
+    (audience, facts): (&ListenerAudience, &SidecarListenerFacts),
     mesh: &MeshConfig,
     client: &Client,
 ) -> Option<ListenerSpec> {
     let elsewhere = &*client.elsewhere;
-    if audience.interception == InterceptionMode::None {
+    if facts.interception == InterceptionMode::None {
         return None;
     }
     let port = u16::try_from(mesh.proxy_listen_port).ok().filter(|p| *p != 0)?;
@@ -80,7 +80,7 @@ pub(super) fn virtual_outbound(
         quic: false,
         direction: Direction::Outbound,
         use_original_dst: true,
-        transparent: audience.interception == InterceptionMode::Tproxy,
+        transparent: facts.interception == InterceptionMode::Tproxy,
         original_dst_filter: false,
         tls_inspector: false,
         http_inspector: inspects,
@@ -88,13 +88,13 @@ pub(super) fn virtual_outbound(
         inspection_timeout_ms: inspects.then_some(client.settings.detection_timeout_ms),
         chains,
         default_chain: None,
-        idle_timeout_ms: audience.tuning.idle_timeout_ms,
+        idle_timeout_ms: audience.options.idle_timeout_ms,
         // Connections are handed on.
         exact_balance: false,
         internal: [].into(),
         capabilities: audience.capabilities,
-        settings: Arc::default(),
-        traced: Arc::default(),
+        overrides: None,
+        trace_identity: Arc::default(),
     })
 }
 
@@ -118,9 +118,13 @@ fn by_name(client: &Client) -> ChainSpec {
 }
 
 /// The listener for applications that know the mesh as an HTTP proxy (`proxyHttpPort`).
-pub(super) fn http_proxy(audience: &ListenerAudience, mesh: &MeshConfig, client: &Client) -> Option<ListenerSpec> {
+pub(super) fn http_proxy(
+    (audience, facts): (&ListenerAudience, &SidecarListenerFacts),
+    mesh: &MeshConfig,
+    client: &Client,
+) -> Option<ListenerSpec> {
     let of_mesh = || u16::try_from(mesh.proxy_http_port).ok();
-    let port = audience.tuning.http_proxy_port.or_else(of_mesh).filter(|p| *p != 0)?;
+    let port = facts.http_proxy_port.or_else(of_mesh).filter(|p| *p != 0)?;
     let bound = Places { audience, mesh }.loopback()?;
     let name = bound.primary.listener(port);
     let routes = RouteSource::Discovered(HTTP_PROXY_ROUTES.into());

@@ -1,4 +1,4 @@
-//! Clusters of the services that proxies send logs and traces to: they are there for a client whatever it sees otherwise.
+//! Clusters of the services that proxies send logs and traces to. Every client has them, whether or not it sees the service.
 
 use std::sync::Arc;
 
@@ -11,23 +11,23 @@ use security::telemetry::TelemetryServices;
 use super::{Entry, add_service};
 use crate::scope::{Ports, VisibleService};
 
-/// Adds the clusters that are not there yet.
+/// Adds the missing clusters.
 pub(super) fn add(cx: &Reads<'_>, scope: &Scope, client: ClientFacts, entries: &mut Vec<Entry>) {
-    let Some(told) = cx.get::<TelemetryServices>(&()) else {
+    let Some(services) = cx.get::<TelemetryServices>(&()) else {
         return;
     };
-    for (service, port) in told.iter() {
+    for (service, port) in services.iter() {
         let name = ClusterName::outbound(*port, "", service.hostname.as_str()).to_string();
-        if entries.iter().all(|(there, _)| **there != *name) {
+        if entries.iter().all(|(present, _)| **present != *name) {
             add_service(cx, scope, &only(service, *port), client, entries);
         }
     }
 }
 
-/// The service that a client who sees none of this host and port sends logs or traces to.
+/// The telemetry service of this host and port, for clients that do not see it otherwise.
 pub(super) fn find(cx: &Reads<'_>, host: &Hostname, port: u16) -> Option<VisibleService> {
-    let told = cx.get::<TelemetryServices>(&())?;
-    let (service, port) = told
+    let services = cx.get::<TelemetryServices>(&())?;
+    let (service, port) = services
         .iter()
         .find(|(service, number)| service.hostname == *host && *number == port)?;
     Some(only(service, *port))

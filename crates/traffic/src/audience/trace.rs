@@ -1,46 +1,50 @@
-//! What traces say of a proxy: nothing, while nobody makes any.
+//! Identity of a proxy in traces.
 
 use std::sync::Arc;
 
-use config::mesh::ProxyConfig;
 use flow::Reads;
-use model::listener::Traced;
+use model::listener::TraceIdentity;
 use model::proxy::{Labels, Proxy, ProxyKind};
 use security::telemetry::{SpanName, SpanSource, Spans};
 
-/// What stands for a fact that is not known.
+use super::facts::Facts;
+use super::overrides::Overrides;
+
+/// The value of a tag that is not known.
 const UNKNOWN: &str = "unknown";
-/// What OpenTelemetry has for a service without a name.
+/// OpenTelemetry's name of a service without a name.
 const UNKNOWN_SERVICE: &str = "unknown_service";
 
-/// What of the settings of traces makes a difference to a proxy.
+/// The part of a proxy's tracing settings that is used.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Uses {
-    /// Nothing.
-    Nothing,
-    /// Whether a tracer is named, and how it traces.
+pub(super) enum TracerUse {
+    /// None: tracing is off.
+    Off,
+    /// All, with the tracer of the bootstrap.
     Bootstrap,
-    /// How it traces.
+    /// All but the tracer, which a provider of the mesh defines.
     Provider,
 }
 
-/// What of the settings of traces makes a difference.
-pub(super) fn uses(cx: &Reads<'_>) -> Uses {
+/// The part of proxies' tracing settings that the mesh uses.
+pub(super) fn tracer_use(cx: &Reads<'_>) -> TracerUse {
     match cx.get::<Spans>(&()).as_deref() {
-        None => Uses::Nothing,
-        Some(SpanSource::Bootstrap) => Uses::Bootstrap,
-        Some(SpanSource::Provider(_)) => Uses::Provider,
+        None => TracerUse::Off,
+        Some(SpanSource::Bootstrap) => TracerUse::Bootstrap,
+        Some(SpanSource::Provider(_)) => TracerUse::Provider,
     }
 }
 
-/// What traces say of a proxy with these settings and labels.
-pub(super) fn of(cx: &Reads<'_>, proxy: &Proxy, labels: &Labels, settings: &ProxyConfig) -> Arc<Traced> {
-    let Some(source) = cx.get::<Spans>(&()).filter(|_| proxy.kind != ProxyKind::Grpc) else {
+/// The identity of a proxy in traces; empty while tracing is off.
+pub(super) fn identity(facts: &Facts<'_>, overrides: &Overrides) -> Arc<TraceIdentity> {
+    let (proxy, labels) = (facts.proxy, facts.labels);
+    let Some(source) = facts.cx.get::<Spans>(&()).filter(|_| proxy.kind != ProxyKind::Grpc) else {
         return Arc::default();
     };
     let (tagged, service) = match *source {
         SpanSource::Bootstrap => {
-            let tracing = settings.tracing.as_ref().filter(|tracing| tracing.tracer.is_some());
+            let tracing = overrides.settings(facts.mesh).tracing.as_ref();
+            let tracing = tracing.filter(|tracing| tracing.tracer.is_some());
             let tagged = tracing.is_some_and(|tracing| tracing.enable_istio_tags.unwrap_or(true));
             (tagged, Arc::default())
         }
@@ -49,12 +53,12 @@ pub(super) fn of(cx: &Reads<'_>, proxy: &Proxy, labels: &Labels, settings: &Prox
         SpanSource::Provider(SpanName::Conventions) => (true, by_conventions(proxy, labels)),
     };
     let tags = if tagged { tags(proxy, labels) } else { Vec::new() };
-    Arc::new(Traced { tags, service })
+    Arc::new(TraceIdentity { tags, service })
 }
 
 /// Istio's tags, ascending by name.
 fn tags(proxy: &Proxy, labels: &Labels) -> Vec<(Arc<str>, Arc<str>)> {
-    // Agents know what injection would have written, which labels of the pod may lack.
+    // Agents report labels that injection adds and that the pod object may lack.
     let label = |name: &str, default: &str| match labels.get(name).or_else(|| proxy.labels.get(name)) {
         Some(value) => known(value, default),
         None => default.into(),
@@ -77,8 +81,7 @@ fn tags(proxy: &Proxy, labels: &Labels) -> Vec<(Arc<str>, Arc<str>)> {
     .to_vec()
 }
 
-/// The name of a service by OpenTelemetry's conventions for Kubernetes: the annotation, labels of the pod, the workload, the pod,
-/// its only container.
+/// The service name by OpenTelemetry's conventions for Kubernetes: annotation, pod labels, workload, pod, only container.
 fn by_conventions(proxy: &Proxy, labels: &Labels) -> Arc<str> {
     let label = |name: &str| labels.get(name).or_else(|| proxy.labels.get(name)).cloned();
     let metadata = |name: &str| proxy.metadata.get(name).cloned();

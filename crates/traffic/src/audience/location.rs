@@ -1,5 +1,5 @@
-//! Where a proxy is, cut down to what somebody in the mesh asks: proxies of all nodes and zones share their endpoints as
-//! long as no service, rule or network makes a difference between them.
+//! Location of a proxy, reduced to the facts that some service, rule or network of the mesh depends on: without such a
+//! dependency proxies of all nodes and zones share their endpoints.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use std::sync::Arc;
 use config::Object;
 use config::istio::{DestinationRule, LoadBalancerSettings, OutlierDetection, ZoneAwareLoadBalancerSetting};
 use flow::{Index, Members, Reads, Relation};
-use model::audience::{OwnWorkload, Place, TEMPLATE_LABELS};
+use model::audience::{ClientLocation, OwnWorkload, TEMPLATE_LABELS};
 use model::proxy::{Labels, Locality, Proxy};
 use model::service::{Distribution, ObjectId, Resolution, Service, ServiceKey, Workload};
 use registry::inputs::{DestinationRules, MeshSettings, ServiceObject, ServiceObjectKey, ServiceObjects};
@@ -15,7 +15,7 @@ use registry::{NetworkGateways, Services};
 
 use crate::policy::preference::{is_known, label_of};
 
-/// Something that endpoints may be chosen by.
+/// A client fact by which endpoints may be selected or prioritized.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub enum Facet {
     /// The client's node.
@@ -26,7 +26,7 @@ pub enum Facet {
     Label(Arc<str>),
 }
 
-/// Services by what their endpoints are chosen by.
+/// Services by the client facts that their endpoints depend on.
 pub struct ServicesByFacet;
 
 impl Relation for ServicesByFacet {
@@ -50,7 +50,7 @@ impl Index for ServicesByFacet {
     }
 }
 
-/// DestinationRules by what they choose endpoints by.
+/// DestinationRules by the client facts that their load balancing depends on.
 pub struct RulesByFacet;
 
 impl Relation for RulesByFacet {
@@ -82,7 +82,7 @@ impl Index for RulesByFacet {
     }
 }
 
-/// Services whose endpoints come with their cluster, as Envoy itself resolves their names.
+/// Services that Envoy resolves by DNS, whose endpoints are part of the cluster.
 pub struct ServicesByDns;
 
 impl Relation for ServicesByDns {
@@ -101,7 +101,7 @@ impl Index for ServicesByDns {
     }
 }
 
-/// Services that were assigned addresses; to know whether there are any.
+/// Services with automatically assigned addresses, to know whether there are any.
 pub struct ServicesWithAssigned;
 
 impl Relation for ServicesWithAssigned {
@@ -120,7 +120,7 @@ impl Index for ServicesWithAssigned {
     }
 }
 
-/// Clusters by the services that they define; to know whether there are several.
+/// Clusters by the services that they define, to know whether there are several.
 pub struct ClustersOfServices;
 
 impl Relation for ClustersOfServices {
@@ -132,7 +132,7 @@ impl Relation for ClustersOfServices {
 impl Index for ClustersOfServices {
     type Of = ServiceObjects;
     fn keys(key: &ServiceObjectKey, _: &ServiceObject) -> Vec<Arc<str>> {
-        // Most meshes have one cluster, of which nothing needs to be known.
+        // The configuration cluster does not count.
         Some(key.cluster.clone())
             .filter(|c| !c.is_empty())
             .into_iter()
@@ -149,7 +149,7 @@ pub(super) fn register(b: &mut flow::Builder) {
     b.index::<ClustersOfServices>();
 }
 
-/// The id of a proxy's cluster; empty while all services are of one cluster.
+/// The id of a proxy's cluster; empty while all services are in one cluster.
 pub(super) fn cluster(cx: &Reads<'_>, proxy: &Proxy, mesh: &MeshSettings) -> Arc<str> {
     if cx.keys::<ClustersOfServices>().is_empty() {
         return Arc::default();
@@ -160,21 +160,20 @@ pub(super) fn cluster(cx: &Reads<'_>, proxy: &Proxy, mesh: &MeshSettings) -> Arc
     }
 }
 
-/// That part of a proxy's place which its clusters may depend on: nothing, unless some have their endpoints with them.
-pub(super) fn of_clusters(cx: &Reads<'_>, place: &Place) -> Place {
+/// The part of a proxy's location that its clusters depend on; empty unless some clusters contain endpoints.
+pub(super) fn of_clusters(cx: &Reads<'_>, location: &ClientLocation) -> ClientLocation {
     if cx.keys::<ServicesByDns>().is_empty() {
-        return Place::default();
+        return ClientLocation::default();
     }
-    Place {
-        locality: place.locality.clone(),
-        labels: place.labels.clone(),
-        ..Place::default()
+    ClientLocation {
+        locality: location.locality.clone(),
+        labels: location.labels.clone(),
+        ..ClientLocation::default()
     }
 }
 
-/// What `local_cluster` is to a proxy that asks for it: the instances of its own workload, of the service that leads to
-/// it first.
-pub(super) fn own(
+/// The instances of a proxy's own workload for `local_cluster`, if the proxy requests it.
+pub(super) fn own_workload(
     proxy: &Proxy,
     pod: Option<&Workload>,
     service: impl FnOnce() -> Option<(ServiceKey, u16)>,
@@ -192,45 +191,45 @@ pub(super) fn own(
     })
 }
 
-/// Where a proxy is; what its pod says goes before what it says itself.
-pub(super) fn of(cx: &Reads<'_>, proxy: &Proxy, pod: Option<&Workload>, mesh: &MeshSettings) -> Place {
-    let facets = asked(cx, mesh);
+/// The location of a proxy. Facts of its pod override those that the proxy reports.
+pub(super) fn of(cx: &Reads<'_>, proxy: &Proxy, pod: Option<&Workload>, mesh: &MeshSettings) -> ClientLocation {
+    let facets = facets_of_mesh(cx, mesh);
     let networks = cx
         .get::<NetworkGateways>(&())
         .is_some_and(|gateways| !gateways.is_empty());
-    let mut place = Place {
+    let mut location = ClientLocation {
         networks: proxy.network_view.clone(),
-        ..Place::default()
+        ..ClientLocation::default()
     };
     if networks || facets.contains(&Facet::Locality) {
-        place.network = proxy.network.clone();
+        location.network = proxy.network.clone();
     }
     if facets.contains(&Facet::Node) {
         let known = pod.map(|pod| &pod.node).filter(|node| !node.is_empty());
-        place.node = known.unwrap_or(&proxy.node).clone();
+        location.node = known.unwrap_or(&proxy.node).clone();
     }
     if facets.contains(&Facet::Locality) {
-        place.locality = locality(proxy, pod).clone();
+        location.locality = locality(proxy, pod).clone();
     }
     let labels = pod.map_or(&proxy.labels, |pod| &pod.labels);
     let named = facets.iter().filter_map(|facet| match facet {
         Facet::Label(name) => labels.get_key_value(name),
         _ => None,
     });
-    place.labels = named
+    location.labels = named
         .map(|(name, value)| (name.clone(), value.clone()))
         .collect::<Labels>();
-    place
+    location
 }
 
-/// The locality of a proxy: its pod's, else what it says itself.
+/// The locality of a proxy: its pod's, else the reported one.
 fn locality<'a>(proxy: &'a Proxy, pod: Option<&'a Workload>) -> &'a Locality {
     let known = pod.map(|pod| &pod.locality).filter(|locality| !locality.is_empty());
     known.unwrap_or(&proxy.locality)
 }
 
-/// All that endpoints are chosen by anywhere in the mesh.
-fn asked(cx: &Reads<'_>, mesh: &MeshSettings) -> BTreeSet<Facet> {
+/// All client facts that endpoints of the mesh depend on.
+fn facets_of_mesh(cx: &Reads<'_>, mesh: &MeshSettings) -> BTreeSet<Facet> {
     let mut facets: BTreeSet<Facet> = cx.keys::<ServicesByFacet>().iter().cloned().collect();
     facets.extend(cx.keys::<RulesByFacet>().iter().cloned());
     let config = &mesh.config;
@@ -249,7 +248,7 @@ fn asked(cx: &Reads<'_>, mesh: &MeshSettings) -> BTreeSet<Facet> {
 }
 
 fn add(facets: &mut BTreeSet<Facet>, outlier: Option<&OutlierDetection>, lb: Option<&LoadBalancerSettings>) {
-    // Whoever notices what fails can turn to other localities.
+    // Outlier detection enables failover to other localities.
     if outlier.is_some() {
         facets.insert(Facet::Locality);
     }

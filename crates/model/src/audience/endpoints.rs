@@ -1,0 +1,103 @@
+//! Audiences and keys of endpoints.
+
+use std::num::NonZeroU32;
+use std::sync::Arc;
+
+use super::Scope;
+use crate::network::NetworkEntry;
+use crate::proxy::{Labels, Locality};
+use crate::service::{Endpoint, ServiceKey};
+
+/// Decides the endpoints that a proxy gets.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct EndpointsAudience {
+    /// Which services the client sees; never with `assigned`.
+    pub scope: Arc<Scope>,
+    /// The client's location.
+    pub location: Arc<ClientLocation>,
+    /// The endpoints of `local_cluster`; none for proxies that do not request it (`ENABLE_SELF_DISCOVERY`).
+    pub own: Option<Arc<OwnWorkload>>,
+    /// LEDS for large clusters; none for proxies that do not support it.
+    pub leds: Option<Leds>,
+}
+
+/// LEDS: endpoints of large clusters are resources of their own.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct Leds {
+    /// The smallest number of endpoints of a cluster for which LEDS is used.
+    pub from: NonZeroU32,
+    /// Part of the collections' names. Envoy does not report its endpoints when it reconnects and would keep endpoints
+    /// that were removed in the meantime, so a reconnecting client gets collections with new names.
+    pub generation: u32,
+    /// Localities have weights even in clusters that do not use them, because patches may enable that.
+    pub weights: bool,
+}
+
+/// An endpoint of a cluster, as a LEDS resource.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct EndpointSpec {
+    /// Destination of connections.
+    pub target: EndpointTarget,
+    /// Relative weight within its locality.
+    pub weight: u32,
+}
+
+/// Destination of connections.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub enum EndpointTarget {
+    /// An endpoint, at this port; with the mesh's mutual TLS if the endpoint accepts it.
+    Endpoint(Endpoint, u16),
+    /// A gateway of another network.
+    Gateway(NetworkEntry),
+}
+
+/// The instances of a client's own workload in its region, which Envoy compares with the instances of called services
+/// (zone-aware load balancing).
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct OwnWorkload {
+    /// A service that selects the workload.
+    pub service: ServiceKey,
+    /// Its port.
+    pub port: u16,
+    /// Name of the Deployment (or other owner) of the instances.
+    pub workload: Arc<str>,
+    /// The instance's [`TEMPLATE_LABELS`]; empty where it has none.
+    pub templates: [Arc<str>; 2],
+    /// Its region.
+    pub region: Arc<str>,
+}
+
+/// Labels that differ between the versions of a workload.
+pub const TEMPLATE_LABELS: [&str; 2] = ["pod-template-hash", "rollouts-pod-template-hash"];
+
+/// Location of a client, reduced to the facts that some service, rule or network of the mesh depends on.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
+pub struct ClientLocation {
+    /// Its network; empty if unknown, or while no network has a gateway.
+    pub network: Arc<str>,
+    /// The only networks whose endpoints it requests (`REQUESTED_NETWORK_VIEW`); empty for all.
+    pub networks: Vec<Arc<str>>,
+    /// Its node; empty while no service prefers or requires endpoints of the client's node.
+    pub node: Arc<str>,
+    /// Its locality; empty while locality load balancing is not used.
+    pub locality: Locality,
+    /// Its labels that a failover priority names.
+    pub labels: Labels,
+}
+
+/// The part of a [`ClientLocation`] that the endpoints of one cluster depend on.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
+pub struct ClientView {
+    /// Of endpoints that serve clients of their own cluster only, those of the cluster of this id.
+    pub cluster: Option<Arc<str>>,
+    /// Only endpoints of this node.
+    pub node: Option<Arc<str>>,
+    /// The client's network; endpoints of other networks are reached through gateways.
+    pub network: Option<Arc<str>>,
+    /// Only endpoints of these networks; empty for all.
+    pub networks: Vec<Arc<str>>,
+    /// The locality by which endpoints are prioritized.
+    pub locality: Option<Arc<Locality>>,
+    /// The client's labels by which endpoints are prioritized.
+    pub labels: Labels,
+}

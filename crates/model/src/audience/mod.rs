@@ -1,0 +1,30 @@
+//! Audiences and resource keys: the facts that two proxies must share to receive equal bytes.
+//!
+//! A generator gets one of these keys and its reads, nothing else. Every field splits audiences, so a field that does not
+//! change the output makes the mesh slower; a fact without a field cannot influence the output. Facts that concern one
+//! class of proxies only are inside the variant of [`ProxyClass`] for that class.
+
+mod class;
+mod clusters;
+mod endpoints;
+mod filters;
+mod listeners;
+mod resource;
+mod routes;
+mod scope;
+mod secrets;
+
+pub use class::{GatewayFacts, GatewaySet, ProxyClass};
+pub use clusters::{
+    ALL_ADDRESSES, ClusterAudience, ClusterKey, DefaultEndpoint, GatewayClusterFacts, InboundPort, OutboundKey,
+    OverriddenCluster, PolicyKey, SidecarClusterFacts,
+};
+pub use endpoints::{
+    ClientLocation, ClientView, EndpointSpec, EndpointTarget, EndpointsAudience, Leds, OwnWorkload, TEMPLATE_LABELS,
+};
+pub use filters::{ExtensionAudience, FilterRef, Filters, PatchedCluster, PatchedListener};
+pub use listeners::{GrpcAudience, ListenerAudience, SidecarListenerFacts};
+pub use resource::ResourceKey;
+pub use routes::{DestinationRef, RouteAudience, RouteTable, RoutesKey, VirtualHostContent, VirtualHostSpec};
+pub use scope::{IpFamilies, NameAudience, NameView, Scope, Source};
+pub use secrets::{SecretAudience, SecretKey};

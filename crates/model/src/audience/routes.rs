@@ -1,0 +1,133 @@
+//! Audiences and keys of route tables.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use config::mesh::ProxyConfigOverride;
+use names::Hostname;
+
+use super::{Filters, GatewayFacts, PolicyKey, ProxyClass, Scope, Source};
+use crate::service::{ObjectId, ServiceKey};
+use crate::session::Session;
+
+/// Decides the route tables of a proxy.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct RouteAudience {
+    /// Which services the client sees.
+    pub scope: Arc<Scope>,
+    /// The class of the proxy, with the facts that matter to this class only.
+    pub class: ProxyClass<(), Arc<GatewayFacts>>,
+    /// The client, with the labels that an HTTP route names in `sourceLabels`.
+    pub source: Arc<Source>,
+    /// Patches of route tables, in the order in which they are applied.
+    pub filters: Filters,
+    /// Settings of the proxy that override the mesh's.
+    pub overrides: Option<Arc<ProxyConfigOverride>>,
+}
+
+impl RouteAudience {
+    /// The audience without patches.
+    pub fn plain(self: &Arc<Self>) -> Arc<RouteAudience> {
+        match self.filters.is_empty() {
+            true => self.clone(),
+            false => Arc::new(RouteAudience {
+                filters: Filters::default(),
+                ..(**self).clone()
+            }),
+        }
+    }
+}
+
+/// Decides the routes of one virtual host.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct RoutesKey {
+    /// The VirtualService whose `http` routes these are; none for a service's default route.
+    pub virtual_service: Option<ObjectId>,
+    /// The host of the virtual host: the service that is the default destination, or a host that only the
+    /// VirtualService defines.
+    pub host: Hostname,
+    /// The listener's port, which `match.port` is compared with. Destinations without a port use it if their service has
+    /// several.
+    pub port: u16,
+    /// The gateway (`namespace/name`) that the routes are bound to; none for sidecars (`mesh`).
+    pub gateway: Option<ObjectId>,
+    /// The client, which `sourceLabels` and `sourceNamespace` are compared with.
+    pub source: Arc<Source>,
+    /// The service and policy of each destination host, as the client resolves them.
+    pub destinations: Arc<BTreeMap<Hostname, DestinationRef>>,
+    /// Settings of the proxy that override the mesh's.
+    pub overrides: Option<Arc<ProxyConfigOverride>>,
+}
+
+/// A destination host as a client resolves it.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct DestinationRef {
+    /// The visible service of the host.
+    pub service: Option<ServiceKey>,
+    /// The traffic policy that applies, for hash policies.
+    pub policy: Option<PolicyKey>,
+}
+
+/// One virtual host of a route table.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct VirtualHostSpec {
+    /// `HOST:PORT`, or the name of a catch-all.
+    pub name: Arc<str>,
+    /// The domains; unique within the table.
+    pub domains: Vec<Arc<str>>,
+    /// Its routes or its fixed answer.
+    pub content: VirtualHostContent,
+    /// Plain-text requests are redirected to HTTPS (`httpsRedirect`).
+    pub require_tls: bool,
+    /// Session affinity settings, if the service uses them.
+    pub session: Option<Session>,
+    /// Settings of the proxy that override the mesh's.
+    pub overrides: Option<Arc<ProxyConfigOverride>>,
+}
+
+impl VirtualHostSpec {
+    /// The virtual host with these overrides, in its routes, too.
+    pub fn with_overrides(&self, overrides: &Arc<ProxyConfigOverride>) -> VirtualHostSpec {
+        let content = match &self.content {
+            VirtualHostContent::Routes(keys) => {
+                let with = |key: &Arc<RoutesKey>| RoutesKey {
+                    overrides: Some(overrides.clone()),
+                    ..(**key).clone()
+                };
+                VirtualHostContent::Routes(keys.iter().map(|key| Arc::new(with(key))).collect())
+            }
+            other => other.clone(),
+        };
+        VirtualHostSpec {
+            content,
+            overrides: Some(overrides.clone()),
+            ..self.clone()
+        }
+    }
+}
+
+/// Content of a virtual host.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub enum VirtualHostContent {
+    /// Routes in order, those of the first key first.
+    Routes(Vec<Arc<RoutesKey>>),
+    /// One route to this cluster (`allow_any`).
+    AllowAny(Arc<str>),
+    /// One route to the destination that the request names (`allow_any_dynamic_dns`).
+    DynamicForwardProxy,
+    /// All requests get 502 (`block_all`).
+    BlockAll,
+    /// All requests get 404 (`blackhole:PORT` of a gateway without routes).
+    NotFound,
+}
+
+/// A route table.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct RouteTable {
+    /// The virtual hosts, in order.
+    pub virtual_hosts: Vec<Arc<VirtualHostSpec>>,
+    /// A port in the `Host` header is ignored when hosts are matched.
+    pub ignore_port: bool,
+    /// The port that `alt-svc` advertises for HTTP/3.
+    pub http3_port: Option<u16>,
+}

@@ -1,0 +1,33 @@
+//! Builds the audience of clusters.
+
+use std::sync::Arc;
+
+use model::audience::{ClusterAudience, GatewayClusterFacts, ProxyClass, SidecarClusterFacts};
+
+use super::facts::{Class, Facts};
+use super::filters::Selected;
+use super::overrides::Overrides;
+use super::{location, select};
+
+pub(super) fn audience(facts: &Facts<'_>, class: &Class, filters: &Selected, overrides: &Overrides) -> ClusterAudience {
+    ClusterAudience {
+        scope: facts.scope.without_assigned(),
+        class: match class {
+            ProxyClass::Sidecar(sidecar) => ProxyClass::Sidecar(SidecarClusterFacts {
+                inbound: sidecar.inbound.clone(),
+                resolver: sidecar.resolver,
+            }),
+            ProxyClass::Gateway(gateway) => ProxyClass::Gateway(GatewayClusterFacts {
+                sni_passthrough: select::has_auto_passthrough(facts.cx, &gateway.set.gateways),
+            }),
+            ProxyClass::Waypoint => ProxyClass::Waypoint,
+            ProxyClass::Ztunnel => ProxyClass::Ztunnel,
+            ProxyClass::Grpc => ProxyClass::Grpc,
+        },
+        agent: facts.proxy.has_agent(),
+        ip: facts.ip,
+        location: Arc::new(location::of_clusters(facts.cx, &facts.location)),
+        filters: filters.clusters.clone(),
+        overrides: overrides.clusters.clone(),
+    }
+}

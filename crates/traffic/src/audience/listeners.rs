@@ -1,0 +1,72 @@
+//! Builds the audience of listeners.
+
+use model::audience::{ListenerAudience, ProxyClass, SidecarListenerFacts};
+use model::listener::ListenerOptions;
+use model::proxy::Proxy;
+
+use super::facts::{Class, Facts, SidecarFacts};
+use super::filters::Selected;
+use super::overrides::Overrides;
+use super::{TcpSourceLabels, mtls, select, trace};
+
+pub(super) fn audience(
+    facts: &Facts<'_>,
+    class: &Class,
+    filters: &Selected,
+    overrides: &Overrides,
+) -> ListenerAudience {
+    let proxy = facts.proxy;
+    ListenerAudience {
+        scope: facts.scope.clone(),
+        class: match class {
+            ProxyClass::Sidecar(of_sidecar) => ProxyClass::Sidecar(sidecar(facts, of_sidecar)),
+            ProxyClass::Gateway(gateway) => ProxyClass::Gateway(gateway.clone()),
+            ProxyClass::Waypoint => ProxyClass::Waypoint,
+            ProxyClass::Ztunnel => ProxyClass::Ztunnel,
+            ProxyClass::Grpc => ProxyClass::Grpc,
+        },
+        capabilities: proxy.capabilities.without_key_providers(),
+        agent: proxy.has_agent(),
+        own_files: mtls::files(proxy),
+        ip: facts.ip,
+        accepts_http10: proxy.accepts_http10 || facts.mesh.features.http10,
+        unprivileged: proxy.unprivileged,
+        options: options(proxy),
+        filters: filters.listeners.clone(),
+        overrides: overrides.listeners.clone(),
+        trace_identity: trace::identity(facts, overrides),
+    }
+}
+
+fn sidecar(facts: &Facts<'_>, sidecar: &SidecarFacts) -> SidecarListenerFacts {
+    let proxy = facts.proxy;
+    SidecarListenerFacts {
+        inbound: sidecar.inbound.clone(),
+        mtls: mtls::modes(facts),
+        exact_balance_inbound: is_true(proxy, "INBOUND_LISTENER_EXACT_BALANCE"),
+        source: facts.source(select::named::<TcpSourceLabels>(facts.cx, facts.labels)),
+        interception: proxy.interception,
+        network: facts.location.network.clone(),
+        http_proxy_port: text(proxy, "HTTP_PROXY_PORT").and_then(|text| text.parse().ok()),
+        resolver: sidecar.resolver,
+    }
+}
+
+/// Options from the proxy's metadata, which agents fill from environment variables. As in Istio, invalid values are
+/// ignored.
+fn options(proxy: &Proxy) -> ListenerOptions {
+    let idle = text(proxy, "IDLE_TIMEOUT").and_then(config::parse_duration);
+    ListenerOptions {
+        idle_timeout_ms: idle.map(|time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX)),
+        exact_balance: is_true(proxy, "OUTBOUND_LISTENER_EXACT_BALANCE"),
+        static_ports: proxy.static_ports,
+    }
+}
+
+fn is_true(proxy: &Proxy, key: &str) -> bool {
+    text(proxy, key).is_some_and(|text| text.eq_ignore_ascii_case("true"))
+}
+
+fn text<'p>(proxy: &'p Proxy, key: &str) -> Option<&'p str> {
+    proxy.metadata.get(key).map(|text| &**text)
+}

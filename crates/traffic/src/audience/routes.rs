@@ -1,0 +1,24 @@
+//! Builds the audience of route tables.
+
+use model::audience::{ProxyClass, RouteAudience};
+
+use super::facts::{Class, Facts};
+use super::filters::Selected;
+use super::overrides::Overrides;
+use super::{HttpSourceLabels, select};
+
+pub(super) fn audience(facts: &Facts<'_>, class: &Class, filters: &Selected, overrides: &Overrides) -> RouteAudience {
+    RouteAudience {
+        scope: facts.scope.clone(),
+        class: match class {
+            ProxyClass::Sidecar(_) => ProxyClass::Sidecar(()),
+            ProxyClass::Gateway(gateway) => ProxyClass::Gateway(gateway.clone()),
+            ProxyClass::Waypoint => ProxyClass::Waypoint,
+            ProxyClass::Ztunnel => ProxyClass::Ztunnel,
+            ProxyClass::Grpc => ProxyClass::Grpc,
+        },
+        source: facts.source(select::named::<HttpSourceLabels>(facts.cx, facts.labels)),
+        filters: filters.routes.clone(),
+        overrides: overrides.routes.clone(),
+    }
+}
