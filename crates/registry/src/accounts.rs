@@ -1,5 +1,5 @@
-//! Who the endpoints of a service are. Apart from the endpoints, so that nothing is derived again when one comes that is as the
-//! others.
+//! Service accounts of services. A relation of its own, so that readers are not derived again when an endpoint with a
+//! known account is added.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use model::service::{Endpoint, ServiceKey};
 
 use crate::ServiceEndpoints;
 
-/// Who the endpoints of a service are. None for a service that is not there.
+/// The service accounts of a service's endpoints. None for a service that does not exist.
 pub struct ServiceIdentities;
 
 impl Relation for ServiceIdentities {
@@ -26,7 +26,7 @@ impl Rule for ServiceIdentities {
         let endpoints = cx.get::<ServiceEndpoints>(key)?;
         let known = endpoints.iter().filter(|e| !e.service_account.is_empty());
         let all = known.map(|endpoint| (namespace_of(endpoint, key), &endpoint.service_account));
-        // Most have the account of their neighbour.
+        // Most endpoints have the same account as the previous one.
         let mut last = None;
         let others = all.filter(|account| last.replace(*account) != Some(*account));
         Some(

@@ -1,8 +1,7 @@
-//! Services that are other names of services (`ExternalName`).
+//! Services that are aliases of other services (`ExternalName`).
 //!
-//! An alias has no endpoints, clusters or listeners of its own: clients that call it reach the service that it names, by
-//! that service's routes. What it names outside the mesh is no concern of the mesh: such calls are to an unknown
-//! destination.
+//! An alias has no endpoints, clusters or listeners. Clients that call it reach its target by the target's routes. An
+//! alias of a host outside the mesh is ignored: calls to it have an unknown destination.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -49,17 +48,17 @@ impl Rule for Aliases {
     }
 }
 
-/// Which hostnames stand for which.
+/// The targets of aliases.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct AliasTable {
-    /// What each alias stands for, which is no alias.
+    /// The final target of each alias, which is not an alias itself.
     targets: BTreeMap<Hostname, Hostname>,
     /// The aliases of each hostname, ascending.
     aliases: BTreeMap<Hostname, Vec<Hostname>>,
 }
 
 impl AliasTable {
-    /// Follows aliases of aliases. Those that lead round in a circle stand for nothing, as in DNS.
+    /// Follows aliases of aliases. Aliases in a cycle have no target, as in DNS.
     fn new(named: BTreeMap<Hostname, Hostname>) -> AliasTable {
         let mut table = AliasTable::default();
         for (alias, first) in &named {
@@ -78,23 +77,23 @@ impl AliasTable {
         table
     }
 
-    /// The hostname that an alias stands for; none where this is none.
+    /// The target of an alias; none if the host is not an alias.
     pub fn target(&self, alias: &Hostname) -> Option<&Hostname> {
         self.targets.get(alias)
     }
 
-    /// The aliases that stand for a hostname, ascending.
+    /// The aliases of a host, ascending.
     pub fn of(&self, target: &Hostname) -> &[Hostname] {
         self.aliases.get(target).map_or(&[], |aliases| aliases)
     }
 }
 
-/// The aliases of the mesh; an empty table where there are none.
+/// The aliases of the mesh; an empty table if there are none.
 pub fn aliases(cx: &Reads<'_>) -> Arc<AliasTable> {
     cx.get::<Aliases>(&()).map(|row| (*row).clone()).unwrap_or_default()
 }
 
-/// Adds this module's rules; those of services must be there.
+/// Adds this module's rules; the rules of services must be registered before.
 pub(crate) fn register(b: &mut flow::Builder) {
     b.index::<AliasServices>();
     b.view::<Aliases>();

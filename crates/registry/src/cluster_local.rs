@@ -1,5 +1,5 @@
-//! Services whose clients stay in their own cluster: Kubernetes' own, the control plane's, and those that the mesh's
-//! `serviceSettings` name.
+//! Cluster-local services, whose clients use endpoints of their own cluster only: those of Kubernetes and of the
+//! control plane by default, and those in `serviceSettings` of the mesh.
 
 use std::net::IpAddr;
 
@@ -7,7 +7,7 @@ use names::Hostname;
 
 use crate::inputs::MeshSettings;
 
-/// Whether clients of this host use endpoints of their own cluster only. The most specific of all patterns decides.
+/// Whether a host is cluster-local. The most specific of all patterns wins.
 pub fn holds(mesh: &MeshSettings, host: &Hostname) -> bool {
     let written = mesh.config.service_settings.iter().flat_map(|group| {
         let local = group.settings.as_ref().is_some_and(|s| s.cluster_local);
@@ -21,7 +21,7 @@ pub fn holds(mesh: &MeshSettings, host: &Hostname) -> bool {
         .is_some_and(|(_, local)| local)
 }
 
-/// The services that stay in their cluster where nobody says otherwise.
+/// The services that are cluster-local by default.
 fn defaults(mesh: &MeshSettings) -> Vec<String> {
     let domain = &mesh.domain;
     let mut all = vec![
@@ -38,7 +38,7 @@ fn defaults(mesh: &MeshSettings) -> Vec<String> {
     all
 }
 
-/// Whether a default was put out of force: a group that is not local names it, or something that it covers.
+/// Whether a group that is not cluster-local overrides a default.
 fn overridden(mesh: &MeshSettings, default: &str) -> bool {
     let groups = mesh.config.service_settings.iter();
     let open = groups.filter(|group| !group.settings.as_ref().is_some_and(|s| s.cluster_local));
@@ -53,7 +53,7 @@ fn matches(pattern: &str, host: &str) -> bool {
     }
 }
 
-/// Names go before wildcards, and longer ones before shorter ones.
+/// Orders exact names before wildcards and longer names before shorter ones.
 fn specificity(pattern: &str) -> (bool, usize) {
     (!pattern.starts_with('*'), pattern.len())
 }

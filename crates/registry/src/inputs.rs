@@ -1,7 +1,7 @@
-//! The tables that are committed from outside: what users and platforms said, and who is connected.
+//! Input tables: configuration objects, mesh settings and connected proxies.
 //!
-//! Objects that play the same part share a table (a `Service` and a `ServiceEntry` both define services), so that rules
-//! can range over them.
+//! Objects with the same role share a table (a `Service` and a `ServiceEntry` both define services), so that rules can
+//! range over them.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -36,12 +36,13 @@ macro_rules! input {
     };
 }
 
-/// Names an object that defines services. Kubernetes services sort before service entries, and home before others.
+/// Key of an object that defines services. Kubernetes services sort before service entries, and the configuration
+/// cluster before others.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct ServiceObjectKey {
-    /// Which kind.
+    /// The kind.
     pub registry: Registry,
-    /// The cluster that it was read from; empty for the home of the configuration.
+    /// The cluster that it was read from; empty for the configuration cluster.
     pub cluster: Arc<str>,
     /// Namespace and name.
     pub id: ObjectId,
@@ -58,18 +59,18 @@ pub enum ServiceObject {
     Import(Arc<Object<ServiceImport>>),
 }
 
-/// Names a workload object. A pod and a WorkloadEntry may share a name.
+/// Key of a workload object. A pod and a WorkloadEntry may have the same name.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct WorkloadObjectKey {
     /// Whether it is a pod.
     pub pod: bool,
-    /// The cluster that it was read from; empty for the home of the configuration.
+    /// The cluster that it was read from; empty for the configuration cluster.
     pub cluster: Arc<str>,
     /// Namespace and name.
     pub id: ObjectId,
 }
 
-/// An object that stands for one running workload.
+/// An object that represents one workload instance.
 #[derive(Clone, PartialEq, Debug)]
 pub enum WorkloadObject {
     /// A core `Pod`.
@@ -78,11 +79,11 @@ pub enum WorkloadObject {
     Entry(Arc<Object<WorkloadEntry>>),
 }
 
-/// Names an object that says what comes in and where it goes. Objects of different kinds may share a name; what was
-/// written as a Gateway or a VirtualService sorts before an Ingress, from which such are made.
+/// Key of a routing object. Objects of different kinds may have the same name. Gateways and VirtualServices sort before
+/// the Ingresses from which such objects are generated.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct RoutingKey {
-    /// Which kind.
+    /// The kind.
     pub kind: RoutingKind,
     /// Namespace and name.
     pub id: ObjectId,
@@ -125,29 +126,29 @@ pub enum RoutingKind {
     Ingress,
 }
 
-/// An object that says what comes in and where it goes.
+/// An object that configures gateways and routes.
 #[derive(Clone, PartialEq, Debug)]
 pub enum RoutingObject {
     /// A `Gateway` of Istio's API.
     Gateway(Arc<Object<Gateway>>),
     /// A `VirtualService`.
     VirtualService(Arc<Object<VirtualService>>),
-    /// An `Ingress`, which stands for a Gateway and for VirtualServices.
+    /// An `Ingress`, which is translated to a Gateway and VirtualServices.
     Ingress(Arc<Object<Ingress>>),
 }
 
-/// Names an object that may hold what proxies get as secrets.
+/// Key of an object that may contain a proxy's secrets.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct CredentialKey {
     /// Whether it is a ConfigMap; else a Secret.
     pub config_map: bool,
-    /// The cluster that it was read from; empty for the home of the configuration.
+    /// The cluster that it was read from; empty for the configuration cluster.
     pub cluster: Arc<str>,
     /// Namespace and name.
     pub id: ObjectId,
 }
 
-/// An object that may hold what proxies get as secrets.
+/// An object that may contain a proxy's secrets.
 #[derive(Clone, PartialEq, Debug)]
 pub enum CredentialObject {
     /// A core `Secret`.
@@ -157,10 +158,10 @@ pub enum CredentialObject {
 }
 
 impl CredentialObject {
-    /// The certificate with its key; nothing where there is none, or in a ConfigMap.
+    /// The certificate with its key; none if it has none, or for a ConfigMap.
     ///
     /// # Errors
-    /// Why they cannot be used.
+    /// The reason why they cannot be used.
     pub fn pair(&self) -> Option<Result<CertificatePair, Flaw>> {
         match self {
             CredentialObject::Secret(object) => object.spec.pair(),
@@ -168,10 +169,10 @@ impl CredentialObject {
         }
     }
 
-    /// The authorities; nothing where there are none.
+    /// The CA certificates, if it has any.
     ///
     /// # Errors
-    /// Why they cannot be used.
+    /// The reason why they cannot be used.
     pub fn roots(&self) -> Option<Result<Roots, Flaw>> {
         match self {
             CredentialObject::Secret(object) => object.spec.roots(),
@@ -189,42 +190,42 @@ pub struct MeshSettings {
     pub domain: Arc<str>,
     /// Id of the local cluster, such as `Kubernetes`.
     pub cluster_id: Arc<str>,
-    /// Which endpoints clients of other clusters get.
+    /// Which endpoints are used by clients of other clusters.
     pub sharing: Sharing,
-    /// Addresses that a controller gave ServiceEntries without any are used.
+    /// Automatically assigned addresses of ServiceEntries are used.
     pub assigned_addresses: bool,
-    /// What is switched on.
+    /// Optional features.
     pub features: Features,
 }
 
-/// What the control plane's own settings switch on for the whole mesh.
+/// Optional features that the control plane's settings enable for the whole mesh.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Features {
-    /// Gateways answer HTTP/3 where a service of theirs takes UDP.
+    /// Gateways serve HTTP/3 at ports that are UDP ports of their services, too.
     pub http3: bool,
-    /// Proxies accept HTTP/1.0, whether or not they say so themselves.
+    /// All proxies accept HTTP/1.0, not only those that report it.
     pub http10: bool,
 }
 
-/// Which endpoints of a service of Kubernetes (`NAME.NAMESPACE.svc.DOMAIN`) clients of other clusters get.
+/// Which endpoints of a Kubernetes service (`NAME.NAMESPACE.svc.DOMAIN`) are used by clients of other clusters.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Sharing {
     /// All of them.
     #[default]
     All,
-    /// Those of clusters that export the service.
+    /// Endpoints of clusters that export the service.
     Exported,
-    /// None: clients of other clusters use the name of the import.
+    /// None: clients of other clusters call the ServiceImport's name.
     Imported,
 }
 
 impl MeshSettings {
-    /// The id of a cluster as keys name it: the home of the configuration is empty there.
+    /// The id of a cluster, given as in keys (empty for the configuration cluster).
     pub fn cluster_id_of<'a>(&'a self, cluster: &'a Arc<str>) -> &'a Arc<str> {
         if cluster.is_empty() { &self.cluster_id } else { cluster }
     }
 
-    /// A cluster as keys name it, from its id.
+    /// A cluster as in keys, from its id.
     pub fn cluster_of_id(&self, id: &Arc<str>) -> Arc<str> {
         if *id == self.cluster_id {
             Arc::default()
@@ -234,7 +235,7 @@ impl MeshSettings {
     }
 }
 
-/// A cluster (empty for the home of the configuration), and the name of something that has no namespace there.
+/// A cluster (empty for the configuration cluster) and the name of a cluster-scoped object.
 pub type ClusterName = (Arc<str>, Arc<str>);
 
 /// Identifies a connected proxy; never reused.
@@ -284,19 +285,19 @@ input!(
     /// `PeerAuthentication` objects.
     PeerAuthentications: ObjectId => Arc<Object<PeerAuthentication>>, "peer authentications");
 input!(
-    /// What the control plane's environment has under the names that mesh-wide settings refer to.
+    /// Environment variables of the control plane that mesh-wide settings refer to.
     Environment: Arc<str> => Hidden, "environment");
 input!(
     /// Mesh-wide settings; always present.
     Mesh: () => Arc<MeshSettings>, "mesh");
 input!(
-    /// The networks of the mesh, where they are written.
+    /// The networks of the mesh, if configured.
     Networks: () => Arc<Object<MeshNetworks>>, "mesh networks");
 input!(
     /// `Gateway` objects of the Gateway API.
     KubeGateways: SourceId => Arc<Object<KubeGateway>>, "gateways of the gateway api");
 input!(
-    /// The addresses of hostnames that were looked up, ascending.
+    /// Resolved addresses of hostnames, ascending.
     HostAddresses: Arc<str> => Arc<[IpAddr]>, "addresses of hosts");
 input!(
     /// `Secret` and `ConfigMap` objects.

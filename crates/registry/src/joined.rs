@@ -1,4 +1,4 @@
-//! What several ServiceEntries of one hostname and namespace are together.
+//! Joins ServiceEntries of one hostname and namespace.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -6,9 +6,8 @@ use std::sync::Arc;
 use ipnet::IpNet;
 use model::service::Service;
 
-/// A service with the ports and addresses that later ServiceEntries add, which differ in nothing else that clients could
-/// notice. A number or a name that is there already goes before. One without addresses is dialled whatever its address is,
-/// and stays so.
+/// A service with the ports and addresses of later ServiceEntries that are otherwise equal to clients. Existing port
+/// numbers and names win. A service without addresses, which matches any address, stays without.
 pub(crate) fn joined(first: Arc<Service>, later: &[Arc<Service>]) -> Arc<Service> {
     let alike = |s: &&Arc<Service>| {
         s.registry == first.registry
@@ -39,7 +38,7 @@ pub(crate) fn joined(first: Arc<Service>, later: &[Arc<Service>]) -> Arc<Service
     })
 }
 
-/// The same addresses in the same order, none of them twice.
+/// The same addresses in the same order without duplicates.
 pub(crate) fn once_each(addresses: Vec<IpNet>) -> Vec<IpNet> {
     let mut seen = BTreeSet::new();
     addresses.into_iter().filter(|address| seen.insert(*address)).collect()

@@ -1,8 +1,19 @@
-//! Rules that derive services and endpoints from resources.
+//! Rules that derive services, endpoints and workloads from configuration objects, whatever their source.
 //!
-//! A service is one hostname of one namespace, whatever defined it; an endpoint is an address with ports, whatever
-//! provided it: EndpointSlices, inline endpoints of a ServiceEntry, or workloads (pods, WorkloadEntries) selected by
-//! labels, crosswise, too. Gateways and VirtualServices are what users wrote, and what Ingresses stand for. Knows nothing of routes, policy or proxies' configuration.
+//! ```text
+//! Service, ServiceImport, ServiceEntry ──► Services ──────┐
+//! Pod, WorkloadEntry ──► Workloads ───────────────────────┼──► ServiceEndpoints ──► readers in traffic, envoy
+//! EndpointSlice ──────────────────────────────────────────┘
+//! Gateway, VirtualService, Ingress ──► Gateways, VirtualServices
+//! ```
+//!
+//! A service ([`Services`]) is one hostname of one namespace. An endpoint ([`ServiceEndpoints`]) is an address with
+//! ports: from EndpointSlices, from inline endpoints of a ServiceEntry, or from workloads that a service selects by
+//! labels. ServiceEntries may select pods, and Services may select WorkloadEntries. [`Gateways`] and
+//! [`VirtualServices`] include those that Ingresses are translated to.
+//!
+//! Invariants: the rules read input tables ([`inputs`]) and each other only, and know no routes, policies or proxies.
+//! Each hostname has one service per namespace; precedence between definitions is decided here.
 
 pub mod accounts;
 pub mod aliases;

@@ -1,4 +1,4 @@
-//! The names that pods have of their own: `HOSTNAME.SUBDOMAIN` below the namespace's domain.
+//! DNS names of pods: `HOSTNAME.SUBDOMAIN` below the namespace's domain.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use flow::{Reads, Relation, Rule};
 
 use crate::inputs::{WorkloadObject, WorkloadObjectKey, WorkloadObjects};
 
-/// Names of pods that have one of their own. Apart from the pods, so that who asks hears of nothing else.
+/// Pods with a DNS name. A relation of its own, so that readers do not depend on other changes of pods.
 pub struct PodNames;
 
 impl Relation for PodNames {
@@ -16,12 +16,12 @@ impl Relation for PodNames {
     type Row = PodName;
 }
 
-/// A pod's name.
+/// The DNS name of a pod.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PodName {
-    /// `hostname`; the pod's name where it has none.
+    /// `hostname`, or the pod's name.
     pub hostname: Arc<str>,
-    /// `subdomain`: the headless service that the name is below of.
+    /// `subdomain`: the headless service of the name.
     pub subdomain: Arc<str>,
     /// The pod's addresses.
     pub addresses: Vec<IpAddr>,

@@ -1,4 +1,4 @@
-//! Gateways and VirtualServices: those that users wrote, and those that Ingresses stand for.
+//! Gateways and VirtualServices, including those that Ingresses are translated to.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use model::service::ObjectId;
 use crate::ingress;
 use crate::inputs::{RoutingKey, RoutingKind, RoutingObject, RoutingObjects};
 
-/// What a Gateway is made of: the object, or an Ingress.
+/// Source of a Gateway: the object or an Ingress.
 pub struct GatewaySources;
 
 impl Relation for GatewaySources {
@@ -30,7 +30,7 @@ impl Index for GatewaySources {
     }
 }
 
-/// What a VirtualService is made of: the object, or all Ingresses that have its host.
+/// Source of a VirtualService: the object or all Ingresses with its host.
 pub struct VirtualServiceSources;
 
 impl Relation for VirtualServiceSources {
@@ -50,7 +50,7 @@ impl Index for VirtualServiceSources {
     }
 }
 
-/// All Gateways of Istio's API. Where a user gave one the name of one that an Ingress stands for, the user's holds.
+/// All Istio Gateways. A user's object replaces a generated one with the same name.
 pub struct Gateways;
 
 impl Relation for Gateways {
@@ -70,7 +70,7 @@ impl Rule for Gateways {
     }
 }
 
-/// All VirtualServices. Where a user gave one the name of one that Ingresses stand for, the user's holds.
+/// All VirtualServices. A user's object replaces a generated one with the same name.
 pub struct VirtualServices;
 
 impl Relation for VirtualServices {

@@ -1,4 +1,4 @@
-//! Which Kubernetes services select a workload by its labels.
+//! Selects Kubernetes services of a workload by labels.
 
 use std::sync::Arc;
 
@@ -7,8 +7,8 @@ use model::proxy::{Labels, selects};
 
 use crate::inputs::{ServiceObject, ServiceObjectKey, ServiceObjects};
 
-/// Services with a selector, by cluster, namespace and one label of the selector, its first: whoever looks for the services
-/// of a workload asks for each of the workload's labels, and is no reader of others.
+/// Services with a selector, by cluster, namespace and the first label of the selector, so that a lookup by the labels
+/// of a workload reads only candidates.
 pub struct ServicesBySelector;
 
 impl Relation for ServicesBySelector {
@@ -41,7 +41,8 @@ impl Index for ServicesBySelector {
     }
 }
 
-/// The services of a cluster (as in [`ServiceObjectKey::cluster`]) and namespace that select a workload with these labels.
+/// The services of a cluster (as in [`ServiceObjectKey::cluster`]) and namespace that select a workload with these
+/// labels.
 pub fn selecting(cx: &Reads<'_>, cluster: &Arc<str>, namespace: &Arc<str>, labels: &Labels) -> Vec<ServiceObjectKey> {
     let of_label = |(name, value): (&Arc<str>, &Arc<str>)| {
         let found = cx.get::<ServicesBySelector>(&SelectorKey {

@@ -1,4 +1,4 @@
-//! Services: definitions per source object, merged per hostname and namespace.
+//! Services: definitions per source object, merged by hostname and namespace.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -18,19 +18,19 @@ use crate::cluster_local;
 use crate::inputs::{Mesh, MeshSettings, Namespaces, ServiceObject, ServiceObjectKey, ServiceObjects};
 use crate::joined::{joined, once_each};
 
-/// Annotation of a core `Service` with the namespaces that may see it, comma separated.
+/// Annotation of a core `Service` with the namespaces that it is exported to, comma separated.
 const EXPORT_TO_ANNOTATION: &str = "networking.istio.io/exportTo";
-/// How clients connect to a name that has several addresses.
+/// Annotation that selects how clients connect to a name with several addresses.
 const STRATEGY_ANNOTATION: &str = "istio.io/connect-strategy";
-/// Annotation of a service or namespace with the endpoints that clients prefer.
+/// Annotation of a service or namespace with the preferred endpoints.
 const DISTRIBUTION_ANNOTATION: &str = "networking.istio.io/traffic-distribution";
-/// Label of a ServiceEntry that wants no addresses.
+/// Label of a ServiceEntry that opts out of automatic addresses.
 const ASSIGN_LABEL: &str = "networking.istio.io/enable-autoallocate-ip";
 
-/// The domain of services of the whole set of clusters.
+/// The domain of multi-cluster services.
 const CLUSTER_SET: &str = "clusterset.local";
 
-/// What one object defines: a service per hostname.
+/// The services that one object defines, by hostname.
 pub struct Definitions;
 
 impl Relation for Definitions {
@@ -74,8 +74,8 @@ impl Index for DefinitionsByService {
     }
 }
 
-/// All services. Of several definitions the one with [`Service::precedence`] holds; those of one Kubernetes service in
-/// several clusters each have a say in what clients of their cluster dial, and ServiceEntries add their ports.
+/// All services. Of several definitions the one with the highest [`Service::precedence`] wins. Definitions of one
+/// Kubernetes service in several clusters add the addresses of their cluster, and ServiceEntries add ports.
 pub struct Services;
 
 impl Relation for Services {
@@ -101,7 +101,7 @@ impl Rule for Services {
         let mesh = cx.get::<Mesh>(&())?;
         let addresses = same.map(|s| (mesh.cluster_id_of(&s.cluster).clone(), s.addresses.clone()));
         let cluster_addresses: BTreeMap<_, _> = addresses.collect();
-        // What has no address in one cluster may have one in another.
+        // A service without an address in one cluster may have one in another.
         let with_addresses = all.iter().find(|s| !s.addresses.is_empty()).filter(|_| !first.headless);
         Some(Arc::new(Service {
             addresses: with_addresses.map(|s| s.addresses.clone()).unwrap_or_default(),
@@ -111,7 +111,7 @@ impl Rule for Services {
     }
 }
 
-/// Services of a hostname, in whatever namespace.
+/// Services of a hostname, in all namespaces.
 pub struct ServicesByHost;
 
 impl Relation for ServicesByHost {
@@ -127,16 +127,16 @@ impl Index for ServicesByHost {
     }
 }
 
-/// To whom services are exported.
+/// The audience of an exported service.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub enum Exported {
-    /// To every namespace.
+    /// All namespaces.
     All,
-    /// To this namespace in particular.
+    /// This namespace explicitly.
     Namespace(Arc<str>),
 }
 
-/// Services by whom they are exported to.
+/// Services by the namespaces that they are exported to.
 pub struct ServicesByExport;
 
 impl Relation for ServicesByExport {
@@ -164,7 +164,8 @@ pub(crate) fn register(b: &mut flow::Builder) {
     b.index::<ServicesByExport>();
 }
 
-/// Who may see an object: `values` as written (`*`, `.`, `~`, namespaces), or the mesh's default where empty.
+/// The namespaces that an object is exported to: `values` as written (`*`, `.`, `~`, namespaces), or the mesh's default
+/// if empty.
 pub fn export_to<S: AsRef<str>>(values: &[S], default: &[Arc<str>], namespace: &Arc<str>) -> ExportTo {
     let chosen: Vec<&str> = match values {
         [] => default.iter().map(|v| &**v).collect(),
@@ -181,12 +182,12 @@ pub fn export_to<S: AsRef<str>>(values: &[S], default: &[Arc<str>], namespace: &
     )
 }
 
-/// What one object says of a service.
+/// One object's definition of a service.
 pub(crate) fn definition(cx: &Reads<'_>, object: &ServiceObjectKey, key: &ServiceKey) -> Option<Arc<Service>> {
     cx.with::<Definitions, _>(object, |all| all?.iter().find(|s| s.key == *key).cloned())
 }
 
-/// Which endpoints clients prefer: by the service's own field, else its annotation, else that of its namespace.
+/// The preferred endpoints: from the service's field, else its annotation, else its namespace's annotation.
 fn distribution(cx: &Reads<'_>, key: &ServiceObjectKey, meta: &Meta, field: &str) -> Distribution {
     let parse = |text: &str| match text.to_ascii_lowercase().as_str() {
         "preferclose" | "prefersamezone" => Some(Distribution::SameZone),
@@ -266,8 +267,7 @@ fn from_kubernetes(
     }))
 }
 
-/// A service of the whole set of clusters: a Kubernetes service by another name, with endpoints of all clusters that
-/// export it.
+/// A multi-cluster service: a Kubernetes service with another name and the endpoints of all clusters that export it.
 fn from_import(key: &ServiceObjectKey, object: &Object<ServiceImport>, mesh: &MeshSettings) -> Option<Arc<Service>> {
     let (spec, meta) = (&object.spec, &object.meta);
     let hostname = Hostname::parse(&format!("{}.{}.svc.{CLUSTER_SET}", key.id.name, key.id.namespace)).ok()?;
@@ -309,7 +309,7 @@ fn from_import(key: &ServiceObjectKey, object: &Object<ServiceImport>, mesh: &Me
     }))
 }
 
-/// How far the mesh lets a ServiceEntry be seen (`serviceEntryVisibility`), by the labels of its namespace.
+/// The maximum visibility of a ServiceEntry (`serviceEntryVisibility`), by the labels of its namespace.
 fn visibility(cx: &Reads<'_>, key: &ServiceObjectKey, mesh: &MeshSettings) -> Visibility {
     let Some(setting) = mesh
         .config
@@ -330,7 +330,7 @@ fn visibility(cx: &Reads<'_>, key: &ServiceObjectKey, mesh: &MeshSettings) -> Vi
     policy.map_or(setting.default_visibility, |p| p.visibility)
 }
 
-/// Who sees an object that the mesh lets be seen this far. It never widens what the object says.
+/// Restricts the visibility of an object to this maximum.
 fn narrowed(export: ExportTo, visibility: Visibility, namespace: &Arc<str>) -> ExportTo {
     match visibility {
         Visibility::Public | Visibility::Unspecified => export,
@@ -365,7 +365,7 @@ fn from_entry(
             target: (target != 0).then_some(TargetPort::Number(target)),
         })
     }));
-    // Whatever name of a wildcard a request is for is looked up then; a name without is known beforehand.
+    // Names that match a wildcard are resolved on demand; a name without wildcard is known in advance.
     let of_host = |hostname: &Hostname| match resolution {
         Resolution::DynamicDns if !hostname.is_wildcard() => Resolution::Dns,
         resolution => resolution,
@@ -407,7 +407,7 @@ fn from_entry(
     hosts.map(|hostname| Arc::new(service(hostname))).collect()
 }
 
-/// The addresses that a host of an entry was assigned, ascending; none where they could not be dialled or are not wanted.
+/// The automatically assigned addresses of a host, ascending; none if they are disabled or could not be used.
 fn assigned(object: &Object<ServiceEntry>, mesh: &MeshSettings, host: &Hostname) -> Vec<IpNet> {
     let Some(all) = object.meta.assigned.as_ref().filter(|_| mesh.assigned_addresses) else {
         return Vec::new();
@@ -429,7 +429,7 @@ fn assigned(object: &Object<ServiceEntry>, mesh: &MeshSettings, host: &Hostname)
     own
 }
 
-/// Whether connections to all addresses of a name are tried, and the first that stands is taken.
+/// Whether clients connect to all addresses of a name in parallel and use the first connection.
 fn races(meta: &Meta) -> bool {
     meta.annotation(STRATEGY_ANNOTATION)
         .is_some_and(|strategy| strategy.eq_ignore_ascii_case("RACE_FIRST_TCP_CONNECT"))
@@ -444,7 +444,7 @@ fn parse_net(text: &str) -> Option<IpNet> {
 
 fn sorted_ports(ports: impl Iterator<Item = ServicePort>) -> Vec<ServicePort> {
     let mut ports: Vec<ServicePort> = ports.collect();
-    // The sort is stable: of two ports of one number the first written holds, the same way as lookups by number find it.
+    // The sort is stable: of two ports with one number the first written wins, as in lookups by number.
     ports.sort_by_key(|p| p.number);
     ports
 }

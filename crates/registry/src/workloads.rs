@@ -1,4 +1,4 @@
-//! Workloads: pods and WorkloadEntries as one kind of thing, and who can be found by which label.
+//! Workloads: pods and WorkloadEntries in one form, indexed by labels.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -16,9 +16,9 @@ use crate::networks::place_of;
 
 /// Pod labels that state the locality, in order of preference; `.` stands for `/`.
 const LOCALITY_LABELS: [&str; 2] = ["topology.istio.io/locality", "istio-locality"];
-/// Label of pods and WorkloadEntries that finish what they have and get nothing new.
+/// Label of draining pods and WorkloadEntries, which finish their requests and get no new ones.
 const DRAINING_LABEL: &str = "istio.io/draining";
-/// Labels of nodes with their region and zone, the deprecated ones last.
+/// Node labels with region and zone, deprecated ones last.
 const REGION_LABELS: [&str; 2] = [
     "topology.kubernetes.io/region",
     "failure-domain.beta.kubernetes.io/region",
@@ -47,16 +47,16 @@ impl Rule for Workloads {
     }
 }
 
-/// What finds workloads: a namespace and a label, or a namespace alone.
+/// Index key of workloads.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub enum Selectable {
-    /// All of a namespace.
+    /// All workloads of a namespace.
     Namespace(Arc<str>),
-    /// Those of a namespace with this label.
+    /// Those with this label.
     Label(Arc<str>, Arc<str>, Arc<str>),
 }
 
-/// Workloads by namespace and by each of their labels.
+/// Workloads by namespace and each of their labels.
 pub struct WorkloadsBySelectable;
 
 impl Relation for WorkloadsBySelectable {
@@ -77,7 +77,7 @@ impl Index for WorkloadsBySelectable {
     }
 }
 
-/// Pods by address, for endpoints that do not name their pod.
+/// Pods by address, for endpoints without a reference to their pod.
 pub struct PodsByAddress;
 
 impl Relation for PodsByAddress {
@@ -89,7 +89,7 @@ impl Relation for PodsByAddress {
 impl Index for PodsByAddress {
     type Of = Workloads;
     fn keys(_: &WorkloadObjectKey, row: &Arc<Workload>) -> Vec<IpAddr> {
-        // WorkloadEntries have no slices.
+        // WorkloadEntries have no EndpointSlices.
         row.ips().filter(|_| row.pod).collect()
     }
 }
@@ -101,9 +101,10 @@ pub(crate) fn register(b: &mut flow::Builder) {
     b.index::<PodsByAddress>();
 }
 
-/// The workloads of a namespace that have all these labels, in order of their keys.
+/// The workloads of a namespace with all these labels, ascending by key.
 pub(crate) fn select(cx: &Reads<'_>, namespace: &Arc<str>, selector: &Labels) -> Vec<Arc<Workload>> {
-    // One label narrows the reads; the rest is compared. Other workloads' changes then stay out of the reader.
+    // The index of one label narrows the reads; the other labels are compared. Changes of other workloads then do not
+    // affect the reader.
     let by = match selector.iter().next() {
         Some((k, v)) => Selectable::Label(namespace.clone(), k.clone(), v.clone()),
         None => Selectable::Namespace(namespace.clone()),
@@ -126,7 +127,7 @@ pub(crate) fn parse_address(text: &str) -> EndpointAddress {
     }
 }
 
-/// What an entry says of a workload; `more` are the object's own labels, which the spec's override.
+/// The workload of a WorkloadEntry; `more` are the object's own labels, which the spec's labels override.
 pub(crate) fn from_entry(
     cx: &Reads<'_>,
     cluster: &Arc<str>,
@@ -149,7 +150,7 @@ pub(crate) fn from_entry(
         cluster_id,
         address,
         also: Vec::new(),
-        // Who has an identity has a sidecar, unless it says otherwise.
+        // A workload with a service account has a sidecar unless a label says otherwise.
         mutual_tls: labelled(&labels).unwrap_or(!entry.service_account.is_empty()),
         health: drained(Health::Healthy, &labels),
         locality: locality_of(&entry.locality, &labels),
@@ -179,7 +180,7 @@ fn locality_of(stated: &str, labels: &Labels) -> Locality {
         .unwrap_or_default()
 }
 
-/// The health of what has these labels.
+/// The health of a workload with these labels.
 fn drained(health: Health, labels: &Labels) -> Health {
     match labels.get(DRAINING_LABEL) {
         Some(value) if !value.is_empty() => Health::Draining,
@@ -187,7 +188,7 @@ fn drained(health: Health, labels: &Labels) -> Health {
     }
 }
 
-/// Where a node is.
+/// The locality of a node.
 pub(crate) fn locality_of_node(cx: &Reads<'_>, cluster: &Arc<str>, node: &Arc<str>) -> Locality {
     if node.is_empty() {
         return Locality::default();
@@ -207,7 +208,7 @@ pub(crate) fn locality_of_node(cx: &Reads<'_>, cluster: &Arc<str>, node: &Arc<st
 
 fn from_pod(cx: &Reads<'_>, key: &WorkloadObjectKey, pod: &Object<Pod>) -> Option<Workload> {
     let (spec, labels) = (&pod.spec, &pod.meta.labels);
-    // A pod that has ended keeps its address in the status although another pod may have it now.
+    // A terminated pod keeps its address in the status although another pod may use it now.
     if spec.is_terminal() {
         return None;
     }

@@ -1,4 +1,4 @@
-//! Endpoints of services, whatever provides them.
+//! Endpoints of services, from all sources.
 
 mod slices;
 
@@ -22,8 +22,8 @@ use crate::workloads::{from_entry, parse_address, select};
 
 pub use slices::{ExportsByService, SliceEndpoints, SlicesByService};
 
-/// The endpoints of each service, sorted; an empty list for a service without any. All that define the service add to
-/// them: its namesakes in several clusters, and ServiceEntries of the same host and namespace.
+/// The endpoints of each service, sorted; empty for a service without any. All definitions of the service contribute:
+/// those in several clusters, and ServiceEntries of the same host and namespace.
 pub struct ServiceEndpoints;
 
 impl Relation for ServiceEndpoints {
@@ -38,7 +38,7 @@ impl Rule for ServiceEndpoints {
         let mut endpoints = Vec::new();
         for object in objects.iter() {
             let of_object = defined_by(cx, object, key).unwrap_or_default();
-            // The usual service is defined once: its list is taken as it is.
+            // Most services have one definition, whose list is shared.
             match endpoints.is_empty() {
                 true => endpoints = of_object,
                 false => endpoints.extend(of_object),
@@ -54,7 +54,7 @@ impl Rule for ServiceEndpoints {
     }
 }
 
-/// Services that have an endpoint at an address: what a proxy of that address serves.
+/// Services that have an endpoint at an address: those that a proxy at this address serves.
 pub struct ServicesByAddress;
 
 impl Relation for ServicesByAddress {
@@ -70,13 +70,13 @@ impl Index for ServicesByAddress {
     }
 }
 
-/// The ports that a service has at one address, as (service port, workload port), ascending. Apart from
-/// [`ServiceEndpoints`], so that the other endpoints of the service stay out of a proxy's inbound configuration.
+/// The ports that a service has at one address, as (service port, workload port), ascending. A relation of its own, so
+/// that other endpoints of the service do not affect a proxy's inbound configuration.
 pub struct InstancePorts;
 
 impl Relation for InstancePorts {
     const NAME: &'static str = "ports of an instance";
-    /// The address, the id of its cluster (empty while there is one), and the service.
+    /// The address, the cluster id (empty while there is one cluster), and the service.
     type Key = (IpAddr, Arc<str>, ServiceKey);
     type Row = Vec<(u16, u16)>;
 }
@@ -86,7 +86,7 @@ impl Rule for InstancePorts {
         let service = cx.get::<Services>(key)?;
         let endpoints = cx.get::<ServiceEndpoints>(key)?;
         let here = endpoints.iter().filter(|e| e.ips().any(|own| own == *ip));
-        // Clusters may use the same addresses.
+        // Clusters may reuse addresses.
         let here = here.filter(|e| cluster.is_empty() || e.cluster == *cluster);
         let mut ports: Vec<(u16, u16)> = here
             .flat_map(|e| {
@@ -110,7 +110,7 @@ pub(crate) fn register(b: &mut flow::Builder) {
     b.view::<InstancePorts>();
 }
 
-/// The ids of the clusters whose endpoints of a service are for clients of all clusters. None: those of all clusters are.
+/// The ids of the clusters whose endpoints of a service are used by clients of all clusters; none for all clusters.
 fn sharing(cx: &Reads<'_>, key: &ServiceKey) -> Option<BTreeSet<Arc<str>>> {
     let service = cx.get::<Services>(key)?;
     if service.cluster_local || service.node_local {
@@ -128,7 +128,7 @@ fn sharing(cx: &Reads<'_>, key: &ServiceKey) -> Option<BTreeSet<Arc<str>>> {
     }
 }
 
-/// What one object gives a service.
+/// The endpoints that one object contributes to a service.
 fn defined_by(cx: &Reads<'_>, object: &ServiceObjectKey, key: &ServiceKey) -> Option<Vec<Endpoint>> {
     let service = definition(cx, object, key)?;
     Some(match &*cx.get::<ServiceObjects>(object)? {
@@ -159,7 +159,7 @@ fn bare(cx: &Reads<'_>, cluster: &Arc<str>, address: EndpointAddress) -> Endpoin
     }
 }
 
-/// The endpoint that a workload is, before it is known which ports the service has there.
+/// The endpoint of a workload, without the service's ports.
 fn of_workload(workload: &Workload) -> Endpoint {
     Endpoint {
         cluster: workload.cluster_id.clone(),
@@ -181,7 +181,7 @@ fn of_workload(workload: &Workload) -> Endpoint {
 
 fn of_kubernetes(cx: &Reads<'_>, service: &Service, spec: &core::Service) -> Vec<Endpoint> {
     if service.external {
-        // ExternalName: what it names has endpoints, if it is of the mesh.
+        // ExternalName: the target has the endpoints, if it is in the mesh.
         return Vec::new();
     }
     let of_service = SourceId {
@@ -199,7 +199,7 @@ fn of_kubernetes(cx: &Reads<'_>, service: &Service, spec: &core::Service) -> Vec
         endpoints.iter_mut().for_each(|e| e.health = Health::Healthy);
     }
     if !spec.selector.is_empty() && service.cluster.is_empty() {
-        // Pods come through their slices; WorkloadEntries have none. They are of the home of the configuration.
+        // Pods are found through EndpointSlices; WorkloadEntries have none. They are in the configuration cluster.
         let entries = select(cx, &service.key.namespace, &spec.selector)
             .into_iter()
             .filter(|w| !w.pod);
@@ -208,7 +208,7 @@ fn of_kubernetes(cx: &Reads<'_>, service: &Service, spec: &core::Service) -> Vec
     endpoints
 }
 
-/// Those of all clusters that export the service.
+/// The endpoints of all clusters that export the service.
 fn of_import(cx: &Reads<'_>, service: &Service) -> Vec<Endpoint> {
     let exports = cx.get::<ExportsByService>(&service.object);
     let exports = exports.iter().flat_map(|exports| exports.iter());
@@ -220,8 +220,8 @@ fn of_import(cx: &Reads<'_>, service: &Service) -> Vec<Endpoint> {
     endpoints
 }
 
-/// Makes one of the two endpoints that a workload with addresses of both families has, one in each slice. Else it would
-/// get twice its share, and clients of one family half of their connections refused.
+/// Merges the two endpoints of a dual-stack workload, one in each slice, into one. Separate endpoints would get twice
+/// the load, and clients with one address family would fail on half of their connections.
 fn join_families(endpoints: &mut Vec<Endpoint>) {
     let is_v6 = |e: &Endpoint| matches!(e.address, EndpointAddress::Ip(IpAddr::V6(_)));
     let sixes = endpoints.iter().filter(|e| is_v6(e)).count();
@@ -267,8 +267,8 @@ fn of_entry(cx: &Reads<'_>, service: &Service, spec: &ServiceEntry) -> Vec<Endpo
     if endpoints.is_empty() && by_dns && !service.key.hostname.is_wildcard() {
         endpoints.push(named(cx, service));
     }
-    // A proxy without the name's addresses cannot use a DNS name as a static endpoint; parsing says so.
-    // A workload without an address is reached through the gateway of its network, or not at all.
+    // Without the name's addresses, a DNS name cannot be a static endpoint; validation reports it.
+    // A workload without an address is only reachable through the gateway of its network.
     endpoints.retain(|e| !matches!(&e.address, EndpointAddress::Hostname(name) if !by_dns || name.is_empty()));
     endpoints
 }
@@ -285,8 +285,8 @@ fn at_service(workload: &Workload, service: &Service) -> Endpoint {
     }
 }
 
-/// The workload's port for a service port: by the port's name in the workload's own list (WorkloadEntry `ports`), else
-/// the target port, else the same number.
+/// The workload's port for a service port: by name in the workload's ports (WorkloadEntry `ports`), else the target
+/// port, else the same number.
 fn port_at(workload: &Workload, service: &Service, port: &ServicePort) -> Option<u16> {
     let listed = (!workload.pod).then(|| workload.ports.get(&port.name)).flatten();
     if let Some(listed) = listed {
@@ -299,7 +299,7 @@ fn port_at(workload: &Workload, service: &Service, port: &ServicePort) -> Option
     }
 }
 
-/// The endpoint of a service that clients look up by its own name.
+/// The endpoint of a service that is resolved by its own hostname.
 fn named(cx: &Reads<'_>, service: &Service) -> Endpoint {
     let target = |p: &ServicePort| match p.target {
         Some(TargetPort::Number(number)) => number,

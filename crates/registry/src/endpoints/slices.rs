@@ -1,4 +1,4 @@
-//! EndpointSlices, joined with the pods that they name.
+//! EndpointSlices, joined with their pods.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use super::{bare, of_workload};
 use crate::inputs::{EndpointSlices, ServiceExports, WorkloadObjectKey};
 use crate::workloads::{PodsByAddress, Workloads, locality_of_node, parse_address};
 
-/// Label of slices that a multi-cluster service controller made of those of other clusters: they would be there twice.
+/// Label of slices that a multi-cluster service controller copied from other clusters; they are ignored as duplicates.
 const IMPORTED_LABEL: &str = "multicluster.kubernetes.io/service-name";
 
 /// EndpointSlices of a Kubernetes service, by its cluster, namespace and name.
@@ -42,7 +42,7 @@ impl Index for SlicesByService {
     }
 }
 
-/// Clusters that export a service, each as the name of the service in it.
+/// Clusters that export a service, with the service's key in each.
 pub struct ExportsByService;
 
 impl Relation for ExportsByService {
@@ -84,7 +84,7 @@ pub(super) fn register(b: &mut flow::Builder) {
     b.world::<SliceEndpoints, EndpointSlices>();
 }
 
-/// What an endpoint of a slice comes to, once for each address.
+/// The endpoints of an entry of a slice, one for each address.
 fn endpoint(
     cx: &Reads<'_>,
     slice: &SourceId,
@@ -119,7 +119,7 @@ fn endpoint(
     known.collect()
 }
 
-/// Absent: it has stopped already.
+/// Absent: it has terminated.
 fn health(conditions: &core::EndpointConditions) -> Option<Health> {
     let (ready, terminating) = (conditions.is_ready(), conditions.is_terminating());
     match (ready, terminating, conditions.is_serving()) {
@@ -133,9 +133,9 @@ fn health(conditions: &core::EndpointConditions) -> Option<Health> {
 /// The pod of an endpoint.
 enum Pod {
     Known(Arc<Workload>),
-    /// It is named and not known yet. Without its labels and network the endpoint would be taken for something else.
+    /// The referenced pod is not known yet. Without its labels and network the endpoint would be misclassified.
     Awaited,
-    /// The endpoint is no pod.
+    /// The endpoint is not a pod.
     None,
 }
 
@@ -154,7 +154,7 @@ fn pod_of(cx: &Reads<'_>, slice: &SourceId, endpoint: &core::Endpoint, at: &Endp
             .map_or(Pod::Awaited, |w| Pod::Known((*w).clone()));
     }
     let EndpointAddress::Ip(ip) = at else { return Pod::None };
-    // Addresses mean something in one cluster only; of several pods of a node's network the first is as good as any.
+    // Addresses are unique within a cluster only. Of several pods with host network the first is used.
     let pods = cx.get::<PodsByAddress>(ip);
     let mut pods = pods.iter().flat_map(|pods| pods.iter());
     let pod = pods

@@ -1,4 +1,4 @@
-//! How gateways of networks are written: as services, as Gateways, in MeshNetworks.
+//! Sources of network gateways: services, Gateways and MeshNetworks.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -17,22 +17,22 @@ use super::NETWORK_LABEL;
 use crate::inputs::{MeshSettings, Nodes, ServiceObject, ServiceObjectKey, ServiceObjects};
 use crate::services::DefinitionsByService;
 
-/// Label of a gateway's service with its port for traffic between networks.
+/// Label of a gateway's service with its port for cross-network traffic.
 const PORT_LABEL: &str = "networking.istio.io/gatewayPort";
-/// That port where nothing says.
+/// The default of that port.
 const PORT: u16 = 15443;
-/// Annotation of a gateway's service with the labels, as JSON, of the nodes at which it is reached by its node port.
+/// Annotation of a gateway's service that selects nodes by labels (JSON), for access through the node port.
 const NODES_ANNOTATION: &str = "traffic.istio.io/nodeSelector";
-/// Class of Gateways that stand for gateways of clusters whose API is out of reach.
+/// Class of Gateways that represent remote gateways.
 const REMOTE_CLASS: &str = "istio-remote";
-/// TLS option of a listener, and its value for one that passes connections on by their server names.
+/// TLS option of a listener, and its value for SNI passthrough.
 const LISTENER_MODE: (&str, &str) = ("gateway.istio.io/listener-protocol", "auto-passthrough");
 
-/// A gateway as it is written.
+/// A configured gateway.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) struct Place {
     network: Arc<str>,
-    /// Id of the cluster that it runs in; empty where unknown.
+    /// Id of its cluster; empty if unknown.
     cluster: Arc<str>,
     /// An IP address, or a name.
     host: Arc<str>,
@@ -40,17 +40,17 @@ pub(super) struct Place {
 }
 
 impl Place {
-    /// The address or name.
+    /// The address or name as text.
     pub(super) fn host(&self) -> &Arc<str> {
         &self.host
     }
 
-    /// The address, where it is one.
+    /// The address, unless it is a name.
     pub(super) fn address(&self) -> Option<IpAddr> {
         self.host.parse().ok()
     }
 
-    /// The gateway at an address.
+    /// The gateway with a resolved address.
     pub(super) fn at(&self, address: IpAddr) -> NetworkEntry {
         NetworkEntry {
             network: self.network.clone(),
@@ -61,18 +61,18 @@ impl Place {
     }
 }
 
-/// The network that an object says it leads into.
+/// The network in an object's label.
 pub(super) fn network_of(meta: &Meta) -> Option<Arc<str>> {
     meta.labels.get(NETWORK_LABEL).filter(|name| !name.is_empty()).cloned()
 }
 
-/// The port of a gateway for traffic between networks.
+/// The port of a gateway for cross-network traffic.
 fn port_of(meta: &Meta) -> u16 {
     let labelled = meta.label(PORT_LABEL).and_then(|text| text.parse().ok());
     labelled.unwrap_or(PORT)
 }
 
-/// Gateways while they are gathered.
+/// Collects gateways.
 pub(super) struct Found<'a> {
     cx: &'a Reads<'a>,
     mesh: &'a MeshSettings,
@@ -80,7 +80,7 @@ pub(super) struct Found<'a> {
 }
 
 impl<'a> Found<'a> {
-    /// None yet.
+    /// An empty collection.
     pub(super) fn new(cx: &'a Reads<'a>, mesh: &'a MeshSettings) -> Found<'a> {
         Found {
             cx,
@@ -89,12 +89,12 @@ impl<'a> Found<'a> {
         }
     }
 
-    /// All that were added.
+    /// All gateways that were added.
     pub(super) fn into_places(self) -> BTreeSet<Place> {
         self.places
     }
 
-    /// A service with the label of a network. One without the port is none: it may be there for other protocols.
+    /// Adds a service with a network label. A service without the port is ignored: it may exist for other protocols.
     pub(super) fn labelled(&mut self, key: &ServiceObjectKey) {
         let Some(object) = self.cx.get::<ServiceObjects>(key) else {
             return;
@@ -108,10 +108,10 @@ impl<'a> Found<'a> {
         }
     }
 
-    /// A Gateway with the label of a network: each of its addresses at each listener that passes connections on.
+    /// Adds a Gateway with a network label: each of its addresses at each SNI passthrough listener.
     pub(super) fn of_resource(&mut self, cluster: &Arc<str>, gateway: &Object<Gateway>) {
         let spec = &gateway.spec;
-        // Those that stand for gateways elsewhere count where the configuration is.
+        // Gateways that represent remote ones count in the configuration cluster only.
         let Some(network) =
             network_of(&gateway.meta).filter(|_| cluster.is_empty() || &*spec.gateway_class_name != REMOTE_CLASS)
         else {
@@ -138,7 +138,7 @@ impl<'a> Found<'a> {
         }
     }
 
-    /// The gateways that MeshNetworks lists. Those of a service count where the service's cluster is of the network.
+    /// Adds the gateways in MeshNetworks. Those of a service count only if the service's cluster is in the network.
     pub(super) fn of_networks(&mut self, networks: &MeshNetworks) {
         for (name, network) in &networks.networks {
             for gateway in &network.gateways {
@@ -167,7 +167,7 @@ impl<'a> Found<'a> {
         }
     }
 
-    /// The places at which a service is reached from outside its cluster, with this port.
+    /// The addresses at which a service is reachable from outside its cluster, with this port.
     fn of_service(&mut self, key: &ServiceObjectKey, network: &Arc<str>, port: u16) {
         let Some(object) = self.cx.get::<ServiceObjects>(key) else {
             return;
@@ -205,7 +205,7 @@ impl<'a> Found<'a> {
     }
 }
 
-/// The Kubernetes services of a hostname, one in each cluster.
+/// The Kubernetes services of a hostname, one per cluster.
 fn of_host(cx: &Reads<'_>, mesh: &MeshSettings, host: &str) -> Vec<ServiceObjectKey> {
     let short = host
         .strip_suffix(&*mesh.domain)
@@ -228,7 +228,7 @@ fn of_host(cx: &Reads<'_>, mesh: &MeshSettings, host: &str) -> Vec<ServiceObject
         .collect()
 }
 
-/// What a load balancer gave the service, an address or a name, and the external addresses that it was given by hand.
+/// The addresses or names of the service's load balancer, and its external IPs.
 fn external(spec: &core::Service) -> Vec<Arc<str>> {
     let given = spec.status.load_balancer.ingress.iter();
     let given = given.map(|i| if i.ip.is_empty() { &i.hostname } else { &i.ip });
@@ -237,8 +237,8 @@ fn external(spec: &core::Service) -> Vec<Arc<str>> {
     all.filter(|host| !host.is_empty()).cloned().collect()
 }
 
-/// The external addresses of a cluster's nodes that have all labels of a selector, written as JSON; all nodes where it is
-/// empty, none where it cannot be read.
+/// The external addresses of a cluster's nodes that match a label selector in JSON; all nodes if it is empty, none if
+/// it is invalid.
 fn of_nodes(cx: &Reads<'_>, cluster: &Arc<str>, selector: &str) -> Vec<Arc<str>> {
     let Ok(wanted) = serde_json::from_str::<BTreeMap<String, String>>(selector) else {
         return Vec::new();

@@ -1,4 +1,4 @@
-//! Gateways of networks: where each network is entered from the others.
+//! Gateways of networks, through which other networks reach them.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use model::service::SourceId;
 use super::found::{Found, Place, network_of};
 use crate::inputs::{HostAddresses, KubeGateways, Mesh, Networks, ServiceObject, ServiceObjectKey, ServiceObjects};
 
-/// Services that say that they lead into a network.
+/// Services with a network label.
 pub(super) struct GatewayServices;
 
 impl Relation for GatewayServices {
@@ -31,7 +31,7 @@ impl Index for GatewayServices {
     }
 }
 
-/// Gateways of the Gateway API that say that they lead into a network.
+/// Gateway API Gateways with a network label.
 pub(super) struct GatewayResources;
 
 impl Relation for GatewayResources {
@@ -47,7 +47,7 @@ impl Index for GatewayResources {
     }
 }
 
-/// The gateways as they are written: by address or by name.
+/// Gateways as configured, by address or name.
 pub(super) struct GatewayPlaces;
 
 impl Relation for GatewayPlaces {
@@ -78,7 +78,7 @@ impl Rule for GatewayPlaces {
     }
 }
 
-/// The names of gateways that have to be looked up.
+/// Names of gateways that must be resolved.
 pub struct GatewayNames;
 
 impl Relation for GatewayNames {
@@ -95,7 +95,7 @@ impl Rule for GatewayNames {
     }
 }
 
-/// Where the networks of the mesh are entered from others. Names are there with what was found under them.
+/// The gateways of the mesh's networks, with resolved addresses.
 pub struct NetworkGateways;
 
 impl Relation for NetworkGateways {
@@ -121,7 +121,7 @@ impl Rule for NetworkGateways {
     }
 }
 
-/// Adds the gateways; the rules of services must be there.
+/// Adds this module's rules; those of services must be registered before.
 pub(crate) fn register(b: &mut flow::Builder) {
     b.index::<GatewayServices>();
     b.index::<GatewayResources>();

@@ -1,4 +1,4 @@
-//! Networks: which one an address is in, and where each is entered from the others.
+//! Networks: the network of each address, and the gateways of each network.
 
 mod found;
 mod gateways;
@@ -16,11 +16,11 @@ use crate::inputs::{Mesh, Namespaces, Networks};
 pub(crate) use gateways::register as register_gateways;
 pub use gateways::{GatewayNames, NetworkGateways};
 
-/// Label that names a network: of the system namespace for a whole cluster, of a workload for itself, and of a service
-/// for the network that it leads into.
+/// Label with the name of a network: of the system namespace for a whole cluster, of a workload, and of a gateway's
+/// service.
 pub(crate) const NETWORK_LABEL: &str = "topology.istio.io/network";
 
-/// What workloads have of the cluster that they are in.
+/// Cluster facts of workloads.
 pub struct ClusterNetworks;
 
 impl Relation for ClusterNetworks {
@@ -30,19 +30,19 @@ impl Relation for ClusterNetworks {
     type Row = Arc<ClusterNetwork>;
 }
 
-/// What workloads have of the cluster that they are in: its id, and their network where they do not say.
+/// The id of a workload's cluster, and the network of workloads without a network label.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct ClusterNetwork {
     /// The cluster's id.
     pub id: Arc<str>,
-    /// All of them are in this one.
+    /// All workloads are in this network.
     whole: Option<Arc<str>>,
-    /// Else it goes by address; longer prefixes first.
+    /// Otherwise the address decides; longer prefixes first.
     blocks: Vec<(IpNet, Arc<str>)>,
 }
 
 impl ClusterNetwork {
-    /// The network of an address; empty where nothing says.
+    /// The network of an address; empty if unknown.
     pub fn of(&self, address: &EndpointAddress) -> Arc<str> {
         if let Some(whole) = &self.whole {
             return whole.clone();
@@ -91,7 +91,7 @@ fn blocks(networks: &MeshNetworks) -> Vec<(IpNet, Arc<str>)> {
     blocks
 }
 
-/// The cluster's id, and the network of a workload in it: what it says itself, else what holds for the cluster.
+/// The cluster's id, and the network of a workload: from its label, else from its cluster.
 pub(crate) fn place_of(
     cx: &Reads<'_>,
     cluster: &Arc<str>,
@@ -108,7 +108,7 @@ pub(crate) fn place_of(
     })
 }
 
-/// Adds what workloads need to know their network.
+/// Adds the rules for networks of workloads.
 pub(crate) fn register(b: &mut flow::Builder) {
     b.view::<ClusterNetworks>();
 }
