@@ -1,7 +1,14 @@
-//! Rules that derive which policies hold for a workload: who may connect to it and how, and what its proxy tells of its traffic.
+//! Rules that derive security and telemetry policies of workloads: inbound mTLS modes, and access logs, traces and
+//! metrics.
 //!
-//! A policy is chosen by a workload's namespace and labels, never by a proxy: what a workload takes holds for who calls it,
-//! too. Knows nothing of routes, listeners and protobuf.
+//! ```text
+//! PeerAuthentication ──► peers (modes by workload) ──► inbound listeners, gRPC servers
+//!                              └──► plain (plain-text endpoints) ──► clusters and endpoints of clients
+//! MeshConfig ──► telemetry (logs, tracer, metrics) ──► listeners, clusters of telemetry services
+//! ```
+//!
+//! Invariants: a policy is selected by a workload's namespace and labels, never by a proxy, because it concerns the
+//! workload's clients, too. The crate knows no routes, listeners or protobuf.
 
 pub mod peers;
 pub mod plain;

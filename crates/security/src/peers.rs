@@ -1,8 +1,8 @@
-//! Which PeerAuthentication holds for a workload.
+//! mTLS modes of workloads, from PeerAuthentications.
 //!
-//! The narrowest counts, and of several that are equally narrow the oldest: one whose selector selects the workload, then the
-//! namespace's, then that of the mesh, which is the root namespace's; selectors mean nothing there. What one of them leaves
-//! open the wider one says, and where none says anything both plain text and mutual TLS are taken.
+//! The most specific PeerAuthentication wins, and the oldest of several equally specific ones: one whose selector
+//! selects the workload, then the namespace's, then the mesh's (in the root namespace, where selectors are ignored).
+//! Modes that it leaves unset are inherited. The default is permissive.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use model::proxy::{Labels, selects};
 use model::service::ObjectId;
 use registry::inputs::{Mesh, PeerAuthentications};
 
-/// PeerAuthentications by their namespace.
+/// PeerAuthentications by namespace.
 pub struct PeersByNamespace;
 
 impl Relation for PeersByNamespace {
@@ -30,8 +30,8 @@ impl Index for PeersByNamespace {
     }
 }
 
-/// PeerAuthentications with a selector, by namespace and one label of the selector, its first: a workload looks at those that
-/// its own labels lead to, and is no reader of others.
+/// PeerAuthentications with a selector, by namespace and the first label of the selector, so that a workload reads only
+/// candidates.
 pub struct PeersBySelector;
 
 impl Relation for PeersBySelector {
@@ -49,7 +49,7 @@ impl Index for PeersBySelector {
     }
 }
 
-/// What the PeerAuthentications of a namespace say of all its workloads.
+/// The modes that a namespace's PeerAuthentications set for all its workloads.
 pub struct NamespacePeers;
 
 impl Relation for NamespacePeers {
@@ -61,9 +61,9 @@ impl Relation for NamespacePeers {
 /// See [`NamespacePeers`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NamespacePeer {
-    /// The mode for all workloads; none: as the mesh says.
+    /// The mode for all workloads; none to inherit the mesh's.
     mode: Option<Mode>,
-    /// Some are for single workloads.
+    /// Some PeerAuthentications select workloads.
     selects: bool,
 }
 
@@ -78,8 +78,8 @@ impl Rule for NamespacePeers {
     }
 }
 
-/// Which workloads of a namespace its PeerAuthentications leave in plain text; nothing where they say nothing. Whether the
-/// others take plain text, too, makes no difference to it.
+/// The workloads of a namespace that accept plain text only; none if there are no PeerAuthentications. Whether other
+/// workloads are permissive or strict is not part of it.
 pub struct PlainPeers;
 
 impl Relation for PlainPeers {
@@ -91,18 +91,18 @@ impl Relation for PlainPeers {
 /// See [`PlainPeers`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NamespacePlain {
-    /// For all workloads; none: as the mesh says.
+    /// For all workloads; none to inherit the mesh's.
     whole: Option<bool>,
-    /// For single workloads, the oldest first.
+    /// For selected workloads, the oldest first.
     selecting: Vec<Selecting>,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Selecting {
     labels: Labels,
-    /// None: as the namespace says.
+    /// None to inherit the namespace's.
     plain: Option<bool>,
-    /// By port, ascending. None: as at the others.
+    /// By port, ascending. None to inherit the workload's.
     ports: Vec<(u16, Option<bool>)>,
 }
 
@@ -135,7 +135,7 @@ impl Rule for PlainPeers {
     }
 }
 
-/// What workloads take, for whoever asks for single ones, by namespace and labels.
+/// mTLS modes of workloads, by namespace and labels.
 pub struct WorkloadPeers;
 
 impl Relation for WorkloadPeers {
@@ -160,7 +160,7 @@ pub(crate) fn register(b: &mut flow::Builder) {
     b.view::<WorkloadPeers>();
 }
 
-/// What a workload takes, by port. `root` is the mesh's root namespace; empty: it has none.
+/// The mTLS modes of a workload. `root` is the mesh's root namespace; empty if it has none.
 pub fn of_workload(cx: &Reads<'_>, root: &Arc<str>, namespace: &Arc<str>, labels: &Labels) -> MtlsModes {
     let mode = of_namespace(cx, root, namespace);
     let own = cx.get::<NamespacePeers>(namespace);
@@ -173,7 +173,7 @@ pub fn of_workload(cx: &Reads<'_>, root: &Arc<str>, namespace: &Arc<str>, labels
     MtlsModes::new(mode, ports)
 }
 
-/// What the workloads of a namespace take for which nothing else is said.
+/// The default mode of a namespace's workloads.
 pub fn of_namespace(cx: &Reads<'_>, root: &Arc<str>, namespace: &Arc<str>) -> Mode {
     let said = |namespace| cx.get::<NamespacePeers>(namespace).and_then(|said| said.mode);
     let own = said(namespace);
@@ -181,20 +181,20 @@ pub fn of_namespace(cx: &Reads<'_>, root: &Arc<str>, namespace: &Arc<str>) -> Mo
     own.or_else(of_mesh).unwrap_or_default()
 }
 
-/// Which workloads of a namespace take plain text only; nothing where all take mutual TLS.
+/// The plain-text workloads of a namespace; none if all accept mutual TLS.
 pub fn plain(cx: &Reads<'_>, root: &Arc<str>, namespace: &Arc<str>) -> Option<Plain> {
     let own = cx.get::<PlainPeers>(namespace).map(|row| (*row).clone());
     let of_mesh = (!root.is_empty() && root != namespace).then(|| cx.get::<PlainPeers>(root));
     let mesh = of_mesh.flatten().and_then(|row| row.whole).unwrap_or(false);
     let whole = own.as_ref().and_then(|own| own.whole).unwrap_or(mesh);
-    // In the root namespace selectors mean nothing.
+    // Selectors are ignored in the root namespace.
     let own = own.filter(|_| namespace != root);
     let single = |own: &Arc<NamespacePlain>| own.selecting.iter().any(Selecting::names_plain);
     let some = whole || own.as_ref().is_some_and(single);
     some.then_some(Plain { whole, own })
 }
 
-/// Which workloads of a namespace take plain text only.
+/// The plain-text workloads of a namespace.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Plain {
     whole: bool,
@@ -202,12 +202,12 @@ pub struct Plain {
 }
 
 impl Plain {
-    /// Whether workloads take plain text only for which nothing else is said: [`of_namespace`] is [`Mode::Disable`].
+    /// Whether workloads accept plain text only by default: [`of_namespace`] is [`Mode::Disable`].
     pub fn by_default(&self) -> bool {
         self.whole
     }
 
-    /// Whether a workload with these labels takes plain text only at this port of its own.
+    /// Whether a workload with these labels accepts plain text only at this port.
     pub fn at(&self, labels: &Labels, port: u16) -> bool {
         let mut selecting = self.own.iter().flat_map(|own| &own.selecting);
         let Some(policy) = selecting.find(|policy| selects(&policy.labels, labels)) else {
@@ -220,13 +220,13 @@ impl Plain {
 }
 
 impl Selecting {
-    /// Whether it leaves anything in plain text by its own word.
+    /// Whether it disables mTLS anywhere itself.
     fn names_plain(&self) -> bool {
         self.plain == Some(true) || self.ports.iter().any(|(_, plain)| *plain == Some(true))
     }
 }
 
-/// The labels that a PeerAuthentication asks of workloads; none: it is for all of its namespace.
+/// The selector of a PeerAuthentication; none if it applies to the whole namespace.
 pub fn selector(spec: &PeerAuthentication) -> Option<&Labels> {
     let labels = spec.selector.as_ref().map(|selector| &selector.match_labels);
     labels.filter(|labels| !labels.is_empty())
@@ -255,7 +255,7 @@ fn selecting(cx: &Reads<'_>, namespace: &Arc<str>, labels: &Labels) -> Option<Ar
     objects.filter(selecting).min_by(|a, b| a.meta.by_age(&b.meta))
 }
 
-/// What is said of single ports. Validation has reported what is no port.
+/// Modes by port. Validation reports invalid port numbers.
 fn ports(spec: &PeerAuthentication) -> impl Iterator<Item = (u16, &MutualTls)> {
     let number = |(port, tls): (&Arc<str>, _)| Some((port.parse().ok()?, tls));
     spec.port_level_mtls

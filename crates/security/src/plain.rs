@@ -1,9 +1,7 @@
-//! Which endpoints are called in plain text although a sidecar is beside them: PeerAuthentications say that they take nothing
-//! else.
+//! Endpoints with a sidecar that accept plain text only, because of PeerAuthentications.
 //!
-//! What is said of a namespace is read by all that leads into it, so that it comes to them in parts: whether anything is said
-//! at all, and then what it means for one service. A policy for one workload reaches the endpoints of its services, and those
-//! of no other.
+//! It is split into relations so that readers depend on little: whether a namespace has plain-text workloads at all,
+//! and the plain-text endpoints of one service. A policy for one workload affects only the services of this workload.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -15,7 +13,7 @@ use registry::inputs::Mesh;
 
 use crate::peers::{self, Plain};
 
-/// Namespaces some of whose workloads take plain text only.
+/// Namespaces with workloads that accept plain text only.
 pub struct PlainNamespaces;
 
 impl Relation for PlainNamespaces {
@@ -30,7 +28,7 @@ impl Rule for PlainNamespaces {
     }
 }
 
-/// Namespaces whose workloads take plain text only unless something else is said of them.
+/// Namespaces whose workloads accept plain text only by default.
 pub struct PlainByDefault;
 
 impl Relation for PlainByDefault {
@@ -45,7 +43,7 @@ impl Rule for PlainByDefault {
     }
 }
 
-/// The endpoints of a service that could take mutual TLS and are to be called in plain text.
+/// The endpoints of a service that support mutual TLS but accept plain text only.
 pub struct PlainEndpoints;
 
 impl Relation for PlainEndpoints {
@@ -54,7 +52,7 @@ impl Relation for PlainEndpoints {
     type Row = Arc<Places>;
 }
 
-/// Ports of workloads: each is the workload, the id of its cluster, and the port.
+/// Ports of workloads: workload, id of its cluster, port.
 pub type Places = BTreeSet<(ObjectId, Arc<str>, u16)>;
 
 impl Rule for PlainEndpoints {
@@ -75,8 +73,8 @@ impl Rule for PlainEndpoints {
     }
 }
 
-/// Names of a service's ports at which there are endpoints, all of which are to be called with mutual TLS: for clients who do
-/// not choose among them, and cannot know of each.
+/// Names of a service's ports whose endpoints all accept mutual TLS, for clients that do not select endpoints
+/// themselves.
 pub struct MutualTlsPorts;
 
 impl Relation for MutualTlsPorts {
@@ -109,31 +107,31 @@ pub(crate) fn register(b: &mut flow::Builder) {
     b.view::<MutualTlsPorts>();
 }
 
-/// Whether the workloads of a namespace of which nothing else is said take plain text only.
+/// Whether the workloads of a namespace accept plain text only by default.
 pub fn by_default(cx: &Reads<'_>, namespace: &Arc<str>) -> bool {
     cx.with::<PlainByDefault, _>(namespace, |plain| plain.is_some())
 }
 
-/// Which of a service's endpoints that could take mutual TLS are to be called in plain text; none in the usual mesh.
+/// The plain-text endpoints of a service among those that support mutual TLS; none in most meshes.
 pub fn of_service(cx: &Reads<'_>, service: &ServiceKey, endpoints: &[Endpoint]) -> Option<Arc<Places>> {
     let is_plain = |namespace: &Arc<str>| cx.with::<PlainNamespaces, _>(namespace, |plain| plain.is_some());
     let some = namespaces(endpoints).into_iter().any(is_plain);
     some.then(|| cx.get::<PlainEndpoints>(service).map(|row| (*row).clone()))?
 }
 
-/// Whether an endpoint, at this port of its workload, is one of these places.
+/// Whether it contains an endpoint at this port of its workload.
 pub fn has(places: &Places, endpoint: &Endpoint, port: u16) -> bool {
     let place = |id: &ObjectId| (id.clone(), endpoint.cluster.clone(), port);
     endpoint.workload.as_ref().is_some_and(|id| places.contains(&place(id)))
 }
 
-/// Endpoints that could take mutual TLS, each with its workload, without which nobody does.
+/// Endpoints that support mutual TLS, with their workload.
 fn secure(endpoints: &[Endpoint]) -> impl Iterator<Item = (&Endpoint, &ObjectId)> {
     let secure = endpoints.iter().filter(|endpoint| endpoint.mutual_tls);
     secure.filter_map(|endpoint| Some((endpoint, endpoint.workload.as_ref()?)))
 }
 
-/// The namespaces of their workloads, each once. Most services have one.
+/// The namespaces of their workloads without duplicates. Most services have one.
 fn namespaces(endpoints: &[Endpoint]) -> Vec<&Arc<str>> {
     let mut seen: Vec<&Arc<str>> = Vec::new();
     for (_, id) in secure(endpoints) {

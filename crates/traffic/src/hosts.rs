@@ -1,22 +1,22 @@
-//! Sets of hosts: which patterns of an index cover a host, and what a `Sidecar`'s egress hosts let in.
+//! Sets of hosts: index patterns that cover a host, and the egress hosts of a `Sidecar`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use names::Hostname;
 
-/// The key under which an index keeps a host or wildcard, so that all that cover a given host are found with a few
-/// look-ups ([`Pattern::covering`]).
+/// The index key of a host or wildcard, such that all keys that cover a host are found with few lookups
+/// ([`Pattern::covering`]).
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub enum Pattern {
-    /// A host, `*`, or a wildcard whose star stands for whole labels.
+    /// A host, `*`, or a wildcard whose star replaces whole labels.
     Named(Hostname),
-    /// All wildcards whose star stands for a part of a label (`*-a.example.com`). They are rare and kept together.
+    /// All wildcards whose star replaces a part of a label (`*-a.example.com`). They are rare and share one key.
     Partial,
 }
 
 impl Pattern {
-    /// The pattern under which this host or wildcard is kept.
+    /// The pattern of this host or wildcard.
     pub fn of(host: &Hostname) -> Pattern {
         let whole = !host.is_wildcard() || host.is_everything() || host.as_str().starts_with("*.");
         if whole {
@@ -26,7 +26,7 @@ impl Pattern {
         }
     }
 
-    /// All patterns under which something may be kept that covers this host, itself included.
+    /// All patterns that may cover this host, including its own.
     pub fn covering(host: &Hostname) -> Vec<Pattern> {
         let mut out = vec![Pattern::of(host)];
         for suffix in suffixes(host).filter(|s| s.is_empty() || s.starts_with('.')) {
@@ -44,31 +44,31 @@ impl Pattern {
     }
 }
 
-/// What may follow the star of a wildcard that covers this host, the longest first; the last is empty, for `*`.
+/// The suffixes of wildcards that cover this host, the longest first; the last is empty, for `*`.
 pub(crate) fn suffixes(host: &Hostname) -> impl Iterator<Item = &str> {
     let text = host.as_str();
-    // A star stands for one character at least; a wildcard covers itself.
+    // A star matches at least one character; a wildcard covers itself.
     let from = 1;
     (from..=text.len())
         .filter(|at| text.is_char_boundary(*at))
         .map(|at| &text[at..])
 }
 
-/// The hosts of one egress listener of a `Sidecar`, by the namespace of the object that defines them.
+/// The hosts of one egress listener of a `Sidecar`, by the namespace of the defining object.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct EgressHosts {
     by_namespace: BTreeMap<Arc<str>, HostSet>,
     anywhere: HostSet,
 }
 
-/// Hosts and wildcards that are let in, and those that are not after all.
+/// Included and excluded hosts.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct HostSet {
-    /// Hosts.
+    /// Exact hosts.
     pub exact: BTreeSet<Hostname>,
     /// Wildcards.
     pub wildcards: Vec<Hostname>,
-    /// Hosts and wildcards that are left out (`~NAMESPACE/HOST`).
+    /// Excluded hosts and wildcards (`~NAMESPACE/HOST`).
     pub excluded: Vec<Hostname>,
 }
 
@@ -77,7 +77,7 @@ impl HostSet {
         self.exact.contains(host) || self.wildcards.iter().any(|w| host.subset_of(w))
     }
 
-    /// A VirtualService is let in when its host overlaps, too: `*.com` serves clients of `a.com`.
+    /// VirtualServices are imported if their host overlaps, too: `*.com` serves clients of `a.com`.
     fn admits_route(&self, host: &Hostname) -> bool {
         self.exact.contains(host)
             || self.wildcards.iter().any(|w| host.matches(w))
@@ -90,12 +90,12 @@ impl HostSet {
 }
 
 impl EgressHosts {
-    /// Everything that is visible (`*/*`).
+    /// All visible hosts (`*/*`).
     pub fn everything() -> EgressHosts {
         EgressHosts::parse(&["*/*"], "")
     }
 
-    /// Parses `NAMESPACE/HOST` texts for a client in this namespace; what cannot be understood lets nothing in.
+    /// Parses `NAMESPACE/HOST` texts for a client in this namespace; invalid ones import nothing.
     pub fn parse<S: AsRef<str>>(hosts: &[S], namespace: &str) -> EgressHosts {
         let mut out = EgressHosts::default();
         for text in hosts {
@@ -104,7 +104,7 @@ impl EgressHosts {
             };
             let Ok(host) = Hostname::parse(host) else { continue };
             let (owner, excluded) = match owner.strip_prefix('~') {
-                // `~/*` says that nothing is wanted, wherever it is.
+                // `~/*` imports nothing.
                 Some("") => ("*", true),
                 Some(rest) => (rest, true),
                 None => (owner, false),
@@ -125,14 +125,14 @@ impl EgressHosts {
         out
     }
 
-    /// Whether a service of this namespace and host is let in.
+    /// Whether a service of this namespace and host is imported.
     pub fn admits_service(&self, namespace: &str, host: &Hostname) -> bool {
         let own = self.by_namespace.get(namespace);
         let excluded = own.is_some_and(|s| s.excludes(host)) || self.anywhere.excludes(host);
         !excluded && (own.is_some_and(|s| s.admits_service(host)) || self.anywhere.admits_service(host))
     }
 
-    /// Whether a VirtualService of this namespace is let in: one of its hosts is.
+    /// Whether a VirtualService of this namespace is imported: at least one of its hosts is.
     pub fn admits_routes(&self, namespace: &str, hosts: &[Hostname]) -> bool {
         if self.is_everything() {
             return true;
@@ -144,19 +144,19 @@ impl EgressHosts {
         })
     }
 
-    /// Whether everything is let in.
+    /// Whether everything is imported.
     pub fn is_everything(&self) -> bool {
         self.by_namespace.values().all(|s| s.excluded.is_empty())
             && self.anywhere.excluded.is_empty()
             && self.anywhere.wildcards.iter().any(Hostname::is_everything)
     }
 
-    /// What is let in of single namespaces.
+    /// Hosts of single namespaces.
     pub fn namespaces(&self) -> impl Iterator<Item = (&Arc<str>, &HostSet)> {
         self.by_namespace.iter()
     }
 
-    /// What is let in of all namespaces.
+    /// Hosts of all namespaces.
     pub fn anywhere(&self) -> &HostSet {
         &self.anywhere
     }

@@ -1,8 +1,21 @@
-//! Rules that derive routes, traffic policy and visibility from resources: who sees which service, which
-//! VirtualService and DestinationRule apply to it, and what clusters, listeners and route tables a proxy gets.
+//! Rules that derive a proxy's clusters, endpoints' audiences, listeners and route tables: visibility, routing and
+//! traffic policy.
 //!
-//! The keys of the encoded resources are decided here; their bytes are not. Knows nothing of protobuf, of streams and of
-//! proxies that share nothing: a rule sees an audience, never a proxy (but for [`audience`], which makes the audiences).
+//! ```text
+//! Proxies ──► audience ──► ProxyAudiences (one audience per resource type)
+//!                               │
+//!         ┌─────────────────────┼──────────────────────┐
+//!         ▼                     ▼                      ▼
+//! clusters (ClusterCatalogue)  listeners, gateways    routes (RouteTables, VirtualHostCatalogue)
+//!         └──── read ───────────┴────── read ──────────┘
+//! scope (visible services) · virtual_service (matching) · policy (DestinationRules)
+//! ```
+//!
+//! [`Catalogue`] lists the resources of one type with the keys that decide them; crate `envoy` encodes a key to bytes.
+//! [`conflicts`] derives diagnostics about objects that contradict each other.
+//!
+//! Invariants: only [`audience`] reads a proxy; all other rules get an audience, so that proxies with equal audiences
+//! share everything. Keys are complete: encoding makes no decisions. The crate knows no protobuf and no streams.
 
 pub mod audience;
 pub mod clusters;
@@ -24,15 +37,15 @@ use std::sync::Arc;
 
 use model::audience::ResourceKey;
 
-/// Everything of one resource type that an audience gets: name and key, ascending by name.
+/// All resources of one type of an audience: name and key, ascending by name.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Catalogue {
-    /// The entries; no name occurs twice.
+    /// The entries; names are unique.
     pub entries: Vec<(Arc<str>, ResourceKey)>,
 }
 
 impl Catalogue {
-    /// A catalogue of these entries, in whatever order. Of two with one name the first stays.
+    /// A catalogue of these entries in any order. The first of two entries with one name wins.
     pub fn new(mut entries: Vec<(Arc<str>, ResourceKey)>) -> Catalogue {
         entries.sort_by(|a, b| a.0.cmp(&b.0));
         entries.dedup_by(|later, first| later.0 == first.0);
@@ -46,7 +59,8 @@ impl Catalogue {
     }
 }
 
-/// Adds this crate's rules to a graph, lower layers first. The rules of `registry` must be there.
+/// Adds this crate's rules to a graph, lower layers first. The rules of `registry` and `security` must be registered
+/// before.
 pub fn register(b: &mut flow::Builder) {
     virtual_service::register(b);
     policy::register(b);

@@ -1,4 +1,4 @@
-//! Which services' names an agent answers.
+//! Services in an agent's name table.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use model::service::ServiceKey;
 use crate::Catalogue;
 use crate::scope::ScopeServices;
 
-/// The list of an agent's name tables: one, which has no name.
+/// The catalogue of name tables: one resource, without a name.
 pub struct NameTableCatalogue;
 
 impl Relation for NameTableCatalogue {
@@ -25,8 +25,8 @@ impl Rule for NameTableCatalogue {
     }
 }
 
-/// The services that a scope's listeners let in, one for each hostname, by hostname. What only VirtualServices lead to is
-/// not for clients to call.
+/// The services that a client's egress listeners import, one for each hostname, ascending. Services that only
+/// VirtualServices lead to are excluded: clients cannot call them.
 pub fn services(cx: &Reads<'_>, scope: &Arc<Scope>) -> Vec<ServiceKey> {
     let Some(visible) = cx.get::<ScopeServices>(scope) else {
         return Vec::new();

@@ -1,6 +1,6 @@
-//! Settings of workloads' proxies: what the mesh, ProxyConfigs and a pod's annotation come to.
+//! Effective settings of a workload's proxy, merged from the mesh, ProxyConfigs and the pod's annotation.
 //!
-//! What is served does not depend on them: who starts a proxy gives them to it, and it tells of them when it connects.
+//! Served resources do not depend on them: the injector passes them to the proxy, which reports them when it connects.
 
 use std::sync::Arc;
 
@@ -28,7 +28,7 @@ impl Index for ProxyConfigsByNamespace {
     }
 }
 
-/// The ProxyConfigs of a namespace by what they are for.
+/// The ProxyConfigs of a namespace: the default and those with selectors.
 pub struct ProxyConfigsOfNamespace;
 
 impl Relation for ProxyConfigsOfNamespace {
@@ -46,7 +46,7 @@ impl Rule for ProxyConfigsOfNamespace {
     }
 }
 
-/// The settings of a workload's proxy.
+/// Effective settings of workloads' proxies.
 pub struct EffectiveProxyConfigs;
 
 impl Relation for EffectiveProxyConfigs {
@@ -55,7 +55,7 @@ impl Relation for EffectiveProxyConfigs {
     type Row = EffectiveProxyConfig;
 }
 
-/// What decides the settings of a workload's proxy.
+/// A workload, by the facts that decide its proxy's settings.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct ProxyConfigTarget {
     /// Its namespace.
@@ -66,14 +66,14 @@ pub struct ProxyConfigTarget {
     pub annotation: Option<Arc<str>>,
 }
 
-/// The settings of a workload's proxy, and what they come from.
+/// The settings of a workload's proxy and their sources.
 #[derive(Clone, PartialEq, Debug)]
 pub struct EffectiveProxyConfig {
     /// The settings.
     pub settings: config::mesh::ProxyConfig,
-    /// The ProxyConfigs that have a part in them: of the mesh, of the namespace, of the workload, as far as there are any.
+    /// The ProxyConfigs that contributed: of the mesh, of the namespace, of the workload.
     pub objects: Vec<ObjectId>,
-    /// Why the annotation is not used.
+    /// The reason why the annotation is ignored.
     pub bad_annotation: Option<String>,
 }
 

@@ -1,4 +1,4 @@
-//! Services whose clients stay with one endpoint, by their labels.
+//! Services with session affinity, by their labels.
 
 use std::sync::Arc;
 
@@ -8,12 +8,12 @@ use model::service::{Service, ServiceKey};
 use model::session::Session;
 use registry::Services;
 
-/// Sessions by a cookie: `NAME`, or `NAME:PATH`.
+/// Session affinity by cookie: `NAME` or `NAME:PATH`.
 const COOKIE_LABEL: &str = "istio.io/persistent-session";
-/// Sessions by a header of this name.
+/// Session affinity by this header.
 const HEADER_LABEL: &str = "istio.io/persistent-session-header";
 
-/// The services with sessions. Most meshes have none.
+/// The services with session affinity. Most meshes have none.
 pub struct SessionServices;
 
 impl Relation for SessionServices {
@@ -29,7 +29,7 @@ impl Index for SessionServices {
     }
 }
 
-/// Whether there are any: what most readers ask, who are left alone when there are more.
+/// Whether there are any. Most readers need only this and are not affected by further services.
 pub struct AnySessions;
 
 impl Relation for AnySessions {
@@ -44,7 +44,7 @@ impl Rule for AnySessions {
     }
 }
 
-/// The sessions of services.
+/// The session affinity of services.
 pub struct Sessions;
 
 impl Relation for Sessions {
@@ -59,17 +59,17 @@ impl Rule for Sessions {
     }
 }
 
-/// The sessions of a service: a cookie goes before a header.
+/// The session affinity of a service: a cookie wins over a header.
 pub fn of_service(service: &Service) -> Option<Session> {
     of_labels(&service.labels)
 }
 
-/// Whether any service has sessions.
+/// Whether any service has session affinity.
 pub fn any(cx: &Reads<'_>) -> bool {
     cx.get::<AnySessions>(&()).is_some()
 }
 
-/// The sessions of the service of this key.
+/// The session affinity of the service with this key.
 pub fn of(cx: &Reads<'_>, key: &ServiceKey) -> Option<Session> {
     if !any(cx) {
         return None;
@@ -99,13 +99,13 @@ fn of_labels(labels: &Labels) -> Option<Session> {
     }
 }
 
-/// What HTTP takes for the name of a header or a cookie. A label may hold anything where nobody checks it (files).
+/// Whether HTTP permits the name of a header or cookie. Labels in files are not validated.
 fn is_token(name: &str) -> bool {
     let allowed = |c: char| c.is_ascii_alphanumeric() || "!#$%&'*+-.^_`|~".contains(c);
     !name.is_empty() && name.chars().all(allowed)
 }
 
-/// What may be the path of a cookie; an empty one is that of the request.
+/// Whether the path of a cookie is valid; an empty one is that of the request.
 fn is_path(path: &str) -> bool {
     path.chars().all(|c| c.is_ascii_graphic() && c != ';')
 }

@@ -1,4 +1,4 @@
-//! Names in statistics: the patterns of `outboundClusterStatName` and `inboundClusterStatName`, filled in.
+//! Names in statistics from the patterns `outboundClusterStatName` and `inboundClusterStatName`.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use model::service::{Registry, Service, ServiceKey};
 use registry::Services;
 use registry::inputs::Mesh;
 
-/// The patterns of the mesh; no row where it has none.
+/// The patterns of the mesh; no row without any.
 pub struct StatPatterns;
 
 impl Relation for StatPatterns {
@@ -16,12 +16,12 @@ impl Relation for StatPatterns {
     type Row = Patterns;
 }
 
-/// See [`StatPatterns`]; empty where there is none.
+/// See [`StatPatterns`]; empty if not set.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Patterns {
-    /// For what is called.
+    /// Outbound.
     pub outbound: Arc<str>,
-    /// For what is served.
+    /// Inbound.
     pub inbound: Arc<str>,
 }
 
@@ -36,13 +36,13 @@ impl Rule for StatPatterns {
     }
 }
 
-/// What a service's port is called in the statistics of its clients; none where the mesh leaves it to us.
+/// The name of a service's port in the statistics of its clients; none without a pattern.
 pub fn outbound(cx: &Reads<'_>, key: &ServiceKey, port: u16, subset: &str) -> Option<Arc<str>> {
     let patterns = cx.get::<StatPatterns>(&())?;
     filled(cx, &patterns.outbound, key, (port, subset, 0))
 }
 
-/// What a service's port is called in the statistics of a workload that serves it at the port `target`.
+/// The name of a service's port in the statistics of a workload that serves it at the port `target`.
 pub fn inbound(cx: &Reads<'_>, key: &ServiceKey, port: u16, target: u16) -> Option<Arc<str>> {
     let patterns = cx.get::<StatPatterns>(&())?;
     filled(cx, &patterns.inbound, key, (port, "", target))
@@ -62,7 +62,7 @@ fn filled(
     })
 }
 
-/// A pattern filled in for a service's port. `target` is the workload's port, 0 towards others.
+/// Expands a pattern for a service's port. `target` is the workload's port, 0 for outbound.
 pub fn prefix(pattern: &str, service: &Service, port: u16, subset: &str, target: u16) -> String {
     let host = service.key.hostname.as_str();
     let short = match service.registry {

@@ -1,4 +1,4 @@
-//! TLS that a listener terminates, as a Gateway's server or a Sidecar's ingress listener describes it.
+//! TLS contexts that a listener terminates, of Gateway servers and of Sidecar ingress listeners.
 
 use std::sync::Arc;
 
@@ -7,10 +7,10 @@ use model::tls::{
     Authorities, Certificate, ClientCheck, OwnFiles, ServerContext, TlsDefaults, Version, known_cipher_suites,
 };
 
-/// What HTTP servers speak, the most wanted first.
+/// ALPN of HTTP servers, most preferred first.
 const HTTP: &[&str] = &["h2", "http/1.1"];
 
-/// The mesh's mutual TLS as a workload opens it.
+/// The mesh's mutual TLS at a workload.
 pub(crate) fn of_workload(files: &OwnFiles) -> ServerContext {
     let (certificate, authorities) = own(files);
     ServerContext {
@@ -25,7 +25,8 @@ pub(crate) fn of_workload(files: &OwnFiles) -> ServerContext {
             hashes: Vec::new(),
             untrusted: false,
         }),
-        // Of what sidecars offer for themselves nothing is chosen: what is in it is told by what is offered besides.
+        // Sidecars add protocols of their own to ALPN; they are not selected here, because the other offered protocols
+        // tell the content.
         alpn: HTTP,
         min_version: None,
         max_version: None,
@@ -34,7 +35,7 @@ pub(crate) fn of_workload(files: &OwnFiles) -> ServerContext {
     }
 }
 
-/// The workload's certificate, and the mesh's authorities.
+/// The workload's certificate and the mesh's CA certificates.
 fn own(files: &OwnFiles) -> (Certificate, Authorities) {
     let pair = files.pair.as_ref();
     let roots = files.authorities.as_ref();
@@ -46,8 +47,8 @@ fn own(files: &OwnFiles) -> (Certificate, Authorities) {
     )
 }
 
-/// The context of a server; none where its mode terminates nothing, where it names no certificate, and where it needs the
-/// workload's own certificate, which only an agent has.
+/// The context of a server. None if its mode does not terminate TLS, if it names no certificate, or if it needs the
+/// workload's certificate and no agent provides it.
 pub(crate) fn context(settings: &ServerTlsSettings, agent: bool, files: &OwnFiles) -> Option<ServerContext> {
     let mode = settings.mode;
     let (of_mesh, asks, required) = match mode {
@@ -73,7 +74,7 @@ pub(crate) fn context(settings: &ServerTlsSettings, agent: bool, files: &OwnFile
     let client = match asks {
         true => Some(ClientCheck {
             required,
-            // A server that asks clients for something nobody can check would let everybody in.
+            // A server whose client check cannot be evaluated would accept every client.
             authorities: authorities?,
             revoked: Some(&settings.ca_crl).filter(|path| !path.is_empty()).cloned(),
             names: settings.subject_alt_names.clone(),
@@ -84,7 +85,7 @@ pub(crate) fn context(settings: &ServerTlsSettings, agent: bool, files: &OwnFile
         }),
         false => None,
     };
-    // The mesh's own TLS has versions and cipher suites of its own.
+    // The mesh's TLS has its own versions and cipher suites.
     let (least, most) = match of_mesh {
         true => (TlsProtocol::Auto, TlsProtocol::Auto),
         false => (settings.min_protocol_version, settings.max_protocol_version),
@@ -103,12 +104,12 @@ pub(crate) fn context(settings: &ServerTlsSettings, agent: bool, files: &OwnFile
     })
 }
 
-/// Certificates, and the authorities that clients are checked by.
+/// Certificates, and the CA certificates that verify clients.
 fn sources(settings: &ServerTlsSettings, agent: bool) -> (Vec<Certificate>, Option<Authorities>) {
     let single = Some(&settings.credential_name).filter(|name| !name.is_empty());
     let names: Vec<&Arc<str>> = match &settings.credential_names[..] {
         [] => single.into_iter().collect(),
-        // Envoy takes two: one for each sort of key.
+        // Envoy accepts two: one per key type.
         several => several.iter().take(2).collect(),
     };
     if let Some(first) = names.first() {

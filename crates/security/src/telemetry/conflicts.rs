@@ -1,4 +1,4 @@
-//! What is to be said of the mesh's settings of telemetry because of the services that there are.
+//! Conflicts of the mesh's telemetry settings with existing services.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use registry::inputs::Mesh;
 use super::lookup::Flaw;
 use super::provider;
 
-/// The conflicts on the mesh's settings, by the MeshConfig that they are written in; none where there is nothing to say.
+/// The conflicts of the mesh's settings, by their MeshConfig; none if there are none.
 pub struct TelemetryConflicts;
 
 impl Relation for TelemetryConflicts {
@@ -29,7 +29,7 @@ impl Rule for TelemetryConflicts {
             let path = defaults.field(list.to_owned()).index(index);
             all.extend(flaw.map(|flaw| conflict(key, path, name, flaw)));
         };
-        // Of tracers the first counts. A provider that does not exist is validation's.
+        // The first tracer is used. Validation reports providers that do not exist.
         for (index, name) in mesh.default_providers.tracing.iter().take(1).enumerate() {
             let flaw = provider::named(mesh, name).and_then(|found| {
                 provider::tracer(cx, found)

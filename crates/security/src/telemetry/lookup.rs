@@ -1,4 +1,4 @@
-//! The services that providers name.
+//! Services of extension providers.
 
 use std::sync::Arc;
 
@@ -8,24 +8,24 @@ use model::service::{Resolution, Service, ServiceKey};
 use names::{ClusterName, Hostname, Protocol};
 use registry::{Services, ServicesByHost};
 
-/// The code of what is there, and cannot be used so.
+/// Diagnostic code of a service that exists but cannot be used.
 pub(super) const UNSUPPORTED: &str = "unsupported";
-/// How many names a service may have, one for the other.
+/// Maximum number of chained aliases.
 const ALIASES: usize = 8;
 
-/// A port of a service that a proxy sends to.
+/// A port of a service that proxies send telemetry to.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Backend {
     /// The service.
     pub service: ServiceKey,
     /// Its port.
     pub port: u16,
-    /// What requests to it have in their `Host` header.
+    /// The `Host` header of requests to it.
     pub authority: Arc<str>,
 }
 
 impl Backend {
-    /// The name of the cluster that leads there.
+    /// The name of its cluster.
     pub fn cluster(&self) -> String {
         ClusterName::outbound(self.port, "", self.service.hostname.as_str()).to_string()
     }
@@ -35,14 +35,14 @@ impl Backend {
 #[derive(PartialEq, Debug)]
 pub(super) struct Flaw {
     pub(super) code: &'static str,
-    /// The field of the provider that it is about; empty for all of it.
+    /// The field of the provider; empty for the provider as a whole.
     pub(super) field: &'static str,
     pub(super) message: String,
     pub(super) hint: &'static str,
 }
 
-/// The service of a provider (`[NAMESPACE/]HOST`, port), and what that port speaks. As for Istio nobody's view of services
-/// matters, and a host without a namespace has to be in one only.
+/// The service of a provider (`[NAMESPACE/]HOST`, port) and the port's protocol. As in Istio, visibility is ignored,
+/// and a host without a namespace must exist in one namespace only.
 pub(super) fn find(cx: &Reads<'_>, name: &str, port: u32) -> Result<(Backend, Protocol), Flaw> {
     let (namespace, host) = match name.split_once('/') {
         Some((namespace, host)) => (Some(namespace), host),

@@ -1,7 +1,7 @@
-//! What proxies tell of the traffic that they see: access logs, traces and metrics.
+//! Telemetry of proxies: access logs, traces and metrics.
 //!
-//! Only the mesh has a say so far (`defaultProviders`, and the older settings where these name nothing), so that one row holds
-//! for all proxies. Whoever wants to know less reads less: what names the tracer gives to proxies, and which services are told.
+//! It is configured by the mesh only (`defaultProviders`, else the older settings), so one row applies to all proxies.
+//! Narrower relations exist for readers that need less: the tracer's view of proxies, and the telemetry services.
 
 mod conflicts;
 mod lookup;
@@ -22,7 +22,7 @@ use registry::inputs::Mesh;
 pub use conflicts::TelemetryConflicts;
 pub use lookup::Backend;
 
-/// What proxies tell, and whom.
+/// Telemetry of proxies.
 pub struct EffectiveTelemetry;
 
 impl Relation for EffectiveTelemetry {
@@ -31,56 +31,56 @@ impl Relation for EffectiveTelemetry {
     type Row = Arc<Telemetry>;
 }
 
-/// What proxies tell, and whom. How traces are sampled and tagged is a setting of each proxy.
+/// Telemetry of proxies. Sampling and tags of traces are settings of each proxy.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Telemetry {
-    /// Logs of requests and connections, in the order of their providers' names.
+    /// Access logs, ordered by provider name.
     pub logs: Vec<Log>,
-    /// Traces of requests.
+    /// Traces.
     pub tracing: Tracing,
-    /// Metrics in Istio's form, where the proxy's build can make them (`prometheus`).
+    /// Istio metrics, if the proxy's build supports them (`prometheus`).
     pub metrics: bool,
 }
 
-/// A log of requests or connections.
+/// An access log.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Log {
-    /// In a file of the proxy.
+    /// A file of the proxy.
     File(FileLog),
-    /// To a service, in the form of HTTP requests.
+    /// A gRPC service, with HTTP entries.
     Http(HttpAlsProvider, Backend),
-    /// To a service, in the form of TCP connections.
+    /// A gRPC service, with TCP entries.
     Tcp(TcpAlsProvider, Backend),
-    /// To a collector of OpenTelemetry.
+    /// An OpenTelemetry collector.
     OpenTelemetry(OtelAlsProvider, Backend),
-    /// To the service that the proxy's bootstrap knows as `envoy_accesslog_service`.
+    /// The service `envoy_accesslog_service` of the proxy's bootstrap.
     Bootstrap,
 }
 
-/// A log in a file.
+/// An access log in a file.
 #[derive(Clone, PartialEq, Debug)]
 pub struct FileLog {
-    /// The file.
+    /// The path.
     pub path: Arc<str>,
-    /// How lines are written; an empty object stands for Istio's fields as JSON.
+    /// The format; an empty object means Istio's fields as JSON.
     pub format: LogFormat,
-    /// What is empty is left out.
+    /// Empty values are omitted.
     pub omit_empty_values: bool,
 }
 
-/// Traces of requests.
+/// Traces.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub enum Tracing {
     /// None.
     #[default]
     Off,
-    /// By the tracer of the proxy's bootstrap, where its settings name one (`tracing`).
+    /// The tracer of the proxy's bootstrap, if the proxy's settings configure one (`tracing`).
     Bootstrap,
-    /// By this one.
+    /// This tracer.
     Provider(Box<Tracer>),
 }
 
-/// Who traces.
+/// A tracer.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Tracer {
     /// Zipkin.
@@ -89,7 +89,7 @@ pub enum Tracer {
     Datadog(DatadogProvider, Backend),
     /// SkyWalking.
     SkyWalking(SkyWalkingProvider, Backend),
-    /// OpenTelemetry, and Dynatrace's API where that samples and is another service.
+    /// OpenTelemetry, with a Dynatrace API for sampling if that is another service.
     OpenTelemetry(OpenTelemetryProvider, Backend, Option<Backend>),
 }
 
@@ -107,13 +107,13 @@ impl Rule for EffectiveTelemetry {
     }
 }
 
-/// The logs of the default providers; where these come to nothing, those of the older settings.
+/// The access logs of the default providers, else those of the older settings.
 fn logs(cx: &Reads<'_>, mesh: &MeshConfig) -> Vec<Log> {
     let names: BTreeSet<&Arc<str>> = mesh.default_providers.access_logging.iter().collect();
     let found = names.into_iter().filter_map(|name| provider::named(mesh, name));
     let mut logs: Vec<Log> = Vec::new();
     for log in found.filter_map(|found| provider::log(cx, mesh, found).ok()) {
-        // Names that differ in their letters' case only are one provider.
+        // Names of providers are compared without regard to case.
         if !logs.contains(&log) {
             logs.push(log);
         }
@@ -129,14 +129,14 @@ fn logs(cx: &Reads<'_>, mesh: &MeshConfig) -> Vec<Log> {
     logs
 }
 
-/// A log in a file, in the format of the mesh.
+/// A log in a file, with the mesh's format.
 fn mesh_log(mesh: &MeshConfig, path: &Arc<str>) -> FileLog {
     let text = &mesh.access_log_format;
     let format = match mesh.access_log_encoding {
         AccessLogEncoding::Text if text.is_empty() => LogFormat::Default,
         AccessLogEncoding::Text => LogFormat::Text(text.clone()),
         AccessLogEncoding::Json => LogFormat::Labels(
-            // What is no object is as nothing.
+            // Invalid JSON counts as empty.
             serde_json::from_str(text)
                 .ok()
                 .filter(serde_json::Value::is_object)
@@ -150,7 +150,7 @@ fn mesh_log(mesh: &MeshConfig, path: &Arc<str>) -> FileLog {
     }
 }
 
-/// The first of the default providers counts; where none is named, the older settings.
+/// The first default provider; without any, the older settings.
 fn tracing(cx: &Reads<'_>, mesh: &MeshConfig) -> Tracing {
     match mesh.default_providers.tracing.first() {
         Some(name) => {
@@ -162,7 +162,7 @@ fn tracing(cx: &Reads<'_>, mesh: &MeshConfig) -> Tracing {
     }
 }
 
-/// What the tracer's configuration says of the proxy; nothing while nobody traces.
+/// The part of a proxy's identity that the tracer configuration contains; none while tracing is off.
 pub struct Spans;
 
 impl Relation for Spans {
@@ -171,23 +171,23 @@ impl Relation for Spans {
     type Row = SpanSource;
 }
 
-/// Who makes spans, and what of the proxy it has to be told.
+/// Source of spans, which decides the part of a proxy's identity in its configuration.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SpanSource {
-    /// The tracer of the bootstrap, which knows the proxy's name.
+    /// The tracer of the bootstrap, which contains the proxy's name.
     Bootstrap,
-    /// A provider, which is told this name.
+    /// A provider, which needs this name.
     Provider(SpanName),
 }
 
-/// The name of a proxy's service in traces.
+/// The service name of a proxy in traces.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SpanName {
-    /// The tracer takes the one that the proxy was started with.
+    /// The tracer uses the node's cluster (`--service-cluster`).
     Own,
-    /// The one that the proxy was started with, which has to be said.
+    /// The node's cluster, written to the configuration.
     Cluster,
-    /// As OpenTelemetry's conventions for Kubernetes have it.
+    /// By OpenTelemetry's conventions for Kubernetes.
     Conventions,
 }
 
@@ -209,8 +209,8 @@ impl Rule for Spans {
     }
 }
 
-/// The services that listeners send logs and traces to, with the port, ascending: proxies have clusters for them whatever
-/// their `Sidecar` lets in. None where there are none.
+/// The services that listeners send logs and traces to, with their ports, ascending. Proxies have clusters for them
+/// whatever their `Sidecar` imports. None if there are none.
 pub struct TelemetryServices;
 
 impl Relation for TelemetryServices {
@@ -231,7 +231,7 @@ impl Rule for TelemetryServices {
 }
 
 impl Telemetry {
-    /// All services that are told.
+    /// All telemetry services.
     pub fn backends(&self) -> impl Iterator<Item = &Backend> {
         let logs = self.logs.iter().filter_map(|log| match log {
             Log::File(_) | Log::Bootstrap => None,

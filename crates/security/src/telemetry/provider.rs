@@ -1,4 +1,4 @@
-//! What an extension provider comes to.
+//! Access log and tracer of an extension provider.
 
 use std::sync::Arc;
 
@@ -10,18 +10,18 @@ use registry::inputs::Environment;
 use super::lookup::{Flaw, UNSUPPORTED, find};
 use super::{Backend, FileLog, Log, Tracer, mesh_log};
 
-/// The provider that is always there, whose lines are written as the mesh says.
+/// The built-in provider, which uses the mesh's log format.
 const BUILT_IN_LOG: &str = "envoy";
-/// Where a log goes that names no file.
+/// The default log file.
 const STANDARD_OUTPUT: &str = "/dev/stdout";
 
-/// The provider of a name. As for Istio capitals do not matter.
+/// The provider of a name. As in Istio, case is ignored.
 pub(super) fn named<'m>(mesh: &'m MeshConfig, name: &str) -> Option<&'m ExtensionProvider> {
     let mut all = mesh.extension_providers.iter();
     all.find(|provider| provider.name.eq_ignore_ascii_case(name))
 }
 
-/// The log of a provider.
+/// The access log of a provider.
 pub(super) fn log(cx: &Reads<'_>, mesh: &MeshConfig, provider: &ExtensionProvider) -> Result<Log, Flaw> {
     let to = |service: &str, port| find(cx, service, port).map(|(to, _)| to);
     match provider.provider.as_ref() {
@@ -74,7 +74,7 @@ pub(super) fn tracer(cx: &Reads<'_>, provider: &ExtensionProvider) -> Result<Tra
     }
 }
 
-/// The API that decides which requests are traced, where that is another service than the collector.
+/// The API that decides sampling, if it is not the collector itself.
 fn sampler(cx: &Reads<'_>, otel: &OpenTelemetryProvider) -> Result<Option<Backend>, Flaw> {
     let Some(Sampler::Dynatrace(sampler)) = &otel.sampling else {
         return Ok(None);
@@ -97,7 +97,7 @@ fn sampler(cx: &Reads<'_>, otel: &OpenTelemetryProvider) -> Result<Option<Backen
     }
 }
 
-/// What is wrong with the port of a provider that is there: gRPC needs HTTP/2.
+/// Reports a provider's port whose protocol is wrong: gRPC needs HTTP/2.
 pub(super) fn port_flaw(cx: &Reads<'_>, provider: &ExtensionProvider) -> Option<Flaw> {
     let (service, port) = match provider.provider.as_ref()? {
         Provider::EnvoyHttpAls(als) => (&als.service, als.port),

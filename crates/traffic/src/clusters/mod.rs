@@ -1,4 +1,4 @@
-//! Clusters: which of them an audience gets, and what a cluster's name means to a client.
+//! Clusters: catalogues of audiences, and resolution of cluster names.
 
 mod client_facts;
 mod public;
@@ -27,13 +27,13 @@ use crate::scope::{self, OutboundPolicy, ScopeServices, VisibleService};
 pub use client_facts::{RelevantClientFacts, RelevantFacts};
 pub use public::{PublicClusterList, PublicClusters};
 
-/// The names of clusters without a service.
+/// Names of clusters without a service.
 const PASSTHROUGH: &str = "PassthroughCluster";
 const DYNAMIC_FORWARD_PROXY: &str = "AllowAnyDynamicDNSCluster";
 const BLACK_HOLE: &str = "BlackHoleCluster";
 const INBOUND_PASSTHROUGH: &str = "InboundPassthroughCluster";
 
-/// The clusters of one service under one policy: per TCP port one for the service and one for each subset.
+/// The clusters of a service under a policy: for each TCP port one for the service and one for each subset.
 pub struct ServiceClusters;
 
 impl Relation for ServiceClusters {
@@ -42,16 +42,16 @@ impl Relation for ServiceClusters {
     type Row = Vec<(Arc<str>, OutboundKey)>;
 }
 
-/// What decides the clusters of a service; all clients with the same policy share them.
+/// Decides the clusters of a service; all clients with the same policy share them.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct ServiceClustersKey {
     /// The service.
     pub service: ServiceKey,
     /// The traffic policy.
     pub policy: Option<PolicyKey>,
-    /// For gateways, which have no original destination to pass on.
+    /// For gateways, which have no original destination.
     pub gateway: bool,
-    /// For clients beside which an agent runs.
+    /// For clients with an agent.
     pub agent: bool,
 }
 
@@ -59,12 +59,12 @@ impl Rule for ServiceClusters {
     fn derive(cx: &Reads<'_>, key: &ServiceClustersKey) -> Option<Vec<(Arc<str>, OutboundKey)>> {
         let service = cx.get::<Services>(&key.service)?;
         if service.resolution == Resolution::Alias {
-            // Clients use the clusters of what it stands for.
+            // Clients use the clusters of the alias's target.
             return None;
         }
         let policy = merged(cx, key.policy.as_ref());
         let mut subsets: Vec<Arc<str>> = vec![Arc::from("")];
-        // Names that are looked up as they come have no endpoints to choose from.
+        // Services that are resolved on demand have no endpoints, so subsets do not apply.
         let dynamic = service.resolution == Resolution::DynamicDns;
         if let Some(policy) = policy.as_ref().filter(|_| !dynamic) {
             subsets.extend(policy.subsets.iter().map(|s| s.name.clone()));
@@ -80,7 +80,7 @@ impl Rule for ServiceClusters {
                     policy: key.policy.clone(),
                     from_endpoints: key.gateway && service.resolution == Resolution::Passthrough,
                     from_gateway: key.gateway && port.protocol.is_unsupported(),
-                    // What most clients are; see `for_families`.
+                    // The value of most clients; see `for_families`.
                     lookup: by_dns(service.resolution).then_some(IpFamilies::V4),
                     // See `for_location`.
                     view: None,
@@ -94,12 +94,12 @@ impl Rule for ServiceClusters {
     }
 }
 
-/// Whether the mesh uses its mutual TLS where no rule says so.
+/// Whether the mesh uses automatic mutual TLS.
 fn uses_mutual_tls(cx: &Reads<'_>) -> bool {
     cx.with::<Mesh, _>(&(), |mesh| mesh.is_some_and(|mesh| mesh.config.enable_auto_mtls))
 }
 
-/// What the TLS of a cluster depends on of its client. Where no rule says anything, the mesh's own is `automatic`.
+/// The client facts that a cluster's TLS depends on. Without a policy, automatic mutual TLS applies if `automatic`.
 fn client_facts(
     policy: Option<&DestinationPolicy>,
     key: &ServiceClustersKey,
@@ -125,7 +125,7 @@ fn client_facts(
     }
 }
 
-/// All clusters of an audience.
+/// The catalogue of clusters of an audience.
 pub struct ClusterCatalogue;
 
 impl Relation for ClusterCatalogue {
@@ -195,7 +195,7 @@ fn by_dns(resolution: Resolution) -> bool {
     )
 }
 
-/// Whether a port of this protocol has clusters. A name can only be looked up where the protocol says one.
+/// Whether a port of this protocol has clusters. Dynamic resolution needs a protocol that names the host.
 fn has_cluster(protocol: Protocol, by_name: bool) -> bool {
     match by_name {
         true => matches!(
@@ -206,7 +206,7 @@ fn has_cluster(protocol: Protocol, by_name: bool) -> bool {
     }
 }
 
-/// Has the proxy look names up in the address families that it has. Clients with IPv4 alone share the keys as they are.
+/// Sets the client's address families for DNS resolution. Clients with IPv4 only share the keys unchanged.
 fn for_families(families: IpFamilies, entries: &mut [Entry]) {
     if families == IpFamilies::V4 {
         return;
@@ -232,7 +232,7 @@ fn override_all(overrides: &Arc<ProxyConfigOverride>, entries: &mut [Entry]) {
     }
 }
 
-/// Has endpoints that come with their cluster preferred by where the client is, where the cluster's policy says so.
+/// Sets the client facts by which endpoints in the cluster are prioritized, if its policy does so.
 fn for_location(cx: &Reads<'_>, location: &ClientLocation, entries: &mut [Entry]) {
     if location.locality.is_empty() && location.labels.is_empty() {
         return;
@@ -248,7 +248,7 @@ fn for_location(cx: &Reads<'_>, location: &ClientLocation, entries: &mut [Entry]
     }
 }
 
-/// The cluster beside this one for connections from other networks, if the mesh has the service.
+/// The SNI passthrough variant of a cluster, if the service is in the mesh.
 fn sni_passthrough(cx: &Reads<'_>, (_, key): &Entry) -> Option<Entry> {
     let ResourceKey::Cluster(ClusterKey::Outbound(key)) = key else {
         return None;
@@ -264,7 +264,7 @@ fn sni_passthrough(cx: &Reads<'_>, (_, key): &Entry) -> Option<Entry> {
     Some(entry(key.cluster_name(), ClusterKey::Outbound(key)))
 }
 
-/// A name and what it stands for.
+/// A name and its key.
 type Entry = (Arc<str>, ResourceKey);
 
 /// The clusters of the services that a `Sidecar` imports.
@@ -277,7 +277,7 @@ fn restricted(cx: &Reads<'_>, scope: &Arc<Scope>, client: ClientFacts) -> Option
     Some(entries)
 }
 
-/// Adds the clusters of a service, as the clients of a scope have them.
+/// Adds the clusters of a service for the clients of a scope.
 fn add_service(cx: &Reads<'_>, scope: &Scope, service: &VisibleService, client: ClientFacts, entries: &mut Vec<Entry>) {
     let policy = policy_for(cx, scope, &service.key);
     let key = ServiceClustersKey {
@@ -299,7 +299,7 @@ fn entry(name: impl Into<Arc<str>>, key: ClusterKey) -> Entry {
     (name.into(), ResourceKey::Cluster(key))
 }
 
-/// The cluster that leads to a port of the workload itself.
+/// The inbound cluster of a port of the workload.
 fn inbound(cx: &Reads<'_>, audience: &ClusterAudience, port: &InboundPort) -> Entry {
     let pools = |id: &&model::service::ObjectId| {
         cx.with::<Sidecars, _>(id, |sidecar| {
@@ -323,8 +323,8 @@ fn inbound(cx: &Reads<'_>, audience: &ClusterAudience, port: &InboundPort) -> En
     entry(ClusterName::inbound(port.port).to_string(), key)
 }
 
-/// The policy that limits connections to the service that leads to a port of the workload. Rules that select clients are
-/// no rules for servers.
+/// The policy that limits connections to the service of an inbound port. Rules that select clients do not apply to
+/// servers.
 fn limits(cx: &Reads<'_>, audience: &ClusterAudience, port: &InboundPort) -> Option<(PolicyKey, u16)> {
     let (service, number) = port.service.as_ref()?;
     let scope = Scope {
@@ -340,9 +340,8 @@ fn limits(cx: &Reads<'_>, audience: &ClusterAudience, port: &InboundPort) -> Opt
     limited.then_some((key, *number))
 }
 
-/// The outbound cluster that a client of this scope means by a name, if it has such a cluster: for endpoints, which
-/// clients ask for by the cluster's name. `from_endpoints` and
-/// `from_gateway` are not set in it, as they change no endpoints.
+/// The outbound cluster of this name, as the clients of a scope see it, if it exists. Used for endpoints, which do not
+/// depend on `from_endpoints` and `from_gateway`, so these are not set.
 pub fn resolve(cx: &Reads<'_>, scope: &Arc<Scope>, name: &str) -> Option<OutboundKey> {
     let (name, sni_passthrough) = parse(name)?;
     let host = Hostname::parse(&name.host).ok()?;
@@ -366,7 +365,7 @@ pub fn resolve(cx: &Reads<'_>, scope: &Arc<Scope>, name: &str) -> Option<Outboun
     })
 }
 
-/// An outbound cluster's name, and whether it is one for connections that are passed on unopened.
+/// Parses an outbound cluster's name; true for SNI passthrough clusters.
 fn parse(name: &str) -> Option<(ClusterName, bool)> {
     let passthrough = name.strip_prefix("outbound_.").and_then(|rest| {
         let mut parts = rest.splitn(3, "_.");

@@ -1,7 +1,7 @@
-//! What the clusters of all clients who see everything have in common.
+//! Clusters that all clients with unrestricted visibility share.
 //!
-//! As with route tables: the clusters of a client whom nothing is particular about are listed once, with a note for whom
-//! a service's may differ.
+//! As for route tables, the clusters of a client without private services and policies are listed once, and each
+//! service notes the namespaces whose clients may have different clusters.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use super::{Entry, add_service};
 use crate::policy::particular_to;
 use crate::scope;
 
-/// The clusters of services for a client whom nothing is particular about, by what TLS may depend on of it.
+/// The shared clusters of services, by the client facts that TLS may depend on.
 pub struct PublicClusters;
 
 impl Relation for PublicClusters {
@@ -25,12 +25,12 @@ impl Relation for PublicClusters {
     type Row = Arc<PublicClusterList>;
 }
 
-/// Clusters of services, and for whom they may differ.
+/// Shared clusters of services.
 #[derive(PartialEq, Debug, Default)]
 pub struct PublicClusterList {
-    /// The services, with the namespaces whose clients may have other clusters for them.
+    /// The services, with the namespaces whose clients may have different clusters for them.
     services: Vec<(Hostname, BTreeSet<Arc<str>>)>,
-    /// In order of the clusters' names, with the service that each is of.
+    /// Ascending by cluster name, with the index of the service.
     entries: Vec<(usize, Entry)>,
 }
 
@@ -57,7 +57,7 @@ impl Rule for PublicClusters {
     }
 }
 
-/// The clusters of services for a client who sees everything.
+/// The clusters of services for a client with unrestricted visibility.
 pub(super) fn seen_by(cx: &Reads<'_>, scope: &Arc<Scope>, client: ClientFacts) -> Vec<Entry> {
     let Some(public) = cx.get::<PublicClusters>(&client) else {
         return Vec::new();

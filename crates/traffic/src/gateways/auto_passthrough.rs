@@ -1,5 +1,5 @@
-//! Gateways between networks (`AUTO_PASSTHROUGH`): the client's sidecar writes the cluster that it means into the server
-//! name of its TLS, and the gateway passes the connection on to that cluster without opening it.
+//! Gateways between networks (`AUTO_PASSTHROUGH`): the client's sidecar sends the cluster's name as SNI, and the
+//! gateway forwards the connection to this cluster without terminating TLS.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -17,8 +17,8 @@ use crate::listeners::l4::to_cluster;
 use crate::policy::policy_for;
 use crate::{scope, stats};
 
-/// Application protocols that only sidecars offer, over mutual TLS. A gateway cannot tell what is inside a connection;
-/// with these, and because the clusters have no other endpoints, what it lets in has to prove who it is.
+/// ALPN that only sidecars offer, for mutual TLS. The gateway does not decrypt connections; this condition, and
+/// clusters with mutual TLS endpoints only, ensure that clients are authenticated.
 const MESH_ALPN: &[&str] = &[
     "istio",
     "istio-peer-exchange",
@@ -27,7 +27,7 @@ const MESH_ALPN: &[&str] = &[
     "istio-h2",
 ];
 
-/// A chain for each cluster of the mesh's services that the servers' hosts admit.
+/// A filter chain for each cluster of the mesh's services that the servers' hosts admit.
 pub(super) fn chains(cx: &Reads<'_>, scope: &Arc<Scope>, servers: &[Server]) -> Vec<Chain> {
     let servers: Vec<&Server> = servers.iter().filter(|s| s.tls == ServerTls::AutoPassthrough).collect();
     if servers.is_empty() {
@@ -61,7 +61,7 @@ pub(super) fn chains(cx: &Reads<'_>, scope: &Arc<Scope>, servers: &[Server]) -> 
                 let named = stats::outbound(cx, &cluster.service, cluster.port, &cluster.subset);
                 let tcp = TcpChain {
                     stat_prefix: named.unwrap_or(all.stat_prefix),
-                    // What comes from another network is on its way to the mesh's own workloads.
+                    // Traffic from another network is for workloads of the mesh only.
                     tunnel: None,
                     ..all
                 };

@@ -20,7 +20,7 @@ use crate::listeners::l4::{L4Match, L4Rules, Router, Rules};
 use crate::virtual_service::{Guard, Summary, for_gateway};
 use crate::{sessions, terminate};
 
-/// What is spoken over QUIC.
+/// ALPN over QUIC.
 const HTTP3: &[&str] = &["h3"];
 
 /// The listeners of gateways.
@@ -57,7 +57,7 @@ impl Rule for GatewayListeners {
     }
 }
 
-/// The addresses of the mesh's networks (`fromCidr` of MeshNetworks), ascending; no row without any.
+/// The CIDR blocks of the mesh's networks (`fromCidr` of MeshNetworks), ascending; no row without any.
 pub struct OwnAddresses;
 
 impl Relation for OwnAddresses {
@@ -90,7 +90,7 @@ struct Build<'a> {
 }
 
 impl Build<'_> {
-    /// The listener of a port; none where the proxy cannot have it or it would have nothing to do.
+    /// The listener of a port; none if the proxy cannot bind it or it has no filter chains.
     fn listener(&self, port: &MergedPort) -> Option<ListenerSpec> {
         let (address, additional) = self.place(port)?;
         let name: Arc<str> = format!("{address}_{}", port.number).into();
@@ -103,7 +103,7 @@ impl Build<'_> {
                     .collect();
                 chains.extend(self.sni_passthrough(&port.servers));
                 let mut chains = told_apart(chains);
-                // These have names of their own kind, and protocols that no other chain asks for.
+                // Their server names and ALPN differ from those of all other chains.
                 chains.extend(auto_passthrough::chains(self.cx, &self.audience.scope, &port.servers));
                 chains
             }
@@ -120,7 +120,7 @@ impl Build<'_> {
         })
     }
 
-    /// The listener for HTTP/3 at a port, beside the one for TCP: what can be served over it of that one.
+    /// The HTTP/3 listener of a port, with the servers that support it.
     fn quic(&self, port: &MergedPort) -> Option<ListenerSpec> {
         let served = port.servers.iter().filter(|s| s.speaks_http3(&self.facts.udp_ports));
         let (address, additional) = self.place(port)?;
@@ -136,13 +136,13 @@ impl Build<'_> {
         };
         Some(ListenerSpec {
             quic: true,
-            // Packets are spread by the kernel.
+            // The kernel distributes packets.
             exact_balance: false,
             ..self.with_chains(name.into(), bind, chains)?
         })
     }
 
-    /// The addresses of a port; none where the proxy cannot have it.
+    /// The addresses of a port; none if the proxy cannot bind it.
     fn place(&self, port: &MergedPort) -> Option<(IpAddr, Vec<IpAddr>)> {
         let ip = self.audience.ip;
         let privileged = self.audience.unprivileged && port.number < 1024;
@@ -156,7 +156,7 @@ impl Build<'_> {
         }
     }
 
-    /// A listener of these chains; none without any.
+    /// A listener with these filter chains; none without any.
     fn with_chains(&self, name: Arc<str>, bind: Bind, chains: Vec<Chain>) -> Option<ListenerSpec> {
         if chains.is_empty() {
             return None;
@@ -199,8 +199,8 @@ impl Build<'_> {
         Some(Chain::any(ChainKind::Http(http)))
     }
 
-    /// The chain of a server that opens TLS: HTTP with a route table of its own, or bytes by the first TCP route. None
-    /// where the proxy cannot have the certificate, or where there is no route.
+    /// The filter chain of a server that terminates TLS: HTTP with its own route table, or the first TCP route. None if
+    /// the proxy cannot have the certificate, or if there is no route.
     fn terminated(&self, server: &Server, name: &str) -> Option<Chain> {
         let ServerTls::Terminated(settings) = &server.tls else {
             return None;
@@ -229,7 +229,7 @@ impl Build<'_> {
         })
     }
 
-    /// The first TCP route for a server, of the VirtualServices in order of precedence.
+    /// The first TCP route of a server, from its VirtualServices in order of precedence.
     fn opaque(&self, server: &Server) -> Option<Chain> {
         let services = self.services(server);
         let (summary, rule) = services.iter().find_map(|(summary, rules)| {
@@ -245,7 +245,7 @@ impl Build<'_> {
             .map(|tcp| Chain::any(ChainKind::Tcp(tcp.speaking(server.protocol))))
     }
 
-    /// Chains by server name for the servers that leave TLS unopened. A name that an older route has is not given twice.
+    /// Filter chains by SNI for servers that do not terminate TLS. The oldest route wins for each name.
     fn sni_passthrough(&self, servers: &[Server]) -> Vec<Chain> {
         let mut known: BTreeSet<Arc<str>> = BTreeSet::new();
         let mut chains = Vec::new();
@@ -290,14 +290,14 @@ impl Build<'_> {
     }
 }
 
-/// The addresses of the mesh's own networks.
+/// The CIDR blocks of the mesh's networks.
 fn own_addresses(cx: &Reads<'_>) -> Arc<[IpNet]> {
     cx.get::<OwnAddresses>(&())
         .map(|row| (*row).clone())
         .unwrap_or_default()
 }
 
-/// A chain that opens TLS, over QUIC: the protocol is another.
+/// A filter chain that terminates TLS, over QUIC: only ALPN differs.
 fn over_quic(chain: Chain) -> Chain {
     let tls = chain.tls.map(|context| {
         Arc::new(ServerContext {
@@ -308,7 +308,7 @@ fn over_quic(chain: Chain) -> Chain {
     Chain { tls, ..chain }
 }
 
-/// Chains of which no two take the same server name: Envoy refuses such a listener. The earlier one has it.
+/// Removes duplicate server names, which Envoy rejects; the earlier chain wins.
 fn told_apart(chains: Vec<Chain>) -> Vec<Chain> {
     let mut kept: Vec<Chain> = Vec::new();
     for chain in chains {
@@ -318,7 +318,8 @@ fn told_apart(chains: Vec<Chain>) -> Vec<Chain> {
     kept
 }
 
-/// Whether a condition can hold at a server. Nobody's labels count at a gateway: its clients are outside.
+/// Whether a condition can match at a server. Label conditions never match at gateways, whose clients are outside the
+/// mesh.
 fn admits(condition: &L4Match, server: &Server) -> bool {
     let Guard { port, gateways, .. } = &condition.guard;
     port.is_none_or(|p| p == server.port)

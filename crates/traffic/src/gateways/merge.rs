@@ -1,4 +1,4 @@
-//! Merging: servers of several `Gateway` objects at one address and port become one listener.
+//! Merges servers of several `Gateway` objects with one address and port into one listener.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -19,36 +19,36 @@ impl Relation for MergedGateways {
     type Row = Arc<MergedGateway>;
 }
 
-/// What a set of gateways comes to.
+/// The merged servers of a set of gateways.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct MergedGateway {
-    /// The ports, in the order in which they were first declared.
+    /// The ports, in the order in which they are declared first.
     pub ports: Vec<MergedPort>,
-    /// Servers that answer nobody, and why.
+    /// Rejected servers with reasons.
     pub unserved: Vec<Unserved>,
 }
 
-/// An address and port with the servers that share it.
+/// An address and port with its servers.
 #[derive(Clone, PartialEq, Debug)]
 pub struct MergedPort {
     /// The port of the workload.
     pub number: u16,
-    /// The address; none for all.
+    /// The bind address; none for all.
     pub bind: Option<Arc<str>>,
-    /// What is spoken there.
+    /// The kind of servers.
     pub kind: PortKind,
     /// The servers, in order of precedence.
     pub servers: Vec<Server>,
 }
 
-/// What the servers of a port have in common.
+/// The common properties of a port's servers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PortKind {
     /// Plain-text HTTP: the servers share a route table.
     Http,
-    /// Bytes that are not looked into: there is one server.
+    /// Opaque TCP: there is one server.
     Opaque,
-    /// TLS: servers differ by server name. Those that open it and speak HTTP have a route table each.
+    /// TLS: servers differ by SNI. Those that terminate TLS for HTTP have their own route tables.
     Tls,
 }
 
@@ -57,70 +57,70 @@ pub enum PortKind {
 pub struct Server {
     /// The gateway.
     pub gateway: ObjectId,
-    /// Which of its servers.
+    /// Its index.
     pub index: usize,
-    /// The port as written: conditions on the port mean this one.
+    /// The port as declared, which port conditions match.
     pub port: u16,
     /// The port's name.
     pub port_name: Arc<str>,
-    /// The name by which its statistics are known; empty: the listener's.
+    /// The prefix of its statistics; empty for the listener's.
     pub name: Arc<str>,
-    /// The address; none for all.
+    /// The bind address; none for all.
     pub bind: Option<Arc<str>>,
-    /// What it speaks.
+    /// The protocol.
     pub protocol: Protocol,
     /// The hosts.
     pub hosts: Vec<ServerHost>,
-    /// What it does about TLS.
+    /// Its TLS mode.
     pub tls: ServerTls,
 }
 
 /// A host of a server.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct ServerHost {
-    /// The namespace of the VirtualServices that may serve it; none for any.
+    /// The namespace of VirtualServices that may bind to it; none for any.
     pub namespace: Option<Arc<str>>,
     /// The host or wildcard.
     pub host: Hostname,
 }
 
-/// What a server does about TLS.
+/// TLS mode of a server.
 #[derive(Clone, PartialEq, Debug)]
 pub enum ServerTls {
-    /// Nothing: plain text.
+    /// Plain text.
     None,
-    /// Plain text, but requests are told to come back over HTTPS.
+    /// Plain text; requests are redirected to HTTPS.
     Redirect,
-    /// It is passed on unopened, by server name.
+    /// SNI passthrough, by routes.
     Passthrough,
-    /// It is passed on unopened to the cluster that the server name says (`AUTO_PASSTHROUGH`): between networks.
+    /// SNI passthrough to the cluster that the SNI names (`AUTO_PASSTHROUGH`), between networks.
     AutoPassthrough,
-    /// It is opened.
+    /// TLS is terminated.
     Terminated(Arc<ServerTlsSettings>),
 }
 
-/// A server that answers nobody.
+/// A rejected server.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Unserved {
     /// The gateway.
     pub gateway: ObjectId,
-    /// Which of its servers.
+    /// Its index.
     pub server: usize,
-    /// Why.
+    /// The reason.
     pub reason: UnservedReason,
 }
 
-/// Why a server answers nobody.
+/// Reason why a server is rejected.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum UnservedReason {
-    /// It has no port, or a number that is none.
+    /// It has no port, or an invalid one.
     NoPort,
-    /// An older server has the same address and port, and they cannot share it.
+    /// An older server has the same address and port and cannot share them.
     Conflict,
     /// An older TLS server of the same address and port has one of its hosts.
     DuplicateHost,
-    /// An older server of the same gateway and port speaks HTTPS, too, and their ports have one name, by which route
-    /// tables are told apart.
+    /// An older server of the same gateway and port speaks HTTPS, too, and has the same port name, which names the
+    /// route table.
     DuplicateName,
 }
 
@@ -135,8 +135,8 @@ impl MergedPort {
 }
 
 impl Server {
-    /// The name of the route table of a server that speaks HTTPS: `https.PORT.NAME.GATEWAY.NAMESPACE`, with `.BIND` where
-    /// it has an address of its own. None for servers that do not open TLS, or that speak something else inside.
+    /// The name of the route table of an HTTPS server: `https.PORT.NAME.GATEWAY.NAMESPACE`, with `.BIND` if it has a
+    /// bind address. None for servers that do not terminate TLS, or of another protocol.
     pub fn route_table(&self) -> Option<String> {
         if self.protocol != Protocol::Https || !matches!(self.tls, ServerTls::Terminated(_)) {
             return None;
@@ -150,13 +150,13 @@ impl Server {
         Some(table)
     }
 
-    /// Whether it answers HTTP/3, too, where these ports take UDP. Envoy's QUIC cannot ask clients for certificates: a server
-    /// that does would let in everybody.
+    /// Whether it serves HTTP/3, too, at these UDP ports. Envoy's QUIC cannot request client certificates, so servers
+    /// that require one are excluded.
     pub fn speaks_http3(&self, udp_ports: &[u16]) -> bool {
         let ServerTls::Terminated(settings) = &self.tls else {
             return false;
         };
-        // QUIC has TLS 1.3 and nothing below.
+        // QUIC requires TLS 1.3.
         let modern = matches!(settings.max_protocol_version, TlsProtocol::Auto | TlsProtocol::V1_3);
         let open = settings.mode == ServerTlsMode::Simple && modern;
         open && self.protocol == Protocol::Https && udp_ports.binary_search(&self.port).is_ok()
@@ -197,7 +197,7 @@ impl Rule for MergedGateways {
 struct Merge {
     ports: Vec<MergedPort>,
     unserved: Vec<Unserved>,
-    /// Hosts of the TLS servers of each address and port: Envoy refuses two chains with one server name.
+    /// The hosts of the TLS servers of each address and port. Envoy rejects duplicate SNI matches.
     tls_hosts: BTreeMap<(Option<Arc<str>>, u16), BTreeSet<ServerHost>>,
 }
 
@@ -252,7 +252,7 @@ impl Merge {
             return Err(UnservedReason::DuplicateName);
         }
         match self.ports.iter_mut().find(|p| p.number == number && p.bind == bind) {
-            // Nothing tells connections of two opaque servers apart.
+            // Connections of two opaque servers cannot be distinguished.
             Some(port) if port.kind != kind || kind == PortKind::Opaque => return Err(UnservedReason::Conflict),
             Some(port) => port.servers.push(server),
             None => self.ports.push(MergedPort {
@@ -269,7 +269,7 @@ impl Merge {
 fn tls(protocol: Protocol, settings: Option<&ServerTlsSettings>) -> ServerTls {
     match settings {
         None => ServerTls::None,
-        // For HTTP the redirect is all that TLS settings can say.
+        // For plain HTTP only the redirect applies.
         Some(settings) if protocol.is_http() => {
             if settings.https_redirect {
                 ServerTls::Redirect
@@ -285,7 +285,7 @@ fn tls(protocol: Protocol, settings: Option<&ServerTlsSettings>) -> ServerTls {
     }
 }
 
-/// Where a port is on the workload, if a service of the gateway leads from it to another.
+/// The target port at the workload, if a service of the gateway maps the port.
 fn translated(ports: &[(u16, u16)], number: u16) -> u16 {
     ports
         .binary_search_by_key(&number, |(from, _)| *from)

@@ -1,4 +1,4 @@
-//! Gateways: what all `Gateway` objects of a proxy come to together, its listeners, and its route tables.
+//! Gateways: merged servers, listeners and route tables of the `Gateway` objects of a proxy.
 
 mod auto_passthrough;
 mod listeners;

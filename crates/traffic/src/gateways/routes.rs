@@ -1,4 +1,4 @@
-//! Route tables of gateways: the VirtualServices that are bound to a port's servers, by host.
+//! Route tables of gateways, from the VirtualServices that are bound to a port's servers.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -12,8 +12,8 @@ use crate::routes;
 use crate::scope::{ScopeServices, Visible};
 use crate::virtual_service::{Summary, for_gateway};
 
-/// The route table of this name (`http.PORT`, `https.PORT.…`) of a gateway. A name that none of its ports has gets an empty table: a
-/// listener that is being removed may still ask.
+/// The route table of this name (`http.PORT`, `https.PORT.…`) of a gateway. Unknown names get an empty table: a
+/// listener that is being removed may still request it.
 pub fn gateway_table(cx: &Reads<'_>, audience: &Arc<RouteAudience>, name: &str) -> Option<RouteTable> {
     let facts = audience.class.gateway()?;
     let merged = cx.get::<MergedGateways>(&facts.set)?;
@@ -40,9 +40,9 @@ pub fn gateway_table(cx: &Reads<'_>, audience: &Arc<RouteAudience>, name: &str) 
     })
 }
 
-/// A virtual host while servers add to it.
+/// A virtual host under construction.
 struct Host {
-    /// The port of the first server that has it.
+    /// The port of the first server with this host.
     port: u16,
     routes: Vec<Arc<RoutesKey>>,
     require_tls: bool,
@@ -65,7 +65,7 @@ fn virtual_hosts(cx: &Reads<'_>, audience: &RouteAudience, servers: &[Server]) -
                 }
             }
         }
-        // Hosts without routes are redirected all the same.
+        // Hosts without routes are redirected, too.
         for host in server.hosts.iter().filter(|_| redirect) {
             hosts
                 .entry(host.host.clone())
@@ -104,7 +104,7 @@ impl Host {
     }
 }
 
-/// The routes of a VirtualService for a server; none if none of them can ever be taken there.
+/// The routes of a VirtualService for a server; none if they can never match there.
 fn bound(
     cx: &Reads<'_>,
     audience: &RouteAudience,
@@ -115,7 +115,8 @@ fn bound(
     if !summary.routes(server.port, Some(&server.gateway), &audience.source) {
         return None;
     }
-    // The routes are the same for all hosts of the VirtualService: one of them stands for all, and they are encoded once.
+    // All hosts of the VirtualService have the same routes, so the first host is part of the key and they are encoded
+    // once.
     let host = summary.hosts.iter().min()?;
     let at = (host, server.port, Some(&server.gateway));
     Some(routes::bind(
@@ -128,7 +129,7 @@ fn bound(
     ))
 }
 
-/// The hosts that both a server and a VirtualService have; of a host and a wildcard that covers it, the host.
+/// The hosts that a server and a VirtualService share; of a host and a wildcard that covers it, the host.
 fn intersection(server: &Server, summary: &Summary) -> Vec<Hostname> {
     let mut found: Vec<Hostname> = Vec::new();
     for mine in server.hosts_for(&summary.id.namespace) {
@@ -146,8 +147,8 @@ fn intersection(server: &Server, summary: &Summary) -> Vec<Hostname> {
     found
 }
 
-/// One virtual host for all hosts that have the same routes, named by the most specific of them: a VirtualService with a hundred
-/// hosts would otherwise be sent a hundred times.
+/// Joins hosts with the same routes into one virtual host, named by the most specific host, so that a VirtualService
+/// with a hundred hosts is sent once.
 fn collapsed(hosts: BTreeMap<Hostname, Host>) -> Vec<Arc<VirtualHostSpec>> {
     let mut specs: Vec<VirtualHostSpec> = Vec::new();
     let mut known: HashMap<(VirtualHostContent, bool), usize> = HashMap::new();
@@ -162,7 +163,7 @@ fn collapsed(hosts: BTreeMap<Hostname, Host>) -> Vec<Arc<VirtualHostSpec>> {
                 domains: Vec::new(),
                 content,
                 require_tls: entry.require_tls,
-                // The routes of VirtualServices say it themselves.
+                // The routes of VirtualServices contain it.
                 session: None,
             });
             specs.len() - 1

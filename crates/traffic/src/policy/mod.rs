@@ -1,8 +1,8 @@
-//! DestinationRules: which of them apply to a service for a client, and what they come to together.
+//! Traffic policies: selection and merging of DestinationRules.
 //!
-//! The rules of one namespace for one host are merged into one policy, which a [`PolicyKey`] names. Which key a client
-//! uses for a service is found by [`policy_for`]; only the policy itself ([`DestinationPolicies`]) reads what the rules
-//! say, so that a changed limit reaches the clusters of one policy and no table.
+//! The rules of one namespace for one host are merged into one policy with a [`PolicyKey`]. [`policy_for`] selects the
+//! key for a client and a service. Only [`DestinationPolicies`] reads the rules' contents, so that a changed limit
+//! affects the clusters of one policy and no catalogue.
 
 mod candidates;
 mod groups;

@@ -1,9 +1,8 @@
-//! Which endpoints of a service a client prefers by where both are.
+//! Priorities of endpoints by location.
 //!
-//! A DestinationRule decides, else the service (`trafficDistribution`), else the mesh; zone-aware settings before those by
-//! locality. With them Envoy itself divides requests among the zones of the client's region. To turn to endpoints further away
-//! a client has to notice that the near ones fail, so that without outlier detection only a service's own preference
-//! and fixed shares have an effect.
+//! A DestinationRule decides, else the service (`trafficDistribution`), else the mesh; zone-aware settings win over
+//! locality settings. With zone-aware settings Envoy divides requests among the zones of the client's region. Failover
+//! needs outlier detection; without it only a service's own preference and fixed shares have an effect.
 
 use std::sync::Arc;
 
@@ -13,13 +12,13 @@ use model::service::{Distribution, Service};
 
 use super::EffectivePolicy;
 
-/// The labels by which clients of services with `PreferClose` and `PreferSameZone` choose.
+/// The labels that `PreferClose` and `PreferSameZone` compare.
 const SAME_ZONE: [&str; 3] = [
     "topology.istio.io/network",
     "topology.kubernetes.io/region",
     "topology.kubernetes.io/zone",
 ];
-/// The same for `PreferSameNode`.
+/// The labels that `PreferSameNode` compares.
 const SAME_NODE: [&str; 5] = [
     "topology.istio.io/network",
     "topology.kubernetes.io/region",
@@ -28,24 +27,23 @@ const SAME_NODE: [&str; 5] = [
     "kubernetes.io/hostname",
 ];
 
-/// Which endpoints of a cluster go before others.
+/// Priorities of a cluster's endpoints.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Preference<'a> {
     /// None.
     Equal,
-    /// Shares by the client's locality.
+    /// Weights by the client's locality.
     Distribute(&'a [Distribute]),
-    /// Those that have labels in common with the client: the more of the first ones, the sooner. After that regions, if
-    /// they are listed.
+    /// By labels in common with the client: the more of the first ones, the higher. Then by region, if regions are
+    /// listed.
     ByLabels(Names<'a>, &'a [Failover]),
-    /// The same sub-zone, zone and region, then the region that takes over, then the rest.
+    /// By sub-zone, zone and region, then the failover region, then others.
     ByLocality(&'a [Failover]),
-    /// The same region, then the one that takes over, then the rest; before that those that have labels in common with
-    /// the client.
+    /// By region, then the failover region, then others; before that by labels in common with the client.
     ByRegion(Names<'a>, &'a [Failover]),
 }
 
-/// The zone-aware settings that hold under a policy, in force or not.
+/// The zone-aware settings of a policy, enabled or not.
 pub fn zone_aware<'a>(
     mesh: &'a MeshConfig,
     policy: &EffectivePolicy<'a>,
@@ -59,17 +57,17 @@ pub fn zone_aware<'a>(
     mesh.zone_aware_lb_setting.as_ref().filter(|_| !decided)
 }
 
-/// Names of labels, as an object lists them (`NAME` or `NAME=VALUE`) or as they are built in.
+/// Names of labels, as configured (`NAME` or `NAME=VALUE`) or built in.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Names<'a> {
-    /// Listed.
+    /// Configured.
     Written(&'a [Arc<str>]),
     /// Built in.
     BuiltIn(&'static [&'static str]),
 }
 
 impl<'a> Names<'a> {
-    /// The labels in order, with the value that stands for the client's own.
+    /// The labels in order, with the value that replaces the client's own.
     pub fn iter(self) -> impl Iterator<Item = (&'a str, Option<&'a str>)> {
         let (written, built_in) = match self {
             Names::Written(names) => (names, &[][..]),
@@ -83,7 +81,7 @@ impl<'a> Names<'a> {
     }
 }
 
-/// The preference under a policy, which has the mesh's defaults in it.
+/// The priorities under a policy that includes the mesh's defaults.
 pub fn preference<'a>(mesh: &'a MeshConfig, policy: &EffectivePolicy<'a>, service: &Service) -> Preference<'a> {
     if let Some(setting) = zone_aware(mesh, policy, service) {
         return match setting.enabled {
@@ -115,12 +113,12 @@ fn of_setting(setting: &LocalityLoadBalancerSetting, fails_over: bool) -> Prefer
     }
 }
 
-/// The name in an entry of `failoverPriority`.
+/// The label name of an entry of `failoverPriority`.
 pub(crate) fn label_of(text: &str) -> &str {
     text.split_once('=').map_or(text, |(name, _)| name)
 }
 
-/// Whether a label is known of clients without being written.
+/// Whether a label follows from a client's topology.
 pub(crate) fn is_known(name: &str) -> bool {
     SAME_NODE.contains(&name) || name == "topology.istio.io/cluster"
 }

@@ -1,4 +1,4 @@
-//! Summaries of DestinationRules: what decides where they apply.
+//! Summaries of DestinationRules: the fields that decide where they apply.
 
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
@@ -13,7 +13,7 @@ use registry::inputs::{DestinationRules, Mesh};
 
 use crate::hosts::Pattern;
 
-/// The summary of each DestinationRule whose host can be understood.
+/// The summary of each DestinationRule with a valid host.
 pub struct DestinationRuleSummaries;
 
 impl Relation for DestinationRuleSummaries {
@@ -22,18 +22,18 @@ impl Relation for DestinationRuleSummaries {
     type Row = Arc<RuleSummary>;
 }
 
-/// What decides where a DestinationRule applies.
+/// The fields that decide where a DestinationRule applies.
 #[derive(Clone, PartialEq, Debug)]
 pub struct RuleSummary {
     /// The rule.
     pub id: ObjectId,
-    /// When it was created.
+    /// Its creation time.
     pub created: Option<Timestamp>,
-    /// Its host, by its full name.
+    /// Its host as a full name.
     pub host: Hostname,
-    /// Who sees it. A rule with a selector is for its own namespace, whatever it says.
+    /// Its visibility. A rule with a selector is visible in its own namespace only.
     pub export_to: ExportTo,
-    /// The labels of the clients that it is for; none for all.
+    /// The labels of the clients that it selects; none for all.
     pub selector: Option<Labels>,
 }
 
@@ -43,7 +43,7 @@ impl RuleSummary {
         matches!(&self.export_to, ExportTo::Namespaces(names) if names.iter().eq([&self.id.namespace]))
     }
 
-    /// The order in which rules are merged: those with a selector first, then the oldest.
+    /// The order of merging: rules with a selector first, then the oldest.
     pub fn precedence(&self, other: &RuleSummary) -> Ordering {
         let key = |r: &RuleSummary| {
             (
