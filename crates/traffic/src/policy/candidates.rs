@@ -1,4 +1,4 @@
-//! Choosing the policy of a service for a client.
+//! Selects the policy of a service for a client.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use super::groups::{Group, grouped};
 use super::{DestinationRuleSummaries, DestinationRulesByHost, RuleSummary};
 use crate::hosts::Pattern;
 
-/// All policies that cover a host, whoever sees them.
+/// All policies that cover a host, whatever their visibility.
 pub struct PolicyCandidates;
 
 impl Relation for PolicyCandidates {
@@ -26,7 +26,7 @@ impl Relation for PolicyCandidates {
 /// The policies that cover a host.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Candidates {
-    /// The mesh's root namespace: its policies are for everybody who has none closer by.
+    /// The mesh's root namespace, whose policies apply unless the client's or the service's namespace has one.
     pub root: Arc<str>,
     /// The most specific host first, then by namespace.
     pub hosts: Vec<HostPolicies>,
@@ -41,16 +41,16 @@ pub struct HostPolicies {
     pub groups: Vec<GroupRef>,
 }
 
-/// A policy, and who sees it.
+/// A policy and its visibility.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct GroupRef {
-    /// What names it.
+    /// Its key.
     pub key: PolicyKey,
-    /// The rule with a `workloadSelector` that it stands for; none if it is for all clients.
+    /// The rule with a `workloadSelector`; none if the policy applies to all clients.
     pub selected: Option<ObjectId>,
-    /// Who sees it.
+    /// Its visibility.
     pub export_to: ExportTo,
-    /// Only its own namespace sees it.
+    /// It is visible in its own namespace only.
     pub private: bool,
 }
 
@@ -75,7 +75,7 @@ impl Rule for PolicyCandidates {
 /// A host or wildcard, and the namespace of its rules.
 type Owner = (Hostname, Arc<str>);
 
-/// The rules that cover a host, by their host and namespace.
+/// The rules that cover a host, by host and namespace.
 fn rules_covering(cx: &Reads<'_>, host: &Hostname) -> BTreeMap<Owner, Vec<Arc<RuleSummary>>> {
     let mut out: BTreeMap<_, Vec<_>> = BTreeMap::new();
     for pattern in Pattern::covering(host) {
@@ -102,7 +102,7 @@ fn group_ref(group: &Group) -> GroupRef {
     }
 }
 
-/// Adds the namespaces whose clients may mean another service by a host than everybody else, or use another policy.
+/// Adds the namespaces whose clients may resolve a host to another service, or use another policy, than other clients.
 pub(crate) fn particular_to(cx: &Reads<'_>, host: &Hostname, names: &mut BTreeSet<Arc<str>>) {
     let Some(definitions) = cx.get::<ServicesByHost>(host) else {
         return;
@@ -129,7 +129,7 @@ pub fn policy_for(cx: &Reads<'_>, scope: &Scope, service: &ServiceKey) -> Option
 }
 
 impl Candidates {
-    /// The namespaces whose clients may use another policy for a service of this namespace than everybody else does.
+    /// The namespaces whose clients may use another policy for a service of this namespace than other clients.
     pub fn particular_namespaces(&self, service: &str) -> BTreeSet<Arc<str>> {
         let mut out = BTreeSet::new();
         for host in &self.hosts {
@@ -145,9 +145,9 @@ impl Candidates {
         out
     }
 
-    /// The client's namespace goes first, then the service's, then the root namespace. Within a namespace the most
-    /// specific host wins. The root namespace's own clients look at the service's namespace first, too, so that
-    /// mesh-wide rules do not hide closer ones from gateways that run there.
+    /// Order: the client's namespace, the service's namespace, the root namespace. Within a namespace the most specific
+    /// host wins. Clients in the root namespace also read the service's namespace before their own, so that mesh-wide
+    /// rules do not hide more specific ones from gateways there.
     fn choose(&self, scope: &Scope, service: &Arc<str>) -> Option<PolicyKey> {
         if self.hosts.is_empty() {
             return None;
@@ -165,7 +165,7 @@ impl Candidates {
     }
 }
 
-/// The policy of one host: one that selects the client, or else the last of those for all clients, as in Istio.
+/// The policy of one host: one that selects the client, else the last of those for all clients, as in Istio.
 fn pick(host: &HostPolicies, scope: &Scope, eligible: impl Fn(&GroupRef) -> bool) -> Option<PolicyKey> {
     let seen = || {
         host.groups

@@ -1,4 +1,4 @@
-//! Which DestinationRules of one namespace and host are merged, and which stand apart.
+//! Groups DestinationRules of one namespace and host into merged policies.
 
 use std::sync::Arc;
 
@@ -7,25 +7,26 @@ use model::service::{ExportTo, ObjectId};
 
 use super::RuleSummary;
 
-/// Rules that are merged. The first decides where the others have something to say, too.
+/// Rules that are merged. The first wins in conflicts.
 pub(super) struct Group {
     /// The rules, in order of precedence; never empty.
     pub rules: Vec<Arc<RuleSummary>>,
-    /// What names the group.
+    /// The key of the group.
     pub key: PolicyKey,
 }
 
 impl Group {
-    /// The rule that the group stands for.
+    /// The first rule.
     pub(super) fn head(&self) -> &RuleSummary {
         &self.rules[0]
     }
 }
 
-/// The groups of the rules of one namespace and host, in order of precedence of their heads.
+/// The groups of the rules of one namespace and host, in order of precedence of their first rules.
 ///
-/// Rules are merged when the same clients see them, by export and by selector. A rule that more namespaces see than a
-/// group's head is merged into that group and stands apart as well, for those who do not see the head.
+/// Rules are merged if the same clients see them, by export and by selector. A rule with wider visibility than a
+/// group's first rule is merged into this group and is also a group of its own, for clients that do not see the first
+/// rule.
 pub(super) fn grouped(mut rules: Vec<Arc<RuleSummary>>) -> Vec<Group> {
     rules.sort_by(|a, b| a.precedence(b));
     let mut groups: Vec<Vec<Arc<RuleSummary>>> = Vec::new();
@@ -51,7 +52,7 @@ pub(super) fn grouped(mut rules: Vec<Arc<RuleSummary>>) -> Vec<Group> {
     let key = |head: &RuleSummary| PolicyKey {
         namespace: head.id.namespace.clone(),
         host: head.host.clone(),
-        // The usual case needs no name: all rules without a selector are one policy.
+        // The common case needs no name: all rules without a selector are one policy.
         selected: (head.selector.is_some() || unselected > 1).then(|| head.id.name.clone()),
     };
     groups
@@ -63,8 +64,8 @@ pub(super) fn grouped(mut rules: Vec<Arc<RuleSummary>>) -> Vec<Group> {
         .collect()
 }
 
-/// The rules that go before one of them wherever both are merged, in order of precedence. `rules` are all of one namespace
-/// and host.
+/// The rules that have precedence over a rule in each group that contains it, in order of precedence. `rules` are all
+/// of one namespace and host.
 pub(crate) fn merged_before(rules: Vec<Arc<RuleSummary>>, id: &ObjectId) -> Vec<ObjectId> {
     let mut before: Vec<ObjectId> = Vec::new();
     for group in grouped(rules) {
@@ -80,7 +81,7 @@ pub(crate) fn merged_before(rules: Vec<Arc<RuleSummary>>, id: &ObjectId) -> Vec<
     before
 }
 
-/// Whether `rule` is exported by name to more namespaces than `head`.
+/// Whether `rule` is exported explicitly to more namespaces than `head`.
 fn wider(rule: &ExportTo, head: &ExportTo) -> bool {
     match (rule, head) {
         (ExportTo::Namespaces(rule), ExportTo::Namespaces(head)) => !head.is_empty() && rule.is_superset(head),

@@ -1,4 +1,4 @@
-//! What the DestinationRules of a policy come to, and what that means for one subset and port.
+//! Merged DestinationRules, and the effective policy of a subset and port.
 
 use std::sync::Arc;
 
@@ -28,13 +28,13 @@ impl Relation for DestinationPolicies {
 /// Merged DestinationRules.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct DestinationPolicy {
-    /// The policy for all subsets: that of the first rule that has one.
+    /// The policy of all subsets: that of the first rule that sets one.
     pub policy: Option<TrafficPolicy>,
-    /// The subsets of all rules. Of several of one name the first stays.
+    /// The subsets of all rules; the first of several with one name wins.
     pub subsets: Vec<Subset>,
-    /// The rules, the one that counts most first.
+    /// The rules, in order of precedence.
     pub origins: Vec<ObjectId>,
-    /// The policy was chosen by its `workloadSelector`.
+    /// The policy was selected by its `workloadSelector`.
     pub selected: bool,
 }
 
@@ -76,7 +76,7 @@ impl Rule for DestinationPolicies {
     }
 }
 
-/// The merged rules that a key names, if there is a key and they are still there.
+/// The merged rules of a key; none without a key, or if the rules do not exist anymore.
 pub fn merged(cx: &Reads<'_>, key: Option<&PolicyKey>) -> Option<Arc<DestinationPolicy>> {
     cx.get::<DestinationPolicies>(key?).map(|row| (*row).clone())
 }
@@ -84,12 +84,12 @@ pub fn merged(cx: &Reads<'_>, key: Option<&PolicyKey>) -> Option<Arc<Destination
 /// The rules of an outbound cluster.
 pub struct ClusterRules<'k> {
     key: &'k OutboundKey,
-    /// The merged rules, if there are any.
+    /// The merged rules.
     pub merged: Option<Arc<DestinationPolicy>>,
 }
 
 impl<'k> ClusterRules<'k> {
-    /// Reads them. None where the cluster's subset is gone.
+    /// Reads them. None if the cluster's subset does not exist anymore.
     pub fn read(cx: &Reads<'_>, key: &'k OutboundKey) -> Option<ClusterRules<'k>> {
         let merged = merged(cx, key.policy.as_ref());
         let rules = ClusterRules { key, merged };
@@ -101,35 +101,35 @@ impl<'k> ClusterRules<'k> {
         self.merged.as_ref()?.subset(&self.key.subset)
     }
 
-    /// The policy of the subset and port, over what the mesh sets for all.
+    /// The effective policy of the subset and port, with the mesh's defaults.
     pub fn effective<'a>(&'a self, mesh: &'a MeshConfig) -> EffectivePolicy<'a> {
         effective_in(mesh, self.merged.as_deref(), &self.key.subset, self.key.port)
     }
 }
 
-/// The traffic policy of one subset and port; what is absent has the mesh's default.
+/// The effective traffic policy of a subset and port; absent fields have the mesh's defaults.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct EffectivePolicy<'a> {
-    /// How an endpoint is chosen.
+    /// Load balancing.
     pub load_balancer: Option<&'a LoadBalancerSettings>,
     /// Limits on connections and requests.
     pub connection_pool: Option<&'a ConnectionPoolSettings>,
-    /// When an endpoint is taken out.
+    /// Outlier detection.
     pub outlier_detection: Option<&'a OutlierDetection>,
-    /// TLS towards the endpoints.
+    /// TLS to the endpoints.
     pub tls: Option<&'a ClientTlsSettings>,
     /// TCP in an HTTP tunnel.
     pub tunnel: Option<&'a TunnelSettings>,
-    /// The PROXY protocol towards the endpoints.
+    /// The PROXY protocol to the endpoints.
     pub proxy_protocol: Option<&'a ProxyProtocol>,
-    /// A limit on retries.
+    /// The retry budget.
     pub retry_budget: Option<&'a RetryBudget>,
 }
 
 /// The policy of a subset (empty for none) and port.
 ///
-/// The settings of a port replace the four settings that ports can have, those they leave out included; a subset's
-/// settings go over the rule's, one by one.
+/// Port settings replace the four fields that ports can set, including absent ones. A subset's fields override the
+/// rule's one by one.
 pub fn effective<'a>(policy: Option<&'a DestinationPolicy>, subset: &str, port: u16) -> EffectivePolicy<'a> {
     let Some(policy) = policy else {
         return EffectivePolicy::default();
@@ -138,7 +138,7 @@ pub fn effective<'a>(policy: Option<&'a DestinationPolicy>, subset: &str, port: 
     let over = policy.subset(subset).and_then(|s| s.traffic_policy.as_ref());
     match over.map(|p| level(p, port)) {
         None => base,
-        // The port's settings stand for all four.
+        // The port's settings replace all four fields.
         Some((over, true)) => EffectivePolicy {
             tunnel: base.tunnel,
             proxy_protocol: base.proxy_protocol,
@@ -157,7 +157,7 @@ pub fn effective<'a>(policy: Option<&'a DestinationPolicy>, subset: &str, port: 
     }
 }
 
-/// The policy of a subset and port over what the mesh sets for all.
+/// The policy of a subset and port with the mesh's defaults.
 pub fn effective_in<'a>(
     mesh: &'a MeshConfig,
     policy: Option<&'a DestinationPolicy>,
@@ -172,7 +172,7 @@ pub fn effective_in<'a>(
     policy
 }
 
-/// A policy's settings for a port, and whether they are the port's own.
+/// A policy's settings for a port, and whether they are port-level settings.
 fn level(policy: &TrafficPolicy, port: u16) -> (EffectivePolicy<'_>, bool) {
     let is_port = |number: u32| number == u32::from(port);
     let own = policy

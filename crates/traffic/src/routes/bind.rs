@@ -1,4 +1,4 @@
-//! Keys of routes: a VirtualService, or a service's default, bound to what a client means by its destinations.
+//! Keys of routes: a VirtualService or a service's default route, with its destinations as a client resolves them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,8 +13,8 @@ use crate::policy::policy_for;
 use crate::scope::{self, Visible};
 use crate::virtual_service::Summary;
 
-/// The routes of a VirtualService for a host, at a port, for a gateway (none for sidecars) and a client. The key is cut
-/// down to what the VirtualService asks for, so that as many clients as possible share it.
+/// The routes of a VirtualService for a host, port, gateway (none for sidecars) and client. The key contains only the
+/// client facts that the VirtualService tests, so that many clients share it.
 pub fn bind(
     cx: &Reads<'_>,
     scope: &Scope,
@@ -27,7 +27,7 @@ pub fn bind(
     bind_with(cx, scope, &find, summary, at, source)
 }
 
-/// As [`bind`], for callers who know another way to find services.
+/// As [`bind`], with another way to find services.
 pub(super) fn bind_with(
     cx: &Reads<'_>,
     scope: &Scope,
@@ -54,7 +54,7 @@ pub(super) fn bind_with(
     })
 }
 
-/// The default routes of a service: everything goes to it.
+/// The default route of a service, to the service itself.
 pub(super) fn default(service: &ServiceKey, port: u16, policy: Option<PolicyKey>) -> Arc<RoutesKey> {
     let meant = DestinationRef {
         service: Some(service.clone()),
@@ -71,7 +71,7 @@ pub(super) fn default(service: &ServiceKey, port: u16, policy: Option<PolicyKey>
     })
 }
 
-/// The client of routes that ask nothing of it.
+/// The client of routes without conditions on the client.
 pub(super) fn nobody() -> Source {
     Source {
         namespace: "".into(),

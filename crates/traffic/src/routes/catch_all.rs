@@ -1,4 +1,4 @@
-//! The virtual host for requests to hosts that nobody knows.
+//! The virtual host for requests to unknown hosts.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use names::ClusterName;
 use crate::listeners::chain::PASSTHROUGH;
 use crate::scope::{self, OutboundPolicy};
 
-/// `allow_any`, `allow_any_dynamic_dns` or `block_all`, as the scope's policy for unknown destinations says.
+/// `allow_any`, `allow_any_dynamic_dns` or `block_all`, by the scope's policy for unknown destinations.
 pub(super) fn virtual_host(cx: &Reads<'_>, scope: &Arc<Scope>) -> Arc<VirtualHostSpec> {
     let (name, content) = match &scope::outbound_policy(cx, scope) {
         OutboundPolicy::RegistryOnly => ("block_all", VirtualHostContent::BlockAll),
@@ -34,7 +34,7 @@ pub(super) fn virtual_host(cx: &Reads<'_>, scope: &Arc<Scope>) -> Arc<VirtualHos
     })
 }
 
-/// The cluster that unknown traffic is sent through. Nothing is tried again: what a request means there is not known.
+/// The cluster of traffic to unknown destinations.
 fn through(proxy: &Destination) -> Option<Arc<str>> {
     let port = u16::try_from(proxy.port.as_ref()?.number).ok()?;
     let cluster = ClusterName::outbound(port, proxy.subset.clone(), proxy.host.clone());

@@ -1,4 +1,4 @@
-//! The names under which clients call a service.
+//! Domains of a service's virtual host.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use names::Hostname;
 use registry::Services;
 use registry::inputs::Mesh;
 
-/// A service's name and domains as a virtual host, shared by all clients that call it by the same names.
+/// A service's virtual host name and domains, shared by all clients with the same view of them.
 pub struct ServiceHosts;
 
 impl Relation for ServiceHosts {
@@ -18,33 +18,33 @@ impl Relation for ServiceHosts {
     type Row = Arc<ServiceHost>;
 }
 
-/// What decides the names under which a service is called.
+/// Decides the domains of a service.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct ServiceHostKey {
     /// The service.
     pub service: ServiceKey,
-    /// The port that clients call.
+    /// The service port.
     pub port: u16,
-    /// The client is in the namespace that the hostname of a Kubernetes service names: it may leave the namespace out.
+    /// The client is in the namespace of the Kubernetes service, so short names work.
     pub local: bool,
-    /// The table serves several ports: domains have the port behind them, and only those of port 80 are there without.
+    /// The table serves several ports: domains include the port; without port they exist for port 80 only.
     pub with_port: bool,
     /// The client's cluster, as in `Scope`.
     pub cluster: Arc<str>,
-    /// The client dials the addresses that services were assigned, as in `Scope`.
+    /// The client calls automatically assigned addresses, as in `Scope`.
     pub assigned: bool,
-    /// Other services that are names of this one, and whether the client is in the namespace that such a name names.
+    /// Aliases of the service, and whether the client is in the namespace of each.
     pub aliases: Arc<[(Hostname, bool)]>,
 }
 
-/// How a service is called at one port that speaks HTTP, or may do so.
+/// The domains of a service at an HTTP or undeclared port.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ServiceHost {
     /// `HOST:PORT`.
     pub name: Arc<str>,
     /// The domains; the first is the hostname.
     pub domains: Vec<Arc<str>>,
-    /// It is an alias: requests to it are those to another service, unless a VirtualService says otherwise.
+    /// It is an alias: requests go to its target unless a VirtualService has routes.
     pub alias: bool,
 }
 
@@ -65,15 +65,16 @@ impl Rule for ServiceHosts {
     }
 }
 
-/// The namespace whose clients may leave the namespace out when they call this host: that of a Kubernetes name.
+/// The namespace in the hostname of a Kubernetes service, whose clients can use the short name.
 pub(crate) fn local_namespace(host: &str) -> Option<&str> {
     let mut labels = host.split('.').skip(1);
     let namespace = labels.next()?;
     (labels.next() == Some("svc")).then_some(namespace)
 }
 
-/// The names of a service: its hostname and those of its aliases, with and without a final dot, the short forms of
-/// Kubernetes names, all names below them if it is headless, and its addresses. A given port goes behind each; port 80 may be left out.
+/// The domains of a service: its hostname and aliases, with and without a trailing dot, short forms of Kubernetes
+/// names, wildcards for headless services, and its addresses. With a port, each has the port as suffix; port 80 may be
+/// omitted.
 fn domains(service: &Service, mesh_domain: &str, key: &ServiceHostKey, port: Option<u16>) -> Vec<Arc<str>> {
     let own = (&service.key.hostname, key.local);
     let aliases = key.aliases.iter().map(|(alias, local)| (alias, *local));
@@ -82,7 +83,7 @@ fn domains(service: &Service, mesh_domain: &str, key: &ServiceHostKey, port: Opt
         .flat_map(|(host, local)| forms(host.as_str(), mesh_domain, local))
         .collect();
     if service.resolution == Resolution::Passthrough && service.registry == Registry::Kubernetes {
-        // The pods of a headless service have names of their own below it.
+        // Pods of a headless service have names below the service's name.
         let pods: Vec<String> = names.iter().map(|name| format!("*.{name}")).collect();
         names.extend(pods);
     }
@@ -95,7 +96,7 @@ fn domains(service: &Service, mesh_domain: &str, key: &ServiceHostKey, port: Opt
     with_port(names, port)
 }
 
-/// The forms of a name: as it is, with a final dot, and the short ones of a Kubernetes name.
+/// The forms of a name: itself, with a trailing dot, and the short forms of a Kubernetes name.
 fn forms(host: &str, mesh_domain: &str, local: bool) -> Vec<String> {
     let mut forms = vec![bracketed(host)];
     if host.parse::<IpAddr>().is_err() {
@@ -105,7 +106,7 @@ fn forms(host: &str, mesh_domain: &str, local: bool) -> Vec<String> {
     forms
 }
 
-/// The names with the port behind them, in a table that serves several; without it, too, where it is the usual one.
+/// The names with the port as suffix, in a table of several ports; for port 80 without the port, too.
 pub(super) fn with_port(names: Vec<String>, port: Option<u16>) -> Vec<Arc<str>> {
     let Some(port) = port else {
         return names.into_iter().map(Arc::from).collect();
@@ -133,7 +134,7 @@ pub(crate) fn short_forms(host: &str, mesh_domain: &str, local: bool) -> Vec<Str
     }
 }
 
-/// A `Host` header has IPv6 addresses in brackets.
+/// IPv6 addresses in a `Host` header are in brackets.
 pub(super) fn bracketed(host: &str) -> String {
     match host.parse::<IpAddr>() {
         Ok(IpAddr::V6(ip)) => format!("[{ip}]"),

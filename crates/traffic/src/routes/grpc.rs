@@ -1,4 +1,4 @@
-//! Route tables of gRPC clients: one for each port of a service, named as its cluster.
+//! Route tables of gRPC clients: one for each port of a service, with the name of its cluster.
 
 use std::sync::Arc;
 
@@ -12,8 +12,8 @@ use crate::hosts::EgressHosts;
 use crate::scope::{self, ScopeServices, VisibleService};
 use crate::virtual_service::MeshLookup;
 
-/// The route table `outbound|PORT||HOST`, if the client sees such a service. A client has it because its listener leads
-/// here, so that its one virtual host is for whatever name it calls the service by.
+/// The route table `outbound|PORT||HOST`, if the client sees the service. Its one virtual host matches any name,
+/// because the client's listener has selected the service.
 pub(super) fn table(cx: &Reads<'_>, audience: &RouteAudience, name: &str) -> Option<RouteTable> {
     let name = ClusterName::parse(name).ok()?;
     if name.direction != Direction::Outbound || !name.subset.is_empty() {
@@ -27,7 +27,7 @@ pub(super) fn table(cx: &Reads<'_>, audience: &RouteAudience, name: &str) -> Opt
         domains: vec!["*".into()],
         content: content(cx, audience, &visible, name.port)?,
         require_tls: false,
-        // The listener says it.
+        // Session affinity is part of the listener.
         session: None,
     };
     Some(RouteTable {
@@ -46,7 +46,7 @@ fn content(
     let scope = &audience.scope;
     let lookup = MeshLookup::new(cx, &scope.namespace);
     let aliases = registry::aliases::aliases(cx);
-    // An open scope is asked for a host at a time: what else there is does not matter then.
+    // An open scope resolves single hosts, so that other services do not matter.
     let seen = match scope::is_open(cx, scope) {
         true => None,
         false => Some(cx.get::<ScopeServices>(scope)?),

@@ -1,4 +1,4 @@
-//! Virtual hosts as one client gets them.
+//! Virtual hosts for one client.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::policy::policy_for;
 use crate::sessions;
 use crate::virtual_service::{MeshEntry, MeshLookup, Summary, VirtualServiceSummaries};
 
-/// The virtual host of a service whose routes are the default.
+/// The virtual host of a service with its default route.
 pub struct DefaultHosts;
 
 impl Relation for DefaultHosts {
@@ -26,10 +26,10 @@ impl Relation for DefaultHosts {
     type Row = Arc<VirtualHostSpec>;
 }
 
-/// What decides the virtual host of a service whose routes are the default.
+/// Decides the virtual host of a service with its default route.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct DefaultHostKey {
-    /// The service and how it is called.
+    /// The service and the client's view of its names.
     pub host: ServiceHostKey,
     /// The traffic policy that applies to it.
     pub policy: Option<PolicyKey>,
@@ -47,29 +47,29 @@ impl Rule for DefaultHosts {
     }
 }
 
-/// Makes virtual hosts for one client.
+/// Builds virtual hosts for one client.
 pub(super) struct Client<'a> {
-    /// The reads of the rule that asks.
+    /// Reads of the calling rule.
     pub cx: &'a Reads<'a>,
-    /// What the client sees.
+    /// The client's scope.
     pub scope: &'a Arc<Scope>,
-    /// What may be asked of it.
+    /// The client's facts that conditions test.
     pub source: &'a Source,
-    /// What its listener lets in.
+    /// The hosts that its listener imports.
     pub egress: &'a EgressHosts,
-    /// The service that a host means to it.
+    /// Resolves a host to a visible service.
     pub find: &'a dyn Fn(&Hostname) -> Option<ServiceKey>,
     /// The VirtualServices that it sees.
     pub lookup: &'a MeshLookup,
-    /// Which services are names of others.
+    /// Aliases of services.
     pub aliases: &'a AliasTable,
     /// The table serves all ports.
     pub all_ports: bool,
 }
 
 impl<'a> Client<'a> {
-    /// The virtual host of a service, and the VirtualService that has its routes, if one has. `None` if the port does
-    /// not speak HTTP.
+    /// The virtual host of a service, and the VirtualService whose routes it has, if any. `None` if the port is not
+    /// HTTP.
     pub(super) fn service(&self, key: &ServiceKey, port: u16) -> Option<(Arc<VirtualHostSpec>, Option<&'a ObjectId>)> {
         let host = ServiceHostKey {
             service: key.clone(),
@@ -93,7 +93,7 @@ impl<'a> Client<'a> {
         Some((spec, Some(&entry.id)))
     }
 
-    /// What decides the routes of a service at a port, whatever that speaks.
+    /// The key of a service's routes at a port of any protocol.
     pub(super) fn routes(&self, key: &ServiceKey, port: u16) -> Arc<RoutesKey> {
         let chosen = self.lookup.chosen(self.egress, &key.hostname);
         let summary = chosen.into_iter().find_map(|entry| self.summary(entry, port));
@@ -103,7 +103,7 @@ impl<'a> Client<'a> {
         }
     }
 
-    /// The aliases of a service that the listener lets in, and whether the client may leave their namespace out.
+    /// The imported aliases of a service, and whether the client is in the namespace of each.
     fn aliases_of(&self, key: &ServiceKey) -> Arc<[(Hostname, bool)]> {
         let seen = self.aliases.of(&key.hostname).iter();
         let seen = seen.filter(|alias| self.egress.admits_service(&key.namespace, alias));
@@ -111,8 +111,8 @@ impl<'a> Client<'a> {
         seen.map(|alias| (alias.clone(), is_local(alias))).collect()
     }
 
-    /// Virtual hosts of hosts that no service at this port has. At port 80 those of all VirtualServices are there; at
-    /// others only those of VirtualServices that a service at the port uses.
+    /// Virtual hosts of hosts without a service at this port: at port 80 of all VirtualServices, at other ports only of
+    /// VirtualServices that a service at the port uses.
     pub(super) fn other_hosts(
         &self,
         port: u16,

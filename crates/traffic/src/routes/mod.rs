@@ -1,9 +1,9 @@
-//! Route tables: which virtual hosts a table has, under which domains, and what decides the routes of each.
+//! Route tables: their virtual hosts with domains and keys of routes.
 //!
-//! A table lists virtual hosts and never looks into their routes: a changed weight, match or time-out re-runs the
-//! routes of one virtual host ([`RoutesKey`]) and no table. Virtual hosts that are the same for many clients are
-//! derived once ([`DefaultHosts`]), and so is what
-//! a table has for all clients who see everything ([`PublicHosts`]); a client's own table is that with a few hosts replaced.
+//! A table lists virtual hosts and does not read their routes: a changed weight, match or timeout derives the routes of
+//! one virtual host ([`RoutesKey`]) and no table. Virtual hosts that many clients share are derived once
+//! ([`DefaultHosts`]), as is the part of a table that all clients with unrestricted visibility share ([`PublicHosts`]);
+//! a client's table replaces few hosts of it.
 
 mod bind;
 mod catch_all;
@@ -30,10 +30,10 @@ use crate::{Catalogue, gateways};
 
 pub(crate) use unique::unique;
 
-/// The route table of a name, as an audience sees it.
+/// The route table of a name for an audience.
 ///
-/// A sidecar gets an answer for every name, an empty table for those that mean nothing to it, so that a listener which
-/// is about to go never waits for its routes. To gRPC clients, who wait for none, a name that means nothing is absent.
+/// Sidecars get an empty table for unknown names, so that a listener that is about to be removed does not wait for its
+/// routes. For gRPC clients, which do not wait, unknown names do not exist.
 pub struct RouteTables;
 
 impl Relation for RouteTables {
@@ -58,7 +58,7 @@ impl Rule for RouteTables {
     }
 }
 
-/// What is in the route table of a name, for clients that discover virtual hosts singly: `TABLE/VIRTUAL HOST`.
+/// The virtual hosts of a route table for VHDS clients: `TABLE/VIRTUAL HOST`.
 pub struct VirtualHostCatalogue;
 
 impl Relation for VirtualHostCatalogue {
@@ -79,9 +79,9 @@ impl Rule for VirtualHostCatalogue {
     }
 }
 
-/// What a virtual host is called among those of all tables.
+/// The VHDS name of a virtual host.
 pub fn virtual_host_name(table: &str, host: &str) -> Arc<str> {
-    // The last slash is where the table's name ends.
+    // The last slash terminates the table's name.
     match host.contains('/') {
         true => format!("{table}/{}", host.replace('%', "%25").replace('/', "%2F")).into(),
         false => format!("{table}/{host}").into(),

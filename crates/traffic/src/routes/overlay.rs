@@ -1,4 +1,5 @@
-//! The table of a client who sees everything: the common one, with the hosts that differ for this client replaced.
+//! Route tables of clients with unrestricted visibility: the shared table, with the hosts replaced that differ for the
+//! client.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -17,7 +18,7 @@ use crate::hosts::EgressHosts;
 use crate::scope::{self, ServicesByPort};
 use crate::virtual_service::MeshLookup;
 
-/// The virtual hosts of a port as a client gets them who sees everything, in order.
+/// The virtual hosts of a port for a client with unrestricted visibility, in order.
 pub(super) fn seen_by(cx: &Reads<'_>, audience: &RouteAudience, port: u16) -> Vec<Arc<VirtualHostSpec>> {
     let scope = &audience.scope;
     let Some(public) = cx.get::<PublicHosts>(&(scope.cluster.clone(), scope.assigned, port)) else {
@@ -41,24 +42,24 @@ pub(super) fn seen_by(cx: &Reads<'_>, audience: &RouteAudience, port: u16) -> Ve
     Overlay::new(&public, private.as_deref()).hosts(&client, port)
 }
 
-/// A client's table while it is made from the public one.
+/// A client's table while it is derived from the shared one.
 struct Overlay<'a> {
     public: &'a PublicTable,
-    /// Services that only some namespaces see, this one among them.
+    /// Services that are exported to the client's namespace explicitly.
     private: FxHashMap<&'a Hostname, &'a ServiceKey>,
-    /// Services' virtual hosts that are taken over.
+    /// Shared virtual hosts of services.
     shared: Vec<Arc<VirtualHostSpec>>,
-    /// Services' virtual hosts that are the client's own, and which public one they stand for.
+    /// The client's own virtual hosts of services, with the index of the shared one that each replaces.
     own: Vec<(Option<usize>, Arc<VirtualHostSpec>)>,
     /// Virtual hosts of hosts without a service.
     others: Vec<Arc<VirtualHostSpec>>,
-    /// Those were made for this client.
+    /// `others` are the client's own.
     own_others: bool,
-    /// The VirtualServices of the client's own ones.
+    /// The VirtualServices of the client's own virtual hosts.
     in_use: BTreeSet<&'a ObjectId>,
-    /// Some host could not be taken over.
+    /// A shared host was replaced.
     replaced: bool,
-    /// A host that has the port for everybody has it not for this client, or the other way round.
+    /// For a replaced host, the client's service and the shared one differ in having the port.
     moved: bool,
 }
 
@@ -107,7 +108,7 @@ impl<'a> Overlay<'a> {
         self.finished()
     }
 
-    /// Whether a host is none that can be taken over.
+    /// Whether the client needs its own virtual host for a host.
     fn is_own(&self, client: &Client<'_>, host: &PublicHost) -> bool {
         host.differs.concerns(&client.scope.namespace)
             || client.lookup.is_particular_about(&host.host)
@@ -127,7 +128,7 @@ impl<'a> Overlay<'a> {
         }
     }
 
-    /// Hosts without a service. They are taken over where nothing can have changed them.
+    /// Adds hosts without a service. The shared ones are used if nothing can have changed them.
     fn add_others(&mut self, client: &Client<'a>, port: u16) {
         let same_use = !self.replaced
             || port == 80
@@ -153,7 +154,7 @@ impl<'a> Overlay<'a> {
         let mut out = self.shared;
         out.extend(self.own.into_iter().map(|(_, spec)| spec));
         if conflict {
-            // Who keeps a domain must not depend on how the table was made: the order is that of the hosts' own names.
+            // Which host keeps a domain must not depend on how the table was derived: sort by the hosts' own names.
             out.sort_by(|a, b| a.domains.first().cmp(&b.domains.first()));
             return sidecar::sorted(self.others.into_iter().chain(out).collect());
         }
@@ -162,7 +163,7 @@ impl<'a> Overlay<'a> {
         out
     }
 
-    /// Whether a domain of the client's own virtual hosts is there already.
+    /// Whether a domain of the client's own virtual hosts exists already.
     fn conflicts(&self) -> bool {
         let others = self.others.iter().filter(|_| self.own_others).map(|spec| (None, spec));
         let mine = self.own.iter().map(|(at, spec)| (*at, spec)).chain(others);
@@ -170,7 +171,7 @@ impl<'a> Overlay<'a> {
         let mut domains = mine.flat_map(|(at, spec)| spec.domains.iter().map(move |domain| (at, domain)));
         domains.any(|(at, domain)| {
             let owner = self.public.owners.get(domain).copied();
-            // What the public table has of hosts without a service is gone where the client has its own.
+            // Shared hosts without a service are dropped where the client has its own.
             let taken = owner.is_some_and(|owner| Some(owner) != at && !(self.own_others && owner == OTHERS));
             taken || !seen.insert(domain)
         })

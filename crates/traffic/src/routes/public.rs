@@ -1,9 +1,9 @@
-//! What the tables of all clients who see everything have in common.
+//! Shared base of route tables.
 //!
-//! Most clients of a mesh get the same virtual hosts for a port, but for a few: services of their own namespace have
-//! short names for them, and some VirtualServices, policies and services are for their namespace alone. So the table of
-//! a client whom nothing is particular about is derived once per port, with a note at each host for whom it may differ,
-//! and a client's own table takes its virtual hosts over as they are, and makes only the noted ones itself.
+//! Most clients get the same virtual hosts for a port except few: services of their own namespace have short names, and
+//! some VirtualServices, policies and services are visible in their namespace only. So the table of a client without
+//! such exceptions is derived once per port, each host notes the namespaces whose clients may get another one, and a
+//! client's table replaces only these hosts.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -22,49 +22,49 @@ use crate::policy::particular_to;
 use crate::scope::{self, PublicServicesByPort};
 use crate::virtual_service::{MeshLookup, VirtualServiceSummaries};
 
-/// The virtual hosts of a port for a client whom nothing is particular about.
+/// The shared virtual hosts of a port.
 pub struct PublicHosts;
 
 impl Relation for PublicHosts {
     const NAME: &'static str = "public hosts";
-    /// The cluster of the clients, whether they dial assigned addresses, both as in [`Scope`], and the port.
+    /// The clients' cluster and whether they call automatically assigned addresses, as in [`Scope`], and the port.
     type Key = (Arc<str>, bool, u16);
     type Row = Arc<PublicTable>;
 }
 
-/// The virtual hosts of a port, and for whom they may differ.
+/// The shared virtual hosts of a port.
 #[derive(Default)]
 pub struct PublicTable {
-    /// Of services, in order of the virtual hosts' names.
+    /// Of services, ascending by virtual host name.
     pub(super) services: Vec<PublicHost>,
     /// Of hosts without a service; `None` if they may differ between clients.
     pub(super) others: Option<Vec<Arc<VirtualHostSpec>>>,
     /// The VirtualServices that services use.
     pub(super) in_use: BTreeSet<ObjectId>,
-    /// Which of `services` has a domain; [`OTHERS`] for hosts without a service.
+    /// The index in `services` by domain; [`OTHERS`] for hosts without a service.
     pub(super) owners: FxHashMap<Arc<str>, usize>,
-    /// No domain is there twice.
+    /// Domains are unique.
     pub(super) unique: bool,
 }
 
-/// Stands for all hosts without a service in [`PublicTable::owners`].
+/// All hosts without a service, in [`PublicTable::owners`].
 pub(super) const OTHERS: usize = usize::MAX;
 
 /// A service's virtual host.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) struct PublicHost {
     pub(super) host: Hostname,
-    /// The service that the host means has the port.
+    /// The service of the host has the port.
     pub(super) served: bool,
-    /// None if the port does not speak HTTP.
+    /// None if the port is not HTTP.
     pub(super) spec: Option<Arc<VirtualHostSpec>>,
     pub(super) differs: Differs,
 }
 
-/// Who may get something else.
+/// The clients that may get another virtual host.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) enum Differs {
-    /// Anybody, by labels.
+    /// Any client, depending on labels.
     ForAll,
     /// Clients of these namespaces.
     For(BTreeSet<Arc<str>>),
@@ -81,7 +81,7 @@ impl Differs {
 
 impl PartialEq for PublicTable {
     fn eq(&self, other: &PublicTable) -> bool {
-        // The rest follows from these.
+        // The other fields follow from these.
         self.services == other.services && self.others == other.others && self.in_use == other.in_use
     }
 }
@@ -131,8 +131,8 @@ impl Rule for PublicHosts {
 }
 
 impl PublicTable {
-    /// Adds the host of these services, which are all that have the hostname and this port. Returns the one among them
-    /// that the host means, if it means one of them.
+    /// Adds the host of these services, which are all with this hostname and port. Returns the one that the host
+    /// resolves to, if it is among them.
     fn add(&mut self, client: &Client<'_>, port: u16, definitions: &[ServiceKey]) -> Option<ServiceKey> {
         let host = &definitions[0].hostname;
         let key = (client.find)(host).filter(|key| definitions.contains(key));

@@ -15,7 +15,7 @@ use super::{catch_all, overlay, unique};
 use crate::scope::{self, EgressListener, ScopeServices, ServicesByPort, VisibleService};
 use crate::virtual_service::MeshLookup;
 
-/// The route table of this name. A name that means nothing has an empty table.
+/// The route table of this name; empty for unknown names.
 pub(super) fn table(cx: &Reads<'_>, audience: &RouteAudience, name: &str) -> RouteTable {
     let empty = RouteTable {
         virtual_hosts: Vec::new(),
@@ -81,14 +81,14 @@ pub(super) fn table(cx: &Reads<'_>, audience: &RouteAudience, name: &str) -> Rou
     }
 }
 
-/// The virtual hosts in order, no name and no domain twice.
+/// The virtual hosts in order, with unique names and domains.
 pub(super) fn sorted(hosts: Vec<Arc<VirtualHostSpec>>) -> Vec<Arc<VirtualHostSpec>> {
     let mut out = unique(hosts);
     out.sort_by(|a, b| a.name.cmp(&b.name));
     out
 }
 
-/// Adds the catch-all, unless a host is one already.
+/// Adds the catch-all, unless a host has the domain `*`.
 fn closed(cx: &Reads<'_>, scope: &Arc<Scope>, mut hosts: Vec<Arc<VirtualHostSpec>>) -> Vec<Arc<VirtualHostSpec>> {
     // A host's own name is its first domain.
     if !hosts
@@ -100,7 +100,7 @@ fn closed(cx: &Reads<'_>, scope: &Arc<Scope>, mut hosts: Vec<Arc<VirtualHostSpec
     hosts
 }
 
-/// The virtual host of one service, whatever it is called.
+/// The virtual host of one service, for any domain.
 fn only(client: &Client<'_>, listener: &EgressListener, host: &str, port: u16) -> Vec<Arc<VirtualHostSpec>> {
     let service = Hostname::parse(host).ok().and_then(|host| listener.find(&host));
     let host = service
@@ -130,7 +130,7 @@ fn of_all_ports(client: &Client<'_>, listener: &EgressListener) -> Vec<Arc<Virtu
         .collect()
 }
 
-/// The virtual hosts of one port: hosts that only VirtualServices know, then services.
+/// The virtual hosts of one port: hosts that only VirtualServices define, then services.
 pub(super) fn of_port(client: &Client<'_>, port: u16, services: &[&VisibleService]) -> Vec<Arc<VirtualHostSpec>> {
     let mut of_services = Vec::with_capacity(services.len() + 1);
     let mut in_use: BTreeSet<&ObjectId> = BTreeSet::new();
@@ -146,8 +146,8 @@ pub(super) fn of_port(client: &Client<'_>, port: u16, services: &[&VisibleServic
     out
 }
 
-/// A listener's services that have this port, whatever it speaks, by hostname. A `Sidecar` lets in few: each is asked,
-/// so that others are no concern of its clients.
+/// A listener's services with this port, of any protocol, ascending. A `Sidecar` imports few: each is read separately,
+/// so that other services do not affect its clients.
 fn imported_with<'l>(cx: &Reads<'_>, listener: &'l EgressListener, port: u16) -> Vec<&'l VisibleService> {
     let has_port = |key| cx.with::<Services, _>(key, |s| s.is_some_and(|s| s.port(port).is_some()));
     listener
@@ -157,12 +157,12 @@ fn imported_with<'l>(cx: &Reads<'_>, listener: &'l EgressListener, port: u16) ->
         .collect()
 }
 
-/// The services that have this port, whatever it speaks, by hostname.
+/// The services with this port, of any protocol, ascending.
 pub(super) fn services_with<'s>(cx: &Reads<'_>, services: &'s [VisibleService], port: u16) -> Vec<&'s VisibleService> {
     let Some(with_port) = cx.get::<ServicesByPort>(&port) else {
         return Vec::new();
     };
-    // Both are in order of hostname and namespace.
+    // Both are ordered by hostname and namespace.
     let mut rest = with_port.iter().peekable();
     let mut has_port = |key: &ServiceKey| {
         while rest.next_if(|other| *other < key).is_some() {}
@@ -174,7 +174,7 @@ pub(super) fn services_with<'s>(cx: &Reads<'_>, services: &'s [VisibleService], 
         .collect()
 }
 
-/// Whether a service has this host, or, for a wildcard, one that it overlaps.
+/// Whether a service has this host or, for a wildcard, an overlapping one.
 pub(super) fn is_served(services: &[&VisibleService], host: &Hostname) -> bool {
     if host.is_wildcard() {
         return services.iter().any(|s| s.key.hostname.matches(host));

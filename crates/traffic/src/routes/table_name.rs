@@ -1,18 +1,18 @@
-//! What the name of a sidecar's route table says.
+//! Names of sidecars' route tables.
 
-/// A sidecar's route table, by its name.
+/// A route table of a sidecar, by its name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum TableName<'a> {
-    /// `PORT`: all that is called at this port.
+    /// `PORT`: all hosts at this port.
     Port(u16),
     /// `HOST:PORT`: one service, for a listener that detects the protocol.
     Service(&'a str, u16),
-    /// `http_proxy` or the path of a Unix socket: everything, at any port.
+    /// `http_proxy` or the path of a Unix socket: all hosts at all ports.
     Any,
 }
 
 impl TableName<'_> {
-    /// Parses a name; `None` for those that no listener of a sidecar uses.
+    /// Parses a name; `None` if no listener of a sidecar uses it.
     pub(super) fn parse(name: &str) -> Option<TableName<'_>> {
         if name == "http_proxy" || name.starts_with("unix:") {
             return Some(TableName::Any);

@@ -1,14 +1,14 @@
-//! Names and domains of a route table, each once: Envoy refuses a table that has one twice.
+//! Unique names and domains of a route table; Envoy rejects duplicates.
 
 use std::sync::Arc;
 
 use model::audience::VirtualHostSpec;
 use rustc_hash::FxHashSet;
 
-/// Drops virtual hosts and domains that were there before. A virtual host without a domain goes, too.
+/// Drops duplicate virtual hosts and domains, and virtual hosts without a domain.
 ///
-/// A host's first domain is its own name; others are names that it may be called by, and give way to a host whose own
-/// name they are: `foo.com`, the short form of `foo.com.svc.cluster.local`, belongs to the service `foo.com`.
+/// A host's first domain is its own name. Other domains give way to a host whose own name they are: `foo.com`, the
+/// short form of `foo.com.svc.cluster.local`, belongs to the service `foo.com`.
 pub(crate) fn unique(hosts: Vec<Arc<VirtualHostSpec>>) -> Vec<Arc<VirtualHostSpec>> {
     let own: FxHashSet<&str> = hosts.iter().filter_map(|h| h.domains.first()).map(|d| &**d).collect();
     let mut names: FxHashSet<&str> = FxHashSet::default();

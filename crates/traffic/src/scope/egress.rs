@@ -1,4 +1,4 @@
-//! What a `Sidecar`'s egress listeners let in.
+//! Services that a `Sidecar`'s egress listeners import.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use super::{EgressListener, EgressPort, Ports, ServicesByPort, VisibleService, v
 use crate::hosts::EgressHosts;
 use crate::virtual_service::{MeshLookup, VirtualServiceSummaries};
 
-/// One listener with the services that its hosts let in.
+/// An egress listener with the services that its hosts import.
 pub(super) fn listener(cx: &Reads<'_>, scope: &Scope, written: &config::istio::EgressListener) -> EgressListener {
     let hosts = EgressHosts::parse(&written.hosts, &scope.namespace);
     let port = written.port.as_ref().map(|port| EgressPort {
@@ -47,7 +47,8 @@ pub(super) fn listener(cx: &Reads<'_>, scope: &Scope, written: &config::istio::E
     out
 }
 
-/// Keeps the services that have a port. Few of them are asked one by one, so that others are no concern of this scope.
+/// Keeps the services with a port. If there are few, each is read separately, so that other services do not affect this
+/// scope.
 fn retain_with_port(cx: &Reads<'_>, hosts: &EgressHosts, port: u16, keys: &mut Vec<ServiceKey>) {
     if hosts.anywhere().wildcards.is_empty() {
         keys.retain(|key| cx.with::<Services, _>(key, |s| s.is_some_and(|s| s.port(port).is_some())));
@@ -60,8 +61,8 @@ fn retain_with_port(cx: &Reads<'_>, hosts: &EgressHosts, port: u16, keys: &mut V
     keys.retain(|key| with_port.contains(key));
 }
 
-/// Services that the hosts may let in, visible to the client. Exact hosts and single namespaces are looked up, so that
-/// what happens elsewhere is no concern of this scope.
+/// Visible services that the hosts may import. Exact hosts and single namespaces are looked up, so that changes
+/// elsewhere do not affect this scope.
 fn candidates(cx: &Reads<'_>, scope: &Scope, hosts: &EgressHosts) -> Vec<ServiceKey> {
     let client = &scope.namespace;
     if !hosts.anywhere().wildcards.is_empty() {
@@ -93,7 +94,7 @@ fn by_host(cx: &Reads<'_>, client: &str, host: &Hostname) -> Vec<ServiceKey> {
         .unwrap_or_default()
 }
 
-/// The services of all listeners, and what their VirtualServices lead to beyond that, one per hostname, by hostname.
+/// The services of all listeners, and further destinations of their VirtualServices, one per hostname, ascending.
 pub(super) fn union(cx: &Reads<'_>, scope: &Scope, listeners: &[EgressListener]) -> Arc<[VisibleService]> {
     let mut out: BTreeMap<Hostname, VisibleService> = BTreeMap::new();
     let lookup = MeshLookup::new(cx, &scope.namespace);
@@ -109,7 +110,7 @@ pub(super) fn union(cx: &Reads<'_>, scope: &Scope, listeners: &[EgressListener])
     out.into_values().collect()
 }
 
-/// The first service of a hostname stays, but Kubernetes' goes before others. Ports of one service add up.
+/// The first service of a hostname wins, but Kubernetes services win over others. Ports of one service are joined.
 fn add(cx: &Reads<'_>, out: &mut BTreeMap<Hostname, VisibleService>, service: VisibleService) {
     let Some(existing) = out.get_mut(&service.key.hostname) else {
         out.insert(service.key.hostname.clone(), service);
@@ -126,7 +127,7 @@ fn add(cx: &Reads<'_>, out: &mut BTreeMap<Hostname, VisibleService>, service: Vi
     }
 }
 
-/// Where a listener's VirtualServices lead clients of the scope: ports per host, none standing for all.
+/// Destinations of a listener's VirtualServices for clients of the scope: ports by host; none means all ports.
 fn destinations(
     cx: &Reads<'_>,
     scope: &Scope,
@@ -147,7 +148,7 @@ fn destinations(
     out
 }
 
-/// The service that a destination means for a scope that did not ask for it by name, cut down to the ports in use.
+/// The service of a destination that the scope does not import itself, restricted to the used ports.
 fn inferred(
     cx: &Reads<'_>,
     scope: &Scope,

@@ -1,4 +1,4 @@
-//! Which services are exported to a namespace, and which of several with one hostname is meant.
+//! Services that are exported to a namespace, and precedence between services with one hostname.
 
 use std::sync::Arc;
 
@@ -8,19 +8,19 @@ use registry::{Exported, Services, ServicesByExport};
 
 use super::{Ports, VisibleService};
 
-/// All services that a namespace sees, one per hostname, by hostname.
+/// All services that are exported to a namespace, one per hostname, ascending.
 pub(super) fn exported_to(cx: &Reads<'_>, namespace: &Arc<str>) -> Arc<[VisibleService]> {
     one_per_host(cx, namespace, all_exported_to(cx, namespace))
 }
 
-/// All services that a namespace sees, in no order.
+/// All services that are exported to a namespace, unordered.
 pub(super) fn all_exported_to(cx: &Reads<'_>, namespace: &Arc<str>) -> Vec<ServiceKey> {
     let exports = [Exported::All, Exported::Namespace(namespace.clone())];
     let lists = exports.map(|export| members::<ServicesByExport>(cx, &export));
     lists.iter().flat_map(|list| list.iter().cloned()).collect()
 }
 
-/// Those of one namespace that a client in another (or the same) sees.
+/// Services of one namespace that a client of a namespace sees.
 pub(super) fn of_namespace(cx: &Reads<'_>, client: &Arc<str>, owner: &Arc<str>) -> Vec<ServiceKey> {
     let exports = [Exported::All, Exported::Namespace(client.clone())];
     let lists = exports.map(|export| members::<super::ServicesByNamespace>(cx, &(owner.clone(), export)));
@@ -33,7 +33,7 @@ pub(super) fn visible_of(cx: &Reads<'_>, namespace: &str, keys: &[ServiceKey]) -
     keys.iter().filter(seen).cloned().collect()
 }
 
-/// Services by hostname, the preferred one of each.
+/// The preferred service of each hostname, ascending.
 pub(super) fn one_per_host(cx: &Reads<'_>, namespace: &Arc<str>, mut keys: Vec<ServiceKey>) -> Arc<[VisibleService]> {
     keys.sort_unstable();
     keys.dedup();
@@ -48,8 +48,7 @@ pub(super) fn one_per_host(cx: &Reads<'_>, namespace: &Arc<str>, mut keys: Vec<S
         .collect()
 }
 
-/// Which of several services with one hostname a client means: that of its own namespace, then Kubernetes', then the
-/// oldest.
+/// The preferred of several services with one hostname: the client's own namespace, then Kubernetes, then the oldest.
 pub(super) fn preferred(cx: &Reads<'_>, namespace: &Arc<str>, mut keys: Vec<ServiceKey>) -> Option<ServiceKey> {
     if keys.len() <= 1 {
         return keys.pop();

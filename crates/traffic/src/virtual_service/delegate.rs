@@ -1,12 +1,12 @@
-//! Delegation: the routes of one VirtualService under the conditions of another one's route.
+//! Delegation: merges routes of a delegate VirtualService with the conditions of the root's route.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use config::istio::{HttpMatchRequest, HttpRoute, StringMatch};
 
-/// The delegate's routes as they stand for `root`. Routes whose conditions contradict the root's are left out, as are
-/// those that delegate further.
+/// The delegate's routes as part of `root`. Routes with contradictory conditions and routes that delegate again are
+/// omitted.
 pub(super) fn merge(root: &HttpRoute, routes: Vec<HttpRoute>) -> Vec<HttpRoute> {
     routes
         .into_iter()
@@ -15,7 +15,7 @@ pub(super) fn merge(root: &HttpRoute, routes: Vec<HttpRoute>) -> Vec<HttpRoute> 
         .collect()
 }
 
-/// What the delegate does not say, the root says.
+/// The root's settings apply where the delegate sets none.
 fn merge_route(root: &HttpRoute, route: HttpRoute) -> Option<HttpRoute> {
     let matches = merge_matches(&root.matches, &route.matches)?;
     let root = root.clone();
@@ -43,8 +43,8 @@ fn merge_route(root: &HttpRoute, route: HttpRoute) -> Option<HttpRoute> {
     })
 }
 
-/// The conditions that both sides agree on: each of the delegate's together with each of the root's that allows it.
-/// `None` if one of the delegate's is allowed by none.
+/// The conjunctions of each condition of the delegate with each compatible condition of the root. `None` if one of the
+/// delegate's is compatible with none.
 fn merge_matches(root: &[HttpMatchRequest], leaf: &[HttpMatchRequest]) -> Option<Vec<HttpMatchRequest>> {
     if root.is_empty() {
         return Some(leaf.to_vec());
@@ -101,7 +101,7 @@ fn merge_match(root: &HttpMatchRequest, leaf: &HttpMatchRequest) -> HttpMatchReq
     }
 }
 
-/// Whether the delegate's condition asks for something that the root's excludes.
+/// Whether the delegate's condition contradicts the root's.
 fn conflict(root: &HttpMatchRequest, leaf: &HttpMatchRequest) -> bool {
     let texts = [
         (&root.uri, &leaf.uri),
@@ -137,7 +137,7 @@ fn text_conflict(root: Option<&StringMatch>, leaf: Option<&StringMatch>) -> bool
     match (root, leaf) {
         (Exact(a), Exact(b)) => a != b,
         (Prefix(a), Exact(b) | Prefix(b)) => !b.starts_with(&**a),
-        // Whether a regular expression allows another condition cannot be told.
+        // Regular expressions cannot be compared with other conditions.
         _ => true,
     }
 }

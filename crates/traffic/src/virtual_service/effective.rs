@@ -1,4 +1,4 @@
-//! A VirtualService as it takes effect: hosts and gateways by their full names, delegates replaced by their routes.
+//! Effective VirtualServices: full names of hosts and gateways, delegates replaced by their routes.
 
 use std::sync::Arc;
 
@@ -12,10 +12,10 @@ use registry::inputs::{Mesh, MeshSettings};
 
 use super::delegate;
 
-/// VirtualServices with hosts. Short names are full, gateways are written `namespace/name` or `mesh`, and routes that
-/// delegate are replaced by the routes of the VirtualService that they delegate to.
+/// VirtualServices with hosts. Short names are expanded, gateways are `namespace/name` or `mesh`, and delegating routes
+/// are replaced by the delegate's routes.
 ///
-/// A route whose delegate does not exist, or is not exported to the namespace of the VirtualService, is left out.
+/// A route is omitted if its delegate does not exist or is not exported to the namespace of the VirtualService.
 pub struct EffectiveVirtualServices;
 
 impl Relation for EffectiveVirtualServices {
@@ -40,7 +40,7 @@ impl Rule for EffectiveVirtualServices {
                 .collect();
         }
         if spec == object.spec {
-            // Most are written in full: keep one copy.
+            // Most names are full already: share one copy.
             return Some((*object).clone());
         }
         Some(Arc::new(Object {
@@ -51,7 +51,7 @@ impl Rule for EffectiveVirtualServices {
     }
 }
 
-/// The routes that stand for this one: itself, or those of its delegate.
+/// The route itself, or the routes of its delegate.
 fn delegated(cx: &Reads<'_>, mesh: &MeshSettings, root: &ObjectId, route: HttpRoute) -> Vec<HttpRoute> {
     match &route.delegate {
         None => vec![route],
@@ -62,7 +62,7 @@ fn delegated(cx: &Reads<'_>, mesh: &MeshSettings, root: &ObjectId, route: HttpRo
     }
 }
 
-/// The VirtualService that a route delegates to, or what is the matter with it.
+/// The delegate of a route, or the reason why it cannot be used.
 fn found(
     cx: &Reads<'_>,
     mesh: &MeshSettings,
@@ -92,7 +92,7 @@ fn found(
     Ok((id, (*object).clone()))
 }
 
-/// The HTTP routes of a VirtualService whose delegate cannot be used, and why.
+/// The HTTP routes of a VirtualService whose delegate cannot be used, with the reason.
 pub(crate) fn missing_delegates(cx: &Reads<'_>, key: &ObjectId) -> Vec<(usize, String)> {
     let (Some(object), Some(mesh)) = (cx.get::<VirtualServices>(key), cx.get::<Mesh>(&())) else {
         return Vec::new();
@@ -104,7 +104,7 @@ pub(crate) fn missing_delegates(cx: &Reads<'_>, key: &ObjectId) -> Vec<(usize, S
         .collect()
 }
 
-/// The specification with full names, as an object of this namespace means them.
+/// The specification with full names, for an object of this namespace.
 fn resolved(spec: &VirtualService, namespace: &str, mesh: &MeshSettings) -> VirtualService {
     let mut out = spec.clone();
     let host = |text: &mut Arc<str>| {
@@ -137,8 +137,7 @@ fn resolved(spec: &VirtualService, namespace: &str, mesh: &MeshSettings) -> Virt
     out
 }
 
-/// A gateway's name as `namespace/name`. Besides the short name and the full one there is the old form
-/// `name.namespace…`.
+/// The full name `namespace/name` of a gateway. The legacy form `name.namespace…` is accepted, too.
 fn full_gateway(name: &Arc<str>, namespace: &str) -> Arc<str> {
     if &**name == VirtualService::MESH {
         return name.clone();

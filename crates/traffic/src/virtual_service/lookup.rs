@@ -1,4 +1,4 @@
-//! Finding VirtualServices: by host for sidecars, by gateway for gateways.
+//! Lookups of VirtualServices: by host for sidecars, by gateway for gateways.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -13,7 +13,7 @@ use rustc_hash::FxHashMap;
 use super::{Binding, Summary, VirtualServiceSummaries};
 use crate::hosts::{EgressHosts, suffixes};
 
-/// VirtualServices for sidecars, by whom they are exported to.
+/// VirtualServices of sidecars, by the namespaces they are exported to.
 pub struct MeshVirtualServicesByExport;
 
 impl Relation for MeshVirtualServicesByExport {
@@ -33,7 +33,7 @@ impl Index for MeshVirtualServicesByExport {
     }
 }
 
-/// VirtualServices by the gateways that they are bound to.
+/// VirtualServices by their gateways.
 pub struct VirtualServicesByGateway;
 
 impl Relation for VirtualServicesByGateway {
@@ -53,8 +53,8 @@ impl Index for VirtualServicesByGateway {
     }
 }
 
-/// The VirtualServices that are bound to a gateway and exported to the namespace of its proxies, in order of precedence:
-/// what is exported to that namespace alone goes first, then the oldest.
+/// The VirtualServices that are bound to a gateway and exported to the namespace of its proxies. Those that are
+/// exported to this namespace only come first, then the oldest.
 pub fn for_gateway(cx: &Reads<'_>, gateway: &ObjectId, namespace: &str) -> Vec<Arc<Summary>> {
     let Some(members) = cx.get::<VirtualServicesByGateway>(gateway) else {
         return Vec::new();
@@ -68,7 +68,8 @@ pub fn for_gateway(cx: &Reads<'_>, gateway: &ObjectId, namespace: &str) -> Vec<A
     out
 }
 
-/// Private ones first, then those exported to the namespace by name, then public ones; the oldest first among each.
+/// Private ones first, then those exported to the namespace explicitly, then public ones; the oldest first in each
+/// group.
 pub(crate) fn precedence(a: &Summary, b: &Summary, namespace: &str) -> Ordering {
     let rank = |s: &Summary| match s.export_to {
         ExportTo::Namespaces(_) if &*s.id.namespace == namespace => 0,
@@ -79,7 +80,7 @@ pub(crate) fn precedence(a: &Summary, b: &Summary, namespace: &str) -> Ordering 
     rank(a).cmp(&rank(b)).then_with(|| age(a).cmp(&age(b)))
 }
 
-/// The hosts of the VirtualServices that are exported to everybody, or to one namespace in particular.
+/// The hosts of the VirtualServices that are exported to all namespaces, or to one namespace explicitly.
 pub struct MeshHosts;
 
 impl Relation for MeshHosts {
@@ -117,18 +118,18 @@ pub struct MeshEntry {
     pub hosts: Vec<Hostname>,
 }
 
-/// VirtualServices in order of precedence, found by their hosts.
+/// VirtualServices in order of precedence, indexed by host.
 #[derive(Clone, Default)]
 pub struct MeshHostTable {
     entries: Vec<MeshEntry>,
     exact: FxHashMap<Arc<str>, Vec<usize>>,
-    /// By what follows the star.
+    /// By the suffix after the star.
     wildcards: FxHashMap<Arc<str>, Vec<usize>>,
 }
 
 impl PartialEq for MeshHostTable {
     fn eq(&self, other: &MeshHostTable) -> bool {
-        // The rest follows from the entries.
+        // The indexes follow from the entries.
         self.entries == other.entries
     }
 }
@@ -155,7 +156,7 @@ impl MeshHostTable {
         out
     }
 
-    /// Whether some VirtualService names a host or has a wildcard that overlaps it.
+    /// Whether a VirtualService has this host or an overlapping wildcard.
     fn concerns(&self, host: &Hostname) -> bool {
         if host.is_wildcard() {
             return self.entries.iter().any(|e| e.hosts.iter().any(|h| h.matches(host)));
@@ -173,14 +174,14 @@ impl MeshHostTable {
     }
 }
 
-/// The VirtualServices that the sidecars of a namespace see.
+/// The VirtualServices that sidecars of a namespace see.
 pub struct MeshLookup {
-    /// Those for the namespace in particular, then those for all.
+    /// Those exported to the namespace explicitly, then those exported to all.
     tables: [Arc<MeshHostTable>; 2],
 }
 
 impl MeshLookup {
-    /// Reads what a namespace sees: two rows, whatever is asked of it later.
+    /// Reads the VirtualServices that a namespace sees: two rows, whatever is looked up.
     pub fn new(cx: &Reads<'_>, namespace: &Arc<str>) -> MeshLookup {
         let table = |key| cx.get::<MeshHosts>(&key).map(|t| (*t).clone()).unwrap_or_default();
         MeshLookup {
@@ -188,24 +189,24 @@ impl MeshLookup {
         }
     }
 
-    /// Whether the namespace has VirtualServices that others do not see.
+    /// Whether VirtualServices are exported to the namespace explicitly.
     pub fn is_particular(&self) -> bool {
         !self.tables[0].entries.is_empty()
     }
 
-    /// Whether one of those names a host or has a wildcard that overlaps it.
+    /// Whether one of those has this host or an overlapping wildcard.
     pub fn is_particular_about(&self, host: &Hostname) -> bool {
         self.is_particular() && self.tables[0].concerns(host)
     }
 
-    /// All of a listener's VirtualServices, in order of precedence.
+    /// All VirtualServices of a listener, in order of precedence.
     pub fn all<'a>(&'a self, listener: &'a EgressHosts) -> impl Iterator<Item = &'a MeshEntry> {
         let entries = self.tables.iter().flat_map(|t| &t.entries);
         entries.filter(|e| listener.admits_routes(&e.id.namespace, &e.hosts))
     }
 
-    /// The VirtualServices that apply to the HTTP requests for a host, in order of precedence: those that name it, or
-    /// else those with the most specific wildcard that covers it.
+    /// The VirtualServices of HTTP requests for a host, in order of precedence: those with this host, else those with
+    /// the most specific wildcard that covers it.
     pub fn chosen(&self, listener: &EgressHosts, host: &Hostname) -> Vec<&MeshEntry> {
         if !host.is_wildcard() {
             let named = self.select(listener, |t| t.exactly(host.as_str()));
@@ -220,7 +221,7 @@ impl MeshLookup {
         covering.into_iter().find(|list| !list.is_empty()).unwrap_or_default()
     }
 
-    /// All VirtualServices that name a host or have a wildcard that overlaps it, in order of precedence.
+    /// All VirtualServices with this host or an overlapping wildcard, in order of precedence.
     pub fn matching<'a>(&'a self, listener: &'a EgressHosts, host: &Hostname) -> Vec<&'a MeshEntry> {
         if host.is_wildcard() {
             return self

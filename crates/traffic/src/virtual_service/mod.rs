@@ -1,8 +1,8 @@
-//! VirtualServices: delegates merged in, names made full, and found by the hosts and gateways that they are for.
+//! VirtualServices: delegates merged, names expanded, indexed by host and gateway.
 //!
-//! Three relations keep changes narrow. [`EffectiveVirtualServices`] has everything, for those who encode routes.
-//! [`VirtualServiceSummaries`] has what decides *whether and where* a VirtualService applies; a change of a weight or of
-//! a time-out does not reach it, and so no table. [`MeshHosts`] has the hosts alone.
+//! Three relations keep changes narrow. [`EffectiveVirtualServices`] has everything, for encoders of routes.
+//! [`VirtualServiceSummaries`] has the fields that decide *whether and where* a VirtualService applies, so that a
+//! changed weight or timeout does not reach route tables. [`MeshHosts`] has the hosts only.
 
 mod delegate;
 mod effective;

@@ -1,4 +1,4 @@
-//! Summaries: what decides whether and where a VirtualService applies, and nothing that only decides how.
+//! Summaries of VirtualServices: the fields that decide whether and where they apply.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -33,24 +33,24 @@ impl Rule for VirtualServiceSummaries {
     }
 }
 
-/// What decides whether and where a VirtualService applies.
+/// The fields that decide whether and where a VirtualService applies.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Summary {
     /// The VirtualService.
     pub id: ObjectId,
-    /// When it was created.
+    /// Its creation time.
     pub created: Option<Timestamp>,
-    /// Its hosts, in the order in which they are written.
+    /// Its hosts, in their written order.
     pub hosts: Vec<Hostname>,
-    /// What it is bound to; never empty.
+    /// Its gateways; never empty.
     pub gateways: Vec<Binding>,
-    /// Who sees it.
+    /// Its visibility.
     pub export_to: ExportTo,
-    /// The conditions of its HTTP routes, as far as they can be decided beforehand: one per route and match.
+    /// The static conditions of its HTTP routes: one per route and match.
     pub http: Vec<Guard>,
-    /// Where its HTTP routes and mirrors lead to.
+    /// Destinations of its HTTP routes and mirrors.
     pub http_destinations: BTreeSet<Hostname>,
-    /// All destinations, HTTP or not, sorted.
+    /// All destinations of HTTP, TCP and TLS routes, sorted.
     pub destinations: Vec<DestinationUse>,
     /// It has TCP routes.
     pub has_tcp: bool,
@@ -58,7 +58,7 @@ pub struct Summary {
     pub has_tls: bool,
 }
 
-/// What a VirtualService is bound to.
+/// A gateway that a VirtualService is bound to.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub enum Binding {
     /// All sidecars.
@@ -68,7 +68,7 @@ pub enum Binding {
 }
 
 impl Binding {
-    /// Parses the full form: `mesh`, or `namespace/name`.
+    /// Parses a full name: `mesh` or `namespace/name`.
     pub fn parse(text: &str) -> Option<Binding> {
         if text == VirtualService::MESH {
             return Some(Binding::Mesh);
@@ -80,7 +80,7 @@ impl Binding {
         }))
     }
 
-    /// Whether it is this gateway; none means the mesh.
+    /// Whether it is this gateway; none means `mesh`.
     pub fn is(&self, gateway: Option<&ObjectId>) -> bool {
         match self {
             Binding::Mesh => gateway.is_none(),
@@ -89,23 +89,23 @@ impl Binding {
     }
 }
 
-/// One use of a destination.
+/// A reference to a destination.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct DestinationUse {
     /// The host.
     pub host: Hostname,
-    /// The port, where it is given.
+    /// The port, if set.
     pub port: Option<u16>,
-    /// The only namespaces whose clients get there (`sourceNamespace`); empty for all.
+    /// The namespaces whose clients can reach it (`sourceNamespace`); empty for all.
     pub namespaces: BTreeSet<Arc<str>>,
 }
 
-/// The part of a condition that is decided when routes are made, not when requests come.
+/// The static part of a condition, which is decided when routes are made.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Guard {
-    /// The port that clients call.
+    /// The listener's port.
     pub port: Option<u16>,
-    /// Gateways; empty for all that the VirtualService is bound to.
+    /// Gateways; empty for all of the VirtualService.
     pub gateways: Vec<Binding>,
     /// Labels of the client.
     pub source_labels: Labels,
@@ -114,7 +114,7 @@ pub struct Guard {
 }
 
 impl Guard {
-    /// The guard of an HTTP condition. One that names gateways asks nothing of the client, as in Istio.
+    /// The guard of an HTTP condition. As in Istio, one with gateways ignores the client's labels and namespace.
     pub fn of_http(condition: &HttpMatchRequest) -> Guard {
         let gateways = bindings(&condition.gateways);
         let client = condition.gateways.is_empty();
@@ -150,14 +150,14 @@ impl Guard {
         }
     }
 
-    /// Whether the condition can hold for a client at a listener of this port; `gateway` is none for sidecars.
+    /// Whether the condition can match for a client at a listener of this port; `gateway` is none for sidecars.
     pub fn admits(&self, port: u16, gateway: Option<&ObjectId>, source: &Source) -> bool {
         self.concerns(port, gateway)
             && self.source_namespace.as_ref().is_none_or(|n| *n == source.namespace)
             && selects(&self.source_labels, &source.labels)
     }
 
-    /// Whether the condition can hold for some client there.
+    /// Whether the condition can match for some client there.
     fn concerns(&self, port: u16, gateway: Option<&ObjectId>) -> bool {
         self.port.is_none_or(|p| p == port) && (self.gateways.is_empty() || self.gateways.iter().any(|g| g.is(gateway)))
     }
@@ -198,20 +198,20 @@ impl Summary {
         self.gateways.contains(&Binding::Mesh)
     }
 
-    /// Whether some HTTP route is left for this client at a listener of this port.
+    /// Whether an HTTP route can match for this client at a listener of this port.
     pub fn routes(&self, port: u16, gateway: Option<&ObjectId>, source: &Source) -> bool {
         self.http.iter().any(|guard| guard.admits(port, gateway, source))
     }
 
-    /// The namespaces whose clients may get other HTTP routes for this port than everybody else; `None` if that hangs on
-    /// the labels of clients.
+    /// The namespaces whose clients may get other HTTP routes for this port than other clients; `None` if that depends
+    /// on labels of clients.
     pub fn particular_namespaces(&self, port: u16) -> Option<BTreeSet<Arc<str>>> {
         let asked = || self.http.iter().filter(|guard| guard.concerns(port, None));
         let by_label = asked().any(|guard| !guard.source_labels.is_empty());
         (!by_label).then(|| asked().filter_map(|guard| guard.source_namespace.clone()).collect())
     }
 
-    /// The client, cut down to what the HTTP routes for this port and gateway ask of it.
+    /// The client, reduced to the facts that the HTTP routes of this port and gateway test.
     pub fn cut(&self, port: u16, gateway: Option<&ObjectId>, source: &Source) -> Source {
         let asked = || self.http.iter().filter(|guard| guard.concerns(port, gateway));
         let by_namespace = asked().any(|guard| guard.source_namespace.is_some());
@@ -235,7 +235,7 @@ fn cloned((key, value): (&Arc<str>, &Arc<str>)) -> (Arc<str>, Arc<str>) {
     (key.clone(), value.clone())
 }
 
-/// The guards of a route. One that always applies has one guard that asks nothing.
+/// The guards of a route. A route without conditions has one guard that always matches.
 fn guards(route: &HttpRoute) -> Vec<Guard> {
     match &route.matches[..] {
         [] => vec![Guard::default()],
@@ -267,7 +267,7 @@ fn bindings(gateways: &[Arc<str>]) -> Vec<Binding> {
     gateways.iter().filter_map(|g| Binding::parse(g)).collect()
 }
 
-/// 0 means any port. A number that is no port is one that nothing listens on.
+/// 0 means any port. Invalid numbers match no listener.
 fn port(number: u32) -> Option<u16> {
     (number != 0).then(|| u16::try_from(number).unwrap_or(0))
 }
