@@ -1,4 +1,4 @@
-//! Routes for TCP and TLS that are never taken, because a VirtualService that goes before theirs takes all that they would.
+//! TCP and TLS routes that never match because a VirtualService with higher precedence covers them.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use super::routes::overruled_in;
 use crate::listeners::l4::{L4Match, L4Rules, Rules, tcp_rule, tls_rule};
 use crate::virtual_service::{Binding, EffectiveVirtualServices, Guard, Summary, precedence};
 
-/// A rule of one's own: its field, and its conditions; none means always.
+/// A rule: its field and its conditions; none matches always.
 struct Own {
     path: FieldPath,
     sort: Sort,
@@ -27,7 +27,7 @@ enum Sort {
     Tcp,
 }
 
-/// Adds a conflict for each TCP and TLS route of a VirtualService that one of the others of the host leaves nothing to.
+/// Adds a conflict for each TCP and TLS route of a VirtualService that another one of the host covers.
 pub(super) fn never_taken(
     cx: &Reads<'_>,
     own: &Summary,
@@ -41,7 +41,7 @@ pub(super) fn never_taken(
         return;
     }
     for rule in rules(cx, &own.id) {
-        // The same route may be for several hosts that both have.
+        // A route may be for several common hosts.
         if conflicts.iter().any(|said| said.path == rule.path) {
             continue;
         }
@@ -67,7 +67,7 @@ pub(super) fn never_taken(
     }
 }
 
-/// The rules of a VirtualService that can apply at all.
+/// The rules of a VirtualService that can match.
 fn rules(cx: &Reads<'_>, id: &ObjectId) -> Vec<Own> {
     let Some(object) = cx.get::<EffectiveVirtualServices>(id) else {
         return Vec::new();
@@ -81,11 +81,11 @@ fn rules(cx: &Reads<'_>, id: &ObjectId) -> Vec<Own> {
     let tls = tls.map(|(index, rule)| own("tls", index, Sort::Tls, tls_rule(rule).matches));
     let tcp = object.spec.tcp.iter().enumerate();
     let tcp = tcp.filter_map(|(index, rule)| Some(own("tcp", index, Sort::Tcp, tcp_rule(rule)?.matches)));
-    // TLS without a condition never applies.
+    // TLS without a condition never matches.
     tls.filter(|rule| !rule.matches.is_empty()).chain(tcp).collect()
 }
 
-/// Where both apply and the rival goes first: sidecars, and gateways; with words for who is there.
+/// Where both apply and the rival has precedence: sidecars and gateways, with a description of the clients.
 fn places(own: &Summary, rival: &Summary) -> Vec<(Option<ObjectId>, String)> {
     let mut places = Vec::new();
     if own.applies_to_mesh()
@@ -106,7 +106,7 @@ fn places(own: &Summary, rival: &Summary) -> Vec<(Option<ObjectId>, String)> {
     places
 }
 
-/// Whether the rival's rules leave nothing to a rule at a place, where it applies at all.
+/// Whether the rival's rules cover a rule there.
 fn taken(rule: &Own, theirs: &Rules, place: Option<&ObjectId>) -> bool {
     let always = [L4Match {
         guard: Guard::default(),
@@ -141,8 +141,7 @@ fn taken(rule: &Own, theirs: &Rules, place: Option<&ObjectId>) -> bool {
         })
 }
 
-/// Whether one condition holds for all connections that another one holds for. At a gateway clients have no labels, and
-/// addresses are not looked at.
+/// Whether a condition matches all connections that another one matches. At gateways labels and addresses are ignored.
 fn covers(one: &L4Match, other: &L4Match, place: Option<&ObjectId>) -> bool {
     let names = other.sni.iter().all(|name| one.sni.contains(name));
     let port = one.guard.port.is_none() || one.guard.port == other.guard.port;

@@ -1,5 +1,5 @@
-//! Ports of ServiceEntries that sidecars have no listener for: another one's port is at the same address, and nothing tells
-//! connections to the two apart.
+//! Ports of ServiceEntries without a sidecar listener, because another one's port has the same address and connections
+//! cannot be distinguished.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -14,10 +14,10 @@ use registry::inputs::{ServiceObject, ServiceObjectKey, ServiceObjects};
 use super::{Conflicts, conflict, row};
 use crate::listeners::entry::{Meeting, meeting};
 
-/// An address (none: all) and port that a sidecar listens at.
+/// An address (none for all) and port of a sidecar listener.
 type Place = (Option<IpAddr>, u16);
 
-/// Services of ServiceEntries by where sidecars listen for them. Those of Kubernetes have addresses of their own.
+/// Services of ServiceEntries by listener address. Kubernetes services have unique addresses.
 pub(super) struct EntriesByPlace;
 
 impl Relation for EntriesByPlace {
@@ -39,7 +39,7 @@ impl Index for EntriesByPlace {
     }
 }
 
-/// Where sidecars listen for a port. Networks of addresses share listeners, and tell services apart by them.
+/// The listener addresses of a port. Networks share listeners and are matched by filter chains.
 fn places(service: &Service, port: &ServicePort) -> Vec<Place> {
     let whole = |net: &ipnet::IpNet| net.prefix_len() == net.max_prefix_len() && !net.addr().is_unspecified();
     match &service.addresses[..] {
@@ -98,10 +98,10 @@ impl Rule for ServiceEntryConflicts {
     }
 }
 
-/// The first service that leaves nothing to a port of this one, with its protocol and where they meet.
+/// The first service that covers a port of this one, with its protocol and address.
 fn rival(cx: &Reads<'_>, own: &Service, port: &ServicePort) -> Option<(Arc<Service>, Protocol, Option<IpAddr>)> {
     places(own, port).into_iter().find_map(|place| {
-        // Most places have one service.
+        // Most addresses have one service.
         let members = cx.get::<EntriesByPlace>(&place).filter(|members| members.len() > 1)?;
         let others = members.iter().filter_map(|key| cx.get::<Services>(key));
         let mut before: Vec<Arc<Service>> = others
@@ -116,12 +116,12 @@ fn rival(cx: &Reads<'_>, own: &Service, port: &ServicePort) -> Option<(Arc<Servi
     })
 }
 
-/// What is exported to some namespaces by name goes first there, then the oldest.
+/// Services that are exported explicitly have precedence, then the oldest.
 fn precedence(service: &Service) -> (bool, Option<i64>, &ServiceKey) {
     (service.export_to == ExportTo::All, service.created, &service.key)
 }
 
-/// Whether there may be clients that see both.
+/// Whether some clients may see both.
 fn meet(own: &Service, other: &Service) -> bool {
     match (&own.export_to, &other.export_to) {
         (ExportTo::All, ExportTo::All) => true,
@@ -130,8 +130,7 @@ fn meet(own: &Service, other: &Service) -> bool {
     }
 }
 
-/// Whether a listener for what is there leaves nothing to a newcomer. TLS is told apart by the server's name where the
-/// address does not say which service is meant.
+/// Whether the listener of existing services covers another one. SNI distinguishes TLS where the address does not.
 fn takes_all(there: Protocol, newcomer: Protocol, address: Option<IpAddr>) -> bool {
     match meeting(there, newcomer) {
         Meeting::Refused => true,

@@ -1,7 +1,7 @@
-//! Servers of `Gateway`s that answer nobody.
+//! Rejected servers of `Gateway`s.
 //!
-//! Which `Gateway`s meet is a matter of workloads: where proxies are connected, of those. Before one is, that of a workload
-//! which the `Gateway` just selects is looked at.
+//! Connected proxies decide which `Gateway`s are merged. Without a connected proxy, a workload is assumed that the
+//! `Gateway` exactly selects.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ use super::{Conflicts, conflict, row};
 use crate::audience::{Audiences, ProxyAudiences, gateways_for};
 use crate::gateways::{MergedGateway, MergedGateways, Server, UnservedReason};
 
-/// The conflicts on each `Gateway`: how its servers get on with those of the `Gateway`s that select the same workloads.
+/// The conflicts of each `Gateway` with others that select the same workloads.
 pub struct GatewayConflicts;
 
 impl Relation for GatewayConflicts {
@@ -32,7 +32,7 @@ impl Rule for GatewayConflicts {
         let sets = cx.keys::<ProxiesByGateways>();
         let mut sets: Vec<GatewaySet> = sets.iter().filter(|set| set.gateways.contains(key)).cloned().collect();
         if sets.is_empty() {
-            // Of a workload that has these labels and no others.
+            // Of a workload with exactly these labels.
             sets.push(GatewaySet {
                 gateways: gateways_for(cx, &own.spec.selector).into(),
                 ports: [].into(),
@@ -56,7 +56,7 @@ impl Rule for GatewayConflicts {
     }
 }
 
-/// Connected gateways by the `Gateway`s that select them: those that meet at a workload.
+/// Connected gateways by the `Gateway`s that select them.
 pub(super) struct ProxiesByGateways;
 
 impl Relation for ProxiesByGateways {
@@ -73,14 +73,14 @@ impl Index for ProxiesByGateways {
     }
 }
 
-/// The first server that answers at the port of one that does not.
+/// The first served server at the port of a rejected one.
 fn rival<'m>(merged: &'m MergedGateway, server: &istio::Server) -> Option<&'m Server> {
     let number = server.port.as_ref().map(|port| port.number)?;
     let mut there = merged.ports.iter().flat_map(|port| &port.servers);
     there.find(|other| u32::from(other.port) == number)
 }
 
-/// Why, and what to do.
+/// The message and the hint.
 fn told(reason: UnservedReason, rival: Option<&Server>) -> (String, &'static str) {
     let older = rival.map_or_else(
         || "an older server".to_owned(),

@@ -1,7 +1,7 @@
-//! What is to be said of an object because of others: that another goes before it, or that what it names is not there.
+//! Conflicts between objects: an object that is overridden by another, or a reference that does not resolve.
 //!
-//! What is wrong with an object by itself is validation's. None of this depends on which proxies are connected, but for where
-//! Gateways meet; it is derived for the objects that somebody watches.
+//! Validation reports errors of an object by itself. Conflicts do not depend on connected proxies, except between
+//! Gateways. They are derived for watched objects only.
 
 mod connections;
 mod entries;
@@ -25,7 +25,7 @@ use std::sync::Arc;
 use config::{Diagnostic, FieldPath, Kind, Object, ObjectKey};
 use model::service::ObjectId;
 
-/// The conflicts on one object, in the order of its fields; never empty.
+/// The conflicts of one object, in the order of its fields; never empty.
 pub type Conflicts = Arc<[Diagnostic]>;
 
 /// Adds this module's rules.
@@ -39,12 +39,12 @@ pub(crate) fn register(b: &mut flow::Builder) {
     peer_authentication::register(b);
 }
 
-/// A row of them; none if there is nothing to say.
+/// A row of these conflicts; none without any.
 fn row(conflicts: Vec<Diagnostic>) -> Option<Conflicts> {
     (!conflicts.is_empty()).then(|| conflicts.into())
 }
 
-/// The oldest of these objects that is older than one of them and covers it: that one is for nobody.
+/// The oldest of these objects that is older than an object and covers it.
 fn older<T>(
     own: &Object<T>,
     all: impl IntoIterator<Item = Arc<Object<T>>>,
@@ -67,7 +67,7 @@ fn diagnostic(
     Diagnostic::warning(object, code, path, message, hint)
 }
 
-/// The conflict that another object goes before this one.
+/// The conflict that another object has precedence over this one.
 fn conflict(kind: Kind, id: &ObjectId, path: FieldPath, message: String, hint: &str) -> Diagnostic {
     diagnostic(kind, id, Diagnostic::CONFLICT, path, message, hint)
 }

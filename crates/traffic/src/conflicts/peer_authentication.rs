@@ -1,4 +1,4 @@
-//! PeerAuthentications of a namespace of which another one is for the same workloads, and selectors where they mean nothing.
+//! Conflicts of PeerAuthentications: others for the same workloads, and selectors in the root namespace.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use security::peers;
 
 use super::{Conflicts, conflict, older, row};
 
-/// The conflicts on each PeerAuthentication.
+/// The conflicts of each PeerAuthentication.
 pub struct PeerAuthenticationConflicts;
 
 impl Relation for PeerAuthenticationConflicts {
@@ -58,7 +58,7 @@ fn overshadowed(cx: &Reads<'_>, key: &ObjectId, own: &Arc<Object<PeerAuthenticat
     Some(conflict(Kind::PeerAuthentication, key, path, message, hint))
 }
 
-/// Whether a PeerAuthentication is for all workloads that another one of its sort is for.
+/// Whether a PeerAuthentication covers all workloads of another one of its kind.
 fn covers(one: &PeerAuthentication, other: &PeerAuthentication) -> bool {
     match (peers::selector(one), peers::selector(other)) {
         (None, None) => true,

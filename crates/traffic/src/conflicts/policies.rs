@@ -1,4 +1,4 @@
-//! What of DestinationRules is not used, because others for the same host go before them.
+//! Unused parts of DestinationRules, because others for the same host have precedence.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use super::{Conflicts, conflict, row};
 use crate::hosts::Pattern;
 use crate::policy::{DestinationRuleSummaries, DestinationRulesByHost, merged_before};
 
-/// The conflicts on each DestinationRule.
+/// The conflicts of each DestinationRule.
 pub struct DestinationRuleConflicts;
 
 impl Relation for DestinationRuleConflicts {

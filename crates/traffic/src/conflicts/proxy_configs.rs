@@ -1,4 +1,4 @@
-//! ProxyConfigs of a namespace of which another one is for the same workloads.
+//! Conflicts of ProxyConfigs: others for the same workloads.
 
 use config::istio::ProxyConfig;
 use config::{FieldPath, Kind};
@@ -10,7 +10,7 @@ use registry::inputs::ProxyConfigs;
 use super::{Conflicts, conflict, older, row};
 use crate::proxy_config::ProxyConfigsByNamespace;
 
-/// The conflicts on each ProxyConfig.
+/// The conflicts of each ProxyConfig.
 pub struct ProxyConfigConflicts;
 
 impl Relation for ProxyConfigConflicts {
@@ -43,11 +43,11 @@ impl Rule for ProxyConfigConflicts {
     }
 }
 
-/// Whether a ProxyConfig is for all workloads that another one of its sort is for.
+/// Whether a ProxyConfig covers all workloads of another one of its kind.
 fn covers(one: &ProxyConfig, other: &ProxyConfig) -> bool {
     match (&one.selector, &other.selector) {
         (None, None) => true,
-        // Without labels it is for nobody.
+        // Without labels it selects nothing.
         (Some(one), Some(_)) if one.match_labels.is_empty() => false,
         (Some(one), Some(other)) => selects(&one.match_labels, &other.match_labels),
         _ => false,

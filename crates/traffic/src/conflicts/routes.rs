@@ -1,4 +1,4 @@
-//! VirtualServices whose hosts others have, too, and delegates that are not there.
+//! Conflicts of VirtualServices: hosts that others have, and delegates that do not exist.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -32,7 +32,7 @@ impl Index for VirtualServicesByHost {
     }
 }
 
-/// The conflicts on each VirtualService.
+/// The conflicts of each VirtualService.
 pub struct VirtualServiceConflicts;
 
 impl Relation for VirtualServiceConflicts {
@@ -82,12 +82,12 @@ impl Rule for VirtualServiceConflicts {
     }
 }
 
-/// Where sidecars use another one for a host: of several they use the first.
+/// Where sidecars use another one for a host: they use the first of several.
 fn overruled(own: &Summary, rival: &Summary, host: &Hostname, path: FieldPath) -> Option<Diagnostic> {
     if own.http.is_empty() || !own.applies_to_mesh() || !rival.applies_to_mesh() {
         return None;
     }
-    // One that is only for some clients or ports leaves the others to the next.
+    // A VirtualService for some clients or ports leaves others to the next.
     rival.http.iter().find(|guard| is_for_all(guard))?;
     let whom = overruled_in(own, rival)?;
     let message = format!(
@@ -104,7 +104,7 @@ fn is_for_all(guard: &Guard) -> bool {
     of_mesh && guard.port.is_none() && guard.source_labels.is_empty() && guard.source_namespace.is_none()
 }
 
-/// The namespaces that see both, and in which the rival goes first; in words.
+/// The namespaces that see both and give the rival precedence, as text.
 pub(super) fn overruled_in(own: &Summary, rival: &Summary) -> Option<String> {
     let first = |namespace: &str| precedence(rival, own, namespace).is_lt();
     let those: BTreeSet<&Arc<str>> = match (&own.export_to, &rival.export_to) {
@@ -121,8 +121,8 @@ pub(super) fn overruled_in(own: &Summary, rival: &Summary) -> Option<String> {
     }
 }
 
-/// A route without a condition behind another one without a condition: gateways use all VirtualServices of a host, those
-/// with a condition first.
+/// A route without conditions after another one without conditions: gateways use all VirtualServices of a host, those
+/// with conditions first.
 fn unreachable(cx: &Reads<'_>, own: &Summary, rival: &Summary, host: &Hostname) -> Option<Diagnostic> {
     let shared = own.gateways.iter().find_map(|binding| match binding {
         Binding::Gateway(id) if rival.gateways.contains(binding) => Some(id),
@@ -146,7 +146,7 @@ fn unreachable(cx: &Reads<'_>, own: &Summary, rival: &Summary, host: &Hostname) 
     Some(conflict(Kind::VirtualService, &own.id, path, message, hint))
 }
 
-/// The first route of its own without a condition.
+/// Its first route without conditions.
 fn unconditional(spec: &VirtualService) -> Option<usize> {
     spec.http
         .iter()

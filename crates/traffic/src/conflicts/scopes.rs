@@ -1,4 +1,4 @@
-//! `Sidecar`s of a namespace of which another one is for the same workloads, and TLS of theirs that the mesh's goes before.
+//! Conflicts of `Sidecar`s: others for the same workloads, and TLS that the mesh's mutual TLS overrides.
 
 use config::istio::{IngressListener, Sidecar};
 use config::{Diagnostic, FieldPath, Kind, Object};
@@ -11,7 +11,7 @@ use registry::inputs::{Mesh, Sidecars};
 use super::{Conflicts, conflict, older, row};
 use crate::audience::sidecars;
 
-/// The conflicts on each `Sidecar`.
+/// The conflicts of each `Sidecar`.
 pub struct SidecarConflicts;
 
 impl Relation for SidecarConflicts {
@@ -29,7 +29,7 @@ impl Rule for SidecarConflicts {
     }
 }
 
-/// TLS of ports at which the mesh's mutual TLS is taken.
+/// TLS of ports that accept the mesh's mutual TLS.
 fn not_opened(cx: &Reads<'_>, key: &ObjectId, own: &Sidecar) -> Vec<Diagnostic> {
     let mut listeners = own
         .ingress
@@ -58,7 +58,7 @@ fn not_opened(cx: &Reads<'_>, key: &ObjectId, own: &Sidecar) -> Vec<Diagnostic> 
     taken.map(|(index, _)| said(index)).collect()
 }
 
-/// Another one has all workloads that it could be for.
+/// Another one covers all its workloads.
 fn for_nobody(cx: &Reads<'_>, key: &ObjectId, own: &Object<Sidecar>) -> Option<Diagnostic> {
     let before = older(own, sidecars(cx, &key.namespace), covers)?;
     let message = match own.spec.workload_selector {
@@ -79,12 +79,12 @@ fn for_nobody(cx: &Reads<'_>, key: &ObjectId, own: &Object<Sidecar>) -> Option<D
     Some(conflict(Kind::Sidecar, key, path, message, hint))
 }
 
-/// Whether a `Sidecar` is for all workloads that another one of its sort is for.
+/// Whether a `Sidecar` covers all workloads of another one of its kind.
 fn covers(one: &Sidecar, other: &Sidecar) -> bool {
     match (&one.workload_selector, &other.workload_selector) {
         (None, None) => true,
         (Some(one), Some(other)) => selects(&one.labels, &other.labels),
-        // One with a selector goes before one without, for its workloads.
+        // One with a selector has precedence over one without.
         _ => false,
     }
 }

@@ -1,4 +1,4 @@
-//! Filter chains while a listener is being put together: what they match, and when two of them would be one to Envoy.
+//! Filter chains under construction: match conditions, and removal of matches that Envoy would reject as duplicates.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -7,36 +7,36 @@ use ipnet::IpNet;
 use model::listener::{ChainKind, ChainMatch, ChainSpec, TcpChain};
 use model::tls::ServerContext;
 
-/// Transport protocol of connections that do not begin with TLS.
+/// Transport protocol of connections without TLS.
 pub(crate) const RAW_BUFFER: &str = "raw_buffer";
-/// Transport protocol of connections that begin with TLS.
+/// Transport protocol of TLS connections.
 pub(crate) const TLS: &str = "tls";
-/// The cluster of connections that go nowhere.
+/// The cluster without endpoints.
 pub(crate) const BLACK_HOLE: &str = "BlackHoleCluster";
-/// The cluster of connections that go where the application wanted.
+/// The cluster of the original destination.
 pub(crate) const PASSTHROUGH: &str = "PassthroughCluster";
-/// The cluster of connections to ports of the workload that nobody declared.
+/// The cluster of undeclared ports of the workload.
 pub(crate) const INBOUND_PASSTHROUGH: &str = "InboundPassthroughCluster";
 
-/// A chain of an outbound or gateway listener.
+/// A filter chain of an outbound or gateway listener.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Chain {
-    /// Server names; `*` among them means any.
+    /// Server names; `*` matches any.
     pub(crate) sni: Vec<Arc<str>>,
     /// Original destination addresses.
     pub(crate) subnets: Vec<IpNet>,
-    /// Taken only by connections in which the HTTP inspector found HTTP.
+    /// Matches only if the HTTP inspector detected HTTP.
     pub(crate) inspected: bool,
-    /// Application protocols of TLS, one of which the client has to offer; none for any.
+    /// ALPN, of which the client must offer one; empty for any.
     pub(crate) alpn: &'static [&'static str],
     /// TLS that it terminates.
     pub(crate) tls: Option<Arc<ServerContext>>,
-    /// What it does.
+    /// Its network filter.
     pub(crate) kind: ChainKind,
 }
 
 impl Chain {
-    /// A chain that takes every connection.
+    /// A filter chain that matches every connection.
     pub(crate) fn any(kind: ChainKind) -> Chain {
         Chain {
             sni: Vec::new(),
@@ -48,13 +48,13 @@ impl Chain {
         }
     }
 
-    /// Whether it takes every connection.
+    /// Whether it matches every connection.
     pub(crate) fn matches_all(&self) -> bool {
         (self.sni.is_empty() || self.any_sni()) && !self.inspected && self.alpn.is_empty() && self.networks().is_empty()
     }
 
-    /// What is left of the chain beside an earlier one, which has what both match; none where nothing is left. Envoy
-    /// refuses a listener with two chains for the same name at the same network.
+    /// The chain without matches that an earlier chain has; none if nothing is left. Envoy rejects duplicate matches of
+    /// server name and network.
     pub(crate) fn beside(mut self, earlier: &Chain) -> Option<Chain> {
         if self.inspected != earlier.inspected || self.alpn != earlier.alpn {
             return Some(self);
@@ -65,7 +65,7 @@ impl Chain {
         if !overlap {
             return Some(self);
         }
-        // One of the two has to give way. Names do, unless they are the same anyhow.
+        // One of the two conditions must be reduced: the names, unless they are equal.
         let (names_differ, networks_differ) = (names != taken_names, networks != taken_networks);
         let left_names: Vec<Arc<str>> = names.difference(&taken_names).map(|n| (*n).clone()).collect();
         let left_networks: Vec<IpNet> = networks.difference(&taken_networks).copied().collect();
@@ -80,7 +80,7 @@ impl Chain {
         None
     }
 
-    /// The chain as it is to be encoded. Outbound chains have no names.
+    /// The complete filter chain. Outbound chains have no names.
     pub(crate) fn into_spec(self) -> ChainSpec {
         let matches = ChainMatch {
             destination_port: None,
@@ -111,7 +111,7 @@ impl Chain {
         self.sni.iter().filter(|_| !any).collect()
     }
 
-    /// Networks, without host bits; an unspecified address says nothing.
+    /// Networks without host bits; an unspecified address matches everything.
     fn networks(&self) -> BTreeSet<IpNet> {
         self.subnets
             .iter()
@@ -121,19 +121,19 @@ impl Chain {
     }
 }
 
-/// What the HTTP inspector reports for plain-text HTTP. HTTP/1.0 is left out where it is not accepted: matching it would only
-/// lead to a refusal, while as TCP it passes.
+/// The protocols that the HTTP inspector reports for plain-text HTTP. HTTP/1.0 is omitted if it is not accepted: as
+/// HTTP it would be rejected, as TCP it passes.
 pub(crate) fn plaintext_http(accepts_http10: bool) -> Vec<&'static str> {
     let old = accepts_http10.then_some("http/1.0");
     old.into_iter().chain(["http/1.1", "h2c"]).collect()
 }
 
-/// Whether two conditions, each a list of which one has to hold or none for no condition, have an entry in common.
+/// Whether two conditions, each a list of alternatives or empty for no condition, have a common alternative.
 fn shares<T: Ord>(a: &BTreeSet<T>, b: &BTreeSet<T>) -> bool {
     a.is_empty() && b.is_empty() || !a.is_disjoint(b)
 }
 
-/// A chain that passes every byte to one cluster, which its statistics are named after.
+/// A TCP proxy to one cluster, whose name is the statistics prefix.
 pub(crate) fn to_cluster(cluster: &str) -> ChainKind {
     ChainKind::Tcp(all_to_cluster(cluster))
 }

@@ -1,4 +1,4 @@
-//! One outbound listener while services are added to it, and what happens when several want the same address and port.
+//! An outbound listener under construction, and merging of services with the same address and port.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -9,12 +9,12 @@ use names::Protocol;
 
 use super::chain::Chain;
 
-/// The first address that a listener is bound to; with the port it names the listener.
+/// The first bind address, which with the port names the listener.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub(crate) enum Primary {
     /// An address.
     Ip(IpAddr),
-    /// A Unix domain socket, as written (`unix://PATH`).
+    /// A Unix domain socket as configured (`unix://PATH`).
     Unix(Arc<str>),
 }
 
@@ -28,7 +28,7 @@ impl Primary {
     }
 }
 
-/// Where a listener is bound.
+/// The bind addresses of a listener.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub(crate) struct Bound {
     /// The address that names it.
@@ -38,7 +38,7 @@ pub(crate) struct Bound {
 }
 
 impl Bound {
-    /// Bound to the first of these addresses, and to the others besides.
+    /// Bound to the first of these addresses, and additionally to the others.
     pub(crate) fn to(mut addresses: impl Iterator<Item = IpAddr>) -> Option<Bound> {
         let primary = Primary::Ip(addresses.next()?);
         Some(Bound {
@@ -59,37 +59,37 @@ impl Bound {
     }
 }
 
-/// A listener that is being put together.
+/// A listener under construction.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Entry {
-    /// Where it is bound.
+    /// Its bind addresses.
     pub(crate) bound: Bound,
-    /// Whether it is bound for real.
+    /// Whether it binds to the port.
     pub(crate) bind_to_port: bool,
     /// The port.
     pub(crate) port: u16,
-    /// What it speaks so far; [`Protocol::Unsupported`] once the HTTP inspector decides.
+    /// The protocol so far; [`Protocol::Unsupported`] if the HTTP inspector decides.
     pub(crate) protocol: Protocol,
-    /// Its chains so far.
+    /// The filter chains so far.
     pub(crate) chains: Vec<Chain>,
 }
 
-/// What a newcomer means for a listener that is there already.
+/// The effect of another service port on an existing listener.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Meeting {
     /// Nothing is added: HTTP services share a listener and differ in their routes.
     Shared,
-    /// The newcomer's chains are added, the inspector decides from now on.
+    /// Its filter chains are added, and the HTTP inspector decides.
     Sniffed,
-    /// The newcomer's TCP chains are added.
+    /// Its TCP filter chains are added.
     Merged,
-    /// The newcomer takes the place.
+    /// It replaces the listener.
     Replaced,
-    /// The newcomer is left out: looking for HTTP would break a protocol in which the server speaks first.
+    /// It is dropped: HTTP detection would break a server-first protocol.
     Refused,
 }
 
-/// What a service port means for a listener that speaks `here` so far.
+/// The effect of a service port on a listener with protocol `here`.
 pub(crate) fn meeting(here: Protocol, newcomer: Protocol) -> Meeting {
     if newcomer.is_http() && !here.is_tcp() {
         return Meeting::Shared;
@@ -102,7 +102,7 @@ pub(crate) fn meeting(here: Protocol, newcomer: Protocol) -> Meeting {
         (true, here) if here.is_http() => Meeting::Replaced,
         (true, here) if here.is_tcp() => Meeting::Sniffed,
         (true, _) => Meeting::Merged,
-        // HTTP over TCP, as all other HTTP shares.
+        // HTTP with TCP; other HTTP services share.
         (false, _) if newcomer.is_http() => Meeting::Sniffed,
         (false, here) if here.is_http() => Meeting::Sniffed,
         (false, _) => Meeting::Merged,
@@ -110,7 +110,7 @@ pub(crate) fn meeting(here: Protocol, newcomer: Protocol) -> Meeting {
 }
 
 impl Entry {
-    /// Adds what Envoy can tell from the chains that are there: the first has what several match.
+    /// Adds filter chains without matches that exist already.
     pub(crate) fn merge(&mut self, chains: Vec<Chain>) {
         for chain in chains {
             let left = self.chains.iter().try_fold(chain, |left, earlier| left.beside(earlier));
@@ -118,7 +118,7 @@ impl Entry {
         }
     }
 
-    /// Has the HTTP chains look names up in these caches, too.
+    /// Adds these DNS caches to the HTTP chains.
     pub(crate) fn add_dns_caches(&mut self, caches: &[DnsCache]) {
         for chain in &mut self.chains {
             if let ChainKind::Http(http) = &mut chain.kind {
@@ -129,7 +129,7 @@ impl Entry {
         }
     }
 
-    /// The listener. `fallback` takes what no chain matches, unless a chain matches everything.
+    /// The complete listener. `fallback` is the default filter chain, unless a chain matches everything.
     pub(crate) fn finish(self, name: Arc<str>, fallback: &ChainSpec, settings: Settings) -> ListenerSpec {
         let tls_inspector = self.chains.iter().any(|c| !c.sni.is_empty());
         let http_inspector = self.chains.iter().any(|c| c.inspected);
@@ -143,7 +143,7 @@ impl Entry {
             }
         }
         match default_chain.take() {
-            // A single chain needs no choice.
+            // A single chain needs no match.
             Some(only) if chains.is_empty() => chains.push(only),
             Some(all) => default_chain = Some(all),
             None => default_chain = Some(fallback.clone()),
@@ -177,16 +177,16 @@ impl Entry {
     }
 }
 
-/// What all listeners of an audience have in common.
+/// Common settings of an audience's listeners.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub(crate) struct Settings {
-    /// How long inspectors wait for the first bytes, in milliseconds; 0 for ever.
+    /// How long inspectors wait for the first bytes, in milliseconds; 0 for no limit.
     pub(crate) detection_timeout_ms: u64,
     /// See [`ListenerSpec::idle_timeout_ms`].
     pub(crate) idle_timeout_ms: Option<u64>,
     /// See [`ListenerSpec::exact_balance`].
     pub(crate) exact_balance: bool,
-    /// Optional filters of the proxy.
+    /// Optional filters that the proxy supports.
     pub(crate) capabilities: Capabilities,
 }
 

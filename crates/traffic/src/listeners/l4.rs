@@ -1,5 +1,4 @@
-//! The TCP and TLS routes of VirtualServices, and what connections that they route share with plain services: clusters,
-//! weights, idle time-outs, hashing.
+//! TCP and TLS routes of VirtualServices, and TCP proxies: clusters, weights, idle timeouts, hashing.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -21,8 +20,8 @@ use crate::scope::{self, Ports};
 use crate::stats;
 use crate::virtual_service::{EffectiveVirtualServices, Guard, Summary, VirtualServiceSummaries};
 
-/// The TCP and TLS routes of a VirtualService; no row where it has none. Listeners read this, so that its HTTP routes may
-/// change as they like.
+/// The TCP and TLS routes of a VirtualService; no row without any. Listeners read this, so that changes of HTTP routes
+/// do not affect them.
 pub struct L4Rules;
 
 impl Relation for L4Rules {
@@ -34,7 +33,7 @@ impl Relation for L4Rules {
 /// TCP and TLS routes, in order: the first that matches wins.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Rules {
-    /// For TLS that is not terminated.
+    /// For SNI passthrough.
     pub tls: Vec<TlsRule>,
     /// For other TCP.
     pub tcp: Vec<TcpRule>,
@@ -43,25 +42,25 @@ pub struct Rules {
 /// A route for TLS connections.
 #[derive(Clone, PartialEq, Debug)]
 pub struct TlsRule {
-    /// It applies when one of these does.
+    /// Alternatives, of which one must match.
     pub matches: Vec<L4Match>,
-    /// Where to.
+    /// The destinations.
     pub targets: Vec<Target>,
 }
 
 /// A route for TCP connections.
 #[derive(Clone, PartialEq, Debug)]
 pub struct TcpRule {
-    /// It applies when one of these does; empty means always.
+    /// Alternatives, of which one must match; empty matches always.
     pub matches: Vec<L4Match>,
-    /// Where to.
+    /// The destinations.
     pub targets: Vec<Target>,
 }
 
-/// A condition on a connection.
+/// A match condition on connections.
 #[derive(Clone, PartialEq, Debug)]
 pub struct L4Match {
-    /// What is decided when the listener is made.
+    /// The static part, which is decided when the listener is made.
     pub guard: Guard,
     /// Server names; empty for TCP.
     pub sni: Vec<Arc<str>>,
@@ -69,16 +68,16 @@ pub struct L4Match {
     pub subnets: Vec<IpNet>,
 }
 
-/// A destination with its share of connections.
+/// A weighted destination.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Target {
     /// The service's host.
     pub host: Hostname,
     /// The subset; empty for the whole service.
     pub subset: Arc<str>,
-    /// The service's port, where it is given.
+    /// The service's port, if set.
     pub port: Option<u16>,
-    /// The share; 0 for none, unless there is one destination only.
+    /// The weight; 0 for none, unless it is the only destination.
     pub weight: u32,
 }
 
@@ -104,7 +103,7 @@ impl Rule for L4Rules {
     }
 }
 
-/// VirtualServices for sidecars that have TCP or TLS routes. Most meshes have few or none of them.
+/// VirtualServices of sidecars with TCP or TLS routes. Most meshes have few or none.
 pub struct L4VirtualServices;
 
 impl Relation for L4VirtualServices {
@@ -124,7 +123,7 @@ impl Index for L4VirtualServices {
     }
 }
 
-/// What a DestinationRule says about connections that a listener passes on without reading them.
+/// The part of a DestinationRule that TCP proxies depend on.
 pub struct TcpPolicies;
 
 impl Relation for TcpPolicies {
@@ -133,17 +132,17 @@ impl Relation for TcpPolicies {
     type Row = TcpPolicy;
 }
 
-/// See [`TcpPolicies`]. Only the rule's own policy counts, not those of its ports: a listener may have several.
+/// See [`TcpPolicies`]. Port-level settings are ignored, because a listener may have several ports.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct TcpPolicy {
     idle_timeout_ms: Option<u64>,
     max_connection_duration_ms: Option<u64>,
     hash_source_ip: bool,
-    /// Subsets that say how an endpoint is chosen, and whether by the client's address.
+    /// Subsets with a load balancer, and whether it hashes the client's address.
     by_subset: BTreeMap<Arc<str>, bool>,
-    /// The tunnel that connections to the service go through.
+    /// The tunnel of connections to the service.
     tunnel: Option<Tunnel>,
-    /// The same of subsets, which do not take that of the service.
+    /// The tunnels of subsets, which do not inherit the service's.
     tunnels: BTreeMap<Arc<str>, Tunnel>,
 }
 
@@ -181,18 +180,18 @@ pub(super) fn register(b: &mut flow::Builder) {
     b.view::<TcpPolicies>();
 }
 
-/// Makes TCP proxies for one client scope.
+/// Builds TCP proxies for one client scope.
 pub(crate) struct Router<'a> {
-    /// The reads of the rule that asks.
+    /// Reads of the calling rule.
     pub(crate) cx: &'a Reads<'a>,
     /// The client's scope.
     pub(crate) scope: &'a Arc<Scope>,
 }
 
 impl Router<'_> {
-    /// To the targets of a VirtualService's route, by weight. None where nothing has a share.
+    /// A TCP proxy to the weighted targets of a VirtualService's route; none if all weights are 0.
     pub(crate) fn to_targets(&self, id: &ObjectId, targets: &[Target], listener_port: u16) -> Option<TcpChain> {
-        // The policy of the first target's service holds for all: there is one TCP proxy.
+        // There is one TCP proxy, so the policy of the first target's service applies.
         let first = self.visible(&targets.first()?.host);
         if let [only] = targets {
             let cluster = self.cluster(only, listener_port);
@@ -242,14 +241,14 @@ impl Router<'_> {
         ClusterName::outbound(port, target.subset.clone(), host)
     }
 
-    /// What an alias that the client sees stands for, else the host.
+    /// The target of a visible alias, else the host.
     fn behind(&self, host: &Hostname) -> Hostname {
         let aliases = registry::aliases::aliases(self.cx);
         let find = |host: &Hostname| scope::find(self.cx, self.scope, host).map(|seen| seen.key);
         scope::behind(&aliases, &find, host).clone()
     }
 
-    /// The service that a host means for the client, and its port if the client sees a single one.
+    /// The service of a host, and its port if the client sees a single one.
     fn visible(&self, host: &Hostname) -> Option<(Arc<Service>, Option<u16>)> {
         let visible = scope::find(self.cx, self.scope, &self.behind(host))?;
         let service = self.cx.get::<Services>(&visible.key)?;
@@ -257,7 +256,7 @@ impl Router<'_> {
     }
 }
 
-/// Everything to one cluster, under the policy of its service.
+/// A TCP proxy to one cluster, with the policy of its service.
 pub(crate) fn to_cluster(cx: &Reads<'_>, cluster: &str, policy: Option<&PolicyKey>, subset: &str) -> TcpChain {
     let policy = tcp_policy(cx, policy);
     let cluster: Arc<str> = cluster.into();
@@ -281,7 +280,7 @@ fn tcp_policy(cx: &Reads<'_>, key: Option<&PolicyKey>) -> TcpPolicy {
     policy.map(|p| (*p).clone()).unwrap_or_default()
 }
 
-/// How long inspectors wait for the first bytes of a connection, in milliseconds; 0 for ever.
+/// How long inspectors wait for the first bytes of a connection, in milliseconds; 0 for no limit.
 pub(crate) fn detection_timeout_ms(cx: &Reads<'_>) -> u64 {
     cx.get::<Mesh>(&())
         .map_or(0, |mesh| millis(mesh.config.protocol_detection_timeout))
@@ -296,7 +295,7 @@ pub(crate) fn single_port(seen: &Ports, service: &Service) -> Option<u16> {
     }
 }
 
-/// A route for TLS as it is decided by.
+/// The rule of a TLS route.
 pub(crate) fn tls_rule(rule: &TlsRoute) -> TlsRule {
     let matches = rule.matches.iter();
     TlsRule {
@@ -307,13 +306,13 @@ pub(crate) fn tls_rule(rule: &TlsRoute) -> TlsRule {
     }
 }
 
-/// A route for TCP as it is decided by; none for one that never applies.
+/// The rule of a TCP route; none if it never matches.
 pub(crate) fn tcp_rule(rule: &TcpRoute) -> Option<TcpRule> {
     let matches = rule.matches.iter();
     let matches: Vec<L4Match> = matches
         .filter_map(|m| condition(Guard::of_tcp(m), &[], &m.destination_subnets))
         .collect();
-    // No condition at all means always; conditions of which none can hold mean never.
+    // No conditions match always; conditions that are all impossible match never.
     let never = matches.is_empty() && !rule.matches.is_empty();
     (!never).then(|| TcpRule {
         matches,
@@ -321,7 +320,7 @@ pub(crate) fn tcp_rule(rule: &TcpRoute) -> Option<TcpRule> {
     })
 }
 
-/// A condition; none where it asks for addresses that are none, which no connection has.
+/// A condition; none if its addresses are invalid, so that it never matches.
 fn condition(guard: Guard, sni: &[Arc<str>], written: &[Arc<str>]) -> Option<L4Match> {
     let net = |text: &Arc<str>| {
         text.parse()
@@ -354,7 +353,7 @@ fn targets(routes: &[RouteDestination]) -> Vec<Target> {
     routes.iter().filter_map(target).collect()
 }
 
-/// Whether a policy spreads connections by the client's address; none where it does not say how an endpoint is chosen.
+/// Whether a policy hashes the client's address; none if it has no load balancer.
 fn hashes_source_ip(policy: &TrafficPolicy) -> Option<bool> {
     let by_hash = match &policy.load_balancer.as_ref()?.policy {
         Some(LbPolicy::ConsistentHash(hash)) => matches!(hash.key, Some(HashKey::UseSourceIp(true))),

@@ -17,7 +17,7 @@ use crate::gateways::GatewayListeners;
 use inbound::InboundListeners;
 use outbound::OutboundListeners;
 
-/// All listeners of an audience.
+/// The catalogue of listeners of an audience.
 pub struct ListenerCatalogue;
 
 impl Relation for ListenerCatalogue {

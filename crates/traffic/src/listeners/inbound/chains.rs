@@ -1,4 +1,4 @@
-//! The filter chains of one port of a workload: by what is taken there, and by what is known of what is spoken.
+//! Filter chains of one inbound port, by mTLS mode and protocol.
 
 use std::sync::Arc;
 
@@ -8,11 +8,11 @@ use names::Protocol;
 
 use crate::listeners::chain::{BLACK_HOLE, RAW_BUFFER, TLS, all_to_cluster, plaintext_http, to_cluster};
 
-/// What sidecars offer in the handshake for HTTP.
+/// ALPN of sidecars for HTTP.
 const MESH_HTTP: [&str; 3] = ["istio-http/1.0", "istio-http/1.1", "istio-h2"];
-/// What they offer for bytes.
+/// ALPN of sidecars for TCP.
 const MESH_BYTES: [&str; 2] = ["istio-peer-exchange", "istio"];
-/// What they offer at all. Who offers nothing of it means its TLS for the application.
+/// All ALPN of sidecars. TLS without any of them is the application's.
 const MESH: [&str; 5] = [
     "istio",
     "istio-peer-exchange",
@@ -21,61 +21,60 @@ const MESH: [&str; 5] = [
     "istio-h2",
 ];
 
-/// What is taken at a port.
+/// Accepted connections of a port.
 pub(super) enum Opening {
-    /// Whatever comes, as it is.
+    /// All connections, forwarded unchanged.
     Plain,
-    /// The mesh's mutual TLS, which is opened, and what else comes as it is.
+    /// The mesh's mutual TLS, terminated; other connections unchanged.
     Both(Arc<ServerContext>),
-    /// The mesh's mutual TLS and nothing else.
+    /// Only the mesh's mutual TLS.
     Mesh(Arc<ServerContext>),
-    /// TLS as a `Sidecar` describes it, and nothing else.
+    /// Only TLS as a `Sidecar` configures it.
     Own(Arc<ServerContext>),
-    /// Nothing: only TLS may be taken, for which there is no certificate.
+    /// None: TLS is required and the proxy has no certificate.
     Closed,
 }
 
-/// What the chains of one port are made of.
+/// Parameters of a port's filter chains.
 pub(super) struct Port {
     /// Names of the HTTP chains and of the TCP chains.
     pub(super) names: [Arc<str>; 2],
-    /// What connections are for; none for ports that nobody declared.
+    /// The destination port; none for undeclared ports.
     pub(super) destination: Option<u16>,
     pub(super) protocol: Protocol,
     pub(super) cluster: Arc<str>,
     pub(super) stat_prefix: Arc<str>,
-    /// The name of bytes that are not looked into in statistics; the cluster's where there is none.
+    /// The statistics name of TCP; none for the cluster's.
     pub(super) tcp_name: Option<Arc<str>>,
     pub(super) opening: Opening,
-    /// The service's port and host, for the names of its virtual host and of its traces.
+    /// The service's port and host, for names of the virtual host and of spans.
     pub(super) service_port: u16,
     pub(super) host: Arc<str>,
     pub(super) accepts_http10: bool,
 }
 
-/// Connections that are told from the others of a port.
+/// A class of connections of a port.
 struct Sort {
-    /// They are HTTP, and not mere bytes.
+    /// HTTP instead of TCP.
     http: bool,
     transport: Transport,
-    /// Application protocols of which they have to offer one; none for any.
+    /// ALPN, of which one must be offered; empty for any.
     protocols: Vec<&'static str>,
 }
 
-/// What connections begin with.
+/// The transport of connections.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Transport {
-    /// No TLS, as far as anybody looks.
+    /// No TLS, or not inspected.
     Raw,
-    /// TLS that is the application's.
+    /// The application's TLS.
     Passed,
-    /// TLS that is opened.
+    /// TLS that is terminated.
     Opened,
 }
 
 impl Port {
-    /// The chains, in the order in which Istio has them. Of a port that nobody declared there are none where nothing is
-    /// taken.
+    /// The filter chains, in Istio's order. Undeclared ports that accept nothing have none.
     pub(super) fn chains(&self) -> Vec<ChainSpec> {
         if let Opening::Closed = self.opening {
             return self.closed().into_iter().collect();
@@ -83,7 +82,7 @@ impl Port {
         self.sorts().into_iter().map(|sort| self.chain(sort)).collect()
     }
 
-    /// Connections to other ports may be taken: without a chain of its own the port's would go the way of those.
+    /// A port that accepts nothing needs a filter chain, or connections would match the chains of undeclared ports.
     fn closed(&self) -> Option<ChainSpec> {
         let matches = ChainMatch {
             destination_port: Some(self.destination?),

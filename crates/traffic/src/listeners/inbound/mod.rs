@@ -1,5 +1,5 @@
-//! Inbound listeners of a sidecar: the one that captured connections arrive at, with chains for each port of the workload,
-//! and a listener for each port that a `Sidecar` has bound for real.
+//! Inbound listeners of a sidecar: the virtual inbound listener for captured connections, with filter chains for each
+//! port of the workload, and a listener for each port that a `Sidecar` binds explicitly.
 
 mod chains;
 
@@ -21,7 +21,7 @@ use super::l4;
 use crate::{stats, terminate};
 use chains::{Opening, Port};
 
-/// Name of the listener of captured connections and of its chain for ports that nobody declared.
+/// Name of the virtual inbound listener and of its filter chain for undeclared ports.
 const VIRTUAL_INBOUND: &str = "virtualInbound";
 
 /// The inbound listeners of sidecars.
@@ -71,9 +71,9 @@ struct Inbound<'a> {
     cx: &'a Reads<'a>,
     audience: &'a ListenerAudience,
     facts: &'a SidecarListenerFacts,
-    /// The mesh's mutual TLS; none where this proxy has no certificate for it.
+    /// The mesh's mutual TLS; none if the proxy has no certificate.
     of_mesh: Option<Arc<ServerContext>>,
-    /// The TLS of ports whose `Sidecar` has some; none where this proxy cannot have the certificate.
+    /// TLS contexts of ports whose `Sidecar` configures TLS; none if the proxy cannot have the certificate.
     tls: BTreeMap<u16, Option<Arc<ServerContext>>>,
     detection_timeout_ms: u64,
 }
@@ -105,7 +105,7 @@ fn terminated(
 }
 
 impl Inbound<'_> {
-    /// The listener that captured connections arrive at; none where nothing is captured.
+    /// The virtual inbound listener; none without traffic capture.
     fn captured(&self, mesh: &MeshConfig) -> Option<ListenerSpec> {
         let interception = self.facts.interception;
         if interception == InterceptionMode::None {
@@ -124,7 +124,7 @@ impl Inbound<'_> {
         })
     }
 
-    /// A listener for a port that is bound for real; none where it would take nothing.
+    /// The listener of an explicitly bound port; none if it accepts nothing.
     fn bound(&self, port: &InboundPort) -> Option<ListenerSpec> {
         let bind = match &**port.bind.as_ref()? {
             ALL_ADDRESSES => self.everywhere(port.port),
@@ -176,7 +176,7 @@ impl Inbound<'_> {
         }
     }
 
-    /// Chains for ports that no service and no `Sidecar` declares, and for those of them that a PeerAuthentication names.
+    /// Filter chains of undeclared ports, and of those undeclared ports that a PeerAuthentication names.
     fn undeclared(&self, listens: u16) -> Vec<ChainSpec> {
         let modes = &self.facts.mtls;
         let declared = |number: u16| self.facts.inbound.iter().any(|port| port.port == number);
@@ -204,7 +204,7 @@ impl Inbound<'_> {
         let name = self.name(port);
         let (host, service_port) = match &port.service {
             Some((service, number)) => (service.hostname.as_arc().clone(), *number),
-            // There is no service; something has to stand in traces all the same.
+            // Without a service, spans have the `Sidecar`'s name.
             None => (self.sidecar_host(), port.port),
         };
         let mode = self.facts.mtls.at(port.port);
@@ -213,7 +213,7 @@ impl Inbound<'_> {
             destination: Some(port.port),
             protocol: port.protocol,
             cluster: ClusterName::inbound(port.port).to_string().into(),
-            // As with Istio: the mesh's TLS goes before what a Sidecar says.
+            // As in Istio, the mesh's mutual TLS overrides the Sidecar's TLS.
             opening: match self.tls.get(&port.port).filter(|_| mode == Mode::Disable) {
                 Some(Some(context)) => Opening::Own(context.clone()),
                 Some(None) => Opening::Closed,
@@ -230,7 +230,7 @@ impl Inbound<'_> {
         }
     }
 
-    /// What a mode comes to for this proxy.
+    /// The accepted connections of a mode, with this proxy's certificates.
     fn opening(&self, mode: Mode) -> Opening {
         match (mode, &self.of_mesh) {
             (Mode::Disable, _) | (Mode::Permissive, None) => Opening::Plain,
@@ -249,7 +249,7 @@ impl Inbound<'_> {
 
     fn sidecar_host(&self) -> Arc<str> {
         let scope = &self.audience.scope;
-        // A Sidecar of the root namespace takes effect in the workload's own.
+        // A Sidecar of the root namespace counts as one of the workload's namespace.
         scope
             .sidecar
             .as_ref()
@@ -257,7 +257,7 @@ impl Inbound<'_> {
     }
 }
 
-/// Connections to the listener's own port were not captured; passed on they would come here again.
+/// Connections to the listener's own port would loop.
 fn blackhole(port: u16) -> ChainSpec {
     ChainSpec {
         name: format!("{VIRTUAL_INBOUND}-blackhole").into(),
@@ -270,11 +270,11 @@ fn blackhole(port: u16) -> ChainSpec {
     }
 }
 
-/// The ports at which nothing has to be detected, or none if that is so at all of them.
+/// The ports without HTTP detection; none if no port needs detection.
 fn declared_ports(chains: &[ChainSpec]) -> Option<Vec<u16>> {
     let mut detected: BTreeMap<Option<u16>, bool> = BTreeMap::new();
     for chain in chains {
-        // What is offered in a handshake is TLS's to find.
+        // ALPN is the TLS inspector's.
         let looks = chain.matches.transport_protocol != Some(TLS) && !chain.matches.application_protocols.is_empty();
         *detected.entry(chain.matches.destination_port).or_default() |= looks;
     }

@@ -1,4 +1,4 @@
-//! Addresses of the instances of services that have no address of their own.
+//! Addresses of instances of services without a virtual address.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -7,21 +7,21 @@ use flow::{Reads, Relation, Rule};
 use model::service::ServiceKey;
 use registry::{ServiceEndpoints, Services};
 
-/// Instances of a service port, as clients in one place may dial them.
+/// Instances of a service port that clients of a network and cluster can reach.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct Instances {
     /// The service.
     pub service: ServiceKey,
     /// Its port.
     pub port: u16,
-    /// The clients' network; empty where networks have no meaning.
+    /// The clients' network; empty while no network has a gateway.
     pub network: Arc<str>,
     /// The clients' cluster; empty while there is one.
     pub cluster: Arc<str>,
 }
 
-/// The addresses at which a service port has endpoints, ready or not, ascending. Apart from the endpoints, so that
-/// listeners change with the addresses and with nothing else.
+/// The addresses of a service port's endpoints, ready or not, ascending. A relation of its own, so that listeners
+/// depend on addresses only.
 pub struct InstanceAddresses;
 
 impl Relation for InstanceAddresses {
@@ -38,7 +38,7 @@ impl Rule for InstanceAddresses {
         let network = &key.network;
         let local = service.cluster_local && !key.cluster.is_empty();
         let with_port = endpoints.iter().filter(|e| e.ports.contains_key(&port.name));
-        // What is in another network is not reached at its own address.
+        // Instances of other networks are not reachable at their own address.
         let near = with_port
             .filter(|e| network.is_empty() || e.network.is_empty() || e.network == *network)
             .filter(|e| !local || e.cluster == key.cluster);

@@ -1,5 +1,5 @@
-//! Outbound listeners of a sidecar: one per address and port that services have, those that a `Sidecar` declares, and
-//! the one that captured connections arrive at.
+//! Outbound listeners of a sidecar: one per address and port of services, those that a `Sidecar` declares, and the
+//! virtual outbound listener.
 
 mod headless;
 mod place;
@@ -34,8 +34,8 @@ use service::Wanted;
 pub use headless::{InstanceAddresses, Instances};
 pub use plain::{Client, Plain, PlainListeners};
 
-/// The outbound listeners of sidecars, by name. The key's inbound ports are empty: workloads that
-/// see the same share these listeners, whatever they serve.
+/// The outbound listeners of sidecars, ascending by name. The key has no inbound facts, so that workloads that serve
+/// different ports share these listeners.
 pub struct OutboundListeners;
 
 impl Relation for OutboundListeners {
@@ -72,7 +72,7 @@ impl Rule for OutboundListeners {
         let mut listeners = build.finish();
         listeners.extend(special::http_proxy((audience, facts), &mesh.config, &client).map(Arc::new));
         listeners.extend(special::virtual_outbound((audience, facts), &mesh.config, &client).map(Arc::new));
-        // Catalogues merge sorted lists cheaply.
+        // Sorted lists are cheap to merge into catalogues.
         listeners.sort_by(|a, b| a.name.cmp(&b.name));
         Some(listeners)
     }
@@ -85,13 +85,13 @@ pub(super) fn register(b: &mut flow::Builder) {
     b.view::<OutboundListeners>();
 }
 
-/// A service that a listener has, and how much of it.
+/// A service of a listener with its visible ports.
 type Seen = (Arc<Service>, Ports);
 
 /// A VirtualService with TCP or TLS routes.
 pub(super) type L4Service = (Arc<Summary>, Arc<Rules>);
 
-/// The listeners while they are put together.
+/// The listeners under construction.
 struct Build<'a> {
     cx: &'a Reads<'a>,
     audience: &'a ListenerAudience,
@@ -102,31 +102,31 @@ struct Build<'a> {
     client: Arc<Client>,
     /// The domain of Kubernetes services.
     domain: &'a str,
-    /// Which services are names of others.
+    /// Aliases of services.
     aliases: Arc<AliasTable>,
     /// VirtualServices with TCP or TLS routes that the client sees, in order of precedence.
     l4: Vec<L4Service>,
     slots: FxHashMap<(Primary, u16), Slot>,
-    /// Listeners that services share whose names are looked up as they come, with these services' caches.
+    /// DNS caches of dynamically resolved services that share a listener with others.
     dns_caches: BTreeMap<(Primary, u16), Vec<DnsCache>>,
 }
 
-/// A listener that is being put together.
+/// A listener under construction.
 struct Slot {
-    /// Declared by a `Sidecar` for some services only: others stay out.
+    /// Declared by a `Sidecar` for some services, so that others are not added.
     locked: bool,
     pending: Pending,
 }
 
 enum Pending {
-    /// One service port has it to itself so far.
+    /// It has one service port so far.
     Plain(Plain),
-    /// More is to be said.
+    /// It has several service ports or routes.
     Entry(Entry),
 }
 
 impl Slot {
-    /// What it speaks so far.
+    /// The protocol so far.
     fn protocol(&self) -> Protocol {
         match &self.pending {
             Pending::Plain(plain) => plain.listener_protocol(),
@@ -134,12 +134,12 @@ impl Slot {
         }
     }
 
-    /// What a service port of this protocol means for it.
+    /// The effect of another service port of this protocol.
     fn meets(&self, newcomer: Protocol) -> Meeting {
         entry::meeting(self.protocol(), newcomer)
     }
 
-    /// The listener, ready for more chains.
+    /// The listener, ready for more filter chains.
     fn into_entry(self, cx: &Reads<'_>) -> Entry {
         match self.pending {
             Pending::Plain(plain) => plain.entry(cx),
@@ -178,7 +178,7 @@ impl<'a> Build<'a> {
         }
     }
 
-    /// Adds what one egress listener brings.
+    /// Adds the listeners of an egress listener.
     fn egress(&mut self, listener: &EgressListener) {
         let unix = listener.bind.as_ref().is_some_and(|bind| bind.starts_with("unix://"));
         let bind_to_port =
@@ -188,7 +188,7 @@ impl<'a> Build<'a> {
                 Some(bound) => Some(bound),
                 None => return,
             },
-            // Nothing is captured: applications are told to call the loopback address, and nobody else may.
+            // Without capture, applications call the loopback address, and only they may.
             None if bind_to_port => self.places.loopback(),
             None => None,
         };
@@ -206,7 +206,7 @@ impl<'a> Build<'a> {
         }
     }
 
-    /// A listener at the port that a `Sidecar` declares, for some services.
+    /// Adds a listener at the port that a `Sidecar` declares, for some services.
     fn declared(
         &mut self,
         port: &EgressPort,
@@ -232,7 +232,7 @@ impl<'a> Build<'a> {
         }
     }
 
-    /// A listener at each port of each service, except where a listener was declared.
+    /// Adds a listener at each port of each service, except where one is declared.
     fn all_ports(
         &mut self,
         services: &[Seen],
@@ -260,13 +260,13 @@ impl<'a> Build<'a> {
         }
     }
 
-    /// The services of a listener in the order in which they win where two want the same: those that only the client's
-    /// namespace sees, those for some namespaces, those for all; the oldest first.
+    /// The services of a listener in order of precedence: those exported to the client's namespace only, those exported
+    /// to some namespaces, those exported to all; the oldest first.
     fn by_precedence(&self, listener: &EgressListener) -> Vec<Seen> {
         let seen = listener.services.iter();
         let mut services: Vec<Seen> = seen
             .filter_map(|seen| Some(((*self.cx.get::<Services>(&seen.key)?).clone(), seen.ports.clone())))
-            // An alias is called at the addresses of what it stands for.
+            // An alias is called at its target's addresses.
             .filter(|(service, _)| service.resolution != Resolution::Alias)
             .collect();
         let namespace = &self.audience.scope.namespace;
@@ -278,7 +278,7 @@ impl<'a> Build<'a> {
         services
     }
 
-    /// Gives listeners the caches of services that others were before at.
+    /// Adds DNS caches to listeners that other services defined first.
     fn add_dns_caches(&mut self) {
         for (key, caches) in std::mem::take(&mut self.dns_caches) {
             let Some(slot) = self.slots.remove(&key) else { continue };
@@ -300,15 +300,15 @@ impl<'a> Build<'a> {
                 self.client.settings,
             ))),
         };
-        // Reads in one order, whatever the map's: they are compared with those of the run before.
+        // Read in a fixed order: reads are compared with those of the previous run.
         let mut slots: Vec<((Primary, u16), Slot)> = self.slots.into_iter().collect();
         slots.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
         slots.into_iter().filter_map(finish).collect()
     }
 }
 
-/// VirtualServices with TCP or TLS routes that a namespace sees: its own before those exported to it in particular, and
-/// those before the ones for everybody; the oldest first among equals.
+/// VirtualServices with TCP or TLS routes that a namespace sees: its own first, then those exported to it explicitly,
+/// then public ones; the oldest first among equals.
 fn visible_l4(cx: &Reads<'_>, namespace: &str) -> Vec<L4Service> {
     let ids = cx.get::<L4VirtualServices>(&());
     let ids = ids.iter().flat_map(|members| members.iter());

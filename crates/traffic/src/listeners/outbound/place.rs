@@ -1,4 +1,4 @@
-//! Where an outbound listener goes: at which addresses, and whether the proxy can have it there.
+//! Bind addresses of outbound listeners.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -11,20 +11,20 @@ use names::Protocol;
 
 use crate::listeners::entry::{Bound, Primary};
 
-/// What decides where a proxy can listen.
+/// Facts that decide the bind addresses.
 pub(super) struct Places<'a> {
     pub(super) audience: &'a ListenerAudience,
     pub(super) mesh: &'a MeshConfig,
 }
 
-/// The address of a service, as a client's listener sees it.
+/// The address of a service for a client's listener.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) enum Address {
-    /// None: the service is found by name or by its endpoints' addresses.
+    /// None: the service is selected by name or by addresses of its endpoints.
     Unspecified,
     /// Virtual addresses. The first names the listener.
     Hosts(Vec<IpAddr>),
-    /// A network: shared listeners tell services apart by it.
+    /// A network, which a filter chain of a shared listener matches.
     Net(IpNet),
 }
 
@@ -55,21 +55,21 @@ impl Places<'_> {
         Bound::to([self.audience.ip.loopback()].into_iter().chain(more))
     }
 
-    /// Whether the proxy can have a listener there at all.
+    /// Whether the proxy can bind the listener.
     pub(super) fn usable(&self, bind_to_port: bool, bound: Option<&Bound>, port: u16, protocol: Protocol) -> bool {
         let privileged = bind_to_port && self.audience.unprivileged && (1..1024).contains(&port);
         let wildcard = bound.map_or(protocol.is_http(), |b| self.is_wildcard(b));
         !(privileged || wildcard && self.is_reserved(port))
     }
 
-    /// Whether the proxy itself has this port: its captured traffic, readiness, metrics.
+    /// Whether the port belongs to the proxy: captured traffic, readiness, metrics.
     pub(super) fn is_reserved(&self, port: u16) -> bool {
         let own = [self.mesh.proxy_listen_port, self.mesh.proxy_inbound_listen_port];
         self.audience.options.static_ports.contains(&port) || own.contains(&i32::from(port))
     }
 
-    /// The addresses of a service, each of which has listeners of its own. A Kubernetes service has one, in one or two
-    /// families, and so has one that was assigned some; a ServiceEntry may have several.
+    /// The addresses of a service, each with listeners of its own. A Kubernetes service has one, in one or two
+    /// families, as has a service with automatically assigned addresses; a ServiceEntry may have several.
     pub(super) fn addresses(&self, service: &Service) -> Vec<Address> {
         let hosts = |nets: &[IpNet]| Address::Hosts(nets.iter().map(IpNet::addr).collect());
         let scope = &self.audience.scope;
@@ -80,7 +80,7 @@ impl Places<'_> {
         match (service.addresses_in(&scope.cluster, scope.assigned), service.registry) {
             ([], _) => vec![Address::Unspecified],
             (assigned, _) if service.addresses.is_empty() && service.cluster_addresses.is_empty() => {
-                // Nobody can be told of the others.
+                // Assigned addresses of other families cannot be resolved.
                 match usable(assigned) {
                     none if none.is_empty() => vec![Address::Unspecified],
                     some => vec![hosts(&some)],
@@ -105,7 +105,7 @@ impl Places<'_> {
         }
     }
 
-    /// Whether the proxy has addresses of the same family.
+    /// Whether the proxy has an address of this family.
     pub(super) fn has_family(&self, address: IpAddr) -> bool {
         match self.audience.ip {
             IpFamilies::V4 => address.is_ipv4(),

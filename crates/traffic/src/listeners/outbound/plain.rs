@@ -1,5 +1,5 @@
-//! Listeners that one service port has to itself, and that nothing routes elsewhere: nearly all listeners of a mesh that
-//! speaks TCP. They are the same for every client that sees the service under the same policy, and are made once.
+//! Listeners of a single service port without routes: most listeners of a mesh with TCP services. All clients that see
+//! the service under the same policy share them.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::listeners::entry::{Bound, Entry, Primary, Settings};
 use crate::listeners::l4;
 use crate::stats;
 
-/// The listener of a service port that nobody shares.
+/// The listener of a single service port.
 pub struct PlainListeners;
 
 impl Relation for PlainListeners {
@@ -24,38 +24,38 @@ impl Relation for PlainListeners {
     type Row = Arc<ListenerSpec>;
 }
 
-/// A service port in its place, without what VirtualServices make of it.
+/// A service port at its bind address, without VirtualServices.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct Plain {
     pub(super) service: ServiceKey,
     /// The listener's port; 0 for a Unix domain socket.
     pub(super) port: u16,
     pub(super) protocol: Protocol,
-    /// The port of the service that is meant.
+    /// The service's port.
     pub(super) service_port: u16,
     pub(super) bound: Bound,
     pub(super) bind_to_port: bool,
-    /// The listener is at all addresses, so that there may be connections to anything.
+    /// The listener binds a wildcard address, so that it gets connections to any destination.
     pub(super) shared: bool,
-    /// The server names of TLS connections to the service; none where its address tells them from others.
+    /// SNI of TLS connections to the service; none if the address identifies the service.
     pub(super) names: Arc<[Arc<str>]>,
-    /// The service's names are looked up as they come, by the proxy's address families.
+    /// The proxy's address families, if the service is resolved dynamically.
     pub(super) dns: Option<IpFamilies>,
-    /// The policy that applies to the service for the client.
+    /// The policy of the service for the client.
     pub(super) policy: Option<PolicyKey>,
     pub(super) client: Arc<Client>,
 }
 
-/// What listeners depend on of a client, apart from what it sees.
+/// Client facts that listeners depend on, other than visibility.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct Client {
     /// The cluster of connections to unknown destinations.
     pub(super) elsewhere: Arc<str>,
     pub(super) settings: Settings,
     pub(super) accepts_http10: bool,
-    /// Some service keeps its clients with one endpoint.
+    /// Some service has session affinity.
     pub(super) sessions: bool,
-    /// Where names of unknown destinations are looked up, if they are.
+    /// The DNS cache for unknown destinations, if the mesh resolves them.
     pub(super) anywhere: Option<DnsCache>,
 }
 
@@ -76,7 +76,7 @@ impl Plain {
         self.bound.primary.listener(self.port)
     }
 
-    /// What the listener speaks: what is found out at it is not declared.
+    /// The listener's protocol; a detected protocol is not declared.
     pub(super) fn listener_protocol(&self) -> Protocol {
         let inspected = self.protocol.is_http() && self.inspects();
         if inspected {
@@ -86,7 +86,7 @@ impl Plain {
         }
     }
 
-    /// The listener while others may join it.
+    /// The listener, ready for more filter chains.
     pub(super) fn entry(&self, cx: &Reads<'_>) -> Entry {
         let tcp = || self.tcp(cx);
         let chains = match self.protocol {
@@ -97,7 +97,7 @@ impl Plain {
         self.entry_with(chains)
     }
 
-    /// The listener with these chains.
+    /// The listener with these filter chains.
     pub(super) fn entry_with(&self, chains: Vec<Chain>) -> Entry {
         let mut entry = Entry {
             bound: self.bound.clone(),
@@ -110,7 +110,7 @@ impl Plain {
         entry
     }
 
-    /// Everything to the service.
+    /// A TCP proxy to the service.
     pub(super) fn tcp(&self, cx: &Reads<'_>) -> Chain {
         let cluster = ClusterName::outbound(self.service_port, "", self.service.hostname.as_arc().clone());
         let all = l4::to_cluster(cx, &cluster.to_string(), self.policy.as_ref(), "").speaking(self.protocol);
@@ -125,12 +125,12 @@ impl Plain {
         }
     }
 
-    /// HTTP by a route table.
+    /// HTTP with a route table.
     pub(super) fn http(&self) -> Chain {
         let detected = self.protocol.is_unsupported();
         let table: Arc<str> = match &self.bound.primary {
             Primary::Unix(bind) if self.port == 0 => bind.clone(),
-            // What is detected at an address of the service's own is for this service only.
+            // Detected HTTP at the service's own address is for this service only.
             _ if detected && !self.shared => format!("{}:{}", self.service.hostname, self.port).into(),
             _ => self.port.to_string().into(),
         };
@@ -155,7 +155,7 @@ impl Plain {
         })
     }
 
-    /// Whether HTTP has to be found out: at a shared listener it is so even where it is declared.
+    /// Whether HTTP is detected; at a shared listener even if it is declared.
     fn inspects(&self) -> bool {
         self.protocol.is_unsupported() || self.shared && self.protocol != Protocol::HttpProxy
     }

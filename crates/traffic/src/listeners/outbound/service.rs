@@ -1,4 +1,4 @@
-//! What one service port adds to the outbound listeners.
+//! Adds service ports to outbound listeners.
 
 use std::sync::Arc;
 
@@ -18,36 +18,36 @@ use crate::listeners::entry::{Bound, Meeting, Primary};
 use crate::listeners::l4::{L4Match, Target};
 use crate::routes::domains;
 
-/// A service port that wants a listener.
+/// A service port to add.
 #[derive(Clone, Copy)]
 pub(super) struct Wanted<'a> {
     pub(super) service: &'a Service,
     /// The listener's port; 0 for a Unix domain socket.
     pub(super) port: u16,
     pub(super) protocol: Protocol,
-    /// The port of the service that is meant, unless it is the listener's.
+    /// The service's port, unless it is the listener's.
     pub(super) only_port: Option<u16>,
-    /// Where the listener is bound, unless the service's address decides.
+    /// The bind address, unless the service's address decides.
     pub(super) bound: Option<&'a Bound>,
     pub(super) bind_to_port: bool,
-    /// What the egress listener lets in.
+    /// The hosts that the egress listener imports.
     pub(super) hosts: &'a EgressHosts,
-    /// VirtualServices with TCP or TLS routes that the egress listener lets in.
+    /// VirtualServices with TCP or TLS routes that the egress listener imports.
     pub(super) routes: &'a [L4Service],
 }
 
-/// A wanted listener that has found its place.
+/// A service port at its bind address.
 struct Placed<'a> {
     plain: Plain,
-    /// Destination addresses that tell the service from others at a shared listener.
+    /// Destination addresses that identify the service at a shared listener.
     subnets: Vec<IpNet>,
     /// VirtualServices with TCP or TLS routes for the service's host.
     routes: Vec<&'a L4Service>,
 }
 
 impl Build<'_> {
-    /// Adds a port of a service. A service without an address whose clients dial its instances gets a listener for each of
-    /// them, if it is not HTTP: HTTP requests say what they are for.
+    /// Adds a port of a service. A headless TCP service gets a listener for each instance; HTTP requests name their
+    /// host.
     pub(super) fn add_port(&mut self, wanted: Wanted<'_>) {
         let service = wanted.service;
         let dialled = service.resolution == Resolution::Passthrough && service.addresses.is_empty();
@@ -102,7 +102,7 @@ impl Build<'_> {
         }
     }
 
-    /// Names of the service's requests are looked up at the listener that it shares with others.
+    /// Records the DNS cache of a dynamically resolved service for the shared listener.
     fn note_dns_cache(&mut self, wanted: &Wanted<'_>) {
         let bound = wanted.bound.unwrap_or(&self.wildcard);
         let caches = self.dns_caches.entry((bound.primary.clone(), wanted.port)).or_default();
@@ -113,16 +113,15 @@ impl Build<'_> {
         });
     }
 
-    /// Whether there is a listener already to which a port of HTTP adds nothing. So it is for all but the first of
-    /// thousands.
+    /// Whether an HTTP port adds nothing to an existing listener, which is the common case.
     fn is_served(&self, wanted: &Wanted<'_>) -> bool {
         let bound = wanted.bound.unwrap_or(&self.wildcard);
         let slot = self.slots.get(&(bound.primary.clone(), wanted.port));
         slot.is_some_and(|slot| slot.locked || wanted.protocol != Protocol::HttpProxy && !slot.protocol().is_tcp())
     }
 
-    /// Whether a service without endpoints may have some at another time. A wildcard listener in the meantime would get
-    /// in the way of others. What is left is a ServiceEntry that only names a port of anything.
+    /// Whether a service without endpoints may have some later. Until then a wildcard listener would conflict with
+    /// others. Others are ServiceEntries that only declare a port.
     fn has_instances(&self, service: &Service) -> bool {
         if service.registry == Registry::Kubernetes {
             return true;
@@ -144,7 +143,7 @@ impl Build<'_> {
         let protocol = placed.plain.protocol;
         let meeting = match self.slots.get(&key) {
             Some(slot) if slot.locked => return,
-            // A proxy for everything is whatever is asked through it.
+            // An HTTP proxy port serves all hosts.
             Some(_) if protocol == Protocol::HttpProxy => Meeting::Replaced,
             Some(slot) => slot.meets(protocol),
             None => Meeting::Replaced,
@@ -192,7 +191,7 @@ impl Build<'_> {
         let by_name = match address {
             Address::Net(_) => true,
             Address::Unspecified => shared,
-            // The address says nothing about which of the names is meant.
+            // The address does not tell which of the names is meant.
             Address::Hosts(_) => wanted.service.resolution == Resolution::DynamicDns,
         };
         let Wanted {
@@ -233,8 +232,7 @@ impl Build<'_> {
         })
     }
 
-    /// The names by which clients ask for a service where nothing else tells connections to it from others: its own, and
-    /// those of its aliases in all their forms.
+    /// The SNI of a service where its address does not identify it: its hostname and aliases in all forms.
     fn server_names(&self, wanted: Wanted<'_>) -> Arc<[Arc<str>]> {
         let (key, client) = (&wanted.service.key, &self.audience.scope.namespace);
         let aliases = self.aliases.of(&key.hostname).iter();
@@ -267,7 +265,7 @@ impl Build<'_> {
         }
     }
 
-    /// TLS routes of VirtualServices for the service's host; without any, the service itself.
+    /// Filter chains of the TLS routes for the service's host; without any, of the service.
     fn tls_routes(&self, placed: &Placed<'_>) -> Vec<Chain> {
         let port = placed.plain.port;
         let mut chains = Vec::new();
@@ -297,8 +295,8 @@ impl Build<'_> {
         chains
     }
 
-    /// TCP routes of VirtualServices for the service's host, up to the first that takes everything; if none does, the
-    /// service itself comes last.
+    /// Filter chains of the TCP routes for the service's host, up to the first that matches everything; else the
+    /// service's comes last.
     fn tcp_routes(&self, placed: &Placed<'_>) -> Vec<Chain> {
         let port = placed.plain.port;
         let mut chains: Vec<Chain> = Vec::new();

@@ -1,5 +1,5 @@
-//! Outbound listeners that no service asks for: where captured connections arrive, and the HTTP proxy; and the chain for
-//! connections to unknown destinations.
+//! Outbound listeners without services: the virtual outbound listener and the HTTP proxy; and the filter chain for
+//! unknown destinations.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::listeners::chain::{BLACK_HOLE, Chain, PASSTHROUGH, plaintext_http, to
 use crate::listeners::entry::Entry;
 use crate::scope::OutboundPolicy;
 
-/// Name of the listener of captured connections, and the prefix of its chains.
+/// Name of the virtual outbound listener, and prefix of its filter chains.
 const VIRTUAL_OUTBOUND: &str = "virtualOutbound";
 /// The route table of the HTTP proxy.
 const HTTP_PROXY_ROUTES: &str = "http_proxy";
@@ -24,7 +24,7 @@ const HTTP_PROXY_ROUTES: &str = "http_proxy";
 pub(super) fn elsewhere(policy: &OutboundPolicy) -> Arc<str> {
     match policy {
         OutboundPolicy::RegistryOnly => BLACK_HOLE.into(),
-        // What is no HTTP says no name.
+        // Only HTTP names its destination.
         OutboundPolicy::AllowAny { egress_proxy: None } | OutboundPolicy::ByName => PASSTHROUGH.into(),
         OutboundPolicy::AllowAny { egress_proxy: Some(to) } => {
             let port = to.port.as_ref().and_then(|p| u16::try_from(p.number).ok()).unwrap_or(0);
@@ -35,7 +35,7 @@ pub(super) fn elsewhere(policy: &OutboundPolicy) -> Arc<str> {
     }
 }
 
-/// The chain of listeners of services for connections that are to none of them.
+/// The default filter chain of services' listeners.
 pub(super) fn fallback(elsewhere: &str) -> ChainSpec {
     let name = "PassthroughFilterChain".into();
     ChainSpec {
@@ -46,8 +46,8 @@ pub(super) fn fallback(elsewhere: &str) -> ChainSpec {
     }
 }
 
-/// The listener that captured connections arrive at. It hands them to the listener of the address that the application
-/// called, and deals with the others itself.
+/// The virtual outbound listener. It passes captured connections to the listener of their original destination and
+/// handles the rest itself.
 pub(super) fn virtual_outbound(
     (audience, facts): (&ListenerAudience, &SidecarListenerFacts),
     mesh: &MeshConfig,
@@ -69,7 +69,7 @@ pub(super) fn virtual_outbound(
     };
     let anywhere = client.anywhere.as_ref().map(|_| by_name(client));
     let inspects = anywhere.is_some();
-    // A connection to this very port was not captured, and to pass it on would bring it here again.
+    // Connections to this port were not captured and would loop.
     let mut chains = vec![chain("blackhole", Some(port), BLACK_HOLE)];
     chains.extend(anywhere);
     chains.push(chain("catchall-tcp", None, elsewhere));
@@ -89,7 +89,7 @@ pub(super) fn virtual_outbound(
         chains,
         default_chain: None,
         idle_timeout_ms: audience.options.idle_timeout_ms,
-        // Connections are handed on.
+        // Connections are passed on.
         exact_balance: false,
         internal: [].into(),
         capabilities: audience.capabilities,
@@ -98,7 +98,7 @@ pub(super) fn virtual_outbound(
     })
 }
 
-/// The chain for HTTP to unknown destinations: where its name leads, not where the application connected to.
+/// The filter chain for HTTP to unknown destinations, by the requested host instead of the original destination.
 fn by_name(client: &Client) -> ChainSpec {
     let name = format!("{VIRTUAL_OUTBOUND}_allow_any_dynamic_dns");
     ChainSpec {
@@ -117,7 +117,7 @@ fn by_name(client: &Client) -> ChainSpec {
     }
 }
 
-/// The listener for applications that know the mesh as an HTTP proxy (`proxyHttpPort`).
+/// The listener of the HTTP proxy (`proxyHttpPort`).
 pub(super) fn http_proxy(
     (audience, facts): (&ListenerAudience, &SidecarListenerFacts),
     mesh: &MeshConfig,
