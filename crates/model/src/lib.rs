@@ -1,6 +1,19 @@
-//! Plain data types that the layers share: resources on the wire, proxies, services, endpoints, listeners, audiences.
+//! Plain data types that the layers share. They hold values and keep their invariants: no I/O, no derivation, no
+//! encoding.
 //!
-//! Nothing here does anything but hold values and uphold their invariants: no I/O, no derivation, no protobuf.
+//! ```text
+//! proxy::Proxy ──(traffic)──► audience::* ──(traffic)──► audience::ResourceKey ──(envoy)──► xds::Resource
+//! service::Service, service::Endpoint ──(registry)──► readers of all layers above
+//! ```
+//!
+//! - [`proxy`]: a connected proxy as it described itself. [`service`], [`network`]: services, endpoints, workloads,
+//! gateways.
+//! - [`audience`]: the facts that proxies must share to receive equal bytes, and the keys of single resources.
+//! - [`listener`], [`tls`], [`mtls`], [`session`]: parts of keys, complete so that encoding makes no decisions.
+//! - [`xds`]: resource types, encoded resources and versions.
+//!
+//! Invariants: keys have a total order and a hash; equal keys mean equal bytes. A version is a hash of the resource's
+//! bytes.
 
 pub mod audience;
 pub mod listener;

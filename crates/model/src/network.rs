@@ -1,15 +1,15 @@
-//! Networks of a mesh, and where they are entered from one another.
+//! Networks of a mesh and their gateways.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// An address at which a network takes traffic from others.
+/// A gateway through which other networks reach a network.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct NetworkEntry {
-    /// The network that it leads into.
+    /// The network behind it.
     pub network: Arc<str>,
-    /// Id of the cluster that the gateway runs in; empty where unknown.
+    /// Id of the gateway's cluster; empty if unknown.
     pub cluster: Arc<str>,
     /// The address.
     pub address: IpAddr,
@@ -25,7 +25,7 @@ pub struct NetworkEntries {
 }
 
 impl NetworkEntries {
-    /// These gateways, each once.
+    /// These gateways without duplicates.
     pub fn new(mut entries: Vec<NetworkEntry>) -> NetworkEntries {
         entries.sort();
         entries.dedup();
@@ -33,17 +33,17 @@ impl NetworkEntries {
         NetworkEntries { entries, scale }
     }
 
-    /// Whether there is none, so that networks have no meaning.
+    /// Whether there are no gateways, so that networks have no effect.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// What weights are multiplied by so that each can be divided among the gateways of any network; at least 1.
+    /// The factor of weights, such that each can be divided among the gateways of any network; at least 1.
     pub fn scale(&self) -> u32 {
         self.scale.max(1)
     }
 
-    /// The gateways towards an endpoint of this network and cluster: those of its cluster, else all of the network.
+    /// The gateways to an endpoint of this network and cluster: those of its cluster, else all of the network.
     pub fn towards<'a>(&'a self, network: &'a str, cluster: &'a str) -> Vec<&'a NetworkEntry> {
         let of_network = || self.entries.iter().filter(move |e| &*e.network == network);
         let own: Vec<&NetworkEntry> = of_network().filter(|e| &*e.cluster == cluster).collect();
@@ -54,7 +54,7 @@ impl NetworkEntries {
     }
 }
 
-/// The least common multiple of how many gateways there are of a network, and of a network in a cluster.
+/// The least common multiple of the numbers of gateways per network, and per network and cluster.
 fn scale(entries: &[NetworkEntry]) -> u32 {
     let mut of_network: BTreeMap<&str, u32> = BTreeMap::new();
     let mut of_cluster: BTreeMap<(&str, &str), u32> = BTreeMap::new();
@@ -63,13 +63,13 @@ fn scale(entries: &[NetworkEntry]) -> u32 {
         *of_cluster.entry((&e.network, &e.cluster)).or_default() += 1;
     }
     let counts = of_network.into_values().chain(of_cluster.into_values());
-    // Beyond any sensible number of gateways weights are no longer exact, but stay weights.
+    // With very many gateways weights are approximate.
     counts.fold(1, |scale, count| {
         lcm(scale, count).filter(|s| *s <= MOST).unwrap_or(scale)
     })
 }
 
-/// The largest factor: weights of Envoy's endpoints have 32 bits, and so has their sum.
+/// The maximum factor: weights of Envoy's endpoints and their sum have 32 bits.
 const MOST: u32 = 5040;
 
 fn lcm(a: u32, b: u32) -> Option<u32> {

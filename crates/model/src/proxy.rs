@@ -1,34 +1,34 @@
-//! A connected proxy, as its node message described it: facts, parsed and bounded, nothing derived.
+//! A connected proxy as its node message describes it: parsed and bounded facts, nothing derived.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
-/// What a proxy is, from the first part of its node id (`TYPE~IP~ID~DOMAIN`).
+/// The kind of a proxy, from the first part of its node id (`TYPE~IP~ID~DOMAIN`).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub enum ProxyKind {
-    /// Beside an application (`sidecar`).
+    /// Envoy beside a workload (`sidecar`).
     Sidecar,
     /// A gateway (`router`).
     Router,
-    /// No proxy: an application whose gRPC library asks by itself (`GENERATOR` is `grpc`).
+    /// A gRPC library that is an xDS client itself (`GENERATOR` is `grpc`).
     Grpc,
 }
 
-/// How traffic reaches the proxy (`INTERCEPTION_MODE` of the node metadata).
+/// How traffic is captured (`INTERCEPTION_MODE` of the node metadata).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
 pub enum InterceptionMode {
-    /// iptables REDIRECT; the original destination is recovered from the socket.
+    /// By iptables REDIRECT; the original destination is recovered from the socket.
     #[default]
     Redirect,
-    /// iptables TPROXY; the source address is kept, too.
+    /// By iptables TPROXY, which keeps the source address, too.
     Tproxy,
-    /// Nothing is captured: listeners are bound to their ports and applications are told to use them.
+    /// Not at all: listeners bind their ports and applications are configured to use them.
     None,
 }
 
-/// Optional parts of a proxy build: what the stock build lacks is never sent to it.
+/// Optional extensions of a proxy's build. Extensions that it lacks are never configured.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
 pub struct Capabilities {
     /// The `istio.alpn` HTTP filter.
@@ -54,7 +54,7 @@ impl Capabilities {
     }
 }
 
-/// Where a proxy or an endpoint is; empty strings where unknown.
+/// The location of a proxy or an endpoint; empty strings if unknown.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
 pub struct Locality {
     /// The region, such as `eu-west-1`.
@@ -77,7 +77,7 @@ impl Locality {
         }
     }
 
-    /// Whether nothing is known.
+    /// Whether all parts are unknown.
     pub fn is_empty(&self) -> bool {
         self.region.is_empty() && self.zone.is_empty() && self.sub_zone.is_empty()
     }
@@ -86,20 +86,20 @@ impl Locality {
 /// Labels of a workload, ordered.
 pub type Labels = BTreeMap<Arc<str>, Arc<str>>;
 
-/// Whether something with these labels has all that a selector asks for; an empty selector asks for nothing.
+/// Whether labels match a selector; an empty selector matches all.
 pub fn selects(selector: &Labels, labels: &Labels) -> bool {
     selector.iter().all(|(name, value)| labels.get(name) == Some(value))
 }
 
-/// The ports that Envoy itself answers at in Istio's bootstrap, unless it was made with others: readiness and metrics.
+/// The default ports of Envoy's bootstrap in Istio: readiness and metrics.
 pub const STATIC_PORTS: [u16; 2] = [15021, 15090];
 
-/// The facts about one proxy that derivation may depend on. Two proxies with equal facts are the same to it.
+/// The facts about a proxy that derivation may depend on.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct Proxy {
-    /// Sidecar or gateway.
+    /// Its kind.
     pub kind: ProxyKind,
-    /// The third part of the node id, `POD.NAMESPACE`; shown in `syncz` and by `istioctl`.
+    /// The third part of the node id, `POD.NAMESPACE`; shown by `syncz` and `istioctl`.
     pub id: Arc<str>,
     /// The namespace whose configuration it gets (`NAMESPACE` of the metadata, else the first label of the DNS domain).
     pub namespace: Arc<str>,
@@ -113,7 +113,7 @@ pub struct Proxy {
     pub locality: Locality,
     /// `NETWORK`.
     pub network: Arc<str>,
-    /// `REQUESTED_NETWORK_VIEW`: the only networks whose endpoints it wants, sorted; empty for all.
+    /// `REQUESTED_NETWORK_VIEW`: the only networks whose endpoints it requests, sorted; empty for all.
     pub network_view: Vec<Arc<str>>,
     /// `NODE_NAME`.
     pub node: Arc<str>,
@@ -127,49 +127,49 @@ pub struct Proxy {
     pub capabilities: Capabilities,
     /// `HTTP10` is "1".
     pub accepts_http10: bool,
-    /// Ports that Envoy itself answers at, for readiness and metrics (`ENVOY_STATUS_PORT`, `ENVOY_PROMETHEUS_PORT`).
+    /// Ports of Envoy's bootstrap for readiness and metrics (`ENVOY_STATUS_PORT`, `ENVOY_PROMETHEUS_PORT`).
     pub static_ports: [u16; 2],
     /// `UNPRIVILEGED_POD` is "true": ports below 1024 cannot be bound.
     pub unprivileged: bool,
-    /// Ports of the workload's containers by their names (`POD_PORTS`).
+    /// Ports of the workload's containers by name (`POD_PORTS`).
     pub ports: BTreeMap<Arc<str>, u16>,
-    /// It takes virtual hosts singly (VHDS), and not with their route table.
+    /// It supports VHDS.
     pub vhds: bool,
-    /// It takes the endpoints of clusters that have so many, or more, singly (LEDS); none: always with the assignment.
+    /// It supports LEDS, for clusters of at least this many endpoints.
     pub leds: Option<NonZeroU32>,
-    /// It may have secrets: not what it says, but what is known of the connection that it came by.
+    /// It may receive secrets. Decided by its connection, not by its metadata.
     pub trusted: bool,
-    /// The agent's DNS server, where it answers the workload (`DNS_CAPTURE`, `DNS_PROXY_ADDR`).
+    /// The agent's DNS server, if it resolves names for the workload (`DNS_CAPTURE`, `DNS_PROXY_ADDR`).
     pub resolver: Option<SocketAddr>,
-    /// Name of its workload (`WORKLOAD_NAME`), if it wants to know the other instances of it (`ENABLE_SELF_DISCOVERY`).
+    /// Name of its workload (`WORKLOAD_NAME`), if it requests `local_cluster` (`ENABLE_SELF_DISCOVERY`).
     pub own_workload: Option<Arc<str>>,
-    /// `PROXY_CONFIG`: those of its settings that shape what it is served, as JSON. None: it says nothing of them, and has
-    /// those of the mesh.
+    /// `PROXY_CONFIG`: those of its settings that decide served resources, as JSON. None if it reports none and has the
+    /// mesh's.
     pub settings: Option<Arc<str>>,
-    /// `ISTIO_VERSION`; empty where the metadata has none.
+    /// `ISTIO_VERSION`; empty without.
     pub version: Arc<str>,
-    /// What it calls itself in traces.
+    /// Names of it for traces.
     pub span_names: SpanNames,
-    /// All entries of the metadata that are texts, for EnvoyFilters, which may ask for any of them.
+    /// All string entries of the metadata, which EnvoyFilters can match.
     pub metadata: Arc<Metadata>,
 }
 
-/// What a proxy calls itself in traces.
+/// Names of a proxy for traces.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
 pub struct SpanNames {
-    /// `node.cluster`: what it was started with (`--service-cluster`); empty where it says nothing.
+    /// `node.cluster` (`--service-cluster`); may be empty.
     pub cluster: Arc<str>,
-    /// The annotation `resource.opentelemetry.io/service.name` of its pod (`ANNOTATIONS`); empty where there is none.
+    /// The annotation `resource.opentelemetry.io/service.name` of its pod (`ANNOTATIONS`); may be empty.
     pub annotated: Arc<str>,
 }
 
 impl Proxy {
-    /// Whether an agent runs beside it, which has the workload's certificates (the static cluster `sds-grpc`): only
-    /// agents tell a version.
+    /// Whether an agent provides the workload's certificates (the static cluster `sds-grpc`): only agents report a
+    /// version.
     pub fn has_agent(&self) -> bool {
         !self.version.is_empty()
     }
 }
 
-/// Entries of a node's metadata that are texts.
+/// String entries of a node's metadata.
 pub type Metadata = BTreeMap<Arc<str>, Arc<str>>;

@@ -1,4 +1,4 @@
-//! Services and their endpoints, as derived from what users and platforms said.
+//! Services, endpoints and workloads.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,7 +11,7 @@ use names::{Hostname, Protocol};
 
 use crate::proxy::{Labels, Locality};
 
-/// Namespace and name of a configuration object whose kind the context fixes.
+/// Namespace and name of an object whose kind the context determines.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ObjectId {
     /// The object's namespace.
@@ -32,10 +32,10 @@ impl fmt::Display for ObjectId {
     }
 }
 
-/// Names an object, and the cluster that it was read from.
+/// An object and the cluster that it was read from.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct SourceId {
-    /// The cluster; empty for the home of the configuration.
+    /// The cluster; empty for the configuration cluster.
     pub cluster: Arc<str>,
     /// Namespace and name.
     pub id: ObjectId,
@@ -44,9 +44,9 @@ pub struct SourceId {
 /// Identifies a service: the same hostname may be defined once per namespace.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ServiceKey {
-    /// The name that clients call.
+    /// The hostname.
     pub hostname: Hostname,
-    /// The namespace that defines it.
+    /// The namespace of its definition.
     pub namespace: Arc<str>,
 }
 
@@ -56,48 +56,47 @@ impl fmt::Debug for ServiceKey {
     }
 }
 
-/// Which registry a service comes from. The order is that of precedence: for one hostname Kubernetes wins. Imports are
-/// Kubernetes services in all but what defines them.
+/// The source of a service. The order is that of precedence between definitions of one hostname.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub enum Registry {
     /// A core `Service`.
     Kubernetes,
-    /// A `ServiceImport`: a Kubernetes service of the whole set of clusters.
+    /// A `ServiceImport`: a multi-cluster Kubernetes service.
     Import,
     /// A `ServiceEntry`.
     ServiceEntry,
 }
 
-/// How a client finds the endpoints of a service.
+/// How clients discover the endpoints of a service.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub enum Resolution {
-    /// From the control plane (EDS).
+    /// By EDS.
     Endpoints,
-    /// By DNS, all addresses used (STRICT_DNS).
+    /// By DNS, with all addresses (STRICT_DNS).
     Dns,
     /// By DNS, one address at a time (LOGICAL_DNS).
     DnsRoundRobin,
-    /// By DNS, whichever address of both families answers first (`RACE_FIRST_TCP_CONNECT`).
+    /// By DNS, the address that accepts a connection first (`RACE_FIRST_TCP_CONNECT`).
     DnsRace,
-    /// The proxy asks DNS for whatever name a request is for: hosts with a wildcard (DYNAMIC_DNS).
+    /// By DNS on demand, for the requested name: wildcard hosts (DYNAMIC_DNS).
     DynamicDns,
-    /// Not at all: to the address that the application dialled (ORIGINAL_DST). Headless services, resolution NONE.
+    /// Not at all: original destination (ORIGINAL_DST). Headless services, resolution NONE.
     Passthrough,
-    /// It is another name of a service, which is called instead ([`Service::alias_of`]).
+    /// It is an alias ([`Service::alias_of`]).
     Alias,
 }
 
-/// Which namespaces may see an object (`exportTo`).
+/// The namespaces that see an object (`exportTo`).
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub enum ExportTo {
-    /// Every namespace (`*`).
+    /// All namespaces (`*`).
     All,
-    /// These namespaces only; none at all where empty (`~`). `.` is resolved to the object's own namespace.
+    /// These namespaces; none if empty (`~`). `.` is resolved to the object's namespace.
     Namespaces(BTreeSet<Arc<str>>),
 }
 
 impl ExportTo {
-    /// Whether a client in this namespace may see the object.
+    /// Whether a client in this namespace sees the object.
     pub fn includes(&self, namespace: &str) -> bool {
         match self {
             ExportTo::All => true,
@@ -106,83 +105,82 @@ impl ExportTo {
     }
 }
 
-/// The port of a workload that a service port leads to.
+/// The target port of a service port.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub enum TargetPort {
-    /// This number.
+    /// A port number.
     Number(u16),
-    /// The container port of this name.
+    /// The name of a container port.
     Name(Arc<str>),
 }
 
 /// One port of a service.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct ServicePort {
-    /// The number that clients call.
+    /// The port number.
     pub number: u16,
-    /// Its name; endpoints refer to it by this name. Generated where the source has none.
+    /// Its name, which endpoints refer to; generated if not set.
     pub name: Arc<str>,
-    /// The protocol, by appProtocol, name or number; [`Protocol`]'s auto-detected form where none says.
+    /// The protocol, by appProtocol, name or number; [`Protocol`]'s auto-detected form if undeclared.
     pub protocol: Protocol,
-    /// Where it leads to on the workload; absent means the same number.
+    /// The target port at the workload; absent for the same number.
     pub target: Option<TargetPort>,
 }
 
-/// Which endpoints clients prefer where nothing else says (`trafficDistribution`).
+/// The default preference of endpoints (`trafficDistribution`).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
 pub enum Distribution {
-    /// Any.
+    /// None.
     #[default]
     Any,
-    /// Those of their zone, then of their region, then of their network (`PreferClose`, `PreferSameZone`).
+    /// Same zone, then region, then network (`PreferClose`, `PreferSameZone`).
     SameZone,
-    /// Those of their node, then of their sub-zone, and so on (`PreferSameNode`).
+    /// Same node, then sub-zone, and so on (`PreferSameNode`).
     SameNode,
 }
 
-/// A service: one hostname, whatever defines it.
+/// A service: one hostname of one namespace.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Service {
     /// Its hostname and namespace.
     pub key: ServiceKey,
-    /// Where it comes from.
+    /// Its source.
     pub registry: Registry,
-    /// The `Service` or `ServiceEntry` that defines it, the one that counts most of several.
+    /// The `Service` or `ServiceEntry` that defines it; of several the one with precedence.
     pub object: ObjectId,
-    /// The cluster of that object; empty for the home of the configuration.
+    /// The cluster of that object; empty for the configuration cluster.
     pub cluster: Arc<str>,
     /// Its ports, ascending by number.
     pub ports: Vec<ServicePort>,
     /// Virtual addresses: ClusterIPs or `addresses`. Empty for headless services and services without addresses.
     pub addresses: Vec<IpNet>,
-    /// Addresses that a controller gave it because it has none: only clients whose names are resolved by their agent (DNS
-    /// capture) ever learn of them.
+    /// Automatically assigned addresses. Only clients whose agent resolves names (DNS capture) can use them.
     pub assigned: Vec<IpNet>,
-    /// Virtual addresses by the id of the client's cluster, where several clusters define the service.
+    /// Virtual addresses by the id of the client's cluster, if several clusters define the service.
     pub cluster_addresses: Arc<BTreeMap<Arc<str>, Vec<IpNet>>>,
-    /// How clients find endpoints.
+    /// How clients discover its endpoints.
     pub resolution: Resolution,
-    /// The hostname that it is another name of (ExternalName).
+    /// The target of an alias (ExternalName).
     pub alias_of: Option<Hostname>,
     /// A Kubernetes service without a ClusterIP.
     pub headless: bool,
     /// Outside the mesh (`MESH_EXTERNAL`, ExternalName).
     pub external: bool,
-    /// Who may see it.
+    /// The namespaces that see it.
     pub export_to: ExportTo,
-    /// Names that endpoints may have in their certificates.
+    /// Subject alternative names of its endpoints.
     pub subject_alt_names: Vec<Arc<str>>,
     /// Labels of the source object.
     pub labels: Labels,
-    /// Creation of the source object, seconds since the Unix epoch; absent for files that do not say.
+    /// Creation of the source object, seconds since the Unix epoch; absent if unknown.
     pub created: Option<i64>,
-    /// Traffic stays on the client's node (`internalTrafficPolicy: Local`).
+    /// Clients use endpoints of their node only (`internalTrafficPolicy: Local`).
     pub node_local: bool,
-    /// Endpoints that are not ready are used, too (`publishNotReadyAddresses`).
+    /// Endpoints are used even if not ready (`publishNotReadyAddresses`).
     pub publish_not_ready: bool,
-    /// Clients use endpoints of their own cluster only (`serviceSettings` of the mesh, and Kubernetes' own services).
+    /// Clients use endpoints of their cluster only (`serviceSettings` of the mesh, and services of Kubernetes itself).
     pub cluster_local: bool,
-    /// Which endpoints clients prefer.
+    /// The preferred endpoints.
     pub distribution: Distribution,
 }
 
@@ -192,8 +190,8 @@ impl Service {
         self.ports.iter().find(|p| p.number == number)
     }
 
-    /// Which of two definitions of the same hostname wins: Kubernetes first, then that of the home cluster, then the
-    /// older (no time counts as oldest), then by name, then by cluster.
+    /// Precedence between definitions of one hostname: Kubernetes, then the configuration cluster, then the older (no
+    /// time counts as oldest), then by name, then by cluster.
     pub fn precedence(&self, other: &Service) -> Ordering {
         let order = |s: &Service| (s.registry, !s.cluster.is_empty(), s.created);
         let names = |s: &Service| (s.object.clone(), s.cluster.clone());
@@ -202,8 +200,8 @@ impl Service {
             .then_with(|| names(self).cmp(&names(other)))
     }
 
-    /// The virtual addresses that a client of this cluster (by its id; empty where it does not matter) has for it; those
-    /// that it was assigned only for clients who dial them.
+    /// The virtual addresses for clients of this cluster (by its id; may be empty). Automatically assigned ones only
+    /// for clients that use them.
     pub fn addresses_in(&self, cluster: &str, assigned: bool) -> &[IpNet] {
         let own = self.cluster_addresses.get(cluster).filter(|own| !own.is_empty());
         match own {
@@ -214,59 +212,59 @@ impl Service {
     }
 }
 
-/// Where an endpoint listens.
+/// The address of an endpoint.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub enum EndpointAddress {
     /// An IP address, with the endpoint's port.
     Ip(IpAddr),
     /// A DNS name, for services that are resolved by DNS.
     Hostname(Arc<str>),
-    /// The path of a Unix domain socket; the port has no meaning.
+    /// The path of a Unix domain socket, without port.
     Unix(Arc<str>),
 }
 
-/// Whether an endpoint takes traffic.
+/// Health of an endpoint.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
 pub enum Health {
-    /// Yes.
+    /// It accepts requests.
     #[default]
     Healthy,
-    /// No.
+    /// It does not accept requests.
     Unhealthy,
-    /// Finishing what it has; nothing new.
+    /// It finishes its requests and accepts no new ones.
     Draining,
 }
 
 /// One endpoint of one service.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct Endpoint {
-    /// Where it listens.
+    /// Its address.
     pub address: EndpointAddress,
-    /// Where it listens, too, in the other address family.
+    /// Its address of the other family (dual stack).
     pub also: Option<IpAddr>,
-    /// Port number per service port name; a service port that is absent here has no such endpoint.
+    /// Port numbers by service port name; it is no endpoint of other ports.
     pub ports: Arc<BTreeMap<Arc<str>, u16>>,
-    /// Id of the cluster that it is in.
+    /// Id of its cluster.
     pub cluster: Arc<str>,
     /// The workload's labels, which subsets select by.
     pub labels: Arc<Labels>,
-    /// Where the workload runs.
+    /// Its locality.
     pub locality: Locality,
     /// Relative weight among endpoints of a locality; at least 1.
     pub weight: u32,
-    /// The network it is reachable in; empty for the default one.
+    /// Its network; empty for the default.
     pub network: Arc<str>,
-    /// The workload's service account; empty where unknown.
+    /// The workload's service account; empty if unknown.
     pub service_account: Arc<str>,
-    /// Whether it takes traffic.
+    /// Its health.
     pub health: Health,
-    /// The node it runs on; empty where unknown.
+    /// Its node; empty if unknown.
     pub node: Arc<str>,
     /// Namespace and name of the workload (pod or WorkloadEntry).
     pub workload: Option<ObjectId>,
-    /// It takes the mesh's mutual TLS: a sidecar is there, or is said to be (label `security.istio.io/tlsMode`).
+    /// It supports the mesh's mutual TLS, by its sidecar or the label `security.istio.io/tlsMode`.
     pub mutual_tls: bool,
-    /// Only clients of its own cluster get it.
+    /// Only clients of its own cluster use it.
     pub own_cluster: bool,
 }
 
@@ -280,8 +278,7 @@ impl Endpoint {
         primary.into_iter().chain(self.also)
     }
 
-    /// The value of a label: what it is known to be in (region, zone, network, cluster, node) goes before what its
-    /// workload says.
+    /// The value of a label. Known topology (region, zone, network, cluster, node) overrides the workload's labels.
     pub fn label(&self, key: &str) -> Option<&str> {
         let known = match key {
             "topology.kubernetes.io/region" => &self.locality.region,
@@ -299,43 +296,43 @@ impl Endpoint {
     }
 }
 
-/// A pod or WorkloadEntry: something that runs and can be selected by labels.
+/// A pod or WorkloadEntry.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Workload {
     /// Namespace and name.
     pub id: ObjectId,
-    /// The cluster that it was read from; empty for the home of the configuration.
+    /// The cluster that it was read from; empty for the configuration cluster.
     pub cluster: Arc<str>,
     /// That cluster's id.
     pub cluster_id: Arc<str>,
-    /// Its address (pods: the primary one).
+    /// Its primary address.
     pub address: EndpointAddress,
-    /// Its addresses in other families.
+    /// Its addresses of other families.
     pub also: Vec<IpAddr>,
     /// Labels.
     pub labels: Arc<Labels>,
-    /// Port number per port name (container ports, or `ports` of the WorkloadEntry).
+    /// Port numbers by name (container ports, or `ports` of the WorkloadEntry).
     pub ports: Arc<BTreeMap<Arc<str>, u16>>,
-    /// Where it runs.
+    /// Its locality.
     pub locality: Locality,
     /// Relative weight; at least 1.
     pub weight: u32,
-    /// The network it is reachable in.
+    /// Its network.
     pub network: Arc<str>,
-    /// Service account; empty where unknown.
+    /// Service account; empty if unknown.
     pub service_account: Arc<str>,
-    /// Whether it takes traffic.
+    /// Its health.
     pub health: Health,
-    /// The node it runs on; empty where unknown.
+    /// Its node; empty if unknown.
     pub node: Arc<str>,
     /// Whether it is a pod (else a WorkloadEntry).
     pub pod: bool,
-    /// It takes the mesh's mutual TLS.
+    /// It supports the mesh's mutual TLS.
     pub mutual_tls: bool,
 }
 
 impl Workload {
-    /// All of its addresses that are IP addresses, the primary one first.
+    /// All its IP addresses, the primary one first.
     pub fn ips(&self) -> impl Iterator<Item = IpAddr> {
         let primary = match self.address {
             EndpointAddress::Ip(ip) => Some(ip),

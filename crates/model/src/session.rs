@@ -1,17 +1,17 @@
-//! Clients that stay with one endpoint of a service.
+//! Session affinity.
 
 use std::sync::Arc;
 
-/// By what a client is known again.
+/// Identification of a client's session.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub enum Session {
-    /// By a cookie that lives as long as the client's own session.
+    /// A session cookie.
     Cookie {
         /// Its name.
         name: Arc<str>,
-        /// The paths that it is sent with.
+        /// Its path.
         path: Arc<str>,
     },
-    /// By a header of this name.
+    /// This header.
     Header(Arc<str>),
 }

@@ -1,4 +1,4 @@
-//! TLS as it is planned, before it is encoded: where certificates come from, and what is asked of a client.
+//! TLS contexts before encoding: sources of certificates, and verification of clients.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -6,44 +6,44 @@ use std::time::Duration;
 
 use names::CIPHER_SUITES;
 
-/// Which parts of a client the TLS of a cluster depends on; nothing where the cluster has no such TLS.
+/// The client facts that a cluster's TLS depends on; default for a cluster without such TLS.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
 pub struct ClientFacts {
-    /// An agent runs beside the proxy, which has the workload's certificates and reads files for it. Where no rule sets TLS:
-    /// the mesh's own is spoken to endpoints that take it.
+    /// An agent provides the workload's certificates and reads files. Without a policy, endpoints that support it get
+    /// the mesh's mutual TLS.
     pub agent: bool,
-    /// It is a gateway, which may use secrets that a DestinationRule for everybody names.
+    /// It is a gateway, which may use the secret of a DestinationRule.
     pub gateway: bool,
 }
 
-/// What signs with private keys in the place of the proxy's own code (`privateKeyProvider`).
+/// A provider of private key operations (`privateKeyProvider`).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct KeyProvider {
-    /// Which one.
+    /// The provider.
     pub sort: KeyProviderSort,
-    /// How long work is gathered before it is done together.
+    /// How long operations are collected for a batch.
     pub poll_delay: Duration,
-    /// The proxy's own code does it where the machine has not what the provider needs; else there is no listener.
+    /// Envoy's own implementation is used if the hardware does not support the provider; else the listener is rejected.
     pub fallback: bool,
 }
 
-/// The providers for private keys.
+/// Providers of private key operations.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub enum KeyProviderSort {
-    /// CryptoMB: vector instructions of the processor.
+    /// CryptoMB: vector instructions.
     Cryptomb,
-    /// QAT: an accelerator beside it.
+    /// QAT: an accelerator device.
     Qat,
 }
 
-/// Where a proxy gets a certificate with its key.
+/// Source of a certificate with its key.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub enum Certificate {
-    /// From the control plane, over the stream by which the rest comes: the secret of this name.
+    /// SDS from the control plane: the secret of this name.
     Served(Arc<str>),
-    /// From the agent beside it: the secret of this name, `default` for the workload's own certificate.
+    /// SDS from the agent: the secret of this name, `default` for the workload's certificate.
     Agent(Arc<str>),
-    /// From files.
+    /// Files.
     Files {
         /// Path of the certificate.
         certificate: Arc<str>,
@@ -52,78 +52,78 @@ pub enum Certificate {
     },
 }
 
-/// Where a proxy gets the authorities that it believes.
+/// Source of CA certificates.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub enum Authorities {
-    /// From the control plane: the secret of this name.
+    /// SDS from the control plane: the secret of this name.
     Served(Arc<str>),
-    /// From the agent: the secret of this name, `ROOTCA` for those of the mesh.
+    /// SDS from the agent: the secret of this name, `ROOTCA` for the mesh's.
     Agent(Arc<str>),
-    /// From a file.
+    /// A file.
     File(Arc<str>),
 }
 
-/// TLS that a listener terminates.
+/// A TLS context of a listener.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct ServerContext {
-    /// The certificates, of which the client's abilities choose one. At least one.
+    /// The certificates, at least one; Envoy selects by the client's capabilities.
     pub certificates: Vec<Certificate>,
-    /// What is asked of clients; nothing: they stay unknown.
+    /// Verification of clients; none to accept all.
     pub client: Option<ClientCheck>,
-    /// Application protocols, the most wanted first.
+    /// ALPN, most preferred first.
     pub alpn: &'static [&'static str],
-    /// The least version; absent for the mesh's or Envoy's default.
+    /// The minimum version; absent for the mesh's or Envoy's default.
     pub min_version: Option<Version>,
-    /// The highest version; absent for Envoy's default.
+    /// The maximum version; absent for Envoy's default.
     pub max_version: Option<Version>,
     /// The cipher suites; empty for the mesh's or Envoy's default.
     pub cipher_suites: Vec<Arc<str>>,
-    /// What holds of versions, cipher suites and curves where nothing is said here.
+    /// Defaults of versions, cipher suites and curves.
     pub defaults: TlsDefaults,
 }
 
-/// Where settings of TLS come from that nobody made for a listener.
+/// Source of TLS defaults.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub enum TlsDefaults {
-    /// Envoy's own.
+    /// Envoy.
     Envoy,
     /// `MeshConfig.tlsDefaults`.
     Mesh,
-    /// `MeshConfig.meshMTLS`: for TLS between workloads.
+    /// `MeshConfig.meshMTLS`, for TLS between workloads.
     Workloads,
 }
 
-/// Files in the place of the certificates of the mesh that an agent has, for what its workload serves; the agent reads them.
+/// Certificate files that replace the agent's certificates for inbound TLS; the agent reads them.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
 pub struct OwnFiles {
-    /// Paths of the certificate and of its key.
+    /// Paths of certificate and key.
     pub pair: Option<(Arc<str>, Arc<str>)>,
-    /// Path of the authorities.
+    /// Path of the CA certificates.
     pub authorities: Option<Arc<str>>,
 }
 
-/// What is asked of a client's certificate.
+/// Verification of a client's certificate.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct ClientCheck {
-    /// A client without a certificate is refused.
+    /// A certificate is required.
     pub required: bool,
-    /// Who must have signed it.
+    /// Trusted CA certificates.
     pub authorities: Authorities,
-    /// Path of the list of revoked certificates.
+    /// Path of the certificate revocation list.
     pub revoked: Option<Arc<str>>,
-    /// Names of which it must have one; empty for any.
+    /// Subject alternative names, of which one must match; empty for any.
     pub names: Vec<Arc<str>>,
-    /// It must have an identity of one of the mesh's trust domains.
+    /// The SPIFFE identity must be of one of the mesh's trust domains.
     pub of_mesh: bool,
-    /// Hashes of public keys of which it must have one, in base64; empty for any.
+    /// Hashes of public keys in base64, of which one must match; empty for any.
     pub keys: Vec<Arc<str>>,
-    /// Hashes of certificates of which it must be one, in hexadecimal; empty for any.
+    /// Hashes of certificates in hexadecimal, of which one must match; empty for any.
     pub hashes: Vec<Arc<str>>,
-    /// A certificate of unknown authorities is taken, too.
+    /// Certificates of unknown CAs are accepted, too.
     pub untrusted: bool,
 }
 
-/// A version of TLS.
+/// A TLS version.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub enum Version {
     /// 1.0
@@ -142,12 +142,12 @@ impl Certificate {
         Certificate::Agent("default".into())
     }
 
-    /// The secret that a `credentialName` means.
+    /// The secret of a `credentialName`.
     pub fn named(credential: &str) -> Certificate {
         Certificate::Served(secret_name(credential))
     }
 
-    /// Files, as the proxy gets them: read by its agent, which notices when they change, or by itself.
+    /// Files: read by the agent, which watches them, or by the proxy.
     pub fn files(certificate: &str, key: &str, agent: bool) -> Certificate {
         match agent {
             true => Certificate::Agent(format!("file-cert:{certificate}~{key}").into()),
@@ -160,17 +160,17 @@ impl Certificate {
 }
 
 impl Authorities {
-    /// Those of the mesh.
+    /// The mesh's CA certificates.
     pub fn of_mesh() -> Authorities {
         Authorities::Agent("ROOTCA".into())
     }
 
-    /// The authorities in the secret that a `credentialName` means.
+    /// The CA certificates in the secret of a `credentialName`.
     pub fn named(credential: &str) -> Authorities {
         Authorities::Served(format!("{}{AUTHORITIES_SUFFIX}", secret_name(credential)).into())
     }
 
-    /// A file, as the proxy gets it. Istio's `system` stands for those that the operating system believes.
+    /// A file. Istio's `system` means the operating system's CA certificates.
     pub fn file(path: &str, agent: bool) -> Authorities {
         match (agent, path) {
             (true, path) => Authorities::Agent(format!("file-root:{path}").into()),
@@ -180,7 +180,7 @@ impl Authorities {
     }
 }
 
-/// What the name of a secret ends with of which only the authorities are wanted.
+/// Suffix of secret names with CA certificates only.
 pub const AUTHORITIES_SUFFIX: &str = "-cacert";
 /// Prefix of the name of a Secret, `kubernetes://NAME`.
 pub const SECRET: &str = "kubernetes://";
@@ -188,12 +188,12 @@ pub const SECRET: &str = "kubernetes://";
 pub const GATEWAY_SECRET: &str = "kubernetes-gateway://";
 /// Prefix of the name of a ConfigMap with authorities, `configmap://NAMESPACE/NAME`.
 pub const CONFIG_MAP: &str = "configmap://";
-/// Where the images that Envoy comes in keep the authorities that the system believes.
+/// Path of the operating system's CA certificates in Envoy images.
 const SYSTEM_ROOTS: &str = "/etc/ssl/certs/ca-certificates.crt";
 
-/// The name under which the secret of a `credentialName` is asked for.
+/// The resource name of a `credentialName`'s secret.
 fn secret_name(credential: &str) -> Arc<str> {
-    // Istio knows servers of secrets of other makers (`sds://`); without one the name is that of a Secret.
+    // Istio supports external SDS servers (`sds://`); other names are Secrets.
     let credential = credential.strip_prefix("sds://").unwrap_or(credential);
     match [SECRET, GATEWAY_SECRET, CONFIG_MAP]
         .iter()
@@ -204,8 +204,8 @@ fn secret_name(credential: &str) -> Arc<str> {
     }
 }
 
-/// The cipher suites of a list that Envoy has, each once unless the list takes away, too. It refuses a listener or cluster for
-/// any other, and for a list that leaves none, which counts as one that is not there.
+/// The cipher suites of a list that Envoy supports, without duplicates unless the list removes some. Envoy rejects
+/// others, and lists without any supported suite, which count as absent.
 pub fn known_cipher_suites<'a>(list: impl IntoIterator<Item = &'a Arc<str>>) -> Vec<Arc<str>> {
     let mut kept: Vec<Arc<str>> = Vec::new();
     for suite in list.into_iter().filter(|suite| is_cipher_suite(suite)) {
@@ -217,7 +217,7 @@ pub fn known_cipher_suites<'a>(list: impl IntoIterator<Item = &'a Arc<str>>) -> 
     if leaves_none(&kept) { Vec::new() } else { kept }
 }
 
-/// Whether nothing is left in the end of a list that takes away, too: `-` until it is named again, `!` for good.
+/// Whether a list that removes suites leaves none: `-` until added again, `!` permanently.
 fn leaves_none(list: &[Arc<str>]) -> bool {
     let members = |of: &str| -> Vec<&'static str> {
         let all = CIPHER_SUITES.iter().copied();
@@ -241,7 +241,7 @@ fn leaves_none(list: &[Arc<str>]) -> bool {
 
 /// Whether Envoy has a cipher suite of this name.
 pub fn is_cipher_suite(name: &str) -> bool {
-    // What Envoy's library understands beside names: groups of equal worth, and taking away or moving back.
+    // Besides names, BoringSSL supports groups of equal preference, and removing or moving suites.
     let group = name.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
     match (group, name.strip_prefix(['-', '+', '!'])) {
         (Some(group), _) => group.split('|').all(|name| CIPHER_SUITES.contains(&name)),
@@ -249,7 +249,7 @@ pub fn is_cipher_suite(name: &str) -> bool {
     }
 }
 
-/// Whether Envoy has a curve of this name for the exchange of keys.
+/// Whether Envoy has a curve of this name for key exchange.
 pub fn is_curve(name: &str) -> bool {
     ["P-256", "P-384", "P-521", "X25519", "X25519MLKEM768"].contains(&name)
 }
