@@ -1,9 +1,14 @@
-//! One table of settings, from flags, environment and a file, as one immutable value.
+//! The settings of `rutter serve`, as one immutable value.
 //!
-//! [`TABLE`] is the only list of settings: the command line's flags and their help, the environment variables, the
-//! settings file's keys and the reference (`docs/reference/settings.md`) are all made from it, and so is [`Settings`]. Where a
-//! setting is given more than once, a flag wins over the environment, the environment over the file, the file over the
-//! default.
+//! [`TABLE`] is the only list of settings. The struct [`Settings`], the flags and their help, the environment variables, the
+//! keys of the settings file and the reference page (`docs/reference/settings.md`) are generated from it.
+//!
+//! ```text
+//! flags, environment, file ─Given::gather─► Given ─Settings::from_given─► Settings
+//! ```
+//!
+//! Precedence: flag, `RUTTER_` variable, variable of istiod, file, default. [`Problems`] contains all errors, not only the
+//! first.
 
 mod reference;
 mod resolve;
@@ -18,5 +23,5 @@ pub use value::{
     Threshold, Value,
 };
 
-/// What the name of every environment variable begins with.
+/// The prefix of environment variables.
 pub const ENVIRONMENT_PREFIX: &str = "RUTTER_";

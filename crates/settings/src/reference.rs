@@ -1,4 +1,4 @@
-//! The reference page, made from the table.
+//! Generates the reference page from the table.
 
 use std::fmt::Write;
 
@@ -8,11 +8,11 @@ use crate::table::TABLE;
 pub fn reference() -> String {
     let mut page = String::from(
         "# Settings of `rutter serve`\n\n\
-         <!-- Made from the table in crates/settings/src/table.rs by `cargo xtask docs`; do not edit. -->\n\n\
-         Each setting can be given as a flag, as an environment variable, or in a YAML file of `name: value` lines that\n\
-         `--settings FILE` or `RUTTER_SETTINGS` names. A flag wins over the environment, the environment over the file,\n\
-         the file over the default. A value that is not accepted stops the start, with its name, where it came from and\n\
-         what would be accepted.\n",
+         <!-- Generated from crates/settings/src/table.rs by `cargo xtask docs`; do not edit. -->\n\n\
+         Each setting can be given as a flag, as an environment variable, or in a YAML file with `name: value` lines, named by\n\
+         `--settings FILE` or `RUTTER_SETTINGS`. A flag takes precedence over the environment, the environment over the file,\n\
+         and the file over the default. An invalid value prevents the start; the error names the setting, the source of the\n\
+         value and the accepted form.\n",
     );
     let mut group = "";
     for setting in TABLE {
@@ -45,7 +45,7 @@ pub fn reference() -> String {
     page
 }
 
-/// The paragraph in lines of at most 118 characters.
+/// Wraps a paragraph at 118 characters.
 fn wrapped(paragraph: &str) -> String {
     let mut lines: Vec<String> = vec![String::new()];
     for word in paragraph.split(' ') {

@@ -1,4 +1,4 @@
-//! The table itself.
+//! The table of settings.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -9,22 +9,22 @@ use crate::value::{
     Threshold, Value,
 };
 
-/// One row of the table.
+/// A row of the table.
 #[derive(Debug)]
 pub struct Setting {
-    /// The heading it stands under.
+    /// The heading in help and reference.
     pub group: &'static str,
-    /// The field's name, from which the others are made.
+    /// The name of the field in [`Settings`], from which the other names derive.
     field: &'static str,
-    /// What istiod calls the flag, where it is spelt otherwise; accepted, too.
+    /// istiod's name of the flag, if it differs. It is accepted, too.
     pub alias: Option<&'static str>,
-    /// The environment variable that istiod reads it from; it counts where our own is not set, and where it is not empty.
+    /// istiod's environment variable. It is used if it is not empty and Rutter's own variable is not set.
     pub istio_variable: Option<&'static str>,
-    /// What a value looks like.
+    /// The accepted form of values.
     pub form: &'static str,
-    /// The default, as it would be written; empty for "none".
+    /// The default in text form; empty if there is none.
     pub default: &'static str,
-    /// What it means.
+    /// The description.
     pub text: &'static str,
 }
 
@@ -39,13 +39,13 @@ impl Setting {
         format!("{}{}", crate::ENVIRONMENT_PREFIX, self.field.to_ascii_uppercase())
     }
 
-    /// The text as one paragraph.
+    /// The description as one paragraph.
     pub fn paragraph(&self) -> String {
         self.text.split_whitespace().collect::<Vec<_>>().join(" ")
     }
 }
 
-/// Makes the struct and the table from one list, so that neither can have what the other lacks.
+/// Generates the struct and the table from one list.
 macro_rules! settings {
     ($( $group:literal { $(
         $(#[doc = $text:literal])+
@@ -71,7 +71,10 @@ macro_rules! settings {
         ];
 
         impl Settings {
-            /// The settings that were given, with defaults for the others; or everything that is wrong with them.
+            /// Parses the given settings and uses defaults for the others.
+            ///
+            /// # Errors
+            /// All invalid values.
             pub fn from_given(given: &Given) -> Result<Settings, Problems> {
                 let mut problems = Vec::new();
                 $($( let $field = given.value::<$type>(stringify!($field), $default, &mut problems); )+)+
@@ -88,175 +91,177 @@ macro_rules! settings {
 
 settings! {
     "Configuration" {
-        /// Directory of YAML and JSON files with the mesh's resources. It is read with everything below it and watched;
-        /// a change takes effect at once. Beside a store, the store's objects hold where both define the same.
+        /// Directory of YAML and JSON files with configuration. It is read recursively and watched; changes take effect at
+        /// once. If a store is also used and both define the same object, the store's object takes precedence.
         config_dir as "configDir": Option<PathBuf> = "";
-        /// File with the mesh configuration (MeshConfig). It is watched. Without one, MeshConfig's defaults hold. Its
-        /// `configSources` name more places that resources come from; they take effect at the start.
+        /// File with the mesh configuration (MeshConfig). It is watched. Without a file, the defaults of MeshConfig apply.
+        /// Its `configSources` add further configuration sources; changes to them need a restart.
         mesh_config as "meshConfig": Option<PathBuf> = "";
-        /// How long to wait at the start for `configSources` that do not answer (`xds://`, `k8s://`). After that the
-        /// others are served without them, as if they were empty; 0 waits for as long as it takes. `/ready` and the log say
-        /// what is waited for.
+        /// Maximum time to wait at startup for `configSources` (`xds://`, `k8s://`) that do not respond. After that, the
+        /// control plane serves proxies as if these sources were empty. 0 waits without limit. `/ready` and the log name
+        /// the sources that are missing.
         source_timeout: Duration = "30s";
-        /// DNS suffix of the services of the platform: a service's host name is `NAME.NAMESPACE.svc.DOMAIN`.
+        /// DNS domain of the cluster: the host name of a service is `NAME.NAMESPACE.svc.DOMAIN`.
         domain: String = "cluster.local";
-        /// Name of the cluster that the resources belong to.
+        /// ID of the cluster that the configuration belongs to.
         cluster_id as "clusterID" env "CLUSTER_ID": String = "Kubernetes";
-        /// Look up the names of networks' gateways, as load balancers without an address of their own have them. Without
-        /// it such gateways are left out.
+        /// Resolve the host names of network gateways, for load balancers that have no IP address. If off, such gateways are
+        /// ignored.
         resolve_hostname_gateways env "RESOLVE_HOSTNAME_GATEWAYS": Switch = "on";
     }
     "Store" {
-        /// Where objects live. `auto` is `kubernetes` in a pod of Kubernetes; else `embedded`, or `none` where a
-        /// configuration directory is given. `kubernetes` reads them from the Kubernetes API; the others serve an API of
-        /// their own: `embedded` keeps objects durably in the data directory; `memory` forgets them at the end; `etcd`
-        /// keeps them in etcd, for more than one replica; `none` has no API.
+        /// Storage backend for objects. `kubernetes` reads them from the Kubernetes API. The other backends serve their own
+        /// API: `embedded` stores objects durably in the data directory; `memory` loses them on exit; `etcd` stores them in
+        /// etcd and supports several replicas. `none` serves no API. `auto` selects `kubernetes` in a Kubernetes pod,
+        /// else `none` if a configuration directory is set, else `embedded`.
         store: StoreBackend = "auto";
-        /// Directory of the embedded store, of the API's certificates and of the kubeconfig. It is made if it is missing.
+        /// Directory for the embedded store, the certificates of the API and the kubeconfig. It is created if it does not
+        /// exist.
         data_dir: PathBuf = "rutter-data";
-        /// How many past revisions the embedded store keeps, for `history`, `rollback` and lists of the past; none is kept
-        /// for longer than 30 days.
+        /// Number of past revisions that the embedded store keeps, for `history`, `rollback` and lists at a past revision.
+        /// Revisions older than 30 days are always removed.
         store_history: usize = "10000";
-        /// Addresses of etcd, comma separated: `http://HOST:PORT` or `https://HOST:PORT`.
+        /// Comma-separated endpoints of etcd: `http://HOST:PORT` or `https://HOST:PORT`.
         etcd_endpoints: String = "http://127.0.0.1:2379";
-        /// What all of Rutter's keys in etcd begin with.
+        /// Prefix of all keys in etcd.
         etcd_prefix: String = "/rutter";
-        /// PEM file with the authorities that sign etcd's certificate; the system's are not used.
+        /// PEM file with the certificate authorities for etcd's certificate. The system's authorities are not used.
         etcd_ca: Option<PathBuf> = "";
         /// PEM file with the client certificate for etcd.
         etcd_cert: Option<PathBuf> = "";
-        /// PEM file with the key of that certificate.
+        /// PEM file with the private key of the client certificate for etcd.
         etcd_key: Option<PathBuf> = "";
-        /// File with `USER:PASSWORD` in one line, for an etcd that asks who we are.
+        /// File with `USER:PASSWORD` on one line, if etcd requires authentication.
         etcd_login: Option<PathBuf> = "";
-        /// How long etcd keeps past revisions: older ones are compacted, those of etcd's other users among them. 0 leaves
-        /// compaction to somebody else.
+        /// Time after which old revisions in etcd are compacted. This affects all users of the etcd cluster. 0 disables
+        /// compaction by Rutter.
         etcd_history: Duration = "24h";
     }
     "Kubernetes" {
-        /// Kubeconfig file that says where the Kubernetes API is and who we are. Without one it is what the pod has, or
-        /// what kubectl would use: `KUBECONFIG`, then `~/.kube/config`.
+        /// Kubeconfig file for the Kubernetes API. Without one, the service account of the pod is used, else `KUBECONFIG`,
+        /// else `~/.kube/config`.
         kubeconfig: Option<PathBuf> = "";
-        /// The context of the kubeconfig; without one, its current context.
+        /// Context of the kubeconfig. Without one, the current context is used.
         kube_context: OptionalName = "";
-        /// The namespace that the control plane lives in: its leases and its ConfigMaps are there.
+        /// Namespace of the control plane, which contains its leases and ConfigMaps.
         namespace env "POD_NAMESPACE": String = "istio-system";
-        /// What this replica is called in leases; without a name, what the machine calls itself.
+        /// Name of this replica in leases. Without one, the host name is used.
         pod_name env "POD_NAME": OptionalName = "";
-        /// The revision of this control plane. Objects with the label `istio.io/rev` count only if it names this revision
-        /// or one of its tags; without one it is the revision `default`.
+        /// Revision of this control plane. Objects with the label `istio.io/rev` are used only if the label names this
+        /// revision or one of its tags. Without one, the revision is `default`.
         revision env "REVISION": OptionalName = "";
-        /// The ConfigMap beside our own (`istio`, or `istio-REVISION`) whose `mesh` and `meshNetworks` hold where ours says
-        /// nothing.
+        /// Second ConfigMap with `mesh` and `meshNetworks`. Fields of the control plane's own ConfigMap (`istio` or
+        /// `istio-REVISION`) take precedence.
         shared_mesh_config env "SHARED_MESH_CONFIG": OptionalName = "";
-        /// Kinds that are not read, comma separated: `PLURAL.GROUP`, where a leading `*` stands for anything, as in
+        /// Comma-separated kinds that are not read, in the form `PLURAL.GROUP`. A leading `*` is a wildcard, as in
         /// `*.istio.io`.
         ignore_resources env "PILOT_IGNORE_RESOURCES": OptionalName = "";
-        /// Kinds that are read although `--ignore-resources` names them, in the same form.
+        /// Comma-separated kinds that are read even if `--ignore-resources` matches them, in the same form.
         include_resources env "PILOT_INCLUDE_RESOURCES": OptionalName = "";
-        /// The least time between two writes of the snapshot of what was read, in the data directory. A replica that starts
-        /// while the Kubernetes API is away serves it. 0 keeps none.
+        /// Minimum time between two snapshots of the configuration in the data directory. A replica that starts while the
+        /// Kubernetes API is unavailable serves the snapshot. 0 disables snapshots.
         snapshot_interval: Duration = "30s";
     }
     "Clusters" {
-        /// The namespace of the Secrets with the label `istio/multiCluster=true` that name other clusters of the mesh; without
-        /// one, the control plane's own.
+        /// Namespace of the Secrets with the label `istio/multiCluster=true`, which give access to the other clusters of the
+        /// mesh. Without one, the namespace of the control plane is used.
         cluster_registries_namespace as "clusterRegistriesNamespace": OptionalName = "";
-        /// Directory of kubeconfig files in the place of these Secrets, one for each cluster, watched; a cluster's id is what the
-        /// current context calls it.
+        /// Directory of kubeconfig files to use instead of these Secrets, one per cluster. It is watched. The cluster ID is
+        /// the cluster name in the current context.
         multicluster_kubeconfig_path env "PILOT_MULTICLUSTER_KUBECONFIG_PATH": Option<PathBuf> = "";
-        /// How long to wait at the start for a cluster that does not answer. After that the others are served without it;
-        /// what it has is taken in when it answers. 0 waits for as long as it takes.
+        /// Maximum time to wait at startup for a cluster that does not respond. After that, the control plane serves proxies
+        /// without this cluster until it responds. 0 waits without limit.
         remote_cluster_timeout env "PILOT_REMOTE_CLUSTER_TIMEOUT": Duration = "30s";
-        /// What a kubeconfig of another cluster may do although it reaches beyond that cluster, comma separated: `exec`,
-        /// `tokenFile`, `clientCertificate`, `clientKey`. Who may write such a Secret then runs programs here, or has files
-        /// of this machine sent to a server of their choice.
+        /// Comma-separated insecure options that a kubeconfig of another cluster may use: `exec`, `tokenFile`,
+        /// `clientCertificate`, `clientKey`. With these, everyone who can write such a Secret can run programs in the control
+        /// plane's container or send its files to a server.
         insecure_kubeconfig_options env "PILOT_INSECURE_MULTICLUSTER_KUBECONFIG_OPTIONS": OptionalName = "";
-        /// Make a ServiceExport for every service that is not local to its cluster, in every cluster.
+        /// Create a ServiceExport in every cluster for every service that is not cluster-local.
         mcs_auto_export env "ENABLE_MCS_AUTO_EXPORT": Switch = "off";
-        /// Clients of other clusters get only those endpoints of a service whose cluster exports it (ServiceExport).
+        /// Send clients in other clusters only the endpoints of clusters that export the service (ServiceExport).
         mcs_service_discovery env "ENABLE_MCS_SERVICE_DISCOVERY": Switch = "off";
-        /// A ServiceImport makes the service `NAME.NAMESPACE.svc.clusterset.local`, of the endpoints of all clusters that export
-        /// it. Without it ServiceImports are not read.
+        /// Create the service `NAME.NAMESPACE.svc.clusterset.local` for each ServiceImport, with the endpoints of all clusters
+        /// that export it. If off, ServiceImports are not read.
         mcs_host env "ENABLE_MCS_HOST": Switch = "on";
-        /// With `--mcs-service-discovery` and `--mcs-host`: clients of other clusters get no endpoints of
-        /// `NAME.NAMESPACE.svc.DOMAIN`, exported or not; they use the name of the import.
+        /// With `--mcs-service-discovery` and `--mcs-host`: make `NAME.NAMESPACE.svc.DOMAIN` cluster-local for all services,
+        /// exported or not. Clients in other clusters use the `clusterset.local` name.
         mcs_cluster_local env "ENABLE_MCS_CLUSTER_LOCAL": Switch = "off";
-        /// This control plane runs outside of the clusters that it serves: it writes root certificates in each cluster of
-        /// whose namespace `--namespace` the annotation `topology.istio.io/controlPlaneClusters` names `--cluster-id`, or `*`.
+        /// This control plane runs outside the clusters that it serves. It writes root certificates in each cluster whose
+        /// namespace `--namespace` names `--cluster-id` or `*` in the annotation `topology.istio.io/controlPlaneClusters`.
         external_istiod env "EXTERNAL_ISTIOD": Switch = "off";
-        /// With `--external-istiod`: the Secrets that name other clusters, and the Secret `cacerts`, are those of the cluster
-        /// that this pod runs in, and not of the one that configuration is read from.
+        /// With `--external-istiod`: read the Secrets of other clusters and the Secret `cacerts` from the cluster in which
+        /// this pod runs instead of the cluster with the configuration.
         local_cluster_secret_watcher env "LOCAL_CLUSTER_SECRET_WATCHER": Switch = "off";
-        /// Kubeconfig file of the cluster that has these Secrets, where it is neither the pod's own nor the one that
-        /// configuration is read from.
+        /// Kubeconfig file of the cluster with these Secrets, if it is neither the pod's cluster nor the cluster with the
+        /// configuration.
         secrets_kubeconfig: Option<PathBuf> = "";
     }
     "Controllers" {
-        /// Give hosts of ServiceEntries without addresses virtual ones, in `status.addresses`, so that connections to them
-        /// can be told apart.
+        /// Allocate virtual IP addresses to ServiceEntry hosts without addresses, in `status.addresses`. Proxies can then
+        /// distinguish TCP connections to these hosts.
         ip_autoallocate env "PILOT_ENABLE_IP_AUTOALLOCATE": Switch = "on";
-        /// The range of these addresses.
+        /// IPv4 range for allocated addresses.
         ip_autoallocate_ipv4_prefix env "PILOT_IP_AUTOALLOCATE_IPV4_PREFIX": Ipv4Range = "240.240.0.0/16";
-        /// The range of these addresses, for IPv6.
+        /// IPv6 range for allocated addresses.
         ip_autoallocate_ipv6_prefix env "PILOT_IP_AUTOALLOCATE_IPV6_PREFIX": Ipv6Range = "2001:2::/48";
-        /// Take the taint `cni.istio.io/not-ready` from nodes on which the pod `istio-cni-node` is ready.
+        /// Remove the taint `cni.istio.io/not-ready` from nodes whose pod `istio-cni-node` is ready.
         node_untaint env "PILOT_ENABLE_NODE_UNTAINT_CONTROLLERS": Switch = "off";
-        /// The namespace of these pods; without one, the control plane's own.
+        /// Namespace of the `istio-cni-node` pods. Without one, the namespace of the control plane is used.
         cni_namespace as "cniNamespace" env "CNI_NAMESPACE": OptionalName = "";
-        /// The namespace of the gateway that serves Ingresses; without one, the control plane's own.
+        /// Namespace of the gateway that serves Ingresses. Without one, the namespace of the control plane is used.
         ingress_namespace env "K8S_INGRESS_NS": OptionalName = "";
     }
     "API" {
-        /// Address of the Kubernetes-shaped API over the store.
+        /// Address of the Kubernetes-style API of the store.
         api_addr: Address = "127.0.0.1:15016";
-        /// Serve the API in plain text, and let everybody who can connect do everything. Only on a loopback address.
+        /// Serve the API as plaintext without authentication and authorization. Allowed only on a loopback address.
         api_plaintext: Switch = "off";
-        /// PEM file with the API's certificate; without one, one is made and signed by an authority of the data directory.
+        /// PEM file with the certificate of the API. Without one, a certificate signed by a CA in the data directory is
+        /// generated.
         api_cert: Option<PathBuf> = "";
-        /// PEM file with the key of that certificate.
+        /// PEM file with the private key of the API's certificate.
         api_key: Option<PathBuf> = "";
-        /// PEM file with the authorities whose client certificates are believed: the common name is the user, the
-        /// organisations are the groups.
+        /// PEM file with the certificate authorities for client certificates. The common name is the user, the organizations
+        /// are the groups.
         api_client_ca: Option<PathBuf> = "";
-        /// File with bearer tokens, one a line: `TOKEN USER ROLE`, where the role is `admin`, `view`, `NAMESPACE:edit` or
-        /// `NAMESPACE:view`. An admin token is made in the data directory in any case.
+        /// File with bearer tokens, one per line: `TOKEN USER ROLE`, where the role is `admin`, `view`, `NAMESPACE:edit` or
+        /// `NAMESPACE:view`. In addition, an admin token is always generated in the data directory.
         api_tokens: Option<PathBuf> = "";
-        /// How many requests a second one client may send, on average.
+        /// Maximum average number of API requests per second and client.
         api_requests_per_second: usize = "1000";
     }
     "Status" {
-        /// The least time between two writes of one object's status.
+        /// Minimum time between two status updates of one object.
         status_interval: Duration = "1s";
     }
     "Listeners" {
-        /// Address of the discovery service, plaintext gRPC.
+        /// Address of the xDS server (plaintext gRPC).
         grpc_addr as "grpcAddr": Address = ":15010";
-        /// Address of the readiness probe, `/ready`.
+        /// Address of the readiness probe `/ready`.
         http_addr as "httpAddr": Address = ":8080";
-        /// Address of the metrics, `/metrics`, of `/version` and of the debug pages, `/debug`. The debug pages show
-        /// configuration; they answer every peer that can connect.
+        /// Address of `/metrics`, `/version` and the debug pages `/debug`. The debug pages show configuration to every client
+        /// that can connect.
         monitoring_addr as "monitoringAddr": Address = ":15014";
     }
     "Discovery" {
-        /// How often a connection on which nothing happens is probed.
+        /// Interval of keepalive probes on idle connections.
         keepalive_interval as "keepaliveInterval": Duration = "30s";
-        /// How long a probed connection may stay silent before it is closed.
+        /// Time without a response to a keepalive probe after which a connection is closed.
         keepalive_timeout as "keepaliveTimeout": Duration = "10s";
-        /// Who gets, over discovery, the certificates and keys that a `credentialName` names, from Secrets of its own
-        /// namespace: `local` are proxies on this machine (their connection comes from a loopback address), `none` is nobody.
-        /// `auto` is `local`, and `none` where objects live in Kubernetes: proxies do not prove who they are yet. With `none`
-        /// Secrets of Kubernetes are not read.
+        /// Proxies that may receive the certificates and keys of a `credentialName` (Secrets of their own namespace) over
+        /// SDS. `local` allows proxies on this machine, whose connections come from a loopback address; `none` allows no
+        /// proxy. `auto` selects `none` if the store is `kubernetes`, because proxies are not authenticated yet, else
+        /// `local`. With `none`, Secrets are not read from Kubernetes.
         secrets_for: SecretsFor = "auto";
-        /// The largest request that a proxy may send; a larger one ends its stream.
+        /// Maximum size of a request from a proxy. A larger request closes the stream.
         max_request_bytes: ByteSize = "4MiB";
-        /// Whether proxies that can (Envoy from 1.37 on, over the incremental protocol) get the virtual hosts of their
-        /// route tables singly: a route that changes then costs its own bytes, and not those of the whole table.
+        /// Send virtual hosts by VHDS to proxies that support it (Envoy 1.37 or later, delta xDS). A changed route then costs
+        /// one virtual host instead of the whole route configuration.
         vhds: Switch = "on";
-        /// Gateways answer HTTP/3, too: each server of protocol HTTPS that asks its clients for no certificate, at a port that a
-        /// Service of the gateway has for UDP as well. Clients learn of it by the header `alt-svc`.
+        /// Serve HTTP/3 on gateways: for each HTTPS server without client certificates, at ports that a Service of the gateway
+        /// also exposes for UDP. The header `alt-svc` advertises it to clients.
         http3 env "PILOT_ENABLE_QUIC_LISTENERS": Switch = "off";
-        /// All proxies accept HTTP/1.0; without it those with `HTTP10: "1"` in their metadata.
+        /// Accept HTTP/1.0 on all proxies. If off, only proxies with `HTTP10: "1"` in their metadata accept it.
         http10 env "PILOT_HTTP10": Switch = "off";
         /// From how many endpoints on a cluster's endpoints are sent singly to proxies that can take them so (Envoy from
         /// 1.38 on, over the incremental protocol): one that changes then costs its own bytes, and not those of all, but
@@ -264,17 +269,17 @@ settings! {
         leds_min_endpoints: Threshold = "off";
     }
     "Process" {
-        /// Number of threads; 0 means one per processor.
+        /// Number of threads. 0 uses one per processor.
         threads: usize = "0";
-        /// The least time between the starts of two commits. 0 commits every change at once; what changes while a commit
-        /// runs goes into the next one. A floor spares a small machine under a storm of changes.
+        /// Minimum time between the starts of two commits. 0 commits each change at once; changes that arrive during a commit
+        /// are merged into the next one. Increase it to limit the load under frequent changes.
         commit_interval: Duration = "0s";
-        /// How long streams and requests may finish after a signal to stop.
+        /// Maximum time for open streams and requests to finish after a termination signal.
         shutdown_duration as "shutdownDuration": Duration = "10s";
-        /// What is logged: a level (off, error, warn, info, debug, trace), or several with targets, as in
-        /// `info,ads=debug`.
+        /// Log level (off, error, warn, info, debug, trace), optionally followed by levels of single targets, as in
+        /// `info,xds=debug`.
         log_level: LogFilter = "info";
-        /// How a line of the log looks: `text` for people, `json` for machines.
+        /// Format of log lines.
         log_format: LogFormat = "text";
     }
 }
