@@ -1,10 +1,10 @@
-//! Whether an object is the one that a request is about.
+//! Checks that an object matches its request.
 
 use serde_json::{Map, Value as Json};
 
 use crate::{Rejection, Review};
 
-/// Makes sure that an object is the one that the request is about, and fills in what only the path says.
+/// Checks that an object matches kind, version, name and namespace of the request, and adds missing ones.
 pub(crate) fn identify(review: &Review<'_>, object: Json) -> Result<Json, Rejection> {
     let definition = review.definition;
     let (kind, version) = (definition.kind, review.version);

@@ -1,13 +1,18 @@
-//! From what a client sent to an object that may be stored: decoding, defaults, pruning, validation.
+//! Admission of objects: decoding, defaulting, pruning and validation.
 //!
-//! 1. [`decode`] turns a body, JSON or YAML, into a value, within limits, and tells which keys are there twice.
-//! 2. [`Admission::admit`] turns the value into an object of its kind, or refuses it with all reasons at once: unknown
-//!    fields, defaults, types and bounds by schema, rules in CEL, names and labels, what never changes in kinds that every
-//!    Kubernetes has, and what the mesh thinks of its own kinds.
-//! 3. [`prepare`] writes what only the server writes: uid, times, generation.
+//! ```text
+//! body ─decode─► value ─Admission::admit─► object ─prepare─► stored object
+//!                          └─► Rejection (all causes)
+//! ```
 //!
-//! Nothing here does I/O or reads a clock; reasons are worded as Kubernetes words them, because people and programs know
-//! these texts.
+//! 1. [`decode`] parses a body (JSON, YAML, protobuf) within limits and reports duplicate keys.
+//! 2. [`Admission::admit`] validates an object of its kind: unknown fields, defaults, types and bounds, CEL rules, names
+//! and labels, immutable fields of core kinds, and the checks of the control plane for mesh kinds. It reports all causes
+//! together.
+//! 3. [`prepare`] sets the fields that only the server writes: UID, timestamps, generation.
+//!
+//! This crate does no I/O and reads no clock. Messages use the wording of Kubernetes because people and programs rely on
+//! it.
 
 mod admit;
 mod cause;

@@ -1,4 +1,4 @@
-//! The metadata of an object.
+//! Validation of metadata.
 
 use std::collections::BTreeSet;
 
@@ -9,13 +9,13 @@ use serde_json::{Map, Value as Json};
 use crate::cause::{Causes, Reason};
 use crate::names;
 
-/// Bytes of all annotations of an object.
+/// Maximum total size of annotations, in bytes.
 const MAX_ANNOTATIONS: u64 = 256 * 1024;
 
-/// Finalizers that Kubernetes itself knows without a domain.
+/// Finalizers of Kubernetes without a domain.
 const STANDARD_FINALIZERS: &[&str] = &["kubernetes", "foregroundDeletion", "orphan"];
 
-/// Checks the metadata of an object; `old` is the stored one, if there is one. Types are the schema's affair.
+/// Validates the metadata of an object; `old` is the stored object, if any. The schema checks types.
 pub(crate) fn check(definition: &Definition, object: &Json, old: Option<&Json>, causes: &mut Causes) {
     let empty = Map::new();
     let meta = object.get("metadata").and_then(Json::as_object).unwrap_or(&empty);
@@ -47,14 +47,14 @@ fn name(definition: &Definition, meta: &Map<String, Json>, path: &Path<'_>, caus
         .and_then(Json::as_str)
         .filter(|prefix| !prefix.is_empty())
     {
-        // What comes after the prefix is letters and digits.
+        // The generated suffix consists of letters and digits.
         if let Some(why) = rule(&format!("{}a", &prefix[..floor(prefix, 62)])) {
             causes.invalid(&path.field("generateName"), &Json::from(prefix), &why);
         }
     }
 }
 
-/// The last place at or before this one at which a text may be cut.
+/// The last character boundary at or before a position.
 fn floor(text: &str, place: usize) -> usize {
     (0..=place.min(text.len()))
         .rev()
@@ -113,7 +113,7 @@ fn finalizers(meta: &Map<String, Json>, old: Option<&Json>, path: &Path<'_>, cau
     let new: Vec<String> = finalizers.into_iter().filter(|name| !before.contains(name)).collect();
     if !new.is_empty() {
         let text = "no new finalizers can be added if the object is being deleted, found new finalizers";
-        // A list as Kubernetes writes it.
+        // A list in the format of Kubernetes.
         let list = format!("{new:?}");
         let list = list.trim_matches(['[', ']']);
         causes.forbidden(path, &format!("{text} []string{{{list}}}"));
@@ -151,7 +151,7 @@ fn owners(owners: Option<&Json>, path: &Path<'_>, causes: &mut Causes) {
 fn managers(managers: Option<&Json>, path: &Path<'_>, causes: &mut Causes) {
     for (index, entry) in managers.and_then(Json::as_array).into_iter().flatten().enumerate() {
         let path = path.index(index);
-        // One empty entry asks for the list to be removed.
+        // One empty entry requests removal of the list.
         if entry.as_object().is_none_or(Map::is_empty) {
             continue;
         }

@@ -1,6 +1,6 @@
-//! Names as Kubernetes allows them. Each function gives the reasons against a text, in Kubernetes' words.
+//! Validation of names. Each function returns the violations in the wording of Kubernetes.
 
-/// What names of most objects are: DNS names in lower case.
+/// Names of most objects: lowercase DNS subdomains.
 pub(crate) fn dns_subdomain(text: &str) -> Option<String> {
     if text.len() > 253 {
         return Some("must be no more than 253 characters".into());
@@ -16,7 +16,7 @@ pub(crate) fn dns_subdomain(text: &str) -> Option<String> {
     )
 }
 
-/// What names of namespaces are: one label of a DNS name.
+/// Names of namespaces: one DNS label.
 pub(crate) fn dns_label(text: &str) -> Option<String> {
     if text.len() > 63 {
         return Some("must be no more than 63 characters".into());
@@ -32,7 +32,7 @@ pub(crate) fn dns_label(text: &str) -> Option<String> {
     )
 }
 
-/// What names of services are: a label that begins with a letter.
+/// Names of services: a DNS label that starts with a letter.
 pub(crate) fn dns_1035_label(text: &str) -> Option<String> {
     if text.len() > 63 {
         return Some("must be no more than 63 characters".into());
@@ -48,7 +48,7 @@ pub(crate) fn dns_1035_label(text: &str) -> Option<String> {
     )
 }
 
-/// What keys of labels and annotations are: `NAME` or `DOMAIN/NAME`.
+/// Keys of labels and annotations: `NAME` or `DOMAIN/NAME`.
 pub(crate) fn qualified_name(text: &str) -> Option<String> {
     let (prefix, name) = match text.split_once('/') {
         None => (None, text),
@@ -85,7 +85,7 @@ pub(crate) fn qualified_name(text: &str) -> Option<String> {
     ))
 }
 
-/// What values of labels are.
+/// Values of labels.
 pub(crate) fn label_value(text: &str) -> Option<String> {
     if text.len() > 63 {
         return Some("must be no more than 63 bytes".into());
@@ -101,7 +101,7 @@ pub(crate) fn label_value(text: &str) -> Option<String> {
     )
 }
 
-/// What keys of ConfigMaps and Secrets are.
+/// Keys of ConfigMaps and Secrets.
 pub(crate) fn config_key(text: &str) -> Option<String> {
     if text.len() > 253 {
         return Some("must be no more than 253 characters".into());

@@ -1,18 +1,18 @@
-//! What only the server writes: names made up, uid, times, generation.
+//! Fields that only the server writes: generated names, UID, timestamps, generation.
 
 use config::Timestamp;
 use serde_json::{Map, Value as Json};
 
-/// What a write is stamped with.
+/// The values to write.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Stamp<'a> {
     /// The time of the request.
     pub now: Timestamp,
-    /// The uid that a new object gets; unique.
+    /// The UID of a new object; must be unique.
     pub uid: &'a str,
 }
 
-/// Kinds of the core group whose objects count no generations.
+/// Core kinds without a generation.
 const WITHOUT_GENERATION: &[&str] = &[
     "ConfigMap",
     "Event",
@@ -24,9 +24,10 @@ const WITHOUT_GENERATION: &[&str] = &[
     "ServiceAccount",
 ];
 
-/// Gives an object that has only `metadata.generateName` a name: the prefix and five letters and digits of `entropy`.
+/// Generates a name for an object that has only `metadata.generateName`: the prefix and five characters derived from
+/// `entropy`.
 pub fn fill_name(object: &mut Json, entropy: u64) {
-    /// Letters and digits that make no words.
+    /// Characters that do not form words, as in Kubernetes.
     const ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
     const SUFFIX: usize = 5;
     const MAX: usize = 63 - SUFFIX;
@@ -51,17 +52,17 @@ pub fn fill_name(object: &mut Json, entropy: u64) {
     let mut rest = entropy;
     let base = ALPHABET.len() as u64;
     for _ in 0..SUFFIX {
-        // Below 27.
+        // The value is less than 27.
         name.push(char::from(ALPHABET[(rest % base) as usize]));
         rest /= base;
     }
     meta.insert("name".into(), name.into());
 }
 
-/// Writes the metadata that only the server writes, whatever the client sent. `old` is the stored object; none: this one is
-/// new. To be called with an admitted object, right before it is stored.
+/// Sets server-managed metadata, whatever the client sent. `old` is the stored object; none for a new one. Must be called
+/// with an admitted object directly before it is stored.
 ///
-/// The generation of an existing object goes up when anything but its metadata and status changed.
+/// The generation increases if anything except metadata and status changed.
 pub fn prepare(old: Option<&Json>, object: &mut Json, stamp: &Stamp<'_>) {
     let kept = old.and_then(|old| old.get("metadata")).and_then(Json::as_object);
     let counts = counts_generations(object);
@@ -86,7 +87,7 @@ pub fn prepare(old: Option<&Json>, object: &mut Json, stamp: &Stamp<'_>) {
             None => meta.remove(name),
         };
     }
-    // What is empty is not there.
+    // Empty fields are removed.
     for name in ["labels", "annotations", "finalizers", "ownerReferences"] {
         let empty = match meta.get(name) {
             Some(Json::Object(fields)) => fields.is_empty(),
@@ -114,8 +115,8 @@ pub fn prepare(old: Option<&Json>, object: &mut Json, stamp: &Stamp<'_>) {
     }
 }
 
-/// Marks an object for deletion if somebody must clean up before it goes (`metadata.finalizers`). Returns whether it stays
-/// for that; an object that does not is to be removed. `grace` is in seconds.
+/// Marks an object for deletion if it has finalizers. Returns whether it stays; otherwise it must be removed. `grace` is
+/// in seconds.
 pub fn mark_deleted(object: &mut Json, now: Timestamp, grace: u64) -> bool {
     let counts = counts_generations(object);
     let Some(meta) = object.get_mut("metadata").and_then(Json::as_object_mut) else {
@@ -146,7 +147,7 @@ fn counts_generations(object: &Json) -> bool {
     !(kubernetes && WITHOUT_GENERATION.contains(&text("kind")))
 }
 
-/// Whether anything but metadata and status differs.
+/// Whether anything except metadata and status differs.
 fn is_changed(old: &Json, new: &Json) -> bool {
     let (Some(old), Some(new)) = (old.as_object(), new.as_object()) else {
         return old != new;
@@ -154,7 +155,7 @@ fn is_changed(old: &Json, new: &Json) -> bool {
     let counts = |name: &String| !["apiVersion", "kind", "metadata", "status"].contains(&name.as_str());
     let annotations =
         |object: &Map<String, Json>| object.get("metadata").and_then(|meta| meta.get("annotations")).cloned();
-    // As in Kubernetes: annotations of a Deployment are copied to what it makes.
+    // As in Kubernetes: annotations of a Deployment are copied to its ReplicaSets.
     let copied = new.get("kind").is_some_and(|kind| kind == "Deployment") && annotations(old) != annotations(new);
     copied
         || old

@@ -1,4 +1,4 @@
-//! What the mesh thinks of the kinds that it reads.
+//! Validation by the control plane.
 
 use config::schema::Definition;
 use config::{Diagnostic, ParseOptions, Segment, Severity, read_object};
@@ -6,7 +6,7 @@ use serde_json::Value as Json;
 
 use crate::cause::{Cause, Causes, Reason};
 
-/// Reads an object as the mesh does: errors are causes, warnings are warnings. What has no effect yet is a warning, too.
+/// Parses an object like the control plane: errors become causes, warnings and fields without effect become warnings.
 pub(crate) fn check(definition: &Definition, object: &Json, causes: &mut Causes) {
     if definition.mesh.is_none() {
         return;

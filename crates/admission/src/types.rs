@@ -1,18 +1,18 @@
-//! Whether a body is read as an object of its kind at all: in Kubernetes' own kinds a value of the wrong type is no invalid
-//! object but none, and only the first such value is told of, in the words of the language that their API is written in.
+//! Type errors of core kinds. In core kinds, a value of the wrong type makes the body undecodable instead of invalid.
+//! Only the first error is reported, with the wording of Go's decoder.
 
 use config::schema::{Definition, Fields, Schema, Shape, object_meta};
 use serde_json::Value as Json;
 
 use crate::Rejection;
 
-/// Checks the types of the values in a new object; of kinds that CRDs bring only those in `metadata`.
+/// Checks the types of the values in a new object; for custom resources only those in `metadata`.
 ///
 /// # Errors
-/// A value has the wrong type. Nothing of the value is in the message.
+/// A value has the wrong type. The message does not contain the value.
 pub fn check_types(definition: &Definition, version: &str, sent: &Json) -> Result<(), Rejection> {
     let kind = definition.kind;
-    // What is no object, or of another kind, is refused for that, later.
+    // Bodies that are not objects or of another kind are rejected later.
     if !sent.is_object() || sent.get("kind").and_then(Json::as_str).is_some_and(|sent| sent != kind) {
         return Ok(());
     }
@@ -38,15 +38,15 @@ pub fn check_types(definition: &Definition, version: &str, sent: &Json) -> Resul
     }
 }
 
-/// Where a value is: in a field of a type.
+/// The position of a value: a field of a type.
 struct At {
-    /// The type that has the field; empty for a value that is in none.
+    /// The type with the field; empty at the root.
     owner: &'static str,
-    /// The fields to it.
+    /// The path of the field.
     path: String,
 }
 
-/// What is wrong with a value, if something is. The first that is found counts.
+/// The first type error in a value.
 fn wrong(value: &Json, schema: &Schema, at: &At) -> Option<String> {
     match (&schema.shape, value) {
         (_, Json::Null) | (Shape::Any, _) => None,
@@ -78,7 +78,7 @@ fn wrong(value: &Json, schema: &Schema, at: &At) -> Option<String> {
         (Shape::Integer { format, .. }, Json::Number(number)) => {
             let whole = number.as_i64().or_else(|| {
                 let float = number.as_f64().filter(|float| float.fract() == 0.0)?;
-                // Beyond that, whole numbers are not told apart.
+                // Whole numbers beyond this range are not exact.
                 (float.abs() < 9e15).then_some(float as i64)
             });
             let fits = whole.is_some_and(|whole| *format != "int32" || i32::try_from(whole).is_ok());
@@ -124,7 +124,7 @@ fn go_name(schema: &Schema) -> Option<&'static str> {
     schema.named.as_ref()?.name.rsplit('.').next()
 }
 
-/// The type of the field, as the language names it.
+/// The Go name of a field's type.
 fn go_type(schema: &Schema) -> String {
     match &schema.shape {
         Shape::Object(_) => format!("v1.{}", go_name(schema).unwrap_or("Object")),

@@ -1,4 +1,4 @@
-//! Answers: status, headers, body.
+//! Responses: status, headers, body.
 
 use bytes::Bytes;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER, WARNING, WWW_AUTHENTICATE};
@@ -8,12 +8,12 @@ use serde_json::Value;
 use crate::body::Body;
 use crate::failure::Failure;
 
-/// No more warnings are sent with an answer.
+/// Maximum number of warnings per response.
 const WARNINGS: usize = 20;
-/// No warning is longer, in characters.
+/// Maximum length of a warning, in characters.
 const WARNING_LENGTH: usize = 400;
 
-/// The answer to a request.
+/// A response.
 pub struct Answer {
     /// The HTTP status.
     pub status: StatusCode,
@@ -24,22 +24,22 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// An answer of this JSON text.
+    /// A response with JSON text.
     pub fn json(status: StatusCode, pieces: Vec<Bytes>) -> Answer {
         Answer::of("application/json", status, Body::pieces(pieces))
     }
 
-    /// An answer of this value.
+    /// A response with a JSON value.
     pub fn value(status: StatusCode, value: &Value, pretty: bool) -> Answer {
         Answer::json(status, vec![text(value, pretty)])
     }
 
-    /// An answer of plain text.
+    /// A plain-text response.
     pub fn plain(text: &'static str) -> Answer {
         Answer::of("text/plain; charset=utf-8", StatusCode::OK, Body::whole(text))
     }
 
-    /// An answer of this type and body.
+    /// A response with this content type and body.
     pub fn of(media: &'static str, status: StatusCode, body: Body) -> Answer {
         let mut headers = HeaderMap::new();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static(media));
@@ -47,7 +47,7 @@ impl Answer {
         Answer { status, headers, body }
     }
 
-    /// Adds what the client should be warned of, as `Warning: 299 - "text"`.
+    /// Adds warnings as `Warning: 299 - "text"` headers.
     pub fn warn(mut self, warnings: &[String]) -> Answer {
         for warning in warnings.iter().take(WARNINGS) {
             let text: String = warning
@@ -86,7 +86,7 @@ impl From<Failure> for Answer {
     }
 }
 
-/// A value as text, with a line break at its end as Kubernetes has it.
+/// A value as text with a trailing line break, as in Kubernetes.
 pub(crate) fn text(value: &Value, pretty: bool) -> Bytes {
     let mut text = if pretty {
         format!("{value:#}")

@@ -1,4 +1,4 @@
-//! The interface as a function: a request in, an answer out. No sockets.
+//! The API as a function from requests to responses, without sockets.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
@@ -21,18 +21,18 @@ use crate::request::Request;
 use crate::verbs::Call;
 use crate::{crds, discovery, kinds, media, openapi};
 
-/// What an [`Api`] may use.
+/// Limits of an [`Api`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limits {
-    /// The size of an object, in bytes.
+    /// Maximum size of an object, in bytes.
     pub object: usize,
-    /// The size of a body, in bytes.
+    /// Maximum size of a request body, in bytes.
     pub body: usize,
-    /// How many watches may be open at once.
+    /// Maximum number of open watches.
     pub watches: usize,
-    /// The bytes of watch events that are kept for watchers that need the same one.
+    /// Maximum size of the cache of encoded watch events, in bytes.
     pub lines: usize,
-    /// How often bookmarks are sent to those who want them.
+    /// Interval of watch bookmarks.
     pub bookmarks: Duration,
 }
 
@@ -48,16 +48,16 @@ impl Default for Limits {
     }
 }
 
-/// How an [`Api`] behaves.
+/// Options of an [`Api`].
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Who may call.
+    /// Users and roles.
     pub access: Access,
-    /// What may be used.
+    /// Limits.
     pub limits: Limits,
-    /// The clock.
+    /// Clock.
     pub now: fn() -> SystemTime,
-    /// The version of the program: `0.1.0`.
+    /// Version of the program, for example `0.1.0`.
     pub version: &'static str,
 }
 
@@ -72,7 +72,7 @@ impl Default for Options {
     }
 }
 
-/// The REST interface over a store. Cheap to clone.
+/// The REST API of a store. Cheap to clone.
 #[derive(Clone)]
 pub struct Api(pub(crate) Arc<Inner>);
 
@@ -83,14 +83,14 @@ pub(crate) struct Inner {
     pub lines: Lines,
     pub metrics: Metrics,
     pub watches: Arc<Semaphore>,
-    /// Our own CRDs as objects, by name.
+    /// The built-in CRDs as objects, by name.
     pub crds: Vec<Stored>,
-    /// True when it is to end: watches end then.
+    /// Becomes true on shutdown, which ends watches.
     pub stop: watch::Sender<bool>,
 }
 
 impl Api {
-    /// The interface over this store.
+    /// Creates the API of a store.
     pub fn new(store: Arc<dyn Store>, options: Options) -> Api {
         let started = timestamp((options.now)());
         Api(Arc::new(Inner {
@@ -105,7 +105,7 @@ impl Api {
         }))
     }
 
-    /// Answers a request. Watches go on for as long as their body is read.
+    /// Handles a request. A watch continues as long as its body is read.
     pub async fn call(&self, request: Request) -> Answer {
         let started = Instant::now();
         let mut series = Series {
@@ -119,17 +119,17 @@ impl Api {
         answer
     }
 
-    /// The counters.
+    /// The request counters.
     pub fn metrics(&self) -> Snapshot {
         self.0.metrics.snapshot()
     }
 
-    /// Ends all watches, as before a shutdown; clients take them up elsewhere.
+    /// Ends all watches before a shutdown. Clients reconnect to another replica.
     pub fn end_watches(&self) {
         self.0.stop.send_replace(true);
     }
 
-    /// The store behind it.
+    /// The store.
     pub fn store(&self) -> &Arc<dyn Store> {
         &self.0.store
     }
@@ -296,8 +296,8 @@ pub(crate) fn timestamp(time: SystemTime) -> Timestamp {
     Timestamp::from_unix(i64::try_from(seconds).unwrap_or(i64::MAX))
 }
 
-/// Waits until it is told to stop, or there is nobody left who could.
+/// Waits for the shutdown signal.
 pub(crate) async fn stopped(stop: &mut watch::Receiver<bool>) {
-    // Both are a reason to end.
+    // A closed channel also means shutdown.
     let _ = stop.wait_for(|stop| *stop).await;
 }

@@ -1,4 +1,4 @@
-//! Bodies of answers: pieces that are shared with the store, or a stream of events.
+//! Response bodies: pieces shared with the store, or a stream of events.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -10,12 +10,12 @@ use bytes::{Bytes, BytesMut};
 use http_body::{Frame, SizeHint};
 use http_body_util::BodyExt as _;
 
-/// Small pieces are joined up to this size, in bytes, so that a list of ten thousand objects is not twenty thousand writes.
+/// Small pieces are joined up to this size in bytes, to reduce the number of writes for a large list.
 const JOIN: usize = 64 * 1024;
 
-/// What a stream yields: a piece, and how to get the next one. None: it is over.
+/// The result of a stream: a piece and the next step. None at the end.
 pub(crate) type Step = Pin<Box<dyn Future<Output = Option<(Bytes, Next)>> + Send>>;
-/// How to get the next piece.
+/// The next step of a stream.
 pub(crate) struct Next(Box<dyn FnOnce() -> Step + Send>);
 
 impl Next {
@@ -24,7 +24,7 @@ impl Next {
     }
 }
 
-/// The body of an answer.
+/// A response body.
 pub struct Body(Inner);
 
 enum Inner {
@@ -49,13 +49,13 @@ impl Body {
         Body(Inner::Stream(Some(first)))
     }
 
-    /// The next piece: of a watch, the next event. None: it is over.
+    /// The next piece; for a watch, the next event. None at the end.
     pub async fn next(&mut self) -> Option<Bytes> {
         let frame = self.frame().await?;
         frame.ok()?.into_data().ok()
     }
 
-    /// All of it. Never use this for a watch.
+    /// Reads the whole body. Must not be used for a watch.
     pub async fn bytes(mut self) -> Bytes {
         let mut all = BytesMut::new();
         while let Some(piece) = self.next().await {
@@ -105,7 +105,7 @@ impl http_body::Body for Body {
     }
 }
 
-/// The next pieces as one; a large one, or the last, is not copied.
+/// Joins the next small pieces. A large piece, or the last one, is not copied.
 fn join(pieces: &mut VecDeque<Bytes>) -> Option<Bytes> {
     let first = pieces.pop_front()?;
     if pieces.is_empty() || first.len() >= JOIN / 4 {

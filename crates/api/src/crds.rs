@@ -1,4 +1,4 @@
-//! Our own CRDs as objects, so that clients find them. They are not kept in the store and cannot be written.
+//! The built-in CRDs as read-only objects. They are not in the store.
 
 use config::Timestamp;
 use config::schema::{self, definitions};
@@ -8,7 +8,7 @@ use store::{GroupResource, Key, Stored};
 use crate::discovery::hash;
 use crate::kinds::CRD_GROUP;
 
-/// All of them, by name. Their resource version is that of a store in which nothing has happened yet.
+/// All CRDs by name. Their resource version is that of an empty store.
 pub(crate) fn objects(made: Timestamp) -> Vec<Stored> {
     let mut objects: Vec<Stored> = definitions()
         .iter()
@@ -50,7 +50,7 @@ fn condition(kind: &str, reason: &str, message: &str, since: Timestamp) -> Value
     })
 }
 
-/// Equal on every replica and over restarts: the object is the same.
+/// Equal on every replica and after restarts.
 fn uid(name: &str) -> String {
     let hash = hash(name.as_bytes()).to_ascii_lowercase();
     format!(

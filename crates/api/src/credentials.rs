@@ -1,5 +1,5 @@
-//! What the embedded server and its first client need: a certificate authority, a server certificate, an administrator's
-//! token, a kubeconfig. Made once, kept in files that only their owner reads, and renewed in time.
+//! Credentials of the embedded server: a certificate authority, a server certificate, an administrator token and a
+//! kubeconfig. They are generated once, stored in files that only the owner can read, and renewed before they expire.
 
 use std::fmt;
 use std::fs;
@@ -23,34 +23,34 @@ use crate::access::{MASTERS, Role, Token};
 use crate::server::Tls;
 
 const DAY: Duration = Duration::from_secs(86_400);
-/// How long the authority's certificate holds, and how long before its end it is renewed.
+/// Validity of the CA certificate, and the time before expiry at which it is renewed.
 const AUTHORITY: (Duration, Duration) = (DAY.saturating_mul(3650), DAY.saturating_mul(400));
-/// The same of the server's certificate.
+/// Validity and renewal time of the server certificate.
 const SERVER: (Duration, Duration) = (DAY.saturating_mul(365), DAY.saturating_mul(30));
-/// Certificates hold from a little before now, for clients whose clocks are behind.
+/// Certificates are valid from a little before now, to tolerate clock skew.
 const BACK: Duration = Duration::from_secs(3600);
 
-/// Why there are no credentials.
+/// The error of loading or generating credentials.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CredentialsError {
     /// A file cannot be read or written.
     #[error("{}: {error}", path.display())]
     File {
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// The error of the operating system.
         error: io::Error,
     },
-    /// A certificate cannot be made.
+    /// A certificate cannot be generated.
     #[error("a certificate cannot be made: {0}")]
     Certificate(#[from] rcgen::Error),
 }
 
-/// The credentials of a directory.
+/// The credentials in a directory.
 #[derive(Clone)]
 pub struct Credentials {
-    /// The authority's certificate, PEM: what clients trust.
+    /// The CA certificate in PEM, which clients trust.
     pub authority: String,
     certificate: String,
     key: String,
@@ -64,8 +64,8 @@ impl fmt::Debug for Credentials {
 }
 
 impl Credentials {
-    /// Reads the credentials in a directory, and makes what is not there, is about to end, or is for other names. `names`
-    /// are the host names and addresses by which clients reach the server.
+    /// Loads the credentials in a directory. Generates those that are missing, expire soon or do not match `names`, the
+    /// host names and addresses of the server.
     ///
     /// # Errors
     /// A file cannot be read or written.
@@ -103,7 +103,7 @@ impl Credentials {
                 write(&file, &certificate)?;
                 (certificate, key.serialize_pem())
             }
-            // The authority was made above if its key was not there.
+            // The CA was generated above if its key did not exist.
             (_, _, None) => return Err(file_error(&ca_key_file, io::ErrorKind::InvalidData.into())),
         };
         Ok(Credentials {
@@ -114,7 +114,7 @@ impl Credentials {
         })
     }
 
-    /// What the server needs for TLS. Clients may show certificates that the authority signed.
+    /// The TLS material of the server. Clients may use certificates that the CA signed.
     pub fn tls(&self) -> Tls {
         Tls {
             certificates: format!("{}{}", self.certificate, self.authority),
@@ -123,12 +123,12 @@ impl Credentials {
         }
     }
 
-    /// The administrator's token, as the server knows it.
+    /// The administrator token, as the server stores it.
     pub fn admin(&self) -> Token {
         Token::new(&self.token, "rutter:admin", [MASTERS], [Role::Admin])
     }
 
-    /// A kubeconfig for the administrator of the server at this address: `https://127.0.0.1:6443`. It has the token in it.
+    /// A kubeconfig with the administrator token for a server URL such as `https://127.0.0.1:6443`.
     pub fn kubeconfig(&self, server: &str) -> String {
         let authority = STANDARD.encode(&self.authority);
         format!(
@@ -140,7 +140,7 @@ impl Credentials {
         )
     }
 
-    /// Writes the kubeconfig, readable by its owner only.
+    /// Writes the kubeconfig, readable only by its owner.
     ///
     /// # Errors
     /// The file cannot be written.
@@ -181,7 +181,7 @@ fn server(names: &[String], now: SystemTime) -> Result<CertificateParams, rcgen:
     Ok(params)
 }
 
-/// Whether a certificate still holds for longer than this.
+/// Whether a certificate is valid for longer than this.
 fn lasts(pem: &str, reserve: Duration, now: SystemTime) -> bool {
     let Ok(der) = CertificateDer::from_pem_slice(pem.as_bytes()) else {
         return false;
@@ -195,7 +195,7 @@ fn lasts(pem: &str, reserve: Duration, now: SystemTime) -> bool {
     i64::try_from(then).is_ok_and(|then| certificate.validity().not_after.timestamp() > then)
 }
 
-/// The names that a certificate is for, sorted.
+/// The subject alternative names of a certificate, sorted.
 fn names_of(pem: &str) -> Vec<String> {
     let Ok(der) = CertificateDer::from_pem_slice(pem.as_bytes()) else {
         return Vec::new();
@@ -221,7 +221,7 @@ fn names_of(pem: &str) -> Vec<String> {
     names
 }
 
-/// The token in a file; made if there is none.
+/// Reads the token from a file, or generates it.
 fn token(path: &Path) -> Result<String, CredentialsError> {
     if let Some(token) = read(path)?
         .map(|token| token.trim().to_owned())
@@ -243,7 +243,7 @@ fn read(path: &Path) -> Result<Option<String>, CredentialsError> {
     }
 }
 
-/// Writes a file that only its owner reads; whole or not at all.
+/// Writes a file atomically, readable only by its owner.
 fn write(path: &Path, text: &str) -> Result<(), CredentialsError> {
     let mut name = path.as_os_str().to_owned();
     name.push(".new");

@@ -1,4 +1,4 @@
-//! Discovery: which groups, versions and types there are, in the old and in the aggregated form.
+//! Discovery of groups, versions and types, in the legacy and the aggregated form.
 
 use config::schema::Definition;
 use http::header::{ETAG, IF_NONE_MATCH, VARY};
@@ -12,7 +12,7 @@ use crate::failure::Failure;
 use crate::kinds;
 use crate::media::{self, Discovery};
 
-/// What may be done with types that are kept. The names are sorted, as Kubernetes has them.
+/// Verbs of stored types, sorted as in Kubernetes.
 const VERBS: [&str; 8] = [
     "create",
     "delete",
@@ -23,7 +23,7 @@ const VERBS: [&str; 8] = [
     "update",
     "watch",
 ];
-/// The same in the order that Kubernetes has for types of CRDs.
+/// The same verbs in the order that Kubernetes uses for custom resources.
 const CRD_VERBS: [&str; 8] = [
     "delete",
     "deletecollection",
@@ -37,7 +37,7 @@ const CRD_VERBS: [&str; 8] = [
 const READ_VERBS: [&str; 3] = ["get", "list", "watch"];
 const SUB_VERBS: [&str; 3] = ["get", "patch", "update"];
 
-/// A group and its versions, the preferred one first.
+/// A group with its versions, preferred version first.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Group {
     pub name: &'static str,
@@ -66,7 +66,7 @@ pub(crate) fn groups() -> Vec<Group> {
     groups
 }
 
-/// Orders versions as Kubernetes does: `v2` > `v1` > `v1beta2` > `v1beta1` > `v1alpha1`.
+/// Sorts versions as Kubernetes does: `v2` > `v1` > `v1beta2` > `v1beta1` > `v1alpha1`.
 fn rank(version: &str) -> (u8, u32, u32) {
     let digits = version.trim_start_matches('v');
     let end = digits.find(|c: char| !c.is_ascii_digit()).unwrap_or(digits.len());
@@ -159,7 +159,7 @@ pub(crate) fn resources(headers: &HeaderMap, group: &str, version: &str) -> Resu
     tagged(headers, "application/json", &value)
 }
 
-/// An answer that clients may keep, with a tag by which they can ask whether it still holds.
+/// A cacheable response with an `ETag`.
 pub(crate) fn tagged(headers: &HeaderMap, media: &'static str, value: &Value) -> Result<Answer, Failure> {
     let body = value.to_string();
     let tag = format!("\"{}\"", hash(body.as_bytes()));
@@ -183,7 +183,7 @@ pub(crate) fn tagged(headers: &HeaderMap, media: &'static str, value: &Value) ->
 pub(crate) fn hash(bytes: &[u8]) -> String {
     use std::fmt::Write as _;
     Sha256::digest(bytes).iter().fold(String::new(), |mut text, byte| {
-        // Writing to a text cannot fail.
+        // Writing to a string cannot fail.
         let _ = write!(text, "{byte:02X}");
         text
     })
@@ -284,7 +284,7 @@ fn verbs(kind: &Definition) -> &'static [&'static str] {
     }
 }
 
-/// Name, and group, version and kind of what it yields.
+/// Name of a subresource, with group, version and kind of its objects.
 fn subresources(kind: &Definition) -> Vec<(&'static str, &'static str, &'static str, &'static str)> {
     let mut all = Vec::new();
     if !kinds::is_crd(kind) {

@@ -1,4 +1,4 @@
-//! Lines of watches, made once for all watchers that need the same one.
+//! A cache of encoded watch events, shared by all watchers.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -7,7 +7,7 @@ use bytes::Bytes;
 
 use crate::media::Form;
 
-/// What tells lines apart.
+/// The key of an encoded event.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct LineKey {
     pub revision: u64,
@@ -17,7 +17,7 @@ pub(crate) struct LineKey {
     pub form: Form,
 }
 
-/// The newest lines, up to a number of bytes.
+/// The newest events, up to a maximum size.
 #[derive(Clone)]
 pub(crate) struct Lines(Arc<Mutex<Kept>>);
 
@@ -29,7 +29,7 @@ struct Kept {
 }
 
 impl Lines {
-    /// Keeps at most this many bytes.
+    /// A cache of at most this many bytes.
     pub(crate) fn new(limit: usize) -> Lines {
         Lines(Arc::new(Mutex::new(Kept {
             lines: HashMap::new(),
@@ -39,19 +39,19 @@ impl Lines {
         })))
     }
 
-    /// The line of this key, made if it is not there.
+    /// The event for this key, encoded if it is not cached.
     pub(crate) fn get(&self, key: LineKey, make: impl FnOnce() -> Bytes) -> Bytes {
         if let Some(line) = self.kept().lines.get(&key) {
             return line.clone();
         }
-        // Two watchers may make the same line at once; the lock is not held meanwhile.
+        // Two watchers may encode the same event at the same time because the lock is released meanwhile.
         let line = make();
         self.kept().put(key, line.clone());
         line
     }
 
     fn kept(&self) -> std::sync::MutexGuard<'_, Kept> {
-        // Nothing in here can be left half done.
+        // No operation can leave the cache in an inconsistent state.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,41 +1,41 @@
-//! What a request that cannot be answered gets: a `Status` object with the texts of Kubernetes.
+//! Error responses: `Status` objects with the messages of Kubernetes.
 
 use serde_json::{Map, Value, json};
 
-/// One field that is wrong.
+/// An invalid field.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Cause {
     /// `FieldValueInvalid`, `FieldValueRequired`, …
     pub reason: String,
-    /// What is wrong, without the field.
+    /// The problem, without the field.
     pub message: String,
     /// The path of the field: `spec.hosts[0]`.
     pub field: String,
 }
 
-/// Why a request was refused.
+/// An error response.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Failure {
-    /// The HTTP status.
+    /// The HTTP status code.
     pub code: u16,
-    /// The reason that programs read: `NotFound`, `Conflict`, …; empty if there is none.
+    /// The machine-readable reason: `NotFound`, `Conflict`, …; may be empty.
     pub reason: &'static str,
-    /// The text that people read.
+    /// The human-readable message.
     pub message: String,
     /// `details` of the status: name, group, kind, uid, causes.
     details: Map<String, Value>,
-    /// `metadata.continue`, with which a list that expired can go on.
+    /// `metadata.continue`, with which an expired list can continue.
     pub token: Option<String>,
 }
 
-/// What a failure is about.
+/// The object or type that an error concerns.
 #[derive(Clone, Copy, Debug)]
 pub struct About<'a> {
     /// The API group.
     pub group: &'a str,
-    /// The plural name, or the kind where Kubernetes says that.
+    /// The plural name, or the kind where Kubernetes uses the kind.
     pub kind: &'a str,
-    /// The object; empty if it is not about one.
+    /// The object's name; empty if the error does not concern an object.
     pub name: &'a str,
 }
 
@@ -60,7 +60,7 @@ impl About<'_> {
 }
 
 impl Failure {
-    /// A failure that says only this.
+    /// An error with code, reason and message.
     pub fn new(code: u16, reason: &'static str, message: impl Into<String>) -> Failure {
         Failure {
             code,
@@ -71,29 +71,29 @@ impl Failure {
         }
     }
 
-    /// The request makes no sense.
+    /// 400: the request is invalid.
     pub fn bad_request(message: impl Into<String>) -> Failure {
         Failure::new(400, "BadRequest", message)
     }
 
-    /// There is nothing at this path.
+    /// 404: nothing is served at this path.
     pub fn no_such_path() -> Failure {
         Failure::new(404, "NotFound", "the server could not find the requested resource")
     }
 
-    /// The object is not there.
+    /// 404: the object does not exist.
     pub fn not_found(about: About<'_>) -> Failure {
         let message = format!("{} {:?} not found", about.qualified(), about.name);
         Failure::new(404, "NotFound", message).about(about)
     }
 
-    /// The object is there already.
+    /// 409: the object already exists.
     pub fn exists(about: About<'_>) -> Failure {
         let message = format!("{} {:?} already exists", about.qualified(), about.name);
         Failure::new(409, "AlreadyExists", message).about(about)
     }
 
-    /// The object was written meanwhile, or is not the one that was meant.
+    /// 409: the object has changed or is not the expected one.
     pub fn conflict(about: About<'_>, why: &str) -> Failure {
         let message = format!(
             "Operation cannot be fulfilled on {} {:?}: {why}",
@@ -103,13 +103,13 @@ impl Failure {
         Failure::new(409, "Conflict", message).about(about)
     }
 
-    /// The object was written meanwhile.
+    /// 409: the object has changed.
     pub fn modified(about: About<'_>) -> Failure {
         let why = "the object has been modified; please apply your changes to the latest version and try again";
         Failure::conflict(about, why)
     }
 
-    /// The object breaks rules. `about` has the kind and not the plural name.
+    /// 422: the object is invalid. `about` has the kind, not the plural name.
     pub fn invalid(about: About<'_>, causes: Vec<Cause>) -> Failure {
         let said: Vec<String> = causes.iter().map(|c| format!("{}: {}", c.field, c.message)).collect();
         let list = match &said[..] {
@@ -120,7 +120,7 @@ impl Failure {
         Failure::new(422, "Invalid", message).about(about).causes(causes)
     }
 
-    /// The caller may not do that. `about` has the plural name.
+    /// 403: the user may not do this. `about` has the plural name.
     pub fn forbidden(about: About<'_>, why: &str) -> Failure {
         let message = match about.name {
             "" => format!("{} is forbidden: {why}", about.qualified()),
@@ -129,24 +129,24 @@ impl Failure {
         Failure::new(403, "Forbidden", message).about(about)
     }
 
-    /// It is not known who calls.
+    /// 401: the user is unknown.
     pub fn unauthorized() -> Failure {
         Failure::new(401, "Unauthorized", "Unauthorized")
     }
 
-    /// The verb does not go with the path.
+    /// 405: the path does not support the method.
     pub fn method_not_allowed() -> Failure {
         let text = "the server does not allow this method on the requested resource";
         Failure::new(405, "MethodNotAllowed", text)
     }
 
-    /// No form that the client accepts can be made.
+    /// 406: no acceptable media type is available.
     pub fn not_acceptable(possible: &[&str]) -> Failure {
         let message = format!("only the following media types are accepted: {}", possible.join(", "));
         Failure::new(406, "NotAcceptable", message)
     }
 
-    /// The body has a form that is not read.
+    /// 415: the body's media type is not supported.
     pub fn unsupported_media_type(possible: &[&str]) -> Failure {
         let message = format!(
             "the body of the request was in an unknown format - accepted media types include: {}",
@@ -155,12 +155,12 @@ impl Failure {
         Failure::new(415, "UnsupportedMediaType", message)
     }
 
-    /// The version is no longer kept.
+    /// 410: the version is no longer available.
     pub fn expired(message: impl Into<String>) -> Failure {
         Failure::new(410, "Expired", message)
     }
 
-    /// The version has not happened yet.
+    /// 504: the version does not exist yet.
     pub fn too_large_version(requested: u64, newest: u64) -> Failure {
         let message = format!("Timeout: Too large resource version: {requested}, current: {newest}");
         let cause = Cause {
@@ -171,18 +171,18 @@ impl Failure {
         Failure::new(504, "Timeout", message).causes(vec![cause]).retry_after(1)
     }
 
-    /// Too much is asked at once.
+    /// 429: too many requests.
     pub fn too_many_requests(seconds: u32) -> Failure {
         let text = "Too many requests, please try again later.";
         Failure::new(429, "TooManyRequests", text).retry_after(seconds)
     }
 
-    /// The body is longer than is read.
+    /// 413: the body is too large.
     pub fn too_large(message: impl Into<String>) -> Failure {
         Failure::new(413, "RequestEntityTooLarge", message)
     }
 
-    /// Something here is broken.
+    /// 500: an internal error.
     pub fn internal(message: impl Into<String>) -> Failure {
         Failure::new(
             500,
@@ -191,12 +191,12 @@ impl Failure {
         )
     }
 
-    /// The store does not answer now.
+    /// 503: the store is unavailable.
     pub fn unavailable(message: impl Into<String>) -> Failure {
         Failure::new(503, "ServiceUnavailable", message).retry_after(1)
     }
 
-    /// Adds what it is about to the details.
+    /// Adds the object concerned to the details.
     pub fn about(mut self, about: About<'_>) -> Failure {
         self.details.append(&mut about.details());
         self
@@ -208,7 +208,7 @@ impl Failure {
         self
     }
 
-    /// Adds fields that are wrong.
+    /// Adds invalid fields.
     pub fn causes(self, causes: Vec<Cause>) -> Failure {
         let causes: Vec<Value> = causes
             .into_iter()
@@ -229,12 +229,12 @@ impl Failure {
         self.detail("causes", causes)
     }
 
-    /// Says when it is worth to try again, in seconds.
+    /// Sets the delay before a retry, in seconds.
     pub fn retry_after(self, seconds: u32) -> Failure {
         self.detail("retryAfterSeconds", seconds)
     }
 
-    /// When it is worth to try again, in seconds.
+    /// The delay before a retry, in seconds.
     pub fn retry_after_seconds(&self) -> Option<u64> {
         self.details.get("retryAfterSeconds").and_then(Value::as_u64)
     }
@@ -264,7 +264,7 @@ impl Failure {
 }
 
 impl From<store::Error> for Failure {
-    /// For errors that are not about what a client asked for; verbs translate the others themselves.
+    /// For errors that do not concern the client's input; verbs translate the other errors.
     fn from(error: store::Error) -> Failure {
         use store::Error;
         match error {
@@ -285,7 +285,7 @@ impl From<store::Error> for Failure {
     }
 }
 
-/// A failure about a stored object.
+/// An error that concerns a stored object.
 pub(crate) fn about_key(key: &store::Key) -> About<'_> {
     About {
         group: &key.resource.group,

@@ -1,4 +1,4 @@
-//! What is served: the kinds of `resources`, their CRDs as objects, and reviews.
+//! The served kinds: those of `config`, their CRDs as objects, and reviews.
 
 use std::sync::LazyLock;
 
@@ -7,7 +7,7 @@ use config::schema::{Column, Definition, Schema, Served, Shape, definitions};
 /// The group of the kind CustomResourceDefinition.
 pub(crate) const CRD_GROUP: &str = "apiextensions.k8s.io";
 
-/// A type whose objects are questions, answered and not kept.
+/// A review type, whose objects are answered and not stored.
 #[derive(Debug)]
 pub(crate) struct Review {
     pub group: &'static str,
@@ -93,7 +93,7 @@ const CRD_COLUMNS: &[Column] = &[Column {
     description: "When it was made: CRDs of this server are made when it starts.",
 }];
 
-/// The kind CustomResourceDefinition: read only.
+/// The kind CustomResourceDefinition, which is read-only.
 pub(crate) fn crd() -> &'static Definition {
     &CRD
 }
@@ -103,13 +103,13 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Definition> {
     definitions().iter().chain([crd()])
 }
 
-/// A kind by its name in paths, in a version that is served.
+/// A kind by its plural name and served version.
 pub(crate) fn find(group: &str, version: &str, plural: &str) -> Option<(&'static Definition, &'static Served)> {
     let kind = all().find(|kind| kind.group == group && kind.plural == plural)?;
     Some((kind, kind.served(version)?))
 }
 
-/// A review by its name in paths.
+/// A review by its plural name.
 pub(crate) fn find_review(group: &str, version: &str, plural: &str) -> Option<&'static Review> {
     REVIEWS
         .iter()

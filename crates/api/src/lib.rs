@@ -1,15 +1,21 @@
-//! The Kubernetes-shaped REST interface over a store.
+//! The Kubernetes-style REST API of a store.
 //!
-//! [`Api`] is a function from requests to answers; [`server`] puts it on sockets, with TLS, authentication and limits.
-//! `kubectl`, client libraries and Rutter's own command line are the same kind of client to it.
+//! [`Api`] is a function from requests to responses. [`server`] serves it over sockets, with TLS, authentication and
+//! limits. `kubectl`, client libraries and Rutter's own command line are clients.
 //!
-//! - Routes are data: the definitions of `config::schema`. A path is parsed once ([`path`]), and nothing behind it
-//!   compares texts of paths.
-//! - What is stored is ready to be sent: lists and watches are ropes of stored bytes, and a watch event is encoded once
-//!   for all watchers.
-//! - Every refusal is a `Status` object with the reason and the text of Kubernetes ([`failure`]).
+//! ```text
+//! connection ─► access (authentication, authorization) ─► path ─► verbs ─► admission ─► store
+//!                                                                   └► view (version, table, metadata) ─► response
+//! ```
 //!
-//! This crate knows nothing of what the objects mean to a mesh; `admission` judges them.
+//! Invariants:
+//!
+//! - Routes come from the definitions in `config::schema`. A path is parsed once ([`path`]); later code does not compare
+//! path strings.
+//! - Stored bytes are sent as they are: lists and watches are ropes of stored bytes, and a watch event is encoded once
+//! for all watchers.
+//! - Every error response is a `Status` object with the reason and message of Kubernetes ([`failure`]).
+//! - This crate does not interpret objects for the mesh; `admission` validates them.
 
 pub mod access;
 mod answer;

@@ -1,4 +1,4 @@
-//! What clients accept, and what their bodies are.
+//! Content negotiation: `Accept` and `Content-Type`.
 
 use http::HeaderMap;
 use http::header::{ACCEPT, CONTENT_TYPE, USER_AGENT};
@@ -6,45 +6,45 @@ use http::header::{ACCEPT, CONTENT_TYPE, USER_AGENT};
 use crate::failure::Failure;
 use crate::params::Params;
 
-/// What an answer about objects shall look like.
+/// The representation of objects in a response.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Form {
     /// The objects.
     Whole,
-    /// Their metadata only (`PartialObjectMetadata`).
+    /// Only metadata (`PartialObjectMetadata`).
     Partial,
-    /// Rows of a table, with so much of the objects.
+    /// A table, with this part of each object.
     Table(Include),
 }
 
-/// How much of an object comes with its row.
+/// The part of an object in its table row.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Include {
     /// Nothing.
     None,
-    /// Its metadata.
+    /// The metadata.
     Metadata,
-    /// All of it.
+    /// The whole object.
     Object,
 }
 
-/// The form of a discovery answer.
+/// The form of a discovery response.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Discovery {
     /// `APIGroupList` and `APIResourceList`.
     Plain,
-    /// `APIGroupDiscoveryList` in this version of its group.
+    /// `APIGroupDiscoveryList` in this version.
     Aggregated(&'static str),
 }
 
-/// The sort of a patch.
+/// The type of a patch.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum PatchType {
     /// RFC 6902.
     Json,
     /// RFC 7386.
     Merge,
-    /// Kubernetes' own, by the schema.
+    /// Strategic merge patch.
     Strategic,
     /// Server-side apply.
     Apply,
@@ -58,10 +58,10 @@ const PATCHES: [(&str, PatchType); 4] = [
     ("application/apply-patch+yaml", PatchType::Apply),
 ];
 
-/// The form of objects that a client accepts, the dearest first.
+/// The representation of objects that a client prefers.
 ///
 /// # Errors
-/// It accepts nothing that there is.
+/// The client accepts no available representation.
 pub(crate) fn form(headers: &HeaderMap, params: &Params) -> Result<Form, Failure> {
     let include = match params.get("includeObject") {
         None | Some("Metadata") => Include::Metadata,
@@ -89,10 +89,10 @@ pub(crate) fn form(headers: &HeaderMap, params: &Params) -> Result<Form, Failure
     })
 }
 
-/// The form of discovery that a client accepts.
+/// The form of discovery that a client prefers.
 ///
 /// # Errors
-/// It accepts nothing that there is.
+/// The client accepts no available form.
 pub(crate) fn discovery(headers: &HeaderMap) -> Result<Discovery, Failure> {
     choose(headers, &["application/json"], |clause| {
         match (clause.get("as"), clause.get("g"), clause.get("v")) {
@@ -108,7 +108,7 @@ pub(crate) fn discovery(headers: &HeaderMap) -> Result<Discovery, Failure> {
     })
 }
 
-/// Whether the answer is to be indented: asked for, or a person's program asks.
+/// Whether to indent the response: on request, or for browsers and curl.
 pub(crate) fn pretty(headers: &HeaderMap, params: &Params) -> Result<bool, Failure> {
     if params.get("pretty").is_some() {
         return params.flag("pretty");
@@ -122,22 +122,22 @@ pub(crate) fn pretty(headers: &HeaderMap, params: &Params) -> Result<bool, Failu
         .any(|prefix| agent.starts_with(prefix)))
 }
 
-/// The media types of objects; of the last one only kinds of the core.
+/// The media types of objects; the last one only for core kinds.
 const OBJECTS: [&str; 3] = [
     "application/json",
     "application/yaml",
     "application/vnd.kubernetes.protobuf",
 ];
 
-/// The media types of objects, of a kind of the core or of another one.
+/// The media types of objects of a kind.
 pub(crate) fn objects(core: bool) -> &'static [&'static str] {
     if core { &OBJECTS } else { &OBJECTS[..2] }
 }
 
-/// Checks that a body is an object in a form that is read: JSON, YAML, or protobuf for kinds of the core.
+/// Checks the content type of a body: JSON, YAML, or protobuf for core kinds.
 ///
 /// # Errors
-/// It says that it is something else.
+/// The content type is not supported.
 pub(crate) fn object(headers: &HeaderMap, core: bool) -> Result<(), Failure> {
     match essence(headers).as_str() {
         "" | "application/json" | "application/yaml" | "text/yaml" | "application/x-yaml" | "text/json" => Ok(()),
@@ -146,10 +146,10 @@ pub(crate) fn object(headers: &HeaderMap, core: bool) -> Result<(), Failure> {
     }
 }
 
-/// The sort of patch that a body is.
+/// The patch type of a content type.
 ///
 /// # Errors
-/// It is none, or one that is not read.
+/// The content type is not a supported patch type.
 pub(crate) fn patch(headers: &HeaderMap) -> Result<PatchType, Failure> {
     let essence = essence(headers);
     match PATCHES.iter().find(|(name, _)| *name == essence) {
@@ -188,10 +188,10 @@ impl<'a> Clause<'a> {
             .map(|(_, value)| value.trim_matches('"'))
     }
 
-    /// Its weight in thousandths.
+    /// The weight in thousandths.
     fn weight(&self) -> u32 {
         let weight = self.get("q").and_then(|q| q.parse::<f32>().ok()).unwrap_or(1.0);
-        // Weights lie between 0 and 1; everything else is cut to that.
+        // Weights are clamped to the range from 0 to 1.
         (weight.clamp(0.0, 1.0) * 1000.0) as u32
     }
 }

@@ -1,27 +1,27 @@
-//! What is counted.
+//! Request counters.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-/// What tells series of requests apart. All values come from closed sets, so that clients cannot make series.
+/// The labels of a series. All values come from closed sets, so that clients cannot create series.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Series {
-    /// `get`, `list`, …; `other` for what is not about objects.
+    /// `get`, `list`, …; `other` for requests that do not concern objects.
     pub verb: &'static str,
-    /// The plural name of the type; empty for what is not about objects.
+    /// The plural name of the type; empty for requests that do not concern objects.
     pub resource: &'static str,
-    /// The HTTP status.
+    /// The HTTP status code.
     pub code: u16,
 }
 
-/// Requests of one series.
+/// The counters of a series.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct Requests {
-    /// How many were answered.
+    /// Number of requests.
     pub count: u64,
-    /// How long that took together, in seconds; of watches until the first event could be sent.
+    /// Total duration in seconds; for watches until the response starts.
     pub seconds: f64,
 }
 
@@ -35,23 +35,23 @@ pub struct Metrics {
     limited: AtomicU64,
 }
 
-/// Counters at one moment.
+/// A snapshot of the counters.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Snapshot {
-    /// Answered requests.
+    /// Completed requests.
     pub requests: Vec<(Series, Requests)>,
-    /// Watches that are open now.
+    /// Open watches.
     pub watches: u64,
-    /// Events that were sent to watchers.
+    /// Events sent to watchers.
     pub events: u64,
-    /// Watches that ended because they fell behind.
+    /// Watches closed because they fell behind.
     pub watches_dropped: u64,
-    /// Requests that were refused because a client asked too often, or too many at once.
+    /// Requests rejected because of a limit.
     pub limited: u64,
 }
 
 impl Metrics {
-    /// All counters now.
+    /// A snapshot of all counters.
     pub fn snapshot(&self) -> Snapshot {
         let requests = self.requests.lock().unwrap_or_else(PoisonError::into_inner);
         Snapshot {

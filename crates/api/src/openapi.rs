@@ -1,4 +1,4 @@
-//! The OpenAPI documents: made once, when somebody asks first.
+//! OpenAPI documents, generated on first use.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -21,7 +21,7 @@ struct Document {
     hash: String,
 }
 
-/// By what follows `/openapi/v3/`.
+/// By the path after `/openapi/v3/`.
 static DOCUMENTS: LazyLock<BTreeMap<String, Document>> = LazyLock::new(|| {
     let versions = openapi::group_versions().into_iter();
     let documents = versions.filter_map(|(group, version)| {
@@ -54,10 +54,10 @@ pub(crate) fn index(headers: &HeaderMap) -> Result<Answer, Failure> {
     tagged(headers, "application/json", &json!({ "paths": paths }))
 }
 
-/// `/openapi/v2`: a document without types. All types are in version 3; clients that look here for a type that is not
-/// there learn that it is not.
+/// `/openapi/v2`: a document without types. All types are in version 3. Clients that fall back to version 2 for an
+/// unknown type find nothing here either.
 pub(crate) fn v2(headers: &HeaderMap) -> Result<Answer, Failure> {
-    /// What `kubectl` asks for.
+    /// The media type that `kubectl` requests.
     const PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
     /// swagger: "2.0", info {title: "Rutter", version: "1"}, paths {}.
     const DOCUMENT: &[u8] = b"\x0a\x032.0\x12\x0b\x0a\x06Rutter\x12\x011\x42\x00";
@@ -81,7 +81,7 @@ pub(crate) fn document(path: &str, params: &Params) -> Result<Answer, Failure> {
     answer
         .headers
         .insert(ETAG, tag.map_err(|error| Failure::internal(error.to_string()))?);
-    // What was asked for by its hash never changes.
+    // A document requested by its hash never changes.
     if params.get("hash") == Some(&document.hash) {
         answer.headers.insert(
             CACHE_CONTROL,

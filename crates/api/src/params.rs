@@ -3,20 +3,20 @@
 use crate::failure::Failure;
 use crate::path::percent_decode;
 
-/// No query is longer, in bytes.
+/// Maximum length of a query, in bytes.
 const QUERY_LIMIT: usize = 16 * 1024;
-/// No query has more parameters.
+/// Maximum number of parameters.
 const COUNT_LIMIT: usize = 64;
 
-/// The parameters of a query, decoded, in their order.
+/// The decoded parameters of a query, in order.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Params(Vec<(String, String)>);
 
 impl Params {
-    /// Parses what follows the question mark.
+    /// Parses the query, without the question mark.
     ///
     /// # Errors
-    /// The query is too long or not well encoded.
+    /// The query is too long or not correctly encoded.
     pub fn parse(query: &str) -> Result<Params, Failure> {
         if query.len() > QUERY_LIMIT {
             let text = format!("the query has {} bytes; at most {QUERY_LIMIT} are allowed", query.len());
@@ -40,7 +40,7 @@ impl Params {
         Ok(Params(params))
     }
 
-    /// The value of a parameter; none if it is absent or empty.
+    /// The value of a parameter; none if it is missing or empty.
     pub fn get(&self, name: &str) -> Option<&str> {
         let (_, value) = self.0.iter().find(|(n, value)| n == name && !value.is_empty())?;
         Some(value)
@@ -54,7 +54,7 @@ impl Params {
             .map(|(_, value)| value.as_str())
     }
 
-    /// Whether a parameter is set; without a value it is true.
+    /// Whether a boolean parameter is set; without a value it is true.
     ///
     /// # Errors
     /// The value is not a boolean.
@@ -69,7 +69,7 @@ impl Params {
         }
     }
 
-    /// The value of a parameter that is a whole number, none if it is absent.
+    /// The value of an integer parameter; none if it is missing.
     ///
     /// # Errors
     /// The value is not a number.
@@ -80,7 +80,7 @@ impl Params {
     }
 }
 
-/// A refusal of a parameter's value; long values are cut.
+/// The error for an invalid value. Long values are shortened.
 pub(crate) fn wrong(name: &str, value: &str, why: &str) -> Failure {
     let value: String = value.chars().take(100).collect();
     Failure::bad_request(format!("{name}: Invalid value: {value:?}: {why}"))

@@ -1,22 +1,22 @@
-//! Request paths: parsed once, before anything else happens.
+//! Request paths, parsed once before anything else.
 //!
-//! A path is cut at its slashes before segments are decoded, so that an encoded slash never makes a segment more. What
-//! cannot be the name of anything is refused here with a text that says which part it was.
+//! A path is split at its slashes before segments are decoded, so that an encoded slash does not add a segment. Invalid
+//! segments are rejected with a message that names the segment.
 
 use http::Method;
 
 use crate::failure::Failure;
 use crate::params::Params;
 
-/// No path is longer, in bytes.
+/// Maximum length of a path, in bytes.
 pub const PATH_LIMIT: usize = 4096;
-/// No segment is longer, in bytes: names have at most 253.
+/// Maximum length of a segment, in bytes; names have at most 253.
 const SEGMENT_LIMIT: usize = 512;
 
-/// What a path is about.
+/// The target of a path.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Route {
-    /// `/`: the paths that exist.
+    /// `/`: the list of paths.
     Root,
     /// `/healthz`, `/livez`, `/readyz`.
     Health,
@@ -28,7 +28,7 @@ pub enum Route {
     Groups,
     /// `/apis/GROUP`.
     Group(String),
-    /// `/api/v1` (the group is empty) or `/apis/GROUP/VERSION`: resources.
+    /// `/api/v1` (with an empty group) or `/apis/GROUP/VERSION`: resources.
     Resources {
         /// The group.
         group: String,
@@ -37,54 +37,54 @@ pub enum Route {
     },
     /// `/openapi/v3`: the index.
     OpenApiIndex,
-    /// `/openapi/v2`, which older clients fall back to.
+    /// `/openapi/v2`, the fallback of older clients.
     OpenApiV2,
-    /// `/openapi/v3/api/v1` or `/openapi/v3/apis/GROUP/VERSION`: what follows `/openapi/v3/`.
+    /// `/openapi/v3/api/v1` or `/openapi/v3/apis/GROUP/VERSION`: the path after `/openapi/v3/`.
     OpenApi(String),
     /// Objects.
     Objects(Target, Verb),
 }
 
-/// Which objects a path names.
+/// The objects that a path names.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Target {
     /// The API group; empty for the core group.
     pub group: String,
     /// The version.
     pub version: String,
-    /// The namespace; none: all, or the type has none.
+    /// The namespace; none for all namespaces and for cluster-scoped types.
     pub namespace: Option<String>,
-    /// The type's name in paths.
+    /// The plural name.
     pub plural: String,
-    /// The object; none: a collection.
+    /// The object's name; none for a collection.
     pub name: Option<String>,
     /// `status`, `scale`, …
     pub subresource: Option<String>,
 }
 
-/// What is to be done with objects.
+/// The verb of a request for objects.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Verb {
-    /// Read one.
+    /// Read an object.
     Get,
-    /// Read many.
+    /// List objects.
     List,
-    /// Follow changes.
+    /// Watch objects.
     Watch,
-    /// Make one.
+    /// Create an object.
     Create,
-    /// Replace one.
+    /// Replace an object.
     Update,
-    /// Change one.
+    /// Patch an object.
     Patch,
-    /// Take one away.
+    /// Delete an object.
     Delete,
-    /// Take many away.
+    /// Delete a collection.
     DeleteCollection,
 }
 
 impl Verb {
-    /// The name that rules and reviews use.
+    /// The name of the verb in authorization.
     pub fn name(self) -> &'static str {
         match self {
             Verb::Get => "get",
@@ -98,16 +98,16 @@ impl Verb {
         }
     }
 
-    /// Whether it changes nothing.
+    /// Whether the verb only reads.
     pub fn reads(self) -> bool {
         matches!(self, Verb::Get | Verb::List | Verb::Watch)
     }
 }
 
-/// Parses method, path and query (as they are in the request line, still percent-encoded).
+/// Parses method, path and query (percent-encoded, as in the request line).
 ///
 /// # Errors
-/// Nothing can be at this path, or the method does not go with it.
+/// The path is invalid or does not support the method.
 pub fn parse(method: &Method, path: &str, params: &Params) -> Result<Route, Failure> {
     let segments = segments(path)?;
     let parts: Vec<&str> = segments.iter().map(String::as_str).collect();
@@ -140,7 +140,7 @@ pub fn parse(method: &Method, path: &str, params: &Params) -> Result<Route, Fail
     Ok(route)
 }
 
-/// The decoded segments; a single slash at the end is permitted.
+/// The decoded segments. A trailing slash is allowed.
 fn segments(path: &str) -> Result<Vec<String>, Failure> {
     if path.len() > PATH_LIMIT {
         let text = format!("the path has {} bytes; at most {PATH_LIMIT} are allowed", path.len());
@@ -183,7 +183,7 @@ fn decode_segment(at: usize, segment: &str) -> Result<String, Failure> {
     Ok(decoded)
 }
 
-/// Decodes `%XX` (and `+` as a blank, in queries).
+/// Decodes `%XX` (and `+` as a space, in queries).
 pub(crate) fn percent_decode(text: &str, plus: bool) -> Result<String, &'static str> {
     let mut out = Vec::with_capacity(text.len());
     let mut bytes = text.bytes();
@@ -194,7 +194,7 @@ pub(crate) fn percent_decode(text: &str, plus: bool) -> Result<String, &'static 
                 let (Some(high), Some(low)) = (digit(), digit()) else {
                     return Err("has a percent sign that two hexadecimal digits do not follow");
                 };
-                // Both digits are below 16.
+                // Both digits are less than 16.
                 out.push((high * 16 + low) as u8);
             }
             b'+' if plus => out.push(b' '),
@@ -204,9 +204,9 @@ pub(crate) fn percent_decode(text: &str, plus: bool) -> Result<String, &'static 
     String::from_utf8(out).map_err(|_| "is not UTF-8")
 }
 
-/// What follows the version: `[namespaces/NS/]PLURAL[/NAME[/SUBRESOURCE]]`.
+/// Parses the path after the version: `[namespaces/NS/]PLURAL[/NAME[/SUBRESOURCE]]`.
 fn objects(method: &Method, group: &str, version: &str, rest: &[&str], params: &Params) -> Result<Route, Failure> {
-    // Below a namespace come its objects, but for the subresources of the namespace itself.
+    // Objects follow the namespace, except for subresources of the namespace itself.
     let (namespace, rest) = match rest {
         ["namespaces", _, "status" | "finalize" | "history"] if group.is_empty() => (None, rest),
         ["namespaces", namespace, rest @ ..] if !rest.is_empty() => (Some(*namespace), rest),
@@ -236,7 +236,7 @@ fn objects(method: &Method, group: &str, version: &str, rest: &[&str], params: &
 
 fn verb(method: &Method, named: bool, params: &Params) -> Result<Verb, Failure> {
     Ok(match (method.as_str(), named) {
-        // A watch of one object by its path is the old form of a field selector; it is a watch all the same.
+        // A watch of one object by its path is the deprecated form of a field selector.
         ("GET", _) if params.flag("watch")? => Verb::Watch,
         ("GET" | "HEAD", true) => Verb::Get,
         ("GET" | "HEAD", false) => Verb::List,

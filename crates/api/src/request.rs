@@ -1,4 +1,4 @@
-//! Requests, as they come from sockets or from inside the process.
+//! Requests from sockets or from this process.
 
 use bytes::Bytes;
 use http::{HeaderMap, Method, Uri};
@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::access::User;
 
-/// A request of somebody who is known.
+/// A request of an authenticated user.
 #[derive(Clone, Debug)]
 pub struct Request {
     /// The method.
@@ -17,15 +17,15 @@ pub struct Request {
     pub headers: HeaderMap,
     /// The whole body.
     pub body: Bytes,
-    /// Who calls.
+    /// The user.
     pub user: User,
 }
 
 impl Request {
-    /// A request without a body, by Rutter itself.
+    /// Creates a request without a body on behalf of Rutter itself.
     ///
     /// # Errors
-    /// The path is not one.
+    /// The path is not a valid URI.
     pub fn new(method: Method, path: &str) -> Result<Request, http::uri::InvalidUri> {
         Ok(Request {
             method,
@@ -36,7 +36,7 @@ impl Request {
         })
     }
 
-    /// The request with this body of this media type.
+    /// Adds a body of this media type.
     pub fn with(mut self, media: &'static str, body: &Value) -> Request {
         self.headers
             .insert(http::header::CONTENT_TYPE, http::HeaderValue::from_static(media));

@@ -1,4 +1,4 @@
-//! How stored objects are shown: in the version and form that the client asked for.
+//! Representation of stored objects in the version and form that the client requests.
 
 use std::fmt::Write as _;
 
@@ -11,22 +11,22 @@ use crate::answer::text;
 use crate::media::{Form, Include};
 use crate::table::{self, Table};
 
-/// How objects of a kind are shown.
+/// The representation of objects of a kind.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct View {
     /// The kind.
     pub kind: &'static Definition,
-    /// The version that was asked for.
+    /// The requested version.
     pub version: &'static str,
-    /// The form that was asked for.
+    /// The requested form.
     pub form: Form,
-    /// Whether it is indented.
+    /// Whether the output is indented.
     pub pretty: bool,
-    /// Now, in seconds since 1970: ages are told by it.
+    /// The current time in seconds since 1970, for ages.
     pub now: i64,
 }
 
-/// What stands above a list.
+/// The metadata of a list.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ListMeta {
     pub revision: u64,
@@ -35,7 +35,7 @@ pub(crate) struct ListMeta {
 }
 
 impl View {
-    /// The whole object, in the version asked for; usually without a copy of its content.
+    /// The whole object in the requested version. Usually does not copy the content.
     pub(crate) fn whole(&self, stored: &Stored) -> Vec<Bytes> {
         if self.version == self.kind.versions[0].version {
             return vec![stored.json.clone()];
@@ -50,7 +50,7 @@ impl View {
         vec![value.to_string().into()]
     }
 
-    /// The body of an answer about one object.
+    /// The response body for one object.
     pub(crate) fn one(&self, stored: &Stored) -> Vec<Bytes> {
         if self.pretty || self.form != Form::Whole {
             return vec![text(&self.value(stored), self.pretty)];
@@ -60,7 +60,7 @@ impl View {
         pieces
     }
 
-    /// The body of a list.
+    /// The response body for a list.
     pub(crate) fn list(&self, items: &[Stored], meta: &ListMeta) -> Vec<Bytes> {
         let metadata = list_meta(meta);
         let mut pieces = Vec::with_capacity(items.len() * 2 + 2);
@@ -119,7 +119,7 @@ impl View {
         line.freeze()
     }
 
-    /// The line of a watch that says that everything up to a revision was sent.
+    /// A bookmark: everything up to this revision has been sent.
     pub(crate) fn bookmark(&self, revision: u64, initial: bool) -> Bytes {
         let mut metadata = json!({ "resourceVersion": revision.to_string(), "creationTimestamp": null });
         if initial {
@@ -141,7 +141,7 @@ impl View {
         line.into()
     }
 
-    /// The object in its form.
+    /// The object in the requested form.
     pub(crate) fn value(&self, stored: &Stored) -> Value {
         let mut value = stored.value();
         value["apiVersion"] = self.kind.api_version_of(self.version).into();
@@ -157,7 +157,7 @@ impl View {
         }
     }
 
-    /// A `Scale` as a table; none: it is not wanted as one.
+    /// A `Scale` as a table; none if the client did not request a table.
     pub(crate) fn scale(&self, scale: &Value) -> Option<Value> {
         let Form::Table(include) = self.form else {
             return None;
@@ -187,7 +187,7 @@ impl View {
 fn list_meta(meta: &ListMeta) -> String {
     let mut out = format!("{{\"resourceVersion\":\"{}\"", meta.revision);
     if let Some(token) = &meta.token {
-        // Tokens are of URL-safe base64 and need no escaping. Writing to a text cannot fail.
+        // Tokens are URL-safe base64 and need no escaping. Writing to a string cannot fail.
         let _ = write!(out, ",\"continue\":\"{token}\"");
     }
     if let Some(remaining) = meta.remaining.filter(|_| meta.token.is_some()) {
@@ -227,7 +227,7 @@ fn indented(pieces: &[Bytes]) -> Vec<Bytes> {
     let joined: Vec<u8> = pieces.concat();
     match serde_json::from_slice::<Value>(&joined) {
         Ok(value) => vec![text(&value, true)],
-        // What was put together above is JSON; should it not be, it is sent as it is.
+        // The text is always valid JSON; if not, it is sent unchanged.
         Err(_) => vec![joined.into()],
     }
 }

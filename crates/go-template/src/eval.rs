@@ -1,4 +1,4 @@
-//! Filling in.
+//! Evaluation of templates.
 
 use std::cell::Cell;
 
@@ -9,11 +9,11 @@ use crate::{Error, Host, MAX_INCLUDES, MAX_TEXT, Templates, functions, text};
 
 type Wrong = (usize, String);
 
-/// What is the same in a whole rendering.
+/// State of a whole rendering.
 struct Run<'t> {
     templates: &'t Templates,
     host: &'t dyn Host,
-    /// Bytes that may still be made.
+    /// Remaining output budget in bytes.
     left: Cell<usize>,
 }
 
@@ -33,7 +33,7 @@ pub(crate) fn render(templates: &Templates, name: &str, value: &Value, host: &dy
     })
 }
 
-/// Something went wrong in the template at hand, or in one that it uses.
+/// An error in this template or in an included one.
 enum Failure {
     Here(Wrong),
     There(Error),
@@ -65,13 +65,13 @@ impl Run<'_> {
     }
 }
 
-/// One template at work.
+/// The evaluation of one template.
 struct Frame<'r, 't> {
     run: &'r Run<'t>,
     variables: Vec<(String, Value)>,
     depth: usize,
     out: String,
-    /// What went wrong in a template that this one uses.
+    /// The error of an included template.
     nested: Option<Error>,
 }
 
@@ -205,7 +205,7 @@ impl Frame<'_, '_> {
                 false => Err("only a function takes arguments".to_owned()),
             };
         };
-        // These two look at no more than they need.
+        // These two functions evaluate their arguments lazily.
         if let "and" | "or" = name.as_str() {
             let mut last = Value::Null;
             for operand in rest {
@@ -252,7 +252,7 @@ impl Frame<'_, '_> {
     }
 }
 
-/// A field of a field. A field that is missing is nothing; a field of nothing is an error.
+/// A nested field. A missing field is null; a field of null is an error.
 fn descend(value: &Value, fields: &[String]) -> Result<Value, String> {
     let mut value = value;
     for field in fields {
@@ -265,7 +265,7 @@ fn descend(value: &Value, fields: &[String]) -> Result<Value, String> {
     Ok(value.clone())
 }
 
-/// What `range` visits: keys or indexes, and values.
+/// The keys (or indexes) and values for `range`.
 fn elements(value: Value) -> Result<Vec<(Value, Value)>, String> {
     match value {
         Value::Null => Ok(Vec::new()),

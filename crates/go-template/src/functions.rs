@@ -1,15 +1,15 @@
-//! The functions of Go's templates and of Helm.
+//! Functions of Go templates and Helm.
 
 use serde_json::{Map, Value};
 
 use crate::text::{holds, quoted, shown};
 
-/// Spaces that a text is indented by at most.
+/// Maximum width of an indentation.
 const MAX_INDENT: usize = 256;
 
 type Made = Result<Value, String>;
 
-/// Calls a function; none: there is no function of this name here.
+/// Calls a function; none if the name is unknown.
 pub(crate) fn call(name: &str, arguments: &[Value]) -> Option<Made> {
     Some(match name {
         "not" => one(arguments, |value| Ok((!holds(value)).into())),
@@ -172,7 +172,7 @@ fn same(a: &Value, b: &Value) -> Result<bool, String> {
     }
 }
 
-/// Whether the first is any of the others.
+/// Whether the first argument equals one of the others.
 fn eq(arguments: &[Value]) -> Made {
     let [first, others @ ..] = arguments else {
         return Err(wrong_number(2, arguments));
@@ -264,7 +264,7 @@ fn printf(arguments: &[Value]) -> Made {
     }
 }
 
-/// The whole number that a value is or tells; 0 where there is none.
+/// The integer value of a number or numeric string; else 0.
 fn whole(value: &Value) -> i64 {
     match value {
         Value::Number(number) => number
@@ -335,7 +335,7 @@ fn merge(into: &mut Value, from: &Value, overwrite: bool) {
                 }
             }
         }
-        // What is empty does not overwrite, and is overwritten.
+        // Empty values do not overwrite and are overwritten.
         (into, from) if (overwrite && holds(from)) || !holds(into) => *into = from.clone(),
         _ => {}
     }

@@ -1,25 +1,25 @@
-//! Texts and actions; the words of an action.
+//! Splits templates into text and actions, and actions into words.
 
 use serde_json::{Number, Value};
 
-/// A line, from 1, and what is wrong there.
+/// An error with its line, starting at 1.
 pub(crate) type Wrong = (usize, String);
 
 /// A part of a template.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) enum Piece {
-    /// Written as it is.
+    /// Literal text.
     Text(String),
-    /// What stands between braces, and its line.
+    /// The content of an action, and its line.
     Action(Vec<Word>, usize),
 }
 
 /// A word of an action.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) enum Word {
-    /// A keyword or a function.
+    /// A keyword or function name.
     Name(String),
-    /// `.`, or `.a.b`: the fields.
+    /// `.`, or the fields of `.a.b`.
     Dot(Vec<String>),
     /// `$` (empty name), `$x`, `$x.a`.
     Variable(String, Vec<String>),
@@ -27,13 +27,13 @@ pub(crate) enum Word {
     Literal(Value),
     /// `(`.
     Open,
-    /// `)`, with the fields behind it.
+    /// `)`, with the fields that follow.
     Close(Vec<String>),
     /// `|`, `,`, `:=` or `=`.
     Sign(&'static str),
 }
 
-/// Takes a text apart.
+/// Splits a template.
 pub(crate) fn pieces(text: &str) -> Result<Vec<Piece>, Wrong> {
     let mut pieces = Vec::new();
     let mut rest = text;
@@ -80,7 +80,7 @@ fn push_text(pieces: &mut Vec<Piece>, text: &str) {
     }
 }
 
-/// Where the braces are that close an action: not those in texts and comments.
+/// The end of an action, ignoring braces in strings and comments.
 fn end_of(inside: &str) -> Option<usize> {
     let comment = inside.trim_start();
     if comment.starts_with("/*") {
@@ -158,7 +158,7 @@ fn name(text: &str) -> (&str, &str) {
     text.split_at(end)
 }
 
-/// `.a.b` at the beginning of a text.
+/// Parses `.a.b` at the start of a text.
 fn fields(mut text: &str) -> (Vec<String>, &str) {
     let mut fields = Vec::new();
     while let Some(after) = text.strip_prefix('.') {
@@ -187,7 +187,7 @@ fn number(text: &str) -> Result<(Word, &str), String> {
     Ok((Word::Literal(Value::Number(value)), after))
 }
 
-/// A text in quotes or between backquotes. [`end_of`] has seen that it ends.
+/// Parses a quoted string. [`end_of`] has checked that it is closed.
 fn text_literal(text: &str) -> Result<(Word, &str), String> {
     let not_closed = || "a text is not closed".to_owned();
     if let Some(raw) = text.strip_prefix('`') {

@@ -1,12 +1,14 @@
-//! Text templates in the language of Go's `text/template`, with the functions of Helm that charts use most.
+//! Text templates in the language of Go's `text/template`, with common functions of Helm.
 //!
-//! [`Templates::add`] reads templates, [`Templates::render`] fills one in. Values are JSON. What belongs to the caller's
-//! world (writing YAML, say) comes through [`Host`].
+//! ```text
+//! text ─lex─► pieces ─parse─► tree ─Templates::add─► Templates ─render(value)─► text
+//! ```
 //!
-//! Where it differs from Go: a missing value is written as nothing, as Helm does; numbers are compared by their value;
-//! there are no methods, no `break` and no `continue`. What is not known is an error and never ignored.
+//! [`Templates::add`] parses templates, [`Templates::render`] evaluates one. Values are JSON. [`Host`] provides functions
+//! of the caller, for example for YAML.
 //!
-//! It knows nothing of charts and Kubernetes.
+//! Differences from Go: a missing value renders as empty text, as in Helm; numbers are compared by value; there are no
+//! methods, no `break` and no `continue`. Unknown names are errors.
 
 mod eval;
 mod functions;
@@ -20,39 +22,39 @@ use serde_json::Value;
 
 use parse::Node;
 
-/// Levels of blocks and parentheses in one template at most.
+/// Maximum nesting of blocks and parentheses in a template.
 const MAX_NESTING: usize = 64;
-/// Templates that are filled in inside each other at most.
+/// Maximum nesting of included templates.
 const MAX_INCLUDES: usize = 100;
-/// The largest text that one rendering may make, everything on the way counted, in bytes.
+/// Maximum size of the output of a rendering, including intermediate results, in bytes.
 const MAX_TEXT: usize = 16 << 20;
 
-/// What is wrong with a template, or with what it was filled in with.
+/// An error in a template or its evaluation.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{template}:{line}: {message}")]
 pub struct Error {
-    /// The name under which the template was added.
+    /// The name of the template.
     pub template: String,
-    /// The line of it, from 1.
+    /// The line, starting at 1.
     pub line: usize,
     /// What is wrong.
     pub message: String,
 }
 
-/// Functions that the caller has.
+/// Functions of the caller.
 pub trait Host {
-    /// Calls a function; none: there is no function of this name.
+    /// Calls a function; none if the name is unknown.
     fn call(&self, name: &str, arguments: &[Value]) -> Option<Result<Value, String>>;
 }
 
-/// No functions but those of this crate.
+/// No additional functions.
 impl Host for () {
     fn call(&self, _: &str, _: &[Value]) -> Option<Result<Value, String>> {
         None
     }
 }
 
-/// Templates that may use each other.
+/// Templates that can include each other.
 #[derive(Clone, Default, Debug)]
 pub struct Templates {
     named: BTreeMap<String, Template>,
@@ -60,16 +62,16 @@ pub struct Templates {
 
 #[derive(Clone, Debug)]
 pub(crate) struct Template {
-    /// The name of the text that it stands in, for messages.
+    /// The name of the defining text, for messages.
     file: String,
     nodes: Vec<Node>,
 }
 
 impl Templates {
-    /// Reads a text; the templates that it defines (`define`) are known to all others.
+    /// Parses a text. The templates that it defines (`define`) are available to all others.
     ///
     /// # Errors
-    /// Where the text is not in the language.
+    /// A syntax error with its position.
     pub fn add(&mut self, name: &str, text: &str) -> Result<(), Error> {
         let at = |(line, message): (usize, String)| Error {
             template: name.to_owned(),
@@ -89,10 +91,10 @@ impl Templates {
         Ok(())
     }
 
-    /// Fills a template in with a value, which is its `.` and its `$`.
+    /// Renders a template with a value, which is `.` and `$`.
     ///
     /// # Errors
-    /// The template does not exist or asks for what cannot be done with the value; or the text becomes too large.
+    /// The template does not exist, an evaluation fails, or the output is too large.
     pub fn render(&self, name: &str, value: &Value, host: &dyn Host) -> Result<String, Error> {
         eval::render(self, name, value, host)
     }

@@ -1,4 +1,4 @@
-//! From pieces to a tree.
+//! Parses pieces into a tree.
 
 use std::vec::IntoIter;
 
@@ -7,36 +7,36 @@ use serde_json::Value;
 use crate::MAX_NESTING;
 use crate::lex::{Piece, Word, Wrong};
 
-/// A part of a template.
+/// A node of a template.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) enum Node {
-    /// Written as it is.
+    /// Literal text.
     Text(String),
-    /// Written when it is worked out; the number is its line.
+    /// The output of a pipeline; the number is its line.
     Write(Pipeline, usize),
-    /// A variable gets a value.
+    /// An assignment to a variable.
     Assign(Pipeline, usize),
-    /// The first branch whose condition holds.
+    /// `if`: the first branch whose condition is true.
     If(Vec<(Pipeline, Vec<Node>)>, Vec<Node>, usize),
-    /// With another `.`, unless it is empty.
+    /// `with`: changes `.`, unless the value is empty.
     With(Pipeline, Vec<Node>, Vec<Node>, usize),
-    /// For each element.
+    /// `range`: for each element.
     Range(Pipeline, Vec<Node>, Vec<Node>, usize),
-    /// Another template.
+    /// `template`: includes another template.
     Template(String, Option<Pipeline>, usize),
 }
 
-/// Commands, of which each gets what the one before gave.
+/// Commands; each receives the result of the one before.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub(crate) struct Pipeline {
-    /// The variables that get the value.
+    /// The variables that receive the value.
     pub(crate) variables: Vec<String>,
-    /// Whether they begin to exist here.
+    /// Whether the variables are declared here.
     pub(crate) declares: bool,
     pub(crate) commands: Vec<Vec<Operand>>,
 }
 
-/// A word of a command.
+/// An operand of a command.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) enum Operand {
     Function(String),
@@ -46,7 +46,7 @@ pub(crate) enum Operand {
     Group(Pipeline, Vec<String>),
 }
 
-/// What a text holds.
+/// The nodes of a text.
 #[derive(Default)]
 pub(crate) struct Read {
     pub(crate) nodes: Vec<Node>,
@@ -76,16 +76,16 @@ struct Parser {
     line: usize,
 }
 
-/// What ended a block.
+/// The end of a block.
 enum End {
     Text,
     Over,
-    /// With the words behind it.
+    /// `else`, with the words that follow.
     Else(Vec<Word>),
 }
 
 impl Parser {
-    /// Everything up to the end of a block.
+    /// Parses nodes up to the end of a block.
     fn block(&mut self, depth: usize) -> Result<(Vec<Node>, End), Wrong> {
         if depth > MAX_NESTING {
             return Err((self.line, format!("more than {MAX_NESTING} blocks inside each other")));
@@ -209,7 +209,7 @@ impl Parser {
     }
 }
 
-/// Reads up to the end or to a closing parenthesis, whose fields come back.
+/// Parses up to the end or a closing parenthesis, whose fields are returned.
 fn pipeline(words: &mut impl Iterator<Item = Word>, depth: usize) -> Result<(Pipeline, Option<Vec<String>>), String> {
     if depth > MAX_NESTING {
         return Err(format!("more than {MAX_NESTING} parentheses inside each other"));
@@ -254,7 +254,7 @@ fn take(command: &mut Vec<Operand>) -> Result<Vec<Operand>, String> {
     }
 }
 
-/// The only word so far, which must be a variable.
+/// The only operand so far, which must be a variable.
 fn variable(command: &mut Vec<Operand>) -> Result<String, String> {
     match std::mem::take(command).as_slice() {
         [Operand::Variable(name, fields)] if fields.is_empty() && !name.is_empty() => Ok(name.clone()),

@@ -1,8 +1,8 @@
-//! Values as text and as truth.
+//! Conversion of values to text and booleans.
 
 use serde_json::Value;
 
-/// Whether a condition holds: everything but what is empty.
+/// Whether a condition is true: every non-empty value is.
 pub(crate) fn holds(value: &Value) -> bool {
     match value {
         Value::Null => false,
@@ -14,7 +14,7 @@ pub(crate) fn holds(value: &Value) -> bool {
     }
 }
 
-/// As a template writes it.
+/// The text of a value in a template's output.
 pub(crate) fn shown(value: &Value) -> String {
     match value {
         Value::Null => String::new(),
@@ -41,7 +41,7 @@ pub(crate) fn shown(value: &Value) -> String {
     }
 }
 
-/// About how many bytes of memory a value takes.
+/// The approximate memory size of a value, in bytes.
 pub(crate) fn weight(value: &Value) -> usize {
     let inner: usize = match value {
         Value::String(text) => text.len(),
@@ -52,7 +52,7 @@ pub(crate) fn weight(value: &Value) -> usize {
     inner + size_of::<Value>()
 }
 
-/// In double quotes.
+/// The text in double quotes.
 pub(crate) fn quoted(text: &str) -> String {
     let mut out = String::from("\"");
     for c in text.chars() {

@@ -6,10 +6,10 @@ use serde_json::Value as Json;
 use crate::limits::measure;
 use crate::{Error, Limits};
 
-/// What a list of operations makes of a document: all of them, or an error.
+/// Applies all operations of a JSON patch, or none.
 ///
 /// # Errors
-/// The patch is not a list of operations, one of them does not apply, or a limit is exceeded.
+/// The patch is not a list of operations, an operation fails, or a limit is exceeded.
 pub fn json_patch(document: &Json, patch: &Json, limits: &Limits) -> Result<Json, Error> {
     limits.check("the patch", patch)?;
     if let Some(count) = patch
@@ -54,20 +54,19 @@ fn decode(patch: &Json) -> Result<Patch, Error> {
     Ok(Patch(decoded))
 }
 
-/// What copies and moves have cost so far, in bytes.
+/// The cost of copies and moves so far, in bytes.
 #[derive(Default)]
 struct Spent {
     copied: usize,
     moved: usize,
 }
 
-/// Moves cost time, not memory: they may add up to this many times the limit of bytes.
+/// Moves cost time but no memory: their total may be this multiple of the byte limit.
 const MOVES: usize = 16;
 
-/// Limits that must hold before an operation: the depth of its path, and the depth and size of what it copies or moves.
+/// Checks limits before an operation: the depth of its path, and depth and size of copied or moved values.
 ///
-/// A copy of a copy doubles the document, and a move into itself again deepens it: without this, few operations make it as
-/// big as memory or as deep as the stack.
+/// Without these limits, few operations could exhaust memory by repeated copies, or the stack by repeated moves.
 fn check(
     operation: &PatchOperation,
     position: usize,

@@ -1,15 +1,17 @@
-//! Patches of objects: JSON patch, merge patch, strategic merge patch, server-side apply.
+//! Patches of Kubernetes objects: JSON patch, merge patch, strategic merge patch and server-side apply.
 //!
-//! Everything here is a function from JSON to JSON: it reads no clock, takes no lock and knows no store. The
-//! [`Schema`](config::schema::Schema) of a kind says how lists and maps merge.
+//! ```text
+//! object + patch + Schema ─► json_patch | merge_patch | strategic_merge_patch | apply ─► object with managedFields
+//! ```
 //!
 //! - [`json_patch`] (RFC 6902) and [`merge_patch`] (RFC 7386) need no schema.
-//! - [`strategic_merge_patch`] is what `kubectl apply` and `kubectl edit` send for kinds that every Kubernetes has.
-//! - [`apply`] is server-side apply: every field has owners, which `metadata.managedFields` lists, and taking a field
-//!   that another manager set to another value is a conflict.
-//! - [`track`] writes the same list after every other change of an object.
+//! - [`strategic_merge_patch`] is used by `kubectl apply` and `kubectl edit` for core kinds. The
+//! [`Schema`](config::schema::Schema) of the kind defines how lists and maps merge.
+//! - [`apply`] is server-side apply: `metadata.managedFields` lists the owners of fields, and changing another manager's
+//! field is a conflict.
+//! - [`track`] updates `metadata.managedFields` after other writes.
 //!
-//! Patches come from outside: each has [`Limits`], and none panics.
+//! All functions are pure. Patches are untrusted: every function checks [`Limits`] and never panics.
 
 mod apply;
 mod error;

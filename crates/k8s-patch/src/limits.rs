@@ -1,22 +1,22 @@
-//! How big patches and what they make may be.
+//! Limits of patches and their results.
 
 use serde_json::Value as Json;
 
 use crate::Error;
 
-/// How big patches and what they make may be.
+/// Limits of patches and their results.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limits {
-    /// Operations in a JSON patch.
+    /// Number of operations of a JSON patch.
     pub operations: usize,
-    /// Levels of the patch, of its paths and of the result.
+    /// Nesting of the patch, its paths and the result.
     pub depth: usize,
-    /// Bytes of the result, as compact JSON.
+    /// Size of the result as compact JSON, in bytes.
     pub bytes: usize,
 }
 
 impl Default for Limits {
-    /// 10,000 operations and 3 MiB as Kubernetes has it, and 100 levels.
+    /// 10,000 operations and 3 MiB, as in Kubernetes, and 100 levels.
     fn default() -> Limits {
         Limits {
             operations: 10_000,
@@ -27,7 +27,7 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// Refuses a value that is too deep or too big.
+    /// Checks nesting and size of a value.
     pub(crate) fn check(&self, what: &str, value: &Json) -> Result<(), Error> {
         match measure(value, self.depth) {
             None => Err(Error::TooLarge(format!(
@@ -43,7 +43,7 @@ impl Limits {
     }
 }
 
-/// About the bytes of a value as compact JSON (escapes are not counted); none: it has more levels than this.
+/// The approximate size of a value as compact JSON, without escapes; none if it exceeds the nesting.
 pub(crate) fn measure(value: &Json, depth: usize) -> Option<usize> {
     match value {
         Json::Null => Some(4),

@@ -4,7 +4,7 @@ use serde_json::Value as Json;
 
 use crate::{Error, Limits};
 
-/// A document with the fields of a patch: objects merge, null removes, everything else is replaced.
+/// Applies a merge patch: objects are merged, null removes, other values are replaced.
 ///
 /// # Errors
 /// The patch is not an object, or a limit is exceeded.

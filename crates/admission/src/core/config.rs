@@ -9,16 +9,16 @@ use crate::cause::Causes;
 use crate::core::{at, default, immutable, inner, text};
 use crate::names;
 
-/// Bytes of all values of an object.
+/// Maximum total size of all values of an object, in bytes.
 const MAX_DATA: u64 = 1024 * 1024;
 
-/// `stringData` is a way of writing `data`; nobody reads it.
+/// Moves `stringData`, which is write-only, into `data`.
 pub(super) fn fill_secret(object: &mut Map<String, Json>) {
     default(object, "type", || "Opaque".into());
     let plain = match object.remove("stringData") {
         Some(Json::Object(plain)) => plain,
         Some(other) => {
-            // Of the wrong type: left for the schema to complain about.
+            // The schema reports the wrong type.
             object.insert("stringData".into(), other);
             return;
         }
@@ -51,7 +51,7 @@ pub(super) fn check_config_map(object: &Json, old: Option<&Json>, causes: &mut C
             causes.invalid(&Path::Root.field("binaryData").key(key), &key.as_str().into(), &text);
         }
     }
-    // The sum is what is bounded, under no field's name.
+    // Only the total size is limited, so the error has no field.
     too_long(bytes, &Path::Field(&Path::Root, ""), causes);
     frozen(object, old, &["data", "binaryData"], causes);
 }
@@ -87,7 +87,7 @@ pub(super) fn check_secret(object: &Json, old: Option<&Json>, causes: &mut Cause
     frozen(object, old, &["data"], causes);
 }
 
-/// Checks the keys of a map; returns the bytes of its values.
+/// Validates the keys of a map; returns the size of its values.
 fn keys(object: &Json, name: &str, causes: &mut Causes, length: fn(&Json) -> usize) -> u64 {
     let mut bytes = 0;
     for (key, value) in at(object, &[name]).and_then(Json::as_object).into_iter().flatten() {
@@ -111,7 +111,7 @@ fn too_long(bytes: u64, path: &Path<'_>, causes: &mut Causes) {
     }
 }
 
-/// What was declared immutable stays as it is, and stays immutable.
+/// An immutable object cannot change and stays immutable.
 fn frozen(object: &Json, old: Option<&Json>, names: &[&str], causes: &mut Causes) {
     let Some(old) = old.filter(|old| at(old, &["immutable"]) == Some(&Json::Bool(true))) else {
         return;

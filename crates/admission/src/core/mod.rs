@@ -1,5 +1,5 @@
-//! What schemas cannot say about the kinds that every Kubernetes has: defaults that depend on other fields, and fields
-//! that never change. As far as users of a mesh notice: there are no addresses to give out here, nor nodes to run pods on.
+//! Defaulting and validation of core kinds beyond their schemas: defaults that depend on other fields, and immutable
+//! fields. Covers what users of a mesh need: there is no IP allocation and no scheduling.
 
 mod config;
 mod service;
@@ -12,7 +12,7 @@ use serde_json::{Map, Value as Json};
 
 use crate::cause::Causes;
 
-/// Fills in defaults that depend on other fields, and what clients need not repeat.
+/// Adds defaults that depend on other fields.
 pub(crate) fn fill(definition: &Definition, object: &mut Json, old: Option<&Json>) {
     let Some(object) = object.as_object_mut().filter(|_| definition.builtin) else {
         return;
@@ -27,7 +27,7 @@ pub(crate) fn fill(definition: &Definition, object: &mut Json, old: Option<&Json
     }
 }
 
-/// Checks what schemas cannot say. The object fits its schema.
+/// Validates what schemas cannot express. The object matches its schema.
 pub(crate) fn check(definition: &Definition, object: &Json, old: Option<&Json>, causes: &mut Causes) {
     if !definition.builtin {
         return;
@@ -45,35 +45,35 @@ pub(crate) fn check(definition: &Definition, object: &Json, old: Option<&Json>, 
     }
 }
 
-/// What a path of fields leads to; null is nothing.
+/// The value at a path of fields; null counts as missing.
 fn at<'o>(object: &'o Json, path: &[&str]) -> Option<&'o Json> {
     path.iter()
         .try_fold(object, |value, name| value.get(name))
         .filter(|value| !value.is_null())
 }
 
-/// The text that a path of fields leads to, or an empty one.
+/// The string at a path of fields, or an empty one.
 fn text<'o>(object: &'o Json, path: &[&str]) -> &'o str {
     at(object, path).and_then(Json::as_str).unwrap_or_default()
 }
 
-/// The items of the list that a path of fields leads to.
+/// The items of the list at a path of fields.
 fn items<'o>(object: &'o Json, path: &[&str]) -> impl Iterator<Item = &'o Json> {
     at(object, path).and_then(Json::as_array).into_iter().flatten()
 }
 
-/// An object in an object; made if it is not there. None: it is something else.
+/// A nested object, created if missing. None if it has another type.
 fn inner<'o>(object: &'o mut Map<String, Json>, name: &str) -> Option<&'o mut Map<String, Json>> {
     let value = object.entry(name).or_insert_with(|| Json::Object(Map::new()));
     value.as_object_mut()
 }
 
-/// Sets a field that is not there.
+/// Sets a field that is missing.
 fn default(object: &mut Map<String, Json>, name: &str, value: impl FnOnce() -> Json) {
     object.entry(name).or_insert_with(value);
 }
 
-/// Says that a field may not differ from the stored one.
+/// Reports an immutable field that differs from the stored one.
 fn immutable(object: &Json, old: &Json, names: &[&str], causes: &mut Causes) {
     let (new, before) = (at(object, names), at(old, names));
     if new != before {
@@ -83,7 +83,7 @@ fn immutable(object: &Json, old: &Json, names: &[&str], causes: &mut Causes) {
     }
 }
 
-/// Calls with the path of fields in fields.
+/// Calls a function with the path of nested fields.
 fn with_path(path: &Path<'_>, names: &[&str], call: &mut dyn FnMut(&Path<'_>)) {
     match names.split_first() {
         None => call(path),

@@ -10,9 +10,9 @@ use crate::cause::Causes;
 use crate::core::{at, default, inner, items, text};
 use crate::names;
 
-/// What an address of a headless service is.
+/// The address of a headless service.
 const HEADLESS: &str = "None";
-/// Seconds that a client stays with its endpoint, if it does.
+/// Default session affinity timeout, in seconds.
 const AFFINITY_SECONDS: u32 = 10_800;
 
 pub(super) fn fill(object: &mut Map<String, Json>, old: Option<&Json>) {
@@ -46,7 +46,7 @@ pub(super) fn fill(object: &mut Map<String, Json>, old: Option<&Json>) {
     families(spec);
 }
 
-/// The families of addresses.
+/// The IP families.
 fn families(spec: &mut Map<String, Json>) {
     if spec.get("type").is_some_and(|kind| kind == "ExternalName") {
         return;
@@ -54,7 +54,7 @@ fn families(spec: &mut Map<String, Json>) {
     let single = spec.get("clusterIP").and_then(Json::as_str).unwrap_or_default();
     let six = single.parse::<IpAddr>().is_ok_and(|address| address.is_ipv6());
     let anybody = spec.get("selector").is_none_or(|selector| selector == &json!({}));
-    // Whoever gives a headless service its endpoints may give it addresses of both families.
+    // A headless service without a selector may have endpoints of both families.
     let both = single == HEADLESS && anybody;
     let (policy, families) = match spec.get("ipFamilies").and_then(Json::as_array) {
         Some(families) if families.len() > 1 => ("PreferDualStack", json!(families)),
@@ -67,7 +67,7 @@ fn families(spec: &mut Map<String, Json>) {
     default(spec, "ipFamilies", || families);
 }
 
-/// What is told apart by the type of the service.
+/// Defaults that depend on the service's type.
 fn traffic_policies(spec: &mut Map<String, Json>) {
     let kind = spec.get("type").and_then(Json::as_str).unwrap_or_default();
     let (outside, balanced) = (matches!(kind, "NodePort" | "LoadBalancer"), kind == "LoadBalancer");
@@ -82,7 +82,7 @@ fn traffic_policies(spec: &mut Map<String, Json>) {
     }
 }
 
-/// `clusterIP` is the first of `clusterIPs`; clients that do not know the address of a service keep it.
+/// `clusterIP` is the first of `clusterIPs`. Clients that do not send the address keep the stored one.
 fn addresses(spec: &mut Map<String, Json>, old: Option<&Json>) {
     if spec.get("type").is_some_and(|kind| kind == "ExternalName") {
         return;
@@ -102,7 +102,7 @@ fn addresses(spec: &mut Map<String, Json>, old: Option<&Json>) {
         (Some(single), None) => {
             spec.insert("clusterIPs".into(), json!([single]));
         }
-        // Who changes only the old field means both.
+        // A client that changes only the old field means both.
         (Some(single), Some(first))
             if single != first && old.and_then(|old| old.get("clusterIPs")) == spec.get("clusterIPs") =>
         {
@@ -188,7 +188,7 @@ fn ports(object: &Json, path: &Path<'_>, causes: &mut Causes) {
             }
         }
         for field in ["port", "targetPort"] {
-            // The second is the first where nobody said it.
+            // The second field defaults to the first one.
             if field == "targetPort" && port.get(field) == port.get("port") {
                 continue;
             }

@@ -1,4 +1,4 @@
-//! Kinds with little to say.
+//! Validation of small core kinds.
 
 use config::rules::Path;
 use serde_json::{Map, Value as Json, json};
@@ -6,7 +6,7 @@ use serde_json::{Map, Value as Json, json};
 use crate::cause::Causes;
 use crate::core::{at, default, immutable, inner, items, text};
 
-/// The label by which selectors find a namespace by its name.
+/// The label with the name of a namespace, for selectors.
 const NAME_LABEL: &str = "kubernetes.io/metadata.name";
 
 pub(super) fn fill_namespace(object: &mut Map<String, Json>, old: Option<&Json>) {
@@ -18,7 +18,7 @@ pub(super) fn fill_namespace(object: &mut Map<String, Json>, old: Option<&Json>)
         labels.insert(NAME_LABEL.into(), name);
     }
     match old {
-        // Its finalizers are no client's affair.
+        // Clients cannot set the finalizers of a namespace.
         Some(old) => {
             if let Some(spec) = old.get("spec") {
                 object.insert("spec".into(), spec.clone());
@@ -83,7 +83,7 @@ pub(super) fn check_event(object: &Json, causes: &mut Causes) {
         return;
     };
     let (own, namespace) = (text(object, &["metadata", "namespace"]), text(about, &["namespace"]));
-    // Events about things without a namespace are in the namespace `default`.
+    // Events about cluster-scoped objects are in the namespace `default`.
     let fits = namespace == own || (namespace.is_empty() && own == "default");
     if !fits {
         let path = Path::Root.field(name);

@@ -11,7 +11,7 @@ use crate::core::{at, default, immutable, inner, items, text};
 pub(super) fn fill_pod(object: &mut Map<String, Json>, old: Option<&Json>) {
     if let Some(spec) = inner(object, "spec") {
         fill_pod_spec(spec);
-        // Of Pods only, not of templates.
+        // Only for Pods, not for templates.
         default(spec, "enableServiceLinks", || true.into());
     }
     if old.is_none() {
@@ -20,7 +20,7 @@ pub(super) fn fill_pod(object: &mut Map<String, Json>, old: Option<&Json>) {
     }
 }
 
-/// How surely a pod gets what it needs, by what its containers ask for and are limited to.
+/// The QoS class of a pod, from the requests and limits of its containers.
 fn quality(spec: &Json) -> &'static str {
     let lists = [items(spec, &["containers"]), items(spec, &["initContainers"])];
     let mut all = Vec::new();
@@ -59,7 +59,7 @@ pub(super) fn fill_deployment(object: &mut Map<String, Json>, old: Option<&Json>
     let Some(template) = spec.get_mut("template").and_then(Json::as_object_mut) else {
         return;
     };
-    // Clients in Go wrote it for decades; no template has a time.
+    // Go clients write a null timestamp; templates have none.
     if let Some(metadata) = template.get_mut("metadata").and_then(Json::as_object_mut)
         && metadata.get("creationTimestamp").is_some_and(Json::is_null)
     {
@@ -72,7 +72,7 @@ pub(super) fn fill_deployment(object: &mut Map<String, Json>, old: Option<&Json>
 
 fn fill_pod_spec(spec: &mut Map<String, Json>) {
     default(spec, "securityContext", || json!({}));
-    // Two names of one field; the first is deprecated.
+    // Two names of one field; the first one is deprecated.
     match (
         spec.get("serviceAccount").cloned(),
         spec.get("serviceAccountName").cloned(),
@@ -115,7 +115,7 @@ pub(super) fn check_pod(object: &Json, old: Option<&Json>, causes: &mut Causes) 
     }
 }
 
-/// The part of a pod's spec that never changes.
+/// The immutable part of a pod's spec.
 fn fixed_part(pod: &Json) -> Json {
     let mut spec = pod.get("spec").cloned().unwrap_or_default();
     if let Some(fields) = spec.as_object_mut() {
@@ -132,7 +132,7 @@ fn fixed_part(pod: &Json) -> Json {
             for container in fields.get_mut(list).and_then(Json::as_array_mut).into_iter().flatten() {
                 if let Some(container) = container.as_object_mut() {
                     container.remove("image");
-                    // It follows the image where nobody said it.
+                    // Without a value, it depends on the image.
                     container.remove("imagePullPolicy");
                 }
             }

@@ -1,4 +1,4 @@
-//! JSON, with limits, and with keys that are there twice.
+//! JSON parsing with limits and detection of duplicate keys.
 
 use std::collections::BTreeSet;
 use std::fmt::{self, Write};
@@ -8,10 +8,10 @@ use serde_json::{Map, Number, Value as Json};
 
 use crate::decode::{DecodeError, Decoded, Limits};
 
-/// Duplicates that are reported.
+/// Maximum number of reported duplicates.
 const MAX_DUPLICATES: usize = 100;
 
-/// The value of a JSON text. Of a key that is there twice, the last value.
+/// Parses JSON text. The last value of a duplicate key is used.
 pub(super) fn read(body: &[u8], limits: &Limits) -> Result<Decoded, DecodeError> {
     let mut state = State {
         path: Vec::new(),
@@ -61,7 +61,7 @@ impl State {
             match step {
                 Step::Field(name) if text.is_empty() => text.push_str(name),
                 Step::Field(name) => text.extend([".", name]),
-                // Writing to a text does not fail.
+                // Writing to a string cannot fail.
                 Step::Index(index) => drop(write!(text, "[{index}]")),
             }
         }

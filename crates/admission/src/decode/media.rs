@@ -2,15 +2,15 @@
 
 use crate::DecodeError;
 
-/// What messages name.
+/// Supported media types, for messages.
 pub(super) const ACCEPTED: &str = "application/json, application/yaml, application/vnd.kubernetes.protobuf";
 
-/// How a body is written.
+/// The format of a body.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Format {
     Json,
     Yaml,
-    /// As Kubernetes has it: in an envelope that names the kind.
+    /// Kubernetes protobuf, in an envelope with the type.
     Protobuf,
 }
 

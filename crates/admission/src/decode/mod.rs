@@ -1,4 +1,4 @@
-//! Bodies of requests as values.
+//! Decoding of request bodies.
 
 mod json;
 mod media;
@@ -9,19 +9,19 @@ use serde_json::Value as Json;
 
 use media::Format;
 
-/// How big a body may be.
+/// Limits of a body.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limits {
-    /// Bytes.
+    /// Size in bytes.
     pub bytes: usize,
-    /// Levels of lists and objects.
+    /// Nesting of lists and objects.
     pub depth: usize,
-    /// Values.
+    /// Number of values.
     pub nodes: usize,
 }
 
 impl Default for Limits {
-    /// 3 MiB as Kubernetes has it for requests; 64 levels; 200,000 values.
+    /// 3 MiB, as in Kubernetes; 64 levels; 200,000 values.
     fn default() -> Limits {
         Limits {
             bytes: 3 << 20,
@@ -31,17 +31,17 @@ impl Default for Limits {
     }
 }
 
-/// The value of a body.
+/// A decoded body.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Decoded {
-    /// The value; of a key that is there twice, one of its values.
+    /// The value. One of the values of a duplicate key is used.
     pub object: Json,
-    /// Fields that are there twice, by path: `spec.hosts`.
+    /// Paths of duplicate fields, for example `spec.hosts`.
     pub duplicates: Vec<String>,
 }
 
 impl From<Json> for Decoded {
-    /// A value that does not come from a body.
+    /// Wraps a value that does not come from a body.
     fn from(object: Json) -> Decoded {
         Decoded {
             object,
@@ -50,35 +50,35 @@ impl From<Json> for Decoded {
     }
 }
 
-/// Why a body is no value. The text is fit for the `message` of a `Status`.
+/// The error of decoding a body. The text is suitable as the `message` of a `Status`.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum DecodeError {
-    /// The content type is none that is read (status 415).
+    /// The content type is not supported (status 415).
     #[error(
         "the body of the request was in an unknown format - accepted media types include: {}",
         media::ACCEPTED
     )]
     UnsupportedMediaType(String),
-    /// More than the limits allow (status 413).
+    /// The body exceeds a limit (status 413).
     #[error("{0}")]
     TooLarge(String),
-    /// Not what the content type says (status 400).
+    /// The body does not match its content type (status 400).
     #[error("{0}")]
     Malformed(String),
 }
 
-/// The value of a body of this content type; without one, JSON. Any value will do: patches are decoded here, too.
+/// Decodes a body of this content type; JSON if there is none. Accepts any value, because patches are decoded here, too.
 ///
 /// # Errors
-/// The content type is unknown, the body is too big, deep or long, it is not text, or not one JSON or YAML document, or not a
-/// core kind in Kubernetes' protobuf.
+/// The content type is unknown, the body exceeds a limit, is not UTF-8, is not one JSON or YAML document, or is not a
+/// core kind in Kubernetes protobuf.
 pub fn decode(body: &[u8], content_type: Option<&str>, limits: &Limits) -> Result<Decoded, DecodeError> {
     let format = media::format(content_type)?;
     if body.len() > limits.bytes {
         let text = format!("Request entity too large: limit is {}", limits.bytes);
         return Err(DecodeError::TooLarge(text));
     }
-    // JSON is YAML, but much cheaper to read as JSON; clients send it under either name.
+    // JSON is valid YAML but much cheaper to parse as JSON; clients send JSON under both types.
     let looks_like_json = body
         .iter()
         .find(|byte| !byte.is_ascii_whitespace())

@@ -1,34 +1,34 @@
-//! What roles permit.
+//! Authorization by roles.
 
 use super::{Role, User};
 use crate::failure::{About, Failure};
 
-/// A question: may somebody do that?
+/// An action to authorize.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Ask<'a> {
     /// `get`, `list`, …
     pub verb: &'a str,
     /// The API group.
     pub group: &'a str,
-    /// The type.
+    /// The plural name.
     pub resource: &'a str,
-    /// The subresource; empty for none.
+    /// The subresource, or empty.
     pub subresource: &'a str,
-    /// The namespace; empty for all of them, or for types without.
+    /// The namespace; empty for all namespaces and for cluster-scoped types.
     pub namespace: &'a str,
-    /// The object; empty for all of them.
+    /// The object; empty for all objects.
     pub name: &'a str,
 }
 
 const READS: [&str; 3] = ["get", "list", "watch"];
 
 impl User {
-    /// Whether this user may do that.
+    /// Whether the user may do this.
     pub fn may(&self, ask: &Ask<'_>) -> bool {
         is_about_self(ask) || self.roles.iter().any(|role| role.permits(ask))
     }
 
-    /// Whether this user may do that.
+    /// Checks that the user may do this.
     ///
     /// # Errors
     /// 403 if not.
@@ -63,7 +63,7 @@ impl Role {
         let reads = READS.contains(&ask.verb);
         match self {
             Role::Admin => true,
-            // What others are allowed is asked about by administrators only.
+            // Only administrators may ask for permissions of others.
             Role::ReadOnly => reads && !secret,
             Role::View(namespace) => reads && !secret && in_namespace(ask, namespace),
             Role::Edit(namespace) => {
@@ -75,7 +75,7 @@ impl Role {
     }
 }
 
-/// Whether it is about what is in the namespace, or about reading the namespace itself.
+/// Whether the action concerns objects in the namespace, or reads the namespace itself.
 fn in_namespace(ask: &Ask<'_>, namespace: &str) -> bool {
     match (ask.group, ask.resource) {
         ("", "namespaces") => ask.name == namespace && ask.verb == "get",
@@ -84,7 +84,7 @@ fn in_namespace(ask: &Ask<'_>, namespace: &str) -> bool {
     }
 }
 
-/// Everybody may ask what they themselves are and may do.
+/// Every user may ask for their own identity and permissions.
 fn is_about_self(ask: &Ask<'_>) -> bool {
     ask.verb == "create"
         && matches!(

@@ -1,7 +1,7 @@
-//! Who calls, and what they may do.
+//! Authentication and authorization.
 //!
-//! Authentication is a table of bearer tokens (kept as hashes only) and client certificates. Authorization is a role, or
-//! several: see [`Role`]. There are no rules as objects; who needs them puts a Kubernetes API server in front.
+//! Users authenticate with bearer tokens (stored as hashes) or client certificates. Authorization is by one or several
+//! [`Role`]s. There are no RBAC objects; use a Kubernetes API server for them.
 
 mod authorize;
 pub(crate) mod reviews;
@@ -17,32 +17,32 @@ use http::header::AUTHORIZATION;
 
 use crate::failure::Failure;
 
-/// What somebody may do. Secrets are for [`Role::Admin`] only.
+/// A set of permissions. Only [`Role::Admin`] may read Secrets.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Role {
     /// Everything.
     Admin,
     /// Read everything.
     ReadOnly,
-    /// Read and write the objects of one namespace, but not their status.
+    /// Read and write the objects of one namespace, except their status.
     Edit(String),
     /// Read the objects of one namespace.
     View(String),
 }
 
-/// Somebody who calls.
+/// An authenticated user.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct User {
     /// The name.
     pub name: String,
     /// The groups; `system:authenticated` or `system:unauthenticated` is one of them.
     pub groups: Vec<String>,
-    /// What they may do.
+    /// The roles.
     pub roles: Arc<[Role]>,
 }
 
 impl User {
-    /// A user of these names who may do this.
+    /// A user with these groups and roles.
     pub fn new(
         name: impl Into<String>,
         groups: impl IntoIterator<Item = String>,
@@ -59,12 +59,12 @@ impl User {
         }
     }
 
-    /// Rutter itself, which may do everything.
+    /// Rutter itself, with all permissions.
     pub fn system() -> User {
         User::new("system:rutter", [MASTERS.to_owned()], [Role::Admin])
     }
 
-    /// Somebody who showed nothing, where that is enough (plain HTTP on loopback).
+    /// A user without credentials, on the plaintext port.
     fn anonymous_admin() -> User {
         User {
             name: "system:anonymous".into(),
@@ -74,42 +74,42 @@ impl User {
     }
 }
 
-/// The group whose members are administrators.
+/// The group of administrators.
 pub const MASTERS: &str = "system:masters";
 const AUTHENTICATED: &str = "system:authenticated";
 
-/// Who is given a role by name.
+/// The subject of a role assignment.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Subject {
-    /// A user: of a token, or the common name of a certificate.
+    /// A user of a token, or the common name of a certificate.
     User(String),
-    /// A group: of a token, or an organisation of a certificate.
+    /// A group of a token, or an organization of a certificate.
     Group(String),
 }
 
-/// Who may call.
+/// Tokens and role assignments.
 #[derive(Clone, Debug, Default)]
 pub struct Access {
     /// Bearer tokens.
     pub tokens: Vec<Token>,
-    /// Roles by name. Members of [`MASTERS`] are administrators without one.
+    /// Roles by subject. Members of [`MASTERS`] are always administrators.
     pub roles: Vec<(Subject, Role)>,
 }
 
-/// What is known of a connection.
+/// The credentials of a connection.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Peer {
-    /// The common name and the organisations of a client certificate that was verified.
+    /// Common name and organizations of a verified client certificate.
     pub certificate: Option<(String, Vec<String>)>,
-    /// Whether the connection is plain HTTP over loopback, which is as good as an administrator's token.
+    /// Whether the connection uses the plaintext port, which grants administrator permissions.
     pub trusted: bool,
 }
 
 impl Access {
-    /// Who calls.
+    /// Authenticates a request.
     ///
     /// # Errors
-    /// 401: a token that is not known, or nothing was shown.
+    /// 401 for an unknown token or missing credentials.
     pub fn authenticate(&self, headers: &HeaderMap, peer: &Peer) -> Result<User, Failure> {
         if let Some(header) = headers.get(AUTHORIZATION) {
             let token = header
@@ -128,16 +128,16 @@ impl Access {
         }
     }
 
-    /// Whose token this is. Takes as long whichever token it is, or none.
+    /// The user of a token. Takes constant time.
     pub fn token(&self, token: &str) -> Option<User> {
         let found = tokens::find(&self.tokens, token)?;
         Some(self.user(&found.user, &found.groups, &found.roles))
     }
 
-    /// Whom the caller wants to be taken for (`Impersonate-User`, as `kubectl --as` sends it).
+    /// The user to impersonate (`Impersonate-User`, as sent by `kubectl --as`).
     ///
     /// # Errors
-    /// 403: only administrators may do that.
+    /// 403 if the caller is not an administrator.
     pub fn impersonate(&self, user: User, headers: &HeaderMap) -> Result<User, Failure> {
         let text = |value: &http::HeaderValue| value.to_str().unwrap_or_default().to_owned();
         let groups: Vec<String> = headers.get_all("impersonate-group").iter().map(text).collect();
@@ -158,14 +158,14 @@ impl Access {
         Ok(self.named(&name, &groups))
     }
 
-    /// Somebody of this name: with the roles that the name, its groups and its tokens have.
+    /// The user of this name, with the roles of the name, its groups and its tokens.
     pub(crate) fn named(&self, name: &str, groups: &[String]) -> User {
         let tokens = self.tokens.iter().filter(|token| token.user == name);
         let roles: Vec<Role> = tokens.flat_map(|token| token.roles.iter().cloned()).collect();
         self.user(name, groups, &roles)
     }
 
-    /// A user of this name, with the roles that the name and the groups have.
+    /// A user with the roles of the name and the groups.
     pub(crate) fn user(&self, name: &str, groups: &[String], roles: &[Role]) -> User {
         let named = self.roles.iter().filter(|(subject, _)| match subject {
             Subject::User(user) => user == name,

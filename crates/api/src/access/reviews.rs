@@ -1,11 +1,11 @@
-//! Reviews: objects that are questions. They are answered and not kept.
+//! Reviews, which are answered and not stored.
 
 use serde_json::{Value, json};
 
 use super::{Access, Ask, Role, User};
 use crate::failure::Failure;
 
-/// Answers a review of this type. The result is what was sent, with its status.
+/// Answers a review: the sent object with its status.
 pub(crate) fn answer(
     access: &Access,
     user: &User,
@@ -41,7 +41,7 @@ pub(crate) fn answer(
     };
     review["metadata"] = json!({ "creationTimestamp": null });
     review["status"] = status;
-    // A token is not sent back.
+    // The response does not repeat the token.
     if plural == "tokenreviews" {
         review["spec"] = json!({});
     }
@@ -118,7 +118,7 @@ fn rules(user: &User, namespace: &str) -> Value {
     })
 }
 
-/// A rule per group for every type but secrets.
+/// One rule per group for all types except Secrets.
 fn everything(verbs: &[&str]) -> Vec<Value> {
     let mut groups: Vec<(&str, Vec<&str>)> = Vec::new();
     for kind in crate::kinds::all().filter(|kind| !(kind.group.is_empty() && kind.plural == "secrets")) {

@@ -6,7 +6,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::Role;
 
-/// A bearer token and whose it is. Only a hash of the token is kept.
+/// A bearer token and its user. Only the hash of the token is stored.
 #[derive(Clone)]
 pub struct Token {
     hash: [u8; 32],
@@ -16,7 +16,7 @@ pub struct Token {
 }
 
 impl Token {
-    /// A token of this user.
+    /// Creates a token for this user.
     pub fn new<'a>(
         token: &str,
         user: impl Into<String>,
@@ -38,7 +38,7 @@ impl fmt::Debug for Token {
     }
 }
 
-/// Looks at every token, so that the time says nothing about which one it is.
+/// Compares all tokens, so that the duration reveals nothing.
 pub(super) fn find<'a>(tokens: &'a [Token], token: &str) -> Option<&'a Token> {
     if token.is_empty() {
         return None;

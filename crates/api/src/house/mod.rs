@@ -1,8 +1,8 @@
-//! Housekeeping: what a Kubernetes controller manager does for the kinds served here.
+//! Housekeeping, which a controller manager does in Kubernetes.
 //!
-//! Namespaces that are being deleted are emptied and go ([`namespaces`]); what an object owned goes with it ([`owners`]).
-//! One task follows the whole store. It keeps nothing that the store does not have, so that it goes on where it was after
-//! a restart; several replicas may do it at once, and do the same.
+//! Empties and removes deleted namespaces ([`namespaces`]) and deletes dependents of deleted owners ([`owners`]). One
+//! task watches the whole store. It has no state of its own, so it continues after a restart, and several replicas can
+//! run it at the same time.
 
 mod namespaces;
 mod owners;
@@ -20,19 +20,19 @@ use crate::failure::Failure;
 
 use owners::Owners;
 
-/// How long it waits before it begins anew after the store failed.
+/// Delay before a restart after an error of the store.
 const PAUSE: Duration = Duration::from_secs(1);
 
 impl Api {
-    /// Makes the namespaces that are always there, if they are not. To be done once, before requests are answered.
+    /// Creates the default namespaces. Must be called once before requests are served.
     ///
     /// # Errors
-    /// The store cannot be written.
+    /// The store is not writable.
     pub async fn prepare(&self) -> Result<(), Failure> {
         namespaces::make_usual(self).await
     }
 
-    /// Empties namespaces that are being deleted, and deletes what has lost its owners. Never ends by itself.
+    /// Empties deleted namespaces and deletes orphaned dependents. Never returns.
     pub async fn keep_house(&self) {
         let mut stop = self.0.stop.subscribe();
         loop {
@@ -51,7 +51,7 @@ impl Api {
     }
 }
 
-/// Looks at everything, then at every change, until the store fails or the watch falls behind.
+/// Processes all objects and then every change, until the store fails or the watch falls behind.
 async fn follow(api: &Api) -> Result<(), Error> {
     let everything = api.0.store.snapshot(&Scope::default()).await?;
     let mut watch = api.0.store.watch(&Scope::default(), everything.revision).await?;
@@ -77,7 +77,7 @@ async fn follow(api: &Api) -> Result<(), Error> {
     }
 }
 
-/// What is to be looked at.
+/// Pending work.
 #[derive(Default)]
 struct House {
     /// Namespaces that are being deleted.
@@ -110,7 +110,7 @@ impl House {
         for key in std::mem::take(&mut self.terminating) {
             match namespaces::empty(api, &key).await {
                 Ok(true) => {}
-                // Something in it is held by finalizers: the next change looks again.
+                // An object waits for its finalizers: its next change triggers another attempt.
                 Ok(false) => left.push(key),
                 Err(failure) => {
                     tracing::warn!(namespace = %key.name, failure = %failure.message, "a namespace cannot be emptied now");

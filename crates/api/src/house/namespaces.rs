@@ -1,4 +1,4 @@
-//! Namespaces: how they begin and end.
+//! Creation and deletion of namespaces.
 
 use serde_json::{Value, json};
 use store::{Error, Expect, Key, Operation, Scope, Transaction};
@@ -8,10 +8,10 @@ use crate::api::Api;
 use crate::failure::Failure;
 use crate::verbs::{Deletion, Policy, Removed, namespace_key, remove};
 
-/// Those that are there from the start.
+/// The default namespaces.
 const USUAL: [&str; 3] = ["default", "istio-system", "kube-system"];
 
-/// Gives a new namespace what every one has.
+/// Sets finalizer and phase of a new namespace.
 pub(crate) fn new_namespace(object: &mut Value) {
     let name = object["metadata"]["name"].clone();
     object["metadata"]["labels"]["kubernetes.io/metadata.name"] = name;
@@ -19,7 +19,7 @@ pub(crate) fn new_namespace(object: &mut Value) {
     object["status"] = json!({ "phase": "Active" });
 }
 
-/// Makes the usual ones.
+/// Creates the default namespaces.
 pub(super) async fn make_usual(api: &Api) -> Result<(), Failure> {
     for name in USUAL {
         let mut object = json!({
@@ -45,7 +45,7 @@ pub(super) async fn make_usual(api: &Api) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Deletes what is in a namespace that is being deleted, and the namespace when nothing is left. True: it is gone.
+/// Deletes the content of a deleted namespace, and then the namespace. Returns whether it is gone.
 pub(super) async fn empty(api: &Api, key: &Key) -> Result<bool, Failure> {
     let scope = Scope {
         namespace: Some(key.name.clone()),
@@ -58,7 +58,7 @@ pub(super) async fn empty(api: &Api, key: &Key) -> Result<bool, Failure> {
     let mut held = false;
     for item in api.0.store.snapshot(&scope).await?.items {
         let Some(kind) = kind_of(&item.key) else {
-            // An object of a kind that is not served any more is of no use to anybody.
+            // Objects of kinds that are no longer served are removed without finalizers.
             let delete = Operation::Delete {
                 key: item.key,
                 expect: Expect::Anything,
@@ -79,7 +79,7 @@ pub(super) async fn empty(api: &Api, key: &Key) -> Result<bool, Failure> {
     finish(api, key).await
 }
 
-/// Takes the namespace away, unless its own finalizers hold it. Nothing can have come into it since it was marked.
+/// Removes the namespace unless it has finalizers. No object can have been created since it was marked.
 async fn finish(api: &Api, key: &Key) -> Result<bool, Failure> {
     let Some(stored) = api.0.store.get(key).await? else {
         return Ok(true);

@@ -1,7 +1,7 @@
-//! Owners: what an object owned goes with it.
+//! Garbage collection of dependents.
 //!
-//! Left out of what Kubernetes does: `blockOwnerDeletion` is not looked at (a foreground deletion waits for everything that
-//! is owned), and an owner of a kind that is not served here counts as being there.
+//! Differs from Kubernetes: `blockOwnerDeletion` is ignored (a foreground deletion waits for all dependents), and an
+//! owner of a kind that is not served counts as existing.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,24 +13,24 @@ use crate::api::Api;
 use crate::failure::Failure;
 use crate::verbs::{Deletion, FOREGROUND, ORPHAN, Policy, remove};
 
-/// Who owns what, by UIDs, and what is to be looked at.
+/// Owner references by UID, and pending work.
 #[derive(Default)]
 pub(super) struct Owners {
-    /// What an object owns.
+    /// The dependents of an owner.
     owned: BTreeMap<String, BTreeSet<Key>>,
-    /// Who owns an object.
+    /// The owners of a dependent.
     owners: BTreeMap<Key, Vec<String>>,
     /// Objects that may have lost their owners.
     suspects: BTreeSet<Key>,
-    /// Objects that wait for what they own.
+    /// Objects that wait for their dependents.
     waiting: BTreeSet<Key>,
 }
 
 impl Owners {
-    /// Notes an object that is there.
+    /// Adds an existing object.
     pub(super) fn there(&mut self, stored: &Stored) {
         self.forget(&stored.key);
-        // Few objects have owners, or wait: the others are not parsed.
+        // Few objects have owners or wait for dependents: the others are not parsed.
         let owned = mentions(stored, "\"ownerReferences\"");
         let waits = mentions(stored, FOREGROUND) || mentions(stored, ORPHAN);
         if !owned && !waits {
@@ -55,7 +55,7 @@ impl Owners {
         self.suspects.insert(stored.key.clone());
     }
 
-    /// Notes an object that is gone: what it owned may go, and who owned it may wait no longer.
+    /// Removes a deleted object: its dependents may be orphaned, and its owners may stop waiting.
     pub(super) fn gone(&mut self, stored: &Stored) {
         self.forget(&stored.key);
         if self.owned.is_empty() {
@@ -66,7 +66,7 @@ impl Owners {
         }
     }
 
-    /// Does what is due.
+    /// Does the pending work.
     pub(super) async fn work(&mut self, api: &Api) {
         for key in std::mem::take(&mut self.suspects) {
             if let Err(failure) = check(api, &key).await {
@@ -98,7 +98,7 @@ impl Owners {
         }
     }
 
-    /// Deletes or lets go what an object owns that waits for that. True: it need not wait any more.
+    /// Deletes or releases the dependents of an object that waits for them. Returns whether it can stop waiting.
     async fn serve(&self, api: &Api, key: &Key) -> Result<bool, Failure> {
         let Some(stored) = api.0.store.get(key).await? else {
             return Ok(true);
@@ -122,7 +122,7 @@ impl Owners {
         };
         for &key in &owned {
             let Some(kind) = kind_of(key) else { continue };
-            // What owns something itself goes after that.
+            // Dependents with dependents of their own are deleted in the foreground, too.
             let owner = match api.0.store.get(key).await? {
                 Some(owned) => owned.value()["metadata"]["uid"]
                     .as_str()
@@ -137,13 +137,13 @@ impl Owners {
         }
         match owned.is_empty() {
             true => release(api, &stored, value, FOREGROUND).await,
-            // Each of them that goes is a change, after which this is looked at again.
+            // Each deletion is a change that triggers another attempt.
             false => Ok(false),
         }
     }
 }
 
-/// Deletes an object none of whose owners is there.
+/// Deletes an object if none of its owners exists.
 async fn check(api: &Api, key: &Key) -> Result<(), Failure> {
     let Some(stored) = api.0.store.get(key).await? else {
         return Ok(());
@@ -164,7 +164,7 @@ async fn check(api: &Api, key: &Key) -> Result<(), Failure> {
     };
     match remove(api, kind, key, &deletion).await {
         Ok(_) => Ok(()),
-        // Changed meanwhile: that change is looked at, too.
+        // A concurrent change triggers another attempt.
         Err(failure) if matches!(failure.code, 404 | 409) => Ok(()),
         Err(failure) => Err(failure),
     }
@@ -182,7 +182,7 @@ async fn is_there(api: &Api, owned: &Key, owner: &Value) -> Result<bool, Failure
     Ok(found.is_some_and(|found| found.value()["metadata"]["uid"].as_str() == Some(text("uid"))))
 }
 
-/// Takes one owner out of an object.
+/// Removes an owner reference.
 async fn let_go(api: &Api, key: &Key, owner: &str) -> Result<(), Failure> {
     let Some(stored) = api.0.store.get(key).await? else {
         return Ok(());
@@ -199,7 +199,7 @@ async fn let_go(api: &Api, key: &Key, owner: &str) -> Result<(), Failure> {
     rewrite(api, &stored, value).await.map(|_| ())
 }
 
-/// Takes a finalizer away, and the object with it if that was the last one.
+/// Removes a finalizer, and the object if it was the last one.
 async fn release(api: &Api, stored: &Stored, mut value: Value, finalizer: &str) -> Result<bool, Failure> {
     let mut left = 0;
     if let Some(metadata) = value["metadata"].as_object_mut()
@@ -230,7 +230,7 @@ async fn rewrite(api: &Api, stored: &Stored, value: Value) -> Result<bool, Failu
     commit(api, put).await
 }
 
-/// False: it was written meanwhile, and that change is looked at, too.
+/// Returns false after a concurrent change, which triggers another attempt.
 async fn commit(api: &Api, operation: Operation) -> Result<bool, Failure> {
     match api.0.store.commit(Transaction::one(operation)).await {
         Ok(_) | Err(Error::NotFound { .. }) => Ok(true),

@@ -1,4 +1,4 @@
-//! One connection.
+//! Handling of one connection.
 
 use std::convert::Infallible;
 use std::net::{IpAddr, SocketAddr};
@@ -28,14 +28,14 @@ use crate::body::Body;
 use crate::failure::Failure;
 use crate::request::Request;
 
-/// How long a handshake may take.
+/// Maximum duration of a TLS handshake.
 const HANDSHAKE: Duration = Duration::from_secs(10);
-/// How long a request waits for a place among those that are answered at once.
+/// Maximum time that a request waits for a free slot.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// What is answered without asking who calls.
+/// Paths that need no authentication.
 const PUBLIC: [&str; 4] = ["/healthz", "/livez", "/readyz", "/version"];
 
-/// What all connections share.
+/// State shared by all connections.
 pub(super) struct Shared {
     api: Api,
     pub limits: ServerLimits,
@@ -54,7 +54,7 @@ impl Shared {
     }
 }
 
-/// Serves a connection until it ends, or until it is told to stop and what is under way is done.
+/// Serves a connection until it ends, or until shutdown and the end of open requests.
 pub(super) async fn serve(
     stream: TcpStream,
     address: SocketAddr,
@@ -104,7 +104,7 @@ where
         .timer(TokioTimer::new())
         .max_concurrent_streams(limits.streams)
         .max_header_list_size(u32::try_from(limits.header_bytes).unwrap_or(u32::MAX))
-        // A client that is gone without a word is noticed, and its watches end.
+        // Keepalive detects clients that vanished, and ends their watches.
         .keep_alive_interval(Some(Duration::from_secs(30)))
         .keep_alive_timeout(Duration::from_secs(20));
     let connection = builder.serve_connection(TokioIo::new(stream), service);
@@ -161,8 +161,8 @@ async fn answer(
         user,
     };
     let api = shared.api.clone();
-    // On its own task, so that a write that began is finished though the client goes away, and a panic ends this request
-    // and not the others of its connection.
+    // Runs in its own task, so that a started write completes even if the client disconnects, and a panic ends only this
+    // request.
     let answered = tokio::spawn(async move { api.call(request).await }).await;
     drop(place);
     answered.map_err(|error| {
@@ -171,8 +171,7 @@ async fn answer(
     })
 }
 
-/// On the port where everybody is an administrator, only names of this machine are answered to: a page in a browser that
-/// gives its own name our address gets nothing.
+/// Checks the `Host` header of the plaintext port: rejects names of other machines, which protects against DNS rebinding.
 fn check_host(peer: &Peer, headers: &HeaderMap, uri: &http::Uri) -> Result<(), Failure> {
     if !peer.trusted {
         return Ok(());
@@ -198,7 +197,7 @@ fn check_host(peer: &Peer, headers: &HeaderMap, uri: &http::Uri) -> Result<(), F
     ))
 }
 
-/// The whole body, in time and within limits.
+/// Reads the whole body within time and size limits.
 async fn read(shared: &Shared, headers: &HeaderMap, body: Incoming) -> Result<Bytes, Failure> {
     let limit = shared.api.0.options.limits.body;
     let too_large = || Failure::too_large(format!("Request entity too large: limit is {limit}"));

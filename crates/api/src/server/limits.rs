@@ -1,30 +1,30 @@
-//! What clients may use.
+//! Limits for clients.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// What clients may use of a server.
+/// Limits of a server.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct ServerLimits {
-    /// Connections at once, per address listened on.
+    /// Maximum number of connections per listener.
     pub connections: usize,
-    /// Streams at once on an HTTP/2 connection.
+    /// Maximum number of concurrent streams of an HTTP/2 connection.
     pub streams: u32,
-    /// Requests that are answered at once; watches do not count.
+    /// Maximum number of concurrent requests, without watches.
     pub requests: usize,
-    /// Requests per second and client.
+    /// Average number of requests per second and client.
     pub rate: f64,
-    /// Requests that a client may send at once after a rest.
+    /// Maximum burst of requests of a client.
     pub burst: f64,
-    /// The bytes of all headers.
+    /// Maximum total size of headers, in bytes.
     pub header_bytes: usize,
-    /// The number of headers.
+    /// Maximum number of headers.
     pub headers: usize,
-    /// How long headers may take.
+    /// Maximum time to receive headers.
     pub headers_within: Duration,
-    /// How long a body may take.
+    /// Maximum time to receive a body.
     pub body_within: Duration,
 }
 
@@ -44,7 +44,7 @@ impl Default for ServerLimits {
     }
 }
 
-/// No more clients are remembered; those that were away longest are forgotten first.
+/// Maximum number of tracked clients; the least recently active are dropped first.
 const CLIENTS: usize = 10_000;
 
 /// A token bucket for each client.
@@ -69,11 +69,11 @@ impl Buckets {
         }
     }
 
-    /// Takes a token, or says in how many seconds there is one.
+    /// Takes a token, or returns the number of seconds until one is available.
     pub(super) fn take(&self, user: &str, ip: IpAddr, now: Instant) -> Result<(), u32> {
         let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
         if clients.len() >= CLIENTS {
-            // A bucket that is full again is as good as none.
+            // A full bucket needs no tracking.
             clients.retain(|_, bucket| self.filled(bucket, now) < self.burst);
             if clients.len() >= CLIENTS {
                 let oldest = clients
@@ -94,7 +94,7 @@ impl Buckets {
             bucket.tokens -= 1.0;
             return Ok(());
         }
-        // At least a second; a rate near nothing still yields a number.
+        // At least one second, even for very low rates.
         Err(((1.0 - bucket.tokens) / self.rate).ceil().clamp(1.0, 3600.0) as u32)
     }
 

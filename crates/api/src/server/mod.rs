@@ -1,4 +1,4 @@
-//! The interface on sockets: HTTP/1.1 and HTTP/2, with TLS, or plain on loopback.
+//! The API over sockets: HTTP/1.1 and HTTP/2 with TLS, or plaintext on loopback addresses.
 
 mod connection;
 mod limits;
@@ -22,46 +22,46 @@ use crate::failure::Failure;
 
 use connection::{Shared, serve};
 
-/// Where and how to listen.
+/// Addresses and limits.
 #[derive(Clone, Debug, Default)]
 pub struct ServerOptions {
-    /// Where HTTPS is spoken; port 0 chooses a free one.
+    /// The HTTPS address; port 0 selects a free port.
     pub https: Option<(SocketAddr, Tls)>,
-    /// Where plain HTTP is spoken, in which everybody is an administrator: a loopback address.
+    /// The plaintext address, which must be a loopback address. Every client is an administrator.
     pub http: Option<SocketAddr>,
-    /// What clients may use.
+    /// Limits for clients.
     pub limits: ServerLimits,
 }
 
-/// Why the server did not start.
+/// The error of starting a server.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ServerError {
-    /// The address is taken, or not of this machine.
+    /// The address is in use or not an address of this machine.
     #[error("cannot listen on {address}: {error}")]
     Listen {
         /// The address.
         address: SocketAddr,
-        /// What the system says.
+        /// The error of the operating system.
         error: io::Error,
     },
-    /// Plain HTTP was asked for on an address that others reach.
+    /// Plaintext HTTP is configured for an address that is not loopback.
     #[error("plain HTTP is spoken on loopback addresses only, and {0} is none: use HTTPS there")]
     NotLoopback(SocketAddr),
-    /// Certificates or keys cannot be used.
+    /// Certificates or keys are invalid.
     #[error(transparent)]
     Tls(#[from] TlsError),
-    /// The store cannot be written.
+    /// The store is not writable.
     #[error("the usual namespaces cannot be made: {}", .0.message)]
     Prepare(Box<Failure>),
 }
 
-/// A server that runs. Dropping it ends it at once; [`Server::shutdown`] ends it in good order.
+/// A running server. Dropping it closes all connections; [`Server::shutdown`] stops it gracefully.
 pub struct Server {
     api: Api,
-    /// The address of HTTPS.
+    /// The HTTPS address.
     https: Option<SocketAddr>,
-    /// The address of plain HTTP.
+    /// The plaintext address.
     http: Option<SocketAddr>,
     config: Option<Arc<RwLock<Arc<ServerConfig>>>>,
     stop: watch::Sender<bool>,
@@ -70,10 +70,10 @@ pub struct Server {
 }
 
 impl Server {
-    /// Listens, and answers requests from then on. Also begins to keep house ([`Api::keep_house`]).
+    /// Starts listening and housekeeping ([`Api::keep_house`]).
     ///
     /// # Errors
-    /// An address cannot be listened on, TLS material is not good, or the store cannot be written.
+    /// An address cannot be used, TLS material is invalid, or the store is not writable.
     pub async fn start(options: ServerOptions, api: Api) -> Result<Server, ServerError> {
         api.prepare()
             .await
@@ -112,20 +112,20 @@ impl Server {
         })
     }
 
-    /// The address at which HTTPS is spoken.
+    /// The HTTPS address.
     pub fn https(&self) -> Option<SocketAddr> {
         self.https
     }
 
-    /// The address at which plain HTTP is spoken.
+    /// The plaintext address.
     pub fn http(&self) -> Option<SocketAddr> {
         self.http
     }
 
-    /// Uses other certificates for connections that come from now on.
+    /// Replaces the certificates for new connections.
     ///
     /// # Errors
-    /// They are not good; the ones before stay in use.
+    /// The certificates are invalid; the previous ones stay in use.
     pub fn renew(&self, tls: &Tls) -> Result<(), TlsError> {
         let Some(current) = &self.config else {
             return Ok(());
@@ -135,7 +135,7 @@ impl Server {
         Ok(())
     }
 
-    /// Takes no more connections, ends watches, and waits for requests that are under way, but no longer than this.
+    /// Stops accepting connections, ends watches, and waits at most this long for open requests.
     pub async fn shutdown(mut self, grace: Duration) {
         self.stop.send_replace(true);
         self.api.end_watches();
@@ -160,7 +160,7 @@ async fn listen(address: SocketAddr) -> Result<TcpListener, ServerError> {
         .map_err(|error| ServerError::Listen { address, error })
 }
 
-/// Takes connections until it is told to stop, then waits for them.
+/// Accepts connections until shutdown, then waits for them.
 async fn accept(
     listener: TcpListener,
     tls: Option<Arc<RwLock<Arc<ServerConfig>>>>,
@@ -170,7 +170,7 @@ async fn accept(
     let places = Arc::new(Semaphore::new(shared.limits.connections));
     let mut connections = JoinSet::new();
     loop {
-        // A place first: what cannot be served waits in the system's own queue.
+        // Acquires a slot first: further connections wait in the backlog of the operating system.
         let place = tokio::select! {
             () = stopped(&mut stop) => break,
             place = Arc::clone(&places).acquire_owned() => place,
@@ -183,13 +183,13 @@ async fn accept(
         let (stream, peer) = match accepted {
             Ok(accepted) => accepted,
             Err(error) => {
-                // Out of file descriptors, mostly: others must end first.
+                // Usually the process is out of file descriptors until other connections end.
                 tracing::warn!(%error, "a connection to the API could not be taken");
                 tokio::time::sleep(Duration::from_millis(100)).await;
                 continue;
             }
         };
-        // Small answers must not wait for the acknowledgement of the one before. A socket that refuses works all the same.
+        // Disables Nagle's algorithm, which delays small responses. Errors are ignored.
         let _ = stream.set_nodelay(true);
         let config = tls
             .as_ref()

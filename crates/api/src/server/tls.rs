@@ -1,4 +1,4 @@
-//! Certificates of the server and of its clients.
+//! Certificates of the server and its clients.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,14 +10,14 @@ use rustls_pki_types::pem::PemObject as _;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 
-/// What TLS needs.
+/// TLS material.
 #[derive(Clone, Default)]
 pub struct Tls {
-    /// The server's certificate and those between it and the root, PEM.
+    /// The server's certificate chain in PEM.
     pub certificates: String,
-    /// The key, PEM.
+    /// The private key in PEM.
     pub key: String,
-    /// Who signs clients' certificates, PEM; none: clients have no certificates.
+    /// The CA of client certificates in PEM; none disables client certificates.
     pub client_roots: Option<String>,
 }
 
@@ -29,7 +29,7 @@ impl fmt::Debug for Tls {
     }
 }
 
-/// Why TLS material cannot be used.
+/// The error for invalid TLS material.
 #[derive(Debug, thiserror::Error)]
 #[error("the {what} of the API server cannot be used: {why}")]
 pub struct TlsError {
@@ -45,7 +45,7 @@ fn error(what: &'static str) -> impl Fn(&dyn fmt::Display) -> TlsError {
 }
 
 impl Tls {
-    /// The configuration of a server.
+    /// The TLS configuration of the server.
     pub(crate) fn config(&self) -> Result<ServerConfig, TlsError> {
         let provider = Arc::new(aws_lc_rs::default_provider());
         let chain = certificates(&self.certificates, "certificate")?;
@@ -83,7 +83,7 @@ fn certificates(pem: &str, what: &'static str) -> Result<Vec<CertificateDer<'sta
     }
 }
 
-/// The common name and the organisations of the client's certificate, if it showed one (which was verified).
+/// Common name and organizations of the verified client certificate, if there is one.
 pub(super) fn subject(connection: &ServerConnection) -> Option<(String, Vec<String>)> {
     let certificate = connection.peer_certificates()?.first()?;
     let (_, certificate) = X509Certificate::from_der(certificate).ok()?;

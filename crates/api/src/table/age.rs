@@ -1,9 +1,9 @@
-//! Lengths of time for people.
+//! Ages in tables.
 
 use config::Timestamp;
 use serde_json::Value;
 
-/// How long ago a time was; now in seconds since 1970.
+/// The time since a timestamp; `now` is in seconds since 1970.
 pub(super) fn since(time: &Value, now: i64) -> String {
     match time.as_str().and_then(Timestamp::parse) {
         Some(time) => human(now - time.unix_seconds()),
@@ -11,7 +11,7 @@ pub(super) fn since(time: &Value, now: i64) -> String {
     }
 }
 
-/// Seconds in one unit or two, as kubectl prints them: `90s`, `5m30s`, `3h`, `2d1h`, `400d`.
+/// A duration in one or two units, as kubectl prints it: `90s`, `5m30s`, `3h`, `2d1h`, `400d`.
 pub(super) fn human(seconds: i64) -> String {
     let two = |large: i64, unit: char, small: i64, rest: char| match small {
         0 => format!("{large}{unit}"),

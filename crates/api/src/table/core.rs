@@ -1,11 +1,11 @@
-//! Cells of core kinds that no path leads to. The texts are those of Kubernetes.
+//! Computed cells of core kinds, with the texts of Kubernetes.
 
 use serde_json::Value;
 
 use super::age::since;
 use super::pod;
 
-/// The computed cell of this column; none: a path leads to it.
+/// The computed cell of a column; none if the column has a JSON path.
 pub(super) fn cell(kind: &str, column: &str, object: &Value, now: i64) -> Option<Value> {
     let column = column.to_ascii_lowercase();
     let text = match kind {
@@ -192,7 +192,7 @@ fn event(column: &str, object: &Value, now: i64) -> Option<Value> {
 const NONE: &str = "<none>";
 const UNSET: &str = "<unset>";
 
-/// A text, or something else where it is absent or empty.
+/// A string, or a default if it is missing or empty.
 pub(super) fn or(value: &Value, other: &str) -> String {
     match value.as_str() {
         None | Some("") => other.to_owned(),
@@ -224,7 +224,7 @@ fn join(texts: impl Iterator<Item = String>) -> String {
     texts.filter(|text| !text.is_empty()).collect::<Vec<_>>().join(",")
 }
 
-/// At most so many, and how many more there are.
+/// At most `limit` items, and the number of further ones.
 fn some(texts: &[String], limit: usize) -> String {
     let shown = texts[..texts.len().min(limit)].join(",");
     match texts.len().saturating_sub(limit) {

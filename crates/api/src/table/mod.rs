@@ -1,7 +1,7 @@
-//! Tables: what `kubectl get` prints.
+//! Tables for `kubectl get`.
 //!
-//! Columns come from the definitions. Most cells are where a JSON path leads to; those of core kinds that Kubernetes
-//! computes are computed here, with the same texts.
+//! Columns come from the kind definitions. Most cells have a JSON path; cells that Kubernetes computes for core kinds are
+//! computed with the same texts.
 
 mod age;
 mod core;
@@ -17,7 +17,7 @@ pub(crate) struct Table {
     cells: Vec<Cell>,
 }
 
-/// What is in a column.
+/// The content of a column.
 enum Cell {
     Name,
     Age,
@@ -25,7 +25,7 @@ enum Cell {
 }
 
 impl Table {
-    /// The table of a kind: name, columns, age, and what is shown with `-o wide`; events have no name in front.
+    /// The columns of a kind: name, columns, age, and wide columns. Events have no name column.
     pub(crate) fn of(kind: &'static Definition) -> Table {
         let with = |wide: bool| {
             kind.columns
@@ -37,7 +37,7 @@ impl Table {
         if !kind.columns.iter().any(|column| column.name == "Name") {
             cells.push(Cell::Name);
         }
-        // Kinds that say where their age stands, or show when they were made instead, are left as they are.
+        // Kinds with their own age or creation column do not get another one.
         if kind.columns.iter().any(|column| column.path == MADE) {
             cells.extend(kind.columns.iter().map(Cell::Of));
         } else {

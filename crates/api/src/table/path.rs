@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-/// What a path leads to; nothing where it leads nowhere or is not understood.
+/// The values that a path selects; empty if the path is invalid.
 pub(super) fn find<'a>(value: &'a Value, path: &str) -> Vec<&'a Value> {
     let mut found = vec![value];
     let mut rest = path;
@@ -50,7 +50,7 @@ impl Step {
     }
 }
 
-/// The first step of a path, and what follows it.
+/// The first step of a path, and the rest.
 fn step(path: &str) -> Option<(Step, &str)> {
     if let Some(rest) = path.strip_prefix('.') {
         let mut name = String::new();

@@ -1,11 +1,11 @@
-//! What a pod is doing, in a word.
+//! The computed status of pods.
 
 use serde_json::Value;
 
 use super::age::since;
 use super::core::{items, or};
 
-/// The computed cell of a column (in lower case); none: a path leads to it.
+/// The computed cell of a column (in lower case); none if the column has a JSON path.
 pub(super) fn cell(column: &str, pod: &Value, now: i64) -> Option<Value> {
     let status = &pod["status"];
     Some(match column {
@@ -39,7 +39,7 @@ pub(super) fn cell(column: &str, pod: &Value, now: i64) -> Option<Value> {
     })
 }
 
-/// Why a pod is not just running, or its phase.
+/// The reason why a pod is not running normally, or its phase.
 fn reason(pod: &Value) -> String {
     let status = &pod["status"];
     let mut reason = or(&status["reason"], &or(&status["phase"], "Unknown"));
@@ -73,7 +73,7 @@ fn reason(pod: &Value) -> String {
     }
 }
 
-/// The init container that others wait for.
+/// The init container that has not finished.
 fn initializing(pod: &Value) -> Option<String> {
     let statuses = items(&pod["status"]["initContainerStatuses"]);
     let all = items(&pod["spec"]["initContainers"]).count();
@@ -96,7 +96,7 @@ fn initializing(pod: &Value) -> Option<String> {
     None
 }
 
-/// Why a container does not run.
+/// The reason why a container is not running.
 fn stopped(container: &Value) -> Option<String> {
     let state = &container["state"];
     if let Some(why) = state["waiting"]["reason"].as_str().filter(|why| !why.is_empty()) {

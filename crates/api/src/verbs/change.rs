@@ -1,4 +1,4 @@
-//! update and patch: from what an object is to what it shall be.
+//! update and patch.
 
 use admission::{Decoded, FieldValidation, Operation as Writing, Stamp};
 use http::StatusCode;
@@ -12,7 +12,7 @@ use crate::answer::Answer;
 use crate::failure::{Cause, Failure};
 use crate::media::{self, PatchType};
 
-/// Kinds of the core that a PUT makes if they are not there.
+/// Core kinds that PUT creates if the object does not exist.
 const MADE_BY_UPDATE: [&str; 3] = ["Event", "Lease", "Service"];
 
 impl Call<'_> {
@@ -65,7 +65,7 @@ impl Call<'_> {
                 duplicates: sent.duplicates.clone(),
             };
             match self.replace(&old, decoded, &options, true).await {
-                // Should the patch ask for a version, the next attempt finds that it is another one.
+                // If the patch names a version, the next attempt reports the conflict.
                 Err(PutError::Store(Error::Conflict { .. } | Error::NotFound { .. })) if attempt < ATTEMPTS => {}
                 answer => return Ok(answer?),
             }
@@ -90,7 +90,7 @@ impl Call<'_> {
         let review = self.review(Writing::Update, &options, name);
         let checked = self.api.0.admission.check_apply(&review, decoded);
         let (config, warnings) = checked.map_err(|rejection| self.rejected(rejection, name.unwrap_or_default()))?;
-        // Unknown fields were found in what was sent; what comes of it is not to be blamed for them again.
+        // Unknown fields of the sent object are already reported; the result is not checked again.
         options.validation = FieldValidation::Ignore;
         let mut attempt = 0;
         loop {
@@ -144,7 +144,7 @@ impl Call<'_> {
         patched.map_err(|error| self.unpatched(error))
     }
 
-    /// Makes an object what was sent, if that is another thing than it is.
+    /// Replaces an object if the content differs.
     async fn replace(
         &self,
         old: &Stored,
@@ -167,7 +167,7 @@ impl Call<'_> {
         Ok(self.show(StatusCode::OK, &stored, &admitted.warnings))
     }
 
-    /// Writes a changed object, which was `before`; takes it away if nothing holds it any more.
+    /// Writes a changed object. Removes it if it is deleted and has no finalizers left.
     pub(super) async fn put_changed(
         &self,
         old: &Stored,
@@ -194,7 +194,7 @@ impl Call<'_> {
         Ok(put(self.api, key, object, expect, None).await?)
     }
 
-    /// Whether it is deleted and nothing holds it. Namespaces are held by what is in them.
+    /// Whether the object is deleted and has no finalizers. Namespaces stay until they are empty.
     fn is_released(&self, object: &Value) -> bool {
         let metadata = &object["metadata"];
         let held = metadata["finalizers"]
@@ -204,7 +204,7 @@ impl Call<'_> {
         !metadata["deletionTimestamp"].is_null() && !held && !namespace
     }
 
-    /// Whether what was sent is about this very object, in this version, where it says so.
+    /// Checks UID and resource version of the sent object, if it has them.
     fn check_identity(&self, sent: &Value, old: &Stored) -> Result<(), Failure> {
         if let Some(version) = expected(sent) {
             let wrong = || {
@@ -227,7 +227,7 @@ impl Call<'_> {
         Ok(())
     }
 
-    /// Whether what was sent has the name of the path, if it has one.
+    /// Checks that the sent name, if any, is the name in the path.
     fn check_name(&self, sent: &Value) -> Result<(), Failure> {
         let name = self.target.name.as_deref().unwrap_or_default();
         match sent["metadata"]["name"].as_str().filter(|sent| !sent.is_empty()) {
@@ -238,7 +238,7 @@ impl Call<'_> {
         }
     }
 
-    /// Whether the kind can be updated without a resource version.
+    /// Checks whether the kind allows updates without a resource version.
     fn check_unconditional(&self) -> Result<(), Failure> {
         if self.kind.builtin && self.kind.kind != "Lease" {
             return Ok(());
@@ -248,12 +248,12 @@ impl Call<'_> {
             message: "Invalid value: 0: must be specified for an update".into(),
             field: "metadata.resourceVersion".into(),
         };
-        // With the plural name, where all else that is invalid has the kind: as Kubernetes has it.
+        // The plural name, unlike in other validation errors: the same as in Kubernetes.
         Err(Failure::invalid(self.about(), vec![cause]))
     }
 }
 
-/// The version that was sent; none: any.
+/// The resource version that was sent; none allows any.
 fn expected(object: &Value) -> Option<&str> {
     object["metadata"]["resourceVersion"]
         .as_str()

@@ -1,4 +1,4 @@
-//! What all writes share.
+//! Code shared by all writes.
 
 use std::sync::Arc;
 
@@ -13,14 +13,14 @@ use super::Call;
 use crate::api::Api;
 use crate::failure::{About, Cause, Failure, about_key};
 
-/// The manager's name in what Rutter itself writes.
+/// The field manager of Rutter's own writes.
 pub(super) const MANAGER: &str = "rutter";
 
-/// How often a write is tried again when the object, or its namespace, was written meanwhile.
+/// Maximum number of attempts if the object or its namespace changes concurrently.
 pub(super) const ATTEMPTS: usize = 10;
 
 impl Call<'_> {
-    /// The failure that a rejection is.
+    /// Converts a rejection by admission.
     pub(super) fn rejected(&self, rejection: Rejection, name: &str) -> Failure {
         let message = rejection.message(self.kind, name);
         match rejection {
@@ -43,7 +43,7 @@ impl Call<'_> {
         }
     }
 
-    /// The failure that an error of a patch is.
+    /// Converts an error of a patch.
     pub(super) fn unpatched(&self, error: k8s_patch::Error) -> Failure {
         let message = error.to_string();
         match error {
@@ -68,7 +68,7 @@ impl Call<'_> {
         }
     }
 
-    /// What must hold of the namespace when an object is made in it; none for kinds without.
+    /// The precondition on the namespace for creating an object; none for cluster-scoped kinds.
     pub(super) async fn namespace_check(&self, name: &str) -> Result<Option<Operation>, Failure> {
         let Some(namespace) = &self.target.namespace else {
             return Ok(None);
@@ -93,7 +93,7 @@ impl Call<'_> {
         }))
     }
 
-    /// An object that was read, in the version of the request.
+    /// A sent object, in the version of the request.
     pub(super) fn value_of(&self, stored: &Stored) -> Value {
         let mut value = stored.value();
         value["apiVersion"] = self.kind.api_version_of(self.view.version).into();
@@ -101,12 +101,12 @@ impl Call<'_> {
     }
 }
 
-/// Why an object was not written.
+/// The error of a write attempt.
 #[derive(Debug)]
 pub(super) enum PutError {
-    /// The store did not, and it may be worth to try again.
+    /// The store rejected the write; a retry may succeed.
     Store(Error),
-    /// It may not be.
+    /// The request is rejected.
     Refused(Failure),
 }
 
@@ -131,7 +131,7 @@ impl From<PutError> for Failure {
     }
 }
 
-/// Writes one object, with a check beside it. The failure is the store's error, so that callers can try again.
+/// Writes one object with a precondition. Returns the store's error so that callers can retry.
 pub(super) async fn put(
     api: &Api,
     key: &Key,
@@ -158,11 +158,11 @@ pub(super) async fn put(
     written.ok_or_else(|| Error::Damaged("a write yielded nothing".into()))
 }
 
-/// What an object would be if it were written now: for dry runs.
+/// The result of a dry run.
 pub(super) fn imagined(key: &Key, mut value: Value, old: Option<&Stored>) -> Stored {
     let Some(old) = old else {
         let mut stored = Stored::new(key.clone(), 0, value.clone());
-        // What was never written has no version.
+        // An object that was never written has no resource version.
         if let Some(metadata) = value.get_mut("metadata").and_then(Value::as_object_mut) {
             metadata.remove("resourceVersion");
         }
@@ -172,12 +172,12 @@ pub(super) fn imagined(key: &Key, mut value: Value, old: Option<&Stored>) -> Sto
     Stored::new(key.clone(), old.revision, value)
 }
 
-/// Whether two states of an object differ in more than their resource version and the version that they are shown in.
+/// Whether two states differ in more than resource version and API version.
 pub(super) fn differ(old: &Value, new: &Value) -> bool {
     k8s_patch::differ(old, new, &["resourceVersion"])
 }
 
-/// Whether an object is on its way out.
+/// Whether an object is being deleted.
 fn is_terminating(stored: &Stored) -> bool {
     #[derive(Deserialize)]
     struct Outline {
@@ -196,16 +196,16 @@ pub(crate) fn namespace_key(name: &str) -> Key {
     Key::new(store::GroupResource::new("", "namespaces"), "", Arc::<str>::from(name))
 }
 
-/// 201 for what is new.
+/// 201 for created objects.
 pub(super) fn created(new: bool) -> StatusCode {
     if new { StatusCode::CREATED } else { StatusCode::OK }
 }
 
-/// What a value's compact JSON is not longer than: quickly said.
+/// An upper bound of the length of a value's compact JSON, cheap to compute.
 fn at_most(value: &Value) -> usize {
-    /// The longest form of a byte in a text: `\u001f`.
+    /// The longest encoding of a byte in a string: `\u001f`.
     const ESCAPED: usize = 6;
-    /// The longest number, and two quotes or brackets with a colon and a comma, with room to spare.
+    /// An upper bound for a number, or for two quotes or brackets with a colon and a comma.
     const AROUND: usize = 32;
     let inside = match value {
         Value::Null | Value::Bool(_) | Value::Number(_) => 0,
@@ -219,7 +219,7 @@ fn at_most(value: &Value) -> usize {
     inside + AROUND
 }
 
-/// The length of a value's compact JSON, counted without writing it.
+/// The length of a value's compact JSON, without writing it.
 fn size(value: &Value) -> usize {
     struct Count(usize);
     impl std::io::Write for Count {
@@ -232,7 +232,7 @@ fn size(value: &Value) -> usize {
         }
     }
     let mut count = Count(0);
-    // Counting cannot fail, and every value can be written.
+    // Counting cannot fail, and every value can be serialized.
     let _ = serde_json::to_writer(&mut count, value);
     count.0
 }

@@ -1,4 +1,4 @@
-//! CustomResourceDefinitions: what there is to read, and why nothing can be written.
+//! CustomResourceDefinitions: reading them, and errors for writing.
 
 use http::StatusCode;
 use store::Stored;
@@ -14,7 +14,7 @@ use crate::view::{ListMeta, View};
 
 const FIXED: &str =
     "this server serves a fixed set of kinds, those that the mesh reads, and their definitions are built in";
-/// How long a watch lasts if the client does not say, in seconds.
+/// Default duration of a watch, in seconds.
 const LASTS: u64 = 1800;
 
 impl Call<'_> {
@@ -25,14 +25,14 @@ impl Call<'_> {
             (Verb::Get, Some(crd)) => Ok(self.show(StatusCode::OK, crd, &[])),
             (Verb::List, _) => self.list_crds().await,
             (Verb::Watch, _) => self.watch_crds().await,
-            // Whoever installs our own kinds again meets no error.
+            // Installing the built-in CRDs again succeeds with a warning.
             (Verb::Patch | Verb::Update, Some(crd)) => {
                 let warning = format!("{}: not changed: {FIXED}", crd.key.name);
                 Ok(self.show(StatusCode::OK, crd, &[warning]))
             }
             (Verb::Get, None) => Err(Failure::not_found(self.about())),
             (Verb::Update, None) => Err(Failure::not_found(self.about())),
-            // A name that is there is answered as any server does, so that "apply" goes on to change it.
+            // Existing names get the usual error, so that `kubectl apply` continues with a patch.
             (Verb::Create, _) => {
                 let sent = super::decode(self.api, self.request)?.object;
                 let name = sent["metadata"]["name"].as_str().unwrap_or_default();
@@ -70,7 +70,7 @@ impl Call<'_> {
         ))
     }
 
-    /// They never change: those that are there, if asked for, and then nothing until it is over.
+    /// CRDs never change: sends the existing ones if requested, then nothing until the timeout.
     async fn watch_crds(&self) -> Result<Answer, Failure> {
         let initial = self.initial_events()?;
         let version = self.version()?.unwrap_or(0);
@@ -107,7 +107,7 @@ struct Waiting {
     view: View,
     lines: std::vec::IntoIter<bytes::Bytes>,
     ends: Instant,
-    /// The last line, if it is wanted.
+    /// The final line, if the client requests bookmarks.
     bookmark: Option<u64>,
 }
 

@@ -23,7 +23,7 @@ impl Call<'_> {
         self.create_from(decoded, &options).await
     }
 
-    /// Makes the object that was sent.
+    /// Creates the sent object.
     pub(super) async fn create_from(&self, mut decoded: Decoded, options: &WriteOptions) -> Result<Answer, Failure> {
         let generated = decoded.object["metadata"]["name"].as_str().is_none_or(str::is_empty);
         let mut attempt = 0;
@@ -33,22 +33,22 @@ impl Call<'_> {
             k8s_patch::track(None, &mut object, &self.writer(&options.manager));
             match self.put_new(object, options.dry_run).await {
                 Ok(stored) => return Ok(self.show(StatusCode::CREATED, &stored, &warnings)),
-                // A name that was made up is made up anew if it is taken; a namespace that changed is looked at again.
+                // A generated name is generated again if it is taken; a changed namespace is checked again.
                 Err(PutError::Store(Error::Exists { .. })) if generated && attempt < ATTEMPTS => {}
                 Err(PutError::Store(Error::Conflict { .. } | Error::NotFound { .. })) if attempt < ATTEMPTS => {}
                 Err(error) => return Err(error.into()),
             }
-            // Seldom: reading it again then is cheaper than a copy each time.
+            // Retries are rare: parsing again is cheaper than copying each time.
             decoded = decode(self.api, self.request)?;
         }
     }
 
-    /// Whether what was sent is read as an object of the kind at all.
+    /// Checks that the body is an object of the kind.
     pub(super) fn check_types(&self, sent: &Value) -> Result<(), Failure> {
         admission::check_types(self.kind, self.view.version, sent).map_err(|rejection| self.rejected(rejection, ""))
     }
 
-    /// The object that a new one is to be, but for its managed fields, and what to warn of.
+    /// The object to create, without managed fields, and warnings.
     pub(super) fn admit_new(
         &self,
         mut decoded: Decoded,
@@ -61,7 +61,7 @@ impl Call<'_> {
             .as_str()
             .is_some_and(|version| !matches!(version, "" | "0"))
         {
-            // No reason and an odd status, but that is what clients know.
+            // Without a reason and with status 500, as in Kubernetes.
             let text = "resourceVersion should not be set on objects to be created";
             return Err(Failure::new(500, "", text));
         }
@@ -84,7 +84,7 @@ impl Call<'_> {
         Ok((object, admitted.warnings))
     }
 
-    /// Writes an object that must not be there yet.
+    /// Writes an object that must not exist.
     pub(super) async fn put_new(&self, object: Value, dry_run: bool) -> Result<store::Stored, PutError> {
         let name = object["metadata"]["name"].as_str().unwrap_or_default();
         let key = self.key_of(name);

@@ -13,42 +13,42 @@ use crate::api::Api;
 use crate::failure::{About, Failure, about_key};
 use crate::view::ListMeta;
 
-/// Holds an owner until what it owns is gone.
+/// Finalizer that keeps an owner until its dependents are deleted.
 pub(crate) const FOREGROUND: &str = "foregroundDeletion";
-/// Holds an owner until what it owns has been let go.
+/// Finalizer that keeps an owner until its dependents are released.
 pub(crate) const ORPHAN: &str = "orphan";
-/// Namespaces that stay.
+/// Namespaces that cannot be deleted.
 const LASTING: [&str; 3] = ["default", "kube-public", "kube-system"];
-/// Kinds whose deletion is answered with the object and not with a status.
+/// Kinds for which a deletion returns the object instead of a status.
 const ANSWERED_WHOLE: [&str; 3] = ["Pod", "Service", "ServiceAccount"];
 
-/// What becomes of what an object owns.
+/// The handling of dependents.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Policy {
-    /// It goes after the object.
+    /// Dependents are deleted after the object.
     Background,
-    /// It goes before the object.
+    /// Dependents are deleted before the object.
     Foreground,
-    /// It stays.
+    /// Dependents are kept.
     Orphan,
 }
 
-/// How an object is to be deleted.
+/// Options of a deletion.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Deletion {
     pub policy: Option<Policy>,
-    /// Only the object of this UID.
+    /// Precondition: the UID.
     pub uid: Option<String>,
-    /// Only the object in this version.
+    /// Precondition: the resource version.
     pub revision: Option<u64>,
     pub dry_run: bool,
 }
 
-/// What came of it.
+/// The result of a deletion.
 pub(crate) enum Removed {
-    /// It is gone; this is what it was.
+    /// The object is deleted; its last state.
     Gone(Stored),
-    /// It goes when its finalizers are through.
+    /// The object is marked and waits for its finalizers.
     Marked(Stored),
 }
 
@@ -69,7 +69,7 @@ impl Call<'_> {
         Ok(self.show(StatusCode::OK, &stored, &[]))
     }
 
-    /// Deletes all that a list would have.
+    /// Deletes all objects of a list.
     pub(super) async fn delete_collection(&self) -> Result<Answer, Failure> {
         let deletion = self.deletion()?;
         let mut query = self.list_query()?;
@@ -79,7 +79,7 @@ impl Call<'_> {
         for item in &list.items {
             match remove(self.api, self.kind, &item.key, &deletion).await {
                 Ok(Removed::Gone(stored) | Removed::Marked(stored)) => removed.push(stored),
-                // Somebody else was faster.
+                // The object was deleted concurrently.
                 Err(failure) if failure.code == 404 => {}
                 Err(failure) => return Err(failure),
             }
@@ -91,7 +91,7 @@ impl Call<'_> {
         Ok(Answer::json(StatusCode::OK, self.view.list(&removed, &meta)))
     }
 
-    /// The options, from the body and the query.
+    /// Reads the options from body and query.
     fn deletion(&self) -> Result<Deletion, Failure> {
         let body = match self.request.body.is_empty() {
             true => Value::Null,
@@ -149,7 +149,7 @@ impl Call<'_> {
     }
 }
 
-/// Deletes an object, or marks it if something holds it.
+/// Deletes an object, or marks it for deletion if it has finalizers.
 pub(crate) async fn remove(api: &Api, kind: &Definition, key: &Key, deletion: &Deletion) -> Result<Removed, Failure> {
     let mut attempt = 0;
     loop {
@@ -186,14 +186,14 @@ pub(crate) async fn remove(api: &Api, kind: &Definition, key: &Key, deletion: &D
             }
         };
         match result {
-            // Written meanwhile: looked at again.
+            // The object changed concurrently: try again.
             Err(Error::Conflict { .. }) if attempt < ATTEMPTS => {}
             result => return Ok(result?),
         }
     }
 }
 
-/// Whether it is the object that was meant, and one that may go.
+/// Checks the preconditions and whether the namespace may be deleted.
 fn check(kind: &Definition, stored: &Stored, value: &Value, deletion: &Deletion) -> Result<(), Failure> {
     if kind.builtin && kind.kind == "Namespace" && LASTING.contains(&&*stored.key.name) {
         let why = "this namespace may not be deleted";
@@ -223,7 +223,7 @@ fn check(kind: &Definition, stored: &Stored, value: &Value, deletion: &Deletion)
     Ok(())
 }
 
-/// The object as it is while something holds it; none: nothing does.
+/// The object marked for deletion; none if it can be deleted at once.
 fn mark(api: &Api, kind: &Definition, value: &Value, policy: Option<Policy>) -> Option<Value> {
     let mut marked = value.clone();
     let mut finalizers: Vec<Value> = value["metadata"]["finalizers"].as_array().cloned().unwrap_or_default();
@@ -248,7 +248,7 @@ fn mark(api: &Api, kind: &Definition, value: &Value, policy: Option<Policy>) -> 
     }
     admission::mark_deleted(&mut marked, api.now(), 0);
     if namespace {
-        // Namespaces are held by what is in them, finalizers or not.
+        // Namespaces are kept until they are empty.
         if marked["metadata"]["deletionTimestamp"].is_null() {
             marked["metadata"]["deletionTimestamp"] = api.now().to_string().into();
         }

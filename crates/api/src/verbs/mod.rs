@@ -1,4 +1,4 @@
-//! What can be done with objects, one file a verb.
+//! The verbs for objects, one file each.
 
 mod change;
 mod commit;
@@ -31,7 +31,7 @@ use crate::path::{Target, Verb};
 use crate::request::Request;
 use crate::view::View;
 
-/// A request about objects, understood and permitted.
+/// An authorized request for objects.
 pub(crate) struct Call<'a> {
     pub api: &'a Api,
     pub request: &'a Request,
@@ -43,7 +43,7 @@ pub(crate) struct Call<'a> {
 }
 
 impl Call<'_> {
-    /// Does what was asked.
+    /// Executes the request.
     pub(crate) async fn answer(&self) -> Result<Answer, Failure> {
         self.check_place()?;
         if kinds::is_crd(self.kind) {
@@ -55,7 +55,7 @@ impl Call<'_> {
             (None, Verb::Watch) => self.watch().await,
             (None, Verb::Create) => self.create().await,
             (None, Verb::Delete) => self.delete().await,
-            // Namespaces go one by one.
+            // Namespaces cannot be deleted as a collection.
             (None, Verb::DeleteCollection) if self.kind.kind == "Namespace" && self.kind.builtin => {
                 Err(Failure::method_not_allowed())
             }
@@ -69,7 +69,7 @@ impl Call<'_> {
         }
     }
 
-    /// Whether objects of the kind are where the path says.
+    /// Checks that the kind's scope matches the path.
     fn check_place(&self) -> Result<(), Failure> {
         let named = self.target.name.is_some();
         let fits = match (self.kind.namespaced, &self.target.namespace) {
@@ -94,17 +94,17 @@ impl Call<'_> {
         Ok(())
     }
 
-    /// The type.
+    /// The type in the store.
     pub(crate) fn resource(&self) -> GroupResource {
         resource(self.kind)
     }
 
-    /// The object of the path.
+    /// The key of the object in the path.
     pub(crate) fn key(&self) -> Key {
         self.key_of(self.target.name.as_deref().unwrap_or_default())
     }
 
-    /// The object of this name, in the namespace of the path.
+    /// The key of an object with this name in the namespace of the path.
     pub(crate) fn key_of(&self, name: &str) -> Key {
         Key::new(
             self.resource(),
@@ -113,7 +113,7 @@ impl Call<'_> {
         )
     }
 
-    /// What failures are about: the object of the path.
+    /// The subject of errors: the object in the path.
     pub(crate) fn about(&self) -> About<'_> {
         About {
             group: self.kind.group,
@@ -122,12 +122,12 @@ impl Call<'_> {
         }
     }
 
-    /// An answer about one object.
+    /// A response with one object.
     pub(crate) fn show(&self, status: StatusCode, stored: &store::Stored, warnings: &[String]) -> Answer {
         Answer::json(status, self.view.one(stored)).warn(warnings)
     }
 
-    /// The sort of patch, if the kind takes it.
+    /// The type of the patch, if the kind supports it.
     fn patch_type(&self) -> Result<PatchType, Failure> {
         let sort = media::patch(&self.request.headers)?;
         if sort == PatchType::Strategic && !self.kind.builtin {
@@ -141,7 +141,7 @@ impl Call<'_> {
     }
 }
 
-/// The type of a kind, as the store names it.
+/// The type of a kind in the store.
 pub(crate) fn resource(kind: &Definition) -> GroupResource {
     GroupResource::new(kind.group, kind.plural)
 }

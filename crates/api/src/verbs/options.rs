@@ -1,4 +1,4 @@
-//! Options of requests, checked as Kubernetes checks them.
+//! Request options, validated as in Kubernetes.
 
 use admission::FieldValidation;
 use http::header::USER_AGENT;
@@ -9,7 +9,7 @@ use super::Call;
 use crate::failure::{About, Cause, Failure};
 use crate::path::Verb;
 
-/// Collects what is wrong with options.
+/// Collects invalid options.
 pub(super) struct Check {
     kind: &'static str,
     causes: Vec<Cause>,
@@ -21,7 +21,7 @@ impl Check {
         Check { kind, causes }
     }
 
-    /// Notes that a field is wrong.
+    /// Adds an invalid field.
     pub(super) fn refuse(&mut self, field: &str, reason: &str, message: String) {
         self.causes.push(Cause {
             reason: reason.into(),
@@ -53,21 +53,21 @@ impl Check {
     }
 }
 
-/// Options of every write.
+/// Options of all writes.
 #[derive(Clone, Debug)]
 pub(super) struct WriteOptions {
-    /// Everything is done but the write.
+    /// Do everything except the write.
     pub dry_run: bool,
-    /// Who writes, for managed fields.
+    /// The field manager.
     pub manager: String,
-    /// What happens about unknown fields.
+    /// Handling of unknown fields.
     pub validation: FieldValidation,
-    /// Whether an apply takes fields over from others.
+    /// Whether an apply takes over fields of other managers.
     pub force: bool,
 }
 
 impl Call<'_> {
-    /// The options of a write.
+    /// Reads the options of a write.
     pub(super) fn write_options(&self, apply: bool) -> Result<WriteOptions, Failure> {
         let kind = match self.verb {
             Verb::Create => "CreateOptions",
@@ -110,7 +110,7 @@ impl Call<'_> {
         })
     }
 
-    /// The query of a list or watch, without its time.
+    /// The query of a list or watch, without resource version.
     pub(super) fn query(&self) -> Result<Query, Failure> {
         let mut query = Query::of(self.resource());
         query.namespace = self.target.namespace.as_deref().map(Into::into);
@@ -142,7 +142,7 @@ impl Call<'_> {
         Ok(selector)
     }
 
-    /// The resource version that was asked for; none if it was left open.
+    /// The requested resource version; none if it is unset.
     pub(super) fn version(&self) -> Result<Option<u64>, Failure> {
         let Some(text) = self.params.get("resourceVersion") else {
             return Ok(None);
@@ -155,7 +155,7 @@ impl Call<'_> {
         })
     }
 
-    /// As of when a list is asked for, how many, and where it goes on.
+    /// Reads resource version, limit and continue token of a list.
     pub(super) fn list_query(&self) -> Result<Query, Failure> {
         let mut query = self.query()?;
         let version = self.version()?;
@@ -181,7 +181,7 @@ impl Call<'_> {
             (None, _) => At::Latest,
             (Some(0), _) => At::NotOlderThan(0),
             (Some(version), true) => At::Exactly(version),
-            // Without a word on how versions match, a list in pieces is one of that very version.
+            // Without resourceVersionMatch, a paged list is at exactly this version.
             (Some(version), false) if query.limit > 0 && self.params.get("resourceVersionMatch").is_none() => {
                 At::Exactly(version)
             }
@@ -190,7 +190,7 @@ impl Call<'_> {
         Ok(query)
     }
 
-    /// Whether the version is to be matched exactly.
+    /// Whether the version must match exactly.
     fn check_list(&self, version: Option<u64>) -> Result<bool, Failure> {
         const MATCH: &str = "resourceVersionMatch";
         let mut check = Check::new("ListOptions");
@@ -222,7 +222,7 @@ impl Call<'_> {
         Ok(wanted == Some("Exact"))
     }
 
-    /// Whether a watch begins with what is there now; none: as the version says.
+    /// Whether a watch starts with the current objects; none leaves it to the version.
     pub(super) fn initial_events(&self) -> Result<Option<bool>, Failure> {
         const MATCH: &str = "resourceVersionMatch";
         let mut check = Check::new("ListOptions");
@@ -250,7 +250,7 @@ impl Call<'_> {
     }
 }
 
-/// Whether nothing is to be written. Every value but `All` is noted.
+/// Whether the request is a dry run. Reports every value except `All`.
 pub(super) fn dry_run<'a>(values: impl Iterator<Item = &'a str>, check: &mut Check) -> bool {
     let values: Vec<&str> = values.filter(|value| !value.is_empty()).collect();
     if values.iter().any(|value| *value != "All") {

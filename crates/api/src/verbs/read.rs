@@ -9,9 +9,9 @@ use crate::answer::{Answer, text};
 use crate::failure::Failure;
 use crate::view::ListMeta;
 
-/// How many versions a history has, if nothing else is asked for.
+/// Default number of versions in a history.
 const HISTORY: u64 = 100;
-/// How many it has at most.
+/// Maximum number of versions in a history.
 const HISTORY_LIMIT: u64 = 10_000;
 
 const INCONSISTENT: &str = "The provided continue parameter is too old to display a consistent list result. You must \
@@ -49,7 +49,7 @@ impl Call<'_> {
         Ok(Answer::json(StatusCode::OK, self.view.list(&list.items, &meta)))
     }
 
-    /// What the object was at each of its versions that are still kept.
+    /// The stored versions of the object.
     pub(super) async fn history(&self) -> Result<Answer, Failure> {
         let limit = self.params.number("limit")?.unwrap_or(HISTORY).clamp(1, HISTORY_LIMIT);
         let limit = usize::try_from(limit).unwrap_or(usize::MAX);

@@ -42,7 +42,7 @@ impl Call<'_> {
                 let limits = k8s_patch::Limits::default();
                 let patched = match sort {
                     PatchType::Json => k8s_patch::json_patch(&scale, &sent, &limits),
-                    // A scale has no lists, so that all other patches do the same.
+                    // A scale has no lists, so all other patch types are equivalent.
                     _ => k8s_patch::merge_patch(&scale, &sent, &limits),
                 };
                 (options, patched.map_err(|error| self.unpatched(error))?)

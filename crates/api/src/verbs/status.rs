@@ -1,4 +1,4 @@
-//! Writing an object's status from inside the process.
+//! Status updates from this process.
 
 use config::schema;
 use k8s_patch::Writer;
@@ -9,33 +9,34 @@ use super::commit::{ATTEMPTS, MANAGER, put};
 use crate::api::Api;
 use crate::failure::Failure;
 
-/// The object whose status is meant.
+/// The object to update.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct StatusTarget {
     /// The object.
     pub key: Key,
-    /// Its UID; none: whichever object has the name.
+    /// Its UID; none matches any object of the name.
     pub uid: Option<String>,
-    /// The generation that the status is about: it is not written to an object of a newer one. None: to any.
+    /// The generation that the status describes. The status is not written if the object has a newer one. None matches
+    /// any.
     pub generation: Option<i64>,
 }
 
-/// What became of a status.
+/// The result of a status update.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum StatusOutcome {
-    /// It was written, at this revision.
+    /// Written at this revision.
     Written(u64),
-    /// It was so already.
+    /// The status was already up to date.
     Unchanged,
-    /// The object is not there any more, or another one of its name is.
+    /// The object is gone or was replaced by another one of the same name.
     Gone,
-    /// The object has a newer generation now.
+    /// The object has a newer generation.
     Stale,
 }
 
 impl Api {
-    /// Makes an object's status what `change` makes of the one that is stored (null: there is none), as the manager
-    /// `rutter`. It is asked again when the object is written meanwhile.
+    /// Replaces an object's status by the result of `change`, as the field manager `rutter`. `change` receives the stored
+    /// status (null if there is none) and is called again if the object changes concurrently.
     ///
     /// # Errors
     /// The kind has no status, or the store cannot be written.
@@ -61,7 +62,7 @@ impl Api {
             if status == old["status"] {
                 return Ok(StatusOutcome::Unchanged);
             }
-            // The content stays as it is: nobody needs two of it.
+            // The content is unchanged and not copied.
             let content = set_aside(&mut old);
             let mut new = old.clone();
             new["status"] = status;
@@ -86,7 +87,7 @@ impl Api {
 }
 
 impl StatusTarget {
-    /// Why the stored object is not the one that is meant, if it is not.
+    /// The reason why the stored object is not the requested one, if so.
     fn misses(&self, metadata: &Value) -> Option<StatusOutcome> {
         if self
             .uid
@@ -101,7 +102,7 @@ impl StatusTarget {
     }
 }
 
-/// Takes out of an object what is neither its metadata nor its status nor says what it is.
+/// Removes everything except the metadata, the status and the type.
 fn set_aside(object: &mut Value) -> Map<String, Value> {
     let Some(fields) = object.as_object_mut() else {
         return Map::new();
@@ -153,7 +154,7 @@ mod tests {
         assert_eq!(write("u", 3, 1).await, StatusOutcome::Unchanged);
         assert_eq!(write("other", 3, 2).await, StatusOutcome::Gone);
         assert_eq!(write("u", 2, 2).await, StatusOutcome::Stale);
-        // An older copy of the store was put back: what is told now is true of it, too.
+        // After a restore of an older store, the status applies to the older object, too.
         assert!(matches!(write("u", 4, 2).await, StatusOutcome::Written(_)));
         let stored = api.store().get(&key).await.unwrap().unwrap().value();
         assert_eq!(stored["status"]["proxies"]["running"], 2);

@@ -1,7 +1,7 @@
-//! watch: a stream of lines.
+//! watch: a stream of events.
 //!
-//! A watcher holds a place in the store's history and makes a line when the client reads one. One that does not read
-//! keeps nothing but that place; when the history before it is gone, it is told so (410) and dropped.
+//! A watcher is a position in the store's history. It encodes an event when the client reads one, so a slow client uses
+//! no memory. When the history before its position is compacted, the watcher receives an error (410) and is closed.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -21,9 +21,9 @@ use crate::events::LineKey;
 use crate::failure::Failure;
 use crate::view::View;
 
-/// The least and the most that a watch lasts, in seconds, if the client does not say.
+/// Default range of a watch's duration, in seconds.
 const LASTS: (u64, u64) = (1800, 3600);
-/// The most that a client may ask for, in seconds.
+/// Maximum duration that a client may request, in seconds.
 const LASTS_LIMIT: u64 = 86_400;
 
 impl Call<'_> {
@@ -37,7 +37,7 @@ impl Call<'_> {
         let permit = self.permit()?;
         let mut watcher = Watcher::new(self, query, permit)?;
         let started = match (initial, version) {
-            // Without a version a watch begins with what there is.
+            // Without a version, a watch starts with the current objects.
             (Some(true), _) | (None, None | Some(0)) => {
                 watcher.mark_initial = initial == Some(true);
                 watcher.list(version.unwrap_or(0)).await
@@ -50,7 +50,7 @@ impl Call<'_> {
         };
         match started {
             Ok(()) => {}
-            // The client's version is not of this store's history (any more): it must list anew.
+            // The version is not in the history of this store: the client must list again.
             Err(Error::Compacted { requested, oldest }) => {
                 watcher.fail(Failure::expired(format!(
                     "too old resource version: {requested} ({oldest})"
@@ -82,15 +82,15 @@ struct Watcher {
     api: Api,
     view: View,
     query: Query,
-    /// None: it is over when everything is sent.
+    /// None after the last event.
     feed: Option<store::Watch>,
-    /// Objects that are still to be sent as they were when the watch began.
+    /// Initial objects that are not sent yet.
     initial: std::vec::IntoIter<Stored>,
-    /// Whether the end of the initial objects is told.
+    /// Whether to send the bookmark after the initial objects.
     mark_initial: bool,
-    /// Lines that are ready: no more than one transaction's.
+    /// Encoded lines of at most one transaction.
     ready: VecDeque<Bytes>,
-    /// Everything up to here was sent.
+    /// The revision up to which everything is sent.
     revision: u64,
     bookmarks: bool,
     bookmarked: Instant,
@@ -113,7 +113,7 @@ impl Watcher {
         let api = call.api.clone();
         let lasts = match call.params.number("timeoutSeconds")? {
             None | Some(0) => {
-                // Spread, so that watches that began together do not end together.
+                // Random, so that watches opened together do not end together.
                 let (least, most) = LASTS;
                 least + uuid::Uuid::new_v4().as_u64_pair().0 % (most - least)
             }
@@ -138,7 +138,7 @@ impl Watcher {
         })
     }
 
-    /// Begins with what there is.
+    /// Starts with the current objects.
     async fn list(&mut self, not_older: u64) -> Result<(), Error> {
         self.query.at = At::NotOlderThan(not_older);
         if not_older == 0 {
@@ -149,14 +149,14 @@ impl Watcher {
         self.follow(list.revision).await
     }
 
-    /// Goes on after a revision.
+    /// Continues after a revision.
     async fn follow(&mut self, revision: u64) -> Result<(), Error> {
         self.revision = revision;
         self.feed = Some(self.api.0.store.watch(&self.query.scope(), revision).await?);
         Ok(())
     }
 
-    /// Tells why, and ends.
+    /// Sends an error and ends.
     fn fail(&mut self, failure: Failure) {
         self.feed = None;
         let mut line = serde_json::json!({ "type": "ERROR", "object": failure.status() }).to_string();
@@ -168,7 +168,7 @@ impl Watcher {
         Box::pin(self.next())
     }
 
-    /// The next line, and how to get the one after it.
+    /// The next line and the next step.
     async fn next(mut self) -> Option<(Bytes, Next)> {
         let mut stop = self.api.0.stop.subscribe();
         loop {
@@ -182,7 +182,7 @@ impl Watcher {
             };
             tokio::select! {
                 biased;
-                // An error would mean that the interface is gone, which ends the watch as well.
+                // An error means that the API is gone, which also ends the watch.
                 () = stopped(&mut stop) => self.end(),
                 () = tokio::time::sleep_until(self.ends) => self.end(),
                 moment = feed.next() => self.moment(moment),
@@ -190,7 +190,7 @@ impl Watcher {
         }
     }
 
-    /// A line that can be sent now.
+    /// A line that is ready to send.
     fn take(&mut self) -> Option<Bytes> {
         if let Some(stored) = self.initial.next() {
             return Some(self.view_now().event("ADDED", &stored));
@@ -201,7 +201,7 @@ impl Watcher {
         self.ready.pop_front()
     }
 
-    /// Ends in good order: a last bookmark says where to go on.
+    /// Ends the watch with a bookmark, from which the client can continue.
     fn end(&mut self) {
         self.feed = None;
         if self.bookmarks {
@@ -244,7 +244,7 @@ impl Watcher {
         }
     }
 
-    /// The line of a change; shared with all other watchers that need the same one.
+    /// The line of a change, shared by all watchers.
     fn line(&self, event: &'static str, object: &Stored) -> Bytes {
         let key = LineKey {
             revision: object.revision,

@@ -1,4 +1,4 @@
-//! Objects that were configured before server-side apply came.
+//! Migration of objects from client-side apply.
 
 use serde_json::Value as Json;
 
@@ -9,14 +9,14 @@ use crate::apply::{ignored, without_managers};
 use crate::fields::Set;
 use crate::typed::{compare, to_set};
 
-/// Where `kubectl apply` without `--server-side` keeps what it applied.
+/// The annotation of `kubectl apply` without `--server-side`.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
-/// The manager that owns what was there before the first apply.
+/// The manager of the fields that existed before the first apply.
 const BEFORE: &str = "before-first-apply";
-/// The one program whose applies continue its own annotation.
+/// The manager that continues the annotation of client-side apply.
 const KUBECTL: &str = "kubectl";
 
-/// The managers of an object that has none: one that owns all of it.
+/// The managers of an object without managers: one manager that owns all fields.
 pub(crate) fn first_managers(live: &Json, by: &Writer<'_>) -> Managers {
     let mut managers = Managers::default();
     let by = Writer { manager: BEFORE, ..*by };
@@ -24,8 +24,8 @@ pub(crate) fn first_managers(live: &Json, by: &Writer<'_>) -> Managers {
     managers
 }
 
-/// The fields that `kubectl` may take without force: those that it applied itself in the old way, and that still have the
-/// value it gave them.
+/// The fields that `kubectl` may take over without force: those that it applied client-side and that still have the
+/// applied value.
 pub(crate) fn allowed(live: &Json, by: &Writer<'_>) -> Set {
     let applied = (by.manager == KUBECTL)
         .then(|| live.get("metadata")?.get("annotations")?.get(LAST_APPLIED)?.as_str())
@@ -40,7 +40,7 @@ pub(crate) fn allowed(live: &Json, by: &Writer<'_>) -> Set {
     to_set(schema, &applied, None).difference(&comparison.written())
 }
 
-/// Keeps the annotation up to date where there is one, so that `kubectl` may go back to the old way.
+/// Updates the annotation if it exists, so that `kubectl` can return to client-side apply.
 pub(crate) fn note_applied(object: &mut Json, config: &Json, by: &Writer<'_>) {
     if by.manager != KUBECTL {
         return;

@@ -1,4 +1,4 @@
-//! Whether a configuration has only fields that its kind has, and values where those belong.
+//! Validation of an applied configuration by its schema.
 
 use config::schema::{Schema, Shape};
 use serde_json::Value as Json;
@@ -9,13 +9,13 @@ use crate::apply::server_side::untyped;
 use crate::fields::{Element, display_path};
 use crate::typed::{Form, form, identity};
 
-/// Faults that are said.
+/// Maximum number of reported errors.
 const MAX_FAULTS: usize = 100;
 
-/// Checks the configuration of an apply before anything is done with it.
+/// Checks a configuration before it is applied.
 ///
 /// # Errors
-/// It has fields that the schema of its kind does not have, or something else than a list or an object where one belongs.
+/// A field is not in the schema, or a value is not a list or object where the schema requires one.
 pub fn check_declared(config: &Json, by: &Writer<'_>) -> Result<(), Error> {
     let mut faults = Vec::new();
     walk(&by.definition.schema, config, &mut Vec::new(), &mut faults);

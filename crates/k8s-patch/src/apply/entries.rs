@@ -8,23 +8,23 @@ use serde_json::{Value as Json, json};
 use crate::apply::Writer;
 use crate::fields::{self, Set};
 
-/// Managers by update of one object; the oldest above this number become one.
+/// Maximum number of `Update` managers; older ones are merged.
 const MAX_UPDATERS: usize = 10;
-/// Entries in a list that comes from outside.
+/// Maximum number of entries in a client's list.
 const MAX_ENTRIES: usize = 1000;
-/// The name under which the oldest updates are kept.
+/// The manager name of merged entries.
 const ANCIENT: &str = "ancient-changes";
 
-/// How a manager came to own fields.
+/// The operation by which a manager owns fields.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Operation {
-    /// By server-side apply.
+    /// Server-side apply.
     Apply,
-    /// By any other write.
+    /// Any other write.
     Update,
 }
 
-/// What tells entries apart. The version is empty for `Apply`: a manager applies in one version at a time.
+/// The key of an entry. The version is empty for `Apply`, because a manager applies in one version at a time.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct Id {
     pub(crate) manager: String,
@@ -34,7 +34,7 @@ pub(crate) struct Id {
 }
 
 impl Id {
-    /// The entry of a writer.
+    /// The entry of a write.
     pub(crate) fn of(by: &Writer<'_>, operation: Operation) -> Id {
         Id {
             manager: by.manager.to_owned(),
@@ -48,7 +48,7 @@ impl Id {
         }
     }
 
-    /// As messages say it: `"kubectl" with subresource "status" using v1`.
+    /// The form in messages: `"kubectl" with subresource "status" using v1`.
     pub(crate) fn describe(&self) -> String {
         let mut text = format!("{:?}", self.manager);
         if !self.subresource.is_empty() {
@@ -61,7 +61,7 @@ impl Id {
     }
 }
 
-/// What a manager owns.
+/// The fields of a manager.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Owned {
     pub(crate) set: Set,
@@ -76,7 +76,7 @@ pub(crate) struct Managers {
 }
 
 impl Managers {
-    /// Of `metadata.managedFields`; none: some entry is not one.
+    /// Parses `metadata.managedFields`; none if an entry is invalid.
     pub(crate) fn decode(list: &Json) -> Option<Managers> {
         let list = list.as_array().filter(|list| list.len() <= MAX_ENTRIES)?;
         let mut managers = Managers::default();
@@ -87,7 +87,7 @@ impl Managers {
         Some(managers)
     }
 
-    /// As `metadata.managedFields`: appliers first, then by time and name. None where nobody owns anything.
+    /// Formats `metadata.managedFields`: `Apply` entries first, then by time and name. None if there are no owners.
     pub(crate) fn encode(&self) -> Option<Json> {
         let mut sorted: Vec<(&Id, &Owned)> = self.entries.iter().collect();
         sorted.sort_by_key(|(id, owned)| {
@@ -98,7 +98,7 @@ impl Managers {
         (!list.is_empty()).then_some(Json::Array(list))
     }
 
-    /// Whether these own the same as those, whenever they wrote it.
+    /// Whether the ownership is equal, regardless of timestamps.
     pub(crate) fn same_but_times(&self, other: &Managers) -> bool {
         self.entries.len() == other.entries.len()
             && self
@@ -110,7 +110,7 @@ impl Managers {
                 })
     }
 
-    /// Takes fields away from everybody but one; managers without fields go.
+    /// Removes fields from all managers but one; removes managers without fields.
     pub(crate) fn take(&mut self, gone: &Set, but: Option<&Id>) {
         for (id, owned) in &mut self.entries {
             if Some(id) != but {
@@ -120,7 +120,7 @@ impl Managers {
         self.entries.retain(|_, owned| !owned.set.is_empty());
     }
 
-    /// Joins the oldest updaters of a version into one, so that the list stays short however many write the object.
+    /// Merges the oldest `Update` entries of a version, which limits the length of the list.
     pub(crate) fn cap(&mut self) {
         let mut updaters: Vec<Id> = self
             .entries
@@ -135,7 +135,7 @@ impl Managers {
             let time = self.entries[id].time.map_or(i64::MIN, Timestamp::unix_seconds);
             (time, id.manager.clone())
         });
-        // One more than the excess: the first joined entry makes room for the one that all are joined in.
+        // One more than the excess, because the merged entry takes one place.
         for id in updaters.into_iter().take(excess + 1) {
             let Some(owned) = self.entries.remove(&id) else {
                 continue;

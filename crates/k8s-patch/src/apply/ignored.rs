@@ -1,4 +1,4 @@
-//! Fields that nobody owns.
+//! Fields without owners.
 
 use std::sync::LazyLock;
 
@@ -7,8 +7,8 @@ use serde_json::{Map, Value as Json, json};
 use crate::apply::Writer;
 use crate::fields::{Element, Set};
 
-/// Fields of every object that the server writes, or that say which object it is. Only the fields themselves: what is below
-/// `metadata` is owned.
+/// Fields that the server writes or that identify the object. Only these fields themselves: fields below `metadata` have
+/// owners.
 const SYSTEM: &[&[&str]] = &[
     &["apiVersion"],
     &["kind"],
@@ -24,7 +24,7 @@ const SYSTEM: &[&[&str]] = &[
     &["metadata", "resourceVersion"],
 ];
 
-/// A set without fields that nobody owns.
+/// Removes fields without owners from a set.
 pub(crate) fn strip(set: &Set) -> Set {
     static FIELDS: LazyLock<Set> = LazyLock::new(|| {
         let mut system = Set::default();
@@ -37,21 +37,21 @@ pub(crate) fn strip(set: &Set) -> Set {
     set.difference(&FIELDS)
 }
 
-/// Takes out what this way of writing does not write: `status` of kinds that have it as a subresource, and everything but
-/// `status` when that subresource is written.
+/// Removes fields that a write does not affect: `status` if it is a subresource, or everything except `status` for that
+/// subresource.
 pub(crate) fn reset(set: &mut Set, by: &Writer<'_>) {
     match by.subresource {
         Some("status") => set.retain_tree("status"),
-        // Others (`scale`) write what is not the status.
+        // Other subresources (`scale`) do not write the status.
         _ if by.definition.status => set.remove_tree(&["status"]),
         _ => {}
     }
 }
 
-/// An object of the kind before anything was written to it.
+/// The initial object of a kind.
 ///
-/// Kubernetes' own kinds always have a `spec` and a `status`, if only empty ones, and so have some of them more, so that
-/// creating an object does not add these; objects of other kinds have what is written.
+/// Core kinds always have a `spec` and `status` and some further fields, which are empty initially, so that creating an
+/// object does not own them.
 pub(crate) fn blank(by: &Writer<'_>) -> Json {
     if by.definition.builtin {
         match by.definition.kind {

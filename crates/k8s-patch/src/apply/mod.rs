@@ -1,7 +1,8 @@
-//! Server-side apply, and the owners of fields.
+//! Server-side apply and field ownership.
 //!
-//! `metadata.managedFields` lists managers. A manager of the operation `Apply` owns what its last applied configuration
-//! says, one of the operation `Update` what it changed in other ways. A field may have many owners as long as they agree.
+//! `metadata.managedFields` lists managers. An `Apply` manager owns the fields of its last applied configuration; an
+//! `Update` manager owns the fields that it changed by other writes. A field may have several owners if they agree on the
+//! value.
 
 mod before;
 mod declared;
@@ -21,16 +22,16 @@ pub use declared::check_declared;
 pub use server_side::apply;
 pub use update::{differ, track};
 
-/// Who writes an object, by which way, and when.
+/// The writer of an object: manager, version, subresource and time.
 #[derive(Clone, Copy, Debug)]
 pub struct Writer<'a> {
     /// The kind of object.
     pub definition: &'a Definition,
-    /// The version of the request: `v1`.
+    /// The version of the request, for example `v1`.
     pub version: &'a str,
-    /// The name of the manager; see [`manager_name`].
+    /// The manager's name; see [`manager_name`].
     pub manager: &'a str,
-    /// The subresource that is written, such as `status`; none: the object itself.
+    /// The subresource, for example `status`; none for the object itself.
     pub subresource: Option<&'a str>,
     /// The time of the request.
     pub now: Timestamp,
@@ -43,13 +44,13 @@ impl Writer<'_> {
     }
 }
 
-/// Bytes of a manager's name.
+/// Maximum length of a manager's name, in bytes.
 const MAX_MANAGER: usize = 128;
 
-/// The manager that a request names (`?fieldManager=`), or the program that sent it.
+/// The manager of a request: the parameter `?fieldManager=`, or the program in the user agent.
 ///
 /// # Errors
-/// The name that the request gives is longer than 128 bytes or not printable.
+/// The parameter is longer than 128 bytes or not printable.
 pub fn manager_name(field_manager: Option<&str>, user_agent: Option<&str>) -> Result<String, Error> {
     let Some(name) = field_manager.filter(|name| !name.is_empty()) else {
         let program = user_agent.and_then(|agent| agent.split('/').next()).unwrap_or_default();
@@ -77,14 +78,14 @@ pub fn manager_name(field_manager: Option<&str>, user_agent: Option<&str>) -> Re
     Ok(name.to_owned())
 }
 
-/// The object without the list of managers.
+/// The object without its managers.
 fn without_managers(object: &Json) -> Json {
     let mut out = object.clone();
     set_managers(&mut out, None);
     out
 }
 
-/// Writes or removes the list of managers.
+/// Sets or removes the managers.
 fn set_managers(object: &mut Json, managers: Option<Json>) {
     let Some(meta) = object.get_mut("metadata").and_then(Json::as_object_mut) else {
         return;
@@ -99,7 +100,7 @@ fn set_managers(object: &mut Json, managers: Option<Json>) {
     }
 }
 
-/// The list of managers as it is written in an object.
+/// The managers as written in an object.
 fn managers_of(object: &Json) -> Option<&Json> {
     object
         .get("metadata")?

@@ -1,4 +1,4 @@
-//! What an applier no longer lists.
+//! Removal of fields that a manager no longer applies.
 
 use config::schema::Schema;
 use serde_json::Value as Json;
@@ -7,10 +7,10 @@ use crate::apply::entries::{Managers, Owned};
 use crate::fields::{Element, Set};
 use crate::typed::{remove, to_set};
 
-/// An object without what a manager's last configuration had, its new one has not, and nobody else owns.
+/// Removes the fields that were in the manager's last configuration, are not in the new one, and have no other owner.
 ///
-/// `managers` has the applier's new set already. Parts of a field that is removed go with it, owned by nobody or not: they
-/// are the defaults that came with it.
+/// `managers` already has the new set. A removed field takes all its parts with it, because parts without owners are its
+/// defaults.
 pub(crate) fn prune(schema: &Schema, merged: Json, managers: &Managers, last: Option<&Owned>) -> Json {
     let Some(last) = last.filter(|last| !last.set.is_empty()) else {
         return merged;
@@ -24,7 +24,7 @@ pub(crate) fn prune(schema: &Schema, merged: Json, managers: &Managers, last: Op
     let without = remove(schema, &merged, &had, &owned).unwrap_or_default();
     let mut stays = to_set(schema, &without, None).with_parents(schema);
     stays.extend(&owned.with_parents(schema));
-    // What says which object it is belongs to nobody, and stays when nothing else of the metadata does.
+    // Identifying fields have no owner and stay.
     stays.insert(&[Element::field("metadata")]);
     let present = to_set(schema, &merged, None).with_parents(schema);
     let gone = present.difference(&stays).intersection(&had);

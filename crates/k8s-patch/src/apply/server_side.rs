@@ -12,17 +12,17 @@ use crate::fields::{Set, display_path};
 use crate::limits::measure;
 use crate::typed::{Comparison, compare, lay_over, to_set};
 
-/// Levels of a configuration.
+/// Maximum nesting of a configuration.
 const MAX_DEPTH: usize = 100;
 
-/// An object after a manager has applied a configuration to it, its list of managers included. `live` is the stored object;
-/// none: there is none yet. Where nothing changes, the stored object comes back as it is.
+/// Applies a configuration and updates the managers. `live` is the stored object, if any. Returns the stored object if
+/// nothing changes.
 ///
-/// The manager owns what the configuration says and nothing else; what it said before and no longer says is removed unless
-/// others own it. `force` takes fields from others instead of refusing.
+/// The manager owns exactly the fields of the configuration. Fields that it no longer applies are removed unless they
+/// have other owners. `force` takes over fields of other managers instead of failing.
 ///
 /// # Errors
-/// The configuration is malformed, or (without force) others own fields that it would change.
+/// The configuration is malformed, or other managers own fields that it would change.
 pub fn apply(live: Option<&Json>, config: &Json, by: &Writer<'_>, force: bool) -> Result<Json, Error> {
     let schema: &Schema = &by.definition.schema;
     check(config)?;
@@ -87,13 +87,13 @@ fn check(config: &Json) -> Result<(), Error> {
     Ok(())
 }
 
-/// A configuration does not fit the schema of its kind, or its list items cannot be told apart.
+/// The error for a configuration that does not match its schema or has ambiguous list items.
 pub(super) fn untyped(config: &Json, by: &Writer<'_>, why: &str) -> Error {
     let empty = Map::new();
     let meta = config.get("metadata").and_then(Json::as_object).unwrap_or(&empty);
     let text = |name: &str| meta.get(name).and_then(Json::as_str).unwrap_or_default();
     let version = by.api_version();
-    // The core group has no name, but its slash.
+    // The core group has no name, but the slash is written.
     let version = if version.contains('/') {
         version
     } else {
@@ -109,7 +109,7 @@ pub(super) fn untyped(config: &Json, by: &Writer<'_>, why: &str) -> Error {
     ))
 }
 
-/// Takes what the apply changed from its other owners, or refuses.
+/// Removes changed fields from their other owners, or fails with conflicts.
 fn take_over(
     managers: &mut Managers,
     me: &Id,

@@ -1,4 +1,4 @@
-//! Ownership after writes that are no applies.
+//! Ownership after writes other than applies.
 
 use config::schema::Schema;
 use serde_json::{Map, Value as Json};
@@ -7,12 +7,12 @@ use crate::apply::entries::{Id, Managers, Operation, Owned};
 use crate::apply::{Writer, ignored, managers_of, set_managers, without_managers};
 use crate::typed::compare;
 
-/// Writes the list of managers of an object that was created (`live` is none), updated or patched, as it is about to be
-/// stored: the writer owns what it changed, with the operation `Update`, and others no longer own that.
+/// Updates the managers of an object that is created (`live` is none), updated or patched: the writer owns the changed
+/// fields with the operation `Update`, and other managers lose them.
 ///
-/// A list that the client sent is taken instead of the stored one; a list of one empty entry (`[{}]`) removes all managers,
-/// after which writes are not tracked until somebody applies. An empty list, none, or one that is broken is no list. Where
-/// nothing changes, times stay.
+/// A valid list sent by the client replaces the stored one. A list with one empty entry (`[{}]`) removes all managers,
+/// after which writes are not tracked until an apply. An empty, missing or invalid list is ignored. Timestamps stay if
+/// nothing changes.
 pub fn track(live: Option<&Json>, new: &mut Json, by: &Writer<'_>) {
     let managers = starting(live, new, by);
     set_managers(new, None);
@@ -36,7 +36,7 @@ pub fn track(live: Option<&Json>, new: &mut Json, by: &Writer<'_>) {
     set_managers(new, list);
 }
 
-/// Gives the writer what differs between two states, and takes it from everybody else.
+/// Gives the changed fields to the writer and removes them from all others.
 pub(crate) fn update(managers: &mut Managers, before: &Json, after: &Json, by: &Writer<'_>) {
     let schema: &Schema = &by.definition.schema;
     let mut comparison = compare(Some(schema), before, after);
@@ -62,7 +62,7 @@ pub(crate) fn update(managers: &mut Managers, before: &Json, after: &Json, by: &
     managers.entries.insert(id, owned);
 }
 
-/// The managers before this write; none: the client removes them all.
+/// The managers before this write; none if the client removes them.
 fn starting(live: Option<&Json>, new: &Json, by: &Writer<'_>) -> Option<Managers> {
     let stored = || {
         live.and_then(managers_of)
@@ -87,13 +87,12 @@ fn starting(live: Option<&Json>, new: &Json, by: &Writer<'_>) -> Option<Managers
     }
 }
 
-/// Whether two states are the same, but for who owns them and how often they were written.
+/// Whether two states are equal except for managers and versions.
 pub(crate) fn same(before: &Json, after: &Json) -> bool {
     !differ(before, after, &["managedFields", "resourceVersion"])
 }
 
-/// Whether two states of an object differ in more than the version that they are shown in and some fields of their metadata.
-/// Nothing is copied for it.
+/// Whether two states differ in more than the API version and some metadata. Copies nothing.
 pub fn differ(before: &Json, after: &Json, metadata: &[&str]) -> bool {
     let (Some(before), Some(after)) = (before.as_object(), after.as_object()) else {
         return before != after;
@@ -105,7 +104,7 @@ pub fn differ(before: &Json, after: &Json, metadata: &[&str]) -> bool {
         }
 }
 
-/// Whether two objects differ in more than some fields.
+/// Whether two objects differ in other fields than these.
 fn differ_but(before: &Map<String, Json>, after: &Map<String, Json>, except: &[&str]) -> bool {
     let counts = |(name, _): &(&String, &Json)| !except.contains(&name.as_str());
     !before.iter().filter(counts).eq(after.iter().filter(counts))

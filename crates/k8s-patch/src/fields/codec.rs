@@ -4,10 +4,10 @@ use serde_json::{Map, Value as Json};
 
 use crate::fields::{Element, Set};
 
-/// Levels of a set that comes from outside.
+/// Maximum nesting of a parsed set.
 const MAX_DEPTH: usize = 128;
 
-/// A set as `FieldsV1`.
+/// Formats a set as `FieldsV1`.
 pub(crate) fn encode(set: &Set) -> Json {
     encode_node(false, set)
 }
@@ -23,12 +23,12 @@ fn encode_node(member: bool, children: &Set) -> Json {
     Json::Object(out)
 }
 
-/// A set of `FieldsV1`; none: it is not one.
+/// Parses `FieldsV1`; none if it is invalid.
 pub(crate) fn decode(json: &Json) -> Option<Set> {
     decode_node(json, MAX_DEPTH).map(|(_, set)| set)
 }
 
-/// Whether the element itself is a member, and what is below it.
+/// Whether the element itself is a member, and its children.
 fn decode_node(json: &Json, depth: usize) -> Option<(bool, Set)> {
     let depth = depth.checked_sub(1)?;
     let object = json.as_object()?;

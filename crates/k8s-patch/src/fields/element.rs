@@ -1,29 +1,29 @@
-//! One step of a path, as server-side apply counts steps.
+//! Path elements of server-side apply.
 
 use std::fmt;
 
 use serde_json::{Map, Value as Json};
 
-/// One step of a path.
+/// A path element.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Element {
-    /// A field of an object or an entry of a map.
+    /// A field of an object or a map entry.
     Field(String),
-    /// An item of a list, told by its keys: compact JSON with sorted names.
+    /// A list item identified by keys: compact JSON with sorted names.
     Key(String),
     /// An item of a set: compact JSON.
     Value(String),
-    /// An item of a list by position. Nothing here makes such a step; others' lists may have it.
+    /// A list item identified by position. Only foreign field sets contain it.
     Index(i64),
 }
 
 impl Element {
-    /// The step to a field.
+    /// The element of a field.
     pub(crate) fn field(name: &str) -> Element {
         Element::Field(name.to_owned())
     }
 
-    /// The step to the item with these keys.
+    /// The element of the item with these keys.
     pub(crate) fn key(keys: &[(&str, &Json)]) -> Element {
         let mut sorted: Vec<_> = keys.to_vec();
         sorted.sort_by_key(|(name, _)| *name);
@@ -40,12 +40,12 @@ impl Element {
         Element::Key(text)
     }
 
-    /// The step to an item of a set.
+    /// The element of a set item.
     pub(crate) fn value(value: &Json) -> Element {
         Element::Value(canonical(value))
     }
 
-    /// As a name in `FieldsV1`.
+    /// The name in `FieldsV1`.
     pub(crate) fn encode(&self) -> String {
         match self {
             Element::Field(name) => format!("f:{name}"),
@@ -55,7 +55,7 @@ impl Element {
         }
     }
 
-    /// Of a name in `FieldsV1`.
+    /// Parses a name in `FieldsV1`.
     pub(crate) fn decode(text: &str) -> Option<Element> {
         let (kind, rest) = text.split_once(':')?;
         match kind {
@@ -72,7 +72,7 @@ impl Element {
     }
 }
 
-/// Compact JSON; whole numbers without a fraction, so that 80 and 80.0 are the same item.
+/// Compact JSON. Whole numbers have no fraction, so that 80 and 80.0 are the same item.
 fn canonical(value: &Json) -> String {
     const EXACT: f64 = 9_007_199_254_740_992.0;
     if let Json::Number(number) = value
@@ -107,7 +107,7 @@ impl fmt::Display for Element {
     }
 }
 
-/// A whole path: `.spec.ports[port=80].name`.
+/// A path: `.spec.ports[port=80].name`.
 pub(crate) fn display_path(path: &[Element]) -> String {
     path.iter().map(Element::to_string).collect()
 }

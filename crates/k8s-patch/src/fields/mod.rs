@@ -1,8 +1,8 @@
-//! Sets of fields: who owns what, and what a change changed.
+//! Sets of fields.
 //!
-//! A [`Set`] is a tree of [`Element`]s of which some are members. `metadata.managedFields` writes it as `FieldsV1`:
-//! `{"f:spec": {"f:ports": {"k:{\"port\":80}": {".": {}, "f:name": {}}}}}`, where `.` (or an empty object) makes the
-//! element itself a member.
+//! A [`Set`] is a tree of [`Element`]s, some of which are members. Its form in `metadata.managedFields` is `FieldsV1`:
+//! `{"f:spec": {"f:ports": {"k:{\"port\":80}": {".": {}, "f:name": {}}}}}`, where `.` (or an empty object) marks the
+//! element itself as a member.
 
 mod codec;
 mod element;

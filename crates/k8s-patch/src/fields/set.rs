@@ -1,4 +1,4 @@
-//! The set of fields and its algebra.
+//! Sets of fields and their operations.
 
 use std::collections::BTreeMap;
 
@@ -23,12 +23,12 @@ impl Set {
         self.nodes.is_empty()
     }
 
-    /// Whether this step leads to a member.
+    /// Whether an element is a member.
     pub(crate) fn has(&self, element: &Element) -> bool {
         self.nodes.get(element).is_some_and(|node| node.member)
     }
 
-    /// What is below this step.
+    /// The fields below an element.
     pub(crate) fn below(&self, element: &Element) -> Option<&Set> {
         self.nodes
             .get(element)
@@ -36,7 +36,7 @@ impl Set {
             .filter(|set| !set.is_empty())
     }
 
-    /// Adds the field of a path. The empty path is no field.
+    /// Adds a path. The empty path is ignored.
     pub(crate) fn insert(&mut self, path: &[Element]) {
         let Some((first, rest)) = path.split_first() else {
             return;
@@ -49,7 +49,7 @@ impl Set {
         }
     }
 
-    /// Adds everything that is below a step of another set. Steps that hold nothing are not kept.
+    /// Adds the fields below an element of another set. Empty children are not kept.
     pub(crate) fn attach(&mut self, element: Element, member: bool, children: Set) {
         if !member && children.is_empty() {
             return;
@@ -59,7 +59,7 @@ impl Set {
         node.children.extend(&children);
     }
 
-    /// Adds all of another set.
+    /// Adds all members of another set.
     pub(crate) fn extend(&mut self, other: &Set) {
         for (element, theirs) in &other.nodes {
             let node = self.nodes.entry(element.clone()).or_default();
@@ -68,17 +68,17 @@ impl Set {
         }
     }
 
-    /// The members of both.
+    /// The intersection.
     pub(crate) fn intersection(&self, other: &Set) -> Set {
         self.combine(other, |mine, theirs| mine && theirs, false)
     }
 
-    /// The members of this that are not members of the other.
+    /// The difference.
     pub(crate) fn difference(&self, other: &Set) -> Set {
         self.combine(other, |mine, theirs| mine && !theirs, true)
     }
 
-    /// Removes a step and all that is below it.
+    /// Removes an element and everything below it.
     pub(crate) fn remove_tree(&mut self, path: &[&str]) {
         let Some((first, rest)) = path.split_first() else {
             return;
@@ -94,15 +94,15 @@ impl Set {
         }
     }
 
-    /// Keeps only this field and all that is below it.
+    /// Keeps only a field and everything below it.
     pub(crate) fn retain_tree(&mut self, name: &str) {
         let element = Element::field(name);
         self.nodes.retain(|other, _| *other == element);
     }
 
-    /// The set in which declared fields are members where something below them is one.
+    /// Adds declared fields that have members below them.
     ///
-    /// An applier that lists `spec.strategy.type` thereby has `spec.strategy`, too, though its set does not say so.
+    /// An applier of `spec.strategy.type` also owns `spec.strategy`, although its set does not contain it.
     pub(crate) fn with_parents(&self, schema: Option<&Schema>) -> Set {
         let mut nodes = BTreeMap::new();
         for (element, node) in &self.nodes {
@@ -115,7 +115,7 @@ impl Set {
                 }
                 _ => (schema.and_then(Schema::items), false),
             };
-            // A declared list or map of which items are owned is declared, too.
+            // Declared lists and maps with owned items are owned, too.
             let implied = declared && !node.children.is_empty();
             let children = node.children.with_parents(child.map(|schema| &**schema).filter(known));
             nodes.insert(
@@ -129,7 +129,7 @@ impl Set {
         Set { nodes }
     }
 
-    /// Calls for the path of every member, in order.
+    /// Calls a function for the path of every member, in order.
     pub(crate) fn each(&self, path: &mut Vec<Element>, visit: &mut impl FnMut(&[Element])) {
         for (element, node) in &self.nodes {
             path.push(element.clone());
@@ -141,14 +141,14 @@ impl Set {
         }
     }
 
-    /// The steps, in order: each with whether it is a member, and what is below it.
+    /// The elements in order, each with its membership and children.
     pub(crate) fn steps(&self) -> impl Iterator<Item = (&Element, bool, &Set)> {
         self.nodes
             .iter()
             .map(|(element, node)| (element, node.member, &node.children))
     }
 
-    /// Combines membership step by step; `alone` says whether steps that the other does not have stay.
+    /// Combines two sets; `alone` says whether elements that only one set has are kept.
     fn combine(&self, other: &Set, member: fn(bool, bool) -> bool, alone: bool) -> Set {
         let mut nodes = BTreeMap::new();
         for (element, mine) in &self.nodes {
@@ -168,7 +168,7 @@ impl Set {
     }
 }
 
-/// Whether a schema says anything about fields.
+/// Whether a schema declares fields.
 fn known(schema: &&Schema) -> bool {
     !matches!(schema.shape, Shape::Any)
 }

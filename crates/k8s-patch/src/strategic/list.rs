@@ -8,7 +8,7 @@ use serde_json::Value as Json;
 use crate::Error;
 use crate::strategic::{Directive, PATCH, directive, merge_key, merge_object};
 
-/// A list with the items of a patch.
+/// Merges the items of a patch into a list.
 pub(crate) fn merge_list(before: Vec<Json>, patch: &[Json], schema: Option<&Schema>) -> Result<Vec<Json>, Error> {
     let items = schema.and_then(Schema::items).map(|schema| &**schema);
     match merge_key(schema) {
@@ -18,7 +18,7 @@ pub(crate) fn merge_list(before: Vec<Json>, patch: &[Json], schema: Option<&Sche
     }
 }
 
-/// The items of a patch as a list of their own, without directives.
+/// The items of a patch as a new list, without directives.
 fn replace(patch: &[Json], items: Option<&Schema>) -> Result<Vec<Json>, Error> {
     let mut out = Vec::with_capacity(patch.len());
     for item in patch {
@@ -33,7 +33,7 @@ fn replace(patch: &[Json], items: Option<&Schema>) -> Result<Vec<Json>, Error> {
     Ok(out)
 }
 
-/// A set of scalars with those of a patch.
+/// Merges a set of scalars.
 fn union(before: Vec<Json>, patch: &[Json]) -> Vec<Json> {
     let mut out = before.clone();
     for item in patch {
@@ -44,8 +44,8 @@ fn union(before: Vec<Json>, patch: &[Json]) -> Vec<Json> {
     arrange(out, &before, patch, |item| Some(item))
 }
 
-/// Puts items where Kubernetes has them: those of the patch in its order, and what it does not name between them as it
-/// stood. Where nothing says which is first, as with new items, those of the patch are.
+/// Orders items as Kubernetes does: those of the patch in its order, other items between them at their old position. New
+/// items come first if the order is ambiguous.
 fn arrange(items: Vec<Json>, before: &[Json], patch: &[Json], identity: impl Fn(&Json) -> Option<&Json>) -> Vec<Json> {
     let places = |list: &[Json]| -> HashMap<String, usize> {
         let identities = list.iter().filter_map(&identity).map(Json::to_string);

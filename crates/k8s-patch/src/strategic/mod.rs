@@ -1,8 +1,8 @@
-//! Strategic merge patch: a merge patch that knows which lists merge, and by which key.
+//! Strategic merge patch: a merge patch that merges lists by key.
 //!
-//! Directives in objects: `$patch: replace | delete | merge` and `$retainKeys: [names]`. Beside a list `x`:
-//! `$deleteFromPrimitiveList/x` and `$setElementOrder/x`. In a list of objects: an item with `$patch: delete` and the key
-//! removes that item; an item with `$patch: replace` makes the list be replaced.
+//! Directives in objects: `$patch: replace | delete | merge` and `$retainKeys: [names]`. For a list `x`:
+//! `$deleteFromPrimitiveList/x` and `$setElementOrder/x`. In a list of objects, an item with `$patch: delete` and the key
+//! removes that item; an item with `$patch: replace` replaces the list.
 
 mod list;
 mod order;
@@ -12,17 +12,16 @@ use serde_json::{Map, Value as Json};
 
 use crate::{Error, Limits};
 
-/// The directive of an object or an item.
+/// The directive key of an object or item.
 pub(crate) const PATCH: &str = "$patch";
 const RETAIN_KEYS: &str = "$retainKeys";
 const DELETE_FROM: &str = "$deleteFromPrimitiveList/";
 const ORDER: &str = "$setElementOrder/";
 
-/// A document with a strategic merge patch applied.
+/// Applies a strategic merge patch.
 ///
 /// # Errors
-/// The patch is not an object, has a directive that is none or does not fit, an item lacks its merge key, or a limit is
-/// exceeded.
+/// The patch is not an object, has an invalid directive, an item has no merge key, or a limit is exceeded.
 pub fn strategic_merge_patch(document: &Json, patch: &Json, schema: &Schema, limits: &Limits) -> Result<Json, Error> {
     let (Some(original), Some(fields)) = (document.as_object(), patch.as_object()) else {
         return Err(Error::Malformed(
@@ -36,14 +35,14 @@ pub fn strategic_merge_patch(document: &Json, patch: &Json, schema: &Schema, lim
     Ok(result)
 }
 
-/// What an object says about itself.
+/// The directive of an object.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Directive {
-    /// Nothing, or `merge`.
+    /// None, or `merge`.
     Merge,
-    /// It replaces what is there.
+    /// Replace the existing value.
     Replace,
-    /// What is there goes.
+    /// Delete the existing value.
     Delete,
 }
 
@@ -59,7 +58,7 @@ pub(crate) fn directive(patch: &Map<String, Json>) -> Result<Directive, Error> {
     }
 }
 
-/// An object with a patch applied.
+/// Merges a patch into an object.
 pub(crate) fn merge_object(
     original: Map<String, Json>,
     patch: &Map<String, Json>,
@@ -87,7 +86,7 @@ pub(crate) fn merge_object(
             delete_from(&mut out, list, value, patch.get(list))?;
         }
     }
-    // Last: what is put in order must be there.
+    // Applied last because it sorts existing items.
     for (name, value) in patch {
         if let Some(list) = name.strip_prefix(ORDER) {
             let schema = schema.and_then(|schema| schema.field(list)).map(|schema| &**schema);
@@ -97,7 +96,7 @@ pub(crate) fn merge_object(
     Ok(out)
 }
 
-/// A value with a patch applied; none: it goes.
+/// Merges a patch into a value; none if it is deleted.
 fn merge_value(before: Option<Json>, patch: &Json, schema: Option<&Schema>) -> Result<Option<Json>, Error> {
     match patch {
         Json::Object(fields) => {
@@ -121,7 +120,7 @@ fn merge_value(before: Option<Json>, patch: &Json, schema: Option<&Schema>) -> R
     }
 }
 
-/// How a list merges: none: as a whole; otherwise by this key, or by value.
+/// The merge type of a list: none for atomic lists; otherwise by this key, or by value.
 pub(crate) fn merge_key(schema: Option<&Schema>) -> Option<Option<&'static str>> {
     match schema.map(|schema| &schema.shape) {
         Some(Shape::List(_, ListKind::Set, _)) => Some(None),
@@ -160,7 +159,7 @@ fn retain_keys(out: &mut Map<String, Json>, patch: &Map<String, Json>) -> Result
     Ok(())
 }
 
-/// Removes values from a list of scalars. A value that the same patch adds stays.
+/// Removes values from a list of scalars, except those that the same patch adds.
 fn delete_from(out: &mut Map<String, Json>, list: &str, values: &Json, added: Option<&Json>) -> Result<(), Error> {
     let Some(values) = values.as_array() else {
         return Err(Error::Malformed(

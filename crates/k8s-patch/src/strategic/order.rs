@@ -6,8 +6,7 @@ use serde_json::{Map, Value as Json};
 
 use crate::Error;
 
-/// Puts the items of a list that the directive names into its order. Items that only the server has stay where they stood
-/// in relation to the others, as far as that can be.
+/// Sorts the listed items in the given order. Items only on the server keep their relative position if possible.
 pub(crate) fn set_order(
     out: &mut Map<String, Json>,
     list: &str,
@@ -48,7 +47,7 @@ pub(crate) fn set_order(
     Ok(())
 }
 
-/// What tells an item apart, as text.
+/// The identity of an item, as text.
 fn identity(item: &Json, key: Option<&'static str>) -> String {
     match (key, item) {
         (Some(key), Json::Object(fields)) => fields.get(key).unwrap_or(&Json::Null).to_string(),

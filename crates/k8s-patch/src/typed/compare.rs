@@ -1,4 +1,4 @@
-//! How two values differ.
+//! Comparison of values.
 
 use std::collections::BTreeMap;
 
@@ -8,33 +8,34 @@ use serde_json::{Map, Value as Json};
 use crate::fields::{Element, Set};
 use crate::typed::form::{Form, child, form, identities};
 
-/// How two values differ. Unlike in [`to_set`](crate::typed::to_set), objects that come or go are members themselves.
+/// The difference of two values. Unlike in [`to_set`](crate::typed::to_set), added and removed objects are members
+/// themselves.
 #[derive(Default, Debug)]
 pub(crate) struct Comparison {
-    /// Fields that only the second has.
+    /// Fields only in the second value.
     pub(crate) added: Set,
-    /// Fields that only the first has.
+    /// Fields only in the first value.
     pub(crate) removed: Set,
-    /// Leaves that both have, with different values.
+    /// Leaves in both with different values.
     pub(crate) modified: Set,
 }
 
 impl Comparison {
-    /// The fields that the second value says something new about.
+    /// The fields that the second value adds or changes.
     pub(crate) fn written(&self) -> Set {
         let mut set = self.added.clone();
         set.extend(&self.modified);
         set
     }
 
-    /// The same, with what else was found given up.
+    /// Like `written`, but consumes the comparison.
     pub(crate) fn into_written(self) -> Set {
         let mut set = self.added;
         set.extend(&self.modified);
         set
     }
 
-    /// Everything that differs.
+    /// All fields that differ.
     pub(crate) fn touched(&self) -> Set {
         let mut set = self.written();
         set.extend(&self.removed);
@@ -42,7 +43,7 @@ impl Comparison {
     }
 }
 
-/// How a value differs from what it was.
+/// Compares a value with an earlier one.
 pub(crate) fn compare(schema: Option<&Schema>, old: &Json, new: &Json) -> Comparison {
     let mut walk = Walk {
         found: Comparison::default(),
@@ -116,7 +117,7 @@ impl Walk {
         }
     }
 
-    /// A value that only one side has: it is a member with all that is in it.
+    /// Adds a value of only one side with everything in it.
     fn one(&mut self, schema: Option<&Schema>, value: &Json, added: bool) {
         let set = if added {
             &mut self.found.added

@@ -1,4 +1,4 @@
-//! What a value is, for the purposes of merging.
+//! The merge type of a value.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -8,27 +8,27 @@ use serde_json::Value as Json;
 
 use crate::fields::Element;
 
-/// What a value is.
+/// The merge type of a value.
 #[derive(Clone, Copy)]
 pub(crate) enum Form<'a> {
-    /// One thing: a scalar, or a list or object that is replaced as a whole.
+    /// Atomic: a scalar, or a list or object that is replaced as a whole.
     Leaf,
-    /// An object; its fields or entries are things of their own. The schema tells which of them are declared.
+    /// A granular object or map. The schema tells which fields are declared.
     Object(Option<&'a Schema>),
     /// A set of scalars.
     Set,
-    /// A list of objects that keys tell apart.
+    /// A list of objects with keys.
     Keyed(&'a Arc<Schema>, &'a [&'static str]),
 }
 
 impl Form<'_> {
-    /// Whether both are walked in the same way.
+    /// Whether both are traversed in the same way.
     pub(crate) fn same(&self, other: &Form<'_>) -> bool {
         std::mem::discriminant(self) == std::mem::discriminant(other)
     }
 }
 
-/// What a value is by this schema. A value that the schema does not fit is a leaf.
+/// The merge type of a value by its schema. A value that does not match the schema is atomic.
 pub(crate) fn form<'a>(schema: Option<&'a Schema>, value: &Json) -> Form<'a> {
     match value {
         Json::Object(_) if schema.is_some_and(|schema| schema.atomic) => Form::Leaf,
@@ -46,7 +46,7 @@ pub(crate) fn form<'a>(schema: Option<&'a Schema>, value: &Json) -> Form<'a> {
     }
 }
 
-/// The schema of a field, and whether the field is declared (and not an entry of a map, or unknown).
+/// The schema of a field, and whether the field is declared (not a map entry and not unknown).
 pub(crate) fn child<'a>(schema: Option<&'a Schema>, name: &str) -> (Option<&'a Schema>, bool) {
     let Some(schema) = schema else {
         return (None, false);
@@ -55,10 +55,10 @@ pub(crate) fn child<'a>(schema: Option<&'a Schema>, name: &str) -> (Option<&'a S
     (schema.field(name).map(|schema| &**schema), declared)
 }
 
-/// Which item of its list an item is.
+/// The identity of a list item.
 ///
 /// # Errors
-/// Why that cannot be told.
+/// The item has no identity.
 pub(crate) fn identity(form: Form<'_>, item: &Json) -> Result<Element, String> {
     let Form::Keyed(items, keys) = form else {
         return match item {
@@ -75,7 +75,7 @@ pub(crate) fn identity(form: Form<'_>, item: &Json) -> Result<Element, String> {
         let default = || items.field(key).and_then(|schema| schema.default.as_ref());
         match fields.get(*key).filter(|value| !value.is_null()).or_else(default) {
             Some(value) => found.push((key, value)),
-            // A key that may be absent tells apart by its absence.
+            // An optional key without a value is part of the identity as absent.
             None if optional(items, key) => {}
             None => {
                 let text = "associative list with keys has an element that omits key field";
@@ -93,7 +93,7 @@ fn optional(items: &Schema, key: &str) -> bool {
     items.fields().is_some_and(|fields| !fields.required.contains(&key))
 }
 
-/// The identities of all items; none: some have none, or two have the same, so that the list is a whole.
+/// The identities of all items; none if one is missing or duplicate, which makes the list atomic.
 pub(crate) fn identities(form: Form<'_>, items: &[Json]) -> Option<Vec<Element>> {
     let mut seen = BTreeSet::new();
     let found: Vec<Element> = items

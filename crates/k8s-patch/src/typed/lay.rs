@@ -1,4 +1,4 @@
-//! One value laid over another.
+//! Merging of one value into another.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,11 +8,11 @@ use serde_json::{Map, Value as Json};
 use crate::fields::Element;
 use crate::typed::form::{Form, child, form, identities};
 
-/// The first value with everything that the second one says.
+/// The first value with all fields of the second one.
 pub(crate) fn lay_over(schema: Option<&Schema>, under: &Json, over: &Json) -> Json {
     let (below, above) = (form(schema, under), form(schema, over));
     if !below.same(&above) {
-        // Null says nothing about objects and lists that have fields or items.
+        // Null does not change granular objects and lists.
         return if over.is_null() { under.clone() } else { over.clone() };
     }
     match (below, under, over) {
@@ -37,7 +37,7 @@ fn objects(schema: Option<&Schema>, under: &Map<String, Json>, over: &Map<String
     out
 }
 
-/// Items of both: those of `over` in its order, and between them those that only `under` has, where they were.
+/// The items of both lists: those of `over` in their order; items only in `under` keep their relative position.
 fn lists(schema: Option<&Schema>, form: Form<'_>, under: &[Json], over: &[Json]) -> Vec<Json> {
     let (Some(below), Some(above)) = (identities(form, under), identities(form, over)) else {
         return over.to_vec();
@@ -58,8 +58,8 @@ fn lists(schema: Option<&Schema>, form: Form<'_>, under: &[Json], over: &[Json])
             out.push(below.clone());
             continue;
         }
-        // New items that stand before the next one of both go first; an item of both that is out of turn is skipped
-        // here, because it comes in its turn.
+        // New items before the next common item come first; a common item out of order is skipped here and added in its
+        // turn.
         while let Some(new) = next.next_if(|(element, _)| !known.contains_key(*element)) {
             merge(new, &mut out);
         }

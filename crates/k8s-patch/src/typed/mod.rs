@@ -1,7 +1,7 @@
-//! Values and what their schema says about them: which fields they have, how two differ, how one is laid over another.
+//! Values with their schema: their fields, differences and merging.
 //!
-//! All of it walks value and schema side by side. Where the schema is silent (unknown fields, `Any`) objects have fields,
-//! and lists are wholes, as in Kubernetes.
+//! All functions traverse value and schema together. Without a schema (unknown fields, `Any`), objects are granular and
+//! lists are atomic, as in Kubernetes.
 
 mod compare;
 mod form;

@@ -1,4 +1,4 @@
-//! A value without some of its fields.
+//! Removal of fields from a value.
 
 use config::schema::Schema;
 use serde_json::{Map, Value as Json};
@@ -6,9 +6,9 @@ use serde_json::{Map, Value as Json};
 use crate::fields::{Element, Set};
 use crate::typed::form::{Form, child, form, identities};
 
-/// The value without the members of a set; none: nothing is left of it.
+/// The value without the members of a set; none if nothing is left.
 ///
-/// An object or list of which nothing is left goes, too, unless it is a member of `stays`: then it is left empty.
+/// Objects and lists that become empty are removed, too, unless they are members of `stays`.
 pub(crate) fn remove(schema: Option<&Schema>, value: &Json, gone: &Set, stays: &Set) -> Option<Json> {
     let form = form(schema, value);
     match (form, value) {

@@ -1,4 +1,4 @@
-//! The fields that a value has.
+//! The set of fields of a value.
 
 use std::collections::BTreeSet;
 
@@ -8,10 +8,11 @@ use serde_json::Value as Json;
 use crate::fields::{Element, Set};
 use crate::typed::form::{Form, child, form, identities, identity};
 
-/// Whether lists whose items cannot be told apart are errors (in what a client applies) or wholes (in what is stored).
+/// Whether list items without an identity are errors (in applied configurations) or make the list atomic (in stored
+/// objects).
 pub(crate) type Strict<'a> = Option<&'a mut Vec<String>>;
 
-/// The fields of a value. Leaves are members; so are items of lists, entries of maps, and empty objects.
+/// The fields of a value. Members are leaves, list items, map entries and empty objects.
 pub(crate) fn to_set(schema: Option<&Schema>, value: &Json, errors: Strict<'_>) -> Set {
     let mut walk = Walk { errors };
     walk.below(schema, value, &mut Vec::new()).1
@@ -22,7 +23,7 @@ struct Walk<'a> {
 }
 
 impl Walk<'_> {
-    /// Whether the value itself is a member, and what below it is.
+    /// Whether the value itself is a member, and its nested fields.
     fn below(&mut self, schema: Option<&Schema>, value: &Json, path: &mut Vec<Element>) -> (bool, Set) {
         let form = form(schema, value);
         match (form, value) {

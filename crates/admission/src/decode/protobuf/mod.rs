@@ -1,7 +1,7 @@
-//! Kubernetes' protobuf: an envelope that names the kind, and in it a message by the table of the kind.
+//! Kubernetes protobuf: an envelope with the type, and a message decoded by the kind's table.
 //!
-//! What comes out is what the same client would have sent as JSON. Clients in Go write the zero of every field that cannot
-//! be absent in their types; such zeros are dropped, as JSON would not have them.
+//! The result equals the JSON that the same client would send. Go clients write zero values of fields that cannot be
+//! absent; these are dropped, as in JSON.
 
 mod values;
 mod wire;
@@ -18,12 +18,12 @@ use values::{bytes_of, int_or_text, is_zero, quantity, text, time, varint, zero}
 use wire::{Reader, Wire};
 use wrong::Wrong;
 
-/// What every body begins with.
+/// The magic number of every body.
 const MAGIC: &[u8] = b"k8s\0";
-/// The content type of what is in the envelope.
+/// The content type of the inner message.
 const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 
-/// The value of a body.
+/// Decodes a body.
 pub(super) fn read(body: &[u8], limits: &Limits) -> Result<Decoded, DecodeError> {
     let Some(rest) = body.strip_prefix(MAGIC) else {
         let text = "provided data does not appear to be a protobuf message, expected prefix [107 56 115 0]";
@@ -92,7 +92,7 @@ impl<'a> Envelope<'a> {
 
 struct State {
     limits: Limits,
-    /// Values that may still come.
+    /// The remaining number of values.
     left: usize,
 }
 
@@ -103,7 +103,7 @@ impl State {
         Ok(())
     }
 
-    /// Puts the fields of a message into an object.
+    /// Decodes the fields of a message into an object.
     fn message(
         &mut self,
         bytes: &[u8],
@@ -153,7 +153,7 @@ impl State {
                 entries.insert(key, value);
                 Ok(())
             }
-            // A message that comes in pieces is one.
+            // A message may be split into several fields, which are merged.
             Form::Message(inner) => {
                 self.count()?;
                 let inside = object.entry(name).or_insert_with(|| Json::Object(Map::new()));
@@ -173,7 +173,7 @@ impl State {
         }
     }
 
-    /// An item of a list; of numbers, perhaps all of them in one piece.
+    /// A list item; for numbers possibly several packed ones.
     fn items(&mut self, wire: Wire<'_>, form: &Form, items: &mut Vec<Json>, depth: usize) -> Result<(), Wrong> {
         let packed = matches!(form, Form::Int32 | Form::Int64 | Form::Boolean);
         match wire {
@@ -193,7 +193,7 @@ impl State {
         Ok(())
     }
 
-    /// A key and its value.
+    /// A map entry.
     fn entry(&mut self, wire: Wire<'_>, form: &Form, depth: usize) -> Result<(String, Json), Wrong> {
         let mut reader = Reader::new(bytes_of(wire)?);
         let (mut key, mut value) = (String::new(), None);
@@ -211,7 +211,7 @@ impl State {
         }
         let value = match value {
             Some(value) => value,
-            // What stands for a zero may be left out.
+            // A missing key or value means zero.
             None => self.value(zero(form), form, depth + 1)?,
         };
         Ok((key, value))
@@ -221,7 +221,7 @@ impl State {
         self.count()?;
         match form {
             Form::Text => text(wire).map(Json::from),
-            // As Kubernetes reads it: the lower 32 bits.
+            // Truncates to 32 bits, as Kubernetes does.
             Form::Int32 => Ok(Json::from(varint(wire)? as u32 as i32)),
             Form::Int64 => Ok(Json::from(varint(wire)? as i64)),
             Form::Boolean => Ok(Json::from(varint(wire)? != 0)),
@@ -240,7 +240,7 @@ impl State {
         }
     }
 
-    /// A message with a JSON text.
+    /// A message that contains JSON.
     fn json(&mut self, bytes: &[u8]) -> Result<Json, Wrong> {
         let mut reader = Reader::new(bytes);
         let mut raw: &[u8] = b"";

@@ -1,4 +1,4 @@
-//! Values of fields, by their form.
+//! Conversion of field values by type.
 
 use config::Timestamp;
 use config::schema::wire::Form;
@@ -7,7 +7,7 @@ use serde_json::Value as Json;
 use super::wire::{Reader, Wire};
 use super::wrong::Wrong;
 
-/// Whether a value may stand for absence.
+/// Whether a value is a zero value that may be absent.
 pub(super) fn is_zero(value: &Json) -> bool {
     match value {
         Json::Bool(value) => !value,
@@ -17,7 +17,7 @@ pub(super) fn is_zero(value: &Json) -> bool {
     }
 }
 
-/// What an absent value of an entry stands for.
+/// The value of an absent map value.
 pub(super) fn zero(form: &Form) -> Wire<'static> {
     match form {
         Form::Int32 | Form::Int64 | Form::Boolean => Wire::Varint(0),
@@ -51,7 +51,7 @@ pub(super) fn text(wire: Wire<'_>) -> Result<String, Wrong> {
     Ok(text.to_owned())
 }
 
-/// An empty message is no time at all.
+/// An empty message is no timestamp.
 pub(super) fn time(bytes: &[u8], micro: bool) -> Result<Json, Wrong> {
     if bytes.is_empty() {
         return Ok(Json::Null);

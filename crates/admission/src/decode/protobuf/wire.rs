@@ -1,21 +1,21 @@
-//! Protobuf's wire format: fields of a message, one after the other, and nothing copied.
+//! The protobuf wire format: iterates over the fields of a message without copying.
 
 use std::fmt;
 
-/// Groups (long out of use) in groups that are skipped.
+/// Maximum nesting of (deprecated) groups.
 const GROUPS: usize = 32;
 
-/// What a field holds.
+/// The value of a field.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Wire<'a> {
     Varint(u64),
     Bytes(&'a [u8]),
-    /// Four or eight bytes, or a group: no field of Kubernetes has that, so that nobody wants to know more.
+    /// Fixed32, fixed64 or a group, which Kubernetes does not use.
     Other(u8),
 }
 
 impl Wire<'_> {
-    /// The number of the wire type, for messages.
+    /// The wire type number, for messages.
     pub(super) fn number(&self) -> u8 {
         match self {
             Wire::Varint(_) => 0,
@@ -25,18 +25,18 @@ impl Wire<'_> {
     }
 }
 
-/// Why bytes are no message.
+/// The error of invalid wire data.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Broken {
-    /// They end within a field.
+    /// The data ends within a field.
     End,
-    /// A number has more than 64 bits.
+    /// A varint exceeds 64 bits.
     Varint,
-    /// A field has the number 0, or one that is too big.
+    /// A field number is 0 or too large.
     Number,
-    /// A field has a type that there is not.
+    /// A wire type is unknown.
     Type(u8),
-    /// A group ends that did not begin, or groups are nested too deeply.
+    /// A group end has no start, or groups are nested too deeply.
     Group,
 }
 
@@ -52,7 +52,7 @@ impl fmt::Display for Broken {
     }
 }
 
-/// Reads the fields of a message.
+/// Iterates over the fields of a message.
 pub(super) struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {
@@ -60,7 +60,7 @@ impl<'a> Reader<'a> {
         Reader(bytes)
     }
 
-    /// The next field: its number and what it holds; none at the end.
+    /// The number and value of the next field; none at the end.
     pub(super) fn field(&mut self) -> Result<Option<(u32, Wire<'a>)>, Broken> {
         if self.0.is_empty() {
             return Ok(None);
@@ -77,12 +77,12 @@ impl<'a> Reader<'a> {
         Ok(Some((number, wire)))
     }
 
-    /// The next varint.
+    /// Reads a varint.
     pub(super) fn varint(&mut self) -> Result<u64, Broken> {
         let mut value = 0_u64;
         for (at, byte) in self.0.iter().enumerate().take(10) {
             let bits = u64::from(byte & 0x7f);
-            // The tenth byte has room for one bit.
+            // The tenth byte holds only one bit.
             if at == 9 && bits > 1 {
                 return Err(Broken::Varint);
             }
@@ -129,7 +129,7 @@ impl<'a> Reader<'a> {
         Ok(taken)
     }
 
-    /// Skips to the end of the group that began.
+    /// Skips to the end of the current group.
     fn skip_group(&mut self, number: u32) -> Result<(), Broken> {
         let mut open = vec![number];
         while let Some(innermost) = open.last().copied() {
@@ -164,7 +164,7 @@ mod tests {
         assert_eq!(all(&[0x12, 0x02, b'h', b'i']), Ok(vec![(2, Wire::Bytes(b"hi"))]));
         let minus_one = [0x08, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01];
         assert_eq!(all(&minus_one), Ok(vec![(1, Wire::Varint(u64::MAX))]));
-        // A group with a group and a fixed number in it, then a field.
+        // A group with a nested group and a fixed number, then a field.
         let grouped = [0x1b, 0x23, 0x24, 0x0d, 1, 2, 3, 4, 0x1c, 0x08, 0x01];
         assert_eq!(all(&grouped), Ok(vec![(3, Wire::Other(3)), (1, Wire::Varint(1))]));
     }

@@ -1,9 +1,9 @@
-//! What is wrong with a body, and where.
+//! Errors of protobuf decoding, with field paths.
 
 use super::wire::Broken;
 use crate::decode::DecodeError;
 
-/// What is wrong, and where: names and indexes, from the inside out.
+/// An error with its path: names and indexes, innermost first.
 pub(super) struct Wrong {
     path: Vec<String>,
     what: What,
@@ -30,7 +30,7 @@ impl Wrong {
         self
     }
 
-    /// For the client.
+    /// The message for the client.
     pub(super) fn error(mut self) -> DecodeError {
         self.path.reverse();
         let place = match self.path.join(".") {
