@@ -1,10 +1,10 @@
-//! How long ago something was, and durations that people type.
+//! Ages of objects, and durations of flags.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use config::Timestamp;
 
-/// The age of what happened at an RFC 3339 time: `5s`, `3m20s`, `7d`; `<unknown>` if the text is no time.
+/// The time since an RFC 3339 timestamp: `5s`, `3m20s`, `7d`; `<unknown>` if it is invalid.
 pub(crate) fn since(time: &str) -> String {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     match Timestamp::parse(time) {
@@ -13,7 +13,7 @@ pub(crate) fn since(time: &str) -> String {
     }
 }
 
-/// Seconds in at most two units, as Kubernetes' clients print ages.
+/// A number of seconds in at most two units, as `kubectl` prints ages.
 pub(crate) fn short(seconds: i64) -> String {
     const MINUTE: i64 = 60;
     const HOUR: i64 = 60 * MINUTE;
@@ -25,7 +25,7 @@ pub(crate) fn short(seconds: i64) -> String {
     };
     match seconds {
         ..-1 => "<invalid>".to_owned(),
-        // Clocks differ by a little.
+        // Tolerates a small clock skew.
         -1 => "0s".to_owned(),
         0..120 => format!("{seconds}s"),
         120..600 => two(MINUTE, "m", 1, "s"),
@@ -39,9 +39,14 @@ pub(crate) fn short(seconds: i64) -> String {
     }
 }
 
-/// A duration such as `30s`, `1m30s`, `500ms` or `2h`; a number without a unit is seconds.
-pub(crate) fn parse(text: &str) -> Result<Duration, String> {
-    let wrong = || format!("`{text}` is no duration; write `30s`, `5m` or `1m30s`");
+/// An invalid duration.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("`{0}` is not a duration: expected for example `30s`, `5m` or `1m30s`")]
+pub(crate) struct InvalidDuration(String);
+
+/// Parses a duration such as `30s`, `1m30s`, `500ms` or `2h`; a number without a unit is seconds.
+pub(crate) fn parse(text: &str) -> Result<Duration, InvalidDuration> {
+    let wrong = || InvalidDuration(text.to_owned());
     if let Ok(seconds) = text.parse::<u32>() {
         return Ok(Duration::from_secs(u64::from(seconds)));
     }
@@ -100,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn durations_are_read() {
+    fn durations_are_parsed() {
         assert_eq!(parse("90"), Ok(Duration::from_secs(90)));
         assert_eq!(parse("1m30s"), Ok(Duration::from_secs(90)));
         assert_eq!(parse("250ms"), Ok(Duration::from_millis(250)));

@@ -1,4 +1,4 @@
-//! What can go wrong, and how it is told.
+//! Errors of commands, how they are printed, and exit codes.
 
 use std::fmt;
 use std::io;
@@ -8,37 +8,37 @@ use serde_json::Value as Json;
 use crate::io::Io;
 use crate::style::printable;
 
-/// The exit code of a command that did what it was asked for.
+/// The exit code of a successful command.
 pub const SUCCESS: u8 = 0;
-/// The exit code when something was refused, was not found, or failed.
+/// The exit code if the server rejects a request, an object is not found, or the command fails.
 pub const FAILURE: u8 = 1;
-/// The exit code when the command line makes no sense.
+/// The exit code of an invalid command line.
 pub const USAGE: u8 = 2;
-/// The exit code when `--timeout` ran out.
+/// The exit code if `--timeout` expires.
 pub const TIMEOUT: u8 = 3;
 
-/// An answer of the server that is not success (`Status`).
+/// An error response of the server (a Kubernetes `Status`).
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Refusal {
-    /// The HTTP status.
+pub(crate) struct StatusError {
+    /// The HTTP status code.
     pub(crate) code: u16,
     /// The reason in one word: `NotFound`, `Conflict`, `Invalid`, …
     pub(crate) reason: String,
-    /// What the server says.
+    /// The server's message.
     pub(crate) message: String,
-    /// The kind and the name that it is about, where it says so.
+    /// The kind and name of the object concerned, if the response has them.
     pub(crate) subject: Option<(String, String)>,
-    /// Its causes: field and message.
+    /// The causes: field and message.
     pub(crate) causes: Vec<(String, String)>,
 }
 
-impl Refusal {
-    /// Reads an answer: a `Status` if it is one, any text otherwise.
-    pub(crate) fn read(code: u16, body: &[u8]) -> Refusal {
+impl StatusError {
+    /// Parses an error response: a `Status`, or any text.
+    pub(crate) fn read(code: u16, body: &[u8]) -> StatusError {
         let status: Json = serde_json::from_slice(body).unwrap_or_default();
         if status["kind"] != "Status" {
             let text: String = String::from_utf8_lossy(body).trim().chars().take(400).collect();
-            return Refusal {
+            return StatusError {
                 code,
                 reason: reason_of(code).to_owned(),
                 message: if text.is_empty() {
@@ -50,11 +50,11 @@ impl Refusal {
                 causes: Vec::new(),
             };
         }
-        Refusal::of_status(&status, code)
+        StatusError::of_status(&status, code)
     }
 
-    /// Reads a `Status` object.
-    pub(crate) fn of_status(status: &Json, code: u16) -> Refusal {
+    /// Converts a `Status` object.
+    pub(crate) fn of_status(status: &Json, code: u16) -> StatusError {
         let text = |value: &Json| value.as_str().unwrap_or_default().to_owned();
         let code = status["code"]
             .as_u64()
@@ -63,7 +63,7 @@ impl Refusal {
         let details = &status["details"];
         let cause = |cause: &Json| (text(&cause["field"]), text(&cause["message"]));
         let name = text(&details["name"]);
-        Refusal {
+        StatusError {
             code,
             reason: match text(&status["reason"]) {
                 reason if reason.is_empty() => reason_of(code).to_owned(),
@@ -75,28 +75,27 @@ impl Refusal {
         }
     }
 
-    /// Whether an error is the server's word that something is not there.
+    /// Whether an error is a `NotFound` response.
     pub(crate) fn is_not_found(error: &anyhow::Error) -> bool {
         error
-            .downcast_ref::<Refusal>()
-            .is_some_and(|refusal| refusal.code == 404)
+            .downcast_ref::<StatusError>()
+            .is_some_and(|status_error| status_error.code == 404)
     }
 
-    /// What might help.
+    /// Advice for the user.
     pub(crate) fn hint(&self) -> Option<&'static str> {
         match (self.code, self.reason.as_str()) {
-            (401, _) => Some("the server does not know these credentials: see `rutter config view` and `--token`"),
-            (403, _) => Some("`rutter auth whoami` says who you are, `rutter auth can-i VERB KIND` what you may do"),
+            (401, _) => Some("the server rejected the credentials: check the kubeconfig or `--token`"),
+            (403, _) => {
+                Some("`kubectl auth whoami` prints your identity, `kubectl auth can-i --list` your permissions")
+            }
             (409, "Conflict") if self.causes.iter().any(|(field, _)| field.starts_with('.')) => {
-                Some("take the fields out of the file, or take them over with --force-conflicts")
+                Some("remove the fields from the file, or take them over with --force-conflicts")
             }
             (409, "Conflict") => Some(
-                "somebody has written it since: start from what is there now (`rutter get … -o yaml`), or take \
-                 metadata.resourceVersion out to overwrite it",
+                "the object changed in the meantime: start from the current version (`rutter get … -o yaml`), or remove \
+                 metadata.resourceVersion to overwrite it",
             ),
-            (415, _) if self.message.contains("merge-patch") => {
-                Some("the kind has no strategic merge patch: `rutter patch --type merge`")
-            }
             (429, _) => Some("the server is busy: try again in a moment"),
             _ => None,
         }
@@ -122,8 +121,8 @@ fn reason_of(code: u16) -> &'static str {
     }
 }
 
-impl fmt::Display for Refusal {
-    /// In several lines if there are causes.
+impl fmt::Display for StatusError {
+    /// Several lines if there are causes.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (&self.subject, self.causes.is_empty()) {
             (Some((kind, name)), false) if self.reason == "Invalid" => write!(f, "The {kind} \"{name}\" is invalid:")?,
@@ -147,9 +146,9 @@ impl fmt::Display for Refusal {
     }
 }
 
-impl std::error::Error for Refusal {}
+impl std::error::Error for StatusError {}
 
-/// The time that was given ran out.
+/// A timeout expired.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct TimedOut(pub(crate) String);
 
@@ -161,24 +160,24 @@ impl fmt::Display for TimedOut {
 
 impl std::error::Error for TimedOut {}
 
-/// No server could be asked.
+/// No server could be reached.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct NoServer {
-    /// Whether there is one that should have answered; otherwise none is named anywhere.
+pub(crate) struct Unreachable {
+    /// Whether a server is configured; otherwise no flag, variable or kubeconfig names one.
     pub(crate) named: bool,
-    /// Which, and why not.
-    pub(crate) what: String,
+    /// The server and the cause.
+    pub(crate) message: String,
 }
 
-impl fmt::Display for NoServer {
+impl fmt::Display for Unreachable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.what)
+        f.write_str(&self.message)
     }
 }
 
-impl std::error::Error for NoServer {}
+impl std::error::Error for Unreachable {}
 
-/// The command line makes no sense, for reasons that the parser of flags cannot know.
+/// An invalid command line that the flag parser cannot detect.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Usage(pub(crate) String);
 
@@ -191,22 +190,22 @@ impl fmt::Display for Usage {
 impl std::error::Error for Usage {}
 
 /// A [`Usage`] error.
-pub(crate) fn usage(what: impl Into<String>) -> anyhow::Error {
-    Usage(what.into()).into()
+pub(crate) fn usage(message: impl Into<String>) -> anyhow::Error {
+    Usage(message.into()).into()
 }
 
-/// Tells what went wrong; returns the exit code.
+/// Prints an error; returns the exit code.
 pub(crate) fn report(error: &anyhow::Error, io: &mut Io) -> u8 {
     let closed = |cause: &(dyn std::error::Error + 'static)| {
         cause
             .downcast_ref::<io::Error>()
             .is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
     };
-    // `rutter get … | head` has what it wanted.
+    // A closed pipe is not an error: `rutter get … | head`.
     if error.chain().any(closed) {
         return SUCCESS;
     }
-    io.tell(describe(error));
+    io.eprint(describe(error));
     match error {
         error if error.is::<TimedOut>() => TIMEOUT,
         error if error.is::<Usage>() => USAGE,
@@ -214,10 +213,9 @@ pub(crate) fn report(error: &anyhow::Error, io: &mut Io) -> u8 {
     }
 }
 
-/// The error in words.
+/// The error as one message.
 pub(crate) fn describe(error: &anyhow::Error) -> String {
-    match error.is::<Refusal>() {
-        // It names its own origin.
+    match error.is::<StatusError>() {
         true => format!("{error:#}"),
         false => format!("error: {error:#}"),
     }
@@ -230,26 +228,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn causes_stand_on_lines_of_their_own() {
+    fn causes_are_printed_on_separate_lines() {
         let status = json!({"kind": "Status", "code": 422, "reason": "Invalid", "message": "long",
             "details": {"kind": "VirtualService", "name": "a", "causes": [
                 {"field": "spec.hosts", "message": "Required value"}, {"message": "and more"}]}});
-        let refusal = Refusal::read(422, status.to_string().as_bytes());
+        let status_error = StatusError::read(422, status.to_string().as_bytes());
         assert_eq!(
-            refusal.to_string(),
+            status_error.to_string(),
             "The VirtualService \"a\" is invalid:\n* spec.hosts: Required value\n* and more"
         );
     }
 
     #[test]
-    fn answers_that_are_no_status_are_shown_in_short() {
-        let refusal = Refusal::read(403, b"<html>no</html>");
-        assert_eq!(refusal.reason, "Forbidden");
+    fn responses_without_a_status_are_shortened() {
+        let status_error = StatusError::read(403, b"<html>no</html>");
+        assert_eq!(status_error.reason, "Forbidden");
         assert!(
-            refusal
+            status_error
                 .to_string()
                 .starts_with("Error from server (Forbidden): <html>no</html>\nhint: ")
         );
-        assert_eq!(Refusal::read(500, b"").message, "HTTP status 500");
+        assert_eq!(StatusError::read(500, b"").message, "HTTP status 500");
     }
 }

@@ -1,6 +1,4 @@
-//! What a command reads and writes besides the server: standard streams, the environment, the terminal.
-//!
-//! Commands get all of it as a value, so that tests run them in one process and see every byte.
+//! Standard streams, environment and terminal of a command, as a value that tests can replace.
 
 use std::ffi::OsString;
 use std::io::{self, IsTerminal, Read, Write};
@@ -12,7 +10,7 @@ use crate::style::printable;
 /// The variables of an environment, by name.
 pub type Environment = Box<dyn Fn(&str) -> Option<OsString>>;
 
-/// The surroundings of a command.
+/// The streams and environment of a command.
 pub struct Io {
     /// Standard input.
     pub stdin: Box<dyn Read>,
@@ -20,14 +18,14 @@ pub struct Io {
     pub out: Box<dyn Write>,
     /// Standard error.
     pub err: Box<dyn Write>,
-    /// What of it is a terminal.
+    /// Which streams are terminals.
     pub terminal: Terminal,
     /// The environment.
     pub env: Environment,
     warnings: Warnings,
 }
 
-/// What servers warned of while a command ran; each warning once.
+/// Warnings of servers while a command runs, without duplicates.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Warnings(Arc<Mutex<Vec<String>>>);
 
@@ -39,27 +37,27 @@ impl Warnings {
         }
     }
 
-    /// All of them, which are forgotten.
+    /// Removes and returns all warnings.
     pub(crate) fn take(&self) -> Vec<String> {
         std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
-/// Which streams are a terminal, and whether it is to be coloured.
+/// Which streams are terminals, and whether to color them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Terminal {
-    /// Standard output is one.
+    /// Standard output is a terminal.
     pub out: bool,
-    /// Standard error is one.
+    /// Standard error is a terminal.
     pub err: bool,
-    /// Colours are wanted on standard output.
-    pub colour: bool,
-    /// Colours are wanted on standard error.
-    pub colour_err: bool,
+    /// Color standard output.
+    pub color: bool,
+    /// Color standard error.
+    pub color_err: bool,
 }
 
 impl Io {
-    /// The streams and the environment of this process. No colours where `NO_COLOR` is set or `TERM` is `dumb`.
+    /// The streams and the environment of this process. No colors if `NO_COLOR` is set or `TERM` is `dumb`.
     pub fn of_process() -> Io {
         let set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
         let dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb");
@@ -72,15 +70,15 @@ impl Io {
             terminal: Terminal {
                 out,
                 err,
-                colour: out && wanted,
-                colour_err: err && wanted,
+                color: out && wanted,
+                color_err: err && wanted,
             },
             env: Box::new(|name| std::env::var_os(name)),
             warnings: Warnings::default(),
         }
     }
 
-    /// Surroundings of these streams, without a terminal and with an empty environment and no input.
+    /// The given streams, without a terminal, environment and input.
     pub fn to(out: impl Write + 'static, err: impl Write + 'static) -> Io {
         Io {
             stdin: Box::new(io::empty()),
@@ -92,43 +90,43 @@ impl Io {
         }
     }
 
-    /// Where servers put their warnings.
+    /// The collector for warnings of servers.
     pub(crate) fn warnings(&self) -> Warnings {
         self.warnings.clone()
     }
 
-    /// Tells what servers warned of.
-    pub(crate) fn tell_warnings(&mut self) {
+    /// Prints the warnings of servers.
+    pub(crate) fn print_warnings(&mut self) {
         for warning in self.warnings.take() {
             self.warn(printable(&warning, false));
         }
     }
 
-    /// A variable of the environment, if it is there and not empty.
+    /// An environment variable; none if it is empty.
     pub(crate) fn var(&self, name: &str) -> Option<OsString> {
         (self.env)(name).filter(|value| !value.is_empty())
     }
 
-    /// The same as a path.
+    /// An environment variable as a path.
     pub(crate) fn path_var(&self, name: &str) -> Option<PathBuf> {
         self.var(name).map(PathBuf::from)
     }
 
     /// Writes a line to standard output.
-    pub(crate) fn say(&mut self, line: impl AsRef<str>) -> io::Result<()> {
+    pub(crate) fn print(&mut self, line: impl AsRef<str>) -> io::Result<()> {
         writeln!(self.out, "{}", line.as_ref())
     }
 
-    /// Writes a line to standard error, after what was written to standard output.
-    pub(crate) fn tell(&mut self, line: impl AsRef<str>) {
+    /// Writes a line to standard error, after flushing standard output.
+    pub(crate) fn eprint(&mut self, line: impl AsRef<str>) {
         let _ = self.out.flush();
-        // Nobody is left to be told that standard error is closed.
+        // There is no stream left to report an error of standard error.
         let _ = writeln!(self.err, "{}", line.as_ref());
     }
 
-    /// Warns on standard error.
-    pub(crate) fn warn(&mut self, what: impl AsRef<str>) {
-        self.tell(format!("Warning: {}", what.as_ref()));
+    /// Prints a warning on standard error.
+    pub(crate) fn warn(&mut self, message: impl AsRef<str>) {
+        self.eprint(format!("Warning: {}", message.as_ref()));
     }
 }
 

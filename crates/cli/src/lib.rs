@@ -1,81 +1,108 @@
-//! The command line, in the manner of `kubectl`: a client of any server that speaks Kubernetes' REST conventions, Rutter's
-//! own as well as a real API server.
+//! The command line: a client of any server that follows the conventions of the Kubernetes API, both Rutter's own server
+//! and a real API server.
 //!
-//! [`commands`] are the commands for the program's parser, [`run`] does one of them. Each command is a file in `commands`;
-//! what they share is beside it: `server` (connection, discovery, requests), `targets` (which objects), `manifests` (files),
-//! `output`, `rows` and `table` (formats), `write` (dry runs and reports), `jsonpath`, `yaml`, `snippet`.
+//! The commands are those that a mesh, or a store without `kubectl`, needs. Generic object editing is left to `kubectl`.
+//!
+//! ```text
+//! arguments ─command_first─► clap ─► run ─► commands::* ─► server (discovery, requests, watches)
+//!                                               │
+//!                                               └► output, rows, table, snippet ─► Io
+//! ```
+//!
+//! Each command is one file in `commands`. They share `server` (connection, discovery, requests), `targets` (selected
+//! objects), `manifests` (files), `output`, `rows` and `table` (formats), `write` (dry runs and reports), and
+//! `error_location` and `snippet` (errors with the line of the file). A command reads and writes only through [`Io`], so
+//! tests run it in their own process.
 //!
 //! Exit codes: [`SUCCESS`], [`FAILURE`], [`USAGE`], [`TIMEOUT`].
 
 mod age;
-mod blame;
 mod chart;
 mod commands;
 mod completion;
+mod error_location;
 mod failure;
+mod flag_order;
+mod help;
 mod io;
 mod jsonpath;
 mod manifests;
 mod output;
+#[cfg(test)]
+mod reference;
 mod rows;
 mod server;
 mod snippet;
+mod spelling;
 mod style;
 mod table;
 mod targets;
-mod words;
 mod write;
 mod yaml;
 
 pub use failure::{FAILURE, SUCCESS, TIMEOUT, USAGE};
 pub use io::{Environment, Io, Terminal};
 
+use std::ffi::OsString;
 use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::{ArgMatches, Command};
 
-use commands::VERBS;
+use commands::{GROUPS, Verb, removed};
 
-/// The commands, to be added to the program's own.
-pub fn commands() -> Vec<Command> {
-    let verbs = VERBS.iter().map(|verb| (verb.command)());
-    verbs.chain(completion::commands()).collect()
+/// Adds the commands of this crate to the program's own, and grouped help.
+pub fn with_commands(root: Command) -> Command {
+    let verbs = verbs().map(|verb| (verb.command)());
+    let all = verbs.chain(completion::commands()).chain(removed::commands());
+    help::grouped(root.subcommands(all))
 }
 
-/// Runs one of [`commands`] with the streams and the environment of this process.
+/// Moves connection flags that precede the command behind it, where the parser expects them.
+pub fn command_first(arguments: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
+    flag_order::command_first(arguments)
+}
+
+fn verbs() -> impl Iterator<Item = &'static Verb> {
+    GROUPS.iter().flat_map(|group| group.verbs)
+}
+
+/// Runs a command with the streams and the environment of this process.
 ///
-/// `root` makes the whole command line, which completion needs.
+/// `root` builds the whole command line, which completion needs.
 pub fn run(name: &str, matches: &ArgMatches, root: fn() -> Command) -> ExitCode {
     ExitCode::from(run_with(name, matches, root, &mut Io::of_process()))
 }
 
-/// The same with other streams and another environment; returns the exit code.
+/// Runs a command with the given streams and environment; returns the exit code.
 pub fn run_with(name: &str, matches: &ArgMatches, root: fn() -> Command, io: &mut Io) -> u8 {
-    let result = work(name, matches, root, io).and_then(|code| {
+    let result = execute(name, matches, root, io).and_then(|code| {
         io.out.flush()?;
         Ok(code)
     });
-    io.tell_warnings();
+    io.print_warnings();
     match result {
         Ok(code) => code,
         Err(error) => failure::report(&error, io),
     }
 }
 
-fn work(name: &str, matches: &ArgMatches, root: fn() -> Command, io: &mut Io) -> anyhow::Result<u8> {
-    // One thread does: a command waits for one server.
+fn execute(name: &str, matches: &ArgMatches, root: fn() -> Command, io: &mut Io) -> anyhow::Result<u8> {
+    if let Some(error) = removed::error(name, matches, io) {
+        return Err(error);
+    }
+    // One thread is enough: a command waits for one server.
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
-        .context("no runtime could be started")?;
+        .context("cannot start a runtime")?;
     if let Some(result) = completion::run(name, matches, root, &runtime, io) {
         return result;
     }
-    let verb = VERBS.iter().find(|verb| (verb.command)().get_name() == name);
-    let verb = verb.ok_or_else(|| failure::usage(format!("there is no command `{name}`")))?;
+    let verb = verbs().find(|verb| verb.name == name);
+    let verb = verb.ok_or_else(|| failure::usage(format!("unknown command `{name}`")))?;
     let code = runtime.block_on((verb.run)(matches, io));
-    // Connections that are still open need no farewell.
+    // Open connections need no orderly shutdown.
     runtime.shutdown_background();
     code
 }
@@ -85,8 +112,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_commands_are_sound_and_have_help() {
-        let mut root = Command::new("rutter").subcommands(commands());
+    fn commands_are_consistent_and_have_help() {
+        let mut root = with_commands(Command::new("rutter"));
         root.build();
         root.clone().debug_assert();
         for command in root.get_subcommands().filter(|command| !command.is_hide_set()) {
@@ -100,5 +127,15 @@ mod tests {
                 );
             }
         }
+    }
+
+    #[test]
+    fn each_command_is_in_one_group() {
+        let root = with_commands(Command::new("rutter"));
+        let mut grouped: Vec<&str> = help::groups().flat_map(|(_, names)| names).collect();
+        grouped.retain(|name| !commands::SERVE.contains(name));
+        let visible = root.get_subcommands().filter(|command| !command.is_hide_set());
+        assert_eq!(grouped, visible.map(Command::get_name).collect::<Vec<_>>());
+        assert!(verbs().all(|verb| (verb.command)().get_name() == verb.name));
     }
 }

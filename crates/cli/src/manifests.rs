@@ -16,19 +16,18 @@ use crate::failure::usage;
 use crate::io::Io;
 use crate::snippet;
 
-/// How many files a directory may hold.
+/// Maximum number of files.
 const MAX_FILES: usize = 100_000;
-/// How deep directories are followed.
+/// Maximum depth of directories.
 const MAX_DEPTH: usize = 32;
-/// How many levels of lists in lists are opened.
+/// Maximum nesting of lists.
 const MAX_LISTS: usize = 8;
 
-/// A file that was read.
+/// A file and its content.
 #[derive(PartialEq, Eq)]
 pub(crate) struct Source {
     /// The path; `<stdin>` for standard input.
     pub(crate) name: String,
-    /// What it holds.
     pub(crate) bytes: Vec<u8>,
 }
 
@@ -38,16 +37,14 @@ impl fmt::Debug for Source {
     }
 }
 
-/// An object and where it was written.
+/// An object and its position in a file.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Manifest {
-    /// The object.
     pub(crate) value: Json,
-    /// The file.
     pub(crate) source: Arc<Source>,
-    /// The line of its document's first key.
+    /// The line of the first key of its document.
     pub(crate) line: u32,
-    /// The way to the object in its document: `items[2].` in a list, and mostly empty.
+    /// The path of the object in its document: `items[2].` in a list, else empty.
     pub(crate) prefix: String,
 }
 
@@ -75,7 +72,7 @@ impl Manifest {
         format!("{}:{}", self.source.name, self.line)
     }
 
-    /// The line and the column of one of its fields; of its document if that cannot be told.
+    /// Line and column of a field; those of the document if the field is not found.
     pub(crate) fn locate(&self, field: &str) -> (u32, u32) {
         let path = FieldPath::parse(&format!("{}{field}", self.prefix));
         let found = config::locate(&self.source.bytes, self.line, &path, &Limits::default());
@@ -103,7 +100,7 @@ pub(crate) fn arguments(command: Command, required: bool) -> Command {
                 .action(ArgAction::Append)
                 .value_delimiter(',')
                 .required(required)
-                .help("Files or directories with objects; `-` is standard input"),
+                .help("Files or directories with objects; `-` reads standard input"),
         )
         .arg(
             Arg::new("recursive")
@@ -111,12 +108,12 @@ pub(crate) fn arguments(command: Command, required: bool) -> Command {
                 .long("recursive")
                 .action(ArgAction::SetTrue)
                 .requires("filename")
-                .help("Directories with all that is below them"),
+                .help("Read directories recursively"),
         )
 }
 
-/// The objects of the files that the command line names, in the order of the files. What cannot be read is told at once,
-/// all of it, and is an error: half of what was asked for is worse than nothing.
+/// Reads the objects of all files, in order. Prints all syntax errors and fails if there is one, so that a command never
+/// processes only a part of the files.
 pub(crate) fn read(matches: &ArgMatches, io: &mut Io) -> Result<Vec<Manifest>> {
     let paths: Vec<PathBuf> = matches
         .get_many::<PathBuf>("filename")
@@ -130,7 +127,7 @@ pub(crate) fn read(matches: &ArgMatches, io: &mut Io) -> Result<Vec<Manifest>> {
         let bytes = bytes_of(&path, io)?;
         let parsed = parse(&bytes, &name_of(&path))?;
         for error in &parsed.errors {
-            io.tell(snippet::render(error, &bytes, io.terminal.colour_err));
+            io.eprint(snippet::render(error, &bytes, io.terminal.color_err));
             bad += 1;
         }
         found.extend(parsed.manifests);
@@ -141,19 +138,18 @@ pub(crate) fn read(matches: &ArgMatches, io: &mut Io) -> Result<Vec<Manifest>> {
         if bad == 1 { "document" } else { "documents" }
     );
     ensure!(!found.is_empty(), "there is no object in {}", list_of(&paths));
-    tell_duplicates(&found, io);
+    warn_of_duplicates(&found, io);
     Ok(found)
 }
 
-/// What a file holds.
+/// The content of a file.
 pub(crate) struct Parsed {
-    /// Its objects.
     pub(crate) manifests: Vec<Manifest>,
-    /// What cannot be read of it.
+    /// Syntax errors and duplicate keys.
     pub(crate) errors: Vec<Diagnostic>,
 }
 
-/// Reads a file; an error says which of its objects is none.
+/// Parses a file. Fails if a document is not an object.
 pub(crate) fn parse(bytes: &[u8], file: &str) -> Result<Parsed> {
     let source = source(bytes, file);
     let read = config::parse_yaml_json(bytes, file, &Limits::default());
@@ -169,13 +165,13 @@ pub(crate) fn parse(bytes: &[u8], file: &str) -> Result<Parsed> {
     Ok(parsed)
 }
 
-/// The objects of a file that can be read; what cannot is left out.
+/// The objects of a file, without documents that cannot be parsed.
 pub(crate) fn readable(bytes: &[u8], file: &str) -> Vec<Manifest> {
     let source = source(bytes, file);
     let read = config::parse_yaml_json(bytes, file, &Limits::default());
     let mut found = Vec::new();
     for document in read.documents {
-        // Whoever asks for these hears of the others elsewhere.
+        // The caller reports the errors by other means.
         let _ = open(whole(document.value, document.line, &source), 0, &mut found);
     }
     found
@@ -197,7 +193,7 @@ fn whole(value: Json, line: u32, source: &Arc<Source>) -> Manifest {
     }
 }
 
-/// Takes lists apart and checks that the rest are objects.
+/// Flattens lists and checks that the other documents are objects.
 fn open(manifest: Manifest, depth: usize, out: &mut Vec<Manifest>) -> Result<()> {
     let place = manifest.place();
     if manifest.value.is_null() {
@@ -205,12 +201,12 @@ fn open(manifest: Manifest, depth: usize, out: &mut Vec<Manifest>) -> Result<()>
     }
     ensure!(
         manifest.value.is_object(),
-        "{place}: this is not an object with `apiVersion` and `kind`"
+        "{place}: expected an object with `apiVersion` and `kind`"
     );
     if manifest.kind().ends_with("List") && manifest.value["items"].is_array() {
         ensure!(
             depth < MAX_LISTS,
-            "{place}: more than {MAX_LISTS} lists inside each other"
+            "{place}: lists are nested more than {MAX_LISTS} deep"
         );
         let Json::Array(items) = manifest.value["items"].clone() else {
             return Ok(());
@@ -236,7 +232,7 @@ fn open(manifest: Manifest, depth: usize, out: &mut Vec<Manifest>) -> Result<()>
     Ok(())
 }
 
-/// The documents of a text, with their lines.
+/// The documents of a text with their lines.
 pub(crate) fn parse_text(bytes: &[u8]) -> Result<Vec<(Json, u32)>> {
     let read = config::parse_yaml_json(bytes, "", &Limits::default());
     let duplicates = read.documents.iter().flat_map(|document| &document.duplicates);
@@ -250,14 +246,14 @@ pub(crate) fn parse_text(bytes: &[u8]) -> Result<Vec<(Json, u32)>> {
         .collect())
 }
 
-/// The files that paths stand for: a file itself, of a directory those that end as YAML and JSON files do, by name.
+/// Expands paths: a file to itself, a directory to its YAML and JSON files, by name.
 pub(crate) fn files(paths: &[PathBuf], recursive: bool) -> Result<Vec<PathBuf>> {
     let mut all = Vec::new();
     for path in paths {
         let text = path.to_string_lossy();
         if text.starts_with("http://") || text.starts_with("https://") {
             return Err(usage(format!(
-                "{text}: files are not fetched: `curl -sfL {text} | rutter … -f -`"
+                "{text}: URLs are not supported: use `curl -sfL {text} | rutter … -f -`"
             )));
         }
         if path.is_dir() {
@@ -265,12 +261,12 @@ pub(crate) fn files(paths: &[PathBuf], recursive: bool) -> Result<Vec<PathBuf>> 
             directory(path, recursive, 0, &mut all)?;
             ensure!(
                 all.len() > before,
-                "{} holds no .yaml, .yml or .json file{}",
+                "{} contains no .yaml, .yml or .json file{}",
                 path.display(),
                 if recursive {
                     ""
                 } else {
-                    "; -R looks into the directories below it, too"
+                    "; use -R to include subdirectories"
                 }
             );
         } else {
@@ -298,7 +294,7 @@ fn directory(path: &Path, recursive: bool, depth: usize, all: &mut Vec<PathBuf>)
     }
     entries.sort();
     for entry in entries {
-        // Links to directories are not followed: they may lead round in circles.
+        // Symbolic links to directories are not followed: they may form a cycle.
         if entry.is_dir() {
             if recursive && !entry.is_symlink() {
                 directory(&entry, recursive, depth + 1, all)?;
@@ -313,7 +309,7 @@ fn directory(path: &Path, recursive: bool, depth: usize, all: &mut Vec<PathBuf>)
     Ok(())
 }
 
-/// A path as messages name it.
+/// The name of a path in messages.
 pub(crate) fn name_of(path: &Path) -> String {
     match path.as_os_str() == "-" {
         true => "<stdin>".to_owned(),
@@ -321,7 +317,7 @@ pub(crate) fn name_of(path: &Path) -> String {
     }
 }
 
-/// The bytes of a file, or of standard input for `-`; one more than the limit at most, so that readers see that it is over.
+/// Reads a file, or standard input for `-`. Reads at most one byte more than the limit, which the parser then rejects.
 pub(crate) fn bytes_of(path: &Path, io: &mut Io) -> Result<Vec<u8>> {
     let limit = Limits::default().file_bytes as u64 + 1;
     let mut bytes = Vec::new();
@@ -342,14 +338,14 @@ pub(crate) fn bytes_of(path: &Path, io: &mut Io) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-fn tell_duplicates(found: &[Manifest], io: &mut Io) {
+fn warn_of_duplicates(found: &[Manifest], io: &mut Io) {
     let mut seen: HashMap<_, &Manifest> = HashMap::new();
     for manifest in found.iter().filter(|manifest| !manifest.name().is_empty()) {
         let group = manifest.api_version().rsplit_once('/').map_or("", |(group, _)| group);
         let key = (group, manifest.kind(), manifest.namespace(), manifest.name());
         if let Some(earlier) = seen.insert(key, manifest) {
             io.warn(format!(
-                "{}: {} {} is already in {}; the later one counts",
+                "{}: {} {} is already defined at {}; the later definition is used",
                 manifest.place(),
                 manifest.kind(),
                 manifest.name(),
@@ -376,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_are_taken_apart_and_empty_documents_passed_over() {
+    fn lists_are_flattened_and_empty_documents_skipped() {
         let text = "---\n# nothing\n---\napiVersion: v1\nkind: List\nitems:\n- {apiVersion: v1, kind: A, metadata: {name: a}}\n\
                     - {apiVersion: v1, kind: B, metadata: {name: b}}\n---\napiVersion: v1\nkind: C\nmetadata: {name: c}\n";
         let names: Vec<String> = manifests(text).unwrap().into_iter().map(|(name, _)| name).collect();
@@ -385,11 +381,11 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_object_is_refused_with_its_place() {
+    fn documents_that_are_not_objects_are_rejected() {
         for (text, expected) in [
             ("kind: A", "f:1: `apiVersion`"),
             ("\napiVersion: v1", "f:2: `kind`"),
-            ("- 1", "f:1: this is not an object"),
+            ("- 1", "f:1: expected an object"),
             ("{apiVersion: v1, kind: A, metadata: 7}", "f:1: `metadata`"),
         ] {
             let said = manifests(text).unwrap_err().to_string();
@@ -399,11 +395,11 @@ mod tests {
         for _ in 0..=MAX_LISTS {
             nested = format!("{{kind: List, items: [{nested}]}}");
         }
-        assert!(manifests(&nested).unwrap_err().to_string().contains("lists inside"));
+        assert!(manifests(&nested).unwrap_err().to_string().contains("lists are nested"));
     }
 
     #[test]
-    fn directories_are_read_by_name_and_only_as_deep_as_asked() {
+    fn directories_are_expanded_by_name() {
         let dir = tempfile::tempdir().unwrap();
         fs::create_dir(dir.path().join("sub")).unwrap();
         for name in ["b.yaml", "a.json", "c.txt", "sub/d.yml"] {
@@ -425,7 +421,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_bytes_make_it_panic(bytes in prop::collection::vec(any::<u8>(), 0..200), text in "[-a-z:{}\\[\\], \n\"'|&*]{0,80}") {
+        fn parsing_never_panics(bytes in prop::collection::vec(any::<u8>(), 0..200), text in "[-a-z:{}\\[\\], \n\"'|&*]{0,80}") {
             let _ = parse(&bytes, "f");
             let _ = parse(text.as_bytes(), "f");
         }

@@ -1,4 +1,4 @@
-//! Tables of objects, as the server lays them out, or of names and ages where it does not.
+//! Tables of objects with the server's columns, or with name and age if the server sends no `Table`.
 
 use serde_json::Value as Json;
 
@@ -7,28 +7,28 @@ use crate::jsonpath;
 use crate::server::Kind;
 use crate::table::Table;
 
-/// What a table shows besides the server's columns.
+/// The columns of a table besides those of the server.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Show {
-    /// Columns of low priority.
+    /// The server's columns of low priority.
     pub(crate) wide: bool,
-    /// The namespace of each object.
+    /// The namespace.
     pub(crate) namespace: bool,
     /// All labels.
     pub(crate) labels: bool,
     /// A column for each of these labels.
     pub(crate) label_columns: Vec<String>,
-    /// What kind each object is, before its name.
+    /// The kind, as a prefix of the name.
     pub(crate) kind: bool,
-    /// What happened to each object.
+    /// The type of the watch event.
     pub(crate) event: bool,
 }
 
-/// A table of objects of one kind, of which rows may come bit by bit.
+/// A table of objects of one kind. Rows can be added after others were printed.
 pub(crate) struct Rows<'k> {
     kind: &'k Kind,
     show: Show,
-    /// The indexes of the server's columns that are shown; none before the first table.
+    /// The indexes of the selected server columns; none before the first `Table`.
     shown: Option<Vec<usize>>,
     table: Table,
 }
@@ -43,7 +43,7 @@ impl<'k> Rows<'k> {
         }
     }
 
-    /// Adds what the server sent: a `Table`, a list, or an object. Returns how many rows that makes.
+    /// Adds the rows of a response: a `Table`, a list or an object. Returns the number of rows.
     pub(crate) fn add(&mut self, answer: &Json, event: &str) -> usize {
         let before = self.table.len();
         if answer["kind"] == "Table" {
@@ -56,9 +56,9 @@ impl<'k> Rows<'k> {
         self.table.len() - before
     }
 
-    /// The lines that were added since the last time.
-    pub(crate) fn lines(&mut self, headings: bool, colour: bool) -> Vec<String> {
-        self.table.lines(headings, colour)
+    /// The lines added since the last call.
+    pub(crate) fn lines(&mut self, headings: bool, color: bool) -> Vec<String> {
+        self.table.lines(headings, color)
     }
 
     fn add_table(&mut self, answer: &Json, event: &str) {
@@ -164,7 +164,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_servers_columns_are_shown_by_priority() {
+    fn server_columns_are_selected_by_priority() {
         let kind = Kind {
             kind: "VirtualService".into(),
             group: "networking.istio.io".into(),
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_table_there_are_names_and_ages() {
+    fn lists_are_printed_with_name_and_age() {
         let kind = Kind::default();
         let mut rows = Rows::new(&kind, Show::default());
         rows.add(&json!({"items": [{"metadata": {"name": "a"}}]}), "");

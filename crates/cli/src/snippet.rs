@@ -1,24 +1,24 @@
-//! A diagnostic with the line that it is about, and a caret below its place.
+//! Renders a diagnostic with its source line and a caret.
 
 use config::{Diagnostic, Severity};
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 use crate::style::{Paint, printable};
 
-/// How much of a long line is shown, in columns.
+/// Maximum width of the source line, in columns.
 const WIDEST: usize = 110;
 
-/// The diagnostic in several lines:
+/// Renders a diagnostic:
 ///
 /// ```text
-/// error: VirtualService default/a: spec.http[0].timeout: `soon` is no duration [bad-value]
+/// error: VirtualService default/a: spec.http[0].timeout: `soon` is not a duration [bad-value]
 ///   --> mesh.yaml:7:5
 ///    |
 ///  7 |   - timeout: soon
 ///    |     ^
 ///    = hint: write `10s`
 /// ```
-pub(crate) fn render(diagnostic: &Diagnostic, bytes: &[u8], colour: bool) -> String {
+pub(crate) fn render(diagnostic: &Diagnostic, bytes: &[u8], color: bool) -> String {
     let paint = match diagnostic.severity {
         Severity::Error => Paint::Red,
         Severity::Warning => Paint::Yellow,
@@ -36,7 +36,7 @@ pub(crate) fn render(diagnostic: &Diagnostic, bytes: &[u8], colour: bool) -> Str
         code => format!(" [{code}]"),
     };
     let message = printable(&format!("{about}{}{code}", diagnostic.message), false);
-    let mut out = format!("{}: {message}", paint.apply(diagnostic.severity.name(), colour));
+    let mut out = format!("{}: {message}", paint.apply(diagnostic.severity.name(), color));
     let number = diagnostic.line.to_string();
     let margin = " ".repeat(number.len());
     if let Some(file) = &diagnostic.file {
@@ -46,14 +46,14 @@ pub(crate) fn render(diagnostic: &Diagnostic, bytes: &[u8], colour: bool) -> Str
         };
         out.push_str(&format!(
             "\n{margin}{} {}{place}",
-            Paint::Dim.apply("-->", colour),
+            Paint::Dim.apply("-->", color),
             printable(file, false)
         ));
     }
     if let Some((line, caret)) = line_of(bytes, diagnostic.line, diagnostic.column) {
-        let bar = Paint::Dim.apply("|", colour);
-        let number = Paint::Dim.apply(&number, colour);
-        let caret = format!("{}{}", " ".repeat(caret), paint.apply("^", colour));
+        let bar = Paint::Dim.apply("|", color);
+        let number = Paint::Dim.apply(&number, color);
+        let caret = format!("{}{}", " ".repeat(caret), paint.apply("^", color));
         out.push_str(&format!(
             "\n{margin} {bar}\n{number} {bar} {line}\n{margin} {bar} {caret}"
         ));
@@ -61,18 +61,18 @@ pub(crate) fn render(diagnostic: &Diagnostic, bytes: &[u8], colour: bool) -> Str
     if let Some(hint) = &diagnostic.hint {
         out.push_str(&format!(
             "\n{margin} {} hint: {}",
-            Paint::Dim.apply("=", colour),
+            Paint::Dim.apply("=", color),
             printable(hint, false)
         ));
     }
     out
 }
 
-/// A line of a text, cut to what is shown, and how far to the right its column is.
+/// A source line, shortened if needed, and the offset of the caret.
 fn line_of(bytes: &[u8], line: u32, column: u32) -> Option<(String, usize)> {
     let index = usize::try_from(line.checked_sub(1)?).ok()?;
     let raw = bytes.split(|byte| *byte == b'\n').nth(index)?;
-    // A file may be one line of 64 MiB.
+    // A line may be as long as the largest file, 64 MiB.
     let end = raw.len().min(64 << 10);
     let text = printable(&String::from_utf8_lossy(&raw[..end]), false);
     if text.trim().is_empty() {
@@ -81,7 +81,7 @@ fn line_of(bytes: &[u8], line: u32, column: u32) -> Option<(String, usize)> {
     let before = usize::try_from(column.saturating_sub(1)).ok()?;
     let chars: Vec<char> = text.chars().collect();
     let before = before.min(chars.len());
-    // Of a long line, what stands around the place.
+    // Shows the part of a long line around the column.
     let skip = if text.width() > WIDEST {
         before.saturating_sub(WIDEST / 2)
     } else {
@@ -122,7 +122,7 @@ mod tests {
             path: FieldPath::spec().field("timeout"),
             severity: Severity::Error,
             code: "bad-value",
-            message: "`soon` is no duration".to_owned(),
+            message: "`soon` is not a duration".to_owned(),
             hint: Some("write `10s`".to_owned()),
         }
     }
@@ -131,7 +131,7 @@ mod tests {
     fn the_line_is_shown_with_a_caret() {
         let text = "kind: A\nspec:\n  timeout: soon\n";
         let expected = "\
-error: spec.timeout: `soon` is no duration [bad-value]
+error: spec.timeout: `soon` is not a duration [bad-value]
  --> mesh.yaml:3:3
   |
 3 |   timeout: soon
@@ -144,7 +144,7 @@ error: spec.timeout: `soon` is no duration [bad-value]
     }
 
     #[test]
-    fn long_lines_are_cut_around_the_place() {
+    fn long_lines_are_shortened_around_the_column() {
         let text = format!("{}X{}", "a".repeat(500), "b".repeat(500));
         let shown = render(&diagnostic(1, 501), text.as_bytes(), false);
         let lines: Vec<&str> = shown.lines().collect();
@@ -155,7 +155,7 @@ error: spec.timeout: `soon` is no duration [bad-value]
 
     proptest! {
         #[test]
-        fn no_place_makes_it_panic(bytes in prop::collection::vec(any::<u8>(), 0..60), line in 0u32..6, column in 0u32..80) {
+        fn no_position_panics(bytes in prop::collection::vec(any::<u8>(), 0..60), line in 0u32..6, column in 0u32..80) {
             let shown = render(&diagnostic(line, column), &bytes, false);
             prop_assert!(!shown.contains('\x1b'));
         }

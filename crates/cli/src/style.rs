@@ -1,6 +1,6 @@
-//! Colours, and text that cannot play tricks on a terminal.
+//! Colors, and removal of control characters.
 
-/// A colour or weight.
+/// A color or weight.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Paint {
     Bold,
@@ -12,7 +12,7 @@ pub(crate) enum Paint {
 }
 
 impl Paint {
-    /// The text in this colour, if `on`.
+    /// The text in this color, if `on`.
     pub(crate) fn apply(self, text: &str, on: bool) -> String {
         let code = match self {
             _ if !on || text.is_empty() => return text.to_owned(),
@@ -27,7 +27,7 @@ impl Paint {
     }
 }
 
-/// The colour of a word that says how something is; none for other words.
+/// The color of a state such as `True` or `Failed`; none for other words.
 pub(crate) fn of_state(word: &str) -> Option<Paint> {
     match word {
         "True" | "Ready" | "Running" | "Active" | "Bound" | "Accepted" | "Programmed" | "Completed" => {
@@ -40,37 +40,19 @@ pub(crate) fn of_state(word: &str) -> Option<Paint> {
     }
 }
 
-/// The text without control characters, which could move a cursor or rename a window: names and messages are other
-/// people's. Line breaks and tabs stay if `lines`, and become spaces if not.
+/// Removes control characters, which could manipulate the terminal: names and messages are untrusted. Line breaks and
+/// tabs stay if `lines`, else they become spaces.
 pub(crate) fn printable(text: &str, lines: bool) -> String {
-    let harmless = |c: char| match c {
+    let sanitize = |c: char| match c {
         '\n' | '\t' if lines => Some(c),
         '\n' | '\t' => Some(' '),
         '\r' => None,
         c if c.is_control() => Some('\u{fffd}'),
-        // Marks that turn the direction of text around.
+        // Bidirectional control characters.
         '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => Some('\u{fffd}'),
         c => Some(c),
     };
-    text.chars().filter_map(harmless).collect()
-}
-
-/// The same for a line that this program has coloured itself: escapes that begin colours stay.
-pub(crate) fn printable_paint(line: &str) -> String {
-    let parts: Vec<String> = line.split('\x1b').map(|part| printable(part, true)).collect();
-    let mut out = String::new();
-    for (index, part) in parts.iter().enumerate() {
-        if index > 0 {
-            let code = part
-                .strip_prefix('[')
-                .and_then(|rest| rest.split_once('m'))
-                .map(|(code, _)| code);
-            let own = code.is_some_and(|code| matches!(code, "0" | "1" | "2" | "31" | "32" | "33" | "36"));
-            out.push(if own { '\x1b' } else { '\u{fffd}' });
-        }
-        out.push_str(part);
-    }
-    out
+    text.chars().filter_map(sanitize).collect()
 }
 
 #[cfg(test)]
@@ -81,7 +63,6 @@ mod tests {
     fn escapes_do_not_reach_the_terminal() {
         assert_eq!(printable("a\x1b[2Jb\r\nc\u{202e}d", false), "a\u{fffd}[2Jb c\u{fffd}d");
         assert_eq!(printable("a\n\tb", true), "a\n\tb");
-        assert_eq!(printable_paint("\x1b[1ma\x1b[0m\x1b[2J"), "\x1b[1ma\x1b[0m\u{fffd}[2J");
     }
 
     #[test]

@@ -4,12 +4,12 @@ use unicode_width::UnicodeWidthStr;
 
 use crate::style::{self, Paint};
 
-/// The space between columns.
+/// Spaces between columns.
 const GAP: usize = 3;
-/// A cell that is wider does not push the columns after it further, so that one long text does not spoil a table.
+/// Maximum width of a column: wider cells do not widen the whole column.
 const WIDEST: usize = 120;
 
-/// Rows of cells under headings. The widths are kept, so that rows which are added later stand under the earlier ones.
+/// Rows of cells under headings. Column widths are kept, so that later rows align with earlier ones.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Table {
     headings: Vec<String>,
@@ -27,19 +27,19 @@ impl Table {
         }
     }
 
-    /// Adds a row; cells that are missing are empty.
+    /// Adds a row; missing cells are empty.
     pub(crate) fn row<S: Into<String>>(&mut self, cells: impl IntoIterator<Item = S>) {
         let clean = |cell: S| style::printable(&cell.into(), false);
         self.rows.push(cells.into_iter().map(clean).collect());
     }
 
-    /// How many rows wait to be printed.
+    /// The number of rows not yet printed.
     pub(crate) fn len(&self) -> usize {
         self.rows.len()
     }
 
-    /// The lines of the rows that were added since the last time, after the headings at the first time.
-    pub(crate) fn lines(&mut self, headings: bool, colour: bool) -> Vec<String> {
+    /// The lines of the rows added since the last call. The first call starts with the headings.
+    pub(crate) fn lines(&mut self, headings: bool, color: bool) -> Vec<String> {
         let rows = std::mem::take(&mut self.rows);
         let show_headings = headings && !self.started;
         let columns = rows.iter().map(Vec::len).max().unwrap_or(0).max(self.headings.len());
@@ -52,19 +52,19 @@ impl Table {
         }
         let mut lines = Vec::with_capacity(rows.len() + 1);
         if show_headings {
-            lines.push(Paint::Bold.apply(&self.line(&self.headings, |_| None, false), colour));
+            lines.push(Paint::Bold.apply(&self.line(&self.headings, |_| None, false), color));
         }
         self.started = true;
-        lines.extend(rows.iter().map(|row| self.line(row, style::of_state, colour)));
+        lines.extend(rows.iter().map(|row| self.line(row, style::of_state, color)));
         lines
     }
 
-    fn line(&self, cells: &[String], paint: impl Fn(&str) -> Option<Paint>, colour: bool) -> String {
+    fn line(&self, cells: &[String], paint: impl Fn(&str) -> Option<Paint>, color: bool) -> String {
         let mut line = String::new();
         for (index, cell) in cells.iter().enumerate() {
-            // The first cell is a name, even if it is called Ready.
+            // The first cell is a name, even if the name is `Ready`.
             match paint(cell).filter(|_| index > 0) {
-                Some(paint) => line.push_str(&paint.apply(cell, colour)),
+                Some(paint) => line.push_str(&paint.apply(cell, color)),
                 None => line.push_str(cell),
             }
             if index + 1 < cells.len() {
@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn columns_are_aligned_and_later_rows_stand_below() {
+    fn later_rows_align_with_earlier_ones() {
         let mut table = Table::new(["NAME", "AGE"]);
         table.row(["reviews", "5s"]);
         table.row(["日本", "1d"]);

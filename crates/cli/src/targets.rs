@@ -1,27 +1,25 @@
-//! Which objects a command is about: `KIND NAME…`, `KIND/NAME…`, `KIND -l SELECTOR`, `-f FILE`.
+//! Selection of objects: `KIND NAME…`, `KIND/NAME…`, `KIND -l SELECTOR`, `-f FILE`.
 
 use anyhow::{Result, anyhow, ensure};
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use serde_json::Value as Json;
 
-use crate::failure::usage;
+use crate::failure::{StatusError, usage};
 use crate::io::Io;
 use crate::manifests::{self, Manifest};
-use crate::server::{Catalogue, Kind, Request, Server};
+use crate::server::{Catalog, Kind, Request, Server};
 
-/// One object.
+/// A selected object.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Target {
-    /// Its kind.
     pub(crate) kind: Kind,
-    /// Its namespace; empty for kinds that have none.
+    /// Empty for cluster-scoped kinds.
     pub(crate) namespace: String,
-    /// Its name.
     pub(crate) name: String,
 }
 
 impl Target {
-    /// The path of its URL.
+    /// The URL path.
     pub(crate) fn path(&self) -> String {
         self.kind.object(&self.namespace, &self.name)
     }
@@ -35,6 +33,25 @@ impl Target {
     pub(crate) async fn get(&self, server: &Server) -> Result<Json> {
         server.get(&self.path()).await
     }
+
+    /// Reads it from the server; none if it does not exist.
+    pub(crate) async fn get_if_exists(&self, server: &Server) -> Result<Option<Json>> {
+        match self.get(server).await {
+            Ok(object) => Ok(Some(object)),
+            Err(error) if StatusError::is_not_found(&error) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The object of this kind in an item of a list.
+    pub(crate) fn of_item(kind: &Kind, item: &Json) -> Target {
+        let text = |field: &str| item["metadata"][field].as_str().unwrap_or_default().to_owned();
+        Target {
+            kind: kind.clone(),
+            namespace: text("namespace"),
+            name: text("name"),
+        }
+    }
 }
 
 /// Adds the words, `-f`, `-R`, `-l` and `--all`.
@@ -43,7 +60,7 @@ pub(crate) fn arguments(command: Command) -> Command {
         Arg::new("all")
             .long("all")
             .action(ArgAction::SetTrue)
-            .help("All objects of the kind in the namespace"),
+            .help("Select all objects of the kind in the namespace"),
     )
 }
 
@@ -54,7 +71,7 @@ pub(crate) fn words(command: Command) -> Command {
             .value_name("KIND [NAME…] | KIND/NAME…")
             .action(ArgAction::Append)
             .num_args(0..)
-            .help("The kind and names of objects"),
+            .help("Kind and names of objects"),
     )
 }
 
@@ -66,24 +83,24 @@ pub(crate) fn selectors(command: Command) -> Command {
                 .short('l')
                 .long("selector")
                 .value_name("LABELS")
-                .help("Objects with these labels: `a=b,c!=d,e in (f,g),h,!i`"),
+                .help("Select by labels: `a=b,c!=d,e in (f,g),h,!i`"),
         )
         .arg(
             Arg::new("field-selector")
                 .long("field-selector")
                 .value_name("FIELDS")
-                .help("Objects with these fields: `metadata.name=a`"),
+                .help("Select by fields: `metadata.name=a`"),
         )
         .arg(
             Arg::new("all-namespaces")
                 .short('A')
                 .long("all-namespaces")
                 .action(ArgAction::SetTrue)
-                .help("In all namespaces"),
+                .help("Select in all namespaces"),
         )
 }
 
-/// The words of the command line.
+/// The positional arguments.
 pub(crate) fn words_of(matches: &ArgMatches) -> Vec<String> {
     matches
         .get_many::<String>("words")
@@ -93,10 +110,10 @@ pub(crate) fn words_of(matches: &ArgMatches) -> Vec<String> {
         .collect()
 }
 
-/// Kinds with the names that were asked for; no name: all objects.
-pub(crate) fn kinds(words: &[String], catalogue: &Catalogue, io: &mut Io) -> Result<Vec<(Kind, Vec<String>)>> {
+/// Kinds with the given names; no names select all objects.
+pub(crate) fn kinds(words: &[String], catalog: &Catalog, io: &mut Io) -> Result<Vec<(Kind, Vec<String>)>> {
     let Some(first) = words.first() else {
-        return Err(usage("which kind? `rutter api-resources` lists them"));
+        return Err(usage("the kind is missing; `kubectl api-resources` lists the kinds"));
     };
     let mut found: Vec<(Kind, Vec<String>)> = Vec::new();
     if first.contains('/') {
@@ -104,8 +121,8 @@ pub(crate) fn kinds(words: &[String], catalogue: &Catalogue, io: &mut Io) -> Res
             let (kind, name) = word
                 .split_once('/')
                 .filter(|(kind, name)| !kind.is_empty() && !name.is_empty() && !name.contains('/'))
-                .ok_or_else(|| usage(format!("`{word}`: after KIND/NAME every word is KIND/NAME")))?;
-            let kind = one(kind, catalogue, io)?;
+                .ok_or_else(|| usage(format!("`{word}`: expected KIND/NAME, as in the first argument")))?;
+            let kind = one(kind, catalog, io)?;
             match found.iter_mut().find(|(known, _)| *known == kind) {
                 Some((_, names)) => names.push(name.to_owned()),
                 None => found.push((kind, vec![name.to_owned()])),
@@ -115,63 +132,47 @@ pub(crate) fn kinds(words: &[String], catalogue: &Catalogue, io: &mut Io) -> Res
     }
     let names = &words[1..];
     if let Some(word) = names.iter().find(|name| name.contains('/')) {
-        return Err(usage(format!("`{word}`: after a kind, every word is a name")));
+        return Err(usage(format!("`{word}`: expected a name after the kind")));
     }
-    for kind in catalogue.many(first)? {
+    for kind in catalog.many(first)? {
         found.push((kind.clone(), names.to_vec()));
     }
     if found.len() == 1 {
-        tell_also(first, catalogue, io);
+        warn_if_ambiguous(first, catalog, io);
     }
     Ok(found)
 }
 
-/// The kind that a word means; told are others that it could mean.
-pub(crate) fn one(word: &str, catalogue: &Catalogue, io: &mut Io) -> Result<Kind> {
-    let kind = catalogue.one(word)?.clone();
-    tell_also(word, catalogue, io);
+/// The kind that a word names. Warns if it could name another one.
+pub(crate) fn one(word: &str, catalog: &Catalog, io: &mut Io) -> Result<Kind> {
+    let kind = catalog.one(word)?.clone();
+    warn_if_ambiguous(word, catalog, io);
     Ok(kind)
 }
 
-fn tell_also(word: &str, catalogue: &Catalogue, io: &mut Io) {
-    let Ok(kind) = catalogue.one(word) else { return };
-    // What every Kubernetes has is always meant first, and nobody is in doubt.
-    if let (false, Some(other)) = (kind.group.is_empty(), catalogue.also(word).first()) {
+fn warn_if_ambiguous(word: &str, catalog: &Catalog, io: &mut Io) {
+    let Ok(kind) = catalog.one(word) else { return };
+    // Core kinds always take precedence, as in kubectl.
+    if let (false, Some(other)) = (kind.group.is_empty(), catalog.also(word).first()) {
         io.warn(format!(
-            "`{word}` is {}; it could also be {}",
+            "`{word}` is ambiguous: using {}, not {}",
             kind.qualified(),
             other.qualified()
         ));
     }
 }
 
-/// All objects that the command line names. With `-l` or `--all` the server is asked which there are.
-pub(crate) async fn all(
-    matches: &ArgMatches,
-    server: &Server,
-    catalogue: &Catalogue,
-    io: &mut Io,
-) -> Result<Vec<Target>> {
+/// All objects that the command line selects. Lists them on the server for `-l` and `--all`.
+pub(crate) async fn all(matches: &ArgMatches, server: &Server, catalog: &Catalog, io: &mut Io) -> Result<Vec<Target>> {
     let words = words_of(matches);
     if matches.try_contains_id("filename").unwrap_or(false) {
-        ensure!(words.is_empty(), usage("either -f or names, not both"));
+        ensure!(words.is_empty(), usage("-f cannot be combined with names"));
         let read = manifests::read(matches, io)?;
         return read
             .iter()
-            .map(|manifest| of_manifest(manifest, server, catalogue))
+            .map(|manifest| of_manifest(manifest, server, catalog))
             .collect();
     }
-    named(&words, matches, server, catalogue, io).await
-}
-
-/// The objects that words and selectors name.
-pub(crate) async fn named(
-    words: &[String],
-    matches: &ArgMatches,
-    server: &Server,
-    catalogue: &Catalogue,
-    io: &mut Io,
-) -> Result<Vec<Target>> {
     let text = |name| matches.try_get_one::<String>(name).ok().flatten().cloned();
     let flag = |name| {
         matches
@@ -184,30 +185,26 @@ pub(crate) async fn named(
     let (labels, fields) = (text("selector"), text("field-selector"));
     let selecting = labels.is_some() || fields.is_some() || flag("all");
     let mut targets = Vec::new();
-    for (kind, names) in kinds(words, catalogue, io)? {
+    for (kind, names) in kinds(&words, catalog, io)? {
         if names.is_empty() {
             ensure!(
                 selecting,
-                usage(format!("which {}? name them, or say -l LABELS or --all", kind.plural))
+                usage(format!("no {} selected: give names, -l LABELS or --all", kind.plural))
             );
             let namespace = (!flag("all-namespaces")).then_some(server.namespace.as_str());
             let request = Request::get(kind.collection(namespace))
                 .maybe("labelSelector", labels.clone())
                 .maybe("fieldSelector", fields.clone())
-                .in_short();
+                .metadata_only();
             let list = server.list(request).await?;
-            for item in list["items"].as_array().into_iter().flatten() {
-                let text = |field: &str| item["metadata"][field].as_str().unwrap_or_default().to_owned();
-                let (namespace, name) = (text("namespace"), text("name"));
-                let kind = kind.clone();
-                targets.push(Target { kind, namespace, name });
-            }
+            let items = list["items"].as_array().into_iter().flatten();
+            targets.extend(items.map(|item| Target::of_item(&kind, item)));
             continue;
         }
-        ensure!(!selecting, usage("either names or a selector, not both"));
+        ensure!(!selecting, usage("names cannot be combined with a selector"));
         ensure!(
             !flag("all-namespaces"),
-            usage("an object by its name is in one namespace: -n, not -A")
+            usage("names cannot be combined with -A: use -n")
         );
         targets.extend(names.into_iter().map(|name| of_name(&kind, name, server)));
     }
@@ -228,8 +225,8 @@ pub(crate) fn of_name(kind: &Kind, name: String, server: &Server) -> Target {
 }
 
 /// The object of a file.
-pub(crate) fn of_manifest(manifest: &Manifest, server: &Server, catalogue: &Catalogue) -> Result<Target> {
-    let kind = kind_of(manifest, catalogue)?;
+pub(crate) fn of_manifest(manifest: &Manifest, server: &Server, catalog: &Catalog) -> Result<Target> {
+    let kind = kind_of(manifest, catalog)?;
     Ok(Target {
         namespace: namespace_of(manifest, &kind, server)?,
         name: manifest.name().to_owned(),
@@ -238,16 +235,16 @@ pub(crate) fn of_manifest(manifest: &Manifest, server: &Server, catalogue: &Cata
 }
 
 /// The kind of a file's object.
-pub(crate) fn kind_of(manifest: &Manifest, catalogue: &Catalogue) -> Result<Kind> {
+pub(crate) fn kind_of(manifest: &Manifest, catalog: &Catalog) -> Result<Kind> {
     let (api_version, kind) = (manifest.api_version(), manifest.kind());
-    catalogue.of_object(api_version, kind).cloned().ok_or_else(|| {
-        let other = catalogue.kinds.iter().find(|known| known.kind == kind);
+    catalog.of_object(api_version, kind).cloned().ok_or_else(|| {
+        let other = catalog.kinds.iter().find(|known| known.kind == kind);
         let hint = match other {
             Some(other) => format!("\nhint: it serves {kind} in {}", other.api_version()),
             None => String::new(),
         };
         anyhow!(
-            "{}: the server has no kind {kind} in {api_version}{hint}",
+            "{}: the server does not serve kind {kind} in {api_version}{hint}",
             manifest.place()
         )
     })
@@ -260,7 +257,7 @@ pub(crate) fn namespace_of(manifest: &Manifest, kind: &Kind, server: &Server) ->
         Some(own) => {
             ensure!(
                 !server.namespace_given || own == server.namespace,
-                "{}: the namespace is `{own}` there and `{}` on the command line: leave one out",
+                "{}: the object's namespace `{own}` differs from `{}` on the command line",
                 manifest.place(),
                 server.namespace
             );
@@ -274,7 +271,7 @@ pub(crate) fn namespace_of(manifest: &Manifest, kind: &Kind, server: &Server) ->
 mod tests {
     use super::*;
 
-    fn catalogue() -> Catalogue {
+    fn catalog() -> Catalog {
         let kind = |group: &str, name: &str| Kind {
             group: group.into(),
             version: "v1".into(),
@@ -284,7 +281,7 @@ mod tests {
             namespaced: true,
             ..Kind::default()
         };
-        Catalogue {
+        Catalog {
             kinds: vec![
                 kind("", "Pod"),
                 kind("a.example", "Gateway"),
@@ -295,7 +292,7 @@ mod tests {
 
     fn read(words: &str) -> Result<Vec<(String, Vec<String>)>> {
         let words: Vec<String> = words.split_whitespace().map(str::to_owned).collect();
-        let found = kinds(&words, &catalogue(), &mut Io::to(std::io::sink(), std::io::sink()))?;
+        let found = kinds(&words, &catalog(), &mut Io::to(std::io::sink(), std::io::sink()))?;
         Ok(found
             .into_iter()
             .map(|(kind, names)| (kind.qualified(), names))
@@ -303,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn words_are_kinds_and_names() {
+    fn words_select_kinds_and_names() {
         let own = |text: &str| text.to_owned();
         assert_eq!(read("pods a b").unwrap(), [(own("pods"), vec![own("a"), own("b")])]);
         assert_eq!(read("pod").unwrap(), [(own("pods"), vec![])]);

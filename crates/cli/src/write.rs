@@ -1,4 +1,4 @@
-//! What all commands that write have in common: dry runs, field validation, and what they say.
+//! Dry runs, field validation and reports of the commands that write objects.
 
 use anyhow::Result;
 use clap::{Arg, ArgMatches, Command};
@@ -8,7 +8,7 @@ use crate::io::Io;
 use crate::output::{self, Format};
 use crate::server::{Kind, Request};
 
-/// The field manager of everything that this command line writes.
+/// The default field manager.
 pub(crate) const MANAGER: &str = "rutter";
 
 /// Whether to write at all.
@@ -16,9 +16,9 @@ pub(crate) const MANAGER: &str = "rutter";
 pub(crate) enum DryRun {
     /// Write.
     No,
-    /// Only print what would be sent.
+    /// Send nothing and print the object.
     Client,
-    /// Let the server do everything but write.
+    /// Let the server process the request without storing the result.
     Server,
 }
 
@@ -27,10 +27,10 @@ pub(crate) enum DryRun {
 pub(crate) struct Options {
     pub(crate) dry: DryRun,
     pub(crate) manager: String,
-    validation: &'static str,
+    pub(crate) validation: &'static str,
 }
 
-/// `--dry-run`, with what it means for the command.
+/// `--dry-run` with the help of a command.
 pub(crate) fn dry_run(help: &'static str) -> Arg {
     Arg::new("dry-run")
         .long("dry-run")
@@ -43,19 +43,23 @@ pub(crate) fn dry_run(help: &'static str) -> Arg {
         .help(help)
 }
 
+/// Adds `--field-manager`.
+pub(crate) fn field_manager(command: Command) -> Command {
+    command.arg(
+        Arg::new("field-manager")
+            .long("field-manager")
+            .value_name("NAME")
+            .default_value(MANAGER)
+            .help("Owner recorded for the fields that are written"),
+    )
+}
+
 /// Adds `--dry-run`, `--field-manager` and `--validate`.
 pub(crate) fn arguments(command: Command) -> Command {
-    command
+    field_manager(command)
         .arg(dry_run(
-            "Write nothing: `server` asks the server what would become of it, `client` only prints",
+            "Write nothing: with `server`, the server validates the request; with `client`, nothing is sent",
         ))
-        .arg(
-            Arg::new("field-manager")
-                .long("field-manager")
-                .value_name("NAME")
-                .default_value(MANAGER)
-                .help("Who is said to own the fields that are written"),
-        )
         .arg(
             Arg::new("validate")
                 .long("validate")
@@ -65,12 +69,12 @@ pub(crate) fn arguments(command: Command) -> Command {
                 .require_equals(true)
                 .default_value("strict")
                 .default_missing_value("strict")
-                .help("Whether fields that a kind does not have are refused, warned of, or dropped"),
+                .help("Handling of unknown fields: reject (`strict`), drop with a warning (`warn`) or drop (`ignore`)"),
         )
 }
 
 impl Options {
-    /// What the flags say.
+    /// Reads the flags.
     pub(crate) fn of(matches: &ArgMatches) -> Options {
         let text = |name| matches.try_get_one::<String>(name).ok().flatten().map(String::as_str);
         Options {
@@ -88,7 +92,7 @@ impl Options {
         }
     }
 
-    /// The request with these options.
+    /// Adds these options to a request.
     pub(crate) fn on(&self, request: Request) -> Request {
         request
             .with("fieldManager", &self.manager)
@@ -96,12 +100,12 @@ impl Options {
             .maybe("dryRun", (self.dry == DryRun::Server).then_some("All"))
     }
 
-    /// The same for a deletion, which has no fields.
+    /// Adds these options to a deletion, which has no fields.
     pub(crate) fn on_delete(&self, request: Request) -> Request {
         request.maybe("dryRun", (self.dry == DryRun::Server).then_some("All"))
     }
 
-    /// What a line about a write ends with.
+    /// The suffix of report lines.
     pub(crate) fn suffix(&self) -> &'static str {
         match self.dry {
             DryRun::No => "",
@@ -111,7 +115,7 @@ impl Options {
     }
 }
 
-/// Says what became of objects: a line each, or the objects themselves in the format that was asked for.
+/// Prints the effect on each object: one line each, or the objects in the format of `-o`.
 pub(crate) struct Report {
     format: Option<Format>,
     suffix: &'static str,
@@ -127,18 +131,18 @@ impl Report {
         }
     }
 
-    /// `virtualservice.networking.istio.io/reviews configured`.
-    pub(crate) fn add(&mut self, io: &mut Io, kind: &Kind, object: Json, what: &str) -> Result<()> {
+    /// Adds an object, for example `virtualservice.networking.istio.io/reviews configured`.
+    pub(crate) fn add(&mut self, io: &mut Io, kind: &Kind, object: Json, effect: &str) -> Result<()> {
         if self.format.is_some() {
             self.objects.push((kind.clone(), object));
             return Ok(());
         }
         let name = object["metadata"]["name"].as_str().unwrap_or_default();
-        io.say(format!("{} {what}{}", kind.named(name), self.suffix))?;
+        io.print(format!("{} {effect}{}", kind.named(name), self.suffix))?;
         Ok(())
     }
 
-    /// Prints the objects.
+    /// Prints the objects, if `-o` asks for them.
     pub(crate) fn finish(self, io: &mut Io, matches: &ArgMatches) -> Result<()> {
         let Some(format) = self.format else { return Ok(()) };
         let mut objects = self.objects;
@@ -161,7 +165,7 @@ impl Report {
     }
 }
 
-/// Takes out of an object what only a server sets, so that it can be created anew.
+/// Removes the fields that only a server sets, so that the object can be created again.
 pub(crate) fn without_server_fields(object: &mut Json) {
     let Some(fields) = object.as_object_mut() else { return };
     fields.remove("status");
@@ -180,7 +184,7 @@ pub(crate) fn without_server_fields(object: &mut Json) {
     ] {
         meta.remove(field);
     }
-    // What kubectl's older apply keeps of the last file repeats the whole object.
+    // kubectl's client-side apply stores a copy of the whole object here.
     if let Some(annotations) = meta.get_mut("annotations").and_then(Json::as_object_mut) {
         annotations.remove("kubectl.kubernetes.io/last-applied-configuration");
         if annotations.is_empty() {
@@ -189,7 +193,7 @@ pub(crate) fn without_server_fields(object: &mut Json) {
     }
 }
 
-/// Whether two objects say the same, whatever the server added to them.
+/// Whether two objects are equal except for server-set fields.
 pub(crate) fn same_content(left: &Json, right: &Json) -> bool {
     let bare = |object: &Json| {
         let mut object = object.clone();
@@ -199,8 +203,8 @@ pub(crate) fn same_content(left: &Json, right: &Json) -> bool {
     bare(left) == bare(right)
 }
 
-/// Kinds that others live in or are made by go first.
-pub(crate) fn rank(kind: &str) -> u8 {
+/// The order of creation: namespaces and definitions come first because other objects need them.
+pub(crate) fn creation_order(kind: &str) -> u8 {
     match kind {
         "Namespace" | "CustomResourceDefinition" => 0,
         _ => 1,

@@ -1,8 +1,8 @@
-//! JSON values as YAML, in the form that Kubernetes' tools print: keys sorted, lists as deep as their key.
+//! Writes JSON values as YAML in the form of `kubectl`: sorted keys, lists indented like their key.
 
 use serde_json::{Map, Value as Json};
 
-/// The value as one YAML document, with a line break at its end.
+/// The value as one YAML document, with a trailing line break.
 pub(crate) fn document(value: &Json) -> String {
     let mut out = String::new();
     match value {
@@ -20,7 +20,7 @@ fn object(fields: &Map<String, Json>, indent: usize, out: &mut String) {
     let mut sorted: Vec<_> = fields.iter().collect();
     sorted.sort_by_key(|(key, _)| *key);
     for (index, (key, value)) in sorted.into_iter().enumerate() {
-        // The first key of a list's item stands behind its dash.
+        // The first key of a list item follows its dash.
         if index > 0 || !out.ends_with("- ") {
             spaces(indent, out);
         }
@@ -61,7 +61,7 @@ fn list(items: &[Json], indent: usize, out: &mut String) {
     }
 }
 
-/// What fits behind a key or a dash; a block of lines is indented by two more than `indent`.
+/// Writes a value that follows a key or a dash. A literal block is indented by two more than `indent`.
 fn inline(value: &Json, indent: usize, out: &mut String) {
     match value {
         Json::Null => out.push_str("null"),
@@ -73,7 +73,7 @@ fn inline(value: &Json, indent: usize, out: &mut String) {
     }
 }
 
-/// Whether a text reads better, and safely, as a literal block.
+/// Whether to write a text as a literal block.
 fn is_block(text: &str) -> bool {
     let lines = text.strip_suffix('\n').unwrap_or(text);
     let safe = |c: char| c == '\n' || c == '\t' || !(c.is_control() || is_odd(c));
@@ -103,7 +103,7 @@ fn plain_or_quoted(text: &str, out: &mut String) {
     }
 }
 
-/// Whether a text without quotes is read back as this text by every reader of YAML, old ones included.
+/// Whether every YAML parser, including YAML 1.1, reads the unquoted text as this string.
 fn is_plain(text: &str) -> bool {
     let word = text.to_ascii_lowercase();
     let reserved = matches!(
@@ -111,7 +111,7 @@ fn is_plain(text: &str) -> bool {
         "" | "~" | "null" | "true" | "false" | "yes" | "no" | "on" | "off" | "y" | "n" | ".inf" | ".nan" | "<<" | "="
     );
     let first = text.chars().next().unwrap_or(' ');
-    // What begins like a number may be one: a version, a date, an octal, a time in base 60.
+    // Numbers, dates, octal numbers and sexagesimal numbers need quotes.
     let numeric = match first {
         '0'..='9' => may_be_number(text),
         '+' | '-' | '.' => looks_numeric(&text[1..]),
@@ -132,18 +132,18 @@ fn looks_numeric(rest: &str) -> bool {
         || rest.starts_with(|c: char| c.is_ascii_digit() || matches!(c, '.' | 'i' | 'I' | 'n' | 'N' | '-' | ' '))
 }
 
-/// Whether a text that begins with a digit could be taken for a number, a time or a date. A UID or a version could not.
+/// Whether a text that starts with a digit could be read as a number, time or date. UIDs and addresses cannot.
 fn may_be_number(text: &str) -> bool {
     let all = |fits: fn(char) -> bool| text.chars().all(fits);
-    // An address has more points than a number.
+    // An IP address has more than one dot.
     let one_point = text.matches('.').count() < 2;
-    // `1e3`, `12:30:00`, `1_000`; then hexadecimal, octal and binary ones; then dates, with or without a time.
+    // `1e3`, `12:30:00`, `1_000`; hexadecimal, octal and binary numbers; dates with or without a time.
     (one_point && all(|c| c.is_ascii_digit() || matches!(c, '.' | '_' | ':' | '+' | '-' | 'e' | 'E')))
         || (text.starts_with('0') && all(|c| c.is_ascii_hexdigit() || matches!(c, '_' | 'x' | 'X' | 'o' | 'O')))
         || (text.as_bytes().get(4) == Some(&b'-') && text.bytes().take(4).all(|b| b.is_ascii_digit()))
 }
 
-/// Characters that readers of YAML treat in their own ways.
+/// Characters that YAML parsers treat differently.
 fn is_odd(c: char) -> bool {
     matches!(
         c,
@@ -151,7 +151,7 @@ fn is_odd(c: char) -> bool {
     )
 }
 
-/// In double quotes, with JSON's escapes, which YAML shares.
+/// Writes a double-quoted string with JSON escapes.
 fn quoted(text: &str, out: &mut String) {
     out.push('"');
     for c in text.chars() {
@@ -181,7 +181,7 @@ mod tests {
     use crate::manifests;
 
     #[test]
-    fn objects_look_as_kubectl_prints_them() {
+    fn objects_have_the_form_of_kubectl() {
         let value = json!({
             "kind": "VirtualService",
             "apiVersion": "networking.istio.io/v1",
@@ -245,7 +245,7 @@ spec:
 
     proptest! {
         #[test]
-        fn what_is_written_is_read_back(value in values()) {
+        fn written_values_are_read_back(value in values()) {
             let value = json!({"value": value});
             let text = document(&value);
             let read = manifests::parse_text(text.as_bytes()).unwrap();

@@ -22,13 +22,13 @@ pub fn command() -> Command {
         "Reads resources from a store with a Kubernetes-compatible API, from Kubernetes or from a directory, and configures \
          every proxy that connects. Runs until it receives SIGTERM or SIGINT.",
     );
-    Command::new("rutter")
+    let root = Command::new("rutter")
         .about("A service-mesh control plane: Istio's resources in, Envoy's discovery protocol out")
         .version(env!("CARGO_PKG_VERSION"))
         .subcommand_required(true)
         .arg_required_else_help(true)
-        .subcommand(settings::flags(serve))
-        .subcommands(cli::commands())
+        .subcommand(settings::flags(serve));
+    cli::with_commands(root)
 }
 
 /// Runs the command that was given.

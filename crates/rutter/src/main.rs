@@ -3,5 +3,6 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    rutter::run(&rutter::command().get_matches())
+    let arguments = cli::command_first(std::env::args_os());
+    rutter::run(&rutter::command().get_matches_from(arguments))
 }

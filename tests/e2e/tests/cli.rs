@@ -51,7 +51,7 @@ scripts! {
     versions,
     /// What the settings of a workload's proxy come to.
     settings,
-    /// What needs no object: contexts, kinds, fields, completion.
+    /// Commands that need no object: version, crds, completion.
     surroundings,
 }
 

@@ -1,4 +1,4 @@
-//! The chart that this program carries (`deploy/helm/rutter`), and what Helm does with one.
+//! The embedded Helm chart (`deploy/helm/rutter`) and its rendering.
 
 mod set;
 mod values;
@@ -34,12 +34,12 @@ const TEMPLATES: &[(&str, &str)] = files![
     "webhooks.yaml",
 ];
 
-/// The default values, with what each means.
+/// The default values with their descriptions.
 pub(crate) const VALUES: &str = include_str!("../../../../deploy/helm/rutter/values.yaml");
 
 const CHART: &str = include_str!("../../../../deploy/helm/rutter/Chart.yaml");
 
-/// Kinds in the order in which Helm makes them; what is not here comes after.
+/// Kinds in Helm's installation order; other kinds follow.
 const ORDER: &[&str] = &[
     "Namespace",
     "PodDisruptionBudget",
@@ -56,18 +56,18 @@ const ORDER: &[&str] = &[
     "HorizontalPodAutoscaler",
 ];
 
-/// How an installation is called and where it is.
+/// Name and namespace of an installation.
 pub(crate) struct Release<'r> {
     pub(crate) name: &'r str,
     pub(crate) namespace: &'r str,
 }
 
-/// The default values as a value.
+/// The parsed default values.
 pub(crate) fn defaults() -> Result<Json> {
     one(VALUES).context("the chart's values")
 }
 
-/// The objects of the chart with these values, in the order in which they can be made.
+/// Renders the objects of the chart with these values, in installation order.
 pub(crate) fn objects(release: &Release<'_>, values: &Json) -> Result<Vec<Json>> {
     let chart = one(CHART).context("the chart")?;
     let given = json!({
@@ -83,21 +83,21 @@ pub(crate) fn objects(release: &Release<'_>, values: &Json) -> Result<Vec<Json>>
     for (name, _) in TEMPLATES.iter().filter(|(name, _)| name.ends_with(".yaml")) {
         let text = templates.render(name, &given, &Yaml)?;
         let documents = manifests::parse_text(text.as_bytes())
-            .with_context(|| format!("with these values {name} makes what is not YAML"))?;
+            .with_context(|| format!("{name} does not render to valid YAML with these values"))?;
         for (object, line) in documents.into_iter().filter(|(object, _)| !object.is_null()) {
             ensure!(
                 object["kind"].is_string(),
-                "with these values line {line} of {name} makes what is not an object"
+                "{name} does not render to objects with these values (line {line})"
             );
             objects.push(object);
         }
     }
-    objects.sort_by_key(place);
+    objects.sort_by_key(install_order);
     Ok(objects)
 }
 
-/// Where an object stands among the others.
-fn place(object: &Json) -> usize {
+/// The position of an object in the installation order.
+fn install_order(object: &Json) -> usize {
     ORDER
         .iter()
         .position(|kind| object["kind"] == *kind)
@@ -106,23 +106,26 @@ fn place(object: &Json) -> usize {
 
 fn one(text: &str) -> Result<Json> {
     let documents = manifests::parse_text(text.as_bytes())?;
-    let (value, _) = documents.into_iter().next().ok_or_else(|| anyhow!("it is empty"))?;
+    let (value, _) = documents
+        .into_iter()
+        .next()
+        .ok_or_else(|| anyhow!("the document is empty"))?;
     Ok(value)
 }
 
-/// Reads a file of values.
+/// Parses a file of values.
 pub(crate) fn read_values(bytes: &[u8]) -> Result<Json> {
     let documents = manifests::parse_text(bytes)?;
-    ensure!(documents.len() <= 1, "there is more than one document in it");
+    ensure!(documents.len() <= 1, "expected one YAML document");
     let value = documents.into_iter().next().map_or(Json::Null, |(value, _)| value);
     match value {
         Json::Null => Ok(json!({})),
         value if value.is_object() => Ok(value),
-        _ => Err(anyhow!("it is not a map of values")),
+        _ => Err(anyhow!("expected a map of values")),
     }
 }
 
-/// The functions of Helm that need YAML.
+/// Template functions of Helm that need YAML.
 struct Yaml;
 
 impl Host for Yaml {
@@ -148,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn every_template_of_the_chart_is_carried() {
+    fn every_template_of_the_chart_is_embedded() {
         let mut there: Vec<String> = fs::read_dir(chart().join("templates"))
             .unwrap()
             .map(|entry| entry.unwrap().file_name().into_string().unwrap())
@@ -167,9 +170,9 @@ mod tests {
         }
     }
 
-    /// `RUTTER_UPDATE_DOCS=1` writes it.
+    /// `RUTTER_UPDATE_DOCS=1` writes the file.
     #[test]
-    fn reference_page_of_definitions_is_that_of_the_code() {
+    fn reference_page_of_definitions_is_up_to_date() {
         let custom = definitions().iter().filter(|definition| !definition.builtin);
         let expected: String = custom
             .map(|one| format!("---\n{}", yaml::document(&crd(one))))
@@ -181,13 +184,13 @@ mod tests {
         let found = fs::read_to_string(&file).unwrap_or_default();
         assert!(
             found == expected,
-            "{} is old: `cargo xtask docs` writes it",
+            "{} is out of date: `cargo xtask docs` writes it",
             file.display()
         );
     }
 
     #[test]
-    fn what_cannot_be_filled_in_is_an_error_that_names_the_template() {
+    fn rendering_errors_name_the_template() {
         let release = Release {
             name: "r",
             namespace: "n",

@@ -1,17 +1,17 @@
-//! `--set a.b[0].c=value,d={1,2}`, as Helm reads it.
+//! `--set a.b[0].c=value,d={1,2}` with the syntax of Helm.
 
 use anyhow::{Result, bail, ensure};
 use serde_json::{Map, Value as Json};
 
-/// The longest list that an index may make.
+/// Maximum index of a list.
 const MAX_INDEX: usize = 65_536;
 
-/// Lays assignments, separated by commas, over values. What looks like a number, a truth value or null is one.
+/// Applies comma-separated assignments to values. Numbers, booleans and null are typed.
 pub(crate) fn assign(values: &mut Json, text: &str) -> Result<()> {
     all(values, text, &typed)
 }
 
-/// The same, and every value is a text.
+/// Like [`assign`], but every value is a string.
 pub(crate) fn assign_text(values: &mut Json, text: &str) -> Result<()> {
     all(values, text, &|text| Json::String(text))
 }
@@ -22,7 +22,7 @@ fn all(values: &mut Json, text: &str, read: &dyn Fn(String) -> Json) -> Result<(
         let (Some(path), Some(value)) = (sides.next(), sides.next()) else {
             bail!("`{assignment}` is not of the form PATH=VALUE");
         };
-        // A value may hold further signs of equality.
+        // A value may contain equals signs.
         let value = &assignment[assignment.len() - value.len() - sides.map(|side| side.len() + 1).sum::<usize>()..];
         let value = match value.strip_prefix('{').and_then(|list| list.strip_suffix('}')) {
             Some("") => Json::Array(Vec::new()),
@@ -35,7 +35,7 @@ fn all(values: &mut Json, text: &str, read: &dyn Fn(String) -> Json) -> Result<(
     Ok(())
 }
 
-/// Splits at a sign that is not behind a backslash, and, where asked, not between braces.
+/// Splits at a separator that is not escaped and, if `braces`, not between braces.
 fn split(text: &str, sign: char, braces: bool) -> Vec<&str> {
     let mut parts = Vec::new();
     let (mut from, mut depth, mut escaped) = (0, 0_usize, false);
@@ -56,7 +56,7 @@ fn split(text: &str, sign: char, braces: bool) -> Vec<&str> {
     parts
 }
 
-/// Without its backslashes.
+/// Removes escaping backslashes.
 fn plain(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut chars = text.chars();
@@ -74,7 +74,7 @@ fn typed(text: String) -> Json {
         "true" => true.into(),
         "false" => false.into(),
         "null" => Json::Null,
-        // What begins with a zero is an identifier and not a number.
+        // Text with a leading zero is an identifier, not a number.
         number if number == "0" || !number.starts_with('0') => match number.parse::<i64>() {
             Ok(number) => number.into(),
             Err(_) => text.into(),
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn assignments_are_read_as_helm_reads_them() {
+    fn assignments_have_helm_syntax() {
         for (text, expected) in [
             ("a=1,b=x", json!({"a": 1, "b": "x"})),
             ("a.b.c=true", json!({"a": {"b": {"c": true}}})),
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_assignment_is_refused() {
+    fn invalid_assignments_are_rejected() {
         for text in ["a", ".a=1", "a[x]=1", "a[99999999]=1", "=1"] {
             assert!(set(text).is_err(), "{text}");
         }
@@ -183,7 +183,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_text_brings_it_down(text in "[a-c.,=\\[\\]{}\\\\0-9é]{0,20}") {
+        fn parsing_never_panics(text in "[a-c.,=\\[\\]{}\\\\0-9é]{0,20}") {
             let _ = set(&text);
         }
     }

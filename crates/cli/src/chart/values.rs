@@ -1,8 +1,8 @@
-//! Values over values, as Helm lays them.
+//! Merging of values, as in Helm.
 
 use serde_json::{Map, Value as Json};
 
-/// Values whose fields are not the chart's but the user's.
+/// Values whose fields are defined by the user.
 const FREE: &[&str] = &[
     "meshConfig",
     "resources",
@@ -10,7 +10,7 @@ const FREE: &[&str] = &[
     "global.meshNetworks",
 ];
 
-/// Lays values over others: maps are merged, all else is replaced, and null takes a value away.
+/// Merges values into others: maps are merged, other values are replaced, null removes a value.
 pub(crate) fn merge(base: &mut Json, over: &Json) {
     let Some(over) = over.as_object() else { return };
     if !base.is_object() {
@@ -30,18 +30,18 @@ pub(crate) fn merge(base: &mut Json, over: &Json) {
     }
 }
 
-/// The values that the chart does not know, so that nothing comes of them.
+/// The paths of values that the chart does not use.
 pub(crate) fn unknown(known: &Json, given: &Json) -> Vec<String> {
     let mut found = Vec::new();
-    seek(known, given, "", &mut found);
+    collect_unknown(known, given, "", &mut found);
     found
 }
 
-fn seek(known: &Json, given: &Json, path: &str, found: &mut Vec<String>) {
+fn collect_unknown(known: &Json, given: &Json, path: &str, found: &mut Vec<String>) {
     let (Some(known), Some(given)) = (known.as_object(), given.as_object()) else {
         return;
     };
-    // An empty map among the defaults is there to be filled.
+    // An empty default map accepts any fields.
     if FREE.contains(&path) || (known.is_empty() && !path.is_empty()) {
         return;
     }
@@ -52,7 +52,7 @@ fn seek(known: &Json, given: &Json, path: &str, found: &mut Vec<String>) {
             format!("{path}.{key}")
         };
         match known.get(key) {
-            Some(known) => seek(known, value, &path, found),
+            Some(known) => collect_unknown(known, value, &path, found),
             None => found.push(path),
         }
     }
@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn maps_merge_and_null_takes_away() {
+    fn maps_merge_and_null_removes() {
         let mut base = json!({"a": {"b": 1, "c": [1, 2]}, "d": 1, "e": {"f": 1}});
         merge(
             &mut base,
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_chart_does_not_know_is_named() {
+    fn unknown_values_are_reported() {
         let known = json!({"a": {"b": 1}, "free": {}, "meshConfig": {"x": 1}, "list": []});
         let given = json!({"a": {"b": 2, "z": 1}, "free": {"any": 1}, "meshConfig": {"y": 1}, "other": 1, "list": [1]});
         assert_eq!(unknown(&known, &given), ["a.z", "other"]);

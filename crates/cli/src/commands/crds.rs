@@ -1,4 +1,4 @@
-//! `rutter crds`: the CustomResourceDefinitions of all kinds that this build knows.
+//! `rutter crds`: prints the CustomResourceDefinitions of this build.
 
 use anyhow::{Result, ensure};
 use clap::{Arg, ArgAction, ArgMatches, Command};
@@ -7,12 +7,12 @@ use config::schema::{Definition, crd, definitions};
 use crate::failure::{SUCCESS, usage};
 use crate::io::Io;
 use crate::output;
-use crate::server::Catalogue;
+use crate::server::Catalog;
 use crate::yaml;
 
 pub(super) fn command() -> Command {
     Command::new("crds")
-        .about("Print the CustomResourceDefinitions of the kinds that this build knows, without a server")
+        .about("Print the CustomResourceDefinitions of this build")
         .after_help("Examples:\n  rutter crds | kubectl apply --server-side -f -\n  rutter crds virtualservices gateway-api -o json")
         .arg(
             Arg::new("kinds")
@@ -28,7 +28,7 @@ pub(super) fn command() -> Command {
                 .value_name("FORMAT")
                 .value_parser(["yaml", "json", "name"])
                 .default_value("yaml")
-                .help("yaml, json or name"),
+                .help("Output format: yaml, json or name"),
         )
 }
 
@@ -41,7 +41,7 @@ pub(super) async fn run(matches: &ArgMatches, io: &mut Io) -> Result<u8> {
         }
         Some("name") => {
             for one in chosen {
-                io.say(format!(
+                io.print(format!(
                     "customresourcedefinition.apiextensions.k8s.io/{}.{}",
                     one.plural, one.group
                 ))?;
@@ -62,12 +62,12 @@ fn chosen(matches: &ArgMatches) -> Result<Vec<&'static Definition>> {
     if words.is_empty() {
         return Ok(custom.collect());
     }
-    let local = Catalogue::local();
+    let local = Catalog::local();
     let mut chosen: Vec<&Definition> = Vec::new();
     for word in words {
         let kinds = local
             .many(word)
-            .map_err(|_| usage(format!("this build knows no kind and no category `{word}`")))?;
+            .map_err(|_| usage(format!("unknown kind or category `{word}`")))?;
         for kind in kinds {
             let found = custom
                 .clone()
@@ -79,7 +79,7 @@ fn chosen(matches: &ArgMatches) -> Result<Vec<&'static Definition>> {
     }
     ensure!(
         !chosen.is_empty(),
-        usage("every Kubernetes has these kinds: they need no definition")
+        usage("these kinds are built into Kubernetes and have no definition")
     );
     Ok(chosen)
 }

@@ -1,20 +1,20 @@
-//! `rutter create` and `rutter replace`: write files' objects whole.
+//! `rutter create` and `rutter replace`: write the objects of files.
 
 use anyhow::{Result, ensure};
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use serde_json::{Value as Json, json};
 
-use crate::blame;
-use crate::failure::{Refusal, SUCCESS, usage};
+use crate::error_location;
+use crate::failure::{SUCCESS, StatusError, usage};
 use crate::io::Io;
 use crate::manifests::{self, Manifest};
-use crate::server::{self, Catalogue, Kind, Request, Server};
+use crate::server::{self, Catalog, Kind, Request, Server};
 use crate::write::{self, DryRun, Options, Report};
 use crate::{output, targets};
 
 pub(super) fn create_command() -> Command {
     let command = Command::new("create")
-        .about("Create the objects of files; one that is there already is an error")
+        .about("Create the objects of files; fails for objects that exist")
         .override_usage("rutter create [OPTIONS] -f FILE\n       rutter create [OPTIONS] namespace NAME")
         .after_help(
             "Examples:\n  rutter create -f mesh.yaml\n  rutter create -f - --dry-run=server -o yaml < mesh.yaml\n  \
@@ -27,7 +27,7 @@ pub(super) fn create_command() -> Command {
                 .num_args(2)
                 .conflicts_with("filename")
                 .required_unless_present("filename")
-                .help("A namespace, which needs no file"),
+                .help("Create a namespace without a file"),
         );
     server::arguments(output::arguments(write::arguments(manifests::arguments(
         command, false,
@@ -36,16 +36,16 @@ pub(super) fn create_command() -> Command {
 
 pub(super) fn replace_command() -> Command {
     let command = Command::new("replace")
-        .about("Replace objects by those of files; one that is not there is an error")
+        .about("Replace objects with those of files; fails for objects that do not exist")
         .after_help(
-            "A file with metadata.resourceVersion replaces only that version.\n\n\
+            "An object with metadata.resourceVersion replaces only that version.\n\n\
              Examples:\n  rutter replace -f mesh.yaml\n  rutter replace --force -f mesh.yaml",
         )
         .arg(
             Arg::new("force")
                 .long("force")
                 .action(ArgAction::SetTrue)
-                .help("Delete them and create them anew"),
+                .help("Delete and recreate the objects"),
         );
     server::arguments(output::arguments(write::arguments(manifests::arguments(command, true))))
 }
@@ -72,27 +72,27 @@ enum Verb {
 
 async fn run(matches: &ArgMatches, io: &mut Io, verb: Verb) -> Result<u8> {
     let options = Options::of(matches);
-    let mut files = match of_words(matches)? {
+    let mut files = match from_arguments(matches)? {
         Some(namespace) => vec![namespace],
         None => manifests::read(matches, io)?,
     };
-    files.sort_by_key(|manifest| write::rank(manifest.kind()));
+    files.sort_by_key(|manifest| write::creation_order(manifest.kind()));
     let server = Server::connect(matches, io).await?;
-    let mut catalogue = server.catalogue().await?;
+    let mut catalog = server.catalog().await?;
     let mut report = Report::new(matches, &options);
     let mut code = SUCCESS;
     for manifest in &files {
-        if targets::kind_of(manifest, &catalogue).is_err() {
-            // A definition among the files may just have brought it.
-            catalogue = server.catalogue().await?;
+        if targets::kind_of(manifest, &catalog).is_err() {
+            // An earlier object among the files may have defined the kind.
+            catalog = server.catalog().await?;
         }
-        match one(&server, &catalogue, &options, manifest, verb).await {
+        match one(&server, &catalog, &options, manifest, verb).await {
             Ok((kind, object)) => {
-                let what = if verb == Verb::Create { "created" } else { "replaced" };
-                report.add(io, &kind, object, what)?;
+                let effect = if verb == Verb::Create { "created" } else { "replaced" };
+                report.add(io, &kind, object, effect)?;
             }
             Err(error) => {
-                code = blame::report(&error, manifest, io);
+                code = error_location::report(&error, manifest, io);
             }
         }
     }
@@ -100,8 +100,8 @@ async fn run(matches: &ArgMatches, io: &mut Io, verb: Verb) -> Result<u8> {
     Ok(code)
 }
 
-/// The namespace that `create namespace NAME` means.
-fn of_words(matches: &ArgMatches) -> Result<Option<Manifest>> {
+/// The object of `create namespace NAME`.
+fn from_arguments(matches: &ArgMatches) -> Result<Option<Manifest>> {
     let words = matches.try_get_many::<String>("what").ok().flatten();
     let Some(words) = words.map(|words| words.map(String::as_str).collect::<Vec<_>>()) else {
         return Ok(None);
@@ -113,7 +113,7 @@ fn of_words(matches: &ArgMatches) -> Result<Option<Manifest>> {
             Ok(read.manifests.pop())
         }
         [kind, ..] => Err(usage(format!(
-            "only namespaces are created without a file: write the {kind} to a file, `rutter create -f FILE`"
+            "only namespaces can be created without a file: write the {kind} to a file and use `rutter create -f FILE`"
         ))),
         [] => Ok(None),
     }
@@ -121,12 +121,12 @@ fn of_words(matches: &ArgMatches) -> Result<Option<Manifest>> {
 
 async fn one(
     server: &Server,
-    catalogue: &Catalogue,
+    catalog: &Catalog,
     options: &Options,
     manifest: &Manifest,
     verb: Verb,
 ) -> Result<(Kind, Json)> {
-    let kind = targets::kind_of(manifest, catalogue)?;
+    let kind = targets::kind_of(manifest, catalog)?;
     let namespace = targets::namespace_of(manifest, &kind, server)?;
     let generated = manifest.value["metadata"]["generateName"].is_string() && verb == Verb::Create;
     ensure!(
@@ -143,7 +143,7 @@ async fn one(
     }
     let path = kind.object(&namespace, manifest.name());
     if verb == Verb::Replace {
-        // Without a version, it is the one that is there now.
+        // Defaults to the current version.
         if object["metadata"]["resourceVersion"].is_null() {
             let current = server.get(&path).await?;
             object["metadata"]["resourceVersion"] = current["metadata"]["resourceVersion"].clone();
@@ -157,7 +157,7 @@ async fn one(
             .await
         {
             Ok(_) => {}
-            Err(error) if Refusal::is_not_found(&error) => {}
+            Err(error) if StatusError::is_not_found(&error) => {}
             Err(error) => return Err(error),
         }
         write::without_server_fields(&mut object);

@@ -1,4 +1,4 @@
-//! `rutter delete`.
+//! `rutter delete`: deletes objects and waits until they are gone.
 
 use std::time::Duration;
 
@@ -7,14 +7,14 @@ use clap::{Arg, ArgAction, ArgMatches, Command};
 use serde_json::{Value as Json, json};
 
 use super::wait::{self, Goal};
-use crate::failure::{self, FAILURE, Refusal, SUCCESS};
+use crate::failure::{self, FAILURE, SUCCESS, StatusError};
 use crate::io::Io;
 use crate::server::{self, Request, Server};
 use crate::targets::{self, Target};
 use crate::write::{self, DryRun, Options};
 use crate::{age, output};
 
-/// How long is waited where no time is given: as good as for ever.
+/// The timeout if none is given.
 const FOREVER: Duration = Duration::from_secs(7 * 24 * 3600);
 
 pub(super) fn command() -> Command {
@@ -33,21 +33,21 @@ pub(super) fn command() -> Command {
                 .require_equals(true)
                 .default_value("true")
                 .default_missing_value("true")
-                .help("Wait until they are gone, finalizers included"),
+                .help("Wait until the objects are gone, including their finalizers"),
         )
         .arg(
             Arg::new("timeout")
                 .long("timeout")
-                .value_name("TIME")
+                .value_name("DURATION")
                 .value_parser(age::parse)
                 .default_value("0")
-                .help("How long to wait; 0: for ever"),
+                .help("Maximum time to wait; 0 waits without limit"),
         )
         .arg(
             Arg::new("ignore-not-found")
                 .long("ignore-not-found")
                 .action(ArgAction::SetTrue)
-                .help("An object that is not there is no error"),
+                .help("Do not fail if an object does not exist"),
         )
         .arg(
             Arg::new("cascade")
@@ -55,16 +55,16 @@ pub(super) fn command() -> Command {
                 .value_name("HOW")
                 .value_parser(["background", "foreground", "orphan"])
                 .default_value("background")
-                .help("What becomes of objects that these own"),
+                .help("Handling of dependent objects"),
         )
         .arg(
             Arg::new("grace-period")
                 .long("grace-period")
                 .value_name("SECONDS")
                 .value_parser(clap::value_parser!(u32))
-                .help("How long they may take to end"),
+                .help("Grace period in seconds"),
         )
-        .arg(write::dry_run("Delete nothing; `server` asks the server what would happen"));
+        .arg(write::dry_run("Delete nothing; with `server`, the server validates the request"));
     server::arguments(output::arguments(targets::arguments(command)))
 }
 
@@ -73,23 +73,23 @@ pub(super) async fn run(matches: &ArgMatches, io: &mut Io) -> Result<u8> {
     if let Some(format) = output::of(matches) {
         ensure!(
             format == output::Format::Name,
-            failure::usage("delete prints -o name only")
+            failure::usage("delete supports only -o name")
         );
     }
     let server = Server::connect(matches, io).await?;
-    let catalogue = server.catalogue().await?;
-    let all = targets::all(matches, &server, &catalogue, io).await?;
+    let catalog = server.catalog().await?;
+    let all = targets::all(matches, &server, &catalog, io).await?;
     if all.is_empty() {
-        io.tell("No resources found");
+        io.eprint("No resources found");
     }
     let (mut code, mut gone) = (SUCCESS, Vec::new());
     for target in all {
         match one(&server, &target, matches, &options).await {
             Ok(()) => {
-                say(matches, &target, &options, io)?;
+                report(matches, &target, &options, io)?;
                 gone.push(target);
             }
-            Err(error) if matches.get_flag("ignore-not-found") && Refusal::is_not_found(&error) => {}
+            Err(error) if matches.get_flag("ignore-not-found") && StatusError::is_not_found(&error) => {}
             Err(error) => {
                 failure::report(&error, io);
                 code = FAILURE;
@@ -104,9 +104,9 @@ pub(super) async fn run(matches: &ArgMatches, io: &mut Io) -> Result<u8> {
         .get_one::<Duration>("timeout")
         .copied()
         .filter(|timeout| !timeout.is_zero());
-    // It has been said of each that it is deleted: only what goes wrong is news.
+    // Each deletion is already reported.
     let mut quiet = Io::to(std::io::sink(), std::io::sink());
-    let waited = wait::until(&server, gone, Goal::Gone, timeout.unwrap_or(FOREVER), &mut quiet).await?;
+    let waited = wait::until(&server, gone, Goal::Deleted, timeout.unwrap_or(FOREVER), &mut quiet).await?;
     Ok(code.max(waited))
 }
 
@@ -128,17 +128,17 @@ async fn one(server: &Server, target: &Target, matches: &ArgMatches, options: &O
     server.send::<Json>(request).await.map(|_| ())
 }
 
-fn say(matches: &ArgMatches, target: &Target, options: &Options, io: &mut Io) -> Result<()> {
+fn report(matches: &ArgMatches, target: &Target, options: &Options, io: &mut Io) -> Result<()> {
     let label = target.label();
     if output::of(matches).is_some() {
-        return Ok(io.say(label)?);
+        return Ok(io.print(label)?);
     }
     let kind = label.split_once('/').map_or(label.as_str(), |(kind, _)| kind);
     let namespace = match target.namespace.as_str() {
         "" => String::new(),
         namespace => format!(" from {namespace} namespace"),
     };
-    Ok(io.say(format!(
+    Ok(io.print(format!(
         "{kind} \"{}\" deleted{namespace}{}",
         target.name,
         options.suffix()

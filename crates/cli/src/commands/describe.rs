@@ -1,4 +1,4 @@
-//! `rutter describe`: an object for people, with what became of it.
+//! `rutter describe`: prints an object with its proxies, conditions and events.
 
 use anyhow::{Result, ensure};
 use clap::{Arg, ArgMatches, Command, value_parser};
@@ -14,7 +14,7 @@ use crate::{age, yaml};
 
 pub(super) fn command() -> Command {
     let command = Command::new("describe")
-        .about("Print objects for people: fields, conditions, proxies, events")
+        .about("Print objects with their proxies, conditions and events")
         .after_help("Examples:\n  rutter describe vs/reviews\n  rutter describe gateway -l app=edge")
         .arg(
             Arg::new("show-events")
@@ -32,11 +32,11 @@ pub(super) fn command() -> Command {
 
 pub(super) async fn run(matches: &ArgMatches, io: &mut Io) -> Result<u8> {
     let server = Server::connect(matches, io).await?;
-    let catalogue = server.catalogue().await?;
-    let all = described(matches, &server, &catalogue, io).await?;
+    let catalog = server.catalog().await?;
+    let all = described(matches, &server, &catalog, io).await?;
     let mut code = SUCCESS;
     if all.is_empty() {
-        io.tell("No resources found");
+        io.eprint("No resources found");
     }
     for (index, target) in all.iter().enumerate() {
         let object = match target.get(&server).await {
@@ -48,50 +48,45 @@ pub(super) async fn run(matches: &ArgMatches, io: &mut Io) -> Result<u8> {
             }
         };
         if index > 0 {
-            io.say("\n")?;
+            io.print("\n")?;
         }
         let events = match matches.get_one::<bool>("show-events") {
             Some(false) => Vec::new(),
             _ => events_of(&server, target, &object).await,
         };
-        let text = Page::new(io.terminal.colour).write(&object, &events);
+        let text = Page::new(io.terminal.color).write(&object, &events);
         write!(io.out, "{text}")?;
     }
     Ok(code)
 }
 
-/// A kind without names stands for all objects of it.
+/// The selected objects. A kind without names selects all its objects.
 async fn described(
     matches: &ArgMatches,
     server: &Server,
-    catalogue: &server::Catalogue,
+    catalog: &server::Catalog,
     io: &mut Io,
 ) -> Result<Vec<Target>> {
     let words = targets::words_of(matches);
     let whole =
         words.len() == 1 && !words[0].contains('/') && !matches.contains_id("selector") && !matches.get_flag("all");
     if !whole || matches.contains_id("filename") || matches.contains_id("field-selector") {
-        return targets::all(matches, server, catalogue, io).await;
+        return targets::all(matches, server, catalog, io).await;
     }
     let mut found = Vec::new();
-    for (kind, _) in targets::kinds(&words, catalogue, io)? {
+    for (kind, _) in targets::kinds(&words, catalog, io)? {
         let namespace = (!matches.get_flag("all-namespaces")).then_some(server.namespace.as_str());
-        let list = server.list(Request::get(kind.collection(namespace)).in_short()).await?;
-        for item in list["items"].as_array().into_iter().flatten() {
-            let text = |field: &str| item["metadata"][field].as_str().unwrap_or_default().to_owned();
-            let kind = kind.clone();
-            found.push(Target {
-                kind,
-                namespace: text("namespace"),
-                name: text("name"),
-            });
-        }
-        ensure!(found.len() <= 10_000, "more than 10,000 objects: name some");
+        let list = server
+            .list(Request::get(kind.collection(namespace)).metadata_only())
+            .await?;
+        let items = list["items"].as_array().into_iter().flatten();
+        found.extend(items.map(|item| Target::of_item(&kind, item)));
+        ensure!(found.len() <= 10_000, "more than 10,000 objects: select fewer");
     }
     Ok(found)
 }
 
-/// The events about an object; none where the server has no events.
+/// The events about an object; empty if the server has no events.
 async fn events_of(server: &Server, target: &Target, object: &Json) -> Vec<Json> {
     let namespace = if target.namespace.is_empty() {
         "default"
@@ -109,17 +104,17 @@ async fn events_of(server: &Server, target: &Target, object: &Json) -> Vec<Json>
     }
 }
 
-/// A page about an object.
+/// The description of an object.
 struct Page {
     out: String,
-    colour: bool,
+    color: bool,
 }
 
 impl Page {
-    fn new(colour: bool) -> Page {
+    fn new(color: bool) -> Page {
         Page {
             out: String::new(),
-            colour,
+            color,
         }
     }
 
@@ -164,7 +159,7 @@ impl Page {
     }
 
     fn field(&mut self, name: &str, value: &str) {
-        let name = Paint::Bold.apply(&format!("{name}:"), self.colour);
+        let name = Paint::Bold.apply(&format!("{name}:"), self.color);
         let pad = 14usize.saturating_sub(name_width(&name));
         self.line(&format!("{name}{}{}", " ".repeat(pad.max(1)), printable(value, false)));
     }
@@ -182,7 +177,7 @@ impl Page {
         }
     }
 
-    /// A part of the object, as YAML. Of secrets, sizes only.
+    /// A top-level field as YAML; only the size of secret values.
     fn section(&mut self, name: &str, value: &Json, secret: bool) {
         let mut title = name.to_owned();
         if let Some(first) = title.get_mut(..1) {
@@ -228,7 +223,7 @@ impl Page {
         let rest: serde_json::Map<String, Json> = fields
             .iter()
             .filter(|(name, _)| *name != "conditions" && *name != "proxies")
-            // That the status is of this generation goes without saying.
+            // The observed generation is shown only if it is not the current one.
             .filter(|(name, value)| *name != "observedGeneration" || *value != generation)
             .map(|(name, value)| (name.clone(), value.clone()))
             .collect();
@@ -247,7 +242,7 @@ impl Page {
         let line = match count("total") {
             0 => format!("  no connected proxy needs generation {generation}"),
             total => format!(
-                "  {total} need generation {generation}: {} run it, {} refuse it, {} have not answered",
+                "  {total} need generation {generation}: {} acknowledged, {} rejected, {} pending",
                 count("running"),
                 count("refused"),
                 count("pending")
@@ -259,17 +254,14 @@ impl Page {
         }
         let refusal = &proxies["refusal"];
         if refusal.is_object() {
-            let said = format!(
-                "{} refuses {} {}: {}",
+            let line = format!(
+                "{} rejects {} {}: {}",
                 text(&refusal["proxy"]),
                 text(&refusal["type"]),
                 text(&refusal["resource"]),
                 text(&refusal["message"])
             );
-            self.line(&format!(
-                "  {}",
-                Paint::Red.apply(&printable(&said, false), self.colour)
-            ));
+            self.line(&format!("  {}", Paint::Red.apply(&printable(&line, false), self.color)));
         }
     }
 
@@ -304,13 +296,13 @@ impl Page {
     }
 
     fn table(&mut self, table: &mut Table) {
-        for line in table.lines(true, self.colour) {
+        for line in table.lines(true, self.color) {
             self.line(&format!("  {line}"));
         }
     }
 
     fn title(&mut self, title: &str) {
-        let title = Paint::Bold.apply(&format!("{title}:"), self.colour);
+        let title = Paint::Bold.apply(&format!("{title}:"), self.color);
         self.line(&title);
     }
 
@@ -331,7 +323,7 @@ fn shortened(text: &str) -> String {
     }
 }
 
-/// The width of a name that may be painted.
+/// The width of a name without color codes.
 fn name_width(name: &str) -> usize {
     name.chars().filter(|c| !c.is_control()).count() - if name.starts_with('\x1b') { 6 } else { 0 }
 }
@@ -343,7 +335,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_page_says_what_became_of_the_object() {
+    fn a_description_has_proxies_and_conditions() {
         let object = json!({
             "apiVersion": "networking.istio.io/v1", "kind": "VirtualService",
             "metadata": {"name": "a", "namespace": "n", "generation": 2, "resourceVersion": "7", "labels": {"x": "y", "z": "1"}},
@@ -368,19 +360,19 @@ Spec:
   hosts:
   - a
 Proxies:
-  3 need generation 2: 1 run it, 1 refuse it, 1 have not answered
-  web-1 refuses RDS 80: bad
+  3 need generation 2: 1 acknowledged, 1 rejected, 1 pending
+  web-1 rejects RDS 80: bad
 Conditions:
   TYPE         STATUS   SINCE       REASON    MESSAGE
   Programmed   False    <unknown>   Refused   web-1: bad
 ";
         assert_eq!(Page::new(false).write(&object, &[]), expected);
-        let coloured = Page::new(true).write(&object, &[]);
-        assert!(coloured.contains("\x1b[1mName:\x1b[0m         a\n"), "{coloured}");
+        let colored = Page::new(true).write(&object, &[]);
+        assert!(colored.contains("\x1b[1mName:\x1b[0m         a\n"), "{colored}");
     }
 
     #[test]
-    fn secrets_stay_secret() {
+    fn secret_values_are_not_printed() {
         let secret =
             json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "a"}, "data": {"key": "aHVzaA=="}});
         let page = Page::new(false).write(&secret, &[]);

@@ -1,4 +1,4 @@
-//! `rutter export`: everything to files.
+//! `rutter export`: writes objects to files.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -12,18 +12,17 @@ use serde_json::Value as Json;
 use super::{flag, get, output};
 use crate::failure::{self, FAILURE, SUCCESS};
 use crate::io::Io;
-use crate::server::{self, Catalogue, Kind, Request, Server};
+use crate::server::{self, Catalog, Kind, Request, Server};
 use crate::{targets, write, yaml};
 
-/// Kinds whose objects come and go by themselves.
-const FLEETING: [&str; 4] = ["Event", "Lease", "Node", "ComponentStatus"];
+/// Kinds whose objects are not configuration.
+const TRANSIENT: [&str; 4] = ["Event", "Lease", "Node", "ComponentStatus"];
 
 pub(super) fn command() -> Command {
     let command = Command::new("export")
         .about("Write objects as files that can be imported or applied")
         .after_help(
-            "Without kinds: all that the server has, but for events, leases and nodes, and for objects that others own. \
-             Secrets are among them.\n\n\
+            "Without kinds, exports all objects, including Secrets, except events, leases, nodes and objects with an owner.\n\n\
              Examples:\n  rutter export -A > all.yaml\n  rutter export istio-io,gateway-api -A --to backup/\n  rutter export vs -n shop --full",
         )
         .arg(Arg::new("kinds").value_name("KINDS").help("Kinds or categories, separated by commas"))
@@ -32,19 +31,19 @@ pub(super) fn command() -> Command {
                 .long("to")
                 .value_name("DIRECTORY")
                 .value_parser(value_parser!(PathBuf))
-                .help("A file for each object: NAMESPACE/KIND/NAME.yaml"),
+                .help("Write a file for each object: NAMESPACE/KIND/NAME.yaml"),
         )
-        .arg(flag("full", "With status, versions and all else that a server sets, and objects that others own"))
+        .arg(flag("full", "Include the status, server-set fields and objects with an owner"))
         .arg(output());
     server::arguments(targets::selectors(command))
 }
 
 pub(super) async fn run(matches: &ArgMatches, io: &mut Io) -> Result<u8> {
     let server = Server::connect(matches, io).await?;
-    let catalogue = server.catalogue().await?;
+    let catalog = server.catalog().await?;
     let kinds: Vec<Kind> = match matches.get_one::<String>("kinds") {
-        Some(words) => catalogue.many(words)?.into_iter().cloned().collect(),
-        None => everything(&catalogue),
+        Some(words) => catalog.many(words)?.into_iter().cloned().collect(),
+        None => all_kinds(&catalog),
     };
     let full = matches.get_flag("full");
     let (mut objects, mut code) = (Vec::new(), SUCCESS);
@@ -60,19 +59,23 @@ pub(super) async fn run(matches: &ArgMatches, io: &mut Io) -> Result<u8> {
         match server.list(request).await {
             Ok(list) => objects.extend(get::opened(list, kind).into_iter().map(|object| (kind, object))),
             Err(error) => {
-                io.warn(format!("{} are left out: {}", kind.plural, failure::describe(&error)));
+                io.warn(format!(
+                    "{} were not exported: {}",
+                    kind.plural,
+                    failure::describe(&error)
+                ));
                 code = FAILURE;
             }
         }
     }
     if !full {
-        objects.retain(|(_, object)| !is_made(object));
+        objects.retain(|(_, object)| !is_generated(object));
         for (_, object) in &mut objects {
             write::without_server_fields(object);
             without_addresses(object);
         }
     }
-    objects.sort_by_key(|(kind, _)| write::rank(&kind.kind));
+    objects.sort_by_key(|(kind, _)| write::creation_order(&kind.kind));
     let json = matches
         .get_one::<String>("output")
         .is_some_and(|format| format == "json");
@@ -84,7 +87,7 @@ pub(super) async fn run(matches: &ArgMatches, io: &mut Io) -> Result<u8> {
         let kinds: BTreeSet<String> = objects.iter().map(|(kind, _)| kind.qualified()).collect();
         let (objects, kinds) = (objects.len(), kinds.len());
         let plural = |count: usize| if count == 1 { "" } else { "s" };
-        io.tell(format!(
+        io.eprint(format!(
             "{objects} object{} of {kinds} kind{} exported",
             plural(objects),
             plural(kinds)
@@ -93,8 +96,8 @@ pub(super) async fn run(matches: &ArgMatches, io: &mut Io) -> Result<u8> {
     Ok(code)
 }
 
-/// Whether a control plane makes the object from others, and would make it again.
-fn is_made(object: &Json) -> bool {
+/// Whether a controller creates the object from others and would create it again.
+fn is_generated(object: &Json) -> bool {
     let meta = &object["metadata"];
     let owned = meta["ownerReferences"]
         .as_array()
@@ -102,7 +105,7 @@ fn is_made(object: &Json) -> bool {
     owned || meta["labels"]["endpoints.kubernetes.io/managed-by"] == "endpoint-controller"
 }
 
-/// Takes the addresses out of a Service that its cluster chose: another cluster chooses others.
+/// Removes the cluster IPs of a Service, which each cluster allocates itself.
 fn without_addresses(object: &mut Json) {
     let is_service = object["kind"] == "Service" && object["apiVersion"] == "v1";
     let Some(spec) = object
@@ -119,9 +122,9 @@ fn without_addresses(object: &mut Json) {
     spec.remove("healthCheckNodePort");
 }
 
-fn everything(catalogue: &Catalogue) -> Vec<Kind> {
-    let wanted = |kind: &&Kind| kind.can("list") && kind.can("create") && !FLEETING.contains(&kind.kind.as_str());
-    catalogue.preferred().filter(wanted).cloned().collect()
+fn all_kinds(catalog: &Catalog) -> Vec<Kind> {
+    let wanted = |kind: &&Kind| kind.can("list") && kind.can("create") && !TRANSIENT.contains(&kind.kind.as_str());
+    catalog.preferred().filter(wanted).cloned().collect()
 }
 
 fn to_stream<'o>(objects: impl Iterator<Item = &'o Json>, json: bool, io: &mut Io) -> Result<()> {
@@ -156,7 +159,7 @@ fn to_directory(directory: &Path, objects: &[(&Kind, Json)], json: bool) -> Resu
     Ok(())
 }
 
-/// A name from a server as that of a file: nothing in it leads out of the directory.
+/// Encodes a name from the server as a file name, so that it cannot leave the directory.
 fn file_name(name: &str) -> String {
     match server::encode(name) {
         dots if dots.starts_with('.') => format!("%2E{}", &dots[1..]),
@@ -164,7 +167,7 @@ fn file_name(name: &str) -> String {
     }
 }
 
-/// Writes a file that only its owner may read if it is secret.
+/// Writes a file; a secret one is readable only by its owner.
 fn write_file(path: &Path, text: &str, secret: bool) -> std::io::Result<()> {
     let mut options = fs::OpenOptions::new();
     options.write(true).create(true).truncate(true);
@@ -183,7 +186,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_cluster_chose_is_left_out() {
+    fn cluster_ips_are_left_out() {
         let mut chosen = json!({"apiVersion": "v1", "kind": "Service", "spec": {"clusterIP": "10.0.0.1", "clusterIPs": ["10.0.0.1"]}});
         without_addresses(&mut chosen);
         assert_eq!(chosen["spec"], json!({}));
@@ -193,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn names_do_not_lead_out_of_the_directory() {
+    fn names_cannot_leave_the_directory() {
         let dir = tempfile::tempdir().unwrap();
         let kind = Kind {
             plural: "secrets".into(),

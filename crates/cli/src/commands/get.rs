@@ -1,15 +1,12 @@
-//! `rutter get`: objects, as tables or as they are.
-
-use std::cmp::Ordering;
+//! `rutter get`: prints objects as tables, YAML or JSON.
 
 use anyhow::{Result, ensure};
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use serde_json::Value as Json;
 
-use super::{flag, follow};
+use super::{flag, watch};
 use crate::failure::{self, FAILURE, SUCCESS, usage};
 use crate::io::Io;
-use crate::jsonpath::Path;
 use crate::output::{self, Format};
 use crate::rows::{Rows, Show};
 use crate::server::{self, Kind, Request, Server};
@@ -28,24 +25,19 @@ pub(super) fn command() -> Command {
                 .short('w')
                 .long("watch")
                 .action(ArgAction::SetTrue)
-                .help("Go on printing what changes"),
-        )
-        .arg(Arg::new("raw").long("raw").value_name("PATH").help("Print what the server has at a path, as it is"));
+                .help("Watch: print the objects, then each change"),
+        );
     arguments(command)
 }
 
-/// The flags that `get` and `watch` share.
 pub(super) fn arguments(command: Command) -> Command {
     let command = command
-        .arg(flag("watch-only", "Print what changes, and not what is there"))
-        .arg(flag(
-            "output-watch-events",
-            "With -w: print what happened to each object, too",
-        ))
-        .arg(flag("no-headers", "Tables without headings"))
-        .arg(flag("show-labels", "Tables with all labels"))
-        .arg(flag("show-kind", "Tables with the kind before each name"))
-        .arg(flag("ignore-not-found", "An object that is not there is no error"))
+        .arg(flag("watch-only", "Watch: print only changes, not the current objects"))
+        .arg(flag("output-watch-events", "With -w: print the type of each event"))
+        .arg(flag("no-headers", "Omit the headings of tables"))
+        .arg(flag("show-labels", "Add a column with all labels"))
+        .arg(flag("show-kind", "Print the kind before each name"))
+        .arg(flag("ignore-not-found", "Do not fail if an object does not exist"))
         .arg(
             Arg::new("label-columns")
                 .short('L')
@@ -53,39 +45,26 @@ pub(super) fn arguments(command: Command) -> Command {
                 .value_name("LABELS")
                 .value_delimiter(',')
                 .action(ArgAction::Append)
-                .help("Tables with a column for each of these labels"),
-        )
-        .arg(
-            Arg::new("sort-by")
-                .long("sort-by")
-                .value_name("PATH")
-                .value_parser(Path::parse)
-                .help("Sort by a field: `.metadata.creationTimestamp`"),
+                .help("Add a column for each of these labels"),
         );
     let command = targets::selectors(targets::words(manifests::arguments(command, false)));
     server::arguments(output::arguments(command))
 }
 
-/// One kind of what was asked for.
+/// A selected kind.
 pub(super) struct Wanted {
     pub(super) kind: Kind,
-    /// The namespace; none: all.
+    /// None selects all namespaces.
     pub(super) namespace: Option<String>,
-    /// The names; none: all that the selectors let through.
+    /// Empty selects all objects that match the selectors.
     pub(super) names: Vec<String>,
 }
 
 pub(super) async fn run(matches: &ArgMatches, io: &mut Io) -> Result<u8> {
     let server = Server::connect(matches, io).await?;
-    if let Some(path) = matches.get_one::<String>("raw") {
-        ensure!(path.starts_with('/'), usage("--raw takes a path: /apis"));
-        let (_, bytes) = server.bytes(Request::get(path)).await?;
-        io.out.write_all(&bytes)?;
-        return Ok(SUCCESS);
-    }
     let wanted = wanted(matches, &server, io).await?;
     if matches.get_flag("watch") || matches.get_flag("watch-only") {
-        return follow::run(matches, &server, wanted, io).await;
+        return watch::run(matches, &server, wanted, io).await;
     }
     match output::of(matches).unwrap_or(Format::Table { wide: false }) {
         Format::Table { .. } => tables(matches, &server, &wanted, io).await,
@@ -93,12 +72,12 @@ pub(super) async fn run(matches: &ArgMatches, io: &mut Io) -> Result<u8> {
     }
 }
 
-/// What the words or files of the command line ask for.
+/// The objects that the arguments or files select.
 pub(super) async fn wanted(matches: &ArgMatches, server: &Server, io: &mut Io) -> Result<Vec<Wanted>> {
-    let catalogue = server.catalogue().await?;
+    let catalog = server.catalog().await?;
     let everywhere = matches.get_flag("all-namespaces");
     if matches.contains_id("filename") {
-        let all = targets::all(matches, server, &catalogue, io).await?;
+        let all = targets::all(matches, server, &catalog, io).await?;
         let wanted = all.into_iter().map(|target| Wanted {
             kind: target.kind,
             namespace: Some(target.namespace),
@@ -107,16 +86,16 @@ pub(super) async fn wanted(matches: &ArgMatches, server: &Server, io: &mut Io) -
         return Ok(wanted.collect());
     }
     let mut wanted = Vec::new();
-    for (kind, names) in targets::kinds(&targets::words_of(matches), &catalogue, io)? {
+    for (kind, names) in targets::kinds(&targets::words_of(matches), &catalog, io)? {
         ensure!(
             names.is_empty() || !everywhere,
-            usage("an object by its name is in one namespace: -n, not -A")
+            usage("names cannot be combined with -A: use -n")
         );
         ensure!(
             names.is_empty() || !(matches.contains_id("selector") || matches.contains_id("field-selector")),
-            usage("either names or a selector, not both")
+            usage("names cannot be combined with a selector")
         );
-        // Of a category, what cannot be listed was not meant.
+        // A category may contain kinds that cannot be listed.
         if names.is_empty() && !kind.can("list") && !kind.verbs.is_empty() {
             continue;
         }
@@ -126,7 +105,7 @@ pub(super) async fn wanted(matches: &ArgMatches, server: &Server, io: &mut Io) -
     Ok(wanted)
 }
 
-/// A request for a list, with the selectors of the command line.
+/// A list request with the selectors of the command line.
 pub(super) fn list_request(matches: &ArgMatches, wanted: &Wanted) -> Request {
     let text = |name| matches.get_one::<String>(name).cloned();
     Request::get(wanted.kind.collection(wanted.namespace.as_deref()))
@@ -134,7 +113,7 @@ pub(super) fn list_request(matches: &ArgMatches, wanted: &Wanted) -> Request {
         .maybe("fieldSelector", text("field-selector"))
 }
 
-/// What the flags want tables to show.
+/// The columns that the flags select.
 pub(super) fn show(matches: &ArgMatches, several: bool) -> Show {
     Show {
         wide: output::of(matches) == Some(Format::Table { wide: true }),
@@ -153,7 +132,6 @@ pub(super) fn show(matches: &ArgMatches, several: bool) -> Show {
 
 async fn tables(matches: &ArgMatches, server: &Server, wanted: &[Wanted], io: &mut Io) -> Result<u8> {
     let show = show(matches, wanted.len() > 1);
-    let sort = matches.get_one::<Path>("sort-by");
     let (mut code, mut printed) = (SUCCESS, 0);
     for one in wanted {
         let show = Show {
@@ -163,34 +141,28 @@ async fn tables(matches: &ArgMatches, server: &Server, wanted: &[Wanted], io: &m
         let mut rows = Rows::new(&one.kind, show);
         let mut found = 0;
         for request in requests(matches, one) {
-            let request = request.in_table().maybe("includeObject", sort.map(|_| "Object"));
-            match server.list(request).await {
-                Ok(mut answer) => {
-                    if let (Some(path), Some(rows)) = (sort, server::array(&mut answer, "rows")) {
-                        sort_by(rows, path, |row| &row["object"]);
-                    }
-                    found += rows.add(&answer, "");
-                }
-                Err(error) => code = code.max(tell(matches, &error, io)),
+            match server.list(request.in_table()).await {
+                Ok(answer) => found += rows.add(&answer, ""),
+                Err(error) => code = code.max(report(matches, &error, io)),
             }
         }
         if found > 0 {
             if printed > 0 {
-                io.say("")?;
+                io.print("")?;
             }
-            for line in rows.lines(!matches.get_flag("no-headers"), io.terminal.colour) {
-                io.say(line)?;
+            for line in rows.lines(!matches.get_flag("no-headers"), io.terminal.color) {
+                io.print(line)?;
             }
             printed += found;
         }
     }
     if printed == 0 && code == SUCCESS && !matches.get_flag("ignore-not-found") {
-        io.tell(nothing_found(wanted));
+        io.eprint(nothing_found(wanted));
     }
     Ok(code)
 }
 
-/// What is said when there is nothing.
+/// The message for an empty result.
 pub(super) fn nothing_found(wanted: &[Wanted]) -> String {
     let namespace = wanted
         .iter()
@@ -202,7 +174,7 @@ pub(super) fn nothing_found(wanted: &[Wanted]) -> String {
     }
 }
 
-/// A request for each name, or one for the list.
+/// A request for each name, or one list request.
 fn requests(matches: &ArgMatches, wanted: &Wanted) -> Vec<Request> {
     if wanted.names.is_empty() {
         return vec![list_request(matches, wanted)];
@@ -212,27 +184,11 @@ fn requests(matches: &ArgMatches, wanted: &Wanted) -> Vec<Request> {
     wanted.names.iter().map(of_name).collect()
 }
 
-fn tell(matches: &ArgMatches, error: &anyhow::Error, io: &mut Io) -> u8 {
-    if matches.get_flag("ignore-not-found") && failure::Refusal::is_not_found(error) {
+fn report(matches: &ArgMatches, error: &anyhow::Error, io: &mut Io) -> u8 {
+    if matches.get_flag("ignore-not-found") && failure::StatusError::is_not_found(error) {
         return SUCCESS;
     }
     failure::report(error, io)
-}
-
-/// Sorts by the values that a path leads to: numbers by size, everything else as text, nothing first.
-fn sort_by(items: &mut [Json], path: &Path, object: impl Fn(&Json) -> &Json) {
-    let key = |item: &Json| {
-        path.find(object(item))
-            .ok()
-            .and_then(|found| found.first().map(|value| (*value).clone()))
-    };
-    items.sort_by(|left, right| match (key(left), key(right)) {
-        (Some(Json::Number(left)), Some(Json::Number(right))) => {
-            left.as_f64().partial_cmp(&right.as_f64()).unwrap_or(Ordering::Equal)
-        }
-        (Some(left), Some(right)) => crate::jsonpath::text(&left).cmp(&crate::jsonpath::text(&right)),
-        (left, right) => left.is_some().cmp(&right.is_some()),
-    });
 }
 
 async fn plain(matches: &ArgMatches, server: &Server, wanted: &[Wanted], format: &Format, io: &mut Io) -> Result<u8> {
@@ -244,7 +200,7 @@ async fn plain(matches: &ArgMatches, server: &Server, wanted: &[Wanted], format:
             let answer = match server.list(request).await {
                 Ok(answer) => answer,
                 Err(error) => {
-                    code = code.max(tell(matches, &error, io));
+                    code = code.max(report(matches, &error, io));
                     continue;
                 }
             };
@@ -253,13 +209,6 @@ async fn plain(matches: &ArgMatches, server: &Server, wanted: &[Wanted], format:
                     .into_iter()
                     .map(|item| (one.kind.clone(), item)),
             );
-        }
-    }
-    if let Some(path) = matches.get_one::<Path>("sort-by") {
-        let mut only: Vec<Json> = items.iter().map(|(_, item)| item.clone()).collect();
-        sort_by(&mut only, path, |item| item);
-        if let [one] = wanted {
-            items = only.into_iter().map(|item| (one.kind.clone(), item)).collect();
         }
     }
     if matches!(format, Format::Name) {
@@ -271,7 +220,7 @@ async fn plain(matches: &ArgMatches, server: &Server, wanted: &[Wanted], format:
     let mut objects: Vec<Json> = items.into_iter().map(|(_, item)| item).collect();
     let mut whole = match (single, objects.len()) {
         (true, 1) => objects.remove(0),
-        // Its error is told already.
+        // The error is already reported.
         (true, _) => {
             return Ok(code.max(if matches.get_flag("ignore-not-found") {
                 SUCCESS
@@ -286,14 +235,14 @@ async fn plain(matches: &ArgMatches, server: &Server, wanted: &[Wanted], format:
     Ok(code)
 }
 
-/// The objects of a list, each with its kind, or the object itself.
+/// The items of a list with their kind, or the object itself.
 pub(super) fn opened(mut answer: Json, kind: &Kind) -> Vec<Json> {
     let Some(items) = server::array(&mut answer, "items") else {
         return vec![answer];
     };
     let mut items = std::mem::take(items);
     for item in &mut items {
-        // Items of a typed list do not repeat what they are.
+        // Items of a typed list have neither apiVersion nor kind.
         if let Some(fields) = item.as_object_mut() {
             fields.entry("apiVersion").or_insert_with(|| kind.api_version().into());
             fields.entry("kind").or_insert_with(|| kind.kind.clone().into());

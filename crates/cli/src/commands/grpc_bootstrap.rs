@@ -1,6 +1,6 @@
-//! `rutter grpc-bootstrap`: the file by which a gRPC application finds the control plane and says who it is.
+//! `rutter grpc-bootstrap`: prints the xDS bootstrap of a proxyless gRPC application.
 //!
-//! What Istio's agent writes for an application without a proxy: the same names of environment variables say the same.
+//! Reads the same environment variables as Istio's agent.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -12,11 +12,11 @@ use serde_json::{Map, Value as Json, json};
 use crate::failure::{SUCCESS, usage};
 use crate::io::Io;
 
-/// The name of a server's listener: gRPC puts its address for `%s`.
+/// The name of a server listener: gRPC replaces `%s` by the address.
 const LISTENER_TEMPLATE: &str = "xds.istio.io/grpc/lds/inbound/%s";
-/// Where the control plane is found in a cluster.
+/// The default address of the control plane in a cluster.
 const SERVER: &str = "istiod.istio-system.svc:15010";
-/// How often gRPC looks whether certificates changed.
+/// The interval at which gRPC reloads certificates.
 const REFRESH: &str = "900s";
 
 pub(super) fn command() -> Command {
@@ -25,9 +25,9 @@ pub(super) fn command() -> Command {
     };
     let pairs = |name: &'static str, help: &'static str| text(name, "KEY=VALUE", help).action(ArgAction::Append);
     Command::new("grpc-bootstrap")
-        .about("Print the bootstrap of a gRPC application that is in the mesh without a proxy")
+        .about("Print the xDS bootstrap of a proxyless gRPC application")
         .after_help(
-            "GRPC_XDS_BOOTSTRAP names the file to the gRPC library, and targets begin with xds:///.\n\n\
+            "The gRPC library reads the file named by GRPC_XDS_BOOTSTRAP. Targets start with xds:///.\n\n\
              Examples:\n  rutter grpc-bootstrap --namespace shop --server 127.0.0.1:15010 --file bootstrap.json\n  \
              GRPC_XDS_BOOTSTRAP=bootstrap.json ./client xds:///echo.shop.svc.cluster.local:7070\n  \
              rutter grpc-bootstrap --server unix:///etc/istio/proxy/XDS --cert-dir /var/lib/istio/data",
@@ -36,53 +36,50 @@ pub(super) fn command() -> Command {
             text(
                 "server",
                 "ADDRESS",
-                "The control plane's plaintext port, HOST:PORT, or unix:///PATH of an agent",
+                "Address of the control plane's plaintext port (HOST:PORT) or of an agent (unix:///PATH)",
             )
             .default_value(SERVER),
         )
         .arg(text(
             "name",
             "NAME",
-            "The workload's name [default: POD_NAME, else grpc]",
+            "Name of the workload [default: $POD_NAME, else grpc]",
         ))
         .arg(
             text(
                 "namespace",
                 "NAMESPACE",
-                "Its namespace [default: POD_NAMESPACE, else default]",
+                "Namespace of the workload [default: $POD_NAMESPACE, else default]",
             )
             .short('n'),
         )
         .arg(text(
             "ip",
             "ADDRESS",
-            "Its address [default: INSTANCE_IP, else 127.0.0.1]",
+            "IP address of the workload [default: $INSTANCE_IP, else 127.0.0.1]",
         ))
         .arg(text(
             "domain",
             "DOMAIN",
-            "The DNS domain of its short names [default: NAMESPACE.svc.cluster.local]",
+            "DNS domain for short host names [default: NAMESPACE.svc.cluster.local]",
         ))
         .arg(text(
             "service-account",
             "NAME",
-            "Its service account [default: SERVICE_ACCOUNT]",
+            "Service account of the workload [default: $SERVICE_ACCOUNT]",
         ))
         .arg(text(
             "locality",
             "REGION/ZONE/SUBZONE",
-            "Where it is; the last parts may be left out",
+            "Locality of the workload; zone and subzone are optional",
         ))
-        .arg(pairs("label", "A label of the workload").short('l'))
-        .arg(pairs(
-            "metadata",
-            "More metadata of the node, over those of ISTIO_META_ variables",
-        ))
+        .arg(pairs("label", "Label of the workload").short('l'))
+        .arg(pairs("metadata", "Node metadata; overrides ISTIO_META_ variables"))
         .arg(
             text(
                 "cert-dir",
                 "DIR",
-                "A folder with key.pem, cert-chain.pem and root-cert.pem, for mutual TLS",
+                "Directory with key.pem, cert-chain.pem and root-cert.pem, for mutual TLS",
             )
             .value_parser(value_parser!(PathBuf)),
         )
@@ -90,7 +87,7 @@ pub(super) fn command() -> Command {
             text(
                 "file",
                 "FILE",
-                "Where to write it, whole or not at all [default: standard output]",
+                "File to write, replaced atomically [default: standard output]",
             )
             .short('f')
             .value_parser(value_parser!(PathBuf)),
@@ -101,13 +98,13 @@ pub(super) async fn run(matches: &ArgMatches, io: &mut Io) -> Result<u8> {
     let bootstrap = bootstrap(matches, io)?;
     let text = serde_json::to_string_pretty(&bootstrap)?;
     match matches.get_one::<PathBuf>("file") {
-        None => io.say(text)?,
+        None => io.print(text)?,
         Some(file) => write(file, &text).with_context(|| format!("cannot write {}", file.display()))?,
     }
     Ok(SUCCESS)
 }
 
-/// Writes beside and moves: a library that starts meanwhile reads the old file or the new one.
+/// Replaces the file atomically, so that a starting application reads the old or the new content.
 fn write(file: &Path, text: &str) -> Result<()> {
     let parent = file
         .parent()
@@ -115,7 +112,7 @@ fn write(file: &Path, text: &str) -> Result<()> {
         .unwrap_or(Path::new("."));
     let mut draft = tempfile::NamedTempFile::new_in(parent)?;
     writeln!(draft, "{text}")?;
-    // Applications may run as anybody; there is no secret in it.
+    // Applications may run as any user; the file contains no secrets.
     let mut rights = draft.as_file().metadata()?.permissions();
     std::os::unix::fs::PermissionsExt::set_mode(&mut rights, 0o644);
     draft.as_file().set_permissions(rights)?;
@@ -136,12 +133,14 @@ fn bootstrap(matches: &ArgMatches, io: &Io) -> Result<Json> {
     for (flag, part) in [("namespace", &namespace), ("name", &name), ("domain", &domain)] {
         ensure!(
             !part.contains('~'),
-            usage(format!("--{flag}: `~` separates the parts of a node's id"))
+            usage(format!(
+                "--{flag}: `~` is not allowed because it separates the parts of a node ID"
+            ))
         );
     }
     ensure!(
         ip.parse::<std::net::IpAddr>().is_ok(),
-        usage(format!("--ip: {ip:?} is no address"))
+        usage(format!("--ip: {ip:?} is not an IP address"))
     );
     let mut metadata = io.metadata();
     metadata.insert("GENERATOR".to_owned(), "grpc".into());
@@ -186,7 +185,7 @@ fn bootstrap(matches: &ArgMatches, io: &Io) -> Result<Json> {
     Ok(bootstrap)
 }
 
-/// The values of a flag `KEY=VALUE`.
+/// The values of a repeated flag `KEY=VALUE`.
 fn pairs(matches: &ArgMatches, flag: &str) -> Result<Map<String, Json>> {
     let given = matches.get_many::<String>(flag).into_iter().flatten();
     given
@@ -201,7 +200,7 @@ fn pairs(matches: &ArgMatches, flag: &str) -> Result<Map<String, Json>> {
 }
 
 impl Io {
-    /// Metadata of a node that the environment has, as Istio's agent reads it.
+    /// Node metadata from the environment variables that Istio's agent reads.
     fn metadata(&self) -> Map<String, Json> {
         const KEYS: [&str; 6] = [
             "CLUSTER_ID",
@@ -231,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_go_before_the_environment() {
+    fn flags_override_the_environment() {
         let environment = &[
             ("POD_NAME", "client-1"),
             ("POD_NAMESPACE", "shop"),
@@ -257,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn certificates_are_watched() {
+    fn certificate_files_are_configured() {
         let made = made(&["--cert-dir", "/certs", "--server", "unix:///run/xds"], &[]).unwrap();
         assert_eq!(made["xds_servers"][0]["server_uri"], "unix:///run/xds");
         let provider = &made["certificate_providers"]["default"];
@@ -266,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_refused() {
+    fn invalid_values_are_rejected() {
         for arguments in [
             &["--ip", "here"][..],
             &["-l", "app"],
@@ -278,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_replaced_whole() {
+    fn the_file_is_replaced() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("bootstrap.json");
         write(&file, "old and long").unwrap();

@@ -1,10 +1,10 @@
-//! `rutter history` and `rutter rollback`: earlier versions of objects, where the server keeps them.
+//! `rutter history` and `rutter rollback`: earlier versions of objects in Rutter's own store.
 
 use anyhow::{Result, anyhow, ensure};
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use serde_json::{Value as Json, json};
 
-use crate::failure::{Refusal, SUCCESS, usage};
+use crate::failure::{SUCCESS, StatusError, usage};
 use crate::io::Io;
 use crate::output::{self, Format};
 use crate::server::{self, Request, Server};
@@ -13,18 +13,18 @@ use crate::targets::{self, Target};
 use crate::write::{self, DryRun, Options, Report};
 use crate::{age, yaml};
 
-/// How many changed fields a line names.
+/// Maximum number of changed fields on a line.
 const MAX_FIELDS: usize = 4;
-/// How many versions are asked for where those that say nothing new are left out.
-const LOOK_AT: usize = 1000;
-/// As many as a server gives.
-const EVERYTHING: usize = 10_000;
+/// Versions to request if those with only status changes are left out.
+const CANDIDATES: usize = 1000;
+/// The server's maximum number of versions.
+const ALL: usize = 10_000;
 
 pub(super) fn history_command() -> Command {
     let command = Command::new("history")
         .about("Print earlier versions of objects (embedded and etcd stores)")
         .after_help(
-            "Versions in which nothing but the status changed are left out.\n\n\
+            "Versions that change only the status are left out.\n\n\
              Examples:\n  rutter history vs/reviews\n  rutter history vs/reviews --revision 42 -o yaml\n  \
              rutter history vs/reviews --all --limit 100",
         )
@@ -32,13 +32,13 @@ pub(super) fn history_command() -> Command {
             Arg::new("all")
                 .long("all")
                 .action(ArgAction::SetTrue)
-                .help("Versions in which nothing but the status changed, too"),
+                .help("Include versions that change only the status"),
         )
         .arg(
             Arg::new("revision")
                 .long("revision")
                 .value_name("VERSION")
-                .help("Print the object as it was at this version"),
+                .help("Print the object at this version"),
         )
         .arg(
             Arg::new("limit")
@@ -46,16 +46,16 @@ pub(super) fn history_command() -> Command {
                 .value_name("COUNT")
                 .value_parser(value_parser!(u32).range(1..))
                 .default_value("20")
-                .help("The newest so many versions"),
+                .help("Maximum number of versions, newest first"),
         );
     server::arguments(output::arguments(targets::words(command)))
 }
 
 pub(super) fn rollback_command() -> Command {
     let command = Command::new("rollback")
-        .about("Make an object what it was (embedded and etcd stores)")
+        .about("Restore an earlier version of an object (embedded and etcd stores)")
         .after_help(
-            "What was deleted is created anew.\n\n\
+            "Recreates a deleted object.\n\n\
              Examples:\n  rutter rollback vs/reviews\n  rutter rollback vs/reviews --to-revision 42\n  \
              rutter rollback vs/reviews --to-revision 42 --dry-run=server -o yaml",
         )
@@ -64,7 +64,7 @@ pub(super) fn rollback_command() -> Command {
                 .long("to-revision")
                 .alias("to")
                 .value_name("VERSION")
-                .help("The version to go back to [default: the last one that was different]"),
+                .help("Version to restore [default: the newest that differs from the current one]"),
         );
     server::arguments(output::arguments(write::arguments(targets::words(command))))
 }
@@ -72,7 +72,7 @@ pub(super) fn rollback_command() -> Command {
 pub(super) async fn history(matches: &ArgMatches, io: &mut Io) -> Result<u8> {
     let (server, target) = single(matches, io).await?;
     if let Some(version) = matches.get_one::<String>("revision") {
-        let versions = versions(&server, &target, EVERYTHING).await?;
+        let versions = versions(&server, &target, ALL).await?;
         let mut object = at(&versions, version, &target)?.clone();
         output::tidy(&mut object, matches);
         match output::of(matches).filter(|format| !format.is_table()) {
@@ -82,24 +82,24 @@ pub(super) async fn history(matches: &ArgMatches, io: &mut Io) -> Result<u8> {
         return Ok(SUCCESS);
     }
     let limit = matches.get_one::<u32>("limit").copied().unwrap_or(20);
-    let limit = usize::try_from(limit).unwrap_or(EVERYTHING);
+    let limit = usize::try_from(limit).unwrap_or(ALL);
     let all = matches.get_flag("all");
-    // One more: what changed is told against the version before.
+    // One more: each line compares a version with the one before.
     let wanted = if all {
         limit.saturating_add(1)
     } else {
-        LOOK_AT.max(limit)
+        CANDIDATES.max(limit)
     };
     let mut versions = versions(&server, &target, wanted).await?;
     if !all {
-        versions = telling(versions);
+        versions = without_status_changes(versions);
     }
     let earlier = (versions.len() > limit).then(|| versions[limit].clone());
     versions.truncate(limit);
     match output::of(matches).unwrap_or(Format::Table { wide: false }) {
         Format::Table { .. } => {
-            for line in table(&versions, earlier.as_ref()).lines(true, io.terminal.colour) {
-                io.say(line)?;
+            for line in table(&versions, earlier.as_ref()).lines(true, io.terminal.color) {
+                io.print(line)?;
             }
         }
         format => {
@@ -116,17 +116,13 @@ pub(super) async fn history(matches: &ArgMatches, io: &mut Io) -> Result<u8> {
 pub(super) async fn rollback(matches: &ArgMatches, io: &mut Io) -> Result<u8> {
     let options = Options::of(matches);
     let (server, target) = single(matches, io).await?;
-    let versions = versions(&server, &target, EVERYTHING).await?;
-    let current = match target.get(&server).await {
-        Ok(current) => Some(current),
-        Err(error) if Refusal::is_not_found(&error) => None,
-        Err(error) => return Err(error),
-    };
+    let versions = versions(&server, &target, ALL).await?;
+    let current = target.get_if_exists(&server).await?;
     let chosen = match matches.get_one::<String>("to") {
         Some(version) => at(&versions, version, &target)?,
         None => last_different(&versions, current.as_ref()).ok_or_else(|| {
             anyhow!(
-                "{} was never different, as far as the history goes back",
+                "the history of {} has no version that differs from the current one",
                 target.label()
             )
         })?,
@@ -135,67 +131,67 @@ pub(super) async fn rollback(matches: &ArgMatches, io: &mut Io) -> Result<u8> {
     let mut object = chosen.clone();
     write::without_server_fields(&mut object);
     let mut report = Report::new(matches, &options);
-    let what = format!("rolled back to {version}");
+    let effect = format!("rolled back to {version}");
     if options.dry == DryRun::Client {
-        report.add(io, &target.kind, object, &what)?;
+        report.add(io, &target.kind, object, &effect)?;
         report.finish(io, matches)?;
         return Ok(SUCCESS);
     }
     let request = match current {
         Some(current) => {
-            // Whoever writes in between is not overwritten.
+            // A concurrent change causes a conflict instead of being overwritten.
             object["metadata"]["resourceVersion"] = current["metadata"]["resourceVersion"].clone();
             Request::put(target.path(), &object)
         }
         None => Request::post(target.kind.collection(Some(&target.namespace)), &object),
     };
     let object = server.send(options.on(request)).await?;
-    report.add(io, &target.kind, object, &what)?;
+    report.add(io, &target.kind, object, &effect)?;
     report.finish(io, matches)?;
     Ok(SUCCESS)
 }
 
 async fn single(matches: &ArgMatches, io: &mut Io) -> Result<(Server, Target)> {
     let server = Server::connect(matches, io).await?;
-    let catalogue = server.catalogue().await?;
+    let catalog = server.catalog().await?;
     let words = targets::words_of(matches);
-    ensure!(!words.is_empty(), usage("which object? KIND/NAME"));
-    let mut found = targets::kinds(&words, &catalogue, io)?;
+    ensure!(!words.is_empty(), usage("expected KIND/NAME"));
+    let mut found = targets::kinds(&words, &catalog, io)?;
     match found.pop() {
         Some((kind, mut names)) if names.len() == 1 && found.is_empty() => {
             let target = targets::of_name(&kind, names.remove(0), &server);
             Ok((server, target))
         }
-        _ => Err(usage("one object: KIND/NAME")),
+        _ => Err(usage("expected one object: KIND/NAME")),
     }
 }
 
-/// The versions of an object, the newest first.
+/// The versions of an object, newest first.
 async fn versions(server: &Server, target: &Target, limit: usize) -> Result<Vec<Json>> {
     let request = Request::get(format!("{}/history", target.path())).with("limit", limit.to_string());
     let answer: Result<Json> = server.send(request).await;
     match answer {
         Ok(answer) if answer["kind"] == "History" => Ok(answer["versions"].as_array().cloned().unwrap_or_default()),
-        Ok(_) => Err(keeps_none(server)),
-        // Either there is no object, or no such subresource: the object itself tells.
-        Err(error) if Refusal::is_not_found(&error) => match target.get(server).await {
-            Ok(_) => Err(keeps_none(server)),
+        Ok(_) => Err(no_history(server)),
+        // Either the object or the subresource does not exist.
+        Err(error) if StatusError::is_not_found(&error) => match target.get(server).await {
+            Ok(_) => Err(no_history(server)),
             Err(error) => Err(error),
         },
         Err(error)
             if error
-                .downcast_ref::<Refusal>()
-                .is_some_and(|refusal| matches!(refusal.code, 405 | 501)) =>
+                .downcast_ref::<StatusError>()
+                .is_some_and(|status_error| matches!(status_error.code, 405 | 501)) =>
         {
-            Err(keeps_none(server))
+            Err(no_history(server))
         }
         Err(error) => Err(error),
     }
 }
 
-fn keeps_none(server: &Server) -> anyhow::Error {
+fn no_history(server: &Server) -> anyhow::Error {
     anyhow!(
-        "{} keeps no history: it is a feature of Rutter's own server with the embedded or etcd store, which Kubernetes has not",
+        "{} keeps no history: only Rutter's own server with the embedded or etcd store does",
         server.url()
     )
 }
@@ -205,7 +201,7 @@ fn at<'v>(versions: &'v [Json], version: &str, target: &Target) -> Result<&'v Js
     let found = versions.iter().find(|one| one["resourceVersion"] == version);
     let found = found.ok_or_else(|| {
         anyhow!(
-            "{} has no version {version}; `rutter history` lists them",
+            "{} has no version {version}; `rutter history` lists the versions",
             target.label()
         )
     })?;
@@ -215,7 +211,7 @@ fn at<'v>(versions: &'v [Json], version: &str, target: &Target) -> Result<&'v Js
     }
 }
 
-/// The newest version whose content is not the current one's.
+/// The newest version whose content differs from the current one.
 fn last_different<'v>(versions: &'v [Json], current: Option<&Json>) -> Option<&'v Json> {
     let objects = versions
         .iter()
@@ -225,8 +221,8 @@ fn last_different<'v>(versions: &'v [Json], current: Option<&Json>) -> Option<&'
     objects.into_iter().find(different)
 }
 
-/// The versions without those that differ from the one before in nothing but what the server sets.
-fn telling(versions: Vec<Json>) -> Vec<Json> {
+/// Removes versions that differ from the one before only in server-set fields.
+fn without_status_changes(versions: Vec<Json>) -> Vec<Json> {
     let is_new = |index: usize| {
         let (version, earlier) = (&versions[index], versions.get(index + 1));
         let is_deleted = |version: &Json| version["deleted"] == true;
@@ -239,7 +235,7 @@ fn telling(versions: Vec<Json>) -> Vec<Json> {
     kept.map(|(version, _)| version).collect()
 }
 
-/// A line for each version; `before` is the one before the oldest of them.
+/// A line for each version; `before` is the version before the oldest one.
 fn table(versions: &[Json], before: Option<&Json>) -> Table {
     let mut table = Table::new(["VERSION", "AGE", "GENERATION", "CHANGE"]);
     for (index, version) in versions.iter().enumerate() {
@@ -253,7 +249,7 @@ fn table(versions: &[Json], before: Option<&Json>) -> Table {
             (true, _) => "deleted".to_owned(),
             (false, Some(earlier)) if earlier["deleted"] != true => changed(&earlier["object"], object),
             (false, Some(_)) => "created".to_owned(),
-            // Of the oldest that is shown, it can only be told if it is the first.
+            // The version before the oldest one is unknown.
             (false, None) => match generation.as_str() {
                 "1" | "" => "created".to_owned(),
                 _ => String::new(),
@@ -264,7 +260,7 @@ fn table(versions: &[Json], before: Option<&Json>) -> Table {
     table
 }
 
-/// The fields that differ, in short.
+/// A summary of the fields that differ.
 fn changed(from: &Json, to: &Json) -> String {
     let mut fields = Vec::new();
     differing(from, to, "", 0, &mut fields);
@@ -286,11 +282,11 @@ fn differing(from: &Json, to: &Json, path: &str, depth: usize, out: &mut Vec<Str
     if from == to {
         return;
     }
-    // A status says too much for a line.
+    // The status has too many fields for one line.
     if path == "status" {
         return out.push(path.to_owned());
     }
-    // Deeper than that, a path is no summary.
+    // Deeper paths are too long for a summary.
     if let (Json::Object(old), Json::Object(new), true) = (from, to, depth < 3) {
         let keys: std::collections::BTreeSet<&String> = old.keys().chain(new.keys()).collect();
         for key in keys {
@@ -325,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn each_line_says_what_changed() {
+    fn each_line_names_the_changed_fields() {
         let lines = table(&versions_of_a(), None).lines(true, false);
         assert_eq!(lines[1], "9         <unknown>   2            metadata.labels.x");
         assert_eq!(lines[2], "7         <unknown>   2            spec.hosts");
@@ -334,14 +330,14 @@ mod tests {
     }
 
     #[test]
-    fn versions_that_say_nothing_new_are_left_out() {
+    fn versions_with_only_status_changes_are_left_out() {
         let mut versions = versions_of_a();
         let mut newest = versions[0].clone();
         newest["object"]["status"] = json!({"a": 1});
         newest["object"]["metadata"]["resourceVersion"] = json!("10");
         newest["resourceVersion"] = json!("10");
         versions.insert(0, newest);
-        let left: Vec<Json> = telling(versions)
+        let left: Vec<Json> = without_status_changes(versions)
             .iter()
             .map(|one| one["resourceVersion"].clone())
             .collect();
@@ -349,13 +345,13 @@ mod tests {
     }
 
     #[test]
-    fn rolling_back_goes_to_what_was_different() {
+    fn rollback_restores_the_last_different_version() {
         let versions = versions_of_a();
         let current = versions[0]["object"].clone();
         let found =
             |current: Option<&Json>| last_different(&versions, current).unwrap()["metadata"]["resourceVersion"].clone();
         assert_eq!(found(Some(&current)), "7");
-        assert_eq!(found(None), "9", "what was deleted comes back as it was last");
+        assert_eq!(found(None), "9", "a deleted object is restored in its last version");
         assert!(last_different(&versions[..1], Some(&current)).is_none());
     }
 }

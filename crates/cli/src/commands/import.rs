@@ -1,4 +1,4 @@
-//! `rutter import`: all objects of files to a server.
+//! `rutter import`: creates or replaces all objects of files.
 
 use anyhow::{Context, Result};
 use clap::{Arg, ArgAction, ArgMatches, Command};
@@ -6,33 +6,33 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value as Json, json};
 use tokio::task::JoinSet;
 
-use crate::blame;
-use crate::failure::{FAILURE, Refusal, SUCCESS};
+use crate::error_location;
+use crate::failure::{FAILURE, SUCCESS};
 use crate::io::Io;
 use crate::manifests::{self, Manifest};
-use crate::server::{self, Catalogue, Request, Server};
+use crate::server::{self, Catalog, Request, Server};
 use crate::targets;
 use crate::write::{self, DryRun, Options};
 
-/// How many objects are written at the same time.
+/// Maximum number of concurrent writes.
 const IN_FLIGHT: usize = 16;
 
 pub(super) fn command() -> Command {
     let command = Command::new("import")
-        .about("Write all objects of files, whether or not they are there, and say how many")
+        .about("Create or replace all objects of files")
         .after_help("Examples:\n  rutter import -R -f backup/\n  rutter import -f all.yaml --dry-run=server\n  rutter import -f all.yaml --skip-existing")
         .arg(
             Arg::new("skip-existing")
                 .long("skip-existing")
                 .action(ArgAction::SetTrue)
-                .help("Leave objects that are there already alone"),
+                .help("Do not change existing objects"),
         );
     server::arguments(write::arguments(manifests::arguments(command, true)))
 }
 
-/// What became of an object.
+/// The effect on an object.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Fate {
+enum Outcome {
     Created,
     Replaced,
     Unchanged,
@@ -46,27 +46,29 @@ pub(super) async fn run(matches: &ArgMatches, io: &mut Io) -> Result<u8> {
     let skip = matches.get_flag("skip-existing");
     let bar = progress(files.len(), io.terminal.err);
     let (mut counts, mut failed) = ([0usize; 4], 0);
-    // What others live in goes first, and what definitions bring is known only after them.
+    // Namespaces and definitions come first. Discovery is repeated because definitions add kinds.
     for rank in 0..=1 {
-        let catalogue = server.catalogue().await?;
-        let mut files = files.iter().filter(|manifest| write::rank(manifest.kind()) == rank);
-        let mut tasks: JoinSet<(Manifest, Result<Fate>)> = JoinSet::new();
+        let catalog = server.catalog().await?;
+        let mut files = files
+            .iter()
+            .filter(|manifest| write::creation_order(manifest.kind()) == rank);
+        let mut tasks: JoinSet<(Manifest, Result<Outcome>)> = JoinSet::new();
         loop {
             while tasks.len() < IN_FLIGHT
                 && let Some(manifest) = files.next()
             {
-                let job = job(&server, &catalogue, &options, skip, manifest);
+                let job = job(&server, &catalog, &options, skip, manifest);
                 let manifest = manifest.clone();
                 tasks.spawn(async move { (manifest, job.await) });
             }
             let Some(done) = tasks.join_next().await else { break };
-            let (manifest, result) = done.context("a task ended")?;
+            let (manifest, result) = done.context("a task failed")?;
             bar.inc(1);
             match result {
-                Ok(fate) => counts[fate as usize] += 1,
+                Ok(outcome) => counts[outcome as usize] += 1,
                 Err(error) => {
                     failed += 1;
-                    bar.suspend(|| blame::report(&error, &manifest, io));
+                    bar.suspend(|| error_location::report(&error, &manifest, io));
                 }
             }
         }
@@ -78,7 +80,7 @@ pub(super) async fn run(matches: &ArgMatches, io: &mut Io) -> Result<u8> {
     } else {
         String::new()
     };
-    io.say(format!(
+    io.print(format!(
         "{created} created, {replaced} replaced, {unchanged} unchanged{skipped}, {failed} failed{}",
         options.suffix()
     ))?;
@@ -87,12 +89,12 @@ pub(super) async fn run(matches: &ArgMatches, io: &mut Io) -> Result<u8> {
 
 fn job(
     server: &Server,
-    catalogue: &Catalogue,
+    catalog: &Catalog,
     options: &Options,
     skip: bool,
     manifest: &Manifest,
-) -> impl Future<Output = Result<Fate>> + Send + 'static {
-    let target = targets::of_manifest(manifest, server, catalogue);
+) -> impl Future<Output = Result<Outcome>> + Send + 'static {
+    let target = targets::of_manifest(manifest, server, catalog);
     let (server, options, mut object) = (server.clone(), options.clone(), manifest.value.clone());
     async move {
         let target = target?;
@@ -101,33 +103,29 @@ fn job(
         if !target.namespace.is_empty() {
             object["metadata"]["namespace"] = json!(target.namespace);
         }
-        let current = match target.get(&server).await {
-            Ok(current) => Some(current),
-            Err(error) if Refusal::is_not_found(&error) => None,
-            Err(error) => return Err(error),
-        };
+        let current = target.get_if_exists(&server).await?;
         let Some(current) = current else {
             if options.dry != DryRun::Client {
                 let request = Request::post(target.kind.collection(Some(&target.namespace)), &object);
                 server.send::<Json>(options.on(request)).await?;
             }
-            return Ok(Fate::Created);
+            return Ok(Outcome::Created);
         };
         if skip {
-            return Ok(Fate::Skipped);
+            return Ok(Outcome::Skipped);
         }
         if write::same_content(&current, &object) {
-            return Ok(Fate::Unchanged);
+            return Ok(Outcome::Unchanged);
         }
         if options.dry != DryRun::Client {
             object["metadata"]["resourceVersion"] = current["metadata"]["resourceVersion"].clone();
             let after: Json = server.send(options.on(Request::put(target.path(), &object))).await?;
-            // Defaults may make two files of one object. A dry run has no version of its own to tell it by.
+            // Defaulting may remove the differences. A dry run returns no new version to compare.
             if write::same_content(&current, &after) {
-                return Ok(Fate::Unchanged);
+                return Ok(Outcome::Unchanged);
             }
         }
-        Ok(Fate::Replaced)
+        Ok(Outcome::Replaced)
     }
 }
 

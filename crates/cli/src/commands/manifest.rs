@@ -1,4 +1,4 @@
-//! `rutter manifest`: what installs Rutter in a cluster, without Helm.
+//! `rutter manifest`: renders the Helm chart without Helm.
 
 use std::path::PathBuf;
 
@@ -23,7 +23,7 @@ pub(super) fn command() -> Command {
             .help(help)
     };
     Command::new("manifest")
-        .about("Print the objects that install Rutter in a cluster: what the Helm chart makes, without Helm")
+        .about("Print the objects that install Rutter in a cluster (the rendered Helm chart)")
         .after_help(
             "Examples:\n  rutter manifest --create-namespace | kubectl apply --server-side -f -\n  \
              rutter manifest --revision canary -f values.yaml --set replicaCount=3,autoscaleEnabled=false\n  \
@@ -33,7 +33,7 @@ pub(super) fn command() -> Command {
             values(
                 "values",
                 "FILE",
-                "File with values, over the defaults; the last one holds; `-` is standard input",
+                "File with values that override the defaults; later files override earlier ones; `-` reads standard input",
             )
             .short('f')
             .value_parser(value_parser!(PathBuf)),
@@ -41,12 +41,12 @@ pub(super) fn command() -> Command {
         .arg(values(
             "set",
             "PATH=VALUE",
-            "Single values, over those of files: a.b=1,c[0]=x,d={1,2}",
+            "Values that override those of files: a.b=1,c[0]=x,d={1,2}",
         ))
         .arg(values(
             "set-string",
             "PATH=VALUE",
-            "The same, and every value is a text",
+            "Like --set, but every value is a string",
         ))
         .arg(
             Arg::new("namespace")
@@ -60,20 +60,20 @@ pub(super) fn command() -> Command {
             Arg::new("revision")
                 .long("revision")
                 .value_name("REVISION")
-                .help("Revision of the control plane, over the value `revision`"),
+                .help("Revision of the control plane; overrides the value `revision`"),
         )
         .arg(
             Arg::new("name")
                 .long("name")
                 .value_name("NAME")
                 .default_value("rutter")
-                .help("Name of the installation, as Helm's release has one"),
+                .help("Name of the installation (Helm release)"),
         )
-        .arg(flag("skip-crds", "Without the definitions of kinds"))
-        .arg(flag("create-namespace", "With the namespace"))
+        .arg(flag("skip-crds", "Omit the CustomResourceDefinitions"))
+        .arg(flag("create-namespace", "Include the namespace"))
         .arg(flag(
             "show-values",
-            "Print the default values, with what each means, and nothing else",
+            "Print only the default values with their descriptions",
         ))
         .arg(output())
 }
@@ -87,7 +87,7 @@ pub(super) async fn run(matches: &ArgMatches, io: &mut Io) -> Result<u8> {
     let given = given(matches, io)?;
     let mut values = chart::defaults()?;
     for path in chart::unknown(&values, &given) {
-        io.warn(format!("the value `{path}` is not known and changes nothing"));
+        io.warn(format!("unknown value `{path}` has no effect"));
     }
     chart::merge(&mut values, &given);
     let release = Release {
@@ -107,12 +107,12 @@ pub(super) async fn run(matches: &ArgMatches, io: &mut Io) -> Result<u8> {
     Ok(SUCCESS)
 }
 
-/// What files and flags say, in their order.
+/// The values of files and flags, merged in order.
 fn given(matches: &ArgMatches, io: &mut Io) -> Result<Json> {
     let mut given = json!({});
     for file in matches.get_many::<PathBuf>("values").into_iter().flatten() {
         let read = chart::read_values(&bytes_of(file, io)?).with_context(|| name_of(file))?;
-        lay(&mut given, &read);
+        merge(&mut given, &read);
     }
     type Assign = fn(&mut Json, &str) -> Result<()>;
     let flags: [(&str, Assign); 2] = [("set", chart::assign), ("set-string", chart::assign_text)];
@@ -127,12 +127,12 @@ fn given(matches: &ArgMatches, io: &mut Io) -> Result<Json> {
     Ok(given)
 }
 
-/// A file over another: null stays, for it takes a default away.
-fn lay(under: &mut Json, over: &Json) {
+/// Merges a file into another. Null is kept because it removes a default.
+fn merge(under: &mut Json, over: &Json) {
     match (under, over) {
         (Json::Object(under), Json::Object(over)) => {
             for (key, value) in over {
-                lay(under.entry(key.clone()).or_insert(Json::Null), value);
+                merge(under.entry(key.clone()).or_insert(Json::Null), value);
             }
         }
         (under, over) => *under = over.clone(),

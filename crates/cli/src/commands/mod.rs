@@ -1,30 +1,25 @@
-//! The commands, one file each.
+//! The commands, one file each, in groups.
 
-mod api_resources;
 mod apply;
-mod auth;
-mod config;
 mod crds;
 mod create;
 mod delete;
 mod describe;
-mod edit;
-mod explain;
+mod diff;
 mod export;
-mod follow;
 mod get;
 mod grpc_bootstrap;
 mod history;
 mod import;
-mod label;
 mod manifest;
-mod patch;
 mod proxy_settings;
 mod prune;
 mod remote_secret;
+pub(crate) mod removed;
 mod validate;
 mod version;
 mod wait;
+mod watch;
 
 use std::pin::Pin;
 
@@ -46,57 +41,72 @@ fn output() -> Arg {
         .value_name("FORMAT")
         .value_parser(["yaml", "json"])
         .default_value("yaml")
-        .help("yaml or json")
+        .help("Output format: yaml or json")
 }
 
-/// A command at work.
+/// A running command.
 type Work<'w> = Pin<Box<dyn Future<Output = Result<u8>> + 'w>>;
 
-/// A command: its flags, and what it does. It returns the exit code.
+/// A command: its name, its flags and its implementation, which returns the exit code.
 pub(crate) struct Verb {
+    pub(crate) name: &'static str,
     pub(crate) command: fn() -> Command,
     pub(crate) run: for<'w> fn(&'w ArgMatches, &'w mut Io) -> Work<'w>,
 }
 
-macro_rules! verbs {
-    ($($module:ident :: $command:ident => $run:ident,)*) => {
-        /// All commands, in the order in which help shows them.
-        pub(crate) const VERBS: &[Verb] = &[
-            $(Verb {
-                command: $module::$command,
-                run: |matches, io| Box::pin($module::$run(matches, io)),
+/// Commands under one heading of the help.
+pub(crate) struct Group {
+    pub(crate) heading: &'static str,
+    pub(crate) verbs: &'static [Verb],
+}
+
+/// The command of the group "Serve", which the program itself defines.
+pub(crate) const SERVE: [&str; 1] = ["serve"];
+
+macro_rules! groups {
+    ($($heading:literal { $($name:literal: $module:ident :: $command:ident, $run:ident;)* })*) => {
+        /// All commands, in the order of the help.
+        pub(crate) const GROUPS: &[Group] = &[
+            $(Group {
+                heading: $heading,
+                verbs: &[
+                    $(Verb {
+                        name: $name,
+                        command: $module::$command,
+                        run: |matches, io| Box::pin($module::$run(matches, io)),
+                    },)*
+                ],
             },)*
         ];
     };
 }
 
-verbs! {
-    get::command => run,
-    describe::command => run,
-    follow::command => watch,
-    wait::command => run,
-    apply::command => run,
-    create::create_command => create,
-    create::replace_command => replace,
-    edit::command => run,
-    patch::command => run,
-    delete::command => run,
-    label::label_command => label,
-    label::annotate_command => annotate,
-    history::history_command => history,
-    history::rollback_command => rollback,
-    export::command => run,
-    import::command => run,
-    validate::command => run,
-    crds::command => run,
-    manifest::command => run,
-    remote_secret::command => run,
-    grpc_bootstrap::command => run,
-    proxy_settings::command => run,
-    explain::command => run,
-    api_resources::resources_command => resources,
-    api_resources::versions_command => versions,
-    auth::command => run,
-    config::command => run,
-    version::command => run,
+groups! {
+    "Objects" {
+        "get": get::command, run;
+        "describe": describe::command, run;
+        "create": create::create_command, create;
+        "replace": create::replace_command, replace;
+        "apply": apply::command, run;
+        "diff": diff::command, run;
+        "delete": delete::command, run;
+        "wait": wait::command, run;
+    }
+    "Versions and backup" {
+        "history": history::history_command, history;
+        "rollback": history::rollback_command, rollback;
+        "export": export::command, run;
+        "import": import::command, run;
+    }
+    "Mesh" {
+        "validate": validate::command, run;
+        "proxy-settings": proxy_settings::command, run;
+        "grpc-bootstrap": grpc_bootstrap::command, run;
+        "create-remote-secret": remote_secret::command, run;
+    }
+    "Setup" {
+        "manifest": manifest::command, run;
+        "crds": crds::command, run;
+        "version": version::command, run;
+    }
 }

@@ -1,4 +1,4 @@
-//! `rutter proxy-settings`: what the settings of a workload's proxy come to, and what they come from.
+//! `rutter proxy-settings`: prints the effective ProxyConfig of a workload and its sources.
 
 use std::sync::Arc;
 
@@ -9,23 +9,23 @@ use config::mesh::{MeshConfig, NamespaceProxyConfigs, PROXY_CONFIG_ANNOTATION, P
 use config::{AnyObject, Object, ParseOptions, StringMap, read_object};
 use serde_json::Value as Json;
 
-use crate::failure::{Refusal, SUCCESS, usage};
+use crate::failure::{SUCCESS, StatusError, usage};
 use crate::io::Io;
 use crate::output::{self, Format};
 use crate::server::{self, Request, Server, encode};
 
 pub(super) fn command() -> Command {
     let command = Command::new("proxy-settings")
-        .about("Print what the settings of a workload's proxy come to")
+        .about("Print the effective proxy settings of a workload")
         .long_about(
-            "Print what the settings of a workload's proxy come to: the mesh's defaultConfig, under the ProxyConfig of the mesh's \
-             root namespace, that of the workload's namespace, the pod's annotation proxy.istio.io/config, and the ProxyConfig \
-             that selects the workload. A proxy gets them when it starts.",
+            "Print the effective proxy settings of a workload. From lowest to highest precedence, they are: defaultConfig of the \
+             mesh, the ProxyConfig of the root namespace, the ProxyConfig of the workload's namespace, the pod annotation \
+             proxy.istio.io/config, and the ProxyConfig that selects the workload. A proxy reads them when it starts.",
         )
         .after_help(
             "Examples:\n  rutter proxy-settings web-7d8f -n shop\n  rutter proxy-settings -n shop -l app=web,version=v1 -o json",
         )
-        .arg(Arg::new("pod").value_name("POD").help("A pod of the namespace"))
+        .arg(Arg::new("pod").value_name("POD").help("Name of a pod"))
         .arg(
             Arg::new("label")
                 .short('l')
@@ -34,7 +34,7 @@ pub(super) fn command() -> Command {
                 .value_delimiter(',')
                 .action(ArgAction::Append)
                 .conflicts_with("pod")
-                .help("A label of a workload that is not there yet"),
+                .help("Label of a workload that does not exist yet"),
         )
         .arg(
             Arg::new("istioNamespace")
@@ -42,7 +42,7 @@ pub(super) fn command() -> Command {
                 .long("istioNamespace")
                 .value_name("NAME")
                 .default_value("istio-system")
-                .help("The namespace of the mesh's ConfigMap"),
+                .help("Namespace of the ConfigMap with the mesh configuration"),
         )
         .arg(super::output());
     server::arguments(command)
@@ -72,18 +72,18 @@ pub(super) async fn run(matches: &ArgMatches, io: &mut Io) -> Result<u8> {
         workload: layer(of_workload),
     };
     for object in [root.common.as_ref(), of_namespace, of_workload].into_iter().flatten() {
-        io.tell(format!(
+        io.eprint(format!(
             "from ProxyConfig {}/{}",
             object.meta.namespace, object.meta.name
         ));
     }
     if layers.annotation.is_some() {
-        io.tell(format!("from the annotation {PROXY_CONFIG_ANNOTATION}"));
+        io.eprint(format!("from the annotation {PROXY_CONFIG_ANNOTATION}"));
     }
     for object in root.shadowed.iter().chain(own.iter().flat_map(|own| &own.shadowed)) {
         let (namespace, name) = (&object.meta.namespace, &object.meta.name);
         io.warn(format!(
-            "ProxyConfig {namespace}/{name} has no effect: an older one without a selector is in its namespace"
+            "ProxyConfig {namespace}/{name} has no effect: its namespace has an older one without a selector"
         ));
     }
     let format = match matches.get_one::<String>("output").map(String::as_str) {
@@ -94,7 +94,7 @@ pub(super) async fn run(matches: &ArgMatches, io: &mut Io) -> Result<u8> {
     Ok(SUCCESS)
 }
 
-/// Whose proxy it is.
+/// The workload of the proxy.
 enum Workload {
     Pod(String),
     Labels(StringMap),
@@ -107,7 +107,7 @@ fn workload(matches: &ArgMatches) -> Result<Workload> {
     let given: Vec<&String> = matches.get_many("label").into_iter().flatten().collect();
     ensure!(
         !given.is_empty(),
-        usage("whose settings: a POD, or --label for one that is not there yet")
+        usage("expected a POD, or --label for a workload that does not exist yet")
     );
     let pair = |text: &&String| {
         let (key, value) = text.split_once('=')?;
@@ -115,7 +115,7 @@ fn workload(matches: &ArgMatches) -> Result<Workload> {
     };
     let labels: Option<StringMap> = given.iter().map(pair).collect();
     Ok(Workload::Labels(
-        labels.ok_or_else(|| usage("--label: want KEY=VALUE"))?,
+        labels.ok_or_else(|| usage("--label: expected KEY=VALUE"))?,
     ))
 }
 
@@ -142,7 +142,7 @@ fn annotated(text: &str, io: &mut Io) -> Option<ProxyConfigLayer> {
     }
 }
 
-/// The mesh's settings; their defaults where no ConfigMap has them.
+/// The mesh configuration; defaults if there is no ConfigMap.
 async fn mesh(server: &Server, matches: &ArgMatches) -> Result<MeshConfig> {
     let namespace = matches
         .get_one::<String>("istioNamespace")
@@ -150,16 +150,16 @@ async fn mesh(server: &Server, matches: &ArgMatches) -> Result<MeshConfig> {
     let path = format!("/api/v1/namespaces/{}/configmaps/istio", encode(namespace));
     let found = match server.get(&path).await {
         Ok(found) => found,
-        Err(error) if Refusal::is_not_found(&error) => return Ok(MeshConfig::default()),
+        Err(error) if StatusError::is_not_found(&error) => return Ok(MeshConfig::default()),
         Err(error) => return Err(error),
     };
     match read_object(&found, &ParseOptions::default()).object {
         Some(AnyObject::MeshConfig(mesh)) => Ok(mesh.spec.clone()),
-        _ => Err(anyhow::anyhow!("the mesh's settings are not valid")).context(format!("ConfigMap {namespace}/istio")),
+        _ => Err(anyhow::anyhow!("the mesh configuration is invalid")).context(format!("ConfigMap {namespace}/istio")),
     }
 }
 
-/// The ProxyConfigs of a namespace; none where the server has no such kind.
+/// The ProxyConfigs of a namespace; none if the server does not serve the kind.
 async fn configs(server: &Server, namespace: &str) -> Result<NamespaceProxyConfigs> {
     let path = format!(
         "/apis/networking.istio.io/v1beta1/namespaces/{}/proxyconfigs",
@@ -167,7 +167,7 @@ async fn configs(server: &Server, namespace: &str) -> Result<NamespaceProxyConfi
     );
     let mut list = match server.list(Request::get(&path)).await {
         Ok(list) => list,
-        Err(error) if Refusal::is_not_found(&error) => return Ok(NamespaceProxyConfigs::default()),
+        Err(error) if StatusError::is_not_found(&error) => return Ok(NamespaceProxyConfigs::default()),
         Err(error) => return Err(error),
     };
     let items = server::array(&mut list, "items")
@@ -179,7 +179,7 @@ async fn configs(server: &Server, namespace: &str) -> Result<NamespaceProxyConfi
 }
 
 fn config(mut item: Json) -> Option<Arc<Object<ProxyConfig>>> {
-    // Items of a list do not say what they are.
+    // Items of a list have neither apiVersion nor kind.
     let fields = item.as_object_mut()?;
     fields.insert("apiVersion".to_owned(), "networking.istio.io/v1beta1".into());
     fields.insert("kind".to_owned(), "ProxyConfig".into());

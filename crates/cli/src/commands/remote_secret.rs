@@ -1,4 +1,5 @@
-//! `rutter create-remote-secret`: the Secret by which control planes of other clusters read this one.
+//! `rutter create-remote-secret`: prints a Secret with credentials for reading this cluster, for control planes of other
+//! clusters.
 
 use std::time::Duration;
 
@@ -8,20 +9,20 @@ use base64::engine::general_purpose::STANDARD;
 use clap::{Arg, ArgMatches, Command};
 use serde_json::{Value as Json, json};
 
-use crate::failure::{Refusal, SUCCESS, usage};
+use crate::failure::{SUCCESS, StatusError, usage};
 use crate::io::Io;
 use crate::output::{self, Format};
 use crate::server::{self, Request, Server};
 
-/// The account that may read what runs in a cluster; the chart makes it.
+/// The service account with read access, which the chart creates.
 const READER: &str = "istio-reader-service-account";
-/// What the Secrets are called, before the cluster's id.
+/// The prefix of the Secret's name, before the cluster ID.
 const PREFIX: &str = "istio-remote-secret-";
-/// The type of a Secret in which Kubernetes keeps a token.
+/// The type of Secrets with service account tokens.
 const TOKEN_TYPE: &str = "kubernetes.io/service-account-token";
-/// The annotation of such a Secret that names the account.
+/// The annotation with the name of the service account.
 const ACCOUNT: &str = "kubernetes.io/service-account.name";
-/// How often, and after how long, a new Secret is looked at for its token.
+/// Number and interval of polls for the token of a new Secret.
 const TRIES: (u32, Duration) = (60, Duration::from_millis(250));
 
 pub(super) fn command() -> Command {
@@ -29,21 +30,21 @@ pub(super) fn command() -> Command {
         Arg::new(name).long(name).value_name(value).help(help)
     };
     let command = Command::new("create-remote-secret")
-        .about("Print the Secret by which control planes of other clusters read this cluster")
+        .about("Print a Secret that gives control planes of other clusters read access to this cluster")
         .after_help(
-            "The Secret has a token of a service account of this cluster: keep what is printed to yourself.\n\n\
+            "The Secret contains a service account token: keep the output secret.\n\n\
              Examples:\n  rutter create-remote-secret --context east --name east | kubectl --context west apply -f -\n  \
              rutter create-remote-secret --context east --name east --api-server https://east.example:6443",
         )
-        .arg(text("name", "ID", "The cluster's id, which its control plane has as --cluster-id [default: the UID of the namespace kube-system]"))
+        .arg(text("name", "ID", "Cluster ID, as in --cluster-id of the cluster's control plane [default: the UID of the namespace kube-system]"))
         .arg(
-            text("istioNamespace", "NAME", "The namespace of the control plane, in both clusters")
+            text("istioNamespace", "NAME", "Namespace of the control plane in both clusters")
                 .short('i')
                 .default_value("istio-system"),
         )
-        .arg(text("service-account", "NAME", "The account whose token it has").default_value(READER))
-        .arg(text("secret-name", "NAME", "The Secret with the token [default: one of the account's; one is made where there is none]"))
-        .arg(text("api-server", "URL", "Where other clusters reach this cluster's API [default: where you do]"));
+        .arg(text("service-account", "NAME", "Service account whose token is used").default_value(READER))
+        .arg(text("secret-name", "NAME", "Secret with the token [default: a token Secret of the account, created if there is none]"))
+        .arg(text("api-server", "URL", "URL of this cluster's API server for other clusters [default: the URL of this connection]"));
     server::arguments(command)
 }
 
@@ -54,11 +55,11 @@ pub(super) async fn run(matches: &ArgMatches, io: &mut Io) -> Result<u8> {
     let account = given("service-account").unwrap_or(READER);
     let id = match given("name") {
         Some(id) => id.to_owned(),
-        None => own_id(&server).await?,
+        None => cluster_id(&server).await?,
     };
     ensure!(
         is_key(&id),
-        usage("--name: an id has letters, digits, dots, dashes and underscores, and 253 at most")
+        usage("--name: expected at most 253 letters, digits, dots, dashes and underscores")
     );
     let url = given("api-server")
         .unwrap_or(server.url())
@@ -83,27 +84,27 @@ pub(super) async fn run(matches: &ArgMatches, io: &mut Io) -> Result<u8> {
         .any(|local| host.starts_with(local))
     {
         io.warn(format!(
-            "{url} is an address of this machine: --api-server says where other clusters reach it"
+            "{url} is a loopback address: set --api-server to a URL that other clusters can reach"
         ));
     }
     output::print(io, &Format::Yaml, None, &secret)?;
     Ok(SUCCESS)
 }
 
-/// Whether a Secret may have this key.
+/// Whether a text is a valid key of a Secret.
 fn is_key(id: &str) -> bool {
     let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
     !id.is_empty() && id.len() <= 253 && id.chars().all(fits) && id != "." && !id.starts_with("..")
 }
 
-async fn own_id(server: &Server) -> Result<String> {
+async fn cluster_id(server: &Server) -> Result<String> {
     let system = server.get("/api/v1/namespaces/kube-system").await;
-    let system = system.context("--name: the cluster has no id that could be read")?;
+    let system = system.context("cannot read the cluster ID: set --name")?;
     let uid = system["metadata"]["uid"].as_str();
     Ok(uid.ok_or_else(|| usage("--name is missing"))?.to_owned())
 }
 
-/// The server's certificate, in base64, and a token of the account.
+/// The server's CA certificate in base64, and a token of the account.
 async fn credentials(
     server: &Server,
     namespace: &str,
@@ -113,16 +114,16 @@ async fn credentials(
     let path = format!("/api/v1/namespaces/{namespace}/serviceaccounts/{account}");
     match server.get(&path).await {
         Ok(_) => {}
-        Err(error) if Refusal::is_not_found(&error) => bail!(
-            "there is no service account {account} in {namespace}: the chart makes it (global.reader.enabled), --service-account \
-             names another one"
+        Err(error) if StatusError::is_not_found(&error) => bail!(
+            "service account {namespace}/{account} not found: install the chart with global.reader.enabled, or set \
+             --service-account"
         ),
         Err(error) => return Err(error),
     }
     let secrets = format!("/api/v1/namespaces/{namespace}/secrets");
     let name = match secret {
         Some(name) => name.to_owned(),
-        None => own_secret(server, &secrets, account).await?,
+        None => token_secret(server, &secrets, account).await?,
     };
     let (tries, pause) = TRIES;
     for _ in 0..tries {
@@ -130,22 +131,22 @@ async fn credentials(
         let of = found["metadata"]["annotations"][ACCOUNT].as_str().unwrap_or_default();
         ensure!(
             found["type"] == TOKEN_TYPE && of == account,
-            "the Secret {namespace}/{name} has no token of the service account {account}"
+            "Secret {namespace}/{name} is not a token Secret of the service account {account}"
         );
         let (certificate, token) = (found["data"]["ca.crt"].as_str(), found["data"]["token"].as_str());
         if let (Some(certificate), Some(token)) = (certificate, token) {
             return Ok((certificate.to_owned(), decoded(token)?));
         }
-        // Whoever fills it in has just been told.
+        // The controller manager adds the token shortly after the Secret is created.
         tokio::time::sleep(pause).await;
     }
     Err(anyhow!(
-        "nobody puts a token into the Secret {namespace}/{name}: does the controller manager run?"
+        "Secret {namespace}/{name} has no token: check that the controller manager runs"
     ))
 }
 
-/// The Secret of an account; it is made where there is none.
-async fn own_secret(server: &Server, secrets: &str, account: &str) -> Result<String> {
+/// The name of a token Secret of the account. Creates one if there is none.
+async fn token_secret(server: &Server, secrets: &str, account: &str) -> Result<String> {
     let all = server
         .get(&format!(
             "{secrets}?fieldSelector=type%3D{}",
@@ -169,9 +170,9 @@ async fn own_secret(server: &Server, secrets: &str, account: &str) -> Result<Str
 
 fn decoded(base64: &str) -> Result<String> {
     let bytes = STANDARD.decode(base64);
-    // What is wrong with it would be a piece of it.
-    let bytes = bytes.map_err(|_| anyhow!("the token is no base64"))?;
-    String::from_utf8(bytes).map_err(|_| anyhow!("the token is no text"))
+    // The error itself would reveal a part of the token.
+    let bytes = bytes.map_err(|_| anyhow!("the token is not valid base64"))?;
+    String::from_utf8(bytes).map_err(|_| anyhow!("the token is not UTF-8"))
 }
 
 fn kubeconfig(id: &str, url: &str, certificate: &str, token: &str) -> String {
@@ -191,13 +192,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_id_is_a_key_of_a_secret() {
+    fn cluster_ids_are_secret_keys() {
         assert!(is_key("east-1.example_b") && is_key("Kubernetes"));
         assert!(!is_key("") && !is_key("a/b") && !is_key(".") && !is_key("..a") && !is_key(&"a".repeat(254)));
     }
 
     #[test]
-    fn the_kubeconfig_has_what_leads_to_the_cluster() {
+    fn the_kubeconfig_has_server_and_token() {
         let text = kubeconfig("east", "https://east:6443", "QQ==", "t");
         let config: Json = serde_json::from_str(&text).unwrap();
         assert_eq!(config["current-context"], "east");

@@ -1,23 +1,23 @@
-//! `rutter version`.
+//! `rutter version`: prints the versions of client and server.
 
 use anyhow::Result;
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use serde_json::{Value as Json, json};
 
-use crate::failure::{self, NoServer, SUCCESS};
+use crate::failure::{self, SUCCESS, Unreachable};
 use crate::io::Io;
 use crate::output::{self, Format};
 use crate::server::{self, Server};
 
 pub(super) fn command() -> Command {
     let command = Command::new("version")
-        .about("Print the version of this program, and of the server if there is one")
+        .about("Print the versions of this program and of the server")
         .after_help("Examples:\n  rutter version\n  rutter version --client -o json")
         .arg(
             Arg::new("client")
                 .long("client")
                 .action(ArgAction::SetTrue)
-                .help("Only this program's; asks no server"),
+                .help("Print only the version of this program"),
         );
     server::arguments(output::arguments(command))
 }
@@ -27,10 +27,10 @@ pub(super) async fn run(matches: &ArgMatches, io: &mut Io) -> Result<u8> {
     let mut code = SUCCESS;
     let server = match matches.get_flag("client") {
         true => None,
-        false => match of_server(matches, io).await {
+        false => match server_version(matches, io).await {
             Ok(version) => Some(version),
-            // One may well ask where there is no server.
-            Err(error) if error.downcast_ref::<NoServer>().is_some_and(|none| !none.named) => None,
+            // Without a configured server, only the client version is printed.
+            Err(error) if error.downcast_ref::<Unreachable>().is_some_and(|none| !none.named) => None,
             Err(error) => {
                 code = failure::report(&error, io);
                 None
@@ -45,14 +45,14 @@ pub(super) async fn run(matches: &ArgMatches, io: &mut Io) -> Result<u8> {
         output::print(io, &format, None, &whole)?;
         return Ok(code);
     }
-    io.say(format!("rutter {client}"))?;
+    io.print(format!("rutter {client}"))?;
     if let Some(version) = server {
         let version = version["gitVersion"].as_str().unwrap_or("(unknown)");
-        io.say(format!("server {version}"))?;
+        io.print(format!("server {version}"))?;
     }
     Ok(code)
 }
 
-async fn of_server(matches: &ArgMatches, io: &Io) -> Result<Json> {
+async fn server_version(matches: &ArgMatches, io: &Io) -> Result<Json> {
     Server::connect(matches, io).await?.get("/version").await
 }

@@ -1,5 +1,5 @@
-//! Completion: scripts for shells, which call `rutter __complete` for every word, so that kinds and names come from the
-//! server and flags are never out of date.
+//! Shell completion. The scripts call `rutter __complete`, which suggests flags of this build and kinds and names of the
+//! server.
 
 mod line;
 
@@ -14,10 +14,10 @@ use crate::failure::SUCCESS;
 use crate::io::Io;
 use line::Line;
 
-/// How long a person waits for words from a server.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// Maximum time to wait for the server.
+const TIMEOUT: Duration = Duration::from_secs(2);
 
-/// `completion` for people and `__complete` for their scripts.
+/// `completion`, and `__complete` for the scripts.
 pub(crate) fn commands() -> [Command; 2] {
     let shell = Arg::new("shell")
         .required(true)
@@ -27,7 +27,7 @@ pub(crate) fn commands() -> [Command; 2] {
         Command::new("completion")
             .about("Print a completion script for a shell")
             .after_help(
-                "Kinds, names, namespaces and contexts come from the server as you type.\n\n\
+                "Completes commands, flags, kinds, names, namespaces and contexts.\n\n\
                  Examples:\n  source <(rutter completion bash)                      # this shell\n  \
                  rutter completion bash > ~/.local/share/bash-completion/completions/rutter\n  \
                  source <(rutter completion zsh)                       # after compinit\n  \
@@ -44,7 +44,7 @@ pub(crate) fn commands() -> [Command; 2] {
     ]
 }
 
-/// Does one of [`commands`]; nothing if it is another.
+/// Runs one of [`commands`]; none if the name is another command's.
 pub(crate) fn run(
     name: &str,
     matches: &ArgMatches,
@@ -72,12 +72,12 @@ pub(crate) fn run(
             let mut root = root();
             root.build();
             let line = Line::read(&root, &words);
-            let words = runtime.block_on(async { tokio::time::timeout(PATIENCE, line.words(io)).await });
+            let words = runtime.block_on(async { tokio::time::timeout(TIMEOUT, line.words(io)).await });
             let words = words.unwrap_or_default();
             Some(
                 words
                     .iter()
-                    .try_for_each(|word| io.say(word))
+                    .try_for_each(|word| io.print(word))
                     .map(|()| SUCCESS)
                     .map_err(Into::into),
             )
@@ -91,7 +91,7 @@ fn script(shell: Shell, root: fn() -> Command) -> Vec<u8> {
         Shell::Bash => BASH.as_bytes().to_vec(),
         Shell::Zsh => ZSH.as_bytes().to_vec(),
         Shell::Fish => FISH.as_bytes().to_vec(),
-        // No names from the server there.
+        // Scripts for other shells complete commands and flags only.
         shell => {
             let mut out = Vec::new();
             clap_complete::generate(shell, &mut root(), "rutter", &mut out);
@@ -111,7 +111,7 @@ mod tests {
     use super::*;
 
     fn root() -> Command {
-        Command::new("rutter").subcommands(crate::commands())
+        crate::with_commands(Command::new("rutter"))
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Which server, and with what credentials.
+//! Connection flags, kubeconfig and credentials.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -10,22 +10,21 @@ use serde_json::json;
 
 use super::Server;
 use crate::age;
-use crate::failure::{NoServer, usage};
+use crate::failure::{Unreachable, usage};
 use crate::io::Io;
 
-/// How long a connection may take to stand.
+/// Maximum time to establish a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Where the server is and who said so, for messages.
+/// The server's URL and its source, for messages.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Place {
-    /// The URL.
+pub(crate) struct Endpoint {
     pub(crate) url: String,
-    /// `context x of /path`, or the flag.
-    pub(crate) from: String,
+    /// `context x of /path`, or a flag.
+    pub(crate) source: String,
 }
 
-/// Adds the flags that name a server and a namespace.
+/// Adds the connection flags.
 pub(crate) fn arguments(command: Command) -> Command {
     let text = |name: &'static str, value: &'static str, help: &'static str| {
         Arg::new(name)
@@ -39,62 +38,61 @@ pub(crate) fn arguments(command: Command) -> Command {
             text(
                 "kubeconfig",
                 "FILE",
-                "The kubeconfig file [default: $KUBECONFIG, else ./rutter-data/kubeconfig, else ~/.kube/config]",
+                "Kubeconfig file [default: $KUBECONFIG, else ./rutter-data/kubeconfig, else ~/.kube/config]",
             )
             .value_parser(value_parser!(PathBuf)),
         )
-        .arg(text("context", "NAME", "The context of the kubeconfig"))
-        .arg(text("server", "URL", "The server, instead of the kubeconfig's").short('s'))
+        .arg(text("context", "NAME", "Context of the kubeconfig"))
+        .arg(text("server", "URL", "URL of the server; overrides the kubeconfig").short('s'))
         .arg(text(
             "token",
             "TOKEN",
-            "The bearer token, instead of the kubeconfig's credentials",
+            "Bearer token; overrides the credentials of the kubeconfig",
         ))
         .arg(
             text(
                 "certificate-authority",
                 "FILE",
-                "The certificates to trust the server by",
+                "Certificates of the authorities that may sign the server's certificate",
             )
             .value_parser(value_parser!(PathBuf)),
         )
         .arg(
-            text("insecure-skip-tls-verify", "", "Trust whoever answers")
+            text("insecure-skip-tls-verify", "", "Do not verify the server's certificate")
                 .action(ArgAction::SetTrue)
                 .num_args(0),
         )
         .arg(
             text(
                 "request-timeout",
-                "TIME",
-                "How long one request may take, such as 30s; 0: for ever",
+                "DURATION",
+                "Maximum time of one request, for example 30s; 0 disables the limit",
             )
             .value_parser(age::parse)
             .default_value("0"),
         )
-        .arg(text("namespace", "NAME", "The namespace").short('n'))
+        .arg(text("namespace", "NAME", "Namespace [default: that of the context]").short('n'))
 }
 
-/// The server that the flags, the environment and the kubeconfig files name.
+/// Connects to the server that flags, environment and kubeconfig select.
 pub(super) async fn connect(matches: &ArgMatches, io: &Io) -> Result<Server> {
-    let (mut config, place) = config(matches, io).await?;
+    let (mut config, endpoint) = config(matches, io).await?;
     config.connect_timeout = Some(CONNECT_TIMEOUT);
     if config.cluster_url.host().is_some_and(is_loopback) {
-        // A proxy of the environment leads away from this machine.
+        // An HTTP proxy cannot reach this machine's loopback address.
         config.proxy_url = None;
     }
     let given = matches.get_one::<String>("namespace").cloned();
     let namespace_given = given.is_some();
     let namespace = given.unwrap_or_else(|| config.default_namespace.clone());
     if !is_namespace(&namespace) {
-        return Err(usage(format!("`{namespace}` is no name of a namespace")));
+        return Err(usage(format!("`{namespace}` is not a valid namespace name")));
     }
     let timeout = matches.get_one::<Duration>("request-timeout").copied();
-    let kube =
-        kube::Client::try_from(config).with_context(|| format!("the credentials of {} are no good", place.from))?;
+    let kube = kube::Client::try_from(config).with_context(|| format!("invalid credentials in {}", endpoint.source))?;
     Ok(Server {
         kube,
-        place,
+        endpoint,
         namespace,
         namespace_given,
         timeout: timeout.filter(|timeout| !timeout.is_zero()),
@@ -102,9 +100,9 @@ pub(super) async fn connect(matches: &ArgMatches, io: &Io) -> Result<Server> {
     })
 }
 
-/// The kubeconfig files that are in force: flag, environment, the embedded server's, the user's. None: there is none.
-pub(crate) fn kubeconfig_files(matches: &ArgMatches, io: &Io) -> Option<Vec<PathBuf>> {
-    if let Some(path) = matches.try_get_one::<PathBuf>("kubeconfig").ok().flatten() {
+/// The kubeconfig files to use: flag, environment, embedded server, home directory. None if there is none.
+pub(crate) fn kubeconfig_files(matches: Option<&ArgMatches>, io: &Io) -> Option<Vec<PathBuf>> {
+    if let Some(path) = matches.and_then(|matches| matches.get_one::<PathBuf>("kubeconfig")) {
         return Some(vec![path.clone()]);
     }
     if let Some(paths) = io.var("KUBECONFIG") {
@@ -124,68 +122,64 @@ pub(crate) fn kubeconfig_files(matches: &ArgMatches, io: &Io) -> Option<Vec<Path
         .map(|path| vec![path])
 }
 
-async fn config(matches: &ArgMatches, io: &Io) -> Result<(Config, Place)> {
+async fn config(matches: &ArgMatches, io: &Io) -> Result<(Config, Endpoint)> {
     let text = |name| matches.get_one::<String>(name);
     let chosen = text("context").is_some() || matches.contains_id("kubeconfig") || io.var("KUBECONFIG").is_some();
     let files = match text("server") {
-        // Credentials that nobody asked for are not sent to a server that a flag names.
+        // Never sends credentials of a default kubeconfig to a server given by a flag.
         Some(_) if !chosen => None,
-        _ => kubeconfig_files(matches, io),
+        _ => kubeconfig_files(Some(matches), io),
     };
-    let (mut kubeconfig, from) = match (&files, text("server")) {
+    let (mut kubeconfig, source) = match (&files, text("server")) {
         (Some(files), _) => {
             let config = read_all(files)?;
             let shown: Vec<String> = files.iter().map(|file| file.display().to_string()).collect();
             let name = context_name(matches, &config);
-            let name = name.ok_or_else(|| {
-                anyhow!(
-                    "{} names no current context: choose one with --context",
-                    shown.join(":")
-                )
-            })?;
+            let name =
+                name.ok_or_else(|| anyhow!("{} has no current context: choose one with --context", shown.join(":")))?;
             ensure!(
                 config.contexts.iter().any(|known| known.name == name),
-                "there is no context `{name}` in {}\nhint: its contexts: {}",
+                "no context `{name}` in {}\nhint: available contexts: {}",
                 shown.join(":"),
-                names_of(&config)
+                context_names(&config)
             );
             (config, format!("context `{name}` of {}", shown.join(":")))
         }
-        (None, Some(_)) => (of_flags(), "the flag --server".to_owned()),
+        (None, Some(_)) => (empty_kubeconfig(), "the flag --server".to_owned()),
         (None, None) => return in_cluster(matches),
     };
     let name = context_name(matches, &kubeconfig).unwrap_or_default();
-    overrule(&mut kubeconfig, &name, matches)?;
+    apply_flags(&mut kubeconfig, &name, matches)?;
     let options = KubeConfigOptions {
         context: Some(name),
         ..KubeConfigOptions::default()
     };
     let config = Config::from_custom_kubeconfig(kubeconfig, &options)
         .await
-        .with_context(|| from.clone())?;
-    let place = Place {
+        .with_context(|| source.clone())?;
+    let endpoint = Endpoint {
         url: config.cluster_url.to_string().trim_end_matches('/').to_owned(),
-        from,
+        source,
     };
-    Ok((config, place))
+    Ok((config, endpoint))
 }
 
-fn in_cluster(matches: &ArgMatches) -> Result<(Config, Place)> {
-    let mut config = Config::incluster().map_err(|_| NoServer {
+fn in_cluster(matches: &ArgMatches) -> Result<(Config, Endpoint)> {
+    let mut config = Config::incluster().map_err(|_| Unreachable {
         named: false,
-        what: "no server is named: there is no kubeconfig\n\
-               hint: `rutter serve` in this directory starts a server and writes ./rutter-data/kubeconfig; or name one with \
-               --kubeconfig or --server"
+        message: "no server is configured: no kubeconfig found\n\
+               hint: start a server with `rutter serve`, which writes ./rutter-data/kubeconfig, or set --kubeconfig or \
+                  --server"
             .to_owned(),
     })?;
     if let Some(token) = matches.get_one::<String>("token") {
         config.auth_info = serde_json::from_value(json!({ "token": token }))?;
     }
-    let place = Place {
+    let endpoint = Endpoint {
         url: config.cluster_url.to_string().trim_end_matches('/').to_owned(),
-        from: "the pod's service account".to_owned(),
+        source: "the pod's service account".to_owned(),
     };
-    Ok((config, place))
+    Ok((config, endpoint))
 }
 
 fn context_name(matches: &ArgMatches, config: &Kubeconfig) -> Option<String> {
@@ -195,7 +189,7 @@ fn context_name(matches: &ArgMatches, config: &Kubeconfig) -> Option<String> {
         .filter(|name| !name.is_empty())
 }
 
-fn names_of(config: &Kubeconfig) -> String {
+fn context_names(config: &Kubeconfig) -> String {
     let names: Vec<&str> = config.contexts.iter().map(|known| known.name.as_str()).collect();
     match names.is_empty() {
         true => "none".to_owned(),
@@ -203,8 +197,8 @@ fn names_of(config: &Kubeconfig) -> String {
     }
 }
 
-/// A kubeconfig of one empty cluster, user and context.
-fn of_flags() -> Kubeconfig {
+/// A kubeconfig with one empty cluster, user and context.
+fn empty_kubeconfig() -> Kubeconfig {
     let name = || "flags".to_owned();
     let mut config = Kubeconfig::default();
     config.clusters.push(NamedCluster {
@@ -228,8 +222,8 @@ fn of_flags() -> Kubeconfig {
     config
 }
 
-/// Puts the flags over the context.
-fn overrule(config: &mut Kubeconfig, context: &str, matches: &ArgMatches) -> Result<()> {
+/// Overrides the cluster and user of a context with flags.
+fn apply_flags(config: &mut Kubeconfig, context: &str, matches: &ArgMatches) -> Result<()> {
     let Some(context) = config
         .contexts
         .iter()
@@ -265,10 +259,10 @@ fn overrule(config: &mut Kubeconfig, context: &str, matches: &ArgMatches) -> Res
     Ok(())
 }
 
-/// Reads and joins files; of what two files name, the first one counts.
+/// Reads and merges files; the first definition of a name is used.
 fn read_all(files: &[PathBuf]) -> Result<Kubeconfig> {
     let mut all: Option<Kubeconfig> = None;
-    // Like `kubectl`, files of a list that do not exist are passed over as long as there is one.
+    // Like kubectl, skips missing files as long as one exists.
     let existing: Vec<&PathBuf> = files.iter().filter(|file| file.exists()).collect();
     let read = if existing.is_empty() {
         files.iter().collect()

@@ -1,16 +1,16 @@
-//! What a server serves: aggregated discovery, or the older documents, one per version, where it has none.
+//! Discovery of kinds: aggregated discovery, or one document per version for older servers.
 
 use anyhow::Result;
 use serde_json::Value as Json;
 
-use super::{Catalogue, Kind, Request, Server};
+use super::{Catalog, Kind, Request, Server};
 
-/// Asks for all groups at once, in either of the two versions, or for the list of groups.
+/// Prefers aggregated discovery in either version; accepts the list of groups.
 const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,\
 application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList,application/json";
 
-/// Everything that the server serves.
-pub(super) async fn catalogue(server: &Server) -> Result<Catalogue> {
+/// Discovers all kinds.
+pub(super) async fn catalog(server: &Server) -> Result<Catalog> {
     let ask = |path: &'static str| server.send::<Json>(Request::get(path).accept(AGGREGATED));
     let (core, groups) = tokio::try_join!(ask("/api"), ask("/apis"))?;
     let mut kinds = Vec::new();
@@ -32,10 +32,10 @@ pub(super) async fn catalogue(server: &Server) -> Result<Catalogue> {
             }
         }
     }
-    Ok(Catalogue { kinds })
+    Ok(Catalog { kinds })
 }
 
-/// The kinds of one group of an aggregated document; the server puts the preferred version first.
+/// The kinds of a group in an aggregated document. The server lists the preferred version first.
 fn of_group(group: &Json) -> Vec<Kind> {
     let name = text(&group["metadata"]["name"]);
     let versions = items(&group["versions"]);
@@ -64,7 +64,7 @@ async fn legacy(server: &Server, group: &str, version: &str, kinds: &mut Vec<Kin
         "" => format!("/api/{version}"),
         group => format!("/apis/{group}/{version}"),
     };
-    // A group whose own server is down must not stop work with all others.
+    // An unavailable aggregated API must not break discovery of the other groups.
     let Ok(document) = server.get(&path).await else {
         return Ok(());
     };

@@ -1,19 +1,19 @@
-//! Kinds: what people call them, and where their objects are.
+//! Kinds: lookup by name and URL paths of objects.
 
 use anyhow::{Result, anyhow};
 
 use super::request::encode;
 use crate::failure::usage;
-use crate::words;
+use crate::spelling;
 
-/// A kind in one version.
+/// A kind in one API version.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Kind {
     pub(crate) group: String,
     pub(crate) version: String,
-    /// The name in objects.
+    /// The name in the `kind` field.
     pub(crate) kind: String,
-    /// The name in paths.
+    /// The name in URL paths.
     pub(crate) plural: String,
     pub(crate) singular: String,
     pub(crate) short_names: Vec<String>,
@@ -46,12 +46,12 @@ impl Kind {
         format!("{}/{name}", join(&singular, &self.group))
     }
 
-    /// Whether the server does this to it.
+    /// Whether the server supports a verb.
     pub(crate) fn can(&self, verb: &str) -> bool {
         self.verbs.iter().any(|known| known == verb)
     }
 
-    /// The path of all its objects, or of those of a namespace.
+    /// The path of all objects, or of those in a namespace.
     pub(crate) fn collection(&self, namespace: Option<&str>) -> String {
         let root = match self.group.as_str() {
             "" => format!("/api/{}", encode(&self.version)),
@@ -70,12 +70,12 @@ impl Kind {
         format!("{}/{}", self.collection(Some(namespace)), encode(name))
     }
 
-    /// Whether this is what a person means by a word without its group, in lower case.
-    fn is_called(&self, word: &str) -> bool {
-        self.plural == word || self.is_nicknamed(word)
+    /// Whether a lowercase word without group names this kind.
+    fn is_named(&self, word: &str) -> bool {
+        self.plural == word || self.has_other_name(word)
     }
 
-    fn is_nicknamed(&self, word: &str) -> bool {
+    fn has_other_name(&self, word: &str) -> bool {
         self.singular == word || self.kind.to_lowercase() == word || self.short_names.iter().any(|name| name == word)
     }
 
@@ -91,16 +91,16 @@ fn join(name: &str, group: &str) -> String {
     }
 }
 
-/// What a server serves, in its order of preference.
+/// The kinds of a server, in its order of preference.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Catalogue {
-    /// Every kind in every version; a group's preferred version first.
+pub(crate) struct Catalog {
+    /// Each kind in each version; the preferred version of a group comes first.
     pub(crate) kinds: Vec<Kind>,
 }
 
-impl Catalogue {
-    /// The kinds that this build knows, for work without a server.
-    pub(crate) fn local() -> Catalogue {
+impl Catalog {
+    /// The kinds that this build defines.
+    pub(crate) fn local() -> Catalog {
         let own = |text: &&str| (*text).to_owned();
         let kinds = config::schema::definitions().iter().flat_map(|definition| {
             definition.versions.iter().map(move |served| Kind {
@@ -122,7 +122,7 @@ impl Catalogue {
                 },
             })
         });
-        Catalogue { kinds: kinds.collect() }
+        Catalog { kinds: kinds.collect() }
     }
 
     /// Each kind in its preferred version.
@@ -142,13 +142,13 @@ impl Catalogue {
             .find(|known| known.kind == kind && known.group == group && known.version == version)
     }
 
-    /// The kind that a person means: `vs`, `VirtualService`, `virtualservices.networking.istio.io`,
+    /// The kind that a word names: `vs`, `VirtualService`, `virtualservices.networking.istio.io`,
     /// `virtualservices.v1.networking.istio.io`.
     pub(crate) fn one(&self, word: &str) -> Result<&Kind> {
         self.find(word).first().copied().ok_or_else(|| self.unknown(word))
     }
 
-    /// The kinds that a person means: kinds and categories, separated by commas.
+    /// The kinds that a comma-separated list of kinds and categories names.
     pub(crate) fn many(&self, words: &str) -> Result<Vec<&Kind>> {
         let mut found: Vec<&Kind> = Vec::new();
         for word in words.split(',').map(str::trim).filter(|word| !word.is_empty()) {
@@ -167,17 +167,17 @@ impl Catalogue {
             }
         }
         match found.is_empty() {
-            true => Err(usage("which kind? `rutter api-resources` lists them")),
+            true => Err(usage("the kind is missing; `kubectl api-resources` lists the kinds")),
             false => Ok(found),
         }
     }
 
-    /// Other kinds that the word could mean just as well.
+    /// Other kinds that the word could name.
     pub(crate) fn also(&self, word: &str) -> Vec<&Kind> {
         self.find(word).into_iter().skip(1).collect()
     }
 
-    /// All kinds that a word could mean, the likeliest first.
+    /// All kinds that a word could name, in order of preference.
     fn find(&self, word: &str) -> Vec<&Kind> {
         let word = word.to_lowercase();
         let (name, rest) = word.split_once('.').unwrap_or((&word, ""));
@@ -187,11 +187,11 @@ impl Catalogue {
         };
         let mut found = by(&|kind| kind.plural == name);
         if found.is_empty() {
-            found = by(&|kind| kind.is_nicknamed(name));
+            found = by(&|kind| kind.has_other_name(name));
         }
         if found.is_empty() && !rest.is_empty() {
             let (version, group) = rest.split_once('.').unwrap_or((rest, ""));
-            let exact = |kind: &&Kind| kind.is_called(name) && kind.group == group && kind.version == version;
+            let exact = |kind: &&Kind| kind.is_named(name) && kind.group == group && kind.version == version;
             found = self.kinds.iter().filter(exact).collect();
         }
         found
@@ -202,9 +202,9 @@ impl Catalogue {
         let names = self
             .preferred()
             .flat_map(|kind| [&kind.plural, &kind.singular].into_iter().chain(&kind.short_names));
-        let hint = match words::nearest(&word, names.map(String::as_str)) {
+        let hint = match spelling::nearest(&word, names.map(String::as_str)) {
             Some(name) => format!("did you mean `{name}`?"),
-            None => "`rutter api-resources` lists them".to_owned(),
+            None => "`kubectl api-resources` lists the kinds".to_owned(),
         };
         anyhow!("the server doesn't have a resource type \"{word}\"\nhint: {hint}")
     }
@@ -228,8 +228,8 @@ mod tests {
         }
     }
 
-    fn catalogue() -> Catalogue {
-        Catalogue {
+    fn catalog() -> Catalog {
+        Catalog {
             kinds: vec![
                 kind("", "v1", "Service", "services", &["svc"], &["all"]),
                 kind(
@@ -269,8 +269,8 @@ mod tests {
     }
 
     #[test]
-    fn kinds_go_by_many_names() {
-        let all = catalogue();
+    fn kinds_have_several_names() {
+        let all = catalog();
         for word in [
             "vs",
             "virtualservice",
@@ -303,8 +303,8 @@ mod tests {
     }
 
     #[test]
-    fn lists_and_categories_are_opened_once() {
-        let all = catalogue();
+    fn lists_and_categories_are_expanded() {
+        let all = catalog();
         let names = |words: &str| -> Vec<String> { all.many(words).unwrap().iter().map(|k| k.qualified()).collect() };
         assert_eq!(
             names("istio-io"),
@@ -316,15 +316,15 @@ mod tests {
 
     #[test]
     fn unknown_kinds_get_a_suggestion() {
-        let said = catalogue().one("virtualservise").unwrap_err().to_string();
+        let said = catalog().one("virtualservise").unwrap_err().to_string();
         assert!(said.contains("did you mean `virtualservice`"), "{said}");
-        let said = catalogue().one("widgets").unwrap_err().to_string();
+        let said = catalog().one("widgets").unwrap_err().to_string();
         assert!(said.contains("api-resources"), "{said}");
     }
 
     #[test]
-    fn paths_cannot_be_escaped_from() {
-        let kind = &catalogue().kinds[1];
+    fn names_are_encoded_in_paths() {
+        let kind = &catalog().kinds[1];
         assert_eq!(
             kind.object("a", "../x"),
             "/apis/networking.istio.io/v1/namespaces/a/virtualservices/..%2Fx"

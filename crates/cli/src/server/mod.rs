@@ -1,4 +1,4 @@
-//! The server: where it is, what it serves, and requests to it.
+//! A client for the Kubernetes API: connection, discovery, requests and watches.
 
 mod connect;
 mod discovery;
@@ -8,8 +8,8 @@ mod request;
 mod tests;
 mod watch;
 
-pub(crate) use connect::{Place, arguments, kubeconfig_files};
-pub(crate) use kinds::{Catalogue, Kind};
+pub(crate) use connect::{Endpoint, arguments, kubeconfig_files};
+pub(crate) use kinds::{Catalog, Kind};
 pub(crate) use request::{Request, encode};
 pub(crate) use watch::{Event, Watch};
 
@@ -21,42 +21,42 @@ use serde_json::Value as Json;
 
 use crate::io::{Io, Warnings};
 
-/// How many objects a page of a list has.
+/// Objects per page of a list.
 const PAGE: usize = 500;
 
-/// A server and who we are to it.
+/// A connected server.
 #[derive(Clone)]
 pub(crate) struct Server {
     kube: kube::Client,
-    place: Place,
-    /// The namespace of objects that name none.
+    endpoint: Endpoint,
+    /// The namespace of objects without one.
     pub(crate) namespace: String,
-    /// Whether that namespace was asked for by a flag.
+    /// Whether a flag sets the namespace.
     pub(crate) namespace_given: bool,
     timeout: Option<Duration>,
     warnings: Warnings,
 }
 
 impl Server {
-    /// The server that the flags, the environment and the kubeconfig files name.
+    /// Connects to the server that flags, environment and kubeconfig select.
     pub(crate) async fn connect(matches: &ArgMatches, io: &Io) -> Result<Server> {
         connect::connect(matches, io).await
     }
 
-    /// What the server serves.
-    pub(crate) async fn catalogue(&self) -> Result<Catalogue> {
-        discovery::catalogue(self).await
+    /// Discovers the kinds that the server serves.
+    pub(crate) async fn catalog(&self) -> Result<Catalog> {
+        discovery::catalog(self).await
     }
 
-    /// An object of any URL.
+    /// Reads the JSON at a path.
     pub(crate) async fn get(&self, path: &str) -> Result<Json> {
         self.send(Request::get(path)).await
     }
 
-    /// All pages of a list as one list object. The first page's metadata is kept.
+    /// Reads all pages of a list. Keeps the metadata of the first page.
     pub(crate) async fn list(&self, request: Request) -> Result<Json> {
         match self.pages(request.clone(), PAGE).await {
-            // The token aged while we read: the whole list at once, then.
+            // The continue token expired: reads the list in one request.
             Err(error) if is_expired(&error) => self.pages(request, 0).await,
             result => result,
         }
@@ -87,7 +87,7 @@ impl Server {
     }
 }
 
-/// A list in an object. Looking does not make one, as indexing does.
+/// A list field of an object, without creating it.
 pub(crate) fn array<'o>(object: &'o mut Json, field: &str) -> Option<&'o mut Vec<Json>> {
     object.get_mut(field).and_then(Json::as_array_mut)
 }
@@ -99,9 +99,9 @@ fn continue_of(list: &Json) -> Option<String> {
         .map(str::to_owned)
 }
 
-/// Whether the server says that a version or token is too old.
+/// Whether a resource version or continue token has expired.
 pub(crate) fn is_expired(error: &anyhow::Error) -> bool {
     error
-        .downcast_ref::<crate::failure::Refusal>()
-        .is_some_and(|refusal| refusal.code == 410)
+        .downcast_ref::<crate::failure::StatusError>()
+        .is_some_and(|status_error| status_error.code == 410)
 }

@@ -1,4 +1,4 @@
-//! One request and its answer.
+//! Requests and responses.
 
 use std::error::Error as _;
 use std::io;
@@ -10,17 +10,17 @@ use serde::de::DeserializeOwned;
 use serde_json::Value as Json;
 
 use super::{Server, Watch};
-use crate::failure::{NoServer, Refusal, TimedOut};
+use crate::failure::{StatusError, TimedOut, Unreachable};
 
-/// The largest answer that is read, in bytes: some hundred thousand objects, or a page of a list many times over.
-const MAX_ANSWER: usize = 1 << 30;
-/// The largest answer to a refused request.
-const MAX_REFUSAL: usize = 4 << 20;
+/// Maximum size of a response, in bytes.
+const MAX_RESPONSE: usize = 1 << 30;
+/// Maximum size of an error response, in bytes.
+const MAX_ERROR: usize = 4 << 20;
 
 const JSON: &str = "application/json";
-/// What asks for a table, or else for objects.
+/// Prefers a `Table`.
 const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json";
-/// What asks for metadata alone, or else for objects.
+/// Prefers metadata only.
 const METADATA: &str = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io,application/json";
 
 /// A request.
@@ -34,7 +34,7 @@ pub(crate) struct Request {
 }
 
 impl Request {
-    /// GET of a path, which may have a query.
+    /// GET of a path, optionally with a query.
     pub(crate) fn get(path: impl Into<String>) -> Request {
         Request {
             method: http::Method::GET,
@@ -59,7 +59,7 @@ impl Request {
             .body(JSON, object.to_string())
     }
 
-    /// PATCH with a body of this type.
+    /// PATCH with a body of this content type.
     pub(crate) fn patch(path: impl Into<String>, content_type: &'static str, body: impl Into<Vec<u8>>) -> Request {
         Request::get(path).method(http::Method::PATCH).body(content_type, body)
     }
@@ -71,13 +71,13 @@ impl Request {
             .body(JSON, options.to_string())
     }
 
-    /// With a parameter.
+    /// Adds a query parameter.
     pub(crate) fn with(mut self, name: &str, value: impl Into<String>) -> Request {
         self.query.push((name.to_owned(), value.into()));
         self
     }
 
-    /// With a parameter, if there is a value.
+    /// Adds a query parameter if there is a value.
     pub(crate) fn maybe(self, name: &str, value: Option<impl Into<String>>) -> Request {
         match value {
             Some(value) => self.with(name, value),
@@ -85,19 +85,19 @@ impl Request {
         }
     }
 
-    /// As a table.
+    /// Asks for a `Table`.
     pub(crate) fn in_table(mut self) -> Request {
         self.accept = TABLE;
         self
     }
 
-    /// A list with nothing but metadata.
-    pub(crate) fn in_short(mut self) -> Request {
+    /// Asks for metadata only.
+    pub(crate) fn metadata_only(mut self) -> Request {
         self.accept = METADATA;
         self
     }
 
-    /// With this `Accept` header.
+    /// Sets the `Accept` header.
     pub(crate) fn accept(mut self, accept: &'static str) -> Request {
         self.accept = accept;
         self
@@ -130,37 +130,37 @@ impl Request {
                 .body(Body::from(body)),
             None => request.body(Body::empty()),
         };
-        request.with_context(|| format!("`{uri}` is no path"))
+        request.with_context(|| format!("`{uri}` is not a valid path"))
     }
 }
 
 impl Server {
-    /// Sends a request; the answer is JSON.
+    /// Sends a request and parses the JSON response.
     pub(crate) async fn send<T: DeserializeOwned>(&self, request: Request) -> Result<T> {
         Ok(self.answer(request).await?.1)
     }
 
-    /// Sends a request; returns the status code and the answer.
+    /// Sends a request; returns the status code and the parsed response.
     pub(crate) async fn answer<T: DeserializeOwned>(&self, request: Request) -> Result<(u16, T)> {
         let path = request.path.clone();
         let (code, bytes) = self.bytes(request).await?;
         let value = serde_json::from_slice(&bytes)
-            .with_context(|| format!("the answer of {}{path} is not what was expected", self.place.url))?;
+            .with_context(|| format!("unexpected response of {}{path}", self.endpoint.url))?;
         Ok((code, value))
     }
 
-    /// Sends a request; returns the status code, which says success, and the body.
+    /// Sends a request; returns the status code (a success) and the body.
     pub(crate) async fn bytes(&self, request: Request) -> Result<(u16, Vec<u8>)> {
         let whole = async {
             let response = self.exchange(request).await?;
             let code = response.status().as_u16();
-            let body = self.read(response.into_body(), MAX_ANSWER).await?;
+            let body = self.read(response.into_body(), MAX_RESPONSE).await?;
             Ok((code, body))
         };
         match self.timeout {
             None => whole.await,
             Some(limit) => tokio::time::timeout(limit, whole).await.unwrap_or_else(|_| {
-                Err(TimedOut(format!("{} did not answer within --request-timeout", self.place.url)).into())
+                Err(TimedOut(format!("{} did not answer within --request-timeout", self.endpoint.url)).into())
             }),
         }
     }
@@ -173,10 +173,10 @@ impl Server {
 
     /// The URL, for messages.
     pub(crate) fn url(&self) -> &str {
-        &self.place.url
+        &self.endpoint.url
     }
 
-    /// Sends a request and checks that the answer says success.
+    /// Sends a request and checks the status code.
     async fn exchange(&self, request: Request) -> Result<http::Response<Body>> {
         let response = self
             .kube
@@ -192,8 +192,8 @@ impl Server {
             return Ok(response);
         }
         let code = response.status().as_u16();
-        let body = self.read(response.into_body(), MAX_REFUSAL).await?;
-        Err(Refusal::read(code, &body).into())
+        let body = self.read(response.into_body(), MAX_ERROR).await?;
+        Err(StatusError::read(code, &body).into())
     }
 
     async fn read(&self, mut body: Body, limit: usize) -> Result<Vec<u8>> {
@@ -203,14 +203,14 @@ impl Server {
             let Some(data) = frame.data_ref() else { continue };
             anyhow::ensure!(
                 bytes.len() + data.len() <= limit,
-                "the answer is larger than {limit} bytes"
+                "the response is larger than {limit} bytes"
             );
             bytes.extend_from_slice(data);
         }
         Ok(bytes)
     }
 
-    /// Why no answer came, and what to do about it.
+    /// The error for a request without a response, with advice.
     fn unreachable(&self, error: kube::Error) -> anyhow::Error {
         let mut causes = vec![error.to_string()];
         let mut refused = false;
@@ -225,31 +225,31 @@ impl Server {
         let deepest = causes.pop().unwrap_or_default();
         let has = |words: &[&str]| words.iter().any(|word| all.contains(word));
         let hint = if refused {
-            "is it running? `rutter serve` starts one; --kubeconfig, --context and --server choose another"
+            "check that the server runs (`rutter serve` starts one); --kubeconfig, --context and --server select another"
         } else if has(&[
             "UnknownIssuer",
             "invalid peer certificate",
             "NotValidForName",
             "certificate",
         ]) {
-            "the server's certificate is not signed by who is trusted, or names another host: has the server been set up \
-             anew since the kubeconfig was written? --certificate-authority names whom to trust"
+            "the server's certificate is not trusted or is for another host: the server may have been set up again since the \
+             kubeconfig was written; --certificate-authority sets the trusted authorities"
         } else if has(&["dns error", "failed to lookup"]) {
-            "no such host: check the kubeconfig's `server`"
+            "unknown host: check `server` in the kubeconfig"
         } else if has(&["InvalidMessage", "InvalidContentType", "corrupt message"]) {
-            "it does not speak TLS there: is the URL http:// instead of https://?"
-        } else if self.place.url.starts_with("http://") {
-            "does it speak TLS there? then the URL is https:// and not http://"
+            "the port does not use TLS: the URL may have to start with http://"
+        } else if self.endpoint.url.starts_with("http://") {
+            "if the port uses TLS, the URL must start with https://"
         } else {
-            "--kubeconfig, --context and --server choose another server"
+            "--kubeconfig, --context and --server select another server"
         };
-        let (url, from) = (&self.place.url, &self.place.from);
-        let what = format!("cannot reach {url} ({from}): {deepest}\nhint: {hint}");
-        NoServer { named: true, what }.into()
+        let (url, source) = (&self.endpoint.url, &self.endpoint.source);
+        let message = format!("cannot reach {url} ({source}): {deepest}\nhint: {hint}");
+        Unreachable { named: true, message }.into()
     }
 }
 
-/// A text as part of a path or query, percent-encoded.
+/// Percent-encodes a part of a path or query.
 pub(crate) fn encode(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for byte in text.bytes() {
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn warnings_are_read() {
+    fn warnings_are_parsed() {
         assert_eq!(
             warning_text(r#"299 - "v1 is \"old\"""#).as_deref(),
             Some("v1 is \"old\"")

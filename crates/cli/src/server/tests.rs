@@ -1,4 +1,4 @@
-//! Lists, refusals and servers that are away, over a socket.
+//! Lists, errors and unreachable servers, over a socket.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -12,11 +12,11 @@ use serde_json::json;
 use tokio::net::TcpListener;
 
 use super::*;
-use crate::failure::{NoServer, Refusal};
+use crate::failure::{StatusError, Unreachable};
 
 type Answer = dyn Fn(&str) -> (u16, Json) + Send + Sync;
 
-/// A server that answers paths with their queries; returns its URL.
+/// Starts a server that answers by path and query; returns its URL.
 async fn serving(answer: impl Fn(&str) -> (u16, Json) + Send + Sync + 'static) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
@@ -87,7 +87,7 @@ async fn the_pages_of_a_list_are_joined() {
 }
 
 #[tokio::test]
-async fn a_token_that_ages_while_pages_are_read_means_the_whole_list_at_once() {
+async fn an_expired_continue_token_causes_one_full_list() {
     let url = serving(|path| match path {
         "/all?limit=500" => page(&[1], "more"),
         "/all?limit=500&continue=more" => expired(),
@@ -104,7 +104,7 @@ async fn a_token_that_ages_while_pages_are_read_means_the_whole_list_at_once() {
 }
 
 #[tokio::test]
-async fn refusals_and_warnings_reach_the_user() {
+async fn errors_and_warnings_are_returned() {
     let url = serving(|_| {
         (
             403,
@@ -115,16 +115,16 @@ async fn refusals_and_warnings_reach_the_user() {
     let io = quiet();
     let server = connected(&url, &io).await;
     let error = server.get("/x").await.unwrap_err();
-    assert_eq!(error.downcast_ref::<Refusal>().unwrap().message, "no");
+    assert_eq!(error.downcast_ref::<StatusError>().unwrap().message, "no");
     assert_eq!(io.warnings().take(), ["it is old"]);
 }
 
 #[tokio::test]
-async fn a_server_that_is_away_is_told_from_one_that_refuses() {
-    // A port that nobody has taken: it was free a moment ago.
+async fn an_unreachable_server_has_its_own_error() {
+    // A port that was free a moment ago.
     let address = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
     let server = connected(&format!("http://{address}"), &quiet()).await;
     let error = server.get("/x").await.unwrap_err();
-    assert!(error.downcast_ref::<NoServer>().unwrap().named);
+    assert!(error.downcast_ref::<Unreachable>().unwrap().named);
     assert!(error.to_string().contains("rutter serve"), "{error}");
 }

@@ -1,25 +1,25 @@
-//! A stream of events: one JSON object a line.
+//! Watches: streams of events, one JSON object per line.
 
 use anyhow::{Context, Result, ensure};
 use http_body_util::BodyExt;
 use kube::client::Body;
 use serde_json::Value as Json;
 
-use crate::failure::Refusal;
+use crate::failure::StatusError;
 
-/// The longest line that is read, in bytes: a Table of one object of the largest size, and then some.
+/// Maximum length of a line in bytes, enough for a `Table` of one object of maximum size.
 const MAX_LINE: usize = 32 << 20;
 
-/// What happened.
+/// A watch event.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) enum Event {
-    /// An object came to be.
+    /// An object was created.
     Added(Json),
     /// An object changed.
     Modified(Json),
-    /// An object is gone; as it was.
+    /// An object was deleted; its last state.
     Deleted(Json),
-    /// Nothing happened up to a version.
+    /// Progress up to a resource version, without a change.
     Bookmark(Json),
 }
 
@@ -31,7 +31,7 @@ impl Event {
         }
     }
 
-    /// The word that Kubernetes has for it.
+    /// The event type of the Kubernetes API.
     pub(crate) fn name(&self) -> &'static str {
         match self {
             Event::Added(_) => "ADDED",
@@ -56,8 +56,7 @@ impl Watch {
         }
     }
 
-    /// The next event; none once the server, or the network, has ended the watch. What the server says is wrong is a
-    /// [`Refusal`].
+    /// The next event; none after the watch has ended. An `ERROR` event is returned as [`StatusError`].
     pub(crate) async fn next(&mut self) -> Result<Option<Event>> {
         loop {
             if let Some(line) = self.line() {
@@ -87,15 +86,15 @@ impl Watch {
 }
 
 fn event(line: &[u8]) -> Result<Event> {
-    let mut event: Json = serde_json::from_slice(line).context("the watch sent something that is no event")?;
+    let mut event: Json = serde_json::from_slice(line).context("invalid watch event")?;
     let object = event["object"].take();
     match event["type"].as_str() {
         Some("ADDED") => Ok(Event::Added(object)),
         Some("MODIFIED") => Ok(Event::Modified(object)),
         Some("DELETED") => Ok(Event::Deleted(object)),
         Some("BOOKMARK") => Ok(Event::Bookmark(object)),
-        Some("ERROR") => Err(Refusal::of_status(&object, 500).into()),
-        kind => anyhow::bail!("the watch sent an event of type {}", kind.unwrap_or("(none)")),
+        Some("ERROR") => Err(StatusError::of_status(&object, 500).into()),
+        kind => anyhow::bail!("unknown watch event type {}", kind.unwrap_or("(none)")),
     }
 }
 
@@ -104,7 +103,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn events_are_cut_at_line_breaks() {
+    async fn events_are_separated_by_line_breaks() {
         let text = "{\"type\":\"ADDED\",\"object\":{\"a\":1}}\n\n{\"type\":\"ERROR\",\"object\":{\"kind\":\"Status\",\"code\":410}}\n{\"ty";
         let mut watch = Watch::of(Body::from(text.as_bytes().to_vec()));
         assert_eq!(
@@ -112,6 +111,6 @@ mod tests {
             Some(Event::Added(serde_json::json!({"a": 1})))
         );
         assert!(super::super::is_expired(&watch.next().await.unwrap_err()));
-        assert_eq!(watch.next().await.unwrap(), None, "half a line is no event");
+        assert_eq!(watch.next().await.unwrap(), None, "an incomplete line is ignored");
     }
 }

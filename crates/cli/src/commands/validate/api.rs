@@ -1,36 +1,36 @@
-//! What the API would refuse: schemas, rules, names and labels, with the lines they are on.
+//! Validation by the API's admission: schemas, rules, names and labels, with lines.
 
 use admission::{Admission, FieldValidation, Operation, Reason, Rejection, Review, Subresource};
 use config::schema::{Definition, definitions};
 use config::{Diagnostic, FieldPath, ObjectKey, Severity};
 
-use crate::blame;
+use crate::error_location;
 use crate::manifests::Manifest;
-use crate::words;
+use crate::spelling;
 
 /// What is said of a field that a kind does not have.
-const NO_FIELD: &str = "there is no such field";
+const NO_FIELD: &str = "unknown field";
 
-/// Judges objects as a server does that has none of them yet.
-pub(super) struct Judge {
+/// Validates objects like a server that creates them.
+pub(super) struct ApiValidator {
     admission: Admission,
-    /// The namespace of objects that name none.
+    /// The namespace of objects without one.
     pub(super) namespace: String,
-    /// How bad a field is that a kind does not have.
+    /// The severity of unknown fields.
     pub(super) unknown: Severity,
 }
 
-impl Judge {
-    pub(super) fn new(namespace: &str, unknown: Severity) -> Judge {
-        Judge {
+impl ApiValidator {
+    pub(super) fn new(namespace: &str, unknown: Severity) -> ApiValidator {
+        ApiValidator {
             admission: Admission::new(),
             namespace: namespace.to_owned(),
             unknown,
         }
     }
 
-    /// What a server would refuse of an object; none for kinds of others, of which nothing is known here.
-    pub(super) fn judge(&self, manifest: &Manifest) -> Vec<Diagnostic> {
+    /// The errors with which a server would reject the object. Kinds that this build does not know are not validated.
+    pub(super) fn validate(&self, manifest: &Manifest) -> Vec<Diagnostic> {
         let (group, version) = manifest
             .api_version()
             .split_once('/')
@@ -42,7 +42,7 @@ impl Judge {
         if definition.served(version).is_none() {
             let all: Vec<&str> = definition.versions.iter().map(|served| served.version).collect();
             let message = format!(
-                "there is no version {version:?} of the kind {}; there is {}",
+                "kind {} has no version {version:?}; its versions: {}",
                 definition.kind,
                 all.join(", ")
             );
@@ -51,7 +51,7 @@ impl Judge {
         self.review(manifest, definition, version)
     }
 
-    /// Twice, for unknown fields hide everything else where they are refused.
+    /// Validates twice because strict validation of unknown fields hides all other errors.
     fn review(&self, manifest: &Manifest, definition: &Definition, version: &str) -> Vec<Diagnostic> {
         let mut found = Vec::new();
         for field_validation in [FieldValidation::Strict, FieldValidation::Ignore] {
@@ -65,10 +65,10 @@ impl Judge {
                 name: None,
             };
             let mut object = manifest.value.clone();
-            name_generated(&mut object);
+            set_generated_name(&mut object);
             match self.admission.admit(&review, object.into(), None) {
                 Err(Rejection::BadRequest(message)) => {
-                    let unknown = blame::in_quotes(&message);
+                    let unknown = error_location::unknown_and_duplicate_fields(&message);
                     if unknown.is_empty() {
                         return vec![self.diagnostic(manifest, definition, "", "bad-request", message)];
                     }
@@ -77,12 +77,12 @@ impl Judge {
                         ..self.diagnostic(manifest, definition, field, "unknown-field", NO_FIELD.to_owned())
                     }));
                 }
-                // Said in the second turn, too.
+                // The second validation reports these, too.
                 Err(_) if field_validation == FieldValidation::Strict => {}
                 Err(Rejection::Invalid(causes)) => {
                     let causes = causes
                         .into_iter()
-                        .filter(|cause| !is_echo(&cause.field, &cause.message));
+                        .filter(|cause| !is_skipped_rules_note(&cause.field, &cause.message));
                     found.extend(causes.map(|cause| {
                         self.diagnostic(manifest, definition, &cause.field, code(cause.reason), cause.message)
                     }));
@@ -141,30 +141,30 @@ fn at(manifest: &Manifest, field: &str, code: &'static str, message: String) -> 
     }
 }
 
-/// A kind that a group does not have, if the group is all known here; other groups may have any.
+/// The error for an unknown kind of a group whose kinds are all known to this build.
 fn unknown_kind(group: &str, manifest: &Manifest) -> Option<Diagnostic> {
     let of_group = || definitions().iter().filter(|definition| definition.group == group);
     if of_group().next().is_none() || of_group().any(|definition| definition.builtin) {
         return None;
     }
     let message = format!("the group {group} has no kind {:?}", manifest.kind());
-    let near = words::nearest(manifest.kind(), of_group().map(|definition| definition.kind));
+    let near = spelling::nearest(manifest.kind(), of_group().map(|definition| definition.kind));
     Some(Diagnostic {
         hint: near.map(|kind| format!("did you mean {kind}?")),
         ..at(manifest, "kind", "unknown-kind", message)
     })
 }
 
-/// A server gives a name to an object that asks for one.
-fn name_generated(object: &mut serde_json::Value) {
+/// Sets a name if the object has only `generateName`, as a server does.
+fn set_generated_name(object: &mut serde_json::Value) {
     let meta = &object["metadata"];
     if let (true, Some(prefix)) = (meta["name"].is_null(), meta["generateName"].as_str()) {
         object["metadata"]["name"] = format!("{prefix}x").into();
     }
 }
 
-/// That some rules were not looked at is no problem of its own.
-fn is_echo(field: &str, message: &str) -> bool {
+/// Whether a cause only notes that rules were skipped.
+fn is_skipped_rules_note(field: &str, message: &str) -> bool {
     field == "<nil>" && message.contains("some validation rules were not checked")
 }
 

@@ -1,4 +1,4 @@
-//! `rutter validate`: what a control plane would say about files, without one.
+//! `rutter validate`: checks files like a server and the control plane, without a connection.
 
 mod api;
 
@@ -12,7 +12,7 @@ use config::schema::find_kind;
 use config::{AnyObject, Diagnostic, Kind, ObjectKey, ParseOptions, Severity};
 use serde_json::{Value as Json, json};
 
-use api::Judge;
+use api::ApiValidator;
 
 use super::flag;
 use crate::failure::{FAILURE, SUCCESS, usage};
@@ -27,29 +27,29 @@ pub(super) fn command() -> Command {
             .action(ArgAction::Append)
     };
     Command::new("validate")
-        .about("Check files of objects, without a server; each problem with file, line and column")
+        .about("Check files of objects without a server")
         .after_help(
-            "Exit codes: 0 no errors, 1 errors.\n\n\
+            "Reports each problem with file, line and column.\n\nExit codes: 0 no errors, 1 errors.\n\n\
              Examples:\n  rutter validate -f mesh.yaml\n  rutter validate config/\n  rutter validate - -o json < mesh.yaml",
         )
         .arg(
             paths("paths")
                 .num_args(0..)
                 .value_name("PATH")
-                .help("Files, or directories with all that is below them; `-` is standard input"),
+                .help("Files or directories, which are read recursively; `-` reads standard input"),
         )
-        .arg(paths("file").short('f').long("filename").value_name("PATH").help("The same"))
-        // What `apply` has; directories are whole here in any case.
-        .arg(flag("recursive", "Accepted for apply's sake: directories are read whole").short('R').hide(true))
-        .arg(flag("lenient", "Take a field that a kind does not have for a warning, as serving does, and not for an error"))
-        .arg(flag("strict", "Take warnings for errors, too").conflicts_with("lenient"))
+        .arg(paths("file").short('f').long("filename").value_name("PATH").help("Like PATH"))
+        // `apply` has this flag; validate always reads directories recursively.
+        .arg(flag("recursive", "Accepted for compatibility with apply: directories are always read recursively").short('R').hide(true))
+        .arg(flag("lenient", "Report unknown fields as warnings, not as errors"))
+        .arg(flag("strict", "Fail on warnings").conflicts_with("lenient"))
         .arg(
             Arg::new("namespace")
                 .short('n')
                 .long("namespace")
                 .value_name("NAME")
                 .default_value("default")
-                .help("The namespace of objects that name none"),
+                .help("Namespace of objects without one"),
         )
         .arg(
             Arg::new("output")
@@ -58,7 +58,7 @@ pub(super) fn command() -> Command {
                 .value_name("FORMAT")
                 .value_parser(["text", "short", "json"])
                 .default_value("text")
-                .help("text shows each line that a problem is about, short is a line for each problem"),
+                .help("Output format: text (with source lines), short (a line for each problem) or json"),
         )
 }
 
@@ -68,22 +68,22 @@ pub(super) async fn run(matches: &ArgMatches, io: &mut Io) -> Result<u8> {
     let unknown = if lenient { Severity::Warning } else { Severity::Error };
     let given = |name| matches.get_many::<PathBuf>(name).into_iter().flatten();
     let paths: Vec<&PathBuf> = given("paths").chain(given("file")).collect();
-    ensure!(!paths.is_empty(), usage("which files? `rutter validate FILE…`"));
-    let mut checked = Checked {
+    ensure!(!paths.is_empty(), usage("expected files: `rutter validate FILE…`"));
+    let mut results = Results {
         options: ParseOptions {
             strict: !lenient,
             default_namespace: namespace.into(),
             ..ParseOptions::default()
         },
-        judge: Judge::new(namespace, unknown),
+        api: ApiValidator::new(namespace, unknown),
         objects: 0,
-        said: Vec::new(),
+        diagnostics: Vec::new(),
         texts: HashMap::new(),
     };
     for path in paths {
         match path.is_dir() {
-            true => checked.directory(path, io)?,
-            false => checked.file(path, io)?,
+            true => results.directory(path, io)?,
+            false => results.file(path, io)?,
         }
     }
     let worst = if matches.get_flag("strict") {
@@ -91,23 +91,26 @@ pub(super) async fn run(matches: &ArgMatches, io: &mut Io) -> Result<u8> {
     } else {
         Severity::Error
     };
-    checked.report(matches.get_one::<String>("output").map_or("text", String::as_str), io)?;
-    let bad = checked.said.iter().any(|diagnostic| diagnostic.severity >= worst);
+    results.report(matches.get_one::<String>("output").map_or("text", String::as_str), io)?;
+    let bad = results
+        .diagnostics
+        .iter()
+        .any(|diagnostic| diagnostic.severity >= worst);
     Ok(if bad { FAILURE } else { SUCCESS })
 }
 
-/// What was found so far.
-struct Checked {
+/// The results so far.
+struct Results {
     options: ParseOptions,
-    judge: Judge,
-    /// How many objects have no error.
+    api: ApiValidator,
+    /// The number of objects without errors.
     objects: usize,
-    said: Vec<Diagnostic>,
-    /// What the files hold.
+    diagnostics: Vec<Diagnostic>,
+    /// The content of the files.
     texts: HashMap<Arc<str>, Vec<u8>>,
 }
 
-impl Checked {
+impl Results {
     fn file(&mut self, path: &Path, io: &mut Io) -> Result<()> {
         let bytes = manifests::bytes_of(path, io)?;
         let file = manifests::name_of(path);
@@ -117,46 +120,46 @@ impl Checked {
         Ok(())
     }
 
-    /// All files of a directory together: what is in two of them is told.
+    /// Checks all files of a directory together, so that duplicates are found.
     fn directory(&mut self, path: &Path, io: &mut Io) -> Result<()> {
         let change = sources::files::load(path, &self.options)?;
         let valid: BTreeSet<ObjectKey> = change.upserts.iter().map(AnyObject::key).collect();
-        let mut said: HashMap<PathBuf, Vec<Diagnostic>> = HashMap::new();
+        let mut by_file: HashMap<PathBuf, Vec<Diagnostic>> = HashMap::new();
         for diagnostic in change.diagnostics.into_values().flatten() {
             let file = diagnostic.file.as_deref().unwrap_or_default();
-            said.entry(path.join(file)).or_default().push(diagnostic);
+            by_file.entry(path.join(file)).or_default().push(diagnostic);
         }
         for file in manifests::files(&[path.to_owned()], true)? {
             let bytes = manifests::bytes_of(&file, io)?;
-            let mut found = said.remove(&file).unwrap_or_default();
+            let mut found = by_file.remove(&file).unwrap_or_default();
             let name = file.display().to_string();
             for diagnostic in &mut found {
                 diagnostic.file = Some(name.as_str().into());
             }
             self.take(name, bytes, valid.clone(), found);
         }
-        // What is wrong with the directory itself, or with files that are gone meanwhile.
-        self.said.extend(said.into_values().flatten());
+        // Problems of the directory itself and of files deleted in the meantime.
+        self.diagnostics.extend(by_file.into_values().flatten());
         Ok(())
     }
 
-    /// Adds what is wrong with a file. `valid` are objects with which the mesh finds nothing wrong, and `found` is what it
-    /// says about the file.
+    /// Adds the problems of a file. `valid` are the objects that the control plane accepts, `found` are the diagnostics of the
+    /// control plane for the file.
     fn take(&mut self, file: String, bytes: Vec<u8>, valid: BTreeSet<ObjectKey>, mut found: Vec<Diagnostic>) {
         for manifest in manifests::readable(&bytes, &file) {
-            let mut judged = self.judge.judge(&manifest);
-            if judged.iter().any(|one| one.code == "unknown-kind") {
+            let mut rejected = self.api.validate(&manifest);
+            if rejected.iter().any(|one| one.code == "unknown-kind") {
                 found.retain(|one| one.code != "not-implemented-yet" || one.line != manifest.line);
             }
-            let refused = judged.iter().any(Diagnostic::is_error);
-            if !refused && self.is_valid(&manifest, &valid) {
+            let invalid = rejected.iter().any(Diagnostic::is_error);
+            if !invalid && self.is_valid(&manifest, &valid) {
                 self.objects += 1;
             }
-            judged.retain(|one| !found.iter().any(|known| is_same(known, one)));
-            found.extend(judged);
+            rejected.retain(|one| !found.iter().any(|known| is_same(known, one)));
+            found.extend(rejected);
         }
         found.sort_by_key(|one| (one.line, one.column));
-        self.said.extend(found);
+        self.diagnostics.extend(found);
         self.texts.insert(file.into(), bytes);
     }
 
@@ -164,7 +167,7 @@ impl Checked {
         let group = manifest.api_version().rsplit_once('/').map_or("", |(group, _)| group);
         match Kind::find(group, manifest.kind()) {
             Some(kind) => {
-                let namespace = manifest.namespace().unwrap_or(&self.judge.namespace);
+                let namespace = manifest.namespace().unwrap_or(&self.api.namespace);
                 let is_it = |key: &&ObjectKey| {
                     key.kind == kind
                         && *key.name == *manifest.name()
@@ -172,30 +175,30 @@ impl Checked {
                 };
                 valid.iter().any(|key| is_it(&key))
             }
-            // Of other kinds there is only the API's word, if that knows them.
+            // The control plane does not read other kinds; only the API validates them.
             None => find_kind(group, manifest.kind()).is_some(),
         }
     }
 
     fn report(&self, format: &str, io: &mut Io) -> Result<()> {
-        let count = |severity| self.said.iter().filter(|one| one.severity == severity).count();
+        let count = |severity| self.diagnostics.iter().filter(|one| one.severity == severity).count();
         let (errors, warnings) = (count(Severity::Error), count(Severity::Warning));
         if format == "json" {
-            let all: Vec<Json> = self.said.iter().map(as_json).collect();
+            let all: Vec<Json> = self.diagnostics.iter().map(as_json).collect();
             let whole = json!({"objects": self.objects, "errors": errors, "warnings": warnings, "diagnostics": all});
-            return Ok(io.say(serde_json::to_string_pretty(&whole)?)?);
+            return Ok(io.print(serde_json::to_string_pretty(&whole)?)?);
         }
-        for diagnostic in &self.said {
+        for diagnostic in &self.diagnostics {
             if format == "short" {
-                io.say(diagnostic.to_string())?;
+                io.print(diagnostic.to_string())?;
                 continue;
             }
             let text = diagnostic.file.as_ref().and_then(|file| self.texts.get(file));
             let bytes = text.map(Vec::as_slice).unwrap_or_default();
-            io.say(snippet::render(diagnostic, bytes, io.terminal.colour) + "\n")?;
+            io.print(snippet::render(diagnostic, bytes, io.terminal.color) + "\n")?;
         }
         let counted = |count: usize, what: &str| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
-        Ok(io.say(format!(
+        Ok(io.print(format!(
             "{}, {}, {}",
             counted(self.objects, "valid object"),
             counted(errors, "error"),
@@ -204,7 +207,7 @@ impl Checked {
     }
 }
 
-/// Whether two say the same: both find something wrong with the same field. One may stand at the key, one at the value.
+/// Whether two diagnostics concern the same field. One may point to the key, the other to the value.
 fn is_same(known: &Diagnostic, other: &Diagnostic) -> bool {
     known.path == other.path && (other.line..=other.line.saturating_add(1)).contains(&known.line)
 }

@@ -1,33 +1,47 @@
-//! What is waited for, and how far an object is.
+//! Goals of `wait`, and the state of an object relative to a goal.
 
 use std::fmt;
 
 use serde_json::Value as Json;
 
-use crate::jsonpath::{self, Path};
+use crate::jsonpath::{self, Path, PathError};
 
-/// What is waited for.
+/// The goal of a wait.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) enum Goal {
-    /// The object is gone, or another one has its name.
-    Gone,
-    /// The object is there.
-    There,
+    /// The object is deleted, or another one has its name.
+    Deleted,
+    /// The object exists.
+    Created,
     /// A condition has a status.
     Condition { kind: String, status: String },
-    /// This share of the proxies that need the object, in per cent, runs its current generation.
+    /// This percentage of the proxies that need the object has acknowledged its current generation.
     Proxies(f64),
-    /// A path leads to a value; none: to any.
+    /// A path selects this value, or any value if none is given.
     Field { path: Path, value: Option<String> },
 }
 
+/// An invalid value of `--for`.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub(crate) enum GoalError {
+    #[error(
+        "`{0}` is not one of: proxies=100%, condition=Programmed, condition=NAME=STATUS, jsonpath='{{.a.b}}'=VALUE, delete, \
+         create"
+    )]
+    Unknown(String),
+    #[error("`{0}` is not a percentage: expected for example proxies=90%")]
+    Percentage(String),
+    #[error(transparent)]
+    Path(#[from] PathError),
+}
+
 impl Goal {
-    /// Reads the value of `--for`.
-    pub(crate) fn parse(text: &str) -> Result<Goal, String> {
+    /// Parses the value of `--for`.
+    pub(crate) fn parse(text: &str) -> Result<Goal, GoalError> {
         let (name, rest) = text.split_once('=').unwrap_or((text, ""));
         match name.to_lowercase().as_str() {
-            "delete" => Ok(Goal::Gone),
-            "create" => Ok(Goal::There),
+            "delete" => Ok(Goal::Deleted),
+            "create" => Ok(Goal::Created),
             "condition" if !rest.is_empty() => {
                 let (kind, status) = rest.split_once('=').unwrap_or((rest, "True"));
                 Ok(Goal::Condition {
@@ -41,12 +55,9 @@ impl Goal {
                 } else {
                     rest.trim_end_matches('%')
                 };
-                let share: f64 = share
-                    .parse()
-                    .map_err(|_| format!("`{rest}` is no share: proxies=90%"))?;
-                match (0.0..=100.0).contains(&share) {
-                    true => Ok(Goal::Proxies(share)),
-                    false => Err(format!("{share} % is no share")),
+                match share.parse() {
+                    Ok(share) if (0.0..=100.0).contains(&share) => Ok(Goal::Proxies(share)),
+                    _ => Err(GoalError::Percentage(rest.to_owned())),
                 }
             }
             "jsonpath" if !rest.is_empty() => {
@@ -55,13 +66,11 @@ impl Goal {
                     .map_or_else(|| rest.find('=').unwrap_or(rest.len()), |at| at + 1);
                 let (path, value) = rest.split_at(end);
                 Ok(Goal::Field {
-                    path: Path::parse(path).map_err(|error| error.to_string())?,
+                    path: Path::parse(path)?,
                     value: value.strip_prefix('=').map(str::to_owned),
                 })
             }
-            _ => Err(format!(
-                "`{text}` is none of: proxies=100%, condition=Programmed, condition=NAME=STATUS, jsonpath='{{.a.b}}'=VALUE, delete, create"
-            )),
+            _ => Err(GoalError::Unknown(text.to_owned())),
         }
     }
 }
@@ -69,8 +78,8 @@ impl Goal {
 impl fmt::Display for Goal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Goal::Gone => f.write_str("deletion"),
-            Goal::There => f.write_str("creation"),
+            Goal::Deleted => f.write_str("deletion"),
+            Goal::Created => f.write_str("creation"),
             Goal::Condition { kind, status } => write!(f, "condition {kind}={status}"),
             Goal::Proxies(share) => write!(f, "{share} % of the proxies"),
             Goal::Field { value: None, .. } => f.write_str("a field"),
@@ -79,15 +88,15 @@ impl fmt::Display for Goal {
     }
 }
 
-/// How far an object is.
+/// The state of an object relative to a goal.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) enum State {
-    /// It is as wanted.
+    /// The goal is reached.
     Met(String),
-    /// It is not yet; with how many of how many, where that can be said.
+    /// The goal is not reached yet; with the count and the total, if known.
     Pending { what: String, share: Option<(u64, u64)> },
-    /// It will not be.
-    Refused(String),
+    /// The goal cannot be reached.
+    Failed(String),
 }
 
 pub(super) fn pending(what: impl Into<String>) -> State {
@@ -97,20 +106,19 @@ pub(super) fn pending(what: impl Into<String>) -> State {
     }
 }
 
-/// How far an object that is there is.
+/// The state of an existing object.
 pub(super) fn judge(goal: &Goal, object: &Json) -> State {
     match goal {
-        Goal::Gone => pending("is still there"),
-        Goal::There => State::Met("is there".to_owned()),
+        Goal::Deleted => pending("still exists"),
+        Goal::Created => State::Met("exists".to_owned()),
         Goal::Condition { kind, status } => condition(object, kind, status),
         Goal::Proxies(share) => proxies(object, *share),
         Goal::Field { path, value } => {
-            // An index that is not there yet may come.
-            let found = path.find(object).unwrap_or_default();
+            let found = path.find(object);
             let fits = |found: &&Json| value.as_ref().is_none_or(|value| jsonpath::text(found) == *value);
             match found.iter().any(fits) {
                 true => State::Met("condition met".to_owned()),
-                false => pending("the field is not as wanted yet"),
+                false => pending("the field does not have the value yet"),
             }
         }
     }
@@ -121,20 +129,20 @@ fn condition(object: &Json, kind: &str, status: &str) -> State {
         return pending(format!("has no condition {kind} yet"));
     };
     if !is_current(&found["observedGeneration"], object) {
-        return pending(format!("{kind} is of an earlier generation"));
+        return pending(format!("{kind} is for an earlier generation"));
     }
     let now = found["status"].as_str().unwrap_or_default();
     if now.eq_ignore_ascii_case(status) {
         return State::Met("condition met".to_owned());
     }
     let message = found["message"].as_str().unwrap_or_default();
-    // Our own conditions do not get better by themselves once they are false.
+    // These conditions stay false until the object changes.
     let refused = matches!(
         (kind.to_lowercase().as_str(), found["reason"].as_str()),
         ("programmed", Some("Refused")) | ("accepted", Some("Invalid"))
     );
     match refused && status.eq_ignore_ascii_case("True") {
-        true => State::Refused(message.to_owned()),
+        true => State::Failed(message.to_owned()),
         false => pending(format!("{kind} is {now}")),
     }
 }
@@ -148,7 +156,7 @@ fn find_condition<'o>(object: &'o Json, kind: &str) -> Option<&'o Json> {
     })
 }
 
-/// Whether a status was written of the object as it is now; where nobody counts, it is.
+/// Whether a status is for the current generation. A status without a generation counts as current.
 fn is_current(observed: &Json, object: &Json) -> bool {
     match (observed.as_i64(), object["metadata"]["generation"].as_i64()) {
         (Some(observed), Some(generation)) => observed >= generation,
@@ -160,19 +168,19 @@ fn proxies(object: &Json, share: f64) -> State {
     let accepted = find_condition(object, "Accepted").filter(|found| is_current(&found["observedGeneration"], object));
     if let Some(found) = accepted.filter(|found| found["status"] == "False") {
         let message = found["message"].as_str().unwrap_or_default();
-        return State::Refused(format!("it is not accepted: {message}"));
+        return State::Failed(format!("not accepted: {message}"));
     }
     let proxies = &object["status"]["proxies"];
     let generation = object["metadata"]["generation"].as_i64().unwrap_or_default();
     if !proxies.is_object() || !is_current(&proxies["generation"], object) {
-        return pending(format!("nothing is known of generation {generation} yet"));
+        return pending(format!("no proxy has reported generation {generation} yet"));
     }
     let count = |field: &str| proxies[field].as_u64().unwrap_or_default();
     let (total, running, refused) = (count("total"), count("running"), count("refused"));
     if total == 0 {
         return State::Met("no proxy needs it".to_owned());
     }
-    // Counts of proxies are far from where this loses digits.
+    // Counts are small enough to be exact as f64.
     let needed = share * total as f64 / 100.0;
     let what = format!("{running} of {total} proxies run generation {generation}");
     if running as f64 >= needed {
@@ -181,8 +189,8 @@ fn proxies(object: &Json, share: f64) -> State {
     if (total.saturating_sub(refused) as f64) < needed {
         let refusal = &proxies["refusal"];
         let text = |field: &str| refusal[field].as_str().unwrap_or("?");
-        return State::Refused(format!(
-            "{refused} of {total} proxies refuse generation {generation}; {} says of {} {}: {}",
+        return State::Failed(format!(
+            "{refused} of {total} proxies reject generation {generation}; {} rejects {} {}: {}",
             text("proxy"),
             text("type"),
             text("resource"),
@@ -214,10 +222,10 @@ mod tests {
     }
 
     #[test]
-    fn goals_are_read() {
+    fn goals_are_parsed() {
         assert_eq!(Goal::parse("proxies=90%"), Ok(Goal::Proxies(90.0)));
         assert_eq!(Goal::parse("proxies"), Ok(Goal::Proxies(100.0)));
-        assert_eq!(Goal::parse("delete"), Ok(Goal::Gone));
+        assert_eq!(Goal::parse("delete"), Ok(Goal::Deleted));
         let ready = Goal::Condition {
             kind: "Ready".into(),
             status: "False".into(),
@@ -258,19 +266,19 @@ mod tests {
                 share: Some((4, 10))
             }
         );
-        let State::Refused(why) = judged(100.0, &counted(10, 4, 1)) else {
+        let State::Failed(why) = judged(100.0, &counted(10, 4, 1)) else {
             panic!("one refuses")
         };
-        assert!(why.contains("web-1 says of RDS 80: no such cluster"), "{why}");
+        assert!(why.contains("web-1 rejects RDS 80: no such cluster"), "{why}");
         assert!(
             matches!(judged(80.0, &counted(10, 4, 2)), State::Pending { .. }),
             "eight may still run it"
         );
-        assert!(matches!(judged(80.0, &counted(10, 4, 3)), State::Refused(_)));
+        assert!(matches!(judged(80.0, &counted(10, 4, 3)), State::Failed(_)));
     }
 
     #[test]
-    fn what_was_said_of_an_earlier_generation_does_not_count() {
+    fn status_of_an_earlier_generation_does_not_count() {
         let old = object(3, json!({"generation": 2, "total": 1, "running": 1}));
         assert!(matches!(judge(&Goal::Proxies(100.0), &old), State::Pending { .. }));
         let mut conditions = json!({"metadata": {"generation": 3}, "status": {"conditions": [
@@ -280,7 +288,7 @@ mod tests {
         assert!(matches!(judge(&programmed, &conditions), State::Pending { .. }));
         assert_eq!(
             judge(&Goal::Proxies(100.0), &conditions),
-            State::Refused("it is not accepted: no hosts".into())
+            State::Failed("not accepted: no hosts".into())
         );
         conditions["status"]["conditions"][0]["observedGeneration"] = json!(3);
         assert!(matches!(judge(&programmed, &conditions), State::Met(_)));

@@ -1,4 +1,6 @@
-//! `rutter wait`: until objects are as wanted, or until it is clear that they will not be.
+//! `rutter wait`: waits until objects reach a goal or cannot reach it.
+//!
+//! Each object has its own watch task, which reports its state over a channel to one loop.
 
 mod goal;
 mod screen;
@@ -15,20 +17,20 @@ pub(crate) use goal::Goal;
 use goal::{State, judge, pending};
 use screen::Screen;
 
-use crate::failure::{FAILURE, NoServer, Refusal, SUCCESS, TimedOut, usage};
+use crate::failure::{FAILURE, SUCCESS, StatusError, TimedOut, Unreachable, usage};
 use crate::io::Io;
 use crate::server::{self, Event, Kind, Request, Server, is_expired};
 use crate::targets::{self, Target};
 use crate::{age, style};
 
-/// How long to wait before a watch that ended is opened again.
+/// The delay before a watch that ended is opened again.
 const PAUSE: Duration = Duration::from_millis(500);
 
 pub(super) fn command() -> Command {
     let command = Command::new("wait")
-        .about("Wait until objects are as wanted")
+        .about("Wait until proxies have acknowledged objects, or for another goal")
         .after_help(
-            "Exit codes: 0 as wanted; 1 refused, deleted or not there; 3 the time ran out.\n\n\
+            "Exit codes: 0 goal reached; 1 an object was rejected, deleted or not found; 3 timeout.\n\n\
              Examples:\n  rutter wait virtualservice/reviews --for=proxies=100%\n  \
              rutter wait vs --all --for=condition=Programmed --timeout 2m\n  rutter wait vs/reviews --for=delete\n  \
              rutter wait gateway/a --for=jsonpath='{.status.addresses[0].value}'",
@@ -39,15 +41,15 @@ pub(super) fn command() -> Command {
                 .value_name("GOAL")
                 .value_parser(Goal::parse)
                 .default_value("proxies=100%")
-                .help("proxies=N%, condition=NAME[=STATUS], jsonpath='{.a.b}'[=VALUE], delete, create"),
+                .help("Goal: proxies=N%, condition=NAME[=STATUS], jsonpath='{.a.b}'[=VALUE], delete or create"),
         )
         .arg(
             Arg::new("timeout")
                 .long("timeout")
-                .value_name("TIME")
+                .value_name("DURATION")
                 .value_parser(age::parse)
                 .default_value("60s")
-                .help("How long"),
+                .help("Maximum time to wait"),
         );
     server::arguments(targets::arguments(command))
 }
@@ -56,25 +58,28 @@ pub(super) async fn run(matches: &ArgMatches, io: &mut Io) -> Result<u8> {
     let goal = matches.get_one::<Goal>("for").cloned().unwrap_or(Goal::Proxies(100.0));
     let timeout = matches.get_one::<Duration>("timeout").copied().unwrap_or_default();
     let server = Server::connect(matches, io).await?;
-    let catalogue = server.catalogue().await?;
-    let targets = targets::all(matches, &server, &catalogue, io).await?;
+    let catalog = server.catalog().await?;
+    let targets = targets::all(matches, &server, &catalog, io).await?;
     if let (Goal::Proxies(_), Some(other)) = (&goal, targets.iter().find(|target| !is_reported(&target.kind))) {
         return Err(usage(format!(
-            "{}: no status says how many proxies run a {}: wait --for=condition=…, jsonpath=…, delete or create",
+            "{}: proxies are not counted for kind {}: use --for=condition=…, jsonpath=…, delete or create",
             other.label(),
             other.kind.kind
         )));
     }
-    ensure!(!targets.is_empty() || goal == Goal::Gone, "no matching resources found");
+    ensure!(
+        !targets.is_empty() || goal == Goal::Deleted,
+        "no matching resources found"
+    );
     until(&server, targets, goal, timeout, io).await
 }
 
-/// Whether the control plane says in the status of a kind's objects how many proxies run them.
+/// Whether the status of the kind's objects counts the proxies that have acknowledged them.
 pub(crate) fn is_reported(kind: &Kind) -> bool {
     kind.group.ends_with(".istio.io") || kind.group == "gateway.networking.k8s.io"
 }
 
-/// Waits until all targets are as wanted, the first is refused, or the time runs out.
+/// Waits until all objects reach the goal, one cannot reach it, or the timeout expires.
 pub(crate) async fn until(
     server: &Server,
     targets: Vec<Target>,
@@ -85,7 +90,7 @@ pub(crate) async fn until(
     let (sender, mut news) = mpsc::channel(64);
     let mut tasks = JoinSet::new();
     for (index, target) in targets.iter().enumerate() {
-        let follower = Follower {
+        let watch = ObjectWatch {
             server: server.clone(),
             target: target.clone(),
             goal: goal.clone(),
@@ -95,7 +100,7 @@ pub(crate) async fn until(
         };
         let sender = sender.clone();
         tasks.spawn(async move {
-            if let Err(error) = follower.run(index, &sender).await {
+            if let Err(error) = watch.run(index, &sender).await {
                 let _ = sender.send((index, Err(error))).await;
             }
         });
@@ -103,7 +108,7 @@ pub(crate) async fn until(
     drop(sender);
     let mut screen = Screen::new(&targets, io.terminal.err);
     let all = watch_all(&targets, &mut news, &mut screen, io);
-    // The tasks end with the set that holds them.
+    // Dropping the set aborts the tasks.
     let outcome = tokio::time::timeout(timeout, all).await;
     screen.clear();
     match outcome {
@@ -121,11 +126,11 @@ async fn watch_all(
     let mut met = 0;
     while met < targets.len() {
         let Some((index, state)) = news.recv().await else {
-            return Err(anyhow!("a watch ended"));
+            return Err(anyhow!("all watches ended"));
         };
         let label = targets[index].label();
-        // What the server refuses names its object.
-        let state = state.map_err(|error| match error.is::<Refusal>() {
+        // Errors of the server name the object.
+        let state = state.map_err(|error| match error.is::<StatusError>() {
             true => error,
             false => error.context(label.clone()),
         });
@@ -133,11 +138,11 @@ async fn watch_all(
             State::Met(what) => {
                 met += 1;
                 screen.done(index);
-                screen.pause(|| io.say(format!("{label} {what}")).and_then(|()| io.out.flush()))?;
+                screen.pause(|| io.print(format!("{label} {what}")).and_then(|()| io.out.flush()))?;
             }
-            State::Refused(why) => {
+            State::Failed(why) => {
                 screen.clear();
-                io.tell(format!("error: {label}: {}", style::printable(&why, false)));
+                io.eprint(format!("error: {label}: {}", style::printable(&why, false)));
                 return Ok(FAILURE);
             }
             State::Pending { what, share } => screen.pending(index, &label, what, share, io),
@@ -147,26 +152,26 @@ async fn watch_all(
 }
 
 /// Watches one object.
-struct Follower {
+struct ObjectWatch {
     server: Server,
     target: Target,
     goal: Goal,
-    /// The first object that was seen under the name.
+    /// The UID of the first object with the name.
     uid: Option<String>,
     seen: bool,
-    /// Whether the server has answered once.
+    /// Whether the server has answered before.
     answered: bool,
 }
 
-impl Follower {
-    /// Sends every state until the last one.
+impl ObjectWatch {
+    /// Sends every state up to the final one.
     async fn run(mut self, index: usize, sender: &mpsc::Sender<(usize, Result<State>)>) -> Result<()> {
         let one = Request::get(self.target.kind.collection(Some(&self.target.namespace)))
             .with("fieldSelector", format!("metadata.name={}", self.target.name));
         loop {
             let list = match self.server.list(one.clone()).await {
-                // It was there a moment ago: it may be starting anew.
-                Err(error) if self.answered && error.is::<NoServer>() => {
+                // The server was reachable before: it may be restarting.
+                Err(error) if self.answered && error.is::<Unreachable>() => {
                     let away = pending("the server cannot be reached");
                     if sender.send((index, Ok(away))).await.is_err() {
                         return Ok(());
@@ -178,7 +183,7 @@ impl Follower {
             };
             self.answered = true;
             let object = list["items"].get(0).filter(|object| !object.is_null());
-            if self.tell(index, object, sender).await? {
+            if self.send_state(index, object, sender).await? {
                 return Ok(());
             }
             let version = list["metadata"]["resourceVersion"].as_str().unwrap_or_default();
@@ -188,7 +193,7 @@ impl Follower {
             {
                 Ok(true) => return Ok(()),
                 Ok(false) => tokio::time::sleep(PAUSE).await,
-                Err(error) if is_expired(&error) || error.is::<NoServer>() => {}
+                Err(error) if is_expired(&error) || error.is::<Unreachable>() => {}
                 Err(error) => return Err(error),
             }
         }
@@ -207,15 +212,15 @@ impl Follower {
                 Event::Deleted(_) => None,
                 Event::Bookmark(_) => continue,
             };
-            if self.tell(index, object, sender).await? {
+            if self.send_state(index, object, sender).await? {
                 return Ok(true);
             }
         }
         Ok(false)
     }
 
-    /// Says how far the object is; true if that is the last word.
-    async fn tell(
+    /// Sends the state of the object. Returns whether it is final.
+    async fn send_state(
         &mut self,
         index: usize,
         object: Option<&Json>,
@@ -223,7 +228,7 @@ impl Follower {
     ) -> Result<bool> {
         let state = self.state(object)?;
         let last = !matches!(state, State::Pending { .. });
-        // Nobody listens any more once one object is refused.
+        // The receiver is gone after one object has failed.
         Ok(sender.send((index, Ok(state))).await.is_err() || last)
     }
 
@@ -231,24 +236,24 @@ impl Follower {
         let Some(object) = object else {
             let seen = std::mem::replace(&mut self.seen, true);
             return match self.goal {
-                Goal::Gone => Ok(State::Met("deleted".to_owned())),
-                Goal::There => Ok(pending("is not there yet")),
-                _ if seen => Ok(State::Refused("was deleted meanwhile".to_owned())),
+                Goal::Deleted => Ok(State::Met("deleted".to_owned())),
+                Goal::Created => Ok(pending("does not exist yet")),
+                _ if seen => Ok(State::Failed("was deleted".to_owned())),
                 _ => Err(not_found(&self.target).into()),
             };
         };
         self.seen = true;
         let uid = object["metadata"]["uid"].as_str().unwrap_or_default().to_owned();
         let first = self.uid.get_or_insert_with(|| uid.clone());
-        if self.goal == Goal::Gone && *first != uid {
-            return Ok(State::Met("deleted (another one has its name now)".to_owned()));
+        if self.goal == Goal::Deleted && *first != uid {
+            return Ok(State::Met("deleted (another object has its name)".to_owned()));
         }
         Ok(judge(&self.goal, object))
     }
 }
 
-fn not_found(target: &Target) -> Refusal {
-    Refusal {
+fn not_found(target: &Target) -> StatusError {
+    StatusError {
         code: 404,
         reason: "NotFound".to_owned(),
         message: format!("{} \"{}\" not found", target.kind.qualified(), target.name),

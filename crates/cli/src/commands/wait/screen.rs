@@ -1,4 +1,4 @@
-//! What is shown while waiting.
+//! Progress output of `wait`.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use super::goal::Goal;
 use crate::io::Io;
 use crate::targets::Target;
 
-/// What is shown while waiting: bars on a terminal, lines of what changed otherwise.
+/// Progress bars on a terminal, else a line for each change.
 pub(super) struct Screen {
     bars: Option<(MultiProgress, Vec<ProgressBar>)>,
     last: Vec<Option<String>>,
@@ -17,7 +17,7 @@ pub(super) struct Screen {
 
 impl Screen {
     pub(super) fn new(targets: &[Target], terminal: bool) -> Screen {
-        // More bars than lines on a screen help nobody.
+        // More bars would not fit on a screen.
         let bars = (terminal && targets.len() <= 20).then(|| {
             let all = MultiProgress::new();
             let style = ProgressStyle::with_template("{prefix} {bar:24} {msg} {elapsed}")
@@ -53,7 +53,7 @@ impl Screen {
                 }
                 bars[index].set_message(what.clone());
             }
-            None => io.tell(format!("{label}: {what}")),
+            None => io.eprint(format!("{label}: {what}")),
         }
         self.last[index] = Some(what);
     }
@@ -65,7 +65,7 @@ impl Screen {
         }
     }
 
-    /// Does something that prints.
+    /// Hides the bars while `print` runs.
     pub(super) fn pause(&self, print: impl FnOnce() -> std::io::Result<()>) -> std::io::Result<()> {
         match &self.bars {
             Some((all, _)) => all.suspend(print),
@@ -80,7 +80,7 @@ impl Screen {
         }
     }
 
-    /// What is not as wanted, for the message at the end.
+    /// The objects that have not reached the goal, for the timeout message.
     pub(super) fn left(&self, targets: &[Target], goal: &Goal) -> String {
         let open = (0..targets.len()).filter(|index| self.open[*index]);
         let of = |index: usize| match &self.last[index] {

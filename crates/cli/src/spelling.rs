@@ -1,9 +1,9 @@
-//! Words that were meant.
+//! Suggestions for mistyped words.
 
-/// The word that is so near to a mistyped one, case aside, that it was probably meant.
+/// The known word that a mistyped one most likely means, ignoring case.
 pub(crate) fn nearest<'w>(typed: &str, known: impl Iterator<Item = &'w str>) -> Option<&'w str> {
     let typed = typed.to_lowercase();
-    // Two letters of three would make anything of everything.
+    // Short words allow fewer edits, or unrelated words would match.
     let far = match typed.len() {
         0 | 1 => 0,
         2..=4 => 1,
@@ -15,7 +15,7 @@ pub(crate) fn nearest<'w>(typed: &str, known: impl Iterator<Item = &'w str>) -> 
         .map(|(_, word)| word)
 }
 
-/// How many letters must be added, taken away or changed to make one word of the other.
+/// The Levenshtein distance of two words.
 fn distance(left: &str, right: &str) -> usize {
     let right: Vec<char> = right.chars().take(64).collect();
     let mut row: Vec<usize> = (0..=right.len()).collect();
@@ -38,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_meant_is_near() {
+    fn near_words_are_suggested() {
         let near = |typed| nearest(typed, ["services", "no", "vs", "VirtualService"].into_iter());
         assert_eq!(near("servces"), Some("services"));
         assert_eq!(near("vz"), Some("vs"));

@@ -1,32 +1,32 @@
-//! What a server refused, shown where it is written.
+//! Locates errors of the server in files: field, line and column.
 
 use config::{Diagnostic, FieldPath, Severity};
 
-use crate::failure::{self, FAILURE, Refusal};
+use crate::failure::{self, FAILURE, StatusError};
 use crate::io::Io;
 use crate::manifests::Manifest;
 use crate::snippet;
 
-/// Tells what went wrong with the object of a file: every field that the server names with the line that it is on, and
-/// everything else with the place of the object. Returns the exit code.
+/// Prints the error about the object of a file: each field that the server names with its line, other errors with the
+/// line of the object. Returns the exit code.
 pub(crate) fn report(error: &anyhow::Error, manifest: &Manifest, io: &mut Io) -> u8 {
-    let Some(refusal) = error.downcast_ref::<Refusal>() else {
+    let Some(status_error) = error.downcast_ref::<StatusError>() else {
         return failure::report(error, io);
     };
-    let fields = fields_of(refusal);
+    let fields = fields_of(status_error);
     if fields.is_empty() {
-        io.tell(format!("{}: {}", manifest.place(), failure::describe(error)));
-        if is_missing_namespace(refusal) {
-            io.tell("hint: `rutter create namespace NAME` makes it, and so does a Namespace among the files");
+        io.eprint(format!("{}: {}", manifest.place(), failure::describe(error)));
+        if is_missing_namespace(status_error) {
+            io.eprint("hint: create it with `rutter create namespace NAME`, or add a Namespace to the files");
         }
         return FAILURE;
     }
     for (path, message) in fields {
         let found = diagnostic(manifest, &path, &message);
-        io.tell(snippet::render(&found, &manifest.source.bytes, io.terminal.colour_err));
+        io.eprint(snippet::render(&found, &manifest.source.bytes, io.terminal.color_err));
     }
-    if let Some(hint) = refusal.hint() {
-        io.tell(format!("hint: {hint}"));
+    if let Some(hint) = status_error.hint() {
+        io.eprint(format!("hint: {hint}"));
     }
     FAILURE
 }
@@ -47,20 +47,20 @@ fn diagnostic(manifest: &Manifest, path: &str, message: &str) -> Diagnostic {
     }
 }
 
-/// The fields that a refusal names, with what is wrong with each; empty if it names none.
-fn fields_of(refusal: &Refusal) -> Vec<(String, String)> {
+/// The fields that the error names, with a message for each; empty if it names none.
+fn fields_of(status_error: &StatusError) -> Vec<(String, String)> {
     let tidy = |field: &str| match field {
         "<nil>" => String::new(),
         field => field.trim_start_matches('.').to_owned(),
     };
-    if refusal.causes.iter().any(|(field, _)| !tidy(field).is_empty()) {
-        let causes = refusal.causes.iter();
+    if status_error.causes.iter().any(|(field, _)| !tidy(field).is_empty()) {
+        let causes = status_error.causes.iter();
         return causes.map(|(field, message)| (tidy(field), message.clone())).collect();
     }
-    // What is unknown or there twice is named in the message alone.
-    let mut found = in_quotes(&refusal.message);
-    for line in refusal.message.lines().map(str::trim) {
-        // A single one stands behind what introduces it.
+    // Unknown and duplicate fields are named only in the message.
+    let mut found = unknown_and_duplicate_fields(&status_error.message);
+    for line in status_error.message.lines().map(str::trim) {
+        // A single field follows the introduction on the same line.
         let line = line.split_once("): ").map_or(line, |(_, rest)| rest);
         if let Some((field, what)) = line.split_once(": ")
             && field.starts_with('.')
@@ -71,20 +71,20 @@ fn fields_of(refusal: &Refusal) -> Vec<(String, String)> {
     found
 }
 
-/// The fields of `unknown field "spec.a", duplicate field "spec.b"`, with what is wrong with them.
-pub(crate) fn in_quotes(message: &str) -> Vec<(String, String)> {
+/// The fields in `unknown field "spec.a", duplicate field "spec.b"`, with the problem of each.
+pub(crate) fn unknown_and_duplicate_fields(message: &str) -> Vec<(String, String)> {
     let mut found = Vec::new();
-    for what in ["unknown field", "duplicate field"] {
-        let before = format!("{what} \"");
+    for problem in ["unknown field", "duplicate field"] {
+        let before = format!("{problem} \"");
         let parts = message.split(&before).skip(1);
         let fields = parts.filter_map(|rest| rest.split_once('"').map(|(field, _)| field));
-        found.extend(fields.map(|field| (field.to_owned(), what.to_owned())));
+        found.extend(fields.map(|field| (field.to_owned(), problem.to_owned())));
     }
     found
 }
 
-fn is_missing_namespace(refusal: &Refusal) -> bool {
-    refusal.code == 404 && refusal.message.starts_with("namespaces \"")
+fn is_missing_namespace(status_error: &StatusError) -> bool {
+    status_error.code == 404 && status_error.message.starts_with("namespaces \"")
 }
 
 #[cfg(test)]
@@ -95,9 +95,9 @@ mod tests {
     use super::*;
     use crate::manifests;
 
-    fn refusal(message: &str, causes: &serde_json::Value) -> Refusal {
+    fn status_error(message: &str, causes: &serde_json::Value) -> StatusError {
         let status = json!({"kind": "Status", "code": 422, "reason": "Invalid", "message": message, "details": {"causes": causes}});
-        Refusal::of_status(&status, 422)
+        StatusError::of_status(&status, 422)
     }
 
     #[test]
@@ -107,7 +107,7 @@ mod tests {
             pairs.iter().map(|(a, b)| ((*a).to_owned(), (*b).to_owned())).collect()
         };
         assert_eq!(
-            fields_of(&refusal("x", &causes)),
+            fields_of(&status_error("x", &causes)),
             own(&[("spec.a", "conflict"), ("", "more")])
         );
         let strict =
@@ -117,16 +117,16 @@ mod tests {
             ("spec.y[0]", "unknown field"),
             ("kind", "duplicate field"),
         ];
-        assert_eq!(fields_of(&refusal(strict, &json!([]))), own(&expected));
+        assert_eq!(fields_of(&status_error(strict, &json!([]))), own(&expected));
         let typed = "failed to create typed patch object (a/b): errors:\n  .spec.zzz: field not declared in schema";
         let one = "failed to create typed patch object (a/b; v1, Kind=A): .spec.zzz: field not declared in schema";
         for message in [typed, one] {
             assert_eq!(
-                fields_of(&refusal(message, &json!([]))),
+                fields_of(&status_error(message, &json!([]))),
                 own(&[("spec.zzz", "field not declared in schema")])
             );
         }
-        assert_eq!(fields_of(&refusal("namespaces \"a\" not found", &json!([]))), []);
+        assert_eq!(fields_of(&status_error("namespaces \"a\" not found", &json!([]))), []);
     }
 
     #[test]
@@ -141,12 +141,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_answer_makes_it_panic(
+        fn no_response_panics(
             body in "\\{\"kind\":\"Status\",\"message\":\"[ -!#-\\[\\]-~]{0,40}\"\\}|\\PC{0,60}",
             field in "[-.a-z\\[\\]0-9\"]{0,20}",
         ) {
-            let refusal = Refusal::read(400, body.as_bytes());
-            let _ = (fields_of(&refusal), refusal.to_string());
+            let status_error = StatusError::read(400, body.as_bytes());
+            let _ = (fields_of(&status_error), status_error.to_string());
             let manifest = manifests::readable(b"{kind: A, apiVersion: v1, spec: [1]}", "f").remove(0);
             let _ = diagnostic(&manifest, &field, "x");
         }

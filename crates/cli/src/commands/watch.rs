@@ -1,43 +1,29 @@
-//! `rutter watch` and `get -w`: what changes, as it does.
+//! `rutter get -w`: prints objects and their changes.
 
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use clap::{ArgMatches, Command};
+use clap::ArgMatches;
 use serde_json::Value as Json;
 
 use super::get::{self, Wanted};
-use crate::failure::{NoServer, SUCCESS, usage};
+use crate::failure::{SUCCESS, Unreachable, usage};
 use crate::io::Io;
 use crate::output::{self, Format};
 use crate::rows::{Rows, Show};
 use crate::server::{Event, Request, Server, is_expired};
 
-/// How long to wait before a watch that ended at once is opened again.
+/// The delay before a watch that ended without an event is opened again.
 const PAUSE: Duration = Duration::from_secs(1);
 
-pub(super) fn command() -> Command {
-    get::arguments(
-        Command::new("watch")
-            .about("Print objects, and go on printing what changes (`get -w`)")
-            .after_help("Examples:\n  rutter watch vs\n  rutter watch vs/reviews -o yaml\n  rutter watch svc -A --watch-only --output-watch-events"),
-    )
-}
-
-pub(super) async fn watch(matches: &ArgMatches, io: &mut Io) -> Result<u8> {
-    let server = Server::connect(matches, io).await?;
-    let wanted = get::wanted(matches, &server, io).await?;
-    run(matches, &server, wanted, io).await
-}
-
-/// Prints and follows what is wanted, until the server or the network fails or the user has enough.
+/// Prints the current objects and then their changes until the server fails or the user interrupts.
 pub(super) async fn run(matches: &ArgMatches, server: &Server, wanted: Vec<Wanted>, io: &mut Io) -> Result<u8> {
     let [one] = wanted.as_slice() else {
-        return Err(usage("one kind can be watched at a time"));
+        return Err(usage("-w watches one kind at a time"));
     };
     ensure!(
         one.names.len() <= 1,
-        usage("one object, or all of a kind, can be watched")
+        usage("-w watches one object or all objects of a kind")
     );
     let format = output::of(matches).unwrap_or(Format::Table { wide: false });
     let show = Show {
@@ -51,7 +37,7 @@ pub(super) async fn run(matches: &ArgMatches, server: &Server, wanted: Vec<Wante
         format,
     };
     if let (Some(name), false) = (one.names.first(), matches.get_flag("ignore-not-found")) {
-        // One that is not there is an error, and not something to wait for.
+        // A missing object is an error; `wait --for=create` waits for it.
         server
             .get(&one.kind.object(one.namespace.as_deref().unwrap_or_default(), name))
             .await?;
@@ -63,7 +49,7 @@ pub(super) async fn run(matches: &ArgMatches, server: &Server, wanted: Vec<Wante
         if !std::mem::take(&mut silent) {
             view.initial(list, io)?;
         }
-        // Only a version that is too old needs a new list.
+        // Only an expired resource version needs a new list.
         match changes(server, &mut view, version, io).await {
             Err(error) if is_expired(&error) => continue,
             Err(error) => return Err(error),
@@ -73,22 +59,22 @@ pub(super) async fn run(matches: &ArgMatches, server: &Server, wanted: Vec<Wante
 }
 
 async fn changes(server: &Server, view: &mut View<'_>, mut version: String, io: &mut Io) -> Result<()> {
-    let mut away = false;
+    let mut unreachable = false;
     loop {
         let mut watch = match server.watch(view.request().with("resourceVersion", &version)).await {
-            // It was there a moment ago: it may be starting anew.
-            Err(error) if error.is::<NoServer>() => {
-                if !std::mem::replace(&mut away, true) {
+            // The server was reachable before: it may be restarting.
+            Err(error) if error.is::<Unreachable>() => {
+                if !std::mem::replace(&mut unreachable, true) {
                     let error = error.to_string();
-                    let what = error.lines().next().unwrap_or_default();
-                    io.warn(format!("{what}; trying again until it is back"));
+                    let message = error.lines().next().unwrap_or_default();
+                    io.warn(format!("{message}; retrying"));
                 }
                 tokio::time::sleep(PAUSE).await;
                 continue;
             }
             watch => watch?,
         };
-        away = false;
+        unreachable = false;
         let mut events = 0;
         while let Some(event) = watch.next().await? {
             let seen = version_of(event.object());
@@ -104,7 +90,7 @@ async fn changes(server: &Server, view: &mut View<'_>, mut version: String, io: 
     }
 }
 
-/// The version of a list, a table, or an object.
+/// The resource version of a list, table or object.
 fn version_of(object: &Json) -> String {
     let of = |object: &Json| {
         object["metadata"]["resourceVersion"]
@@ -162,11 +148,8 @@ impl View<'_> {
     }
 
     fn print_rows(&mut self, io: &mut Io) -> Result<()> {
-        for line in self
-            .rows
-            .lines(!self.matches.get_flag("no-headers"), io.terminal.colour)
-        {
-            io.say(line)?;
+        for line in self.rows.lines(!self.matches.get_flag("no-headers"), io.terminal.color) {
+            io.print(line)?;
         }
         Ok(io.out.flush()?)
     }
@@ -181,7 +164,7 @@ impl View<'_> {
             object = serde_json::json!({"type": event, "object": object});
         }
         if self.format == Format::Yaml {
-            io.say("---")?;
+            io.print("---")?;
         }
         output::print(io, &self.format, Some(&self.one.kind), &object)
     }
