@@ -1,84 +1,84 @@
-//! What can go wrong.
+//! Errors of the store.
 
 use crate::{Key, Revision};
 
-/// Why the store did not do what was asked.
+/// An error of a store operation.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The object was written meanwhile.
+    /// The object was modified concurrently.
     #[error("{key} has changed: it is at revision {actual}, and {expected} was expected")]
     Conflict {
-        /// Which.
+        /// The object.
         key: Key,
-        /// The revision that was asked for.
+        /// The revision in the precondition.
         expected: Revision,
-        /// The revision that it has.
+        /// The current revision.
         actual: Revision,
     },
-    /// The object is there already.
-    #[error("{key} exists already")]
+    /// The object already exists.
+    #[error("{key} already exists")]
     Exists {
-        /// Which.
+        /// The object.
         key: Key,
     },
-    /// The object is not there.
+    /// The object does not exist.
     #[error("{key} does not exist")]
     NotFound {
-        /// Which.
+        /// The object.
         key: Key,
     },
-    /// The revision was compacted, or a watch fell behind what is kept.
+    /// The revision was compacted, or a watch fell behind the retained history.
     #[error("revision {requested} is too old: history is kept from revision {oldest} on")]
     Compacted {
-        /// What was asked for.
+        /// The requested revision.
         requested: Revision,
-        /// The oldest that can be asked for.
+        /// The oldest available revision.
         oldest: Revision,
     },
-    /// The revision has not happened yet.
+    /// The revision is newer than the newest one.
     #[error("revision {requested} is in the future: the newest is {newest}")]
     Future {
-        /// What was asked for.
+        /// The requested revision.
         requested: Revision,
-        /// The newest.
+        /// The newest revision.
         newest: Revision,
     },
-    /// A continue token that this store did not make.
+    /// The continue token was not created by this store.
     #[error("the continue token is not valid")]
     InvalidContinue,
-    /// An object is larger than may be stored.
+    /// The object exceeds the size limit.
     #[error("{key} has {bytes} bytes; at most {limit} are stored")]
     TooLarge {
-        /// Which.
+        /// The object.
         key: Key,
-        /// Its size.
+        /// Its size in bytes.
         bytes: usize,
-        /// What is allowed.
+        /// The limit in bytes.
         limit: usize,
     },
-    /// The transaction or the key makes no sense; nothing was tried.
+    /// The transaction or key is invalid. Nothing was attempted.
     #[error("{0}")]
     Invalid(String),
-    /// The disk is full, or a quota is.
+    /// The disk is full, or a quota is exceeded.
     #[error("no space is left: {0}")]
     Full(String),
-    /// The store can be read and not written.
+    /// The store can be read but not written.
     #[error("the store cannot be written: {0}")]
     ReadOnly(String),
-    /// Another process has the directory.
+    /// Another process has locked the directory.
     #[error("{0}")]
     Locked(String),
-    /// What is on disk is not what was written.
+    /// The data on disk is corrupt.
     #[error("the store is damaged: {0}")]
     Damaged(String),
-    /// The home does not answer now. Nothing was written.
+    /// The backend is unavailable. Nothing was written.
     #[error("the store does not answer: {0}")]
     Unavailable(String),
-    /// The home did not answer: the write may have happened or not.
+    /// The backend did not answer. The write may have happened or not.
     #[error("it is not known whether the write happened: {0}")]
     Unknown(String),
-    /// This home cannot do that.
+    /// The backend does not support the operation.
     #[error("this store cannot {0}")]
     Unsupported(&'static str),
     /// The store was closed.

@@ -1,19 +1,20 @@
-//! The home for more than one replica: etcd.
+//! The store for more than one replica: etcd.
 //!
-//! An object is one key (the layout is below), its value the object's JSON without `metadata.resourceVersion`, its
-//! revision etcd's modification revision. A transaction is one of etcd's. A deletion also writes a small key below
-//! `PREFIX/.deleted/`, so that an object's [history](crate::Store::history) is found by walking back; these keys go when
-//! they are compacted. etcd may have other users: they make revisions, too, and are not disturbed.
+//! An object is one key (see the table). Its value is the object's JSON without `metadata.resourceVersion`; its
+//! revision is etcd's modification revision. A transaction is one etcd transaction. A deletion also writes a small key
+//! below `PREFIX/.deleted/`, from which an object's [history](crate::Store::history) is found; these keys are removed
+//! on compaction. etcd may have other users: their writes create revisions, too, and are not affected.
 //!
-//! | key | is |
+//! | key | content |
 //! |---|---|
-//! | `PREFIX/GROUP/PLURAL/NAMESPACE!NAME` | an object; the core group is `core`, the namespace is empty for types without |
-//! | `PREFIX/.deleted/GROUP/PLURAL/NAMESPACE!NAME` | that the object was deleted, and when last |
+//! | `PREFIX/GROUP/PLURAL/NAMESPACE!NAME` | an object; the core group is `core`, the namespace is empty for
+//! cluster-scoped types |
+//! | `PREFIX/.deleted/GROUP/PLURAL/NAMESPACE!NAME` | a tombstone: the time of the last deletion |
 //! | `PREFIX/.lock/NAME` | a [`Lock`], with a lease |
 //!
-//! A call that cannot reach a member goes to the next one until its time is over. A write whose answer is lost is not
-//! repeated, since it may have happened: that is [`Error::Unknown`]. A watch survives members and whole clusters that
-//! come back: it goes on after the last revision that it has yielded.
+//! A call that cannot reach a member is retried at the next one until its timeout. A write whose answer is lost is not
+//! retried, because it may have happened: [`Error::Unknown`]. A watch survives failures of members and of whole
+//! clusters: it resumes after the last yielded revision.
 
 mod client;
 mod follow;
@@ -34,30 +35,31 @@ use keys::Layout;
 pub use lock::Lock;
 pub use upkeep::Compaction;
 
-/// How etcd is reached, and what of it is ours.
+/// Options of an etcd store.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The members' addresses: `http://HOST:PORT`, `https://HOST:PORT`, or `HOST:PORT`, which is the latter with `tls`.
     pub endpoints: Vec<String>,
-    /// Below which keys the objects are.
+    /// The prefix of all keys.
     pub prefix: String,
-    /// What is needed beyond the system's certificates.
+    /// TLS settings in addition to the system's certificates.
     pub tls: Option<Tls>,
-    /// Who we are, if etcd asks.
+    /// Credentials, if etcd requires them.
     pub login: Option<Login>,
-    /// How long a call may take, all attempts together.
+    /// The timeout of a call, including retries.
     pub timeout: Duration,
-    /// The largest object, in bytes of its JSON. etcd's own limit for a request (`--max-request-bytes`) is 1.5 MiB.
+    /// The maximum object size, in bytes of JSON. etcd's own request limit (`--max-request-bytes`) is 1.5 MiB.
     pub object_bytes: usize,
-    /// How often a quiet watch asks how far it is. Only of members that answer it right (3.5.8, 3.4.25 and later); others
-    /// tell by themselves, as often as they are set to (`--experimental-watch-progress-notify-interval`).
+    /// The interval at which a quiet watch requests its progress. Only from members that answer correctly (3.5.8,
+    /// 3.4.25 and later); others report progress at their own interval
+    /// (`--experimental-watch-progress-notify-interval`).
     pub bookmarks: Duration,
-    /// Regular compaction. None: somebody else does it; right where etcd has other users.
+    /// Automatic compaction. `None` if something else compacts; required if etcd has other users.
     pub compaction: Option<Compaction>,
 }
 
 impl Options {
-    /// These members, all else as usual: keys below `/rutter`, 10 s, 1.5 MiB, no compaction.
+    /// Options with these endpoints and defaults: prefix `/rutter`, 10 s, 1.5 MiB, no compaction.
     pub fn new(endpoints: impl IntoIterator<Item = impl Into<String>>) -> Options {
         Options {
             endpoints: endpoints.into_iter().map(Into::into).collect(),
@@ -72,19 +74,19 @@ impl Options {
     }
 }
 
-/// How a member is known, and we to it. All in PEM.
+/// TLS settings. All in PEM.
 #[derive(Clone, Default)]
 pub struct Tls {
-    /// The certificates that members' are signed by. None: the system's.
+    /// The CA certificates for the members' certificates. `None` for the system's.
     pub ca: Option<Vec<u8>>,
-    /// Our certificate chain and key, if members ask for one.
+    /// The client certificate chain and key, if members require one.
     pub identity: Option<(Vec<u8>, Vec<u8>)>,
-    /// The name in members' certificates, where it is not the address's.
+    /// The server name in the members' certificates, if it differs from the address.
     pub server_name: Option<String>,
 }
 
 impl std::fmt::Debug for Tls {
-    /// Without the key.
+    /// Omits the key.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let mut shown = f.debug_struct("Tls");
         shown
@@ -104,7 +106,7 @@ pub struct Login {
 }
 
 impl std::fmt::Debug for Login {
-    /// Without the password.
+    /// Omits the password.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Login")
             .field("user", &self.user)
@@ -112,13 +114,13 @@ impl std::fmt::Debug for Login {
     }
 }
 
-/// The store in etcd. Cheap to clone.
+/// A store in etcd. Cheap to clone.
 #[derive(Clone)]
 pub struct Etcd {
     shared: Arc<Shared>,
 }
 
-/// What an [`Etcd`] and its watches share.
+/// The state shared by an [`Etcd`] and its watches.
 struct Shared {
     client: Client,
     layout: Layout,
@@ -126,11 +128,10 @@ struct Shared {
 }
 
 impl Etcd {
-    /// Connects, and finds out whether etcd answers.
+    /// Connects and checks that etcd answers.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for addresses and certificates that cannot be; [`Error::Unavailable`] when no member answers in
-    /// time.
+    /// [`Error::Invalid`] for invalid addresses and certificates; [`Error::Unavailable`] if no member answers in time.
     pub async fn open(options: Options) -> Result<Etcd, Error> {
         let shared = Arc::new(Shared {
             client: Client::new(&options)?,
@@ -144,8 +145,8 @@ impl Etcd {
         Ok(Etcd { shared })
     }
 
-    /// Waits until this process, which calls itself `identity`, alone has the lock of this name. It is lost when it is
-    /// dropped, or when etcd has not been reached for `ttl` (whole seconds, at least 2).
+    /// Waits until this process, named `identity`, holds the lock of this name. The lock is released when it is
+    /// dropped, and lost if etcd cannot be reached for `ttl` (whole seconds, at least 2).
     ///
     /// # Errors
     /// etcd does not answer.

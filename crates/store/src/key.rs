@@ -1,4 +1,4 @@
-//! What names an object.
+//! Object keys.
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ pub struct GroupResource {
 }
 
 impl GroupResource {
-    /// The resource type of these names.
+    /// Creates a resource type.
     pub fn new(group: impl Into<Arc<str>>, plural: impl Into<Arc<str>>) -> GroupResource {
         GroupResource {
             group: group.into(),
@@ -34,19 +34,19 @@ impl fmt::Display for GroupResource {
     }
 }
 
-/// What names an object. Keys order by type, then namespace, then name, as lists do.
+/// The key of an object. Ordered by type, then namespace, then name, like lists.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct Key {
     /// The type.
     pub resource: GroupResource,
-    /// The namespace; empty for types of the whole cluster.
+    /// The namespace; empty for cluster-scoped types.
     pub namespace: Arc<str>,
     /// The name.
     pub name: Arc<str>,
 }
 
 impl Key {
-    /// The key of these parts.
+    /// Creates a key.
     pub fn new(resource: GroupResource, namespace: impl Into<Arc<str>>, name: impl Into<Arc<str>>) -> Key {
         Key {
             resource,
@@ -55,11 +55,11 @@ impl Key {
         }
     }
 
-    /// No part of a key has more bytes. Kubernetes' own names end at 253.
+    /// The maximum length of each part, in bytes. Kubernetes limits names to 253.
     pub const PART_LIMIT: usize = 512;
 
-    /// Whether an object may have this name: no part is too long or has control characters (homes separate parts with
-    /// them), and plural and name are not empty.
+    /// Validates the key: no part is too long or contains control characters (backends separate parts with them), and
+    /// plural and name are not empty.
     ///
     /// # Errors
     /// [`Error::Invalid`].
@@ -81,7 +81,9 @@ impl Key {
                 )));
             }
             if text.chars().any(char::is_control) {
-                return Err(Error::Invalid(format!("the {what} {text:?} has control characters")));
+                return Err(Error::Invalid(format!(
+                    "the {what} {text:?} contains control characters"
+                )));
             }
         }
         Ok(())

@@ -1,18 +1,23 @@
 //! The store of configuration objects.
 //!
-//! One trait, [`Store`], with three homes: [`memory`], [`embedded`] (durable, one directory) and [`etcd`]. They promise
-//! the same, and one conformance suite holds them to it:
+//! One trait, [`Store`], with three backends: [`memory`], [`embedded`] (durable, one directory) and [`etcd`]. One
+//! conformance suite verifies the same guarantees for all of them:
 //!
-//! - Every write happens at a **revision** of its own, ascending over the whole store; a transaction of several writes
-//!   happens at one. An object's `metadata.resourceVersion` is the revision of its last write.
-//! - A write that was answered is kept: on disk (embedded), by a majority (etcd).
-//! - Reads see the store as it was at one revision, never half a transaction.
+//! - Every write has a **revision**, ascending over the whole store. All writes of a transaction have the same
+//!   revision. An object's `metadata.resourceVersion` is the revision of its last write.
+//! - An acknowledged write is durable: on disk (embedded), on a majority of members (etcd).
+//! - A read sees the store at one revision, never a partial transaction.
 //! - A watch from a revision yields every later change once and in order, or ends with [`Error::Compacted`].
 //!
-//! Objects are JSON texts with the metadata that Kubernetes gives them. The store reads name, namespace, labels and UID,
-//! and writes `metadata.resourceVersion`; everything else about their content is its users' affair.
+//! ```text
+//! commit ─► Prepared (on the caller's thread) ─► Draft ─► State + Ring ─► Watch ─► cache ─► subscribers
+//!           Transaction, serialized              revisions  current objects, recent changes
+//! ```
 //!
-//! [`cache`] keeps a local view of a whole store.
+//! Objects are JSON texts with Kubernetes metadata. The store reads name, namespace, labels and UID, and writes
+//! `metadata.resourceVersion`. It does not interpret anything else.
+//!
+//! [`cache`] keeps a local copy of a store, or of some of its types, up to date.
 
 pub mod cache;
 pub mod embedded;
@@ -41,60 +46,61 @@ pub use selector::{FieldSelector, LabelSelector, SelectorError};
 pub use transaction::{Committed, Expect, Operation, Transaction};
 pub use watch::{Change, Feed, Watch, WatchEvent};
 
-/// A home of objects. Cheap to share: all methods take `&self`, and any number may run at once.
+/// A storage backend. Cheap to share: all methods take `&self` and may run concurrently.
 #[async_trait::async_trait]
 pub trait Store: Send + Sync + 'static {
-    /// The object of this key as it is now.
+    /// Returns the current version of an object.
     ///
     /// # Errors
     /// The store cannot be read.
     async fn get(&self, key: &Key) -> Result<Option<Stored>, Error>;
 
-    /// Objects of a query, ascending by namespace and name, all as of one revision.
+    /// Lists the objects of a query, ordered by namespace and name, all at one revision.
     ///
     /// # Errors
     /// [`Error::Compacted`], [`Error::Future`] or [`Error::InvalidContinue`] for revisions that cannot be read; or the
     /// store cannot be read.
     async fn list(&self, query: &Query) -> Result<List, Error>;
 
-    /// All objects of a scope, of whatever types, ascending by key, as of one revision that is not older than the question.
+    /// Lists all objects of a scope, of any type, ordered by key, at one revision that is at least the newest one at
+    /// the time of the call.
     ///
     /// # Errors
     /// The store cannot be read.
     async fn snapshot(&self, scope: &Scope) -> Result<List, Error>;
 
-    /// Writes a batch: all of it, at one revision, or nothing. Answered when it is durable.
+    /// Commits a transaction atomically, at one revision. Returns when it is durable.
     ///
     /// # Errors
-    /// An expectation that does not hold ([`Error::Conflict`], [`Error::Exists`], [`Error::NotFound`]); or the store cannot
-    /// be written, in which case nothing of the batch is or will be there, but for [`Error::Unknown`].
+    /// A precondition failed ([`Error::Conflict`], [`Error::Exists`], [`Error::NotFound`]); or the store cannot be
+    /// written. Nothing was written then, except possibly after [`Error::Unknown`].
     async fn commit(&self, transaction: Transaction) -> Result<Committed, Error>;
 
-    /// Follows all changes of a scope after a revision. Bookmarks come in between ([`WatchEvent::Bookmark`]).
+    /// Watches all changes of a scope after a revision. Bookmarks come in between ([`WatchEvent::Bookmark`]).
     ///
     /// # Errors
     /// [`Error::Compacted`] or [`Error::Future`]; or the store cannot be read.
     async fn watch(&self, scope: &Scope, after: Revision) -> Result<Watch, Error>;
 
-    /// The newest revision.
+    /// Returns the newest revision.
     ///
     /// # Errors
     /// The store cannot be read.
     async fn revision(&self) -> Result<Revision, Error>;
 
-    /// The versions of one object that are still kept, the newest first; deletions among them. At most `limit`.
+    /// Returns the retained versions of one object, including deletions, newest first. At most `limit`.
     ///
     /// # Errors
-    /// The store cannot be read; [`Error::Unsupported`] where it keeps none.
+    /// The store cannot be read; [`Error::Unsupported`] if it keeps no history.
     async fn history(&self, key: &Key, limit: usize) -> Result<Vec<Version>, Error>;
 
-    /// Forgets versions that were replaced at or before this revision. Current objects stay.
+    /// Removes versions that were replaced at or before this revision. Current objects stay.
     ///
     /// # Errors
     /// The store cannot be written.
     async fn compact(&self, upto: Revision) -> Result<(), Error>;
 
-    /// Ends the store in good order: writes that wait are done first; then watches end with [`Error::Closed`], and so does
-    /// every later call. Not needed for safety.
+    /// Closes the store: pending writes are completed, then watches and all later calls return [`Error::Closed`]. Not
+    /// required for safety.
     async fn close(&self) {}
 }

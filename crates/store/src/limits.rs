@@ -1,20 +1,20 @@
-//! What homes that run in this process hold at most.
+//! Limits of backends that run in this process.
 
 use std::time::Duration;
 
 /// Limits of [`memory`](crate::memory) and [`embedded`](crate::embedded).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// The largest object, in bytes of compact JSON.
+    /// The maximum object size, in bytes of compact JSON.
     pub object_bytes: usize,
-    /// How many revisions are kept in memory for watches and recent lists. A watch that falls further behind ends with
+    /// The number of revisions kept in memory for watches and recent lists. A watch that falls further behind ends with
     /// [`Error::Compacted`](crate::Error::Compacted).
     pub ring_revisions: usize,
-    /// How many bytes of objects those revisions may hold, before and after each change counted.
+    /// The maximum size of these revisions, in bytes, counting each object before and after the change.
     pub ring_bytes: usize,
-    /// A watch that sees nothing for so many revisions gets a bookmark.
+    /// A watch without matching changes gets a bookmark after this number of revisions.
     pub bookmark_revisions: u64,
-    /// A watch that sees nothing for so long gets a bookmark, if there is a new revision.
+    /// A watch without matching changes gets a bookmark after this time, if there is a new revision.
     pub bookmark_interval: Duration,
 }
 

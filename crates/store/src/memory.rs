@@ -1,6 +1,6 @@
-//! Objects in memory: for tests, demonstrations, and whoever reads everything anew at each start.
+//! A store in memory: for tests, demonstrations, and processes that read everything from elsewhere at each start.
 //!
-//! The past is kept as far as [`Limits`] say; what is older is compacted by itself.
+//! History is kept within the [`Limits`]. Older revisions are compacted automatically.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -10,14 +10,14 @@ use crate::shared::Shared;
 use crate::state::{Draft, State};
 use crate::{Committed, Error, Key, Limits, List, Query, Revision, Scope, Store, Stored, Transaction, Version, Watch};
 
-/// A home in memory. Clones share it.
+/// A store in memory. Clones share it.
 #[derive(Clone)]
 pub struct Memory {
     shared: Arc<Shared>,
 }
 
 impl Memory {
-    /// An empty store.
+    /// Creates an empty store.
     pub fn new(limits: Limits) -> Memory {
         Memory {
             shared: Arc::new(Shared::new(State::empty(&limits), limits)),

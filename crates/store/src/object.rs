@@ -1,4 +1,4 @@
-//! Objects as they are stored.
+//! Stored objects.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,33 +11,33 @@ use serde_json::Value;
 use crate::prepared::Text;
 use crate::{Error, Key};
 
-/// A point in the store's history; 0 is before everything.
+/// A point in the store's history; 0 is before the first write.
 pub type Revision = u64;
 
-/// An object as of its last write. Cheap to clone.
+/// One version of an object. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Stored {
-    /// Its name.
+    /// The key.
     pub key: Key,
-    /// When it was written last; also its `metadata.resourceVersion`.
+    /// The revision of the write; also its `metadata.resourceVersion`.
     pub revision: Revision,
-    /// `metadata.labels`, taken out for selecting.
+    /// `metadata.labels`, extracted for selectors.
     pub labels: Arc<BTreeMap<Arc<str>, Arc<str>>>,
-    /// The whole object, compact JSON, `metadata.resourceVersion` included: ready to be sent.
+    /// The whole object as compact JSON, including `metadata.resourceVersion`.
     pub json: Bytes,
 }
 
 impl Stored {
-    /// The object as it stands at a revision: notes the revision in its metadata and takes its labels out. A value that
-    /// is no JSON object stays as it is.
+    /// Creates the version written at a revision: sets the resource version and extracts the labels. A value that is
+    /// not a JSON object is stored unchanged.
     pub fn new(key: Key, revision: Revision, value: Value) -> Stored {
         Text::new(value).seal(key, revision)
     }
 
-    /// The object of a text that [`Stored::new`] made for the same revision.
+    /// Parses a text that [`Stored::new`] created for the same revision.
     ///
     /// # Errors
-    /// [`Error::Damaged`]: the text is no object.
+    /// [`Error::Damaged`]: the text is not an object.
     pub fn from_json(key: Key, revision: Revision, json: Bytes) -> Result<Stored, Error> {
         match serde_json::from_slice::<Outline>(&json) {
             Ok(outline) => Ok(Stored {
@@ -52,45 +52,45 @@ impl Stored {
         }
     }
 
-    /// The same object with the revision of a later event in its metadata, as the last word about a deleted object has.
+    /// The same object with a later revision in its metadata. Deletion events contain it.
     #[must_use]
     pub fn restamped(&self, revision: Revision) -> Stored {
         Stored::new(self.key.clone(), revision, self.value())
     }
 
-    /// The object, parsed.
+    /// The parsed object.
     pub fn value(&self) -> Value {
-        // What is stored was written by `Stored::new`.
+        // `Stored::new` created the text, so it parses.
         serde_json::from_slice(&self.json).unwrap_or(Value::Null)
     }
 }
 
-/// What an object was at some time.
+/// A version in an object's history.
 #[derive(Clone, Debug)]
 pub struct Version {
-    /// When it was written, in the store's counting.
+    /// The revision of the write.
     pub revision: Revision,
-    /// When it was written, by the clock of the writer, where that is kept.
+    /// The time of the write by the writer's clock, if recorded.
     pub time: Option<SystemTime>,
-    /// The object; none: it was deleted then.
+    /// The object; `None` if it was deleted.
     pub object: Option<Stored>,
 }
 
-/// What the store reads of an object.
+/// The fields that the store reads.
 #[derive(Deserialize)]
 struct Outline {
     #[serde(default)]
     metadata: OutlineMeta,
 }
 
-/// What the store reads of an object's metadata.
+/// The metadata fields that the store reads.
 #[derive(Deserialize, Default)]
 struct OutlineMeta {
     #[serde(default, deserialize_with = "labels")]
     labels: BTreeMap<Arc<str>, Arc<str>>,
 }
 
-/// Labels as `Text::new` takes them out: what is no text counts as empty.
+/// Extracts labels as `Text::new` does: a value that is not a string counts as empty.
 fn labels<'de, D: serde::Deserializer<'de>>(reader: D) -> Result<BTreeMap<Arc<str>, Arc<str>>, D::Error> {
     let value = Value::deserialize(reader)?;
     let labels = value.as_object().into_iter().flatten();

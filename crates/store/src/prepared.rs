@@ -1,6 +1,6 @@
-//! What is to be written, with everything done that does not need to wait for its turn.
+//! Validated and serialized transactions.
 //!
-//! Revisions are counted by one thread; making an object's text is done by those who ask, on theirs.
+//! One thread assigns revisions. Serialization, the expensive part, happens on the callers' threads.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,13 +10,13 @@ use serde_json::{Map, Value};
 
 use crate::{Error, Expect, Key, Operation, Revision, Stored, Transaction};
 
-/// A transaction that makes sense by itself, with its texts made.
+/// A validated transaction with serialized objects.
 #[derive(Debug)]
 pub(crate) struct Prepared {
     pub(crate) operations: Vec<Step>,
 }
 
-/// An operation of it.
+/// An operation of a prepared transaction.
 #[derive(Debug)]
 pub(crate) enum Step {
     Put { key: Key, text: Text, expect: Expect },
@@ -25,10 +25,10 @@ pub(crate) enum Step {
 }
 
 impl Prepared {
-    /// Checks a transaction and makes its texts.
+    /// Validates a transaction and serializes its objects.
     ///
     /// # Errors
-    /// [`Error::Invalid`], as [`Transaction::check`] says.
+    /// [`Error::Invalid`], see [`Transaction::check`].
     pub(crate) fn new(transaction: Transaction) -> Result<Prepared, Error> {
         transaction.check()?;
         let step = |operation| match operation {
@@ -60,17 +60,17 @@ impl Step {
     }
 }
 
-/// An object's compact JSON with a hole where its revision goes.
+/// Compact JSON of an object with a gap for its revision.
 #[derive(Debug)]
 pub(crate) struct Text {
     json: Vec<u8>,
-    /// Where in it the revision goes; none: the value is no object and has no place for it.
-    hole: Option<usize>,
+    /// The position of the gap; `None` if the value is not an object.
+    gap: Option<usize>,
     labels: Arc<BTreeMap<Arc<str>, Arc<str>>>,
 }
 
 impl Text {
-    /// The text of a value. A `metadata` that is no object becomes an empty one.
+    /// Serializes a value. A `metadata` that is not an object becomes an empty one.
     pub(crate) fn new(mut value: Value) -> Text {
         if let Some(object) = value.as_object_mut() {
             let meta = object.entry("metadata").or_insert(Value::Null);
@@ -83,33 +83,33 @@ impl Text {
         }
         let labels = labels(&value);
         let mut json = Vec::with_capacity(1024);
-        let mut hole = None;
+        let mut gap = None;
         match &value {
             Value::Object(object) => members(&mut json, object, |json, name, value| match value {
                 Value::Object(meta) if name == "metadata" => members(json, meta, |json, name, value| {
                     write(json, value);
                     if name == "resourceVersion" {
                         // Between the quotes.
-                        hole = Some(json.len() - 1);
+                        gap = Some(json.len() - 1);
                     }
                 }),
                 value => write(json, value),
             }),
             value => write(&mut json, value),
         }
-        Text { json, hole, labels }
+        Text { json, gap, labels }
     }
 
-    /// The object as it stands at a revision.
+    /// Inserts the revision.
     pub(crate) fn seal(self, key: Key, revision: Revision) -> Stored {
-        let json = match self.hole {
+        let json = match self.gap {
             None => Bytes::from(self.json),
-            Some(hole) => {
+            Some(gap) => {
                 let number = revision.to_string();
                 let mut json = BytesMut::with_capacity(self.json.len() + number.len());
-                json.put_slice(&self.json[..hole]);
+                json.put_slice(&self.json[..gap]);
                 json.put_slice(number.as_bytes());
-                json.put_slice(&self.json[hole..]);
+                json.put_slice(&self.json[gap..]);
                 json.freeze()
             }
         };
@@ -129,14 +129,14 @@ fn labels(value: &Value) -> Arc<BTreeMap<Arc<str>, Arc<str>>> {
     Arc::new(texts.collect())
 }
 
-/// Writes the members of an object, of which `member` writes the values.
+/// Writes the members of an object; `member` writes the values.
 fn members(json: &mut Vec<u8>, object: &Map<String, Value>, mut member: impl FnMut(&mut Vec<u8>, &str, &Value)) {
     json.push(b'{');
     for (n, (name, value)) in object.iter().enumerate() {
         if n > 0 {
             json.push(b',');
         }
-        // Writing to memory cannot fail, and every name can be written.
+        // Writing to memory cannot fail, and every name is serializable.
         let _ = serde_json::to_writer(&mut *json, name);
         json.push(b':');
         member(json, name, value);
@@ -145,7 +145,7 @@ fn members(json: &mut Vec<u8>, object: &Map<String, Value>, mut member: impl FnM
 }
 
 fn write(json: &mut Vec<u8>, value: &Value) {
-    // Writing to memory cannot fail, and every value can be written.
+    // Writing to memory cannot fail, and every value is serializable.
     let _ = serde_json::to_writer(json, value);
 }
 

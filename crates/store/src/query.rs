@@ -1,4 +1,4 @@
-//! What may be asked for.
+//! Scopes, queries and lists.
 
 use std::sync::Arc;
 
@@ -7,19 +7,19 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
 use crate::{Change, Error, FieldSelector, GroupResource, Key, LabelSelector, Revision, Stored};
 
-/// Which objects are meant: all, those of a type, of a type and namespace, or one.
+/// A set of objects: all, those of a type, of a type and namespace, or one.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Scope {
-    /// The type; none: all.
+    /// The type; `None` for all.
     pub resource: Option<GroupResource>,
-    /// The namespace; none: all.
+    /// The namespace; `None` for all.
     pub namespace: Option<Arc<str>>,
-    /// The name; none: all.
+    /// The name; `None` for all.
     pub name: Option<Arc<str>>,
 }
 
 impl Scope {
-    /// Whether an object belongs to it.
+    /// Whether an object is in the scope.
     pub fn contains(&self, key: &Key) -> bool {
         self.resource.as_ref().is_none_or(|resource| *resource == key.resource)
             && self
@@ -30,39 +30,39 @@ impl Scope {
     }
 }
 
-/// As of when.
+/// The revision at which a query is answered.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum At {
-    /// Now: everything that was answered before the question is seen.
+    /// The newest revision: includes everything acknowledged before the call.
     #[default]
     Latest,
     /// This revision or any later one.
     NotOlderThan(Revision),
-    /// This revision.
+    /// Exactly this revision.
     Exactly(Revision),
 }
 
-/// A question for a list of objects of one type.
+/// A query for objects of one type.
 #[derive(Clone, Debug)]
 pub struct Query {
     /// The type.
     pub resource: GroupResource,
-    /// The namespace; none: all.
+    /// The namespace; `None` for all.
     pub namespace: Option<Arc<str>>,
-    /// Which labels they must have.
+    /// The label selector.
     pub labels: LabelSelector,
-    /// Which values their fields must have.
+    /// The field selector.
     pub fields: FieldSelector,
-    /// How many at most; 0: all.
+    /// The maximum number of objects; 0 for no limit.
     pub limit: usize,
-    /// As of when. With `after` it is what the token says.
+    /// The revision. Ignored if `after` is set, because the token has one.
     pub at: At,
-    /// Where an earlier answer ended.
+    /// Continues after an earlier page.
     pub after: Option<Continue>,
 }
 
 impl Query {
-    /// All objects of a type, now.
+    /// A query for all current objects of a type.
     pub fn of(resource: GroupResource) -> Query {
         Query {
             resource,
@@ -75,12 +75,12 @@ impl Query {
         }
     }
 
-    /// Whether an object of the type and namespace is selected.
+    /// Whether the selectors match an object of the type and namespace.
     pub fn selects(&self, object: &Stored) -> bool {
         self.labels.matches(&object.labels) && self.fields.matches(object)
     }
 
-    /// The objects that it is about before selecting.
+    /// The scope without the selectors.
     pub fn scope(&self) -> Scope {
         Scope {
             resource: Some(self.resource.clone()),
@@ -89,8 +89,8 @@ impl Query {
         }
     }
 
-    /// What somebody who follows the selected objects sees of a change: an object that enters the selection is added, one
-    /// that leaves it is deleted. None: nothing.
+    /// The change as seen by a watch with these selectors: an object that starts to match is added, one that stops
+    /// matching is deleted. `None` if the watch does not see it.
     pub fn sees<'a>(&self, change: &'a Change) -> Option<Seen<'a>> {
         let key = &change.key;
         if key.resource != self.resource
@@ -112,34 +112,34 @@ impl Query {
     }
 }
 
-/// What a follower of a selection sees of one change.
+/// A change as seen by a watch with selectors.
 #[derive(Clone, Copy, Debug)]
 pub enum Seen<'a> {
-    /// The object is new in the selection.
+    /// The object starts to match.
     Added(&'a Stored),
-    /// It was selected and still is.
+    /// The object matched before and still does.
     Modified(&'a Stored),
-    /// It is deleted or not selected any more: what it was, with the revision of the change.
+    /// The object was deleted or stops matching: its last matching version, with the revision of the change.
     Deleted(&'a Stored),
 }
 
-/// The answer to a [`Query`].
+/// The result of a [`Query`].
 #[derive(Clone, Debug)]
 pub struct List {
-    /// The objects, ascending by namespace and name.
+    /// The objects, ordered by namespace and name.
     pub items: Vec<Stored>,
-    /// As of when.
+    /// The revision of the list.
     pub revision: Revision,
-    /// Where to go on; none: that is all.
+    /// Where to continue; `None` if the list is complete.
     pub next: Option<Continue>,
-    /// How many are left, where that is known (it is not with selectors).
+    /// The number of remaining objects, if known. Unknown with selectors.
     pub remaining: Option<u64>,
 }
 
-/// Where an answer ended: the revision that it was as of and the last object in it.
+/// A continue token: the revision of the list and the last object of the page.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Continue {
-    /// The revision that all answers of the list are as of.
+    /// The revision of all pages.
     pub revision: Revision,
     /// The namespace of the last object.
     pub namespace: Arc<str>,
@@ -148,15 +148,15 @@ pub struct Continue {
 }
 
 impl Continue {
-    /// No token is longer.
+    /// The maximum length of a token, in bytes.
     const LIMIT: usize = 2048;
 
-    /// The token as text for clients.
+    /// Encodes the token for clients.
     pub fn encode(&self) -> String {
         URL_SAFE_NO_PAD.encode(format!("v1\n{}\n{}\n{}", self.revision, self.namespace, self.name))
     }
 
-    /// Reads a token.
+    /// Decodes a token.
     ///
     /// # Errors
     /// [`Error::InvalidContinue`].
@@ -175,7 +175,7 @@ impl Continue {
             namespace: namespace.into(),
             name: name.into(),
         };
-        // Numbers have several spellings; a token has one.
+        // Numbers have several spellings, but a valid token has only one.
         let same = token.revision.to_string() == *revision && !token.name.is_empty();
         if same { Ok(token) } else { Err(Error::InvalidContinue) }
     }

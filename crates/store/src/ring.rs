@@ -1,7 +1,7 @@
-//! The recent past: a bounded ring of batches that lists as of a revision, histories and watches read.
+//! The recent history: a bounded ring of batches, read by lists at older revisions, histories and watches.
 //!
-//! Revisions follow one another without gaps, so that a revision is a place in the ring. Each type keeps the list of the
-//! revisions that touched it: who follows a quiet type neither reads nor misses what happens to others.
+//! Revisions have no gaps, so a revision maps to a position in the ring. For each type there is a list of the revisions
+//! that changed it: a watch of a quiet type skips the changes of other types.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use std::time::SystemTime;
 
 use crate::{Change, Error, GroupResource, Key, Limits, Revision, Scope, Version};
 
-/// What happened at one revision.
+/// The changes of one revision.
 #[derive(Debug)]
 pub(crate) struct Batch {
     pub(crate) revision: Revision,
@@ -23,7 +23,7 @@ impl Batch {
     }
 }
 
-/// The ring. Bounded by [`Limits::ring_revisions`] and [`Limits::ring_bytes`]; the newest batch always stays.
+/// The ring. Bounded by [`Limits::ring_revisions`] and [`Limits::ring_bytes`]; always keeps the newest batch.
 #[derive(Debug)]
 pub(crate) struct Ring {
     batches: VecDeque<Batch>,
@@ -31,31 +31,31 @@ pub(crate) struct Ring {
     max_batches: usize,
     max_bytes: usize,
     types: HashMap<GroupResource, TypeLog>,
-    /// Everything after this revision is here.
+    /// The ring contains all later revisions.
     oldest: Revision,
 }
 
-/// Which revisions touched a type.
+/// The revisions that changed a type.
 #[derive(Debug, Default)]
 struct TypeLog {
     revisions: VecDeque<Revision>,
-    /// The last one that is not in the ring any more.
+    /// The newest revision that was dropped from the ring.
     dropped: Revision,
 }
 
-/// What a watch is given.
+/// The next changes of a watch.
 pub(crate) struct Found {
     pub(crate) changes: Vec<Arc<Change>>,
-    /// Everything up to this revision was looked through.
+    /// The revision up to which the ring was searched.
     pub(crate) upto: Revision,
 }
 
 impl Ring {
-    /// A watch is given no more at once than so many changes, or so many bytes, and what completes a batch.
-    const MOMENT_CHANGES: usize = 512;
-    const MOMENT_BYTES: usize = 4 * 1024 * 1024;
+    /// Limits of one watch event; the last batch is completed.
+    const EVENT_CHANGES: usize = 512;
+    const EVENT_BYTES: usize = 4 * 1024 * 1024;
 
-    /// An empty ring after a revision.
+    /// An empty ring that starts after a revision.
     pub(crate) fn new(limits: &Limits, oldest: Revision) -> Ring {
         Ring {
             batches: VecDeque::new(),
@@ -67,7 +67,7 @@ impl Ring {
         }
     }
 
-    /// Everything after this revision is known, and how it was at it.
+    /// The oldest revision at which the state can be reconstructed.
     pub(crate) fn oldest(&self) -> Revision {
         self.oldest
     }
@@ -77,7 +77,7 @@ impl Ring {
         self.batches.back().map_or(self.oldest, |batch| batch.revision)
     }
 
-    /// Takes the batch of the next revision in, and lets go what is too much.
+    /// Appends the batch of the next revision and drops old ones beyond the limits.
     pub(crate) fn push(&mut self, batch: Batch) {
         debug_assert_eq!(batch.revision, self.newest() + 1, "revisions have no gaps");
         self.bytes += batch.bytes();
@@ -96,7 +96,7 @@ impl Ring {
         }
     }
 
-    /// Forgets everything up to a revision.
+    /// Drops everything up to a revision.
     pub(crate) fn forget(&mut self, upto: Revision) {
         while self.batches.front().is_some_and(|batch| batch.revision <= upto) {
             self.drop_first();
@@ -118,10 +118,10 @@ impl Ring {
         }
     }
 
-    /// Changes of a scope after a place, the first ones; whole batches.
+    /// Returns the first changes of a scope after a revision, in whole batches.
     ///
     /// # Errors
-    /// [`Error::Compacted`]: some of them are not here any more.
+    /// [`Error::Compacted`]: some of them were dropped.
     pub(crate) fn after(&self, scope: &Scope, place: Revision) -> Result<Found, Error> {
         let dropped = match &scope.resource {
             None => self.oldest,
@@ -140,7 +140,7 @@ impl Ring {
                 bytes += change.bytes();
                 changes.push(change.clone());
             }
-            if changes.len() >= Ring::MOMENT_CHANGES || bytes >= Ring::MOMENT_BYTES {
+            if changes.len() >= Ring::EVENT_CHANGES || bytes >= Ring::EVENT_BYTES {
                 let upto = batch.revision;
                 return Ok(Found { changes, upto });
             }
@@ -151,7 +151,7 @@ impl Ring {
         })
     }
 
-    /// Batches after a revision that touched a type (none: all), ascending.
+    /// Batches after a revision that changed a type (`None` for all), ascending.
     pub(crate) fn touching<'a>(
         &'a self,
         resource: Option<&GroupResource>,
@@ -170,7 +170,7 @@ impl Ring {
         }
     }
 
-    /// The versions of an object that are known, the newest first: `now` is what it is.
+    /// The retained versions of an object, newest first. `now` is its current version.
     pub(crate) fn versions(&self, key: &Key, now: Option<&crate::Stored>, limit: usize) -> Vec<Version> {
         let mut versions = Vec::new();
         let mut first = None;
@@ -200,7 +200,7 @@ impl Ring {
         versions
     }
 
-    /// Where the batch of a revision is.
+    /// The position of a revision's batch.
     fn place(&self, revision: Revision) -> usize {
         let place = revision.saturating_sub(self.oldest + 1);
         usize::try_from(place).unwrap_or(usize::MAX).min(self.batches.len())

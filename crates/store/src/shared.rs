@@ -1,7 +1,7 @@
-//! A state that many read and watch, and one writes.
+//! State with many readers and watches and one writer.
 //!
-//! A watch is a place in the ring and no queue: what happened is kept once for all, and who sleeps is woken by the type
-//! that is written.
+//! A watch is a position in the ring, not a queue: changes are kept once for all watches. Writing a type wakes the
+//! watches of that type.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,14 +14,14 @@ use crate::ring::Batch;
 use crate::state::State;
 use crate::{Error, Feed, GroupResource, Limits, Revision, Scope, Watch, WatchEvent};
 
-/// Wakes who follows a type (none: all types). The value is the newest revision that concerns them.
+/// Wakes watches of a type (`None`: of all types). The value is the newest revision of a change to the type.
 type Signals = HashMap<Option<GroupResource>, watch::Sender<Revision>>;
 
-/// The state with what wakes watches. Its lock is held for as long as a list takes to copy, and never while waiting.
+/// The state and the signals for watches. The lock is held while a list is copied, but never while waiting.
 pub(crate) struct Shared {
     state: RwLock<State>,
     signals: Mutex<Signals>,
-    /// Wakes everybody now and then, so that bookmarks follow.
+    /// Wakes all watches from time to time, for bookmarks.
     progress: watch::Sender<Revision>,
     closed: AtomicBool,
     limits: Limits,
@@ -42,12 +42,12 @@ impl Shared {
         &self.limits
     }
 
-    /// The state for reading. A panic under the lock leaves a whole state: batches are applied to it one by one.
+    /// Locks the state for reading. A panic under the lock leaves a consistent state: batches are applied one by one.
     pub(crate) fn read(&self) -> RwLockReadGuard<'_, State> {
         self.state.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The state for reading, unless it is closed.
+    /// Locks the state for reading.
     ///
     /// # Errors
     /// [`Error::Closed`].
@@ -58,7 +58,7 @@ impl Shared {
         Ok(self.read())
     }
 
-    /// Makes batches out of the state under its lock and lets them happen.
+    /// Computes batches from the state and applies them under one lock.
     pub(crate) fn write<T>(&self, make: impl FnOnce(&State) -> (Vec<Batch>, T)) -> T {
         let mut touched = Vec::new();
         let (newest, result) = {
@@ -78,7 +78,7 @@ impl Shared {
         result
     }
 
-    /// Forgets the ring up to a revision.
+    /// Drops the ring up to a revision.
     pub(crate) fn forget(&self, upto: Revision) {
         self.state
             .write()
@@ -87,13 +87,13 @@ impl Shared {
             .forget(upto);
     }
 
-    /// Ends all watches; nothing is read any more.
+    /// Closes the store: ends all watches and rejects reads.
     pub(crate) fn close(&self) {
         self.closed.store(true, Ordering::Release);
         self.signals.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 
-    /// Follows a scope.
+    /// Starts a watch.
     ///
     /// # Errors
     /// [`Error::Compacted`], [`Error::Future`] or [`Error::Closed`].
@@ -115,13 +115,13 @@ impl Shared {
             shared: self.clone(),
             scope: scope.clone(),
             place: after,
-            told: None,
+            reported: None,
             quiet_since: Instant::now(),
         }))
     }
 
     fn subscribe(&self, who: Option<GroupResource>) -> watch::Receiver<Revision> {
-        /// With so many signals those that nobody follows are looked for.
+        /// From this number of signals on, unused ones are removed.
         const MANY: usize = 256;
         let mut signals = self.signals.lock().unwrap_or_else(PoisonError::into_inner);
         if signals.len() >= MANY {
@@ -151,17 +151,17 @@ impl Shared {
     }
 }
 
-/// A place in the ring.
+/// A watch: a position in the ring.
 struct RingFeed {
     shared: Arc<Shared>,
     scope: Scope,
     signal: watch::Receiver<Revision>,
     progress: watch::Receiver<Revision>,
-    /// Everything up to here was looked through.
+    /// The revision up to which the ring was searched.
     place: Revision,
-    /// The reader knows that everything up to here was yielded; none: it has not caught up for the first time.
-    told: Option<Revision>,
-    /// Since when nothing was yielded.
+    /// The last revision reported to the reader; `None` before it has caught up for the first time.
+    reported: Option<Revision>,
+    /// The time of the last event.
     quiet_since: Instant,
 }
 
@@ -170,7 +170,7 @@ impl Feed for RingFeed {
     async fn next(&mut self) -> Result<WatchEvent, Error> {
         let interval = self.shared.limits.bookmark_interval;
         loop {
-            // Marked as seen before looking, so that what comes in between wakes.
+            // Marked as seen before reading, so that a change in between wakes the watch.
             self.signal.borrow_and_update();
             self.progress.borrow_and_update();
             let found = self.shared.open()?.ring.after(&self.scope, self.place)?;
@@ -178,13 +178,13 @@ impl Feed for RingFeed {
             let now = Instant::now();
             if let Some(last) = found.changes.last() {
                 self.quiet_since = now;
-                self.told = self.told.map(|_| last.revision);
+                self.reported = self.reported.map(|_| last.revision);
                 return Ok(WatchEvent::Changes(found.changes));
             }
-            let due = match self.told {
+            let due = match self.reported {
                 None => true,
-                Some(told) => {
-                    let behind = self.place.saturating_sub(told);
+                Some(reported) => {
+                    let behind = self.place.saturating_sub(reported);
                     let long = now.duration_since(self.quiet_since) >= interval;
                     behind >= self.shared.limits.bookmark_revisions.max(1) || (long && behind > 0)
                 }
@@ -193,10 +193,10 @@ impl Feed for RingFeed {
                 self.quiet_since = now;
             }
             if due {
-                self.told = Some(self.place);
+                self.reported = Some(self.place);
                 return Ok(WatchEvent::Bookmark(self.place));
             }
-            // A signal that is gone: the store was closed, which the next look says.
+            // A closed signal means that the store was closed; the next read returns that error.
             tokio::select! {
                 _ = self.signal.changed() => {}
                 _ = self.progress.changed() => {}

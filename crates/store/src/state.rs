@@ -1,4 +1,4 @@
-//! The store as it is now, with its recent past, and what transactions make of it. Pure: no locks, no waiting.
+//! The current state, its recent history, and the effect of transactions on them. Pure: no locks, no waiting.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Bound;
@@ -14,7 +14,7 @@ type Name = (Arc<str>, Arc<str>);
 /// The objects of one type.
 type Objects = BTreeMap<Name, Stored>;
 
-/// All objects as they are at the newest revision, and the ring of what led there.
+/// All current objects, and the recent changes.
 #[derive(Debug)]
 pub(crate) struct State {
     types: BTreeMap<GroupResource, Objects>,
@@ -22,15 +22,15 @@ pub(crate) struct State {
 }
 
 impl State {
-    /// A store is at this revision before its first write.
+    /// The revision of a new store.
     pub(crate) const FIRST: Revision = 1;
 
-    /// No objects, at [`State::FIRST`].
+    /// A new store at [`State::FIRST`].
     pub(crate) fn empty(limits: &Limits) -> State {
         State::of(limits, State::FIRST, [])
     }
 
-    /// These objects as of a revision, of whose past nothing is known (yet: batches may be pushed into the ring).
+    /// A state with these objects at a revision and without history. Batches may then be pushed into the ring.
     pub(crate) fn of(limits: &Limits, oldest: Revision, objects: impl IntoIterator<Item = Stored>) -> State {
         let mut types = BTreeMap::<GroupResource, Objects>::new();
         for object in objects {
@@ -51,12 +51,12 @@ impl State {
         self.ring.newest()
     }
 
-    /// The object as it is now.
+    /// The current version of an object.
     pub(crate) fn get(&self, key: &Key) -> Option<&Stored> {
         self.types.get(&key.resource)?.get(&name_of(key))
     }
 
-    /// The next batch happens.
+    /// Applies the next batch.
     pub(crate) fn apply(&mut self, batch: Batch) {
         for change in &batch.changes {
             let resource = &change.key.resource;
@@ -81,12 +81,12 @@ impl State {
         self.ring.push(batch);
     }
 
-    /// Answers a query, if the ring reaches back to its revision.
+    /// Answers a query, if the ring contains its revision.
     ///
     /// # Errors
     /// [`Error::Compacted`] or [`Error::Future`].
     pub(crate) fn list(&self, query: &Query) -> Result<List, Error> {
-        let revision = wanted(query, self.revision())?;
+        let revision = read_revision(query, self.revision())?;
         if revision < self.ring.oldest() {
             return Err(Error::Compacted {
                 requested: revision,
@@ -102,7 +102,7 @@ impl State {
             .peekable();
         let undone = self.undone(query, revision);
         let mut undone = undone.range((start(query), Bound::Unbounded)).peekable();
-        // Both ascend by name; what is undone hides what is now.
+        // Both are ordered by name. An entry of `undone` replaces the current object.
         loop {
             let take_undone = match (now.peek(), undone.peek()) {
                 (None, None) => break,
@@ -124,7 +124,7 @@ impl State {
         Ok(page.finish(revision))
     }
 
-    /// All objects of a scope now.
+    /// All current objects of a scope.
     pub(crate) fn snapshot(&self, scope: &Scope) -> List {
         let types = self
             .types
@@ -139,7 +139,7 @@ impl State {
         }
     }
 
-    /// What objects of a type and namespace were at a revision that have been written since; none: not there.
+    /// The versions at a revision of those objects of a type and namespace that changed since; `None` if absent then.
     fn undone(&self, query: &Query, revision: Revision) -> BTreeMap<Name, Option<Stored>> {
         let mut undone = BTreeMap::new();
         for batch in self.ring.touching(Some(&query.resource), revision) {
@@ -158,11 +158,11 @@ impl State {
     }
 }
 
-/// The revision that a query is to be answered as of.
+/// The revision at which a query is answered.
 ///
 /// # Errors
 /// [`Error::Future`].
-pub(crate) fn wanted(query: &Query, newest: Revision) -> Result<Revision, Error> {
+pub(crate) fn read_revision(query: &Query, newest: Revision) -> Result<Revision, Error> {
     let (requested, revision) = match (&query.after, query.at) {
         (Some(token), _) => (token.revision, token.revision),
         (None, At::Latest) => return Ok(newest),
@@ -175,7 +175,7 @@ pub(crate) fn wanted(query: &Query, newest: Revision) -> Result<Revision, Error>
     Ok(revision)
 }
 
-/// The part of a list that one answer holds.
+/// One page of a list.
 pub(crate) struct Page<'q> {
     query: &'q Query,
     items: Vec<Stored>,
@@ -191,7 +191,7 @@ impl<'q> Page<'q> {
         }
     }
 
-    /// Takes the next object of the type and namespace, if it is selected and there is room. False: no more are needed.
+    /// Adds the next object if it matches and there is room. Returns false when no more objects are needed.
     pub(crate) fn offer(&mut self, object: &Stored) -> bool {
         if !self.query.selects(object) {
             return true;
@@ -218,25 +218,25 @@ impl<'q> Page<'q> {
         }
     }
 
-    /// Whether the objects after the page are counted. With selectors they would all have to be looked at.
+    /// Whether the objects after the page are counted. With selectors that would require evaluating all of them.
     fn counts(&self) -> bool {
         self.query.labels.is_empty() && self.query.fields.is_empty()
     }
 }
 
-/// Transactions that are to happen together, each at a revision of its own, on top of a state that stays as it is.
+/// Transactions, each with its own revision, on top of a state that they do not modify.
 #[derive(Debug)]
 pub(crate) struct Draft {
-    /// What the transactions so far make of objects.
+    /// The results of the transactions so far.
     written: HashMap<Key, Option<Stored>>,
-    /// What is to happen, ascending.
+    /// The batches to apply, ascending.
     pub(crate) batches: Vec<Batch>,
     newest: Revision,
     object_bytes: usize,
 }
 
 impl Draft {
-    /// Nothing yet, on top of this state.
+    /// An empty draft on top of this state.
     pub(crate) fn new(state: &State, limits: &Limits) -> Draft {
         Draft {
             written: HashMap::new(),
@@ -246,10 +246,10 @@ impl Draft {
         }
     }
 
-    /// Adds a transaction, or nothing of it.
+    /// Adds a transaction atomically.
     ///
     /// # Errors
-    /// What does not hold, or [`Error::TooLarge`].
+    /// A failed precondition, or [`Error::TooLarge`].
     pub(crate) fn add(&mut self, state: &State, transaction: Prepared, time: SystemTime) -> Result<Committed, Error> {
         let revision = self.newest + 1;
         let (mut objects, mut changes) = (Vec::new(), Vec::new());
@@ -312,7 +312,7 @@ fn in_namespace(query: &Query, name: &Name) -> bool {
     query.namespace.as_ref().is_none_or(|namespace| *namespace == name.0)
 }
 
-/// Where the objects of a query begin.
+/// The start of the range of a query.
 fn start(query: &Query) -> Bound<Name> {
     let namespace = query.namespace.clone().unwrap_or_else(|| Arc::from(""));
     match &query.after {

@@ -1,4 +1,4 @@
-//! Writes.
+//! Transactions.
 
 use std::collections::HashSet;
 
@@ -6,57 +6,57 @@ use serde_json::Value;
 
 use crate::{Error, Key, Revision, Stored};
 
-/// What must hold of an object for a write to happen.
+/// A precondition of a write.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Expect {
-    /// Nothing.
+    /// No precondition.
     #[default]
     Anything,
-    /// It is not there.
+    /// The object does not exist.
     Absent,
-    /// It is there.
+    /// The object exists.
     Present,
-    /// It is there, and this was its last write.
+    /// The object exists and has this revision.
     Revision(Revision),
 }
 
-/// One write.
+/// One operation of a transaction.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Operation {
-    /// Makes the object what is given. The store sets `metadata.resourceVersion`.
+    /// Creates or replaces the object. The store sets `metadata.resourceVersion`.
     Put {
-        /// Which.
+        /// The object's key.
         key: Key,
         /// The whole object.
         value: Value,
-        /// What must hold before.
+        /// The precondition.
         expect: Expect,
     },
-    /// Takes the object away.
+    /// Deletes the object.
     Delete {
-        /// Which.
+        /// The object's key.
         key: Key,
-        /// What must hold before. With [`Expect::Anything`] an object that is not there is no error.
+        /// The precondition. With [`Expect::Anything`] deleting an object that does not exist is not an error.
         expect: Expect,
     },
-    /// Writes nothing; the transaction happens only if this holds.
+    /// Writes nothing, but the transaction fails unless the precondition holds.
     Check {
-        /// Which.
+        /// The object's key.
         key: Key,
-        /// What must hold.
+        /// The precondition.
         expect: Expect,
     },
 }
 
 impl Operation {
-    /// The object that it is about.
+    /// The object's key.
     pub fn key(&self) -> &Key {
         match self {
             Operation::Put { key, .. } | Operation::Delete { key, .. } | Operation::Check { key, .. } => key,
         }
     }
 
-    /// What must hold before.
+    /// The precondition.
     pub fn expect(&self) -> Expect {
         match self {
             Operation::Put { expect, .. } | Operation::Delete { expect, .. } | Operation::Check { expect, .. } => {
@@ -66,23 +66,23 @@ impl Operation {
     }
 }
 
-/// A batch of writes, each about another object; all happen at one revision, or none does.
+/// Writes to distinct objects that happen atomically, at one revision.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Transaction {
-    /// The writes.
+    /// The operations.
     pub operations: Vec<Operation>,
 }
 
 impl Transaction {
-    /// A batch of one.
+    /// A transaction with one operation.
     pub fn one(operation: Operation) -> Transaction {
         Transaction {
             operations: vec![operation],
         }
     }
 
-    /// Whether it makes sense by itself: every object is named once, by a proper key; every value is an object with, if
-    /// any, a proper `metadata`. Sizes are checked where the text is made.
+    /// Validates the transaction: no object occurs twice, keys are valid, and every value is an object whose
+    /// `metadata`, if any, is an object. Sizes are checked when the text is serialized.
     ///
     /// # Errors
     /// [`Error::Invalid`].
@@ -108,7 +108,7 @@ impl Transaction {
 }
 
 impl Expect {
-    /// Whether it holds of an object as it is now.
+    /// Checks the precondition against the current revision of the object.
     ///
     /// # Errors
     /// [`Error::Exists`], [`Error::NotFound`] or [`Error::Conflict`].
@@ -126,11 +126,12 @@ impl Expect {
     }
 }
 
-/// What a transaction did.
+/// The result of a transaction.
 #[derive(Clone, Debug)]
 pub struct Committed {
-    /// When. A transaction that changed nothing (checks only, deletes of what is not there) makes no new revision.
+    /// The revision. A transaction that changes nothing (only checks, or deletes of missing objects) creates no new
+    /// revision.
     pub revision: Revision,
-    /// For each operation what the object is now; for deletions what it was; none where there was or is nothing.
+    /// For each operation the resulting object; for deletions the deleted object; `None` if there is none.
     pub objects: Vec<Option<Stored>>,
 }

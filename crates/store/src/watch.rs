@@ -1,26 +1,27 @@
-//! Following changes.
+//! Watches.
 
 use std::sync::{Arc, OnceLock};
 
 use crate::{Error, Key, Revision, Stored};
 
-/// One object's change. All watches share it.
+/// A change of one object. All watches share it.
 #[derive(Debug)]
 pub struct Change {
     /// The object.
     pub key: Key,
-    /// When.
+    /// The revision.
     pub revision: Revision,
-    /// What it was; none: it was not there. A home that does not know any more what it was ends the watch instead.
+    /// The previous version; `None` if the object did not exist. A backend that no longer has the previous version ends
+    /// the watch instead.
     pub before: Option<Stored>,
-    /// What it is; none: it was deleted.
+    /// The new version; `None` if the object was deleted.
     pub after: Option<Stored>,
-    /// Made when first asked for, once for all watches.
+    /// Created on first use, once for all watches.
     gone: OnceLock<Option<Stored>>,
 }
 
 impl Change {
-    /// A change of an object at a revision.
+    /// Creates a change.
     pub fn new(key: Key, revision: Revision, before: Option<Stored>, after: Option<Stored>) -> Change {
         Change {
             key,
@@ -31,8 +32,7 @@ impl Change {
         }
     }
 
-    /// The last word about the object to somebody for whom it is gone: what it was, at this revision. None: it was not
-    /// there before.
+    /// The object for deletion events: the previous version with this revision. `None` if there was none.
     pub fn gone(&self) -> Option<&Stored> {
         let gone = self
             .gone
@@ -40,7 +40,7 @@ impl Change {
         gone.as_ref()
     }
 
-    /// How many bytes it holds, roughly.
+    /// The approximate size in bytes.
     pub(crate) fn bytes(&self) -> usize {
         const OVERHEAD: usize = 256;
         let json = |object: &Option<Stored>| object.as_ref().map_or(0, |object| object.json.len());
@@ -48,39 +48,39 @@ impl Change {
     }
 }
 
-/// What a watch yields.
+/// An event of a watch.
 #[derive(Clone, Debug)]
 pub enum WatchEvent {
-    /// Changes, ascending by revision; those of one transaction are never torn apart.
+    /// Changes, ascending by revision. The changes of one transaction are never split.
     Changes(Vec<Arc<Change>>),
-    /// Everything up to this revision was yielded.
+    /// All changes up to this revision were yielded.
     Bookmark(Revision),
 }
 
-/// Where a [`Watch`] gets its moments from.
+/// The source of a [`Watch`]'s events.
 #[async_trait::async_trait]
 pub trait Feed: Send + Sync {
-    /// Waits for the next moment. Safe to cancel: a moment that was not returned comes again.
+    /// Waits for the next event. Cancel safe: an event that was not returned is not lost.
     ///
     /// # Errors
-    /// [`Error::Compacted`] when the watch fell behind; or the home went away for good. Nothing comes after an error.
+    /// [`Error::Compacted`] if the watch fell behind; or the backend failed permanently. Nothing follows an error.
     async fn next(&mut self) -> Result<WatchEvent, Error>;
 }
 
-/// Follows the changes of a scope. It holds a place in the store's history and no queue of its own: one that is not read
-/// costs nothing, and falls behind.
+/// Watches the changes of a scope. It holds a position in the store's history instead of a queue: an unread watch uses
+/// no memory and falls behind.
 pub struct Watch(Box<dyn Feed>);
 
 impl Watch {
-    /// A watch over this feed.
+    /// Creates a watch from a feed.
     pub fn new(feed: impl Feed + 'static) -> Watch {
         Watch(Box::new(feed))
     }
 
-    /// Waits for the next moment. Safe to cancel.
+    /// Waits for the next event. Cancel safe.
     ///
     /// # Errors
-    /// [`Error::Compacted`] when the watch fell behind; or the home went away for good. Nothing comes after an error.
+    /// [`Error::Compacted`] if the watch fell behind; or the backend failed permanently. Nothing follows an error.
     pub async fn next(&mut self) -> Result<WatchEvent, Error> {
         self.0.next().await
     }

@@ -315,7 +315,7 @@ async fn regular_compaction_forgets_what_is_old() {
 }
 
 #[tokio::test]
-async fn graves_are_kept_as_long_as_history_is() {
+async fn tombstones_are_kept_as_long_as_history() {
     let cluster = cluster(1).await;
     let store = open(&cluster).await;
     let key = thing("a");
@@ -336,8 +336,8 @@ async fn graves_are_kept_as_long_as_history_is() {
     assert!(store.history(&key, 9).await.unwrap().is_empty());
     // Nothing of it is left for the next one.
     store.compact(store.revision().await.unwrap()).await.unwrap();
-    let graves = store.snapshot(&Scope::default()).await.unwrap();
-    assert!(graves.items.is_empty());
+    let tombstones = store.snapshot(&Scope::default()).await.unwrap();
+    assert!(tombstones.items.is_empty());
 }
 
 #[tokio::test]

@@ -1,14 +1,13 @@
-//! The caching controller: a local view of a whole store, or of some of its types, kept by one watch.
+//! A local copy of a store, or of some of its types, kept up to date by one watch.
 //!
-//! - The view is as of one revision of the store at any time, never half a transaction, and follows on its own. It begins
-//!   empty and is *synced* when it has been filled for the first time.
-//! - After a gap (the watch fell behind, the store was away for long, an older copy of it was put back) everything is
-//!   listed again, and subscribers see exactly the differences.
-//! - [`Cache::subscribe`] gives the objects of a type and then what changes ([`Event`]). Queues to subscribers have an
-//!   end: one that is too slow loses its place and begins again with [`Event::Restart`] and the objects as they are then.
-//!   It never costs more memory than its queue.
-//! - One task does all of it. It ends when the last [`Cache`] is dropped or [`Cache::stop`] is called; subscriptions end
-//!   then, and what was seen last stays readable.
+//! - The copy is consistent at one revision at any time and never contains a partial transaction. It starts empty and
+//!   is *synced* after it was filled for the first time.
+//! - After a gap (the watch fell behind, the store was unavailable for long, or it was restored from a backup)
+//!   everything is listed again, and subscribers receive exactly the differences.
+//! - [`Cache::subscribe`] yields the objects of a type and then its changes ([`Event`]). Subscriber queues are bounded:
+//!   a slow subscriber loses its position and starts again with [`Event::Restart`] and the current objects.
+//! - One task does all of this. It ends when the last [`Cache`] is dropped or [`Cache::stop`] is called. Subscriptions
+//!   end then; the last copy stays readable.
 
 mod subscription;
 #[cfg(test)]
@@ -25,16 +24,16 @@ use crate::{At, Error, GroupResource, Key, Query, Revision, Scope, Store, Stored
 
 pub use self::subscription::{Event, Subscription};
 
-/// How a view is kept.
+/// Cache options.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Which types; none: all.
+    /// The cached types; `None` for all.
     pub types: Option<Vec<GroupResource>>,
-    /// How many batches of events wait for a subscriber at most.
+    /// The maximum number of event batches queued per subscriber.
     pub queue: usize,
-    /// How long to wait after a first failure before asking the store again; doubled each time.
+    /// The wait after a first failure; doubled after each further one.
     pub retry_first: Duration,
-    /// The longest wait between two attempts.
+    /// The maximum wait between two attempts.
     pub retry_most: Duration,
 }
 
@@ -49,29 +48,29 @@ impl Default for Options {
     }
 }
 
-/// How the view stands to the store.
+/// The state of the copy.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Status {
-    /// It has not been filled yet.
+    /// Not filled yet.
     Starting,
-    /// It follows.
+    /// Up to date.
     Synced,
-    /// It was filled and has lost the store, for this reason. What it has may be old.
+    /// The store is unavailable, for this reason. The copy may be outdated.
     Stale(Error),
-    /// It does not follow any more.
+    /// No longer updated.
     Stopped,
 }
 
-/// A view of a store. Clones share it.
+/// A cache of a store. Clones share it.
 #[derive(Clone)]
 pub struct Cache {
     board: Arc<Board>,
-    /// When all of these are gone the task ends.
+    /// The task ends when all of these are dropped.
     stop: watch::Sender<bool>,
 }
 
 impl Cache {
-    /// Begins to follow a store, on the runtime that this is called in.
+    /// Starts to follow a store, on the current runtime.
     pub fn start(store: Arc<dyn Store>, options: Options) -> Cache {
         let board = Arc::new(Board::new(options.queue));
         let (stop, stopped) = watch::channel(false);
@@ -84,27 +83,27 @@ impl Cache {
         Cache { board, stop }
     }
 
-    /// The object of this key.
+    /// Returns an object.
     pub fn get(&self, key: &Key) -> Option<Stored> {
         self.board.read(|view| view.get(key).cloned())
     }
 
-    /// The objects of a type, ascending by namespace and name.
+    /// Returns the objects of a type, ordered by namespace and name.
     pub fn list(&self, resource: &GroupResource) -> Vec<Stored> {
         self.board.read(|view| view.of_type(resource).cloned().collect())
     }
 
-    /// The revision that the view is as of; 0: it was not filled yet.
+    /// The revision of the copy; 0 if it was not filled yet.
     pub fn revision(&self) -> Revision {
         self.board.read(View::revision)
     }
 
-    /// How it stands to the store.
+    /// The current status.
     pub fn status(&self) -> Status {
         self.board.status().borrow().clone()
     }
 
-    /// Waits until the view was filled for the first time. False: it was stopped before.
+    /// Waits until the copy was filled for the first time. Returns false if the cache was stopped before.
     pub async fn synced(&self) -> bool {
         let mut status = self.board.status();
         match status.wait_for(|status| !matches!(status, Status::Starting)).await {
@@ -113,7 +112,7 @@ impl Cache {
         }
     }
 
-    /// Waits until the view is as of this revision or a later one. False: it was stopped before.
+    /// Waits until the copy has reached this revision. Returns false if the cache was stopped before.
     pub async fn reached(&self, revision: Revision) -> bool {
         let (mut reached, mut status) = (self.board.reached(), self.board.status());
         tokio::select! {
@@ -122,18 +121,17 @@ impl Cache {
         }
     }
 
-    /// Follows a type: its objects first, then what changes.
+    /// Subscribes to a type: first its objects, then its changes.
     pub fn subscribe(&self, resource: &GroupResource) -> Subscription {
         Subscription::new(self.board.clone(), resource.clone())
     }
 
-    /// Ends following. Subscriptions end, too.
+    /// Stops following. Subscriptions end.
     pub fn stop(&self) {
         self.stop.send_replace(true);
     }
 }
 
-/// The task.
 struct Follower {
     store: Arc<dyn Store>,
     options: Options,
@@ -143,14 +141,14 @@ struct Follower {
 impl Follower {
     async fn run(self, mut stopped: watch::Receiver<bool>) {
         tokio::select! {
-            // Told to, or nobody is left who could.
+            // Stopped, or all handles were dropped.
             _ = stopped.wait_for(|stop| *stop) => {}
             () = self.follow() => {}
         }
         self.board.end();
     }
 
-    /// Follows for ever: from where the view is, if the store still knows what happened since; else from a new list.
+    /// Follows the store: from the revision of the copy if the store still has the changes since; else from a new list.
     async fn follow(&self) {
         let mut wait = self.options.retry_first;
         loop {
@@ -164,7 +162,7 @@ impl Follower {
                 Err(error) => error,
             };
             let error = match error {
-                // The watch fell behind, or the store is another than it was.
+                // The watch fell behind, or the store was replaced.
                 Error::Compacted { .. } | Error::Future { .. } if filled > 0 => match self.fill().await {
                     Ok(watch) => self.drain(watch, &mut wait).await,
                     Err(error) => error,
@@ -172,13 +170,13 @@ impl Follower {
                 error => error,
             };
             tracing::debug!(%error, "the view of the store does not follow now");
-            self.board.lost(error);
+            self.board.set_stale(error);
             tokio::time::sleep(wait).await;
             wait = (wait * 2).min(self.options.retry_most);
         }
     }
 
-    /// What is watched: one type, or everything, of which the wanted types are taken.
+    /// The watched scope: one type, or everything if several types are cached.
     fn scope(&self) -> Scope {
         match self.options.types.as_deref() {
             Some([only]) => Scope {
@@ -189,7 +187,7 @@ impl Follower {
         }
     }
 
-    /// Lists everything, tells the differences, and watches from there.
+    /// Lists everything, emits the differences, and starts a watch at the revision of the list.
     async fn fill(&self) -> Result<Watch, Error> {
         let (objects, revision) = match &self.options.types {
             None => {
@@ -203,7 +201,7 @@ impl Follower {
         Ok(watch)
     }
 
-    /// The objects of some types, all as of one revision.
+    /// Lists the objects of some types at one revision.
     async fn list(&self, types: &[GroupResource]) -> Result<(Vec<Stored>, Revision), Error> {
         let (mut objects, mut at) = (Vec::new(), At::Latest);
         let mut revision = self.store.revision().await?;
@@ -220,9 +218,9 @@ impl Follower {
         Ok((objects, revision))
     }
 
-    /// Takes in what a watch yields until it ends.
+    /// Applies the events of a watch until it ends.
     async fn drain(&self, mut watch: Watch, wait: &mut Duration) -> Error {
-        self.board.found();
+        self.board.set_synced();
         loop {
             match watch.next().await {
                 Ok(WatchEvent::Changes(changes)) => {

@@ -1,4 +1,4 @@
-//! A subscriber's end.
+//! Subscriptions to a cache.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -8,30 +8,29 @@ use tokio::sync::mpsc::{self, error::TryRecvError};
 use super::view::{Batch, Board};
 use crate::{GroupResource, Stored};
 
-/// What happens to the objects of a type in a view.
+/// An event of a cached type.
 #[derive(Clone, Debug)]
 pub enum Event {
-    /// An object is there that was not.
+    /// An object was added.
     Added(Stored),
-    /// An object is another than it was.
+    /// An object was modified.
     Modified {
-        /// What it was.
+        /// The previous version.
         before: Stored,
-        /// What it is.
+        /// The new version.
         now: Stored,
     },
-    /// An object is gone. What it was.
+    /// An object was deleted: its last version.
     Deleted(Stored),
-    /// The subscriber was too slow and has missed something: what it knows is void. The objects as they are follow, as
-    /// added.
+    /// The subscriber was too slow and missed events. The current objects follow as added.
     Restart,
 }
 
-/// Follows the objects of one type. Holds a queue with an end, and the objects that it was given to begin with.
+/// A subscription to the objects of one type. Holds a bounded queue and the initial objects.
 pub struct Subscription {
     board: Arc<Board>,
     resource: GroupResource,
-    /// Taken from the queue, or the objects to begin with; not yet returned.
+    /// Received or initial events that were not returned yet.
     ready: VecDeque<Event>,
     queue: Option<mpsc::Receiver<Batch>>,
 }
@@ -48,7 +47,7 @@ impl Subscription {
         subscription
     }
 
-    /// Waits for the next event. None: the view has ended. Safe to cancel.
+    /// Waits for the next event. `None` when the cache has ended. Cancel safe.
     pub async fn next(&mut self) -> Option<Event> {
         loop {
             if let Some(event) = self.ready.pop_front() {
@@ -61,7 +60,7 @@ impl Subscription {
         }
     }
 
-    /// The next event if there is one already.
+    /// Returns the next event if one is available.
     pub fn try_next(&mut self) -> Option<Event> {
         if self.ready.is_empty() {
             match self.queue.as_mut()?.try_recv() {
@@ -73,8 +72,8 @@ impl Subscription {
         self.ready.pop_front()
     }
 
-    /// Takes the objects as they are and a new queue: at the beginning, and when the view let go of the old queue, for it
-    /// was full or the view has ended.
+    /// Takes the current objects and a new queue: initially, and when the old queue ended because it was full or the
+    /// cache has ended.
     fn join(&mut self, first: Option<Event>) {
         self.queue = None;
         if let Some((objects, queue)) = self.board.join(&self.resource) {

@@ -1,4 +1,4 @@
-//! The view and who is told of its changes.
+//! The copied objects and their subscribers.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,7 +9,7 @@ use super::Status;
 use super::subscription::Event;
 use crate::{Change, Error, GroupResource, Key, Revision, Stored};
 
-/// What a subscriber is sent at once. Shared by all of a type.
+/// A batch of events. Shared by all subscribers of a type.
 pub(super) type Batch = Arc<Vec<Event>>;
 
 /// The objects.
@@ -32,7 +32,7 @@ impl View {
         self.revision
     }
 
-    /// An object is now this. What that means to a subscriber; none: nothing.
+    /// Sets an object. Returns the resulting event, if any.
     fn set(&mut self, key: &Key, now: Option<Stored>) -> Option<Event> {
         let objects = self.types.entry(key.resource.clone()).or_default();
         match now {
@@ -46,7 +46,7 @@ impl View {
     }
 }
 
-/// The view behind its lock, with subscribers and status.
+/// The copy behind its lock, with subscribers and status.
 pub(super) struct Board {
     inner: Mutex<Inner>,
     status: watch::Sender<Status>,
@@ -83,7 +83,7 @@ impl Board {
         self.reached.subscribe()
     }
 
-    /// The objects of a type and a queue of everything that happens to them after. None: it has ended.
+    /// Returns the objects of a type and a queue of later events. `None` if the cache has ended.
     pub(super) fn join(&self, resource: &GroupResource) -> Option<(Vec<Stored>, mpsc::Receiver<Batch>)> {
         let mut inner = self.lock();
         if inner.ended {
@@ -96,7 +96,7 @@ impl Board {
         Some((inner.view.of_type(resource).cloned().collect(), receiver))
     }
 
-    /// Changes of the store happen in the view.
+    /// Applies changes of the store.
     pub(super) fn apply(&self, changes: &[Arc<Change>], wanted: impl Fn(&GroupResource) -> bool) {
         let mut inner = self.lock();
         let mut events = HashMap::<GroupResource, Vec<Event>>::new();
@@ -109,11 +109,11 @@ impl Board {
                 events.entry(resource.clone()).or_default().push(event);
             }
         }
-        inner.tell(events);
+        inner.send(events);
         self.reached.send_replace(inner.view.revision);
     }
 
-    /// The view is now these objects.
+    /// Replaces the whole copy.
     pub(super) fn replace(&self, objects: Vec<Stored>, revision: Revision) {
         let mut inner = self.lock();
         let mut fresh: BTreeMap<Key, Stored> = objects.into_iter().map(|object| (object.key.clone(), object)).collect();
@@ -132,24 +132,24 @@ impl Board {
             }
         }
         inner.view.revision = revision;
-        inner.tell(events);
+        inner.send(events);
         self.reached.send_replace(revision);
     }
 
-    /// Nothing happened up to this revision.
+    /// Advances the revision without changes.
     pub(super) fn progress(&self, revision: Revision) {
         let mut inner = self.lock();
         inner.view.revision = inner.view.revision.max(revision);
         self.reached.send_replace(inner.view.revision);
     }
 
-    /// The store is followed.
-    pub(super) fn found(&self) {
+    /// Marks the store as available.
+    pub(super) fn set_synced(&self) {
         self.status.send_replace(Status::Synced);
     }
 
-    /// The store is not followed now.
-    pub(super) fn lost(&self, error: Error) {
+    /// Marks the store as unavailable.
+    pub(super) fn set_stale(&self, error: Error) {
         self.status.send_if_modified(|status| match status {
             Status::Starting => false,
             status => {
@@ -159,7 +159,7 @@ impl Board {
         });
     }
 
-    /// Nothing happens any more.
+    /// Ends the subscriptions.
     pub(super) fn end(&self) {
         let mut inner = self.lock();
         inner.ended = true;
@@ -167,16 +167,16 @@ impl Board {
         self.status.send_replace(Status::Stopped);
     }
 
-    /// A panic under the lock leaves a whole view: objects are set one by one.
+    /// A panic under the lock leaves a consistent copy: objects are set one by one.
     fn lock(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Inner {
-    /// Sends events to the subscribers of their types. One whose queue is full is let go: it finds its queue ended and
-    /// begins again.
-    fn tell(&mut self, events: HashMap<GroupResource, Vec<Event>>) {
+    /// Sends events to the subscribers of their types. A subscriber whose queue is full is removed: it finds its queue
+    /// ended and starts again.
+    fn send(&mut self, events: HashMap<GroupResource, Vec<Event>>) {
         for (resource, events) in events {
             let Some(subscribers) = self.subscribers.get_mut(&resource) else {
                 continue;

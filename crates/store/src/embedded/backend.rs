@@ -1,5 +1,5 @@
-//! The file as redb sees it. It can be taken out of use: after a failure nothing that the failed handle does reaches the
-//! file any more. Tests make it fail.
+//! The storage backend of redb. It can be retired: after a failure, the failed handle no longer modifies the file.
+//! Tests inject faults.
 
 use std::fmt;
 use std::fs::File;
@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use redb::StorageBackend;
 
-/// What is about to be done to the file.
+/// An access to the file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[cfg_attr(not(test), allow(dead_code, reason = "only tests look into it"))]
 pub(super) enum Access<'a> {
@@ -23,7 +23,7 @@ pub(super) enum Access<'a> {
 /// Decides whether an access fails; for tests.
 pub(super) type Fault = Arc<dyn Fn(Access<'_>) -> io::Result<()> + Send + Sync>;
 
-/// A file that fails when it is told to.
+/// A file with fault injection.
 pub(super) struct Backend {
     file: File,
     fault: Option<Fault>,
@@ -39,14 +39,14 @@ impl Backend {
         }
     }
 
-    /// When this is set nothing is written any more.
+    /// A flag that stops all writes when set.
     pub(super) fn retirement(&self) -> Arc<AtomicBool> {
         self.retired.clone()
     }
 
     fn check(&self, access: Access<'_>) -> io::Result<()> {
         if access != Access::Read && self.retired.load(Ordering::Acquire) {
-            return Err(io::Error::other("the file was given up after an error"));
+            return Err(io::Error::other("the file was closed after an error"));
         }
         self.fault.as_ref().map_or(Ok(()), |fault| fault(access))
     }

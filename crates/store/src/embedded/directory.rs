@@ -1,4 +1,4 @@
-//! The directory: who has it, what is in it, and what its errors mean.
+//! The directory of a store: lock, files and error messages.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, Read};
@@ -7,22 +7,22 @@ use std::path::{Path, PathBuf};
 
 use crate::{Error, Revision};
 
-/// The database's name in the directory.
+/// The file name of the database.
 const DATABASE: &str = "store.redb";
 const LOCK: &str = "store.lock";
 const NEWEST: &str = "store.newest";
 
-/// A directory that this process has for itself until it is dropped.
+/// A directory locked by this process until it is dropped.
 #[derive(Debug)]
 pub(super) struct Directory {
     path: PathBuf,
-    /// Where the newest revision is noted.
+    /// The file with the newest revision.
     newest: File,
     _lock: File,
 }
 
 impl Directory {
-    /// Takes the directory; makes it if it is not there.
+    /// Locks the directory and creates it if it does not exist.
     ///
     /// # Errors
     /// [`Error::Locked`]; or it cannot be written.
@@ -48,7 +48,7 @@ impl Directory {
             Err(TryLockError::Error(error)) => return Err(explain(&error, &lock_path)),
         }
         let holder = format!("{}\n", std::process::id());
-        // Only for the other's message: a full disk is no reason not to open.
+        // Only for the error message of other processes. A full disk must not prevent opening.
         let _ = lock.set_len(0).and_then(|()| lock.write_all_at(holder.as_bytes(), 0));
         let newest_path = path.join(NEWEST);
         let newest = private()
@@ -64,12 +64,12 @@ impl Directory {
         })
     }
 
-    /// Where the database is.
+    /// The path of the database.
     pub(super) fn database(&self) -> PathBuf {
         self.path.join(DATABASE)
     }
 
-    /// Opens the database's file; if there is none, `create` makes one in a file that gets its name when it is whole.
+    /// Opens the database file. If there is none, `create` writes a new one, which is renamed when it is complete.
     pub(super) fn open_database(&self, create: impl FnOnce(File, &Path) -> Result<(), Error>) -> Result<File, Error> {
         let path = self.database();
         let failed = |error: io::Error| explain(&error, &path);
@@ -95,7 +95,7 @@ impl Directory {
         Ok(file)
     }
 
-    /// Notes that this revision is about to be answered. It is a help against damage, so failing is no failure.
+    /// Records a revision that is about to be acknowledged. It only helps to detect damage, so errors are ignored.
     pub(super) fn note(&self, newest: Revision) {
         let mut bytes = [0; 16];
         bytes[..8].copy_from_slice(&newest.to_le_bytes());
@@ -105,7 +105,7 @@ impl Directory {
         }
     }
 
-    /// Whether the database has everything that was answered.
+    /// Checks that the database contains every acknowledged revision.
     ///
     /// # Errors
     /// [`Error::Damaged`].
@@ -130,7 +130,7 @@ impl Directory {
     }
 }
 
-/// What an error of the operating system means for the store.
+/// Converts an error of the operating system.
 pub(super) fn explain(error: &io::Error, path: &Path) -> Error {
     let text = format!("{}: {error}", path.display());
     match error.kind() {
@@ -145,7 +145,7 @@ pub(super) fn explain(error: &io::Error, path: &Path) -> Error {
     }
 }
 
-/// The error of a file that is not what was written.
+/// The error for a corrupt file.
 pub(super) fn damaged(path: &Path, what: &str) -> Error {
     Error::Damaged(format!(
         "{}: {what}. Nothing was changed; put a copy of the file back, or move it and its neighbour store.newest away to \
@@ -162,7 +162,7 @@ fn private() -> OpenOptions {
 
 fn locked(path: &Path, lock: &mut File) -> Error {
     let mut holder = String::new();
-    // What is read is for a message only.
+    // Only for the error message.
     let _ = lock.take(32).read_to_string(&mut holder);
     let holder = match holder.trim().parse::<u32>() {
         Ok(pid) => format!("process {pid}"),

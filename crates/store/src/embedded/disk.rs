@@ -1,4 +1,4 @@
-//! The database: opened and loaded, batches in, old versions out. Everything here waits for the disk.
+//! The database: opening, loading, writing batches, compaction. All functions block on the disk.
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -19,21 +19,20 @@ use crate::ring::Batch;
 use crate::state::State;
 use crate::{Change, Error, Limits, Revision, Stored};
 
-/// An open database.
 pub(super) struct Disk {
     pub(super) database: Database,
     pub(super) path: PathBuf,
     retired: Arc<AtomicBool>,
 }
 
-/// How many bytes of pages redb may keep in memory. Current objects are in memory anyway.
+/// The size of redb's page cache, in bytes. Current objects are in memory anyway.
 const CACHE_BYTES: usize = 16 * 1024 * 1024;
 
 impl Disk {
-    /// Opens the database of a directory and checks all of it.
+    /// Opens the database of a directory and verifies it.
     ///
     /// # Errors
-    /// It is damaged, of another format, or the disk fails.
+    /// It is damaged or has another format, or the disk fails.
     pub(super) fn open(directory: &Directory, fault: Option<Fault>) -> Result<Disk, Error> {
         let file = directory.open_database(|file, path| {
             let disk = Disk::over(Backend::new(file, fault.clone()), path.to_owned())?;
@@ -51,7 +50,7 @@ impl Disk {
         Ok(disk)
     }
 
-    /// Nothing that it does reaches the file any more.
+    /// Stops all writes to the file.
     pub(super) fn retire(&self) {
         self.retired.store(true, Ordering::Release);
     }
@@ -67,15 +66,15 @@ impl Disk {
         })
     }
 
-    /// Everything after this revision is there.
+    /// The log contains all later revisions.
     pub(super) fn compacted(&self) -> Result<Revision, Error> {
         self.guarded(|| self.number(META_COMPACTED))
     }
 
-    /// Writes batches durably: all, or none.
+    /// Writes batches durably and atomically.
     ///
     /// # Errors
-    /// The disk fails: whether they are there is seen when the database is opened again.
+    /// The disk fails. Whether the batches were written is known when the database is opened again.
     pub(super) fn write(&self, batches: &[Batch]) -> Result<(), Error> {
         self.guarded(|| {
             let transaction = self.begin()?;
@@ -97,10 +96,10 @@ impl Disk {
         })
     }
 
-    /// The current state, with as much of the past in its ring as fits.
+    /// Loads the current state, with as much history in its ring as fits.
     ///
     /// # Errors
-    /// What is there does not fit together.
+    /// The content is inconsistent.
     pub(super) fn load(&self, limits: &Limits) -> Result<State, Error> {
         let newest = self.newest()?;
         self.guarded(|| {
@@ -138,8 +137,8 @@ impl Disk {
         })
     }
 
-    /// Forgets at most `most` revisions of those up to `upto`: their place in the log and what they replaced. Returns the
-    /// revision from which on everything is kept now.
+    /// Compacts at most `most` revisions up to `upto`: removes them from the log, and the versions that they replaced.
+    /// Returns the oldest retained revision.
     ///
     /// # Errors
     /// The disk fails.
@@ -175,7 +174,7 @@ impl Disk {
         })
     }
 
-    /// The last revision that was written before a time; none: there is none in the log.
+    /// The last revision in the log that was written before a time.
     pub(super) fn last_before(&self, time: SystemTime) -> Result<Option<Revision>, Error> {
         self.guarded(|| {
             let log = self.database.begin_read()?.open_table(LOG)?;
@@ -183,7 +182,7 @@ impl Disk {
                 return Ok(None);
             };
             let (first, last) = (first.value(), last.value());
-            // Clocks go forward, mostly; where one went back, a few revisions more or less are kept.
+            // Clocks mostly go forward. If one went back, a few more or fewer revisions are kept.
             let (mut low, mut high) = (first, last + 1);
             while low < high {
                 let middle = low + (high - low) / 2;
@@ -199,7 +198,7 @@ impl Disk {
         })
     }
 
-    /// Does something with the database; errors name the file, and a panic is damage, not the end.
+    /// Runs an operation on the database. Errors name the file; a panic is reported as damage.
     pub(super) fn guarded<T>(&self, work: impl FnOnce() -> Result<T, Failure>) -> Result<T, Error> {
         let result = catch_unwind(AssertUnwindSafe(work));
         let failure = match result {
@@ -241,8 +240,8 @@ impl Disk {
         Ok(())
     }
 
-    /// A transaction that is on disk when it is committed. Two phases: a header never points at pages that are not there,
-    /// so that what does not verify is damage, and never the torn end of a write.
+    /// Starts a transaction that is on disk when it is committed. In two phases: the header never points at pages that
+    /// are not on disk, so a failed verification means damage, not a torn write.
     fn begin(&self) -> Result<redb::WriteTransaction, Failure> {
         let mut transaction = self.database.begin_write()?;
         transaction.set_durability(Durability::Immediate)?;
@@ -257,7 +256,7 @@ impl Disk {
     }
 }
 
-/// Why something did not work, before it is known of which file.
+/// An error without the file name.
 pub(super) enum Failure {
     Redb(redb::Error),
     Damaged(String),
@@ -284,7 +283,7 @@ impl<E: Into<redb::Error>> From<E> for Failure {
     }
 }
 
-/// What is there is not in the format.
+/// The error for entries in an unknown format.
 pub(super) fn unreadable() -> Failure {
     Failure::Damaged("it has entries that cannot be read".to_owned())
 }
@@ -293,7 +292,7 @@ fn encode_version(time: SystemTime, change: &Change) -> Vec<u8> {
     super::format::encode_version(time, change.after.as_ref())
 }
 
-/// Takes away the versions of an object that were replaced at or before a revision.
+/// Removes the versions of an object that were replaced at or before a revision.
 fn forget_replaced(versions: &mut redb::Table<'_, &[u8], &[u8]>, key: &[u8], upto: Revision) -> Result<(), Failure> {
     let (start, end) = (encode_place(key, 0), encode_place(key, upto));
     let mut old = Vec::new();
@@ -302,7 +301,7 @@ fn forget_replaced(versions: &mut redb::Table<'_, &[u8], &[u8]>, key: &[u8], upt
         let deleted = Entry::decode(value.value()).ok_or_else(unreadable)?.json.is_none();
         old.push((place.value().to_vec(), deleted));
     }
-    // The last one is how it was then, and stays, unless it was not there.
+    // The last one was current at that revision and stays, unless it is a deletion.
     if old.last().is_some_and(|(_, deleted)| !deleted) {
         old.pop();
     }
@@ -312,12 +311,12 @@ fn forget_replaced(versions: &mut redb::Table<'_, &[u8], &[u8]>, key: &[u8], upt
     Ok(())
 }
 
-/// Gathers the changes of the recent past, which come by object, for the ring, which has them by revision.
+/// Collects recent changes, which are stored by object, by revision for the ring.
 struct Past {
     batches: BTreeMap<Revision, (SystemTime, Vec<Arc<Change>>)>,
     bytes: usize,
     max_bytes: usize,
-    /// Nothing up to here is gathered.
+    /// Only later revisions are collected.
     oldest: Revision,
 }
 

@@ -1,24 +1,26 @@
-//! What is on disk. Format 1.
+//! The format on disk. Format 1.
 //!
 //! A directory (mode 0700) with three files (0600):
 //!
-//! - `store.redb`: a [redb](https://www.redb.org) database of three tables. Each group of transactions is one redb commit
-//!   in two phases: its pages are on disk before the header points at them, and the header is on disk before anybody is
-//!   answered. All pages carry checksums, which are verified when the store is opened.
-//! - `store.lock`: locked (`flock`) by the process that has the directory; its text is that process's id.
-//! - `store.newest`: the newest revision that was answered, twice: plain and inverted, 8 bytes each, little-endian. It
-//!   tells a database that has lost its end (an older copy, a damaged header) from one that has not. It may lag behind
-//!   after a loss of power, never be ahead.
+//! - `store.redb`: a [redb](https://www.redb.org) database of three tables. Each group of transactions is one redb
+//!   commit in two phases: its pages are on disk before the header points at them, and the header is on disk before any
+//!   transaction is acknowledged. All pages have checksums, which are verified when the store is opened.
+//! - `store.lock`: locked (`flock`) by the process that uses the directory; contains that process's id.
+//! - `store.newest`: the newest acknowledged revision, twice: plain and inverted, 8 bytes each, little-endian. It
+//!   detects a database that has lost its end (an older copy, a damaged header). It may lag behind after a power
+//!   failure, but is never ahead.
 //!
 //! | table | key | value |
 //! |---|---|---|
 //! | `meta` | `format` | 1 |
-//! | | `compacted` | every revision after this one is in the log, and so is how things were at it |
-//! | `log` | revision | time (µs since 1970, u64) and the encoded keys that were written then, each with its length (u32) before |
-//! | `versions` | encoded key, a zero byte, revision (big-endian) | 1 and time and the object's JSON; or 0 and time: deleted |
+//! | | `compacted` | the log contains all later revisions, and the versions that were current at this one |
+//! | `log` | revision | time (µs since 1970, u64) and the encoded keys written at it, each preceded by its length (u32)
+//! |
+//! | `versions` | encoded key, a zero byte, revision (big-endian) | 1, time and the object's JSON; or 0 and time:
+//! deleted |
 //!
-//! Revisions of the log have no gaps. Numbers in values are little-endian. An encoded key is group, plural, namespace and
-//! name with zero bytes between; no part has one, so that encoded keys ascend as keys do.
+//! Revisions of the log have no gaps. Numbers in values are little-endian. An encoded key is group, plural, namespace
+//! and name separated by zero bytes. Parts contain no zero bytes, so encoded keys have the order of keys.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -39,13 +41,13 @@ pub(super) const VERSIONS: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::
 const DELETED: u8 = 0;
 const OBJECT: u8 = 1;
 
-/// The encoded key.
+/// Encodes a key.
 pub(super) fn encode_key(key: &Key) -> Vec<u8> {
     let parts = [&key.resource.group, &key.resource.plural, &key.namespace, &key.name];
     parts.map(|part| part.as_bytes()).join(&0)
 }
 
-/// The key in `versions`.
+/// Encodes a key of `versions`.
 pub(super) fn encode_place(encoded_key: &[u8], revision: Revision) -> Vec<u8> {
     let mut place = Vec::with_capacity(encoded_key.len() + 9);
     place.extend_from_slice(encoded_key);
@@ -54,14 +56,14 @@ pub(super) fn encode_place(encoded_key: &[u8], revision: Revision) -> Vec<u8> {
     place
 }
 
-/// The encoded key and the revision of a key in `versions`.
+/// Splits a key of `versions` into encoded key and revision.
 pub(super) fn split_place(place: &[u8]) -> Option<(&[u8], Revision)> {
     let (rest, revision) = place.split_last_chunk::<8>()?;
     let (zero, key) = rest.split_last()?;
     (*zero == 0).then_some((key, u64::from_be_bytes(*revision)))
 }
 
-/// Reads an encoded key.
+/// Decodes a key.
 pub(super) fn decode_key(encoded: &[u8]) -> Option<Key> {
     let parts = encoded.split(|byte| *byte == 0).map(std::str::from_utf8);
     let parts: Vec<&str> = parts.collect::<Result<_, _>>().ok()?;
@@ -71,7 +73,7 @@ pub(super) fn decode_key(encoded: &[u8]) -> Option<Key> {
     Some(Key::new(GroupResource::new(group, plural), namespace, name))
 }
 
-/// Where the versions of a type, or of a type and namespace, are: from the first on, up to before the second.
+/// The range of `versions` for a type, or a type and namespace: inclusive start, exclusive end.
 pub(super) fn range_of(resource: &GroupResource, namespace: Option<&str>) -> (Vec<u8>, Vec<u8>) {
     let mut start = [resource.group.as_bytes(), resource.plural.as_bytes()].join(&0);
     start.push(0);
@@ -80,14 +82,14 @@ pub(super) fn range_of(resource: &GroupResource, namespace: Option<&str>) -> (Ve
         start.push(0);
     }
     let mut end = start.clone();
-    // The zero byte at the end, plus one: after everything that begins so.
+    // The zero byte at the end, plus one: after everything with this prefix.
     if let Some(last) = end.last_mut() {
         *last = 1;
     }
     (start, end)
 }
 
-/// A value of `versions`.
+/// Encodes a value of `versions`.
 pub(super) fn encode_version(time: SystemTime, object: Option<&Stored>) -> Vec<u8> {
     let json = object.map_or(&[][..], |object| &object.json);
     let mut value = Vec::with_capacity(9 + json.len());
@@ -97,10 +99,10 @@ pub(super) fn encode_version(time: SystemTime, object: Option<&Stored>) -> Vec<u
     value
 }
 
-/// A value of `versions`, split.
+/// A decoded value of `versions`.
 pub(super) struct Entry<'a> {
     pub(super) time: SystemTime,
-    /// None: deleted.
+    /// `None` if deleted.
     pub(super) json: Option<&'a [u8]>,
 }
 
@@ -117,14 +119,14 @@ impl Entry<'_> {
         Some(Entry { time, json })
     }
 
-    /// The object in it.
+    /// The object.
     pub(super) fn object(&self, key: &Key, revision: Revision) -> Result<Option<Stored>, crate::Error> {
         let json = self.json.map(Bytes::copy_from_slice);
         json.map(|json| Stored::from_json(key.clone(), revision, json))
             .transpose()
     }
 
-    /// The version that it is.
+    /// The version.
     pub(super) fn version(&self, key: &Key, revision: Revision) -> Result<Version, crate::Error> {
         Ok(Version {
             revision,
@@ -134,7 +136,7 @@ impl Entry<'_> {
     }
 }
 
-/// A value of `log`.
+/// Encodes a value of `log`.
 pub(super) fn encode_log<'k>(time: SystemTime, keys: impl Iterator<Item = &'k [u8]>) -> Vec<u8> {
     let mut value = micros(time).to_le_bytes().to_vec();
     for key in keys {
@@ -145,7 +147,7 @@ pub(super) fn encode_log<'k>(time: SystemTime, keys: impl Iterator<Item = &'k [u
     value
 }
 
-/// The time and the encoded keys of a value of `log`.
+/// Decodes a value of `log`: time and encoded keys.
 pub(super) fn decode_log(value: &[u8]) -> Option<(SystemTime, Vec<&[u8]>)> {
     let (time, mut rest) = value.split_first_chunk::<8>()?;
     let mut keys = Vec::new();
@@ -180,7 +182,7 @@ mod tests {
     }
 
     proptest! {
-        /// Encoded keys come back and ascend as keys do, and so do their places; ranges hold what they should.
+        /// Encoded keys decode to the same key and have the order of keys; ranges contain the right keys.
         #[test]
         fn keys_come_back_in_order(a in key(), b in key(), x: u64, y: u64) {
             let (ea, eb) = (encode_key(&a), encode_key(&b));
@@ -195,7 +197,7 @@ mod tests {
             prop_assert_eq!(start <= pa && pa < end, a.resource == b.resource && a.namespace == b.namespace);
         }
 
-        /// No bytes make a reader panic.
+        /// No bytes make the decoder panic.
         #[test]
         fn any_bytes_are_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..40)) {
             if let Some((time, keys)) = decode_log(&bytes) {

@@ -1,15 +1,15 @@
-//! Objects on disk: durable, one directory, one process. What is on disk is described in [`format`].
+//! A durable store in one directory, used by one process. [`format`] describes the files.
 //!
-//! - One thread writes. It takes all transactions that wait and makes them durable together, so that writers who come at
-//!   once share the wait for the disk. A transaction is answered when it is on disk, and seen by others only then.
-//! - Current objects and the recent past are in memory; lists and watches do not touch the disk. Older lists and
-//!   histories are read from it on threads that may wait.
-//! - The past is kept as [`Options`] say and compacted a little at a time. The file does not shrink: space that is freed
-//!   is used again.
-//! - When the disk fails or is full the store goes on answering reads, and writes again when it can. A file that is
-//!   damaged is not opened, and not changed.
-//! - Watches are served from memory: one from a revision that is older than what is there ends with
-//!   [`Error::Compacted`], though a list as of it may still be answered.
+//! - One thread writes. It takes all waiting transactions and makes them durable together, so concurrent writers share
+//!   one disk sync. A transaction is acknowledged, and becomes visible, when it is on disk.
+//! - Current objects and recent history are in memory; lists and watches do not access the disk. Older lists and
+//!   histories are read from disk on blocking threads.
+//! - History is kept according to [`Options`] and compacted in small steps. The file does not shrink, but freed space
+//!   is reused.
+//! - If the disk fails or is full, reads continue, and writes resume when possible. A damaged file is not opened and
+//!   not changed.
+//! - Watches are served from memory: a watch from an older revision ends with [`Error::Compacted`], even if a list at
+//!   that revision is still possible.
 
 mod backend;
 mod directory;
@@ -32,17 +32,17 @@ use self::disk::Disk;
 use self::writer::{Command, Slot, Writer};
 use crate::prepared::Prepared;
 use crate::shared::Shared;
-use crate::state::wanted;
+use crate::state::read_revision;
 use crate::{Committed, Error, Key, Limits, List, Query, Revision, Scope, Store, Stored, Transaction, Version, Watch};
 
-/// How a directory is kept.
+/// Options of an embedded store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// What is held in memory, and the size of objects.
+    /// Limits of the history in memory and of object sizes.
     pub limits: Limits,
-    /// How many revisions are kept.
+    /// The number of retained revisions.
     pub keep_revisions: u64,
-    /// For how long revisions are kept, if they are not too many; none: for ever.
+    /// The age of retained revisions; `None` for no limit.
     pub keep_age: Option<Duration>,
 }
 
@@ -56,8 +56,8 @@ impl Default for Options {
     }
 }
 
-/// A durable home in a directory. Clones share it; when the last one is dropped the directory is free again soon after,
-/// and after [`Store::close`] at once.
+/// An embedded store. Clones share it. The directory is unlocked soon after the last one is dropped, and immediately
+/// after [`Store::close`].
 #[derive(Clone)]
 pub struct Embedded {
     shared: Arc<Shared>,
@@ -65,15 +65,15 @@ pub struct Embedded {
     commands: mpsc::Sender<Command>,
 }
 
-/// So many writes may wait; further ones wait to wait.
+/// The number of queued writes; further callers wait.
 const WAITING: usize = 1024;
 
 impl Embedded {
-    /// Opens the store of a directory; makes it if there is none.
+    /// Opens the store of a directory and creates it if there is none.
     ///
     /// # Errors
-    /// [`Error::Locked`]: another process has it. [`Error::ReadOnly`], [`Error::Full`], [`Error::Damaged`]: as they say;
-    /// nothing was changed.
+    /// [`Error::Locked`]: another process uses it. [`Error::ReadOnly`], [`Error::Full`], [`Error::Damaged`]: nothing
+    /// was changed.
     pub async fn open(directory: impl AsRef<Path>, options: Options) -> Result<Embedded, Error> {
         Embedded::open_with(directory.as_ref().to_owned(), options, None).await
     }
@@ -115,7 +115,7 @@ impl Embedded {
         Ok(Embedded { shared, slot, commands })
     }
 
-    /// Reads from the disk on a thread that may wait.
+    /// Reads from disk on a blocking thread.
     async fn on_disk<T: Send + 'static>(
         &self,
         read: impl FnOnce(&Disk) -> Result<T, Error> + Send + 'static,
@@ -134,14 +134,14 @@ impl Embedded {
         }
     }
 
-    /// Asks the thread for something.
+    /// Sends a command to the writer thread.
     async fn ask<T>(&self, command: impl FnOnce(oneshot::Sender<T>) -> Command) -> Result<T, Error> {
         let (answer, answered) = oneshot::channel();
         self.commands.send(command(answer)).await.map_err(|_| Error::Closed)?;
-        // The thread ended between taking it and answering.
+        // The thread ended before it answered.
         answered
             .await
-            .map_err(|_| Error::Unknown("the store was closed meanwhile".to_owned()))
+            .map_err(|_| Error::Unknown("the store was closed before it answered".to_owned()))
     }
 }
 
@@ -158,7 +158,7 @@ impl Store for Embedded {
         };
         match answer {
             Err(Error::Compacted { .. }) => {
-                let revision = wanted(query, newest)?;
+                let revision = read_revision(query, newest)?;
                 let query = query.clone();
                 self.on_disk(move |disk| reader::list(disk, &query, revision)).await
             }
@@ -172,7 +172,7 @@ impl Store for Embedded {
 
     async fn commit(&self, transaction: Transaction) -> Result<Committed, Error> {
         drop(self.shared.open()?);
-        // The text is made here and not by the thread, for which others wait.
+        // Serialized here, because other callers wait for the writer thread.
         let transaction = Prepared::new(transaction)?;
         self.ask(|answer| Command::Commit(transaction, answer)).await?
     }
@@ -198,7 +198,7 @@ impl Store for Embedded {
     }
 
     async fn close(&self) {
-        // Closed already is closed.
+        // An error means that it is already closed.
         let _ = self.ask(Command::Close).await;
     }
 }

@@ -1,4 +1,4 @@
-//! Reads of the past that memory does not have any more. They wait for the disk, so they run on threads that may.
+//! Reads of history that is no longer in memory. They block on the disk.
 
 use redb::ReadableDatabase;
 
@@ -9,7 +9,7 @@ use super::format::{
 use crate::state::Page;
 use crate::{Error, Key, List, Query, Revision, Version};
 
-/// Answers a query as of a revision.
+/// Answers a query at a revision.
 ///
 /// # Errors
 /// [`Error::Compacted`]; or the disk fails.
@@ -28,39 +28,39 @@ pub(super) fn list(disk: &Disk, query: &Query, revision: Revision) -> Result<Lis
         let (mut start, end) = range_of(&query.resource, query.namespace.as_deref());
         if let Some(token) = &query.after {
             let last = Key::new(query.resource.clone(), token.namespace.clone(), token.name.clone());
-            // After all versions of the last object: no revision is as large as this.
+            // After all versions of the last object: no revision is this large.
             start = start.max(encode_place(&encode_key(&last), u64::MAX));
         }
         let mut page = Page::new(query);
         if start >= end {
             return Ok(page.finish(revision));
         }
-        // The newest version so far of the object that is being passed.
-        let mut passing: Option<Passing> = None;
+        // The newest version so far of the object that is being scanned.
+        let mut current: Option<Scanned> = None;
         for item in reader.open_table(VERSIONS)?.range(&start[..]..&end[..])? {
             let (place, value) = item?;
             let (encoded, written) = split_place(place.value()).ok_or_else(unreadable)?;
-            if let Some(passed) = passing.take_if(|passing| passing.encoded != encoded)
+            if let Some(passed) = current.take_if(|current| current.encoded != encoded)
                 && !passed.offer(&mut page)?
             {
                 return Ok(page.finish(revision));
             }
             if written <= revision {
-                passing = Some(Passing {
+                current = Some(Scanned {
                     encoded: encoded.to_vec(),
                     written,
                     value: value.value().to_vec(),
                 });
             }
         }
-        if let Some(passed) = passing {
+        if let Some(passed) = current {
             passed.offer(&mut page)?;
         }
         Ok(page.finish(revision))
     })
 }
 
-/// The versions of an object up to a revision, the newest first.
+/// Returns the versions of an object up to a revision, newest first.
 ///
 /// # Errors
 /// The disk fails.
@@ -80,14 +80,14 @@ pub(super) fn history(disk: &Disk, key: &Key, upto: Revision, limit: usize) -> R
     })
 }
 
-/// A version of an object, not yet read.
-struct Passing {
+/// A version that was not decoded yet.
+struct Scanned {
     encoded: Vec<u8>,
     written: Revision,
     value: Vec<u8>,
 }
 
-impl Passing {
+impl Scanned {
     fn offer(&self, page: &mut Page<'_>) -> Result<bool, Failure> {
         let key = decode_key(&self.encoded).ok_or_else(unreadable)?;
         let entry = Entry::decode(&self.value).ok_or_else(unreadable)?;

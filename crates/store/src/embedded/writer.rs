@@ -1,8 +1,8 @@
-//! The one thread that writes: it takes all transactions that wait, makes them durable together, and answers.
+//! The writer thread: takes all waiting transactions, makes them durable together, and acknowledges them.
 //!
-//! When a write fails the database is opened again at once, to see what of it is on disk: all of the group or nothing.
-//! Only when that fails, too, a write's fate stays open; it is settled at the next successful opening, before anything
-//! else is written. Meanwhile memory answers reads.
+//! After a failed write the database is opened again at once to find out whether the group was written; it is atomic.
+//! If that fails too, the outcome is unknown until the next successful opening, before any other write. Reads are
+//! served from memory meanwhile.
 
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, SystemTime};
@@ -19,43 +19,43 @@ use crate::shared::Shared;
 use crate::state::Draft;
 use crate::{Committed, Error, Revision};
 
-/// The database, which readers share with the writer; none: it could not be opened again after a failure.
+/// The database, shared with readers; `None` if it could not be opened again after a failure.
 pub(super) type Slot = RwLock<Option<Disk>>;
 
-/// What the thread is asked for.
+/// A command for the thread.
 pub(super) enum Command {
     Commit(Prepared, oneshot::Sender<Result<Committed, Error>>),
     Compact(Revision, oneshot::Sender<Result<(), Error>>),
     Close(oneshot::Sender<()>),
 }
 
-/// The thread's own.
+/// The state of the thread.
 pub(super) struct Writer {
     pub(super) shared: Arc<Shared>,
     pub(super) slot: Arc<Slot>,
     pub(super) directory: Directory,
     pub(super) options: Options,
     pub(super) fault: Option<Fault>,
-    /// Written, perhaps: what is on disk tells.
+    /// Batches with unknown outcome.
     pub(super) undecided: Vec<Batch>,
-    /// Everything after this revision is on disk.
+    /// The log on disk contains all later revisions.
     pub(super) compacted: Revision,
 }
 
-/// Transactions of one group at most.
+/// The maximum number of transactions per group.
 const GROUP: usize = 256;
-/// How long to wait for more when several came at once the last time. A wait for the disk is longer.
+/// How long to wait for more transactions when several arrived together the last time. Shorter than a disk sync.
 const GATHER: Duration = Duration::from_micros(200);
-/// Revisions that are compacted at once; writes wait for as long as that takes.
+/// The number of revisions compacted in one step, which blocks writes.
 const COMPACT_STEP: u64 = 256;
-/// How often old age is looked for.
+/// The interval of compaction by age.
 const AGE_INTERVAL: Duration = Duration::from_secs(60);
 
 type Waiting = (Prepared, oneshot::Sender<Result<Committed, Error>>);
 
 impl Writer {
-    /// Does what is asked for until nobody can ask any more or it is told to end. Returns whom to tell that the
-    /// directory is free.
+    /// Executes commands until all senders are dropped or the store is closed. Returns the senders to notify when the
+    /// directory is unlocked.
     pub(super) async fn run(mut self, mut commands: mpsc::Receiver<Command>) {
         let (mut ended, mut together) = (None, false);
         while ended.is_none() {
@@ -68,7 +68,7 @@ impl Writer {
                 }
             };
             if together {
-                // Who was answered just now is about to write again: one wait for the disk is for all of them.
+                // Callers that were just acknowledged are about to write again: wait to share one disk sync.
                 std::thread::sleep(GATHER);
             }
             let (mut group, mut next) = (Vec::new(), Some(first));
@@ -77,7 +77,7 @@ impl Writer {
                     Command::Commit(transaction, answer) => group.push((transaction, answer)),
                     Command::Compact(upto, answer) => {
                         self.commit(std::mem::take(&mut group));
-                        // Nobody listening is no failure.
+                        // The caller may have gone.
                         let _ = answer.send(self.compact(upto));
                     }
                     Command::Close(answer) => ended = Some(answer),
@@ -106,7 +106,7 @@ impl Writer {
         }
     }
 
-    /// Makes transactions durable, then lets them happen, then answers.
+    /// Makes transactions durable, applies them in memory, then acknowledges them.
     fn commit(&mut self, group: Vec<Waiting>) {
         if group.is_empty() {
             return;
@@ -125,12 +125,12 @@ impl Writer {
         }
         let outcome = self.write(draft.batches);
         for (result, answer) in results {
-            // What was refused was so whatever happened to the others, unless it rests on them.
+            // A transaction that was rejected stays rejected, unless the rejection depends on the failed ones.
             let _ = answer.send(outcome.clone().and(result));
         }
     }
 
-    /// Writes batches and lets them happen.
+    /// Writes batches and applies them in memory.
     fn write(&mut self, batches: Vec<Batch>) -> Result<(), Error> {
         let Some(newest) = batches.last().map(|batch| batch.revision) else {
             return Ok(());
@@ -149,7 +149,7 @@ impl Writer {
             Ok(()) if self.shared.read().revision() == newest => Ok(()),
             Ok(()) => Err(error),
             Err(second) => {
-                tracing::error!(error = %second, "the database cannot be opened; reads of the present go on");
+                tracing::error!(error = %second, "the database cannot be opened; only current objects can be read");
                 Err(Error::Unknown(format!(
                     "{error}; and opening the database again failed: {second}"
                 )))
@@ -157,7 +157,7 @@ impl Writer {
         }
     }
 
-    /// Whether it can be written; tries to make it so.
+    /// Checks that the database is writable, and opens it again if necessary.
     fn ready(&mut self) -> Result<(), Error> {
         if self.slot.read().unwrap_or_else(PoisonError::into_inner).is_some() {
             return Ok(());
@@ -165,7 +165,7 @@ impl Writer {
         self.reopen()
     }
 
-    /// Opens the database anew and settles what was undecided.
+    /// Opens the database again and resolves batches with unknown outcome.
     fn reopen(&mut self) -> Result<(), Error> {
         let mut slot = self.slot.write().unwrap_or_else(PoisonError::into_inner);
         if let Some(disk) = slot.take() {
@@ -196,7 +196,7 @@ impl Writer {
         self.shared.write(|_| (batches, ()));
     }
 
-    /// Forgets what is asked for, here and in memory.
+    /// Compacts on disk and in memory.
     fn compact(&mut self, upto: Revision) -> Result<(), Error> {
         let newest = self.shared.read().revision();
         if upto > newest {
@@ -211,7 +211,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Compacts what is too much, a step at a time, so that writes hardly wait.
+    /// Compacts revisions beyond the maximum number in small steps, so that writes hardly wait.
     fn retain_count(&mut self) {
         let keep = self.options.keep_revisions.saturating_add(COMPACT_STEP);
         let newest = self.shared.read().revision();
@@ -222,7 +222,7 @@ impl Writer {
         }
     }
 
-    /// Compacts what is too old.
+    /// Compacts revisions beyond the maximum age.
     fn retain(&mut self) {
         let Some(time) = self.options.keep_age.and_then(|age| SystemTime::now().checked_sub(age)) else {
             return;
@@ -251,7 +251,7 @@ impl Writer {
                 Ok(())
             }
             Err(error) => {
-                // The handle is of no use after an error; what it did is done or not, and is harmless either way.
+                // The handle is unusable after an error. Its operation happened or not; both are harmless.
                 self.reopen()?;
                 if let Some(disk) = &*self.slot.read().unwrap_or_else(PoisonError::into_inner) {
                     self.compacted = disk.compacted()?;

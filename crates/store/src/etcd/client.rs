@@ -1,4 +1,4 @@
-//! Calls to etcd's members: which one, how long, and what a failure means.
+//! Calls to the members of an etcd cluster: member selection, timeouts and error classification.
 
 use std::sync::RwLock;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -17,33 +17,33 @@ use tonic_prost::ProstCodec;
 use super::Options;
 use crate::{Error, Revision};
 
-/// No answer is larger: a page of the largest objects is below it.
+/// The maximum size of an answer; a page of the largest objects is smaller.
 const ANSWER_LIMIT: usize = 512 << 20;
-/// An idle connection is asked this often whether it is still there.
+/// The interval of keepalive pings.
 const KEEP_ALIVE: Duration = Duration::from_secs(10);
-/// The first wait after all members have failed; it doubles.
+/// The wait after all members failed for the first time; it doubles.
 const FIRST_WAIT: Duration = Duration::from_millis(20);
 const LONGEST_WAIT: Duration = Duration::from_secs(1);
 
-/// Whether a call may be made again when its answer was lost.
+/// Whether a call may be retried when its answer was lost.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Effect {
-    /// It changes nothing, or nothing more when made twice.
+    /// Read-only or idempotent.
     Repeatable,
-    /// It does.
+    /// Not idempotent.
     Once,
 }
 
-/// Why a call failed, where the caller knows more.
+/// A failure that the caller may handle.
 #[derive(Debug)]
 pub(super) enum Failure {
-    /// The revision that was asked for was compacted.
+    /// The requested revision was compacted.
     Compacted,
-    /// The revision that was asked for has not come yet.
+    /// The requested revision is in the future.
     Future,
-    /// The request is larger than etcd takes.
+    /// The request exceeds etcd's size limit.
     TooLarge,
-    /// All else.
+    /// Any other error.
     Store(Error),
 }
 
@@ -54,7 +54,7 @@ impl From<Error> for Failure {
 }
 
 impl From<Failure> for Error {
-    /// For calls to which the special failures cannot happen.
+    /// For calls that cannot fail in these ways.
     fn from(failure: Failure) -> Error {
         match failure {
             Failure::Store(error) => error,
@@ -63,14 +63,13 @@ impl From<Failure> for Error {
     }
 }
 
-/// The members of a cluster.
 pub(super) struct Client {
     members: Vec<Member>,
     current: AtomicUsize,
     login: Option<super::Login>,
     token: RwLock<Option<MetadataValue<Ascii>>>,
     timeout: Duration,
-    /// The newest revision that any answer has told.
+    /// The newest revision in any answer.
     newest: AtomicU64,
     closed: watch::Sender<bool>,
 }
@@ -80,20 +79,20 @@ struct Member {
     channel: Channel,
 }
 
-/// What one attempt came to.
+/// The failure of one attempt.
 enum Attempt {
-    /// etcd has not seen the request, or has refused it before doing anything.
+    /// etcd did not receive the request, or rejected it without effect.
     NotDone(String),
-    /// It is not known.
+    /// The outcome is unknown.
     Lost(String),
-    /// The token is no longer good.
+    /// The token has expired.
     Token,
-    /// Repeating does not help.
+    /// Retrying does not help.
     Failed(Failure),
 }
 
 impl Client {
-    /// Prepares connections; they are made when they are needed.
+    /// Prepares connections. They are established on first use.
     pub(super) fn new(options: &Options) -> Result<Client, Error> {
         let mut members = Vec::new();
         for endpoint in &options.endpoints {
@@ -103,10 +102,10 @@ impl Client {
             });
         }
         if members.is_empty() {
-            return Err(Error::Invalid("no address of etcd is given".into()));
+            return Err(Error::Invalid("no etcd address is configured".into()));
         }
         Ok(Client {
-            // Replicas do not all go to the first member.
+            // Spreads replicas over the members.
             current: AtomicUsize::new(std::process::id() as usize % members.len()),
             members,
             login: options.login.clone(),
@@ -117,7 +116,7 @@ impl Client {
         })
     }
 
-    /// Makes a call at one member after the other until one answers or the time is over.
+    /// Calls one member after the other until one answers or the timeout is over.
     pub(super) async fn call<Q, A>(&self, path: &'static str, request: Q, effect: Effect) -> Result<A, Failure>
     where
         Q: protos::Message + Clone + Default + Send + Sync + 'static,
@@ -141,7 +140,7 @@ impl Client {
         let mut tries = 0;
         loop {
             let index = self.current();
-            // A read at a member without a majority must leave time for another member.
+            // A read at a member without a quorum must leave time for another member.
             let share = match effect {
                 Effect::Repeatable => self.timeout / 3,
                 Effect::Once => self.timeout,
@@ -157,7 +156,7 @@ impl Client {
                 }
                 Err(Attempt::Token) => {
                     self.set_token(None);
-                    "etcd does not take the token that it gave".to_owned()
+                    "etcd rejects its own token".to_owned()
                 }
             };
             tries += 1;
@@ -196,7 +195,7 @@ impl Client {
         }
     }
 
-    /// Opens a stream of requests and answers at the current member. Returns the member, too.
+    /// Opens a bidirectional stream at the current member. Returns the member, too.
     pub(super) async fn stream<Q, A>(
         &self,
         path: &'static str,
@@ -212,7 +211,7 @@ impl Client {
         let opened = timeout_at(until, async {
             let requests = tonic::codegen::tokio_stream::wrappers::ReceiverStream::new(requests);
             let mut request = self.request(index, requests, until).await?;
-            // A member that has lost the majority must end the stream, and not be silent.
+            // A member that lost its quorum must end the stream instead of staying silent.
             request
                 .metadata_mut()
                 .insert("hasleader", MetadataValue::from_static("true"));
@@ -229,7 +228,7 @@ impl Client {
             Ok(Err(Attempt::Failed(failure))) => Err(failure),
             Ok(Err(Attempt::Token)) => {
                 self.set_token(None);
-                Err(Error::Unavailable(format!("{endpoint}: the token is no longer good")).into())
+                Err(Error::Unavailable(format!("{endpoint}: the token has expired")).into())
             }
             Ok(Err(Attempt::NotDone(text) | Attempt::Lost(text))) => {
                 self.avoid(index);
@@ -242,7 +241,7 @@ impl Client {
         }
     }
 
-    /// What one member says of itself.
+    /// Queries the status of a member.
     pub(super) async fn status(&self, index: usize) -> Result<pb::StatusResponse, Error> {
         let until = Instant::now() + self.timeout / 3;
         let status = self
@@ -251,11 +250,11 @@ impl Client {
         status.map_err(|attempt| match attempt {
             Attempt::Failed(failure) => failure.into(),
             Attempt::NotDone(text) | Attempt::Lost(text) => Error::Unavailable(text),
-            Attempt::Token => Error::Unavailable("the token is no longer good".into()),
+            Attempt::Token => Error::Unavailable("the token has expired".into()),
         })
     }
 
-    /// Another member is asked from now on, if this one is still the current one.
+    /// Switches to another member, if this one is still the current one.
     pub(super) fn avoid(&self, index: usize) {
         let next = (index + 1) % self.members.len();
         let _ = self
@@ -263,14 +262,14 @@ impl Client {
             .compare_exchange(index, next, Ordering::Relaxed, Ordering::Relaxed);
     }
 
-    /// Notes a revision that an answer has told; returns it.
+    /// Records the revision of an answer and returns it.
     pub(super) fn note(&self, header: Option<&pb::ResponseHeader>) -> Revision {
         let revision = revision(header.map_or(0, |header| header.revision));
         self.newest.fetch_max(revision, Ordering::Relaxed);
         revision
     }
 
-    /// The newest revision that is known without asking.
+    /// The newest revision that is known locally.
     pub(super) fn newest(&self) -> Revision {
         self.newest.load(Ordering::Relaxed)
     }
@@ -280,7 +279,7 @@ impl Client {
         self.closed.send_replace(true);
     }
 
-    /// For waiting until it is closed: see [`is_closed`].
+    /// A receiver for [`is_closed`].
     pub(super) fn closing(&self) -> watch::Receiver<bool> {
         self.closed.subscribe()
     }
@@ -295,7 +294,7 @@ impl Client {
             .max_encoding_message_size(ANSWER_LIMIT)
     }
 
-    /// Wraps a message with the token, which is fetched first where there is none.
+    /// Adds the token to a request; logs in first if there is none.
     async fn request<T>(&self, index: usize, message: T, until: Instant) -> Result<Request<T>, Attempt> {
         let mut request = Request::new(message);
         if let Some(login) = &self.login {
@@ -331,7 +330,7 @@ impl Client {
                 Code::InvalidArgument | Code::FailedPrecondition => Attempt::Failed(
                     Error::Unavailable(format!("{endpoint}: login as {}: {}", login.user, status.message())).into(),
                 ),
-                // Logging in changes nothing: it was not done and may be tried again.
+                // Logging in has no effects: it may be retried.
                 _ => Attempt::NotDone(format!("{endpoint}: {}", status.message())),
             })
         });
@@ -362,17 +361,17 @@ impl Client {
 /// Waits until the store is closed.
 pub(super) async fn is_closed(closed: &mut watch::Receiver<bool>) {
     if closed.wait_for(|closed| *closed).await.is_err() {
-        // The client cannot go before those who hold it; were it so, nobody could close it.
+        // The client outlives its users. Without a client, nothing can close it.
         std::future::pending::<()>().await;
     }
 }
 
-/// A revision as etcd tells it. None is negative.
+/// Converts a revision from etcd. None is negative.
 pub(super) fn revision(revision: i64) -> Revision {
     Revision::try_from(revision).unwrap_or(0)
 }
 
-/// A revision as etcd wants it. None is beyond it in a lifetime: those that are end as one that has not come yet.
+/// Converts a revision to etcd's type. Larger values behave like revisions in the future.
 pub(super) fn number(revision: Revision) -> i64 {
     i64::try_from(revision).unwrap_or(i64::MAX)
 }
@@ -391,7 +390,7 @@ fn channel(endpoint: &str, options: &Options) -> Result<Channel, Error> {
         .http2_keep_alive_interval(KEEP_ALIVE)
         .keep_alive_timeout(KEEP_ALIVE / 2)
         .keep_alive_while_idle(true)
-        // Many streams share a connection; with the small default window one that is not read stops the others.
+        // Many streams share a connection. With the small default window, an unread stream would block the others.
         .initial_connection_window_size(Some(64 << 20));
     if text.starts_with("https://") {
         let tls = options.tls.clone().unwrap_or_default();
@@ -411,7 +410,7 @@ fn channel(endpoint: &str, options: &Options) -> Result<Channel, Error> {
     Ok(built.connect_lazy())
 }
 
-/// What a status means.
+/// Classifies a status.
 fn attempt(endpoint: &str, status: &Status) -> Attempt {
     let message = status.message();
     let text = format!("{endpoint}: {message}");
@@ -425,7 +424,7 @@ fn attempt(endpoint: &str, status: &Status) -> Attempt {
         Code::InvalidArgument if message.contains("user name is empty") => Attempt::Token,
         Code::InvalidArgument => Attempt::Failed(Error::Invalid(text).into()),
         Code::ResourceExhausted if message.contains("space exceeded") => Attempt::Failed(Error::Full(text).into()),
-        // Refused before it was proposed to the others.
+        // Rejected before it was proposed to the cluster.
         Code::ResourceExhausted if message.contains("too many requests") => Attempt::NotDone(text),
         _ if message.contains("raft proposal dropped") => Attempt::NotDone(text),
         Code::Unauthenticated => Attempt::Token,
@@ -435,7 +434,7 @@ fn attempt(endpoint: &str, status: &Status) -> Attempt {
     }
 }
 
-/// Whether a request did not leave this process: there was no connection.
+/// Whether the request was not sent, because there was no connection.
 fn not_sent(status: &Status) -> bool {
     let mut source = std::error::Error::source(status);
     while let Some(error) = source {

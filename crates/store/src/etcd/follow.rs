@@ -1,4 +1,4 @@
-//! Watching: one of etcd's watches at a time, and a new one after the last yielded revision when that ends.
+//! Watches: one etcd watch at a time. When it ends, a new one starts after the last yielded revision.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,13 +15,13 @@ use super::read::stored;
 use crate::{Change, Error, Feed, Revision, Scope, Watch, WatchEvent};
 
 const WATCH: &str = "/etcdserverpb.Watch/Watch";
-/// Requests of one stream: the first one, and one question for progress at a time.
+/// Requests queued on a stream: the first one, and one progress request at a time.
 const REQUESTS: usize = 2;
-/// The first wait before a lost stream is opened anew; it doubles.
+/// The wait before a lost stream is opened again for the first time; it doubles.
 const FIRST_WAIT: Duration = Duration::from_millis(20);
 const LONGEST_WAIT: Duration = Duration::from_secs(2);
 
-/// Follows a scope after a revision.
+/// Watches a scope after a revision.
 pub(super) async fn watch(shared: Arc<Shared>, scope: &Scope, after: Revision) -> Result<Watch, Error> {
     if *shared.client.closing().borrow() {
         return Err(Error::Closed);
@@ -41,37 +41,36 @@ pub(super) async fn watch(shared: Arc<Shared>, scope: &Scope, after: Revision) -
         closing: shared.client.closing(),
         shared,
         scope: scope.clone(),
-        // etcd begins at 1, and nothing happens there.
+        // etcd starts at 1, and revision 1 contains no change.
         seen: after.max(1),
         place: Place::Waiting(Instant::now()),
         wait: Duration::ZERO,
     }))
 }
 
-/// A watch of the store.
 struct Follow {
     shared: Arc<Shared>,
     scope: Scope,
     range: Range,
     closing: watch::Receiver<bool>,
-    /// Everything up to it was yielded.
+    /// All changes up to this revision were yielded.
     seen: Revision,
     place: Place,
     /// How long to wait when the stream is lost again.
     wait: Duration,
 }
 
-/// Where a watch stands with etcd.
+/// The state of the connection.
 enum Place {
-    /// A stream is to be opened, then.
+    /// A stream is to be opened at this time.
     Waiting(Instant),
-    /// It is being opened: by a task of its own, so that a reader who is impatient does not begin anew each time.
+    /// A stream is being opened, in a separate task: canceling `next` must not restart it.
     Opening(Task),
-    /// It is open.
+    /// The stream is open.
     Open(Box<Stream>),
 }
 
-/// A task that ends with its owner.
+/// A task that is aborted when dropped.
 struct Task(JoinHandle<Result<Stream, Error>>);
 
 impl Drop for Task {
@@ -80,16 +79,16 @@ impl Drop for Task {
     }
 }
 
-/// A stream to one member, and the watch in it.
+/// A stream to one member with its watch.
 struct Stream {
     requests: mpsc::Sender<pb::WatchRequest>,
     responses: tonic::Streaming<pb::WatchResponse>,
     member: usize,
-    /// When to ask for progress; none: the member does not answer it right.
+    /// When to request progress; `None` if the member does not answer correctly.
     ask: Option<Instant>,
-    /// The parts so far of an answer that comes in parts.
+    /// The fragments of a fragmented answer so far.
     parts: Vec<pb::Event>,
-    /// Nothing had happened yet after the revision that it begins at.
+    /// No change had happened after the start revision.
     caught_up: bool,
 }
 
@@ -100,14 +99,14 @@ impl Feed for Follow {
         tokio::select! {
             biased;
             () = is_closed(&mut closing) => Err(Error::Closed),
-            moment = self.moment() => moment,
+            moment = self.next_event() => moment,
         }
     }
 }
 
 impl Follow {
-    /// Each wait in here can be given up: what was received is in `self` before the next one.
-    async fn moment(&mut self) -> Result<WatchEvent, Error> {
+    /// Cancel safe: everything received is stored in `self` before the next await.
+    async fn next_event(&mut self) -> Result<WatchEvent, Error> {
         loop {
             let stream = match &mut self.place {
                 Place::Open(stream) => stream,
@@ -151,7 +150,7 @@ impl Follow {
             let mut stream = Stream::open(&shared, &range, seen + 1).await?;
             let newest = shared.revision().await?;
             if newest < seen {
-                // etcd was put back to an older state: what was yielded since is not there any more.
+                // etcd was restored from a backup: revisions yielded since are gone.
                 return Err(Error::Compacted {
                     requested: seen,
                     oldest: newest,
@@ -167,7 +166,7 @@ impl Follow {
             Ok(stream) => self.place = Place::Open(Box::new(stream)),
             Err(error @ Error::Compacted { .. }) => return Err(error),
             Err(error) => {
-                tracing::debug!(%error, after = self.seen, "a watch of etcd cannot be opened yet");
+                tracing::debug!(%error, after = self.seen, "an etcd watch cannot be opened yet");
                 self.pause();
             }
         }
@@ -175,7 +174,7 @@ impl Follow {
     }
 
     fn lost(&mut self, why: &str) {
-        tracing::debug!(why, after = self.seen, "a watch of etcd was lost; it goes on elsewhere");
+        tracing::debug!(why, after = self.seen, "an etcd watch was lost; reconnecting");
         if let Place::Open(stream) = &self.place {
             self.shared.client.avoid(stream.member);
         }
@@ -187,7 +186,7 @@ impl Follow {
         self.wait = (self.wait * 2).clamp(FIRST_WAIT, LONGEST_WAIT);
     }
 
-    /// What an answer tells; none: nothing, or not yet.
+    /// Handles a response. Returns an event, if one is complete.
     fn take(&mut self, response: pb::WatchResponse) -> Result<Option<WatchEvent>, Error> {
         let header = self.shared.client.note(response.header.as_ref());
         if response.canceled {
@@ -238,7 +237,7 @@ impl Follow {
                 continue;
             };
             if event.prev_kv.is_none() && (deleted || kv.version > 1) {
-                // What it was is compacted already.
+                // The previous version is already compacted.
                 return Err(Error::Compacted {
                     requested: self.seen,
                     oldest: at,
@@ -265,7 +264,7 @@ impl Stream {
             fragment: true,
             ..Default::default()
         };
-        // etcd says nothing before it is asked something, and the call waits for its first word.
+        // etcd sends response headers only after the first request, and the call waits for them.
         let create = request(pb::watch_request::RequestUnion::CreateRequest(create));
         requests
             .try_send(create)
@@ -275,7 +274,7 @@ impl Stream {
             .client
             .status(member)
             .await
-            .is_ok_and(|status| tells_progress(&status.version));
+            .is_ok_and(|status| answers_progress(&status.version));
         Ok(Stream {
             requests,
             responses,
@@ -286,15 +285,15 @@ impl Stream {
         })
     }
 
-    /// Asks how far the watch is.
+    /// Requests progress.
     fn ask(&mut self, interval: Duration) {
         let progress = pb::watch_request::RequestUnion::ProgressRequest(pb::WatchProgressRequest {});
-        // Where the last question was not sent yet, this one is not needed.
+        // If the last request was not sent yet, this one is redundant.
         let _ = self.requests.try_send(request(progress));
         self.heard(interval);
     }
 
-    /// Puts the next question off.
+    /// Postpones the next progress request.
     fn heard(&mut self, interval: Duration) {
         if self.ask.is_some() {
             self.ask = Some(Instant::now() + interval);
@@ -303,10 +302,10 @@ impl Stream {
 }
 
 impl Shared {
-    /// Whether everything after a revision is still kept.
+    /// Checks that all changes after a revision are retained.
     pub(super) async fn check_kept(&self, after: Revision) -> Result<(), Error> {
         let request = pb::RangeRequest {
-            key: self.layout.nowhere(),
+            key: self.layout.unused(),
             count_only: true,
             revision: number(after.max(1)),
             ..Default::default()
@@ -321,14 +320,14 @@ impl Shared {
         }
     }
 
-    /// The oldest revision that can be asked for, given one that cannot. etcd tells it only to watches.
+    /// The oldest available revision, given a compacted one. etcd reports it only to watches.
     pub(super) async fn oldest(&self, compacted: Revision) -> Revision {
         let known = async {
-            let nowhere = Range {
-                from: self.layout.nowhere(),
+            let unused = Range {
+                from: self.layout.unused(),
                 end: Default::default(),
             };
-            let mut stream = Stream::open(self, &nowhere, 1).await.ok()?;
+            let mut stream = Stream::open(self, &unused, 1).await.ok()?;
             while let Ok(Some(response)) = stream.responses.message().await {
                 if response.compact_revision > 0 {
                     return Some(revision(response.compact_revision));
@@ -340,7 +339,7 @@ impl Shared {
         known.ok().flatten().unwrap_or(compacted + 1)
     }
 
-    /// Waits until nothing is at a key any more, from a revision on at which something was.
+    /// Waits until a key is deleted, from a revision on at which it existed.
     pub(super) async fn gone(&self, key: bytes::Bytes, from: Revision) -> Result<(), Error> {
         let only = Range {
             from: key.clone(),
@@ -355,7 +354,7 @@ impl Shared {
                 }
             }
             self.client.avoid(stream.member);
-            // The stream was lost: perhaps the key, too.
+            // The stream was lost: the deletion may have been missed.
             let request = pb::RangeRequest {
                 key: key.clone(),
                 keys_only: true,
@@ -385,9 +384,8 @@ async fn until(at: Option<Instant>) {
     }
 }
 
-/// Whether a member of this version answers the question for progress after the changes that it speaks of, and not before
-/// them.
-fn tells_progress(version: &str) -> bool {
+/// Whether a member of this version answers a progress request after, not before, the changes that the answer covers.
+fn answers_progress(version: &str) -> bool {
     let mut numbers = version.split(['.', '-']).map_while(|part| part.parse::<u32>().ok());
     match (numbers.next(), numbers.next(), numbers.next()) {
         (Some(3), Some(4), Some(patch)) => patch >= 25,
@@ -406,7 +404,7 @@ mod tests {
     fn versions_that_tell_progress_right() {
         let right = ["3.4.25", "3.5.8", "3.6.0", "3.6.0-rc.1", "4.0.0", "3.10"];
         let wrong = ["3.3.30", "3.4.24", "3.5.1", "3.5.7", "", "x", "3"];
-        assert!(right.into_iter().all(tells_progress));
-        assert!(!wrong.into_iter().any(tells_progress));
+        assert!(right.into_iter().all(answers_progress));
+        assert!(!wrong.into_iter().any(answers_progress));
     }
 }

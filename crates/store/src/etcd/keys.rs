@@ -1,9 +1,10 @@
-//! Where objects lie in etcd.
+//! The key layout in etcd.
 //!
-//! An object is at `PREFIX/GROUP/PLURAL/NAMESPACE!NAME`: `/rutter/networking.istio.io/virtualservices/default!reviews`,
-//! `/rutter/core/namespaces/!default`. The mark before the name sorts before everything that names are made of, so that
-//! etcd's order is the order of lists (with a slash `a-b/x` would come before `a/x`). Below `PREFIX/.deleted/` there is
-//! one key of the same form per deleted object, written with the deletion, from which its history is read.
+//! The key of an object is `PREFIX/GROUP/PLURAL/NAMESPACE!NAME`:
+//! `/rutter/networking.istio.io/virtualservices/default!reviews`, `/rutter/core/namespaces/!default`. The separator
+//! before the name sorts before all characters of names, so etcd's order is the order of lists (with a slash, `a-b/x`
+//! would sort before `a/x`). Below `PREFIX/.deleted/` there is one tombstone of the same form per deleted object,
+//! written with the deletion. Histories are read from it.
 
 use std::sync::Arc;
 
@@ -11,20 +12,20 @@ use bytes::Bytes;
 
 use crate::{GroupResource, Key, Scope};
 
-/// Between namespace and name; sorts before everything that they may have.
-const MARK: char = '!';
-/// Begins what stands for a blank, the mark and itself; sorts next.
+/// Separates namespace and name; sorts before all their characters.
+const SEPARATOR: char = '!';
+/// Starts an escape sequence for a blank, the separator and itself; sorts next.
 const ESCAPE: char = '"';
-/// What the core group, whose name is empty, is called.
-const CORE: &str = "core";
+/// The name of the core group, which is empty in keys.
+const CORE_GROUP: &str = "core";
 
-/// The names of keys below one prefix.
+/// The keys below one prefix.
 #[derive(Clone, Debug)]
 pub(super) struct Layout {
     prefix: Arc<str>,
 }
 
-/// Keys from the first up to, and without, the second; where that is empty only the first.
+/// A key range: inclusive start, exclusive end. If the end is empty, a single key.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Range {
     pub(super) from: Bytes,
@@ -32,40 +33,40 @@ pub(super) struct Range {
 }
 
 impl Layout {
-    /// Keys below this prefix; slashes at its end do not matter.
+    /// Keys below this prefix. Trailing slashes are ignored.
     pub(super) fn new(prefix: &str) -> Layout {
         Layout {
             prefix: prefix.trim_end_matches('/').into(),
         }
     }
 
-    /// Where an object is.
+    /// The key of an object.
     pub(super) fn key(&self, key: &Key) -> Bytes {
         format!("{}{}", self.folder(&key.resource), place(key)).into()
     }
 
-    /// Where it is written that an object was deleted.
-    pub(super) fn grave(&self, key: &Key) -> Bytes {
+    /// The tombstone key of a deleted object.
+    pub(super) fn tombstone(&self, key: &Key) -> Bytes {
         let prefix = &self.prefix;
         format!("{prefix}/.deleted/{}/{}", kind(&key.resource), place(key)).into()
     }
 
-    /// Where all deletions are.
-    pub(super) fn graves(&self) -> Range {
+    /// The range of all tombstones.
+    pub(super) fn tombstones(&self) -> Range {
         Range::below(format!("{}/.deleted/", self.prefix))
     }
 
-    /// Where a lock of this name is.
+    /// The key of a lock.
     pub(super) fn lock(&self, name: &str) -> Bytes {
         format!("{}/.lock/{name}", self.prefix).into()
     }
 
-    /// A key at which nothing ever is.
-    pub(super) fn nowhere(&self) -> Bytes {
+    /// A key that never exists.
+    pub(super) fn unused(&self) -> Bytes {
         format!("{}/.nowhere", self.prefix).into()
     }
 
-    /// The least range that holds a scope.
+    /// The smallest range that contains a scope.
     pub(super) fn range(&self, scope: &Scope) -> Range {
         let Some(resource) = &scope.resource else {
             return Range::below(format!("{}/", self.prefix));
@@ -73,25 +74,29 @@ impl Layout {
         let folder = self.folder(resource);
         match (&scope.namespace, &scope.name) {
             (None, _) => Range::below(folder),
-            (Some(namespace), None) => Range::below(format!("{folder}{}{MARK}", escaped(namespace))),
+            (Some(namespace), None) => Range::below(format!("{folder}{}{SEPARATOR}", escaped(namespace))),
             (Some(namespace), Some(name)) => Range {
-                from: format!("{folder}{}{MARK}{}", escaped(namespace), escaped(name)).into(),
+                from: format!("{folder}{}{SEPARATOR}{}", escaped(namespace), escaped(name)).into(),
                 end: Bytes::new(),
             },
         }
     }
 
-    /// The object that lies at a key; none: no object does.
+    /// Parses the key of an object. `None` for other keys.
     pub(super) fn parse(&self, key: &[u8]) -> Option<Key> {
         let key = std::str::from_utf8(key).ok()?;
         let rest = key.strip_prefix(&*self.prefix)?.strip_prefix('/')?;
         let mut parts = rest.splitn(3, '/');
         let (group, plural, place) = (parts.next()?, parts.next()?, parts.next()?);
-        let (namespace, name) = place.split_once(MARK)?;
+        let (namespace, name) = place.split_once(SEPARATOR)?;
         if group.starts_with('.') || plural.is_empty() || name.is_empty() {
             return None;
         }
-        let group = if group == CORE { String::new() } else { plain(group)? };
+        let group = if group == CORE_GROUP {
+            String::new()
+        } else {
+            plain(group)?
+        };
         let resource = GroupResource::new(group, plain(plural)?);
         Some(Key::new(resource, unescaped(namespace)?, unescaped(name)?))
     }
@@ -102,10 +107,10 @@ impl Layout {
 }
 
 impl Range {
-    /// All keys that begin so.
+    /// All keys with this prefix.
     fn below(prefix: String) -> Range {
         let mut end = prefix.clone().into_bytes();
-        // The last byte is a slash or a mark, which have a successor.
+        // The last byte is a slash or a separator, which have a successor.
         if let Some(last) = end.last_mut() {
             *last += 1;
         }
@@ -115,7 +120,7 @@ impl Range {
         }
     }
 
-    /// What of it comes after a key.
+    /// The part of the range after a key.
     pub(super) fn after(&self, key: &[u8]) -> Range {
         let mut from = key.to_vec();
         from.push(0);
@@ -128,19 +133,19 @@ impl Range {
 
 fn kind(resource: &GroupResource) -> String {
     let group = match &*resource.group {
-        "" => CORE.to_owned(),
-        // Nobody has such a group, but it must not become another.
-        CORE => "%63ore".to_owned(),
+        "" => CORE_GROUP.to_owned(),
+        // No such group exists, but it must not be mapped to another.
+        CORE_GROUP => "%63ore".to_owned(),
         group => coded(group),
     };
     format!("{group}/{}", coded(&resource.plural))
 }
 
 fn place(key: &Key) -> String {
-    format!("{}{MARK}{}", escaped(&key.namespace), escaped(&key.name))
+    format!("{}{SEPARATOR}{}", escaped(&key.namespace), escaped(&key.name))
 }
 
-/// A group or plural: what would look like structure is in per cent form.
+/// Percent-encodes the structural characters of a group or plural.
 fn coded(text: &str) -> String {
     let mut coded = String::with_capacity(text.len());
     for (index, letter) in text.char_indices() {
@@ -166,13 +171,13 @@ fn plain(coded: &str) -> Option<String> {
     Some(plain)
 }
 
-/// A namespace or name with the characters that may not be there as pairs; keeps the order.
+/// Escapes a namespace or name. Preserves the order.
 fn escaped(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for letter in text.chars() {
         match letter {
             ' ' => escaped.extend([ESCAPE, '0']),
-            MARK => escaped.extend([ESCAPE, '1']),
+            SEPARATOR => escaped.extend([ESCAPE, '1']),
             ESCAPE => escaped.extend([ESCAPE, '2']),
             other => escaped.push(other),
         }
@@ -187,7 +192,7 @@ fn unescaped(text: &str) -> Option<String> {
         plain.push(match letter {
             ESCAPE => match letters.next()? {
                 '0' => ' ',
-                '1' => MARK,
+                '1' => SEPARATOR,
                 '2' => ESCAPE,
                 _ => return None,
             },
@@ -219,13 +224,13 @@ mod tests {
             layout.key(&key("", "namespaces", "", "default")),
             "/rutter/core/namespaces/!default"
         );
-        let grave = layout.grave(&reviews);
+        let tombstone = layout.tombstone(&reviews);
         assert_eq!(
-            grave,
+            tombstone,
             "/rutter/.deleted/networking.istio.io/virtualservices/default!reviews"
         );
-        assert_eq!(layout.parse(&grave), None);
-        assert_eq!(layout.parse(&layout.nowhere()), None);
+        assert_eq!(layout.parse(&tombstone), None);
+        assert_eq!(layout.parse(&layout.unused()), None);
         assert_eq!(layout.parse(b"/other/core/pods/a!b"), None);
         assert_eq!(layout.parse(b"\xff"), None);
     }
@@ -237,7 +242,7 @@ mod tests {
         }
     }
 
-    /// Texts of what matters here: letters, the marks of the layout, others around them.
+    /// Texts of relevant characters: letters, the separators of the layout, and their neighbors.
     fn word() -> impl Strategy<Value = String> {
         proptest::collection::vec(
             prop_oneof![

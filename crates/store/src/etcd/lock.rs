@@ -1,4 +1,4 @@
-//! A lock with a lease: for what one replica alone may do.
+//! A lock with a lease, for work that only one replica may do.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use super::client::Effect;
 use super::write::compare;
 use crate::Error;
 
-/// The shortest lease: etcd counts in seconds, and half of one is for renewing it.
+/// The shortest lease: etcd counts in seconds, and half of the time is for renewing it.
 const SHORTEST: Duration = Duration::from_secs(2);
 
 /// A lock that is held until it is dropped or [lost](Lock::lost).
@@ -23,13 +23,13 @@ pub struct Lock {
 }
 
 impl Lock {
-    /// Waits until the lock may be somebody else's: etcd was not reached in time.
+    /// Waits until the lock may have been lost because etcd could not be reached in time.
     pub async fn lost(&mut self) {
-        // The task that renews it ends with it.
+        // The sender lives as long as the task that renews the lease.
         let _ = self.lost.wait_for(|lost| *lost).await;
     }
 
-    /// Whether it may be somebody else's.
+    /// Whether the lock may have been lost.
     pub fn is_lost(&self) -> bool {
         *self.lost.borrow() || self.renewing.is_finished()
     }
@@ -41,7 +41,7 @@ impl Drop for Lock {
     }
 }
 
-/// Gives a lease back when the task that renews it ends, however it does.
+/// Revokes the lease when the task that renews it ends.
 struct Lease {
     shared: Arc<Shared>,
     id: i64,
@@ -50,7 +50,7 @@ struct Lease {
 impl Drop for Lease {
     fn drop(&mut self) {
         let (shared, request) = (self.shared.clone(), pb::LeaseRevokeRequest { id: self.id });
-        // Nobody waits for it: the lease ends by itself, only later. Outside of the runtime it is left to that.
+        // Nothing waits for this: the lease would expire anyway. Outside of the runtime it expires.
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             runtime.spawn(async move {
                 let call = shared.client.call::<_, pb::LeaseRevokeResponse>(
@@ -59,14 +59,14 @@ impl Drop for Lease {
                     Effect::Repeatable,
                 );
                 if let Err(failure) = call.await {
-                    tracing::debug!(?failure, "a lease was not given back; it ends by itself");
+                    tracing::debug!(?failure, "a lease was not revoked; it will expire");
                 }
             });
         }
     }
 }
 
-/// Waits until the lock is free and takes it.
+/// Waits until the lock is free and acquires it.
 pub(super) async fn take(shared: Arc<Shared>, name: &str, identity: &str, ttl: Duration) -> Result<Lock, Error> {
     let ttl = ttl.max(SHORTEST);
     let key = shared.layout.lock(name);
@@ -76,7 +76,7 @@ pub(super) async fn take(shared: Arc<Shared>, name: &str, identity: &str, ttl: D
             ttl: i64::try_from(ttl.as_secs()).unwrap_or(i64::MAX),
             id: 0,
         };
-        // One that was granted without our hearing of it ends by itself.
+        // If the answer is lost, the lease expires.
         let grant: pb::LeaseGrantResponse = shared
             .client
             .call("/etcdserverpb.Lease/LeaseGrant", request, Effect::Repeatable)
@@ -102,7 +102,7 @@ pub(super) async fn take(shared: Arc<Shared>, name: &str, identity: &str, ttl: D
             }],
             failure: Vec::new(),
         };
-        // Where the answer is lost the error gives the lease back, and with it the key.
+        // If the answer is lost, the error revokes the lease and deletes the key.
         let answer: pb::TxnResponse = shared
             .client
             .call("/etcdserverpb.KV/Txn", request, Effect::Once)
@@ -121,8 +121,8 @@ pub(super) async fn take(shared: Arc<Shared>, name: &str, identity: &str, ttl: D
     }
 }
 
-/// Renews a lease until that cannot be done in time. Time counts from before the last renewal that worked: etcd's own
-/// count began later.
+/// Renews a lease until that fails for too long. Time is measured from before the last successful renewal, because
+/// etcd's timer started later.
 async fn renew(lease: &Lease, ttl: Duration, granted: Instant) {
     let mut good = granted;
     loop {
@@ -140,7 +140,7 @@ async fn renew(lease: &Lease, ttl: Duration, granted: Instant) {
     }
 }
 
-/// Renews it once; false: it is gone.
+/// Renews once. Returns false if the lease has expired.
 async fn once(lease: &Lease) -> Result<bool, Error> {
     let (requests, outgoing) = mpsc::channel(1);
     let request = pb::LeaseKeepAliveRequest { id: lease.id };

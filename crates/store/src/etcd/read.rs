@@ -1,4 +1,4 @@
-//! Reading: one object, lists, history.
+//! Reads: single objects, lists, history.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -12,11 +12,11 @@ use crate::{At, Continue, Error, Key, List, Query, Revision, Scope, Stored, Vers
 const RANGE: &str = "/etcdserverpb.KV/Range";
 const TXN: &str = "/etcdserverpb.KV/Txn";
 
-/// Keys of the first answer; later ones are as large as pays.
+/// The number of keys of the first page; later pages adapt.
 const FIRST_PAGE: usize = 200;
-/// Keys of an answer at most.
+/// The maximum number of keys of a page.
 const LARGEST_PAGE: usize = 4096;
-/// About how large an answer should be.
+/// The target size of a page, in bytes.
 const PAGE_BYTES: usize = 8 << 20;
 
 impl Shared {
@@ -36,7 +36,7 @@ impl Shared {
 
     pub(super) async fn revision(&self) -> Result<Revision, Error> {
         let request = pb::RangeRequest {
-            key: self.layout.nowhere(),
+            key: self.layout.unused(),
             count_only: true,
             ..Default::default()
         };
@@ -102,7 +102,7 @@ impl Shared {
                 }
             }
         }
-        // etcd orders types by how they are written.
+        // etcd orders types by their encoded form.
         items.sort_by(|a: &Stored, b: &Stored| a.key.cmp(&b.key));
         Ok(List {
             items,
@@ -112,24 +112,24 @@ impl Shared {
         })
     }
 
-    /// Walks back: what is there now was written at its revision; before that there was what a look at the revision
-    /// before shows; where nothing is there, the grave tells when that began.
+    /// Walks back from the current version: reads the object at the revision before each version. Where no object
+    /// exists, the tombstone contains the revision of the deletion.
     pub(super) async fn history(&self, key: &Key, limit: usize) -> Result<Vec<Version>, Error> {
         let mut versions = Vec::new();
         let mut at = 0;
         while versions.len() < limit {
-            let Some((object, grave)) = self.look(key, at).await? else {
+            let Some((object, tombstone)) = self.look(key, at).await? else {
                 break;
             };
-            let version = match (object, grave) {
+            let version = match (object, tombstone) {
                 (Some(kv), _) => Version {
                     revision: revision(kv.mod_revision),
                     time: None,
                     object: Some(stored(key.clone(), &kv)?),
                 },
-                (None, Some(grave)) => Version {
-                    revision: revision(grave.mod_revision),
-                    time: time(&grave.value),
+                (None, Some(tombstone)) => Version {
+                    revision: revision(tombstone.mod_revision),
+                    time: time(&tombstone.value),
                     object: None,
                 },
                 (None, None) => break,
@@ -143,7 +143,7 @@ impl Shared {
         Ok(versions)
     }
 
-    /// An object's key and its grave as of a revision (0: now); none where that is compacted.
+    /// Reads an object's key and its tombstone at a revision (0: now). `None` if the revision is compacted.
     async fn look(
         &self,
         key: &Key,
@@ -157,7 +157,7 @@ impl Shared {
             })),
         };
         let request = pb::TxnRequest {
-            success: vec![read(self.layout.key(key)), read(self.layout.grave(key))],
+            success: vec![read(self.layout.key(key)), read(self.layout.tombstone(key))],
             ..Default::default()
         };
         let answer: pb::TxnResponse = match self.client.call(TXN, request, Effect::Repeatable).await {
@@ -179,22 +179,22 @@ impl Shared {
     }
 }
 
-/// One answer of several.
+/// A page of a range.
 struct Page {
     kvs: Vec<pb::KeyValue>,
     more: bool,
-    /// How many keys come after it.
+    /// The number of keys after the page.
     after: u64,
 }
 
-/// A range read in answers of moderate size, all as of one revision.
+/// Reads a range in pages of moderate size, all at one revision.
 struct Pages {
-    /// What is still to be read; none: nothing.
+    /// The rest of the range; `None` at the end.
     range: Option<Range>,
-    /// How many keys are wanted in all; 0: all.
+    /// The maximum number of keys in total; 0 for no limit.
     limit: usize,
     size: usize,
-    /// As of when; 0 before the first answer.
+    /// The revision; 0 before the first page.
     revision: Revision,
 }
 
@@ -248,7 +248,7 @@ impl Pages {
     }
 }
 
-/// The first answer, which says as of when the others are.
+/// Reads the first page, which determines the revision of the others.
 async fn first(shared: &Shared, request: pb::RangeRequest, at: At) -> Result<pb::RangeResponse, Error> {
     match at {
         At::Exactly(revision) => exactly(shared, request, revision).await,
@@ -262,7 +262,7 @@ async fn first(shared: &Shared, request: pb::RangeRequest, at: At) -> Result<pb:
             if revision_of(&answer) >= wanted {
                 return Ok(answer);
             }
-            // The member that was asked is behind, or nobody is as far.
+            // The member is behind, or the revision is in the future.
             let answer = shared.range(request).await?;
             match revision_of(&answer) {
                 newest if newest >= wanted => Ok(answer),
@@ -277,7 +277,7 @@ async fn first(shared: &Shared, request: pb::RangeRequest, at: At) -> Result<pb:
 
 async fn exactly(shared: &Shared, request: pb::RangeRequest, revision: Revision) -> Result<pb::RangeResponse, Error> {
     let request = pb::RangeRequest {
-        // 0 would mean now, and nothing was there at 0: that is as good as 1, where nothing was either.
+        // 0 would mean now. Nothing existed at 0, nor at 1.
         revision: number(revision.max(1)),
         ..request
     };
@@ -299,22 +299,26 @@ fn revision_of(answer: &pb::RangeResponse) -> Revision {
     revision(answer.header.as_ref().map_or(0, |header| header.revision))
 }
 
-/// The object that a key holds.
+/// Parses the value of a key.
 pub(super) fn stored(key: Key, kv: &pb::KeyValue) -> Result<Stored, Error> {
     match serde_json::from_slice::<serde_json::Value>(&kv.value) {
         Ok(value) if value.is_object() => Ok(Stored::new(key, revision(kv.mod_revision), value)),
-        Ok(_) => Err(Error::Damaged(format!("what etcd holds for {key} is no JSON object"))),
-        Err(error) => Err(Error::Damaged(format!("what etcd holds for {key} is no JSON: {error}"))),
+        Ok(_) => Err(Error::Damaged(format!(
+            "the value of {key} in etcd is not a JSON object"
+        ))),
+        Err(error) => Err(Error::Damaged(format!(
+            "the value of {key} in etcd is not JSON: {error}"
+        ))),
     }
 }
 
-/// What is written on a grave: milliseconds of the writer's clock.
-pub(super) fn epitaph(now: SystemTime) -> String {
+/// The content of a tombstone: milliseconds of the writer's clock.
+pub(super) fn deletion_time(now: SystemTime) -> String {
     let since = now.duration_since(UNIX_EPOCH).unwrap_or_default();
     since.as_millis().to_string()
 }
 
-fn time(epitaph: &[u8]) -> Option<SystemTime> {
-    let millis = std::str::from_utf8(epitaph).ok()?.parse().ok()?;
+fn time(deletion_time: &[u8]) -> Option<SystemTime> {
+    let millis = std::str::from_utf8(deletion_time).ok()?.parse().ok()?;
     UNIX_EPOCH.checked_add(Duration::from_millis(millis))
 }

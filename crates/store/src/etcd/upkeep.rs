@@ -1,4 +1,4 @@
-//! Compaction: on demand, and regularly.
+//! Compaction, on demand and periodic.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
@@ -12,19 +12,19 @@ use super::client::{Effect, Failure, is_closed, number};
 use super::write::{compare, delete};
 use crate::{Error, Revision};
 
-/// Graves that are removed at once.
-const GRAVES: i64 = 64;
+/// The number of tombstones removed in one transaction.
+const TOMBSTONES: i64 = 64;
 
-/// When history is forgotten.
+/// The settings of periodic compaction.
 #[derive(Clone, Copy, Debug)]
 pub struct Compaction {
-    /// How often.
+    /// The interval.
     pub every: Duration,
-    /// How much is kept.
+    /// The age of retained history.
     pub keep: Duration,
 }
 
-/// Compacts regularly, until the store is closed or gone.
+/// Compacts periodically until the store is closed or dropped.
 pub(super) fn start(shared: &Arc<Shared>, compaction: Compaction) {
     let closing = shared.client.closing();
     tokio::spawn(run(Arc::downgrade(shared), compaction, closing));
@@ -48,17 +48,17 @@ async fn run(shared: Weak<Shared>, compaction: Compaction, mut closing: tokio::s
             Err(error) => Err(error),
         };
         if let Err(error) = compacted {
-            tracing::warn!(%error, "etcd was not compacted; the next time may do");
+            tracing::warn!(%error, "etcd was not compacted; retrying at the next interval");
         }
     }
 }
 
-/// Which revision was the newest when.
+/// The newest revisions at past times.
 #[derive(Default)]
 struct Marks(VecDeque<(Instant, Revision)>);
 
 impl Marks {
-    /// Notes the newest revision; returns the one that was the newest `keep` ago, once.
+    /// Records the newest revision. Returns, once, the revision that was the newest `keep` ago.
     fn mark(&mut self, now: Instant, newest: Revision, keep: Duration) -> Option<Revision> {
         if self.0.back().is_none_or(|(_, last)| *last < newest) {
             self.0.push_back((now, newest));
@@ -83,7 +83,7 @@ impl Shared {
                 newest,
             });
         }
-        self.clear_graves(upto).await?;
+        self.clear_tombstones(upto).await?;
         let request = pb::CompactionRequest {
             revision: number(upto),
             physical: false,
@@ -93,20 +93,20 @@ impl Shared {
             .call::<_, pb::CompactionResponse>("/etcdserverpb.KV/Compact", request, Effect::Repeatable)
             .await;
         match done {
-            // Somebody was faster.
+            // Another client compacted first.
             Ok(_) | Err(Failure::Compacted) => Ok(()),
             Err(failure) => Err(failure.into()),
         }
     }
 
-    /// Removes graves that are about to have no history.
-    async fn clear_graves(&self, upto: Revision) -> Result<(), Error> {
+    /// Removes tombstones whose history is about to be compacted.
+    async fn clear_tombstones(&self, upto: Revision) -> Result<(), Error> {
         loop {
-            let graves = self.layout.graves();
+            let tombstones = self.layout.tombstones();
             let request = pb::RangeRequest {
-                key: graves.from,
-                range_end: graves.end,
-                limit: GRAVES,
+                key: tombstones.from,
+                range_end: tombstones.end,
+                limit: TOMBSTONES,
                 keys_only: true,
                 max_mod_revision: number(upto),
                 ..Default::default()
@@ -121,7 +121,7 @@ impl Shared {
                 request.compare.push(compare(&kv.key, pb::compare::Result::Equal, at));
                 request.success.push(delete(kv.key));
             }
-            // Where one of them was renewed meanwhile, or somebody else removed it, the next look shows what is left.
+            // If a tombstone was rewritten or removed meanwhile, the next read shows the remaining ones.
             let _: pb::TxnResponse = self
                 .client
                 .call("/etcdserverpb.KV/Txn", request, Effect::Repeatable)

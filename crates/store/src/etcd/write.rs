@@ -1,4 +1,4 @@
-//! Writing: a transaction of the store is one of etcd's.
+//! Writes: one transaction of the store is one etcd transaction.
 
 use std::time::SystemTime;
 
@@ -8,11 +8,11 @@ use serde_json::Value;
 
 use super::Shared;
 use super::client::{Effect, Failure, number, revision};
-use super::read::{epitaph, stored};
+use super::read::{deletion_time, stored};
 use crate::{Committed, Error, Expect, Key, Operation, Stored, Transaction};
 
 const TXN: &str = "/etcdserverpb.KV/Txn";
-/// How many operations etcd takes at once, unless it is told otherwise (`--max-txn-ops`).
+/// etcd's default limit of operations per transaction (`--max-txn-ops`).
 const OPERATIONS: usize = 128;
 
 impl Shared {
@@ -39,7 +39,7 @@ impl Shared {
                     largest = largest.max(Some((text.len(), key)));
                     put(at, text.into())
                 }
-                Operation::Delete { key, .. } => bury(at, self.layout.grave(key)),
+                Operation::Delete { key, .. } => delete_with_tombstone(at, self.layout.tombstone(key)),
                 Operation::Check { .. } => read(at, false),
             });
         }
@@ -50,7 +50,7 @@ impl Shared {
         };
         let at = self.client.note(answer.header.as_ref());
         if !answer.succeeded {
-            return Err(refused(operations, answer));
+            return Err(failed_precondition(operations, answer));
         }
         let mut objects = Vec::with_capacity(operations.len());
         for (operation, done) in transaction.operations.into_iter().zip(answer.responses) {
@@ -64,7 +64,7 @@ impl Shared {
         Ok(Committed { revision: at, objects })
     }
 
-    /// An object as it is kept: its revision is etcd's affair.
+    /// Serializes an object without its resource version, which etcd provides.
     fn text(&self, key: &Key, value: &Value) -> Result<String, Error> {
         let limit = self.options.object_bytes;
         let versioned = value.pointer("/metadata/resourceVersion").is_some();
@@ -95,7 +95,7 @@ fn compares(at: &Bytes, expect: Expect) -> Vec<pb::Compare> {
         Expect::Anything => Vec::new(),
         Expect::Absent => vec![there(Is::Equal)],
         Expect::Present => vec![there(Is::Greater)],
-        // What is not there has the modification revision 0.
+        // A missing key has the modification revision 0.
         Expect::Revision(revision) => vec![
             there(Is::Greater),
             compare(at, Is::Equal, Target::ModRevision(number(revision))),
@@ -103,7 +103,7 @@ fn compares(at: &Bytes, expect: Expect) -> Vec<pb::Compare> {
     }
 }
 
-/// Compares the key's own value of the target with the one given.
+/// Compares a key's current value of the target with the given one.
 pub(super) fn compare(at: &Bytes, result: pb::compare::Result, union: pb::compare::TargetUnion) -> pb::Compare {
     use pb::compare::{Target, TargetUnion};
     let target = match union {
@@ -145,12 +145,12 @@ fn read(key: Bytes, keys_only: bool) -> pb::RequestOp {
     }))
 }
 
-/// Deletes a key and writes on its grave; nothing if it is not there, which must make no revision.
-fn bury(key: Bytes, grave: Bytes) -> pb::RequestOp {
+/// Deletes a key and writes its tombstone. Does nothing, and creates no revision, if the key does not exist.
+fn delete_with_tombstone(key: Bytes, tombstone: Bytes) -> pb::RequestOp {
     let there = pb::compare::TargetUnion::CreateRevision(0);
     operation(pb::request_op::Request::RequestTxn(pb::TxnRequest {
         compare: vec![compare(&key, pb::compare::Result::Greater, there)],
-        success: vec![delete(key), put(grave, epitaph(SystemTime::now()).into())],
+        success: vec![delete(key), put(tombstone, deletion_time(SystemTime::now()).into())],
         failure: Vec::new(),
     }))
 }
@@ -159,7 +159,7 @@ fn operation(request: pb::request_op::Request) -> pb::RequestOp {
     pb::RequestOp { request: Some(request) }
 }
 
-/// What was there for a deletion or a check.
+/// The previous value for a deletion or check.
 fn found(done: pb::ResponseOp) -> Option<pb::KeyValue> {
     use pb::response_op::Response;
     match done.response? {
@@ -170,8 +170,8 @@ fn found(done: pb::ResponseOp) -> Option<pb::KeyValue> {
     }
 }
 
-/// Which expectation did not hold.
-fn refused(operations: &[Operation], answer: pb::TxnResponse) -> Error {
+/// Finds the precondition that failed.
+fn failed_precondition(operations: &[Operation], answer: pb::TxnResponse) -> Error {
     let asked = operations
         .iter()
         .filter(|operation| operation.expect() != Expect::Anything);
@@ -181,8 +181,8 @@ fn refused(operations: &[Operation], answer: pb::TxnResponse) -> Error {
             return error;
         }
     }
-    // The reads are part of the transaction, so that one of them must differ.
-    Error::Unavailable("etcd refused a transaction whose conditions hold".into())
+    // The reads are part of the transaction, so one of them must differ.
+    Error::Unavailable("etcd rejected a transaction whose preconditions hold".into())
 }
 
 fn too_large(largest: Option<(usize, &Key)>, limit: usize) -> Error {
@@ -192,6 +192,6 @@ fn too_large(largest: Option<(usize, &Key)>, limit: usize) -> Error {
             bytes,
             limit,
         },
-        None => Error::Invalid("the transaction is larger than etcd takes".into()),
+        None => Error::Invalid("the transaction exceeds etcd's size limit".into()),
     }
 }

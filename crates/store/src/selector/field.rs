@@ -1,4 +1,4 @@
-//! Requirements on fields.
+//! Field selectors.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,13 +8,13 @@ use serde_json::Value;
 use super::{SelectorError, check_length};
 use crate::Stored;
 
-/// Requirements on fields; all must hold. The default selects everything.
+/// A field selector: all requirements must match. The default selects everything.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct FieldSelector {
     requirements: Vec<Requirement>,
 }
 
-/// One requirement: a path with dots must have, or not have, a value.
+/// One requirement: the field at a dotted path has, or does not have, a value.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Requirement {
     path: Arc<str>,
@@ -23,12 +23,11 @@ struct Requirement {
 }
 
 impl FieldSelector {
-    /// Reads a selector as Kubernetes' clients write it: requirements with commas in between, each of the form
-    /// `path=value` (or `==`) or `path!=value`. In a value `\` stands before `\`, `,` and `=`. A text of nothing selects
-    /// everything.
+    /// Parses a selector in Kubernetes syntax: comma-separated requirements of the form `path=value` (or `==`) or
+    /// `path!=value`. In values `\` escapes `\`, `,` and `=`. An empty text selects everything.
     ///
     /// # Errors
-    /// What is wrong, and in which requirement. Which paths a type can be asked about is the affair of the caller.
+    /// A description of the invalid requirement. The caller checks which paths a type supports.
     pub fn parse(text: &str) -> Result<FieldSelector, SelectorError> {
         check_length(text)?;
         let mut requirements = Vec::new();
@@ -40,7 +39,7 @@ impl FieldSelector {
         Ok(FieldSelector { requirements })
     }
 
-    /// A field must have a value.
+    /// Requires that a field has a value.
     pub fn equal(path: &str, value: &str) -> FieldSelector {
         FieldSelector {
             requirements: vec![Requirement {
@@ -51,14 +50,14 @@ impl FieldSelector {
         }
     }
 
-    /// This, and what another selector asks for.
+    /// Adds the requirements of another selector.
     #[must_use]
     pub fn and(mut self, other: FieldSelector) -> FieldSelector {
         self.requirements.extend(other.requirements);
         self
     }
 
-    /// Whether the object meets all requirements. A field that is absent has the value "".
+    /// Whether an object matches. A missing field has the value "".
     pub fn matches(&self, object: &Stored) -> bool {
         let mut parsed = None;
         self.requirements.iter().all(
@@ -87,17 +86,17 @@ impl FieldSelector {
         )
     }
 
-    /// Whether everything is selected.
+    /// Whether it selects everything.
     pub fn is_empty(&self) -> bool {
         self.requirements.is_empty()
     }
 
-    /// The fields that are asked about.
+    /// The paths of all requirements.
     pub fn paths(&self) -> impl Iterator<Item = &str> {
         self.requirements.iter().map(|requirement| &*requirement.path)
     }
 
-    /// The value that a field must have, if there is such a requirement: one of `metadata.name` makes a list a look-up.
+    /// The required value of a field, if any. A requirement on `metadata.name` turns a list into a lookup.
     pub fn exact(&self, path: &str) -> Option<&str> {
         let found = self
             .requirements
@@ -108,7 +107,7 @@ impl FieldSelector {
 }
 
 impl fmt::Display for FieldSelector {
-    /// As [`FieldSelector::parse`] reads it.
+    /// In the syntax of [`FieldSelector::parse`].
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, Requirement { path, value, equal }) in self.requirements.iter().enumerate() {
             let comma = if index == 0 { "" } else { "," };
@@ -123,7 +122,7 @@ impl fmt::Display for FieldSelector {
     }
 }
 
-/// The text between commas that have no `\` before them.
+/// Splits at unescaped commas.
 fn terms(text: &str) -> Vec<&str> {
     let (mut terms, mut began, mut escaped) = (Vec::new(), 0, false);
     for (at, byte) in text.bytes().enumerate() {
@@ -141,7 +140,7 @@ fn terms(text: &str) -> Vec<&str> {
     terms
 }
 
-/// Reads one requirement: the first operator in it counts.
+/// Parses one requirement. The first operator counts.
 fn requirement(text: &str, term: &str) -> Result<Requirement, SelectorError> {
     let error = |what: String| SelectorError::new(format!("field selector {text:?}: {what}"));
     let at = term.find("!=").into_iter().chain(term.find('=')).min();
@@ -163,7 +162,7 @@ fn requirement(text: &str, term: &str) -> Result<Requirement, SelectorError> {
     })
 }
 
-/// A value without its backslashes.
+/// Removes the escapes of a value.
 fn unescaped(value: &str) -> Result<String, String> {
     let mut plain = String::with_capacity(value.len());
     let mut chars = value.chars();

@@ -1,4 +1,4 @@
-//! Requirements on labels.
+//! Label selectors.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -7,13 +7,13 @@ use std::sync::Arc;
 use super::lexer::{Lexer, Token};
 use super::{SelectorError, check_length};
 
-/// Requirements on labels; all must hold. The default selects everything.
+/// A label selector: all requirements must match. The default selects everything.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct LabelSelector {
     requirements: Vec<Requirement>,
 }
 
-/// One requirement on one label. Values are sorted, each once.
+/// One requirement. Values are sorted and unique.
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Requirement {
     In(Arc<str>, Vec<Arc<str>>),
@@ -25,12 +25,12 @@ enum Requirement {
 }
 
 impl LabelSelector {
-    /// Reads a selector as Kubernetes' clients write it: requirements with commas in between, each of the form
-    /// `label`, `!label`, `label=value` (or `==`), `label!=value`, `label in (a,b)`, `label notin (a,b)`, `label>1`,
-    /// `label<1`. A text of nothing selects everything.
+    /// Parses a selector in Kubernetes syntax: comma-separated requirements of the form `label`, `!label`,
+    /// `label=value` (or `==`), `label!=value`, `label in (a,b)`, `label notin (a,b)`, `label>1`, `label<1`. An empty
+    /// text selects everything.
     ///
     /// # Errors
-    /// What is wrong, and at which character; labels and values must be ones that an object can have.
+    /// A description with the character position. Labels and values must be valid.
     pub fn parse(text: &str) -> Result<LabelSelector, SelectorError> {
         check_length(text)?;
         let mut lexer = Lexer::new(text);
@@ -51,54 +51,54 @@ impl LabelSelector {
         }
     }
 
-    /// A label must have a value.
+    /// Requires that a label has a value.
     ///
     /// # Errors
-    /// No object can have such a label or value.
+    /// The label or value is invalid.
     pub fn equal(label: &str, value: &str) -> Result<LabelSelector, SelectorError> {
         LabelSelector::one_of(label, [value])
     }
 
-    /// A label must have one of several values.
+    /// Requires that a label has one of several values.
     ///
     /// # Errors
-    /// No object can have such a label or value, or there are none.
+    /// The label or a value is invalid, or there are no values.
     pub fn one_of<'a>(label: &str, values: impl IntoIterator<Item = &'a str>) -> Result<LabelSelector, SelectorError> {
         Ok(LabelSelector {
             requirements: vec![Requirement::In(checked_label(label)?, checked_values(label, values)?)],
         })
     }
 
-    /// A label must be there.
+    /// Requires that a label exists.
     ///
     /// # Errors
-    /// No object can have such a label.
+    /// The label is invalid.
     pub fn exists(label: &str) -> Result<LabelSelector, SelectorError> {
         Ok(LabelSelector {
             requirements: vec![Requirement::Exists(checked_label(label)?)],
         })
     }
 
-    /// This, and what another selector asks for.
+    /// Adds the requirements of another selector.
     #[must_use]
     pub fn and(mut self, other: LabelSelector) -> LabelSelector {
         self.requirements.extend(other.requirements);
         self
     }
 
-    /// Whether these labels meet all requirements.
+    /// Whether labels match all requirements.
     pub fn matches(&self, labels: &BTreeMap<Arc<str>, Arc<str>>) -> bool {
         self.requirements.iter().all(|requirement| requirement.holds(labels))
     }
 
-    /// Whether everything is selected.
+    /// Whether it selects everything.
     pub fn is_empty(&self) -> bool {
         self.requirements.is_empty()
     }
 }
 
 impl fmt::Display for LabelSelector {
-    /// As [`LabelSelector::parse`] reads it.
+    /// In the syntax of [`LabelSelector::parse`].
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, requirement) in self.requirements.iter().enumerate() {
             let comma = if index == 0 { "" } else { "," };
@@ -137,7 +137,7 @@ impl fmt::Display for Requirement {
     }
 }
 
-/// Reads one requirement.
+/// Parses one requirement.
 fn requirement(lexer: &mut Lexer<'_>) -> Result<Requirement, SelectorError> {
     let absent = lexer.peek() == Some(Token::Not);
     if absent {
@@ -170,7 +170,7 @@ fn requirement(lexer: &mut Lexer<'_>) -> Result<Requirement, SelectorError> {
     }
 }
 
-/// Reads the value after an operator; it may be empty.
+/// Parses the value after an operator. It may be empty.
 fn value(lexer: &mut Lexer<'_>, label: &str) -> Result<Arc<str>, SelectorError> {
     match lexer.peek() {
         None | Some(Token::Comma) => Ok(Arc::from("")),
@@ -181,7 +181,7 @@ fn value(lexer: &mut Lexer<'_>, label: &str) -> Result<Arc<str>, SelectorError> 
     }
 }
 
-/// Reads the number after `>` and `<`.
+/// Parses the number after `>` or `<`.
 fn number(lexer: &mut Lexer<'_>) -> Result<i64, SelectorError> {
     let token = lexer.next();
     match token {
@@ -192,7 +192,7 @@ fn number(lexer: &mut Lexer<'_>) -> Result<i64, SelectorError> {
     }
 }
 
-/// Reads values in parentheses. Nothing between two commas is the empty value.
+/// Parses values in parentheses. An empty item is the empty value.
 fn set(lexer: &mut Lexer<'_>, label: &str) -> Result<Vec<Arc<str>>, SelectorError> {
     if lexer.next() != Some(Token::Open) {
         return Err(lexer.error("\"(\" was expected"));
@@ -241,8 +241,8 @@ fn sorted(mut values: Vec<Arc<str>>) -> Vec<Arc<str>> {
     values
 }
 
-/// A label's name: at most 63 letters, digits, `-`, `_`, `.`, with a letter or digit at both ends; before it, if any, a
-/// DNS name of at most 253 characters and `/`.
+/// Validates a label name: at most 63 letters, digits, `-`, `_` or `.`, starting and ending with a letter or digit;
+/// optionally prefixed with a DNS name of at most 253 characters and `/`.
 fn checked_label(label: &str) -> Result<Arc<str>, SelectorError> {
     let (prefix, name) = match label.split_once('/') {
         Some((prefix, name)) => (Some(prefix), name),
@@ -269,7 +269,7 @@ fn checked_label(label: &str) -> Result<Arc<str>, SelectorError> {
     Ok(label.into())
 }
 
-/// A label's value: empty, or as a name.
+/// Validates a label value: empty, or like a name.
 fn checked_value(label: &str, value: &str) -> Result<Arc<str>, SelectorError> {
     if is_plain(value) {
         return Ok(value.into());

@@ -1,11 +1,11 @@
-//! The words of a label selector.
+//! The lexer of label selectors.
 
 use super::SelectorError;
 
-/// A word.
+/// A token.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Token<'a> {
-    /// A name or value; `in` and `notin`, too, where they are not operators.
+    /// A name or value. Includes `in` and `notin` where they are not operators.
     Word(&'a str),
     Comma,
     Open,
@@ -18,7 +18,7 @@ pub(super) enum Token<'a> {
 }
 
 impl Token<'_> {
-    /// The word as an error names it.
+    /// The token for error messages.
     pub(super) fn describe(token: Option<Token<'_>>) -> String {
         match token {
             None => "the end".to_owned(),
@@ -35,11 +35,11 @@ impl Token<'_> {
     }
 }
 
-/// Takes one word after the other from a text.
+/// Splits a selector into tokens.
 pub(super) struct Lexer<'a> {
     text: &'a str,
     at: usize,
-    /// Where the word began that was taken last.
+    /// The start of the last token.
     began: usize,
 }
 
@@ -48,12 +48,12 @@ impl<'a> Lexer<'a> {
         Lexer { text, at: 0, began: 0 }
     }
 
-    /// The next word, which stays.
+    /// Returns the next token without consuming it.
     pub(super) fn peek(&self) -> Option<Token<'a>> {
         self.token().map(|(token, ..)| token)
     }
 
-    /// The next word; none at the end.
+    /// Returns the next token; `None` at the end.
     pub(super) fn next(&mut self) -> Option<Token<'a>> {
         let found = self.token();
         self.began = found.map_or(self.text.len(), |(_, began, _)| began);
@@ -61,7 +61,7 @@ impl<'a> Lexer<'a> {
         found.map(|(token, ..)| token)
     }
 
-    /// An error at the word that was taken last.
+    /// An error at the last token.
     pub(super) fn error(&self, text: &str) -> SelectorError {
         SelectorError(format!(
             "label selector {:?}, at character {}: {text}",
@@ -70,7 +70,7 @@ impl<'a> Lexer<'a> {
         ))
     }
 
-    /// The next word with its beginning and end.
+    /// The next token with its start and end.
     fn token(&self) -> Option<(Token<'a>, usize, usize)> {
         let rest = &self.text[self.at..];
         let began = self.at + (rest.len() - rest.trim_start().len());

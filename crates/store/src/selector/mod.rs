@@ -1,4 +1,4 @@
-//! Label and field selectors, as Kubernetes writes them.
+//! Label and field selectors in Kubernetes syntax.
 
 mod field;
 mod label;
@@ -9,10 +9,10 @@ mod tests;
 pub use field::FieldSelector;
 pub use label::LabelSelector;
 
-/// No selector's text is longer, in bytes.
+/// The maximum length of a selector, in bytes.
 const TEXT_LIMIT: usize = 16 * 1024;
 
-/// A selector that cannot be read: what is wrong, and where.
+/// A selector with a syntax error.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct SelectorError(pub String);
@@ -23,12 +23,12 @@ impl SelectorError {
     }
 }
 
-/// Refuses texts beyond the limit before anything is read.
+/// Rejects texts that are too long.
 fn check_length(text: &str) -> Result<(), SelectorError> {
     match text.len() {
         0..=TEXT_LIMIT => Ok(()),
         bytes => Err(SelectorError(format!(
-            "the selector has {bytes} bytes; at most {TEXT_LIMIT} are read"
+            "the selector has {bytes} bytes; at most {TEXT_LIMIT} are allowed"
         ))),
     }
 }
