@@ -4,6 +4,7 @@
 //! [`parse_documents`] turns the bytes of a file into objects that are valid and diagnostics about everything else. Bad
 //! configuration is data: nothing here fails, logs, or stops at the first problem.
 
+mod change_set;
 mod diagnostic;
 #[macro_use]
 pub mod schema;
@@ -22,6 +23,7 @@ mod time;
 mod validate;
 mod yaml;
 
+pub use change_set::{ChangeSet, Observed};
 pub use decode::parse_duration;
 pub use diagnostic::{Diagnostic, FieldPath, Segment, Severity};
 pub use mesh::{MeshConfig, MeshNetworks};

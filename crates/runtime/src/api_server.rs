@@ -8,11 +8,11 @@ use anyhow::{Context, Result};
 use api::Api;
 use server::WorldHandle;
 use settings::{Settings, StoreBackend};
+use sources::ChangeSender;
 use store::Store;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use super::intake::Voice;
 use super::{ack_counts, store_backend, store_status};
 
 /// A store that is served over the API.
@@ -40,8 +40,8 @@ impl ApiServer {
     }
 
     /// Starts the source that reads the store and follows it.
-    pub(super) async fn follow(&mut self, voice: Voice) -> Result<()> {
-        let follower = Follower::start(Arc::clone(&self.store), voice).await;
+    pub(super) async fn follow(&mut self, changes: ChangeSender) -> Result<()> {
+        let follower = Follower::start(Arc::clone(&self.store), changes).await;
         let follower = follower.context("the store was closed")?;
         tracing::debug!(tasks = follower.tasks(), "following the store");
         self.follower = Some(follower);

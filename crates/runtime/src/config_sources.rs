@@ -7,14 +7,13 @@ use anyhow::{Context, Result, bail};
 use config::mesh;
 use config::{Kind, MeshConfig, ParseOptions};
 use sources::xds::{self, Location, Node};
-use sources::{Change, files, kubernetes};
-use tokio::sync::{mpsc, watch};
+use sources::{files, kubernetes};
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use super::intake::{Source, Voice};
+use sources::ChangeSender;
 
-/// The capacity of the queue of changes of one source.
-const QUEUE: usize = 8;
+use super::intake::Source;
 
 /// One entry of `configSources`.
 pub(super) struct ConfigSource {
@@ -79,13 +78,13 @@ impl Running {
     ///
     /// # Errors
     /// The directory cannot be read.
-    pub(super) async fn directory(&mut self, directory: &Path, voice: Voice) -> Result<()> {
+    pub(super) async fn directory(&mut self, directory: &Path, changes: ChangeSender) -> Result<()> {
         let root = directory.to_owned();
         // Blocks while the queue is full.
         let reading = tokio::task::spawn_blocking(move || {
             let sink = move |change| {
                 // Fails only when everything is about to end.
-                let _ = voice.say_blocking(change);
+                let _ = changes.send_blocking(change);
             };
             files::watch(&root, &ParseOptions::default(), sink)
         });
@@ -97,52 +96,25 @@ impl Running {
     ///
     /// # Errors
     /// It is a directory that cannot be read, or there is no way to Kubernetes. Another control plane may be away.
-    pub(super) async fn place(&mut self, place: ConfigSource, node: Node, voice: Voice) -> Result<()> {
+    pub(super) async fn place(&mut self, place: ConfigSource, node: Node, changes: ChangeSender) -> Result<()> {
         let field = format!("MeshConfig.configSources[{}].address: {:?}", place.index, place.address);
         match place.location {
-            Location::Directory(directory) => self.directory(&directory, voice).await.context(field),
+            Location::Directory(directory) => self.directory(&directory, changes).await.context(field),
             Location::Xds(address) => {
                 let mut options = xds::Options::new(address, node);
                 // Our own holds, whatever another mesh's settings are.
                 options.kinds.retain(|kind| *kind != Kind::MeshConfig);
-                self.follow(voice, |changes| xds::follow(options, changes));
+                self.tasks.spawn(xds::follow(options, changes));
                 Ok(())
             }
             Location::Kubernetes => {
                 let client = kubernetes::client().await.context(field)?;
-                self.follow(voice, |changes| async move {
-                    let (sender, mut news) = mpsc::channel::<kubernetes::News>(QUEUE);
-                    let told = async {
-                        while let Some(news) = news.recv().await {
-                            if changes.send(news.change).await.is_err() {
-                                return;
-                            }
-                        }
-                    };
-                    let report = watch::Sender::default();
-                    tokio::select! {
-                        () = kubernetes::follow(kubernetes::Options::new(client), sender, report) => {}
-                        () = told => {}
-                    }
-                });
+                let report = watch::Sender::default();
+                self.tasks
+                    .spawn(kubernetes::follow(kubernetes::Options::new(client), changes, report));
                 Ok(())
             }
         }
-    }
-
-    fn follow<F>(&mut self, voice: Voice, follow: impl FnOnce(mpsc::Sender<Change>) -> F)
-    where
-        F: Future<Output = ()> + Send + 'static,
-    {
-        let (sender, mut changes) = mpsc::channel(QUEUE);
-        self.tasks.spawn(follow(sender));
-        self.tasks.spawn(async move {
-            while let Some(change) = changes.recv().await {
-                if voice.say(change, Vec::new()).await.is_err() {
-                    return;
-                }
-            }
-        });
     }
 }
 

@@ -1,8 +1,8 @@
-//! All sources as one: what each of them says goes in, what is committed comes out.
+//! Combines all sources and commits their changes to the world.
 //!
-//! Where two sources define an object, the one that comes first holds ([`Aggregate`]). Nothing is committed before every
-//! source has said all that it has, so that no proxy is told of half a mesh; sources elsewhere may be gone on without
-//! after a while ([`Options::patience`]).
+//! If several sources define an object, the one with the lowest rank takes precedence ([`Aggregate`]). Nothing is
+//! committed before every source has sent its complete state, so no proxy receives a partial mesh. Remote sources are
+//! waited for only for a limited time ([`Options::patience`]).
 
 #[cfg(test)]
 mod tests;
@@ -12,133 +12,63 @@ use std::mem;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::log_diagnostic;
-use crate::objects::Listener;
-use config::{AnyObject, Diagnostic, Kind, MeshConfig, ObjectKey};
+use config::{AnyObject, Diagnostic, Kind, MeshConfig, ObjectKey, Observed};
 use registry::inputs::MeshSettings;
-use server::{Closed, Configuration, Observation, WorldHandle};
-use sources::Change;
+use server::{Closed, Configuration, WorldHandle};
 use sources::aggregate::Aggregate;
 use sources::selection::Selection;
+use sources::{ChangeSender, SourceChange};
 use tokio::sync::{mpsc, watch};
 use world::Batch;
 
-/// Changes that may wait; their sources wait when there are more.
+use crate::log_diagnostic;
+
+/// The number of queued changes; sources wait when the queue is full.
 const QUEUE: usize = 64;
-/// How often the log says what is waited for.
+/// The interval at which the log names the awaited sources.
 const REMIND: Duration = Duration::from_secs(10);
 
-/// A source, by what it is called in diagnostics.
+/// A source, with its name in diagnostics.
 #[derive(Clone, Debug)]
 pub(super) struct Source {
     pub(super) name: Arc<str>,
-    /// Whether it may be away, so that in the end it is gone on without.
+    /// Whether the source may be unavailable, so that it is not waited for indefinitely.
     pub(super) elsewhere: bool,
 }
 
-/// What is done with what the sources say.
+/// Options of the intake.
 pub(super) struct Options {
     pub(super) pilot: WorldHandle,
-    /// What other control planes may read.
+    /// The configuration served to other control planes.
     pub(super) configuration: Configuration,
-    /// The settings of the mesh that hold without a MeshConfig.
+    /// The mesh settings without a MeshConfig.
     pub(super) defaults: MeshSettings,
-    /// How long sources elsewhere are waited for; zero: for as long as it takes.
+    /// How long to wait for remote sources; zero for no limit.
     pub(super) patience: Duration,
-    /// Tells the mesh configuration to others.
+    /// Publishes the mesh configuration.
     pub(super) mesh: watch::Sender<Arc<MeshConfig>>,
 }
 
-/// Where one source says what it has.
-#[derive(Clone)]
-pub(super) struct Voice {
-    place: usize,
-    said: mpsc::Sender<Said>,
-}
-
-struct Said {
-    place: usize,
-    change: Change,
-    observed: Vec<Observation>,
-    /// The cluster of which the change names everything; none: it names what changed.
-    whole: Option<Arc<str>>,
-    /// Whether more is to come before the source has said everything that it has.
-    more: bool,
-}
-
-/// How far it is.
+/// The progress of the start.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Progress {
-    /// The sources that have not said everything yet.
+    /// The sources that have not sent their complete state.
     pub(super) awaited: Vec<Arc<str>>,
     /// Whether the first commit was made.
     pub(super) begun: bool,
 }
 
-impl Voice {
-    /// Hands on a change, the first time one with everything; and what is to be told of its objects. Waits while the
-    /// queue is full; fails when the control plane is shutting down.
-    pub(super) async fn say(&self, change: Change, observed: Vec<Observation>) -> Result<(), Closed> {
-        self.said.send(self.said(change, observed)).await.map_err(|_| Closed)
-    }
-
-    /// Hands on a part of what is to be said the first time; or, of a source that has spoken, what changed.
-    pub(super) async fn say_part(&self, change: Change) -> Result<(), Closed> {
-        let said = Said {
-            more: true,
-            ..self.said(change, Vec::new())
-        };
-        self.said.send(said).await.map_err(|_| Closed)
-    }
-
-    /// The same with everything that there is of a cluster: what this source said of it before and is not named is gone.
-    pub(super) async fn say_all_of(&self, cluster: &Arc<str>, change: Change) -> Result<(), Closed> {
-        let said = Said {
-            whole: Some(cluster.clone()),
-            more: true,
-            ..self.said(change, Vec::new())
-        };
-        self.said.send(said).await.map_err(|_| Closed)
-    }
-
-    /// The same from a thread that may block.
-    pub(super) fn say_blocking(&self, change: Change) -> Result<(), Closed> {
-        self.said
-            .blocking_send(self.said(change, Vec::new()))
-            .map_err(|_| Closed)
-    }
-
-    fn said(&self, change: Change, observed: Vec<Observation>) -> Said {
-        Said {
-            place: self.place,
-            change,
-            observed,
-            whole: None,
-            more: false,
-        }
-    }
-}
-
-impl Listener for Voice {
-    async fn say(&self, change: Change, observed: Vec<Observation>) -> Result<(), Closed> {
-        Voice::say(self, change, observed).await
-    }
-}
-
-/// Joins these sources, of which the first holds, in a task of its own. Returns each one's voice, in the same order.
-pub(super) fn start(sources: Vec<Source>, options: Options) -> (Vec<Voice>, watch::Receiver<Progress>) {
-    let (said, receiver) = mpsc::channel(QUEUE);
-    let voices = (0..sources.len()).map(|place| Voice {
-        place,
-        said: said.clone(),
-    });
-    let voices = voices.collect();
+/// Starts the intake of these sources, in order of rank. Returns their senders, in the same order.
+pub(super) fn start(sources: Vec<Source>, options: Options) -> (Vec<ChangeSender>, watch::Receiver<Progress>) {
+    let (sender, receiver) = mpsc::channel(QUEUE);
+    let senders = (0..sources.len()).map(|rank| ChangeSender::new(rank, sender.clone()));
+    let senders = senders.collect();
     let intake = Intake {
         selection: Selection::default(),
         all: Aggregate::new(sources.iter().map(|source| source.name.clone())),
         awaited: (0..sources.len()).collect(),
         batch: Batch::new(),
-        observed: Vec::new(),
+        observed: BTreeMap::new(),
         journal: Journal::default(),
         progress: watch::Sender::new(Progress::default()),
         sources,
@@ -148,26 +78,26 @@ pub(super) fn start(sources: Vec<Source>, options: Options) -> (Vec<Voice>, watc
     intake.publish(false);
     let progress = intake.progress.subscribe();
     tokio::spawn(intake.run(receiver));
-    (voices, progress)
+    (senders, progress)
 }
 
 struct Intake {
     sources: Vec<Source>,
     options: Options,
     all: Aggregate,
-    /// The namespaces that the mesh sees.
+    /// The selected namespaces.
     selection: Selection,
     awaited: BTreeSet<usize>,
-    /// What is to be committed next.
+    /// The changes of the next commit.
     batch: Batch,
-    observed: Vec<Observation>,
+    observed: BTreeMap<ObjectKey, Option<Observed>>,
     journal: Journal,
     progress: watch::Sender<Progress>,
 }
 
 impl Intake {
-    async fn run(mut self, mut said: mpsc::Receiver<Said>) {
-        if self.gather(&mut said).await.is_none() {
+    async fn run(mut self, mut received: mpsc::Receiver<SourceChange>) {
+        if self.wait_for_sources(&mut received).await.is_none() {
             return;
         }
         let mut taken = Vec::new();
@@ -176,16 +106,16 @@ impl Intake {
                 return;
             }
             self.publish(true);
-            // What came while that was committed goes together.
-            if said.recv_many(&mut taken, QUEUE).await == 0 {
+            // Changes that arrived during the commit are committed together.
+            if received.recv_many(&mut taken, QUEUE).await == 0 {
                 return;
             }
-            taken.drain(..).for_each(|said| self.take(said));
+            taken.drain(..).for_each(|change| self.take(change));
         }
     }
 
-    /// Until every source has said what it has, or nobody is waited for any more. None: the sources ended before.
-    async fn gather(&mut self, said: &mut mpsc::Receiver<Said>) -> Option<()> {
+    /// Waits until every source has sent its complete state, or the time is over. `None` if the sources ended.
+    async fn wait_for_sources(&mut self, received: &mut mpsc::Receiver<SourceChange>) -> Option<()> {
         let patience = self.options.patience;
         let end = tokio::time::sleep(patience);
         tokio::pin!(end);
@@ -194,16 +124,16 @@ impl Intake {
         reminders.tick().await;
         while !self.awaited.is_empty() {
             tokio::select! {
-                one = said.recv() => self.take(one?),
+                change = received.recv() => self.take(change?),
                 () = &mut end, if waits => waits = false,
                 _ = reminders.tick() => tracing::warn!("waiting for {}", self.awaited().join(", ")),
             }
             self.publish(false);
-            let elsewhere = self.awaited.iter().all(|place| self.sources[*place].elsewhere);
+            let elsewhere = self.awaited.iter().all(|rank| self.sources[*rank].elsewhere);
             if elsewhere && !waits && !patience.is_zero() && !self.awaited.is_empty() {
                 tracing::error!(
-                    "serving without {}, which did not answer within {patience:?} (--source-timeout); what they have is taken \
-                     in when they answer",
+                    "serving without {}, which did not answer within {patience:?} (--source-timeout); their objects are \
+                     added when they answer",
                     self.awaited().join(", ")
                 );
                 return Some(());
@@ -212,40 +142,39 @@ impl Intake {
         Some(())
     }
 
-    fn take(&mut self, said: Said) {
-        let Said {
-            place,
+    fn take(&mut self, received: SourceChange) {
+        let SourceChange {
+            rank,
             mut change,
-            observed,
-            whole,
-            more,
-        } = said;
-        let name = self.sources[place].name.clone();
-        if !more && self.awaited.remove(&place) {
+            replaces,
+            complete,
+        } = received;
+        let name = self.sources[rank].name.clone();
+        if complete && self.awaited.remove(&rank) {
             tracing::info!(source = %name, objects = change.upserts.len(), "read");
         }
-        self.observed.extend(observed);
+        self.observed.extend(mem::take(&mut change.observed));
         self.journal
-            .write(Some(place), &name, mem::take(&mut change.diagnostics));
-        let whole = match whole {
-            Some(cluster) => self.all.replace(place, &cluster, change),
-            None => self.all.apply(place, change),
+            .write(Some(rank), &name, mem::take(&mut change.diagnostics));
+        let merged = match replaces {
+            Some(cluster) => self.all.replace(rank, &cluster, change),
+            None => self.all.apply(rank, change),
         };
-        let whole = self.selection.apply(whole, self.all.objects());
-        self.journal.write(None, &name, whole.diagnostics);
-        if whole.upserts.is_empty() && whole.deletes.is_empty() {
+        let mut merged = self.selection.apply(merged, &self.all);
+        self.journal.write(None, &name, mem::take(&mut merged.diagnostics));
+        if !merged.has_objects() {
             return;
         }
         let configuration = &self.options.configuration;
-        configuration.apply(&whole.upserts, &whole.deletes);
+        configuration.apply(&merged);
         if self.progress.borrow().begun {
-            let (upserts, deletes) = (whole.upserts.len(), whole.deletes.len());
+            let (upserts, deletes) = (merged.upserts.len(), merged.deletes.len());
             tracing::info!(source = %name, upserts, deletes, "configuration changed");
         }
-        for key in &whole.deletes {
+        for key in &merged.deletes {
             self.remove(key);
         }
-        for object in whole.upserts {
+        for object in merged.upserts.into_values() {
             self.put(object);
         }
     }
@@ -296,31 +225,31 @@ impl Intake {
     fn awaited(&self) -> Vec<Arc<str>> {
         self.awaited
             .iter()
-            .map(|place| self.sources[*place].name.clone())
+            .map(|rank| self.sources[*rank].name.clone())
             .collect()
     }
 }
 
-/// What was said of which file, so that each thing is logged once.
+/// The reported diagnostics, so that each one is logged once.
 #[derive(Default)]
 struct Journal {
-    /// By source (none: of the whole) and file.
-    said: BTreeMap<(Option<usize>, Arc<str>), Vec<Diagnostic>>,
+    /// By source (`None` for the merged configuration) and file.
+    reported: BTreeMap<(Option<usize>, Arc<str>), Vec<Diagnostic>>,
 }
 
 impl Journal {
-    fn write(&mut self, place: Option<usize>, source: &str, said: BTreeMap<Arc<str>, Vec<Diagnostic>>) {
-        for (file, problems) in said {
-            let key = (place, file);
-            let before = self.said.get(&key).map_or(&[][..], |before| before);
+    fn write(&mut self, rank: Option<usize>, source: &str, reported: BTreeMap<Arc<str>, Vec<Diagnostic>>) {
+        for (file, problems) in reported {
+            let key = (rank, file);
+            let before = self.reported.get(&key).map_or(&[][..], |before| before);
             problems
                 .iter()
                 .filter(|problem| !before.contains(problem))
                 .for_each(log_diagnostic);
             if !problems.is_empty() {
-                self.said.insert(key, problems);
-            } else if self.said.remove(&key).is_some() {
-                tracing::info!(source, file = %key.1, "nothing is wrong any more");
+                self.reported.insert(key, problems);
+            } else if self.reported.remove(&key).is_some() {
+                tracing::info!(source, file = %key.1, "the problems of a file are resolved");
             }
         }
     }

@@ -32,9 +32,10 @@ use world::World;
 
 use api_server::ApiServer;
 use config_sources::{ConfigSource, Running};
-use intake::{Progress, Source, Voice};
+use intake::{Progress, Source};
 use kubernetes::Cluster;
 use mesh_file::MeshFile;
+use sources::ChangeSender;
 
 /// Runs the control plane until SIGTERM or SIGINT.
 ///
@@ -197,10 +198,10 @@ async fn begin_sources(settings: &Settings, given: Given, intake: intake::Option
     let directory = settings.config_dir.as_deref();
     names.extend(directory.map(|directory| known(format!("--config-dir {}", directory.display()))));
     names.extend(given.config_sources.iter().map(ConfigSource::source));
-    let (voices, mut progress) = intake::start(names, intake);
+    let (senders, mut progress) = intake::start(names, intake);
 
-    let mut voices = voices.into_iter();
-    let mut next = || voices.next().context("every source has a voice");
+    let mut senders = senders.into_iter();
+    let mut next = || senders.next().context("every source has a sender");
     let mut parts = Parts {
         mesh_file: JoinSet::new(),
         names: JoinSet::new(),
@@ -216,7 +217,7 @@ async fn begin_sources(settings: &Settings, given: Given, intake: intake::Option
         cluster.follow(settings, next()?, server.serving_status());
         cluster.follow_others(settings, next()?, server.serving_status());
     }
-    let store: Option<(Arc<dyn Store>, Voice)> = match given.store {
+    let store: Option<(Arc<dyn Store>, ChangeSender)> = match given.store {
         Some(store) => Some((store, next()?)),
         None => None,
     };
@@ -227,9 +228,9 @@ async fn begin_sources(settings: &Settings, given: Given, intake: intake::Option
         parts.running.place(place, given.node.clone(), next()?).await?;
     }
     // The API starts last, after everything that may fail.
-    if let Some((store, voice)) = store {
+    if let Some((store, changes)) = store {
         let api_server = parts.api_server.insert(ApiServer::open(settings, store).await?);
-        tokio::try_join!(api_server.follow(voice), begun(&mut progress, server, None))?;
+        tokio::try_join!(api_server.follow(changes), begun(&mut progress, server, None))?;
     } else {
         let details = parts
             .cluster

@@ -6,11 +6,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::log_diagnostic;
-use config::{MeshConfig, Object, ParseOptions};
-use sources::Change;
+use config::{ChangeSet, MeshConfig, Object, ParseOptions};
 
 use super::config_sources;
-use super::intake::Voice;
+use sources::ChangeSender;
 
 /// The polling interval. Polling is simpler than a watch here: the file changes rarely, may be a symbolic link that is
 /// replaced (a mounted ConfigMap), and may be missing for a moment.
@@ -53,10 +52,10 @@ impl MeshFile {
     }
 
     /// Reports the content and every valid new version, until the control plane stops. Errors are logged once.
-    pub(super) async fn follow(mut self, voice: Voice) {
+    pub(super) async fn follow(mut self, changes: ChangeSender) {
         let mut polls = tokio::time::interval(POLL_INTERVAL);
         let mut failing = false;
-        if voice.say(change(&self.config), Vec::new()).await.is_err() {
+        if changes.send(change(&self.config)).await.is_err() {
             return;
         }
         loop {
@@ -68,7 +67,7 @@ impl MeshFile {
                         && let Some(config) = self.take(bytes)
                     {
                         self.compare(&config);
-                        if voice.say(change(&config), Vec::new()).await.is_err() {
+                        if changes.send(change(&config)).await.is_err() {
                             return;
                         }
                     }
@@ -116,9 +115,7 @@ impl MeshFile {
     }
 }
 
-fn change(config: &MeshConfig) -> Change {
-    Change {
-        upserts: vec![Object::new("", MeshConfig::NAME, config.clone()).into()],
-        ..Change::default()
-    }
+fn change(config: &MeshConfig) -> ChangeSet {
+    let object = Object::new("", MeshConfig::NAME, config.clone()).into();
+    [object].into_iter().collect()
 }

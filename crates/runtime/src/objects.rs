@@ -1,40 +1,23 @@
-//! The store as a source: the objects of every kind that the mesh reads, through the store's local view.
+//! The store as a source: the objects of every kind of the mesh, through a cache of the store.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
-use std::future::Future;
 use std::sync::Arc;
 
 use config::schema::{Definition, definitions};
-use config::{AnyObject, Diagnostic, ObjectKey, ParseOptions, read_object};
+use config::{ChangeSet, Diagnostic, ObjectKey, Observed, ParseOptions, read_object};
 use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
-use server::{Closed, Observation};
-use sources::Change;
+use sources::{ChangeSender, Closed};
 use store::cache::{Cache, Event, Options, Subscription};
 use store::{GroupResource, Store, Stored};
 use tokio::sync::mpsc;
 
 use crate::log_diagnostic;
 
-/// Events that may wait for the world; the view's subscribers wait when there are more.
+/// The number of queued events; the cache's subscriptions wait when the queue is full.
 const QUEUE: usize = 1024;
-
-/// Whoever is told what there is.
-pub trait Listener: Send + Sync + 'static {
-    /// Takes a change, the first time one with everything, and what is to be told of its objects.
-    ///
-    /// # Errors
-    /// Nobody listens any more.
-    fn say(&self, change: Change, observed: Vec<Observation>) -> impl Future<Output = Result<(), Closed>> + Send;
-}
-
-impl Listener for mpsc::Sender<(Change, Vec<Observation>)> {
-    async fn say(&self, change: Change, observed: Vec<Observation>) -> Result<(), Closed> {
-        self.send((change, observed)).await.map_err(|_| Closed)
-    }
-}
 
 /// Follows the store until it is dropped.
 pub struct Follower {
@@ -49,8 +32,8 @@ impl Drop for Follower {
 }
 
 impl Follower {
-    /// Says everything that is in the store, and follows it from then on. None: the store ended before.
-    pub async fn start(store: Arc<dyn Store>, listener: impl Listener) -> Option<Follower> {
+    /// Sends the complete state of the store, and follows it from then on. `None` if the store ended before.
+    pub async fn start(store: Arc<dyn Store>, changes: ChangeSender) -> Option<Follower> {
         let kinds: Vec<&'static Definition> = definitions().iter().filter(|kind| kind.mesh.is_some()).collect();
         let types = kinds
             .iter()
@@ -76,13 +59,13 @@ impl Follower {
             }
             tasks.spawn(forward(place, subscription, sender.clone()));
         }
-        let known = first.say(&listener).await.ok()?;
+        let known = first.send(&changes).await.ok()?;
         let view = cache.clone();
-        tasks.spawn(follow(kinds, receiver, view, listener, known));
+        tasks.spawn(follow(kinds, receiver, view, changes, known));
         Some(Follower { cache, tasks })
     }
 
-    /// How many tasks follow it.
+    /// The number of tasks.
     pub fn tasks(&self) -> usize {
         self.tasks.len()
     }
@@ -96,12 +79,12 @@ async fn forward(place: usize, mut subscription: Subscription, events: mpsc::Sen
     }
 }
 
-/// Says what comes in; what came meanwhile goes together.
+/// Sends changes. Events that arrived meanwhile are sent together.
 async fn follow(
     kinds: Vec<&'static Definition>,
     mut events: mpsc::Receiver<(usize, Event)>,
     cache: Cache,
-    listener: impl Listener,
+    changes: ChangeSender,
     mut known: BTreeMap<ObjectKey, Vec<Diagnostic>>,
 ) {
     let mut taken = Vec::new();
@@ -113,20 +96,18 @@ async fn follow(
         for (place, event) in taken.drain(..) {
             work.take(kinds[place], event, &cache);
         }
-        match work.say(&listener).await {
+        match work.send(&changes).await {
             Ok(after) => known = after,
             Err(Closed) => return,
         }
     }
 }
 
-/// What is to be said, and which objects there are after it.
+/// The changes of some events, and the existing objects.
 #[derive(Default)]
 struct Work {
-    /// What became of each object last: it is there so, or it is gone.
-    changed: BTreeMap<ObjectKey, Option<AnyObject>>,
-    observed: Vec<Observation>,
-    /// What there is, each with what is wrong with it.
+    change: ChangeSet,
+    /// The existing objects with their diagnostics.
     known: BTreeMap<ObjectKey, Vec<Diagnostic>>,
 }
 
@@ -141,7 +122,7 @@ impl Work {
                 }
             }
             Event::Restart => {
-                // What is there is told of again; what went meanwhile is not.
+                // The cache adds existing objects again, but does not report deletions in between.
                 let there: BTreeSet<ObjectKey> = cache
                     .list(&GroupResource::new(kind.group, kind.plural))
                     .iter()
@@ -156,13 +137,13 @@ impl Work {
 
     fn remove(&mut self, key: ObjectKey) {
         self.known.remove(&key);
-        self.changed.insert(key.clone(), None);
-        self.observed.push(Observation::Gone(key));
+        self.change.delete(key.clone());
+        self.change.observed.insert(key, None);
     }
 
     fn upsert(&mut self, kind: &'static Definition, before: Option<&Stored>, now: &Stored) {
         let Some(key) = key_of(kind, now) else { return };
-        // Statuses that Rutter itself wrote come back: the mesh has nothing to derive from them.
+        // Statuses that Rutter itself wrote do not affect the mesh.
         let known = before
             .filter(|before| status::has_status(key.kind) && same_meaning(before, now))
             .and_then(|_| self.known.get(&key));
@@ -170,30 +151,23 @@ impl Work {
             Some(known) => known.clone(),
             None => self.read(&key, now),
         };
-        self.observed.push(seen(key, diagnostics, now));
+        self.change.observe(observed(key, diagnostics, now));
     }
 
-    /// Reads an object that is new or means something else than before. Returns what is wrong with it.
+    /// Parses an object that was added or changed. Returns its diagnostics.
     fn read(&mut self, key: &ObjectKey, now: &Stored) -> Vec<Diagnostic> {
         let read = read_object(&now.value(), &ParseOptions::default());
         read.diagnostics.iter().for_each(log_diagnostic);
         self.known.insert(key.clone(), read.diagnostics.clone());
-        // One that is not valid keeps its last good version in force.
+        // If the new version is invalid, the last valid one stays in effect.
         if let Some(object) = read.object {
-            self.changed.insert(object.key(), Some(object));
+            self.change.upsert(object);
         }
         read.diagnostics
     }
 
-    async fn say(self, listener: &impl Listener) -> Result<BTreeMap<ObjectKey, Vec<Diagnostic>>, Closed> {
-        let mut change = Change::default();
-        for (key, object) in self.changed {
-            match object {
-                Some(object) => change.upserts.push(object),
-                None => change.deletes.push(key),
-            }
-        }
-        listener.say(change, self.observed).await?;
+    async fn send(self, changes: &ChangeSender) -> Result<BTreeMap<ObjectKey, Vec<Diagnostic>>, Closed> {
+        changes.send(self.change).await?;
         Ok(self.known)
     }
 }
@@ -206,8 +180,8 @@ fn key_of(kind: &Definition, object: &Stored) -> Option<ObjectKey> {
     ))
 }
 
-/// What is told of an object.
-fn seen(key: ObjectKey, diagnostics: Vec<Diagnostic>, now: &Stored) -> Observation {
+/// The observation for the status writer.
+fn observed(key: ObjectKey, diagnostics: Vec<Diagnostic>, now: &Stored) -> Observed {
     #[derive(Default, Deserialize)]
     struct Outline {
         #[serde(default)]
@@ -221,21 +195,21 @@ fn seen(key: ObjectKey, diagnostics: Vec<Diagnostic>, now: &Stored) -> Observati
         #[serde(default)]
         generation: i64,
     }
-    // What is stored can be read.
+    // Stored objects always parse.
     let outline: Outline = serde_json::from_slice(&now.json).unwrap_or_default();
-    Observation::Seen(Box::new(status::Subject {
+    Observed {
         key,
         uid: outline.metadata.uid,
         generation: outline.metadata.generation,
         diagnostics,
         status: outline.status,
-    }))
+    }
 }
 
-/// The fields of an object as they were written. The store writes what is equal equally.
+/// The raw fields of an object. The store serializes equal values equally.
 type Fields<'a> = BTreeMap<Cow<'a, str>, &'a RawValue>;
 
-/// Whether two versions of an object differ in nothing but their resource versions and what Rutter writes of a status.
+/// Whether two versions differ only in resource versions and status fields written by Rutter.
 fn same_meaning(before: &Stored, now: &Stored) -> bool {
     fn same(before: &Fields<'_>, now: &Fields<'_>, except: &[&str]) -> bool {
         let counted =
@@ -256,14 +230,14 @@ fn same_meaning(before: &Stored, now: &Stored) -> bool {
         && same(&before.1, &now.1, &["observedGeneration", "conditions", "proxies"])
 }
 
-/// The metadata of a stored object, its status, and all of it; what is not there is empty.
+/// The metadata, the status and all fields of a stored object. Missing parts are empty.
 fn parts(stored: &Stored) -> Option<(Fields<'_>, Fields<'_>, Fields<'_>)> {
     let object = fields(std::str::from_utf8(&stored.json).ok()?)?;
     let part = |name: &str| object.get(name).map_or(Some(Fields::new()), |raw| fields(raw.get()));
     Some((part("metadata")?, part("status")?, object))
 }
 
-/// The fields of an object; none if it is something else.
+/// The fields of an object; `None` for other values.
 fn fields(json: &str) -> Option<Fields<'_>> {
     serde_json::from_str(json).ok()
 }
@@ -313,9 +287,7 @@ mod tests {
             json!({"metadata": {"uid": "u", "generation": 3}, "status": {"proxies": {}}}),
         );
         let key = ObjectKey::new(config::Kind::Gateway, "default", "a");
-        let Observation::Seen(subject) = seen(key, Vec::new(), &now) else {
-            panic!("it was seen");
-        };
+        let subject = observed(key, Vec::new(), &now);
         assert_eq!((&*subject.uid, subject.generation), ("u", 3));
         assert_eq!(subject.status, Some(json!({"proxies": {}})));
     }

@@ -36,5 +36,5 @@ pub use mcp::Configuration;
 pub use metrics::Gauge;
 pub use pages::ServingStatus;
 pub use peer::{ClaimError, Peer, SecretAccess};
-pub use status_tracker::Observation;
+pub use status_tracker::Observations;
 pub use world_handle::{Closed, Names, WorldHandle};

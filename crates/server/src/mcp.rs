@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
-use config::{AnyObject, Kind, MeshConfig, Object, ObjectKey};
+use config::{AnyObject, ChangeSet, Kind, MeshConfig, Object, ObjectKey};
 use tokio::sync::watch;
 
 pub(crate) use stream::{Service, wants};
@@ -80,10 +80,10 @@ impl Configuration {
 
     /// Takes in a change of the sources. Core kinds are left out: this form carries a `spec` only; and so is what was read
     /// from other clusters, for it has no place for their names.
-    pub fn apply(&self, upserts: &[AnyObject], deletes: &[ObjectKey]) {
+    pub fn apply(&self, change: &ChangeSet) {
         let mut any = false;
         let mut kinds = self.kinds();
-        for key in deletes {
+        for key in &change.deletes {
             if let Some(held) = kinds.get_mut(&key.kind)
                 && held.objects.remove(key).is_some()
             {
@@ -92,7 +92,7 @@ impl Configuration {
             }
         }
         let own = |object: &&AnyObject| object.kind().is_complete() && object.meta().cluster.is_empty();
-        for object in upserts.iter().filter(own) {
+        for object in change.upserts.values().filter(own) {
             let held = kinds.entry(object.kind()).or_default();
             held.generation += 1;
             let item = Item {
@@ -111,7 +111,8 @@ impl Configuration {
 
     /// Replaces the mesh's settings, for those who have them not as an object.
     pub fn set_mesh(&self, config: MeshConfig) {
-        self.apply(&[Object::new("", MeshConfig::NAME, config).into()], &[]);
+        let object = Object::new("", MeshConfig::NAME, config).into();
+        self.apply(&[object].into_iter().collect());
     }
 
     fn changes(&self) -> watch::Receiver<()> {

@@ -1,6 +1,6 @@
 //! Tracks the status of configuration objects and hands out the statuses to write.
 //!
-//! Sources report objects ([`Observation`]); the hub knows what proxies acknowledged. After every turn of the world thread,
+//! Sources report objects ([`Observed`]); the hub knows what proxies acknowledged. After every turn of the world thread,
 //! once all responses are queued, the objects that are due are counted ([`world::World::reach`], [`xds::Hub::tally`]) and
 //! changed statuses go into a bounded channel. xDS never waits for this: while the channel is full nothing is counted, and
 //! counting stops when its time is used up.
@@ -9,12 +9,10 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use config::{Diagnostic, Kind, Meta, ObjectKey, Timestamp};
+use config::{Kind, ObjectKey, Observed, Timestamp};
 use flow::CellId;
 use serde_json::{Map, Value};
-use status::{
-    CountRequest, Counts, Elapsed, Intent, Nack, Now, Planner, ProxyActivity, Settings, SkippedPatch, Subject,
-};
+use status::{CountRequest, Counts, Elapsed, Intent, Nack, Now, Planner, ProxyActivity, Settings, SkippedPatch};
 use tokio::sync::{Notify, mpsc};
 use world::Conflicts;
 use xds::Question;
@@ -27,27 +25,8 @@ const QUEUE: usize = 4;
 /// The maximum time for counting in one turn.
 const TURN: Duration = Duration::from_millis(10);
 
-/// A report of a source about an object, beside the object itself.
-#[derive(Clone, PartialEq, Debug)]
-pub enum Observation {
-    /// The object was added or changed. Invalid objects, which are not committed, are reported too.
-    Seen(Box<Subject>),
-    /// The object was deleted.
-    Gone(ObjectKey),
-}
-
-impl Observation {
-    /// A report of an added or changed object: its metadata, diagnostics and stored status.
-    pub fn seen(meta: &Meta, diagnostics: Vec<Diagnostic>, status: Option<Value>) -> Observation {
-        Observation::Seen(Box::new(Subject {
-            key: meta.key(),
-            uid: meta.uid.clone(),
-            generation: meta.generation,
-            diagnostics,
-            status,
-        }))
-    }
-}
+/// Objects as their sources observed them; `None` if deleted.
+pub type Observations = BTreeMap<ObjectKey, Option<Observed>>;
 
 /// Connects the planner to the world and the hub.
 pub(crate) struct StatusTracker {
@@ -95,19 +74,16 @@ impl StatusTracker {
     }
 
     /// Applies reports of sources; `epoch` is that of the commit that they came with.
-    pub(crate) fn observe(&mut self, observed: Vec<Observation>, served: &mut ServedWorld, epoch: u64, now: Elapsed) {
-        for observation in observed {
-            match observation {
-                Observation::Seen(subject) if status::has_status(subject.key.kind) => {
-                    let key = subject.key.clone();
-                    self.planner.saw(*subject, epoch, now);
+    pub(crate) fn observe(&mut self, observed: Observations, served: &mut ServedWorld, epoch: u64, now: Elapsed) {
+        for (key, observed) in observed {
+            match observed {
+                Some(observed) if status::has_status(key.kind) => {
+                    self.planner.saw(observed, epoch, now);
                     self.watch(key, served, now);
                 }
-                Observation::Seen(subject) if subject.key.kind == Kind::MeshConfig => {
-                    self.watch(subject.key.clone(), served, now);
-                }
-                Observation::Seen(_) => {}
-                Observation::Gone(key) => {
+                Some(_) if key.kind == Kind::MeshConfig => self.watch(key, served, now),
+                Some(_) => {}
+                None => {
                     self.planner.gone(&key);
                     self.watched
                         .remove(&key)

@@ -18,7 +18,7 @@ use xds::{Limits, Next, Request, StreamId, Variant};
 use crate::grpc::{Down, Status};
 use crate::metrics::Counts;
 use crate::served_world::ServedWorld;
-use crate::status_tracker::{Observation, StatusTracker};
+use crate::status_tracker::{Observations, StatusTracker};
 
 /// Messages that may wait; senders wait when there are more.
 const QUEUE: usize = 4096;
@@ -47,7 +47,7 @@ pub struct WorldHandle {
 }
 
 pub(crate) enum Message {
-    Commit(Batch, Vec<Observation>),
+    Commit(Batch, Observations),
     Connect {
         proxy: Box<Proxy>,
         variant: Variant,
@@ -77,11 +77,11 @@ pub(crate) struct Core {
 #[derive(Default)]
 struct Gathered {
     batch: Option<Batch>,
-    observed: Vec<Observation>,
+    observed: Observations,
 }
 
 impl Gathered {
-    fn add(&mut self, later: Batch, observed: Vec<Observation>) {
+    fn add(&mut self, later: Batch, observed: Observations) {
         self.observed.extend(observed);
         match &mut self.batch {
             Some(batch) => batch.merge(later),
@@ -126,7 +126,7 @@ impl WorldHandle {
     /// # Errors
     /// The thread has ended.
     pub async fn commit(&self, batch: Batch) -> Result<(), Closed> {
-        self.commit_observed(batch, Vec::new()).await
+        self.commit_observed(batch, Observations::new()).await
     }
 
     /// Commits a batch, and tells of its objects, and of objects that are not valid and so not in it. The objects'
@@ -134,7 +134,7 @@ impl WorldHandle {
     ///
     /// # Errors
     /// The thread has ended.
-    pub async fn commit_observed(&self, batch: Batch, observed: Vec<Observation>) -> Result<(), Closed> {
+    pub async fn commit_observed(&self, batch: Batch, observed: Observations) -> Result<(), Closed> {
         self.send(Message::Commit(batch, observed)).await
     }
 
@@ -143,14 +143,14 @@ impl WorldHandle {
     /// # Errors
     /// The thread has ended.
     pub fn commit_blocking(&self, batch: Batch) -> Result<(), Closed> {
-        self.commit_observed_blocking(batch, Vec::new())
+        self.commit_observed_blocking(batch, Observations::new())
     }
 
     /// As [`WorldHandle::commit_observed`], from a thread that may block.
     ///
     /// # Errors
     /// The thread has ended.
-    pub fn commit_observed_blocking(&self, batch: Batch, observed: Vec<Observation>) -> Result<(), Closed> {
+    pub fn commit_observed_blocking(&self, batch: Batch, observed: Observations) -> Result<(), Closed> {
         let message = Message::Commit(batch, observed);
         self.messages.blocking_send(message).map_err(|_| Closed)
     }

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use bytes::{Buf, Bytes, BytesMut};
-use config::{Diagnostic, FieldPath, MeshConfig, ParseOptions, Severity, parse_documents};
+use config::{Diagnostic, FieldPath, MeshConfig, Observed, ParseOptions, Severity, parse_documents};
 use http_body_util::{BodyExt, Full};
 use hyper::Request;
 use hyper::body::Incoming;
@@ -16,8 +16,8 @@ use protos::envoy::config::core::v3::Node;
 use protos::envoy::service::discovery::v3::{DiscoveryRequest, DiscoveryResponse};
 use protos::google::rpc::Status as Error;
 use registry::inputs::MeshSettings;
-use server::{Observation, Options, SecretAccess, Server, WorldHandle};
-use status::{Intent, Settings, Subject};
+use server::{Observations, Options, SecretAccess, Server, WorldHandle};
+use status::{Intent, Settings};
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 use world::{Batch, World};
@@ -110,9 +110,17 @@ impl Plane {
     async fn apply(&self, yaml: &str) {
         let parsed = parse_documents(yaml.as_bytes(), "test.yaml", &ParseOptions::default());
         assert!(parsed.is_whole(), "{:?}", parsed.diagnostics);
-        let (mut batch, mut observed) = (Batch::new(), Vec::new());
+        let (mut batch, mut observed) = (Batch::new(), Observations::new());
         for object in parsed.objects {
-            observed.push(Observation::seen(object.meta(), Vec::new(), None));
+            let meta = object.meta();
+            let seen = Observed {
+                key: meta.key(),
+                uid: meta.uid.clone(),
+                generation: meta.generation,
+                diagnostics: Vec::new(),
+                status: None,
+            };
+            observed.insert(meta.key(), Some(seen));
             batch.put(object);
         }
         self.world.commit_observed(batch, observed).await.unwrap();
@@ -359,15 +367,15 @@ async fn objects_that_are_not_valid_and_objects_that_go() {
         message: "has no route".into(),
         hint: None,
     };
-    let subject = Subject {
+    let subject = Observed {
         key: key.clone(),
         uid: "v1".into(),
         generation: 2,
         diagnostics: vec![problem],
         status: None,
     };
-    let seen = Observation::Seen(Box::new(subject));
-    plane.world.commit_observed(Batch::new(), vec![seen]).await.unwrap();
+    let seen = [(key.clone(), Some(subject))].into();
+    plane.world.commit_observed(Batch::new(), seen).await.unwrap();
     let (_, intent) = plane.until("Invalid 0+0+0 of 1").await;
     let json = intent.status.to_json();
     assert_eq!(json["observedGeneration"], 2);
@@ -376,11 +384,7 @@ async fn objects_that_are_not_valid_and_objects_that_go() {
 
     let mut batch = Batch::new();
     batch.remove(&key);
-    plane
-        .world
-        .commit_observed(batch, vec![Observation::Gone(key)])
-        .await
-        .unwrap();
+    plane.world.commit_observed(batch, [(key, None)].into()).await.unwrap();
     assert!(!plane.page("/debug/objectz").await.contains("VirtualService"));
     plane.server.shut_down(Duration::from_secs(10)).await;
 }

@@ -1,33 +1,31 @@
-//! Several sources as one. Of sources that define the same object the first in order holds; the others are told so, and
-//! the next one takes over when the object goes there.
+//! Merges several sources. If several define the same object, the one with the lowest rank takes precedence. The others
+//! get a diagnostic, and the next one takes over when the object is deleted.
 //!
-//! It reads nothing and waits for nothing: changes of single sources go in, changes of the whole come out.
+//! Pure: changes of single sources in, changes of the merged configuration out.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use config::{AnyObject, Diagnostic, FieldPath, ObjectKey, Severity};
 
-use crate::Change;
+use config::ChangeSet;
 
-/// The joined sources.
+/// The merged sources, by rank. Objects are shared with the sources and the world: this holds keys and pointers.
 #[derive(Default)]
 pub struct Aggregate {
     sources: Vec<Source>,
-    /// What was said last to be in force.
-    whole: BTreeMap<ObjectKey, AnyObject>,
 }
 
 #[derive(Default)]
 struct Source {
     name: Arc<str>,
     objects: BTreeMap<ObjectKey, AnyObject>,
-    /// Of which of its objects it was said last that another source holds, and which.
-    shadowed: BTreeMap<ObjectKey, usize>,
+    /// The overridden objects, with the rank of the overriding source.
+    overridden: BTreeMap<ObjectKey, usize>,
 }
 
 impl Aggregate {
-    /// Sources of these names, the first one winning.
+    /// Sources of these names, by rank.
     pub fn new(names: impl IntoIterator<Item = impl Into<Arc<str>>>) -> Aggregate {
         let source = |name: Arc<str>| Source {
             name,
@@ -35,103 +33,101 @@ impl Aggregate {
         };
         Aggregate {
             sources: names.into_iter().map(|name| source(name.into())).collect(),
-            whole: BTreeMap::new(),
         }
     }
 
-    /// Takes in a change of one source, by its place in the order; returns what changes in the whole. A place that no
-    /// source has changes nothing.
+    /// Applies a change of one source and returns the change of the merged configuration. An unknown rank has no effect.
     ///
-    /// Diagnostics of the source pass through. Those about objects that another source holds are listed below the
-    /// source's own name.
-    pub fn apply(&mut self, place: usize, change: Change) -> Change {
-        let mut whole = Change {
+    /// Diagnostics of the source are passed on. Diagnostics about overridden objects are reported under the source's
+    /// name.
+    pub fn apply(&mut self, rank: usize, change: ChangeSet) -> ChangeSet {
+        let mut merged = ChangeSet {
             diagnostics: change.diagnostics,
-            ..Change::default()
+            ..ChangeSet::default()
         };
-        let Some(source) = self.sources.get_mut(place) else {
-            return Change::default();
-        };
-        let mut touched = BTreeSet::new();
-        for key in change.deletes {
-            if source.objects.remove(&key).is_some() {
-                touched.insert(key);
-            }
+        if rank >= self.sources.len() {
+            return ChangeSet::default();
         }
-        for object in change.upserts {
-            touched.insert(object.key());
-            source.objects.insert(object.key(), object);
+        let mut reporting = BTreeSet::new();
+        let deletes = change.deletes.into_iter().map(|key| (key, None));
+        let upserts = change.upserts.into_iter().map(|(key, object)| (key, Some(object)));
+        for (key, object) in deletes.chain(upserts) {
+            self.set(rank, key, object, &mut merged, &mut reporting);
         }
-        let mut spoken = BTreeSet::new();
-        for key in touched {
-            self.settle(&key, &mut whole, &mut spoken);
+        for rank in reporting {
+            let source = &self.sources[rank];
+            merged.diagnostics.insert(source.name.clone(), self.conflicts(source));
         }
-        for place in spoken {
-            let source = &self.sources[place];
-            whole.diagnostics.insert(source.name.clone(), self.said(source));
-        }
-        whole
+        merged
     }
 
-    /// Replaces everything that a source has of a cluster: what the change does not name is gone.
-    pub fn replace(&mut self, place: usize, cluster: &str, mut change: Change) -> Change {
-        let named: BTreeSet<ObjectKey> = change.upserts.iter().map(AnyObject::key).collect();
-        if let Some(source) = self.sources.get(place) {
+    /// Replaces all objects of a source in a cluster.
+    pub fn replace(&mut self, rank: usize, cluster: &str, mut change: ChangeSet) -> ChangeSet {
+        if let Some(source) = self.sources.get(rank) {
             let of_cluster = source.objects.keys().filter(|key| *key.cluster == *cluster);
-            change
-                .deletes
-                .extend(of_cluster.filter(|key| !named.contains(*key)).cloned());
+            let absent = of_cluster.filter(|key| !change.upserts.contains_key(*key));
+            change.deletes.extend(absent.cloned());
         }
-        self.apply(place, change)
+        self.apply(rank, change)
     }
 
-    /// All objects that are in force.
-    pub fn objects(&self) -> &BTreeMap<ObjectKey, AnyObject> {
-        &self.whole
+    /// The version of an object that is in effect.
+    pub fn get(&self, key: &ObjectKey) -> Option<&AnyObject> {
+        self.sources.iter().find_map(|source| source.objects.get(key))
     }
 
-    /// The names of the sources, in order.
-    pub fn names(&self) -> impl Iterator<Item = &Arc<str>> {
-        self.sources.iter().map(|source| &source.name)
+    /// All objects in effect.
+    pub fn objects(&self) -> impl Iterator<Item = (&ObjectKey, &AnyObject)> {
+        self.sources.iter().flat_map(|source| {
+            let objects = source.objects.iter();
+            objects.filter(|(key, _)| !source.overridden.contains_key(*key))
+        })
     }
 
-    /// Which source holds an object.
+    /// The source whose version of an object is in effect.
     pub fn holder(&self, key: &ObjectKey) -> Option<&Arc<str>> {
-        self.sources
-            .iter()
-            .find(|source| source.objects.contains_key(key))
-            .map(|source| &source.name)
+        self.rank_in_effect(key).map(|rank| &self.sources[rank].name)
     }
 
-    /// After the object of a source changed: what that does to the whole, and who has something else to say.
-    fn settle(&mut self, key: &ObjectKey, whole: &mut Change, spoken: &mut BTreeSet<usize>) {
-        let holder = self.sources.iter().position(|source| source.objects.contains_key(key));
-        match holder.and_then(|holder| self.sources[holder].objects.get(key)) {
-            Some(object) if self.whole.get(key) == Some(object) => {}
-            Some(object) => {
-                self.whole.insert(key.clone(), object.clone());
-                whole.upserts.push(object.clone());
-            }
-            None => {
-                if self.whole.remove(key).is_some() {
-                    whole.deletes.push(key.clone());
-                }
-            }
+    fn rank_in_effect(&self, key: &ObjectKey) -> Option<usize> {
+        self.sources.iter().position(|source| source.objects.contains_key(key))
+    }
+
+    /// Sets or deletes an object of one source: updates its version in effect and the overridden sources.
+    fn set(
+        &mut self,
+        rank: usize,
+        key: ObjectKey,
+        object: Option<AnyObject>,
+        merged: &mut ChangeSet,
+        reporting: &mut BTreeSet<usize>,
+    ) {
+        let before = self.get(&key).cloned();
+        match object {
+            Some(object) => drop(self.sources[rank].objects.insert(key.clone(), object)),
+            None => drop(self.sources[rank].objects.remove(&key)),
         }
+        match (before, self.get(&key)) {
+            (Some(before), Some(now)) if before == *now => {}
+            (_, Some(now)) => merged.upsert(now.clone()),
+            (Some(_), None) => merged.delete(key.clone()),
+            (None, None) => {}
+        }
+        let in_effect = self.rank_in_effect(&key);
         for (index, source) in self.sources.iter_mut().enumerate() {
-            let shadow = holder.filter(|holder| *holder < index && source.objects.contains_key(key));
-            let before = match shadow {
-                Some(holder) => source.shadowed.insert(key.clone(), holder),
-                None => source.shadowed.remove(key),
+            let overriding = in_effect.filter(|rank| *rank < index && source.objects.contains_key(&key));
+            let before = match overriding {
+                Some(rank) => source.overridden.insert(key.clone(), rank),
+                None => source.overridden.remove(&key),
             };
-            if before != shadow {
-                spoken.insert(index);
+            if before != overriding {
+                reporting.insert(index);
             }
         }
     }
 
-    fn said(&self, source: &Source) -> Vec<Diagnostic> {
-        let one = |(key, holder): (&ObjectKey, &usize)| {
+    fn conflicts(&self, source: &Source) -> Vec<Diagnostic> {
+        let conflict = |(key, rank): (&ObjectKey, &usize)| {
             let object = source.objects.get(key);
             let origin = object.and_then(|object| object.meta().origin.as_ref());
             Diagnostic {
@@ -143,13 +139,13 @@ impl Aggregate {
                 severity: Severity::Warning,
                 code: "defined-in-two-sources",
                 message: format!(
-                    "{} and {} define this object; that of {0} holds",
-                    self.sources[*holder].name, source.name
+                    "{0} and {1} define this object; {0} takes precedence",
+                    self.sources[*rank].name, source.name
                 ),
                 hint: Some("keep one of them".into()),
             }
         };
-        source.shadowed.iter().map(one).collect()
+        source.overridden.iter().map(conflict).collect()
     }
 }
 
@@ -168,17 +164,21 @@ mod tests {
         parsed.objects.into_iter().next().expect("a valid object")
     }
 
-    fn put(object: &AnyObject) -> Change {
-        Change {
-            upserts: vec![object.clone()],
-            ..Change::default()
+    fn put(object: &AnyObject) -> ChangeSet {
+        ChangeSet {
+            upserts: [(object.key(), object.clone())].into(),
+            ..ChangeSet::default()
         }
     }
 
-    fn remove(object: &AnyObject) -> Change {
-        Change {
-            deletes: vec![object.key()],
-            ..Change::default()
+    fn objects(change: &ChangeSet) -> Vec<AnyObject> {
+        change.upserts.values().cloned().collect()
+    }
+
+    fn remove(object: &AnyObject) -> ChangeSet {
+        ChangeSet {
+            deletes: [object.key()].into(),
+            ..ChangeSet::default()
         }
     }
 
@@ -186,22 +186,22 @@ mod tests {
     fn the_first_source_holds_and_the_next_takes_over() {
         let mut all = Aggregate::new(["first", "second"]);
         let (one, two) = (entry("a", 1), entry("a", 2));
-        assert_eq!(all.apply(1, put(&two)).upserts, vec![two.clone()]);
+        assert_eq!(objects(&all.apply(1, put(&two))), vec![two.clone()]);
         let change = all.apply(0, put(&one));
-        assert_eq!(change.upserts, vec![one.clone()]);
-        let said = &change.diagnostics["second"][0];
+        assert_eq!(objects(&change), vec![one.clone()]);
+        let reported = &change.diagnostics["second"][0];
         assert!(
-            said.message.contains("first") && said.message.contains("second"),
+            reported.message.contains("first") && reported.message.contains("second"),
             "{}",
-            said.message
+            reported.message
         );
         assert_eq!(all.holder(&one.key()).map(|name| &**name), Some("first"));
         // What is shadowed changes nothing.
         assert!(all.apply(1, put(&entry("a", 3))).is_empty());
         let change = all.apply(0, remove(&one));
-        assert_eq!((change.upserts, change.deletes.len()), (vec![entry("a", 3)], 0));
+        assert_eq!((objects(&change), change.deletes.len()), (vec![entry("a", 3)], 0));
         assert!(change.diagnostics["second"].is_empty(), "it is taken back");
-        assert_eq!(all.apply(1, remove(&two)).deletes, vec![one.key()]);
+        assert_eq!(all.apply(1, remove(&two)).deletes, [one.key()].into());
         assert!(all.apply(1, remove(&two)).is_empty(), "it is gone already");
         assert!(all.apply(7, put(&one)).is_empty(), "there is no such source");
     }
@@ -212,10 +212,10 @@ mod tests {
         all.apply(0, put(&entry("a", 1)));
         all.apply(0, put(&entry("b", 1)));
         let change = all.replace(0, "west", put(&entry("b", 2)));
-        assert_eq!(change.upserts, vec![entry("b", 2)]);
+        assert_eq!(objects(&change), vec![entry("b", 2)]);
         assert!(change.deletes.is_empty(), "what is there is of another cluster");
         let change = all.replace(0, "", put(&entry("b", 2)));
-        assert_eq!(change.deletes, vec![entry("a", 1).key()]);
+        assert_eq!(change.deletes, [entry("a", 1).key()].into());
     }
 
     proptest! {
@@ -226,20 +226,20 @@ mod tests {
             let mut all = Aggregate::new(names);
             let mut sources: [BTreeMap<u8, u8>; 3] = Default::default();
             let mut seen = BTreeMap::new();
-            let mut said: BTreeMap<Arc<str>, usize> = BTreeMap::new();
+            let mut reported: BTreeMap<Arc<str>, usize> = BTreeMap::new();
             for (place, name, host) in steps {
                 let change = match host {
                     Some(host) => { sources[place].insert(name, host); put(&entry(&format!("n{name}"), host)) }
                     None => { sources[place].remove(&name); remove(&entry(&format!("n{name}"), 0)) }
                 };
                 let change = all.apply(place, change);
-                for object in change.upserts {
+                for object in change.upserts.into_values() {
                     prop_assert_ne!(seen.insert(object.key(), object.clone()), Some(object), "an upsert that changes nothing");
                 }
                 for key in change.deletes {
                     prop_assert!(seen.remove(&key).is_some());
                 }
-                said.extend(change.diagnostics.into_iter().map(|(name, list)| (name, list.len())));
+                reported.extend(change.diagnostics.into_iter().map(|(name, list)| (name, list.len())));
                 let mut expected = BTreeMap::new();
                 let mut shadows = [0; 3];
                 for name in 0..4 {
@@ -252,7 +252,7 @@ mod tests {
                 }
                 prop_assert_eq!(&seen, &expected);
                 for (place, name) in names.into_iter().enumerate() {
-                    prop_assert_eq!(said.get(name).copied().unwrap_or(0), shadows[place]);
+                    prop_assert_eq!(reported.get(name).copied().unwrap_or(0), shadows[place]);
                 }
             }
         }

@@ -1,25 +1,24 @@
-//! What is known of a directory: the objects of each file and who wins where two files define the same.
+//! The state of a directory: the objects of each file, and which file takes precedence if several define an object.
 //!
-//! This part reads no disk, so that every rule about broken, half-written and clashing files can be tested by itself.
+//! Does no I/O, so the handling of invalid, partial and conflicting files can be tested in isolation.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use config::{AnyObject, Diagnostic, FieldPath, ObjectKey, ParseOptions, Severity};
 
-use crate::Change;
+use config::ChangeSet;
 
-/// The files of a directory by name, with what they hold.
+/// The files of a directory by name, with their objects.
 #[derive(Default)]
 pub(crate) struct Directory {
     files: BTreeMap<Arc<str>, File>,
-    /// Which files define an object. The first by name wins.
+    /// The files that define an object. The first by name takes precedence.
     definitions: BTreeMap<ObjectKey, BTreeSet<Arc<str>>>,
-    /// What the last change left in force.
-    current: BTreeMap<ObjectKey, AnyObject>,
-    said: BTreeMap<Arc<str>, Vec<Diagnostic>>,
-    touched: BTreeSet<ObjectKey>,
-    spoken: BTreeSet<Arc<str>>,
+    reported: BTreeMap<Arc<str>, Vec<Diagnostic>>,
+    /// The objects touched since the last change, with their version in effect before.
+    touched: BTreeMap<ObjectKey, Option<AnyObject>>,
+    reporting: BTreeSet<Arc<str>>,
 }
 
 #[derive(Default)]
@@ -30,12 +29,12 @@ struct File {
 }
 
 impl Directory {
-    /// The names of the files that are known.
+    /// The names of the known files.
     pub(crate) fn names(&self) -> impl Iterator<Item = &Arc<str>> {
         self.files.keys()
     }
 
-    /// Takes in the content of a file. Content that is the same as before costs a hash.
+    /// Updates the content of a file. Unchanged content costs only a hash.
     pub(crate) fn update(&mut self, name: &Arc<str>, content: &[u8], options: &ParseOptions) {
         let hash = xxhash_rust::xxh3::xxh3_128(content);
         if self.files.get(name).is_some_and(|file| file.hash == hash) {
@@ -48,11 +47,11 @@ impl Directory {
         for object in parsed.objects {
             let key = object.meta().key();
             if objects.contains_key(&key) {
-                diagnostics.push(said(
+                diagnostics.push(conflict(
                     name,
                     &object,
                     "duplicate-object",
-                    "the file defines this object twice; the first holds".into(),
+                    "the file defines this object twice; the first definition is used".into(),
                 ));
                 continue;
             }
@@ -70,7 +69,7 @@ impl Directory {
         );
     }
 
-    /// A file cannot be read: what it held stays, the reason is said.
+    /// Reports that a file cannot be read. Its objects stay in effect.
     pub(crate) fn unreadable(&mut self, name: &Arc<str>, reason: &str) {
         let file = self.files.entry(name.clone()).or_default();
         file.hash = 0;
@@ -83,76 +82,84 @@ impl Directory {
             severity: Severity::Error,
             code: "unreadable-file",
             message: format!("the file cannot be read: {reason}"),
-            hint: Some("what it held before stays in force until it can be read again".into()),
+            hint: Some("its previous objects stay in effect until it can be read again".into()),
         }];
-        self.spoken.insert(name.clone());
+        self.reporting.insert(name.clone());
     }
 
-    /// A file is gone, and its objects with it.
+    /// Removes a file and its objects.
     pub(crate) fn remove(&mut self, name: &Arc<str>) {
         if let Some(file) = self.files.remove(name) {
             self.replace(name, &file.objects, None);
         }
     }
 
-    /// What changed since the last call.
-    pub(crate) fn settle(&mut self) -> Change {
-        let mut change = Change::default();
-        for key in std::mem::take(&mut self.touched) {
+    /// Returns the changes since the last call.
+    pub(crate) fn settle(&mut self) -> ChangeSet {
+        let mut change = ChangeSet::default();
+        for (key, before) in std::mem::take(&mut self.touched) {
             let files = self.definitions.get(&key).into_iter().flatten();
-            self.spoken.extend(files.clone().cloned());
+            self.reporting.extend(files.clone().cloned());
             let winner = files
                 .clone()
                 .next()
                 .and_then(|name| self.files.get(name)?.objects.get(&key));
             match winner {
-                Some(object) if self.current.get(&key) == Some(object) => {}
-                Some(object) => {
-                    self.current.insert(key, object.clone());
-                    change.upserts.push(object.clone());
-                }
-                None => {
-                    if self.current.remove(&key).is_some() {
-                        change.deletes.push(key);
-                    }
-                }
+                Some(object) if before.as_ref() == Some(object) => {}
+                Some(object) => change.upsert(object.clone()),
+                None if before.is_some() => change.delete(key),
+                None => {}
             }
         }
-        for name in std::mem::take(&mut self.spoken) {
+        for name in std::mem::take(&mut self.reporting) {
             let now = self.all_diagnostics(&name);
-            let before = self.said.remove(&name).unwrap_or_default();
+            let before = self.reported.remove(&name).unwrap_or_default();
             if now != before {
                 change.diagnostics.insert(name.clone(), now.clone());
             }
             if !now.is_empty() {
-                self.said.insert(name, now);
+                self.reported.insert(name, now);
             }
         }
         change
     }
 
     fn replace(&mut self, name: &Arc<str>, before: &BTreeMap<ObjectKey, AnyObject>, after: Option<File>) {
-        self.spoken.insert(name.clone());
+        self.reporting.insert(name.clone());
         for key in before.keys() {
+            self.touch(name, key, before);
             if let Some(files) = self.definitions.get_mut(key) {
                 files.remove(name);
-                // Those that stay may have to say something else now.
-                self.spoken.extend(files.iter().cloned());
+                // The diagnostics of the remaining files may change.
+                self.reporting.extend(files.iter().cloned());
                 if files.is_empty() {
                     self.definitions.remove(key);
                 }
             }
-            self.touched.insert(key.clone());
         }
         let Some(file) = after else { return };
         for key in file.objects.keys() {
+            self.touch(name, key, before);
             self.definitions.entry(key.clone()).or_default().insert(name.clone());
-            self.touched.insert(key.clone());
         }
         self.files.insert(name.clone(), file);
     }
 
-    /// What the file's own text is told, and that objects in it are defined elsewhere, too.
+    /// Records the version in effect of an object that a file is about to change. `before` are the file's own objects.
+    fn touch(&mut self, name: &Arc<str>, key: &ObjectKey, before: &BTreeMap<ObjectKey, AnyObject>) {
+        if self.touched.contains_key(key) {
+            return;
+        }
+        let first = self.definitions.get(key).and_then(BTreeSet::first);
+        let object = first.and_then(|first| match first == name {
+            true => before.get(key),
+            false => self.files.get(first)?.objects.get(key),
+        });
+        let object = object.cloned();
+        self.touched.insert(key.clone(), object);
+    }
+
+    /// The diagnostics of a file, including conflicts with other files.
     fn all_diagnostics(&self, name: &Arc<str>) -> Vec<Diagnostic> {
         let Some(file) = self.files.get(name) else {
             return Vec::new();
@@ -161,11 +168,11 @@ impl Directory {
         for (key, object) in &file.objects {
             let winner = self.definitions.get(key).and_then(|files| files.first());
             if let Some(winner) = winner.filter(|w| *w != name) {
-                all.push(said(
+                all.push(conflict(
                     name,
                     object,
                     "defined-twice",
-                    format!("{winner} defines this object, too, and holds"),
+                    format!("{winner} also defines this object and takes precedence"),
                 ));
             }
         }
@@ -173,13 +180,13 @@ impl Directory {
     }
 }
 
-/// Puts objects back that the new text means to hold but got wrong.
+/// Restores the last valid version of objects that the new content defines with errors.
 fn keep_last_good(
     before: &BTreeMap<ObjectKey, AnyObject>,
     objects: &mut BTreeMap<ObjectKey, AnyObject>,
     diagnostics: &mut [Diagnostic],
 ) {
-    // Where it cannot be told which object is broken, any of those that are missing now may be the one.
+    // If an error cannot be attributed to an object, any missing object may be the invalid one.
     let unknown = diagnostics.iter().any(|d| d.is_error() && d.object.is_none());
     let broken: BTreeSet<&ObjectKey> = diagnostics
         .iter()
@@ -198,13 +205,13 @@ fn keep_last_good(
         {
             diagnostic
                 .hint
-                .get_or_insert_with(|| "the last good version stays in force".into());
+                .get_or_insert_with(|| "the last valid version stays in effect".into());
         }
         objects.extend(before.get(&key).map(|object| (key.clone(), object.clone())));
     }
 }
 
-fn said(name: &Arc<str>, object: &AnyObject, code: &'static str, message: String) -> Diagnostic {
+fn conflict(name: &Arc<str>, object: &AnyObject, code: &'static str, message: String) -> Diagnostic {
     Diagnostic {
         file: Some(name.clone()),
         line: object.meta().origin.as_ref().map_or(0, |o| o.line),
@@ -228,13 +235,13 @@ mod tests {
         ENTRY.replace("NAME", name).replace("HOST", host)
     }
 
-    fn put(dir: &mut Directory, name: &str, text: &str) -> Change {
+    fn put(dir: &mut Directory, name: &str, text: &str) -> ChangeSet {
         dir.update(&name.into(), text.as_bytes(), &ParseOptions::default());
         dir.settle()
     }
 
-    fn names(change: &Change) -> Vec<&str> {
-        change.upserts.iter().map(|o| &*o.meta().name).collect()
+    fn names(change: &ChangeSet) -> Vec<&str> {
+        change.upserts.values().map(|o| &*o.meta().name).collect()
     }
 
     #[test]

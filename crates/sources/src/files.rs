@@ -1,56 +1,54 @@
 //! A directory of YAML and JSON files, read once or watched.
 //!
-//! Files below the directory whose names end in `.yaml`, `.yml` or `.json` are read, each with any number of documents.
-//! Hidden files and folders are left out: editors keep their copies there, and so does Kubernetes the real files of a
-//! mounted ConfigMap (the visible names are links to them, which are followed).
+//! Files whose names end in `.yaml`, `.yml` or `.json` are read recursively; each may contain any number of documents.
+//! Hidden files and directories are skipped: editors store temporary files there, and a mounted ConfigMap has its real
+//! files there (the visible names are symbolic links, which are followed).
 //!
-//! Watching trusts events only as a hint that something happened: after each the directory is listed again and files whose
-//! size or time differ are read; what they hold counts only where its hash differs. Renames, replaced links and lost
-//! events then need no thought of their own.
+//! Events are only hints: after each one the directory is listed, and files whose size or time changed are read and
+//! compared by hash. So renames, replaced links and lost events need no special handling.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use config::ParseOptions;
+use config::{AnyObject, ChangeSet, Diagnostic, ParseOptions};
 use notify::event::{AccessKind, AccessMode, EventKind, ModifyKind};
 use notify::{RecursiveMode, Watcher};
 
-use crate::Change;
-use crate::pending::Pending;
+use crate::file_events::FileEvents;
 use crate::reader::Reader;
 
-/// How often the directory is listed although no event came: some file systems (network mounts) have none.
+/// The interval of scans without events. Some file systems, such as network mounts, send none.
 const RESCAN: Duration = Duration::from_secs(10);
-/// How long a file that is being written is left alone when nobody says that it was closed.
+/// How long a file that is being written is not read, if no close event arrives.
 const WRITE_GRACE: Duration = Duration::from_secs(5);
 
-/// Why a directory cannot be a source.
+/// An error of a directory source.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// It cannot be listed.
+    /// The directory cannot be listed.
     #[error("cannot read the directory {}: {error}", dir.display())]
     Unreadable {
         /// The directory.
         dir: PathBuf,
-        /// What the system says.
+        /// The error of the operating system.
         error: std::io::Error,
     },
-    /// It cannot be watched.
+    /// The directory cannot be watched.
     #[error("cannot watch the directory {}: {error}", dir.display())]
     Unwatchable {
         /// The directory.
         dir: PathBuf,
-        /// What the system says.
+        /// The error of the watcher.
         error: notify::Error,
     },
 }
 
-/// A directory that is being watched. Dropping it ends the watch.
+/// A watched directory. Dropping it ends the watch.
 pub struct Watch {
-    pending: Arc<Pending>,
+    pending: Arc<FileEvents>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -63,26 +61,39 @@ impl Drop for Watch {
     }
 }
 
+/// The content of a directory.
+#[derive(Debug, Default, PartialEq)]
+pub struct Loaded {
+    /// The objects in effect, ordered by key.
+    pub upserts: Vec<AnyObject>,
+    /// The diagnostics of each file that has any.
+    pub diagnostics: BTreeMap<Arc<str>, Vec<Diagnostic>>,
+}
+
 /// Reads a directory once.
 ///
 /// # Errors
-/// The directory cannot be listed. Files that cannot be read are diagnostics.
-pub fn load(dir: &Path, options: &ParseOptions) -> Result<Change, Error> {
+/// The directory cannot be listed. Unreadable files are reported as diagnostics.
+pub fn load(dir: &Path, options: &ParseOptions) -> Result<Loaded, Error> {
     let mut reader = Reader::new(dir, options.clone());
-    scan(&mut reader, &Pending::default())
+    let change = scan(&mut reader, &FileEvents::default())?;
+    Ok(Loaded {
+        upserts: change.upserts.into_values().collect(),
+        diagnostics: change.diagnostics,
+    })
 }
 
-/// Reads a directory and watches it. The first change, which may be empty, is given to `sink` before this returns and
-/// holds everything; later ones come from a thread of the watch. `sink` may block: changes gather meanwhile.
+/// Reads a directory and watches it. `sink` receives the complete initial state, which may be empty, before this
+/// function returns; later changes come from another thread. `sink` may block: changes accumulate meanwhile.
 ///
 /// # Errors
-/// The directory cannot be listed or watched at the start. Later troubles are logged, and what was there stays.
+/// The directory cannot be listed or watched initially. Later errors are logged, and the last state stays in effect.
 pub fn watch(
     dir: &Path,
     options: &ParseOptions,
-    mut sink: impl FnMut(Change) + Send + 'static,
+    mut sink: impl FnMut(ChangeSet) + Send + 'static,
 ) -> Result<Watch, Error> {
-    let pending = Arc::new(Pending::default());
+    let pending = Arc::new(FileEvents::default());
     let unwatchable = |error| Error::Unwatchable {
         dir: dir.to_owned(),
         error,
@@ -91,12 +102,12 @@ pub fn watch(
         dir: dir.to_owned(),
         error,
     };
-    // The system's words, which are better than the watcher's.
+    // This error is clearer than the watcher's.
     std::fs::read_dir(dir).map_err(unreadable)?;
     let noted = pending.clone();
     let mut watcher = notify::recommended_watcher(move |event| note(&noted, event)).map_err(unwatchable)?;
     watcher.watch(dir, RecursiveMode::Recursive).map_err(unwatchable)?;
-    // Watched before it is read: what is written in between is noted.
+    // The watch starts before the first scan, so no change in between is lost.
     let mut reader = Reader::new(dir, options.clone());
     sink(scan(&mut reader, &pending)?);
     let follower = pending.clone();
@@ -111,12 +122,12 @@ pub fn watch(
     })
 }
 
-/// Takes down what an event means.
-fn note(pending: &Pending, event: notify::Result<notify::Event>) {
+/// Records an event.
+fn note(pending: &FileEvents, event: notify::Result<notify::Event>) {
     let event = match event {
         Ok(event) => event,
         Err(error) => {
-            tracing::warn!(%error, "an event of the config directory was lost; it is listed again");
+            tracing::warn!(%error, "an event of the config directory was lost; scanning it again");
             return pending.poke();
         }
     };
@@ -128,7 +139,7 @@ fn note(pending: &Pending, event: notify::Result<notify::Event>) {
     }
 }
 
-fn follow(reader: &mut Reader, pending: &Pending, sink: &mut impl FnMut(Change)) {
+fn follow(reader: &mut Reader, pending: &FileEvents, sink: &mut impl FnMut(ChangeSet)) {
     let mut failing = false;
     while pending.wait(RESCAN, WRITE_GRACE) {
         match scan(reader, pending) {
@@ -138,18 +149,18 @@ fn follow(reader: &mut Reader, pending: &Pending, sink: &mut impl FnMut(Change))
                     sink(change);
                 }
             }
-            // Said once; what was there stays in force.
+            // Logged once. The last state stays in effect.
             Err(error) if !failing => {
                 failing = true;
-                tracing::error!(%error, "the config directory cannot be read; its objects stay as they are");
+                tracing::error!(%error, "the config directory cannot be read; its objects stay in effect");
             }
             Err(_) => {}
         }
     }
 }
 
-/// One look at the directory.
-fn scan(reader: &mut Reader, pending: &Pending) -> Result<Change, Error> {
+/// Scans the directory once.
+fn scan(reader: &mut Reader, pending: &FileEvents) -> Result<ChangeSet, Error> {
     let writing = pending.being_written(Instant::now(), WRITE_GRACE);
     let unreadable = |error| Error::Unreadable {
         dir: reader.dir().to_owned(),
@@ -157,7 +168,7 @@ fn scan(reader: &mut Reader, pending: &Pending) -> Result<Change, Error> {
     };
     let listed = reader.list().map_err(unreadable)?;
     let mut contents = reader.read(&listed, &writing);
-    // A file that somebody began to write while it was read may have been read by halves.
+    // A file whose writing started during the scan may have been read partially.
     let writing: BTreeSet<PathBuf> = pending.being_written(Instant::now(), WRITE_GRACE);
     contents.retain(|content| !writing.contains(&content.path));
     Ok(reader.apply(&listed, contents))

@@ -1,39 +1,30 @@
-//! Where resources come from: directories of files, a Kubernetes API, another control plane; and several of them joined.
-//! The addresses of names that they mention come from the system's resolver.
+//! Sources of configuration: directories of files, Kubernetes APIs, other control planes over xDS; and the DNS resolver
+//! for hostnames that the configuration mentions.
 //!
-//! A source turns what it finds into [`Change`]s: objects that are new or different, keys of objects that are gone, and
-//! what is wrong. It knows nothing of what is derived from them.
+//! Each source compares what it reads with what it emitted before and sends a [`config::ChangeSet`]: changed objects,
+//! deleted keys, diagnostics, and observations for the status writer. Sources know nothing about derivation.
+//!
+//! ```text
+//! files ──────► reader ─► directory ─┐
+//! Kubernetes ─► watch ──► table ─────┼─► ChangeSet ─► intake ─► World::commit
+//! xDS ────────► connection ─► state ─┘
+//! ```
+//!
+//! Invariants:
+//! - The first change set of a source is complete: nothing acts on a partial mesh.
+//! - While a source is unavailable, or an object is invalid, the last valid version stays in effect.
+//! - After any failure the objects are those of a fresh list.
 
 pub mod aggregate;
 pub mod clusters;
 mod directory;
+mod file_events;
 pub mod files;
 pub mod kubernetes;
 pub mod names;
-mod pending;
 mod reader;
 pub mod selection;
+mod sender;
 pub mod xds;
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
-
-use config::{AnyObject, Diagnostic, ObjectKey};
-
-/// What changed in a source.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Change {
-    /// Objects that are new or differ from before.
-    pub upserts: Vec<AnyObject>,
-    /// Objects that are gone.
-    pub deletes: Vec<ObjectKey>,
-    /// All that is to be said, by file, of the files in which that changed; an empty list takes back what was said.
-    pub diagnostics: BTreeMap<Arc<str>, Vec<Diagnostic>>,
-}
-
-impl Change {
-    /// Whether nothing changed.
-    pub fn is_empty(&self) -> bool {
-        self.upserts.is_empty() && self.deletes.is_empty() && self.diagnostics.is_empty()
-    }
-}
+pub use sender::{ChangeSender, Closed, SourceChange};

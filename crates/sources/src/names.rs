@@ -1,4 +1,4 @@
-//! Hostnames that are looked up, again and again, for as long as somebody wants their addresses.
+//! Periodic DNS resolution of hostnames.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -10,29 +10,28 @@ use futures::stream::{self, StreamExt};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
-/// The names that are wanted.
+/// The hostnames to resolve.
 pub type Names = Arc<BTreeSet<Arc<str>>>;
 
-/// How often all names are looked up again. The system's resolver does not say for how long an answer holds; istiod asks no
-/// more often than this either.
-const AGAIN: Duration = Duration::from_secs(30);
-/// How long one answer is waited for.
-const PATIENCE: Duration = Duration::from_secs(5);
-/// Names that are looked up at the same time.
-const AT_ONCE: usize = 16;
+/// The interval between lookups. The system's resolver does not return TTLs; istiod uses the same minimum.
+const INTERVAL: Duration = Duration::from_secs(30);
+/// The timeout of a lookup.
+const TIMEOUT: Duration = Duration::from_secs(5);
+/// The number of concurrent lookups.
+const CONCURRENCY: usize = 16;
 
-/// What looking up changed: names, each with all of its addresses, ascending; without any it is not known, or no longer
-/// wanted. Empty after a round in which nothing changed.
+/// The changes of a round: hostnames with all their addresses, ascending; no addresses if the name is unknown or no
+/// longer needed. Empty if nothing changed.
 pub type Found = Vec<(Arc<str>, Vec<IpAddr>)>;
 
-/// Looks up the names that are wanted until nobody takes what is found, with one answer for each round: the first when
-/// every name was tried. A name whose lookup fails keeps the addresses that it had; the log says so once.
+/// Resolves the hostnames until the receiver is dropped. Sends one answer per round; the first after every name was
+/// tried. A name whose lookup fails keeps its addresses; the failure is logged once.
 pub async fn follow<L>(mut wanted: watch::Receiver<Names>, lookup: L, found: mpsc::Sender<Found>)
 where
     L: AsyncFn(&str) -> io::Result<Vec<IpAddr>>,
 {
     let mut book = Book::default();
-    let mut rounds = interval(AGAIN);
+    let mut rounds = interval(INTERVAL);
     rounds.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         let names = tokio::select! {
@@ -46,18 +45,18 @@ where
             },
         };
         let answers = look_up(&names, &lookup).await;
-        let mut news = book.write(answers);
-        news.extend(book.forget(&wanted.borrow()));
-        if found.send(news).await.is_err() {
+        let mut changes = book.write(answers);
+        changes.extend(book.forget(&wanted.borrow()));
+        if found.send(changes).await.is_err() {
             return;
         }
     }
 }
 
-/// Asks the system.
+/// Resolves a name with the system's resolver.
 ///
 /// # Errors
-/// It does not know the name, or does not answer.
+/// The name is unknown, or the resolver does not answer.
 pub async fn ask(name: &str) -> io::Result<Vec<IpAddr>> {
     let found = tokio::net::lookup_host((name, 0)).await?;
     Ok(found.map(|address| address.ip()).collect())
@@ -70,47 +69,47 @@ where
     L: AsyncFn(&str) -> io::Result<Vec<IpAddr>>,
 {
     let one = async |name: Arc<str>| {
-        let answer = timeout(PATIENCE, lookup(&name)).await;
+        let answer = timeout(TIMEOUT, lookup(&name)).await;
         let answer = answer.unwrap_or_else(|_| Err(io::Error::new(io::ErrorKind::TimedOut, "no answer")));
         (name, answer)
     };
     stream::iter(names.iter().cloned())
         .map(one)
-        .buffer_unordered(AT_ONCE)
+        .buffer_unordered(CONCURRENCY)
         .collect()
         .await
 }
 
-/// What is known.
+/// The known addresses.
 #[derive(Default)]
 struct Book {
     addresses: BTreeMap<Arc<str>, Vec<IpAddr>>,
-    /// Names of which it was said that they are not found.
+    /// Names whose failure was logged.
     failing: BTreeSet<Arc<str>>,
 }
 
 impl Book {
-    /// Those that were not tried yet.
+    /// The names that were not tried yet.
     fn unknown(&self, names: &BTreeSet<Arc<str>>) -> Names {
         let tried = |name: &Arc<str>| self.addresses.contains_key(name) || self.failing.contains(name);
         Arc::new(names.iter().filter(|name| !tried(name)).cloned().collect())
     }
 
-    /// Notes answers; returns what they change.
+    /// Records answers and returns the changes.
     fn write(&mut self, mut answers: Vec<Answer>) -> Found {
         answers.sort_by(|(a, _), (b, _)| a.cmp(b));
-        let mut news = Vec::new();
+        let mut changes = Vec::new();
         for (name, answer) in answers {
             match answer {
                 Ok(mut addresses) if !addresses.is_empty() => {
                     addresses.sort_unstable();
                     addresses.dedup();
                     if self.failing.remove(&name) {
-                        tracing::info!(%name, "the name is found again");
+                        tracing::info!(%name, "the hostname resolves again");
                     }
                     if self.addresses.get(&name) != Some(&addresses) {
                         self.addresses.insert(name.clone(), addresses.clone());
-                        news.push((name, addresses));
+                        changes.push((name, addresses));
                     }
                 }
                 failed => {
@@ -119,18 +118,18 @@ impl Book {
                         let kept = self.addresses.contains_key(&name);
                         tracing::warn!(
                             %name,
-                            error = error.unwrap_or_else(|| "it has no address".into()),
+                            error = error.unwrap_or_else(|| "the hostname has no addresses".into()),
                             kept,
-                            "the name of a network's gateway is not found; the addresses that it had are kept"
+                            "the hostname of a network gateway does not resolve; keeping its last addresses"
                         );
                     }
                 }
             }
         }
-        news
+        changes
     }
 
-    /// Forgets those that are not wanted any more; returns which had addresses.
+    /// Removes names that are no longer needed; returns those that had addresses.
     fn forget(&mut self, wanted: &BTreeSet<Arc<str>>) -> Found {
         self.failing.retain(|name| wanted.contains(name));
         let gone = self.addresses.extract_if(.., |name, _| !wanted.contains(name));
@@ -164,7 +163,7 @@ mod tests {
         Arc::new(names.iter().map(|name| Arc::from(*name)).collect())
     }
 
-    fn said(found: &Found) -> Vec<String> {
+    fn texts(found: &Found) -> Vec<String> {
         let one = |(name, addresses): &(Arc<str>, Vec<IpAddr>)| format!("{name} {addresses:?}");
         found.iter().map(one).collect()
     }
@@ -179,22 +178,22 @@ mod tests {
         let following = follow(seen, async |name: &str| asked.answer(name), sender);
         let checks = async {
             let first = found.recv().await.expect("an answer");
-            assert_eq!(said(&first), ["a.example [10.0.0.1, 10.0.0.2]"]);
+            assert_eq!(texts(&first), ["a.example [10.0.0.1, 10.0.0.2]"]);
 
             // What fails keeps what it had; what is found later comes with the next round.
             zone.0.lock().expect("no panic").remove("a.example");
             zone.set("b.example", &["10.0.0.3"]);
             let second = found.recv().await.expect("an answer");
-            assert_eq!(said(&second), ["b.example [10.0.0.3]"]);
+            assert_eq!(texts(&second), ["b.example [10.0.0.3]"]);
             zone.set("a.example", &[]);
-            assert_eq!(said(&found.recv().await.expect("an answer")), [""; 0]);
+            assert_eq!(texts(&found.recv().await.expect("an answer")), [""; 0]);
 
             // A new name is not waited for, and one that nobody wants is forgotten.
             zone.set("c.example", &["2001:db8::1"]);
             let before = tokio::time::Instant::now();
             wanted.send_replace(names(&["b.example", "c.example"]));
             let third = found.recv().await.expect("an answer");
-            assert_eq!(said(&third), ["c.example [2001:db8::1]", "a.example []"]);
+            assert_eq!(texts(&third), ["c.example [2001:db8::1]", "a.example []"]);
             assert_eq!(before.elapsed(), Duration::ZERO);
             drop(wanted);
         };
@@ -209,8 +208,8 @@ mod tests {
         let before = tokio::time::Instant::now();
         tokio::select! {
             () = following => panic!("nobody ended it"),
-            first = found.recv() => assert_eq!(said(&first.expect("an answer")), [""; 0]),
+            first = found.recv() => assert_eq!(texts(&first.expect("an answer")), [""; 0]),
         }
-        assert_eq!(before.elapsed(), PATIENCE);
+        assert_eq!(before.elapsed(), TIMEOUT);
     }
 }

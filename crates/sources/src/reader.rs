@@ -1,4 +1,4 @@
-//! Lists a directory and reads the files that differ.
+//! Lists a directory and reads the files that changed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Read};
@@ -8,17 +8,17 @@ use std::time::SystemTime;
 
 use config::ParseOptions;
 
-use crate::Change;
 use crate::directory::Directory;
+use config::ChangeSet;
 
-/// The largest file that is read, in bytes.
+/// The maximum file size, in bytes.
 const MAX_FILE_BYTES: u64 = 64 << 20;
-/// The most files that are read below a directory.
+/// The maximum number of files below a directory.
 const MAX_FILES: usize = 100_000;
-/// How deep folders may lie in each other; links can make circles.
+/// The maximum depth of nested directories. Symbolic links can form cycles.
 const MAX_DEPTH: usize = 16;
 
-/// Size, time and identity of a file: while they are the same it is not read again.
+/// Size, modification time and inode of a file. The file is not read again while they are unchanged.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Stamp {
     bytes: u64,
@@ -26,16 +26,16 @@ pub(crate) struct Stamp {
     inode: u64,
 }
 
-/// A file that was read, or could not be.
+/// The content of a file, or the error of reading it.
 pub(crate) struct Content {
-    /// Where it is.
+    /// The path of the file.
     pub(crate) path: PathBuf,
     name: Arc<str>,
     stamp: Stamp,
     bytes: io::Result<Vec<u8>>,
 }
 
-/// A directory and what was read of it.
+/// A directory and the state of its files.
 pub(crate) struct Reader {
     dir: PathBuf,
     options: ParseOptions,
@@ -43,11 +43,11 @@ pub(crate) struct Reader {
     directory: Directory,
 }
 
-/// The files of a directory: name below it, path, stamp.
+/// The files of a directory: relative name, path, stamp.
 pub(crate) type Listed = BTreeMap<Arc<str>, (PathBuf, Stamp)>;
 
 impl Reader {
-    /// A directory of which nothing was read yet.
+    /// A reader that has read nothing yet.
     pub(crate) fn new(dir: &Path, options: ParseOptions) -> Reader {
         Reader {
             dir: dir.to_owned(),
@@ -57,22 +57,22 @@ impl Reader {
         }
     }
 
-    /// The directory.
+    /// The path of the directory.
     pub(crate) fn dir(&self) -> &Path {
         &self.dir
     }
 
-    /// The files that are there now.
+    /// Lists the current files.
     ///
     /// # Errors
-    /// The directory itself cannot be read. Folders below it that cannot are left out.
+    /// The directory itself cannot be read. Unreadable subdirectories are skipped.
     pub(crate) fn list(&self) -> io::Result<Listed> {
         let mut listed = Listed::new();
         list_into(&self.dir, "", MAX_DEPTH, &mut listed)?;
         Ok(listed)
     }
 
-    /// Reads the files that differ from what was read before, but for those that are being written.
+    /// Reads the files that changed, except those that are being written.
     pub(crate) fn read(&self, listed: &Listed, writing: &BTreeSet<PathBuf>) -> Vec<Content> {
         let differ = listed
             .iter()
@@ -87,8 +87,8 @@ impl Reader {
             .collect()
     }
 
-    /// Takes in what was read, and that files which are not listed are gone.
-    pub(crate) fn apply(&mut self, listed: &Listed, contents: Vec<Content>) -> Change {
+    /// Updates the directory with the read files, and removes files that are not listed.
+    pub(crate) fn apply(&mut self, listed: &Listed, contents: Vec<Content>) -> ChangeSet {
         let gone: Vec<Arc<str>> = self
             .directory
             .names()
@@ -105,7 +105,7 @@ impl Reader {
                     self.stamps.insert(content.name.clone(), content.stamp);
                     self.directory.update(&content.name, &bytes, &self.options);
                 }
-                // It went between listing and reading: the next look finds it gone.
+                // Deleted between listing and reading: the next scan handles the deletion.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => self.directory.unreadable(&content.name, &error.to_string()),
             }
@@ -121,14 +121,14 @@ fn list_into(dir: &Path, prefix: &str, depth: usize, listed: &mut Listed) -> io:
             continue;
         };
         let path = entry.path();
-        // Links are followed; one that leads nowhere is as good as no file.
+        // Symbolic links are followed; broken ones are ignored.
         let Ok(metadata) = std::fs::metadata(&path) else {
             continue;
         };
         let name = format!("{prefix}{name}");
         if metadata.is_dir() {
             if depth > 0 {
-                // One folder that cannot be read does not take the others away.
+                // An unreadable subdirectory must not remove the others.
                 if let Err(error) = list_into(&path, &format!("{name}/"), depth - 1, listed) {
                     tracing::warn!(folder = %path.display(), %error, "a folder of the config directory cannot be read");
                 }

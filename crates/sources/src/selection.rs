@@ -1,65 +1,64 @@
-//! The namespaces that the mesh sees (`MeshConfig.discoverySelectors`), and what is in them.
+//! Selection of namespaces (`MeshConfig.discoverySelectors`).
 //!
-//! Stands between the joined sources and the world: it reads nothing and keeps no objects. A change of a namespace's labels
-//! or of the selectors adds or removes everything that is in the namespace at once. Namespaces themselves, and what is in
-//! none, always pass.
+//! Filters the merged changes before they reach the world. Does no I/O and stores no objects. When the labels of a
+//! namespace or the selectors change, all objects of the namespace are added or removed together. Namespaces themselves
+//! and cluster-scoped objects are always selected.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use config::mesh::LabelSelector;
-use config::{AnyObject, Kind, MeshConfig, ObjectKey, StringMap};
+use config::{AnyObject, ChangeSet, Kind, MeshConfig, ObjectKey, StringMap};
 
-use crate::Change;
+use crate::aggregate::Aggregate;
 
-/// The label that Kubernetes gives every namespace; where namespaces come from elsewhere, they have it all the same.
+/// The label that Kubernetes sets on every namespace. Namespaces of other sources have it implicitly.
 const NAME: &str = "kubernetes.io/metadata.name";
 
-/// A namespace: its cluster and its name.
+/// A namespace: cluster and name.
 type Namespace = (Arc<str>, Arc<str>);
 
-/// Which namespaces are seen.
+/// The selected namespaces.
 #[derive(Clone, Debug, Default)]
 pub struct Selection {
-    /// Any of them must match; without any, all namespaces are seen.
+    /// A namespace is selected if any selector matches. Without selectors, all namespaces are.
     selectors: Vec<LabelSelector>,
-    /// While there are selectors: what was decided of each namespace that was asked for.
+    /// If there are selectors: the namespaces that were evaluated.
     decided: BTreeMap<Namespace, bool>,
 }
 
 impl Selection {
-    /// Turns a change of everything into one of what the mesh sees. `all` is everything after the change.
-    pub fn apply(&mut self, change: Change, all: &BTreeMap<ObjectKey, AnyObject>) -> Change {
+    /// Filters a change. `all` contains all objects after the change.
+    pub fn apply(&mut self, change: ChangeSet, all: &Aggregate) -> ChangeSet {
         let selectors = self.selectors_after(&change);
         if self.selectors.is_empty() && selectors.is_empty() {
             return change;
         }
         let turned = self.turn(selectors, &change, all);
-        let mut out = Change {
+        let mut out = ChangeSet {
             diagnostics: change.diagnostics,
-            ..Change::default()
+            ..ChangeSet::default()
         };
         for key in change.deletes {
-            // Of a namespace that was not seen nobody knows the object.
+            // Objects of a namespace that was not selected were never emitted.
             let before = match turned.get(&of(&key)) {
                 Some(now) => !now,
                 None => self.sees(&key, all),
             };
             if before {
-                out.deletes.push(key);
+                out.delete(key);
             }
         }
-        for object in change.upserts {
-            let key = object.key();
+        for (key, object) in change.upserts {
             if !turned.contains_key(&of(&key)) && self.sees(&key, all) {
-                out.upserts.push(object);
+                out.upsert(object);
             }
         }
         if !turned.is_empty() {
-            for (key, object) in all.iter().filter(|(key, _)| key.kind.is_namespaced()) {
+            for (key, object) in all.objects().filter(|(key, _)| key.kind.is_namespaced()) {
                 match turned.get(&of(key)) {
-                    Some(true) => out.upserts.push(object.clone()),
-                    Some(false) => out.deletes.push(key.clone()),
+                    Some(true) => out.upsert(object.clone()),
+                    Some(false) => out.delete(key.clone()),
                     None => {}
                 }
             }
@@ -70,8 +69,8 @@ impl Selection {
         out
     }
 
-    fn selectors_after(&self, change: &Change) -> Vec<LabelSelector> {
-        let mut configs = change.upserts.iter().filter_map(|object| match object {
+    fn selectors_after(&self, change: &ChangeSet) -> Vec<LabelSelector> {
+        let mut configs = change.upserts.values().filter_map(|object| match object {
             AnyObject::MeshConfig(config) => Some(config.spec.discovery_selectors.clone()),
             _ => None,
         });
@@ -83,25 +82,28 @@ impl Selection {
             })
     }
 
-    /// Takes in new selectors and new labels. Returns the namespaces that are seen now and were not, or the other way.
+    /// Updates selectors and labels. Returns the namespaces whose selection changed.
     fn turn(
         &mut self,
         selectors: Vec<LabelSelector>,
-        change: &Change,
-        all: &BTreeMap<ObjectKey, AnyObject>,
+        change: &ChangeSet,
+        all: &Aggregate,
     ) -> BTreeMap<Namespace, bool> {
         let mut asked: BTreeSet<Namespace> = BTreeSet::new();
         if selectors != self.selectors {
             if self.selectors.is_empty() {
-                // What goes with this change was seen, too.
-                let inside = all.keys().chain(&change.deletes).filter(|key| key.kind.is_namespaced());
+                // Objects deleted by this change were selected, too.
+                let inside = all
+                    .objects()
+                    .map(|(key, _)| key)
+                    .chain(&change.deletes)
+                    .filter(|key| key.kind.is_namespaced());
                 self.decided = inside.map(|key| (of(key), true)).collect();
             }
             asked.extend(self.decided.keys().cloned());
             self.selectors = selectors;
         }
-        let upserts = change.upserts.iter().map(AnyObject::key);
-        let named = upserts.chain(change.deletes.iter().cloned());
+        let named = change.upserts.keys().chain(&change.deletes).cloned();
         asked.extend(
             named
                 .filter(|key| key.kind == Kind::Namespace)
@@ -110,7 +112,7 @@ impl Selection {
         let mut turned = BTreeMap::new();
         for namespace in asked {
             let now = self.decide(&namespace, all);
-            // Of one that nobody asked for nobody knows anything.
+            // A namespace that was never evaluated has no emitted objects.
             if let Some(before) = self.decided.get_mut(&namespace)
                 && std::mem::replace(before, now) != now
             {
@@ -120,7 +122,7 @@ impl Selection {
         turned
     }
 
-    fn sees(&mut self, key: &ObjectKey, all: &BTreeMap<ObjectKey, AnyObject>) -> bool {
+    fn sees(&mut self, key: &ObjectKey, all: &Aggregate) -> bool {
         if !key.kind.is_namespaced() {
             return true;
         }
@@ -133,7 +135,7 @@ impl Selection {
         decided
     }
 
-    fn decide(&self, (cluster, name): &Namespace, all: &BTreeMap<ObjectKey, AnyObject>) -> bool {
+    fn decide(&self, (cluster, name): &Namespace, all: &Aggregate) -> bool {
         if self.selectors.is_empty() {
             return true;
         }
@@ -189,13 +191,9 @@ mod tests {
 
     #[test]
     fn a_label_brings_everything_in_a_namespace_and_takes_it_away() {
-        let (mut selection, mut all) = (Selection::default(), BTreeMap::new());
+        let (mut selection, mut all) = (Selection::default(), Aggregate::new(["only"]));
         let mut put = |object: AnyObject| {
-            all.insert(object.key(), object.clone());
-            let change = Change {
-                upserts: vec![object],
-                ..Change::default()
-            };
+            let change = all.apply(0, [object].into_iter().collect());
             selection.apply(change, &all)
         };
         put(mesh(&[1]));
@@ -247,32 +245,31 @@ mod tests {
         #[test]
         fn it_is_what_a_look_at_everything_finds(changes in proptest::collection::vec(proptest::collection::vec(step(), 1..4), 1..25)) {
             let mut selection = Selection::default();
-            let (mut all, mut heard) = (BTreeMap::new(), BTreeMap::new());
+            let mut merged = Aggregate::new(["only"]);
+            let (mut all, mut emitted) = (BTreeMap::new(), BTreeMap::new());
             for steps in changes {
                 // Each object changes once in a change, as the joined sources say it.
                 let steps: BTreeMap<ObjectKey, Option<AnyObject>> = steps.into_iter().map(|step| match step {
                     Ok(object) => (object.key(), Some(object)),
                     Err(key) => (key, None),
                 }).collect();
-                let mut change = Change::default();
+                let mut change = ChangeSet::default();
                 for (key, object) in steps {
                     match object {
                         Some(object) => {
                             all.insert(key, object.clone());
-                            change.upserts.push(object);
+                            change.upsert(object);
                         }
-                        None if all.remove(&key).is_some() => change.deletes.push(key),
+                        None if all.remove(&key).is_some() => change.delete(key),
                         None => {}
                     }
                 }
-                let out = selection.apply(change, &all);
+                let out = selection.apply(merged.apply(0, change), &merged);
                 for key in out.deletes {
-                    heard.remove(&key);
+                    emitted.remove(&key);
                 }
-                for object in out.upserts {
-                    heard.insert(object.key(), object);
-                }
-                prop_assert_eq!(&heard, &seen(&all));
+                emitted.extend(out.upserts);
+                prop_assert_eq!(&emitted, &seen(&all));
             }
         }
     }

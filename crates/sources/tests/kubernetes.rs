@@ -9,11 +9,12 @@ mod fake;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use config::{AnyObject, Kind, MeshConfig, ObjectKey};
+use config::{AnyObject, ChangeSet, Kind, MeshConfig, ObjectKey};
 use fake::{Fake, PATIENCE};
 use proptest::prelude::{Just, ProptestConfig, Strategy, any, prop_oneof, proptest};
 use serde_json::{Value, json};
-use sources::kubernetes::{self, MeshOptions, News, Options, Report};
+use sources::kubernetes::{self, MeshOptions, Options, Report};
+use sources::{ChangeSender, SourceChange};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
@@ -34,7 +35,7 @@ fn pod(name: &str, ip: &str) -> Value {
 
 /// Who listens, and what it heard.
 struct Listener {
-    news: mpsc::Receiver<News>,
+    changes: mpsc::Receiver<SourceChange>,
     report: watch::Receiver<Report>,
     task: JoinHandle<()>,
     heard: BTreeMap<ObjectKey, AnyObject>,
@@ -52,32 +53,31 @@ impl Listener {
         let mut options = Options::new(server.client());
         options.kinds = Some([Kind::Pod, Kind::ServiceEntry, Kind::Sidecar].into());
         change(&mut options);
-        let (sender, news) = mpsc::channel(1);
+        let (sender, changes) = mpsc::channel(1);
         let (report, reported) = watch::channel(Report::default());
         Listener {
-            news,
+            changes,
             report: reported,
-            task: tokio::spawn(kubernetes::follow(options, sender, report)),
+            task: tokio::spawn(kubernetes::follow(options, ChangeSender::new(0, sender), report)),
             heard: BTreeMap::new(),
             seen: BTreeMap::new(),
         }
     }
 
-    async fn next(&mut self) -> News {
-        let news = timeout(PATIENCE, self.news.recv())
+    async fn next(&mut self) -> ChangeSet {
+        let change = timeout(PATIENCE, self.changes.recv())
             .await
-            .expect("news in time")
-            .expect("it goes on");
-        for key in &news.change.deletes {
+            .expect("a change in time")
+            .expect("it goes on")
+            .change;
+        for key in &change.deletes {
             self.heard.remove(key);
         }
-        for object in &news.change.upserts {
-            self.heard.insert(object.key(), object.clone());
-        }
-        for seen in &news.seen {
+        self.heard.extend(change.upserts.clone());
+        for seen in change.observed.values().flatten() {
             self.seen.insert(seen.key.name.to_string(), seen.status.clone());
         }
-        news
+        change
     }
 
     fn names(&self, kind: Kind) -> BTreeSet<String> {
@@ -92,11 +92,11 @@ impl Listener {
         }
     }
 
-    /// Takes news until it is so.
+    /// Receives changes until the condition holds.
     async fn until(&mut self, what: &str, holds: impl Fn(&Listener) -> bool) {
         while !holds(self) {
-            let news = timeout(PATIENCE, self.next()).await;
-            assert!(news.is_ok(), "it never came: {what}");
+            let change = timeout(PATIENCE, self.next()).await;
+            assert!(change.is_ok(), "it never came: {what}");
         }
     }
 }
@@ -114,7 +114,7 @@ async fn the_first_news_hold_everything() {
         let mut listener = Listener::start(&server, |_| {});
         let first = listener.next().await;
         assert_eq!(
-            (first.change.upserts.len(), first.seen.len()),
+            (first.upserts.len(), first.observed.len()),
             (8, 5),
             "pages only: {pages_only}"
         );
@@ -178,9 +178,9 @@ async fn what_changed_while_we_might_not_read_it_is_told_at_once() {
         (0..4).for_each(|number| server.put("pods", pod(&format!("p{number}"), "10.0.0.2")));
         server.delete("pods", "x", "p3");
         server.state().denied.clear();
-        let news = listener.next().await;
-        let told = (news.change.upserts.len(), news.change.deletes.len());
-        assert_eq!(told, (3, 1), "denied for {denied_for} s: {news:?}");
+        let change = listener.next().await;
+        let told = (change.upserts.len(), change.deletes.len());
+        assert_eq!(told, (3, 1), "denied for {denied_for} s: {change:?}");
         assert!(
             listener.report.borrow().lists > lists,
             "a watch that catches up has no end"
@@ -225,7 +225,9 @@ async fn a_server_that_fails_for_all_kinds_is_waited_for() {
     server.state().failing.extend([ENTRIES.into(), "pods".into()]);
     let mut listener = Listener::start(&server, |_| {});
     assert!(
-        timeout(Duration::from_secs(300), listener.news.recv()).await.is_err(),
+        timeout(Duration::from_secs(300), listener.changes.recv())
+            .await
+            .is_err(),
         "nothing is half a mesh"
     );
     server.state().failing.clear();
@@ -256,11 +258,11 @@ async fn what_changed_while_the_server_was_away_is_told_at_once() {
         (0..4).for_each(|number| server.put("pods", pod(&format!("p{number}"), "10.0.0.2")));
         server.delete("pods", "x", "p");
         server.state().down = false;
-        let news = listener.next().await;
+        let change = listener.next().await;
         assert_eq!(
-            (news.change.upserts.len(), news.change.deletes.len()),
+            (change.upserts.len(), change.deletes.len()),
             (5, 1),
-            "away for {away} s: {news:?}"
+            "away for {away} s: {change:?}"
         );
     }
 }
@@ -270,7 +272,7 @@ async fn a_definition_brings_its_kind_and_takes_it_away() {
     let server = Fake::new();
     server.put(ENTRIES, entry("e", "a.com"));
     let mut listener = Listener::start(&server, |_| {});
-    assert!(listener.next().await.change.upserts.is_empty(), "it is not defined");
+    assert!(listener.next().await.upserts.is_empty(), "it is not defined");
     server.define(GROUP, ENTRIES, &["v1alpha3", "v1"]);
     listener.until("the kind", |l| l.host("e").is_some()).await;
     server.delete("customresourcedefinitions", "", "serviceentries.networking.istio.io");
@@ -369,7 +371,7 @@ async fn the_settings_of_the_mesh_come_from_config_maps() {
         loop {
             tokio::select! {
                 _ = listener.report.changed() => {}
-                news = listener.news.recv() => assert!(news.unwrap().change.upserts.is_empty()),
+                change = listener.changes.recv() => assert!(change.unwrap().change.upserts.is_empty()),
             }
             if listener.report.borrow().mesh_rejected {
                 return;
@@ -560,7 +562,7 @@ async fn what_an_earlier_run_read_is_served_while_the_server_is_away() {
     server.state().down = true;
     let mut second = Listener::start(&server, &keep);
     let recalled = second.next().await;
-    assert_eq!((recalled.change.upserts.len(), recalled.change.deletes.len()), (4, 0));
+    assert_eq!((recalled.upserts.len(), recalled.deletes.len()), (4, 0));
     assert_eq!(second.host("e1").as_deref(), Some("b.com"));
     second.report.wait_for(|report| report.from_snapshot).await.unwrap();
 
@@ -568,8 +570,7 @@ async fn what_an_earlier_run_read_is_served_while_the_server_is_away() {
     server.delete(ENTRIES, "x", "e0");
     server.put(ENTRIES, entry("e2", "c.com"));
     server.state().down = false;
-    let caught_up = second.next().await;
-    let change = caught_up.change;
+    let change = second.next().await;
     assert_eq!((change.upserts.len(), change.deletes.len()), (1, 1), "{change:?}");
     assert_eq!(second.host("e2").as_deref(), Some("c.com"));
     let report = second.report.wait_for(|report| report.synced).await.unwrap().clone();
@@ -584,7 +585,7 @@ async fn a_snapshot_that_is_damaged_is_ignored() {
     server.put("pods", pod("p", "10.0.0.1"));
     server.state().down = true;
     let mut listener = Listener::start(&server, kept_in(directory.path()));
-    assert!(timeout(Duration::from_secs(60), listener.news.recv()).await.is_err());
+    assert!(timeout(Duration::from_secs(60), listener.changes.recv()).await.is_err());
     server.state().down = false;
     listener.next().await;
     assert_eq!(listener.names(Kind::Pod).len(), 1);

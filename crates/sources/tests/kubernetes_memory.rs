@@ -8,6 +8,7 @@ mod fake;
 use config::Kind;
 use fake::Fake;
 use serde_json::{Value, json};
+use sources::ChangeSender;
 use sources::kubernetes::{self, Options};
 use tokio::sync::{mpsc, watch};
 
@@ -75,12 +76,16 @@ async fn a_pod_costs_less_than_two_kibibytes() {
     options.kinds = Some([Kind::Pod].into());
     let before = resident();
     let begun = std::time::Instant::now();
-    let (sender, mut news) = mpsc::channel(1);
-    let task = tokio::spawn(kubernetes::follow(options, sender, watch::Sender::default()));
-    let first = news.recv().await.unwrap();
+    let (sender, mut changes) = mpsc::channel(1);
+    let task = tokio::spawn(kubernetes::follow(
+        options,
+        ChangeSender::new(0, sender),
+        watch::Sender::default(),
+    ));
+    let first = changes.recv().await.unwrap().change;
     let cost = resident().saturating_sub(before) / PODS;
     println!("{cost} bytes a pod, {:?} a pod", begun.elapsed() / PODS as u32);
-    assert_eq!(first.change.upserts.len(), PODS);
+    assert_eq!(first.upserts.len(), PODS);
     assert!(cost < MOST, "{cost} bytes a pod");
     task.abort();
 }

@@ -4,9 +4,8 @@ use std::path::Path;
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::Duration;
 
-use config::ParseOptions;
-use sources::Change;
-use sources::files::{Watch, load, watch};
+use config::{AnyObject, ChangeSet, ObjectKey, ParseOptions};
+use sources::files::{Loaded, Watch, load, watch};
 
 fn entry(name: &str, host: &str) -> String {
     format!(
@@ -15,7 +14,7 @@ fn entry(name: &str, host: &str) -> String {
     )
 }
 
-fn start(dir: &Path) -> (Watch, Receiver<Change>) {
+fn start(dir: &Path) -> (Watch, Receiver<ChangeSet>) {
     let (send, changes) = sync_channel(64);
     let watch = watch(dir, &ParseOptions::default(), move |change| {
         let _ = send.send(change);
@@ -23,12 +22,12 @@ fn start(dir: &Path) -> (Watch, Receiver<Change>) {
     (watch.expect("watch"), changes)
 }
 
-fn next(changes: &Receiver<Change>) -> Change {
+fn next(changes: &Receiver<ChangeSet>) -> ChangeSet {
     changes.recv_timeout(Duration::from_secs(30)).expect("a change")
 }
 
-fn names(change: &Change) -> Vec<String> {
-    change.upserts.iter().map(|o| o.meta().name.to_string()).collect()
+fn names(change: &ChangeSet) -> Vec<String> {
+    change.upserts.values().map(|o| o.meta().name.to_string()).collect()
 }
 
 #[test]
@@ -66,7 +65,8 @@ fn a_file_under_another_name_is_no_change() {
     let before = load(dir.path(), &ParseOptions::default()).unwrap();
     std::fs::rename(dir.path().join("a.yaml"), dir.path().join("z.yaml")).unwrap();
     let after = load(dir.path(), &ParseOptions::default()).unwrap();
-    assert_eq!(names(&before), names(&after));
+    let keys = |loaded: &Loaded| -> Vec<ObjectKey> { loaded.upserts.iter().map(AnyObject::key).collect() };
+    assert_eq!(keys(&before), keys(&after));
 }
 
 #[test]

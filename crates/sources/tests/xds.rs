@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use config::ChangeSet;
 use config::Kind;
 use futures::StreamExt as _;
 use protos::envoy::service::discovery::v3::{DiscoveryRequest, DiscoveryResponse};
@@ -15,8 +16,8 @@ use protos::istio::mcp::v1alpha1::{Metadata, Resource};
 use protos::{any, pack_json};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use serde_json::json;
-use sources::Change;
 use sources::xds::{Address, Node, Options, Tls, follow};
+use sources::{ChangeSender, SourceChange};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tonic::codegen::tokio_stream::wrappers::{ReceiverStream, TcpListenerStream};
@@ -109,7 +110,7 @@ impl StreamingService<DiscoveryRequest> for Played {
 
 struct Scene {
     clients: mpsc::Receiver<Client>,
-    changes: mpsc::Receiver<Change>,
+    changes: mpsc::Receiver<SourceChange>,
     connections: mpsc::UnboundedReceiver<()>,
 }
 
@@ -142,7 +143,7 @@ impl Scene {
         options.kinds = vec![Kind::ServiceEntry, Kind::Gateway];
         options.wait = (Duration::from_millis(1), Duration::from_millis(10));
         let (sender, changes) = mpsc::channel(10);
-        tokio::spawn(follow(options, sender));
+        tokio::spawn(follow(options, ChangeSender::new(0, sender)));
         Scene {
             clients,
             changes,
@@ -154,8 +155,8 @@ impl Scene {
         soon(self.clients.recv()).await.unwrap()
     }
 
-    async fn change(&mut self) -> Change {
-        soon(self.changes.recv()).await.unwrap()
+    async fn change(&mut self) -> ChangeSet {
+        soon(self.changes.recv()).await.unwrap().change
     }
 }
 
@@ -181,8 +182,8 @@ impl Service<http::Request<tonic::body::Body>> for Routed {
     }
 }
 
-fn names(change: &Change) -> Vec<&str> {
-    change.upserts.iter().map(|object| &*object.meta().name).collect()
+fn names(change: &ChangeSet) -> Vec<&str> {
+    change.upserts.values().map(|object| &*object.meta().name).collect()
 }
 
 #[tokio::test]

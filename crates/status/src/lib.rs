@@ -1,12 +1,12 @@
 //! Plans the statuses of configuration objects. Pure: time is an argument.
 //!
 //! ```text
-//! Subject (objects) ──────┐
+//! Observed (objects) ─────┐
 //! ProxyActivity ──────────┼─► Planner ─► CountRequest ─► (caller counts) ─► Counts ─► Planner ─► Intent (status to write)
 //! ReplicaCounts (peers) ──┘
 //! ```
 //!
-//! [`Planner`] receives objects ([`Subject`]) and the activity of proxies ([`ProxyActivity`]). It requests counts for the
+//! [`Planner`] receives objects ([`config::Observed`]) and the activity of proxies ([`ProxyActivity`]). It requests counts for the
 //! objects that are due ([`CountRequest`]), receives the number of proxies that acknowledged or rejected each ([`Counts`]),
 //! and returns the statuses that differ from the stored ones ([`Intent`]).
 //!
@@ -30,7 +30,7 @@ pub use planner::{CountRequest, Intent, Now, Planner, ProxyActivity, Report};
 pub use replicas::ReplicaCounts;
 pub use shards::{SHARDS, Shards, read_shard};
 pub use status::{Condition, Counts, Nack, Proxies, SkippedPatch, Status, Truth};
-pub use subject::{Subject, has_status};
+pub use subject::has_status;
 
 use std::time::Duration;
 

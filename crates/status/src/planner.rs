@@ -5,12 +5,12 @@ mod replica_counts;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use config::{Diagnostic, ObjectKey, Timestamp};
+use config::{Diagnostic, ObjectKey, Observed, Timestamp};
 
 use crate::queue::Queue;
 use crate::replicas::{ReplicaCounts, Replicas};
 use crate::status::{Counts, Status, Truth};
-use crate::subject::{Problems, Subject, Verdict};
+use crate::subject::{Problems, Verdict};
 use crate::{Elapsed, Settings};
 
 /// A stored status that differs from ours counts as written by somebody else only after this time: before, it may be an
@@ -132,7 +132,7 @@ impl Planner {
     }
 
     /// Adds or updates an object. `since` is the epoch of the commit that the object came with.
-    pub fn saw(&mut self, subject: Subject, since: u64, now: Elapsed) {
+    pub fn saw(&mut self, subject: Observed, since: u64, now: Elapsed) {
         let verdict = Verdict::of(&subject.diagnostics);
         let stored = subject.status.as_ref().and_then(Status::from_json);
         let key = subject.key.clone();

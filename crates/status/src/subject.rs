@@ -1,28 +1,9 @@
-//! Objects as sources report them.
+//! The status facts of an object: whether it was accepted, and its problems.
 
-use std::sync::Arc;
-
-use config::{Diagnostic, Kind, ObjectKey, Severity};
-use serde_json::Value;
+use config::{Diagnostic, Kind, Severity};
 
 /// The maximum number of diagnostics listed in one message.
 const NAMED: usize = 5;
-
-/// An object as a source reports it.
-#[derive(Clone, PartialEq, Debug)]
-pub struct Subject {
-    /// The object.
-    pub key: ObjectKey,
-    /// `metadata.uid`; empty if the source has none.
-    pub uid: Arc<str>,
-    /// `metadata.generation`; 0 if the source has none, in which case changes are counted.
-    pub generation: i64,
-    /// Diagnostics from validation. If one is an error, the object is not accepted and its last valid version stays in
-    /// effect.
-    pub diagnostics: Vec<Diagnostic>,
-    /// The stored `status`.
-    pub status: Option<Value>,
-}
 
 /// Whether Rutter writes the status of objects of this kind: those of Istio's API groups.
 pub fn has_status(kind: Kind) -> bool {

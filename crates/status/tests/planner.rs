@@ -7,9 +7,10 @@ mod support;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use config::Observed;
 use config::{Diagnostic, FieldPath, ObjectKey, Severity, Timestamp};
 use proptest::prelude::*;
-use status::{Counts, Elapsed, Intent, Nack, Now, Planner, ProxyActivity, Settings, Status, Subject};
+use status::{Counts, Elapsed, Intent, Nack, Now, Planner, ProxyActivity, Settings, Status};
 
 use support::{key, subject};
 
@@ -67,7 +68,7 @@ impl Bench {
         }
     }
 
-    fn saw(&mut self, subject: Subject) {
+    fn saw(&mut self, subject: Observed) {
         self.planner.saw(subject, 7, self.now);
         self.flush();
     }
@@ -247,7 +248,7 @@ fn ten_thousand_proxies_make_no_storm() {
 fn an_object_that_is_not_valid_says_where_and_what_is_in_effect() {
     let mut bench = Bench::new(true);
     let path = FieldPath::spec().field("http").index(0);
-    let bad = Subject {
+    let bad = Observed {
         diagnostics: vec![error(path, "has no route")],
         ..subject("a", 1)
     };
@@ -260,7 +261,7 @@ fn an_object_that_is_not_valid_says_where_and_what_is_in_effect() {
     bench.saw(subject("a", 2));
     bench.after(1_000);
     assert_eq!(bench.written(), ["1000 Accepted/Programmed 2/2 of 2"]);
-    bench.saw(Subject { generation: 3, ..bad });
+    bench.saw(Observed { generation: 3, ..bad });
     bench.after(1_000);
     assert_eq!(bench.written(), ["2000 Invalid/Invalid 2/2 of 2"]);
 }
@@ -320,7 +321,7 @@ fn who_does_not_lead_writes_nothing_and_who_begins_to_writes_what_differs() {
     let states: Vec<_> = bench.planner.reports().map(|r| r.status.cloned().unwrap()).collect();
     assert_eq!(states.len(), 2);
     // Another leader wrote `a`.
-    bench.saw(Subject {
+    bench.saw(Observed {
         status: Some(states[0].to_json()),
         ..subject("a", 1)
     });
@@ -340,7 +341,7 @@ fn after_a_restart_proxies_have_time_to_come_back() {
     };
     let mut bench = Bench::new(false);
     bench.planner.lead(true, bench.now);
-    bench.saw(Subject {
+    bench.saw(Observed {
         status: Some(written.clone()),
         ..subject("a", 1)
     });
@@ -360,7 +361,7 @@ fn a_status_that_somebody_else_wrote_is_put_right() {
     bench.written.clear();
     bench.after(30_000);
     json["proxies"]["running"] = 100.into();
-    bench.saw(Subject {
+    bench.saw(Observed {
         status: Some(json),
         ..subject("a", 1)
     });

@@ -8,10 +8,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use config::Observed;
 use config::{ObjectKey, Timestamp};
 use proptest::prelude::*;
 use serde_json::{Value, json};
-use status::{Counts, Elapsed, Nack, Now, Planner, Proxies, ReplicaCounts, Settings, Shards, Subject, read_shard};
+use status::{Counts, Elapsed, Nack, Now, Planner, Proxies, ReplicaCounts, Settings, Shards, read_shard};
 
 use support::{key, subject};
 
@@ -44,7 +45,7 @@ impl Replica {
     }
 
     /// Sees an object, and counts it.
-    fn count(&mut self, subject: Subject, counts: Counts, now: &mut Elapsed) {
+    fn count(&mut self, subject: Observed, counts: Counts, now: &mut Elapsed) {
         self.counts.insert(subject.key.clone(), counts);
         self.planner.saw(subject, 1, *now);
         self.settle(now);
@@ -144,7 +145,7 @@ fn who_has_an_older_generation_has_not_answered_and_another_object_is_another() 
     peer.tell(&mut leader, &mut now);
     assert_eq!(leader.proxies("x").counts, running(3));
 
-    let other = Subject {
+    let other = Observed {
         uid: "u2".into(),
         ..subject("x", 2)
     };

@@ -1,4 +1,4 @@
-//! A batch of changes from outside, before it is committed.
+//! A batch of input changes.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -14,19 +14,19 @@ use registry::inputs::{
     ServiceObjects, Sidecars, WorkloadGroups, WorkloadObject, WorkloadObjectKey, WorkloadObjects,
 };
 
-/// Changes that are committed together: derivation sees all of them or none.
+/// Changes that are committed atomically.
 #[derive(Default)]
 pub struct Batch {
     inner: flow::Batch,
 }
 
 impl Batch {
-    /// No changes.
+    /// An empty batch.
     pub fn new() -> Batch {
         Batch::default()
     }
 
-    /// Whether there is nothing in it.
+    /// Whether it contains no changes.
     pub fn is_empty(&self) -> bool {
         self.inner.is_empty()
     }
@@ -78,7 +78,7 @@ impl Batch {
         }
     }
 
-    /// Removes an object; one that is not there is no change.
+    /// Deletes an object. Deleting an unknown object has no effect.
     pub fn remove(&mut self, key: &ObjectKey) {
         let (id, cluster) = (id_of(key), key.cluster.clone());
         let b = &mut self.inner;
@@ -116,7 +116,7 @@ impl Batch {
         self.inner.put::<Mesh>((), Arc::new(settings));
     }
 
-    /// Says what the environment of the control plane has under a name that the mesh's settings refer to; it may be a secret.
+    /// Sets an environment variable that the mesh settings refer to. The value may be a secret.
     pub fn set_environment(&mut self, name: Arc<str>, value: Option<String>) {
         match value {
             Some(value) => self.inner.put::<Environment>(name, Hidden::from(value.into_bytes())),
@@ -124,7 +124,7 @@ impl Batch {
         }
     }
 
-    /// Says what addresses a hostname has, in any order; none: it is not known, or nobody asks for it.
+    /// Sets the addresses of a hostname, in any order. No addresses: it is unknown or no longer needed.
     pub fn set_addresses(&mut self, host: Arc<str>, mut addresses: Vec<IpAddr>) {
         addresses.sort_unstable();
         addresses.dedup();
@@ -134,7 +134,7 @@ impl Batch {
         }
     }
 
-    /// Adds a later batch: where both speak of one object, the later one holds.
+    /// Adds a later batch, which overrides changes of the same objects.
     pub fn merge(&mut self, later: Batch) {
         self.inner.merge(later.inner);
     }
@@ -144,7 +144,7 @@ impl Batch {
     }
 }
 
-/// Kinds without an input table are accepted and have no effect; [`KINDS_NOT_YET`] names them.
+/// Kinds without an input table are accepted and have no effect ([`KINDS_NOT_YET`]).
 fn without_table(kind: Kind) {
     debug_assert!(KINDS_NOT_YET.contains(&kind), "the kind {kind} has no input table");
 }

@@ -5,11 +5,11 @@
 
 use std::time::Duration;
 
-use config::{AnyObject, Kind, MeshConfig, ParseOptions};
+use config::{AnyObject, ChangeSet, Kind, MeshConfig, ObjectKey, ParseOptions};
 use registry::inputs::MeshSettings;
 use server::{Configuration, Options, Server, WorldHandle};
-use sources::Change;
 use sources::xds::{Address, Node};
+use sources::{ChangeSender, SourceChange};
 use tokio::sync::mpsc;
 use world::World;
 use xds::Limits;
@@ -43,7 +43,7 @@ async fn start(configuration: Configuration) -> Server {
     server
 }
 
-fn follow(server: &Server) -> mpsc::Receiver<Change> {
+fn follow(server: &Server) -> mpsc::Receiver<SourceChange> {
     let address = Address {
         authority: server.addresses().grpc.to_string().into(),
         tls: None,
@@ -55,15 +55,26 @@ fn follow(server: &Server) -> mpsc::Receiver<Change> {
         revision: "".into(),
     };
     let (sender, changes) = mpsc::channel(10);
-    tokio::spawn(sources::xds::follow(sources::xds::Options::new(address, node), sender));
+    tokio::spawn(sources::xds::follow(
+        sources::xds::Options::new(address, node),
+        ChangeSender::new(0, sender),
+    ));
     changes
 }
 
-async fn next(changes: &mut mpsc::Receiver<Change>) -> Change {
+async fn next(changes: &mut mpsc::Receiver<SourceChange>) -> ChangeSet {
     tokio::time::timeout(Duration::from_secs(30), changes.recv())
         .await
         .unwrap()
         .unwrap()
+        .change
+}
+
+/// A change set that adds and deletes these objects.
+fn change(objects: &[AnyObject], deletes: &[ObjectKey]) -> ChangeSet {
+    let mut change: ChangeSet = objects.iter().cloned().collect();
+    change.deletes.extend(deletes.iter().cloned());
+    change
 }
 
 fn objects(text: &str) -> Vec<AnyObject> {
@@ -79,7 +90,7 @@ const EACH: &str = include_str!("data/each-kind.yaml");
 async fn every_kind_arrives_as_it_was() {
     let given = objects(EACH);
     let configuration = Configuration::new();
-    configuration.apply(&given, &[]);
+    configuration.apply(&change(&given, &[]));
     configuration.set_mesh(MeshConfig {
         root_namespace: "mesh".into(),
         ..MeshConfig::default()
@@ -93,7 +104,7 @@ async fn every_kind_arrives_as_it_was() {
         .filter(|said| said.is_error())
         .collect();
     assert!(errors.is_empty(), "{errors:?}");
-    let arrived = |key| first.upserts.iter().find(|object| object.key() == key).cloned();
+    let arrived = |key| first.upserts.get(&key).cloned();
     for object in &given {
         let got = arrived(object.key()).unwrap_or_else(|| panic!("{} did not arrive", object.key()));
         assert_eq!(got.spec_json(), object.spec_json(), "{}", object.key());
@@ -113,7 +124,7 @@ async fn every_kind_arrives_as_it_was() {
     let missing: Vec<_> = Kind::ALL
         .iter()
         .filter(|kind| **kind != Kind::MeshNetworks)
-        .filter(|kind| kind.group().ends_with("istio.io") && first.upserts.iter().all(|object| object.kind() != **kind))
+        .filter(|kind| kind.group().ends_with("istio.io") && first.upserts.keys().all(|key| key.kind != **kind))
         .collect();
     assert!(missing.is_empty(), "no example of {missing:?}");
 }
@@ -127,17 +138,20 @@ async fn changes_are_pushed_exactly_and_the_end_is_told() {
     };
     let configuration = Configuration::new();
     let (a, b) = (entry("a", "a.com"), entry("b", "b.com"));
-    configuration.apply(&a, &[]);
-    configuration.apply(&b, &[]);
+    configuration.apply(&change(&a, &[]));
+    configuration.apply(&change(&b, &[]));
     let server = start(configuration.clone()).await;
     let mut changes = follow(&server);
     assert_eq!(next(&mut changes).await.upserts.len(), 2);
-    configuration.apply(&entry("a", "x.com"), &[b[0].key()]);
-    let change = next(&mut changes).await;
-    assert_eq!((change.upserts.len(), change.deletes), (1, vec![b[0].key()]));
+    configuration.apply(&change(&entry("a", "x.com"), &[b[0].key()]));
+    let received = next(&mut changes).await;
+    assert_eq!((received.upserts.len(), received.deletes), (1, [b[0].key()].into()));
     // Kinds that travel not at all change nothing, and the next change is seen.
-    configuration.apply(&objects("apiVersion: v1\nkind: Namespace\nmetadata: {name: n}\n"), &[]);
-    configuration.apply(&b, &[]);
+    configuration.apply(&change(
+        &objects("apiVersion: v1\nkind: Namespace\nmetadata: {name: n}\n"),
+        &[],
+    ));
+    configuration.apply(&change(&b, &[]));
     assert_eq!(next(&mut changes).await.upserts.len(), 1);
     let stopped = tokio::time::timeout(Duration::from_secs(10), server.shut_down(Duration::from_secs(20))).await;
     assert!(stopped.is_ok(), "a reader of configuration held the server up");

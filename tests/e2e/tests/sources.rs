@@ -170,7 +170,7 @@ async fn precedence() -> Result<()> {
     wait_for_object(&home.control, "from-store.test", true).await?;
     wait_for_object(&home.control, "from-files.test", false).await?;
     let told =
-        format!("the embedded store and configSources[0] {fs} define this object; that of the embedded store holds");
+        format!("the embedded store and configSources[0] {fs} define this object; the embedded store takes precedence");
     home.control.wait_for_log(&told).await?;
     home.run(&["delete", "destinationrule", "a", "-n", "test"], "").await?;
     wait_for_object(&home.control, "from-files.test", true).await?;

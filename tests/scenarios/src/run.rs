@@ -198,7 +198,7 @@ impl<'h> Player<'h> {
         let home = self.home.as_mut().context("the objects live nowhere")?;
         let change = home.edit(puts, gone)?;
         let mut batch = Batch::new();
-        for object in change.upserts {
+        for object in change.upserts.into_values() {
             match &object {
                 AnyObject::MeshConfig(o) => batch.set_mesh(self.configured(&o.spec)),
                 _ => batch.put(object),

@@ -1,5 +1,6 @@
 //! When the first commit is made.
 
+use config::ChangeSet;
 use world::World;
 use xds::Limits;
 
@@ -12,7 +13,7 @@ fn source(name: &str, elsewhere: bool) -> Source {
     }
 }
 
-fn begin(sources: &[Source], patience: Duration) -> (Vec<Voice>, watch::Receiver<Progress>) {
+fn begin(sources: &[Source], patience: Duration) -> (Vec<ChangeSender>, watch::Receiver<Progress>) {
     let defaults = MeshSettings {
         config: MeshConfig::default(),
         domain: "cluster.local".into(),
@@ -40,12 +41,12 @@ async fn until(progress: &mut watch::Receiver<Progress>, wanted: impl FnMut(&Pro
 #[tokio::test]
 async fn it_begins_when_everybody_has_spoken_and_not_before() {
     let sources = [source("store", false), source("far", true)];
-    let (voices, mut progress) = begin(&sources, Duration::ZERO);
+    let (senders, mut progress) = begin(&sources, Duration::ZERO);
     assert_eq!(progress.borrow().awaited.len(), 2);
-    voices[0].say(Change::default(), Vec::new()).await.unwrap();
+    senders[0].send(ChangeSet::default()).await.unwrap();
     let now = until(&mut progress, |now| now.awaited.len() == 1).await;
     assert_eq!((&*now.awaited[0], now.begun), ("far", false));
-    voices[1].say(Change::default(), Vec::new()).await.unwrap();
+    senders[1].send(ChangeSet::default()).await.unwrap();
     let now = until(&mut progress, |now| now.begun).await;
     assert!(now.awaited.is_empty());
 }
@@ -53,21 +54,21 @@ async fn it_begins_when_everybody_has_spoken_and_not_before() {
 #[tokio::test]
 async fn it_goes_on_without_who_is_elsewhere_and_takes_it_in_later() {
     let sources = [source("store", false), source("far", true)];
-    let (voices, mut progress) = begin(&sources, Duration::from_millis(1));
-    voices[0].say(Change::default(), Vec::new()).await.unwrap();
+    let (senders, mut progress) = begin(&sources, Duration::from_millis(1));
+    senders[0].send(ChangeSet::default()).await.unwrap();
     let now = until(&mut progress, |now| now.begun).await;
     assert_eq!(now.awaited.len(), 1);
-    voices[1].say(Change::default(), Vec::new()).await.unwrap();
+    senders[1].send(ChangeSet::default()).await.unwrap();
     until(&mut progress, |now| now.awaited.is_empty()).await;
 }
 
 #[tokio::test]
 async fn it_never_goes_on_without_the_store() {
     let sources = [source("store", false), source("far", true)];
-    let (voices, mut progress) = begin(&sources, Duration::from_millis(1));
-    voices[1].say(Change::default(), Vec::new()).await.unwrap();
+    let (senders, mut progress) = begin(&sources, Duration::from_millis(1));
+    senders[1].send(ChangeSet::default()).await.unwrap();
     let now = until(&mut progress, |now| now.awaited.len() == 1).await;
     assert_eq!((&*now.awaited[0], now.begun), ("store", false));
-    voices[0].say(Change::default(), Vec::new()).await.unwrap();
+    senders[0].send(ChangeSet::default()).await.unwrap();
     until(&mut progress, |now| now.begun).await;
 }

@@ -15,15 +15,15 @@ use std::time::Duration;
 
 use anyhow::Result;
 use kube::Client;
-use server::{Observation, SecretAccess, ServingStatus, WorldHandle};
+use server::{SecretAccess, ServingStatus, WorldHandle};
 use settings::Settings;
-use sources::kubernetes::{Kinds, MeshOptions, News, Options, Report, SnapshotOptions};
-use tokio::sync::{mpsc, watch};
+use sources::kubernetes::{Kinds, MeshOptions, Options, Report, SnapshotOptions};
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use super::intake::Voice;
 use super::store_status::planning;
 use lock::LeaseLock;
+use sources::ChangeSender;
 use status::StatusWriter;
 
 use client::connect;
@@ -31,8 +31,6 @@ use client::connect;
 pub(super) use client::in_a_pod;
 pub(super) use serving_status::waiting;
 
-/// News that may wait; the source waits when there are more.
-const QUEUE: usize = 8;
 /// The lease of whoever writes statuses, by the name that istiod gives it.
 const STATUS_LEASE: &str = "istio-status-leader";
 /// How long the API may be away at the start before the snapshot of an earlier run is served.
@@ -89,12 +87,10 @@ impl Cluster {
     }
 
     /// Begins to say what is there.
-    pub(super) fn follow(&mut self, settings: &Settings, voice: Voice, serving_status: ServingStatus) {
-        let (sender, news) = mpsc::channel(QUEUE);
+    pub(super) fn follow(&mut self, settings: &Settings, changes: ChangeSender, serving_status: ServingStatus) {
         let options = options(settings, self.clients.home.clone(), &self.address);
         self.following
-            .spawn(sources::kubernetes::follow(options, sender, self.report.clone()));
-        self.following.spawn(hand_on(news, voice));
+            .spawn(sources::kubernetes::follow(options, changes, self.report.clone()));
         self.following
             .spawn(serving_status::show(self.report(), serving_status));
     }
@@ -105,10 +101,10 @@ impl Cluster {
     }
 
     /// Begins to say what other clusters have.
-    pub(super) fn follow_others(&mut self, settings: &Settings, voice: Voice, serving_status: ServingStatus) {
+    pub(super) fn follow_others(&mut self, settings: &Settings, changes: ChangeSender, serving_status: ServingStatus) {
         let options = clusters::Options::new(settings, &self.address);
         let listeners = clusters::Listeners {
-            voice,
+            changes,
             serving_status,
             awaited: self.awaited.clone(),
             ways: self.ways.clone(),
@@ -212,24 +208,4 @@ pub(super) fn mesh_file(settings: &Settings) -> PathBuf {
         .mesh_config
         .clone()
         .unwrap_or_else(|| Path::new(MOUNTED).to_owned())
-}
-
-/// Says what comes in, with what was seen of objects that have a status.
-async fn hand_on(mut news: mpsc::Receiver<News>, voice: Voice) {
-    while let Some(news) = news.recv().await {
-        let seen = news.seen.into_iter().map(|seen| {
-            Observation::Seen(Box::new(::status::Subject {
-                key: seen.key,
-                uid: seen.uid,
-                generation: seen.generation,
-                diagnostics: seen.diagnostics,
-                status: seen.status,
-            }))
-        });
-        let gone = news.gone.into_iter().map(Observation::Gone);
-        let observed = gone.chain(seen).collect();
-        if voice.say(news.change, observed).await.is_err() {
-            return;
-        }
-    }
 }

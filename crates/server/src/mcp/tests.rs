@@ -8,6 +8,13 @@ use serde_json::json;
 
 use super::*;
 
+/// A change set that adds and deletes these objects.
+fn change(objects: &[AnyObject], deletes: &[ObjectKey]) -> ChangeSet {
+    let mut change: ChangeSet = objects.iter().cloned().collect();
+    change.deletes.extend(deletes.iter().cloned());
+    change
+}
+
 const ENTRY: &str = "networking.istio.io/v1/ServiceEntry";
 
 fn object(text: &str) -> AnyObject {
@@ -33,7 +40,7 @@ fn resources_of(answer: &Answer) -> Vec<Resource> {
 #[test]
 fn objects_are_istios_messages_in_istios_form() {
     let configuration = Configuration::new();
-    configuration.apply(&[entry("b", "b.com"), entry("a", "a.com")], &[]);
+    configuration.apply(&change(&[entry("b", "b.com"), entry("a", "a.com")], &[]));
     let answer = configuration.answer(ENTRY);
     let all = resources_of(&answer);
     let meta = all[0].metadata.clone().expect("metadata");
@@ -72,12 +79,10 @@ fn objects_are_istios_messages_in_istios_form() {
 #[test]
 fn kinds_without_a_message_are_structs() {
     let configuration = Configuration::new();
-    configuration.apply(
-        &[object(
-            "apiVersion: gateway.networking.k8s.io/v1\nkind: GatewayClass\nmetadata: {name: g}\nspec: {controllerName: istio.io/gateway-controller}\n",
-        )],
-        &[],
+    let class = object(
+        "apiVersion: gateway.networking.k8s.io/v1\nkind: GatewayClass\nmetadata: {name: g}\nspec: {controllerName: istio.io/gateway-controller}\n",
     );
+    configuration.apply(&change(&[class], &[]));
     let all = resources_of(&configuration.answer("gateway.networking.k8s.io/v1/GatewayClass"));
     let body = all[0].body.clone().expect("a body");
     assert_eq!(body.type_url, "type.googleapis.com/google.protobuf.Struct");
@@ -87,12 +92,12 @@ fn kinds_without_a_message_are_structs() {
 #[test]
 fn the_version_is_of_the_content() {
     let (one, two) = (Configuration::new(), Configuration::new());
-    one.apply(&[entry("a", "a.com"), entry("b", "b.com")], &[]);
-    two.apply(&[entry("b", "x.com")], &[]);
+    one.apply(&change(&[entry("a", "a.com"), entry("b", "b.com")], &[]));
+    two.apply(&change(&[entry("b", "x.com")], &[]));
     assert_ne!(one.answer(ENTRY).version, two.answer(ENTRY).version);
-    two.apply(&[entry("b", "b.com"), entry("a", "a.com")], &[]);
+    two.apply(&change(&[entry("b", "b.com"), entry("a", "a.com")], &[]));
     assert_eq!(one.answer(ENTRY).version, two.answer(ENTRY).version);
-    one.apply(&[], &[entry("a", "a.com").key()]);
+    one.apply(&change(&[], &[entry("a", "a.com").key()]));
     assert_eq!(resources_of(&one.answer(ENTRY)).len(), 1);
     assert_eq!(one.answer(ENTRY).version, one.answer(ENTRY).version);
 }

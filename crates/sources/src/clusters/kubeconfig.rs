@@ -1,4 +1,4 @@
-//! A kubeconfig that somebody else wrote.
+//! Kubeconfigs from untrusted Secrets.
 
 use std::fmt;
 use std::time::Duration;
@@ -7,30 +7,30 @@ use config::FieldPath;
 use kube::config::{AuthInfo, KubeConfigOptions, KubeconfigError};
 use kube::{Client, Config};
 
-/// No longer text is read, in bytes: a Secret holds no more.
+/// The maximum size of a kubeconfig, in bytes: that of a Secret.
 const LONGEST: usize = 1 << 20;
-/// How long a connection may take to be made.
+/// The connect timeout.
 const CONNECT: Duration = Duration::from_secs(10);
 
-/// What of a kubeconfig may do more than lead to a server; by default nothing.
+/// The features of a kubeconfig that are allowed although they access this machine. None by default.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Allowed {
-    /// `exec`: programs of this machine.
+    /// `exec`: runs a local program.
     pub exec: bool,
-    /// `tokenFile`: a file of this machine, sent to the server.
+    /// `tokenFile`: sends a local file to the server.
     pub token_file: bool,
-    /// `client-certificate`: the same.
+    /// `client-certificate`: sends a local file to the server.
     pub client_certificate: bool,
-    /// `client-key`: a file of this machine, used towards the server.
+    /// `client-key`: uses a local file towards the server.
     pub client_key: bool,
 }
 
 impl Allowed {
-    /// From a comma-separated list of the words that istiod knows: `exec`, `tokenFile`, `clientCertificate`, `clientKey`.
+    /// Parses a comma-separated list of istiod's names: `exec`, `tokenFile`, `clientCertificate`, `clientKey`.
     ///
     /// # Errors
-    /// The first word that is none of these.
-    pub fn parse(list: &str) -> Result<Allowed, String> {
+    /// The first unknown name.
+    pub fn parse(list: &str) -> Result<Allowed, UnknownFeature> {
         let mut allowed = Allowed::default();
         for word in list.split(',').map(str::trim).filter(|word| !word.is_empty()) {
             match word {
@@ -38,42 +38,47 @@ impl Allowed {
                 "tokenFile" => allowed.token_file = true,
                 "clientCertificate" => allowed.client_certificate = true,
                 "clientKey" => allowed.client_key = true,
-                other => return Err(other.to_owned()),
+                other => return Err(UnknownFeature(other.to_owned())),
             }
         }
         Ok(allowed)
     }
 }
 
-/// Why a kubeconfig is not used. It repeats nothing of the text.
+/// Not a name of a kubeconfig feature.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("unknown kubeconfig feature {0:?}")]
+pub struct UnknownFeature(pub String);
+
+/// The reason why a kubeconfig is rejected. Contains nothing of its text.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Refusal {
-    /// The field, such as `users[0].user.exec`; empty for the text as a whole.
+pub struct RejectedKubeconfig {
+    /// The field, such as `users[0].user.exec`; empty for the whole text.
     pub path: FieldPath,
-    /// What is wrong, in a sentence without a full stop.
+    /// The problem, without a full stop.
     pub message: String,
-    /// What to do about it.
+    /// The remedy.
     pub hint: Option<&'static str>,
 }
 
-impl Refusal {
-    fn new(path: FieldPath, message: impl Into<String>) -> Refusal {
-        Refusal {
+impl RejectedKubeconfig {
+    fn new(path: FieldPath, message: impl Into<String>) -> RejectedKubeconfig {
+        RejectedKubeconfig {
             path,
             message: message.into(),
             hint: None,
         }
     }
 
-    fn hint(self, hint: &'static str) -> Refusal {
-        Refusal {
+    fn hint(self, hint: &'static str) -> RejectedKubeconfig {
+        RejectedKubeconfig {
             hint: Some(hint),
             ..self
         }
     }
 }
 
-/// A kubeconfig that may be used.
+/// A validated kubeconfig.
 #[derive(Clone)]
 pub struct Kubeconfig(kube::config::Kubeconfig);
 
@@ -83,7 +88,7 @@ impl fmt::Debug for Kubeconfig {
     }
 }
 
-/// The way to a server.
+/// A connection to a server.
 #[derive(Clone)]
 pub struct Connection {
     /// A client.
@@ -101,12 +106,12 @@ impl fmt::Debug for Connection {
 }
 
 impl Kubeconfig {
-    /// Reads a text.
+    /// Parses and validates a kubeconfig.
     ///
     /// # Errors
-    /// It is none, or does what is not allowed.
-    pub fn read(bytes: &[u8], allowed: Allowed) -> Result<Kubeconfig, Refusal> {
-        let whole = |message: &str| Refusal::new(FieldPath::root(), message);
+    /// It is invalid or uses a feature that is not allowed.
+    pub fn read(bytes: &[u8], allowed: Allowed) -> Result<Kubeconfig, RejectedKubeconfig> {
+        let whole = |message: &str| RejectedKubeconfig::new(FieldPath::root(), message);
         if bytes.is_empty() {
             return Err(whole("it is empty"));
         }
@@ -114,7 +119,7 @@ impl Kubeconfig {
             return Err(whole("it is longer than 1 MiB"));
         }
         let text = std::str::from_utf8(bytes).map_err(|_| whole("it is not text"))?;
-        // What the parser says has pieces of the text in it.
+        // The parser's message contains parts of the text.
         let config = kube::config::Kubeconfig::from_yaml(text).map_err(|_| {
             whole("it is no kubeconfig").hint("`kubectl config view --kubeconfig FILE` says what is wrong")
         })?;
@@ -128,7 +133,7 @@ impl Kubeconfig {
         Ok(Kubeconfig(config))
     }
 
-    /// What the current context calls its cluster.
+    /// The name of the current context's cluster.
     pub fn cluster(&self) -> &str {
         let current = self
             .0
@@ -139,33 +144,33 @@ impl Kubeconfig {
         context.map_or("", |context| &context.cluster)
     }
 
-    /// The way that it describes. Nothing is asked of the server yet.
+    /// Creates a client. Sends no request.
     ///
     /// # Errors
-    /// What it has of certificates and keys cannot be used.
-    pub async fn connect(&self) -> Result<Connection, Refusal> {
+    /// The certificates or keys are unusable.
+    pub async fn connect(&self) -> Result<Connection, RejectedKubeconfig> {
         let options = KubeConfigOptions::default();
         let mut config = Config::from_custom_kubeconfig(self.0.clone(), &options)
             .await
             .map_err(|error| unusable(&error))?;
         config.connect_timeout = Some(CONNECT);
-        // Who asks says when to ask again.
+        // The callers retry.
         config.default_retry = false;
         let address = config.cluster_url.to_string();
         let client = Client::try_from(config).map_err(|_| {
             let message = "no connection can be made of its certificates, its key and its proxy-url";
-            Refusal::new(FieldPath::root(), message)
+            RejectedKubeconfig::new(FieldPath::root(), message)
         })?;
         Ok(Connection { client, address })
     }
 }
 
-/// Refuses what runs programs or sends files.
-fn check_user(user: &AuthInfo, path: &FieldPath, allowed: Allowed) -> Result<(), Refusal> {
+/// Rejects users that run programs or send files.
+fn check_user(user: &AuthInfo, path: &FieldPath, allowed: Allowed) -> Result<(), RejectedKubeconfig> {
     const EMBED: &str = "embed the credentials: `rutter create-remote-secret` makes such a Secret";
     let refuse = |field: &'static str, what: &str| {
         let message = format!("{what} is not allowed in a kubeconfig of another cluster");
-        Err(Refusal::new(path.field(field), message).hint(EMBED))
+        Err(RejectedKubeconfig::new(path.field(field), message).hint(EMBED))
     };
     let given = |field: &Option<String>| field.as_deref().is_some_and(|text| !text.is_empty());
     if user.auth_provider.is_some() {
@@ -186,16 +191,16 @@ fn check_user(user: &AuthInfo, path: &FieldPath, allowed: Allowed) -> Result<(),
     Ok(())
 }
 
-/// Refuses what leads to no server.
-fn check_context(config: &kube::config::Kubeconfig) -> Result<(), Refusal> {
+/// Rejects contexts without a server.
+fn check_context(config: &kube::config::Kubeconfig) -> Result<(), RejectedKubeconfig> {
     let root = FieldPath::root();
     let current = config.current_context.as_deref().filter(|name| !name.is_empty());
     let Some(current) = current else {
-        return Err(Refusal::new(root.field("current-context"), "there is none"));
+        return Err(RejectedKubeconfig::new(root.field("current-context"), "there is none"));
     };
     let context = config.contexts.iter().find(|context| context.name == current);
     let Some(context) = context.and_then(|context| context.context.as_ref()) else {
-        return Err(Refusal::new(
+        return Err(RejectedKubeconfig::new(
             root.field("current-context"),
             "there is no context of this name",
         ));
@@ -206,30 +211,30 @@ fn check_context(config: &kube::config::Kubeconfig) -> Result<(), Refusal> {
         .position(|cluster| cluster.name == context.cluster);
     let cluster = at.and_then(|at| Some((at, config.clusters[at].cluster.as_ref()?)));
     let Some((at, cluster)) = cluster else {
-        return Err(Refusal::new(
+        return Err(RejectedKubeconfig::new(
             root.field("contexts"),
             "the cluster of the current context is not there",
         ));
     };
     let user = context.user.as_deref().unwrap_or_default();
     if !user.is_empty() && !config.auth_infos.iter().any(|known| known.name == user) {
-        return Err(Refusal::new(
+        return Err(RejectedKubeconfig::new(
             root.field("contexts"),
             "the user of the current context is not there",
         ));
     }
     let server = root.field("clusters").index(at).field("cluster").field("server");
     match cluster.server.as_deref().unwrap_or_default() {
-        "" => Err(Refusal::new(server, "there is none")),
+        "" => Err(RejectedKubeconfig::new(server, "there is none")),
         text if !text.starts_with("https://") && !text.starts_with("http://") => {
-            Err(Refusal::new(server, "it is no address").hint("https://HOST:PORT"))
+            Err(RejectedKubeconfig::new(server, "it is no address").hint("https://HOST:PORT"))
         }
         _ => Ok(()),
     }
 }
 
-/// What is wrong, without what stands there.
-fn unusable(error: &KubeconfigError) -> Refusal {
+/// The problem, without parts of the text.
+fn unusable(error: &KubeconfigError) -> RejectedKubeconfig {
     let (field, message) = match error {
         KubeconfigError::ParseClusterUrl(_) => ("server", "it is no address"),
         KubeconfigError::ParseProxyUrl(_) => ("proxy-url", "it is no address"),
@@ -242,7 +247,7 @@ fn unusable(error: &KubeconfigError) -> Refusal {
             ("client-certificate-data", "it is no base64, or its file cannot be read")
         }
         KubeconfigError::LoadClientKey(_) => ("client-key-data", "it is no base64, or its file cannot be read"),
-        _ => return Refusal::new(FieldPath::root(), "it leads to no server"),
+        _ => return RejectedKubeconfig::new(FieldPath::root(), "it leads to no server"),
     };
-    Refusal::new(FieldPath::root().field(field), message)
+    RejectedKubeconfig::new(FieldPath::root().field(field), message)
 }

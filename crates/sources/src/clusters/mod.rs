@@ -1,17 +1,16 @@
-//! Other clusters of the mesh: which there are, and the ways to their APIs.
+//! Remote clusters of the mesh and the connections to their APIs.
 //!
-//! They are named by Secrets of the home cluster, whose data has a kubeconfig below each cluster's id ([`secrets`]). What
-//! stands in a Secret may come from somebody who may write that Secret and nothing else, so that of a kubeconfig no more
-//! counts than what leads to a server ([`kubeconfig`]): nothing in it runs a program or sends a file of this machine
-//! anywhere. Its text is told to nobody: neither errors nor `Debug` repeat it.
+//! Secrets of the config cluster define them: each entry is a kubeconfig under a cluster's id ([`secrets`]). Whoever may
+//! write these Secrets may be allowed nothing else. So only the parts of a kubeconfig that describe a server are used
+//! ([`kubeconfig`]): it cannot run programs or send local files. Neither errors nor `Debug` contain any of its text.
 
 mod kubeconfig;
 mod secrets;
 #[cfg(test)]
 mod tests;
 
-pub use kubeconfig::{Allowed, Connection, Kubeconfig, Refusal};
+pub use kubeconfig::{Allowed, Connection, Kubeconfig, RejectedKubeconfig, UnknownFeature};
 pub use secrets::{Secrets, Settled, Step, Text, hash};
 
-/// The label of the Secrets.
+/// The label of Secrets with kubeconfigs.
 pub const LABEL: &str = "istio/multiCluster";

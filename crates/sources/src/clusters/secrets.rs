@@ -1,7 +1,7 @@
-//! Which clusters the Secrets name, as a machine that reads and waits for nothing: Secrets go in, [`Step`]s come out.
+//! The clusters that Secrets define. Pure: Secrets in, [`Step`]s out.
 //!
-//! One Secret holds a cluster: the oldest that names it. The others are told so, and the next one takes over when it goes.
-//! A text that is refused takes nothing away: the one before it, of the same Secret, stays in force.
+//! If several Secrets define a cluster, the oldest takes precedence. The others get a diagnostic, and the next one
+//! takes over when it is deleted. If a kubeconfig is rejected, the previous one of the same Secret stays in effect.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -9,56 +9,56 @@ use std::sync::Arc;
 use config::{Diagnostic, FieldPath, Severity, Timestamp};
 use xxhash_rust::xxh3::xxh3_128;
 
-use super::kubeconfig::Refusal;
+use super::kubeconfig::RejectedKubeconfig;
 
-/// No more clusters are followed at once.
+/// The maximum number of clusters.
 const MOST: usize = 1000;
 
-/// What is to be done.
+/// An action.
 #[derive(Clone, Debug)]
 pub enum Step<W> {
-    /// Follow a cluster; one that is followed is followed this way from now on.
+    /// Start to read a cluster, or switch to a new connection.
     Start {
-        /// Its id.
+        /// The cluster's id.
         cluster: Arc<str>,
-        /// The Secret that holds it, such as `Secret NAMESPACE/NAME`.
+        /// The Secret that defines it, such as `Secret NAMESPACE/NAME`.
         secret: Arc<str>,
-        /// The way to it.
+        /// The connection.
         way: W,
     },
-    /// Forget a cluster.
+    /// Remove a cluster.
     End {
-        /// Its id.
+        /// The cluster's id.
         cluster: Arc<str>,
     },
 }
 
-/// What came of changes.
+/// The result of changes.
 #[derive(Clone, Debug)]
 pub struct Settled<W> {
-    /// What is to be done, by cluster.
+    /// The actions, by cluster.
     pub steps: Vec<Step<W>>,
-    /// All that is to be said, by Secret, of the Secrets of which that changed; an empty list takes back what was said.
+    /// The complete diagnostics of each Secret whose diagnostics changed. An empty list clears earlier ones.
     pub diagnostics: BTreeMap<Arc<str>, Vec<Diagnostic>>,
 }
 
-/// What a Secret has below the id of a cluster.
+/// An entry of a Secret: the kubeconfig of a cluster.
 #[derive(Clone, Debug)]
 pub struct Text<W> {
-    /// The id.
+    /// The cluster's id.
     pub cluster: Arc<str>,
-    /// The [`hash`] of the text.
+    /// The [`hash`] of the kubeconfig.
     pub hash: u128,
-    /// The way that it describes, or why it is none; nothing where it is known already ([`Secrets::knows`]).
-    pub read: Option<Result<W, Refusal>>,
+    /// The connection, or the reason for rejecting it; `None` if it is already known ([`Secrets::knows`]).
+    pub read: Option<Result<W, RejectedKubeconfig>>,
 }
 
-/// By which equal texts are told.
+/// A hash to compare kubeconfigs.
 pub fn hash(text: &[u8]) -> u128 {
     xxh3_128(text)
 }
 
-/// The Secrets that there are. `W` is the way to a cluster.
+/// The known Secrets. `W` is the connection type.
 #[derive(Debug)]
 pub struct Secrets<W> {
     place: Arc<str>,
@@ -66,19 +66,19 @@ pub struct Secrets<W> {
     secrets: BTreeMap<Rank, BTreeMap<Arc<str>, Entry<W>>>,
     ranks: BTreeMap<Arc<str>, Rank>,
     running: BTreeMap<Arc<str>, Held>,
-    said: BTreeMap<Arc<str>, Vec<Diagnostic>>,
+    reported: BTreeMap<Arc<str>, Vec<Diagnostic>>,
 }
 
-/// The order of Secrets: when it was made, and its name. What has no time comes last.
+/// The order of Secrets: creation time and name. Secrets without a time come last.
 type Rank = (bool, Option<Timestamp>, Arc<str>);
 
 #[derive(Clone, Debug)]
 struct Entry<W> {
     hash: u128,
-    read: Result<W, Refusal>,
+    read: Result<W, RejectedKubeconfig>,
 }
 
-/// Which text of which Secret a cluster is followed by.
+/// The kubeconfig in use for a cluster.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Held {
     secret: Arc<str>,
@@ -86,8 +86,8 @@ struct Held {
 }
 
 impl<W: Clone> Secrets<W> {
-    /// None yet. `place` is what stands before their names, such as `Secret istio-system/`; `home` is the id of the home
-    /// cluster, which no Secret may name.
+    /// No Secrets. `place` is the prefix of their names, such as `Secret istio-system/`; `home` is the id of the config
+    /// cluster, which no Secret may define.
     pub fn new(place: &str, home: &str) -> Secrets<W> {
         Secrets {
             place: place.into(),
@@ -95,11 +95,11 @@ impl<W: Clone> Secrets<W> {
             secrets: BTreeMap::new(),
             ranks: BTreeMap::new(),
             running: BTreeMap::new(),
-            said: BTreeMap::new(),
+            reported: BTreeMap::new(),
         }
     }
 
-    /// Whether a Secret had this text below a cluster's id when it was seen last.
+    /// Whether a Secret had this kubeconfig for a cluster at its last update.
     pub fn knows(&self, secret: &str, cluster: &str, hash: u128) -> bool {
         let entries = self.ranks.get(secret).and_then(|rank| self.secrets.get(rank));
         entries
@@ -107,7 +107,7 @@ impl<W: Clone> Secrets<W> {
             .is_some_and(|known| known.hash == hash)
     }
 
-    /// A Secret is so: when it was made, and what it has.
+    /// Updates a Secret: its creation time and its entries.
     pub fn put(&mut self, name: &str, made: Option<Timestamp>, texts: Vec<Text<W>>) {
         let name: Arc<str> = name.into();
         let rank = (made.is_none(), made, name.clone());
@@ -127,7 +127,7 @@ impl<W: Clone> Secrets<W> {
         self.secrets.insert(rank, entries);
     }
 
-    /// A Secret is gone.
+    /// Removes a Secret.
     pub fn remove(&mut self, name: &str) {
         if let Some(rank) = self.ranks.remove(name) {
             self.secrets.remove(&rank);
@@ -139,28 +139,28 @@ impl<W: Clone> Secrets<W> {
         self.ranks.keys().map(|name| &**name)
     }
 
-    /// The clusters that a Secret names.
+    /// The clusters that a Secret defines.
     pub fn named_by(&self, secret: &str) -> impl Iterator<Item = &Arc<str>> {
         let entries = self.ranks.get(secret).and_then(|rank| self.secrets.get(rank));
         entries.into_iter().flat_map(BTreeMap::keys)
     }
 
-    /// The clusters that are followed, by the Secrets as they were when it was settled last.
+    /// The clusters in use after the last [`Secrets::settle`].
     pub fn followed(&self) -> impl Iterator<Item = &Arc<str>> {
         self.running.keys()
     }
 
-    /// What is to be done and said after changes.
+    /// Returns the actions and diagnostics after changes.
     pub fn settle(&mut self) -> Settled<W> {
         let mut settled = Settled {
             steps: Vec::new(),
             diagnostics: BTreeMap::new(),
         };
-        let mut said: BTreeMap<Arc<str>, Vec<Diagnostic>> = BTreeMap::new();
+        let mut reported: BTreeMap<Arc<str>, Vec<Diagnostic>> = BTreeMap::new();
         let named: BTreeSet<Arc<str>> = self.secrets.values().flat_map(BTreeMap::keys).cloned().collect();
         let mut wanted = BTreeMap::new();
         for cluster in &named {
-            if let Some(held) = self.choose(cluster, wanted.len(), &mut said) {
+            if let Some(held) = self.choose(cluster, wanted.len(), &mut reported) {
                 wanted.insert(cluster.clone(), held);
             }
         }
@@ -181,31 +181,31 @@ impl<W: Clone> Secrets<W> {
             }
         }
         self.running = wanted;
-        for (file, list) in &said {
-            if self.said.get(file) != Some(list) {
+        for (file, list) in &reported {
+            if self.reported.get(file) != Some(list) {
                 settled.diagnostics.insert(file.clone(), list.clone());
             }
         }
-        let silent = self.said.keys().filter(|file| !said.contains_key(*file));
+        let silent = self.reported.keys().filter(|file| !reported.contains_key(*file));
         settled
             .diagnostics
             .extend(silent.map(|file| (file.clone(), Vec::new())));
-        self.said = said;
+        self.reported = reported;
         settled
     }
 
-    /// Which text a cluster is to be followed by; none: it is not to be followed.
+    /// Chooses the kubeconfig for a cluster; `None` if there is none.
     fn choose(
         &self,
         cluster: &Arc<str>,
         followed: usize,
-        said: &mut BTreeMap<Arc<str>, Vec<Diagnostic>>,
+        reported: &mut BTreeMap<Arc<str>, Vec<Diagnostic>>,
     ) -> Option<Held> {
         let naming = self.secrets.iter();
         let naming = naming.filter_map(|((.., name), entries)| Some((name, entries.get(cluster)?)));
         let naming: Vec<(&Arc<str>, &Entry<W>)> = naming.collect();
         let mut say = |secret: &Arc<str>, diagnostic: Diagnostic| {
-            said.entry(self.file(secret)).or_default().push(diagnostic);
+            reported.entry(self.file(secret)).or_default().push(diagnostic);
         };
         if *cluster == self.home {
             for (name, _) in naming {
@@ -222,7 +222,7 @@ impl<W: Clone> Secrets<W> {
         let running = self.running.get(cluster);
         let usable = naming.iter().find(|(_, entry)| entry.read.is_ok());
         let held = match (usable, running) {
-            // What its Secret said before stays in force while what it says now is refused.
+            // While a Secret's new kubeconfig is rejected, its previous one stays in effect.
             (usable, Some(running)) if running.secret == **first && usable.is_none_or(|(name, _)| name != first) => {
                 running.clone()
             }
@@ -269,14 +269,14 @@ impl<W: Clone> Secrets<W> {
     }
 
     fn own_cluster(&self, secret: &str, cluster: &str) -> Diagnostic {
-        let message = "this is the cluster that the configuration is read from; it is not read twice".to_owned();
+        let message = "this is the config cluster, which is already read".to_owned();
         self.about(secret, cluster, "own-cluster", message)
     }
 
     fn duplicate(&self, secret: &str, cluster: &str, holder: &str) -> Diagnostic {
         let message = format!("{}{holder} names this cluster, too, and holds", self.place);
         Diagnostic {
-            hint: Some("take the key out of one of them".to_owned()),
+            hint: Some("remove the key from one of them".to_owned()),
             ..self.about(secret, cluster, "duplicate-cluster", message)
         }
     }
@@ -286,7 +286,7 @@ impl<W: Clone> Secrets<W> {
         self.about(secret, cluster, "too-many-clusters", message)
     }
 
-    fn refused(&self, secret: &str, cluster: &str, refusal: &Refusal) -> Diagnostic {
+    fn refused(&self, secret: &str, cluster: &str, refusal: &RejectedKubeconfig) -> Diagnostic {
         let mut about = self.about(secret, cluster, "refused-kubeconfig", refusal.message.clone());
         for segment in refusal.path.segments() {
             about.path = match segment {

@@ -1,4 +1,4 @@
-//! Which kinds the server serves: by its CustomResourceDefinitions, or, where those may not be read, by asking.
+//! The kinds that the server serves: from its CustomResourceDefinitions, or from discovery if those cannot be read.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use config::schema::Definition;
 use kube::Client;
 use serde_json::Value;
 
-/// What a CustomResourceDefinition says.
+/// The relevant content of a CustomResourceDefinition.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Served {
     group: Arc<str>,
@@ -15,12 +15,12 @@ struct Served {
     versions: BTreeSet<String>,
 }
 
-/// The kinds that definitions bring; those that a server has anyway are none of these.
+/// The kinds of CustomResourceDefinitions, without built-in kinds.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Crds(BTreeMap<Arc<str>, Served>);
 
 impl Crds {
-    /// Takes in a definition: served as soon as it is established, and no more once it is on its way out.
+    /// Updates a definition: served when it is established, and no longer when it is being deleted.
     pub(crate) fn put(&mut self, name: &Arc<str>, crd: &Value) {
         match served(crd) {
             Some(served) => drop(self.0.insert(name.clone(), served)),
@@ -28,17 +28,17 @@ impl Crds {
         }
     }
 
-    /// Forgets a definition.
+    /// Removes a definition.
     pub(crate) fn remove(&mut self, name: &str) {
         self.0.remove(name);
     }
 
-    /// Forgets the definitions that are not among these.
+    /// Removes all definitions but these.
     pub(crate) fn retain(&mut self, there: &dyn Fn(&Arc<str>) -> bool) {
         self.0.retain(|name, _| there(name));
     }
 
-    /// The version through which a kind is read: the first of ours that is served.
+    /// The version in which a kind is read: the first supported version that is served.
     pub(crate) fn version(&self, definition: &Definition) -> Option<&'static str> {
         if definition.builtin {
             return definition.versions.first().map(|served| served.version);
@@ -71,7 +71,7 @@ fn served(crd: &Value) -> Option<Served> {
     })
 }
 
-/// Asks the server which of these kinds it serves. None: it does not answer.
+/// Asks the server which of these kinds it serves. `None` if it does not answer.
 pub(crate) async fn asked(client: &Client, definitions: Vec<&'static Definition>) -> Option<Crds> {
     let mut crds = Crds::default();
     let groups = client.list_api_groups().await.ok()?;

@@ -1,4 +1,4 @@
-//! What a server sends, parsed: the events of a watch, a page of a list, and its excuses.
+//! Parses responses: watch events, list pages and errors.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,21 +8,21 @@ use serde_json::Value;
 
 use super::slim::Keep;
 
-/// An object as the server has it, without what nobody reads.
+/// An object from the server, without the fields that are not needed.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Raw {
-    /// The namespace; empty for kinds of the whole cluster.
+    /// The namespace; empty for cluster-scoped kinds.
     pub(crate) namespace: Arc<str>,
     /// The name.
     pub(crate) name: Arc<str>,
     /// `metadata.resourceVersion`.
     pub(crate) version: String,
-    /// All of it.
+    /// The kept fields.
     pub(crate) value: Value,
 }
 
 impl Raw {
-    /// An object, if it has a name.
+    /// Parses an object. `None` if it has no name.
     pub(crate) fn of(value: Value) -> Option<Raw> {
         let text = |field: &str| value["metadata"][field].as_str();
         Some(Raw {
@@ -34,33 +34,31 @@ impl Raw {
     }
 }
 
-/// One line of a watch.
+/// A line of a watch.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) enum Line {
-    /// The object is so now.
-    Put(Raw),
-    /// The object is gone.
-    Gone(Raw),
-    /// Everything up to this version was sent; and whether the list that the watch began with is complete.
+    /// The object was added or modified.
+    Applied(Raw),
+    /// The object was deleted.
+    Deleted(Raw),
+    /// Everything up to this version was sent; and whether this ends the initial list.
     Bookmark { version: String, end_of_list: bool },
-    /// The watch fails: the code and message of a `Status`.
+    /// The watch failed: code and message of the `Status`.
     Failed { code: u64, message: String },
-    /// Something that is not known.
+    /// An unknown event.
     Other,
 }
 
 /// Parses a line of a watch.
 ///
 /// # Errors
-/// It is no event, in the parser's words.
-pub(crate) fn line(bytes: &[u8], keep: &Keep) -> Result<Line, String> {
+/// It is malformed.
+pub(crate) fn line(bytes: &[u8], keep: &Keep) -> Result<Line, serde_json::Error> {
     let mut deserializer = serde_json::Deserializer::from_slice(bytes);
-    let (what, object) = EventSeed(keep)
-        .deserialize(&mut deserializer)
-        .map_err(|error| error.to_string())?;
+    let (what, object) = EventSeed(keep).deserialize(&mut deserializer)?;
     let line = match what.as_str() {
-        "ADDED" | "MODIFIED" => Raw::of(object).map(Line::Put),
-        "DELETED" => Raw::of(object).map(Line::Gone),
+        "ADDED" | "MODIFIED" => Raw::of(object).map(Line::Applied),
+        "DELETED" => Raw::of(object).map(Line::Deleted),
         "BOOKMARK" => {
             let meta = &object["metadata"];
             let version = meta["resourceVersion"].as_str().unwrap_or_default().to_owned();
@@ -73,7 +71,7 @@ pub(crate) fn line(bytes: &[u8], keep: &Keep) -> Result<Line, String> {
         }),
         _ => Some(Line::Other),
     };
-    line.ok_or_else(|| "an object without a name".to_owned())
+    line.ok_or_else(|| serde_json::Error::custom("an object without a name"))
 }
 
 /// A page of a list.
@@ -81,21 +79,19 @@ pub(crate) fn line(bytes: &[u8], keep: &Keep) -> Result<Line, String> {
 pub(crate) struct Page {
     /// The version of the list.
     pub(crate) version: String,
-    /// What to ask for the next page with; empty: this was the last one.
+    /// The continue token; empty for the last page.
     pub(crate) next: String,
     /// The objects.
     pub(crate) items: Vec<Raw>,
 }
 
-/// Parses a page.
+/// Parses a page of a list.
 ///
 /// # Errors
-/// It is no list, in the parser's words.
-pub(crate) fn page(bytes: &[u8], keep: &Keep) -> Result<Page, String> {
+/// It is malformed.
+pub(crate) fn page(bytes: &[u8], keep: &Keep) -> Result<Page, serde_json::Error> {
     let mut deserializer = serde_json::Deserializer::from_slice(bytes);
-    PageSeed(keep)
-        .deserialize(&mut deserializer)
-        .map_err(|error| error.to_string())
+    PageSeed(keep).deserialize(&mut deserializer)
 }
 
 struct EventSeed<'k>(&'k Keep);
@@ -120,7 +116,7 @@ impl<'de> Visitor<'de> for EventSeed<'_> {
         while let Some(name) = map.next_key::<String>()? {
             match name.as_str() {
                 "type" => what = map.next_value()?,
-                // A status and a bookmark have other fields than the objects; the type comes first.
+                // Statuses and bookmarks have other fields than objects. The type comes first.
                 "object" => {
                     let keep = match what.as_str() {
                         "ADDED" | "MODIFIED" | "DELETED" => self.0,
@@ -196,7 +192,7 @@ impl<'de> Visitor<'de> for Items<'_> {
         f.write_str("the items of a list")
     }
 
-    /// Go writes an empty list as null where it was never made.
+    /// Go serializes a nil slice as null.
     fn visit_unit<E: Error>(self) -> Result<Vec<Raw>, E> {
         Ok(Vec::new())
     }
@@ -226,7 +222,7 @@ mod tests {
         let put = parsed(
             r#"{"type":"ADDED","object":{"metadata":{"name":"a","namespace":"x","resourceVersion":"5"},"spec":{"volumes":[]}}}"#,
         );
-        let Line::Put(raw) = put else { panic!("{put:?}") };
+        let Line::Applied(raw) = put else { panic!("{put:?}") };
         assert_eq!((&*raw.namespace, &*raw.name, raw.version.as_str()), ("x", "a", "5"));
         assert_eq!(raw.value["spec"], serde_json::json!({}));
         let end = parsed(

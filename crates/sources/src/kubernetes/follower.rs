@@ -1,20 +1,23 @@
-//! All kinds together: which are watched, what of it is said, and when.
+//! Combines all kinds: which are watched, and when their changes are emitted.
 //!
-//! Nothing is said before everything was listed once. Later a kind that is being listed anew says nothing until its list
-//! is complete; and for a moment (`saying::HOLD`) the others wait for it, for a server that was away is mostly away for all: what
-//! changed meanwhile is said at once.
+//! Nothing is emitted before everything was listed once. Later, a kind that is being relisted emits nothing until its
+//! list is complete, and the others wait for it for a limited time (`emitting::HOLD`): a server that was unavailable
+//! mostly was so for all kinds, and its changes are emitted together.
 
-mod kept;
-mod saying;
+mod emitting;
+mod events;
 mod slot;
-mod taking;
+mod snapshots;
 
 use std::time::Duration;
 
+use config::ChangeSet;
 use config::schema::definitions;
 use tokio::sync::{mpsc, watch};
 use tokio::task::{AbortHandle, JoinHandle};
 use tokio::time::Instant;
+
+use crate::ChangeSender;
 
 use super::crds::{self, Crds};
 use super::mesh::{self, Mesh};
@@ -22,22 +25,21 @@ use super::progress::Progress;
 use super::request::Resource;
 use super::revision::{self, Revision};
 use super::slim::Keep;
-use super::table::Gathered;
 use super::trim::Texts;
-use super::watch::{self as watching, Event, Pulse};
-use super::{News, Options, Report};
-use slot::{Side, Slot};
+use super::watch::{self as watching, Event, RecoverySignal};
+use super::{Options, Report};
+use slot::{AuxiliaryWatch, KindWatch};
 
-/// Pieces of watches that may wait; the watches wait when there are more.
+/// The number of queued event batches; watches wait when the queue is full.
 const QUEUE: usize = 32;
-/// How often time is looked at.
+/// The interval of periodic checks.
 const TICK: Duration = Duration::from_millis(500);
-/// How often a server whose definitions cannot be read is asked what it serves.
+/// The interval of discovery requests if CustomResourceDefinitions cannot be read.
 const ASK: Duration = Duration::from_secs(30);
-/// The mesh file is looked at every so many ticks.
+/// The mesh file is checked every this many ticks.
 const LOOK: u32 = 4;
 
-/// What may stand for a tag: name, group, plural.
+/// The resources that define tags: name, group, plural.
 const TAGS: [(&str, &str, &str); 2] = [
     (
         "MutatingWebhookConfiguration",
@@ -47,46 +49,46 @@ const TAGS: [(&str, &str, &str); 2] = [
     ("Service of a tag", "", "services"),
 ];
 
-/// What a watch is of.
+/// The subject of a watch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Place {
+pub(crate) enum WatchTarget {
     /// CustomResourceDefinitions.
     Crds,
-    /// What stands for tags ([`TAGS`]), by its place.
+    /// A resource that defines tags, by its index in [`TAGS`].
     Tags(usize),
-    /// A ConfigMap with the mesh's settings.
-    Mesh(mesh::Place),
-    /// A kind, by its place, and which of its watches.
+    /// A ConfigMap with the mesh configuration.
+    Mesh(mesh::ConfigMapRole),
+    /// A kind, by its index, and the epoch of its watch.
     Kind(usize, u32),
 }
 
-/// Everything that is followed.
+/// The state of a Kubernetes source.
 pub(crate) struct Follower {
     options: Options,
-    sender: mpsc::Sender<(Place, Vec<Event>)>,
-    pulse: Pulse,
-    receiver: mpsc::Receiver<(Place, Vec<Event>)>,
-    slots: Vec<Slot>,
+    sender: mpsc::Sender<(WatchTarget, Vec<Event>)>,
+    pulse: RecoverySignal,
+    receiver: mpsc::Receiver<(WatchTarget, Vec<Event>)>,
+    slots: Vec<KindWatch>,
     texts: Texts,
     crds: Crds,
-    crds_side: Side,
-    /// Asking the server what it serves, for its definitions may not be read.
+    crds_side: AuxiliaryWatch,
+    /// A discovery request in progress, because CustomResourceDefinitions cannot be read.
     asking: Option<JoinHandle<Option<Crds>>>,
     asked: Option<Instant>,
-    /// Whether it is known what the server serves.
+    /// Whether the served kinds are known.
     served: bool,
     revision: Option<Revision>,
-    tags: [Side; 2],
+    tags: [AuxiliaryWatch; 2],
     mesh: Option<Mesh>,
-    mesh_sides: Vec<(mesh::Place, String, Side)>,
+    mesh_sides: Vec<(mesh::ConfigMapRole, String, AuxiliaryWatch)>,
     /// Whether everything was listed once.
     complete: bool,
-    pending: Gathered,
-    /// Until when changes wait for kinds that are being listed anew; it begins with the first change.
+    pending: ChangeSet,
+    /// Until when changes wait for kinds that are being relisted. Starts with the first change.
     hold: Option<Instant>,
-    /// Whether the snapshot of an earlier life was looked for; and whether it is what is in force.
+    /// Whether the snapshot was read; and whether its objects are in effect.
     recalled: (bool, bool),
-    /// When the snapshot was written last; whether it is old; its writing.
+    /// The time of the last snapshot; whether it is outdated; the task that writes it.
     kept: Option<Instant>,
     outdated: bool,
     keeping: Option<JoinHandle<()>>,
@@ -112,7 +114,7 @@ impl Drop for Follower {
 }
 
 impl Follower {
-    /// Begins to watch.
+    /// Starts all watches.
     pub(crate) fn new(options: Options, report: watch::Sender<Report>) -> Follower {
         let (sender, receiver) = mpsc::channel(QUEUE);
         let kinds = definitions()
@@ -123,15 +125,17 @@ impl Follower {
                 && (options.credentials || !kind.is_credential())
                 && options.filter.reads(definition.plural, definition.group)
         });
-        let slots: Vec<Slot> = wanted.map(|(definition, kind)| Slot::new(definition, kind)).collect();
+        let slots: Vec<KindWatch> = wanted
+            .map(|(definition, kind)| KindWatch::new(definition, kind))
+            .collect();
         let mut follower = Follower {
             sender,
-            pulse: Pulse::default(),
+            pulse: RecoverySignal::default(),
             receiver,
             slots,
             texts: Texts::default(),
             crds: Crds::default(),
-            crds_side: Side::default(),
+            crds_side: AuxiliaryWatch::default(),
             asking: None,
             asked: None,
             served: false,
@@ -140,7 +144,7 @@ impl Follower {
             mesh: options.mesh.clone().map(Mesh::new),
             mesh_sides: Vec::new(),
             complete: false,
-            pending: Gathered::default(),
+            pending: ChangeSet::default(),
             hold: None,
             recalled: (false, false),
             kept: None,
@@ -169,22 +173,22 @@ impl Follower {
                 "customresourcedefinitions",
                 Keep::definition(),
             );
-            self.crds_side.task = Some(self.spawn(crds, Place::Crds));
+            self.crds_side.task = Some(self.spawn(crds, WatchTarget::Crds));
         }
         if self.revision.is_some() {
             for (at, (_, group, plural)) in TAGS.into_iter().enumerate() {
                 let tagged = Resource::labelled(client, group, plural, revision::TAG);
-                self.tags[at].task = Some(self.spawn(tagged, Place::Tags(at)));
+                self.tags[at].task = Some(self.spawn(tagged, WatchTarget::Tags(at)));
             }
         }
         if let (Some(mesh), Some(options)) = (&mut self.mesh, self.options.mesh.clone()) {
             mesh.look(&mut self.pending);
             for (place, name) in mesh.places() {
                 let map = Resource::config_map(client, &options.namespace, &name);
-                let task = Some(self.spawn(map, Place::Mesh(place)));
-                let side = Side {
+                let task = Some(self.spawn(map, WatchTarget::Mesh(place)));
+                let side = AuxiliaryWatch {
                     task,
-                    ..Side::default()
+                    ..AuxiliaryWatch::default()
                 };
                 self.mesh_sides.push((place, format!("ConfigMap {name}"), side));
             }
@@ -192,27 +196,27 @@ impl Follower {
         self.choose_versions();
     }
 
-    fn spawn(&self, resource: Resource, place: Place) -> AbortHandle {
+    fn spawn(&self, resource: Resource, place: WatchTarget) -> AbortHandle {
         let watched = watching::run(resource, place, self.sender.clone(), self.pulse.clone());
         tokio::spawn(watched).abort_handle()
     }
 
-    /// Follows until nobody takes the news any more.
-    pub(crate) async fn run(mut self, out: mpsc::Sender<News>) {
+    /// Runs until the receiver is dropped.
+    pub(crate) async fn run(mut self, out: ChangeSender) {
         let mut ticks = tokio::time::interval(TICK);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
-            let news = self.ready();
-            self.tell();
-            if let Some(news) = news
-                && out.send(news).await.is_err()
+            let change = self.ready();
+            self.update_report();
+            if let Some(change) = change
+                && out.send(change).await.is_err()
             {
                 return;
             }
             tokio::select! {
                 Some((place, events)) = self.receiver.recv() => {
                     self.take(place, events);
-                    // What is there already goes along.
+                    // Batches that are already queued are handled together.
                     for _ in 0..QUEUE {
                         match self.receiver.try_recv() {
                             Ok((place, events)) => self.take(place, events),
@@ -223,8 +227,8 @@ impl Follower {
                 _ = ticks.tick() => {
                     self.tick().await;
                     self.keep();
-                    if let Some(news) = self.recall().await
-                        && out.send(news).await.is_err()
+                    if let Some(change) = self.recall().await
+                        && out.send(change).await.is_err()
                     {
                         return;
                     }
@@ -234,31 +238,31 @@ impl Follower {
         }
     }
 
-    fn take(&mut self, place: Place, events: Vec<Event>) {
+    fn take(&mut self, place: WatchTarget, events: Vec<Event>) {
         for event in events {
             match place {
-                Place::Kind(at, epoch) => self.take_object(at, epoch, event),
-                Place::Crds => self.take_crd(event),
-                Place::Tags(at) => self.take_tag(at, event),
-                Place::Mesh(place) => self.take_mesh(place, event),
+                WatchTarget::Kind(at, epoch) => self.take_object(at, epoch, event),
+                WatchTarget::Crds => self.take_crd(event),
+                WatchTarget::Tags(at) => self.take_tag(at, event),
+                WatchTarget::Mesh(place) => self.take_mesh(place, event),
             }
         }
     }
 
-    /// Watches each kind through the version that the server serves of it, and forgets kinds that it serves no more.
+    /// Watches each kind in the version that the server serves, and removes kinds that are no longer served.
     fn choose_versions(&mut self) {
         for at in 0..self.slots.len() {
             let slot = &mut self.slots[at];
             let version = self.crds.version(slot.definition);
             if slot.version == version {
-                // A snapshot may have objects of a kind that the server does not serve any more.
+                // A snapshot may contain objects of a kind that the server no longer serves.
                 if version.is_none() && self.served {
                     slot.table.clear();
                 }
                 continue;
             }
             if slot.version.is_some() || self.complete {
-                tracing::info!(kind = slot.name, ?version, "the server serves it now, or no more");
+                tracing::info!(kind = slot.name, ?version, "the served version of a kind changed");
             }
             slot.version = version;
             match version {
@@ -272,7 +276,7 @@ impl Follower {
         }
     }
 
-    /// Lists and watches a kind from now on, anew where it was watched already.
+    /// Lists and watches a kind, again if it was watched already.
     fn start(&mut self, at: usize) {
         let slot = &mut self.slots[at];
         slot.stop();
@@ -287,7 +291,7 @@ impl Follower {
             Keep::of(kind),
         );
         slot.progress.listing = true;
-        let place = Place::Kind(at, slot.epoch);
+        let place = WatchTarget::Kind(at, slot.epoch);
         self.slots[at].task = Some(self.spawn(resource, place));
     }
 

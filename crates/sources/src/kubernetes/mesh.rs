@@ -1,8 +1,8 @@
-//! The mesh's settings: from our own ConfigMap, or a file in its place, over those of a shared ConfigMap.
+//! The mesh configuration: the ConfigMap of this revision, or a file in its place, merged over a shared ConfigMap.
 //!
-//! What our own says holds, field by field; some fields are joined: `defaultConfig` at all depths, `defaultProviders` by
-//! field, `extensionProviders` by name, `trustDomainAliases` as a set. A text that is not valid leaves its last good
-//! version in force.
+//! Fields of the revision's configuration override the shared one. Some fields are merged: `defaultConfig` deeply,
+//! `defaultProviders` by field, `extensionProviders` by name, `trustDomainAliases` as a set. If a text is invalid, its
+//! last valid version stays in effect.
 
 mod merging;
 #[cfg(test)]
@@ -13,35 +13,34 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use config::{AnyObject, Diagnostic, MeshConfig, MeshNetworks, Object, ParseOptions};
+use config::{AnyObject, ChangeSet, Diagnostic, MeshConfig, MeshNetworks, Object, ParseOptions};
 use serde_json::{Map, Value};
 
-use super::table::Gathered;
 use merging::merged;
 
-/// Where the settings are.
+/// The location of the mesh configuration.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct MeshOptions {
     /// The namespace of both ConfigMaps.
     pub namespace: String,
-    /// Our own ConfigMap.
+    /// The ConfigMap of this revision.
     pub name: String,
-    /// The one that holds where ours says nothing.
+    /// The shared ConfigMap, with lower precedence.
     pub shared: Option<String>,
-    /// A file in place of our own `mesh`, where it is there.
+    /// A file that replaces the `mesh` key of the revision's ConfigMap, if it exists.
     pub file: Option<PathBuf>,
 }
 
 /// One of the two ConfigMaps.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Place {
+pub(crate) enum ConfigMapRole {
     /// The shared one.
     Shared,
-    /// Our own.
+    /// The one of this revision.
     Own,
 }
 
-/// A text, and its last good version.
+/// A text and its last valid version.
 #[derive(Clone, PartialEq, Debug, Default)]
 struct Text {
     text: Option<Arc<str>>,
@@ -49,22 +48,22 @@ struct Text {
     rejected: bool,
 }
 
-/// The settings, as they are known by now.
+/// The current mesh configuration.
 #[derive(Debug)]
 pub(crate) struct Mesh {
     options: MeshOptions,
-    /// By place: `mesh` and `meshNetworks`.
+    /// By ConfigMap: `mesh` and `meshNetworks`.
     texts: [[Text; 2]; 2],
     file: Text,
     file_bytes: Option<Vec<u8>>,
-    /// What was said last.
+    /// The last emitted objects.
     config: Option<AnyObject>,
     networks: Option<AnyObject>,
     rejected: bool,
 }
 
 impl Mesh {
-    /// Nothing is known yet but the file, which is read at once.
+    /// The initial state, without any texts.
     pub(crate) fn new(options: MeshOptions) -> Mesh {
         Mesh {
             options,
@@ -77,21 +76,21 @@ impl Mesh {
         }
     }
 
-    /// The ConfigMaps to follow, with their names.
-    pub(crate) fn places(&self) -> Vec<(Place, String)> {
-        let shared = self.options.shared.clone().map(|name| (Place::Shared, name));
+    /// The ConfigMaps to watch, with their names.
+    pub(crate) fn places(&self) -> Vec<(ConfigMapRole, String)> {
+        let shared = self.options.shared.clone().map(|name| (ConfigMapRole::Shared, name));
         shared
             .into_iter()
-            .chain([(Place::Own, self.options.name.clone())])
+            .chain([(ConfigMapRole::Own, self.options.name.clone())])
             .collect()
     }
 
-    /// The settings that are in force.
+    /// The objects in effect.
     pub(crate) fn objects(&self) -> impl Iterator<Item = &AnyObject> {
         self.config.iter().chain(&self.networks)
     }
 
-    /// Begins with settings from an earlier life, unless there are others already. Whether they count.
+    /// Adds an object of a snapshot, unless there is one already. Returns whether it was added.
     pub(crate) fn seed(&mut self, object: &AnyObject) -> bool {
         let slot = match object {
             AnyObject::MeshConfig(_) => &mut self.config,
@@ -102,16 +101,16 @@ impl Mesh {
         counts
     }
 
-    /// Whether anything of it is not valid now.
+    /// Whether any text is invalid.
     pub(crate) fn is_rejected(&self) -> bool {
         self.rejected || self.file.rejected || self.texts.iter().flatten().any(|text| text.rejected)
     }
 
-    /// Takes in a ConfigMap (none: it is gone), and adds what that changes.
-    pub(crate) fn take(&mut self, place: Place, map: Option<&Value>, out: &mut Gathered) {
+    /// Handles a ConfigMap (`None` if deleted).
+    pub(crate) fn take(&mut self, place: ConfigMapRole, map: Option<&Value>, out: &mut ChangeSet) {
         let name = match place {
-            Place::Shared => self.options.shared.clone().unwrap_or_default(),
-            Place::Own => self.options.name.clone(),
+            ConfigMapRole::Shared => self.options.shared.clone().unwrap_or_default(),
+            ConfigMapRole::Own => self.options.name.clone(),
         };
         for (at, key) in ["mesh", "meshNetworks"].into_iter().enumerate() {
             let text = map.and_then(|map| map["data"][key].as_str());
@@ -132,8 +131,8 @@ impl Mesh {
         self.settle(out);
     }
 
-    /// Looks at the file, and adds what that changes.
-    pub(crate) fn look(&mut self, out: &mut Gathered) {
+    /// Reads the file if it changed.
+    pub(crate) fn look(&mut self, out: &mut ChangeSet) {
         let Some(path) = self.options.file.clone() else { return };
         let bytes = read(&path);
         if bytes == self.file_bytes {
@@ -148,19 +147,19 @@ impl Mesh {
         self.settle(out);
     }
 
-    /// Compares the whole with what was said last.
-    fn settle(&mut self, out: &mut Gathered) {
+    /// Emits the merged configuration if it changed.
+    fn settle(&mut self, out: &mut ChangeSet) {
         let [shared, own] = &self.texts;
         let own_config = self.file.good.as_ref().or(own[0].good.as_ref());
         let config = match (&shared[0].good, own_config) {
             (Some((base, _)), Some((over, _))) => {
                 let text = merged(base.clone(), over.clone()).to_string();
-                let file: Arc<str> = "the shared mesh configuration with our own over it".into();
+                let file: Arc<str> = "the merged mesh configuration".into();
                 let (object, problems) = config(&text, &file);
                 self.rejected = object.is_none();
-                // What is wrong with one of them was said there.
+                // Diagnostics of each text were reported separately.
                 let problems = if self.rejected { problems } else { Vec::new() };
-                out.say(file, problems);
+                out.report(file, problems);
                 object.map(|(_, object)| object).or_else(|| self.config.clone())
             }
             (one, other) => one.as_ref().or(other).map(|(_, object)| object.clone()),
@@ -170,19 +169,19 @@ impl Mesh {
             .as_ref()
             .or(shared[1].good.as_ref())
             .map(|(_, object)| object.clone());
-        say(&mut self.config, config, out);
-        say(&mut self.networks, networks, out);
+        emit(&mut self.config, config, out);
+        emit(&mut self.networks, networks, out);
     }
 }
 
-/// Adds the difference to what was said last.
-fn say(before: &mut Option<AnyObject>, now: Option<AnyObject>, out: &mut Gathered) {
+/// Emits an object if it differs from the last one.
+fn emit(before: &mut Option<AnyObject>, now: Option<AnyObject>, out: &mut ChangeSet) {
     if *before == now {
         return;
     }
     match (&now, &before) {
-        (Some(object), _) => out.put(object.clone()),
-        (None, Some(object)) => out.remove(object.key()),
+        (Some(object), _) => out.upsert(object.clone()),
+        (None, Some(object)) => out.delete(object.key()),
         (None, None) => {}
     }
     *before = now;
@@ -191,23 +190,23 @@ fn say(before: &mut Option<AnyObject>, now: Option<AnyObject>, out: &mut Gathere
 type Checked = (Option<(Value, AnyObject)>, Vec<Diagnostic>);
 
 impl Text {
-    fn settle(&mut self, checked: Option<Checked>, file: Arc<str>, out: &mut Gathered) {
+    fn settle(&mut self, checked: Option<Checked>, file: Arc<str>, out: &mut ChangeSet) {
         let Some((good, diagnostics)) = checked else {
-            out.say(file, Vec::new());
+            out.report(file, Vec::new());
             *self = Text::default();
             return;
         };
         self.rejected = good.is_none();
         if self.rejected {
             let effect = match self.good {
-                Some(_) => "its last good version stays in force",
+                Some(_) => "its last valid version stays in effect",
                 None => "it has no effect",
             };
-            tracing::error!(%file, "the mesh configuration is not valid: {effect}");
+            tracing::error!(%file, "the mesh configuration is invalid: {effect}");
         } else {
             self.good = good;
         }
-        out.say(file, diagnostics);
+        out.report(file, diagnostics);
     }
 }
 
@@ -225,7 +224,7 @@ fn networks(text: &str, file: &str) -> Checked {
     (object.map(|object| (Value::Null, object)), diagnostics)
 }
 
-/// The fields of a text that is valid.
+/// The fields of a valid text.
 fn value(text: &str, file: &str) -> Value {
     let read = config::parse_yaml_json(text.as_bytes(), file, &ParseOptions::default().limits);
     let document = read.documents.into_iter().next();

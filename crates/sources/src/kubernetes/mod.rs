@@ -1,13 +1,12 @@
-//! The API of a Kubernetes cluster, or anything shaped like it, as a source.
+//! A Kubernetes API as a source.
 //!
-//! Every kind that the mesh reads and the server serves is listed and watched, through one version each. A kind that a
-//! CustomResourceDefinition brings is waited for, used as soon as it is established, and forgotten with its definition.
-//! The first [`News`] hold everything, so that nobody acts on half a mesh. While the server is away, what was there stays;
-//! after a gap a kind is listed anew, and what is gone then is deleted: after every fault the objects are those of a
-//! fresh list.
+//! Every kind that the mesh reads and the server serves is listed and watched in one version. A kind defined by a
+//! CustomResourceDefinition is read when it is established, and removed with its definition. The first change set is
+//! complete, so nothing acts on a partial mesh. While the server is unavailable, the last state stays in effect. After
+//! a gap a kind is relisted and missing objects are deleted: after any failure the objects are those of a fresh list.
 //!
-//! From bytes to objects: [`request`] asks, [`event`] parses no more than [`slim`] keeps, [`watch`] lists and goes on,
-//! [`table`] compares with what is known, [`follower`] joins the kinds.
+//! From bytes to objects: [`request`] sends requests, [`event`] parses only what [`slim`] keeps, [`watch`] lists and
+//! watches, [`table`] compares with the known objects, [`follower`] combines the kinds.
 
 mod crds;
 mod event;
@@ -25,51 +24,51 @@ mod watch;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use config::{AnyObject, Diagnostic, Kind, ObjectKey, ParseOptions};
+use config::{AnyObject, Kind, ParseOptions};
 use kube::Client;
-use serde_json::Value;
-use tokio::sync::mpsc;
 
-use crate::Change;
+use crate::ChangeSender;
 
 pub use mesh::MeshOptions;
 pub use progress::Report;
 pub use revision::Kinds;
 pub use snapshot::SnapshotOptions;
 
-/// Why a source could not be begun.
+/// An error of the client configuration.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The kubeconfig, or the configuration of the pod, cannot be used.
-    #[error("no way to the Kubernetes API: {0}")]
+    /// The kubeconfig, or the configuration of the pod, is invalid.
+    #[error("cannot configure a client of the Kubernetes API: {0}")]
     Configuration(String),
 }
 
-/// What is read, and how.
+/// Options of a Kubernetes source.
 #[derive(Clone)]
 pub struct Options {
-    /// The way to the API.
+    /// The client.
     pub client: Client,
-    /// The cluster's id, which its objects get ([`ObjectKey::cluster`]); empty for the home of the configuration.
+    /// The cluster id of the objects ([`ObjectKey::cluster`](config::ObjectKey::cluster)); empty for the config
+    /// cluster.
     pub cluster: Arc<str>,
-    /// The kinds that are read; none: all that a mesh reads.
+    /// The kinds to read; `None` for all kinds of the mesh.
     pub kinds: Option<BTreeSet<Kind>>,
-    /// Which of these are left out.
+    /// Kinds to ignore.
     pub filter: Kinds,
-    /// Secrets and ConfigMaps are read, for proxies that get them.
+    /// Whether to read Secrets and ConfigMaps with credentials for proxies.
     pub credentials: bool,
-    /// Our revision (empty: the default one), by which objects choose; none: they do not.
+    /// The revision of this control plane (empty for the default revision), by which objects are selected. `None`
+    /// selects all objects.
     pub revision: Option<String>,
-    /// Where the mesh's settings are; none: not here.
+    /// The location of the mesh configuration; `None` if it is not in this cluster.
     pub mesh: Option<MeshOptions>,
-    /// Where what was read is kept for a start without the server; none: nowhere.
+    /// Where to keep a snapshot for starts without the server; `None` for no snapshot.
     pub snapshot: Option<SnapshotOptions>,
-    /// How objects are parsed.
+    /// The parser options.
     pub parse: ParseOptions,
 }
 
 impl Options {
-    /// Everything, without selection and without the mesh's settings.
+    /// Reads everything, without revision and mesh configuration.
     pub fn new(client: Client) -> Options {
         Options {
             client,
@@ -85,44 +84,18 @@ impl Options {
     }
 }
 
-/// What changed, and what was seen of objects that have a status.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct News {
-    /// What changed of the objects that are in force.
-    pub change: Change,
-    /// Objects that are there, valid or not.
-    pub seen: Vec<Seen>,
-    /// Objects that are gone, or are meant for another control plane by now.
-    pub gone: Vec<ObjectKey>,
-}
-
-/// An object as whoever writes its status needs it.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Seen {
-    /// Which.
-    pub key: ObjectKey,
-    /// `metadata.uid`.
-    pub uid: Arc<str>,
-    /// `metadata.generation`.
-    pub generation: i64,
-    /// What is wrong with it.
-    pub diagnostics: Vec<Diagnostic>,
-    /// `status` as it is stored.
-    pub status: Option<Value>,
-}
-
-/// A client as `kubectl` would make it: from `KUBECONFIG`, the user's kubeconfig, or the pod that this runs in.
+/// Creates a client as `kubectl` does: from `KUBECONFIG`, the user's kubeconfig, or the pod's service account.
 ///
 /// # Errors
-/// None of them is there or usable.
+/// None of them is usable.
 pub async fn client() -> Result<Client, Error> {
     Client::try_default()
         .await
         .map_err(|error| Error::Configuration(error.to_string()))
 }
 
-/// What a snapshot of a cluster has, for when the way to the cluster is not known; nothing where there is none that can be
-/// used. Blocks while it is read.
+/// Reads the objects of a snapshot, for a cluster whose connection is not known. Empty if there is no usable snapshot.
+/// Blocks.
 pub fn recall(options: &SnapshotOptions, cluster: &Arc<str>) -> Vec<AnyObject> {
     let mut texts = trim::Texts::default();
     match snapshot::read(options) {
@@ -131,14 +104,14 @@ pub fn recall(options: &SnapshotOptions, cluster: &Arc<str>) -> Vec<AnyObject> {
             .map(|(_, object)| texts.trim(object, cluster))
             .collect(),
         Err(error) => {
-            tracing::warn!(file = %options.file.display(), "a snapshot cannot be used: {error}");
+            tracing::warn!(file = %options.file.display(), "a snapshot is not usable: {error}");
             Vec::new()
         }
     }
 }
 
-/// Follows the API until nobody takes the news any more. The channel's bound is what slows the source down when they come
-/// faster than they are taken. `report` says all the while how it stands.
-pub async fn follow(options: Options, news: mpsc::Sender<News>, report: tokio::sync::watch::Sender<Report>) {
-    follower::Follower::new(options, report).run(news).await;
+/// Follows the API until the receiver is dropped. A full channel slows the source down. `report` always has the current
+/// state.
+pub async fn follow(options: Options, changes: ChangeSender, report: tokio::sync::watch::Sender<Report>) {
+    follower::Follower::new(options, report).run(changes).await;
 }

@@ -1,4 +1,4 @@
-//! How far a watched thing is, and what those who operate it are told.
+//! The state of watches and the report for operators.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -6,137 +6,137 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::request::Trouble;
+use super::request::RequestError;
 
-/// How long a refusal must stand before the others go on without the kind. A server that was just started refuses
-/// everybody until it has read its own rules.
+/// How long access must be denied before the other kinds stop waiting. A server that has just started denies everything
+/// until it has loaded its RBAC rules.
 const REFUSED_FOR: Duration = Duration::from_secs(5);
-/// How long a kind may fail before the others, which do not, go on without it. A server that is only slow to start, or
-/// overloaded, is over it by then.
+/// How long a kind may fail before the other kinds, which do not fail, stop waiting. Enough for a server that is
+/// starting or overloaded.
 const FAILED_FOR: Duration = Duration::from_secs(30);
 
-/// How it stands with the API, for logs, metrics and the readiness page.
+/// The state of the source, for logs, metrics and the readiness page.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Report {
-    /// Whether everything that the server serves, and that we may read, was read once.
+    /// Whether every served and permitted kind was listed once.
     pub synced: bool,
-    /// What is waited for until then.
+    /// The kinds that are still awaited.
     pub waiting: BTreeSet<String>,
-    /// What was never read and is not waited for any more: the others are used without it.
+    /// The kinds that were never listed and are no longer awaited.
     pub without: BTreeSet<String>,
-    /// What we may not read, each with what the server says.
+    /// The denied kinds, with the server's message.
     pub denied: BTreeMap<String, String>,
-    /// What cannot be read now, each with the reason; what was there stays.
+    /// The kinds that currently fail, with the error. Their last objects stay in effect.
     pub failing: BTreeMap<String, String>,
-    /// How often anything was listed.
+    /// The number of lists.
     pub lists: u64,
-    /// How many objects are known.
+    /// The number of known objects.
     pub objects: usize,
-    /// Whether what is in force comes from a snapshot of an earlier life, for the server did not answer yet.
+    /// Whether the objects in effect come from a snapshot, because the server has not answered yet.
     pub from_snapshot: bool,
-    /// Whether a text with the mesh's settings is not valid.
+    /// Whether any mesh configuration text is invalid.
     pub mesh_rejected: bool,
-    /// The revision that the tag `default` names, where something stands for that tag.
+    /// The revision of the tag `default`, if defined.
     pub default_revision: Option<Arc<str>>,
 }
 
-/// How far one watched thing is.
+/// The state of a watch.
 #[derive(Debug, Default)]
 pub(crate) struct Progress {
-    /// Whether it was listed since it is watched.
+    /// Whether it was listed.
     pub(crate) synced: bool,
-    /// Whether a list is under way.
+    /// Whether a list is in progress.
     pub(crate) listing: bool,
     failing: Option<Failing>,
 }
 
 #[derive(Debug)]
 struct Failing {
-    trouble: Trouble,
-    /// Since when it is this trouble, and since when it is any.
+    error: RequestError,
+    /// When this kind of error, and any error, started.
     since: Instant,
     begun: Instant,
 }
 
 impl Progress {
-    /// Notes that it failed. Whether that is news.
-    pub(crate) fn failed(&mut self, trouble: Trouble) -> bool {
-        let same = |before: &Failing| std::mem::discriminant(&before.trouble) == std::mem::discriminant(&trouble);
+    /// Records an error. Returns whether its kind is new.
+    pub(crate) fn failed(&mut self, error: RequestError) -> bool {
+        let same = |before: &Failing| std::mem::discriminant(&before.error) == std::mem::discriminant(&error);
         if self.failing.as_ref().is_some_and(same) {
             return false;
         }
         let since = Instant::now();
         let begun = self.failing.as_ref().map_or(since, |before| before.begun);
-        self.failing = Some(Failing { trouble, since, begun });
+        self.failing = Some(Failing { error, since, begun });
         true
     }
 
-    /// Notes that it goes well. Whether that is news.
+    /// Records success. Returns whether there was an error before.
     pub(crate) fn well(&mut self) -> bool {
         self.failing.take().is_some()
     }
 
-    /// Whether others go on without it: it is refused, and has been for a while.
+    /// Whether others stop waiting for it, because access has been denied for long enough.
     pub(crate) fn is_excused(&self) -> bool {
         let long = |failing: &Failing| failing.since.elapsed() >= REFUSED_FOR;
         self.is_refused() && self.failing.as_ref().is_some_and(long)
     }
 
-    /// Whether the server says that there is nothing to read, or nothing for us.
+    /// Whether the kind does not exist or access is denied.
     pub(crate) fn is_refused(&self) -> bool {
-        let refused = |failing: &Failing| matches!(failing.trouble, Trouble::Denied(_) | Trouble::Missing);
+        let refused = |failing: &Failing| matches!(failing.error, RequestError::Denied(_) | RequestError::NotFound);
         self.failing.as_ref().is_some_and(refused)
     }
 
-    /// Whether others, if they do not fail, go on without it: it was never read, and has failed for long.
+    /// Whether others stop waiting for it if they do not fail: it was never listed, and has failed for long.
     pub(crate) fn is_stuck(&self) -> bool {
         let long = |failing: &Failing| failing.begun.elapsed() >= FAILED_FOR;
         !self.synced && self.failing.as_ref().is_some_and(long)
     }
 
-    /// Whether nobody waits for it.
+    /// Whether others do not wait for it.
     pub(crate) fn is_settled(&self) -> bool {
         self.synced || self.is_excused()
     }
 
-    /// Whether the server does not answer.
+    /// Whether the server is unavailable.
     pub(crate) fn is_away(&self) -> bool {
         let away = |failing: &Failing| {
             matches!(
-                failing.trouble,
-                Trouble::Away(_) | Trouble::Failed(_) | Trouble::Busy(..)
+                failing.error,
+                RequestError::Unavailable(_) | RequestError::ServerError(_) | RequestError::Throttled(..)
             )
         };
         self.failing.as_ref().is_some_and(away)
     }
 
-    /// Adds it to a report under its name.
+    /// Adds it to a report.
     pub(crate) fn report(&self, name: &str, report: &mut Report) {
         if !report.synced && !self.is_settled() {
             report.waiting.insert(name.to_owned());
         } else if report.synced && self.is_stuck() && !self.is_excused() {
             report.without.insert(name.to_owned());
         }
-        match self.failing.as_ref().map(|failing| &failing.trouble) {
-            Some(Trouble::Denied(message)) => drop(report.denied.insert(name.to_owned(), message.clone())),
-            // Not every server has everything, and what is old is being listed.
-            Some(Trouble::Missing | Trouble::Gone(_)) | None => {}
-            Some(trouble) => drop(report.failing.insert(name.to_owned(), trouble.to_string())),
+        match self.failing.as_ref().map(|failing| &failing.error) {
+            Some(RequestError::Denied(message)) => drop(report.denied.insert(name.to_owned(), message.clone())),
+            // A missing kind is not an error, and an expired version is being relisted.
+            Some(RequestError::NotFound | RequestError::Expired(_)) | None => {}
+            Some(error) => drop(report.failing.insert(name.to_owned(), error.to_string())),
         }
     }
 }
 
-/// Says in the log that a watched thing fails.
-pub(crate) fn log(name: &str, trouble: &Trouble, synced: bool) {
-    match trouble {
-        Trouble::Denied(message) => tracing::error!(
+/// Logs an error.
+pub(crate) fn log(name: &str, error: &RequestError, synced: bool) {
+    match error {
+        RequestError::Denied(message) => tracing::error!(
             kind = name,
             "we may not list and watch it: {message}. Without it the others go on; docs/operations/kubernetes.md has the rights that \
              are needed"
         ),
-        Trouble::Missing => tracing::debug!(kind = name, "the server does not have it"),
-        Trouble::Gone(message) => tracing::info!(kind = name, "it is listed anew: {message}"),
-        trouble if synced => tracing::warn!(kind = name, "the Kubernetes API fails: {trouble}; what was there stays"),
-        trouble => tracing::warn!(kind = name, "the Kubernetes API fails: {trouble}"),
+        RequestError::NotFound => tracing::debug!(kind = name, "the server does not have it"),
+        RequestError::Expired(message) => tracing::info!(kind = name, "it is listed anew: {message}"),
+        error if synced => tracing::warn!(kind = name, "the Kubernetes API fails: {error}; what was there stays"),
+        error => tracing::warn!(kind = name, "the Kubernetes API fails: {error}"),
     }
 }

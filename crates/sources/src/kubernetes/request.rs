@@ -1,4 +1,4 @@
-//! Requests: lists by pages, watches as lines, and what went wrong in a few words.
+//! Requests to the API server: paged lists, watches, and error classification.
 
 mod lines;
 
@@ -15,47 +15,53 @@ use lines::gather;
 
 pub(crate) use lines::Lines;
 
-/// Objects of one page of a list.
+/// The page size of lists.
 const PAGE: usize = 500;
-/// How long the server may take to begin its answer, and then to send the next piece of a list.
+/// The timeout for the start of a response, and for the next part of a list.
 const ANSWER: Duration = Duration::from_secs(30);
 
-/// Why a request failed.
+/// The error of a request.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-pub(crate) enum Trouble {
-    /// The server cannot be reached, or cut the connection.
+pub(crate) enum RequestError {
+    /// The server cannot be reached, or the connection broke.
     #[error("{0}")]
-    Away(String),
-    /// The server answers that it cannot.
+    Unavailable(String),
+    /// The server answered with an internal error.
     #[error("the server answers {0}")]
-    Failed(String),
-    /// The server has too much to do, and says for how long.
+    ServerError(String),
+    /// The server is overloaded, and may say for how long to wait.
     #[error("the server is busy: {1}")]
-    Busy(Option<Duration>, String),
-    /// We may not.
+    Throttled(Option<Duration>, String),
+    /// Access is denied.
     #[error("{0}")]
     Denied(String),
-    /// The server has no such kind.
+    /// The server does not serve the kind.
     #[error("the server does not have it")]
-    Missing,
-    /// What we last saw is too old to go on from, or newer than what the server has.
+    NotFound,
+    /// The resource version has expired, or is newer than the server's.
     #[error("too old: {0}")]
-    Gone(String),
-    /// The request is not understood.
+    Expired(String),
+    /// The server rejected the request as invalid.
     #[error("the server refuses the request: {0}")]
-    Refused(String),
-    /// The answer is not what it should be.
+    Invalid(String),
+    /// The response is malformed.
     #[error("the answer cannot be read: {0}")]
-    Garbled(String),
+    Malformed(String),
 }
 
-/// A kind, or a part of its objects, at the server.
+impl RequestError {
+    pub(crate) fn malformed(error: serde_json::Error) -> RequestError {
+        RequestError::Malformed(error.to_string())
+    }
+}
+
+/// A kind, or a subset of its objects.
 #[derive(Clone)]
 pub(crate) struct Resource {
     client: Client,
-    /// `/apis/GROUP/VERSION/PLURAL`, with the namespace where it is limited to one.
+    /// `/apis/GROUP/VERSION/PLURAL`, with the namespace if limited to one.
     path: String,
-    /// `&fieldSelector=…`, or nothing.
+    /// `&fieldSelector=…`, or empty.
     selector: String,
     keep: Arc<Keep>,
 }
@@ -84,7 +90,7 @@ impl Resource {
         }
     }
 
-    /// The ConfigMap of this name; the name and the namespace are those of Kubernetes objects, which need no escapes.
+    /// A ConfigMap. Names and namespaces of Kubernetes objects need no escaping.
     pub(crate) fn config_map(client: &Client, namespace: &str, name: &str) -> Resource {
         Resource {
             client: client.clone(),
@@ -94,8 +100,8 @@ impl Resource {
         }
     }
 
-    /// A page of the list: the first one, or the one that `next` of the page before stands for.
-    pub(crate) async fn page(&self, next: &str) -> Result<Page, Trouble> {
+    /// Requests a page of the list: the first one, or the one after the continue token.
+    pub(crate) async fn page(&self, next: &str) -> Result<Page, RequestError> {
         let next = escaped(next);
         let next = if next.is_empty() {
             next
@@ -103,29 +109,29 @@ impl Resource {
             format!("&continue={next}")
         };
         let bytes = self.read(&format!("limit={PAGE}{next}")).await?;
-        event::page(&bytes, &self.keep).map_err(Trouble::Garbled)
+        event::page(&bytes, &self.keep).map_err(RequestError::malformed)
     }
 
-    /// The version that the server is at now.
-    pub(crate) async fn version(&self) -> Result<String, Trouble> {
+    /// Requests the current resource version.
+    pub(crate) async fn version(&self) -> Result<String, RequestError> {
         let bytes = self.read("limit=1").await?;
-        let page = event::page(&bytes, &Keep::All).map_err(Trouble::Garbled)?;
+        let page = event::page(&bytes, &Keep::All).map_err(RequestError::malformed)?;
         Ok(page.version)
     }
 
-    /// A watch that begins with a list of everything.
-    pub(crate) async fn watch_list(&self, lasts: Duration) -> Result<Lines, Trouble> {
+    /// Starts a watch with an initial list.
+    pub(crate) async fn watch_list(&self, lasts: Duration) -> Result<Lines, RequestError> {
         let query = "sendInitialEvents=true&resourceVersionMatch=NotOlderThan&resourceVersion=";
         self.watch(query, lasts).await
     }
 
-    /// A watch of what happens after a version.
-    pub(crate) async fn watch_from(&self, version: &str, lasts: Duration) -> Result<Lines, Trouble> {
+    /// Starts a watch after a resource version.
+    pub(crate) async fn watch_from(&self, version: &str, lasts: Duration) -> Result<Lines, RequestError> {
         self.watch(&format!("resourceVersion={}", escaped(version)), lasts)
             .await
     }
 
-    async fn watch(&self, query: &str, lasts: Duration) -> Result<Lines, Trouble> {
+    async fn watch(&self, query: &str, lasts: Duration) -> Result<Lines, RequestError> {
         let query = format!(
             "watch=true&allowWatchBookmarks=true&timeoutSeconds={}&{query}",
             lasts.as_secs()
@@ -134,20 +140,20 @@ impl Resource {
         Ok(Lines::new(body, lasts, Arc::clone(&self.keep)))
     }
 
-    async fn read(&self, query: &str) -> Result<Vec<u8>, Trouble> {
+    async fn read(&self, query: &str) -> Result<Vec<u8>, RequestError> {
         let body = self.ask(query).await?;
         gather(body).await
     }
 
-    async fn ask(&self, query: &str) -> Result<Body, Trouble> {
+    async fn ask(&self, query: &str) -> Result<Body, RequestError> {
         let request = http::Request::get(format!("{}?{query}{}", self.path, self.selector))
             .header(http::header::ACCEPT, "application/json")
             .body(Body::empty())
-            .map_err(|error| Trouble::Refused(error.to_string()))?;
+            .map_err(|error| RequestError::Invalid(error.to_string()))?;
         let response = timeout(ANSWER, self.client.send(request))
             .await
-            .map_err(|_| Trouble::Away("no answer in time".to_owned()))?
-            .map_err(|error| Trouble::Away(told(&error)))?;
+            .map_err(|_| RequestError::Unavailable("no answer in time".to_owned()))?
+            .map_err(|error| RequestError::Unavailable(told(&error)))?;
         if response.status().is_success() {
             return Ok(response.into_body());
         }
@@ -159,26 +165,26 @@ impl Resource {
         let bytes = gather(response.into_body()).await.unwrap_or_default();
         let said: serde_json::Value = serde_json::from_slice(&bytes).unwrap_or_default();
         let message = said["message"].as_str().unwrap_or("no reason given").to_owned();
-        Err(trouble(status.as_u16().into(), message, wait.map(Duration::from_secs)))
+        Err(classify(status.as_u16().into(), message, wait.map(Duration::from_secs)))
     }
 }
 
-/// What an answer other than success means.
-pub(crate) fn trouble(code: u64, message: String, wait: Option<Duration>) -> Trouble {
-    // A version that the server has not reached yet: it was put back.
+/// Classifies an error response.
+pub(crate) fn classify(code: u64, message: String, wait: Option<Duration>) -> RequestError {
+    // The version is newer than the server's: it was restored from a backup.
     let ahead = message.contains("Too large resource version");
     match code {
-        _ if ahead => Trouble::Gone(message),
-        401 | 403 => Trouble::Denied(message),
-        404 => Trouble::Missing,
-        410 => Trouble::Gone(message),
-        429 => Trouble::Busy(wait, message),
-        400..500 => Trouble::Refused(message),
-        _ => Trouble::Failed(format!("{code}: {message}")),
+        _ if ahead => RequestError::Expired(message),
+        401 | 403 => RequestError::Denied(message),
+        404 => RequestError::NotFound,
+        410 => RequestError::Expired(message),
+        429 => RequestError::Throttled(wait, message),
+        400..500 => RequestError::Invalid(message),
+        _ => RequestError::ServerError(format!("{code}: {message}")),
     }
 }
 
-/// All causes of an error, in one line: kube's own text often says only that something failed.
+/// All causes of an error in one line. kube's own text often only says that something failed.
 fn told(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
@@ -192,7 +198,7 @@ fn told(error: &dyn std::error::Error) -> String {
     text
 }
 
-/// Everything that stands in a query must be escaped, but for letters, digits and a few signs.
+/// Escapes all characters of a query but letters, digits and a few others.
 fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for byte in text.bytes() {
@@ -210,16 +216,16 @@ mod tests {
 
     #[test]
     fn answers_are_told_apart() {
-        let of = |code| trouble(code, "m".to_owned(), None);
-        assert!(matches!(of(403), Trouble::Denied(_)) && matches!(of(401), Trouble::Denied(_)));
-        assert!(matches!(of(404), Trouble::Missing) && matches!(of(410), Trouble::Gone(_)));
-        assert!(matches!(of(422), Trouble::Refused(_)) && matches!(of(503), Trouble::Failed(_)));
-        let ahead = trouble(
+        let of = |code| classify(code, "m".to_owned(), None);
+        assert!(matches!(of(403), RequestError::Denied(_)) && matches!(of(401), RequestError::Denied(_)));
+        assert!(matches!(of(404), RequestError::NotFound) && matches!(of(410), RequestError::Expired(_)));
+        assert!(matches!(of(422), RequestError::Invalid(_)) && matches!(of(503), RequestError::ServerError(_)));
+        let ahead = classify(
             504,
             "Timeout: Too large resource version: 9, current: 5".to_owned(),
             None,
         );
-        assert!(matches!(ahead, Trouble::Gone(_)), "{ahead:?}");
+        assert!(matches!(ahead, RequestError::Expired(_)), "{ahead:?}");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Which objects are meant for this control plane, and which kinds are read at all.
+//! Selection of objects by revision, and of kinds by name.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -6,25 +6,25 @@ use std::sync::Arc;
 use config::Kind;
 use serde_json::Value;
 
-/// The label by which an object chooses a revision, and a webhook configuration says which one it is of.
+/// The label that assigns an object, or a webhook configuration, to a revision.
 const REVISION: &str = "istio.io/rev";
-/// The label of a webhook configuration or a Service that says which tag it stands for.
+/// The label of a webhook configuration or Service that defines a tag.
 pub(crate) const TAG: &str = "istio.io/tag";
-/// What a control plane without a revision is called; and the tag of those who choose nothing.
+/// The name of the default revision, and of the default tag.
 const DEFAULT: &str = "default";
 
-/// This control plane's revision and its tags.
+/// The revision of this control plane and its tags.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Revision {
     name: Arc<str>,
-    /// By what stands for a tag: the tag, where it is one of this revision.
+    /// The tags of this revision, by the object that defines them.
     tags: BTreeMap<Arc<str>, Arc<str>>,
-    /// By what stands for the tag `default`: the revision that it names.
+    /// The revisions of the tag `default`, by the object that defines it.
     defaults: BTreeMap<Arc<str>, Arc<str>>,
 }
 
 impl Revision {
-    /// The revision of this name; empty: the default one.
+    /// A revision; an empty name means the default revision.
     pub(crate) fn new(name: &str) -> Revision {
         Revision {
             name: if name.is_empty() { DEFAULT } else { name }.into(),
@@ -33,17 +33,17 @@ impl Revision {
         }
     }
 
-    /// The revision that the tag `default` names; none: nothing stands for that tag.
+    /// The revision of the tag `default`; `None` if the tag is not defined.
     pub(crate) fn default(&self) -> Option<&Arc<str>> {
         self.defaults.values().next()
     }
 
-    /// Whether objects of a kind choose: what users configure does, what the platform says holds for everybody.
-    pub(crate) fn chooses(kind: Kind) -> bool {
+    /// Whether revision labels apply to a kind: to users' configuration, but not to platform objects.
+    pub(crate) fn applies_to(kind: Kind) -> bool {
         kind.is_complete()
     }
 
-    /// Whether an object with these labels is meant for us.
+    /// Whether this revision selects an object with these labels.
     pub(crate) fn admits(&self, labels: &Value) -> bool {
         match labels[REVISION].as_str() {
             None | Some("") => true,
@@ -51,7 +51,7 @@ impl Revision {
         }
     }
 
-    /// Takes in what stands for a tag (no labels: it is gone). Whether our tags are others now.
+    /// Updates an object that defines a tag (`None` if deleted). Returns whether our tags changed.
     pub(crate) fn tag(&mut self, webhook: &Arc<str>, labels: Option<&Value>) -> bool {
         let named = labels.filter(|labels| labels[TAG] == DEFAULT);
         match named.and_then(|labels| labels[REVISION].as_str()) {
@@ -70,7 +70,7 @@ impl Revision {
         before != self.names()
     }
 
-    /// Forgets what stands for tags and is not among these. Whether our tags are others now.
+    /// Removes all objects that define tags but these. Returns whether our tags changed.
     pub(crate) fn retain(&mut self, there: &dyn Fn(&Arc<str>) -> bool) -> bool {
         let before = self.names();
         self.tags.retain(|webhook, _| there(webhook));
@@ -86,7 +86,7 @@ impl Revision {
     }
 }
 
-/// Which kinds are left out: those that a list of patterns names and another does not.
+/// Patterns of kinds to ignore, with exceptions.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Kinds {
     ignored: Vec<String>,
@@ -94,8 +94,8 @@ pub struct Kinds {
 }
 
 impl Kinds {
-    /// From two comma-separated lists of `PLURAL.GROUP`, in which a leading `*` stands for anything: kinds that are
-    /// ignored, and kinds that are read all the same.
+    /// Parses two comma-separated lists of `PLURAL.GROUP`, in which a leading `*` is a wildcard: kinds to ignore, and
+    /// exceptions.
     pub fn new(ignored: &str, included: &str) -> Kinds {
         let list = |text: &str| -> Vec<String> {
             let words = text.split(',').map(str::trim).filter(|word| !word.is_empty());

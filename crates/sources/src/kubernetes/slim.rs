@@ -1,9 +1,9 @@
-//! What of an object is read at all.
+//! The fields of objects that are parsed.
 //!
-//! An object of Kubernetes is mostly what no mesh reads: who manages which field, what was applied last, containers with
-//! their environment and volumes. It is left out while the bytes are parsed, so that it costs neither memory nor the time
-//! to make values of it. For the core kinds what is kept follows from the fields of their types
-//! ([`Kind::content_schema`]): a field that a type gains is read from then on.
+//! Most of a Kubernetes object is irrelevant to a mesh: managed fields, the last applied configuration, containers with
+//! their environment and volumes. These fields are skipped while parsing, so they cost neither memory nor time. For
+//! core kinds the kept fields follow from the declared types ([`Kind::content_schema`]): a field added to a type is
+//! parsed automatically.
 
 #[cfg(test)]
 mod tests;
@@ -15,24 +15,24 @@ use config::schema::{Schema, Shape};
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 
-/// What of a value is kept.
+/// The parts of a value to keep.
 #[derive(Clone, Debug)]
 pub(crate) enum Keep {
-    /// All of it.
+    /// Everything.
     All,
     /// Nothing.
     Nothing,
-    /// Of an object only these fields.
+    /// Only these fields of an object.
     Only(Vec<(Box<str>, Keep)>),
-    /// All fields of an object, but of these only what is said.
+    /// All fields of an object, with restrictions for these.
     Except(Vec<(Box<str>, Keep)>),
-    /// Of each item of a list this.
+    /// All items of a list, each restricted.
     Each(Box<Keep>),
-    /// The entries of a map whose keys are wanted.
+    /// The entries of a map with matching keys.
     Keys(fn(&str) -> bool),
 }
 
-/// Fields of types that nothing of what runs in a cluster needs.
+/// Declared fields that are not needed for cluster workloads.
 const UNUSED: [(Kind, &[&str]); 2] = [
     (
         Kind::Pod,
@@ -48,7 +48,7 @@ const UNUSED: [(Kind, &[&str]); 2] = [
 ];
 
 impl Keep {
-    /// What is kept of the objects of a kind.
+    /// The kept parts of a kind's objects.
     pub(crate) fn of(kind: Kind) -> Keep {
         if kind.is_complete() {
             return Keep::Except(vec![field("metadata", metadata(kind))]);
@@ -72,7 +72,7 @@ impl Keep {
         Keep::Only(whole)
     }
 
-    /// What is kept of an object of which only these top-level fields are wanted, and of its metadata the usual.
+    /// The kept parts of an object with these top-level fields, and the usual metadata.
     pub(crate) fn only(fields: &[&str]) -> Keep {
         let mut whole: Vec<(Box<str>, Keep)> = fields.iter().map(|name| field(name, Keep::All)).collect();
         whole.push(field(
@@ -82,7 +82,7 @@ impl Keep {
         Keep::Only(whole)
     }
 
-    /// What is kept of a CustomResourceDefinition: not the schemas, which are most of it.
+    /// The kept parts of a CustomResourceDefinition: without the schemas, which are most of it.
     pub(crate) fn definition() -> Keep {
         let all = |names: &[&str]| Keep::Only(names.iter().map(|name| field(name, Keep::All)).collect());
         let spec = vec![
@@ -97,7 +97,7 @@ impl Keep {
         ])
     }
 
-    /// What is kept of a field; nothing to be kept: none.
+    /// The kept parts of a field; `None` to skip it.
     pub(crate) fn field(&self, name: &str) -> Option<&Keep> {
         let of = |fields: &'_ [(Box<str>, Keep)]| fields.iter().position(|(field, _)| **field == *name);
         let kept = match self {
@@ -152,18 +152,18 @@ fn metadata(kind: Kind) -> Keep {
     Keep::Only(fields)
 }
 
-/// Whether an annotation is the user's, and not a copy of the whole object.
+/// Whether an annotation is the user's, not a copy of the object.
 fn is_written(key: &str) -> bool {
     key != "kubectl.kubernetes.io/last-applied-configuration"
 }
 
-/// Whether an annotation of a core kind may mean something to a mesh: one of Istio or the Gateway API, or one that
-/// Kubernetes itself defines for traffic. Tools (networks, deployments, monitoring) put long ones there, too.
+/// Whether an annotation of a core kind is relevant: Istio's, the Gateway API's, or one of Kubernetes' own traffic
+/// annotations. Other tools store long values in annotations.
 fn is_of_the_mesh(key: &str) -> bool {
     let domain = key.split_once('/').map_or("", |(domain, _)| domain);
     let of = |suffix: &str| domain == suffix || domain.strip_suffix(suffix).is_some_and(|rest| rest.ends_with('.'));
     match key {
-        // What injection did, at length.
+        // The result of injection, which is long.
         "sidecar.istio.io/status" => false,
         config::core::ingress::CLASS_ANNOTATION => true,
         _ => {
@@ -209,7 +209,7 @@ fn of_schema(kind: Kind, schema: &Schema, path: &str) -> Keep {
     }
 }
 
-/// Parses what is kept.
+/// Parses the kept parts.
 impl<'de> DeserializeSeed<'de> for &Keep {
     type Value = Value;
 

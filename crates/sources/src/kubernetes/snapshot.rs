@@ -1,8 +1,7 @@
-//! What was read, kept in a file, so that a replica that starts while the API server is away has something to serve.
+//! Snapshots of read objects, so that a replica can start while the API server is unavailable.
 //!
-//! The file is written whole beside the old one and put in its place, so that it is one or the other whenever the machine
-//! stops. It begins with what it is of; a hash of everything stands at its end. What is damaged, of another version, or of
-//! another server is said and ignored.
+//! A new file is written completely and then renamed, so a crash leaves the old or the new one. It starts with its
+//! owner and ends with a hash. Damaged files, other versions and snapshots of other servers are reported and ignored.
 
 use std::fs::{self, File};
 use std::io::{self, Read as _, Write as _};
@@ -15,32 +14,32 @@ use config::{AnyObject, AssignedAddresses, Kind, Meta, ParseOptions};
 use serde_json::{Map, Value, json};
 use xxhash_rust::xxh3::xxh3_128;
 
-/// What a file begins with; the number is the version of the form.
+/// The start of a file, with the format version.
 const MAGIC: &[u8] = b"rutter snapshot 1\n";
-/// No snapshot that is read is larger, in bytes.
+/// The maximum size of a snapshot, in bytes.
 const LARGEST: u64 = 4 << 30;
-/// Bytes of a hash.
+/// The size of a hash, in bytes.
 const HASH: usize = 16;
 
-/// Where a snapshot is kept.
+/// Snapshot options.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SnapshotOptions {
-    /// The file. Its directory is made if it is missing.
+    /// The file. Its directory is created if necessary.
     pub file: PathBuf,
-    /// Whose objects they are: the server's address, the revision. A snapshot of another one is not served.
+    /// The owner of the objects: server address and revision. Snapshots of other owners are not used.
     pub of: String,
-    /// The least time between two writes.
+    /// The minimum interval between two writes.
     pub interval: Duration,
-    /// How long the server may be away at the start before the snapshot is served.
+    /// How long the server may be unavailable at the start before the snapshot is used.
     pub patience: Duration,
 }
 
-/// An object, with the hash of what the server had.
+/// An object with the hash of its content on the server.
 pub(crate) type Entry = (u128, AnyObject);
 
-/// Why a snapshot is not used.
+/// The reason why a snapshot is not usable.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Unusable {
+pub(crate) enum SnapshotError {
     #[error("{0}")]
     Io(#[from] io::Error),
     #[error("it is {0}")]
@@ -49,7 +48,7 @@ pub(crate) enum Unusable {
     Foreign(String),
 }
 
-/// Writes a snapshot in the place of the one before.
+/// Replaces the snapshot.
 pub(crate) fn write(options: &SnapshotOptions, entries: &[Entry]) -> io::Result<()> {
     let bytes = encode(&options.of, entries);
     let directory = options.file.parent().unwrap_or(Path::new("."));
@@ -63,11 +62,11 @@ pub(crate) fn write(options: &SnapshotOptions, entries: &[Entry]) -> io::Result<
     File::open(directory)?.sync_all()
 }
 
-/// Reads a snapshot. Objects in it that are not valid any more, for this is another version of Rutter, are left out.
-pub(crate) fn read(options: &SnapshotOptions) -> Result<Vec<Entry>, Unusable> {
+/// Reads a snapshot. Objects that this version of Rutter considers invalid are skipped.
+pub(crate) fn read(options: &SnapshotOptions) -> Result<Vec<Entry>, SnapshotError> {
     let file = File::open(&options.file)?;
     if file.metadata()?.len() > LARGEST {
-        return Err(Unusable::Damaged("too large"));
+        return Err(SnapshotError::Damaged("too large"));
     }
     let mut bytes = Vec::new();
     file.take(LARGEST).read_to_end(&mut bytes)?;
@@ -89,27 +88,27 @@ fn encode(of: &str, entries: &[Entry]) -> Vec<u8> {
 }
 
 fn piece(bytes: &mut Vec<u8>, text: &[u8]) {
-    // An object of more than 4 GiB does not come from any server.
+    // No server sends an object of more than 4 GiB.
     let length = u32::try_from(text.len()).unwrap_or(u32::MAX);
     bytes.extend_from_slice(&length.to_le_bytes());
     bytes.extend_from_slice(&text[..length as usize]);
 }
 
-fn decode(of: &str, bytes: &[u8]) -> Result<Vec<Entry>, Unusable> {
+fn decode(of: &str, bytes: &[u8]) -> Result<Vec<Entry>, SnapshotError> {
     let Some(rest) = bytes.strip_prefix(MAGIC) else {
-        return Err(Unusable::Damaged("no snapshot of this version"));
+        return Err(SnapshotError::Damaged("no snapshot of this version"));
     };
-    let cut = Unusable::Damaged("cut off");
+    let cut = SnapshotError::Damaged("cut off");
     let Some(body) = bytes.len().checked_sub(HASH).filter(|body| *body >= MAGIC.len()) else {
         return Err(cut);
     };
     if xxh3_128(&bytes[..body]).to_le_bytes() != bytes[body..] {
-        return Err(Unusable::Damaged("damaged"));
+        return Err(SnapshotError::Damaged("damaged"));
     }
     let mut rest = &rest[..body - MAGIC.len()];
     let theirs = String::from_utf8_lossy(take_piece(&mut rest).ok_or(cut)?);
     if theirs != of {
-        return Err(Unusable::Foreign(theirs.into_owned()));
+        return Err(SnapshotError::Foreign(theirs.into_owned()));
     }
     let mut entries = Vec::new();
     while !rest.is_empty() {
@@ -117,7 +116,7 @@ fn decode(of: &str, bytes: &[u8]) -> Result<Vec<Entry>, Unusable> {
             let hash = u128::from_le_bytes(hash.try_into().ok()?);
             Some((hash, take_piece(&mut rest)?))
         });
-        let (hash, text) = entry.ok_or(Unusable::Damaged("cut off"))?;
+        let (hash, text) = entry.ok_or(SnapshotError::Damaged("cut off"))?;
         entries.extend(object(text).map(|object| (hash, object)));
     }
     Ok(entries)
@@ -133,10 +132,10 @@ fn object(text: &[u8]) -> Option<AnyObject> {
     config::read_object(&value, &ParseOptions::default()).object
 }
 
-/// An object as the server would send it, as far as it was kept.
+/// Serializes the kept parts of an object as the server would send it.
 fn text(object: &AnyObject) -> Option<String> {
     if object.kind().is_credential() {
-        // What proxies get as secrets is in no file of ours.
+        // Secrets are never written to snapshots.
         return None;
     }
     if let Some(raw) = object.raw() {
@@ -170,7 +169,7 @@ fn text(object: &AnyObject) -> Option<String> {
     Some(Value::Object(whole).to_string())
 }
 
-/// An object as it was written, and the addresses that its hosts were given.
+/// An object as written, with its assigned addresses.
 fn with_addresses(raw: &str, assigned: &AssignedAddresses) -> Option<String> {
     let mut whole: Value = serde_json::from_str(raw).ok()?;
     let address = |(host, address): &(Arc<str>, IpAddr)| json!({ "host": &**host, "value": address.to_string() });
@@ -263,17 +262,17 @@ mod tests {
     fn what_cannot_be_used_is_told_apart() {
         let directory = tempfile::tempdir().unwrap();
         let options = options(directory.path());
-        assert!(matches!(read(&options), Err(Unusable::Io(_))));
+        assert!(matches!(read(&options), Err(SnapshotError::Io(_))));
         write(&options, &entries()).unwrap();
         let other = SnapshotOptions {
             of: "another".into(),
             ..options.clone()
         };
-        assert!(matches!(read(&other), Err(Unusable::Foreign(_))));
+        assert!(matches!(read(&other), Err(SnapshotError::Foreign(_))));
         let mut bytes = fs::read(&options.file).unwrap();
         bytes[100] ^= 1;
         fs::write(&options.file, bytes).unwrap();
-        assert!(matches!(read(&options), Err(Unusable::Damaged("damaged"))));
+        assert!(matches!(read(&options), Err(SnapshotError::Damaged("damaged"))));
     }
 
     proptest! {
@@ -283,7 +282,7 @@ mod tests {
             let _ = decode("a", &bytes);
             let whole = encode("a", &entries());
             prop_assert!(decode("a", &whole[..cut.min(whole.len() - 1)]).is_err());
-            // Right by its hash, wrong in what it says.
+            // Correct hash, invalid content.
             let mut body = MAGIC.to_vec();
             piece(&mut body, b"a");
             body.extend_from_slice(&bytes);

@@ -1,6 +1,5 @@
-//! The objects of one kind: what was seen of each, and what that changes.
+//! The objects of one kind, compared with the events of its watch. Produces a [`ChangeSet`].
 
-mod gathered;
 #[cfg(test)]
 mod tests;
 
@@ -8,38 +7,37 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use config::schema::Definition;
-use config::{AnyObject, Diagnostic, Kind, ObjectKey, ParseOptions};
+use config::{AnyObject, ChangeSet, Diagnostic, Kind, ObjectKey, Observed, ParseOptions};
 use serde_json::Value;
 
-use super::Seen;
 use super::event::Raw;
 use super::revision::Revision;
 use super::trim::Texts;
-pub(crate) use gathered::Gathered;
 
-/// Fields of a status that control planes write about an object, and that mean nothing to a mesh.
-const TOLD: [&str; 4] = ["observedGeneration", "conditions", "proxies", "validationMessages"];
+/// Status fields written by control planes. They do not affect the mesh, so they are excluded from the content hash.
+const STATUS_FIELDS: [&str; 4] = ["observedGeneration", "conditions", "proxies", "validationMessages"];
 
-/// What reading an object needs.
-pub(crate) struct Reading<'a> {
+/// The context for parsing an object.
+pub(crate) struct ReadContext<'a> {
     pub(crate) options: &'a ParseOptions,
     pub(crate) revision: Option<&'a Revision>,
     pub(crate) texts: &'a mut Texts,
     pub(crate) cluster: &'a Arc<str>,
 }
 
-/// What is known of one object.
+/// The state of one object.
 #[derive(Clone, Debug)]
-struct Known {
-    /// Of what it means, as the server has it.
+struct Entry {
+    /// Hash of the content on the server ([`Table::content`]).
     hash: u128,
-    /// Its last good version; none: there was none, or it is not for us.
+    /// The last valid version. `None` if there is none, or if another revision selects the object.
     object: Option<AnyObject>,
-    /// What is wrong with it; one pointer, for it is rare and objects are many.
+    /// Validation results. Boxed, because few objects have any and this is one word per object.
     #[allow(clippy::box_collection, reason = "a boxed slice is two words in every row")]
-    problems: Option<Box<Vec<Diagnostic>>>,
-    chosen: bool,
-    /// The list in which it was seen last.
+    diagnostics: Option<Box<Vec<Diagnostic>>>,
+    /// Whether our revision selects the object.
+    selected: bool,
+    /// The last list that contained it.
     round: u32,
 }
 
@@ -48,199 +46,197 @@ struct Known {
 pub(crate) struct Table {
     kind: Kind,
     definition: &'static Definition,
-    known: BTreeMap<ObjectKey, Known>,
+    entries: BTreeMap<ObjectKey, Entry>,
     /// Counts lists.
     round: u32,
-    pending: Gathered,
-    /// Whether any object ever chose a revision.
+    /// Changes since the last [`Table::take`].
+    pending: ChangeSet,
+    /// Whether any object ever had a revision label.
     labelled: bool,
 }
 
 impl Table {
-    /// No objects yet.
+    /// An empty table.
     pub(crate) fn new(kind: Kind, definition: &'static Definition) -> Table {
         Table {
             kind,
             definition,
-            known: BTreeMap::new(),
+            entries: BTreeMap::new(),
             round: 0,
-            pending: Gathered::default(),
+            pending: ChangeSet::default(),
             labelled: false,
         }
     }
 
-    /// How many objects there are.
+    /// The number of objects.
     pub(crate) fn len(&self) -> usize {
-        self.known.len()
+        self.entries.len()
     }
 
-    /// Whether any object ever chose a revision.
+    /// Whether any object ever had a revision label.
     pub(crate) fn is_labelled(&self) -> bool {
         self.labelled
     }
 
-    /// Whether anything is to be said by now.
-    pub(crate) fn has_news(&self) -> bool {
+    /// Whether [`Table::take`] would return changes.
+    pub(crate) fn has_changes(&self) -> bool {
         !self.pending.is_empty()
     }
 
-    /// What is to be said by now.
-    pub(crate) fn take(&mut self) -> Gathered {
+    /// Returns the changes since the last call.
+    pub(crate) fn take(&mut self) -> ChangeSet {
         std::mem::take(&mut self.pending)
     }
 
-    /// The objects that are in force, each with the hash of what the server had.
+    /// The objects in effect, each with the hash of its content on the server.
     pub(crate) fn objects(&self) -> impl Iterator<Item = (u128, &AnyObject)> {
-        self.known
+        self.entries
             .values()
-            .filter_map(|known| Some((known.hash, known.object.as_ref()?)))
+            .filter_map(|entry| Some((entry.hash, entry.object.as_ref()?)))
     }
 
-    /// Begins with an object from an earlier life, which counts until the server says otherwise.
+    /// Adds an object from a snapshot. It stays in effect until the server reports a different one.
     pub(crate) fn seed(&mut self, hash: u128, object: AnyObject) {
         let key = object.key();
-        let known = Known {
+        let entry = Entry {
             hash,
             object: Some(object),
-            problems: None,
-            chosen: true,
+            diagnostics: None,
+            selected: true,
             round: self.round,
         };
-        self.known.insert(key, known);
+        self.entries.insert(key, entry);
     }
 
-    /// A list begins.
+    /// Starts a list.
     pub(crate) fn begin(&mut self) {
         self.round = self.round.wrapping_add(1);
     }
 
-    /// A list is complete: what was not in it is gone.
+    /// Ends a list and deletes the objects that it did not contain.
     pub(crate) fn listed(&mut self) {
-        let gone = self.known.iter().filter(|(_, known)| known.round != self.round);
-        let gone: Vec<ObjectKey> = gone.map(|(key, _)| key.clone()).collect();
-        gone.into_iter().for_each(|key| self.remove(&key));
+        let deleted = self.entries.iter().filter(|(_, entry)| entry.round != self.round);
+        let deleted: Vec<ObjectKey> = deleted.map(|(key, _)| key.clone()).collect();
+        deleted.into_iter().for_each(|key| self.remove(&key));
     }
 
-    /// Everything is gone.
+    /// Deletes all objects.
     pub(crate) fn clear(&mut self) {
         self.begin();
         self.listed();
     }
 
-    /// The object of an event is gone.
-    pub(crate) fn gone(&mut self, raw: &Raw, reading: &Reading<'_>) {
-        let key = self.key(raw, reading);
+    /// Handles a deletion event.
+    pub(crate) fn delete(&mut self, raw: &Raw, context: &ReadContext<'_>) {
+        let key = self.key(raw, context);
         self.remove(&key);
     }
 
-    fn key(&self, raw: &Raw, reading: &Reading<'_>) -> ObjectKey {
-        ObjectKey::new(self.kind, raw.namespace.clone(), raw.name.clone()).in_cluster(reading.cluster.clone())
+    fn key(&self, raw: &Raw, context: &ReadContext<'_>) -> ObjectKey {
+        ObjectKey::new(self.kind, raw.namespace.clone(), raw.name.clone()).in_cluster(context.cluster.clone())
     }
 
     fn remove(&mut self, key: &ObjectKey) {
-        let Some(known) = self.known.remove(key) else { return };
-        if known.object.is_some() {
-            self.pending.remove(key.clone());
-        } else {
-            // What was to be said of it is over; nobody else ever heard of it.
-            self.pending.changed.remove(key);
+        let Some(entry) = self.entries.remove(key) else { return };
+        // Without a version in effect, a pending deletion of an earlier version must stay.
+        if entry.object.is_some() {
+            self.pending.delete(key.clone());
         }
-        if known.problems.is_some() {
-            self.pending.say(file(key), Vec::new());
+        if entry.diagnostics.is_some() {
+            self.pending.report(file(key), Vec::new());
         }
-        self.pending.seen.insert(key.clone(), None);
+        self.pending.observed.insert(key.clone(), None);
     }
 
-    /// The object of an event is so now.
-    pub(crate) fn put(&mut self, raw: Raw, reading: &mut Reading<'_>) {
-        let key = self.key(&raw, reading);
+    /// Handles an event that adds or updates an object.
+    pub(crate) fn upsert(&mut self, raw: Raw, context: &mut ReadContext<'_>) {
+        let key = self.key(&raw, context);
         let labels = &raw.value["metadata"]["labels"];
-        let mut chosen = true;
-        if Revision::chooses(self.kind) {
+        let mut selected = true;
+        if Revision::applies_to(self.kind) {
             self.labelled |= labels.get("istio.io/rev").is_some();
-            chosen = reading.revision.is_none_or(|revision| revision.admits(labels));
+            selected = context.revision.is_none_or(|revision| revision.admits(labels));
         }
-        let (value, hash) = self.meaning(raw);
-        if let Some(known) = self.known.get_mut(&key)
-            && known.hash == hash
-            && known.chosen == chosen
+        let (value, hash) = self.content(raw);
+        if let Some(entry) = self.entries.get_mut(&key)
+            && entry.hash == hash
+            && entry.selected == selected
         {
-            known.round = self.round;
-            if chosen {
-                let problems = known.problems.as_deref().cloned().unwrap_or_default();
-                self.see(&key, &value, problems);
+            entry.round = self.round;
+            if selected {
+                let diagnostics = entry.diagnostics.as_deref().cloned().unwrap_or_default();
+                self.observe(&key, &value, diagnostics);
             }
             return;
         }
-        match chosen {
-            true => self.read(key, value, hash, reading),
-            false => self.pass_over(key, hash),
+        match selected {
+            true => self.read(key, value, hash, context),
+            false => self.skip(key, hash),
         }
     }
 
-    /// An object that is meant for another control plane.
-    fn pass_over(&mut self, key: ObjectKey, hash: u128) {
+    /// Handles an object that another revision selects.
+    fn skip(&mut self, key: ObjectKey, hash: u128) {
         self.remove(&key);
-        let known = Known {
+        let entry = Entry {
             hash,
             object: None,
-            problems: None,
-            chosen: false,
+            diagnostics: None,
+            selected: false,
             round: self.round,
         };
-        self.known.insert(key, known);
+        self.entries.insert(key, entry);
     }
 
-    fn read(&mut self, key: ObjectKey, value: Value, hash: u128, reading: &mut Reading<'_>) {
-        let read = config::read_object(&value, reading.options);
-        let before = self.known.remove(&key);
-        let had_problems = before.as_ref().is_some_and(|known| known.problems.is_some());
-        // One that became invalid keeps its last good version in force, as a file does.
-        let mut object = before.and_then(|known| known.object);
+    fn read(&mut self, key: ObjectKey, value: Value, hash: u128, context: &mut ReadContext<'_>) {
+        let read = config::read_object(&value, context.options);
+        let before = self.entries.remove(&key);
+        let had_diagnostics = before.as_ref().is_some_and(|entry| entry.diagnostics.is_some());
+        // If the new version is invalid, the last valid one stays in effect.
+        let mut object = before.and_then(|entry| entry.object);
         let mut key = key;
         if let Some(new) = read.object {
-            let new = reading.texts.trim(new, reading.cluster);
+            let new = context.texts.trim(new, context.cluster);
             key = new.key();
             if object.as_ref() != Some(&new) {
-                self.pending.put(new.clone());
+                self.pending.upsert(new.clone());
             }
             object = Some(new);
         }
-        let mut problems = read.diagnostics;
-        problems.shrink_to_fit();
-        if had_problems || !problems.is_empty() {
-            self.pending.say(file(&key), problems.clone());
+        let mut diagnostics = read.diagnostics;
+        diagnostics.shrink_to_fit();
+        if had_diagnostics || !diagnostics.is_empty() {
+            self.pending.report(file(&key), diagnostics.clone());
         }
-        self.see(&key, &value, problems.clone());
-        let known = Known {
+        self.observe(&key, &value, diagnostics.clone());
+        let entry = Entry {
             hash,
             object,
-            problems: (!problems.is_empty()).then(|| Box::new(problems)),
-            chosen: true,
+            diagnostics: (!diagnostics.is_empty()).then(|| Box::new(diagnostics)),
+            selected: true,
             round: self.round,
         };
-        self.known.insert(key, known);
+        self.entries.insert(key, entry);
     }
 
-    /// Notes the object for whoever writes its status.
-    fn see(&mut self, key: &ObjectKey, value: &Value, diagnostics: Vec<Diagnostic>) {
+    /// Records the object for the status writer.
+    fn observe(&mut self, key: &ObjectKey, value: &Value, diagnostics: Vec<Diagnostic>) {
         if !self.definition.status || !self.kind.is_complete() {
             return;
         }
         let meta = &value["metadata"];
-        let seen = Seen {
+        self.pending.observe(Observed {
             key: key.clone(),
             uid: meta["uid"].as_str().unwrap_or_default().into(),
             generation: meta["generation"].as_i64().unwrap_or_default(),
             diagnostics,
             status: value.get("status").cloned(),
-        };
-        self.pending.seen.insert(key.clone(), Some(seen));
+        });
     }
 
-    /// The object as it is read, and the hash of what it means: without its version, and without what control planes say of
-    /// it in its status.
-    fn meaning(&self, raw: Raw) -> (Value, u128) {
+    /// The object as it is parsed, and a hash of its content, excluding its resource version and the status fields that
+    /// control planes write.
+    fn content(&self, raw: Raw) -> (Value, u128) {
         let mut value = raw.value;
         let Some(fields) = value.as_object_mut() else {
             return (value, 0);
@@ -253,7 +249,7 @@ impl Table {
             .get_mut("metadata")
             .and_then(Value::as_object_mut)
             .and_then(|meta| meta.remove("resourceVersion"));
-        // Items of a list do not say what they are.
+        // Items of a list have no type fields.
         fields.insert("apiVersion".into(), self.definition.api_version().into());
         fields.insert("kind".into(), self.definition.kind.into());
         let mut text = value.to_string();
@@ -262,7 +258,7 @@ impl Table {
         {
             let mut others = status
                 .iter()
-                .filter(|(field, _)| !TOLD.contains(&field.as_str()))
+                .filter(|(field, _)| !STATUS_FIELDS.contains(&field.as_str()))
                 .peekable();
             if others.peek().is_some() {
                 others.for_each(|(field, value)| text.push_str(&format!("{field}:{value}")));
@@ -281,7 +277,7 @@ impl Table {
     }
 }
 
-/// What diagnostics of an object stand below.
+/// The file name under which diagnostics of an object are reported.
 fn file(key: &ObjectKey) -> Arc<str> {
     format!("kubernetes: {key}").into()
 }

@@ -1,16 +1,16 @@
-//! Typed objects made small: texts that many objects have are one text.
+//! Reduces the memory of objects by sharing equal strings.
 
 use std::collections::HashSet;
 use std::sync::Arc;
 
 use config::{AnyObject, Meta, Object, StringMap};
 
-/// Longer texts are hardly ever the same.
+/// Longer strings are rarely equal.
 const LONGEST: usize = 80;
-/// How many texts there may be before those that nobody has any more are looked for.
+/// From this number of strings on, unused ones are removed.
 const SWEEP: usize = 4096;
 
-/// Texts that several objects have.
+/// Shared strings.
 #[derive(Default, Debug)]
 pub(crate) struct Texts {
     known: HashSet<Arc<str>>,
@@ -18,7 +18,7 @@ pub(crate) struct Texts {
 }
 
 impl Texts {
-    /// Puts the known text in the place of an equal one.
+    /// Replaces a string by the shared equal one.
     pub(crate) fn share(&mut self, text: &mut Arc<str>) {
         if text.len() > LONGEST {
             return;
@@ -55,8 +55,8 @@ impl Texts {
         }
     }
 
-    /// Makes an object of a core kind small, and says of which cluster it is. Kinds that are read at home only stay as they
-    /// are.
+    /// Reduces an object of a core kind and sets its cluster. Kinds that are only read in the config cluster are
+    /// unchanged.
     pub(crate) fn trim(&mut self, object: AnyObject, cluster: &Arc<str>) -> AnyObject {
         match object {
             AnyObject::Pod(pod) => AnyObject::Pod(self.changed(pod, cluster, |texts, pod| {
@@ -73,7 +73,7 @@ impl Texts {
                     container.ports.shrink_to_fit();
                 }
                 spec.containers.shrink_to_fit();
-                // Of what holds of a pod, only this decides anything.
+                // Only the Ready condition of a pod is used.
                 spec.status.conditions.retain(|condition| &*condition.kind == "Ready");
                 spec.status.conditions.shrink_to_fit();
                 for condition in &mut spec.status.conditions {
@@ -99,7 +99,7 @@ impl Texts {
         cluster: &Arc<str>,
         more: impl FnOnce(&mut Texts, &mut Object<S>),
     ) -> Arc<Object<S>> {
-        // It was just made: nobody else has it.
+        // The object was just created and is not shared.
         let inside = Arc::make_mut(&mut object);
         inside.meta.cluster = cluster.clone();
         self.meta(&mut inside.meta);

@@ -1,13 +1,12 @@
-//! One kind, listed and watched for as long as somebody listens.
+//! Lists and watches one kind.
 //!
-//! A list comes as a stream where the server can do that, else by pages. After a cut the watch goes on from the version
-//! that was seen last, unless the server may be another one by then: its data may have been put back to an older state
-//! (a restored backup), in which versions that we know come a second time. So after a server that was away, and where its
-//! version is behind ours, everything is listed anew. So is a kind that could not be read for want of a right: that may have
-//! lasted for long, and a watch that catches up tells of what was missed one object after the other, without saying where
-//! it ends, but a list is taken in as a whole.
+//! A list is requested as a stream if the server supports it, else in pages. After a broken connection the watch
+//! resumes from the last version, unless the server may have been restored from a backup, in which case known versions
+//! occur a second time. So a kind is relisted after the server was unavailable, and if the server's version is behind
+//! ours. It is also relisted after access was denied, because that may have lasted long: a resumed watch would send the
+//! missed changes one by one without a defined end, but a list is applied as a whole.
 
-mod again;
+mod backoff;
 
 use std::time::Duration;
 
@@ -15,45 +14,45 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep};
 
 use super::event::{Line, Raw};
-use super::request::{Lines, Resource, Trouble, trouble};
-pub(crate) use again::Pulse;
-use again::{random, wait};
+use super::request::{Lines, RequestError, Resource, classify};
+pub(crate) use backoff::RecoverySignal;
+use backoff::{random, wait};
 
-/// How long a watch lasts at least, and how much longer at most; then it is made anew.
+/// The minimum duration of a watch, and the maximum random addition, in seconds.
 const LASTS: (u64, u64) = (240, 240);
-/// A watch that lasted so long was well.
+/// A watch that lasted this long was successful.
 const WELL: Duration = Duration::from_secs(10);
 
-/// What happened.
+/// An event of a watch.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) enum Event {
-    /// From here to [`Event::Listed`] everything is told of that there is.
+    /// A list starts: all objects follow, up to [`Event::Listed`].
     Listing,
-    /// The object is so now.
-    Put(Raw),
-    /// The object is gone.
-    Gone(Raw),
+    /// The object was added or modified.
+    Applied(Raw),
+    /// The object was deleted.
+    Deleted(Raw),
     /// The list is complete.
     Listed,
-    /// It failed, and is tried again.
-    Failed(Trouble),
-    /// The server answers again.
-    Well,
+    /// The request failed and is retried.
+    Failed(RequestError),
+    /// The server is available again.
+    Recovered,
 }
 
-/// Nobody listens any more.
+/// The receiver was dropped.
 #[derive(Debug)]
 struct Closed;
 
-/// Why it did not go on.
+/// Why a watch ended.
 enum End {
-    Trouble(Trouble),
+    RequestError(RequestError),
     Closed,
 }
 
-impl From<Trouble> for End {
-    fn from(trouble: Trouble) -> End {
-        End::Trouble(trouble)
+impl From<RequestError> for End {
+    fn from(error: RequestError) -> End {
+        End::RequestError(error)
     }
 }
 
@@ -63,8 +62,13 @@ impl From<Closed> for End {
     }
 }
 
-/// Follows a resource until nobody takes the events any more. Each piece has the place that its receiver knows it by.
-pub(crate) async fn run<P: Clone>(resource: Resource, place: P, events: mpsc::Sender<(P, Vec<Event>)>, pulse: Pulse) {
+/// Lists and watches a resource until the receiver is dropped. Events are tagged with `place`.
+pub(crate) async fn run<P: Clone>(
+    resource: Resource,
+    place: P,
+    events: mpsc::Sender<(P, Vec<Event>)>,
+    pulse: RecoverySignal,
+) {
     let mut watch = Watch {
         resource,
         place,
@@ -82,15 +86,15 @@ pub(crate) async fn run<P: Clone>(resource: Resource, place: P, events: mpsc::Se
         if begun.elapsed() > WELL {
             failures = 0;
         }
-        let trouble = match ended {
+        let error = match ended {
             Ok(()) => continue,
             Err(End::Closed) => return,
-            Err(End::Trouble(trouble)) => trouble,
+            Err(End::RequestError(error)) => error,
         };
-        let wait = wait(&trouble, failures);
+        let wait = wait(&error, failures);
         failures += 1;
-        let away = matches!(trouble, Trouble::Away(_) | Trouble::Failed(_));
-        if watch.failed(trouble).await.is_err() {
+        let away = matches!(error, RequestError::Unavailable(_) | RequestError::ServerError(_));
+        if watch.failed(error).await.is_err() {
             return;
         }
         let gone = watch.events.clone();
@@ -102,14 +106,14 @@ pub(crate) async fn run<P: Clone>(resource: Resource, place: P, events: mpsc::Se
     }
 }
 
-/// Whether the server is the one that we know.
+/// Whether resource versions of the server can be trusted.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Trust {
-    /// It is.
+    /// They can.
     Full,
     /// The connection broke.
     Cut,
-    /// It was away, and may have come back as another one.
+    /// The server was unavailable and may have been replaced.
     Lost,
 }
 
@@ -117,13 +121,13 @@ struct Watch<P> {
     resource: Resource,
     place: P,
     events: mpsc::Sender<(P, Vec<Event>)>,
-    /// What was seen last; none: everything is to be listed.
+    /// The last resource version; `None` to relist.
     version: Option<String>,
-    /// Whether lists are asked for as streams.
+    /// Whether to request lists as streams.
     streaming: bool,
     failing: bool,
     trust: Trust,
-    pulse: Pulse,
+    pulse: RecoverySignal,
 }
 
 impl<P: Clone> Watch<P> {
@@ -131,7 +135,7 @@ impl<P: Clone> Watch<P> {
         self.events.send((self.place.clone(), events)).await.map_err(|_| Closed)
     }
 
-    /// Lists if that is due, then watches until the watch ends.
+    /// Lists if necessary, then watches until the watch ends.
     async fn go_on(&mut self) -> Result<(), End> {
         let known = self.version.clone().filter(|_| self.trust != Trust::Lost);
         let lasts = Duration::from_secs(LASTS.0 + random() % LASTS.1);
@@ -140,17 +144,15 @@ impl<P: Clone> Watch<P> {
             return self.list(lasts).await;
         };
         if self.trust == Trust::Cut {
-            let now = self
-                .resource
-                .version()
-                .await
-                .inspect_err(|trouble| self.doubt(trouble))?;
+            let now = self.resource.version().await.inspect_err(|error| self.doubt(error))?;
             if is_behind(&now, &version) {
-                return Err(Trouble::Gone(format!("the server is at version {now}, and was at {version}")).into());
+                return Err(
+                    RequestError::Expired(format!("the server is at version {now}, and was at {version}")).into(),
+                );
             }
         }
         let lines = self.resource.watch_from(&version, lasts).await;
-        let lines = lines.inspect_err(|trouble| self.doubt(trouble))?;
+        let lines = lines.inspect_err(|error| self.doubt(error))?;
         self.answered().await?;
         self.follow(lines, false, lasts).await
     }
@@ -160,22 +162,22 @@ impl<P: Clone> Watch<P> {
         if self.streaming {
             let ended = match self.resource.watch_list(lasts).await {
                 Ok(lines) => self.follow(lines, true, lasts).await,
-                Err(trouble) => Err(trouble.into()),
+                Err(error) => Err(error.into()),
             };
-            // Servers on an old etcd say only with the first list that they cannot stream it.
-            self.streaming &= !matches!(ended, Err(End::Trouble(Trouble::Failed(_))));
+            // Servers on an old etcd report only with the first list that they do not support streaming.
+            self.streaming &= !matches!(ended, Err(End::RequestError(RequestError::ServerError(_))));
             return ended;
         }
         let mut next = String::new();
         let mut version: Option<String> = None;
         loop {
-            // Where pages fail, too, it was not the streaming.
+            // If pages fail as well, streaming was not the cause.
             let page = self.resource.page(&next).await;
-            self.streaming |= matches!(page, Err(Trouble::Failed(_)));
+            self.streaming |= matches!(page, Err(RequestError::ServerError(_)));
             let page = page?;
-            // The version of the first page is that of all of them.
+            // All pages have the version of the first one.
             let version = version.get_or_insert(page.version);
-            let mut events: Vec<Event> = page.items.into_iter().map(Event::Put).collect();
+            let mut events: Vec<Event> = page.items.into_iter().map(Event::Applied).collect();
             if page.next.is_empty() {
                 events.push(Event::Listed);
                 self.version = Some(version.clone());
@@ -189,24 +191,24 @@ impl<P: Clone> Watch<P> {
         }
     }
 
-    /// Takes in a watch until it ends. `listing`: it begins with a list.
+    /// Handles a watch until it ends. `listing`: it starts with a list.
     async fn follow(&mut self, mut lines: Lines, mut listing: bool, lasts: Duration) -> Result<(), End> {
         let begun = Instant::now();
         loop {
             let taken = match lines.next(listing).await {
                 Some(Ok(taken)) => taken,
-                Some(Err(trouble)) => {
+                Some(Err(error)) => {
                     self.trust = Trust::Cut;
-                    // A server that begins a list and never ends it cannot stream after all.
+                    // A server that never ends a streamed list does not support it.
                     self.streaming &= !listing;
-                    return Err(trouble.into());
+                    return Err(error.into());
                 }
                 None if listing => {
                     self.streaming = false;
-                    return Err(Trouble::Away("the list ended too early".to_owned()).into());
+                    return Err(RequestError::Unavailable("the list ended too early".to_owned()).into());
                 }
                 None => {
-                    // A server that shuts down ends its watches in good order, too.
+                    // A server that shuts down also ends its watches regularly.
                     if begun.elapsed() + Duration::from_secs(5) < lasts {
                         self.trust = Trust::Cut;
                     }
@@ -218,8 +220,8 @@ impl<P: Clone> Watch<P> {
             for line in taken {
                 match self.event(line, &mut listing) {
                     Ok(event) => events.extend(event),
-                    Err(trouble) => {
-                        failure = Some(trouble);
+                    Err(error) => {
+                        failure = Some(error);
                         break;
                     }
                 }
@@ -228,8 +230,8 @@ impl<P: Clone> Watch<P> {
             if !events.is_empty() {
                 self.say(events).await?;
             }
-            if let Some(trouble) = failure {
-                return Err(trouble.into());
+            if let Some(error) = failure {
+                return Err(error.into());
             }
             if listed {
                 self.answered().await?;
@@ -237,15 +239,15 @@ impl<P: Clone> Watch<P> {
         }
     }
 
-    fn event(&mut self, line: Line, listing: &mut bool) -> Result<Option<Event>, Trouble> {
+    fn event(&mut self, line: Line, listing: &mut bool) -> Result<Option<Event>, RequestError> {
         let event = match line {
-            Line::Put(raw) => {
+            Line::Applied(raw) => {
                 self.advance(&raw.version, *listing)?;
-                Some(Event::Put(raw))
+                Some(Event::Applied(raw))
             }
-            Line::Gone(raw) => {
+            Line::Deleted(raw) => {
                 self.advance(&raw.version, *listing)?;
-                Some(Event::Gone(raw))
+                Some(Event::Deleted(raw))
             }
             Line::Bookmark { version, end_of_list } => {
                 let ends = *listing && end_of_list;
@@ -258,19 +260,19 @@ impl<P: Clone> Watch<P> {
                 ends.then_some(Event::Listed)
             }
             Line::Failed { code, message } => {
-                let trouble = trouble(code, message, None);
-                if matches!(trouble, Trouble::Refused(_)) && *listing {
+                let error = classify(code, message, None);
+                if matches!(error, RequestError::Invalid(_)) && *listing {
                     self.streaming = false;
                 }
-                return Err(trouble);
+                return Err(error);
             }
             Line::Other => None,
         };
         Ok(event)
     }
 
-    /// Notes the version that was seen last. Versions never go back but where the server itself was put back.
-    fn advance(&mut self, version: &str, listing: bool) -> Result<(), Trouble> {
+    /// Records the resource version. Versions only go back if the server was restored from a backup.
+    fn advance(&mut self, version: &str, listing: bool) -> Result<(), RequestError> {
         if listing || version.is_empty() {
             return Ok(());
         }
@@ -279,30 +281,33 @@ impl<P: Clone> Watch<P> {
         {
             let message = format!("version {version} came after {before}");
             self.version = None;
-            return Err(Trouble::Gone(message));
+            return Err(RequestError::Expired(message));
         }
         self.version = Some(version.to_owned());
         Ok(())
     }
 
-    /// After a request that got no answer the server may be another one.
-    fn doubt(&mut self, trouble: &Trouble) {
-        if matches!(trouble, Trouble::Away(_) | Trouble::Failed(_)) {
+    /// After a request without an answer the server may have been replaced.
+    fn doubt(&mut self, error: &RequestError) {
+        if matches!(error, RequestError::Unavailable(_) | RequestError::ServerError(_)) {
             self.trust = Trust::Lost;
         }
     }
 
-    async fn failed(&mut self, trouble: Trouble) -> Result<(), Closed> {
-        match &trouble {
-            Trouble::Gone(_) | Trouble::Missing | Trouble::Garbled(_) | Trouble::Denied(_) => self.version = None,
-            Trouble::Refused(_) => {
+    async fn failed(&mut self, error: RequestError) -> Result<(), Closed> {
+        match &error {
+            RequestError::Expired(_)
+            | RequestError::NotFound
+            | RequestError::Malformed(_)
+            | RequestError::Denied(_) => self.version = None,
+            RequestError::Invalid(_) => {
                 self.version = None;
                 self.streaming = false;
             }
-            Trouble::Away(_) | Trouble::Failed(_) | Trouble::Busy(..) => {}
+            RequestError::Unavailable(_) | RequestError::ServerError(_) | RequestError::Throttled(..) => {}
         }
         self.failing = true;
-        self.say(vec![Event::Failed(trouble)]).await
+        self.say(vec![Event::Failed(error)]).await
     }
 
     async fn answered(&mut self) -> Result<(), Closed> {
@@ -310,15 +315,14 @@ impl<P: Clone> Watch<P> {
         match std::mem::take(&mut self.failing) {
             true => {
                 self.pulse.beat();
-                self.say(vec![Event::Well]).await
+                self.say(vec![Event::Recovered]).await
             }
             false => Ok(()),
         }
     }
 }
 
-/// Whether a version is older than another. They are numbers in every server that there is; others are told apart by
-/// whether they are the same.
+/// Whether a version is older. Versions of all known servers are numbers; others are only compared for equality.
 fn is_behind(version: &str, other: &str) -> bool {
     match (version.parse::<u64>(), other.parse::<u64>()) {
         (Ok(version), Ok(other)) => version < other,

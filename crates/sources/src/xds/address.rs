@@ -1,4 +1,4 @@
-//! Where configuration is said to come from: `MeshConfig.configSources`.
+//! Config source addresses: `MeshConfig.configSources`.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use config::istio::{ClientTlsMode, ClientTlsSettings};
 use config::mesh::ConfigSource;
 
-/// A place that configuration comes from.
+/// A config source.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Location {
     /// `fs:///PATH`: a directory of files.
@@ -17,28 +17,28 @@ pub enum Location {
     Kubernetes,
 }
 
-/// Another control plane's discovery address.
+/// The discovery address of another control plane.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Address {
     /// `HOST:PORT`; IPv6 addresses in brackets.
     pub authority: Arc<str>,
-    /// None: plain text.
+    /// TLS settings; `None` for plain text.
     pub tls: Option<Tls>,
 }
 
-/// How the other side is known. Certificates are PEM, or the path of a file of it; files are read at each connection.
+/// TLS settings. Certificates are PEM or paths of PEM files, which are read for each connection.
 #[derive(Clone, PartialEq, Eq, Default)]
 pub struct Tls {
-    /// The certificates that vouch for the server; none: the system's.
+    /// The CA certificates; `None` for the system's.
     pub ca: Option<Arc<str>>,
-    /// Our certificate chain and key.
+    /// The client certificate chain and key.
     pub identity: Option<(Arc<str>, Arc<str>)>,
-    /// The name to send and to find in the certificate; none: the address's host.
+    /// The expected server name; `None` for the host of the address.
     pub server_name: Option<Arc<str>>,
 }
 
 impl std::fmt::Debug for Tls {
-    /// Without what may be a key.
+    /// Omits possible keys.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let mut shown = f.debug_struct("Tls");
         shown
@@ -48,22 +48,22 @@ impl std::fmt::Debug for Tls {
     }
 }
 
-/// Why a source cannot be used.
+/// An invalid config source.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{field} of the config source {address:?}: {reason}")]
 pub struct AddressError {
-    /// The address as it was written.
+    /// The address as written.
     pub address: String,
-    /// The field of the entry that is wrong, such as `address` or `tlsSettings.mode`.
+    /// The invalid field, such as `address` or `tlsSettings.mode`.
     pub field: String,
-    /// What is wrong, and what would be right.
+    /// The problem and its remedy.
     pub reason: String,
 }
 
-/// What an entry of `configSources` means.
+/// Parses an entry of `configSources`.
 ///
 /// # Errors
-/// The address has no form that is known, or asks for TLS that is not supported.
+/// The address has an unknown form, or the TLS settings are not supported.
 pub fn locate(source: &ConfigSource) -> Result<Location, AddressError> {
     let wrong_at = |field: &str, reason: String| AddressError {
         address: source.address.to_string(),
@@ -127,7 +127,7 @@ fn authority(rest: &str) -> Result<Arc<str>, String> {
     }
 }
 
-/// None: plain text. An error is the field and what is wrong with it.
+/// `None` for plain text. An error is the field and the reason.
 fn tls(settings: &ClientTlsSettings) -> Result<Option<Tls>, (&'static str, String)> {
     let given = |text: &Arc<str>| Some(text.clone()).filter(|text| !text.is_empty());
     match settings.mode {

@@ -1,4 +1,4 @@
-//! The stream: subscribing, acknowledging, coming back.
+//! The xDS stream: subscribing, acknowledging, reconnecting.
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
@@ -19,50 +19,52 @@ use tonic_prost::ProstCodec;
 
 use super::address::{Address, Tls};
 use super::state::State;
-use crate::Change;
+use config::ChangeSet;
+
+use crate::ChangeSender;
 
 const STREAM: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources";
-/// The largest answer.
+/// The maximum size of a response, in bytes.
 const ANSWER_BYTES: usize = 256 << 20;
-/// How long connecting, and the other side's first sign, may take.
+/// The timeout for connecting and for the first response.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// An idle connection is asked this often whether it is still there.
+/// The interval of keepalive pings.
 const KEEP_ALIVE: Duration = Duration::from_secs(30);
-/// What Istio's own client says when it knows no better: newer than every condition on versions.
+/// The version that Istio's own client sends by default: newer than every version condition.
 const VERSION: &str = "65536.65536.65536";
 /// `INVALID_ARGUMENT`.
 const INVALID: i32 = 3;
 
-/// Who we tell the other side that we are.
+/// The identity sent to the other control plane.
 #[derive(Clone, Debug)]
 pub struct Node {
     /// Our namespace.
     pub namespace: Arc<str>,
-    /// Our pod, or any name that tells replicas apart.
+    /// Our pod name, or any name that distinguishes replicas.
     pub name: Arc<str>,
     /// Our address.
     pub ip: Arc<str>,
-    /// Our revision; empty: none. The other side may send only what is labelled for it.
+    /// Our revision; may be empty. The other control plane may filter by it.
     pub revision: Arc<str>,
 }
 
-/// What is followed, and how.
+/// Options of an xDS source.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// The other side.
+    /// The address of the other control plane.
     pub address: Address,
-    /// Who we are.
+    /// Our identity.
     pub node: Node,
-    /// What is asked for.
+    /// The kinds to subscribe to.
     pub kinds: Vec<Kind>,
-    /// How objects are read.
+    /// The parser options.
     pub parse: ParseOptions,
-    /// The first wait before coming back, and the longest: it doubles. Each is cut by up to a half at random.
+    /// The initial and the maximum backoff. It doubles; each wait is reduced by up to a half at random.
     pub wait: (Duration, Duration),
 }
 
 impl Options {
-    /// Every kind that travels, waits from half a second to half a minute.
+    /// Subscribes to every supported kind, with a backoff from half a second to half a minute.
     pub fn new(address: Address, node: Node) -> Options {
         Options {
             address,
@@ -78,31 +80,31 @@ impl Options {
     }
 }
 
-/// Follows the other side until nobody takes the changes any more. The first change comes when every kind was answered
-/// once, and holds everything; it may be empty. The channel's bound is what slows the other side down.
-pub async fn follow(options: Options, changes: mpsc::Sender<Change>) {
+/// Follows another control plane until the receiver is dropped. The first change set is sent when every subscription
+/// was answered once; it is complete and may be empty. A full channel slows the other side down.
+pub async fn follow(options: Options, changes: ChangeSender) {
     let name: Arc<str> = format!("xds://{}", options.address.authority).into();
     let taken = changes.clone();
     let mut follower = Follower {
         state: State::new(name.clone(), &options.kinds, options.parse.clone()),
-        first: Some(Change::default()),
+        first: Some(ChangeSet::default()),
         options,
         changes,
-        heard: false,
+        responded: false,
     };
     let mut wait = follower.options.wait.0;
     loop {
-        follower.heard = false;
+        follower.responded = false;
         let ended = tokio::select! {
             ended = follower.connect() => ended,
             () = taken.closed() => return,
         };
         let Err(reason) = ended else { return };
-        if follower.heard {
+        if follower.responded {
             wait = follower.options.wait.0;
         }
         let pause = jittered(wait);
-        tracing::warn!(source = %name, reason, ?pause, "the other control plane went; what it said stays");
+        tracing::warn!(source = %name, %reason, ?pause, "disconnected from the other control plane; its objects stay in effect");
         tokio::select! {
             () = sleep(pause) => {}
             () = taken.closed() => return,
@@ -111,28 +113,51 @@ pub async fn follow(options: Options, changes: mpsc::Sender<Change>) {
     }
 }
 
-/// Between a half and the whole of it.
+/// Reduces a wait by up to a half at random.
 fn jittered(wait: Duration) -> Duration {
     let random = RandomState::new().hash_one(Instant::now()) % 1000;
     wait.mul_f64(0.5 + random as f64 / 2000.0)
 }
 
+/// Why a connection ended.
+#[derive(Debug, thiserror::Error)]
+enum ConnectionError {
+    #[error("connecting timed out")]
+    ConnectTimeout,
+    #[error("the other control plane does not answer")]
+    NoAnswer,
+    #[error("the stream ended")]
+    Ended,
+    #[error("{:?}: {}", .0.code(), .0.message())]
+    Status(Box<tonic::Status>),
+    #[error("{}", innermost(.0))]
+    Transport(#[from] tonic::transport::Error),
+    #[error("{path}: {error}")]
+    File { path: String, error: std::io::Error },
+}
+
+/// The message of an error's source: transport errors have no details themselves.
+fn innermost(error: &tonic::transport::Error) -> String {
+    let source = std::error::Error::source(error).map(ToString::to_string);
+    source.unwrap_or_else(|| error.to_string())
+}
+
 struct Follower {
     options: Options,
     state: State,
-    /// What is to be said of what came before everything had come; none afterwards.
-    first: Option<Change>,
-    changes: mpsc::Sender<Change>,
-    /// Whether this connection brought an answer.
-    heard: bool,
+    /// Diagnostics received before the initial state is complete; `None` afterwards.
+    first: Option<ChangeSet>,
+    changes: ChangeSender,
+    /// Whether this connection received a response.
+    responded: bool,
 }
 
 impl Follower {
-    /// One connection. Ends well when nobody takes the changes any more.
-    async fn connect(&mut self) -> Result<(), String> {
+    /// Runs one connection. Returns `Ok` when the receiver is dropped.
+    async fn connect(&mut self) -> Result<(), ConnectionError> {
         let channel = timeout(PATIENCE, channel(&self.options.address));
-        let channel = channel.await.map_err(|_| "connecting took too long".to_owned())??;
-        // Room for all subscriptions at once, which are sent before anything is read.
+        let channel = channel.await.map_err(|_| ConnectionError::ConnectTimeout)??;
+        // Capacity for all subscriptions, which are sent before anything is read.
         let (requests, outgoing) = mpsc::channel(self.options.kinds.len() + 1);
         let mut node = Some(self.node());
         for (type_url, version) in self.state.subscriptions() {
@@ -142,44 +167,39 @@ impl Follower {
                 version_info: version.to_owned(),
                 ..DiscoveryRequest::default()
             };
-            requests.try_send(request).map_err(|e| e.to_string())?;
+            requests.try_send(request).map_err(|_| ConnectionError::Ended)?;
         }
         let mut grpc = tonic::client::Grpc::new(channel).max_decoding_message_size(ANSWER_BYTES);
-        grpc.ready().await.map_err(|e| e.to_string())?;
+        grpc.ready().await?;
         let codec = ProstCodec::<DiscoveryRequest, DiscoveryResponse>::default();
         let call = grpc.streaming(
             Request::new(ReceiverStream::new(outgoing)),
             PathAndQuery::from_static(STREAM),
             codec,
         );
-        let answers = timeout(PATIENCE, call)
-            .await
-            .map_err(|_| "the other side does not answer".to_owned())?;
-        self.read(
-            answers.map_err(|status| status.message().to_owned())?.into_inner(),
-            &requests,
-        )
-        .await
+        let answers = timeout(PATIENCE, call).await.map_err(|_| ConnectionError::NoAnswer)?;
+        let answers = answers.map_err(|status| ConnectionError::Status(Box::new(status)))?;
+        self.read(answers.into_inner(), &requests).await
     }
 
     async fn read(
         &mut self,
         mut answers: Streaming<DiscoveryResponse>,
         requests: &mpsc::Sender<DiscoveryRequest>,
-    ) -> Result<(), String> {
+    ) -> Result<(), ConnectionError> {
         loop {
             let response = match answers.message().await {
                 Ok(Some(response)) => response,
-                Ok(None) => return Err("the stream ended".into()),
-                Err(status) => return Err(format!("{:?}: {}", status.code(), status.message())),
+                Ok(None) => return Err(ConnectionError::Ended),
+                Err(status) => return Err(ConnectionError::Status(Box::new(status))),
             };
-            self.heard = true;
+            self.responded = true;
             let (change, outcome) = self.state.take(&response);
             if let Err(reason) = &outcome {
                 tracing::warn!(
                     kind = response.type_url,
                     reason,
-                    "an answer of the other control plane is refused"
+                    "rejecting a response of the other control plane"
                 );
             }
             let acknowledgement = DiscoveryRequest {
@@ -196,16 +216,16 @@ impl Follower {
             if !self.pass_on(change).await {
                 return Ok(());
             }
-            // Acknowledged when it was taken, so that a slow reader slows the other side.
+            // Acknowledged after it was handled, so a slow receiver slows the other side down.
             requests
                 .send(acknowledgement)
                 .await
-                .map_err(|_| "the stream ended".to_owned())?;
+                .map_err(|_| ConnectionError::Ended)?;
         }
     }
 
-    /// False: nobody takes it.
-    async fn pass_on(&mut self, change: Change) -> bool {
+    /// Returns false if the receiver is dropped.
+    async fn pass_on(&mut self, change: ChangeSet) -> bool {
         let change = match self.first.take() {
             None => change,
             Some(mut first) => {
@@ -214,7 +234,11 @@ impl Follower {
                     self.first = Some(first);
                     return true;
                 }
-                first.upserts = self.state.objects().cloned().collect();
+                first.upserts = self
+                    .state
+                    .objects()
+                    .map(|object| (object.key(), object.clone()))
+                    .collect();
                 return self.changes.send(first).await.is_ok();
             }
         };
@@ -252,26 +276,21 @@ impl Follower {
     }
 }
 
-async fn channel(address: &Address) -> Result<Channel, String> {
+async fn channel(address: &Address) -> Result<Channel, ConnectionError> {
     let scheme = if address.tls.is_some() { "https" } else { "http" };
-    let mut endpoint = Endpoint::from_shared(format!("{scheme}://{}", address.authority))
-        .map_err(|e| e.to_string())?
+    let mut endpoint = Endpoint::from_shared(format!("{scheme}://{}", address.authority))?
         .connect_timeout(PATIENCE)
         .tcp_nodelay(true)
         .http2_keep_alive_interval(KEEP_ALIVE)
         .keep_alive_timeout(PATIENCE)
         .keep_alive_while_idle(true);
     if let Some(tls) = &address.tls {
-        endpoint = endpoint.tls_config(tls_config(tls).await?).map_err(|e| e.to_string())?;
+        endpoint = endpoint.tls_config(tls_config(tls).await?)?;
     }
-    endpoint.connect().await.map_err(|error| {
-        // The outer error only says that it is one.
-        let source = std::error::Error::source(&error).map(ToString::to_string);
-        source.unwrap_or_else(|| error.to_string())
-    })
+    Ok(endpoint.connect().await?)
 }
 
-async fn tls_config(tls: &Tls) -> Result<ClientTlsConfig, String> {
+async fn tls_config(tls: &Tls) -> Result<ClientTlsConfig, ConnectionError> {
     let mut config = ClientTlsConfig::new();
     config = match &tls.ca {
         Some(ca) => config.ca_certificate(Certificate::from_pem(pem(ca).await?)),
@@ -286,12 +305,16 @@ async fn tls_config(tls: &Tls) -> Result<ClientTlsConfig, String> {
     })
 }
 
-/// The text itself, or the file that it names.
-async fn pem(text: &str) -> Result<Vec<u8>, String> {
+/// Returns a PEM text, or reads the file at a path.
+async fn pem(text: &str) -> Result<Vec<u8>, ConnectionError> {
     if text.trim_start().starts_with("-----BEGIN") {
         return Ok(text.as_bytes().to_vec());
     }
     let path = text.to_owned();
-    let read = tokio::task::spawn_blocking(move || std::fs::read(&path).map_err(|e| format!("{path}: {e}")));
-    read.await.map_err(|e| e.to_string())?
+    let read = tokio::task::spawn_blocking(move || std::fs::read(path)).await;
+    let read = read.unwrap_or_else(|stopped| Err(std::io::Error::other(stopped)));
+    read.map_err(|error| ConnectionError::File {
+        path: text.to_owned(),
+        error,
+    })
 }

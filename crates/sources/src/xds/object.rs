@@ -1,4 +1,4 @@
-//! One resource: from the form in which it travels to an object.
+//! Decodes one resource into an object.
 
 use config::{
     AnyObject, Diagnostic, FieldPath, Kind, MeshConfig, Object, ObjectKey, ParseOptions, Severity, Timestamp,
@@ -7,20 +7,20 @@ use protos::Any;
 use protos::istio::mcp::v1alpha1::{Metadata, Resource};
 use serde_json::{Map, Value, json};
 
-/// What holds a message of any shape.
+/// A message of any shape.
 const STRUCT: &str = "type.googleapis.com/google.protobuf.Struct";
 
-/// A resource that could be read: an object, or why it is not valid.
+/// A decoded resource: an object, or its diagnostics.
 pub(super) struct Read {
     pub(super) key: ObjectKey,
     pub(super) object: Option<AnyObject>,
     pub(super) diagnostics: Vec<Diagnostic>,
 }
 
-/// The type by which a kind is asked for.
+/// The type URL of a kind.
 pub(super) fn type_url(kind: Kind) -> String {
     let group = match kind {
-        // MeshConfig is no kind of an API server: it counts to the core group here.
+        // MeshConfig is not a kind of an API server. Its type URL has the core group.
         Kind::MeshConfig => "core",
         kind if kind.group().is_empty() => "core",
         kind => kind.group(),
@@ -28,10 +28,10 @@ pub(super) fn type_url(kind: Kind) -> String {
     format!("{group}/{}/{}", kind.versions()[0], kind.name())
 }
 
-/// Reads a resource of a kind.
+/// Decodes a resource of a kind.
 ///
 /// # Errors
-/// It is not what the type says; the text is for the other side.
+/// The content does not match its type; the message is sent to the other side.
 pub(super) fn read(kind: Kind, packed: &Any, options: &ParseOptions) -> Result<Read, String> {
     if kind == Kind::MeshConfig {
         return mesh_config(packed, options);
@@ -95,8 +95,8 @@ fn spec(kind: Kind, body: &Any) -> Result<Value, String> {
     Ok(spec)
 }
 
-/// A Struct has floating-point numbers only: those without a fraction were whole numbers. The depth is what protobuf
-/// decodes at most.
+/// Converts numbers without a fraction to integers, because a Struct only has floating-point numbers. Protobuf limits
+/// the depth.
 fn whole_numbers(value: &mut Value) {
     match value {
         Value::Array(items) => items.iter_mut().for_each(whole_numbers),
@@ -114,7 +114,7 @@ fn whole_numbers(value: &mut Value) {
 }
 
 fn mesh_config(packed: &Any, options: &ParseOptions) -> Result<Read, String> {
-    // Istio sends the message by itself; in a resource it is accepted, too.
+    // Istio sends the message itself; wrapped in a resource it is accepted, too.
     let config = match packed.decode_as::<Resource>() {
         Some(resource) => spec(
             Kind::MeshConfig,
@@ -130,7 +130,7 @@ fn mesh_config(packed: &Any, options: &ParseOptions) -> Result<Read, String> {
     })
 }
 
-/// What a diagnostic is about when nothing more is known.
+/// A diagnostic for a rejected response.
 pub(super) fn refused(file: &str, message: String) -> Diagnostic {
     Diagnostic {
         file: Some(file.into()),
@@ -141,6 +141,6 @@ pub(super) fn refused(file: &str, message: String) -> Diagnostic {
         severity: Severity::Error,
         code: "unreadable-answer",
         message,
-        hint: Some("what was there before stays in force; the other control plane was told the reason".into()),
+        hint: Some("the previous objects stay in effect; the reason was sent to the other control plane".into()),
     }
 }

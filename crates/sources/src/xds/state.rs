@@ -1,4 +1,4 @@
-//! What has come from the other side: answers in, exact changes out. Does no I/O.
+//! The state of all subscriptions: responses in, exact changes out. Does no I/O.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -7,11 +7,11 @@ use config::{AnyObject, Diagnostic, Kind, ObjectKey, ParseOptions};
 use protos::envoy::service::discovery::v3::DiscoveryResponse;
 
 use super::object::{self, refused, type_url};
-use crate::Change;
+use config::ChangeSet;
 
-/// Resources of one answer.
+/// The maximum number of resources per response.
 const RESOURCES: usize = 200_000;
-/// Characters of a reason that is sent back.
+/// The maximum length of an error detail, in characters.
 const REASON: usize = 1000;
 
 /// All subscriptions.
@@ -23,22 +23,22 @@ pub(super) struct State {
 
 struct Subscription {
     kind: Kind,
-    /// The version of the last answer that was taken.
+    /// The version of the last accepted response.
     version: String,
     answered: bool,
     objects: BTreeMap<ObjectKey, AnyObject>,
-    said: Vec<Diagnostic>,
+    reported: Vec<Diagnostic>,
 }
 
 impl State {
-    /// Subscriptions to these kinds at the side of this name.
+    /// Subscriptions to these kinds at a control plane of this name.
     pub(super) fn new(name: Arc<str>, kinds: &[Kind], options: ParseOptions) -> State {
         let subscription = |kind: &Kind| Subscription {
             kind: *kind,
             version: String::new(),
             answered: false,
             objects: BTreeMap::new(),
-            said: Vec::new(),
+            reported: Vec::new(),
         };
         State {
             name,
@@ -47,14 +47,14 @@ impl State {
         }
     }
 
-    /// Each subscription's type and the version that is held.
+    /// The type and accepted version of each subscription.
     pub(super) fn subscriptions(&self) -> impl Iterator<Item = (&str, &str)> {
         self.kinds
             .iter()
             .map(|(kind, subscription)| (&**kind, &*subscription.version))
     }
 
-    /// The version that is held of a type.
+    /// The accepted version of a type.
     pub(super) fn version(&self, type_url: &str) -> &str {
         self.kinds
             .get(type_url)
@@ -66,43 +66,44 @@ impl State {
         self.kinds.values().all(|subscription| subscription.answered)
     }
 
-    /// All objects that are held.
+    /// All objects.
     pub(super) fn objects(&self) -> impl Iterator<Item = &AnyObject> {
         self.kinds
             .values()
             .flat_map(|subscription| subscription.objects.values())
     }
 
-    /// Takes an answer: what changes, and, where it is refused, why. A refused answer changes no object.
-    pub(super) fn take(&mut self, response: &DiscoveryResponse) -> (Change, Result<(), String>) {
+    /// Handles a response. Returns the changes and, if it is rejected, the reason. A rejected response changes no
+    /// object.
+    pub(super) fn take(&mut self, response: &DiscoveryResponse) -> (ChangeSet, Result<(), String>) {
         let file: Arc<str> = format!("{}/{}", self.name, response.type_url).into();
         let Some(subscription) = self.kinds.get_mut(&response.type_url) else {
             return (
-                Change::default(),
-                Err(format!("{:?} was not asked for", response.type_url)),
+                ChangeSet::default(),
+                Err(format!("{:?} was not subscribed to", response.type_url)),
             );
         };
-        let (mut change, said, outcome) = match subscription.read(response, &self.options) {
-            Ok((change, said)) => {
+        let (mut change, reported, outcome) = match subscription.read(response, &self.options) {
+            Ok((change, reported)) => {
                 subscription.version = response.version_info.clone();
                 subscription.answered = true;
-                (change, said, Ok(()))
+                (change, reported, Ok(()))
             }
             Err(reason) => {
                 let reason: String = reason.chars().take(REASON).collect();
-                (Change::default(), vec![refused(&file, reason.clone())], Err(reason))
+                (ChangeSet::default(), vec![refused(&file, reason.clone())], Err(reason))
             }
         };
-        let said: Vec<Diagnostic> = said
+        let reported: Vec<Diagnostic> = reported
             .into_iter()
-            .map(|said| Diagnostic {
+            .map(|reported| Diagnostic {
                 file: Some(file.clone()),
-                ..said
+                ..reported
             })
             .collect();
-        if said != subscription.said {
-            change.diagnostics.insert(file, said.clone());
-            subscription.said = said;
+        if reported != subscription.reported {
+            change.diagnostics.insert(file, reported.clone());
+            subscription.reported = reported;
         }
         (change, outcome)
     }
@@ -113,7 +114,7 @@ impl Subscription {
         &mut self,
         response: &DiscoveryResponse,
         options: &ParseOptions,
-    ) -> Result<(Change, Vec<Diagnostic>), String> {
+    ) -> Result<(ChangeSet, Vec<Diagnostic>), String> {
         let count = response.resources.len();
         if count > RESOURCES {
             return Err(format!(
@@ -130,8 +131,8 @@ impl Subscription {
             }
             read.push(one);
         }
-        // Nothing is refused from here on.
-        let (mut change, mut said) = (Change::default(), Vec::new());
+        // The response is accepted from here on.
+        let (mut change, mut reported) = (ChangeSet::default(), Vec::new());
         change
             .deletes
             .extend(self.objects.keys().filter(|key| !named.contains(*key)).cloned());
@@ -140,11 +141,11 @@ impl Subscription {
         }
         for one in read {
             let kept = one.object.is_none() && self.objects.contains_key(&one.key);
-            said.extend(one.diagnostics.into_iter().map(|mut diagnostic| {
+            reported.extend(one.diagnostics.into_iter().map(|mut diagnostic| {
                 if kept && diagnostic.is_error() {
                     diagnostic
                         .hint
-                        .get_or_insert_with(|| "the last good version stays in force".into());
+                        .get_or_insert_with(|| "the last valid version stays in effect".into());
                 }
                 diagnostic
             }));
@@ -152,10 +153,10 @@ impl Subscription {
                 && self.objects.get(&one.key) != Some(&object)
             {
                 self.objects.insert(one.key, object.clone());
-                change.upserts.push(object);
+                change.upsert(object);
             }
         }
-        Ok((change, said))
+        Ok((change, reported))
     }
 }
 
@@ -205,8 +206,8 @@ mod tests {
         )
     }
 
-    fn names(change: &Change) -> Vec<&str> {
-        change.upserts.iter().map(|object| &*object.meta().name).collect()
+    fn names(change: &ChangeSet) -> Vec<&str> {
+        change.upserts.values().map(|object| &*object.meta().name).collect()
     }
 
     #[test]
@@ -218,7 +219,7 @@ mod tests {
         ];
         let (change, outcome) = state.take(&answer("v1", both.clone()));
         assert_eq!((outcome, names(&change)), (Ok(()), vec!["a", "b"]));
-        assert_eq!(change.upserts[0].meta().label("app"), Some("a"));
+        assert_eq!(change.upserts.values().next().unwrap().meta().label("app"), Some("a"));
         assert!(!state.is_synced(), "the other kind is missing");
         let (change, _) = state.take(&answer("v2", both));
         assert!(change.is_empty(), "{change:?}");
@@ -243,7 +244,7 @@ mod tests {
         };
         let (change, outcome) = state.take(&response);
         assert_eq!(outcome, Ok(()));
-        let AnyObject::MeshConfig(config) = &change.upserts[0] else {
+        let Some(AnyObject::MeshConfig(config)) = change.upserts.values().next() else {
             panic!("{change:?}")
         };
         assert_eq!(
@@ -263,8 +264,8 @@ mod tests {
         ];
         let (change, outcome) = state.take(&answer("v2", bad));
         assert_eq!((outcome, names(&change), change.deletes.len()), (Ok(()), vec!["b"], 0));
-        let said = change.diagnostics.values().next().expect("something is said");
-        assert!(said[0].is_error() && said[0].hint.is_some());
+        let reported = change.diagnostics.values().next().expect("something is reported");
+        assert!(reported[0].is_error() && reported[0].hint.is_some());
         let good = vec![
             resource("default/a", "3", MESSAGE, &spec("a.com")),
             resource("default/b", "1", MESSAGE, &spec("b.com")),

@@ -1,7 +1,7 @@
 //! What tests of the planner are about.
 
+use config::Observed;
 use config::{Kind, ObjectKey};
-use status::Subject;
 
 /// The key of a VirtualService.
 pub(crate) fn key(name: &str) -> ObjectKey {
@@ -9,8 +9,8 @@ pub(crate) fn key(name: &str) -> ObjectKey {
 }
 
 /// It, valid and without a status.
-pub(crate) fn subject(name: &str, generation: i64) -> Subject {
-    Subject {
+pub(crate) fn subject(name: &str, generation: i64) -> Observed {
+    Observed {
         key: key(name),
         uid: "u1".into(),
         generation,

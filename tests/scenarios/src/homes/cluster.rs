@@ -5,46 +5,43 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use config::{AnyObject, Kind, ObjectKey, Timestamp};
+use config::{AnyObject, ChangeSet, Kind, ObjectKey, Timestamp};
 use http::Method;
 use kube::Client;
 use serde_json::json;
-use server::Observation;
-use sources::Change;
-use sources::kubernetes::{News, Report};
+use sources::SourceChange;
+use sources::kubernetes::Report;
 use tokio::sync::{mpsc, watch};
 
+use super::Document;
 use super::markers::{self, MARKER};
 use super::writer::{Writer, done};
-use super::{Document, Sum};
 
 /// How long the source may take for an edit.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Where the ConfigMap with the mesh's settings is.
 const SETTINGS: &str = "/api/v1/namespaces/scenario-marker/configmaps";
 
-/// What a source says.
-pub(super) enum Inbox {
-    /// The store's.
-    Store(mpsc::Receiver<(Change, Vec<Observation>)>),
-    /// The source of Kubernetes APIs.
-    Kubernetes(mpsc::Receiver<News>, watch::Receiver<Report>),
+/// Receives the changes of a source.
+pub(super) struct Inbox {
+    changes: mpsc::Receiver<SourceChange>,
+    /// The report of a Kubernetes source.
+    report: Option<watch::Receiver<Report>>,
 }
 
 impl Inbox {
-    async fn next(&mut self) -> Option<Change> {
-        match self {
-            Inbox::Store(said) => said.recv().await.map(|(change, _)| change),
-            Inbox::Kubernetes(said, _) => said.recv().await.map(|news| news.change),
-        }
+    pub(super) fn new(changes: mpsc::Receiver<SourceChange>, report: Option<watch::Receiver<Report>>) -> Inbox {
+        Inbox { changes, report }
     }
 
-    /// What is known of a source that says nothing.
-    fn excuse(&self) -> String {
-        match self {
-            Inbox::Store(_) => String::new(),
-            Inbox::Kubernetes(_, report) => format!("; its report: {:?}", *report.borrow()),
-        }
+    async fn next(&mut self) -> Option<ChangeSet> {
+        self.changes.recv().await.map(|received| received.change)
+    }
+
+    /// Details for the error message about a source that sends nothing.
+    fn details(&self) -> String {
+        let report = |report: &watch::Receiver<Report>| format!("; its report: {:?}", *report.borrow());
+        self.report.as_ref().map(report).unwrap_or_default()
     }
 }
 
@@ -80,13 +77,13 @@ impl Cluster {
     pub(super) async fn start(id: &str, client: Client, mut inbox: Inbox) -> Result<Cluster> {
         let writer = Writer::new(client);
         let first = tokio::time::timeout(PATIENCE, inbox.next()).await;
-        let first = first.with_context(|| format!("the source does not begin{}", inbox.excuse()))?;
+        let first = first.with_context(|| format!("the source does not begin{}", inbox.details()))?;
         let first = first.context("the source ended")?;
         let mut cluster = Cluster {
             id: id.into(),
             writer,
             inbox,
-            initial: first.upserts.iter().map(|object| object.meta().key()).collect(),
+            initial: first.upserts.into_keys().collect(),
             namespaces: BTreeSet::new(),
             written: BTreeMap::new(),
             settings: BTreeMap::new(),
@@ -98,7 +95,7 @@ impl Cluster {
     }
 
     /// Makes an edit, and returns what the source said of it.
-    pub(super) async fn edit(&mut self, puts: &[Document], gone: &[ObjectKey]) -> Result<Change> {
+    pub(super) async fn edit(&mut self, puts: &[Document], gone: &[ObjectKey]) -> Result<ChangeSet> {
         let mut awaited = BTreeSet::new();
         let keys = puts.iter().map(|put| &put.key).chain(gone);
         let mut kinds: BTreeSet<Kind> = keys.map(|key| key.kind).collect();
@@ -216,38 +213,39 @@ impl Cluster {
     }
 
     /// What the source says until it has said this.
-    async fn settle(&mut self, mut awaited: BTreeSet<Awaited>) -> Result<Sum> {
-        let mut sum = Sum::default();
+    async fn settle(&mut self, mut awaited: BTreeSet<Awaited>) -> Result<ChangeSet> {
+        let mut sum = ChangeSet::default();
         let end = tokio::time::sleep(PATIENCE);
         tokio::pin!(end);
         while !awaited.is_empty() {
             let change = tokio::select! {
                 change = self.inbox.next() => change.context("the source ended")?,
-                () = &mut end => bail!("the source does not say {awaited:?}{}", self.inbox.excuse()),
+                () = &mut end => bail!("the source does not say {awaited:?}{}", self.inbox.details()),
             };
-            let there = change.upserts.iter().map(|object| (object.meta().key(), true));
+            let there = change.upserts.keys().map(|key| (key.clone(), true));
             for (key, there) in there.chain(change.deletes.iter().map(|key| (key.clone(), false))) {
                 awaited.remove(&Awaited::Kind(key.kind));
                 awaited.remove(&Awaited::Object(key, there));
             }
-            sum.add(change);
+            sum.merge(change);
         }
         Ok(sum)
     }
 
     /// What of it the scenario speaks of, in its ages.
-    fn projected(&self, mut sum: Sum) -> Change {
-        sum.0.retain(|key, _| {
+    fn projected(&self, mut sum: ChangeSet) -> ChangeSet {
+        let ours = |key: &ObjectKey| {
             let scaffold = self.initial.contains(key) || key.kind == Kind::Namespace || &*key.name == MARKER;
             self.written.contains_key(key) || !scaffold
-        });
-        let mut change = sum.into_change();
-        for object in &mut change.upserts {
-            if let Some(age) = self.written.get(&object.meta().key()) {
+        };
+        sum.upserts.retain(|key, _| ours(key));
+        sum.deletes.retain(ours);
+        for (key, object) in &mut sum.upserts {
+            if let Some(age) = self.written.get(key) {
                 *object = aged(object.clone(), *age);
             }
         }
-        change
+        sum
     }
 }
 

@@ -6,20 +6,19 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use config::{Kind, ObjectKey, ParseOptions};
-use sources::Change;
+use config::{ChangeSet, Kind, ObjectKey, ParseOptions};
 use sources::files::{Watch, watch};
 use tempfile::TempDir;
 
 use super::markers::MARKER;
-use super::{Document, Home, Sum};
+use super::{Document, Home};
 
 /// How long the source may take for an edit.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A directory with one file for each object, and the source that watches it.
 pub struct Files {
-    said: Receiver<Change>,
+    said: Receiver<ChangeSet>,
     turn: u64,
     // The watch ends before its directory goes.
     _watch: Watch,
@@ -57,8 +56,8 @@ impl Files {
     }
 
     /// What the source says until it has read everything that is there now.
-    fn settle(&mut self) -> Result<Change> {
-        let mut sum = Sum::default();
+    fn settle(&mut self) -> Result<ChangeSet> {
+        let mut sum = ChangeSet::default();
         // The look that finds the first marker may have passed other files before they were written; the one that finds
         // the second began after the first was found.
         for _ in 0..2 {
@@ -71,19 +70,19 @@ impl Files {
             fs::write(self.dir.path().join("marker.yaml"), text)?;
             while !self.take(&host, &mut sum)? {}
         }
-        Ok(sum.into_change())
+        Ok(sum)
     }
 
     /// Takes what is said next. Whether the marker was in it.
-    fn take(&mut self, host: &str, sum: &mut Sum) -> Result<bool> {
+    fn take(&mut self, host: &str, sum: &mut ChangeSet) -> Result<bool> {
         let mut change = self.said.recv_timeout(PATIENCE).context("the directory is not read")?;
         let mut found = false;
-        change.upserts.retain(|object| {
+        change.upserts.retain(|_, object| {
             let marker = &*object.meta().namespace == MARKER;
             found |= marker && object.spec_json()["hosts"][0] == host;
             !marker
         });
-        sum.add(change);
+        sum.merge(change);
         Ok(found)
     }
 }
@@ -93,7 +92,7 @@ impl Home for Files {
         "files"
     }
 
-    fn edit(&mut self, puts: Vec<Document>, gone: Vec<ObjectKey>) -> Result<Change> {
+    fn edit(&mut self, puts: Vec<Document>, gone: Vec<ObjectKey>) -> Result<ChangeSet> {
         let clusters = puts.iter().map(|put| &put.key).chain(&gone);
         ensure!(
             clusters.clone().all(|key| key.cluster.is_empty()),

@@ -14,11 +14,8 @@ mod markers;
 mod servers;
 mod writer;
 
-use std::collections::BTreeMap;
-
 use anyhow::Result;
-use config::{AnyObject, ObjectKey};
-use sources::Change;
+use config::{ChangeSet, ObjectKey};
 
 pub use document::Document;
 pub use files::Files;
@@ -33,34 +30,11 @@ pub trait Home {
     ///
     /// # Errors
     /// The home refuses it, or the source did not say it in time.
-    fn edit(&mut self, puts: Vec<Document>, gone: Vec<ObjectKey>) -> Result<Change>;
+    fn edit(&mut self, puts: Vec<Document>, gone: Vec<ObjectKey>) -> Result<ChangeSet>;
 
     /// Takes everything away that edits brought.
     ///
     /// # Errors
     /// As for an edit.
     fn clear(&mut self) -> Result<()>;
-}
-
-/// What several changes come to.
-#[derive(Default)]
-struct Sum(BTreeMap<ObjectKey, Option<AnyObject>>);
-
-impl Sum {
-    fn add(&mut self, change: Change) {
-        self.0.extend(change.deletes.into_iter().map(|key| (key, None)));
-        let upserts = change.upserts.into_iter();
-        self.0.extend(upserts.map(|object| (object.meta().key(), Some(object))));
-    }
-
-    fn into_change(self) -> Change {
-        let mut change = Change::default();
-        for (key, object) in self.0 {
-            match object {
-                Some(object) => change.upserts.push(object),
-                None => change.deletes.push(key),
-            }
-        }
-        change
-    }
 }

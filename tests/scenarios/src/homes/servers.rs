@@ -7,13 +7,13 @@ use std::sync::Arc;
 use anyhow::{Context, Result, bail};
 use api::server::{Server, ServerOptions};
 use config::schema::{crd, definitions};
-use config::{AnyObject, Kind, ObjectKey, ParseOptions};
+use config::{AnyObject, ChangeSet, Kind, ObjectKey, ParseOptions};
 use http::Method;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use runtime::objects::Follower;
 use serde_json::{Value, json};
-use sources::Change;
+use sources::ChangeSender;
 use sources::kubernetes::{MeshOptions, Options};
 use store::Store;
 use store::embedded::Embedded;
@@ -130,19 +130,19 @@ impl Home for Servers {
         }
     }
 
-    fn edit(&mut self, puts: Vec<Document>, gone: Vec<ObjectKey>) -> Result<Change> {
-        let mut change = Change::default();
+    fn edit(&mut self, puts: Vec<Document>, gone: Vec<ObjectKey>) -> Result<ChangeSet> {
+        let mut change = ChangeSet::default();
         let mut by_cluster: BTreeMap<String, (Vec<Document>, Vec<ObjectKey>)> = BTreeMap::new();
         for put in puts {
             if self.kind == Which::Store && is_setting(put.key.kind) {
-                change.upserts.extend(setting(&put));
+                setting(&put).into_iter().for_each(|object| change.upsert(object));
                 continue;
             }
             by_cluster.entry(put.key.cluster.to_string()).or_default().0.push(put);
         }
         for key in gone {
             if self.kind == Which::Store && is_setting(key.kind) {
-                change.deletes.push(key);
+                change.delete(key);
                 continue;
             }
             by_cluster.entry(key.cluster.to_string()).or_default().1.push(key);
@@ -151,8 +151,7 @@ impl Home for Servers {
             self.open(&id)?;
             let cluster = self.clusters.get_mut(&id).context("it was just begun")?;
             let said = self.runtime.block_on(cluster.edit(&puts, &gone))?;
-            change.upserts.extend(said.upserts);
-            change.deletes.extend(said.deletes);
+            change.merge(said);
         }
         Ok(change)
     }
@@ -189,8 +188,10 @@ async fn local(id: &str, as_store: bool) -> Result<(Local, Cluster)> {
     let client = Client::try_from(Config::new(format!("http://{address}").parse()?))?;
     let (follower, inbox) = if as_store {
         let (sender, receiver) = mpsc::channel(QUEUE);
-        let follower = Follower::start(store, sender).await.context("the store ended")?;
-        (Some(follower), Inbox::Store(receiver))
+        let follower = Follower::start(store, ChangeSender::new(0, sender))
+            .await
+            .context("the store ended")?;
+        (Some(follower), Inbox::new(receiver, None))
     } else {
         (None, follow(id, client.clone()))
     };
@@ -266,6 +267,10 @@ fn follow(id: &str, client: Client) -> Inbox {
         }),
         ..Options::new(client)
     };
-    tokio::spawn(sources::kubernetes::follow(options, sender, report));
-    Inbox::Kubernetes(receiver, reports)
+    tokio::spawn(sources::kubernetes::follow(
+        options,
+        ChangeSender::new(0, sender),
+        report,
+    ));
+    Inbox::new(receiver, Some(reports))
 }

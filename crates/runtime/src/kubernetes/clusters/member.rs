@@ -4,8 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use config::ChangeSet;
 use config::Diagnostic;
-use sources::Change;
+use sources::ChangeSender;
 use sources::kubernetes::{self, Options, Report};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
@@ -14,7 +15,7 @@ use tracing::Instrument as _;
 
 use super::Event;
 
-/// News that may wait in a follower.
+/// Changes that may wait in a follower.
 const QUEUE: usize = 2;
 
 /// A follower that runs. It ends when this goes.
@@ -44,14 +45,14 @@ impl Running {
     pub(super) fn start(options: Options, generation: u64, events: mpsc::Sender<Event>) -> Running {
         let cluster = options.cluster.clone();
         let (report, reported) = watch::channel(Report::default());
-        let (sender, mut news) = mpsc::channel(QUEUE);
+        let (sender, mut changes) = mpsc::channel(QUEUE);
         let mut tasks = JoinSet::new();
         let span = tracing::info_span!("cluster", id = %cluster);
-        tasks.spawn(kubernetes::follow(options, sender, report).instrument(span));
+        tasks.spawn(kubernetes::follow(options, ChangeSender::new(0, sender), report).instrument(span));
         tasks.spawn(async move {
-            while let Some(news) = news.recv().await {
+            while let Some(received) = changes.recv().await {
                 if events
-                    .send(Event::News(cluster.clone(), generation, news))
+                    .send(Event::Change(cluster.clone(), generation, received.change))
                     .await
                     .is_err()
                 {
@@ -97,7 +98,7 @@ impl Member {
     }
 
     /// Takes in what a follower said. None: it does not count any more; true: it is everything, for the first time.
-    pub(super) fn hear(&mut self, generation: u64, change: &mut Change) -> Option<bool> {
+    pub(super) fn hear(&mut self, generation: u64, change: &mut ChangeSet) -> Option<bool> {
         let first = match generation {
             of if of == self.running.generation => !std::mem::replace(&mut self.running.told, true),
             of if self.before.as_ref().is_some_and(|before| before.generation == of) => false,

@@ -15,19 +15,20 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use config::ChangeSet;
 use controllers::Watched;
 use kube::Client;
-use server::{Closed, ServingStatus};
-use sources::Change;
+use server::ServingStatus;
+use sources::Closed;
 use sources::clusters::{Connection, LABEL, Secrets, Step};
-use sources::kubernetes::{News, Report};
+use sources::kubernetes::Report;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::controllers::watching::{self, Seen};
-use crate::intake::Voice;
 use member::{Member, Running};
+use sources::ChangeSender;
 
 pub(super) use options::Options;
 
@@ -41,7 +42,7 @@ const TICK: Duration = Duration::from_millis(500);
 /// Whom it tells what.
 pub(super) struct Listeners {
     /// Takes what was read.
-    pub(super) voice: Voice,
+    pub(super) changes: ChangeSender,
     /// Shows how it stands.
     pub(super) serving_status: ServingStatus,
     /// What is waited for, in words.
@@ -70,7 +71,7 @@ enum Event {
     /// The directory cannot be read, for this reason.
     Failing(String),
     /// What a follower of a cluster read.
-    News(Arc<str>, u64, News),
+    Change(Arc<str>, u64, ChangeSet),
 }
 
 /// Reads the clusters that Secrets of this API name, until the control plane ends.
@@ -203,7 +204,7 @@ impl Fleet {
                 self.denied = denied;
                 Ok(())
             }
-            Event::News(cluster, generation, news) => self.hear(&cluster, generation, news).await,
+            Event::Change(cluster, generation, change) => self.hear(&cluster, generation, change).await,
         }
     }
 
@@ -220,11 +221,11 @@ impl Fleet {
                     ),
                 }
             }
-            let change = Change {
+            let change = ChangeSet {
                 diagnostics: settled.diagnostics,
-                ..Change::default()
+                ..ChangeSet::default()
             };
-            self.listeners.voice.say_part(change).await?;
+            self.listeners.changes.send_partial(change).await?;
         }
         for step in settled.steps {
             match step {
@@ -265,26 +266,25 @@ impl Fleet {
         self.listeners.ways.send_modify(|ways| drop(ways.remove(cluster)));
         let member = self.members.remove(cluster);
         self.options.forget(cluster).await;
-        let change = Change {
+        let change = ChangeSet {
             diagnostics: member.map(Member::taken_back).unwrap_or_default(),
-            ..Change::default()
+            ..ChangeSet::default()
         };
-        self.listeners.voice.say_all_of(cluster, change).await
+        self.listeners.changes.replace_cluster(cluster, change).await
     }
 
     /// Hands on what a cluster's follower read: the first time everything, in the place of what was there.
-    async fn hear(&mut self, cluster: &Arc<str>, generation: u64, news: News) -> Result<(), Closed> {
+    async fn hear(&mut self, cluster: &Arc<str>, generation: u64, mut change: ChangeSet) -> Result<(), Closed> {
         let Some(member) = self.members.get_mut(cluster) else {
             return Ok(());
         };
-        let mut change = news.change;
         match member.hear(generation, &mut change) {
             None => Ok(()),
             Some(true) => {
                 tracing::info!(cluster = %cluster, objects = change.upserts.len(), "a cluster was read");
-                self.listeners.voice.say_all_of(cluster, change).await
+                self.listeners.changes.replace_cluster(cluster, change).await
             }
-            Some(false) => self.listeners.voice.say_part(change).await,
+            Some(false) => self.listeners.changes.send_partial(change).await,
         }
     }
 
@@ -333,6 +333,6 @@ impl Fleet {
             );
         }
         self.begun = true;
-        self.listeners.voice.say(Change::default(), Vec::new()).await
+        self.listeners.changes.send(ChangeSet::default()).await
     }
 }

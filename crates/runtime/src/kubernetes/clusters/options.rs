@@ -34,10 +34,10 @@ impl Options {
             "" => settings.namespace.as_str(),
             given => given,
         };
-        let allowed = Allowed::parse(settings.insecure_kubeconfig_options.as_str()).unwrap_or_else(|word| {
+        let allowed = Allowed::parse(settings.insecure_kubeconfig_options.as_str()).unwrap_or_else(|error| {
             tracing::warn!(
-                word,
-                "--insecure-kubeconfig-options: this is not known, so that nothing beyond the other cluster is allowed"
+                %error,
+                "--insecure-kubeconfig-options is invalid: no additional kubeconfig features are allowed"
             );
             Allowed::default()
         });

@@ -6,7 +6,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use config::{FieldPath, Timestamp};
 use serde_json::Value;
-use sources::clusters::{Allowed, Connection, Kubeconfig, Refusal, Secrets, Text, hash};
+use sources::clusters::{Allowed, Connection, Kubeconfig, RejectedKubeconfig, Secrets, Text, hash};
 
 use super::files::Files;
 
@@ -66,8 +66,8 @@ pub(super) async fn files(secrets: &mut Secrets<Connection>, files: Files, allow
     }
 }
 
-async fn connection(bytes: Vec<u8>, allowed: Allowed) -> Result<Connection, Refusal> {
-    let failed = |message: &str| Refusal {
+async fn connection(bytes: Vec<u8>, allowed: Allowed) -> Result<Connection, RejectedKubeconfig> {
+    let failed = |message: &str| RejectedKubeconfig {
         path: FieldPath::root(),
         message: message.to_owned(),
         hint: None,

@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use config::ChangeSet;
 use config::{AnyObject, Kind};
-use server::Closed;
-use sources::Change;
+use sources::Closed;
 use sources::clusters::Connection;
 use sources::kubernetes::{self, SnapshotOptions};
 
@@ -76,11 +76,8 @@ impl Fleet {
         let mut remembered = BTreeSet::new();
         for (cluster, objects) in read.unwrap_or_default() {
             tracing::warn!(cluster = %cluster, objects = objects.len(), "serving what an earlier run read of this cluster");
-            let change = Change {
-                upserts: objects,
-                ..Change::default()
-            };
-            self.listeners.voice.say_all_of(&cluster, change).await?;
+            let change = objects.into_iter().collect();
+            self.listeners.changes.replace_cluster(&cluster, change).await?;
             remembered.insert(cluster);
         }
         self.remembered = Some(remembered);
@@ -96,7 +93,10 @@ impl Fleet {
         others.retain(|cluster| !self.members.contains_key(cluster));
         for cluster in others {
             self.options.forget(&cluster).await;
-            self.listeners.voice.say_all_of(&cluster, Change::default()).await?;
+            self.listeners
+                .changes
+                .replace_cluster(&cluster, ChangeSet::default())
+                .await?;
         }
         Ok(())
     }

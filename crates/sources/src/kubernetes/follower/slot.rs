@@ -1,4 +1,4 @@
-//! What is watched, each with how far it is.
+//! The state of each watch.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -9,15 +9,15 @@ use tokio::task::AbortHandle;
 
 use crate::kubernetes::event::Raw;
 use crate::kubernetes::progress::{self, Progress};
-use crate::kubernetes::request::Trouble;
+use crate::kubernetes::request::RequestError;
 use crate::kubernetes::table::Table;
 use crate::kubernetes::watch::Event;
 
-/// A kind of the mesh.
-pub(super) struct Slot {
+/// A watched kind of the mesh.
+pub(super) struct KindWatch {
     pub(super) definition: &'static Definition,
     pub(super) name: String,
-    /// Through which it is read; none: the server does not serve it.
+    /// The version that is read; `None` if the server does not serve the kind.
     pub(super) version: Option<&'static str>,
     pub(super) epoch: u32,
     pub(super) task: Option<AbortHandle>,
@@ -25,22 +25,22 @@ pub(super) struct Slot {
     pub(super) table: Table,
 }
 
-/// Something else that is watched.
+/// An auxiliary watch.
 #[derive(Default)]
-pub(super) struct Side {
+pub(super) struct AuxiliaryWatch {
     pub(super) progress: Progress,
-    /// While it is listed: what was found so far.
+    /// The names found so far by the current list.
     pub(super) found: Option<BTreeSet<Arc<str>>>,
     pub(super) task: Option<AbortHandle>,
 }
 
-impl Slot {
-    pub(super) fn new(definition: &'static Definition, kind: Kind) -> Slot {
+impl KindWatch {
+    pub(super) fn new(definition: &'static Definition, kind: Kind) -> KindWatch {
         let name = match definition.group {
             "" => definition.plural.to_owned(),
             group => format!("{}.{group}", definition.plural),
         };
-        Slot {
+        KindWatch {
             definition,
             name,
             version: None,
@@ -51,7 +51,7 @@ impl Slot {
         }
     }
 
-    /// Ends its watch; what still comes of it does not count.
+    /// Stops its watch. Later events of it are ignored.
     pub(super) fn stop(&mut self) {
         self.epoch += 1;
         if let Some(task) = self.task.take() {
@@ -60,37 +60,37 @@ impl Slot {
     }
 }
 
-/// What a watch beside the kinds found.
+/// An event of an auxiliary watch.
 pub(super) enum Found {
-    Put(Raw),
-    Gone(Raw),
-    /// The names of all that there are.
+    Applied(Raw),
+    Deleted(Raw),
+    /// The names of all existing objects.
     All(BTreeSet<Arc<str>>),
 }
 
-impl Side {
+impl AuxiliaryWatch {
     pub(super) fn take(&mut self, name: &str, event: Event) -> Option<Found> {
         match event {
             Event::Listing => {
                 self.found = Some(BTreeSet::new());
                 None
             }
-            Event::Put(raw) => {
+            Event::Applied(raw) => {
                 if let Some(found) = &mut self.found {
                     found.insert(raw.name.clone());
                 }
-                Some(Found::Put(raw))
+                Some(Found::Applied(raw))
             }
-            Event::Gone(raw) => Some(Found::Gone(raw)),
+            Event::Deleted(raw) => Some(Found::Deleted(raw)),
             Event::Listed => {
                 self.progress.listed(name);
                 Some(Found::All(self.found.take().unwrap_or_default()))
             }
-            Event::Failed(trouble) => {
-                self.progress.fails(name, trouble);
+            Event::Failed(error) => {
+                self.progress.fails(name, error);
                 None
             }
-            Event::Well => {
+            Event::Recovered => {
                 self.progress.goes_well(name);
                 None
             }
@@ -105,16 +105,16 @@ impl Progress {
         self.goes_well(name);
     }
 
-    pub(super) fn fails(&mut self, name: &str, trouble: Trouble) {
-        let (synced, said) = (self.synced, trouble.clone());
-        if self.failed(trouble) {
+    pub(super) fn fails(&mut self, name: &str, error: RequestError) {
+        let (synced, said) = (self.synced, error.clone());
+        if self.failed(error) {
             progress::log(name, &said, synced);
         }
     }
 
     pub(super) fn goes_well(&mut self, name: &str) {
         if self.well() {
-            tracing::info!(kind = name, "the Kubernetes API answers again");
+            tracing::info!(kind = name, "the Kubernetes API is available again");
         }
     }
 }

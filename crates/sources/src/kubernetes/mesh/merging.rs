@@ -1,8 +1,8 @@
-//! Two mesh configurations as one: field by field, with a few fields that are joined.
+//! Merges two mesh configurations by field.
 
 use serde_json::{Map, Value};
 
-/// Alternatives of which `defaultConfig.tracing` has one: another one replaces it and is not joined with it.
+/// The alternatives of `defaultConfig.tracing`. A different alternative replaces the other.
 const TRACERS: [&str; 6] = [
     "zipkin",
     "lightstep",
@@ -12,7 +12,7 @@ const TRACERS: [&str; 6] = [
     "opentelemetry",
 ];
 
-/// The settings of both, where the second says something that of the second.
+/// Merges `over` onto `base`. Fields of `over` take precedence.
 pub(super) fn merged(base: Value, over: Value) -> Value {
     let (mut base, over) = (fields(base), fields(over));
     for (name, value) in over.into_iter().filter(|(_, value)| !value.is_null()) {
@@ -36,7 +36,7 @@ pub(super) fn merged(base: Value, over: Value) -> Value {
     Value::Object(base)
 }
 
-/// The fields of an object, each by its name in JSON: a text may have the names of the protocol buffers, too.
+/// The fields of an object by their JSON names. A text may use the protobuf names, too.
 fn fields(value: Value) -> Map<String, Value> {
     let Value::Object(fields) = value else {
         return Map::new();

@@ -26,27 +26,27 @@ fn domain(mesh: &Mesh) -> Option<String> {
 
 #[test]
 fn our_own_holds_over_the_shared_and_a_bad_one_changes_nothing() {
-    let (mut mesh, mut out) = (mesh(), Gathered::default());
+    let (mut mesh, mut out) = (mesh(), ChangeSet::default());
     mesh.take(
-        Place::Shared,
+        ConfigMapRole::Shared,
         Some(&map("trustDomain: shared\nrootNamespace: roots")),
         &mut out,
     );
     assert_eq!(domain(&mesh).as_deref(), Some("shared"));
-    mesh.take(Place::Own, Some(&map("trustDomain: own")), &mut out);
+    mesh.take(ConfigMapRole::Own, Some(&map("trustDomain: own")), &mut out);
     assert_eq!(domain(&mesh).as_deref(), Some("own"));
     let Some(AnyObject::MeshConfig(config)) = &mesh.config else {
         panic!("no settings")
     };
     assert_eq!(&*config.spec.root_namespace, "roots");
     assert!(!mesh.is_rejected());
-    mesh.take(Place::Own, Some(&map("trustDomain: [")), &mut out);
+    mesh.take(ConfigMapRole::Own, Some(&map("trustDomain: [")), &mut out);
     assert_eq!((domain(&mesh).as_deref(), mesh.is_rejected()), (Some("own"), true));
-    mesh.take(Place::Own, None, &mut out);
+    mesh.take(ConfigMapRole::Own, None, &mut out);
     assert_eq!((domain(&mesh).as_deref(), mesh.is_rejected()), (Some("shared"), false));
-    let mut out = Gathered::default();
-    mesh.take(Place::Shared, None, &mut out);
-    assert_eq!(out.into_news().change.deletes, vec![MeshConfig::key()]);
+    let mut out = ChangeSet::default();
+    mesh.take(ConfigMapRole::Shared, None, &mut out);
+    assert_eq!(out.deletes, [MeshConfig::key()].into());
 }
 
 #[test]
@@ -57,9 +57,9 @@ fn a_file_holds_in_the_place_of_our_own() {
         file: Some(path.clone()),
         ..mesh().options
     };
-    let (mut mesh, mut out) = (Mesh::new(options), Gathered::default());
+    let (mut mesh, mut out) = (Mesh::new(options), ChangeSet::default());
     mesh.look(&mut out);
-    mesh.take(Place::Own, Some(&map("trustDomain: own")), &mut out);
+    mesh.take(ConfigMapRole::Own, Some(&map("trustDomain: own")), &mut out);
     assert_eq!(domain(&mesh).as_deref(), Some("own"));
     fs::write(&path, "trustDomain: file").unwrap();
     mesh.look(&mut out);
@@ -97,8 +97,8 @@ fn some_fields_are_joined() {
 proptest::proptest! {
     #[test]
     fn no_text_makes_it_panic(one in "[a-zA-Z: \\[\\]{}\n-]{0,60}", other in "\\PC{0,40}") {
-        let (mut mesh, mut out) = (mesh(), Gathered::default());
-        mesh.take(Place::Shared, Some(&map(&one)), &mut out);
-        mesh.take(Place::Own, Some(&map(&other)), &mut out);
+        let (mut mesh, mut out) = (mesh(), ChangeSet::default());
+        mesh.take(ConfigMapRole::Shared, Some(&map(&one)), &mut out);
+        mesh.take(ConfigMapRole::Own, Some(&map(&other)), &mut out);
     }
 }

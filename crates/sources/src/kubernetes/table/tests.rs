@@ -1,18 +1,11 @@
-//! Objects that come, change, become invalid, choose others and go; and any order of these against a fresh list.
+//! Objects that are added, changed, invalidated, relabelled and deleted; and any sequence of these compared with a fresh
+//! list.
 
 use config::schema::find;
 use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
-use crate::kubernetes::News;
-
-fn table() -> Table {
-    Table::new(
-        Kind::ServiceEntry,
-        find("networking.istio.io", "serviceentries").unwrap(),
-    )
-}
 
 fn raw(name: &str, host: &str, version: u64, labels: Value) -> Raw {
     Raw::of(json!({
@@ -22,143 +15,190 @@ fn raw(name: &str, host: &str, version: u64, labels: Value) -> Raw {
     .unwrap()
 }
 
-struct World {
+fn other_revision() -> Value {
+    json!({"istio.io/rev": "other"})
+}
+
+fn observed(change: &ChangeSet) -> &Observed {
+    change.observed.values().flatten().next().unwrap()
+}
+
+/// A table with the context that it needs.
+struct Bench {
     table: Table,
     texts: Texts,
     revision: Revision,
 }
 
-impl World {
-    fn new() -> World {
-        World {
-            table: table(),
+impl Bench {
+    fn new() -> Bench {
+        Bench {
+            table: Table::new(
+                Kind::ServiceEntry,
+                find("networking.istio.io", "serviceentries").unwrap(),
+            ),
             texts: Texts::default(),
             revision: Revision::new(""),
         }
     }
 
-    fn with(&mut self, run: impl FnOnce(&mut Table, &mut Reading<'_>)) -> News {
+    fn run(&mut self, steps: impl FnOnce(&mut Table, &mut ReadContext<'_>)) {
         let (options, cluster) = (ParseOptions::default(), Arc::default());
-        let mut reading = Reading {
+        let mut context = ReadContext {
             options: &options,
             revision: Some(&self.revision),
             texts: &mut self.texts,
             cluster: &cluster,
         };
-        run(&mut self.table, &mut reading);
-        self.table.take().into_news()
+        steps(&mut self.table, &mut context);
     }
 
-    fn put(&mut self, raw: Raw) -> News {
-        self.with(|table, reading| table.put(raw, reading))
+    /// Runs steps and takes the changes.
+    fn with(&mut self, steps: impl FnOnce(&mut Table, &mut ReadContext<'_>)) -> ChangeSet {
+        self.run(steps);
+        self.table.take()
+    }
+
+    fn upsert(&mut self, raw: Raw) -> ChangeSet {
+        self.with(|table, context| table.upsert(raw, context))
     }
 }
 
 #[test]
-fn an_object_that_became_invalid_keeps_its_last_good_version() {
-    let mut world = World::new();
-    assert_eq!(world.put(raw("a", "a.com", 1, Value::Null)).change.upserts.len(), 1);
-    let news = world.put(raw("a", "", 2, Value::Null));
-    assert!(news.change.upserts.is_empty() && news.change.deletes.is_empty());
-    assert!(news.seen[0].diagnostics.iter().any(Diagnostic::is_error));
-    assert_eq!(news.change.diagnostics.len(), 1);
-    // Valid as before: nothing changes but that it is said no longer.
-    let news = world.put(raw("a", "a.com", 3, Value::Null));
-    assert!(news.seen[0].diagnostics.is_empty());
-    assert!(news.change.diagnostics.values().all(Vec::is_empty), "{news:?}");
+fn an_invalid_update_keeps_the_last_valid_version() {
+    let mut bench = Bench::new();
+    assert_eq!(bench.upsert(raw("a", "a.com", 1, Value::Null)).upserts.len(), 1);
+    let change = bench.upsert(raw("a", "", 2, Value::Null));
+    assert!(!change.has_objects());
+    assert!(observed(&change).diagnostics.iter().any(Diagnostic::is_error));
+    assert_eq!(change.diagnostics.len(), 1);
+    // Valid as before: only the diagnostics are cleared.
+    let change = bench.upsert(raw("a", "a.com", 3, Value::Null));
+    assert!(observed(&change).diagnostics.is_empty());
+    assert!(change.diagnostics.values().all(Vec::is_empty), "{change:?}");
 }
 
 #[test]
-fn a_status_of_ours_changes_nothing_and_is_seen() {
-    let mut world = World::new();
-    world.put(raw("a", "a.com", 1, Value::Null));
-    let mut told = raw("a", "a.com", 2, Value::Null);
-    told.value["status"] = json!({"conditions": [{"type": "Accepted"}], "observedGeneration": 1});
-    let news = world.put(told);
-    assert!(news.change.is_empty());
-    assert_eq!(news.seen[0].status.as_ref().unwrap()["observedGeneration"], 1);
-    let mut addressed = raw("a", "a.com", 3, Value::Null);
-    addressed.value["status"] = json!({"addresses": [{"value": "240.0.0.1"}]});
-    let hash = |world: &World| world.table.known.values().next().unwrap().hash;
-    let before = hash(&world);
-    world.put(addressed);
-    assert_ne!(before, hash(&world), "what others say counts");
+fn a_status_written_by_a_control_plane_is_observed_and_changes_nothing() {
+    let mut bench = Bench::new();
+    bench.upsert(raw("a", "a.com", 1, Value::Null));
+    let mut with_conditions = raw("a", "a.com", 2, Value::Null);
+    with_conditions.value["status"] = json!({"conditions": [{"type": "Accepted"}], "observedGeneration": 1});
+    let change = bench.upsert(with_conditions);
+    assert!(!change.has_objects() && change.diagnostics.is_empty());
+    assert_eq!(observed(&change).status.as_ref().unwrap()["observedGeneration"], 1);
+    let mut with_addresses = raw("a", "a.com", 3, Value::Null);
+    with_addresses.value["status"] = json!({"addresses": [{"value": "240.0.0.1"}]});
+    let hash = |bench: &Bench| bench.table.entries.values().next().unwrap().hash;
+    let before = hash(&bench);
+    bench.upsert(with_addresses);
+    assert_ne!(before, hash(&bench), "other status fields are part of the content");
 }
 
 #[test]
-fn an_object_that_goes_to_another_revision_is_gone() {
-    let mut world = World::new();
-    world.put(raw("a", "a.com", 1, Value::Null));
-    let news = world.put(raw("a", "a.com", 2, json!({"istio.io/rev": "other"})));
-    assert_eq!((news.change.deletes.len(), news.gone.len()), (1, 1));
-    assert!(
-        world
-            .put(raw("a", "b.com", 3, json!({"istio.io/rev": "other"})))
-            .change
-            .is_empty()
-    );
-    let news = world.put(raw("a", "b.com", 4, json!({"istio.io/rev": "default"})));
-    assert_eq!(news.change.upserts.len(), 1);
+fn an_object_relabelled_to_another_revision_is_deleted() {
+    let mut bench = Bench::new();
+    bench.upsert(raw("a", "a.com", 1, Value::Null));
+    let change = bench.upsert(raw("a", "a.com", 2, other_revision()));
+    assert_eq!(change.deletes.len(), 1);
+    assert!(change.observed.values().all(Option::is_none) && change.observed.len() == 1);
+    assert!(!bench.upsert(raw("a", "b.com", 3, other_revision())).has_objects());
+    let change = bench.upsert(raw("a", "b.com", 4, json!({"istio.io/rev": "default"})));
+    assert_eq!(change.upserts.len(), 1);
 }
 
 #[test]
-fn what_a_list_does_not_name_is_gone_and_what_is_equal_is_not_said() {
-    let mut world = World::new();
-    world.with(|table, reading| {
+fn an_object_relabelled_and_deleted_between_two_takes_is_deleted() {
+    let mut bench = Bench::new();
+    assert_eq!(bench.upsert(raw("a", "a.com", 1, Value::Null)).upserts.len(), 1);
+    let change = bench.with(|table, context| {
+        table.upsert(raw("a", "a.com", 2, other_revision()), context);
+        table.delete(&raw("a", "a.com", 3, other_revision()), context);
+    });
+    assert_eq!(change.deletes.len(), 1, "{change:?}");
+}
+
+#[test]
+fn an_object_relabelled_in_an_interrupted_list_and_absent_in_the_next_is_deleted() {
+    let mut bench = Bench::new();
+    assert_eq!(bench.upsert(raw("a", "a.com", 1, Value::Null)).upserts.len(), 1);
+    let change = bench.with(|table, context| {
         table.begin();
-        table.put(raw("a", "a.com", 1, Value::Null), reading);
-        table.put(raw("b", "b.com", 2, Value::Null), reading);
+        table.upsert(raw("a", "a.com", 2, other_revision()), context);
+        // The list is interrupted and starts again. The object was deleted meanwhile.
+        table.begin();
         table.listed();
     });
-    let news = world.with(|table, reading| {
+    assert_eq!(change.deletes.len(), 1, "{change:?}");
+}
+
+#[test]
+fn a_list_deletes_absent_objects_and_emits_no_unchanged_ones() {
+    let mut bench = Bench::new();
+    bench.with(|table, context| {
         table.begin();
-        // The server was put back: versions are lower.
-        table.put(raw("b", "b.com", 1, Value::Null), reading);
+        table.upsert(raw("a", "a.com", 1, Value::Null), context);
+        table.upsert(raw("b", "b.com", 2, Value::Null), context);
         table.listed();
     });
-    assert!(news.change.upserts.is_empty());
-    assert_eq!(news.change.deletes.len(), 1);
-    let news = world.with(|table, _| table.clear());
-    assert_eq!(news.change.deletes.len(), 1);
+    let change = bench.with(|table, context| {
+        table.begin();
+        // The server was restored from a backup: versions are lower.
+        table.upsert(raw("b", "b.com", 1, Value::Null), context);
+        table.listed();
+    });
+    assert!(change.upserts.is_empty());
+    assert_eq!(change.deletes.len(), 1);
+    let change = bench.with(|table, _| table.clear());
+    assert_eq!(change.deletes.len(), 1);
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
-    /// However events, cuts and lists follow one another: after a list the objects are those of the list.
+    #![proptest_config(ProptestConfig::with_cases(128))]
+    /// For any sequence of events, lost events and lists, taken one by one or several together, the emitted objects are
+    /// those of a fresh list.
     #[test]
-    fn after_a_list_it_is_what_the_list_says(steps in proptest::collection::vec((0..5u8, 0..4u8, any::<bool>(), any::<bool>()), 1..60)) {
-        let mut world = World::new();
+    fn emitted_objects_equal_a_fresh_list(
+        steps in proptest::collection::vec((0..5u8, 0..4u8, any::<bool>(), any::<bool>(), any::<bool>()), 1..60)
+    ) {
+        let mut bench = Bench::new();
         let mut server: BTreeMap<u8, (u8, bool)> = BTreeMap::new();
-        let mut heard: BTreeMap<ObjectKey, AnyObject> = BTreeMap::new();
+        let mut emitted: BTreeMap<ObjectKey, AnyObject> = BTreeMap::new();
         let make = |name: &u8, host: &u8, ours: bool| {
-            let labels = if ours { Value::Null } else { json!({"istio.io/rev": "other"}) };
+            let labels = if ours { Value::Null } else { other_revision() };
             raw(&format!("n{name}"), &format!("h{host}.com"), 1, labels)
         };
-        for (name, host, lost, ours) in steps {
-            let gone = host == 3;
-            if gone { server.remove(&name); } else { server.insert(name, (host, ours)); }
-            // A lost event is made up for by a list.
-            let news = world.with(|table, reading| match (lost, gone) {
+        let mut untaken = 0;
+        for (name, host, lost, ours, take) in steps {
+            let deleted = host == 3;
+            if deleted { server.remove(&name); } else { server.insert(name, (host, ours)); }
+            // A list makes up for a lost event.
+            bench.run(|table, context| match (lost, deleted) {
                 (true, _) => {
                     table.begin();
-                    server.iter().for_each(|(name, (host, ours))| table.put(make(name, host, *ours), reading));
+                    server.iter().for_each(|(name, (host, ours))| table.upsert(make(name, host, *ours), context));
                     table.listed();
                 }
-                (false, true) => table.gone(&make(&name, &0, true), reading),
-                (false, false) => table.put(make(&name, &host, ours), reading),
+                (false, true) => table.delete(&make(&name, &0, true), context),
+                (false, false) => table.upsert(make(&name, &host, ours), context),
             });
-            for object in news.change.upserts {
-                prop_assert_ne!(heard.insert(object.key(), object.clone()), Some(object), "said twice");
+            untaken += 1;
+            if !take {
+                continue;
             }
-            for key in news.change.deletes {
-                prop_assert!(heard.remove(&key).is_some(), "{} was never said", key);
+            let alone = std::mem::take(&mut untaken) == 1;
+            let change = bench.table.take();
+            for (key, object) in change.upserts {
+                prop_assert!(emitted.insert(key, object.clone()) != Some(object) || !alone, "an unchanged object");
             }
-            let mut fresh = World::new();
-            let all = fresh.with(|table, reading| {
-                server.iter().for_each(|(name, (host, ours))| table.put(make(name, host, *ours), reading));
+            for key in change.deletes {
+                prop_assert!(emitted.remove(&key).is_some() || !alone, "{} was never emitted", key);
+            }
+            let mut fresh = Bench::new();
+            let all = fresh.with(|table, context| {
+                server.iter().for_each(|(name, (host, ours))| table.upsert(make(name, host, *ours), context));
             });
-            let fresh: BTreeMap<ObjectKey, AnyObject> = all.change.upserts.into_iter().map(|object| (object.key(), object)).collect();
-            prop_assert_eq!(&heard, &fresh);
+            prop_assert_eq!(&emitted, &all.upserts);
         }
     }
 }

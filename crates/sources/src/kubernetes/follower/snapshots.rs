@@ -1,19 +1,18 @@
-//! The snapshot: served when the server is away at the start, kept while it is there.
+//! The snapshot: used if the server is unavailable at the start, written periodically.
 
-use config::Kind;
+use config::{ChangeSet, Kind};
 use tokio::time::Instant;
 
 use super::Follower;
-use crate::kubernetes::News;
 use crate::kubernetes::mesh::Mesh;
 use crate::kubernetes::progress::Progress;
 use crate::kubernetes::snapshot::{self, Entry};
-use crate::kubernetes::table::{Gathered, Table};
+use crate::kubernetes::table::Table;
 
 impl Follower {
-    /// What an earlier life knew, once the server is away for too long at the start. Everything that comes is compared with
-    /// it; it is said when all of it is there.
-    pub(super) async fn recall(&mut self) -> Option<News> {
+    /// Reads the snapshot once the server has been unavailable for too long at the start. Later lists are compared with
+    /// it.
+    pub(super) async fn recall(&mut self) -> Option<ChangeSet> {
         let options = self.options.snapshot.clone()?;
         let progresses = self.slots.iter().map(|slot| &slot.progress);
         let sides = self.mesh_sides.iter().map(|(_, _, side)| &side.progress);
@@ -32,21 +31,21 @@ impl Follower {
         let entries = match read {
             Ok(entries) => entries,
             Err(error) => {
-                tracing::warn!(file = %file.display(), "there is no snapshot that could be served meanwhile: {error}");
+                tracing::warn!(file = %file.display(), "no usable snapshot: {error}");
                 return None;
             }
         };
         tracing::warn!(
             objects = entries.len(),
-            "the Kubernetes API is away: serving what an earlier run read, until it answers"
+            "the Kubernetes API is unavailable: serving the snapshot of an earlier run until it answers"
         );
         self.recalled.1 = true;
-        Some(self.seed(entries).into_news())
+        Some(self.seed(entries))
     }
 
-    fn seed(&mut self, entries: Vec<Entry>) -> Gathered {
-        let mut gathered = Gathered::default();
-        // What was listed by half is listed again.
+    fn seed(&mut self, entries: Vec<Entry>) -> ChangeSet {
+        let mut change = ChangeSet::default();
+        // Incomplete lists are restarted.
         for at in 0..self.slots.len() {
             let slot = &mut self.slots[at];
             if let Some(kind) = slot.definition.mesh {
@@ -68,13 +67,13 @@ impl Follower {
                 _ => false,
             };
             if counts {
-                gathered.put(object);
+                change.upsert(object);
             }
         }
-        gathered
+        change
     }
 
-    /// Keeps a snapshot of what is in force, now and then.
+    /// Writes a snapshot of the objects in effect, if it is due.
     pub(super) fn keep(&mut self) {
         let Some(options) = &self.options.snapshot else { return };
         let due = self.kept.is_none_or(|kept| kept.elapsed() >= options.interval);
@@ -90,7 +89,7 @@ impl Follower {
         self.keeping = Some(tokio::task::spawn_blocking(move || {
             if let Err(error) = snapshot::write(&options, &entries) {
                 let file = options.file.display();
-                tracing::warn!(%file, "the snapshot for a start without the Kubernetes API cannot be kept: {error}");
+                tracing::warn!(%file, "cannot write the snapshot: {error}");
             }
         }));
         (self.kept, self.outdated) = (Some(Instant::now()), false);

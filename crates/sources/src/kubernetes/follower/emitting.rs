@@ -1,22 +1,23 @@
-//! When something is said, and what.
+//! When changes are emitted.
 
 use std::mem;
 use std::time::Duration;
 
+use config::ChangeSet;
 use tokio::time::Instant;
 
-use super::slot::Slot;
+use super::slot::KindWatch;
 use super::{Follower, TAGS};
+use crate::kubernetes::Report;
 use crate::kubernetes::mesh::Mesh;
 use crate::kubernetes::progress::Progress;
-use crate::kubernetes::{News, Report};
 
-/// How long changes wait for kinds that are being listed anew.
+/// How long changes wait for kinds that are being relisted.
 const HOLD: Duration = Duration::from_secs(5);
 
 impl Follower {
-    /// Whether nobody needs to be waited for: everything was listed, or is refused; or it fails where most of the rest does
-    /// not, so that it is not the server that fails.
+    /// Whether the initial state is complete: everything was listed or denied; or fails while most of the rest does
+    /// not, so the server as a whole is available.
     fn settled(&self) -> bool {
         let served = self.slots.iter().filter(|slot| slot.version.is_some());
         let slots = served.map(|slot| &slot.progress);
@@ -25,7 +26,7 @@ impl Follower {
         let all: Vec<&Progress> = slots.chain(sides.map(|side| &side.progress)).collect();
         let synced = all.iter().filter(|progress| progress.synced).count();
         let answers = synced * 2 > all.len();
-        // Of a server that refuses everything nobody knows what it has.
+        // A server that denies everything gives no information about its objects.
         let any = synced > 0 || all.is_empty();
         self.served
             && any
@@ -34,8 +35,8 @@ impl Follower {
                 .all(|progress| progress.is_settled() || (answers && progress.is_stuck()))
     }
 
-    /// What may be said now.
-    pub(super) fn ready(&mut self) -> Option<News> {
+    /// Returns the changes that may be emitted now.
+    pub(super) fn ready(&mut self) -> Option<ChangeSet> {
         let first = !self.complete;
         if first {
             if !self.settled() {
@@ -46,38 +47,38 @@ impl Follower {
         if !first && self.holds() {
             return None;
         }
-        let mut gathered = mem::take(&mut self.pending);
-        // A list that is under way is nobody's, even where it is not waited for any more.
+        let mut change = mem::take(&mut self.pending);
+        // The changes of an incomplete list are never emitted, even after the others stopped waiting for it.
         for slot in self.slots.iter_mut().filter(|slot| !slot.progress.listing) {
-            gathered.add(slot.table.take());
+            change.merge(slot.table.take());
         }
-        if !first && gathered.is_empty() {
+        if !first && change.is_empty() {
             return None;
         }
         self.outdated = true;
-        Some(gathered.into_news())
+        Some(change)
     }
 
-    /// Whether changes wait for kinds that were known and are being listed anew; not for those that we may not read, of which
-    /// nobody knows for how long.
+    /// Whether changes wait for kinds that are being relisted. They do not wait for denied kinds, which may stay
+    /// denied.
     fn holds(&mut self) -> bool {
         let listing = |progress: &Progress| progress.synced && progress.listing && !progress.is_refused();
-        let relisted = |slot: &Slot| listing(&slot.progress) && slot.version.is_some();
+        let relisted = |slot: &KindWatch| listing(&slot.progress) && slot.version.is_some();
         if !self.slots.iter().any(relisted) {
             self.hold = None;
             return false;
         }
-        let ready = |slot: &Slot| !slot.progress.listing && slot.table.has_news();
-        let news = !self.pending.is_empty() || self.slots.iter().any(ready);
-        if self.hold.is_none() && !news {
+        let ready = |slot: &KindWatch| !slot.progress.listing && slot.table.has_changes();
+        let changed = !self.pending.is_empty() || self.slots.iter().any(ready);
+        if self.hold.is_none() && !changed {
             return true;
         }
         let until = *self.hold.get_or_insert_with(|| Instant::now() + HOLD);
         Instant::now() < until
     }
 
-    /// Makes the report.
-    pub(super) fn tell(&mut self) {
+    /// Publishes the report if it changed.
+    pub(super) fn update_report(&mut self) {
         let mut report = Report {
             synced: self.complete,
             lists: self.lists,

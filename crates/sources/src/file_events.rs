@@ -1,14 +1,14 @@
-//! What events have told and no look at the directory has answered yet.
+//! File events that no scan has handled yet.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Notes of events, shared by the thread that hears them and the one that acts on them. Bounded: it remembers files that
-/// are open for writing, not events.
+/// File events, shared by the thread that receives them and the one that scans. Bounded: it stores the files that are
+/// open for writing, not the events.
 #[derive(Default)]
-pub(crate) struct Pending {
+pub(crate) struct FileEvents {
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -20,21 +20,21 @@ struct State {
     writing: BTreeMap<PathBuf, Instant>,
 }
 
-impl Pending {
-    /// Something happened.
+impl FileEvents {
+    /// Requests a scan.
     pub(crate) fn poke(&self) {
         self.lock().poked = true;
         self.changed.notify_all();
     }
 
-    /// Somebody is writing these files.
+    /// Marks files as being written.
     pub(crate) fn written(&self, paths: &[PathBuf], now: Instant) {
         let mut state = self.lock();
         state.writing.extend(paths.iter().map(|path| (path.clone(), now)));
         self.changed.notify_all();
     }
 
-    /// These files are complete.
+    /// Marks files as complete and requests a scan.
     pub(crate) fn closed(&self, paths: &[PathBuf]) {
         let mut state = self.lock();
         state.writing.retain(|path, _| !paths.contains(path));
@@ -42,13 +42,13 @@ impl Pending {
         self.changed.notify_all();
     }
 
-    /// No more waiting.
+    /// Ends all waits.
     pub(crate) fn stop(&self) {
         self.lock().stopped = true;
         self.changed.notify_all();
     }
 
-    /// Files that were written less than `grace` ago and not closed since. Older ones are forgotten.
+    /// The files that were written less than `grace` ago and not closed since. Removes older ones.
     pub(crate) fn being_written(&self, now: Instant, grace: Duration) -> BTreeSet<PathBuf> {
         let mut state = self.lock();
         state
@@ -57,8 +57,8 @@ impl Pending {
         state.writing.keys().cloned().collect()
     }
 
-    /// Waits until something happened, `rescan` has passed, or a file that nobody closed has been left alone for `grace`.
-    /// False: it was stopped.
+    /// Waits until a scan is requested, `rescan` has passed, or a file that was not closed has not been written for
+    /// `grace`. Returns false when stopped.
     pub(crate) fn wait(&self, rescan: Duration, grace: Duration) -> bool {
         let deadline = Instant::now() + rescan;
         let mut state = self.lock();
@@ -77,7 +77,7 @@ impl Pending {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // Nothing is half done when a holder panics: each change is one assignment.
+        // A panic leaves a consistent state: each change is one assignment.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,4 +1,4 @@
-//! What watches tell, taken in.
+//! Handles the events of watches.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use super::slot::Found;
 use super::{Follower, TAGS};
 use crate::kubernetes::event::Raw;
 use crate::kubernetes::mesh;
-use crate::kubernetes::table::Reading;
+use crate::kubernetes::table::ReadContext;
 use crate::kubernetes::watch::Event;
 
 impl Follower {
@@ -16,7 +16,7 @@ impl Follower {
         let Some(slot) = self.slots.get_mut(at).filter(|slot| slot.epoch == epoch) else {
             return;
         };
-        let mut reading = Reading {
+        let mut context = ReadContext {
             options: &self.options.parse,
             revision: self.revision.as_ref(),
             texts: &mut self.texts,
@@ -27,33 +27,33 @@ impl Follower {
                 slot.progress.listing = true;
                 slot.table.begin();
             }
-            Event::Put(raw) => slot.table.put(raw, &mut reading),
-            Event::Gone(raw) => slot.table.gone(&raw, &reading),
+            Event::Applied(raw) => slot.table.upsert(raw, &mut context),
+            Event::Deleted(raw) => slot.table.delete(&raw, &context),
             Event::Listed => {
                 slot.table.listed();
                 slot.progress.listed(&slot.name);
-                // The server is back, maybe only now: others may need their moment.
+                // The server may have become available only now: other kinds may need time, too.
                 if self.hold.is_some_and(|until| until <= Instant::now()) {
                     self.hold = None;
                 }
                 self.lists += 1;
             }
-            Event::Failed(trouble) => slot.progress.fails(&slot.name, trouble),
-            Event::Well => slot.progress.goes_well(&slot.name),
+            Event::Failed(error) => slot.progress.fails(&slot.name, error),
+            Event::Recovered => slot.progress.goes_well(&slot.name),
         }
     }
 
     pub(super) fn take_crd(&mut self, event: Event) {
         match self.crds_side.take("CustomResourceDefinition", event) {
-            Some(Found::Put(raw)) => self.crds.put(&raw.name, &raw.value),
-            Some(Found::Gone(raw)) => self.crds.remove(&raw.name),
+            Some(Found::Applied(raw)) => self.crds.put(&raw.name, &raw.value),
+            Some(Found::Deleted(raw)) => self.crds.remove(&raw.name),
             Some(Found::All(names)) => {
                 self.crds.retain(&|name| names.contains(name));
                 self.served = true;
             }
             None => return,
         }
-        // Not by halves.
+        // Not while the list is incomplete.
         if self.crds_side.found.is_none() {
             self.choose_versions();
         }
@@ -64,8 +64,8 @@ impl Follower {
         let (name, ..) = TAGS[at];
         let key = |raw: &Raw| -> Arc<str> { format!("{at}/{}", raw.name).into() };
         let changed = match self.tags[at].take(name, event) {
-            Some(Found::Put(raw)) => revision.tag(&key(&raw), Some(&raw.value["metadata"]["labels"])),
-            Some(Found::Gone(raw)) => revision.tag(&key(&raw), None),
+            Some(Found::Applied(raw)) => revision.tag(&key(&raw), Some(&raw.value["metadata"]["labels"])),
+            Some(Found::Deleted(raw)) => revision.tag(&key(&raw), None),
             Some(Found::All(names)) => revision.retain(&|key| match key.split_once('/') {
                 Some((of, name)) if of == at.to_string() => names.contains(name),
                 _ => true,
@@ -75,7 +75,7 @@ impl Follower {
         if !changed {
             return;
         }
-        // Those that are not ours were not kept: what may choose anew is listed again.
+        // Objects of other revisions were not stored, so kinds with revision labels are relisted.
         for at in 0..self.slots.len() {
             if self.slots[at].table.is_labelled() {
                 self.start(at);
@@ -83,7 +83,7 @@ impl Follower {
         }
     }
 
-    pub(super) fn take_mesh(&mut self, place: mesh::Place, event: Event) {
+    pub(super) fn take_mesh(&mut self, place: mesh::ConfigMapRole, event: Event) {
         let (Some(mesh), Some((_, name, side))) = (
             &mut self.mesh,
             self.mesh_sides.iter_mut().find(|(of, _, _)| *of == place),
@@ -91,8 +91,8 @@ impl Follower {
             return;
         };
         match side.take(name, event) {
-            Some(Found::Put(raw)) => mesh.take(place, Some(&raw.value), &mut self.pending),
-            Some(Found::Gone(_)) => mesh.take(place, None, &mut self.pending),
+            Some(Found::Applied(raw)) => mesh.take(place, Some(&raw.value), &mut self.pending),
+            Some(Found::Deleted(_)) => mesh.take(place, None, &mut self.pending),
             Some(Found::All(names)) if names.is_empty() => mesh.take(place, None, &mut self.pending),
             Some(Found::All(_)) | None => {}
         }
