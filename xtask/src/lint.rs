@@ -1,17 +1,14 @@
-//! What is checked without running anything.
+//! Static checks.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
-use crate::layers;
-use crate::run::{cargo, root, run, say, works};
+use crate::run::{cargo, run, say, works};
+use crate::{layers, size, words};
 
-/// Files longer than this are listed: the house rule is "around 300".
-const LONG: usize = 400;
-
-/// Formatting, lints, layers, lengths, licences.
+/// Checks formatting, lints, layers, sizes, words and licences.
 pub(crate) fn lint() -> Result<()> {
     run(&mut cargo(&["fmt", "--all", "--check"]))?;
     layers::check()?;
@@ -23,7 +20,8 @@ pub(crate) fn lint() -> Result<()> {
         "--deny",
         "warnings",
     ]))?;
-    report_long_files()?;
+    size::check()?;
+    words::check()?;
     if works(&mut cargo(&["deny", "--version"])) {
         run(&mut cargo(&[
             "deny",
@@ -35,27 +33,6 @@ pub(crate) fn lint() -> Result<()> {
         ]))?;
     } else {
         say("cargo-deny is not installed: licences and sources of dependencies were not checked");
-    }
-    Ok(())
-}
-
-fn report_long_files() -> Result<()> {
-    let mut long = Vec::new();
-    for dir in ["crates", "tests", "xtask"] {
-        for file in rust_files(&root().join(dir))? {
-            let lines = fs::read_to_string(&file)
-                .with_context(|| file.display().to_string())?
-                .lines()
-                .count();
-            if lines > LONG {
-                long.push((lines, file.strip_prefix(root()).unwrap_or(&file).display().to_string()));
-            }
-        }
-    }
-    long.sort_by(|a, b| b.cmp(a));
-    say(&format!("{} files are longer than {LONG} lines", long.len()));
-    for (lines, file) in long {
-        eprintln!("    {lines:5}  {file}");
     }
     Ok(())
 }

@@ -3,7 +3,9 @@
 mod layers;
 mod lint;
 mod run;
+mod size;
 mod tasks;
+mod words;
 
 use std::process::ExitCode;
 
@@ -14,7 +16,9 @@ usage: cargo xtask TASK
                    --node: also install the packages that a node needs, with apt-get, as root
   test [FILTER…]   setup, layers, then all tests; with arguments: `cargo test` with them, after setup
   test --node …    the same, after installing the packages that tests with pods need, if it is root that asks
-  lint             formatting, clippy without warnings, layers, lengths of files, licences if cargo-deny is there
+  lint             formatting, clippy without warnings, layers, sizes, words, licences if cargo-deny is there
+  size             print the size table and check its limits
+  words            check the documentation and module comments against the word list
   layers           check that dependencies point down and that the middle does no I/O
   docs             write the generated pages of docs/
   cluster up [--node] | down | status   a real Kubernetes on this machine, for you to use
@@ -31,6 +35,8 @@ fn main() -> ExitCode {
         Some("test") => tasks::test(rest),
         Some("lint") => lint::lint(),
         Some("layers") => layers::check(),
+        Some("size") => size::check(),
+        Some("words") => words::check(),
         Some("docs") => tasks::docs(),
         Some("cluster") => return tasks::cluster(rest),
         Some("bench") => tasks::bench(rest),
