@@ -1,18 +1,18 @@
-//! What is wrong with what users wrote, and where.
+//! Diagnostics: problems in the configuration and where they are.
 
 use std::fmt;
 use std::sync::Arc;
 
 use crate::object::ObjectKey;
 
-/// How bad it is.
+/// Severity of a diagnostic.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub enum Severity {
-    /// Worth knowing.
+    /// Information.
     Info,
-    /// The object is in force, but something of it does not do what it seems to.
+    /// The object is applied, but a part of it does not behave as it appears to.
     Warning,
-    /// The object is refused.
+    /// The object is rejected.
     Error,
 }
 
@@ -33,36 +33,36 @@ impl fmt::Display for Severity {
     }
 }
 
-/// One thing to say about one place.
+/// A problem at a place in the configuration.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Diagnostic {
-    /// The file, for sources that have files.
+    /// File that contains the object; `None` for other sources.
     pub file: Option<Arc<str>>,
-    /// The line in the file, counted from 1; 0 where there is none.
+    /// Line in the file, counted from 1; 0 if unknown.
     pub line: u32,
-    /// The column in the line, in characters counted from 1; 0 where there is none.
+    /// Column in the line, in characters counted from 1; 0 if unknown.
     pub column: u32,
-    /// The object, where it could be told which it is.
+    /// Object that the diagnostic is about, if it could be identified.
     pub object: Option<ObjectKey>,
-    /// The field, such as `spec.http[0].route[1].weight`; empty for the object or document as a whole.
+    /// Field, such as `spec.http[0].route[1].weight`; empty for the object or document as a whole.
     pub path: FieldPath,
-    /// How bad it is.
+    /// Severity.
     pub severity: Severity,
-    /// A short stable word for the sort of problem, such as `unknown-field`.
+    /// Short, stable identifier of the kind of problem, such as `unknown-field`.
     pub code: &'static str,
-    /// What is wrong, in a sentence without a full stop.
+    /// Description of the problem, without a trailing period.
     pub message: String,
-    /// What to do about it.
+    /// Suggested remedy.
     pub hint: Option<String>,
 }
 
 impl Diagnostic {
-    /// The code of what is said of an object because another one goes before it.
+    /// Code of diagnostics about an object that another object overrides.
     pub const CONFLICT: &'static str = "conflict";
-    /// The code of what is said of an object because something that it names is not there.
+    /// Code of diagnostics about a reference to an object that does not exist.
     pub const MISSING_REFERENCE: &'static str = "missing-reference";
 
-    /// What is found of an object in force when it is compared with others: there is no file to point into.
+    /// Creates a warning about an applied object. There is no position in a file.
     pub fn warning(object: ObjectKey, code: &'static str, path: FieldPath, message: String, hint: &str) -> Diagnostic {
         Diagnostic {
             file: None,
@@ -77,7 +77,7 @@ impl Diagnostic {
         }
     }
 
-    /// Whether it makes the object refused.
+    /// Whether the object is rejected.
     pub fn is_error(&self) -> bool {
         self.severity == Severity::Error
     }
@@ -110,63 +110,63 @@ impl fmt::Display for Diagnostic {
     }
 }
 
-/// One step of a [`FieldPath`].
+/// A segment of a [`FieldPath`].
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub enum Segment {
-    /// A field, by its name in JSON.
+    /// Field, by JSON name.
     Field(Arc<str>),
-    /// An entry of a list, counted from 0.
+    /// Entry of a list, counted from 0.
     Index(usize),
-    /// An entry of a map whose keys users choose.
+    /// Entry of a map with user-defined keys.
     Key(Arc<str>),
 }
 
-/// The way from the root of an object to one of its fields.
+/// Path from the root of an object to one of its fields.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct FieldPath(Vec<Segment>);
 
 impl FieldPath {
-    /// The object itself.
+    /// Path of the object itself.
     pub fn root() -> FieldPath {
         FieldPath::default()
     }
 
-    /// The path of the field `spec`.
+    /// Path of the field `spec`.
     pub fn spec() -> FieldPath {
         FieldPath::root().field("spec")
     }
 
-    /// The path of a field of what this path leads to.
+    /// Path of a field of the value at this path.
     pub fn field(&self, name: impl Into<Arc<str>>) -> FieldPath {
         self.then(Segment::Field(name.into()))
     }
 
-    /// The path of an entry of the list that this path leads to.
+    /// Path of an entry of the list at this path.
     pub fn index(&self, index: usize) -> FieldPath {
         self.then(Segment::Index(index))
     }
 
-    /// The path of an entry of the map that this path leads to.
+    /// Path of an entry of the map at this path.
     pub fn key(&self, key: impl Into<Arc<str>>) -> FieldPath {
         self.then(Segment::Key(key.into()))
     }
 
-    /// Whether it is the object itself.
+    /// Whether the path is that of the object itself.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The steps from the root.
+    /// Segments, starting at the root.
     pub fn segments(&self) -> &[Segment] {
         &self.0
     }
 
-    /// The path as seen from what its first step leads to.
+    /// Path relative to the value of the first segment.
     pub(crate) fn without_first(&self) -> FieldPath {
         FieldPath(self.0.iter().skip(1).cloned().collect())
     }
 
-    /// Whether `other` leads to the same place or to something inside it.
+    /// Whether `other` is the same path or a path within it.
     pub(crate) fn contains(&self, other: &FieldPath) -> bool {
         other.0.starts_with(&self.0)
     }
@@ -179,7 +179,7 @@ impl FieldPath {
         self.0.pop();
     }
 
-    /// The path one step further.
+    /// Path extended by one segment.
     pub(crate) fn then(&self, segment: Segment) -> FieldPath {
         let mut segments = Vec::with_capacity(self.0.len() + 1);
         segments.extend_from_slice(&self.0);

@@ -1,8 +1,32 @@
-//! What users write: the kinds of Istio, of the Gateway API and of Kubernetes, and the mesh's settings, parsed into values
-//! and diagnostics.
+//! Configuration resources: typed objects of Istio, the Gateway API and Kubernetes, and the settings of the mesh.
 //!
-//! [`parse_documents`] turns the bytes of a file into objects that are valid and diagnostics about everything else. Bad
-//! configuration is data: nothing here fails, logs, or stops at the first problem.
+//! The crate declares every field of every kind once, with its type, constraints, default and description. Decoding, JSON
+//! encoding, OpenAPI and CRD schemas, the reference page and form validation are generated from these declarations
+//! (macros in `decode::macros`). Semantic rules are written in Rust in `validate`.
+//!
+//! ```text
+//!  YAML or JSON text ─► yaml tree ─► decode ─► AnyObject ─► validate ─► Parsed { objects, diagnostics }
+//!                                      ▲                        ▲
+//!                          kind declarations (istio, gateway_api, core, mesh, multicluster)
+//!                                      │
+//!                                      ▼
+//!                      schema ─► CRDs, OpenAPI, docs/reference
+//! ```
+//!
+//! Main types:
+//!
+//! - [`AnyObject`]: an object of any [`Kind`]; [`Object`] is an object of one kind: [`Meta`] and its `spec`.
+//! - [`ObjectKey`]: kind, namespace and name of an object.
+//! - [`Diagnostic`]: a problem with its object, [`FieldPath`], position in the file, code and hint.
+//! - [`MeshConfig`] and [`MeshNetworks`]: mesh-wide settings with Istio's defaults.
+//!
+//! Invariants:
+//!
+//! - Invalid configuration is data. Parsing and validation never fail, log, or stop at the first problem: they return
+//!   values and diagnostics.
+//! - An object with an error is not applied; an object with warnings is.
+//! - The crate is pure: it reads no files, clocks or environment variables.
+//! - The cost of parsing is bounded by [`Limits`].
 
 mod change_set;
 mod diagnostic;

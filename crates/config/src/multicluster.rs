@@ -1,54 +1,55 @@
-//! The multi-cluster services API: services that clusters export, and what each cluster knows them by.
+//! Multi-Cluster Services (MCS) API: ServiceExport and ServiceImport.
 
 use std::sync::Arc;
 
 use names::Protocol;
 
 message! {
-    /// Says that the service of the same name and namespace is there for other clusters, with its endpoints of this one.
+    /// Exports the Service of the same name and namespace to other clusters of the cluster set, with its endpoints in
+    /// this cluster.
     pub struct ServiceExport {}
 }
 
 message! {
-    /// A service of the whole set of clusters, as one of them knows it: `NAME.NAMESPACE.svc.clusterset.local`.
+    /// Service of the cluster set as seen by one cluster, reachable as `NAME.NAMESPACE.svc.clusterset.local`.
     pub struct ServiceImport {
-        /// Its ports.
+        /// Ports of the service.
         pub ports: Vec<ServiceImportPort>,
-        /// Its addresses in this cluster; none for headless ones.
+        /// IP addresses of the service in this cluster. Empty for headless services.
         pub ips: Vec<Arc<str>>,
-        /// Whether it has addresses.
+        /// Whether the service has IP addresses.
         pub kind: ServiceImportType as "type",
     }
 }
 
 message! {
-    /// A port of an imported service.
+    /// Port of an imported service.
     pub struct ServiceImportPort {
-        /// The name; may be empty where there is one port only.
+        /// Name of the port. Can be empty if there is only one port.
         pub name: Arc<str>,
-        /// `TCP` (also when empty), `UDP` or `SCTP`.
+        /// Transport protocol: `TCP`, `UDP` or `SCTP`. Defaults to `TCP`.
         pub protocol: Arc<str>,
-        /// What it speaks, instead of what its name says.
+        /// Application protocol. Overrides the protocol derived from the port name.
         pub app_protocol: Option<Arc<str>>,
-        /// The number.
+        /// Port number.
         pub port: u16 where [required],
     }
 }
 
 impl ServiceImportPort {
-    /// What it speaks.
+    /// Application protocol of the port.
     pub fn kind(&self) -> Protocol {
         Protocol::select(self.port, &self.name, &self.protocol, self.app_protocol.as_deref())
     }
 }
 
 enumeration! {
-    /// Whether an imported service has addresses.
+    /// Type of an imported service.
     pub enum ServiceImportType {
-        /// It has.
+        /// The service has IP addresses.
         #[default]
         ClusterSetIp = "ClusterSetIP" 0,
-        /// It has not: clients dial its endpoints.
+        /// The service is headless: clients connect to its endpoints directly.
         Headless = "Headless" 1,
     }
 }

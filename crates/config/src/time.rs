@@ -1,8 +1,8 @@
-//! Points in time as objects carry them. Nothing here reads a clock.
+//! Timestamps in objects. Nothing here reads a clock.
 
 use std::fmt;
 
-/// A point in time, from RFC 3339 text; ordered.
+/// Timestamp, parsed from RFC 3339 text.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Timestamp {
     seconds: i64,
@@ -10,7 +10,7 @@ pub struct Timestamp {
 }
 
 impl Timestamp {
-    /// The point this many seconds after 1970-01-01T00:00:00Z (before it where negative).
+    /// Creates a timestamp from the number of seconds since 1970-01-01T00:00:00Z, which can be negative.
     pub const fn from_unix(seconds: i64) -> Timestamp {
         Timestamp { seconds, nanos: 0 }
     }
@@ -37,7 +37,7 @@ impl Timestamp {
     }
 }
 
-/// As many digits as `widths` says, between separators.
+/// Parses numbers of fixed widths, separated by `separator`.
 fn numbers<const N: usize>(text: &str, separator: char, widths: [usize; N]) -> Option<[i64; N]> {
     let mut parts = text.split(separator);
     let mut out = [0; N];
@@ -51,7 +51,8 @@ fn numbers<const N: usize>(text: &str, separator: char, widths: [usize; N]) -> O
     parts.next().is_none().then_some(out)
 }
 
-/// The nanoseconds of a leading `.123`, and what follows. Digits after the ninth are dropped.
+/// Parses a leading fraction such as `.123`. Returns nanoseconds and the remaining text. Digits after the ninth are
+/// ignored.
 fn fraction(text: &str) -> Option<(u32, &str)> {
     let Some(digits) = text.strip_prefix('.') else {
         return Some((0, text));
@@ -69,7 +70,7 @@ fn fraction(text: &str) -> Option<(u32, &str)> {
     Some((nanos, rest))
 }
 
-/// The seconds that a zone such as `Z` or `+02:00` is ahead of UTC.
+/// Offset of a time zone such as `Z` or `+02:00` from UTC, in seconds.
 fn offset(zone: &str) -> Option<i64> {
     if zone.eq_ignore_ascii_case("z") {
         return Some(0);
@@ -91,7 +92,7 @@ fn days_of_month(year: i64, month: i64) -> i64 {
     }
 }
 
-/// Days since 1970-01-01 in the Gregorian calendar (counted in eras of 400 years that begin in March).
+/// Days since 1970-01-01 in the Gregorian calendar, computed in eras of 400 years that start in March.
 fn days_from_epoch(year: i64, month: i64, day: i64) -> i64 {
     let year = if month <= 2 { year - 1 } else { year };
     let era = year.div_euclid(400);
@@ -101,7 +102,7 @@ fn days_from_epoch(year: i64, month: i64, day: i64) -> i64 {
 }
 
 impl fmt::Display for Timestamp {
-    /// `2026-08-02T10:00:00Z`; fractions are not shown.
+    /// Formats as `2026-08-02T10:00:00Z`, without fractions.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (days, rest) = (self.seconds.div_euclid(86_400), self.seconds.rem_euclid(86_400));
         let shifted = days + 719_468;
@@ -137,7 +138,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parses_and_shows() {
+    fn parses_and_formats() {
         for (text, seconds) in [
             ("1970-01-01T00:00:00Z", 0),
             ("2000-02-29T12:00:00Z", 951_825_600),
@@ -155,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn refused() {
+    fn rejects_invalid_text() {
         for bad in [
             "",
             "2026",

@@ -1,8 +1,8 @@
-//! Durations as text: `1.5s` and everything else that Go's time package reads.
+//! Durations as text, in the format of Go's time package, such as `1.5s`.
 
 use std::time::Duration;
 
-/// The units with their nanoseconds, longer names first.
+/// Units and their lengths in nanoseconds, longer names first.
 const UNITS: [(&str, u128); 8] = [
     ("ns", 1),
     ("us", 1_000),
@@ -14,10 +14,10 @@ const UNITS: [(&str, u128); 8] = [
     ("h", 3_600_000_000_000),
 ];
 
-/// The longest duration that protobuf can hold: 10,000 years.
+/// Maximum duration that protobuf can represent in seconds: 10,000 years.
 const MAX_SECONDS: u128 = 315_576_000_000;
 
-/// Parses numbers with units, such as `1.5s`, `1h30m` or `100ms`. `0` needs no unit. Negative ones are refused.
+/// Parses numbers with units, such as `1.5s`, `1h30m` or `100ms`. `0` needs no unit. Negative durations are rejected.
 pub fn parse_duration(text: &str) -> Option<Duration> {
     let mut rest = text.strip_prefix('+').unwrap_or(text);
     if rest == "0" {
@@ -42,7 +42,7 @@ pub fn parse_duration(text: &str) -> Option<Duration> {
         let whole: u128 = if whole.is_empty() { 0 } else { whole.parse().ok()? };
         nanos = nanos
             .checked_add(whole.checked_mul(unit)?)?
-            .checked_add(part_of(fraction, unit))?;
+            .checked_add(fraction_nanos(fraction, unit))?;
         rest = after;
     }
     let seconds = u64::try_from(nanos / 1_000_000_000)
@@ -51,7 +51,7 @@ pub fn parse_duration(text: &str) -> Option<Duration> {
     Some(Duration::new(seconds, u32::try_from(nanos % 1_000_000_000).ok()?))
 }
 
-/// The duration in seconds with as many digits as it needs: `1.5s`.
+/// Formats a duration in seconds with as many digits as necessary: `1.5s`.
 pub(crate) fn format_duration(duration: Duration) -> String {
     if duration.subsec_nanos() == 0 {
         return format!("{}s", duration.as_secs());
@@ -64,8 +64,8 @@ fn digits(text: &str) -> (&str, &str) {
     text.split_at(text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len()))
 }
 
-/// The nanoseconds of a fraction of a unit, rounded down.
-fn part_of(fraction: &str, unit: u128) -> u128 {
+/// Nanoseconds of a decimal fraction of a unit, rounded down.
+fn fraction_nanos(fraction: &str, unit: u128) -> u128 {
     let (mut scale, mut out) = (unit * 1_000_000, 0);
     for digit in fraction.bytes() {
         scale /= 10;
@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn go_forms() {
+    fn parses_the_format_of_go() {
         for (text, nanos) in [
             ("0", 0),
             ("0s", 0),
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn shown_as_proto_does() {
+    fn formats_as_protobuf_does() {
         for (nanos, text) in [
             (0, "0s"),
             (1_500_000_000, "1.5s"),

@@ -1,4 +1,4 @@
-//! The fields of one message while it is decoded, and their names.
+//! Fields of a message during decoding, and field names.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use crate::decode::{Decode, Decoder, Unknown};
 use crate::diagnostic::{Segment, Severity};
 use crate::yaml::{Node, Value};
 
-/// The entries of a map, of which those that were asked for are crossed off.
+/// Entries of a map; tracks which of them have been decoded.
 pub(crate) struct Fields<'n> {
     node: &'n Node,
     taken: Vec<bool>,
@@ -15,7 +15,7 @@ pub(crate) struct Fields<'n> {
 }
 
 impl<'n> Fields<'n> {
-    /// The fields of an object; a null is an object without fields. Anything else is reported.
+    /// Fields of an object. A null is an object without fields. Any other value is reported.
     pub(crate) fn of(node: &'n Node, cx: &mut Decoder) -> Option<Fields<'n>> {
         if !matches!(node.value, Value::Map(_)) && !node.is_null() {
             cx.mismatch(node, "an object");
@@ -28,13 +28,13 @@ impl<'n> Fields<'n> {
         })
     }
 
-    /// Decodes the field of this name, which may be written as in JSON or as in the proto file.
+    /// Decodes a field. Its name can be written as in JSON or as in the proto file.
     pub(crate) fn decode<T: Decode>(&mut self, name: &'static str, cx: &mut Decoder) -> Option<T> {
         let (name, node) = self.find(name, cx)?;
         cx.within(Segment::Field(name.into()), |cx| T::decode(node, cx))
     }
 
-    /// Crosses a field off; it is there if it is written and not null.
+    /// Looks up a field and marks it as known. Returns `None` if it is absent or null.
     pub(crate) fn find(&mut self, name: &'static str, cx: &mut Decoder) -> Option<(Cow<'static, str>, &'n Node)> {
         self.known.push(name);
         let mut found: Option<&Node> = None;
@@ -44,7 +44,10 @@ impl<'n> Fields<'n> {
             }
             self.taken[position] = true;
             if found.is_some() {
-                let message = format!("the field {} is here twice, once by its other name", json_name(name));
+                let message = format!(
+                    "the field {} is set twice, under its JSON name and its proto name",
+                    json_name(name)
+                );
                 cx.error(entry.at, "duplicate-key", message, None);
             }
             found = Some(&entry.value);
@@ -52,7 +55,7 @@ impl<'n> Fields<'n> {
         found.filter(|n| !n.is_null()).map(|node| (json_name(name), node))
     }
 
-    /// Says what was written and is no field, unless the decoder ignores that.
+    /// Reports unknown fields, unless the decoder ignores them.
     pub(crate) fn finish(self, cx: &mut Decoder) {
         let severity = match cx.unknown {
             Unknown::Ignore => return,
@@ -66,19 +69,13 @@ impl<'n> Fields<'n> {
             let names = self.known.iter().map(|n| json_name(n));
             let hint = nearest(&entry.key, names).map(|name| format!("did you mean {name}?"));
             cx.within(Segment::Field(shortened(&entry.key)), |cx| {
-                cx.report(
-                    entry.at,
-                    severity,
-                    "unknown-field",
-                    "there is no such field".to_owned(),
-                    hint,
-                );
+                cx.report(entry.at, severity, "unknown-field", "unknown field".to_owned(), hint);
             });
         }
     }
 }
 
-/// The name in JSON of a proto field: lower camel case. Names that are in camel case already stay.
+/// JSON name of a proto field: lower camel case. Names in camel case are unchanged.
 pub(crate) fn json_name(name: &'static str) -> Cow<'static, str> {
     if !name.contains('_') {
         return Cow::Borrowed(name);
@@ -98,7 +95,7 @@ pub(crate) fn json_name(name: &'static str) -> Cow<'static, str> {
     Cow::Owned(out)
 }
 
-/// Whether `key` is the name in JSON of the proto field `name`, or the other way round.
+/// Whether `key` is the JSON name of the proto field `name`, or the reverse.
 pub(crate) fn is_json_name(key: &str, name: &str) -> bool {
     is_camel_of(key, name) || is_camel_of(name, key)
 }
@@ -120,7 +117,7 @@ fn is_camel_of(camel: &str, snake: &str) -> bool {
     camel.next().is_none()
 }
 
-/// The name that is so close to the text that the text may be a slip for it.
+/// Returns the name that is closest to the text, if the text can be a misspelling of it.
 pub(crate) fn nearest<N: AsRef<str>>(text: &str, names: impl IntoIterator<Item = N>) -> Option<N> {
     if text.len() > 64 {
         return None;
@@ -133,7 +130,7 @@ pub(crate) fn nearest<N: AsRef<str>>(text: &str, names: impl IntoIterator<Item =
         .map(|(_, name)| name)
 }
 
-/// How many characters must be put in, taken out or replaced to make one text of the other; case does not count.
+/// Edit distance between two texts: the number of characters to insert, remove or replace, ignoring case.
 fn distance(a: &str, b: &str) -> usize {
     let b: Vec<char> = b.to_lowercase().chars().collect();
     let mut row: Vec<usize> = (0..=b.len()).collect();
@@ -149,7 +146,7 @@ fn distance(a: &str, b: &str) -> usize {
     row[b.len()]
 }
 
-/// A key that outside bytes chose, cut to a length that fits a path.
+/// Truncates a key from untrusted input to a length that is suitable for a path.
 fn shortened(key: &Arc<str>) -> Arc<str> {
     match key.char_indices().nth(80) {
         Some((end, _)) => format!("{}…", &key[..end]).into(),
@@ -180,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn slips() {
+    fn suggests_the_nearest_name() {
         let names = ["weight", "destination", "headers"];
         assert_eq!(nearest("wieght", names), Some("weight"));
         assert_eq!(nearest("Weight", names), Some("weight"));

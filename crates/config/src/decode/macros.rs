@@ -1,10 +1,10 @@
-//! Field tables: each message, enumeration and `oneof` is written once, and its type, decoding and encoding follow.
+//! Declarations of messages, enumerations and `oneof`s. Type, decoding, encoding and schema are generated from them.
 
-/// A message: a struct whose fields are named as in the proto file.
+/// Declares a message: a struct whose fields are named as in the proto file.
 ///
-/// `name: Type` is absent as `Type::default()`; `name: Type = value` is absent as `value`; `as "name"` gives the name in
-/// JSON where Rust cannot or should not spell it. `where [required, max 253]` says what the type cannot: see `facts!`,
-/// which has the words; `required` comes first. Doc comments become the descriptions in the schema.
+/// `name: Type` defaults to `Type::default()`; `name: Type = value` defaults to `value`; `as "name"` sets a JSON name
+/// that differs from the Rust name. `where [required, max 253]` declares constraints that the type does not express
+/// (see `facts!`); `required` must come first. Doc comments become descriptions in the schema.
 macro_rules! message {
     (
         $(#[doc = $doc:literal])*
@@ -27,7 +27,7 @@ macro_rules! message {
 
         impl crate::decode::Decode for $name {
             fn decode(node: &crate::yaml::Node, cx: &mut crate::decode::Decoder) -> Option<$name> {
-                // A message without fields changes neither of these two.
+                // A message without fields modifies neither this variable nor `out`.
                 #[allow(unused_mut)]
                 let mut fields = crate::decode::Fields::of(node, cx)?;
                 let out = $name { $(
@@ -72,20 +72,20 @@ macro_rules! message {
     (@default $default:expr) => { $default };
     (@name $field:ident) => { stringify!($field) };
     (@name $field:ident $json:literal) => { $json };
-    // What is required is always written: its default may mean something, such as the core group.
+    // Required fields are always written: the default can be meaningful, such as the core group.
     (@put $self:ident, $out:ident, $field:ident, $name:expr, [required $($fact:tt)*] $(, $default:expr)?) => {
         crate::decode::Field::put_always(&$self.$field, $name, &mut $out);
     };
     (@put $self:ident, $out:ident, $field:ident, $name:expr, [$($fact:tt)*]) => {
         crate::decode::Field::put(&$self.$field, $name, &mut $out);
     };
-    // Absence means something else than the type's default here, so that the value is always written.
+    // The default differs from that of the type, so the value is always written.
     (@put $self:ident, $out:ident, $field:ident, $name:expr, [$($fact:tt)*], $default:expr) => {
         crate::decode::Field::put_always(&$self.$field, $name, &mut $out);
     };
 }
 
-/// An enumeration: `Name = "NAME" 3` may also be written by its number, as protobuf permits; `Name = "Name"` may not.
+/// Declares an enumeration. `Name = "NAME" 3` can also be written as a number, as in protobuf; `Name = "Name"` cannot.
 macro_rules! enumeration {
     (
         $(#[doc = $doc:literal])*
@@ -110,7 +110,7 @@ macro_rules! enumeration {
                     } )*
                     _ => {}
                 }
-                // Words such as NONE are texts, but OFF is a boolean to YAML.
+                // NONE is a string in YAML, but OFF is a boolean.
                 if let crate::yaml::Value::Plain(text) = &node.value {
                     match &**text {
                         $( $text => return Some($name::$variant), )*
@@ -137,8 +137,8 @@ macro_rules! enumeration {
     };
 }
 
-/// Alternatives of which a message may have one (`oneof`). They are fields of that message: use `Option<Name>` as the
-/// type of a field whose own name does not matter.
+/// Declares a `oneof`: mutually exclusive fields of the enclosing message. Use `Option<Name>` as the type of a field;
+/// the name of that field is not used.
 macro_rules! oneof {
     (
         $(#[doc = $doc:literal])*
@@ -207,7 +207,7 @@ macro_rules! oneof {
     };
 }
 
-/// A message that has nothing but the alternatives of a `oneof`; `else Name` is the message with none of them.
+/// Declares a message that consists of a single `oneof`. `else Name` is the message without any of its fields.
 macro_rules! choice {
     (
         $(#[doc = $doc:literal])*

@@ -1,6 +1,6 @@
-//! From the tree to typed values, as proto3's JSON mapping says and as Istio reads it.
+//! Decoding of YAML trees into typed values, according to proto3's JSON mapping and Istio's extensions of it.
 //!
-//! Decoding goes on after an error, so that a user sees everything that is wrong with an object at once.
+//! Decoding continues after an error, so that all problems of an object are reported at once.
 
 mod duration;
 mod fields;
@@ -19,18 +19,18 @@ use crate::diagnostic::{FieldPath, Segment, Severity};
 use crate::schema::{self, Schema};
 use crate::yaml::{Node, Position};
 
-/// What to do with a field that the kind does not have.
+/// Handling of unknown fields.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Unknown {
-    /// Nothing: the type holds a part of what the kind has.
+    /// Ignore them: the type declares only a part of the kind's fields.
     Ignore,
-    /// A warning.
+    /// Report a warning.
     Warn,
-    /// An error.
+    /// Report an error.
     Refuse,
 }
 
-/// Something found while decoding.
+/// A problem found while decoding.
 #[derive(Debug)]
 pub(crate) struct Problem {
     pub(crate) path: FieldPath,
@@ -41,7 +41,7 @@ pub(crate) struct Problem {
     pub(crate) hint: Option<String>,
 }
 
-/// Where decoding stands, and what it has found.
+/// State of decoding: the current path and the problems found.
 pub(crate) struct Decoder {
     pub(crate) unknown: Unknown,
     path: FieldPath,
@@ -50,7 +50,7 @@ pub(crate) struct Decoder {
 }
 
 impl Decoder {
-    /// A decoder that keeps at most this many problems.
+    /// Creates a decoder that keeps at most this many problems.
     pub(crate) fn new(unknown: Unknown, max_problems: usize) -> Decoder {
         Decoder {
             unknown,
@@ -60,12 +60,12 @@ impl Decoder {
         }
     }
 
-    /// What was found, in the order of the document's fields.
+    /// Returns the problems in document order.
     pub(crate) fn into_problems(self) -> Vec<Problem> {
         self.problems
     }
 
-    /// Runs with the path one step longer.
+    /// Runs a function with the path extended by one segment.
     pub(crate) fn within<T>(&mut self, segment: Segment, run: impl FnOnce(&mut Decoder) -> T) -> T {
         self.path.push(segment);
         let out = run(self);
@@ -73,7 +73,7 @@ impl Decoder {
         out
     }
 
-    /// Reports that a value is not what its field takes.
+    /// Reports that a value does not have the type of its field.
     pub(crate) fn mismatch(&mut self, node: &Node, expected: &str) {
         self.error(
             node.at,
@@ -88,7 +88,7 @@ impl Decoder {
         self.report(at, Severity::Error, code, message, hint);
     }
 
-    /// Reports at the current path. Errors are never dropped in favour of warnings.
+    /// Reports a problem at the current path. Warnings are dropped in favor of errors if there are too many problems.
     pub(crate) fn report(
         &mut self,
         at: Position,
@@ -115,37 +115,37 @@ impl Decoder {
     }
 }
 
-/// A type that a value in JSON decodes to.
+/// A type that is decoded from a JSON value.
 pub(crate) trait Decode: Sized {
-    /// The value, or nothing where a problem was reported.
+    /// Decodes a value. Returns `None` if a problem was reported.
     fn decode(node: &Node, cx: &mut Decoder) -> Option<Self>;
 
-    /// The value in JSON.
+    /// Encodes the value as JSON.
     fn encode(&self) -> serde_json::Value;
 
-    /// What values of this type are in JSON, as clients are told.
+    /// Schema of the values in JSON.
     fn schema() -> Arc<Schema>;
 
-    /// What a null means as the value of a map's entry. Kubernetes reads empty texts so, as in `labels: {app: }`.
-    fn of_null() -> Option<Self> {
+    /// Value of a null in a map, as in `labels: {app: }`, which Kubernetes reads as an empty string.
+    fn from_null() -> Option<Self> {
         None
     }
 }
 
-/// A part of a message: mostly one field, but the alternatives of a `oneof` share one part.
+/// A part of a message: usually one field, but all fields of a `oneof` form one part.
 pub(crate) trait Field: Sized {
-    /// Takes the part out of the message's fields; nothing where it is absent, null or wrong.
+    /// Decodes the part. Returns `None` if it is absent, null or invalid.
     fn take(fields: &mut Fields<'_>, name: &'static str, cx: &mut Decoder) -> Option<Self>;
 
-    /// Puts the part into JSON, unless it is what an absent field means.
+    /// Encodes the part unless it has the value of an absent field.
     fn put(&self, name: &'static str, out: &mut serde_json::Map<String, serde_json::Value>);
 
-    /// Puts the part into JSON, whatever an absent field means; only an option without a value has nothing to put.
+    /// Encodes the part even if it has the value of an absent field. `None` is still omitted.
     fn put_always(&self, name: &'static str, out: &mut serde_json::Map<String, serde_json::Value>) {
         self.put(name, out);
     }
 
-    /// Adds the part to a message's schema, with its doc comment and the facts that the type does not tell.
+    /// Adds the part to the schema of the message, with its description and constraints.
     fn describe(name: &'static str, doc: &[&str], facts: fn(&mut Schema) -> bool, fields: &mut schema::Fields);
 }
 

@@ -1,10 +1,14 @@
-//! How the simple types, lists and maps are written in JSON.
+//! Decoding and encoding of scalars, lists and maps.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Value as Json;
+
+use base64::Engine as _;
+use base64::alphabet::STANDARD;
+use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 
 use crate::decode::{Decode, Decoder, format_duration, parse_duration};
 use crate::diagnostic::Segment;
@@ -17,9 +21,9 @@ impl Decode for Arc<str> {
         if let Some(text) = node.text() {
             return Some(text.clone());
         }
-        let message = format!("expected a text, found {}", node.describe());
+        let message = format!("expected a string, found {}", node.describe());
         let hint = match &node.value {
-            Value::Plain(text) => Some(format!("put it in quotes: \"{text}\"")),
+            Value::Plain(text) => Some(format!("quote the value: \"{text}\"")),
             _ => None,
         };
         cx.error(node.at, "bad-value", message, hint);
@@ -34,7 +38,7 @@ impl Decode for Arc<str> {
         Arc::new(Schema::text())
     }
 
-    fn of_null() -> Option<Arc<str>> {
+    fn from_null() -> Option<Arc<str>> {
         Some("".into())
     }
 }
@@ -59,11 +63,11 @@ impl Decode for bool {
     }
 }
 
-/// The integer that a node holds, as a number or as a text.
+/// Integer value of a node, written as a number or as a string.
 fn integer(node: &Node) -> Option<i128> {
     match node.scalar()? {
         Scalar::Int(value) => Some(value),
-        // 1e3 and 2.0 are integers, too. Above 2^53 a float no longer says which one.
+        // 1e3 and 2.0 are integers. Above 2^53, a float does not represent integers exactly.
         Scalar::Float(value) if value.fract() == 0.0 && value.abs() < 9e15 => Some(value as i128),
         Scalar::Text(text) => parse_int(text),
         _ => None,
@@ -95,10 +99,10 @@ macro_rules! integers {
 
 integers! {
     i32, "an integer", "int32", None, None;
-    u32, "an integer of 0 or more", "int64", Some(0), Some(i64::from(u32::MAX));
+    u32, "a non-negative integer", "int64", Some(0), Some(i64::from(u32::MAX));
     u16, "an integer between 0 and 65535", "int32", Some(0), Some(i64::from(u16::MAX));
     i64, "an integer", "int64", None, None;
-    u64, "an integer of 0 or more", "int64", Some(0), None;
+    u64, "a non-negative integer", "int64", Some(0), None;
 }
 
 impl Decode for f64 {
@@ -165,7 +169,7 @@ impl Decode for Timestamp {
     }
 }
 
-/// Bytes, written as base64 text.
+/// Bytes, encoded as base64.
 pub(crate) type Bytes = Arc<[u8]>;
 
 impl Decode for Bytes {
@@ -178,7 +182,7 @@ impl Decode for Bytes {
     }
 
     fn encode(&self) -> Json {
-        Json::String(to_base64(self))
+        Json::String(BASE64.encode(self))
     }
 
     fn schema() -> Arc<Schema> {
@@ -186,48 +190,18 @@ impl Decode for Bytes {
     }
 }
 
-const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+/// Standard base64. Input may lack padding and may have trailing bits, as in Go.
+const BASE64: GeneralPurpose = GeneralPurpose::new(
+    &STANDARD,
+    GeneralPurposeConfig::new()
+        .with_decode_padding_mode(DecodePaddingMode::Indifferent)
+        .with_decode_allow_trailing_bits(true),
+);
 
-/// Reads base64 in its standard or its URL form, with or without padding.
+/// Decodes base64 in its standard or its URL-safe form, with or without padding.
 fn from_base64(text: &str) -> Option<Vec<u8>> {
-    let text = text.trim_end_matches('=');
-    let mut out = Vec::with_capacity(text.len() * 3 / 4);
-    let (mut bits, mut count) = (0u32, 0);
-    for b in text.bytes() {
-        let b = match b {
-            b'-' => b'+',
-            b'_' => b'/',
-            b => b,
-        };
-        let value = ALPHABET.iter().position(|a| *a == b)?;
-        bits = bits << 6 | value as u32;
-        count += 6;
-        if count >= 8 {
-            count -= 8;
-            out.push((bits >> count) as u8);
-        }
-    }
-    (count < 6).then_some(out)
-}
-
-fn to_base64(bytes: &[u8]) -> String {
-    let mut out = String::with_capacity(bytes.len().div_ceil(3) * 4);
-    for chunk in bytes.chunks(3) {
-        let group = chunk
-            .iter()
-            .chain(&[0, 0])
-            .take(3)
-            .fold(0u32, |n, b| n << 8 | u32::from(*b));
-        for position in 0..4 {
-            let symbol = ALPHABET[(group >> (18 - 6 * position) & 63) as usize];
-            out.push(if position <= chunk.len() {
-                char::from(symbol)
-            } else {
-                '='
-            });
-        }
-    }
-    out
+    let text = text.trim_end_matches('=').replace('-', "+").replace('_', "/");
+    BASE64.decode(text).ok()
 }
 
 impl<T: Decode> Decode for Vec<T> {
@@ -257,7 +231,7 @@ impl<T: Decode> Decode for BTreeMap<Arc<str>, T> {
         };
         let mut out = BTreeMap::new();
         for entry in entries {
-            let null = || entry.value.is_null().then(T::of_null).flatten();
+            let null = || entry.value.is_null().then(T::from_null).flatten();
             let decoded = |cx: &mut Decoder| null().or_else(|| T::decode(&entry.value, cx));
             if let Some(value) = cx.within(Segment::Key(entry.key.clone()), decoded) {
                 out.insert(entry.key.clone(), value);
@@ -293,7 +267,7 @@ impl<T: Decode> Decode for Option<T> {
     }
 }
 
-/// A message behind a pointer, for the rare large ones.
+/// Boxed message, for the few large ones.
 impl<T: Decode> Decode for Box<T> {
     fn decode(node: &Node, cx: &mut Decoder) -> Option<Box<T>> {
         T::decode(node, cx).map(Box::new)
@@ -308,7 +282,7 @@ impl<T: Decode> Decode for Box<T> {
     }
 }
 
-/// Any JSON, as `google.protobuf.Struct` has it.
+/// Arbitrary JSON, as in `google.protobuf.Struct`.
 impl Decode for Json {
     fn decode(node: &Node, _: &mut Decoder) -> Option<Json> {
         Some(node.to_json())
@@ -336,7 +310,7 @@ mod tests {
             (b"foo", "Zm9v"),
             (&[0xff, 0xfe], "//4="),
         ] {
-            assert_eq!(to_base64(bytes), text);
+            assert_eq!(BASE64.encode(bytes), text);
             assert_eq!(from_base64(text).as_deref(), Some(bytes));
         }
         assert_eq!(from_base64("__4").as_deref(), Some(&[0xff, 0xfe][..]));

@@ -1,4 +1,4 @@
-//! What a policy is attached to: workloads by labels, or gateways and services by name.
+//! Targets of a policy: workloads selected by label, or gateways and services by name.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use crate::diagnostic::FieldPath;
 use crate::istio::{PolicySelector, PolicyTargetReference};
 use crate::validate::{Report, common};
 
-/// The groups and kinds that a policy can be attached to.
+/// Groups and kinds that a policy can be attached to.
 const TARGETS: [(&str, &str); 4] = [
     ("", "Service"),
     ("networking.istio.io", "ServiceEntry"),
@@ -14,7 +14,7 @@ const TARGETS: [(&str, &str); 4] = [
     ("gateway.networking.k8s.io", "GatewayClass"),
 ];
 
-/// The three ways of a policy's `spec` to say what it is attached to, of which it may use one.
+/// Checks the target fields of a policy's `spec`, which are mutually exclusive.
 pub(super) fn check(
     r: &mut Report,
     selector: Option<&PolicySelector>,
@@ -33,7 +33,7 @@ pub(super) fn check(
             &path.field(second),
             "exclusive-fields",
             format!("only one of {first} and {second} may be set"),
-            "make a policy of its own for each",
+            "create a separate policy for each",
         );
     }
     self::selector(r, &path.field("selector"), selector);
@@ -43,14 +43,14 @@ pub(super) fn check(
     targets(r, &path.field("targetRefs"), target_refs);
 }
 
-/// The objects that something is attached to.
+/// Checks target references.
 pub(super) fn targets(r: &mut Report, path: &FieldPath, targets: &[PolicyTargetReference]) {
     for (index, target) in targets.iter().enumerate() {
         target_reference(r, &path.index(index), target);
     }
 }
 
-/// The labels of workloads. Without labels everything is selected, which is mostly a mistake.
+/// Checks a workload selector. A selector without labels selects everything, which is usually a mistake.
 pub(super) fn selector(r: &mut Report, path: &FieldPath, selector: Option<&PolicySelector>) {
     let Some(selector) = selector else {
         return;
@@ -59,8 +59,8 @@ pub(super) fn selector(r: &mut Report, path: &FieldPath, selector: Option<&Polic
         r.warning_with(
             path,
             "no-effect",
-            "the selector has no labels and selects all workloads of the namespace",
-            "leave the selector out if that is meant",
+            "the selector has no labels and selects all workloads in the namespace",
+            "omit the selector if this is intended",
         );
     }
     common::selector_labels(r, &path.field("matchLabels"), &selector.match_labels);
@@ -71,40 +71,43 @@ fn target_reference(r: &mut Report, path: &FieldPath, target: &PolicyTargetRefer
         r.error_with(
             &path.field("namespace"),
             "unsupported",
-            "a policy can be attached to objects of its own namespace only",
-            "make the policy in that namespace",
+            "a policy can only be attached to objects in its own namespace",
+            "create the policy in that namespace",
         );
     }
-    // What is missing is reported as missing.
+    // A missing kind is reported by the schema.
     if target.kind.is_empty() {
         return;
     }
     let group = if &*target.group == "core" { "" } else { &target.group };
     if !TARGETS.contains(&(group, &target.kind)) {
-        let known: Vec<String> = TARGETS.iter().map(|(group, kind)| named(group, kind)).collect();
+        let known: Vec<String> = TARGETS
+            .iter()
+            .map(|(group, kind)| qualified_kind(group, kind))
+            .collect();
         let message = format!(
-            "a policy cannot be attached to a {}, but to {}",
-            named(group, &target.kind),
+            "a policy cannot be attached to a {}; supported kinds are {}",
+            qualified_kind(group, &target.kind),
             known.join(", ")
         );
         let of_kind = TARGETS.iter().find(|(_, kind)| *kind == &*target.kind);
         match of_kind {
-            Some((group, _)) => r.error_with(path, "bad-value", message, format!("the group is {group:?}")),
+            Some((group, _)) => r.error_with(path, "bad-value", message, format!("use the group {group:?}")),
             None => r.error(path, "bad-value", message),
         }
     }
 }
 
-fn named(group: &str, kind: &str) -> String {
+fn qualified_kind(group: &str, kind: &str) -> String {
     match group {
         "" => kind.to_owned(),
         group => format!("{kind}.{group}"),
     }
 }
 
-/// Entries of a list that must not be empty texts.
+/// Checks that no entry of a list is empty.
 pub(super) fn not_empty(r: &mut Report, path: &FieldPath, values: &[Arc<str>]) {
     for (index, _) in values.iter().enumerate().filter(|(_, value)| value.is_empty()) {
-        r.error(&path.index(index), "bad-value", "an entry cannot be empty");
+        r.error(&path.index(index), "bad-value", "an entry must not be empty");
     }
 }

@@ -1,15 +1,14 @@
-//! Attributes of requests and connections that authorization policies ask for.
+//! Attributes that AuthorizationPolicy conditions refer to.
 
-use std::net::IpAddr;
 use std::sync::Arc;
 
 use crate::diagnostic::FieldPath;
-use crate::validate::{Report, attachment};
+use crate::validate::{Report, attachment, common};
 
-/// The most service accounts in a list; Istio's bound.
-const MOST_SERVICE_ACCOUNTS: usize = 16;
+/// Maximum number of service accounts in a list, as in Istio.
+const MAX_SERVICE_ACCOUNTS: usize = 16;
 
-/// Attributes that are compared as they are.
+/// Attributes whose values have no specific format.
 const PLAIN: [&str; 6] = [
     "source.namespace",
     "source.principal",
@@ -19,10 +18,10 @@ const PLAIN: [&str; 6] = [
     "connection.sni",
 ];
 
-/// Attributes with a name in brackets.
+/// Attributes that require a name in brackets.
 const NAMED: [&str; 3] = ["request.headers", "request.auth.claims", "experimental.envoy.filters."];
 
-/// The key of a condition; whether it is one.
+/// Checks the key of a condition and returns whether it is valid.
 pub(super) fn key(r: &mut Report, path: &FieldPath, key: &str) -> bool {
     let plain = [
         "source.ip",
@@ -38,7 +37,7 @@ pub(super) fn key(r: &mut Report, path: &FieldPath, key: &str) -> bool {
     if NAMED.iter().any(|prefix| key.starts_with(prefix)) {
         let named = key.find('[').is_some_and(|open| open > 0 && open + 2 < key.len());
         if !named || !key.ends_with(']') {
-            let message = format!("{key:?} has no name in brackets, as in request.headers[User-Agent]");
+            let message = format!("{key:?} requires a name in brackets, such as request.headers[User-Agent]");
             r.error(path, "bad-value", message);
             return false;
         }
@@ -48,21 +47,25 @@ pub(super) fn key(r: &mut Report, path: &FieldPath, key: &str) -> bool {
         "destination.namespace" => r.error_with(
             path,
             "unsupported",
-            "destination.namespace is no attribute",
-            "make the policy in the namespace that it is for",
+            "the attribute destination.namespace is not supported",
+            "create the policy in the destination's namespace",
         ),
         key if key.starts_with("destination.labels") => r.error_with(
             path,
             "unsupported",
-            "destination.labels is no attribute",
+            "the attribute destination.labels is not supported",
             "use spec.selector",
         ),
         "destination.name" | "destination.user" => {
-            r.error(path, "unsupported", format!("{key} is an attribute of v1alpha1 only"));
+            r.error(
+                path,
+                "unsupported",
+                format!("the attribute {key} is supported in v1alpha1 only"),
+            );
         }
         key => {
             let known = PLAIN.iter().chain(&plain).copied();
-            let message = format!("there is no attribute {key:?}");
+            let message = format!("unknown attribute {key:?}");
             match crate::decode::nearest(key, known) {
                 Some(near) => r.error_with(path, "bad-value", message, format!("did you mean {near}?")),
                 None => r.error(path, "bad-value", message),
@@ -72,7 +75,7 @@ pub(super) fn key(r: &mut Report, path: &FieldPath, key: &str) -> bool {
     false
 }
 
-/// Values that an attribute is compared with.
+/// Checks the values that an attribute is compared with.
 pub(super) fn values(r: &mut Report, path: &FieldPath, key: &str, values: &[Arc<str>]) {
     match key {
         "source.ip" | "remote.ip" | "destination.ip" => addresses(r, path, values),
@@ -83,31 +86,28 @@ pub(super) fn values(r: &mut Report, path: &FieldPath, key: &str, values: &[Arc<
     }
 }
 
-/// IP addresses and CIDR ranges.
+/// Checks IP addresses and CIDR ranges.
 pub(super) fn addresses(r: &mut Report, path: &FieldPath, values: &[Arc<str>]) {
     for (index, value) in values.iter().enumerate() {
-        if value.parse::<IpAddr>().is_err() && value.parse::<ipnet::IpNet>().is_err() {
-            let message = format!("{:?} is not an IP address or CIDR range", &**value);
-            r.error(&path.index(index), "bad-value", message);
-        }
+        common::subnet(r, &path.index(index), value);
     }
 }
 
-/// Port numbers, as texts.
+/// Checks port numbers, written as strings.
 pub(super) fn ports(r: &mut Report, path: &FieldPath, values: &[Arc<str>]) {
     for (index, value) in values.iter().enumerate() {
         let digits = !value.is_empty() && value.bytes().all(|b| b.is_ascii_digit());
         if !digits || value.parse::<u16>().is_err() {
-            let message = format!("{:?} is not a port number", &**value);
+            let message = format!("{:?} is not a valid port number", &**value);
             r.error(&path.index(index), "bad-value", message);
         }
     }
 }
 
-/// Service accounts, as `NAMESPACE/NAME` or `NAME`.
+/// Checks service accounts: `NAMESPACE/NAME` or `NAME`.
 pub(super) fn service_accounts(r: &mut Report, path: &FieldPath, values: &[Arc<str>]) {
-    if values.len() > MOST_SERVICE_ACCOUNTS {
-        let message = format!("at most {MOST_SERVICE_ACCOUNTS} service accounts are supported");
+    if values.len() > MAX_SERVICE_ACCOUNTS {
+        let message = format!("at most {MAX_SERVICE_ACCOUNTS} service accounts are supported");
         r.error(path, "out-of-range", message);
     }
     for (index, value) in values.iter().enumerate() {
@@ -121,34 +121,34 @@ pub(super) fn service_accounts(r: &mut Report, path: &FieldPath, values: &[Arc<s
                 "use principals",
             );
         } else if parts.len() > 2 || parts.iter().any(|part| part.is_empty()) {
-            let message = format!("{:?} has not the form NAMESPACE/NAME or NAME", &**value);
+            let message = format!("{:?} must have the form NAMESPACE/NAME or NAME", &**value);
             r.error(&at, "bad-value", message);
         }
     }
 }
 
-/// Trust domains, of which one end may be a wildcard.
+/// Checks trust domains, which can have a wildcard at one end.
 pub(super) fn trust_domains(r: &mut Report, path: &FieldPath, values: &[Arc<str>]) {
     wildcards(r, path, values);
     for (index, value) in values.iter().enumerate().filter(|(_, value)| value.contains('/')) {
-        let message = format!("{:?} is not a trust domain: it has a /", &**value);
+        let message = format!("{:?} is not a valid trust domain: it contains a slash", &**value);
         r.error(&path.index(index), "bad-value", message);
     }
 }
 
-/// Texts with at most one `*`, at one of their ends.
+/// Checks texts with at most one `*`, at either end.
 fn wildcards(r: &mut Report, path: &FieldPath, values: &[Arc<str>]) {
     attachment::not_empty(r, path, values);
     for (index, value) in values.iter().enumerate() {
         let inner = value.strip_prefix('*').or(value.strip_suffix('*')).unwrap_or(value);
         if inner.contains('*') {
-            let message = format!("{:?} has a * that is not its beginning or its end", &**value);
+            let message = format!("{:?} must contain * only at its start or its end", &**value);
             r.error(&path.index(index), "bad-value", message);
         }
     }
 }
 
-/// Paths, in which `{*}` stands for one segment and `{**}` for any number of them at the end.
+/// Checks paths. `{*}` matches one segment, `{**}` any number of segments at the end.
 pub(super) fn path_templates(r: &mut Report, path: &FieldPath, values: &[Arc<str>]) {
     for (index, value) in values.iter().enumerate() {
         if let Some(problem) = template_problem(value) {
@@ -163,16 +163,18 @@ fn template_problem(value: &str) -> Option<String> {
     for segment in value.trim_matches('/').split('/') {
         match segment {
             "{*}" | "{**}" if rest_seen => {
-                return Some("{**} must be the last segment that stands for others".to_owned());
+                return Some("{**} must be the last wildcard segment".to_owned());
             }
             "{*}" => {}
             "{**}" => rest_seen = true,
             segment if segment.contains(['{', '}']) => {
-                return Some(format!("the segment {segment:?} has braces; only {{*}} and {{**}} may"));
+                return Some(format!(
+                    "braces in the segment {segment:?} are not supported, except for {{*}} and {{**}}"
+                ));
             }
             segment if is_template && !is_literal(segment) => {
                 return Some(format!(
-                    "the segment {segment:?} has characters that a template cannot have"
+                    "the segment {segment:?} contains characters that are not allowed in a path template"
                 ));
             }
             _ => {}
@@ -181,7 +183,7 @@ fn template_problem(value: &str) -> Option<String> {
     None
 }
 
-/// Whether a segment can stand in a template: the characters of paths (RFC 3986), without `*`.
+/// Whether a segment is a valid literal of a path template: RFC 3986 path characters except `*`.
 fn is_literal(segment: &str) -> bool {
     let plain = |b: u8| b.is_ascii_alphanumeric() || b"-._~%!$&'()+,;:@=".contains(&b);
     !segment.is_empty() && segment.bytes().all(plain)

@@ -1,4 +1,4 @@
-//! PeerAuthentication and RequestAuthentication.
+//! Validation of PeerAuthentication and RequestAuthentication.
 
 use serde_json::Value as Json;
 
@@ -16,14 +16,14 @@ pub(super) fn check_peer(r: &mut Report, spec: &PeerAuthentication) {
         r.error_with(
             &ports,
             "exclusive-fields",
-            "settings of single ports need a selector with labels",
-            "make a policy with a selector for these workloads",
+            "portLevelMtls requires a selector with labels",
+            "create a policy with a selector for these workloads",
         );
     }
     for port in spec.port_level_mtls.keys() {
         let number = port.parse::<u16>().ok().filter(|n| *n > 0);
         if number.is_none() {
-            let message = format!("a port is a number from 1 to 65535, not {:?}", &**port);
+            let message = format!("a port must be between 1 and 65535, not {:?}", &**port);
             r.error(&ports.key(port.clone()), "out-of-range", message);
         }
     }
@@ -38,12 +38,16 @@ pub(super) fn check_request(r: &mut Report, spec: &RequestAuthentication) {
 
 fn jwt_rule(r: &mut Report, path: &FieldPath, rule: &JwtRule) {
     if rule.issuer.is_empty() && rule.jwks_uri.is_empty() {
-        r.error(path, "missing-field", "a rule needs an issuer, or jwksUri");
+        r.error(path, "missing-field", "a rule requires issuer or jwksUri");
     }
     if !rule.jwks_uri.is_empty() {
         let at = path.field("jwksUri");
         if let Some(problem) = uri_problem(&rule.jwks_uri) {
-            r.error(&at, "bad-value", format!("{:?} {problem}", &*rule.jwks_uri));
+            r.error(
+                &at,
+                "bad-value",
+                format!("{:?} is not a valid URL: {problem}", &*rule.jwks_uri),
+            );
         }
         if !rule.jwks.is_empty() {
             r.error(
@@ -59,33 +63,33 @@ fn jwt_rule(r: &mut Report, path: &FieldPath, rule: &JwtRule) {
     common::duration(r, &path.field("timeout"), rule.timeout);
 }
 
-/// Why an address cannot be fetched by HTTP.
+/// Reports why a URL cannot be fetched over HTTP.
 fn uri_problem(uri: &str) -> Option<String> {
     let Some(rest) = uri.strip_prefix("http://").or(uri.strip_prefix("https://")) else {
-        return Some("does not begin with http:// or https://".to_owned());
+        return Some("it must start with http:// or https://".to_owned());
     };
     let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
     let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
     let port = host.rsplit_once(':').filter(|(_, port)| !port.ends_with(']'));
     match port {
         Some((_, port)) if !port.is_empty() && port.parse::<u16>().is_err() => {
-            Some(format!("has the port {port:?}, which is no number"))
+            Some(format!("the port {port:?} is not a number"))
         }
-        _ if uri.contains(|c: char| c.is_ascii_control() || c == ' ') => Some("has blanks in it".to_owned()),
+        _ if uri.contains(|c: char| c.is_ascii_control() || c == ' ') => Some("it contains blanks".to_owned()),
         _ => None,
     }
 }
 
-/// A set of keys, or one key.
+/// Checks a JSON Web Key Set, or a single key.
 fn jwks(r: &mut Report, path: &FieldPath, text: &str) {
     let keys = match serde_json::from_str::<Json>(text) {
         Ok(Json::Object(mut set)) => match set.remove("keys") {
             Some(Json::Array(keys)) => keys,
-            Some(_) => return r.error(path, "bad-value", "the keys of a JSON Web Key Set are a list"),
+            Some(_) => return r.error(path, "bad-value", "the field keys of a JSON Web Key Set must be a list"),
             None => vec![Json::Object(set)],
         },
-        Ok(_) => return r.error(path, "bad-value", "a JSON Web Key Set is an object with keys"),
-        Err(error) => return r.error(path, "bad-value", format!("not a JSON Web Key Set: {error}")),
+        Ok(_) => return r.error(path, "bad-value", "a JSON Web Key Set must be an object"),
+        Err(error) => return r.error(path, "bad-value", format!("not a valid JSON Web Key Set: {error}")),
     };
     for (index, key) in keys.iter().enumerate() {
         match key_problem(key) {
@@ -93,15 +97,15 @@ fn jwks(r: &mut Report, path: &FieldPath, text: &str) {
             None if is_private(key) => r.warning_with(
                 path,
                 "insecure",
-                format!("key {index} is private, and everybody who reads the object has it"),
-                "signatures are checked by public keys",
+                format!("key {index} is a private key, which everyone who can read the object can use"),
+                "use public keys, which are sufficient to verify signatures",
             ),
             None => {}
         }
     }
 }
 
-/// Why a value is no key (RFC 7517).
+/// Reports why a value is not a valid key (RFC 7517).
 fn key_problem(key: &Json) -> Option<String> {
     let needed: &[&str] = match key.get("kty").and_then(Json::as_str) {
         Some("RSA") => &["n", "e"],
@@ -109,12 +113,12 @@ fn key_problem(key: &Json) -> Option<String> {
         Some("OKP") => &["crv", "x"],
         Some("oct") => &["k"],
         Some(other) => return Some(format!("has the unknown type {other:?}")),
-        None => return Some("has no type (kty)".to_owned()),
+        None => return Some("lacks the field kty".to_owned()),
     };
     let missing = needed
         .iter()
         .find(|name| !key.get(**name).is_some_and(Json::is_string))?;
-    Some(format!("has no {missing}"))
+    Some(format!("lacks the field {missing}"))
 }
 
 fn is_private(key: &Json) -> bool {

@@ -1,4 +1,4 @@
-//! AuthorizationPolicy.
+//! Validation of AuthorizationPolicy.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use crate::istio::authorization_policy::{AuthorizationAction as Action, Conditio
 use crate::object::Meta;
 use crate::validate::{Report, attachment, attribute};
 
-/// The annotation by which a policy is only tried out.
+/// Annotation that enables dry-run mode.
 pub(super) const DRY_RUN: &str = "istio.io/dry-run";
 
 pub(super) fn check(r: &mut Report, meta: &Meta, spec: &AuthorizationPolicy) {
@@ -20,8 +20,8 @@ pub(super) fn check(r: &mut Report, meta: &Meta, spec: &AuthorizationPolicy) {
         r.error_with(
             &path.field("rules"),
             "missing-field",
-            format!("{} without rules applies to nothing", spec.action.name()),
-            "a rule {} applies to every request",
+            format!("a {} policy without rules has no effect", spec.action.name()),
+            "use the rule {} to match all requests",
         );
     }
     for (index, rule) in spec.rules.iter().enumerate() {
@@ -34,14 +34,14 @@ pub(super) fn check(r: &mut Report, meta: &Meta, spec: &AuthorizationPolicy) {
             r.warning_with(
                 &at,
                 "ambiguous",
-                "the rule asks for HTTP only, which other connections do not have: it denies all TCP traffic",
-                "name the ports that it is for in to.operation.ports",
+                "the rule has HTTP conditions only, which TCP connections cannot meet: it denies all TCP traffic",
+                "limit the rule to HTTP ports with to.operation.ports",
             );
         }
     }
 }
 
-/// Policies can be tried out if they allow or deny.
+/// Checks the dry-run annotation, which is supported for the actions `ALLOW` and `DENY`.
 fn dry_run(r: &mut Report, meta: &Meta, action: Action) {
     let Some(value) = meta.annotation(DRY_RUN) else {
         return;
@@ -52,7 +52,7 @@ fn dry_run(r: &mut Report, meta: &Meta, action: Action) {
     ];
     if !matches!(action, Action::Allow | Action::Deny) {
         let message = format!(
-            "only policies that ALLOW or DENY can be tried out, and the action is {}",
+            "dry-run is not supported with the action {}; it requires ALLOW or DENY",
             action.name()
         );
         r.error(&at, "unsupported", message);
@@ -65,22 +65,22 @@ fn dry_run(r: &mut Report, meta: &Meta, action: Action) {
     }
 }
 
-/// `CUSTOM` needs a provider, and nothing else has one.
+/// Checks the provider, which the action `CUSTOM` requires and other actions do not allow.
 fn provider(r: &mut Report, path: &FieldPath, spec: &AuthorizationPolicy) {
     let at = path.field("provider");
     match (&spec.provider, spec.action) {
         (Some(provider), Action::Custom) if provider.name.is_empty() => {
-            r.error(&at.field("name"), "missing-field", "a provider needs a name");
+            r.error(&at.field("name"), "missing-field", "a provider requires a name");
         }
         (None, Action::Custom) => r.error_with(
             &at,
             "missing-field",
-            "the action CUSTOM needs a provider",
-            "name an entry of the mesh's extensionProviders",
+            "the action CUSTOM requires a provider",
+            "set the name of an entry of extensionProviders in the mesh configuration",
         ),
         (Some(_), action) if action != Action::Custom => {
             let message = format!(
-                "a provider goes with the action CUSTOM only, not with {}",
+                "a provider requires the action CUSTOM, but the action is {}",
                 action.name()
             );
             r.error(&at, "exclusive-fields", message);
@@ -93,14 +93,14 @@ fn rule(r: &mut Report, path: &FieldPath, rule: &Rule) {
     for (index, from) in rule.from.iter().enumerate() {
         let at = path.field("from").index(index);
         match &from.source {
-            None => r.error(&at, "missing-field", "an entry of from needs a source"),
+            None => r.error(&at, "missing-field", "source is required"),
             Some(source) => self::source(r, &at.field("source"), source),
         }
     }
     for (index, to) in rule.to.iter().enumerate() {
         let at = path.field("to").index(index);
         match &to.operation {
-            None => r.error(&at, "missing-field", "an entry of to needs an operation"),
+            None => r.error(&at, "missing-field", "operation is required"),
             Some(operation) => self::operation(r, &at.field("operation"), operation),
         }
     }
@@ -109,7 +109,7 @@ fn rule(r: &mut Report, path: &FieldPath, rule: &Rule) {
     }
 }
 
-/// The lists of a source with their names.
+/// Lists of a source with their field names.
 fn source_lists(source: &Source) -> [(&'static str, &[Arc<str>]); 14] {
     [
         ("principals", &source.principals),
@@ -135,8 +135,8 @@ fn source(r: &mut Report, path: &FieldPath, source: &Source) {
         return r.error_with(
             path,
             "missing-field",
-            "a source cannot be empty",
-            "leave from out to match everybody",
+            "a source must not be empty",
+            "omit from to match all sources",
         );
     }
     let has = |names: &[&str]| {
@@ -176,8 +176,8 @@ fn operation(r: &mut Report, path: &FieldPath, operation: &Operation) {
         return r.error_with(
             path,
             "missing-field",
-            "an operation cannot be empty",
-            "leave to out to match everything",
+            "an operation must not be empty",
+            "omit to to match all operations",
         );
     }
     for (name, values) in lists {
@@ -194,12 +194,12 @@ fn operation(r: &mut Report, path: &FieldPath, operation: &Operation) {
 }
 
 fn condition(r: &mut Report, path: &FieldPath, condition: &Condition) {
-    // What is missing is reported as missing.
+    // A missing key is reported by the schema.
     if condition.key.is_empty() {
         return;
     }
     if condition.values.is_empty() && condition.not_values.is_empty() {
-        return r.error(path, "missing-field", "a condition needs values or notValues");
+        return r.error(path, "missing-field", "a condition requires values or notValues");
     }
     if !attribute::key(r, &path.field("key"), &condition.key) {
         return;
@@ -208,7 +208,7 @@ fn condition(r: &mut Report, path: &FieldPath, condition: &Condition) {
     attribute::values(r, &path.field("notValues"), &condition.key, &condition.not_values);
 }
 
-/// What a provider is not asked about.
+/// Reports conditions that the action `CUSTOM` does not support.
 fn custom(r: &mut Report, path: &FieldPath, rule: &Rule) {
     for (index, from) in rule.from.iter().enumerate() {
         let Some(source) = &from.source else {
@@ -235,19 +235,20 @@ fn custom(r: &mut Report, path: &FieldPath, rule: &Rule) {
     }
 }
 
-/// Whether a rule asks for what only HTTP has. A rule that denies keeps its other conditions for TCP, of which there are none.
+/// Whether a rule has HTTP conditions only. For TCP connections, a `DENY` rule ignores its HTTP conditions, so such a
+/// rule denies all of them.
 fn is_http_only(rule: &Rule) -> bool {
     let sources: Vec<&Source> = rule.from.iter().filter_map(|from| from.source.as_ref()).collect();
     let operations: Vec<&Operation> = rule.to.iter().filter_map(|to| to.operation.as_ref()).collect();
     let tcp_source = sources.iter().any(|source| {
         let lists = source_lists(source).into_iter();
-        let of_http = [
+        let http_only = [
             "requestPrincipals",
             "notRequestPrincipals",
             "trustDomains",
             "notTrustDomains",
         ];
-        let mut lists = lists.filter(|(name, _)| !of_http.contains(name));
+        let mut lists = lists.filter(|(name, _)| !http_only.contains(name));
         lists.any(|(_, values)| !values.is_empty())
     });
     let tcp_operation = operations

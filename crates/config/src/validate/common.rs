@@ -12,31 +12,31 @@ use crate::istio::{Destination, WorkloadSelector};
 use crate::object::StringMap;
 use crate::validate::{Report, hosts};
 
-/// A port number.
+/// Checks a port number.
 pub(super) fn port(r: &mut Report, path: &FieldPath, number: u32) {
     if !(1..=65535).contains(&number) {
         r.error(
             path,
             "out-of-range",
-            format!("a port is a number from 1 to 65535, not {number}"),
+            format!("a port must be between 1 and 65535, not {number}"),
         );
     }
 }
 
-/// The name of a port: a DNS label.
+/// Checks the name of a port, a DNS label.
 pub(super) fn port_name(r: &mut Report, path: &FieldPath, name: &str) {
     if name.is_empty() {
-        r.error(path, "missing-field", "a port needs a name");
+        r.error(path, "missing-field", "a port requires a name");
     } else if !hosts::is_label(name) {
         r.error(
             path,
             "bad-value",
-            format!("{name:?} is not a port name: letters, digits and dashes"),
+            format!("{name:?} is not a valid port name; use letters, digits and dashes"),
         );
     }
 }
 
-/// The name of a protocol; empty where it is to be detected.
+/// Checks the name of a protocol. It is empty if the protocol is detected.
 pub(super) fn protocol(r: &mut Report, path: &FieldPath, name: &str) {
     if !name.is_empty() && Protocol::parse(name).is_unsupported() {
         let known: Vec<&str> = Protocol::ALL
@@ -47,12 +47,15 @@ pub(super) fn protocol(r: &mut Report, path: &FieldPath, name: &str) {
         r.error(
             path,
             "bad-value",
-            format!("{name:?} is not a protocol; known are {}", known.join(", ")),
+            format!(
+                "unknown protocol {name:?}; supported protocols are {}",
+                known.join(", ")
+            ),
         );
     }
 }
 
-/// A duration of at least a millisecond, in whole milliseconds.
+/// Checks a duration: at least 1ms, in whole milliseconds.
 pub(super) fn duration(r: &mut Report, path: &FieldPath, value: Option<Duration>) {
     let Some(value) = value else {
         return;
@@ -60,51 +63,51 @@ pub(super) fn duration(r: &mut Report, path: &FieldPath, value: Option<Duration>
     if value < Duration::from_millis(1) {
         r.error(path, "out-of-range", "the duration must be at least 1ms");
     } else if value.subsec_nanos() % 1_000_000 != 0 {
-        r.error(path, "out-of-range", "durations finer than 1ms are not supported");
+        r.error(path, "out-of-range", "the duration must be a multiple of 1ms");
     }
 }
 
-/// A percentage of 0 to 100.
+/// Checks a percentage, 0 to 100.
 pub(super) fn percent(r: &mut Report, path: &FieldPath, value: f64) {
     if !(0.0..=100.0).contains(&value) {
         r.error(
             path,
             "out-of-range",
-            format!("a percentage is a number from 0 to 100, not {value}"),
+            format!("a percentage must be between 0 and 100, not {value}"),
         );
     }
 }
 
-/// A number that may not be negative.
+/// Checks that a number is not negative.
 pub(super) fn not_negative(r: &mut Report, path: &FieldPath, value: i32) {
     if value < 0 {
         r.error(
             path,
             "out-of-range",
-            format!("the number must not be negative, and is {value}"),
+            format!("the value must not be negative, but is {value}"),
         );
     }
 }
 
-/// A text that becomes part of a header, which Envoy refuses if it could break out of its line.
+/// Checks a text that becomes part of a header. Envoy rejects line breaks and NUL characters.
 pub(super) fn one_line(r: &mut Report, path: &FieldPath, text: &str) {
     if text.contains(['\0', '\r', '\n']) {
         r.error(
             path,
             "bad-value",
-            "the text must not contain line breaks or the character NUL; write them percent-encoded",
+            "the text must not contain line breaks or NUL characters; percent-encode them",
         );
     }
 }
 
-/// An IP address.
+/// Checks an IP address.
 pub(super) fn ip_address(r: &mut Report, path: &FieldPath, text: &str) {
     if text.parse::<IpAddr>().is_err() {
         r.error(path, "bad-value", format!("{text:?} is not an IP address"));
     }
 }
 
-/// An IP address or a CIDR range.
+/// Checks an IP address or CIDR range.
 pub(super) fn subnet(r: &mut Report, path: &FieldPath, text: &str) {
     if text.parse::<IpAddr>().is_err() && text.parse::<ipnet::IpNet>().is_err() {
         r.error(
@@ -115,42 +118,42 @@ pub(super) fn subnet(r: &mut Report, path: &FieldPath, text: &str) {
     }
 }
 
-/// The prefix of addresses that are Unix sockets.
+/// Prefix of Unix domain socket addresses.
 pub(super) const UNIX: &str = "unix://";
 
-/// The path of a Unix socket, or `@name`.
+/// Checks the path of a Unix domain socket, or `@name` in the abstract namespace.
 pub(super) fn unix_path(r: &mut Report, path: &FieldPath, socket: &str) {
     let absolute = socket.starts_with('/') && !socket.ends_with('/');
     if !absolute && !socket.starts_with('@') {
         r.error(
             path,
             "bad-value",
-            format!("{socket:?} is not the absolute path of a Unix socket"),
+            format!("{socket:?} is not the absolute path of a Unix domain socket"),
         );
     }
 }
 
-/// Labels that a workload has.
+/// Checks the labels of a workload.
 pub(super) fn labels(r: &mut Report, path: &FieldPath, labels: &StringMap) {
     for (key, value) in labels {
         if !is_label_key(key) {
             r.error(
                 &path.key(key.clone()),
                 "bad-value",
-                format!("{key:?} is not the key of a label"),
+                format!("{key:?} is not a valid label key"),
             );
         }
         if !is_label_value(value) {
             r.error(
                 &path.key(key.clone()),
                 "bad-value",
-                format!("{value:?} is not the value of a label"),
+                format!("{value:?} is not a valid label value"),
             );
         }
     }
 }
 
-/// A Kubernetes label key: a name of at most 63 characters, with or without a DNS name and `/` before it.
+/// Whether a text is a valid Kubernetes label key: a name of at most 63 characters with an optional DNS prefix and `/`.
 pub(super) fn is_label_key(key: &str) -> bool {
     let (prefix, name) = key.rsplit_once('/').unwrap_or(("", key));
     let prefix_fits = prefix.is_empty() || (prefix.len() <= 253 && prefix.split('.').all(hosts::is_label));
@@ -168,7 +171,7 @@ fn is_label_word(word: &str) -> bool {
     word.len() <= 63 && word.bytes().all(inner) && ends.iter().all(|b| b.is_some_and(|b| b.is_ascii_alphanumeric()))
 }
 
-/// The labels that select workloads. Without labels everything is selected, which is mostly a mistake.
+/// Checks a workload selector. A selector without labels selects everything, which is usually a mistake.
 pub(super) fn workload_selector(r: &mut Report, path: &FieldPath, selector: Option<&WorkloadSelector>) {
     let Some(selector) = selector else {
         return;
@@ -177,17 +180,17 @@ pub(super) fn workload_selector(r: &mut Report, path: &FieldPath, selector: Opti
         r.warning(
             path,
             "no-effect",
-            "the selector has no labels and selects all workloads of the namespace",
+            "the selector has no labels and selects all workloads in the namespace",
         );
     }
     selector_labels(r, &path.field("labels"), &selector.labels);
 }
 
-/// Labels to select by: no empty keys, no wildcards.
+/// Checks the labels of a selector: keys must not be empty, and wildcards are not supported.
 pub(super) fn selector_labels(r: &mut Report, path: &FieldPath, labels: &StringMap) {
     for (key, value) in labels {
         if key.is_empty() {
-            r.error(path, "bad-value", "a label needs a key");
+            r.error(path, "bad-value", "a label key must not be empty");
         }
         if key.contains('*') || value.contains('*') {
             r.error(
@@ -199,37 +202,37 @@ pub(super) fn selector_labels(r: &mut Report, path: &FieldPath, labels: &StringM
     }
 }
 
-/// Who may have `exportTo: ["~"]`, or must not export at all.
+/// Values that `exportTo` can have.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Exported {
+pub(super) enum ExportScope {
     /// Any namespaces.
     Routes,
-    /// Any namespaces, or nobody.
+    /// Any namespaces, or none (`~`).
     Services,
-    /// The own namespace only.
+    /// The object's own namespace only.
     Selected,
 }
 
-/// `exportTo`.
-pub(super) fn export_to(r: &mut Report, path: &FieldPath, namespace: &str, export_to: &[Arc<str>], what: Exported) {
+/// Checks `exportTo`.
+pub(super) fn export_to(r: &mut Report, path: &FieldPath, namespace: &str, export_to: &[Arc<str>], scope: ExportScope) {
     let mut seen = BTreeSet::new();
     for (index, entry) in export_to.iter().enumerate() {
         let at = path.index(index);
         let target = if &**entry == "." { namespace } else { entry };
         match target {
-            "~" if what == Exported::Services => {}
-            "~" => r.error(&at, "bad-value", "only services can be exported to nobody (~)"),
-            // The mesh's defaults have no namespace to stand for.
+            "~" if scope == ExportScope::Services => {}
+            "~" => r.error(&at, "bad-value", "~ is supported for services only"),
+            // Defaults in the mesh configuration have no namespace of their own.
             "*" | "." => {}
             name if hosts::is_label(name) => {}
             name => r.error(
                 &at,
                 "bad-value",
-                format!("{name:?} is not '.', '*', or the name of a namespace"),
+                format!("{name:?} is not '.', '*' or a valid namespace name"),
             ),
         }
         if !seen.insert(target) {
-            r.error(&at, "duplicate", format!("{entry:?} is exported to twice"));
+            r.error(&at, "duplicate", format!("duplicate entry {entry:?}"));
         }
     }
     let lone = ["*", "~"].into_iter().find(|lone| seen.contains(lone));
@@ -240,21 +243,21 @@ pub(super) fn export_to(r: &mut Report, path: &FieldPath, namespace: &str, expor
             format!("{lone:?} cannot be combined with other entries"),
         );
     }
-    if what == Exported::Selected && seen.iter().any(|target| *target != namespace) {
+    if scope == ExportScope::Selected && seen.iter().any(|target| *target != namespace) {
         r.error(
             path,
             "exclusive-fields",
-            "a rule with a workloadSelector applies to its own namespace only",
+            "exportTo must contain only the rule's own namespace if workloadSelector is set",
         );
     }
 }
 
-/// Where a route leads to.
+/// Checks the destination of a route.
 pub(super) fn destination(r: &mut Report, path: &FieldPath, destination: &Destination) {
     let host = path.field("host");
     match &*destination.host {
-        "" => r.error(&host, "missing-field", "a destination needs a host"),
-        "*" => r.error(&host, "bad-value", "a destination cannot be every host"),
+        "" => r.error(&host, "missing-field", "a destination requires a host"),
+        "*" => r.error(&host, "bad-value", "the host of a destination must not be *"),
         name => hosts::wildcard_host(r, &host, name),
     }
     if !destination.subset.is_empty() {
@@ -265,15 +268,15 @@ pub(super) fn destination(r: &mut Report, path: &FieldPath, destination: &Destin
     }
 }
 
-/// The name of a subset.
+/// Checks the name of a subset.
 pub(super) fn subset_name(r: &mut Report, path: &FieldPath, name: &str) {
     if name.is_empty() {
-        r.error(path, "missing-field", "a subset needs a name");
+        r.error(path, "missing-field", "a subset requires a name");
     } else if !hosts::is_label(name) {
         r.error(
             path,
             "bad-value",
-            format!("{name:?} is not a subset name: letters, digits and dashes"),
+            format!("{name:?} is not a valid subset name; use letters, digits and dashes"),
         );
     }
 }

@@ -1,4 +1,5 @@
-//! Kubernetes' own kinds. In a cluster the API server has checked them; in files nobody has.
+//! Validation of Kubernetes' core kinds. In a cluster, the API server has validated them already; in files, they are
+//! not validated otherwise.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -8,10 +9,10 @@ use crate::diagnostic::FieldPath;
 use crate::multicluster::ServiceImport;
 use crate::validate::{Report, common, hosts};
 
-/// Certificates and keys that cannot be used. The values themselves are never shown.
+/// Reports certificates and keys that cannot be used. Their contents are never included.
 pub(super) fn check_credential(r: &mut Report, flaws: impl IntoIterator<Item = Flaw>) {
     for Flaw { key, message } in flaws {
-        let message = format!("{key}: {message}; no proxy gets it");
+        let message = format!("{key}: {message}; it is not sent to proxies");
         r.warning(&FieldPath::root().field("data"), "bad-credential", message);
     }
 }
@@ -25,24 +26,28 @@ pub(super) fn check_service(r: &mut Report, spec: &Service) {
         match &port.target_port {
             Some(TargetPort::Number(number)) => common::port(r, &at.field("targetPort"), u32::from(*number)),
             Some(TargetPort::Name(name)) if !hosts::is_label(name) || !name.contains(|c: char| c.is_alphabetic()) => {
-                let message = format!("{name:?} is not the name of a port; a number is written without quotes");
+                let message = format!("{name:?} is not a valid port name; write a port number without quotes");
                 r.error(&at.field("targetPort"), "bad-value", message);
             }
             _ => {}
         }
         if spec.ports.len() > 1 && port.name.is_empty() {
-            r.error(&at, "missing-field", "with several ports each needs a name");
+            r.error(
+                &at,
+                "missing-field",
+                "a port name is required if there is more than one port",
+            );
         } else if !port.name.is_empty() && !hosts::is_label(&port.name) {
             r.error(
                 &at.field("name"),
                 "bad-value",
-                format!("{:?} is not the name of a port", &*port.name),
+                format!("{:?} is not a valid port name", &*port.name),
             );
         } else if !names.insert(&port.name) {
             r.error(
                 &at.field("name"),
                 "duplicate",
-                format!("there are two ports {:?}", &*port.name),
+                format!("duplicate port {:?}", &*port.name),
             );
         }
         if !matches!(&*port.protocol, "" | "TCP" | "UDP" | "SCTP") {
@@ -61,7 +66,7 @@ pub(super) fn check_service(r: &mut Report, spec: &Service) {
             r.error(
                 &at.field("port"),
                 "duplicate",
-                format!("there are two {transport} ports {}", port.port),
+                format!("duplicate {transport} port {}", port.port),
             );
         }
     }
@@ -94,7 +99,7 @@ pub(super) fn check_endpoint_slice(r: &mut Report, spec: &EndpointSlice) {
     for (index, endpoint) in spec.endpoints.iter().enumerate() {
         let at = path.field("endpoints").index(index).field("addresses");
         if endpoint.addresses.is_empty() {
-            r.error(&at, "missing-field", "an endpoint needs an address");
+            r.error(&at, "missing-field", "an endpoint requires an address");
         }
         for (number, address) in endpoint.addresses.iter().enumerate() {
             let fits = match (spec.address_type, address.parse::<IpAddr>()) {
@@ -104,7 +109,10 @@ pub(super) fn check_endpoint_slice(r: &mut Report, spec: &EndpointSlice) {
                 (_, Err(_)) => false,
             };
             if !fits {
-                let message = format!("{address:?} is not an address of the type {}", spec.address_type.name());
+                let message = format!(
+                    "{address:?} is not a valid address of type {}",
+                    spec.address_type.name()
+                );
                 r.error(&at.index(number), "bad-value", message);
             }
         }
@@ -116,7 +124,7 @@ pub(super) fn check_endpoint_slice(r: &mut Report, spec: &EndpointSlice) {
             r.error(
                 &at.field("name"),
                 "duplicate",
-                format!("there are two ports {:?}", &*port.name),
+                format!("duplicate port {:?}", &*port.name),
             );
         }
         if let Some(number) = port.port {

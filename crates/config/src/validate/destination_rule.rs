@@ -1,17 +1,21 @@
-//! DestinationRule.
+//! Validation of DestinationRule.
 
 use std::collections::BTreeSet;
 
 use crate::diagnostic::FieldPath;
 use crate::istio::DestinationRule;
 use crate::object::Meta;
-use crate::validate::common::{self, Exported};
+use crate::validate::common::{self, ExportScope};
 use crate::validate::{Report, attachment, hosts, traffic_policy};
 
 pub(super) fn check(r: &mut Report, meta: &Meta, spec: &DestinationRule) {
     let path = FieldPath::spec();
     match &*spec.host {
-        "" => r.error(&path.field("host"), "missing-field", "a DestinationRule needs a host"),
+        "" => r.error(
+            &path.field("host"),
+            "missing-field",
+            "a DestinationRule requires a host",
+        ),
         host => hosts::wildcard_host(r, &path.field("host"), host),
     }
     let (at, policy) = (path.field("trafficPolicy"), spec.traffic_policy.as_ref());
@@ -24,18 +28,18 @@ pub(super) fn check(r: &mut Report, meta: &Meta, spec: &DestinationRule) {
             r.error(
                 &at.field("name"),
                 "duplicate",
-                format!("there are two subsets {:?}", &*subset.name),
+                format!("duplicate subset {:?}", &*subset.name),
             );
         }
         common::labels(r, &at.field("labels"), &subset.labels);
         let policy = subset.traffic_policy.as_ref();
         traffic_policy::check(r, &at.field("trafficPolicy"), &meta.namespace, policy);
     }
-    let exported = if spec.workload_selector.is_some() {
-        Exported::Selected
+    let scope = if spec.workload_selector.is_some() {
+        ExportScope::Selected
     } else {
-        Exported::Routes
+        ExportScope::Routes
     };
-    common::export_to(r, &path.field("exportTo"), &meta.namespace, &spec.export_to, exported);
+    common::export_to(r, &path.field("exportTo"), &meta.namespace, &spec.export_to, scope);
     attachment::selector(r, &path.field("workloadSelector"), spec.workload_selector.as_ref());
 }

@@ -1,4 +1,4 @@
-//! EnvoyFilter: what the patches are for, and whether their values are what Envoy takes.
+//! Validation of EnvoyFilter: targets, matches and patch values.
 
 use protos::dynamic::{Fault, Problem, Step};
 
@@ -6,7 +6,7 @@ use crate::diagnostic::{FieldPath, Segment};
 use crate::istio::envoy_filter::*;
 use crate::validate::{Report, attachment, common, regex};
 
-/// The filter that HTTP filters are in, by its name and by its old name.
+/// Names of the HTTP connection manager: the current and the deprecated one.
 const HTTP_MANAGERS: [&str; 2] = [
     "envoy.filters.network.http_connection_manager",
     "envoy.http_connection_manager",
@@ -17,8 +17,8 @@ pub(super) fn check(r: &mut Report, spec: &EnvoyFilter) {
     r.warning_with(
         &FieldPath::root(),
         "unstable",
-        "an EnvoyFilter depends on details of the generated configuration, which may change at any time",
-        "prefer other kinds where they can do it, and look after it at every upgrade",
+        "an EnvoyFilter depends on details of the generated configuration, which can change in any release",
+        "use other kinds where possible, and review the filter at every upgrade",
     );
     common::workload_selector(r, &path.field("workloadSelector"), spec.workload_selector.as_ref());
     if spec.workload_selector.is_some() && !spec.target_refs.is_empty() {
@@ -39,7 +39,7 @@ fn config_patch(r: &mut Report, path: &FieldPath, patch: &EnvoyConfigPatch) {
         .is_some_and(|m| m.context == PatchContext::Waypoint);
     let matches_waypoint = matches!(object_of(patch), Some(ObjectMatch::Waypoint(_)));
     if of_waypoint != matches_waypoint {
-        let message = "the context WAYPOINT and a match of a waypoint go together";
+        let message = "waypoint must be set if and only if the context is WAYPOINT";
         r.error(&at, "exclusive-fields", message);
     }
     if let Some(ObjectMatch::Waypoint(WaypointMatch {
@@ -50,10 +50,10 @@ fn config_patch(r: &mut Report, path: &FieldPath, patch: &EnvoyConfigPatch) {
         common::port(r, &at.field("waypoint").field("portNumber"), *number);
     }
     if patch.apply_to == ApplyTo::Invalid {
-        return r.error(&path.field("applyTo"), "missing-field", "a patch needs applyTo");
+        return r.error(&path.field("applyTo"), "missing-field", "applyTo is required");
     }
     match &patch.patch {
-        None => return r.error(path, "missing-field", "an entry needs a patch"),
+        None => return r.error(path, "missing-field", "patch is required"),
         Some(change) => {
             operation(r, &path.field("patch"), change);
             effect(r, path, patch, change);
@@ -62,7 +62,7 @@ fn config_patch(r: &mut Report, path: &FieldPath, patch: &EnvoyConfigPatch) {
     }
     let proxy = patch.matches.as_ref().and_then(|m| m.proxy.as_ref());
     if let Some(proxy) = proxy.filter(|proxy| !proxy.proxy_version.is_empty()) {
-        proxy_version(r, &at.field("proxy").field("proxyVersion"), &proxy.proxy_version);
+        regex::check(r, &at.field("proxy").field("proxyVersion"), &proxy.proxy_version);
     }
     if !of_waypoint && let Some(object) = object_of(patch) {
         match_fits(r, &at, patch.apply_to, object);
@@ -75,10 +75,10 @@ fn object_of(patch: &EnvoyConfigPatch) -> Option<&ObjectMatch> {
 
 fn operation(r: &mut Report, path: &FieldPath, patch: &EnvoyPatch) {
     match patch.operation {
-        PatchOperation::Invalid => r.error(&path.field("operation"), "missing-field", "a patch needs an operation"),
+        PatchOperation::Invalid => r.error(&path.field("operation"), "missing-field", "operation is required"),
         PatchOperation::Remove => {}
         operation if patch.value.is_none() => {
-            let message = format!("the operation {} needs a value", operation.name());
+            let message = format!("the operation {} requires a value", operation.name());
             r.error(&path.field("value"), "missing-field", message);
         }
         _ => {}
@@ -88,19 +88,14 @@ fn operation(r: &mut Report, path: &FieldPath, patch: &EnvoyPatch) {
     }
 }
 
-/// An expression that is too long or repeats too much would cost every proxy that connects.
-fn proxy_version(r: &mut Report, path: &FieldPath, version: &str) {
-    regex::check(r, path, version);
-}
-
-/// The value must be what Envoy takes: it is refused here, and not by every proxy.
+/// Checks the value against Envoy's message, so that proxies do not reject it.
 fn value(r: &mut Report, path: &FieldPath, apply_to: ApplyTo, patch: &EnvoyPatch) {
     let (_, problems) = patch_value(apply_to, patch);
     for problem in problems {
         let at = place(path, &problem);
         match problem.fault {
             Fault::Wrong => r.error(&at, "bad-patch", problem.reason),
-            Fault::Unknown => r.warning(&at, "unknown-field", format!("{}; it is left out", problem.reason)),
+            Fault::Unknown => r.warning(&at, "unknown-field", format!("{}; it is ignored", problem.reason)),
         }
     }
 }
@@ -113,7 +108,7 @@ fn place(path: &FieldPath, problem: &Problem) -> FieldPath {
     })
 }
 
-/// Says of what has no effect that it has none.
+/// Warns about operations and fields without effect.
 fn effect(r: &mut Report, path: &FieldPath, patch: &EnvoyConfigPatch, change: &EnvoyPatch) {
     use ApplyTo::*;
     use PatchOperation as Op;
@@ -122,8 +117,7 @@ fn effect(r: &mut Report, path: &FieldPath, patch: &EnvoyConfigPatch, change: &E
         (_, Op::Invalid) => true,
         (Bootstrap, operation) => {
             if operation == Op::Merge {
-                let message =
-                    "a patch of the bootstrap is for an agent that asks for it; proxies without one start as they are";
+                let message = "a bootstrap patch applies only to agents that request their bootstrap configuration";
                 r.info(&path.field("applyTo"), "for-agents", message);
             }
             operation == Op::Merge
@@ -143,22 +137,25 @@ fn effect(r: &mut Report, path: &FieldPath, patch: &EnvoyConfigPatch, change: &E
             format!("{operation} has no effect with applyTo {sort}"),
         );
     }
-    let places = matches!(patch.apply_to, NetworkFilter | HttpFilter | ListenerFilter);
-    let chooses = matches!(change.operation, Op::Remove | Op::Replace);
-    if places && chooses && !names_one(patch) {
-        let message = format!("{} of a filter needs a match that names it", change.operation.name());
+    let is_filter = matches!(patch.apply_to, NetworkFilter | HttpFilter | ListenerFilter);
+    let by_name = matches!(change.operation, Op::Remove | Op::Replace);
+    if is_filter && by_name && !matches_by_name(patch) {
+        let message = format!(
+            "{} requires a match with the name of the filter",
+            change.operation.name()
+        );
         r.warning(&at, "no-effect", message);
     }
     if change.filter_class != FilterClass::Unspecified {
-        let message = "the class of a filter has no effect; the operation says where it is put";
+        let message = "filterClass has no effect; the operation determines the position";
         r.warning(&path.field("patch").field("filterClass"), "no-effect", message);
     }
 }
 
-/// Whether a patch of a filter says which filter it means.
-fn names_one(patch: &EnvoyConfigPatch) -> bool {
+/// Whether a patch of a filter matches the filter by name.
+fn matches_by_name(patch: &EnvoyConfigPatch) -> bool {
     let Some(ObjectMatch::Listener(listener)) = object_of(patch) else {
-        // Those of waypoints have their own rules.
+        // Waypoint matches have their own rules.
         return matches!(object_of(patch), Some(ObjectMatch::Waypoint(_)));
     };
     let filter = listener.filter_chain.as_ref().and_then(|chain| chain.filter.as_ref());
@@ -169,7 +166,7 @@ fn names_one(patch: &EnvoyConfigPatch) -> bool {
     }
 }
 
-/// Whether things of this sort are in what is matched.
+/// Checks that the match is of the object that `applyTo` requires.
 fn match_fits(r: &mut Report, path: &FieldPath, apply_to: ApplyTo, object: &ObjectMatch) {
     use ApplyTo::*;
     let wanted = match apply_to {
@@ -189,7 +186,7 @@ fn match_fits(r: &mut Report, path: &FieldPath, apply_to: ApplyTo, object: &Obje
     };
     if field != wanted {
         let message = format!(
-            "applyTo {} goes with a match of {wanted}, not of {field}",
+            "applyTo {} requires a match of {wanted}, not of {field}",
             apply_to.name()
         );
         return r.error(&path.field(field), "exclusive-fields", message);
@@ -202,15 +199,11 @@ fn match_fits(r: &mut Report, path: &FieldPath, apply_to: ApplyTo, object: &Obje
 
 fn filter_match(r: &mut Report, path: &FieldPath, apply_to: ApplyTo, filter: &FilterMatch) {
     if matches!(apply_to, ApplyTo::Listener | ApplyTo::FilterChain) {
-        let message = format!("a match of a filter has no effect with applyTo {}", apply_to.name());
+        let message = format!("a filter match has no effect with applyTo {}", apply_to.name());
         r.warning(path, "no-effect", message);
     }
     if filter.name.is_empty() {
-        return r.error(
-            &path.field("name"),
-            "missing-field",
-            "a match of a filter needs its name",
-        );
+        return r.error(&path.field("name"), "missing-field", "a filter match requires a name");
     }
     old_name(r, &path.field("name"), &filter.name);
     let Some(sub_filter) = &filter.sub_filter else {
@@ -218,18 +211,18 @@ fn filter_match(r: &mut Report, path: &FieldPath, apply_to: ApplyTo, filter: &Fi
     };
     let at = path.field("subFilter");
     if apply_to != ApplyTo::HttpFilter {
-        r.error(&at, "exclusive-fields", "subFilter goes with applyTo HTTP_FILTER only");
+        r.error(&at, "exclusive-fields", "subFilter requires applyTo HTTP_FILTER");
     } else if !HTTP_MANAGERS.contains(&&*filter.name) {
-        let message = format!("HTTP filters are in {}, not in {}", HTTP_MANAGERS[0], filter.name);
+        let message = format!("HTTP filters belong to {}, not to {}", HTTP_MANAGERS[0], filter.name);
         r.error(&path.field("name"), "bad-value", message);
     } else if sub_filter.name.is_empty() {
-        r.error(&at.field("name"), "missing-field", "a match of a filter needs its name");
+        r.error(&at.field("name"), "missing-field", "a filter match requires a name");
     } else {
         old_name(r, &at.field("name"), &sub_filter.name);
     }
 }
 
-/// Old names of filters and the names that they have today.
+/// Deprecated filter names and their replacements.
 const OLD_NAMES: &[(&str, &str)] = &[
     ("envoy.buffer", "envoy.filters.http.buffer"),
     ("envoy.cors", "envoy.filters.http.cors"),
@@ -268,8 +261,8 @@ fn old_name(r: &mut Report, path: &FieldPath, name: &str) {
         r.warning_with(
             path,
             "deprecated",
-            format!("{old} is the old name of a filter"),
-            format!("write {new}"),
+            format!("the filter name {old} is deprecated"),
+            format!("use {new}"),
         );
     }
 }

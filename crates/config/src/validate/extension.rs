@@ -1,14 +1,14 @@
-//! WasmPlugin, TrafficExtension and ProxyConfig.
+//! Validation of WasmPlugin, TrafficExtension and ProxyConfig.
 
 use crate::diagnostic::FieldPath;
 use crate::istio::extension::{EnvValueSource, ExtensionFilter, VmConfig};
 use crate::istio::{ProxyConfig, TrafficExtension, WasmPlugin};
 use crate::validate::{Report, attachment, lua};
 
-/// The schemes by which a module can be fetched.
+/// URL schemes that a module can be fetched from.
 const SCHEMES: [&str; 4] = ["file", "http", "https", "oci"];
 
-/// The longest script, in bytes; Istio's bound.
+/// Maximum length of a script in bytes, as in Istio.
 const MAX_SCRIPT: usize = 65_536;
 
 pub(super) fn check_plugin(r: &mut Report, spec: &WasmPlugin) {
@@ -20,7 +20,7 @@ pub(super) fn check_extension(r: &mut Report, spec: &TrafficExtension) {
     let path = FieldPath::spec();
     attachment::check(r, spec.selector.as_ref(), None, &spec.target_refs);
     match &spec.filter {
-        None => r.error(&path, "missing-field", "an extension needs wasm or lua"),
+        None => r.error(&path, "missing-field", "an extension requires wasm or lua"),
         Some(ExtensionFilter::Wasm(wasm)) => module(r, &path.field("wasm"), &wasm.url, wasm.vm_config.as_ref()),
         Some(ExtensionFilter::Lua(lua)) if lua.inline_code.len() > MAX_SCRIPT => {
             let message = format!("the script is longer than {MAX_SCRIPT} bytes");
@@ -29,7 +29,7 @@ pub(super) fn check_extension(r: &mut Report, spec: &TrafficExtension) {
         Some(ExtensionFilter::Lua(lua)) => {
             if let Some(problem) = lua::problem(&lua.inline_code) {
                 let at = path.field("lua").field("inlineCode");
-                r.error(&at, "bad-script", format!("not a script in Lua: {problem}"));
+                r.error(&at, "bad-script", format!("not a valid Lua script: {problem}"));
             }
         }
     }
@@ -39,33 +39,37 @@ pub(super) fn check_proxy_config(r: &mut Report, spec: &ProxyConfig) {
     attachment::selector(r, &FieldPath::spec().field("selector"), spec.selector.as_ref());
 }
 
-/// Where a module is, and its environment.
+/// Checks the URL of a module and its environment variables.
 fn module(r: &mut Report, path: &FieldPath, url: &str, vm: Option<&VmConfig>) {
     if let Some(problem) = url_problem(url) {
-        r.error(&path.field("url"), "bad-value", format!("{url:?} {problem}"));
+        r.error(
+            &path.field("url"),
+            "bad-value",
+            format!("{url:?} is not a valid URL: {problem}"),
+        );
     }
     for (index, variable) in vm.iter().flat_map(|vm| &vm.env).enumerate() {
         if variable.value_from != EnvValueSource::Inline && !variable.value.is_empty() {
             let at = path.field("vmConfig").field("env").index(index).field("value");
-            r.error(&at, "exclusive-fields", "a value goes with valueFrom INLINE only");
+            r.error(&at, "exclusive-fields", "value requires valueFrom INLINE");
         }
     }
 }
 
-/// Why nothing can be fetched from an address. An empty one is reported as missing.
+/// Reports why a URL cannot be fetched. An empty URL is reported as a missing field.
 fn url_problem(url: &str) -> Option<String> {
     if url.contains(|c: char| c.is_ascii_control() || c == ' ') {
-        return Some("has blanks or control characters in it".to_owned());
+        return Some("it contains blanks or control characters".to_owned());
     }
     let mut percents = url.split('%').skip(1);
     if percents.any(|after| after.len() < 2 || !after.bytes().take(2).all(|b| b.is_ascii_hexdigit())) {
-        return Some("has a % that is not followed by two hexadecimal digits".to_owned());
+        return Some("a % must be followed by two hexadecimal digits".to_owned());
     }
     let (scheme, _) = url.split_once(':').filter(|(scheme, _)| is_scheme(scheme))?;
     let known = SCHEMES.contains(&&*scheme.to_ascii_lowercase());
     (!known).then(|| {
         let known = SCHEMES.join(", ");
-        format!("has the scheme {scheme:?}, which is none of {known}; the image of a registry with a port needs oci://")
+        format!("the scheme {scheme:?} is not one of {known}; an image registry with a port requires the prefix oci://")
     })
 }
 

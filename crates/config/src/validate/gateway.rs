@@ -1,4 +1,4 @@
-//! Gateway, and TLS towards clients.
+//! Validation of Gateway, and of TLS settings for client connections.
 
 use std::collections::BTreeSet;
 
@@ -14,13 +14,13 @@ pub(super) fn check(r: &mut Report, meta: &Meta, spec: &Gateway) {
     let path = FieldPath::spec();
     if !hosts::is_label(&meta.name) {
         let at = FieldPath::root().field("metadata").field("name");
-        r.error(&at, "bad-name", "the name of a Gateway cannot have dots");
+        r.error(&at, "bad-name", "the name of a Gateway must not contain dots");
     }
     if spec.servers.is_empty() {
         r.error(
             &path.field("servers"),
             "missing-field",
-            "a Gateway needs at least one server",
+            "a Gateway requires at least one server",
         );
     }
     let mut names = BTreeSet::new();
@@ -31,7 +31,7 @@ pub(super) fn check(r: &mut Report, meta: &Meta, spec: &Gateway) {
             continue;
         };
         if !port.name.is_empty() && !names.insert(&port.name) {
-            let message = format!("there are two ports {:?}", &*port.name);
+            let message = format!("duplicate port {:?}", &*port.name);
             r.error(&at.field("port").field("name"), "duplicate", message);
         }
     }
@@ -42,7 +42,7 @@ fn server(r: &mut Report, path: &FieldPath, server: &Server) {
         r.error(
             &path.field("hosts"),
             "missing-field",
-            "a server needs at least one host",
+            "a server requires at least one host",
         );
     }
     for (index, host) in server.hosts.iter().enumerate() {
@@ -58,7 +58,7 @@ fn server(r: &mut Report, path: &FieldPath, server: &Server) {
         server_tls(r, &path.field("tls"), tls);
     }
     match &server.port {
-        None => r.error(path, "missing-field", "a server needs a port"),
+        None => r.error(path, "missing-field", "a server requires a port"),
         Some(port) => {
             self::port(r, &path.field("port"), port, socket.is_some());
             tls_fits_port(r, path, server, port);
@@ -68,7 +68,7 @@ fn server(r: &mut Report, path: &FieldPath, server: &Server) {
 
 fn port(r: &mut Report, path: &FieldPath, port: &Port, on_socket: bool) {
     if port.protocol.is_empty() {
-        r.error(&path.field("protocol"), "missing-field", "a port needs a protocol");
+        r.error(&path.field("protocol"), "missing-field", "a port requires a protocol");
     }
     common::protocol(r, &path.field("protocol"), &port.protocol);
     match (port.number, on_socket) {
@@ -76,12 +76,12 @@ fn port(r: &mut Report, path: &FieldPath, port: &Port, on_socket: bool) {
         (_, true) => r.error(
             &path.field("number"),
             "exclusive-fields",
-            "a Unix socket has no port number; it must be 0",
+            "the port number must be 0 for a Unix domain socket",
         ),
         (number, false) => common::port(r, &path.field("number"), number),
     }
     if port.name.is_empty() {
-        r.error(&path.field("name"), "missing-field", "a port needs a name");
+        r.error(&path.field("name"), "missing-field", "a port requires a name");
     }
     if port.target_port != 0 {
         r.error(
@@ -92,7 +92,7 @@ fn port(r: &mut Report, path: &FieldPath, port: &Port, on_socket: bool) {
     }
 }
 
-/// TLS settings exactly where the protocol is TLS; for HTTP only a redirect.
+/// Checks that TLS settings are present if the protocol is TLS or HTTPS. For HTTP, only a redirect is allowed.
 fn tls_fits_port(r: &mut Report, path: &FieldPath, server: &Server, port: &Port) {
     let protocol = port.kind();
     let at = path.field("tls");
@@ -101,7 +101,7 @@ fn tls_fits_port(r: &mut Report, path: &FieldPath, server: &Server, port: &Port)
             r.error(
                 path,
                 "missing-field",
-                format!("a server for {protocol} needs tls settings"),
+                format!("a server with protocol {protocol} requires tls"),
             );
         }
         return;
@@ -110,26 +110,26 @@ fn tls_fits_port(r: &mut Report, path: &FieldPath, server: &Server, port: &Port)
         r.warning(
             &at.field("httpsRedirect"),
             "no-effect",
-            "httpsRedirect is for HTTP servers",
+            "httpsRedirect applies to HTTP servers only",
         );
     }
     if protocol.is_http() {
         let passes = matches!(tls.mode, ServerTlsMode::Passthrough | ServerTlsMode::AutoPassthrough);
         let files = [&tls.ca_certificates, &tls.private_key, &tls.server_certificate];
         if !passes || files.iter().any(|file| !file.is_empty()) {
-            let message = "a server for plain HTTP can have httpsRedirect, but no other tls settings";
+            let message = "tls settings other than httpsRedirect must not be set for protocol HTTP";
             r.error(&at, "exclusive-fields", message);
         }
     } else if !protocol.is_tls() && !protocol.is_unsupported() {
         r.error(
             &at,
             "exclusive-fields",
-            format!("a server for {protocol} cannot have tls settings"),
+            format!("tls must not be set for protocol {protocol}"),
         );
     }
 }
 
-/// TLS towards clients, of a Gateway or of a Sidecar's ingress.
+/// Checks TLS settings for client connections, of a Gateway or of a Sidecar's ingress listener.
 pub(super) fn server_tls(r: &mut Report, path: &FieldPath, tls: &ServerTlsSettings) {
     ciphers(r, path, tls);
     hashes(r, path, tls);
@@ -138,14 +138,14 @@ pub(super) fn server_tls(r: &mut Report, path: &FieldPath, tls: &ServerTlsSettin
     match tls.mode {
         ServerTlsMode::IstioMutual => {
             for (field, _) in sources.iter().filter(|(_, set)| *set) {
-                let message = "ISTIO_MUTUAL uses the mesh's certificates and no others";
+                let message = "the mode ISTIO_MUTUAL uses the workload certificates of the mesh; no others can be set";
                 r.error(&path.field(*field), "exclusive-fields", message);
             }
             return;
         }
         ServerTlsMode::Passthrough | ServerTlsMode::AutoPassthrough => {
             for (field, _) in sources.iter().chain(&[("caCrl", crl)]).filter(|(_, set)| *set) {
-                let message = "TLS is not terminated in this mode, and certificates have no effect";
+                let message = "TLS is not terminated in this mode, so certificates have no effect";
                 r.warning(&path.field(*field), "no-effect", message);
             }
         }
@@ -156,58 +156,58 @@ pub(super) fn server_tls(r: &mut Report, path: &FieldPath, tls: &ServerTlsSettin
         r.error(
             &path.field("credentialNames"),
             "out-of-range",
-            "at most two secrets are supported",
+            "at most two Secrets are supported",
         );
     }
-    let by_secret = !tls.credential_name.is_empty() || !tls.credential_names.is_empty();
+    let from_secret = !tls.credential_name.is_empty() || !tls.credential_names.is_empty();
     let terminates = !matches!(tls.mode, ServerTlsMode::Passthrough | ServerTlsMode::AutoPassthrough);
-    if terminates && !by_secret {
+    if terminates && !from_secret {
         certificates(r, path, tls);
     }
     if crl {
-        revocation_list(r, &path.field("caCrl"), tls, terminates && by_secret);
+        revocation_list(r, &path.field("caCrl"), tls, terminates && from_secret);
     }
 }
 
-/// The path of a revocation list, which goes together with paths of certificates only.
-/// Hashes by their length, which is all that Envoy looks at: 32 bytes each.
+/// Checks the lengths of certificate hashes, which are all that Envoy validates: 32 bytes each.
 fn hashes(r: &mut Report, path: &FieldPath, tls: &ServerTlsSettings) {
     for (index, hash) in tls.verify_certificate_hash.iter().enumerate() {
         if !(64..=95).contains(&hash.len()) {
-            let message = "a hash is 64 hexadecimal digits, with or without colons between the bytes";
+            let message = "a hash must have 64 hexadecimal digits, optionally with colons between the bytes";
             r.error(&path.field("verifyCertificateHash").index(index), "bad-value", message);
         }
     }
     for (index, hash) in tls.verify_certificate_spki.iter().enumerate() {
         if hash.len() != 44 {
-            let message = "the hash of a public key is 44 characters of base64";
+            let message = "the hash of a public key must have 44 base64 characters";
             r.error(&path.field("verifyCertificateSpki").index(index), "bad-value", message);
         }
     }
 }
 
-fn revocation_list(r: &mut Report, path: &FieldPath, tls: &ServerTlsSettings, by_secret: bool) {
-    if by_secret {
+/// Checks the path of a revocation list, which can only be combined with paths of certificates.
+fn revocation_list(r: &mut Report, path: &FieldPath, tls: &ServerTlsSettings, from_secret: bool) {
+    if from_secret {
         return r.warning(
             path,
             "no-effect",
-            "certificates come from a secret, and the revocation list must, too",
+            "caCrl has no effect if certificates come from a Secret; add the revocation list to the Secret",
         );
     }
     if !tls.credential_name.is_empty() {
-        let message = "with credentialName the revocation list must be in the secret";
+        let message = "with credentialName, the revocation list must be in the Secret";
         r.error(path, "exclusive-fields", message);
     }
     if tls.mode == ServerTlsMode::Simple {
         r.error(
             path,
             "exclusive-fields",
-            "SIMPLE checks no client certificates to be revoked",
+            "the mode SIMPLE does not verify client certificates",
         );
     }
 }
 
-/// The fields that say where certificates come from, and whether they are set.
+/// Fields that are sources of certificates, and whether they are set.
 fn sources(tls: &ServerTlsSettings) -> [(&'static str, bool); 6] {
     [
         ("serverCertificate", !tls.server_certificate.is_empty()),
@@ -229,17 +229,17 @@ fn one_source(r: &mut Report, path: &FieldPath, tls: &ServerTlsSettings) {
     ];
     let set: Vec<&str> = sources.iter().filter(|(_, set)| *set).map(|(name, _)| *name).collect();
     if let [first, second, ..] = set[..] {
-        let message = format!("certificates come from {first} or from {second}, not from both");
+        let message = format!("only one of {first} and {second} may be set");
         r.error(&path.field(second), "exclusive-fields", message);
     }
 }
 
-/// The files of a server that terminates TLS.
+/// Checks the certificate files of a server that terminates TLS.
 fn certificates(r: &mut Report, path: &FieldPath, tls: &ServerTlsSettings) {
     let mode = tls.mode.name();
     let mutual = matches!(tls.mode, ServerTlsMode::Mutual | ServerTlsMode::OptionalMutual);
     if mutual && tls.ca_certificates.is_empty() {
-        let message = format!("{mode} needs caCertificates to check clients by, or credentialName");
+        let message = format!("the mode {mode} requires caCertificates or credentialName");
         r.error(path, "missing-field", message);
     }
     if tls.tls_certificates.len() > 2 {
@@ -252,7 +252,11 @@ fn certificates(r: &mut Report, path: &FieldPath, tls: &ServerTlsSettings) {
     let needed = |r: &mut Report, at: &FieldPath, certificate: &str, key: &str| {
         for (field, value) in [("serverCertificate", certificate), ("privateKey", key)] {
             if value.is_empty() {
-                r.error(at, "missing-field", format!("{mode} needs {field}, or credentialName"));
+                r.error(
+                    at,
+                    "missing-field",
+                    format!("the mode {mode} requires {field} or credentialName"),
+                );
             }
         }
     };
@@ -265,10 +269,10 @@ fn certificates(r: &mut Report, path: &FieldPath, tls: &ServerTlsSettings) {
     }
 }
 
-/// A cipher suite that Istio takes and that Envoy no longer has.
+/// Cipher suite that Istio accepts but Envoy no longer supports.
 const OLD_CIPHER: &str = "DES-CBC3-SHA";
 
-/// Whether a text is the name of a cipher suite, `ALL`, or an expression such as `-ALL`, which only Envoy understands.
+/// Whether a text is the name of a cipher suite, `ALL`, or an expression such as `-ALL`, which Envoy interprets.
 fn is_cipher(suite: &str) -> bool {
     let is_expression = !suite.starts_with(char::is_alphanumeric);
     is_expression || suite == "ALL" || suite == OLD_CIPHER || CIPHER_SUITES.contains(&suite)
@@ -282,15 +286,19 @@ fn ciphers(r: &mut Report, path: &FieldPath, tls: &ServerTlsSettings) {
             r.warning(
                 &at.index(index),
                 "no-effect",
-                format!("{suite:?} is not a cipher suite and is ignored"),
+                format!("unknown cipher suite {suite:?} is ignored"),
             );
         } else if !seen.insert(suite) {
-            r.warning(&at.index(index), "duplicate", format!("{suite:?} is there twice"));
+            r.warning(
+                &at.index(index),
+                "duplicate",
+                format!("duplicate cipher suite {suite:?}"),
+            );
         }
     }
     let old = matches!(tls.min_protocol_version, TlsProtocol::V1_0 | TlsProtocol::V1_1);
     if old && tls.cipher_suites.is_empty() {
-        let message = "versions below TLSV1_2 need cipherSuites that allow them";
+        let message = "versions below TLSV1_2 require cipherSuites that support them";
         r.warning(&path.field("minProtocolVersion"), "no-effect", message);
     }
 }

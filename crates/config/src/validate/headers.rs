@@ -2,35 +2,35 @@
 
 use crate::diagnostic::FieldPath;
 use crate::istio::{HeaderOperations, Headers};
-use crate::validate::{Report, variables};
+use crate::validate::{Report, operators};
 
-/// Whether it consists of the characters that RFC 7230 allows in the name of a header.
+/// Whether a text consists of the characters that RFC 7230 allows in a header name.
 pub fn is_name(name: &str) -> bool {
     let token = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
     !name.is_empty() && name.bytes().all(token)
 }
 
-/// The name of a header to match: also a pseudo header, or the claim of a token (`@request.auth.claims.…`).
+/// Checks the name of a header to match. Pseudo-headers and JWT claims (`@request.auth.claims.…`) are allowed.
 pub(super) fn match_name(r: &mut Report, path: &FieldPath, name: &str) {
     const PSEUDO: [&str; 5] = [":method", ":scheme", ":authority", ":path", ":status"];
     if !PSEUDO.contains(&name) && !is_claim(name) && !is_name(name) {
-        r.error(path, "bad-header", format!("{name:?} is not the name of a header"));
+        r.error(path, "bad-header", format!("{name:?} is not a valid header name"));
     }
 }
 
-/// Whether the name of a header stands for the claim of a token.
+/// Whether the name of a header refers to a JWT claim.
 pub(super) fn is_claim(name: &str) -> bool {
     let prefix = name.get(.."@request.auth.claims".len());
     prefix.is_some_and(|p| p.eq_ignore_ascii_case("@request.auth.claims"))
         && name["@request.auth.claims".len()..].starts_with(['.', '['])
 }
 
-/// Whether it is the header of the authority.
+/// Whether a header is the authority.
 pub(super) fn is_authority(name: &str) -> bool {
     name.eq_ignore_ascii_case(":authority") || name.eq_ignore_ascii_case("host")
 }
 
-/// Changes of headers, of a route or of one of its destinations.
+/// Checks the header changes of a route or of one of its destinations.
 pub(super) fn operations(r: &mut Report, path: &FieldPath, headers: Option<&Headers>) {
     let Some(headers) = headers else {
         return;
@@ -52,7 +52,7 @@ fn one_direction(r: &mut Report, path: &FieldPath, operations: &HeaderOperations
                 r.error(
                     &at,
                     "bad-header",
-                    format!("{value:?} is not the value of a header: {problem}"),
+                    format!("{value:?} is not a valid header value: {problem}"),
                 );
             }
         }
@@ -62,35 +62,37 @@ fn one_direction(r: &mut Report, path: &FieldPath, operations: &HeaderOperations
     }
 }
 
-/// The name of a header to change. The authority may be set in requests, but never removed.
+/// Checks the name of a header to change. The authority can be set in requests, but not removed.
 fn changed_name(r: &mut Report, path: &FieldPath, name: &str, authority_allowed: bool) {
     if name.is_empty() {
-        r.error(path, "bad-header", "the name of the header is empty");
+        r.error(path, "bad-header", "the header name must not be empty");
     } else if is_authority(name) {
         if !authority_allowed {
             r.error(
                 path,
                 "bad-header",
-                format!("the header {name:?} cannot be changed here"),
+                format!("the header {name:?} cannot be changed by this operation"),
             );
         }
     } else if name.starts_with(':') {
         r.error(path, "bad-header", format!("the header {name:?} cannot be changed"));
     } else if !is_name(name) {
-        r.error(path, "bad-header", format!("{name:?} is not the name of a header"));
+        r.error(path, "bad-header", format!("{name:?} is not a valid header name"));
     }
 }
 
-/// Why Envoy would refuse a value: control characters, or a broken `%VARIABLE%` or `%VARIABLE(ARGUMENTS)%`.
+/// Reports why Envoy would reject a header value: control characters, or an invalid command operator (`%OPERATOR%` or
+/// `%OPERATOR(ARGUMENTS)%`).
 pub(super) fn value_problem(value: &str) -> Option<&'static str> {
     if value.bytes().any(|b| (b < 0x20 && b != b'\t') || b == 0x7f) {
         return Some("it contains control characters");
     }
-    variable_problem(value)
+    format_problem(value)
 }
 
-/// Why Envoy would refuse a text: a broken `%VARIABLE%`, `%VARIABLE(ARGUMENTS)%` or `%VARIABLE(ARGUMENTS):LENGTH%`.
-pub(super) fn variable_problem(text: &str) -> Option<&'static str> {
+/// Reports why Envoy would reject a format string: an invalid `%OPERATOR%`, `%OPERATOR(ARGUMENTS)%` or
+/// `%OPERATOR(ARGUMENTS):LENGTH%`.
+pub(super) fn format_problem(text: &str) -> Option<&'static str> {
     let mut rest = text;
     while let Some((_, after)) = rest.split_once('%') {
         if let Some(after) = after.strip_prefix('%') {
@@ -99,17 +101,17 @@ pub(super) fn variable_problem(text: &str) -> Option<&'static str> {
         }
         let arguments = after.find(['%', '(']).is_some_and(|end| after[end..].starts_with('('));
         let name = after.split(['%', '(', ':']).next().unwrap_or_default();
-        rest = match variable_end(after) {
-            Some(_) if variables::problem(name, arguments).is_some() => return variables::problem(name, arguments),
+        rest = match operator_end(after) {
+            Some(_) if operators::problem(name, arguments).is_some() => return operators::problem(name, arguments),
             Some(after) => after,
-            None => return Some("a % does not begin a variable such as %HOSTNAME%, and is not written as %%"),
+            None => return Some("a % must start a command operator such as %HOSTNAME% or be escaped as %%"),
         };
     }
     None
 }
 
-/// What follows the variable that begins after a `%`; nothing if it does not end well.
-fn variable_end(text: &str) -> Option<&str> {
+/// Returns the text after the operator that starts at `text`; `None` if it is not terminated correctly.
+fn operator_end(text: &str) -> Option<&str> {
     let end = text.find(['%', '(', ':'])?;
     let Some(arguments) = text[end..].strip_prefix('(') else {
         return after_length(&text[end..]);
@@ -121,7 +123,7 @@ fn variable_end(text: &str) -> Option<&str> {
     after_length(after.trim_start_matches(' '))
 }
 
-/// What follows the end of a variable, before which there may be the longest length of its value.
+/// Returns the text after the end of an operator, which can include a maximum length.
 fn after_length(text: &str) -> Option<&str> {
     let rest = match text.strip_prefix(':') {
         Some(length) => {
@@ -133,7 +135,7 @@ fn after_length(text: &str) -> Option<&str> {
     rest.strip_prefix('%')
 }
 
-/// What follows a list of strings in double quotes that begins after a `[`.
+/// Returns the text after a list of double-quoted strings. `text` starts after the `[`.
 fn list_end(text: &str) -> Option<&str> {
     let mut rest = text;
     loop {
@@ -146,7 +148,7 @@ fn list_end(text: &str) -> Option<&str> {
     }
 }
 
-/// The position of a character that no backslash precedes.
+/// Position of an unescaped character.
 fn closing(text: &str, end: char) -> Option<usize> {
     let mut escaped = false;
     text.char_indices().find_map(|(position, c)| {

@@ -1,4 +1,4 @@
-//! Hosts as users write them, and the gateways and namespaces in front of them.
+//! Hosts, optionally with a namespace, and gateway names.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -6,17 +6,17 @@ use std::sync::Arc;
 use crate::diagnostic::FieldPath;
 use crate::validate::Report;
 
-/// The longest host, in bytes.
+/// Maximum length of a host, in bytes.
 const MAX_HOST: usize = 255;
 
-/// Whether it is a DNS label as Istio checks it: letters of any case, digits, and dashes inside.
+/// Whether a text is a DNS label as Istio checks it: letters of either case, digits, and inner dashes.
 pub(super) fn is_label(text: &str) -> bool {
     let inner = |b: u8| b.is_ascii_alphanumeric() || b == b'-';
     let ends = [text.bytes().next(), text.bytes().last()];
     text.len() <= 63 && text.bytes().all(inner) && ends.iter().all(|b| b.is_some_and(|b| b != b'-'))
 }
 
-/// A first label with or without a star: `*`, `*-a`, `*a`, `a`.
+/// Whether a text is a first label with an optional wildcard: `*`, `*-a`, `*a`, `a`.
 fn is_wildcard_label(text: &str) -> bool {
     let rest = text.strip_prefix('*').unwrap_or(text);
     let starred = rest.len() < text.len();
@@ -28,19 +28,21 @@ fn is_wildcard_label(text: &str) -> bool {
         })
 }
 
-/// Why labels joined by dots are no DNS name. A dot at the end is allowed.
+/// Reports why labels joined by dots are not a DNS name. A trailing dot is allowed.
 fn labels_problem(text: &str) -> Option<String> {
     let text = text.strip_suffix('.').unwrap_or(text);
     if let Some(label) = text.split('.').find(|label| !is_label(label)) {
-        return Some(format!("the label {label:?} is not letters, digits and dashes"));
+        return Some(format!(
+            "the label {label:?} must consist of letters, digits and dashes"
+        ));
     }
     let last = text.rsplit('.').next().unwrap_or_default();
     last.bytes()
         .all(|b| b.is_ascii_digit())
-        .then(|| format!("the last label {last:?} cannot be a number"))
+        .then(|| format!("the last label {last:?} must not be a number"))
 }
 
-/// Why a text is no host, wildcards allowed.
+/// Reports why a text is not a host; wildcards are allowed.
 fn wildcard_problem(text: &str) -> Option<String> {
     if text.is_empty() {
         return Some("it is empty".to_owned());
@@ -51,13 +53,13 @@ fn wildcard_problem(text: &str) -> Option<String> {
     let (first, rest) = text.split_once('.').unwrap_or((text, ""));
     if !is_wildcard_label(first) {
         return Some(format!(
-            "the label {first:?} is not letters, digits and dashes, or a wildcard"
+            "the label {first:?} must consist of letters, digits and dashes, or be a wildcard"
         ));
     }
     if rest.is_empty() { None } else { labels_problem(rest) }
 }
 
-/// Why a text is no DNS name.
+/// Reports why a text is not a DNS name.
 pub(super) fn fqdn_problem(text: &str) -> Option<String> {
     match text {
         "" => Some("it is empty".to_owned()),
@@ -66,15 +68,15 @@ pub(super) fn fqdn_problem(text: &str) -> Option<String> {
     }
 }
 
-/// A host; wildcards are allowed.
+/// Checks a host; wildcards are allowed.
 pub(super) fn wildcard_host(r: &mut Report, path: &FieldPath, host: &str) {
     if let Some(problem) = wildcard_problem(host) {
-        r.error(path, "bad-host", format!("{host:?} is not a host: {problem}"));
+        r.error(path, "bad-host", format!("{host:?} is not a valid host: {problem}"));
     }
 }
 
-/// A host or an IP address; wildcards are allowed. With `sni` the names of clusters in SNI are, too
-/// (`outbound_.80_._.host`).
+/// Checks a host or IP address; wildcards are allowed. With `sni`, cluster names in SNI format (`outbound_.80_._.host`)
+/// are also allowed.
 pub(super) fn host_or_address(r: &mut Report, path: &FieldPath, host: &str, sni: bool) {
     let cluster = sni && host.starts_with("outbound_") && names::ClusterName::parse(host).is_ok();
     if !cluster && host.parse::<IpAddr>().is_err() {
@@ -82,28 +84,28 @@ pub(super) fn host_or_address(r: &mut Report, path: &FieldPath, host: &str, sni:
     }
 }
 
-/// A DNS name without wildcard.
+/// Checks a DNS name without wildcards.
 pub(super) fn fqdn(r: &mut Report, path: &FieldPath, name: &str) {
     if let Some(problem) = fqdn_problem(name) {
-        r.error(path, "bad-host", format!("{name:?} is not a DNS name: {problem}"));
+        r.error(path, "bad-host", format!("{name:?} is not a valid DNS name: {problem}"));
     }
 }
 
-/// Whether only a part of the first label is a wildcard (`*a.example.com`).
+/// Whether a wildcard covers only a part of the first label (`*a.example.com`).
 pub(super) fn is_partial_wildcard(host: &str) -> bool {
     host.contains('*') && host.len() != 1 && !host.starts_with("*.")
 }
 
-/// Whether the hosts of `namespace/host` belong to a Gateway or to a Sidecar.
+/// Kind of object that a `namespace/host` belongs to.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Owner {
-    /// The namespace may be left out; addresses are hosts, too.
+    /// The namespace is optional, and IP addresses are allowed.
     Gateway,
-    /// The namespace may be `~` or excluded by it.
+    /// The namespace can be `~` or prefixed with it.
     Sidecar,
 }
 
-/// A host with a namespace before it: `namespace/host`, `./host`, `*/host`.
+/// Checks a host with a namespace: `namespace/host`, `./host`, `*/host`.
 pub(super) fn namespaced_host(r: &mut Report, path: &FieldPath, text: &str, owner: Owner) {
     let host = match (text.split_once('/'), owner) {
         (Some((namespace, host)), _) => {
@@ -125,13 +127,13 @@ pub(super) fn namespaced_host(r: &mut Report, path: &FieldPath, text: &str, owne
         r.error(
             path,
             "bad-host",
-            format!("{host:?} is a short name; hosts must be fully qualified here"),
+            format!("{host:?} is a short name; the host must be fully qualified"),
         );
     } else if is_partial_wildcard(host) {
         r.error(
             path,
             "bad-host",
-            format!("{host:?} has a wildcard for a part of a label"),
+            format!("{host:?} has a wildcard for only a part of a label"),
         );
     } else {
         wildcard_host(r, path, host);
@@ -143,17 +145,17 @@ fn namespace_part(r: &mut Report, path: &FieldPath, namespace: &str, owner: Owne
         Owner::Gateway => namespace,
         Owner::Sidecar => namespace.strip_prefix('~').unwrap_or(namespace),
     };
-    let nobody = owner == Owner::Sidecar && namespace == "~";
-    if !nobody && !matches!(name, "*" | ".") && !is_label(name) {
+    let is_none = owner == Owner::Sidecar && namespace == "~";
+    if !is_none && !matches!(name, "*" | ".") && !is_label(name) {
         r.error(
             path,
             "bad-host",
-            format!("{namespace:?} is not a namespace, '.' or '*'"),
+            format!("{namespace:?} is not a valid namespace name, '.' or '*'"),
         );
     }
 }
 
-/// Names of gateways: `name`, `namespace/name`, or `mesh`.
+/// Checks gateway names: `name`, `namespace/name` or `mesh`.
 pub(super) fn gateway_names(r: &mut Report, path: &FieldPath, names: &[Arc<str>]) {
     for (index, name) in names.iter().enumerate() {
         let at = path.index(index);
@@ -161,21 +163,21 @@ pub(super) fn gateway_names(r: &mut Report, path: &FieldPath, names: &[Arc<str>]
             Some((namespace, gateway)) => {
                 for (part, what) in [(namespace, "namespace"), (gateway, "gateway")] {
                     if !is_label(part) {
-                        r.error(&at, "bad-value", format!("{part:?} is not the name of a {what}"));
+                        r.error(&at, "bad-value", format!("{part:?} is not a valid {what} name"));
                     }
                 }
             }
             None => {
                 if let Some((gateway, rest)) = name.split_once('.') {
                     let namespace = rest.split('.').next().unwrap_or_default();
-                    let message = format!("names with dots are outdated; write {namespace}/{gateway}");
+                    let message = format!("gateway names with dots are deprecated; use {namespace}/{gateway}");
                     r.warning(&at, "deprecated", message);
                 }
                 if let Some(problem) = fqdn_problem(name) {
                     r.error(
                         &at,
                         "bad-value",
-                        format!("{name:?} is not the name of a gateway: {problem}"),
+                        format!("{name:?} is not a valid gateway name: {problem}"),
                     );
                 }
             }

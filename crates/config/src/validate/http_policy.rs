@@ -1,10 +1,10 @@
-//! What a VirtualService does to HTTP traffic on its way: retries, faults, mirrors, and cross-origin sharing.
+//! Validation of the HTTP policies of a VirtualService: retries, faults, mirrors and CORS.
 
 use crate::diagnostic::FieldPath;
 use crate::istio::*;
 use crate::validate::{Report, common, headers, regex};
 
-/// Envoy's conditions for a retry.
+/// Envoy's retry policies.
 const RETRY_ON: [&str; 16] = [
     "5xx",
     "gateway-error",
@@ -24,7 +24,7 @@ const RETRY_ON: [&str; 16] = [
     "unavailable",
 ];
 
-/// A retry policy, of a route or of the mesh.
+/// Checks the retry policy of a route or of the mesh configuration.
 pub(super) fn retries(r: &mut Report, path: &FieldPath, retries: Option<&HttpRetry>) {
     let Some(retries) = retries else {
         return;
@@ -36,7 +36,7 @@ pub(super) fn retries(r: &mut Report, path: &FieldPath, retries: Option<&HttpRet
         r.error(
             path,
             "exclusive-fields",
-            "attempts is 0, which means no retries, but more is said about retries",
+            "attempts is 0, which disables retries, so no other retry setting may be set",
         );
     }
     common::duration(r, &path.field("perTryTimeout"), retries.per_try_timeout);
@@ -47,13 +47,13 @@ pub(super) fn retries(r: &mut Report, path: &FieldPath, retries: Option<&HttpRet
             r.error(
                 &path.field("retryOn"),
                 "bad-value",
-                format!("{policy:?} is nothing to retry on"),
+                format!("unknown retry condition {policy:?}"),
             );
         }
     }
 }
 
-/// Whether a status code is registered.
+/// Whether an HTTP status code is registered.
 fn is_known_status(code: u16) -> bool {
     matches!(code, 100..=103 | 200..=208 | 226 | 300..=305 | 307 | 308 | 400..=418 | 421..=426 | 428 | 429 | 431 | 451)
         || matches!(code, 500..=508 | 510 | 511)
@@ -64,7 +64,7 @@ pub(super) fn fault(r: &mut Report, path: &FieldPath, fault: Option<&HttpFaultIn
         return;
     };
     if fault.abort.is_none() && fault.delay.is_none() {
-        r.error(path, "missing-field", "a fault needs a delay or an abort");
+        r.error(path, "missing-field", "a fault requires a delay or an abort");
     }
     if let Some(delay) = &fault.delay {
         let at = path.field("delay");
@@ -88,7 +88,7 @@ pub(super) fn fault(r: &mut Report, path: &FieldPath, fault: Option<&HttpFaultIn
         match &abort.kind {
             Some(AbortType::HttpStatus(200..=599)) => {}
             Some(AbortType::HttpStatus(status)) => {
-                let message = format!("a status is a number from 200 to 599, not {status}");
+                let message = format!("a status code must be between 200 and 599, not {status}");
                 r.error(&at.field("httpStatus"), "out-of-range", message);
             }
             Some(AbortType::GrpcStatus(status)) if GRPC_STATUS.contains(&&**status) => {}
@@ -96,18 +96,18 @@ pub(super) fn fault(r: &mut Report, path: &FieldPath, fault: Option<&HttpFaultIn
                 r.error(
                     &at.field("grpcStatus"),
                     "bad-value",
-                    format!("{status:?} is not a gRPC status"),
+                    format!("{status:?} is not a gRPC status code"),
                 );
             }
             Some(AbortType::Http2Error(_)) => {
                 r.error(&at.field("http2Error"), "unsupported", "http2Error is not supported");
             }
-            None => r.warning(&at, "no-effect", "the abort says no status"),
+            None => r.warning(&at, "no-effect", "the abort has no status"),
         }
     }
 }
 
-/// The names of gRPC's status codes.
+/// Names of gRPC status codes.
 const GRPC_STATUS: [&str; 17] = [
     "OK",
     "CANCELLED",
@@ -128,7 +128,7 @@ const GRPC_STATUS: [&str; 17] = [
     "UNAUTHENTICATED",
 ];
 
-/// A percentage that is 0 or at least as fine as Envoy can count, one in a million.
+/// Checks a percentage that is 0 or at least 0.0001, Envoy's resolution.
 fn share(r: &mut Report, path: &FieldPath, percentage: Option<&Percent>) {
     let Some(Percent { value }) = percentage else {
         return;
@@ -183,7 +183,7 @@ pub(super) fn cors(r: &mut Report, path: &FieldPath, policy: &CorsPolicy) {
         match origin {
             StringMatch::Regex(text) => regex::check(r, &at.field("regex"), text),
             StringMatch::Exact(text) | StringMatch::Prefix(text) if !text.is_empty() => {}
-            _ => r.error(&at, "missing-field", "an origin needs exact, prefix or regex"),
+            _ => r.error(&at, "missing-field", "an origin requires exact, prefix or regex"),
         }
     }
     for (index, method) in policy.allow_methods.iter().enumerate() {
@@ -191,7 +191,7 @@ pub(super) fn cors(r: &mut Report, path: &FieldPath, policy: &CorsPolicy) {
             r.error(
                 &path.field("allowMethods").index(index),
                 "bad-value",
-                format!("{method:?} is not a method"),
+                format!("unknown method {method:?}"),
             );
         }
     }
@@ -203,13 +203,13 @@ pub(super) fn cors(r: &mut Report, path: &FieldPath, policy: &CorsPolicy) {
             r.error(
                 &path.field(field).index(index),
                 "bad-header",
-                format!("{name:?} is not the name of a header"),
+                format!("{name:?} is not a valid header name"),
             );
         }
     }
     let max_age = path.field("maxAge");
     common::duration(r, &max_age, policy.max_age);
     if policy.max_age.is_some_and(|age| age.subsec_nanos() >= 1_000_000) {
-        r.error(&max_age, "out-of-range", "maxAge is counted in whole seconds");
+        r.error(&max_age, "out-of-range", "maxAge must be a whole number of seconds");
     }
 }

@@ -1,4 +1,4 @@
-//! The HTTP routes of a VirtualService: when they apply and what they answer.
+//! Validation of the HTTP routes of a VirtualService.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -39,7 +39,7 @@ pub(super) fn check(r: &mut Report, path: &FieldPath, route: &HttpRoute, in_dele
     }
 }
 
-/// A rule does exactly one thing.
+/// Checks that a rule has exactly one action.
 fn conflicts(r: &mut Report, path: &FieldPath, route: &HttpRoute, in_delegate: bool) {
     let has = [
         ("route", !route.route.is_empty()),
@@ -52,11 +52,11 @@ fn conflicts(r: &mut Report, path: &FieldPath, route: &HttpRoute, in_delegate: b
         [] => r.error(
             path,
             "missing-field",
-            "route, redirect, directResponse or delegate is needed",
+            "one of route, redirect, directResponse and delegate is required",
         ),
         [_] => {}
         [first, second, ..] => {
-            let message = format!("a rule has either {first} or {second}, not both");
+            let message = format!("only one of {first} and {second} may be set");
             r.error(&path.field(second), "exclusive-fields", message);
         }
     }
@@ -64,14 +64,14 @@ fn conflicts(r: &mut Report, path: &FieldPath, route: &HttpRoute, in_delegate: b
         r.error(
             &path.field("delegate"),
             "exclusive-fields",
-            "a delegate cannot delegate",
+            "a delegate must not delegate to another VirtualService",
         );
     }
     let answers = set.iter().find(|name| matches!(**name, "redirect" | "directResponse"));
     if let Some(answer) = answers {
         for (name, set) in [("fault", route.fault.is_some()), ("rewrite", route.rewrite.is_some())] {
             if set {
-                let message = format!("{name} does not go together with {answer}");
+                let message = format!("{name} cannot be combined with {answer}");
                 r.error(&path.field(name), "exclusive-fields", message);
             }
         }
@@ -93,13 +93,13 @@ fn condition_of(r: &mut Report, path: &FieldPath, condition: &HttpMatchRequest) 
         }
     }
     header_matches(r, &path.field("headers"), &condition.headers, |_| false);
-    // Istio reads this regular expression, which is none, as "present".
+    // Istio treats this invalid regular expression as a presence match.
     let is_star = |text: &StringMatch| matches!(text, StringMatch::Regex(star) if &**star == "*");
     header_matches(r, &path.field("withoutHeaders"), &condition.without_headers, is_star);
     for (name, text) in &condition.query_params {
         let at = path.field("queryParams").key(name.clone());
         if name.is_empty() {
-            r.error(&at, "bad-value", "the name of the query parameter is empty");
+            r.error(&at, "bad-value", "the name of a query parameter must not be empty");
         }
         string_match(r, &at, text);
     }
@@ -113,11 +113,11 @@ fn condition_of(r: &mut Report, path: &FieldPath, condition: &HttpMatchRequest) 
         r.error(
             &path.field("sourceNamespace"),
             "bad-value",
-            format!("{namespace:?} is not a namespace"),
+            format!("{namespace:?} is not a valid namespace name"),
         );
     }
     if condition.ignore_uri_case && matches!(condition.uri, None | Some(StringMatch::Regex(_))) {
-        let message = "ignoreUriCase applies to exact and prefix matches of the uri only";
+        let message = "ignoreUriCase applies only to exact and prefix matches of uri";
         r.warning(&path.field("ignoreUriCase"), "no-effect", message);
     }
 }
@@ -126,12 +126,12 @@ fn header_matches(
     r: &mut Report,
     path: &FieldPath,
     matches: &BTreeMap<Arc<str>, StringMatch>,
-    is_excepted: impl Fn(&StringMatch) -> bool,
+    is_exempt: impl Fn(&StringMatch) -> bool,
 ) {
     for (name, text) in matches {
         let at = path.key(name.clone());
         headers::match_name(r, &at, name);
-        if !is_excepted(text) {
+        if !is_exempt(text) {
             string_match(r, &at, text);
         }
     }
@@ -140,7 +140,7 @@ fn header_matches(
 fn string_match(r: &mut Report, path: &FieldPath, text: &StringMatch) {
     match text {
         StringMatch::Prefix(prefix) if prefix.is_empty() => {
-            r.error(&path.field("prefix"), "bad-value", "the prefix is empty");
+            r.error(&path.field("prefix"), "bad-value", "the prefix must not be empty");
         }
         StringMatch::Regex(text) => regex::check(r, &path.field("regex"), text),
         _ => {}
@@ -157,7 +157,7 @@ fn redirect(r: &mut Report, path: &FieldPath, redirect: &HttpRedirect, matches: 
     }
     let by_prefix = |m: &HttpMatchRequest| matches!(m.uri, None | Some(StringMatch::Prefix(_)));
     if !redirect.prefix_rewrite.is_empty() && !matches.iter().all(by_prefix) {
-        let message = "prefixRewrite needs matches of the uri by prefix";
+        let message = "prefixRewrite requires that all matches of uri are prefix matches";
         r.error(&path.field("prefixRewrite"), "exclusive-fields", message);
     }
     let texts = [
@@ -170,11 +170,14 @@ fn redirect(r: &mut Report, path: &FieldPath, redirect: &HttpRedirect, matches: 
         r.error(
             path,
             "missing-field",
-            "a redirect needs uri, prefixRewrite, authority, scheme, or a port",
+            "a redirect requires at least one of uri, prefixRewrite, authority, scheme and port",
         );
     }
     if !matches!(redirect.redirect_code, 0 | 301 | 302 | 303 | 307 | 308) {
-        let message = format!("{} is not one of 301, 302, 303, 307, 308", redirect.redirect_code);
+        let message = format!(
+            "the status code {} is not one of 301, 302, 303, 307 and 308",
+            redirect.redirect_code
+        );
         r.error(&path.field("redirectCode"), "out-of-range", message);
     }
     if !matches!(&*redirect.scheme, "" | "http" | "https") {
@@ -188,13 +191,13 @@ fn redirect(r: &mut Report, path: &FieldPath, redirect: &HttpRedirect, matches: 
     }
 }
 
-/// From this size on a body is refused, and from that on it is warned about.
-const REFUSED_BODY: usize = 1 << 20;
+/// Maximum size of a body, and the size above which a warning is reported, in bytes.
+const MAX_BODY: usize = 1 << 20;
 const LARGE_BODY: usize = 100 << 10;
 
 fn direct_response(r: &mut Report, path: &FieldPath, response: &HttpDirectResponse) {
     if !(200..600).contains(&response.status) {
-        let message = format!("a status is a number from 200 to 599, not {}", response.status);
+        let message = format!("a status code must be between 200 and 599, not {}", response.status);
         r.error(&path.field("status"), "out-of-range", message);
     }
     let size = match &response.body {
@@ -202,17 +205,13 @@ fn direct_response(r: &mut Report, path: &FieldPath, response: &HttpDirectRespon
         Some(HttpBody::Bytes(bytes)) => bytes.len(),
         _ => 0,
     };
-    if size > REFUSED_BODY {
-        r.error(
-            &path.field("body"),
-            "out-of-range",
-            "a body must be at most 1 MiB large",
-        );
+    if size > MAX_BODY {
+        r.error(&path.field("body"), "out-of-range", "the body must not exceed 1 MiB");
     } else if size > LARGE_BODY {
         r.warning(
             &path.field("body"),
             "costly",
-            "bodies of more than 100 KiB make configuration slow",
+            "a body larger than 100 KiB slows down configuration updates",
         );
     }
 }
@@ -231,19 +230,19 @@ fn rewrite(r: &mut Report, path: &FieldPath, rewrite: &HttpRewrite) {
         }
         regex::check(r, &at.field("match"), &by_regex.regex);
         if by_regex.rewrite.is_empty() {
-            r.error(&at.field("rewrite"), "missing-field", "the replacement is needed");
+            r.error(&at.field("rewrite"), "missing-field", "rewrite is required");
         }
         common::one_line(r, &at.field("rewrite"), &by_regex.rewrite);
     } else if rewrite.uri.is_empty() && rewrite.authority.is_empty() {
         r.error(
             path,
             "missing-field",
-            "a rewrite needs uri, uriRegexRewrite or authority",
+            "a rewrite requires uri, uriRegexRewrite or authority",
         );
     }
 }
 
-/// The authority is set once at most: by a rewrite or by a header.
+/// Checks that the authority is set at most once, by a rewrite or by a header.
 fn authority(r: &mut Report, path: &FieldPath, route: &HttpRoute) {
     let mut known = route
         .rewrite

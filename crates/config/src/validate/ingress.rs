@@ -1,4 +1,5 @@
-//! Ingress. In a cluster the API server has checked it; in files nobody has.
+//! Validation of Ingress. In a cluster, the API server has validated it already; in files, it is not validated
+//! otherwise.
 
 use crate::core::{Ingress, IngressBackend, PathType};
 use crate::diagnostic::FieldPath;
@@ -9,10 +10,10 @@ pub(super) fn check(r: &mut Report, spec: &Ingress) {
     if let Some(backend) = &spec.default_backend {
         let at = path.field("defaultBackend");
         check_backend(r, &at, backend);
-        let message = "a default backend has no effect: it would take the requests of all hosts";
+        let message = "defaultBackend has no effect: it would receive the requests for all hosts";
         r.warning(&at, "no-effect", message);
     } else if spec.rules.is_empty() {
-        r.error(&path, "missing-field", "an Ingress needs rules or a defaultBackend");
+        r.error(&path, "missing-field", "an Ingress requires rules or a defaultBackend");
     }
     for (index, rule) in spec.rules.iter().enumerate() {
         let at = path.field("rules").index(index);
@@ -23,7 +24,7 @@ pub(super) fn check(r: &mut Report, spec: &Ingress) {
             let at = at.field("http").field("paths").index(index);
             let may_be_empty = one.path_type == PathType::ImplementationSpecific;
             if !(one.path.starts_with('/') || may_be_empty && one.path.is_empty()) {
-                r.error(&at.field("path"), "bad-value", "a path begins with a slash");
+                r.error(&at.field("path"), "bad-value", "a path must start with a slash");
             }
             check_backend(r, &at.field("backend"), &one.backend);
         }
@@ -43,7 +44,7 @@ fn check_host(r: &mut Report, at: &FieldPath, host: &str) {
         r.error(
             at,
             "bad-value",
-            format!("{host:?} is not a host: a DNS name, perhaps with `*` as its first label"),
+            format!("{host:?} is not a valid host; use a DNS name, optionally with `*` as its first label"),
         );
     }
 }
@@ -53,7 +54,7 @@ fn check_backend(r: &mut Report, at: &FieldPath, backend: &IngressBackend) {
         return r.error(
             &at.field("service"),
             "missing-field",
-            "a mesh sends requests to a service, and to no other object",
+            "only Services are supported as backends",
         );
     };
     let at = at.field("service");
@@ -61,17 +62,13 @@ fn check_backend(r: &mut Report, at: &FieldPath, backend: &IngressBackend) {
         r.error(
             &at.field("name"),
             "bad-value",
-            format!("{:?} is not the name of a service", &*service.name),
+            format!("{:?} is not a valid service name", &*service.name),
         );
     }
     match (service.port.name.is_empty(), service.port.number) {
-        (true, 0) => r.error(&at.field("port"), "missing-field", "a port needs a name or a number"),
+        (true, 0) => r.error(&at.field("port"), "missing-field", "a port requires a name or a number"),
         (true, number) => common::port(r, &at.field("port").field("number"), number),
         (false, 0) => {}
-        (false, _) => r.error(
-            &at.field("port"),
-            "bad-value",
-            "a port has a name or a number, not both",
-        ),
+        (false, _) => r.error(&at.field("port"), "bad-value", "only one of name and number may be set"),
     }
 }

@@ -1,4 +1,4 @@
-//! Preferences by locality and zone.
+//! Validation of locality and zone preferences.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use crate::diagnostic::FieldPath;
 use crate::istio::{Failover, LocalityLoadBalancerSetting, ZoneAwareLoadBalancerSetting};
 use crate::validate::Report;
 
-/// Labels that localities are made of.
+/// Labels that describe the locality of a node.
 const TOPOLOGY: [&str; 3] = [
     "topology.kubernetes.io/region",
     "topology.kubernetes.io/zone",
@@ -24,7 +24,7 @@ pub(super) fn check(r: &mut Report, path: &FieldPath, setting: &LocalityLoadBala
     if !setting.failover.is_empty() {
         for (index, label) in setting.failover_priority.iter().enumerate() {
             if TOPOLOGY.contains(&&**label) {
-                let message = format!("failover does not go together with the label {label}");
+                let message = format!("failover cannot be combined with the label {label}");
                 r.error(
                     &path.field("failoverPriority").index(index),
                     "exclusive-fields",
@@ -37,7 +37,7 @@ pub(super) fn check(r: &mut Report, path: &FieldPath, setting: &LocalityLoadBala
         let at = path.field("distribute").index(index).field("to");
         for (locality, weight) in &distribute.to {
             if !(1..=100).contains(weight) {
-                let message = format!("a share is a number from 1 to 100, not {weight}");
+                let message = format!("a percentage must be between 1 and 100, not {weight}");
                 r.error(&at.key(locality.clone()), "out-of-range", message);
             }
         }
@@ -46,12 +46,12 @@ pub(super) fn check(r: &mut Report, path: &FieldPath, setting: &LocalityLoadBala
             r.error(
                 &at,
                 "out-of-range",
-                format!("the shares must be 100 together, not {total}"),
+                format!("the percentages must add up to 100, not {total}"),
             );
         }
         let mut to: Vec<(FieldPath, &Arc<str>)> =
             distribute.to.keys().map(|name| (at.key(name.clone()), name)).collect();
-        // A map has no order: its wildcards stand for the rest.
+        // A map has no order: sort wildcards last, because they cover the remaining localities.
         to.sort_by_key(|(_, name)| name.contains('*'));
         localities(r, &to);
     }
@@ -71,7 +71,8 @@ pub(super) fn check_zone_aware(
 ) {
     for (index, label) in setting.failover_priority.iter().enumerate() {
         if TOPOLOGY.contains(&&**label) {
-            let message = format!("regions and zones are preferred by themselves; the label {label} is not allowed");
+            let message =
+                format!("the label {label} is not allowed: zone-aware routing already considers regions and zones");
             r.error(
                 &path.field("failoverPriority").index(index),
                 "exclusive-fields",
@@ -84,25 +85,25 @@ pub(super) fn check_zone_aware(
 
 fn failover(r: &mut Report, path: &FieldPath, failover: &[Failover], priority: &[Arc<str>], has_outlier: bool) {
     if !has_outlier && (!failover.is_empty() || !priority.is_empty()) {
-        let message = "failover needs outlierDetection, by which unhealthy endpoints are found";
+        let message = "failover has no effect without outlierDetection, which detects unhealthy endpoints";
         r.warning(path, "no-effect", message);
     }
     for (index, Failover { from, to }) in failover.iter().enumerate() {
         let at = path.field("failover").index(index);
         if from == to {
-            r.error(&at, "bad-value", "a region cannot fail over to itself");
+            r.error(&at, "bad-value", "a region must not fail over to itself");
         }
         for (field, region) in [("from", from), ("to", to)] {
             if region.contains(['/', '*']) {
-                let message = format!("{region:?} is not a region; zones and wildcards are not allowed");
+                let message = format!("{region:?} is not a valid region; zones and wildcards are not supported");
                 r.error(&at.field(field), "bad-value", message);
             }
         }
     }
 }
 
-/// Localities that are well formed and of which none contains another. Only a wildcard may contain earlier ones: it stands
-/// for the rest.
+/// Checks that localities are well-formed and do not overlap. A wildcard may cover earlier localities: it matches the
+/// remaining ones.
 fn localities(r: &mut Report, localities: &[(FieldPath, &Arc<str>)]) {
     let mut seen: Vec<&str> = Vec::new();
     for (at, locality) in localities {
@@ -111,7 +112,7 @@ fn localities(r: &mut Report, localities: &[(FieldPath, &Arc<str>)]) {
             r.error(
                 at,
                 "bad-value",
-                format!("{locality:?} may have one wildcard, at its end"),
+                format!("{locality:?} may contain only one wildcard, at its end"),
             );
         } else if locality.splitn(3, '/').any(str::is_empty) {
             r.error(
@@ -122,16 +123,16 @@ fn localities(r: &mut Report, localities: &[(FieldPath, &Arc<str>)]) {
         } else if let Some(other) = seen.iter().find(|other| overlap(other, locality)) {
             r.error(at, "duplicate", format!("{locality:?} overlaps with {other:?}"));
         }
-        if seen.len() < MOST {
+        if seen.len() < MAX_COMPARED {
             seen.push(locality);
         }
     }
 }
 
-/// How many localities are compared with each other.
-const MOST: usize = 500;
+/// Maximum number of localities that are compared with each other.
+const MAX_COMPARED: usize = 500;
 
-/// Whether a later locality is the earlier one, is in it, or contains it without being a wildcard for the rest.
+/// Whether a later locality equals the earlier one, is within it, or contains it without being a wildcard.
 fn overlap(earlier: &str, later: &str) -> bool {
     let mut differing = earlier
         .splitn(3, '/')

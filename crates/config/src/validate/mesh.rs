@@ -1,4 +1,4 @@
-//! MeshConfig.
+//! Validation of MeshConfig.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,8 +11,8 @@ use crate::mesh::{
 };
 use crate::validate::{Report, common, headers, hosts, http_policy, locality, providers, traffic_policy, workload};
 
-/// The least window of HTTP/2, in bytes.
-const LEAST_WINDOW: i32 = 65_535;
+/// Minimum HTTP/2 flow-control window, in bytes.
+const MIN_WINDOW: i32 = 65_535;
 
 pub(super) fn check(r: &mut Report, mesh: &MeshConfig) {
     let path = FieldPath::spec();
@@ -24,7 +24,7 @@ pub(super) fn check(r: &mut Report, mesh: &MeshConfig) {
     timeouts(r, &path, mesh);
     traffic_policy::keepalive(r, &path.field("tcpKeepalive"), mesh.tcp_keepalive.as_ref());
     proxy_config(r, &path.field("defaultConfig"), &mesh.default_config);
-    // The mesh's outlier detection is not known to be absent: each DestinationRule may have its own.
+    // Assume that outlier detection is set: each DestinationRule can configure it.
     if let Some(setting) = &mesh.locality_lb_setting {
         locality::check(r, &path.field("localityLbSetting"), setting, true);
     }
@@ -43,7 +43,7 @@ pub(super) fn check(r: &mut Report, mesh: &MeshConfig) {
         r.error(
             &path.field("meshMTLS").field("ecdhCurves"),
             "unsupported",
-            "the curves of the mesh cannot be chosen",
+            "ecdhCurves is not supported for connections within the mesh",
         );
     }
     if let Some(policy) = &mesh.default_traffic_policy {
@@ -69,7 +69,7 @@ fn timeouts(r: &mut Report, path: &FieldPath, mesh: &MeshConfig) {
     let connect = path.field("connectTimeout");
     common::duration(r, &connect, Some(mesh.connect_timeout));
     if mesh.connect_timeout > Duration::from_secs(30) {
-        r.error(&connect, "out-of-range", "the time to connect must be at most 30s");
+        r.error(&connect, "out-of-range", "connectTimeout must not exceed 30s");
     }
     for (field, value) in [
         ("protocolDetectionTimeout", mesh.protocol_detection_timeout),
@@ -95,7 +95,7 @@ fn trust(r: &mut Report, path: &FieldPath, mesh: &MeshConfig) {
 
 fn exports(r: &mut Report, path: &FieldPath, mesh: &MeshConfig) {
     if !hosts::is_label(&mesh.root_namespace) {
-        let message = format!("{:?} is not a namespace", &*mesh.root_namespace);
+        let message = format!("{:?} is not a valid namespace name", &*mesh.root_namespace);
         r.error(&path.field("rootNamespace"), "bad-value", message);
     }
     let lists: [(&str, &[Arc<str>]); 3] = [
@@ -107,13 +107,13 @@ fn exports(r: &mut Report, path: &FieldPath, mesh: &MeshConfig) {
         ),
     ];
     for (field, list) in lists {
-        let kind = if field == "defaultServiceExportTo" {
-            common::Exported::Services
+        let scope = if field == "defaultServiceExportTo" {
+            common::ExportScope::Services
         } else {
-            common::Exported::Routes
+            common::ExportScope::Routes
         };
-        // The dot is the namespace of whatever object the default applies to, so that it equals no name.
-        common::export_to(r, &path.field(field), ".", list, kind);
+        // `.` refers to the namespace of the object that the default applies to, so it equals no name.
+        common::export_to(r, &path.field(field), ".", list, scope);
     }
 }
 
@@ -124,20 +124,28 @@ fn proxy_config(r: &mut Report, path: &FieldPath, proxy: &ProxyConfig) {
         ("discoveryAddress", &proxy.discovery_address),
     ];
     for (field, _) in needed.into_iter().filter(|(_, value)| value.is_empty()) {
-        r.error(&path.field(field), "missing-field", format!("{field} cannot be empty"));
+        r.error(
+            &path.field(field),
+            "missing-field",
+            format!("{field} must not be empty"),
+        );
     }
     signed_port(r, &path.field("proxyAdminPort"), proxy.proxy_admin_port);
     signed_port(r, &path.field("statusPort"), proxy.status_port);
     let drain = path.field("drainDuration");
     common::duration(r, &drain, Some(proxy.drain_duration));
     if proxy.drain_duration.subsec_nanos() != 0 {
-        r.error(&drain, "out-of-range", "drainDuration is counted in whole seconds");
+        r.error(
+            &drain,
+            "out-of-range",
+            "drainDuration must be a whole number of seconds",
+        );
     }
     if proxy.control_plane_auth_policy == AuthenticationPolicy::Inherit {
         r.error(
             &path.field("controlPlaneAuthPolicy"),
             "bad-value",
-            "there is nothing to inherit from",
+            "INHERIT is not supported: there is no parent configuration",
         );
     }
     proxy_addresses(r, path, proxy);
@@ -150,10 +158,10 @@ fn proxy_config(r: &mut Report, path: &FieldPath, proxy: &ProxyConfig) {
     if let Some(provider) = &proxy.private_key_provider {
         let at = path.field("privateKeyProvider");
         match provider {
-            PrivateKeyProvider::Proxy => r.error(&at, "missing-field", "a provider is needed: cryptomb or qat"),
+            PrivateKeyProvider::Proxy => r.error(&at, "missing-field", "cryptomb or qat is required"),
             PrivateKeyProvider::Cryptomb(settings) | PrivateKeyProvider::Qat(settings) => {
                 if settings.poll_delay.is_none_or(|delay| delay.is_zero()) {
-                    r.error(&at, "missing-field", "the provider needs a pollDelay greater than 0");
+                    r.error(&at, "missing-field", "pollDelay must be greater than 0");
                 }
             }
         }
@@ -161,7 +169,7 @@ fn proxy_config(r: &mut Report, path: &FieldPath, proxy: &ProxyConfig) {
 }
 
 fn connection_settings(r: &mut Report, path: &FieldPath, settings: &ConnectionSettings) {
-    let least = [
+    let minimums = [
         (
             "listenerPerConnectionBufferLimitBytes",
             settings.listener_per_connection_buffer_limit_bytes,
@@ -176,12 +184,12 @@ fn connection_settings(r: &mut Report, path: &FieldPath, settings: &ConnectionSe
         (
             "http2InitialStreamWindowSize",
             settings.http2_initial_stream_window_size,
-            LEAST_WINDOW,
+            MIN_WINDOW,
         ),
         (
             "http2InitialConnectionWindowSize",
             settings.http2_initial_connection_window_size,
-            LEAST_WINDOW,
+            MIN_WINDOW,
         ),
         ("listenerConnectionLimit", settings.listener_connection_limit, 1),
         (
@@ -190,12 +198,12 @@ fn connection_settings(r: &mut Report, path: &FieldPath, settings: &ConnectionSe
             1,
         ),
     ];
-    for (field, value, least) in least {
-        if value.is_some_and(|value| value < least) {
+    for (field, value, min) in minimums {
+        if value.is_some_and(|value| value < min) {
             r.error(
                 &path.field(field),
                 "out-of-range",
-                format!("{field} must be at least {least}"),
+                format!("{field} must be at least {min}"),
             );
         }
     }
@@ -235,12 +243,12 @@ fn proxy_addresses(r: &mut Report, path: &FieldPath, proxy: &ProxyConfig) {
             let at = at.field("lightstep");
             host_and_port(r, &at.field("address"), &tracer.address);
             if tracer.access_token.is_empty() {
-                r.error(&at.field("accessToken"), "missing-field", "the token is needed");
+                r.error(&at.field("accessToken"), "missing-field", "accessToken is required");
             }
-            no_tracer(r, &at, "Lightstep");
+            unsupported_tracer(r, &at, "Lightstep");
         }
-        Some(Tracer::Stackdriver(_)) => no_tracer(r, &at.field("stackdriver"), "Stackdriver"),
-        Some(Tracer::OpenCensusAgent(_)) => no_tracer(r, &at.field("openCensusAgent"), "OpenCensus"),
+        Some(Tracer::Stackdriver(_)) => unsupported_tracer(r, &at.field("stackdriver"), "Stackdriver"),
+        Some(Tracer::OpenCensusAgent(_)) => unsupported_tracer(r, &at.field("openCensusAgent"), "OpenCensus"),
         None => {}
     }
     for (name, tag) in &tracing.custom_tags {
@@ -252,25 +260,26 @@ fn proxy_addresses(r: &mut Report, path: &FieldPath, proxy: &ProxyConfig) {
             CustomTag::Header(tag) => !headers::is_name(&tag.name),
         };
         if empty || name.is_empty() {
-            let message = "the tag is left out: it needs a name, and literal.value, environment.name or header.name";
+            let message =
+                "the tag is ignored: it requires a name and one of literal.value, environment.name and header.name";
             r.warning(&at, "bad-value", message);
         }
     }
 }
 
-fn no_tracer(r: &mut Report, path: &FieldPath, name: &str) {
-    let message = format!("Envoy has no tracer for {name} any more: a proxy that is started so traces nothing");
-    r.warning_with(path, "unsupported", message, "use a provider of the sort opentelemetry");
+fn unsupported_tracer(r: &mut Report, path: &FieldPath, name: &str) {
+    let message = format!("Envoy no longer supports {name}: proxies with this setting report no traces");
+    r.warning_with(path, "unsupported", message, "use an opentelemetry provider");
 }
 
-/// `host:port`; the host may be a placeholder for the node's address.
+/// Checks an address `host:port`. The host can be a placeholder for the node's address.
 fn host_and_port(r: &mut Report, path: &FieldPath, text: &str) {
     let Some((host, port)) = text.rsplit_once(':') else {
         return r.error(path, "bad-value", format!("{text:?} must have the form HOST:PORT"));
     };
     match port.parse() {
         Ok(number) => common::port(r, path, number),
-        Err(_) => r.error(path, "bad-value", format!("{port:?} is not a port number")),
+        Err(_) => r.error(path, "bad-value", format!("{port:?} is not a valid port number")),
     }
     let bare = host.strip_prefix('[').and_then(|h| h.strip_suffix(']')).unwrap_or(host);
     if host != "$(HOST_IP)" && bare.parse::<std::net::IpAddr>().is_err() {

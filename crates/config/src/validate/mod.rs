@@ -23,6 +23,7 @@ mod locality;
 mod lua;
 mod mesh;
 mod networks;
+mod operators;
 mod providers;
 mod regex;
 mod report;
@@ -31,7 +32,7 @@ mod sidecar;
 mod telemetry;
 mod traffic_policy;
 mod unreachable;
-mod variables;
+
 mod virtual_service;
 mod workload;
 
@@ -45,7 +46,7 @@ use crate::rules::{Outcome, Rules};
 use crate::schema::{Normalization, find_kind, normalize};
 use crate::yaml::Node;
 
-/// What is wrong with an object, for objects that did not come from a file. An object with errors must be refused.
+/// Validates an object that does not come from a file. An object with errors must be rejected.
 pub fn validate(object: &AnyObject) -> Vec<Diagnostic> {
     findings(object)
         .into_iter()
@@ -53,7 +54,7 @@ pub fn validate(object: &AnyObject) -> Vec<Diagnostic> {
         .collect()
 }
 
-/// What is wrong with an object.
+/// Validates an object.
 pub(crate) fn findings(object: &AnyObject) -> Vec<Finding> {
     let mut report = Report::default();
     let r = &mut report;
@@ -131,7 +132,7 @@ pub(crate) fn violations(kind: Kind, root: &Node, complete: bool) -> Vec<Finding
     report.into_findings()
 }
 
-/// Annotations by which Istio's own controllers talk to each other, and which would give users more than they have.
+/// Annotations reserved for communication between Istio's controllers. Users who could set them would gain privileges.
 const FORBIDDEN: [&str; 3] = [
     "internal.istio.io/parents",
     "internal.istio.io/parent-namespace",
@@ -146,7 +147,7 @@ fn annotations(r: &mut Report, meta: &Meta) {
         r.error(
             &path.key(name),
             "bad-value",
-            "this annotation may not be set on this kind of object",
+            "the annotation must not be set on this kind of object",
         );
     }
 }

@@ -1,4 +1,4 @@
-//! MeshNetworks.
+//! Validation of MeshNetworks.
 
 use std::net::IpAddr;
 
@@ -18,15 +18,19 @@ fn check_network(r: &mut Report, path: &FieldPath, network: &Network) {
         let at = path.field("endpoints").index(index);
         match &endpoints.members {
             Some(NetworkMembers::FromCidr(block)) if !block.contains('/') => {
-                let message = format!("{block:?} is not a block of addresses such as 10.0.0.0/8");
+                let message = format!("{block:?} is not a CIDR range such as 10.0.0.0/8");
                 r.error(&at.field("fromCidr"), "bad-value", message);
             }
             Some(NetworkMembers::FromCidr(block)) => common::subnet(r, &at.field("fromCidr"), block),
             Some(NetworkMembers::FromRegistry(cluster)) if cluster.is_empty() => {
-                r.error(&at.field("fromRegistry"), "bad-value", "this is the name of a cluster");
+                r.error(
+                    &at.field("fromRegistry"),
+                    "bad-value",
+                    "the name of the cluster must not be empty",
+                );
             }
             Some(NetworkMembers::FromRegistry(_)) => {}
-            None => r.error(&at, "missing-field", "one of fromCidr and fromRegistry is needed"),
+            None => r.error(&at, "missing-field", "one of fromCidr and fromRegistry is required"),
         }
     }
     for (index, gateway) in network.gateways.iter().enumerate() {
@@ -47,7 +51,7 @@ fn check_gateway(r: &mut Report, path: &FieldPath, gateway: &NetworkGateway) {
         None => r.error(
             path,
             "missing-field",
-            "one of registryServiceName and address is needed",
+            "one of registryServiceName and address is required",
         ),
     }
 }

@@ -1,4 +1,4 @@
-//! Extension providers of the mesh, and the defaults among them.
+//! Validation of the mesh's extension providers and of the default providers.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -9,16 +9,16 @@ use serde_json::Value as Json;
 
 use crate::diagnostic::{Diagnostic, FieldPath};
 use crate::mesh::{
-    ExtensionProvider, HttpExporter, LogFormat, MeshConfig, OpenTelemetryProvider, OtelLogFormat, Provider,
-    ProviderHeader, Sampler, default_extension_providers,
+    ExtensionProvider, HttpExporter, LogFormat, MeshConfig, OpenTelemetryProvider, Provider, ProviderHeader, Sampler,
+    default_extension_providers,
 };
 use crate::validate::{Report, common, headers, hosts};
 
-/// Linux' limits of the name of a file, and of a path to one, in bytes.
-const LONGEST_FILE_NAME: usize = 255;
-const LONGEST_PATH: usize = 4095;
+/// Maximum lengths of a file name and of a path in Linux, in bytes.
+const MAX_FILE_NAME: usize = 255;
+const MAX_PATH: usize = 4095;
 
-/// What a mesh can use a provider for.
+/// Purpose of a provider.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Use {
     Tracing,
@@ -29,15 +29,15 @@ enum Use {
 pub(super) fn check(r: &mut Report, path: &FieldPath, mesh: &MeshConfig) {
     let all = path.field("extensionProviders");
     let mut names = BTreeSet::new();
-    for (index, provider) in written(&mesh.extension_providers).iter().enumerate() {
+    for (index, provider) in user_providers(&mesh.extension_providers).iter().enumerate() {
         let at = all.index(index);
         if provider.name.is_empty() {
-            r.error(&at.field("name"), "missing-field", "a provider needs a name");
+            r.error(&at.field("name"), "missing-field", "a provider requires a name");
         } else if !names.insert(&provider.name) {
-            let message = format!("there are two providers {:?}", &*provider.name);
+            let message = format!("duplicate provider {:?}", &*provider.name);
             r.error(&at.field("name"), "duplicate", message);
         }
-        one(r, &at, provider);
+        check_provider(r, &at, provider);
     }
     let defaults = &mesh.default_providers;
     for (field, list, purpose) in [
@@ -47,41 +47,41 @@ pub(super) fn check(r: &mut Report, path: &FieldPath, mesh: &MeshConfig) {
     ] {
         let at = path.field("defaultProviders").field(field);
         for (index, name) in list.iter().enumerate() {
-            chosen(r, &at.index(index), mesh, name, purpose);
+            default_provider(r, &at.index(index), mesh, name, purpose);
         }
         if purpose == Use::Tracing && list.len() > 1 {
             r.warning(
                 &at,
                 "unsupported",
-                "several tracers are not supported, and only the first counts",
+                "multiple tracing providers are not supported; only the first is used",
             );
         }
     }
 }
 
-/// A file that Envoy is to open and write lines to; where that cannot be, it refuses every listener that logs.
+/// Checks the path of a file that Envoy writes logs to. If Envoy cannot open it, it rejects every listener that logs to
+/// it.
 fn log_file(r: &mut Report, at: &FieldPath, path: &str) {
     let (directory, name) = path.rsplit_once('/').unwrap_or(("", path));
-    let long = |name: &str| name.len() > LONGEST_FILE_NAME;
+    let long = |name: &str| name.len() > MAX_FILE_NAME;
     let message = if !path.is_empty() && ["", ".", ".."].contains(&name) {
-        format!("{path:?} is a directory, no file")
-    } else if path.len() > LONGEST_PATH || long(name) || directory.split('/').any(long) {
-        let length = path.len();
-        format!("no file has a path of {length} bytes, or names of more than {LONGEST_FILE_NAME} in it")
+        format!("{path:?} is a directory, not a file")
+    } else if path.len() > MAX_PATH || long(name) || directory.split('/').any(long) {
+        format!("the path must not exceed {MAX_PATH} bytes, and each name in it must not exceed {MAX_FILE_NAME} bytes")
     } else if path.contains('\0') {
-        "no path has a zero byte in it".to_owned()
+        "the path must not contain NUL characters".to_owned()
     } else {
         return;
     };
-    r.error_with(at, "bad-value", message, "name a file, such as /dev/stdout");
+    r.error_with(at, "bad-value", message, "set the path of a file, such as /dev/stdout");
 }
 
-/// The file of an access log (`accessLogFile`).
+/// Checks the access log file of the mesh configuration (`accessLogFile`).
 pub(super) fn mesh_log_file(r: &mut Report, path: &FieldPath, mesh: &MeshConfig) {
     log_file(r, &path.field("accessLogFile"), &mesh.access_log_file);
 }
 
-/// The format of an access log, whose texts are those of MeshConfig (`accessLogFormat`).
+/// Checks the access log format of the mesh configuration (`accessLogFormat`).
 pub(super) fn mesh_log_format(r: &mut Report, path: &FieldPath, mesh: &MeshConfig) {
     let at = path.field("accessLogFormat");
     match serde_json::from_str::<Json>(&mesh.access_log_format) {
@@ -90,23 +90,23 @@ pub(super) fn mesh_log_format(r: &mut Report, path: &FieldPath, mesh: &MeshConfi
             labels(r, &at, &fields);
         }
         _ if mesh.access_log_encoding == crate::mesh::AccessLogEncoding::Json => {
-            let message = "the format is no JSON object: Istio's fields are logged instead";
+            let message = "the format is not a JSON object: Istio's default fields are logged instead";
             r.warning(&at, "bad-value", message);
         }
         _ => text(r, &at, &mesh.access_log_format),
     }
 }
 
-/// The providers that somebody wrote: those that are always there go before them, unless they are written anew.
-fn written(all: &[ExtensionProvider]) -> &[ExtensionProvider] {
+/// Returns the providers that the user configured, without the default providers that precede them.
+fn user_providers(all: &[ExtensionProvider]) -> &[ExtensionProvider] {
     let mut built_in = default_extension_providers().into_iter();
-    let there = all
+    let defaults = all
         .iter()
         .take_while(|provider| built_in.any(|default| default == **provider));
-    &all[there.count()..]
+    &all[defaults.count()..]
 }
 
-fn chosen(r: &mut Report, path: &FieldPath, mesh: &MeshConfig, name: &Arc<str>, purpose: Use) {
+fn default_provider(r: &mut Report, path: &FieldPath, mesh: &MeshConfig, name: &Arc<str>, purpose: Use) {
     let mut all = mesh.extension_providers.iter();
     let Some(provider) = all.find(|provider| provider.name.eq_ignore_ascii_case(name)) else {
         let known: Vec<&str> = mesh.extension_providers.iter().map(|p| &*p.name).collect();
@@ -125,12 +125,7 @@ fn chosen(r: &mut Report, path: &FieldPath, mesh: &MeshConfig, name: &Arc<str>, 
     };
     if !fits {
         let message = format!("the extension provider {:?} has no effect here", &**name);
-        r.warning_with(
-            path,
-            "unsupported",
-            message,
-            format!("name a provider of the sort {kinds}"),
-        );
+        r.warning_with(path, "unsupported", message, format!("use a provider of type {kinds}"));
     }
 }
 
@@ -147,30 +142,37 @@ fn logs(provider: &Provider) -> bool {
     )
 }
 
-fn one(r: &mut Report, path: &FieldPath, provider: &ExtensionProvider) {
+fn check_provider(r: &mut Report, path: &FieldPath, provider: &ExtensionProvider) {
     let Some(kind) = &provider.provider else {
-        let message = "a provider needs to say what it is, such as opentelemetry or envoyFileAccessLog";
+        let message = "a provider requires a type, such as opentelemetry or envoyFileAccessLog";
         return r.error(path, "missing-field", message);
     };
     match kind {
         Provider::EnvoyExtAuthzHttp(authz) => {
             let at = path.field("envoyExtAuthzHttp");
-            service(r, &at, &authz.service, authz.port);
-            status(r, &at, &authz.status_on_error);
-            timeout(r, &at, authz.timeout);
+            ext_authz(
+                r,
+                &at,
+                &authz.service,
+                authz.port,
+                &authz.status_on_error,
+                authz.timeout,
+            );
             if !authz.path_prefix.is_empty() && !authz.path_prefix.starts_with('/') {
-                r.error(
-                    &at.field("pathPrefix"),
-                    "bad-value",
-                    "the prefix of the path must begin with a slash",
-                );
+                let message = "the path prefix must start with a slash";
+                r.error(&at.field("pathPrefix"), "bad-value", message);
             }
         }
         Provider::EnvoyExtAuthzGrpc(authz) => {
             let at = path.field("envoyExtAuthzGrpc");
-            service(r, &at, &authz.service, authz.port);
-            status(r, &at, &authz.status_on_error);
-            timeout(r, &at, authz.timeout);
+            ext_authz(
+                r,
+                &at,
+                &authz.service,
+                authz.port,
+                &authz.status_on_error,
+                authz.timeout,
+            );
         }
         Provider::Zipkin(zipkin) => {
             let at = path.field("zipkin");
@@ -182,18 +184,40 @@ fn one(r: &mut Report, path: &FieldPath, provider: &ExtensionProvider) {
             let at = path.field("lightstep");
             service(r, &at, &lightstep.service, lightstep.port);
             if lightstep.access_token.is_empty() {
-                r.error(&at.field("accessToken"), "missing-field", "the token is needed");
+                r.error(&at.field("accessToken"), "missing-field", "accessToken is required");
             }
-            gone(r, &at, "Lightstep");
+            unsupported_tracer(r, &at, "Lightstep");
         }
         Provider::Opencensus(opencensus) => {
             let at = path.field("opencensus");
             service(r, &at, &opencensus.service, opencensus.port);
-            gone(r, &at, "OpenCensus");
+            unsupported_tracer(r, &at, "OpenCensus");
         }
         Provider::Datadog(datadog) => service(r, &path.field("datadog"), &datadog.service, datadog.port),
         Provider::Skywalking(sky) => service(r, &path.field("skywalking"), &sky.service, sky.port),
         Provider::Opentelemetry(otel) => opentelemetry(r, &path.field("opentelemetry"), otel),
+        Provider::Sds(_) => {
+            let message = "sds providers are not supported, as in Istio";
+            r.error(&path.field("sds"), "unsupported", message);
+        }
+        Provider::EnvoyFileAccessLog(_)
+        | Provider::EnvoyHttpAls(_)
+        | Provider::EnvoyTcpAls(_)
+        | Provider::EnvoyOtelAls(_) => access_log(r, path, kind),
+        Provider::Prometheus(_) | Provider::Stackdriver(_) => {}
+    }
+}
+
+/// Checks the fields that both external authorization providers have.
+fn ext_authz(r: &mut Report, at: &FieldPath, host: &str, port: u32, on_error: &str, limit: Option<Duration>) {
+    service(r, at, host, port);
+    status(r, at, on_error);
+    timeout(r, at, limit);
+}
+
+/// Checks an access log provider.
+fn access_log(r: &mut Report, path: &FieldPath, provider: &Provider) {
+    match provider {
         Provider::EnvoyFileAccessLog(file) => {
             let at = path.field("envoyFileAccessLog");
             log_file(r, &at.field("path"), &file.path);
@@ -207,50 +231,39 @@ fn one(r: &mut Report, path: &FieldPath, provider: &ExtensionProvider) {
         Provider::EnvoyHttpAls(als) => {
             let at = path.field("envoyHttpAls");
             service(r, &at, &als.service, als.port);
-            header_names(
-                r,
-                &at.field("additionalRequestHeadersToLog"),
-                &als.additional_request_headers_to_log,
-            );
-            header_names(
-                r,
-                &at.field("additionalResponseHeadersToLog"),
-                &als.additional_response_headers_to_log,
-            );
-            let trailers = &als.additional_response_trailers_to_log;
-            header_names(r, &at.field("additionalResponseTrailersToLog"), trailers);
+            for (field, names) in [
+                ("additionalRequestHeadersToLog", &als.additional_request_headers_to_log),
+                (
+                    "additionalResponseHeadersToLog",
+                    &als.additional_response_headers_to_log,
+                ),
+                (
+                    "additionalResponseTrailersToLog",
+                    &als.additional_response_trailers_to_log,
+                ),
+            ] {
+                header_names(r, &at.field(field), names);
+            }
         }
         Provider::EnvoyTcpAls(als) => service(r, &path.field("envoyTcpAls"), &als.service, als.port),
         Provider::EnvoyOtelAls(als) => {
             let at = path.field("envoyOtelAls");
             service(r, &at, &als.service, als.port);
-            if let Some(OtelLogFormat {
-                text: body,
-                labels: attributes,
-            }) = &als.log_format
-            {
-                text(r, &at.field("logFormat").field("text"), body);
-                if let Some(attributes) = attributes {
+            if let Some(format) = &als.log_format {
+                text(r, &at.field("logFormat").field("text"), &format.text);
+                if let Some(attributes) = &format.labels {
                     labels(r, &at.field("logFormat").field("labels"), attributes);
                 }
             }
         }
-        Provider::Sds(_) => {
-            let message = "servers of secrets cannot be providers; Istio refuses them, too";
-            r.error(&path.field("sds"), "unsupported", message);
-        }
-        Provider::Prometheus(_) | Provider::Stackdriver(_) => {}
+        _ => {}
     }
 }
 
 fn opentelemetry(r: &mut Report, path: &FieldPath, otel: &OpenTelemetryProvider) {
     service(r, path, &otel.service, otel.port);
     if otel.http.is_some() && otel.grpc.is_some() {
-        r.error(
-            path,
-            "exclusive-fields",
-            "spans are sent over http or over grpc, not over both",
-        );
+        r.error(path, "exclusive-fields", "only one of http and grpc may be set");
     }
     if let Some(http) = &otel.http {
         exporter(r, &path.field("http"), http);
@@ -269,9 +282,8 @@ fn opentelemetry(r: &mut Report, path: &FieldPath, otel: &OpenTelemetryProvider)
                 }
             }
             None if otel.http.is_none() => {
-                let message =
-                    "the sampler asks the host that spans are sent to over HTTP, and they are not: nothing is traced";
-                r.warning_with(&at, "missing-field", message, "set httpService, or export over http");
+                let message = "nothing is traced: without httpService, the sampler uses the HTTP exporter, which is not configured";
+                r.warning_with(&at, "missing-field", message, "set httpService or http");
             }
             None => {}
         }
@@ -283,20 +295,20 @@ fn exporter(r: &mut Report, path: &FieldPath, http: &HttpExporter) {
     provider_headers(r, &path.field("headers"), &http.headers);
 }
 
-/// `[NAMESPACE/]HOST`, or an address, and a port.
+/// Checks a service, `[NAMESPACE/]HOST` or an IP address, and its port.
 fn service(r: &mut Report, path: &FieldPath, name: &str, port: u32) {
     let at = path.field("service");
     match name.split_once('/') {
         None if name.is_empty() => r.error(
             &at,
             "missing-field",
-            "a provider needs a service: HOST or NAMESPACE/HOST",
+            "a provider requires a service, as HOST or NAMESPACE/HOST",
         ),
         None if name.parse::<IpAddr>().is_ok() => {}
         None => hosts::fqdn(r, &at, name),
         Some((namespace, host)) => {
             if !hosts::is_label(namespace) {
-                r.error(&at, "bad-value", format!("{namespace:?} is not a namespace"));
+                r.error(&at, "bad-value", format!("{namespace:?} is not a valid namespace name"));
             }
             hosts::fqdn(r, &at, host);
         }
@@ -312,17 +324,21 @@ fn provider_headers(r: &mut Report, path: &FieldPath, all: &[ProviderHeader]) {
     for (index, header) in all.iter().enumerate() {
         let at = path.index(index);
         if !headers::is_name(&header.name) {
-            let message = format!("{:?} is not the name of a header", &*header.name);
+            let message = format!("{:?} is not a valid header name", &*header.name);
             r.error(&at.field("name"), "bad-header", message);
         }
         match &header.value {
-            None => r.warning(&at, "missing-field", "a header without value or envName is not sent"),
+            None => r.warning(
+                &at,
+                "missing-field",
+                "the header is not sent: it requires value or envName",
+            ),
             Some(crate::mesh::ProviderHeaderValue::Value(value)) => {
                 if let Some(problem) = headers::value_problem(value) {
                     r.error(
                         &at.field("value"),
                         "bad-header",
-                        format!("not the value of a header: {problem}"),
+                        format!("not a valid header value: {problem}"),
                     );
                 }
             }
@@ -334,13 +350,13 @@ fn provider_headers(r: &mut Report, path: &FieldPath, all: &[ProviderHeader]) {
 fn header_names(r: &mut Report, path: &FieldPath, names: &[Arc<str>]) {
     for (index, name) in names.iter().enumerate() {
         if !headers::is_name(name.trim_start_matches(':')) {
-            let message = format!("{:?} is not the name of a header", &**name);
+            let message = format!("{:?} is not a valid header name", &**name);
             r.error(&path.index(index), "bad-header", message);
         }
     }
 }
 
-/// A status of HTTP that Envoy can answer with.
+/// Checks an HTTP status code that Envoy can respond with.
 fn status(r: &mut Report, path: &FieldPath, text: &str) {
     let known = |code: u16| {
         matches!(code, 100 | 200..=208 | 226 | 300..=305 | 307 | 308 | 400..=417 | 421..=424 | 426 | 428 | 429 | 431
@@ -350,23 +366,23 @@ fn status(r: &mut Report, path: &FieldPath, text: &str) {
         r.error(
             &path.field("statusOnError"),
             "bad-value",
-            format!("{text:?} is not a status of HTTP, such as 403 or 503"),
+            format!("{text:?} is not an HTTP status code such as 403 or 503"),
         );
     }
 }
 
-fn gone(r: &mut Report, path: &FieldPath, name: &str) {
-    let message = format!("Envoy has no tracer for {name} any more: this provider has no effect");
+fn unsupported_tracer(r: &mut Report, path: &FieldPath, name: &str) {
+    let message = format!("Envoy no longer supports {name}: the provider has no effect");
     r.warning_with(path, "unsupported", message, "use opentelemetry");
 }
 
 fn text(r: &mut Report, path: &FieldPath, format: &str) {
-    if let Some(problem) = headers::variable_problem(format) {
-        r.error(path, "bad-value", format!("Envoy would refuse the format: {problem}"));
+    if let Some(problem) = headers::format_problem(format) {
+        r.error(path, "bad-value", format!("invalid format: {problem}"));
     }
 }
 
-/// The texts in the fields of a log in JSON.
+/// Checks the format strings in the fields of a JSON log.
 fn labels(r: &mut Report, path: &FieldPath, value: &Json) {
     match value {
         Json::String(format) => text(r, path, format),

@@ -1,4 +1,4 @@
-//! Regular expressions in the syntax of RE2, which Envoy uses.
+//! Validation of regular expressions in RE2 syntax, which Envoy uses.
 
 use std::collections::BTreeSet;
 
@@ -7,27 +7,28 @@ use regex_syntax::ast::{self, AssertionKind, Ast, Flag, FlagsItemKind, LiteralKi
 use crate::diagnostic::FieldPath;
 use crate::validate::Report;
 
-/// The longest expression, in bytes; Istio's bound.
+/// Maximum length of an expression in bytes, as in Istio.
 const MAX_LENGTH: usize = 1024;
 
-/// The most repetitions, also of nested ones multiplied; RE2's bound.
+/// Maximum number of repetitions, including the product of nested ones, as in RE2.
 const MAX_REPEAT: u32 = 1000;
 
-/// The most characters, repetitions written out: proxies take programs of 32,768 instructions, one for each at least.
+/// Maximum number of characters after repetitions are expanded. Proxies limit the program size to 32,768 instructions,
+/// and each character needs at least one.
 const MAX_SIZE: u32 = 32_000;
 
-/// What is said of a character by its number.
+/// Message about a character that is written by its code point.
 const BY_NUMBER: &str =
-    "Envoy does not take characters above \\xff by their number in a regular expression; write the character itself";
+    "code points above \\xff are not supported in escapes of regular expressions; write the character itself";
 
-/// A regular expression that is not empty.
+/// Checks a regular expression, which must not be empty.
 pub(super) fn check(r: &mut Report, path: &FieldPath, regex: &str) {
     if let Some(problem) = problem(regex) {
         r.error(path, "bad-regex", problem);
     }
 }
 
-/// Why a text is not a regular expression that Envoy takes.
+/// Reports why Envoy would reject a regular expression.
 pub(crate) fn problem(regex: &str) -> Option<String> {
     if regex.is_empty() {
         return Some("the regular expression is empty".to_owned());
@@ -35,7 +36,7 @@ pub(crate) fn problem(regex: &str) -> Option<String> {
     if regex.len() > MAX_LENGTH {
         return Some(format!("the regular expression is longer than {MAX_LENGTH} characters"));
     }
-    // Only the syntax is looked at: building the automaton of a hostile expression would take long.
+    // Check the syntax only: building the automaton of a hostile expression would take too long.
     let text = translated(regex);
     let tree = match ast::parse::ParserBuilder::new().octal(true).build().parse(&text) {
         Ok(tree) => tree,
@@ -50,13 +51,13 @@ pub(crate) fn problem(regex: &str) -> Option<String> {
     ast::visit(&tree, re2).err()
 }
 
-/// Finds what the parser understands and RE2 does not.
+/// Visitor that finds syntax that the parser accepts and RE2 does not.
 struct Re2<'t> {
-    /// The bounds of the repetitions around the current place, multiplied.
+    /// Products of the bounds of the enclosing repetitions.
     repetitions: Vec<u32>,
-    /// How many characters and classes there are when repetitions are written out.
+    /// Number of characters and classes after repetitions are expanded.
     size: u32,
-    /// Unicode classes that have been looked up.
+    /// Unicode classes that are already checked.
     classes: BTreeSet<&'t str>,
     text: &'t str,
 }
@@ -72,7 +73,7 @@ impl ast::Visitor for Re2<'_> {
     fn visit_pre(&mut self, tree: &Ast) -> Result<(), String> {
         match tree {
             Ast::Repetition(repetition) if matches!(*repetition.ast, Ast::Repetition(_)) => Err(
-                "not a regular expression in RE2 syntax: a repetition cannot be repeated; put it in parentheses"
+                "not a regular expression in RE2 syntax: a repetition operator must not be repeated; use parentheses"
                     .to_owned(),
             ),
             Ast::Repetition(repetition) => self.repeat(&repetition.op.kind),
@@ -115,14 +116,14 @@ impl ast::Visitor for Re2<'_> {
 }
 
 impl Re2<'_> {
-    /// Counts a character or class, of so many instructions.
+    /// Adds a character or class that compiles to this many instructions.
     fn grow(&mut self, instructions: u32) -> Result<(), String> {
         let times = self.repetitions.last().copied().unwrap_or(1);
         self.size = self.size.saturating_add(times.saturating_mul(instructions));
         match self.size {
             ..=MAX_SIZE => Ok(()),
             _ => Err(format!(
-                "the regular expression is too large: its repetitions stand for more than {MAX_SIZE} characters"
+                "the regular expression is too large: its repetitions expand to more than {MAX_SIZE} characters"
             )),
         }
     }
@@ -145,19 +146,19 @@ impl Re2<'_> {
         Ok(())
     }
 
-    /// Looks up a class such as `\pL` by its name.
+    /// Checks a class such as `\pL` by name.
     fn unicode_class(&mut self, span: ast::Span) -> Result<(), String> {
         let name = self.text.get(span.start.offset..span.end.offset).unwrap_or_default();
         if self.classes.insert(name) && regex_syntax::parse(name).is_err() {
             return Err(format!(
-                "not a regular expression in RE2 syntax: {name} is not a class of characters"
+                "not a regular expression in RE2 syntax: {name} is not a character class"
             ));
         }
         Ok(())
     }
 }
 
-/// Whether a character is written by its number, and is none that Envoy knows: it matches bytes.
+/// Whether a character is written by its code point and is above 0xff. Envoy matches bytes and rejects it.
 fn by_number(literal: &ast::Literal) -> bool {
     let written = matches!(
         literal.kind,
@@ -184,8 +185,8 @@ fn known_flags(flags: &ast::Flags) -> Result<(), String> {
     }
 }
 
-/// The expression in the parser's syntax, where that differs from RE2's: inside of brackets `[`, `&` and `~`
-/// are plain characters to RE2, and `\Q…\E` quotes.
+/// Translates an expression from RE2's syntax to the parser's: within brackets, `[`, `&` and `~` are literal characters
+/// in RE2, and `\Q…\E` quotes text.
 fn translated(regex: &str) -> String {
     let mut out = String::with_capacity(regex.len() + 8);
     let mut rest = regex;
@@ -199,7 +200,7 @@ fn translated(regex: &str) -> String {
             rest = after;
             continue;
         }
-        // An escape, and a class of classes such as [:alpha:], are taken whole.
+        // Escapes and named classes such as [:alpha:] are copied as a whole.
         let named = (class != Class::Outside && rest.starts_with("[:"))
             .then(|| rest.find(":]"))
             .flatten();
@@ -218,11 +219,11 @@ fn translated(regex: &str) -> String {
     out
 }
 
-/// Where in a bracket expression the translation stands.
+/// Position relative to a bracket expression.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Class {
     Outside,
-    /// Right after `[`; a `^` or a `]` here has a meaning of its own.
+    /// Directly after `[`, where `^` and `]` have a special meaning.
     Opened,
     /// After `[^`.
     Negated,
@@ -273,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn refused_by_re2() {
+    fn rejected_by_re2() {
         let long = "a".repeat(1025);
         for regex in [
             "",

@@ -1,11 +1,11 @@
-//! What validation finds, before it is known where in a file it is.
+//! Findings of validation, before they are located in a file.
 
 use crate::decode::Problem;
 use crate::diagnostic::{Diagnostic, FieldPath, Severity};
 use crate::object::AnyObject;
 use crate::yaml::Node;
 
-/// Something that validation found.
+/// A problem found by validation.
 #[derive(Debug)]
 pub(crate) struct Finding {
     path: FieldPath,
@@ -16,19 +16,19 @@ pub(crate) struct Finding {
 }
 
 impl Finding {
-    /// Whether it is about the field at `path`, something inside it, or the message that directly holds it.
+    /// Whether the finding is about the field at `path`, a field inside it, or the message that directly contains it.
     pub(crate) fn concerns(&self, path: &FieldPath) -> bool {
         let holds = self.path.contains(path) && path.segments().len() - self.path.segments().len() <= 1;
         !path.is_empty() && (path.contains(&self.path) || holds)
     }
 
-    /// The finding as seen from `spec`.
+    /// Makes the path relative to `spec`.
     pub(crate) fn below_spec(mut self) -> Finding {
         self.path = self.path.without_first();
         self
     }
 
-    /// The finding with its place in the document.
+    /// Adds the position in the document.
     pub(crate) fn into_problem(self, root: &Node) -> Problem {
         let Finding {
             path,
@@ -47,7 +47,7 @@ impl Finding {
         }
     }
 
-    /// The finding for an object that has no file.
+    /// Converts a finding about an object that has no file.
     pub(crate) fn into_diagnostic(self, object: &AnyObject) -> Diagnostic {
         let Finding {
             path,
@@ -71,8 +71,8 @@ impl Finding {
     }
 }
 
-/// How many warnings are collected for an object; twice as many with errors. Nobody reads more.
-const MOST: usize = 1000;
+/// Maximum number of warnings per object; the maximum with errors is twice as high.
+const MAX_WARNINGS: usize = 1000;
 
 /// Collects findings.
 #[derive(Default)]
@@ -81,18 +81,18 @@ pub(crate) struct Report {
 }
 
 impl Report {
-    /// What was found, errors first.
+    /// Returns the findings, errors first.
     pub(crate) fn into_findings(mut self) -> Vec<Finding> {
         self.findings.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
         self.findings
     }
 
-    /// The object must be refused.
+    /// Reports an error: the object must be rejected.
     pub(crate) fn error(&mut self, path: &FieldPath, code: &'static str, message: impl Into<String>) {
         self.add(path, Severity::Error, code, message.into(), None);
     }
 
-    /// The object must be refused; the hint says what to write instead.
+    /// Reports an error with a hint that says what to write instead.
     pub(crate) fn error_with(
         &mut self,
         path: &FieldPath,
@@ -103,12 +103,12 @@ impl Report {
         self.add(path, Severity::Error, code, message.into(), Some(hint.into()));
     }
 
-    /// The object does something else than it seems to.
+    /// Reports a warning: the object does not behave as it appears to.
     pub(crate) fn warning(&mut self, path: &FieldPath, code: &'static str, message: impl Into<String>) {
         self.add(path, Severity::Warning, code, message.into(), None);
     }
 
-    /// The object does something else than it seems to; the hint says what to write instead.
+    /// Reports a warning with a hint that says what to write instead.
     pub(crate) fn warning_with(
         &mut self,
         path: &FieldPath,
@@ -119,15 +119,19 @@ impl Report {
         self.add(path, Severity::Warning, code, message.into(), Some(hint.into()));
     }
 
-    /// Something that is good to know.
+    /// Reports information.
     pub(crate) fn info(&mut self, path: &FieldPath, code: &'static str, message: impl Into<String>) {
         self.add(path, Severity::Info, code, message.into(), None);
     }
 
     fn add(&mut self, path: &FieldPath, severity: Severity, code: &'static str, message: String, hint: Option<String>) {
-        // Warnings never crowd out errors.
-        let most = if severity == Severity::Error { 2 * MOST } else { MOST };
-        if self.findings.len() >= most {
+        // Warnings must not displace errors.
+        let max = if severity == Severity::Error {
+            2 * MAX_WARNINGS
+        } else {
+            MAX_WARNINGS
+        };
+        if self.findings.len() >= max {
             return;
         }
         self.findings.push(Finding {

@@ -1,4 +1,4 @@
-//! ServiceEntry.
+//! Validation of ServiceEntry.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +7,7 @@ use names::Protocol;
 use crate::diagnostic::FieldPath;
 use crate::istio::{Location, Resolution, ServiceEntry};
 use crate::object::Meta;
-use crate::validate::common::{self, Exported};
+use crate::validate::common::{self, ExportScope};
 use crate::validate::{Report, hosts, workload};
 
 pub(super) fn check(r: &mut Report, meta: &Meta, spec: &ServiceEntry) {
@@ -38,18 +38,18 @@ pub(super) fn check(r: &mut Report, meta: &Meta, spec: &ServiceEntry) {
         &path.field("exportTo"),
         &meta.namespace,
         &spec.export_to,
-        Exported::Services,
+        ExportScope::Services,
     );
 }
 
 fn entry_hosts(r: &mut Report, path: &FieldPath, spec: &ServiceEntry) {
     if spec.hosts.is_empty() {
-        r.error(path, "missing-field", "a ServiceEntry needs at least one host");
+        r.error(path, "missing-field", "a ServiceEntry requires at least one host");
     }
     for (index, host) in spec.hosts.iter().enumerate() {
         let at = path.index(index);
         if &**host == "*" {
-            r.error(&at, "bad-host", "a ServiceEntry cannot stand for every host");
+            r.error(&at, "bad-host", "the host of a ServiceEntry must not be *");
             continue;
         }
         hosts::wildcard_host(r, &at, host);
@@ -57,7 +57,7 @@ fn entry_hosts(r: &mut Report, path: &FieldPath, spec: &ServiceEntry) {
             r.warning(
                 &at,
                 "bad-host",
-                format!("{host:?} has a wildcard for a part of a label"),
+                format!("{host:?} has a wildcard for only a part of a label"),
             );
         }
     }
@@ -69,11 +69,7 @@ fn addresses(r: &mut Report, path: &FieldPath, spec: &ServiceEntry) {
         let at = path.index(index);
         common::subnet(r, &at, address);
         if address.contains('/') && !ranges_allowed {
-            r.error(
-                &at,
-                "exclusive-fields",
-                "CIDR ranges are allowed with resolution NONE and STATIC only",
-            );
+            r.error(&at, "exclusive-fields", "CIDR ranges require resolution NONE or STATIC");
         }
     }
 }
@@ -92,25 +88,25 @@ fn ports(r: &mut Report, path: &FieldPath, meta: &Meta, spec: &ServiceEntry) {
             r.error(
                 &at.field("name"),
                 "duplicate",
-                format!("there are two ports {:?}", &*port.name),
+                format!("duplicate port {:?}", &*port.name),
             );
         }
         if !numbers.insert(port.number) {
             r.error(
                 &at.field("number"),
                 "duplicate",
-                format!("there are two ports {}", port.number),
+                format!("duplicate port {}", port.number),
             );
         }
         let plain = matches!(&*port.protocol, "" | "TCP");
         if plain && spec.addresses.is_empty() && !gets_address(meta, spec) {
-            let message = "a TCP port without addresses takes all traffic to its port number";
+            let message = "without addresses, a TCP port matches all traffic to its port number";
             r.warning(&at, "ambiguous", message);
         }
     }
 }
 
-/// Whether the entry's services get an address of their own where users gave none.
+/// Whether addresses are allocated automatically for the entry's services.
 fn gets_address(meta: &Meta, spec: &ServiceEntry) -> bool {
     let wanted = meta.label("networking.istio.io/enable-autoallocate-ip") != Some("false");
     let resolved = !matches!(spec.resolution, Resolution::None);
@@ -123,14 +119,14 @@ fn unresolved(r: &mut Report, path: &FieldPath, spec: &ServiceEntry) {
         r.error(
             &path.field("endpoints"),
             "exclusive-fields",
-            "resolution NONE has no endpoints",
+            "endpoints must be empty with resolution NONE",
         );
     }
     if spec.workload_selector.is_some() {
         r.warning(
             &path.field("workloadSelector"),
             "no-effect",
-            "resolution NONE has no endpoints to select",
+            "workloadSelector has no effect with resolution NONE",
         );
     }
 }
@@ -140,13 +136,13 @@ fn by_dns(r: &mut Report, path: &FieldPath, spec: &ServiceEntry) {
     if spec.endpoints.is_empty() {
         for (index, host) in spec.hosts.iter().enumerate() {
             if let Some(problem) = hosts::fqdn_problem(host) {
-                let message = format!("resolution {mode} without endpoints resolves {host:?}, and {problem}");
+                let message = format!("{host:?} cannot be resolved with resolution {mode}: {problem}");
                 r.error(&path.field("hosts").index(index), "bad-host", message);
             }
         }
     }
     if spec.resolution == Resolution::DnsRoundRobin && spec.endpoints.len() > 1 {
-        let message = format!("resolution {mode} has at most one endpoint");
+        let message = format!("resolution {mode} allows at most one endpoint");
         r.error(&path.field("endpoints"), "exclusive-fields", message);
     }
     let ports = port_names(spec);
@@ -156,14 +152,14 @@ fn by_dns(r: &mut Report, path: &FieldPath, spec: &ServiceEntry) {
     }
     let tcp = spec.ports.iter().any(|port| Protocol::parse(&port.protocol).is_tcp());
     if !spec.addresses.is_empty() && spec.hosts.len() > 1 && tcp {
-        let message = "several hosts share the addresses, which TCP cannot tell apart";
+        let message = "multiple hosts share the addresses; TCP traffic cannot be attributed to one of them";
         r.warning(&path.field("hosts"), "ambiguous", message);
     }
 }
 
 fn by_dynamic_dns(r: &mut Report, path: &FieldPath, meta: &Meta, spec: &ServiceEntry) {
     for (index, host) in spec.hosts.iter().enumerate().filter(|(_, host)| !host.starts_with('*')) {
-        let message = format!("resolution DYNAMIC_DNS is for wildcard hosts, and {host:?} is none");
+        let message = format!("resolution DYNAMIC_DNS requires wildcard hosts, and {host:?} is not one");
         r.error(&path.field("hosts").index(index), "bad-host", message);
     }
     for (field, set) in [
@@ -171,14 +167,14 @@ fn by_dynamic_dns(r: &mut Report, path: &FieldPath, meta: &Meta, spec: &ServiceE
         ("endpoints", !spec.endpoints.is_empty()),
     ] {
         if set {
-            let message = format!("resolution DYNAMIC_DNS has no {field}");
+            let message = format!("{field} must be empty with resolution DYNAMIC_DNS");
             r.error(&path.field(field), "exclusive-fields", message);
         }
     }
     for (index, port) in spec.ports.iter().enumerate() {
         use Protocol::*;
         if !matches!(Protocol::parse(&port.protocol), Http | Http2 | Grpc | Tls) {
-            let message = "resolution DYNAMIC_DNS is for HTTP, HTTP2, GRPC and TLS";
+            let message = "resolution DYNAMIC_DNS requires protocol HTTP, HTTP2, GRPC or TLS";
             r.error(
                 &path.field("ports").index(index).field("protocol"),
                 "bad-value",
@@ -190,23 +186,23 @@ fn by_dynamic_dns(r: &mut Report, path: &FieldPath, meta: &Meta, spec: &ServiceE
         .label("istio.io/use-waypoint")
         .is_some_and(|w| !w.is_empty() && !w.eq_ignore_ascii_case("none"));
     if spec.location == Location::MeshInternal && waypoint {
-        let message = "MESH_INTERNAL with resolution DYNAMIC_DNS does not go together with a waypoint";
+        let message = "MESH_INTERNAL with resolution DYNAMIC_DNS cannot be combined with a waypoint";
         r.error(&path.field("location"), "exclusive-fields", message);
     }
 }
 
-/// What cannot be told apart by its bytes can have one host only.
+/// Checks that ports whose traffic does not identify the host are used with one host only.
 fn several_hosts(r: &mut Report, path: &FieldPath, spec: &ServiceEntry) {
     if spec.resolution == Resolution::None || spec.hosts.len() < 2 {
         return;
     }
-    let blind = |protocol: Protocol| !protocol.is_http() && !protocol.is_tls();
+    let opaque = |protocol: Protocol| !protocol.is_http() && !protocol.is_tls();
     let port = spec
         .ports
         .iter()
-        .position(|port| blind(Protocol::parse(&port.protocol)));
+        .position(|port| opaque(Protocol::parse(&port.protocol)));
     if let Some(index) = port {
-        let message = "with several hosts all ports must be HTTP or TLS";
+        let message = "all ports must be HTTP or TLS if there is more than one host";
         r.error(
             &path.field("ports").index(index).field("protocol"),
             "exclusive-fields",

@@ -1,4 +1,4 @@
-//! Sidecar.
+//! Validation of Sidecar.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -20,7 +20,7 @@ pub(super) fn check(r: &mut Report, meta: &Meta, spec: &Sidecar) {
         r.error(
             &path,
             "missing-field",
-            "a Sidecar needs egress, ingress, or another setting",
+            "a Sidecar requires egress, ingress or another setting",
         );
     }
     let mut ports = BTreeSet::new();
@@ -37,7 +37,7 @@ pub(super) fn check(r: &mut Report, meta: &Meta, spec: &Sidecar) {
 
 fn ingress(r: &mut Report, path: &FieldPath, listener: &IngressListener, ports: &mut BTreeSet<u32>) {
     let Some(port) = &listener.port else {
-        return r.error(path, "missing-field", "an ingress listener needs a port");
+        return r.error(path, "missing-field", "an ingress listener requires a port");
     };
     let at = path.field("port");
     port_texts(r, &at, port);
@@ -46,7 +46,7 @@ fn ingress(r: &mut Report, path: &FieldPath, listener: &IngressListener, ports: 
         r.error(
             &at.field("number"),
             "duplicate",
-            format!("there are two ingress listeners for port {}", port.number),
+            format!("duplicate ingress listener for port {}", port.number),
         );
     }
     if !listener.bind.is_empty() {
@@ -66,7 +66,7 @@ fn ingress(r: &mut Report, path: &FieldPath, listener: &IngressListener, ports: 
         r.warning(
             &pool.field("http"),
             "no-effect",
-            "the port is not HTTP, and only tcp settings apply",
+            "http settings have no effect: the port is not HTTP",
         );
     }
 }
@@ -85,7 +85,7 @@ fn port_texts(r: &mut Report, path: &FieldPath, port: &SidecarPort) {
     }
 }
 
-/// Where the application listens.
+/// Checks the address of the application.
 fn default_endpoint(r: &mut Report, path: &FieldPath, endpoint: &str) {
     if endpoint.is_empty() {
         return;
@@ -95,12 +95,13 @@ fn default_endpoint(r: &mut Report, path: &FieldPath, endpoint: &str) {
     }
     let (host, port) = endpoint.rsplit_once(':').unwrap_or(("-", ""));
     if !matches!(host, "" | "127.0.0.1" | "0.0.0.0" | "[::1]" | "[::]") {
-        let message = "the form is 127.0.0.1:PORT, 0.0.0.0:PORT, [::1]:PORT, [::]:PORT or unix:///path";
+        let message =
+            "the address must have the form 127.0.0.1:PORT, 0.0.0.0:PORT, [::1]:PORT, [::]:PORT or unix:///path";
         return r.error(path, "bad-value", message);
     }
     match port.parse() {
         Ok(number) => common::port(r, path, number),
-        Err(_) => r.error(path, "bad-value", format!("{port:?} is not a port number")),
+        Err(_) => r.error(path, "bad-value", format!("{port:?} is not a valid port number")),
     }
 }
 
@@ -116,19 +117,15 @@ fn ingress_tls(r: &mut Report, path: &FieldPath, tls: &ServerTlsSettings, port: 
         r.error(
             &path.field(field),
             "unsupported",
-            format!("{field} is not supported in a Sidecar's ingress"),
+            format!("{field} is not supported in ingress listeners"),
         );
     }
     if matches!(tls.mode, ServerTlsMode::IstioMutual | ServerTlsMode::AutoPassthrough) {
-        let message = format!("{} is not supported in a Sidecar's ingress", tls.mode.name());
+        let message = format!("{} is not supported in ingress listeners", tls.mode.name());
         r.error(&path.field("mode"), "unsupported", message);
     }
     if !port.kind().is_tls() {
-        r.error(
-            path,
-            "exclusive-fields",
-            "only ports of protocol HTTPS or TLS can have tls settings",
-        );
+        r.error(path, "exclusive-fields", "tls requires protocol HTTPS or TLS");
     }
     gateway::server_tls(r, path, tls);
 }
@@ -139,7 +136,7 @@ fn all_egress(r: &mut Report, path: &FieldPath, meta: &Meta, egress: &[EgressLis
         let at = path.index(index);
         match &listener.port {
             None if index + 1 < egress.len() => {
-                let message = "a listener without a port stands for the rest, and must be the last and only one";
+                let message = "a listener without a port applies to all remaining ports; it must be the last listener";
                 r.error(&at, "exclusive-fields", message);
             }
             None => {}
@@ -153,7 +150,7 @@ fn all_egress(r: &mut Report, path: &FieldPath, meta: &Meta, egress: &[EgressLis
                     r.error(
                         &at.field("port"),
                         "duplicate",
-                        "there are two egress listeners for this port or socket",
+                        "duplicate egress listener for this port or socket",
                     );
                 }
             }
@@ -177,21 +174,21 @@ fn egress_port(r: &mut Report, path: &FieldPath, listener: &EgressListener, port
         None => r.error(
             &bind,
             "missing-field",
-            "a port without a number needs a Unix socket to bind to",
+            "a port without a number requires a Unix domain socket in bind",
         ),
     }
     if listener.capture_mode == CaptureMode::Iptables {
         r.error(
             &path.field("captureMode"),
             "exclusive-fields",
-            "a Unix socket cannot be captured by iptables",
+            "IPTABLES is not supported for a Unix domain socket",
         );
     }
 }
 
 fn egress_hosts(r: &mut Report, path: &FieldPath, meta: &Meta, hosts: &[Arc<str>]) {
     if hosts.is_empty() {
-        r.error(path, "missing-field", "an egress listener needs at least one host");
+        r.error(path, "missing-field", "an egress listener requires at least one host");
     }
     let mut seen: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     for (index, text) in hosts.iter().enumerate() {
@@ -216,14 +213,14 @@ fn egress_hosts(r: &mut Report, path: &FieldPath, meta: &Meta, hosts: &[Arc<str>
         r.warning(
             path,
             "duplicate",
-            "*/* is everything, and the other entries add nothing",
+            "*/* includes all hosts; the other entries have no effect",
         );
     }
 }
 
 fn outbound(r: &mut Report, path: &FieldPath, policy: &OutboundTrafficPolicy) {
     if policy.mode == OutboundMode::AllowAnyDynamicDns {
-        let message = "ALLOW_ANY_DYNAMIC_DNS can be set for the whole mesh only";
+        let message = "ALLOW_ANY_DYNAMIC_DNS is supported in MeshConfig only";
         r.error(&path.field("mode"), "unsupported", message);
     }
     let Some(proxy) = &policy.egress_proxy else {
@@ -231,10 +228,10 @@ fn outbound(r: &mut Report, path: &FieldPath, policy: &OutboundTrafficPolicy) {
     };
     let at = path.field("egressProxy");
     if policy.mode != OutboundMode::AllowAny {
-        r.error(&at, "exclusive-fields", "egressProxy needs the mode ALLOW_ANY");
+        r.error(&at, "exclusive-fields", "egressProxy requires the mode ALLOW_ANY");
     }
     if proxy.port.is_none() {
-        r.error(&at, "missing-field", "egressProxy needs a port");
+        r.error(&at, "missing-field", "egressProxy requires a port");
     }
     if proxy.host.contains('*') {
         hosts::fqdn(r, &at.field("host"), &proxy.host);

@@ -1,4 +1,4 @@
-//! Telemetry.
+//! Validation of Telemetry.
 
 use crate::diagnostic::FieldPath;
 use crate::istio::Telemetry;
@@ -9,7 +9,7 @@ pub(super) fn check(r: &mut Report, spec: &Telemetry) {
     let path = FieldPath::spec();
     attachment::check(r, spec.selector.as_ref(), spec.target_ref.as_ref(), &spec.target_refs);
     if spec.tracing.len() > 1 {
-        let message = "several entries are not supported, and only the first counts";
+        let message = "multiple entries are not supported; only the first is used";
         r.warning(&path.field("tracing"), "unsupported", message);
     }
     for (index, entry) in spec.tracing.iter().enumerate() {
@@ -30,7 +30,7 @@ pub(super) fn check(r: &mut Report, spec: &Telemetry) {
                 .field("filter")
                 .field("expression");
             if let Some(problem) = cel::problem(&filter.expression) {
-                r.error(&at, "bad-expression", format!("not an expression in CEL: {problem}"));
+                r.error(&at, "bad-expression", format!("not a valid CEL expression: {problem}"));
             }
         }
     }
@@ -38,16 +38,16 @@ pub(super) fn check(r: &mut Report, spec: &Telemetry) {
 
 fn tracing(r: &mut Report, path: &FieldPath, entry: &Tracing) {
     if entry.providers.len() > 1 {
-        let message = "several providers are not supported, and only the first counts";
+        let message = "multiple providers are not supported; only the first is used";
         r.warning(&path.field("providers"), "unsupported", message);
     }
     for (name, tag) in &entry.custom_tags {
         let at = path.field("customTags").key(name.clone());
         if name.is_empty() {
-            r.error(&at, "bad-value", "a tag needs a name");
+            r.error(&at, "bad-value", "a tag requires a name");
         }
         if tag.source.is_none() {
-            let message = "a tag needs literal, environment, header or formatter";
+            let message = "a tag requires literal, environment, header or formatter";
             r.error(&at, "missing-field", message);
         }
     }
@@ -57,17 +57,17 @@ fn metrics_override(r: &mut Report, path: &FieldPath, change: &MetricsOverride) 
     for (name, tag) in &change.tag_overrides {
         let at = path.field("tagOverrides").key(name.clone());
         if name.is_empty() {
-            r.warning(&at, "bad-value", "a dimension needs a name");
+            r.warning(&at, "bad-value", "a dimension requires a name");
         }
         match tag.operation {
             TagOperation::Upsert if tag.value.is_empty() => {
-                r.error(&at, "missing-field", "the operation UPSERT needs a value");
+                r.error(&at, "missing-field", "the operation UPSERT requires a value");
             }
             TagOperation::Remove if !tag.value.is_empty() => {
                 r.error(
                     &at.field("value"),
                     "exclusive-fields",
-                    "the operation REMOVE has no value",
+                    "the operation REMOVE does not allow a value",
                 );
             }
             _ => {}
@@ -78,6 +78,6 @@ fn metrics_override(r: &mut Report, path: &FieldPath, change: &MetricsOverride) 
         && name.is_empty()
     {
         let at = path.field("match").field("customMetric");
-        r.error(&at, "missing-field", "a metric needs a name");
+        r.error(&at, "missing-field", "a metric requires a name");
     }
 }

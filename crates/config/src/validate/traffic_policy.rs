@@ -1,4 +1,4 @@
-//! Traffic policies: of DestinationRules, their subsets and ports, and of the mesh.
+//! Validation of traffic policies: of DestinationRules, their subsets and ports, and of the mesh configuration.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -9,13 +9,13 @@ use crate::diagnostic::FieldPath;
 use crate::istio::*;
 use crate::validate::{Report, common, hosts, locality};
 
-/// A policy of an object in this namespace.
+/// Checks the policy of an object in the given namespace.
 pub(super) fn check(r: &mut Report, path: &FieldPath, namespace: &str, policy: Option<&TrafficPolicy>) {
     let Some(policy) = policy else {
         return;
     };
     if *policy == TrafficPolicy::default() {
-        r.error(path, "missing-field", "a trafficPolicy needs at least one field");
+        r.error(path, "missing-field", "a trafficPolicy requires at least one field");
     }
     if policy.tunnel.is_some() && policy.proxy_protocol.is_some() {
         r.error(
@@ -53,13 +53,10 @@ fn port_policy(r: &mut Report, path: &FieldPath, namespace: &str, policy: &PortT
     match &policy.port {
         Some(port) if (1..=65535).contains(&port.number) => {}
         Some(port) => {
-            let message = format!(
-                "there is no port {}, so that the settings apply to nothing",
-                port.number
-            );
+            let message = format!("port {} is invalid, so the settings have no effect", port.number);
             r.warning(&path.field("port").field("number"), "no-effect", message);
         }
-        None => r.error(path, "missing-field", "the settings of a port need port.number"),
+        None => r.error(path, "missing-field", "port.number is required"),
     }
     let empty = PortTrafficPolicy {
         port: policy.port.clone(),
@@ -69,7 +66,7 @@ fn port_policy(r: &mut Report, path: &FieldPath, namespace: &str, policy: &PortT
         r.error(
             path,
             "missing-field",
-            "the settings of a port need at least one field beside the port",
+            "at least one setting is required in addition to port",
         );
     }
     let outlier = policy.outlier_detection.as_ref();
@@ -118,7 +115,7 @@ fn load_balancer(r: &mut Report, path: &FieldPath, settings: Option<&LoadBalance
     if let Some(warmup) = &settings.warmup {
         let at = path.field("warmup");
         match warmup.duration {
-            None => r.error(&at, "missing-field", "a warmup needs a duration"),
+            None => r.error(&at, "missing-field", "a warmup requires a duration"),
             duration => common::duration(r, &at.field("duration"), duration),
         }
         if let Some(percent) = warmup.minimum_percent {
@@ -128,7 +125,7 @@ fn load_balancer(r: &mut Report, path: &FieldPath, settings: Option<&LoadBalance
             r.error(
                 &at.field("aggression"),
                 "out-of-range",
-                "the aggression must be greater than 0",
+                "aggression must be greater than 0",
             );
         }
     }
@@ -141,7 +138,7 @@ fn consistent_hash(r: &mut Report, path: &FieldPath, hash: &ConsistentHash) {
     if let Some(HashKey::HttpCookie(cookie)) = &hash.key {
         let at = path.field("httpCookie");
         if cookie.name.is_empty() {
-            r.error(&at.field("name"), "missing-field", "a cookie needs a name");
+            r.error(&at.field("name"), "missing-field", "a cookie requires a name");
         }
         let mut names = BTreeSet::new();
         for (index, attribute) in cookie.attributes.iter().enumerate() {
@@ -150,13 +147,9 @@ fn consistent_hash(r: &mut Report, path: &FieldPath, hash: &ConsistentHash) {
             let at = at.field("name");
             common::one_line(r, &at, &attribute.name);
             if attribute.name.is_empty() {
-                r.error(&at, "missing-field", "an attribute needs a name");
+                r.error(&at, "missing-field", "an attribute requires a name");
             } else if !names.insert(&attribute.name) {
-                r.error(
-                    &at,
-                    "duplicate",
-                    format!("there are two attributes {:?}", &*attribute.name),
-                );
+                r.error(&at, "duplicate", format!("duplicate attribute {:?}", &*attribute.name));
             }
         }
     }
@@ -168,14 +161,14 @@ fn consistent_hash(r: &mut Report, path: &FieldPath, hash: &ConsistentHash) {
             "minimumRingSize is deprecated; use ringHash.minimumRingSize",
         );
         if hash.algorithm.is_some() {
-            let message = "minimumRingSize goes together with neither ringHash nor maglev";
+            let message = "minimumRingSize cannot be combined with ringHash or maglev";
             r.error(&at, "exclusive-fields", message);
         }
     }
     if let Some(HashAlgorithm::Maglev(maglev)) = &hash.algorithm
         && !(maglev.table_size < 5_000_011 && is_prime(maglev.table_size))
     {
-        let message = "the size of a maglev table must be a prime below 5000011";
+        let message = "tableSize must be a prime number below 5000011";
         r.error(&path.field("maglev").field("tableSize"), "out-of-range", message);
     }
 }
@@ -185,13 +178,13 @@ fn is_prime(number: u64) -> bool {
     number >= 2 && !(2..number).take_while(|d| d * d <= number).any(|d| divides(&d))
 }
 
-/// Limits of connections, of a policy or of a Sidecar.
+/// Checks the connection limits of a policy or of a Sidecar.
 pub(super) fn connection_pool(r: &mut Report, path: &FieldPath, pool: Option<&ConnectionPoolSettings>) {
     let Some(pool) = pool else {
         return;
     };
     if pool.http.is_none() && pool.tcp.is_none() {
-        r.error(path, "missing-field", "a connectionPool needs tcp or http");
+        r.error(path, "missing-field", "a connectionPool requires tcp or http");
     }
     if let Some(http) = &pool.http {
         http_pool(r, &path.field("http"), http);
@@ -201,14 +194,14 @@ pub(super) fn connection_pool(r: &mut Report, path: &FieldPath, pool: Option<&Co
         common::not_negative(r, &at.field("maxConnections"), tcp.max_connections);
         common::duration(r, &at.field("connectTimeout"), tcp.connect_timeout);
         common::duration(r, &at.field("maxConnectionDuration"), tcp.max_connection_duration);
-        // Zero switches the timeout off.
+        // Zero disables the timeout.
         let idle = tcp.idle_timeout.filter(|idle| *idle >= Duration::from_millis(1));
         common::duration(r, &at.field("idleTimeout"), idle);
         keepalive(r, &at.field("tcpKeepalive"), tcp.tcp_keepalive.as_ref());
     }
 }
 
-/// Keepalive probes, of a policy or of the mesh.
+/// Checks the TCP keepalive settings of a policy or of the mesh configuration.
 pub(super) fn keepalive(r: &mut Report, path: &FieldPath, keepalive: Option<&TcpKeepalive>) {
     if let Some(keepalive) = keepalive {
         common::duration(r, &path.field("time"), keepalive.time);
@@ -228,21 +221,21 @@ fn http_pool(r: &mut Report, path: &FieldPath, http: &HttpPoolSettings) {
     }
     common::duration(r, &path.field("idleTimeout"), http.idle_timeout);
     if http.h2_upgrade_policy == H2UpgradePolicy::Upgrade && http.use_client_protocol {
-        let message = "useClientProtocol does not go together with h2UpgradePolicy UPGRADE";
+        let message = "useClientProtocol cannot be combined with h2UpgradePolicy UPGRADE";
         r.error(&path.field("useClientProtocol"), "exclusive-fields", message);
     }
     if let Some(pings) = &http.http2_keep_alive {
         let at = path.field("http2KeepAlive");
         for (field, value) in [("interval", pings.interval), ("timeout", pings.timeout)] {
             match value {
-                None => r.error(&at, "missing-field", format!("http2KeepAlive needs {field}")),
+                None => r.error(&at, "missing-field", format!("http2KeepAlive requires {field}")),
                 value => common::duration(r, &at.field(field), value),
             }
         }
     }
 }
 
-/// When endpoints are taken out, in a policy or in the mesh's.
+/// Checks the outlier detection settings of a policy or of the mesh configuration.
 pub(super) fn outlier_detection(r: &mut Report, path: &FieldPath, outlier: Option<&OutlierDetection>) {
     let Some(outlier) = outlier else {
         return;
@@ -255,7 +248,7 @@ pub(super) fn outlier_detection(r: &mut Report, path: &FieldPath, outlier: Optio
         .consecutive_local_origin_failures
         .is_some_and(|failures| failures > 0);
     if local && !outlier.split_external_local_origin_errors {
-        let message = "consecutiveLocalOriginFailures needs splitExternalLocalOriginErrors";
+        let message = "consecutiveLocalOriginFailures requires splitExternalLocalOriginErrors";
         r.error(
             &path.field("consecutiveLocalOriginFailures"),
             "exclusive-fields",
@@ -280,13 +273,14 @@ pub(super) fn outlier_detection(r: &mut Report, path: &FieldPath, outlier: Optio
             r.error(
                 &at,
                 "out-of-range",
-                format!("a status is a number from 100 to 599, not {code}"),
+                format!("a status code must be between 100 and 599, not {code}"),
             );
         }
     }
 }
 
-/// TLS towards servers; the namespace is that of the object, empty for the mesh's settings.
+/// Checks TLS settings for connections to servers. `namespace` is the namespace of the object; empty for the mesh
+/// configuration.
 pub(super) fn client_tls(r: &mut Report, path: &FieldPath, namespace: &str, tls: Option<&ClientTlsSettings>) {
     let Some(tls) = tls else {
         return;
@@ -294,18 +288,19 @@ pub(super) fn client_tls(r: &mut Report, path: &FieldPath, namespace: &str, tls:
     config_map(r, &path.field("credentialName"), namespace, &tls.credential_name);
     if tls.sni.len() > LONGEST_SNI {
         let message = format!(
-            "a server name has {LONGEST_SNI} bytes at most, and this one {}",
+            "the server name must not exceed {LONGEST_SNI} bytes, but has {}",
             tls.sni.len()
         );
         r.error(&path.field("sni"), "bad-value", message);
     }
-    let unchecked = tls.insecure_skip_verify == Some(true);
-    let secret = !tls.credential_name.is_empty();
-    let with_secret = matches!(tls.mode, ClientTlsMode::Simple | ClientTlsMode::Mutual) && secret;
-    if unchecked && matches!(tls.mode, ClientTlsMode::Simple | ClientTlsMode::Mutual) {
-        let ca = !tls.ca_certificates.is_empty() || (tls.mode == ClientTlsMode::Simple && secret);
+    let skips_verification = tls.insecure_skip_verify == Some(true);
+    let has_secret = !tls.credential_name.is_empty();
+    let from_secret = matches!(tls.mode, ClientTlsMode::Simple | ClientTlsMode::Mutual) && has_secret;
+    if skips_verification && matches!(tls.mode, ClientTlsMode::Simple | ClientTlsMode::Mutual) {
+        let ca = !tls.ca_certificates.is_empty() || (tls.mode == ClientTlsMode::Simple && has_secret);
         if ca || !tls.subject_alt_names.is_empty() {
-            let message = "insecureSkipVerify checks nothing, but certificates or names to check are given";
+            let message =
+                "insecureSkipVerify disables verification, so caCertificates and subjectAltNames must not be set";
             r.error(&path.field("insecureSkipVerify"), "exclusive-fields", message);
         }
     }
@@ -315,11 +310,11 @@ pub(super) fn client_tls(r: &mut Report, path: &FieldPath, namespace: &str, tls:
         &tls.ca_certificates,
         &tls.ca_crl,
     ];
-    if with_secret && files.iter().any(|file| !file.is_empty()) {
-        let message = "credentialName goes together with no paths of certificates";
+    if from_secret && files.iter().any(|file| !file.is_empty()) {
+        let message = "credentialName cannot be combined with paths of certificates";
         r.error(&path.field("credentialName"), "exclusive-fields", message);
     }
-    if tls.mode == ClientTlsMode::Mutual && !with_secret {
+    if tls.mode == ClientTlsMode::Mutual && !from_secret {
         let needed = [
             ("clientCertificate", &tls.client_certificate),
             ("privateKey", &tls.private_key),
@@ -328,13 +323,14 @@ pub(super) fn client_tls(r: &mut Report, path: &FieldPath, namespace: &str, tls:
             r.error(
                 &path.field(field),
                 "missing-field",
-                format!("MUTUAL needs {field} or credentialName"),
+                format!("the mode MUTUAL requires {field} or credentialName"),
             );
         }
     }
 }
 
-/// A ConfigMap with CA certificates, `configmap://NAMESPACE/NAME`, which must be in the object's own namespace.
+/// Checks a reference to a ConfigMap with CA certificates, `configmap://NAMESPACE/NAME`. It must be in the object's
+/// namespace.
 fn config_map(r: &mut Report, path: &FieldPath, namespace: &str, name: &str) {
     let Some(name) = name.strip_prefix("configmap://") else {
         return;
@@ -348,6 +344,10 @@ fn config_map(r: &mut Report, path: &FieldPath, namespace: &str, name: &str) {
                 r.error(path, "bad-value", message);
             }
         }
-        _ => r.error(path, "bad-value", "the form is configmap://NAMESPACE/NAME"),
+        _ => r.error(
+            path,
+            "bad-value",
+            "the reference must have the form configmap://NAMESPACE/NAME",
+        ),
     }
 }

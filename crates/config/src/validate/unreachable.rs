@@ -1,4 +1,4 @@
-//! Rules of a VirtualService that can never apply, because earlier ones take all of their traffic.
+//! Detection of VirtualService rules that can never match because earlier rules match all of their traffic.
 
 use crate::diagnostic::FieldPath;
 use crate::istio::{HttpMatchRequest, StringMatch, VirtualService};
@@ -6,7 +6,7 @@ use crate::validate::Report;
 
 pub(super) fn check(r: &mut Report, path: &FieldPath, spec: &VirtualService) {
     let http: Vec<&[HttpMatchRequest]> = spec.http.iter().map(|route| &*route.matches).collect();
-    // The name of a match says nothing about when it applies.
+    // Names do not affect when a match applies.
     let same = |a: &HttpMatchRequest, b: &HttpMatchRequest| {
         a == b
             || HttpMatchRequest {
@@ -23,17 +23,17 @@ pub(super) fn check(r: &mut Report, path: &FieldPath, spec: &VirtualService) {
     rules(r, &path.field("tcp"), &tcp, |a, b| a == b);
 }
 
-/// How many matches are compared with each other; more would take too long for what a warning is worth.
-const MOST: usize = 500;
+/// Maximum number of matches that are compared with each other. Comparing more takes too long for a warning.
+const MAX_COMPARED: usize = 500;
 
-/// Rules after one that always applies, and matches that were there before.
+/// Reports rules after one that always matches, and repeated matches.
 fn rules<M>(r: &mut Report, path: &FieldPath, rules: &[&[M]], same: impl Fn(&M, &M) -> bool) {
     let always = rules.iter().position(|matches| matches.is_empty());
     let mut seen: Vec<(usize, &M)> = Vec::new();
     for (index, matches) in rules.iter().enumerate() {
         let at = path.index(index);
         if let Some(always) = always.filter(|always| *always < index) {
-            let message = format!("the rule can never apply: rule {always} takes everything");
+            let message = format!("the rule never matches: rule {always} matches all traffic");
             r.warning(&at, "unreachable", message);
             continue;
         }
@@ -42,10 +42,10 @@ fn rules<M>(r: &mut Report, path: &FieldPath, rules: &[&[M]], same: impl Fn(&M, 
             match seen.iter().find(|(_, earlier)| same(earlier, condition)) {
                 Some((earlier, _)) => {
                     repeated += 1;
-                    let message = format!("the match is already in rule {earlier}");
+                    let message = format!("the match repeats a match of rule {earlier}");
                     r.warning(&at.field("match").index(number), "unreachable", message);
                 }
-                None if seen.len() < MOST => seen.push((index, condition)),
+                None if seen.len() < MAX_COMPARED => seen.push((index, condition)),
                 None => {}
             }
         }
@@ -53,13 +53,13 @@ fn rules<M>(r: &mut Report, path: &FieldPath, rules: &[&[M]], same: impl Fn(&M, 
             r.warning(
                 &at,
                 "unreachable",
-                "the rule can never apply: earlier rules have all of its matches",
+                "the rule never matches: earlier rules contain all of its matches",
             );
         }
     }
 }
 
-/// Matches by a prefix of the path that an earlier match by a shorter prefix covers.
+/// Reports path prefix matches that an earlier match with a shorter prefix covers.
 fn prefixes(r: &mut Report, path: &FieldPath, rules: &[&[HttpMatchRequest]]) {
     let all = rules.iter().enumerate().flat_map(|(rule, matches)| {
         matches.iter().enumerate().filter_map(move |(number, m)| match &m.uri {
@@ -67,21 +67,21 @@ fn prefixes(r: &mut Report, path: &FieldPath, rules: &[&[HttpMatchRequest]]) {
             _ => None,
         })
     });
-    let all: Vec<_> = all.take(MOST).collect();
+    let all: Vec<_> = all.take(MAX_COMPARED).collect();
     for (position, (rule, number, prefix, later)) in all.iter().enumerate() {
         let covers = |(_, _, shorter, earlier): &&(usize, usize, &str, &HttpMatchRequest)| {
-            prefix.len() > shorter.len() && prefix.starts_with(shorter) && asks_less(earlier, later)
+            prefix.len() > shorter.len() && prefix.starts_with(shorter) && is_weaker(earlier, later)
         };
         if let Some((earlier, _, shorter, _)) = all[..position].iter().find(covers) {
             let at = path.index(*rule).field("match").index(*number);
-            let message = format!("the match can never apply: the prefix {shorter:?} of rule {earlier} covers it");
+            let message = format!("the match never applies: the prefix {shorter:?} of rule {earlier} covers it");
             r.warning(&at, "unreachable", message);
         }
     }
 }
 
-/// Whether everything that the first match asks for beside the path is asked for by the second, too.
-fn asks_less(first: &HttpMatchRequest, second: &HttpMatchRequest) -> bool {
+/// Whether the second match has all conditions of the first, apart from the path.
+fn is_weaker(first: &HttpMatchRequest, second: &HttpMatchRequest) -> bool {
     let texts = [
         (&first.scheme, &second.scheme),
         (&first.method, &second.method),

@@ -1,4 +1,4 @@
-//! VirtualService.
+//! Validation of VirtualService.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use names::Hostname;
 use crate::diagnostic::FieldPath;
 use crate::istio::{RouteDestination, TcpRoute, TlsMatchAttributes, TlsRoute, VirtualService};
 use crate::object::{Meta, StringMap};
-use crate::validate::common::{self, Exported};
+use crate::validate::common::{self, ExportScope};
 use crate::validate::{Report, headers, hosts, http_route, unreachable};
 
 pub(super) fn check(r: &mut Report, meta: &Meta, spec: &VirtualService) {
@@ -20,7 +20,7 @@ pub(super) fn check(r: &mut Report, meta: &Meta, spec: &VirtualService) {
     }
     virtual_hosts(r, &path.field("hosts"), spec, for_gateways);
     if spec.http.is_empty() && spec.tcp.is_empty() && spec.tls.is_empty() {
-        r.error(&path, "missing-field", "http, tls or tcp routes are needed");
+        r.error(&path, "missing-field", "at least one of http, tls and tcp is required");
     }
     for (index, route) in spec.http.iter().enumerate() {
         let at = path.field("http").index(index);
@@ -40,12 +40,12 @@ pub(super) fn check(r: &mut Report, meta: &Meta, spec: &VirtualService) {
         &path.field("exportTo"),
         &meta.namespace,
         &spec.export_to,
-        Exported::Routes,
+        ExportScope::Routes,
     );
     unreachable::check(r, &path, spec);
 }
 
-/// A VirtualService without hosts has HTTP routes and nothing else.
+/// Checks that a VirtualService without hosts has HTTP routes only.
 fn delegate(r: &mut Report, path: &FieldPath, spec: &VirtualService) {
     let others = [
         ("gateways", spec.gateways.is_empty()),
@@ -53,7 +53,7 @@ fn delegate(r: &mut Report, path: &FieldPath, spec: &VirtualService) {
         ("tcp", spec.tcp.is_empty()),
     ];
     for (field, _) in others.into_iter().filter(|(_, empty)| !empty) {
-        let message = "a VirtualService without hosts is a delegate and can have http routes only";
+        let message = "a VirtualService without hosts is a delegate, which can only have http routes";
         r.error(&path.field(field), "exclusive-fields", message);
     }
 }
@@ -73,22 +73,18 @@ fn virtual_hosts(r: &mut Report, path: &FieldPath, spec: &VirtualService, for_ga
             r.error(
                 &at,
                 "bad-host",
-                "the host * is allowed for gateways only, not for the mesh",
+                "the host * is supported for gateways only, not for the mesh",
             );
         }
         if let Ok(name) = Hostname::parse(host)
             && let Some(other) = known.insert(name)
         {
-            r.error(
-                &at,
-                "duplicate",
-                format!("{host:?} and {:?} stand for the same hosts", other.as_str()),
-            );
+            r.error(&at, "duplicate", format!("{host:?} overlaps with {:?}", other.as_str()));
         }
     }
 }
 
-/// The hosts so far, none of which stands for a host that another stands for.
+/// Hosts that are already checked, none of which overlaps with another.
 #[derive(Default)]
 struct KnownHosts {
     plain: BTreeSet<Hostname>,
@@ -96,10 +92,10 @@ struct KnownHosts {
 }
 
 impl KnownHosts {
-    /// How many wildcards are compared with each other host.
-    const MOST: usize = 1000;
+    /// Maximum number of wildcards that are compared with other hosts.
+    const MAX_WILDCARDS: usize = 1000;
 
-    /// Adds a host, and says which other one overlaps with it.
+    /// Adds a host and returns another host that overlaps with it.
     fn insert(&mut self, name: Hostname) -> Option<Hostname> {
         let overlaps = |other: &&Hostname| other.matches(&name);
         let by_wildcard = self.wildcards.iter().find(overlaps).cloned();
@@ -107,7 +103,7 @@ impl KnownHosts {
             let twice = (!self.plain.insert(name.clone())).then_some(name);
             return by_wildcard.or(twice);
         }
-        if self.wildcards.len() >= KnownHosts::MOST {
+        if self.wildcards.len() >= KnownHosts::MAX_WILDCARDS {
             return by_wildcard;
         }
         let plain = self.plain.iter().find(overlaps).cloned();
@@ -116,7 +112,7 @@ impl KnownHosts {
     }
 }
 
-/// Claims of tokens can be matched at gateways only.
+/// Reports matches of JWT claims, which are supported at gateways only.
 fn claims(r: &mut Report, path: &FieldPath, route: &crate::istio::HttpRoute) {
     for (index, condition) in route.matches.iter().enumerate() {
         let at = path.field("match").index(index);
@@ -125,7 +121,7 @@ fn claims(r: &mut Report, path: &FieldPath, route: &crate::istio::HttpRoute) {
             ("withoutHeaders", &condition.without_headers),
         ] {
             for name in names.keys().filter(|name| headers::is_claim(name)) {
-                let message = "claims of tokens can be matched at gateways only";
+                let message = "JWT claims can be matched at gateways only";
                 r.error(&at.field(field).key(name.clone()), "bad-header", message);
             }
         }
@@ -134,7 +130,7 @@ fn claims(r: &mut Report, path: &FieldPath, route: &crate::istio::HttpRoute) {
 
 fn tls_route(r: &mut Report, path: &FieldPath, route: &TlsRoute, spec: &VirtualService) {
     if route.matches.is_empty() {
-        r.error(path, "missing-field", "a tls route needs a match with sniHosts");
+        r.error(path, "missing-field", "a tls route requires a match with sniHosts");
     }
     for (index, condition) in route.matches.iter().enumerate() {
         tls_match(r, &path.field("match").index(index), condition, spec);
@@ -144,7 +140,7 @@ fn tls_route(r: &mut Report, path: &FieldPath, route: &TlsRoute, spec: &VirtualS
 
 fn tls_match(r: &mut Report, path: &FieldPath, condition: &TlsMatchAttributes, spec: &VirtualService) {
     if condition.sni_hosts.is_empty() {
-        r.error(path, "missing-field", "a tls match needs sniHosts");
+        r.error(path, "missing-field", "a tls match requires sniHosts");
     }
     for (index, sni) in condition.sni_hosts.iter().enumerate() {
         sni_host(r, &path.field("sniHosts").index(index), sni, spec);
@@ -161,7 +157,7 @@ fn tls_match(r: &mut Report, path: &FieldPath, condition: &TlsMatchAttributes, s
 
 fn sni_host(r: &mut Report, path: &FieldPath, sni: &str, spec: &VirtualService) {
     if sni.parse::<std::net::IpAddr>().is_ok() {
-        return r.warning(path, "no-effect", "clients send no IP addresses as server names");
+        return r.warning(path, "no-effect", "clients do not send IP addresses as server names");
     }
     hosts::host_or_address(r, path, sni, !spec.applies_to_mesh());
     let Ok(name) = Hostname::parse(sni) else {
@@ -172,7 +168,7 @@ fn sni_host(r: &mut Report, path: &FieldPath, sni: &str, spec: &VirtualService) 
         r.error(
             path,
             "bad-host",
-            format!("{sni:?} is none of the hosts of the VirtualService"),
+            format!("{sni:?} is not covered by the hosts of the VirtualService"),
         );
     }
 }
@@ -188,7 +184,7 @@ fn tcp_route(r: &mut Report, path: &FieldPath, route: &TcpRoute) {
     destinations(r, path, &route.route);
 }
 
-/// What matches of TLS and TCP have in common.
+/// Checks the fields that TLS and TCP matches share.
 fn l4(r: &mut Report, path: &FieldPath, subnets: &[Arc<str>], port: u32, labels: &StringMap, gateways: &[Arc<str>]) {
     for (index, subnet) in subnets.iter().enumerate() {
         common::subnet(r, &path.field("destinationSubnets").index(index), subnet);
@@ -203,7 +199,7 @@ fn l4(r: &mut Report, path: &FieldPath, subnets: &[Arc<str>], port: u32, labels:
 fn destinations(r: &mut Report, path: &FieldPath, routes: &[RouteDestination]) {
     let path = path.field("route");
     if routes.is_empty() {
-        return r.error(&path, "missing-field", "a route needs a destination");
+        return r.error(&path, "missing-field", "a route requires a destination");
     }
     for (index, route) in routes.iter().enumerate() {
         common::destination(r, &path.index(index).field("destination"), &route.destination);
@@ -211,13 +207,17 @@ fn destinations(r: &mut Report, path: &FieldPath, routes: &[RouteDestination]) {
     weights(r, &path, routes.iter().map(|route| route.weight));
 }
 
-/// Weights: none negative, and not all zero.
+/// Checks weights: none may be negative, and not all may be 0.
 pub(super) fn weights(r: &mut Report, path: &FieldPath, weights: impl Iterator<Item = i32>) {
     let weights: Vec<i32> = weights.collect();
     for (index, weight) in weights.iter().enumerate() {
         common::not_negative(r, &path.index(index).field("weight"), *weight);
     }
     if weights.len() > 1 && weights.iter().all(|weight| *weight == 0) {
-        r.error(path, "out-of-range", "the weights of the destinations are all 0");
+        r.error(
+            path,
+            "out-of-range",
+            "at least one destination must have a weight greater than 0",
+        );
     }
 }

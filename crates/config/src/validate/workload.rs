@@ -1,4 +1,4 @@
-//! WorkloadEntry, WorkloadGroup, and endpoints of ServiceEntries.
+//! Validation of WorkloadEntry, WorkloadGroup and endpoints of ServiceEntries.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -7,14 +7,14 @@ use crate::diagnostic::FieldPath;
 use crate::istio::{HealthCheck, ReadinessProbe, WorkloadEntry, WorkloadGroup};
 use crate::validate::{Report, common, hosts};
 
-/// What the address of a workload may be.
+/// Allowed types of workload addresses.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Addresses {
-    /// Anything: it is not known how the service resolves.
+    /// Any type, because the resolution of the service is unknown.
     Any,
-    /// For endpoints that are not resolved.
+    /// IP addresses and Unix domain sockets, for resolution `STATIC`.
     IpOrSocket,
-    /// For endpoints that DNS resolves.
+    /// IP addresses and DNS names, for DNS resolution.
     IpOrName,
 }
 
@@ -22,7 +22,7 @@ pub(super) fn check_entry(r: &mut Report, spec: &WorkloadEntry) {
     workload(r, &FieldPath::spec(), spec, None, Addresses::Any);
 }
 
-/// An endpoint of a service with ports of these names.
+/// Checks an endpoint of a service with the given port names.
 pub(super) fn endpoint(
     r: &mut Report,
     path: &FieldPath,
@@ -62,9 +62,11 @@ fn address(
     let address = &*entry.address;
     if address.is_empty() {
         match (&*entry.network, addresses) {
-            ("", _) | (_, Addresses::IpOrName) => r.error(&at, "missing-field", "a workload needs an address"),
+            ("", _) | (_, Addresses::IpOrName) => r.error(&at, "missing-field", "a workload requires an address"),
             (network, _) => {
-                let message = format!("the workload has no address; it is reached by a gateway of {network:?} only");
+                let message = format!(
+                    "the workload has no address; it can only be reached through a gateway of the network {network:?}"
+                );
                 r.warning(&at, "ambiguous", message);
             }
         }
@@ -77,12 +79,12 @@ fn address(
             r.error(
                 &at,
                 "exclusive-fields",
-                "a Unix socket can serve a service with exactly one port only",
+                "a Unix domain socket requires a service with exactly one port",
             );
         }
     } else if address.parse::<IpAddr>().is_err() {
         if addresses == Addresses::IpOrSocket {
-            let message = format!("{address:?} is not an IP address, which resolution STATIC needs");
+            let message = format!("{address:?} is not an IP address, as required by resolution STATIC");
             r.error(&at, "bad-value", message);
         } else if let Some(problem) = hosts::fqdn_problem(address) {
             let message = format!("{address:?} is neither an IP address nor a DNS name: {problem}");
@@ -91,15 +93,19 @@ fn address(
     }
 }
 
-/// An entry whose address is this Unix socket.
+/// Checks an entry whose address is a Unix domain socket.
 fn unix_socket(r: &mut Report, path: &FieldPath, entry: &WorkloadEntry, socket: &str) {
     common::unix_path(r, &path.field("address"), socket);
     if !entry.ports.is_empty() {
-        r.error(&path.field("ports"), "exclusive-fields", "a Unix socket has no ports");
+        r.error(
+            &path.field("ports"),
+            "exclusive-fields",
+            "ports must be empty for a Unix domain socket",
+        );
     }
 }
 
-/// Ports by their names.
+/// Checks port numbers by name.
 fn ports(r: &mut Report, path: &FieldPath, entry: &WorkloadEntry) {
     for (name, number) in &entry.ports {
         let at = path.key(name.clone());
@@ -111,10 +117,10 @@ fn ports(r: &mut Report, path: &FieldPath, entry: &WorkloadEntry) {
 pub(super) fn check_group(r: &mut Report, spec: &WorkloadGroup) {
     let path = FieldPath::spec();
     match &spec.template {
-        None => r.error(&path, "missing-field", "a WorkloadGroup needs a template"),
+        None => r.error(&path, "missing-field", "a WorkloadGroup requires a template"),
         Some(template) => {
             let at = path.field("template");
-            // The address of a group is that of each workload, and mostly comes with it.
+            // The address of the template is usually set by each workload.
             if let Some(socket) = template.address.strip_prefix(common::UNIX) {
                 unix_socket(r, &at, template, socket);
             }
@@ -130,7 +136,7 @@ pub(super) fn check_group(r: &mut Report, spec: &WorkloadGroup) {
     }
 }
 
-/// A probe, of a group or in a proxy's configuration.
+/// Checks a readiness probe of a WorkloadGroup or of a proxy configuration.
 pub(super) fn readiness_probe(r: &mut Report, path: &FieldPath, probe: &ReadinessProbe) {
     for (field, value) in [
         ("initialDelaySeconds", probe.initial_delay_seconds),
@@ -142,7 +148,11 @@ pub(super) fn readiness_probe(r: &mut Report, path: &FieldPath, probe: &Readines
         common::not_negative(r, &path.field(field), value);
     }
     match &probe.method {
-        None => r.error(path, "missing-field", "a probe needs httpGet, tcpSocket, exec or grpc"),
+        None => r.error(
+            path,
+            "missing-field",
+            "a probe requires httpGet, tcpSocket, exec or grpc",
+        ),
         Some(HealthCheck::HttpGet(http)) => {
             let at = path.field("httpGet");
             common::port(r, &at.field("port"), http.port);
@@ -156,7 +166,7 @@ pub(super) fn readiness_probe(r: &mut Report, path: &FieldPath, probe: &Readines
                     r.error(
                         &at,
                         "bad-header",
-                        format!("{:?} is not the name of a header", &*header.name),
+                        format!("{:?} is not a valid header name", &*header.name),
                     );
                 }
             }
@@ -166,7 +176,7 @@ pub(super) fn readiness_probe(r: &mut Report, path: &FieldPath, probe: &Readines
             r.error(
                 &path.field("exec").field("command"),
                 "missing-field",
-                "the command is needed",
+                "command is required",
             );
         }
         Some(HealthCheck::Exec(_)) => {}

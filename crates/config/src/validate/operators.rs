@@ -1,7 +1,7 @@
-//! The variables of header values, as Envoy 1.40 knows them (its access log's command operators).
+//! Command operators of Envoy 1.40, used in header values and access log formats.
 
-/// Those that stand alone; some take arguments all the same.
-const ALONE: [&str; 136] = [
+/// Operators that do not require arguments. Some accept them.
+const WITHOUT_ARGUMENTS: [&str; 136] = [
     "ACCESS_LOG_TYPE",
     "BYTES_RECEIVED",
     "BYTES_RETRANSMITTED",
@@ -140,7 +140,7 @@ const ALONE: [&str; 136] = [
     "VIRTUAL_CLUSTER_NAME",
 ];
 
-/// Those that need arguments.
+/// Operators that require arguments.
 const WITH_ARGUMENTS: [&str; 20] = [
     "CEL",
     "CELL_TYPE",
@@ -164,11 +164,13 @@ const WITH_ARGUMENTS: [&str; 20] = [
     "UPSTREAM_METADATA",
 ];
 
-/// Why `%NAME%` or `%NAME(ARGUMENTS)%` is none of them.
+/// Reports why `%NAME%` or `%NAME(ARGUMENTS)%` is not a valid operator.
 pub(super) fn problem(name: &str, arguments: bool) -> Option<&'static str> {
-    match (WITH_ARGUMENTS.contains(&name), ALONE.contains(&name)) {
-        (true, _) if !arguments => Some("a variable has no arguments, such as the name of a header in %REQ(x-a)%"),
+    match (WITH_ARGUMENTS.contains(&name), WITHOUT_ARGUMENTS.contains(&name)) {
+        (true, _) if !arguments => {
+            Some("a command operator lacks its arguments, such as the header name in %REQ(x-a)%")
+        }
         (true, _) | (_, true) => None,
-        _ => Some("there is no variable of this name; write a plain % as %%"),
+        _ => Some("unknown command operator; escape a literal % as %%"),
     }
 }
