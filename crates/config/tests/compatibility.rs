@@ -1,5 +1,5 @@
-//! The tables of fields in docs/reference/fields.md: every field is there, none that does not exist, and what they say of effects
-//! and tests is so.
+//! Checks the field tables in docs/reference/fields.md: they list every field and no others, and their effects and tests
+//! are correct.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -8,13 +8,13 @@ use std::path::{Path, PathBuf};
 use config::schema::{Schema, Shape};
 use config::{Kind, effects};
 
-/// The kinds of other groups that have a table.
+/// Kinds outside `networking.istio.io` that have a table.
 const OTHER_KINDS: [Kind; 3] = [Kind::MeshConfig, Kind::MeshNetworks, Kind::PeerAuthentication];
 
-/// A row: the path, the effect, since when, the tests.
+/// A row: path, effect, version and tests.
 struct Row {
     kind: Kind,
-    /// Where the table's paths begin, below `spec`.
+    /// Prefix of the table's paths, relative to `spec`.
     below: &'static str,
     line: usize,
     cells: [String; 4],
@@ -30,7 +30,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// The rows of the section `Fields`.
+/// Rows of the section `Fields`.
 fn rows(page: &str) -> Vec<Row> {
     let (mut rows, mut table, mut inside) = (Vec::new(), None, false);
     for (line, text) in page.lines().enumerate() {
@@ -67,7 +67,7 @@ fn spec(kind: Kind) -> Schema {
         .map_or_else(|| (*content).clone(), |spec| (**spec).clone())
 }
 
-/// The schema that a path leads to.
+/// Schema of the field at a path.
 fn at(schema: &Schema, path: &str) -> Option<Schema> {
     path.split('.').try_fold(schema.clone(), |schema, step| {
         let name = step.trim_end_matches("[]");
@@ -83,7 +83,7 @@ fn at(schema: &Schema, path: &str) -> Option<Schema> {
     })
 }
 
-/// All paths that lead to a value, and not to an object with fields.
+/// Paths of all fields whose values are not objects with fields.
 fn leaves(schema: &Schema, path: &str, out: &mut BTreeSet<String>) {
     let join = |name: &str| {
         if path.is_empty() {
@@ -105,7 +105,7 @@ fn leaves(schema: &Schema, path: &str, out: &mut BTreeSet<String>) {
     }
 }
 
-/// Whether what is at `path` is what is at `above`, or in it.
+/// Whether `path` is `above` or a path within it.
 fn is_in(path: &str, above: &str) -> bool {
     path.strip_prefix(above)
         .is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
@@ -116,7 +116,7 @@ fn page() -> String {
 }
 
 #[test]
-fn every_field_is_in_the_tables_and_no_other() {
+fn tables_list_every_field_and_no_others() {
     let page = page();
     let rows = rows(&page);
     let mut wrong = Vec::new();
@@ -144,7 +144,7 @@ fn every_field_is_in_the_tables_and_no_other() {
 }
 
 #[test]
-fn every_test_that_the_tables_name_exists() {
+fn tests_in_the_tables_exist() {
     let sources: String = fs::read_dir(root().join("tests/e2e/tests"))
         .expect("tests")
         .filter_map(|entry| fs::read_to_string(entry.expect("a file").path()).ok())
@@ -162,9 +162,9 @@ fn every_test_that_the_tables_name_exists() {
     }
 }
 
-/// `RUTTER_UPDATE_DOCS` (which `cargo xtask docs` sets) writes the column instead of checking it.
+/// `RUTTER_UPDATE_DOCS`, which `cargo xtask docs` sets, writes the column instead of checking it.
 #[test]
-fn the_reference_page_of_fields_says_what_has_no_effect_yet() {
+fn fields_page_lists_what_has_no_effect_yet() {
     let old = page();
     let mut lines: Vec<String> = old.lines().map(str::to_owned).collect();
     for row in rows(&old) {
@@ -199,7 +199,7 @@ fn the_reference_page_of_fields_says_what_has_no_effect_yet() {
     );
 }
 
-/// Whether some values of the field have an effect: the entry names values that ask for something else than the default.
+/// Whether some values of the field have an effect: the entry lists values other than the default.
 fn has_other_values(entry: &effects::Entry) -> bool {
     entry.unless.iter().any(|value| *value != "false")
 }

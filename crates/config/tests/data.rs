@@ -1,7 +1,7 @@
-//! Files in, expected objects and diagnostics out: every file of `tests/data` ends in comment lines (`#> …`) that say
-//! what parsing makes of it. With `RUTTER_BLESS=1` they are rewritten; the difference is the review.
+//! Golden tests of parsing: every file in `tests/data` ends in comment lines (`#> …`) with the expected objects and
+//! diagnostics. `RUTTER_BLESS=1` rewrites them; review the diff.
 //!
-//! A first line `# strict` turns on the strict mode.
+//! A first line `# strict` enables strict mode.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,11 +11,11 @@ use config::{ParseOptions, parse_documents, validate};
 const MARK: &str = "#>";
 
 #[test]
-fn files_are_read_as_expected() {
+fn parses_files_as_expected() {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data");
     let mut files: Vec<PathBuf> = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()).collect();
     files.sort();
-    assert!(files.len() >= 20, "the files are missing");
+    assert!(files.len() >= 20, "files are missing");
     let bless = std::env::var_os("RUTTER_BLESS").is_some();
     let mut failures = Vec::new();
     for file in files {
@@ -32,12 +32,12 @@ fn files_are_read_as_expected() {
     }
     assert!(
         failures.is_empty(),
-        "{}\n(RUTTER_BLESS=1 accepts what was found)",
+        "{}\n(RUTTER_BLESS=1 accepts the new answers)",
         failures.join("\n")
     );
 }
 
-/// What is made of a file, as comment lines.
+/// Objects and diagnostics of a file, as comment lines.
 fn answer(input: &str) -> String {
     let strict = input.starts_with("# strict");
     let parsed = parse_documents(
@@ -51,7 +51,7 @@ fn answer(input: &str) -> String {
     let mut out = String::new();
     for object in &parsed.objects {
         out += &format!("{MARK} {}\n", object.key());
-        // What a file says is right is right without a file, too.
+        // An object that is valid in a file is valid without a file.
         assert!(validate(object).iter().all(|d| !d.is_error()), "{}", object.key());
     }
     for key in &parsed.refused {

@@ -1,4 +1,4 @@
-//! What holds of all kinds: names, defaults, and bounds that would make data files long.
+//! Properties of all kinds: names, definitions, defaults and size limits.
 
 use std::path::Path;
 
@@ -11,7 +11,7 @@ fn object(kind: Kind, spec: &Json) -> String {
     json!({"apiVersion": kind.api_version(), "kind": kind.name(), "metadata": metadata, "spec": spec}).to_string()
 }
 
-/// Fills in the defaults of a schema, as an API server does.
+/// Sets the defaults of a schema, as an API server does.
 fn fill(value: &mut Json, schema: &Schema) {
     match (&schema.shape, value) {
         (Shape::Object(fields), Json::Object(entries)) => {
@@ -31,11 +31,11 @@ fn fill(value: &mut Json, schema: &Schema) {
 }
 
 #[test]
-fn kinds_are_found_by_group_and_name() {
+fn finds_kinds_by_group_and_name() {
     for kind in Kind::ALL {
         assert_eq!(Kind::find(kind.group(), kind.name()), Some(*kind));
         let others = Kind::ALL.iter().filter(|other| other.to_string() == kind.to_string());
-        assert_eq!(others.count(), 1, "{kind} says which kind it is");
+        assert_eq!(others.count(), 1, "{kind} is ambiguous");
     }
     let gateway = |group| Kind::find(group, "Gateway");
     assert_eq!(gateway("networking.istio.io"), Some(Kind::Gateway));
@@ -43,23 +43,23 @@ fn kinds_are_found_by_group_and_name() {
 }
 
 #[test]
-fn every_kind_of_the_gateway_api_has_a_definition_with_status() {
+fn gateway_api_kinds_have_definitions_with_status() {
     let kinds = Kind::ALL
         .iter()
         .filter(|kind| kind.group().contains(".networking.") && !kind.is_istio());
     for kind in kinds {
         let definition = schema::find_kind(kind.group(), kind.name()).expect("a definition");
         assert_eq!(definition.mesh, Some(*kind));
-        // A grant has nothing to be in a state.
+        // ReferenceGrant has no status.
         assert_eq!(definition.status, *kind != Kind::ReferenceGrant, "{kind}");
         let served: Vec<&str> = definition.versions.iter().map(|served| served.version).collect();
         assert_eq!(served, kind.versions(), "{kind}");
     }
 }
 
-/// The defaults of the types and those of the schemas are written down beside each other, and are the same.
+/// The defaults of the types equal the defaults of the schemas.
 #[test]
-fn an_object_means_the_same_with_and_without_its_defaults() {
+fn explicit_defaults_do_not_change_an_object() {
     let text = include_str!("data/gateway_api.yaml");
     let parsed = parse_documents(text.as_bytes(), "f", &ParseOptions::default());
     assert!(parsed.objects.len() >= 15);
@@ -74,7 +74,7 @@ fn an_object_means_the_same_with_and_without_its_defaults() {
 }
 
 #[test]
-fn the_rules_of_a_route_have_a_bound_together() {
+fn total_number_of_matches_is_limited() {
     for (kind, one) in [
         (Kind::HttpRoute, json!({"path": {"value": "/a"}})),
         (Kind::GrpcRoute, json!({"method": {"service": "a"}})),

@@ -1,4 +1,4 @@
-//! What objects say once they are read: defaults, and the questions that their types answer.
+//! Parsed objects: metadata, defaults and accessors.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use config::mesh::{LabelSelector, LabelSelectorRequirement, ProxyClusterName};
 use config::{AnyObject, Kind, MeshConfig, Meta, Object, ObjectKey, ParseOptions, Resource, Timestamp, core};
 use names::Protocol;
 
-/// The only object of a text.
+/// Parses a text with exactly one object.
 fn read<S: Resource>(text: &str) -> Arc<Object<S>> {
     let parsed = config::parse_documents(text.as_bytes(), "dir/a.yaml", &ParseOptions::default());
     let [object] = &parsed.objects[..] else {
@@ -18,7 +18,7 @@ fn read<S: Resource>(text: &str) -> Arc<Object<S>> {
 }
 
 #[test]
-fn metadata_and_origin() {
+fn parses_metadata_and_origin() {
     let object = read::<core::Pod>(
         "# comment\napiVersion: v1\nkind: Pod\nmetadata:\n  name: a-1-x\n  namespace: shop\n  generateName: a-1-\n  \
          labels: {app: a, empty: }\n  annotations: {b: \"1\"}\n  uid: u\n  resourceVersion: \"7\"\n  generation: 3\n  \
@@ -47,7 +47,7 @@ fn metadata_and_origin() {
 }
 
 #[test]
-fn the_oldest_comes_first_and_then_the_name() {
+fn sorts_by_age_then_name() {
     let meta = |name: &str, seconds: Option<i64>| Meta {
         creation_timestamp: seconds.map(Timestamp::from_unix),
         ..Meta::new(Kind::Sidecar, "ns", name)
@@ -64,7 +64,7 @@ fn the_oldest_comes_first_and_then_the_name() {
 }
 
 #[test]
-fn moving_an_object_within_its_file_is_no_change() {
+fn position_in_file_does_not_affect_equality() {
     let text =
         "apiVersion: networking.istio.io/v1\nkind: WorkloadEntry\nmetadata: {name: a}\nspec: {address: 10.0.0.1}\n";
     let (here, there) = (
@@ -76,7 +76,7 @@ fn moving_an_object_within_its_file_is_no_change() {
 }
 
 #[test]
-fn the_written_form_is_kept_for_istio_kinds() {
+fn keeps_raw_json_of_istio_kinds() {
     let object = read::<WorkloadEntry>(
         "apiVersion: networking.istio.io/v1beta1\nkind: WorkloadEntry\nmetadata: {name: a, managedFields: [{a: b}]}\n\
          spec: {address: 10.0.0.1, unknown: [1, 0x10, yes, 1.5, ~]}\nstatus: {a: b}\n",
@@ -99,7 +99,7 @@ fn the_written_form_is_kept_for_istio_kinds() {
 }
 
 #[test]
-fn routes_do_one_thing() {
+fn route_has_one_action() {
     let object = read::<VirtualService>(
         "apiVersion: networking.istio.io/v1\nkind: VirtualService\nmetadata: {name: a}\nspec:\n  hosts: [a]\n  http:\n  \
          - {match: [{uri: {exact: /a}, headers: {x: {}}}], redirect: {uri: /b, port: 8080}}\n  \
@@ -123,7 +123,7 @@ fn routes_do_one_thing() {
 }
 
 #[test]
-fn ports_and_addresses() {
+fn parses_ports_and_addresses() {
     let service = read::<core::Service>(
         "apiVersion: v1\nkind: Service\nmetadata: {name: a}\nspec:\n  clusterIP: 10.0.0.1\n  ports:\n  \
          - {name: http-a, port: 80, targetPort: web}\n  - {name: b, port: 3306}\n  - {name: c, port: 53, protocol: UDP}\n",
@@ -174,7 +174,7 @@ fn ports_and_addresses() {
 }
 
 #[test]
-fn the_protocol_of_a_service_entry_is_only_what_it_says() {
+fn service_entry_protocol_ignores_port_name() {
     let port = |protocol: &str, name: &str| ServicePort {
         number: 80,
         protocol: protocol.into(),
@@ -195,7 +195,7 @@ fn the_protocol_of_a_service_entry_is_only_what_it_says() {
 }
 
 #[test]
-fn the_defaults_of_the_mesh_are_those_of_istio() {
+fn mesh_config_has_istio_defaults() {
     let mesh = MeshConfig::default();
     assert_eq!(
         (
@@ -241,7 +241,7 @@ fn the_defaults_of_the_mesh_are_those_of_istio() {
 }
 
 #[test]
-fn label_selectors() {
+fn matches_label_selectors() {
     let labels = [("app", "a"), ("tier", "web")]
         .map(|(k, v)| (Arc::from(k), Arc::from(v)))
         .into();
@@ -272,7 +272,7 @@ fn label_selectors() {
 }
 
 #[test]
-fn the_networks_of_the_mesh_are_read_from_a_text_and_as_an_object() {
+fn parses_mesh_networks_from_text_and_object() {
     let text = "networks: {west: {endpoints: [{fromRegistry: w}, {fromCidr: 10.0.0.0/8}], gateways: [{address: 1.2.3.4, port: 15443}]}}";
     let (networks, said) = config::parse_mesh_networks(text.as_bytes(), "f", &ParseOptions::default());
     assert!(said.is_empty(), "{said:?}");

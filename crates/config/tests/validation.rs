@@ -1,9 +1,8 @@
-//! What validation says of single fields: hundreds of cases, one a line, each with its answer below it.
+//! Golden tests of validation: hundreds of cases, one per line, each followed by its diagnostics.
 //!
-//! A line `== KIND SPEC` begins a family: `SPEC` is a `spec` (YAML in flow style) in which `$` stands for the cases that
-//! follow. Below each case stand `ok` or what is said, indented. With `RUTTER_BLESS=1` the answers are rewritten; the
-//! difference is the review. Left out are the warnings that a field has no effect yet, for they come and go, and the one that
-//! every EnvoyFilter gets.
+//! A line `== KIND SPEC` starts a family of cases. `SPEC` is a `spec` in YAML flow style, in which `$` is replaced by each
+//! case that follows. Each case is followed by indented lines: its diagnostics, or `ok`. `RUTTER_BLESS=1` rewrites them;
+//! review the diff. Warnings about fields that have no effect yet, and the warning about every EnvoyFilter, are omitted.
 
 #![allow(clippy::unwrap_used, reason = "a helper that fails fails its test")]
 
@@ -15,7 +14,7 @@ use std::path::{Path, PathBuf};
 use config::{Kind, ParseOptions, effects, parse_documents};
 
 #[test]
-fn cases_are_answered_as_expected() {
+fn reports_expected_diagnostics() {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/validation");
     let mut files: Vec<PathBuf> = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()).collect();
     files.sort();
@@ -37,10 +36,10 @@ fn cases_are_answered_as_expected() {
         good >= 100 && bad >= 250 && good + bad >= 400,
         "{good} valid and {bad} invalid: {counts:?}"
     );
-    assert_eq!(counts.len(), 9, "each kind of networking has cases: {counts:?}");
+    assert_eq!(counts.len(), 9, "each networking kind must have cases: {counts:?}");
 }
 
-/// The file with every answer written anew; counts valid and invalid cases by kind.
+/// Rewrites the diagnostics of every case, and counts valid and invalid cases by kind.
 fn answer(text: &str, counts: &mut BTreeMap<Kind, (usize, usize)>) -> String {
     let mut out = String::new();
     let mut family = None;
@@ -53,13 +52,13 @@ fn answer(text: &str, counts: &mut BTreeMap<Kind, (usize, usize)>) -> String {
             family = Some((kind, spec));
         } else if !line.is_empty() && !line.starts_with('#') {
             let (kind, spec) = family.unwrap();
-            let said = said(kind, &spec.replace('$', line));
+            let found = diagnostics(kind, &spec.replace('$', line));
             let count = counts.entry(kind).or_default();
-            match said.iter().any(|line| line.starts_with("error")) {
+            match found.iter().any(|line| line.starts_with("error")) {
                 true => count.1 += 1,
                 false => count.0 += 1,
             }
-            said.iter().for_each(|line| {
+            found.iter().for_each(|line| {
                 let _ = writeln!(out, "  {line}");
             });
         }
@@ -67,26 +66,30 @@ fn answer(text: &str, counts: &mut BTreeMap<Kind, (usize, usize)>) -> String {
     out
 }
 
-fn said(kind: Kind, spec: &str) -> Vec<String> {
+fn diagnostics(kind: Kind, spec: &str) -> Vec<String> {
     let (version, name) = (kind.api_version(), kind.name());
     let text = format!("apiVersion: {version}\nkind: {name}\nmetadata: {{name: a}}\nspec: {spec}\n");
     let parsed = parse_documents(text.as_bytes(), "f", &ParseOptions::default());
     let mut lines: Vec<String> = Vec::new();
-    for said in parsed
+    for diagnostic in parsed
         .diagnostics
         .iter()
-        .filter(|said| ![effects::CODE, effects::ELSEWHERE_CODE, "unstable"].contains(&said.code))
+        .filter(|one| ![effects::CODE, effects::ELSEWHERE_CODE, "unstable"].contains(&one.code))
     {
-        let path = said.path.to_string();
+        let path = diagnostic.path.to_string();
         assert!(
-            !said.message.is_empty() && !said.message.ends_with('.'),
+            !diagnostic.message.is_empty() && !diagnostic.message.ends_with('.'),
             "{}",
-            said.message
+            diagnostic.message
         );
-        let hint = said.hint.as_ref().map(|hint| format!(" ({hint})")).unwrap_or_default();
+        let hint = diagnostic
+            .hint
+            .as_ref()
+            .map(|hint| format!(" ({hint})"))
+            .unwrap_or_default();
         lines.push(format!(
             "{} {path}: {} [{}]{hint}",
-            said.severity, said.message, said.code
+            diagnostic.severity, diagnostic.message, diagnostic.code
         ));
     }
     if lines.is_empty() {
@@ -95,7 +98,7 @@ fn said(kind: Kind, spec: &str) -> Vec<String> {
     lines
 }
 
-/// The first line that differs, with the case that it is about.
+/// The first line that differs, with its case.
 fn difference(file: &Path, old: &str, new: &str) -> String {
     let pair = old
         .lines()
