@@ -77,8 +77,8 @@ message! {
     pub struct JwtRule where [
         rule "!(has(self.jwksUri) && has(self.jwks))" "jwks and jwksUri are mutually exclusive",
     ] {
-        /// Required value of the token's `iss` claim. If empty, the issuer is not checked and the keys come from
-        /// `jwksUri` or `jwks`.
+        /// Required value of the token's `iss` claim. If empty, any issuer is accepted, and `jwksUri`
+        /// is required.
         pub issuer: Arc<str> where [min 1],
         /// Accepted audiences. The token's `aud` claim must contain at least one of them. If empty, any audience is
         /// accepted.

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde_json::Value as Json;
-
-use crate::mesh::proxy::{EmptyMessage, TraceContext};
+use crate::mesh::access_log::*;
+use crate::mesh::proxy::EmptyMessage;
+use crate::mesh::tracing::TraceContext;
 use crate::object::StringMap;
 
 /// Providers that always exist: `prometheus`, `stackdriver` and `envoy` (an access log on standard output).
@@ -407,88 +407,6 @@ message! {
         pub environment: Option<EmptyMessage>,
         /// Detects attributes in Dynatrace's metadata files.
         pub dynatrace: Option<EmptyMessage>,
-    }
-}
-
-message! {
-    /// Access log in a file.
-    pub struct FileAccessLogProvider {
-        /// Path of the file.
-        pub path: Arc<str>,
-        /// Format of log entries.
-        pub log_format: Option<LogFormat>,
-        /// Whether empty values are omitted.
-        pub omit_empty_values: bool,
-    }
-}
-
-choice! {
-    /// Format of an access log.
-    pub enum LogFormat {
-        /// Istio's default format.
-        else Default,
-        /// Text with command operators.
-        Text(Arc<str>) = "text",
-        /// JSON object with command operators.
-        Labels(Json) = "labels",
-    }
-}
-
-message! {
-    /// Envoy's gRPC access log service for HTTP.
-    pub struct HttpAlsProvider {
-        /// Service, as `[namespace/]host`.
-        pub service: Arc<str>,
-        /// Port of the service.
-        pub port: u32,
-        /// Name of the log.
-        pub log_name: Arc<str>,
-        /// Filter state objects to log.
-        pub filter_state_objects_to_log: Vec<Arc<str>>,
-        /// Request headers to log.
-        pub additional_request_headers_to_log: Vec<Arc<str>>,
-        /// Response headers to log.
-        pub additional_response_headers_to_log: Vec<Arc<str>>,
-        /// Response trailers to log.
-        pub additional_response_trailers_to_log: Vec<Arc<str>>,
-    }
-}
-
-message! {
-    /// Envoy's gRPC access log service for TCP.
-    pub struct TcpAlsProvider {
-        /// Service, as `[namespace/]host`.
-        pub service: Arc<str>,
-        /// Port of the service.
-        pub port: u32,
-        /// Name of the log.
-        pub log_name: Arc<str>,
-        /// Filter state objects to log.
-        pub filter_state_objects_to_log: Vec<Arc<str>>,
-    }
-}
-
-message! {
-    /// OpenTelemetry access log service.
-    pub struct OtelAlsProvider {
-        /// Service, as `[namespace/]host`.
-        pub service: Arc<str>,
-        /// Port of the service.
-        pub port: u32,
-        /// Name of the log.
-        pub log_name: Arc<str>,
-        /// Format of log entries.
-        pub log_format: Option<OtelLogFormat>,
-    }
-}
-
-message! {
-    /// Format of an OpenTelemetry access log.
-    pub struct OtelLogFormat {
-        /// Body of the log record, a text with command operators.
-        pub text: Arc<str>,
-        /// Attributes of the log record, a JSON object with command operators.
-        pub labels: Option<Json>,
     }
 }
 

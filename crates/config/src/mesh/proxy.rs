@@ -1,10 +1,11 @@
 //! The message `ProxyConfig`: settings of proxies.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::istio::{ClientTlsSettings, ReadinessProbe, TcpKeepalive};
+use crate::mesh::connection::ConnectionSettings;
+use crate::mesh::tracing::Tracing;
 use crate::object::StringMap;
 
 message! {
@@ -137,131 +138,6 @@ enumeration! {
         Tproxy = "TPROXY" 1,
         /// Not captured.
         None = "NONE" 2,
-    }
-}
-
-message! {
-    /// Tracing settings.
-    pub struct Tracing {
-        /// Tracing backend.
-        pub tracer: Option<Tracer>,
-        /// Custom tags of spans, by name.
-        pub custom_tags: BTreeMap<Arc<str>, CustomTag>,
-        /// Maximum length of the request path in a tag. 0 means 256.
-        pub max_path_tag_length: u32,
-        /// Percentage of requests to trace. 0 means 1, the default.
-        pub sampling: f64,
-        /// TLS settings for connections to the backend.
-        pub tls_settings: Option<ClientTlsSettings>,
-        /// Whether spans have Istio's tags. Defaults to true.
-        pub enable_istio_tags: Option<bool>,
-    }
-}
-
-oneof! {
-    /// Tracing backend.
-    pub enum Tracer {
-        /// Zipkin.
-        Zipkin(TracerAddress) = "zipkin",
-        /// Lightstep.
-        Lightstep(Lightstep) = "lightstep",
-        /// Datadog.
-        Datadog(TracerAddress) = "datadog",
-        /// Stackdriver.
-        Stackdriver(StackdriverTracer) = "stackdriver",
-        /// OpenCensus agent.
-        OpenCensusAgent(OpenCensusAgent) = "openCensusAgent",
-    }
-}
-
-message! {
-    /// Address of a tracing backend.
-    pub struct TracerAddress {
-        /// Address, as `host:port`.
-        pub address: Arc<str>,
-    }
-}
-
-message! {
-    /// Lightstep backend.
-    pub struct Lightstep {
-        /// Address, as `host:port`.
-        pub address: Arc<str>,
-        /// Access token.
-        pub access_token: Arc<str>,
-    }
-}
-
-message! {
-    /// Stackdriver backend.
-    pub struct StackdriverTracer {
-        /// Whether traces are also printed to standard output.
-        pub debug: bool,
-        /// Maximum number of attributes per span.
-        pub max_number_of_attributes: Option<i64>,
-        /// Maximum number of annotations per span.
-        pub max_number_of_annotations: Option<i64>,
-        /// Maximum number of message events per span.
-        pub max_number_of_message_events: Option<i64>,
-    }
-}
-
-message! {
-    /// OpenCensus agent.
-    pub struct OpenCensusAgent {
-        /// Address of the agent.
-        pub address: Arc<str>,
-        /// Trace context formats.
-        pub context: Vec<TraceContext>,
-    }
-}
-
-enumeration! {
-    /// Trace context format.
-    pub enum TraceContext {
-        /// Unspecified.
-        #[default]
-        Unspecified = "UNSPECIFIED" 0,
-        /// W3C Trace Context (`traceparent`).
-        W3c = "W3C_TRACE_CONTEXT" 1,
-        /// gRPC binary format (`grpc-trace-bin`).
-        GrpcBin = "GRPC_BIN" 2,
-        /// Google Cloud format (`x-cloud-trace-context`).
-        Cloud = "CLOUD_TRACE_CONTEXT" 3,
-        /// B3 headers (`x-b3-…`).
-        B3 = "B3" 4,
-    }
-}
-
-choice! {
-    /// Source of the value of a custom tag.
-    pub enum CustomTag {
-        /// No value.
-        else Nothing,
-        /// Literal text.
-        Literal(LiteralTag) = "literal",
-        /// Environment variable of the proxy.
-        Environment(NamedTag) = "environment",
-        /// Request header.
-        Header(NamedTag) = "header",
-    }
-}
-
-message! {
-    /// Literal value of a custom tag.
-    pub struct LiteralTag {
-        /// Value of the tag.
-        pub value: Arc<str>,
-    }
-}
-
-message! {
-    /// Environment variable or header that provides the value of a custom tag.
-    pub struct NamedTag {
-        /// Name of the environment variable or header.
-        pub name: Arc<str>,
-        /// Value to use if there is none.
-        pub default_value: Arc<str>,
     }
 }
 
@@ -449,90 +325,5 @@ enumeration! {
         Undefined = "UNDEFINED" 0,
         /// Only to workloads of the mesh.
         InMesh = "IN_MESH" 1,
-    }
-}
-
-message! {
-    /// Limits and timeouts of connections.
-    pub struct ConnectionSettings {
-        /// Profile that provides defaults for unset fields.
-        pub profile: ConnectionProfile,
-        /// Buffer limit per downstream connection, in bytes.
-        pub listener_per_connection_buffer_limit_bytes: Option<i32>,
-        /// Buffer limit per upstream connection, in bytes.
-        pub cluster_per_connection_buffer_limit_bytes: Option<i32>,
-        /// Time after which an HTTP connection without active requests is closed.
-        pub http_idle_timeout: Option<Duration>,
-        /// Maximum lifetime of an HTTP connection.
-        pub http_max_connection_duration: Option<Duration>,
-        /// Drain time of an HTTP connection.
-        pub http_drain_timeout: Option<Duration>,
-        /// Timeout for receiving a complete request.
-        pub http_request_timeout: Option<Duration>,
-        /// Timeout for receiving the headers of a request.
-        pub http_request_headers_timeout: Option<Duration>,
-        /// Idle timeout of an HTTP stream.
-        pub http_stream_idle_timeout: Option<Duration>,
-        /// Maximum lifetime of an HTTP stream.
-        pub http_max_stream_duration: Option<Duration>,
-        /// Maximum number of concurrent streams per connection.
-        pub http_max_concurrent_streams: Option<i32>,
-        /// Initial flow-control window of an HTTP/2 stream, in bytes.
-        pub http2_initial_stream_window_size: Option<i32>,
-        /// Initial flow-control window of an HTTP/2 connection, in bytes.
-        pub http2_initial_connection_window_size: Option<i32>,
-        /// Handling of headers with underscores in their names.
-        pub http_headers_with_underscores_action: HeadersWithUnderscoresAction,
-        /// Whether adjacent slashes in the path are merged.
-        pub http_merge_slashes: Option<bool>,
-        /// Handling of escaped slashes in the path.
-        pub http_path_with_escaped_slashes_action: PathWithEscapedSlashesAction,
-        /// Maximum number of connections per listener.
-        pub listener_connection_limit: Option<i32>,
-        /// Maximum number of downstream connections of the proxy.
-        pub global_downstream_connection_limit: Option<i32>,
-    }
-}
-
-enumeration! {
-    /// Profile of default limits and timeouts.
-    pub enum ConnectionProfile {
-        /// For sidecars.
-        #[default]
-        Sidecar = "SIDECAR" 0,
-        /// For proxies at the edge of the mesh.
-        Edge = "EDGE" 1,
-    }
-}
-
-enumeration! {
-    /// Handling of headers with underscores in their names.
-    pub enum HeadersWithUnderscoresAction {
-        /// Unspecified.
-        #[default]
-        Unspecified = "HEADERS_WITH_UNDERSCORES_UNSPECIFIED" 0,
-        /// Forwards the headers.
-        Allow = "HEADERS_WITH_UNDERSCORES_ALLOW" 1,
-        /// Rejects the request.
-        RejectRequest = "HEADERS_WITH_UNDERSCORES_REJECT_REQUEST" 2,
-        /// Removes the headers.
-        DropHeader = "HEADERS_WITH_UNDERSCORES_DROP_HEADER" 3,
-    }
-}
-
-enumeration! {
-    /// Handling of escaped slashes in paths.
-    pub enum PathWithEscapedSlashesAction {
-        /// Unspecified.
-        #[default]
-        Unspecified = "PATH_WITH_ESCAPED_SLASHES_UNSPECIFIED" 0,
-        /// Keeps the slashes escaped.
-        KeepUnchanged = "KEEP_UNCHANGED" 1,
-        /// Rejects the request.
-        RejectRequest = "REJECT_REQUEST" 2,
-        /// Unescapes the slashes and redirects the client to the new path.
-        UnescapeAndRedirect = "UNESCAPE_AND_REDIRECT" 3,
-        /// Unescapes the slashes and forwards the request.
-        UnescapeAndForward = "UNESCAPE_AND_FORWARD" 4,
     }
 }

@@ -196,7 +196,7 @@ fn a_bare_mesh_config_is_a_file_of_its_own() {
     assert_eq!(config.unwrap().connect_timeout, Duration::from_secs(3));
     assert_eq!(
         diagnostics[0].to_string(),
-        "mesh.yaml:2:1: warning: MeshConfig default: accesLogFile: there is no such field [unknown-field] \
+        "mesh.yaml:2:1: warning: MeshConfig default: accesLogFile: unknown field [unknown-field] \
          (hint: did you mean accessLogFile?)"
     );
     let (config, diagnostics) = parse_mesh_config(b"proxyListenPort: 0\n", "mesh.yaml", &options);
