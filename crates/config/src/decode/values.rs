@@ -99,7 +99,7 @@ macro_rules! integers {
 
 integers! {
     i32, "an integer", "int32", None, None;
-    u32, "a non-negative integer", "int64", Some(0), Some(i64::from(u32::MAX));
+    u32, "an integer between 0 and 4294967295", "int64", Some(0), Some(i64::from(u32::MAX));
     u16, "an integer between 0 and 65535", "int32", Some(0), Some(i64::from(u16::MAX));
     i64, "an integer", "int64", None, None;
     u64, "a non-negative integer", "int64", Some(0), None;
