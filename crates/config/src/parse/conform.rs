@@ -69,7 +69,7 @@ impl Check {
             let there = entries.iter().any(|e| is_json_name(&e.key, name) && !e.value.is_null());
             if !there {
                 self.within(Segment::Field((*name).into()), |c| {
-                    c.say(node.at, "missing-field", "this field is needed".to_owned());
+                    c.say(node.at, "missing-field", "this field is required".to_owned());
                 });
             }
         }

@@ -204,7 +204,7 @@ fn against_schema(kind: Kind, root: &Node, most: usize) -> Vec<Problem> {
     match root.get("spec").filter(|spec| !spec.is_null()) {
         Some(spec) => conform::check(spec, &kind.spec_schema(), FieldPath::spec(), most),
         None if needed().is_some() => {
-            let message = "this field is needed".to_owned();
+            let message = "this field is required".to_owned();
             let problem = problem_at(root.at, Severity::Error, "missing-field", message);
             let path = FieldPath::spec();
             vec![Problem { path, ..problem }]

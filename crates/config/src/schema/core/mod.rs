@@ -1,8 +1,7 @@
 //! The core kinds of Kubernetes 1.36 that a mesh needs: names, columns, and all of their fields.
 //!
 //! The tables of types have what no Rust crate has: how lists merge, defaults, and protobuf field numbers. The JSON schemas
-//! of `k8s-openapi` have only names, types and required fields. The descriptions are the first sentences of those of
-//! Kubernetes (Apache-2.0).
+//! of `k8s-openapi` have only names, types and required fields. The descriptions are our own.
 
 mod table;
 #[cfg(test)]

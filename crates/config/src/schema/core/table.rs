@@ -1,8 +1,9 @@
 //! Parser of the tables of types: one block for each type, one line for each field.
 //!
-//! ```text = PodSpec core.v1 -- Description.                 a type: name, package (or whole name), `atomic`,
-//! description + Container                                       all fields of another type containers! [Container] #2
-//! by=name patch=name -- … a field: name, `!` if required, type, facts, description
+//! ```text
+//! = PodSpec core.v1 -- Description.                 a type: name, package (or whole name), `atomic`, description
+//! + Container                                       all fields of another type
+//! containers! [Container] #2 by=name patch=name -- … a field: name, `!` if required, type, facts, description
 //! ```
 //!
 //! `?` after a name: a zero (`""`, `0`, `false`) differs from an absent field. `#2`: the protobuf field number; `#2.1`:
