@@ -1,4 +1,4 @@
-//! Who calls over TLS: certificates of clients, tokens, nobody.
+//! Authentication over TLS: client certificates, tokens, anonymous callers.
 
 #![allow(clippy::unwrap_used)]
 

@@ -1,4 +1,4 @@
-//! The oracle: everything derived anew from the inputs must be what commits made of it.
+//! The oracle: a recomputation from the inputs must equal the result of the commits.
 
 use std::cmp::Ordering;
 use std::fmt::{self, Debug};

@@ -1,4 +1,4 @@
-//! Who holds the lease: the pure part, with replicas whose clocks and luck differ.
+//! The pure part of the lease, with replicas whose clocks and write results differ.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 

@@ -263,9 +263,9 @@ settings! {
         http3 env "PILOT_ENABLE_QUIC_LISTENERS": Switch = "off";
         /// Accept HTTP/1.0 on all proxies. If off, only proxies with `HTTP10: "1"` in their metadata accept it.
         http10 env "PILOT_HTTP10": Switch = "off";
-        /// From how many endpoints on a cluster's endpoints are sent singly to proxies that can take them so (Envoy from
-        /// 1.38 on, over the incremental protocol): one that changes then costs its own bytes, and not those of all, but
-        /// all together cost four times as many, and a proxy that returns is sent all again.
+        /// Send each endpoint as a resource of its own (LEDS) in clusters with at least this many endpoints. A changed
+        /// endpoint then costs its own bytes, but all endpoints together cost four times as many, and a reconnecting
+        /// proxy receives all of them again. Needs Envoy 1.38 or later and delta xDS.
         leds_min_endpoints: Threshold = "off";
     }
     "Process" {

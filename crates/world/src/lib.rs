@@ -1,11 +1,15 @@
 //! All rules as one graph.
 //!
-//! [`World::commit`] takes a batch of what changed outside and returns what changed for those who are served. Everything
-//! in between is derived by the rules of `registry`, `policy`, `traffic`, `envoy` and `patches`; nothing here does I/O, waits or reads a clock.
+//! ```text
+//!  Batch ──World::commit──► registry ─► security ─► traffic ─► envoy ─► envoy-filter ──► Changes
+//! ```
 //!
-//! A proxy is connected as a row of facts. From it the rules derive its audiences, one per resource type; serving then
-//! opens the catalogue of an audience (wildcard types) or single resources (named types) and is told of their changes by
-//! later commits.
+//! [`World::commit`] takes a batch of changed objects and returns the changed resources, catalogues and audiences. The rules
+//! of the crates above derive everything in between. Nothing here does I/O, waits or reads a clock.
+//!
+//! A connected proxy is a row of facts. The rules derive its audiences from it, one per resource type. The server then
+//! opens the catalogue of an audience (wildcard types) or single resources (named types), and later commits report their
+//! changes.
 
 mod batch;
 mod conflicts;

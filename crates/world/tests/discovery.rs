@@ -1,5 +1,5 @@
-//! Random edits of what services and endpoints are made of, in several clusters: after each, what was derived step by step
-//! equals what is derived anew.
+//! Random edits of services, endpoints and workloads in several clusters: after each edit, the incremental state equals a
+//! recomputation.
 #![allow(clippy::unwrap_used)]
 
 mod support;

@@ -1,12 +1,12 @@
-//! Endpoints that are sent singly follow the assignments that name their collections (LEDS).
+//! LEDS: endpoints follow the assignment that names their collections.
 //!
-//! An assignment is in place once the client has subscribed to the collections that it names, and has answered for what is
-//! in them. What Envoy does and does not say decides the rest:
+//! An assignment is complete once the client has subscribed to the collections that it names and has acknowledged their
+//! endpoints. Two properties of Envoy decide the rest:
 //!
-//! - A cluster that is sent again is a new one to Envoy. It takes its assignment anew and then the endpoints of its
-//!   collections, but does not ask for them, since the old one has them: they are sent again, after the assignment.
-//! - Envoy that returns says which collections it has, and not which endpoints: what went meanwhile it would keep. So
-//!   collections that it had before this stream are given up, for others with new names ([`Origin::renew_collections`]).
+//! - Envoy treats a cluster that is sent again as new. It takes its assignment again and then needs the endpoints of its
+//!   collections, but does not subscribe to them again. They are sent again after the assignment.
+//! - A reconnecting Envoy reports its collections but not their endpoints, so it would keep endpoints that were removed
+//!   meanwhile. Its collections are replaced by collections with new names ([`Origin::renew_collections`]).
 
 use model::xds::ResourceType;
 

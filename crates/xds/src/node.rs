@@ -1,4 +1,4 @@
-//! Who a client says it is: the node message of its first request, as facts.
+//! Parses the node message of a client's first request.
 //!
 //! The id is `TYPE~IP~ID~DOMAIN`; the metadata are what Istio's agent collects. Texts that are "true", JSON booleans and
 //! comma separated lists are what the agent makes of them.

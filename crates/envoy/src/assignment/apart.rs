@@ -1,9 +1,9 @@
-//! Endpoints that are sent singly (LEDS): the assignment names a collection for each locality, and holds none itself.
+//! Encodes LEDS: the assignment names a collection of endpoints for each locality instead of holding the endpoints.
 //!
-//! A collection is `xdstp:///envoy.config.endpoint.v3.LbEndpoint/CLUSTER/GENERATION.LEVEL.LOCALITY`, and what is in it has
-//! one part more. `LEVEL` is a priority that does not depend on other localities, so that a locality keeps its collection
-//! when one that goes before it becomes empty. Envoy takes names apart and writes them anew, with its own escapes: names
-//! are made so that this leaves them as they are, for what it asks for is compared with what it was told.
+//! A collection's name is `xdstp:///envoy.config.endpoint.v3.LbEndpoint/CLUSTER/GENERATION.LEVEL.LOCALITY`; the name of an
+//! endpoint in it has one more part. `LEVEL` is a priority that does not depend on other localities, so a locality keeps
+//! its collection when a locality of higher priority becomes empty. Envoy parses names and formats them again with its own
+//! escapes. The names are chosen so that this does not change them, because subscriptions are compared with them.
 
 use std::fmt::Write;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Who shares what.
+//! Sharing of audiences between proxies.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Endpoints that are sent singly, step by step.
+//! LEDS, step by step.
 
 use model::proxy::ProxyKind;
 use xds::Variant::Delta;

@@ -1,5 +1,5 @@
-//! Endpoints that are sent singly, to clients that do with them what Envoy does: whatever happens, clusters get ready, and
-//! have the endpoints that there are.
+//! LEDS with simulated clients that behave as Envoy: after any sequence of steps, clusters become ready and have exactly
+//! the existing endpoints.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
