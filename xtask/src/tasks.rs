@@ -47,7 +47,9 @@ pub(crate) fn test(arguments: &[String]) -> Result<()> {
     run(&mut cargo(&["test", "--workspace", "--no-run"]))?;
     kubernetes.done()?;
     // All of them, whatever fails: one failure must not hide those behind it.
-    run(cargo(&["test", "--workspace", "--no-fail-fast"]).env("RUTTER_BIN", rutter()?))?;
+    let mut tests = cargo(&["test", "--workspace", "--no-fail-fast"]);
+    tests.env("RUTTER_BIN", built("rutter")?);
+    run(tests.env("RUTTER_DEMO_BIN", built("rutter-demo")?))?;
     say("all tests passed");
     Ok(())
 }
@@ -101,12 +103,14 @@ impl Kubernetes {
     }
 }
 
-/// The program that building the tests has built, too; named, so that the end-to-end tests need not see to it.
-fn rutter() -> Result<PathBuf> {
+/// A program that building the tests has built, too. Naming it saves the end-to-end tests from building it.
+fn built(name: &str) -> Result<PathBuf> {
     let metadata = output(&mut cargo(&["metadata", "--no-deps", "--format-version=1"]))?;
     let metadata: serde_json::Value = serde_json::from_slice(&metadata).context("cargo metadata is not JSON")?;
     let target = metadata["target_directory"].as_str();
-    let program = Path::new(target.context("cargo metadata names no target directory")?).join("debug/rutter");
+    let program = Path::new(target.context("cargo metadata names no target directory")?)
+        .join("debug")
+        .join(name);
     ensure!(program.exists(), "{} was not built", program.display());
     Ok(program)
 }
