@@ -153,7 +153,7 @@ fn serve_says_where_objects_cannot_be_kept_and_what_would_help() {
     // Nobody may make a directory there, not even root.
     let read_only = refused(&["--data-dir", "/proc/rutter"]);
     assert!(
-        read_only.contains("--data-dir /proc/rutter: the store cannot be kept there"),
+        read_only.contains("--data-dir /proc/rutter: cannot open the store"),
         "{read_only}"
     );
     let file = dir.path().join("file");
