@@ -111,7 +111,7 @@ async fn over_xds() -> Result<()> {
 
     // The first one is away: what it said stays, for the proxy that is there and for one that comes now.
     first.control.kill().await?;
-    second.wait_for_log("the other control plane went").await?;
+    second.wait_for_log("disconnected from the other control plane").await?;
     wait_for_version(port, "v2").await?;
     wait_for_object(&second, HOST, true).await?;
     drop(envoy);
