@@ -127,7 +127,7 @@ mod tests {
             report.failing.insert(format!("k{number}"), "connection refused".into());
         }
         assert!(
-            conflicts(&report)[1].ends_with("k4, k5 and 3 more: connection refused"),
+            conflicts(&report)[1].ends_with("k4, k5 and 3 more from the Kubernetes API: connection refused"),
             "{:?}",
             conflicts(&report)
         );
