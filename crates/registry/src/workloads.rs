@@ -52,7 +52,7 @@ impl Rule for Workloads {
 pub enum Selectable {
     /// All workloads of a namespace.
     Namespace(Arc<str>),
-    /// Those with this label.
+    /// Workloads with this label.
     Label(Arc<str>, Arc<str>, Arc<str>),
 }
 

@@ -17,7 +17,7 @@ except those with istiod's names. [Monitoring](../operations/monitoring.md) says
 |---|---|---|
 ";
 
-/// What precedes a metric's name in the sources, and the type that it means.
+/// The text before a metric's name in the sources, and the type that it implies.
 const TYPES: [(&str, &str); 8] = [
     ("counter(", "counter"),
     ("by_type(", "counter"),

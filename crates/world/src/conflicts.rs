@@ -1,4 +1,4 @@
-//! What is to be said of objects because of others.
+//! Conflicts of watched objects that a commit changed.
 
 use std::sync::Arc;
 
@@ -41,7 +41,7 @@ impl World {
     }
 }
 
-/// What a commit changed of them.
+/// The conflicts that a commit changed.
 pub(crate) fn of(delta: &Delta) -> Vec<(ObjectKey, Conflicts)> {
     let mut all = Vec::new();
     add::<VirtualServiceConflicts>(Kind::VirtualService, delta, &mut all);

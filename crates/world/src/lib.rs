@@ -94,7 +94,7 @@ impl World {
         self.said.extend(conflicts::of(&delta));
     }
 
-    /// What is to be said of watched objects since proxies came or went, as [`Changes::conflicts`] says it of commits.
+    /// The conflicts that changed since proxies connected or disconnected, as [`Changes::conflicts`] reports for commits.
     pub fn take_conflicts(&mut self) -> Vec<(ObjectKey, Conflicts)> {
         std::mem::take(&mut self.said)
     }

@@ -19,7 +19,7 @@ use crate::{Epoch, Name, Origin};
 /// What a response will be made of, and where it leaves the watch.
 pub(crate) struct Plan {
     pub(crate) key: Key,
-    /// What of the pending is paid with it.
+    /// The part of the pending changes that it sends.
     pub(crate) paid: Pending,
     /// What is not.
     pub(crate) left: Pending,

@@ -88,7 +88,7 @@ pub struct ClientLocation {
 /// The part of a [`ClientLocation`] that the endpoints of one cluster depend on.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
 pub struct ClientView {
-    /// Of endpoints that serve clients of their own cluster only, those of the cluster of this id.
+    /// The cluster whose cluster-local endpoints the client can use.
     pub cluster: Option<Arc<str>>,
     /// Only endpoints of this node.
     pub node: Option<Arc<str>>,

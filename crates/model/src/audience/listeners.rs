@@ -70,7 +70,7 @@ pub struct GrpcAudience {
     pub domain: Arc<str>,
     /// Ports of the workload that services lead to, ascending: the ports it may serve.
     pub inbound: Arc<[u16]>,
-    /// Those of them that require the mesh's mutual TLS, ascending.
+    /// The inbound ports that require the mesh's mutual TLS, ascending.
     pub mutual_tls: Arc<[u16]>,
 }
 

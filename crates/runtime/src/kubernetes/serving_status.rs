@@ -20,7 +20,7 @@ pub(super) async fn show(mut report: watch::Receiver<Report>, serving_status: Se
     }
 }
 
-/// What the source waits for and why, in one line.
+/// The kinds that the source waits for and the reasons, in one line.
 pub(crate) fn waiting(report: &Report) -> String {
     let mut parts: Vec<String> = conflicts(report);
     let names = report.waiting.iter().map(String::as_str);

@@ -155,7 +155,7 @@ impl Shared {
             }
         };
         tokio::select! {
-            // What is cut passes nothing on, whatever the faults is by now.
+            // A cut connection passes nothing on, even if the fault plan has changed since.
             biased;
             _ = cuts.changed() => Ok(()),
             carried = carried => carried,

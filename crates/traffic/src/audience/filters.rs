@@ -30,7 +30,7 @@ const MAX_COMPILED: usize = 1 << 20;
 pub(super) struct Selected {
     /// Of clusters.
     pub(super) clusters: Filters,
-    /// Of listeners and their contents.
+    /// The audience of listeners and their contents.
     pub(super) listeners: Filters,
     /// Of route tables.
     pub(super) routes: Filters,

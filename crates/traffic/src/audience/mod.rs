@@ -49,7 +49,7 @@ pub struct ProxyAudiences {
     pub vhds: bool,
     /// Decides its secrets; none if it has no access to secrets.
     pub secrets: Option<Arc<SecretAudience>>,
-    /// Of proxyless gRPC, instead of the cluster and listener audiences.
+    /// The audience of a proxyless gRPC client; it replaces the cluster and listener audiences.
     pub grpc: Option<Arc<GrpcAudience>>,
     /// Decides its extension configurations.
     pub extension: Arc<ExtensionAudience>,

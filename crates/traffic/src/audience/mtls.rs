@@ -18,7 +18,7 @@ pub(super) fn modes(facts: &Facts<'_>) -> Arc<MtlsModes> {
     })
 }
 
-/// Those of a gRPC server's ports that require mutual TLS. A gRPC server cannot accept both; in permissive mode clients
+/// The ports of a gRPC server that require mutual TLS. A gRPC server cannot accept both; in permissive mode clients
 /// follow the workload's label.
 pub(super) fn of_grpc(facts: &Facts<'_>, served: &[u16]) -> Arc<[u16]> {
     let modes = peers::of_workload(facts.cx, facts.root(), &facts.proxy.namespace, facts.labels);

@@ -32,7 +32,7 @@ impl Rule for GatewayConflicts {
         let sets = cx.keys::<ProxiesByGateways>();
         let mut sets: Vec<GatewaySet> = sets.iter().filter(|set| set.gateways.contains(key)).cloned().collect();
         if sets.is_empty() {
-            // Of a workload with exactly these labels.
+            // The gateways of a workload with exactly these labels.
             sets.push(GatewaySet {
                 gateways: gateways_for(cx, &own.spec.selector).into(),
                 ports: [].into(),

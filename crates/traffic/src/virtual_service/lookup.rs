@@ -176,7 +176,7 @@ impl MeshHostTable {
 
 /// The VirtualServices that sidecars of a namespace see.
 pub struct MeshLookup {
-    /// Those exported to the namespace explicitly, then those exported to all.
+    /// The hosts exported to the namespace explicitly, then the hosts exported to all.
     tables: [Arc<MeshHostTable>; 2],
 }
 
