@@ -90,7 +90,7 @@ async fn refused(rutter: &Rutter, home: &ControlPlane, east: &ControlPlane) -> R
         "Secret mesh/east: error: data[\"east\"].users[0].user.exec: a program is not allowed",
         "data[\"other\"].users[0].user.tokenFile: a file of this machine is not allowed",
         "data[\"none\"]: it is no kubeconfig",
-        "data[\"home\"]: this is the cluster that the configuration is read from",
+        "data[\"home\"]: this is the config cluster, which is already read",
     ] {
         rutter.says(text, true).await?;
     }
