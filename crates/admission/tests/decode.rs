@@ -77,7 +77,7 @@ fn content_types() {
 }
 
 #[test]
-fn what_is_no_document() {
+fn invalid_documents_are_rejected() {
     for (body, content_type, expected) in [
         (&b"{\"a\": 1} x"[..], None, "trailing characters"),
         (b"{\"a\": ", None, "EOF"),

@@ -48,7 +48,7 @@ impl Case {
 }
 
 #[test]
-fn what_a_kubernetes_api_server_refuses_we_refuse() {
+fn rejections_match_a_kubernetes_api_server() {
     let admission = Admission::new();
     let peer = std::env::var_os("RUTTER_PEER").map(PathBuf::from);
     if let Some(peer) = &peer {

@@ -154,7 +154,7 @@ proptest! {
     }
 
     #[test]
-    fn what_was_admitted_is_admitted_unchanged(seed in any::<u64>(), kind in any::<prop::sample::Index>()) {
+    fn admitted_objects_are_admitted_unchanged(seed in any::<u64>(), kind in any::<prop::sample::Index>()) {
         let admission = Admission::new();
         let definition = &definitions()[kind.index(definitions().len())];
         let object = object_of(definition, seed);

@@ -19,7 +19,7 @@ fn said(group: &str, plural: &str, sent: Json) -> Option<String> {
 }
 
 #[test]
-fn wrong_types_are_told_of_as_kubernetes_does() {
+fn type_errors_match_kubernetes() {
     let field = "json: cannot unmarshal";
     for (plural, sent, text) in [
         (
@@ -83,7 +83,7 @@ fn wrong_types_are_told_of_as_kubernetes_does() {
 }
 
 #[test]
-fn what_is_right_or_of_another_kind_passes() {
+fn correct_types_and_other_kinds_pass() {
     let pod = json!({
         "kind": "Pod",
         "metadata": {"name": "a", "labels": null, "creationTimestamp": null},

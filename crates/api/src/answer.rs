@@ -6,7 +6,7 @@ use http::{HeaderMap, HeaderValue, StatusCode};
 use serde_json::Value;
 
 use crate::body::Body;
-use crate::failure::Failure;
+use crate::error::ApiError;
 
 /// Maximum number of warnings per response.
 const WARNINGS: usize = 20;
@@ -70,8 +70,8 @@ impl Answer {
     }
 }
 
-impl From<Failure> for Answer {
-    fn from(failure: Failure) -> Answer {
+impl From<ApiError> for Answer {
+    fn from(failure: ApiError) -> Answer {
         let status = StatusCode::from_u16(failure.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         let mut answer = Answer::value(status, &failure.status(), false);
         if let Some(seconds) = failure.retry_after_seconds() {

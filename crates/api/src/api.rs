@@ -12,8 +12,8 @@ use tokio::sync::{Semaphore, watch};
 
 use crate::access::{Access, Ask, reviews};
 use crate::answer::Answer;
+use crate::error::ApiError;
 use crate::events::Lines;
-use crate::failure::Failure;
 use crate::metrics::{Metrics, Series, Snapshot};
 use crate::params::Params;
 use crate::path::{self, Route, Target, Verb};
@@ -138,7 +138,7 @@ impl Api {
         timestamp((self.0.options.now)())
     }
 
-    async fn route(&self, request: &Request, series: &mut Series) -> Result<Answer, Failure> {
+    async fn route(&self, request: &Request, series: &mut Series) -> Result<Answer, ApiError> {
         let headers = &request.headers;
         let params = Params::parse(request.uri.query().unwrap_or_default())?;
         match path::parse(&request.method, request.uri.path(), &params)? {
@@ -166,13 +166,13 @@ impl Api {
         target: Target,
         verb: Verb,
         series: &mut Series,
-    ) -> Result<Answer, Failure> {
+    ) -> Result<Answer, ApiError> {
         if let Some(review) = kinds::find_review(&target.group, &target.version, &target.plural) {
             series.resource = review.plural;
             return self.review(request, &params, &target, verb, review);
         }
         let found = kinds::find(&target.group, &target.version, &target.plural);
-        let (kind, served) = found.ok_or_else(Failure::no_such_path)?;
+        let (kind, served) = found.ok_or_else(ApiError::no_such_path)?;
         series.resource = kind.plural;
         request.user.authorize(&ask(&target, verb))?;
         let view = crate::view::View {
@@ -202,13 +202,13 @@ impl Api {
         target: &Target,
         verb: Verb,
         review: &kinds::Review,
-    ) -> Result<Answer, Failure> {
+    ) -> Result<Answer, ApiError> {
         let place = review.namespaced == target.namespace.is_some();
         if target.name.is_some() || !place {
-            return Err(Failure::no_such_path());
+            return Err(ApiError::no_such_path());
         }
         if verb != Verb::Create {
-            return Err(Failure::method_not_allowed());
+            return Err(ApiError::method_not_allowed());
         }
         request.user.authorize(&ask(target, verb))?;
         media::object(&request.headers, true)?;
@@ -218,7 +218,7 @@ impl Api {
                 "the object has the kind {}, and {} was expected",
                 sent["kind"], review.kind
             );
-            return Err(Failure::bad_request(text));
+            return Err(ApiError::bad_request(text));
         }
         let namespace = target.namespace.as_deref();
         let mut answer = reviews::answer(&self.0.options.access, &request.user, review.plural, namespace, sent)?;
@@ -231,7 +231,7 @@ impl Api {
     async fn health(&self) -> Answer {
         match self.0.store.revision().await {
             Ok(_) => Answer::plain("ok"),
-            Err(error) => Failure::from(error).into(),
+            Err(error) => ApiError::from(error).into(),
         }
     }
 

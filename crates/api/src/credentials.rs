@@ -43,7 +43,7 @@ pub enum CredentialsError {
         error: io::Error,
     },
     /// A certificate cannot be generated.
-    #[error("a certificate cannot be made: {0}")]
+    #[error("cannot generate a certificate: {0}")]
     Certificate(#[from] rcgen::Error),
 }
 

@@ -8,7 +8,7 @@ use sha2::{Digest as _, Sha256};
 
 use crate::answer::Answer;
 use crate::body::Body;
-use crate::failure::Failure;
+use crate::error::ApiError;
 use crate::kinds;
 use crate::media::{self, Discovery};
 
@@ -81,7 +81,7 @@ fn rank(version: &str) -> (u8, u32, u32) {
 }
 
 /// `/api`.
-pub(crate) fn core(headers: &HeaderMap) -> Result<Answer, Failure> {
+pub(crate) fn core(headers: &HeaderMap) -> Result<Answer, ApiError> {
     match media::discovery(headers)? {
         Discovery::Plain => {
             let value = json!({ "kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": [] });
@@ -92,7 +92,7 @@ pub(crate) fn core(headers: &HeaderMap) -> Result<Answer, Failure> {
 }
 
 /// `/apis`.
-pub(crate) fn all(headers: &HeaderMap) -> Result<Answer, Failure> {
+pub(crate) fn all(headers: &HeaderMap) -> Result<Answer, ApiError> {
     match media::discovery(headers)? {
         Discovery::Plain => {
             let named: Vec<Value> = groups()
@@ -108,18 +108,18 @@ pub(crate) fn all(headers: &HeaderMap) -> Result<Answer, Failure> {
 }
 
 /// `/apis/GROUP`.
-pub(crate) fn group(headers: &HeaderMap, name: &str) -> Result<Answer, Failure> {
+pub(crate) fn group(headers: &HeaderMap, name: &str) -> Result<Answer, ApiError> {
     let group = groups()
         .into_iter()
         .find(|group| group.name == name && !name.is_empty());
-    let mut value = group_value(&group.ok_or_else(Failure::no_such_path)?);
+    let mut value = group_value(&group.ok_or_else(ApiError::no_such_path)?);
     value["kind"] = "APIGroup".into();
     value["apiVersion"] = "v1".into();
     tagged(headers, "application/json", &value)
 }
 
 /// `/api/v1` and `/apis/GROUP/VERSION`.
-pub(crate) fn resources(headers: &HeaderMap, group: &str, version: &str) -> Result<Answer, Failure> {
+pub(crate) fn resources(headers: &HeaderMap, group: &str, version: &str) -> Result<Answer, ApiError> {
     let mut resources = Vec::new();
     for kind in served(group, version) {
         let mut entry = json!({
@@ -150,7 +150,7 @@ pub(crate) fn resources(headers: &HeaderMap, group: &str, version: &str) -> Resu
         }));
     }
     if resources.is_empty() {
-        return Err(Failure::no_such_path());
+        return Err(ApiError::no_such_path());
     }
     let group_version = group_version(group, version);
     let value = json!({
@@ -160,7 +160,7 @@ pub(crate) fn resources(headers: &HeaderMap, group: &str, version: &str) -> Resu
 }
 
 /// A cacheable response with an `ETag`.
-pub(crate) fn tagged(headers: &HeaderMap, media: &'static str, value: &Value) -> Result<Answer, Failure> {
+pub(crate) fn tagged(headers: &HeaderMap, media: &'static str, value: &Value) -> Result<Answer, ApiError> {
     let body = value.to_string();
     let tag = format!("\"{}\"", hash(body.as_bytes()));
     let known = headers
@@ -170,7 +170,7 @@ pub(crate) fn tagged(headers: &HeaderMap, media: &'static str, value: &Value) ->
         true => Answer::of(media, StatusCode::NOT_MODIFIED, Body::pieces(Vec::new())),
         false => Answer::of(media, StatusCode::OK, Body::whole(body)),
     };
-    let tag = HeaderValue::from_str(&tag).map_err(|error| Failure::internal(error.to_string()))?;
+    let tag = HeaderValue::from_str(&tag).map_err(|error| ApiError::internal(error.to_string()))?;
     answer.headers.insert(ETAG, tag);
     answer.headers.insert(VARY, HeaderValue::from_static("Accept"));
     answer
@@ -189,7 +189,7 @@ pub(crate) fn hash(bytes: &[u8]) -> String {
     })
 }
 
-fn aggregated(headers: &HeaderMap, version: &'static str, wanted: impl Fn(&Group) -> bool) -> Result<Answer, Failure> {
+fn aggregated(headers: &HeaderMap, version: &'static str, wanted: impl Fn(&Group) -> bool) -> Result<Answer, ApiError> {
     let items: Vec<Value> = groups()
         .iter()
         .filter(|group| wanted(group))

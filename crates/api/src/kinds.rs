@@ -90,7 +90,7 @@ const CRD_COLUMNS: &[Column] = &[Column {
     kind: "date",
     path: ".metadata.creationTimestamp",
     priority: 0,
-    description: "When it was made: CRDs of this server are made when it starts.",
+    description: "Creation time: the server creates its CRDs at startup.",
 }];
 
 /// The kind CustomResourceDefinition, which is read-only.

@@ -14,7 +14,7 @@
 //! path strings.
 //! - Stored bytes are sent as they are: lists and watches are ropes of stored bytes, and a watch event is encoded once
 //! for all watchers.
-//! - Every error response is a `Status` object with the reason and message of Kubernetes ([`failure`]).
+//! - Every error response is a `Status` object with the reason and message of Kubernetes ([`error`]).
 //! - This crate does not interpret objects for the mesh; `admission` validates them.
 
 pub mod access;
@@ -24,9 +24,9 @@ mod body;
 mod crds;
 pub mod credentials;
 mod discovery;
+pub mod error;
 mod events;
-pub mod failure;
-mod house;
+mod housekeeping;
 mod kinds;
 mod media;
 mod metrics;
@@ -43,7 +43,7 @@ pub use access::{Access, Role, User};
 pub use answer::Answer;
 pub use api::{Api, Limits, Options};
 pub use body::Body;
-pub use failure::Failure;
+pub use error::ApiError;
 pub use metrics::{Metrics, Requests, Series, Snapshot};
 pub use request::Request;
 pub use server::Server;

@@ -3,7 +3,7 @@
 use http::HeaderMap;
 use http::header::{ACCEPT, CONTENT_TYPE, USER_AGENT};
 
-use crate::failure::Failure;
+use crate::error::ApiError;
 use crate::params::Params;
 
 /// The representation of objects in a response.
@@ -62,7 +62,7 @@ const PATCHES: [(&str, PatchType); 4] = [
 ///
 /// # Errors
 /// The client accepts no available representation.
-pub(crate) fn form(headers: &HeaderMap, params: &Params) -> Result<Form, Failure> {
+pub(crate) fn form(headers: &HeaderMap, params: &Params) -> Result<Form, ApiError> {
     let include = match params.get("includeObject") {
         None | Some("Metadata") => Include::Metadata,
         Some("None") => Include::None,
@@ -93,7 +93,7 @@ pub(crate) fn form(headers: &HeaderMap, params: &Params) -> Result<Form, Failure
 ///
 /// # Errors
 /// The client accepts no available form.
-pub(crate) fn discovery(headers: &HeaderMap) -> Result<Discovery, Failure> {
+pub(crate) fn discovery(headers: &HeaderMap) -> Result<Discovery, ApiError> {
     choose(headers, &["application/json"], |clause| {
         match (clause.get("as"), clause.get("g"), clause.get("v")) {
             (None, ..) => Some(Discovery::Plain),
@@ -109,7 +109,7 @@ pub(crate) fn discovery(headers: &HeaderMap) -> Result<Discovery, Failure> {
 }
 
 /// Whether to indent the response: on request, or for browsers and curl.
-pub(crate) fn pretty(headers: &HeaderMap, params: &Params) -> Result<bool, Failure> {
+pub(crate) fn pretty(headers: &HeaderMap, params: &Params) -> Result<bool, ApiError> {
     if params.get("pretty").is_some() {
         return params.flag("pretty");
     }
@@ -138,11 +138,11 @@ pub(crate) fn objects(core: bool) -> &'static [&'static str] {
 ///
 /// # Errors
 /// The content type is not supported.
-pub(crate) fn object(headers: &HeaderMap, core: bool) -> Result<(), Failure> {
+pub(crate) fn object(headers: &HeaderMap, core: bool) -> Result<(), ApiError> {
     match essence(headers).as_str() {
         "" | "application/json" | "application/yaml" | "text/yaml" | "application/x-yaml" | "text/json" => Ok(()),
         protobuf if core && protobuf == OBJECTS[2] => Ok(()),
-        _ => Err(Failure::unsupported_media_type(objects(core))),
+        _ => Err(ApiError::unsupported_media_type(objects(core))),
     }
 }
 
@@ -150,11 +150,11 @@ pub(crate) fn object(headers: &HeaderMap, core: bool) -> Result<(), Failure> {
 ///
 /// # Errors
 /// The content type is not a supported patch type.
-pub(crate) fn patch(headers: &HeaderMap) -> Result<PatchType, Failure> {
+pub(crate) fn patch(headers: &HeaderMap) -> Result<PatchType, ApiError> {
     let essence = essence(headers);
     match PATCHES.iter().find(|(name, _)| *name == essence) {
         Some((_, sort)) => Ok(*sort),
-        None => Err(Failure::unsupported_media_type(&PATCHES.map(|(name, _)| name))),
+        None => Err(ApiError::unsupported_media_type(&PATCHES.map(|(name, _)| name))),
     }
 }
 
@@ -196,7 +196,7 @@ impl<'a> Clause<'a> {
     }
 }
 
-fn choose<T>(headers: &HeaderMap, possible: &[&str], read: impl Fn(&Clause<'_>) -> Option<T>) -> Result<T, Failure> {
+fn choose<T>(headers: &HeaderMap, possible: &[&str], read: impl Fn(&Clause<'_>) -> Option<T>) -> Result<T, ApiError> {
     let texts: Vec<&str> = headers
         .get_all(ACCEPT)
         .iter()
@@ -216,14 +216,14 @@ fn choose<T>(headers: &HeaderMap, possible: &[&str], read: impl Fn(&Clause<'_>) 
         .iter()
         .filter(|clause| matches!(clause.media, "application/json" | "*/*" | "application/*") && clause.weight() > 0)
         .find_map(read)
-        .ok_or_else(|| Failure::not_acceptable(possible))
+        .ok_or_else(|| ApiError::not_acceptable(possible))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn accept(text: &str) -> Result<Form, Failure> {
+    fn accept(text: &str) -> Result<Form, ApiError> {
         let mut headers = HeaderMap::new();
         headers.insert(ACCEPT, text.parse().unwrap());
         form(&headers, &Params::default())

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use crate::answer::Answer;
 use crate::body::Body;
 use crate::discovery::{hash, tagged};
-use crate::failure::Failure;
+use crate::error::ApiError;
 use crate::params::Params;
 
 /// A document and its hash.
@@ -43,7 +43,7 @@ static DOCUMENTS: LazyLock<BTreeMap<String, Document>> = LazyLock::new(|| {
 });
 
 /// `/openapi/v3`.
-pub(crate) fn index(headers: &HeaderMap) -> Result<Answer, Failure> {
+pub(crate) fn index(headers: &HeaderMap) -> Result<Answer, ApiError> {
     let paths: serde_json::Map<String, Value> = DOCUMENTS
         .iter()
         .map(|(path, document)| {
@@ -56,7 +56,7 @@ pub(crate) fn index(headers: &HeaderMap) -> Result<Answer, Failure> {
 
 /// `/openapi/v2`: a document without types. All types are in version 3. Clients that fall back to version 2 for an
 /// unknown type find nothing here either.
-pub(crate) fn v2(headers: &HeaderMap) -> Result<Answer, Failure> {
+pub(crate) fn v2(headers: &HeaderMap) -> Result<Answer, ApiError> {
     /// The media type that `kubectl` requests.
     const PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
     /// swagger: "2.0", info {title: "Rutter", version: "1"}, paths {}.
@@ -74,13 +74,13 @@ pub(crate) fn v2(headers: &HeaderMap) -> Result<Answer, Failure> {
 }
 
 /// `/openapi/v3/…`.
-pub(crate) fn document(path: &str, params: &Params) -> Result<Answer, Failure> {
-    let document = DOCUMENTS.get(path).ok_or_else(Failure::no_such_path)?;
+pub(crate) fn document(path: &str, params: &Params) -> Result<Answer, ApiError> {
+    let document = DOCUMENTS.get(path).ok_or_else(ApiError::no_such_path)?;
     let mut answer = Answer::of("application/json", StatusCode::OK, Body::whole(document.text.clone()));
     let tag = HeaderValue::from_str(&format!("\"{}\"", document.hash));
     answer
         .headers
-        .insert(ETAG, tag.map_err(|error| Failure::internal(error.to_string()))?);
+        .insert(ETAG, tag.map_err(|error| ApiError::internal(error.to_string()))?);
     // A document requested by its hash never changes.
     if params.get("hash") == Some(&document.hash) {
         answer.headers.insert(

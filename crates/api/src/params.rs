@@ -1,6 +1,6 @@
 //! Query parameters.
 
-use crate::failure::Failure;
+use crate::error::ApiError;
 use crate::path::percent_decode;
 
 /// Maximum length of a query, in bytes.
@@ -17,22 +17,22 @@ impl Params {
     ///
     /// # Errors
     /// The query is too long or not correctly encoded.
-    pub fn parse(query: &str) -> Result<Params, Failure> {
+    pub fn parse(query: &str) -> Result<Params, ApiError> {
         if query.len() > QUERY_LIMIT {
             let text = format!("the query has {} bytes; at most {QUERY_LIMIT} are allowed", query.len());
-            return Err(Failure::bad_request(text));
+            return Err(ApiError::bad_request(text));
         }
         let mut params = Vec::new();
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             if params.len() == COUNT_LIMIT {
-                return Err(Failure::bad_request(format!(
+                return Err(ApiError::bad_request(format!(
                     "the query has more than {COUNT_LIMIT} parameters"
                 )));
             }
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
             let decode = |text: &str| {
                 percent_decode(text, true)
-                    .map_err(|why| Failure::bad_request(format!("parameter {} of the query {why}", params.len() + 1)))
+                    .map_err(|why| ApiError::bad_request(format!("parameter {} of the query {why}", params.len() + 1)))
             };
             let pair = (decode(name)?, decode(value)?);
             params.push(pair);
@@ -58,7 +58,7 @@ impl Params {
     ///
     /// # Errors
     /// The value is not a boolean.
-    pub fn flag(&self, name: &str) -> Result<bool, Failure> {
+    pub fn flag(&self, name: &str) -> Result<bool, ApiError> {
         match self.0.iter().find(|(n, _)| n == name) {
             None => Ok(false),
             Some((_, value)) => match value.as_str() {
@@ -73,7 +73,7 @@ impl Params {
     ///
     /// # Errors
     /// The value is not a number.
-    pub fn number(&self, name: &str) -> Result<Option<u64>, Failure> {
+    pub fn number(&self, name: &str) -> Result<Option<u64>, ApiError> {
         self.get(name)
             .map(|value| value.parse().map_err(|_| wrong(name, value, "is not a whole number")))
             .transpose()
@@ -81,9 +81,9 @@ impl Params {
 }
 
 /// The error for an invalid value. Long values are shortened.
-pub(crate) fn wrong(name: &str, value: &str, why: &str) -> Failure {
+pub(crate) fn wrong(name: &str, value: &str, why: &str) -> ApiError {
     let value: String = value.chars().take(100).collect();
-    Failure::bad_request(format!("{name}: Invalid value: {value:?}: {why}"))
+    ApiError::bad_request(format!("{name}: Invalid value: {value:?}: {why}"))
 }
 
 #[cfg(test)]

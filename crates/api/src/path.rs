@@ -5,7 +5,7 @@
 
 use http::Method;
 
-use crate::failure::Failure;
+use crate::error::ApiError;
 use crate::params::Params;
 
 /// Maximum length of a path, in bytes.
@@ -108,7 +108,7 @@ impl Verb {
 ///
 /// # Errors
 /// The path is invalid or does not support the method.
-pub fn parse(method: &Method, path: &str, params: &Params) -> Result<Route, Failure> {
+pub fn parse(method: &Method, path: &str, params: &Params) -> Result<Route, ApiError> {
     let segments = segments(path)?;
     let parts: Vec<&str> = segments.iter().map(String::as_str).collect();
     let route = match parts[..] {
@@ -132,22 +132,22 @@ pub fn parse(method: &Method, path: &str, params: &Params) -> Result<Route, Fail
         },
         ["api", version, ref rest @ ..] => return objects(method, "", version, rest, params),
         ["apis", group, version, ref rest @ ..] => return objects(method, group, version, rest, params),
-        _ => return Err(Failure::no_such_path()),
+        _ => return Err(ApiError::no_such_path()),
     };
     if *method != Method::GET && *method != Method::HEAD {
-        return Err(Failure::method_not_allowed());
+        return Err(ApiError::method_not_allowed());
     }
     Ok(route)
 }
 
 /// The decoded segments. A trailing slash is allowed.
-fn segments(path: &str) -> Result<Vec<String>, Failure> {
+fn segments(path: &str) -> Result<Vec<String>, ApiError> {
     if path.len() > PATH_LIMIT {
         let text = format!("the path has {} bytes; at most {PATH_LIMIT} are allowed", path.len());
-        return Err(Failure::new(414, "RequestURITooLong", text));
+        return Err(ApiError::new(414, "RequestURITooLong", text));
     }
     let Some(rest) = path.strip_prefix('/') else {
-        return Err(Failure::bad_request("the path must begin with a slash"));
+        return Err(ApiError::bad_request("the path must begin with a slash"));
     };
     let rest = rest.strip_suffix('/').unwrap_or(rest);
     if rest.is_empty() && path.len() <= 1 {
@@ -159,8 +159,8 @@ fn segments(path: &str) -> Result<Vec<String>, Failure> {
         .collect()
 }
 
-fn decode_segment(at: usize, segment: &str) -> Result<String, Failure> {
-    let refuse = |why: &str| Failure::bad_request(format!("segment {at} of the path {why}"));
+fn decode_segment(at: usize, segment: &str) -> Result<String, ApiError> {
+    let refuse = |why: &str| ApiError::bad_request(format!("segment {at} of the path {why}"));
     if segment.is_empty() {
         return Err(refuse("is empty"));
     }
@@ -205,14 +205,14 @@ pub(crate) fn percent_decode(text: &str, plus: bool) -> Result<String, &'static 
 }
 
 /// Parses the path after the version: `[namespaces/NS/]PLURAL[/NAME[/SUBRESOURCE]]`.
-fn objects(method: &Method, group: &str, version: &str, rest: &[&str], params: &Params) -> Result<Route, Failure> {
+fn objects(method: &Method, group: &str, version: &str, rest: &[&str], params: &Params) -> Result<Route, ApiError> {
     // Objects follow the namespace, except for subresources of the namespace itself.
     let (namespace, rest) = match rest {
         ["namespaces", _, "status" | "finalize" | "history"] if group.is_empty() => (None, rest),
         ["namespaces", namespace, rest @ ..] if !rest.is_empty() => (Some(*namespace), rest),
         ["namespaces", namespace] if !group.is_empty() => {
             let text = format!("a resource must follow the namespace {namespace:?}");
-            return Err(Failure::new(404, "NotFound", text));
+            return Err(ApiError::new(404, "NotFound", text));
         }
         rest => (None, rest),
     };
@@ -220,7 +220,7 @@ fn objects(method: &Method, group: &str, version: &str, rest: &[&str], params: &
         [plural] => (plural, None, None),
         [plural, name] => (plural, Some(name), None),
         [plural, name, subresource] => (plural, Some(name), Some(subresource)),
-        _ => return Err(Failure::no_such_path()),
+        _ => return Err(ApiError::no_such_path()),
     };
     let target = Target {
         group: group.to_owned(),
@@ -234,7 +234,7 @@ fn objects(method: &Method, group: &str, version: &str, rest: &[&str], params: &
     Ok(Route::Objects(target, verb))
 }
 
-fn verb(method: &Method, named: bool, params: &Params) -> Result<Verb, Failure> {
+fn verb(method: &Method, named: bool, params: &Params) -> Result<Verb, ApiError> {
     Ok(match (method.as_str(), named) {
         // A watch of one object by its path is the deprecated form of a field selector.
         ("GET", _) if params.flag("watch")? => Verb::Watch,
@@ -245,7 +245,7 @@ fn verb(method: &Method, named: bool, params: &Params) -> Result<Verb, Failure> 
         ("PATCH", true) => Verb::Patch,
         ("DELETE", true) => Verb::Delete,
         ("DELETE", false) => Verb::DeleteCollection,
-        _ => return Err(Failure::method_not_allowed()),
+        _ => return Err(ApiError::method_not_allowed()),
     })
 }
 
@@ -254,7 +254,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn get(path: &str) -> Result<Route, Failure> {
+    fn get(path: &str) -> Result<Route, ApiError> {
         let (path, query) = path.split_once('?').unwrap_or((path, ""));
         parse(&Method::GET, path, &Params::parse(query).unwrap())
     }
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn what_names_nothing_is_refused() {
+    fn invalid_paths_are_rejected() {
         let long = format!("/api/v1/{}", "a".repeat(600));
         let huge = format!("/{}", "a/".repeat(4000));
         for (path, code, text) in [
@@ -328,7 +328,7 @@ mod tests {
         }
 
         #[test]
-        fn what_was_encoded_comes_back(name in "[a-z0-9 é:.~+-]{1,40}") {
+        fn encoded_names_are_decoded(name in "[a-z0-9 é:.~+-]{1,40}") {
             prop_assume!(name != "." && name != "..");
             let encoded: String = name.bytes().map(|b| format!("%{b:02x}")).collect();
             let (t, _) = target(&format!("/api/v1/namespaces/n/pods/{encoded}"));

@@ -77,7 +77,7 @@ async fn bodies_have_a_size() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_asks_too_often_is_told_when_to_come_back() {
+async fn excess_requests_get_retry_after() {
     let setting = Setting {
         server: ServerLimits {
             rate: 0.01,
@@ -118,7 +118,7 @@ async fn there_are_only_so_many_watches() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_no_http_ends_its_own_connection_only() {
+async fn invalid_http_ends_only_its_connection() {
     let fixture = Fixture::start(Setting::default()).await;
     let long = format!(
         "GET / HTTP/1.1\r\nHost: localhost\r\nX: {}\r\n\r\n",
@@ -188,6 +188,6 @@ async fn a_body_that_does_not_come_is_not_waited_for() {
     let (code, _, message) = exchange(fixture.connect().await, head.as_bytes(), None).await.failure();
     assert_eq!(
         (code, message.as_str()),
-        (408, "the body of the request did not come in time")
+        (408, "timed out while reading the body")
     );
 }

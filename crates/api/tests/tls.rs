@@ -93,7 +93,7 @@ impl Client<'_> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn callers_are_known_by_their_certificates() {
+async fn users_are_identified_by_client_certificates() {
     const SECRETS: &str = "/api/v1/secrets";
     let (ours, foreign) = (Authority::new("ours"), Authority::new("foreign"));
     let (certificates, key) = ours.sign("server", &[], ExtendedKeyUsagePurpose::ServerAuth);

@@ -4,10 +4,9 @@ use std::cell::Cell;
 
 use serde_json::Value;
 
+use crate::lex::LineError;
 use crate::parse::{Node, Operand, Pipeline};
-use crate::{Error, Host, MAX_INCLUDES, MAX_TEXT, Templates, functions, text};
-
-type Wrong = (usize, String);
+use crate::{Error, Host, MAX_INCLUDES, MAX_TEXT, Problem, Templates, functions, text};
 
 /// State of a whole rendering.
 struct Run<'t> {
@@ -24,28 +23,24 @@ pub(crate) fn render(templates: &Templates, name: &str, value: &Value, host: &dy
         left: Cell::new(MAX_TEXT),
     };
     run.template(name, value, 0).map_err(|error| match error {
-        Failure::Here((line, message)) => Error {
-            template: name.to_owned(),
-            line,
-            message,
-        },
-        Failure::There(error) => error,
+        TemplateError::Own((line, problem)) => Error::new(name, line, problem),
+        TemplateError::Included(error) => error,
     })
 }
 
 /// An error in this template or in an included one.
-enum Failure {
-    Here(Wrong),
-    There(Error),
+enum TemplateError {
+    Own(LineError),
+    Included(Error),
 }
 
 impl Run<'_> {
-    fn template(&self, name: &str, dot: &Value, depth: usize) -> Result<String, Failure> {
-        let wrong = |message: String| Failure::Here((1, message));
+    fn template(&self, name: &str, dot: &Value, depth: usize) -> Result<String, TemplateError> {
+        let wrong = |message: String| TemplateError::Own((1, message.into()));
         let found = self.templates.named.get(name);
-        let template = found.ok_or_else(|| wrong(format!("there is no template `{name}`")))?;
+        let template = found.ok_or_else(|| wrong(format!("unknown template `{name}`")))?;
         if depth > MAX_INCLUDES {
-            return Err(wrong(format!("more than {MAX_INCLUDES} templates inside each other")));
+            return Err(wrong(format!("more than {MAX_INCLUDES} nested templates")));
         }
         let mut frame = Frame {
             run: self,
@@ -56,11 +51,11 @@ impl Run<'_> {
         };
         match frame.nodes(&template.nodes, dot) {
             Ok(()) => Ok(frame.out),
-            Err((line, message)) => Err(Failure::There(frame.nested.take().unwrap_or(Error {
-                template: template.file.clone(),
-                line,
-                message,
-            }))),
+            Err((line, problem)) => {
+                let error = frame.nested.take();
+                let error = error.unwrap_or_else(|| Error::new(&template.file, line, problem));
+                Err(TemplateError::Included(error))
+            }
         }
     }
 }
@@ -76,7 +71,7 @@ struct Frame<'r, 't> {
 }
 
 impl Frame<'_, '_> {
-    fn nodes(&mut self, nodes: &[Node], dot: &Value) -> Result<(), Wrong> {
+    fn nodes(&mut self, nodes: &[Node], dot: &Value) -> Result<(), LineError> {
         let known = self.variables.len();
         for node in nodes {
             self.node(node, dot)?;
@@ -85,8 +80,8 @@ impl Frame<'_, '_> {
         Ok(())
     }
 
-    fn node(&mut self, node: &Node, dot: &Value) -> Result<(), Wrong> {
-        let at = |line: usize| move |message: String| (line, message);
+    fn node(&mut self, node: &Node, dot: &Value) -> Result<(), LineError> {
+        let at = |line: usize| move |problem: Problem| (line, problem);
         match node {
             Node::Text(plain) => self.write(plain).map_err(at(1)),
             Node::Write(pipeline, line) => {
@@ -151,45 +146,45 @@ impl Frame<'_, '_> {
         }
     }
 
-    fn write(&mut self, text: &str) -> Result<(), String> {
+    fn write(&mut self, text: &str) -> Result<(), Problem> {
         self.spend(text.len())?;
         self.out.push_str(text);
         Ok(())
     }
 
-    fn spend(&self, bytes: usize) -> Result<(), String> {
+    fn spend(&self, bytes: usize) -> Result<(), Problem> {
         let left = self.run.left.get().checked_sub(bytes);
-        self.run.left.set(left.ok_or("the text becomes too large")?);
+        self.run.left.set(left.ok_or("the output is too large")?);
         Ok(())
     }
 
-    fn include(&mut self, name: &str, dot: &Value) -> Result<String, String> {
+    fn include(&mut self, name: &str, dot: &Value) -> Result<String, Problem> {
         self.run
             .template(name, dot, self.depth + 1)
             .map_err(|failure| match failure {
-                Failure::Here((_, message)) => message,
-                Failure::There(error) => {
-                    let message = error.message.clone();
+                TemplateError::Own((_, problem)) => problem,
+                TemplateError::Included(error) => {
+                    let problem = Problem::from(error.message.clone());
                     self.nested = Some(error);
-                    message
+                    problem
                 }
             })
     }
 
-    fn assign(&mut self, pipeline: &Pipeline, value: Value) -> Result<(), String> {
+    fn assign(&mut self, pipeline: &Pipeline, value: Value) -> Result<(), Problem> {
         let [name] = pipeline.variables.as_slice() else {
-            return Err("one value for two variables".to_owned());
+            return Err("cannot assign one value to two variables".into());
         };
         if pipeline.declares {
             self.variables.push((name.clone(), value));
             return Ok(());
         }
         let known = self.variables.iter_mut().rev().find(|(known, _)| known == name);
-        known.ok_or_else(|| format!("there is no variable `${name}`"))?.1 = value;
+        known.ok_or_else(|| format!("unknown variable `${name}`"))?.1 = value;
         Ok(())
     }
 
-    fn pipeline(&mut self, pipeline: &Pipeline, dot: &Value) -> Result<Value, String> {
+    fn pipeline(&mut self, pipeline: &Pipeline, dot: &Value) -> Result<Value, Problem> {
         let mut value = None;
         for command in &pipeline.commands {
             value = Some(self.command(command, value, dot)?);
@@ -197,12 +192,12 @@ impl Frame<'_, '_> {
         Ok(value.unwrap_or(Value::Null))
     }
 
-    fn command(&mut self, command: &[Operand], before: Option<Value>, dot: &Value) -> Result<Value, String> {
-        let (first, rest) = command.split_first().ok_or("a value is missing")?;
+    fn command(&mut self, command: &[Operand], before: Option<Value>, dot: &Value) -> Result<Value, Problem> {
+        let (first, rest) = command.split_first().ok_or("missing value")?;
         let Operand::Function(name) = first else {
             return match rest.is_empty() && before.is_none() {
                 true => self.operand(first, dot),
-                false => Err("only a function takes arguments".to_owned()),
+                false => Err("only functions take arguments".into()),
             };
         };
         // These two functions evaluate their arguments lazily.
@@ -224,17 +219,17 @@ impl Frame<'_, '_> {
         if name == "include" {
             return match arguments.as_slice() {
                 [Value::String(name), value] => self.include(name, value).map(Value::String),
-                _ => Err("include: it takes a name and a value".to_owned()),
+                _ => Err("include: expected a name and a value".into()),
             };
         }
         let called = functions::call(name, &arguments).or_else(|| self.run.host.call(name, &arguments));
-        let called = called.ok_or_else(|| format!("there is no function `{name}`"))?;
+        let called = called.ok_or_else(|| format!("unknown function `{name}`"))?;
         let made = called.map_err(|message| format!("{name}: {message}"))?;
         self.spend(text::weight(&made))?;
         Ok(made)
     }
 
-    fn operand(&mut self, operand: &Operand, dot: &Value) -> Result<Value, String> {
+    fn operand(&mut self, operand: &Operand, dot: &Value) -> Result<Value, Problem> {
         match operand {
             Operand::Function(_) => self.command(std::slice::from_ref(operand), None, dot),
             Operand::Dot(fields) => descend(dot, fields),
@@ -245,7 +240,7 @@ impl Frame<'_, '_> {
             }
             Operand::Variable(name, fields) => {
                 let found = self.variables.iter().rev().find(|(known, _)| known == name);
-                let (_, value) = found.ok_or_else(|| format!("there is no variable `${name}`"))?;
+                let (_, value) = found.ok_or_else(|| format!("unknown variable `${name}`"))?;
                 descend(value, fields)
             }
         }
@@ -253,20 +248,20 @@ impl Frame<'_, '_> {
 }
 
 /// A nested field. A missing field is null; a field of null is an error.
-fn descend(value: &Value, fields: &[String]) -> Result<Value, String> {
+fn descend(value: &Value, fields: &[String]) -> Result<Value, Problem> {
     let mut value = value;
     for field in fields {
         value = match value {
             Value::Object(object) => object.get(field).unwrap_or(&Value::Null),
-            Value::Null => return Err(format!("`.{field}` of a value that is not set")),
-            _ => return Err(format!("`.{field}` of a value that has no fields")),
+            Value::Null => return Err(format!("cannot read `.{field}` of a missing value").into()),
+            _ => return Err(format!("cannot read `.{field}` of a value without fields").into()),
         };
     }
     Ok(value.clone())
 }
 
 /// The keys (or indexes) and values for `range`.
-fn elements(value: Value) -> Result<Vec<(Value, Value)>, String> {
+fn elements(value: Value) -> Result<Vec<(Value, Value)>, Problem> {
     match value {
         Value::Null => Ok(Vec::new()),
         Value::Array(items) => Ok(items
@@ -279,6 +274,6 @@ fn elements(value: Value) -> Result<Vec<(Value, Value)>, String> {
             fields.sort_by(|a, b| a.0.cmp(&b.0));
             Ok(fields.into_iter().map(|(key, value)| (key.into(), value)).collect())
         }
-        _ => Err("`range` takes a list or a map".to_owned()),
+        _ => Err("`range` expects a list or a map".into()),
     }
 }

@@ -2,15 +2,16 @@
 
 use serde_json::{Map, Value};
 
+use crate::Problem;
 use crate::text::{holds, quoted, shown};
 
 /// Maximum width of an indentation.
 const MAX_INDENT: usize = 256;
 
-type Made = Result<Value, String>;
+type FunctionResult = Result<Value, Problem>;
 
 /// Calls a function; none if the name is unknown.
-pub(crate) fn call(name: &str, arguments: &[Value]) -> Option<Made> {
+pub(crate) fn call(name: &str, arguments: &[Value]) -> Option<FunctionResult> {
     Some(match name {
         "not" => one(arguments, |value| Ok((!holds(value)).into())),
         "empty" => one(arguments, |value| Ok((!holds(value)).into())),
@@ -29,7 +30,7 @@ pub(crate) fn call(name: &str, arguments: &[Value]) -> Option<Made> {
             Ok(if holds(condition) { yes } else { no }.clone())
         }),
         "required" => two(arguments, required),
-        "fail" => one(arguments, |message| Err(shown(message))),
+        "fail" => one(arguments, |message| Err(shown(message).into())),
         "len" => one(arguments, len),
         "index" => index(arguments),
         "print" | "toString" => Ok(arguments.iter().map(shown).collect::<String>().into()),
@@ -43,7 +44,7 @@ pub(crate) fn call(name: &str, arguments: &[Value]) -> Option<Made> {
     })
 }
 
-fn texts(name: &str, arguments: &[Value]) -> Option<Made> {
+fn texts(name: &str, arguments: &[Value]) -> Option<FunctionResult> {
     let text = |value: &Value, change: &dyn Fn(&str) -> String| Ok(Value::String(change(&shown(value))));
     Some(match name {
         "quote" => Ok(join(arguments, &|value| quoted(&shown(value)))),
@@ -86,7 +87,7 @@ fn texts(name: &str, arguments: &[Value]) -> Option<Made> {
     })
 }
 
-fn collections(name: &str, arguments: &[Value]) -> Option<Made> {
+fn collections(name: &str, arguments: &[Value]) -> Option<FunctionResult> {
     Some(match name {
         "list" => Ok(arguments.to_vec().into()),
         "dict" => dict(arguments),
@@ -126,29 +127,29 @@ fn collections(name: &str, arguments: &[Value]) -> Option<Made> {
     })
 }
 
-fn one(arguments: &[Value], run: impl FnOnce(&Value) -> Made) -> Made {
+fn one(arguments: &[Value], run: impl FnOnce(&Value) -> FunctionResult) -> FunctionResult {
     match arguments {
         [a] => run(a),
         _ => Err(wrong_number(1, arguments)),
     }
 }
 
-fn two(arguments: &[Value], run: impl FnOnce(&Value, &Value) -> Made) -> Made {
+fn two(arguments: &[Value], run: impl FnOnce(&Value, &Value) -> FunctionResult) -> FunctionResult {
     match arguments {
         [a, b] => run(a, b),
         _ => Err(wrong_number(2, arguments)),
     }
 }
 
-fn three(arguments: &[Value], run: impl FnOnce(&Value, &Value, &Value) -> Made) -> Made {
+fn three(arguments: &[Value], run: impl FnOnce(&Value, &Value, &Value) -> FunctionResult) -> FunctionResult {
     match arguments {
         [a, b, c] => run(a, b, c),
         _ => Err(wrong_number(3, arguments)),
     }
 }
 
-fn wrong_number(wanted: usize, arguments: &[Value]) -> String {
-    format!("it takes {wanted} arguments and was given {}", arguments.len())
+fn wrong_number(wanted: usize, arguments: &[Value]) -> Problem {
+    format!("expected {wanted} arguments, got {}", arguments.len()).into()
 }
 
 fn kind_of(value: &Value) -> &'static str {
@@ -163,17 +164,19 @@ fn kind_of(value: &Value) -> &'static str {
     }
 }
 
-fn same(a: &Value, b: &Value) -> Result<bool, String> {
+fn same(a: &Value, b: &Value) -> Result<bool, Problem> {
     match (a, b) {
         (Value::Number(a), Value::Number(b)) => Ok(a.as_f64() == b.as_f64()),
         (Value::Null, _) | (_, Value::Null) => Ok(a == b),
-        _ if kind_of(a) != kind_of(b) => Err(format!("a {} cannot be compared with a {}", kind_of(a), kind_of(b))),
+        _ if kind_of(a) != kind_of(b) => {
+            Err(format!("a {} cannot be compared with a {}", kind_of(a), kind_of(b)).into())
+        }
         _ => Ok(a == b),
     }
 }
 
 /// Whether the first argument equals one of the others.
-fn eq(arguments: &[Value]) -> Made {
+fn eq(arguments: &[Value]) -> FunctionResult {
     let [first, others @ ..] = arguments else {
         return Err(wrong_number(2, arguments));
     };
@@ -188,7 +191,7 @@ fn eq(arguments: &[Value]) -> Made {
     Ok(false.into())
 }
 
-fn ordered(name: &str, a: &Value, b: &Value) -> Made {
+fn ordered(name: &str, a: &Value, b: &Value) -> FunctionResult {
     let order = match (a, b) {
         (Value::Number(a), Value::Number(b)) => a.as_f64().partial_cmp(&b.as_f64()),
         (Value::String(a), Value::String(b)) => Some(a.cmp(b)),
@@ -204,24 +207,24 @@ fn ordered(name: &str, a: &Value, b: &Value) -> Made {
     Ok(holds.into())
 }
 
-fn required(message: &Value, value: &Value) -> Made {
+fn required(message: &Value, value: &Value) -> FunctionResult {
     match value {
-        Value::Null => Err(shown(message)),
-        Value::String(text) if text.is_empty() => Err(shown(message)),
+        Value::Null => Err(shown(message).into()),
+        Value::String(text) if text.is_empty() => Err(shown(message).into()),
         value => Ok(value.clone()),
     }
 }
 
-fn len(value: &Value) -> Made {
+fn len(value: &Value) -> FunctionResult {
     match value {
         Value::String(text) => Ok(text.len().into()),
         Value::Array(items) => Ok(items.len().into()),
         Value::Object(fields) => Ok(fields.len().into()),
-        other => Err(format!("a {} has no length", kind_of(other))),
+        other => Err(format!("a {} has no length", kind_of(other)).into()),
     }
 }
 
-fn index(arguments: &[Value]) -> Made {
+fn index(arguments: &[Value]) -> FunctionResult {
     let [value, keys @ ..] = arguments else {
         return Err(wrong_number(2, arguments));
     };
@@ -229,15 +232,15 @@ fn index(arguments: &[Value]) -> Made {
         Value::Object(fields) => Ok(fields.get(&shown(key)).cloned().unwrap_or(Value::Null)),
         Value::Array(items) => {
             let at = usize::try_from(whole(key)).ok().and_then(|at| items.get(at));
-            at.cloned().ok_or_else(|| format!("there is no element {}", shown(key)))
+            at.cloned().ok_or_else(|| format!("no element {}", shown(key)).into())
         }
-        other => Err(format!("a {} has no elements", kind_of(other))),
+        other => Err(format!("a {} has no elements", kind_of(other)).into()),
     })
 }
 
-fn printf(arguments: &[Value]) -> Made {
+fn printf(arguments: &[Value]) -> FunctionResult {
     let [Value::String(form), rest @ ..] = arguments else {
-        return Err("the first argument is not a text".to_owned());
+        return Err("the first argument is not a string".into());
     };
     let mut rest = rest.iter();
     let mut out = String::new();
@@ -247,20 +250,17 @@ fn printf(arguments: &[Value]) -> Made {
             out.push(c);
             continue;
         }
-        let mut next = || {
-            rest.next()
-                .ok_or("there are fewer values than places for them".to_owned())
-        };
+        let mut next = || rest.next().ok_or(Problem::from("not enough values for the format"));
         match chars.next() {
             Some('%') => out.push('%'),
             Some('s' | 'v' | 'd' | 't') => out.push_str(&shown(next()?)),
             Some('q') => out.push_str(&quoted(&shown(next()?))),
-            other => return Err(format!("`%{}` is not known", other.unwrap_or(' '))),
+            other => return Err(format!("`%{}` is not supported", other.unwrap_or(' ')).into()),
         }
     }
     match rest.next() {
         None => Ok(out.into()),
-        Some(_) => Err("there are more values than places for them".to_owned()),
+        Some(_) => Err("too many values for the format".into()),
     }
 }
 
@@ -290,33 +290,33 @@ fn truncated(text: &str, length: i64) -> String {
     }
 }
 
-fn indented(width: &Value, value: &Value, before: &str) -> Made {
+fn indented(width: &Value, value: &Value, before: &str) -> FunctionResult {
     let width = usize::try_from(whole(width)).ok().filter(|width| *width <= MAX_INDENT);
-    let spaces = " ".repeat(width.ok_or_else(|| format!("a width is from 0 to {MAX_INDENT}"))?);
+    let spaces = " ".repeat(width.ok_or_else(|| format!("the width must be from 0 to {MAX_INDENT}"))?);
     Ok(format!("{before}{spaces}{}", shown(value).replace('\n', &format!("\n{spaces}"))).into())
 }
 
-fn items(value: &Value) -> Result<&Vec<Value>, String> {
+fn items(value: &Value) -> Result<&Vec<Value>, Problem> {
     value
         .as_array()
-        .ok_or_else(|| format!("a {} is not a list", kind_of(value)))
+        .ok_or_else(|| format!("expected a list, got a {}", kind_of(value)).into())
 }
 
-fn fields(value: &Value) -> Result<&Map<String, Value>, String> {
+fn fields(value: &Value) -> Result<&Map<String, Value>, Problem> {
     value
         .as_object()
-        .ok_or_else(|| format!("a {} is not a map", kind_of(value)))
+        .ok_or_else(|| format!("expected a map, got a {}", kind_of(value)).into())
 }
 
-fn dict(arguments: &[Value]) -> Made {
+fn dict(arguments: &[Value]) -> FunctionResult {
     let pairs = arguments.chunks(2).map(|pair| match pair {
         [key, value] => Ok((shown(key), value.clone())),
-        _ => Err("a key without a value".to_owned()),
+        _ => Err("a key has no value".into()),
     });
-    Ok(Value::Object(pairs.collect::<Result<_, String>>()?))
+    Ok(Value::Object(pairs.collect::<Result<_, Problem>>()?))
 }
 
-fn merged(arguments: &[Value], overwrite: bool) -> Made {
+fn merged(arguments: &[Value], overwrite: bool) -> FunctionResult {
     let mut all = Value::Object(Map::new());
     for map in arguments {
         fields(map)?;
@@ -341,7 +341,7 @@ fn merge(into: &mut Value, from: &Value, overwrite: bool) {
     }
 }
 
-fn chosen(arguments: &[Value], named: bool) -> Made {
+fn chosen(arguments: &[Value], named: bool) -> FunctionResult {
     let [map, names @ ..] = arguments else {
         return Err(wrong_number(2, arguments));
     };

@@ -1,9 +1,10 @@
 //! Splits templates into text and actions, and actions into words.
 
+use crate::Problem;
 use serde_json::{Number, Value};
 
 /// An error with its line, starting at 1.
-pub(crate) type Wrong = (usize, String);
+pub(crate) type LineError = (usize, Problem);
 
 /// A part of a template.
 #[derive(Clone, PartialEq, Debug)]
@@ -34,7 +35,7 @@ pub(crate) enum Word {
 }
 
 /// Splits a template.
-pub(crate) fn pieces(text: &str) -> Result<Vec<Piece>, Wrong> {
+pub(crate) fn pieces(text: &str) -> Result<Vec<Piece>, LineError> {
     let mut pieces = Vec::new();
     let mut rest = text;
     let mut trim = false;
@@ -61,7 +62,7 @@ pub(crate) fn pieces(text: &str) -> Result<Vec<Piece>, Wrong> {
             None => action,
         };
         push_text(&mut pieces, plain);
-        let end = end_of(inside).ok_or((line, "an action is not closed with `}}`".to_owned()))?;
+        let end = end_of(inside).ok_or((line, Problem::from("an action is not closed by `}}`")))?;
         rest = &inside[end + 2..];
         let mut inside = &inside[..end];
         trim = inside.ends_with('-') && inside[..inside.len() - 1].ends_with(char::is_whitespace);
@@ -105,7 +106,7 @@ fn end_of(inside: &str) -> Option<usize> {
     None
 }
 
-fn words(inside: &str) -> Result<Vec<Word>, String> {
+fn words(inside: &str) -> Result<Vec<Word>, Problem> {
     let mut words = Vec::new();
     let mut rest = inside.trim_start();
     while let Some(first) = rest.chars().next() {
@@ -143,7 +144,7 @@ fn words(inside: &str) -> Result<Vec<Word>, String> {
                 };
                 (word, after)
             }
-            other => return Err(format!("`{other}` means nothing in an action")),
+            other => return Err(format!("`{other}` is not allowed in an action").into()),
         };
         words.push(word);
         rest = after.trim_start();
@@ -172,7 +173,7 @@ fn fields(mut text: &str) -> (Vec<String>, &str) {
     (fields, text)
 }
 
-fn number(text: &str) -> Result<(Word, &str), String> {
+fn number(text: &str) -> Result<(Word, &str), Problem> {
     let end = text
         .char_indices()
         .skip(1)
@@ -188,8 +189,8 @@ fn number(text: &str) -> Result<(Word, &str), String> {
 }
 
 /// Parses a quoted string. [`end_of`] has checked that it is closed.
-fn text_literal(text: &str) -> Result<(Word, &str), String> {
-    let not_closed = || "a text is not closed".to_owned();
+fn text_literal(text: &str) -> Result<(Word, &str), Problem> {
+    let not_closed = || Problem::from("a string is not closed");
     if let Some(raw) = text.strip_prefix('`') {
         let (raw, after) = raw.split_once('`').ok_or_else(not_closed)?;
         return Ok((Word::Literal(raw.into()), after));
@@ -204,7 +205,7 @@ fn text_literal(text: &str) -> Result<(Word, &str), String> {
                 Some('t') => out.push('\t'),
                 Some('r') => out.push('\r'),
                 Some(same @ ('"' | '\\' | '\'')) => out.push(same),
-                other => return Err(format!("`\\{}` is not known in a text", other.unwrap_or(' '))),
+                other => return Err(format!("`\\{}` is not a valid escape", other.unwrap_or(' ')).into()),
             },
             c => out.push(c),
         }

@@ -37,19 +37,46 @@ pub struct Error {
     pub template: String,
     /// The line, starting at 1.
     pub line: usize,
-    /// What is wrong.
+    /// The problem.
     pub message: String,
+}
+
+impl Error {
+    pub(crate) fn new(template: &str, line: usize, problem: Problem) -> Error {
+        Error {
+            template: template.to_owned(),
+            line,
+            message: problem.0,
+        }
+    }
+}
+
+/// A problem without its position.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct Problem(String);
+
+impl From<String> for Problem {
+    fn from(message: String) -> Problem {
+        Problem(message)
+    }
+}
+
+impl From<&str> for Problem {
+    fn from(message: &str) -> Problem {
+        Problem(message.to_owned())
+    }
 }
 
 /// Functions of the caller.
 pub trait Host {
     /// Calls a function; none if the name is unknown.
-    fn call(&self, name: &str, arguments: &[Value]) -> Option<Result<Value, String>>;
+    fn call(&self, name: &str, arguments: &[Value]) -> Option<Result<Value, Problem>>;
 }
 
 /// No additional functions.
 impl Host for () {
-    fn call(&self, _: &str, _: &[Value]) -> Option<Result<Value, String>> {
+    fn call(&self, _: &str, _: &[Value]) -> Option<Result<Value, Problem>> {
         None
     }
 }
@@ -73,11 +100,7 @@ impl Templates {
     /// # Errors
     /// A syntax error with its position.
     pub fn add(&mut self, name: &str, text: &str) -> Result<(), Error> {
-        let at = |(line, message): (usize, String)| Error {
-            template: name.to_owned(),
-            line,
-            message,
-        };
+        let at = |(line, problem): lex::LineError| Error::new(name, line, problem);
         let pieces = lex::pieces(text).map_err(at)?;
         let read = parse::read(pieces).map_err(at)?;
         let template = |nodes| Template {

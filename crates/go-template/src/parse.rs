@@ -5,7 +5,8 @@ use std::vec::IntoIter;
 use serde_json::Value;
 
 use crate::MAX_NESTING;
-use crate::lex::{Piece, Word, Wrong};
+use crate::Problem;
+use crate::lex::{LineError, Piece, Word};
 
 /// A node of a template.
 #[derive(Clone, PartialEq, Debug)]
@@ -53,7 +54,7 @@ pub(crate) struct Read {
     pub(crate) defined: Vec<(String, Vec<Node>)>,
 }
 
-pub(crate) fn read(pieces: Vec<Piece>) -> Result<Read, Wrong> {
+pub(crate) fn read(pieces: Vec<Piece>) -> Result<Read, LineError> {
     let mut parser = Parser {
         pieces: pieces.into_iter(),
         defined: Vec::new(),
@@ -65,8 +66,8 @@ pub(crate) fn read(pieces: Vec<Piece>) -> Result<Read, Wrong> {
             nodes,
             defined: parser.defined,
         }),
-        End::Over => Err((parser.line, "`end` without a beginning".to_owned())),
-        End::Else(_) => Err((parser.line, "`else` without `if`, `with` or `range`".to_owned())),
+        End::Over => Err((parser.line, "`end` without a block".into())),
+        End::Else(_) => Err((parser.line, "`else` without `if`, `with` or `range`".into())),
     }
 }
 
@@ -86,9 +87,9 @@ enum End {
 
 impl Parser {
     /// Parses nodes up to the end of a block.
-    fn block(&mut self, depth: usize) -> Result<(Vec<Node>, End), Wrong> {
+    fn block(&mut self, depth: usize) -> Result<(Vec<Node>, End), LineError> {
         if depth > MAX_NESTING {
-            return Err((self.line, format!("more than {MAX_NESTING} blocks inside each other")));
+            return Err((self.line, format!("more than {MAX_NESTING} nested blocks").into()));
         }
         let mut nodes = Vec::new();
         while let Some(piece) = self.pieces.next() {
@@ -130,11 +131,11 @@ impl Parser {
         Ok((nodes, End::Text))
     }
 
-    fn not_closed<T>(&self, what: &str, line: usize) -> Result<T, Wrong> {
-        Err((line, format!("`{what}` without `end`")))
+    fn not_closed<T>(&self, what: &str, line: usize) -> Result<T, LineError> {
+        Err((line, format!("`{what}` without `end`").into()))
     }
 
-    fn conditions(&mut self, words: &[Word], line: usize, depth: usize) -> Result<Node, Wrong> {
+    fn conditions(&mut self, words: &[Word], line: usize, depth: usize) -> Result<Node, LineError> {
         let mut branches = Vec::new();
         let mut condition = self.pipeline(words)?;
         loop {
@@ -153,12 +154,12 @@ impl Parser {
                 End::Else(words) if words[0] == Word::Name("if".to_owned()) => {
                     condition = self.pipeline(&words[1..])?;
                 }
-                End::Else(_) => return Err((self.line, "behind `else` may stand `if` only".to_owned())),
+                End::Else(_) => return Err((self.line, "only `if` may follow `else`".into())),
             }
         }
     }
 
-    fn branches(&mut self, depth: usize) -> Result<(Vec<Node>, Vec<Node>), Wrong> {
+    fn branches(&mut self, depth: usize) -> Result<(Vec<Node>, Vec<Node>), LineError> {
         let line = self.line;
         let (body, end) = self.block(depth + 1)?;
         match end {
@@ -170,15 +171,15 @@ impl Parser {
                     _ => self.not_closed("else", line),
                 }
             }
-            End::Else(_) => Err((self.line, "this `else` takes no condition".to_owned())),
+            End::Else(_) => Err((self.line, "this `else` does not take a condition".into())),
             End::Text => self.not_closed("with` or `range", line),
         }
     }
 
-    fn define(&mut self, words: &[Word], depth: usize) -> Result<(), Wrong> {
+    fn define(&mut self, words: &[Word], depth: usize) -> Result<(), LineError> {
         let line = self.line;
         let [Word::Literal(Value::String(name))] = words else {
-            return Err((line, "`define` takes a name in quotes".to_owned()));
+            return Err((line, "`define` expects a quoted name".into()));
         };
         let (nodes, end) = self.block(depth + 1)?;
         let End::Over = end else {
@@ -188,9 +189,9 @@ impl Parser {
         Ok(())
     }
 
-    fn template(&mut self, words: &[Word], line: usize) -> Result<Node, Wrong> {
+    fn template(&mut self, words: &[Word], line: usize) -> Result<Node, LineError> {
         let [Word::Literal(Value::String(name)), rest @ ..] = words else {
-            return Err((line, "`template` takes a name in quotes".to_owned()));
+            return Err((line, "`template` expects a quoted name".into()));
         };
         let value = match rest {
             [] => None,
@@ -199,20 +200,20 @@ impl Parser {
         Ok(Node::Template(name.clone(), value, line))
     }
 
-    fn pipeline(&self, words: &[Word]) -> Result<Pipeline, Wrong> {
+    fn pipeline(&self, words: &[Word]) -> Result<Pipeline, LineError> {
         let mut words = words.iter().cloned();
         let pipeline = pipeline(&mut words, 0).map_err(|message| (self.line, message))?;
         match words.next() {
             None => Ok(pipeline.0),
-            Some(_) => Err((self.line, "a `)` without `(`".to_owned())),
+            Some(_) => Err((self.line, "a `)` without `(`".into())),
         }
     }
 }
 
 /// Parses up to the end or a closing parenthesis, whose fields are returned.
-fn pipeline(words: &mut impl Iterator<Item = Word>, depth: usize) -> Result<(Pipeline, Option<Vec<String>>), String> {
+fn pipeline(words: &mut impl Iterator<Item = Word>, depth: usize) -> Result<(Pipeline, Option<Vec<String>>), Problem> {
     if depth > MAX_NESTING {
-        return Err(format!("more than {MAX_NESTING} parentheses inside each other"));
+        return Err(format!("more than {MAX_NESTING} nested parentheses").into());
     }
     let mut pipeline = Pipeline::default();
     let mut command: Vec<Operand> = Vec::new();
@@ -242,22 +243,22 @@ fn pipeline(words: &mut impl Iterator<Item = Word>, depth: usize) -> Result<(Pip
     }
     pipeline.commands.push(take(&mut command)?);
     if pipeline.variables.len() > 2 {
-        return Err("more than two variables".to_owned());
+        return Err("more than two variables".into());
     }
     Ok((pipeline, closed))
 }
 
-fn take(command: &mut Vec<Operand>) -> Result<Vec<Operand>, String> {
+fn take(command: &mut Vec<Operand>) -> Result<Vec<Operand>, Problem> {
     match command.is_empty() {
-        true => Err("a value is missing".to_owned()),
+        true => Err("missing value".into()),
         false => Ok(std::mem::take(command)),
     }
 }
 
 /// The only operand so far, which must be a variable.
-fn variable(command: &mut Vec<Operand>) -> Result<String, String> {
+fn variable(command: &mut Vec<Operand>) -> Result<String, Problem> {
     match std::mem::take(command).as_slice() {
         [Operand::Variable(name, fields)] if fields.is_empty() && !name.is_empty() => Ok(name.clone()),
-        _ => Err("only a variable can be given a value".to_owned()),
+        _ => Err("only variables can be assigned".into()),
     }
 }

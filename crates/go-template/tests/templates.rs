@@ -54,20 +54,20 @@ fn texts_come_out_as_with_go() {
 }
 
 #[test]
-fn what_is_wrong_is_told_with_its_line() {
+fn errors_have_the_line() {
     for (text, expected) in [
-        ("a\n{{ if }}", "it:2: a value is missing"),
+        ("a\n{{ if }}", "it:2: missing value"),
         ("{{ if .a }}", "it:1: `if` without `end`"),
-        ("\n\n{{ nosuch 1 }}", "it:3: there is no function `nosuch`"),
-        ("{{ .a.b }}", "it:1: `.b` of a value that is not set"),
-        ("{{ $x }}", "it:1: there is no variable `$x`"),
-        ("{{ end }}", "it:1: `end` without a beginning"),
+        ("\n\n{{ nosuch 1 }}", "it:3: unknown function `nosuch`"),
+        ("{{ .a.b }}", "it:1: cannot read `.b` of a missing value"),
+        ("{{ $x }}", "it:1: unknown variable `$x`"),
+        ("{{ end }}", "it:1: `end` without a block"),
         ("{{ required \"give x\" .x }}", "it:1: required: give x"),
-        ("{{ .a", "it:1: an action is not closed with `}}`"),
+        ("{{ .a", "it:1: an action is not closed by `}}`"),
         ("{{ eq 1 \"1\" }}", "it:1: eq: a int64 cannot be compared with a string"),
         (
             "{{ define \"r\" }}{{ include \"r\" . }}{{ end }}{{ include \"r\" . }}",
-            "it:1: more than 100 templates inside each other",
+            "it:1: more than 100 nested templates",
         ),
     ] {
         assert_eq!(
@@ -92,7 +92,7 @@ fn a_text_cannot_grow_without_end() {
 
 proptest! {
     #[test]
-    fn no_text_brings_it_down(text in "(\\{\\{-? ?|\\}\\}| -\\}\\}|if|else|end|range|with|define \"a\"|include \"a\" \\.|\\$x|:=|=|\\.a|\\.|\\(|\\)|\\||,|\"|`|[0-9]|-| |\\PC|\n|eq|index|printf \"%s\"|nindent){0,30}") {
+    fn rendering_never_panics(text in "(\\{\\{-? ?|\\}\\}| -\\}\\}|if|else|end|range|with|define \"a\"|include \"a\" \\.|\\$x|:=|=|\\.a|\\.|\\(|\\)|\\||,|\"|`|[0-9]|-| |\\PC|\n|eq|index|printf \"%s\"|nindent){0,30}") {
         let _ = filled(&text, &json!({"a": {"a": [1, "x"]}}));
     }
 }

@@ -40,7 +40,7 @@ pub fn json_patch(document: &Json, patch: &Json, limits: &Limits) -> Result<Json
 fn decode(patch: &Json) -> Result<Patch, Error> {
     let Some(operations) = patch.as_array() else {
         return Err(Error::Malformed(
-            "error decoding patch: a JSON patch is a list of operations".into(),
+            "error decoding patch: expected a list of operations".into(),
         ));
     };
     let mut decoded = Vec::with_capacity(operations.len());
@@ -88,7 +88,7 @@ fn check(
     };
     match measure(source, limits.depth) {
         None => Err(Error::TooLarge(format!(
-            "what operation {position} takes is deeper than {} levels",
+            "the value of operation {position} is nested deeper than {} levels",
             limits.depth
         ))),
         Some(bytes) => {

@@ -35,7 +35,7 @@ impl Limits {
                 self.depth
             ))),
             Some(bytes) if bytes > self.bytes => Err(Error::TooLarge(format!(
-                "{what} has {bytes} bytes, more than the {} that are allowed",
+                "{what} has {bytes} bytes, the maximum is {}",
                 self.bytes
             ))),
             Some(_) => Ok(()),

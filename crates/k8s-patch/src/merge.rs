@@ -10,9 +10,7 @@ use crate::{Error, Limits};
 /// The patch is not an object, or a limit is exceeded.
 pub fn merge_patch(document: &Json, patch: &Json, limits: &Limits) -> Result<Json, Error> {
     if !patch.is_object() {
-        return Err(Error::Malformed(
-            "error decoding patch: a merge patch is an object".into(),
-        ));
+        return Err(Error::Malformed("error decoding patch: expected an object".into()));
     }
     limits.check("the patch", patch)?;
     let mut result = document.clone();

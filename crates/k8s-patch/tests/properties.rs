@@ -202,7 +202,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_applied_is_there(first in any_spec(), second in any_spec()) {
+    fn applied_fields_are_present(first in any_spec(), second in any_spec()) {
         let definition = support::thing(false);
         let one = apply(None, &object(&first), &writer(&definition, "a", 1), false).unwrap();
         let two = apply(Some(&one), &object(&second), &writer(&definition, "a", 1), false).unwrap();

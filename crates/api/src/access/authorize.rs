@@ -1,7 +1,7 @@
 //! Authorization by roles.
 
 use super::{Role, User};
-use crate::failure::{About, Failure};
+use crate::error::{About, ApiError};
 
 /// An action to authorize.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -32,7 +32,7 @@ impl User {
     ///
     /// # Errors
     /// 403 if not.
-    pub fn authorize(&self, ask: &Ask<'_>) -> Result<(), Failure> {
+    pub fn authorize(&self, ask: &Ask<'_>) -> Result<(), ApiError> {
         if self.may(ask) {
             return Ok(());
         }
@@ -53,7 +53,7 @@ impl User {
             kind: ask.resource,
             name: ask.name,
         };
-        Err(Failure::forbidden(about, &why))
+        Err(ApiError::forbidden(about, &why))
     }
 }
 

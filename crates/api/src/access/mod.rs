@@ -15,7 +15,7 @@ use std::sync::Arc;
 use http::HeaderMap;
 use http::header::AUTHORIZATION;
 
-use crate::failure::Failure;
+use crate::error::ApiError;
 
 /// A set of permissions. Only [`Role::Admin`] may read Secrets.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -110,21 +110,21 @@ impl Access {
     ///
     /// # Errors
     /// 401 for an unknown token or missing credentials.
-    pub fn authenticate(&self, headers: &HeaderMap, peer: &Peer) -> Result<User, Failure> {
+    pub fn authenticate(&self, headers: &HeaderMap, peer: &Peer) -> Result<User, ApiError> {
         if let Some(header) = headers.get(AUTHORIZATION) {
             let token = header
                 .to_str()
                 .ok()
                 .and_then(bearer)
-                .ok_or_else(Failure::unauthorized)?;
-            return self.token(token).ok_or_else(Failure::unauthorized);
+                .ok_or_else(ApiError::unauthorized)?;
+            return self.token(token).ok_or_else(ApiError::unauthorized);
         }
         if let Some((name, groups)) = &peer.certificate {
             return Ok(self.user(name, groups, &[]));
         }
         match peer.trusted {
             true => Ok(User::anonymous_admin()),
-            false => Err(Failure::unauthorized()),
+            false => Err(ApiError::unauthorized()),
         }
     }
 
@@ -138,13 +138,13 @@ impl Access {
     ///
     /// # Errors
     /// 403 if the caller is not an administrator.
-    pub fn impersonate(&self, user: User, headers: &HeaderMap) -> Result<User, Failure> {
+    pub fn impersonate(&self, user: User, headers: &HeaderMap) -> Result<User, ApiError> {
         let text = |value: &http::HeaderValue| value.to_str().unwrap_or_default().to_owned();
         let groups: Vec<String> = headers.get_all("impersonate-group").iter().map(text).collect();
         let Some(name) = headers.get("impersonate-user").map(text) else {
             return match groups.is_empty() && !headers.contains_key("impersonate-uid") {
                 true => Ok(user),
-                false => Err(Failure::bad_request(
+                false => Err(ApiError::bad_request(
                     "who is to be impersonated must be named (Impersonate-User)",
                 )),
             };

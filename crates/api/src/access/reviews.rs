@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{Access, Ask, Role, User};
-use crate::failure::Failure;
+use crate::error::ApiError;
 
 /// Answers a review: the sent object with its status.
 pub(crate) fn answer(
@@ -12,9 +12,9 @@ pub(crate) fn answer(
     plural: &str,
     namespace: Option<&str>,
     mut review: Value,
-) -> Result<Value, Failure> {
+) -> Result<Value, ApiError> {
     if !review.is_object() {
-        return Err(Failure::bad_request("a review must be an object"));
+        return Err(ApiError::bad_request("a review must be an object"));
     }
     let spec = review.get("spec").cloned().unwrap_or_default();
     let status = match plural {
@@ -22,7 +22,7 @@ pub(crate) fn answer(
         "selfsubjectaccessreviews" => access_status(user, &spec)?,
         "subjectaccessreviews" | "localsubjectaccessreviews" => {
             if namespace.is_some_and(|ns| text(&spec["resourceAttributes"], "namespace") != ns) {
-                return Err(Failure::bad_request(
+                return Err(ApiError::bad_request(
                     "spec.resourceAttributes.namespace must match the namespace of the request",
                 ));
             }
@@ -37,7 +37,7 @@ pub(crate) fn answer(
         }
         "selfsubjectrulesreviews" => rules(user, text(&spec, "namespace")),
         "tokenreviews" => token_status(access, text(&spec, "token")),
-        _ => return Err(Failure::no_such_path()),
+        _ => return Err(ApiError::no_such_path()),
     };
     review["metadata"] = json!({ "creationTimestamp": null });
     review["status"] = status;
@@ -48,7 +48,7 @@ pub(crate) fn answer(
     Ok(review)
 }
 
-fn access_status(user: &User, spec: &Value) -> Result<Value, Failure> {
+fn access_status(user: &User, spec: &Value) -> Result<Value, ApiError> {
     let allowed = match (spec.get("resourceAttributes"), spec.get("nonResourceAttributes")) {
         (Some(asked), None) => user.may(&Ask {
             verb: text(asked, "verb"),
@@ -62,19 +62,19 @@ fn access_status(user: &User, spec: &Value) -> Result<Value, Failure> {
         _ => {
             let text = "spec.resourceAttributes: Invalid value: null: exactly one of nonResourceAttributes or \
                         resourceAttributes must be specified";
-            return Err(Failure::bad_request(text));
+            return Err(ApiError::bad_request(text));
         }
     };
     Ok(match allowed {
         true => json!({ "allowed": true }),
-        false => json!({ "allowed": false, "reason": "no role of the user permits it" }),
+        false => json!({ "allowed": false, "reason": "no role of the user allows it" }),
     })
 }
 
 fn token_status(access: &Access, token: &str) -> Value {
     match access.token(token) {
         Some(user) => json!({ "authenticated": true, "user": user_info(&user) }),
-        None => json!({ "authenticated": false, "user": {}, "error": "the token is not known" }),
+        None => json!({ "authenticated": false, "user": {}, "error": "unknown token" }),
     }
 }
 

@@ -25,7 +25,7 @@ use crate::access::{Peer, User};
 use crate::answer::Answer;
 use crate::api::{Api, stopped};
 use crate::body::Body;
-use crate::failure::Failure;
+use crate::error::ApiError;
 use crate::request::Request;
 
 /// Maximum duration of a TLS handshake.
@@ -72,8 +72,8 @@ pub(super) async fn serve(
     let handshake = tokio::time::timeout(HANDSHAKE, TlsAcceptor::from(config).accept(stream)).await;
     let stream = match handshake {
         Ok(Ok(stream)) => stream,
-        Ok(Err(error)) => return tracing::debug!(peer = %address, %error, "a TLS handshake failed"),
-        Err(_) => return tracing::debug!(peer = %address, "a TLS handshake took too long"),
+        Ok(Err(error)) => return tracing::debug!(peer = %address, %error, "TLS handshake failed"),
+        Err(_) => return tracing::debug!(peer = %address, "TLS handshake timed out"),
     };
     let peer = Peer {
         certificate: subject(stream.get_ref().1),
@@ -117,7 +117,7 @@ where
         }
     };
     if let Err(error) = result {
-        tracing::debug!(peer = %ip, %error, "a connection to the API ended");
+        tracing::debug!(peer = %ip, %error, "API connection ended with an error");
     }
 }
 
@@ -134,7 +134,7 @@ async fn answer(
     ip: IpAddr,
     peer: &Peer,
     request: hyper::Request<Incoming>,
-) -> Result<Answer, Failure> {
+) -> Result<Answer, ApiError> {
     let (head, body) = request.into_parts();
     let user = if PUBLIC.contains(&head.uri.path().trim_end_matches('/')) {
         User::new("system:anonymous", [], [])
@@ -145,12 +145,12 @@ async fn answer(
     };
     if let Err(seconds) = shared.buckets.take(&user.name, ip, std::time::Instant::now()) {
         shared.api.0.metrics.limited();
-        return Err(Failure::too_many_requests(seconds));
+        return Err(ApiError::too_many_requests(seconds));
     }
     let place = tokio::time::timeout(PATIENCE, shared.places.acquire()).await;
     let Ok(place) = place else {
         shared.api.0.metrics.limited();
-        return Err(Failure::too_many_requests(1));
+        return Err(ApiError::too_many_requests(1));
     };
     let body = read(shared, &head.headers, body).await?;
     let request = Request {
@@ -166,13 +166,13 @@ async fn answer(
     let answered = tokio::spawn(async move { api.call(request).await }).await;
     drop(place);
     answered.map_err(|error| {
-        tracing::error!(%error, "a request to the API could not be answered");
-        Failure::internal("the request could not be answered")
+        tracing::error!(%error, "API request failed");
+        ApiError::internal("the request failed")
     })
 }
 
 /// Checks the `Host` header of the plaintext port: rejects names of other machines, which protects against DNS rebinding.
-fn check_host(peer: &Peer, headers: &HeaderMap, uri: &http::Uri) -> Result<(), Failure> {
+fn check_host(peer: &Peer, headers: &HeaderMap, uri: &http::Uri) -> Result<(), ApiError> {
     if !peer.trusted {
         return Ok(());
     }
@@ -190,17 +190,17 @@ fn check_host(peer: &Peer, headers: &HeaderMap, uri: &http::Uri) -> Result<(), F
     if name.is_empty() || name == "localhost" || ip.is_ok_and(|ip| ip.is_loopback()) {
         return Ok(());
     }
-    Err(Failure::new(
+    Err(ApiError::new(
         421,
         "Forbidden",
-        "this port answers to names and addresses of this machine only",
+        "this port accepts only names and addresses of this machine",
     ))
 }
 
 /// Reads the whole body within time and size limits.
-async fn read(shared: &Shared, headers: &HeaderMap, body: Incoming) -> Result<Bytes, Failure> {
+async fn read(shared: &Shared, headers: &HeaderMap, body: Incoming) -> Result<Bytes, ApiError> {
     let limit = shared.api.0.options.limits.body;
-    let too_large = || Failure::too_large(format!("Request entity too large: limit is {limit}"));
+    let too_large = || ApiError::too_large(format!("Request entity too large: limit is {limit}"));
     let announced = headers
         .get(CONTENT_LENGTH)
         .and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
@@ -211,11 +211,7 @@ async fn read(shared: &Shared, headers: &HeaderMap, body: Incoming) -> Result<By
     match tokio::time::timeout(shared.limits.body_within, reading).await {
         Ok(Ok(body)) => Ok(body.to_bytes()),
         Ok(Err(error)) if error.is::<LengthLimitError>() => Err(too_large()),
-        Ok(Err(error)) => Err(Failure::bad_request(format!("the body cannot be read: {error}"))),
-        Err(_) => Err(Failure::new(
-            408,
-            "Timeout",
-            "the body of the request did not come in time",
-        )),
+        Ok(Err(error)) => Err(ApiError::bad_request(format!("the body cannot be read: {error}"))),
+        Err(_) => Err(ApiError::new(408, "Timeout", "timed out while reading the body")),
     }
 }

@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_asks_too_often_waits() {
+    fn excess_requests_wait() {
         let buckets = Buckets::new(0.5, 2.0);
         let (ip, start) = (IpAddr::from([127, 0, 0, 1]), Instant::now());
         assert_eq!(buckets.take("a", ip, start), Ok(()));

@@ -18,7 +18,7 @@ use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 
 use crate::api::{Api, stopped};
-use crate::failure::Failure;
+use crate::error::ApiError;
 
 use connection::{Shared, serve};
 
@@ -46,14 +46,14 @@ pub enum ServerError {
         error: io::Error,
     },
     /// Plaintext HTTP is configured for an address that is not loopback.
-    #[error("plain HTTP is spoken on loopback addresses only, and {0} is none: use HTTPS there")]
+    #[error("plaintext HTTP is allowed only on loopback addresses, not on {0}: use HTTPS")]
     NotLoopback(SocketAddr),
     /// Certificates or keys are invalid.
     #[error(transparent)]
     Tls(#[from] TlsError),
     /// The store is not writable.
-    #[error("the usual namespaces cannot be made: {}", .0.message)]
-    Prepare(Box<Failure>),
+    #[error("cannot create the default namespaces: {}", .0.message)]
+    Prepare(Box<ApiError>),
 }
 
 /// A running server. Dropping it closes all connections; [`Server::shutdown`] stops it gracefully.
@@ -70,7 +70,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts listening and housekeeping ([`Api::keep_house`]).
+    /// Starts listening and housekeeping ([`Api::run_housekeeping`]).
     ///
     /// # Errors
     /// An address cannot be used, TLS material is invalid, or the store is not writable.
@@ -100,7 +100,7 @@ impl Server {
             tasks.spawn(accept(listener, None, shared, stop.subscribe()));
         }
         let keeper = api.clone();
-        let house = tokio::spawn(async move { keeper.keep_house().await });
+        let house = tokio::spawn(async move { keeper.run_housekeeping().await });
         Ok(Server {
             api,
             https,
@@ -141,7 +141,7 @@ impl Server {
         self.api.end_watches();
         let all = async { while self.tasks.join_next().await.is_some() {} };
         if tokio::time::timeout(grace, all).await.is_err() {
-            tracing::info!("some connections of the API did not end in time and are cut");
+            tracing::info!("closing API connections that did not end in time");
         }
         self.tasks.abort_all();
     }
@@ -184,7 +184,7 @@ async fn accept(
             Ok(accepted) => accepted,
             Err(error) => {
                 // Usually the process is out of file descriptors until other connections end.
-                tracing::warn!(%error, "a connection to the API could not be taken");
+                tracing::warn!(%error, "cannot accept an API connection");
                 tokio::time::sleep(Duration::from_millis(100)).await;
                 continue;
             }

@@ -31,7 +31,7 @@ impl fmt::Debug for Tls {
 
 /// The error for invalid TLS material.
 #[derive(Debug, thiserror::Error)]
-#[error("the {what} of the API server cannot be used: {why}")]
+#[error("invalid {what} of the API server: {why}")]
 pub struct TlsError {
     what: &'static str,
     why: String,
@@ -78,7 +78,7 @@ fn certificates(pem: &str, what: &'static str) -> Result<Vec<CertificateDer<'sta
     let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem.as_bytes()).collect();
     let all = all.map_err(|e| wrong(&e))?;
     match all.is_empty() {
-        true => Err(wrong(&"there is none in it")),
+        true => Err(wrong(&"the file contains none")),
         false => Ok(all),
     }
 }

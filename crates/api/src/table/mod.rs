@@ -116,8 +116,8 @@ pub(crate) fn scale_columns() -> Value {
     let column = |name: &str, kind: &str, format: &str, description: &str| json!({ "name": name, "type": kind, "format": format, "description": description, "priority": 0 });
     json!([
         column("Name", "string", "name", NAME),
-        column("Desired", "integer", "", "How many there shall be."),
-        column("Available", "integer", "", "How many there are."),
+        column("Desired", "integer", "", "Desired number of replicas."),
+        column("Available", "integer", "", "Current number of replicas."),
         column("Age", "date", "", AGE),
     ])
 }
@@ -133,5 +133,5 @@ pub(crate) fn scale_cells(scale: &Value, now: i64) -> Value {
 }
 
 const MADE: &str = ".metadata.creationTimestamp";
-const NAME: &str = "The name, unique among the objects of its kind in its namespace.";
-const AGE: &str = "How long ago the object was made.";
+const NAME: &str = "Name, unique for the kind in its namespace.";
+const AGE: &str = "Time since creation.";

@@ -9,14 +9,14 @@ use super::commit::{ATTEMPTS, PutError, created, differ, imagined, put};
 use super::options::WriteOptions;
 use super::{Call, decode};
 use crate::answer::Answer;
-use crate::failure::{Cause, Failure};
+use crate::error::{ApiError, Cause};
 use crate::media::{self, PatchType};
 
 /// Core kinds that PUT creates if the object does not exist.
 const MADE_BY_UPDATE: [&str; 3] = ["Event", "Lease", "Service"];
 
 impl Call<'_> {
-    pub(super) async fn update(&self) -> Result<Answer, Failure> {
+    pub(super) async fn update(&self) -> Result<Answer, ApiError> {
         media::object(&self.request.headers, self.kind.builtin)?;
         let options = self.write_options(false)?;
         let mut decoded = decode(self.api, self.request)?;
@@ -31,7 +31,7 @@ impl Call<'_> {
                 if made && self.target.subresource.is_none() && unconditional {
                     return self.create_from(decoded, &options).await;
                 }
-                return Err(Failure::not_found(self.about()));
+                return Err(ApiError::not_found(self.about()));
             };
             self.check_identity(&decoded.object, &old)?;
             if unconditional {
@@ -46,7 +46,7 @@ impl Call<'_> {
         }
     }
 
-    pub(super) async fn patch(&self) -> Result<Answer, Failure> {
+    pub(super) async fn patch(&self) -> Result<Answer, ApiError> {
         let sort = self.patch_type()?;
         if sort == PatchType::Apply {
             return self.apply().await;
@@ -57,7 +57,7 @@ impl Call<'_> {
         loop {
             attempt += 1;
             let old = self.api.0.store.get(&self.key()).await?;
-            let old = old.ok_or_else(|| Failure::not_found(self.about()))?;
+            let old = old.ok_or_else(|| ApiError::not_found(self.about()))?;
             let object = self.patched(sort, &self.value_of(&old), &sent.object)?;
             self.check_identity(&object, &old)?;
             let decoded = Decoded {
@@ -73,7 +73,7 @@ impl Call<'_> {
     }
 
     /// Server-side apply.
-    async fn apply(&self) -> Result<Answer, Failure> {
+    async fn apply(&self) -> Result<Answer, ApiError> {
         let mut options = self.write_options(true)?;
         let decoded = decode(self.api, self.request)?;
         let name = self.target.name.as_deref();
@@ -83,7 +83,7 @@ impl Call<'_> {
                 .filter(|version| !version.is_empty())
                 .unwrap_or("/");
             let text = format!("invalid object type: {version}, Kind={}", typed("kind"));
-            return Err(Failure::bad_request(text));
+            return Err(ApiError::bad_request(text));
         }
         self.check_name(&decoded.object)?;
         k8s_patch::check_declared(&decoded.object, &self.writer(&options.manager)).map_err(|e| self.unpatched(e))?;
@@ -109,12 +109,12 @@ impl Call<'_> {
         if let Some(old) = &old {
             self.check_identity(config, old)?;
         } else if self.target.subresource.is_some() {
-            return Err(Failure::not_found(self.about()).into());
+            return Err(ApiError::not_found(self.about()).into());
         } else if config["metadata"]["uid"].as_str().is_some_and(|uid| !uid.is_empty()) {
             let uid = config["metadata"]["uid"].as_str().unwrap_or_default();
             let why =
                 format!("uid mismatch: the provided object specified uid {uid}, and no existing object was found");
-            return Err(Failure::conflict(self.about(), &why).into());
+            return Err(ApiError::conflict(self.about(), &why).into());
         }
         let writer = self.writer(&options.manager);
         let object = k8s_patch::apply(live.as_ref(), config, &writer, options.force).map_err(|e| self.unpatched(e))?;
@@ -132,7 +132,7 @@ impl Call<'_> {
         }
     }
 
-    fn patched(&self, sort: PatchType, old: &Value, sent: &Value) -> Result<Value, Failure> {
+    fn patched(&self, sort: PatchType, old: &Value, sent: &Value) -> Result<Value, ApiError> {
         let limits = k8s_patch::Limits::default();
         let patched = match sort {
             PatchType::Json => k8s_patch::json_patch(old, sent, &limits),
@@ -205,14 +205,14 @@ impl Call<'_> {
     }
 
     /// Checks UID and resource version of the sent object, if it has them.
-    fn check_identity(&self, sent: &Value, old: &Stored) -> Result<(), Failure> {
+    fn check_identity(&self, sent: &Value, old: &Stored) -> Result<(), ApiError> {
         if let Some(version) = expected(sent) {
             let wrong = || {
                 let text = format!("{version:?} is not a resource version of this server");
-                Failure::bad_request(format!("metadata.resourceVersion: Invalid value: {text}"))
+                ApiError::bad_request(format!("metadata.resourceVersion: Invalid value: {text}"))
             };
             if version.parse::<u64>().map_err(|_| wrong())? != old.revision {
-                return Err(Failure::modified(self.about()));
+                return Err(ApiError::modified(self.about()));
             }
         }
         let Some(uid) = sent["metadata"]["uid"].as_str().filter(|uid| !uid.is_empty()) else {
@@ -222,16 +222,16 @@ impl Call<'_> {
         let is = value["metadata"]["uid"].as_str().unwrap_or_default();
         if uid != is {
             let why = format!("Precondition failed: UID in precondition: {uid}, UID in object meta: {is}");
-            return Err(Failure::conflict(self.about(), &why));
+            return Err(ApiError::conflict(self.about(), &why));
         }
         Ok(())
     }
 
     /// Checks that the sent name, if any, is the name in the path.
-    fn check_name(&self, sent: &Value) -> Result<(), Failure> {
+    fn check_name(&self, sent: &Value) -> Result<(), ApiError> {
         let name = self.target.name.as_deref().unwrap_or_default();
         match sent["metadata"]["name"].as_str().filter(|sent| !sent.is_empty()) {
-            Some(sent) if sent != name => Err(Failure::bad_request(format!(
+            Some(sent) if sent != name => Err(ApiError::bad_request(format!(
                 "the name of the object ({sent}) does not match the name on the URL ({name})"
             ))),
             _ => Ok(()),
@@ -239,7 +239,7 @@ impl Call<'_> {
     }
 
     /// Checks whether the kind allows updates without a resource version.
-    fn check_unconditional(&self) -> Result<(), Failure> {
+    fn check_unconditional(&self) -> Result<(), ApiError> {
         if self.kind.builtin && self.kind.kind != "Lease" {
             return Ok(());
         }
@@ -249,7 +249,7 @@ impl Call<'_> {
             field: "metadata.resourceVersion".into(),
         };
         // The plural name, unlike in other validation errors: the same as in Kubernetes.
-        Err(Failure::invalid(self.about(), vec![cause]))
+        Err(ApiError::invalid(self.about(), vec![cause]))
     }
 }
 

@@ -11,7 +11,7 @@ use store::{Error, Expect, Key, Operation, Stored, Transaction};
 
 use super::Call;
 use crate::api::Api;
-use crate::failure::{About, Cause, Failure, about_key};
+use crate::error::{About, ApiError, Cause, about_key};
 
 /// The field manager of Rutter's own writes.
 pub(super) const MANAGER: &str = "rutter";
@@ -21,10 +21,10 @@ pub(super) const ATTEMPTS: usize = 10;
 
 impl Call<'_> {
     /// Converts a rejection by admission.
-    pub(super) fn rejected(&self, rejection: Rejection, name: &str) -> Failure {
+    pub(super) fn rejected(&self, rejection: Rejection, name: &str) -> ApiError {
         let message = rejection.message(self.kind, name);
         match rejection {
-            Rejection::BadRequest(_) => Failure::bad_request(message),
+            Rejection::BadRequest(_) => ApiError::bad_request(message),
             Rejection::Invalid(causes) => {
                 let about = About {
                     group: self.kind.group,
@@ -36,7 +36,7 @@ impl Call<'_> {
                     message: cause.message,
                     field: cause.field,
                 });
-                Failure::new(422, "Invalid", message)
+                ApiError::new(422, "Invalid", message)
                     .about(about)
                     .causes(causes.collect())
             }
@@ -44,38 +44,38 @@ impl Call<'_> {
     }
 
     /// Converts an error of a patch.
-    pub(super) fn unpatched(&self, error: k8s_patch::Error) -> Failure {
+    pub(super) fn unpatched(&self, error: k8s_patch::Error) -> ApiError {
         let message = error.to_string();
         match error {
-            k8s_patch::Error::Malformed(_) => Failure::bad_request(message),
+            k8s_patch::Error::Malformed(_) => ApiError::bad_request(message),
             k8s_patch::Error::Unprocessable(_) => {
                 let about = About {
                     kind: self.kind.kind,
                     ..self.about()
                 };
-                Failure::new(422, "Invalid", message).about(about)
+                ApiError::new(422, "Invalid", message).about(about)
             }
-            k8s_patch::Error::Untyped(_) => Failure::new(500, "", message),
-            k8s_patch::Error::TooLarge(_) => Failure::too_large(message),
+            k8s_patch::Error::Untyped(_) => ApiError::new(500, "", message),
+            k8s_patch::Error::TooLarge(_) => ApiError::too_large(message),
             k8s_patch::Error::Conflict(conflicts) => {
                 let causes = conflicts.conflicts.iter().map(|conflict| Cause {
                     reason: "FieldManagerConflict".into(),
                     message: conflict.message(),
                     field: conflict.path.clone(),
                 });
-                Failure::new(409, "Conflict", message).causes(causes.collect())
+                ApiError::new(409, "Conflict", message).causes(causes.collect())
             }
         }
     }
 
     /// The precondition on the namespace for creating an object; none for cluster-scoped kinds.
-    pub(super) async fn namespace_check(&self, name: &str) -> Result<Option<Operation>, Failure> {
+    pub(super) async fn namespace_check(&self, name: &str) -> Result<Option<Operation>, ApiError> {
         let Some(namespace) = &self.target.namespace else {
             return Ok(None);
         };
         let key = namespace_key(namespace);
         let Some(stored) = self.api.0.store.get(&key).await? else {
-            return Err(Failure::not_found(about_key(&key)));
+            return Err(ApiError::not_found(about_key(&key)));
         };
         if is_terminating(&stored) {
             let why = format!("unable to create new content in namespace {namespace} because it is being terminated");
@@ -85,7 +85,7 @@ impl Call<'_> {
                 message: format!("namespace {namespace} is being terminated"),
                 field: "metadata.namespace".into(),
             };
-            return Err(Failure::forbidden(about, &why).causes(vec![cause]));
+            return Err(ApiError::forbidden(about, &why).causes(vec![cause]));
         }
         Ok(Some(Operation::Check {
             key,
@@ -107,7 +107,7 @@ pub(super) enum PutError {
     /// The store rejected the write; a retry may succeed.
     Store(Error),
     /// The request is rejected.
-    Refused(Failure),
+    Refused(ApiError),
 }
 
 impl From<Error> for PutError {
@@ -116,14 +116,14 @@ impl From<Error> for PutError {
     }
 }
 
-impl From<Failure> for PutError {
-    fn from(failure: Failure) -> PutError {
+impl From<ApiError> for PutError {
+    fn from(failure: ApiError) -> PutError {
         PutError::Refused(failure)
     }
 }
 
-impl From<PutError> for Failure {
-    fn from(error: PutError) -> Failure {
+impl From<PutError> for ApiError {
+    fn from(error: PutError) -> ApiError {
         match error {
             PutError::Store(error) => error.into(),
             PutError::Refused(failure) => failure,
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn no_text_is_longer_than_was_said_quickly() {
+    fn the_upper_bound_holds() {
         for value in [
             json!("\u{1}\u{1f}\"\\"),
             json!({"\u{1}": {"\u{2}": [[], {}, null, true, -1.2345678901234567e-300, u64::MAX]}}),

@@ -8,17 +8,16 @@ use super::Call;
 use crate::answer::Answer;
 use crate::api::stopped;
 use crate::body::{Body, Next, Step};
-use crate::failure::Failure;
+use crate::error::ApiError;
 use crate::path::Verb;
 use crate::view::{ListMeta, View};
 
-const FIXED: &str =
-    "this server serves a fixed set of kinds, those that the mesh reads, and their definitions are built in";
+const FIXED: &str = "this server serves a fixed set of kinds with built-in definitions";
 /// Default duration of a watch, in seconds.
 const LASTS: u64 = 1800;
 
 impl Call<'_> {
-    pub(super) async fn crd(&self) -> Result<Answer, Failure> {
+    pub(super) async fn crd(&self) -> Result<Answer, ApiError> {
         let name = self.target.name.as_deref();
         let found = name.and_then(|name| self.api.0.crds.iter().find(|crd| &*crd.key.name == name));
         match (self.verb, found) {
@@ -30,23 +29,23 @@ impl Call<'_> {
                 let warning = format!("{}: not changed: {FIXED}", crd.key.name);
                 Ok(self.show(StatusCode::OK, crd, &[warning]))
             }
-            (Verb::Get, None) => Err(Failure::not_found(self.about())),
-            (Verb::Update, None) => Err(Failure::not_found(self.about())),
+            (Verb::Get, None) => Err(ApiError::not_found(self.about())),
+            (Verb::Update, None) => Err(ApiError::not_found(self.about())),
             // Existing names get the usual error, so that `kubectl apply` continues with a patch.
             (Verb::Create, _) => {
                 let sent = super::decode(self.api, self.request)?.object;
                 let name = sent["metadata"]["name"].as_str().unwrap_or_default();
-                let about = crate::failure::About { name, ..self.about() };
+                let about = crate::error::About { name, ..self.about() };
                 match self.api.0.crds.iter().any(|crd| &*crd.key.name == name) {
-                    true => Err(Failure::exists(about)),
-                    false => Err(Failure::forbidden(about, FIXED)),
+                    true => Err(ApiError::exists(about)),
+                    false => Err(ApiError::forbidden(about, FIXED)),
                 }
             }
-            _ => Err(Failure::forbidden(self.about(), FIXED)),
+            _ => Err(ApiError::forbidden(self.about(), FIXED)),
         }
     }
 
-    fn selected_crds(&self) -> Result<Vec<Stored>, Failure> {
+    fn selected_crds(&self) -> Result<Vec<Stored>, ApiError> {
         let query = self.query()?;
         Ok(self
             .api
@@ -58,7 +57,7 @@ impl Call<'_> {
             .collect())
     }
 
-    async fn list_crds(&self) -> Result<Answer, Failure> {
+    async fn list_crds(&self) -> Result<Answer, ApiError> {
         self.list_query()?;
         let meta = ListMeta {
             revision: self.api.0.store.revision().await?,
@@ -71,7 +70,7 @@ impl Call<'_> {
     }
 
     /// CRDs never change: sends the existing ones if requested, then nothing until the timeout.
-    async fn watch_crds(&self) -> Result<Answer, Failure> {
+    async fn watch_crds(&self) -> Result<Answer, ApiError> {
         let initial = self.initial_events()?;
         let version = self.version()?.unwrap_or(0);
         let begins = initial == Some(true) || initial.is_none() && version == 0;

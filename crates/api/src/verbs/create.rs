@@ -10,12 +10,12 @@ use super::commit::{ATTEMPTS, PutError, imagined, put};
 use super::options::WriteOptions;
 use super::{Call, decode};
 use crate::answer::Answer;
-use crate::failure::Failure;
-use crate::house::new_namespace;
+use crate::error::ApiError;
+use crate::housekeeping::new_namespace;
 use crate::media;
 
 impl Call<'_> {
-    pub(super) async fn create(&self) -> Result<Answer, Failure> {
+    pub(super) async fn create(&self) -> Result<Answer, ApiError> {
         media::object(&self.request.headers, self.kind.builtin)?;
         let options = self.write_options(false)?;
         let decoded = decode(self.api, self.request)?;
@@ -24,7 +24,7 @@ impl Call<'_> {
     }
 
     /// Creates the sent object.
-    pub(super) async fn create_from(&self, mut decoded: Decoded, options: &WriteOptions) -> Result<Answer, Failure> {
+    pub(super) async fn create_from(&self, mut decoded: Decoded, options: &WriteOptions) -> Result<Answer, ApiError> {
         let generated = decoded.object["metadata"]["name"].as_str().is_none_or(str::is_empty);
         let mut attempt = 0;
         loop {
@@ -44,7 +44,7 @@ impl Call<'_> {
     }
 
     /// Checks that the body is an object of the kind.
-    pub(super) fn check_types(&self, sent: &Value) -> Result<(), Failure> {
+    pub(super) fn check_types(&self, sent: &Value) -> Result<(), ApiError> {
         admission::check_types(self.kind, self.view.version, sent).map_err(|rejection| self.rejected(rejection, ""))
     }
 
@@ -53,9 +53,9 @@ impl Call<'_> {
         &self,
         mut decoded: Decoded,
         options: &WriteOptions,
-    ) -> Result<(Value, Vec<String>), Failure> {
+    ) -> Result<(Value, Vec<String>), ApiError> {
         if !decoded.object.is_object() {
-            return Err(Failure::bad_request("the body of the request must be an object"));
+            return Err(ApiError::bad_request("the body of the request must be an object"));
         }
         if decoded.object["metadata"]["resourceVersion"]
             .as_str()
@@ -63,7 +63,7 @@ impl Call<'_> {
         {
             // Without a reason and with status 500, as in Kubernetes.
             let text = "resourceVersion should not be set on objects to be created";
-            return Err(Failure::new(500, "", text));
+            return Err(ApiError::new(500, "", text));
         }
         let (entropy, _) = uuid::Uuid::new_v4().as_u64_pair();
         admission::fill_name(&mut decoded.object, entropy);

@@ -10,7 +10,7 @@ use super::options::{Check, dry_run};
 use super::{Call, decode};
 use crate::answer::Answer;
 use crate::api::Api;
-use crate::failure::{About, Failure, about_key};
+use crate::error::{About, ApiError, about_key};
 use crate::view::ListMeta;
 
 /// Finalizer that keeps an owner until its dependents are deleted.
@@ -53,7 +53,7 @@ pub(crate) enum Removed {
 }
 
 impl Call<'_> {
-    pub(super) async fn delete(&self) -> Result<Answer, Failure> {
+    pub(super) async fn delete(&self) -> Result<Answer, ApiError> {
         let deletion = self.deletion()?;
         let removed = remove(self.api, self.kind, &self.key(), &deletion).await?;
         let stored = match removed {
@@ -70,7 +70,7 @@ impl Call<'_> {
     }
 
     /// Deletes all objects of a list.
-    pub(super) async fn delete_collection(&self) -> Result<Answer, Failure> {
+    pub(super) async fn delete_collection(&self) -> Result<Answer, ApiError> {
         let deletion = self.deletion()?;
         let mut query = self.list_query()?;
         query.limit = 0;
@@ -92,14 +92,14 @@ impl Call<'_> {
     }
 
     /// Reads the options from body and query.
-    fn deletion(&self) -> Result<Deletion, Failure> {
+    fn deletion(&self) -> Result<Deletion, ApiError> {
         let body = match self.request.body.is_empty() {
             true => Value::Null,
             false => decode(self.api, self.request)?.object,
         };
         let sent = body["kind"].as_str().unwrap_or("DeleteOptions");
         if sent != "DeleteOptions" || !(body.is_null() || body.is_object()) {
-            return Err(Failure::bad_request("the body of a deletion must be DeleteOptions"));
+            return Err(ApiError::bad_request("the body of a deletion must be DeleteOptions"));
         }
         let mut check = Check::new("DeleteOptions");
         let from_body = body["dryRun"]
@@ -137,7 +137,7 @@ impl Call<'_> {
         check.done()?;
         let preconditions = &body["preconditions"];
         let revision = preconditions["resourceVersion"].as_str().map(|text| {
-            let wrong = || Failure::bad_request(format!("preconditions.resourceVersion: Invalid value: {text:?}"));
+            let wrong = || ApiError::bad_request(format!("preconditions.resourceVersion: Invalid value: {text:?}"));
             text.parse().map_err(|_| wrong())
         });
         Ok(Deletion {
@@ -150,7 +150,7 @@ impl Call<'_> {
 }
 
 /// Deletes an object, or marks it for deletion if it has finalizers.
-pub(crate) async fn remove(api: &Api, kind: &Definition, key: &Key, deletion: &Deletion) -> Result<Removed, Failure> {
+pub(crate) async fn remove(api: &Api, kind: &Definition, key: &Key, deletion: &Deletion) -> Result<Removed, ApiError> {
     let mut attempt = 0;
     loop {
         attempt += 1;
@@ -159,7 +159,7 @@ pub(crate) async fn remove(api: &Api, kind: &Definition, key: &Key, deletion: &D
             .store
             .get(key)
             .await?
-            .ok_or_else(|| Failure::not_found(about_key(key)))?;
+            .ok_or_else(|| ApiError::not_found(about_key(key)))?;
         let value = stored.value();
         check(kind, &stored, &value, deletion)?;
         let marked = mark(api, kind, &value, deletion.policy);
@@ -194,10 +194,10 @@ pub(crate) async fn remove(api: &Api, kind: &Definition, key: &Key, deletion: &D
 }
 
 /// Checks the preconditions and whether the namespace may be deleted.
-fn check(kind: &Definition, stored: &Stored, value: &Value, deletion: &Deletion) -> Result<(), Failure> {
+fn check(kind: &Definition, stored: &Stored, value: &Value, deletion: &Deletion) -> Result<(), ApiError> {
     if kind.builtin && kind.kind == "Namespace" && LASTING.contains(&&*stored.key.name) {
         let why = "this namespace may not be deleted";
-        return Err(Failure::forbidden(about_key(&stored.key), why));
+        return Err(ApiError::forbidden(about_key(&stored.key), why));
     }
     let about = About {
         group: kind.group,
@@ -210,7 +210,7 @@ fn check(kind: &Definition, stored: &Stored, value: &Value, deletion: &Deletion)
             "the UID in the precondition ({wanted}) does not match the UID in record ({uid}). The object might have been \
              deleted and then recreated"
         );
-        return Err(Failure::conflict(about, &why));
+        return Err(ApiError::conflict(about, &why));
     }
     if let Some(wanted) = deletion.revision.filter(|wanted| *wanted != stored.revision) {
         let why = format!(
@@ -218,7 +218,7 @@ fn check(kind: &Definition, stored: &Stored, value: &Value, deletion: &Deletion)
              object might have been modified",
             stored.revision
         );
-        return Err(Failure::conflict(about, &why));
+        return Err(ApiError::conflict(about, &why));
     }
     Ok(())
 }

@@ -23,7 +23,7 @@ use store::{GroupResource, Key};
 
 use crate::answer::Answer;
 use crate::api::Api;
-use crate::failure::{About, Failure};
+use crate::error::{About, ApiError};
 use crate::kinds;
 use crate::media::{self, PatchType};
 use crate::params::Params;
@@ -44,7 +44,7 @@ pub(crate) struct Call<'a> {
 
 impl Call<'_> {
     /// Executes the request.
-    pub(crate) async fn answer(&self) -> Result<Answer, Failure> {
+    pub(crate) async fn answer(&self) -> Result<Answer, ApiError> {
         self.check_place()?;
         if kinds::is_crd(self.kind) {
             return self.crd().await;
@@ -57,7 +57,7 @@ impl Call<'_> {
             (None, Verb::Delete) => self.delete().await,
             // Namespaces cannot be deleted as a collection.
             (None, Verb::DeleteCollection) if self.kind.kind == "Namespace" && self.kind.builtin => {
-                Err(Failure::method_not_allowed())
+                Err(ApiError::method_not_allowed())
             }
             (None, Verb::DeleteCollection) => self.delete_collection().await,
             (None | Some("status"), Verb::Update) => self.update().await,
@@ -65,12 +65,12 @@ impl Call<'_> {
             (Some("status"), Verb::Get) => self.get().await,
             (Some("history"), Verb::Get) => self.history().await,
             (Some("scale"), Verb::Get | Verb::Update | Verb::Patch) => self.scale().await,
-            _ => Err(Failure::method_not_allowed()),
+            _ => Err(ApiError::method_not_allowed()),
         }
     }
 
     /// Checks that the kind's scope matches the path.
-    fn check_place(&self) -> Result<(), Failure> {
+    fn check_place(&self) -> Result<(), ApiError> {
         let named = self.target.name.is_some();
         let fits = match (self.kind.namespaced, &self.target.namespace) {
             (true, None) => !named,
@@ -85,11 +85,11 @@ impl Call<'_> {
             Some(_) => false,
         };
         if !fits || !sub {
-            return Err(Failure::no_such_path());
+            return Err(ApiError::no_such_path());
         }
         let everywhere = self.kind.namespaced && self.target.namespace.is_none();
         if everywhere && matches!(self.verb, Verb::Create | Verb::DeleteCollection) {
-            return Err(Failure::method_not_allowed());
+            return Err(ApiError::method_not_allowed());
         }
         Ok(())
     }
@@ -128,10 +128,10 @@ impl Call<'_> {
     }
 
     /// The type of the patch, if the kind supports it.
-    fn patch_type(&self) -> Result<PatchType, Failure> {
+    fn patch_type(&self) -> Result<PatchType, ApiError> {
         let sort = media::patch(&self.request.headers)?;
         if sort == PatchType::Strategic && !self.kind.builtin {
-            return Err(Failure::unsupported_media_type(&[
+            return Err(ApiError::unsupported_media_type(&[
                 "application/json-patch+json",
                 "application/merge-patch+json",
                 "application/apply-patch+yaml",
@@ -147,15 +147,15 @@ pub(crate) fn resource(kind: &Definition) -> GroupResource {
 }
 
 /// The body of a request as a JSON value.
-pub(crate) fn decode(api: &Api, request: &Request) -> Result<admission::Decoded, Failure> {
+pub(crate) fn decode(api: &Api, request: &Request) -> Result<admission::Decoded, ApiError> {
     let media = request.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
     let limits = admission::Limits {
         bytes: api.0.options.limits.body,
         ..admission::Limits::default()
     };
     admission::decode(&request.body, media, &limits).map_err(|error| match error {
-        admission::DecodeError::UnsupportedMediaType(_) => Failure::unsupported_media_type(media::objects(true)),
-        admission::DecodeError::TooLarge(_) => Failure::too_large(error.to_string()),
-        error => Failure::bad_request(error.to_string()),
+        admission::DecodeError::UnsupportedMediaType(_) => ApiError::unsupported_media_type(media::objects(true)),
+        admission::DecodeError::TooLarge(_) => ApiError::too_large(error.to_string()),
+        error => ApiError::bad_request(error.to_string()),
     })
 }

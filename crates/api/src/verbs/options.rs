@@ -6,7 +6,7 @@ use serde_json::Value;
 use store::{At, Continue, FieldSelector, LabelSelector, Query};
 
 use super::Call;
-use crate::failure::{About, Cause, Failure};
+use crate::error::{About, ApiError, Cause};
 use crate::path::Verb;
 
 /// Collects invalid options.
@@ -40,7 +40,7 @@ impl Check {
         self.refuse(field, "FieldValueNotSupported", message);
     }
 
-    pub(super) fn done(self) -> Result<(), Failure> {
+    pub(super) fn done(self) -> Result<(), ApiError> {
         if self.causes.is_empty() {
             return Ok(());
         }
@@ -49,7 +49,7 @@ impl Check {
             kind: self.kind,
             name: "",
         };
-        Err(Failure::invalid(about, self.causes))
+        Err(ApiError::invalid(about, self.causes))
     }
 }
 
@@ -68,7 +68,7 @@ pub(super) struct WriteOptions {
 
 impl Call<'_> {
     /// Reads the options of a write.
-    pub(super) fn write_options(&self, apply: bool) -> Result<WriteOptions, Failure> {
+    pub(super) fn write_options(&self, apply: bool) -> Result<WriteOptions, ApiError> {
         let kind = match self.verb {
             Verb::Create => "CreateOptions",
             Verb::Update => "UpdateOptions",
@@ -111,11 +111,11 @@ impl Call<'_> {
     }
 
     /// The query of a list or watch, without resource version.
-    pub(super) fn query(&self) -> Result<Query, Failure> {
+    pub(super) fn query(&self) -> Result<Query, ApiError> {
         let mut query = Query::of(self.resource());
         query.namespace = self.target.namespace.as_deref().map(Into::into);
         if let Some(text) = self.params.get("labelSelector") {
-            query.labels = LabelSelector::parse(text).map_err(|error| Failure::bad_request(error.to_string()))?;
+            query.labels = LabelSelector::parse(text).map_err(|error| ApiError::bad_request(error.to_string()))?;
         }
         if let Some(text) = self.params.get("fieldSelector") {
             query.fields = self.field_selector(text)?;
@@ -123,13 +123,13 @@ impl Call<'_> {
         Ok(query)
     }
 
-    fn field_selector(&self, text: &str) -> Result<FieldSelector, Failure> {
-        let selector = FieldSelector::parse(text).map_err(|error| Failure::bad_request(error.to_string()))?;
+    fn field_selector(&self, text: &str) -> Result<FieldSelector, ApiError> {
+        let selector = FieldSelector::parse(text).map_err(|error| ApiError::bad_request(error.to_string()))?;
         for path in selector.paths() {
             let known = path == "metadata.name" || path == "metadata.namespace" && self.kind.namespaced;
             if !known && !self.kind.selectable.contains(&path) {
                 let path: String = path.chars().take(100).collect();
-                return Err(Failure::bad_request(
+                return Err(ApiError::bad_request(
                     match self.kind.builtin && self.kind.selectable.is_empty() {
                         true => format!(
                             "{path:?} is not a known field selector: only \"metadata.name\", \"metadata.namespace\""
@@ -143,20 +143,20 @@ impl Call<'_> {
     }
 
     /// The requested resource version; none if it is unset.
-    pub(super) fn version(&self) -> Result<Option<u64>, Failure> {
+    pub(super) fn version(&self) -> Result<Option<u64>, ApiError> {
         let Some(text) = self.params.get("resourceVersion") else {
             return Ok(None);
         };
         text.parse().map(Some).map_err(|_| {
             let text: String = text.chars().take(100).collect();
-            Failure::bad_request(format!(
+            ApiError::bad_request(format!(
                 "invalid resource version: resourceVersion: Invalid value: {text:?}: it is not a whole number"
             ))
         })
     }
 
     /// Reads resource version, limit and continue token of a list.
-    pub(super) fn list_query(&self) -> Result<Query, Failure> {
+    pub(super) fn list_query(&self) -> Result<Query, ApiError> {
         let mut query = self.query()?;
         let version = self.version()?;
         let exact = self.check_list(version)?;
@@ -165,12 +165,10 @@ impl Call<'_> {
         if let Some(token) = self.params.get("continue") {
             if version.is_some_and(|version| version > 0) {
                 let text = "specifying resource version is not allowed when using continue";
-                return Err(Failure::bad_request(text));
+                return Err(ApiError::bad_request(text));
             }
             let invalid = |_| {
-                Failure::bad_request(
-                    "invalid continue token: continue key is not valid: it was not made by this server",
-                )
+                ApiError::bad_request("invalid continue token: continue key is not valid: it is not from this server")
             };
             let after = Continue::decode(token).map_err(invalid)?;
             query.at = At::Exactly(after.revision);
@@ -191,7 +189,7 @@ impl Call<'_> {
     }
 
     /// Whether the version must match exactly.
-    fn check_list(&self, version: Option<u64>) -> Result<bool, Failure> {
+    fn check_list(&self, version: Option<u64>) -> Result<bool, ApiError> {
         const MATCH: &str = "resourceVersionMatch";
         let mut check = Check::new("ListOptions");
         let wanted = self.params.get(MATCH);
@@ -223,7 +221,7 @@ impl Call<'_> {
     }
 
     /// Whether a watch starts with the current objects; none leaves it to the version.
-    pub(super) fn initial_events(&self) -> Result<Option<bool>, Failure> {
+    pub(super) fn initial_events(&self) -> Result<Option<bool>, ApiError> {
         const MATCH: &str = "resourceVersionMatch";
         let mut check = Check::new("ListOptions");
         let initial = match self.params.get("sendInitialEvents") {

@@ -6,7 +6,7 @@ use store::Error;
 
 use super::Call;
 use crate::answer::{Answer, text};
-use crate::failure::Failure;
+use crate::error::ApiError;
 use crate::view::ListMeta;
 
 /// Default number of versions in a history.
@@ -18,7 +18,7 @@ const INCONSISTENT: &str = "The provided continue parameter is too old to displa
                             start a new list without the continue parameter.";
 
 impl Call<'_> {
-    pub(super) async fn get(&self) -> Result<Answer, Failure> {
+    pub(super) async fn get(&self) -> Result<Answer, ApiError> {
         let version = self.version()?;
         let store = &self.api.0.store;
         let stored = store.get(&self.key()).await?;
@@ -27,18 +27,18 @@ impl Call<'_> {
         {
             let newest = store.revision().await?;
             if version > newest {
-                return Err(Failure::too_large_version(version, newest));
+                return Err(ApiError::too_large_version(version, newest));
             }
         }
-        let stored = stored.ok_or_else(|| Failure::not_found(self.about()))?;
+        let stored = stored.ok_or_else(|| ApiError::not_found(self.about()))?;
         Ok(self.show(StatusCode::OK, &stored, &[]))
     }
 
-    pub(super) async fn list(&self) -> Result<Answer, Failure> {
+    pub(super) async fn list(&self) -> Result<Answer, ApiError> {
         let query = self.list_query()?;
         let goes_on = query.after.is_some();
         let list = self.api.0.store.list(&query).await.map_err(|error| match error {
-            Error::Compacted { .. } if goes_on => Failure::expired(INCONSISTENT),
+            Error::Compacted { .. } if goes_on => ApiError::expired(INCONSISTENT),
             error => error.into(),
         })?;
         let meta = ListMeta {
@@ -50,7 +50,7 @@ impl Call<'_> {
     }
 
     /// The stored versions of the object.
-    pub(super) async fn history(&self) -> Result<Answer, Failure> {
+    pub(super) async fn history(&self) -> Result<Answer, ApiError> {
         let limit = self.params.number("limit")?.unwrap_or(HISTORY).clamp(1, HISTORY_LIMIT);
         let limit = usize::try_from(limit).unwrap_or(usize::MAX);
         let versions = self
@@ -60,11 +60,11 @@ impl Call<'_> {
             .history(&self.key(), limit)
             .await
             .map_err(|error| match error {
-                Error::Unsupported(_) => Failure::new(501, "NotImplemented", error.to_string()),
+                Error::Unsupported(_) => ApiError::new(501, "NotImplemented", error.to_string()),
                 error => error.into(),
             })?;
         if versions.is_empty() {
-            return Err(Failure::not_found(self.about()));
+            return Err(ApiError::not_found(self.about()));
         }
         let head = "{\"kind\":\"History\",\"apiVersion\":\"rutter.io/v1\",\"metadata\":{},\"versions\":[";
         let mut pieces = vec![Bytes::from_static(head.as_bytes())];
@@ -87,7 +87,7 @@ impl Call<'_> {
         pieces.push(Bytes::from_static(b"]}\n"));
         if self.view.pretty {
             let all: Vec<u8> = pieces.concat();
-            let value = serde_json::from_slice(&all).map_err(|error| Failure::internal(error.to_string()))?;
+            let value = serde_json::from_slice(&all).map_err(|error| ApiError::internal(error.to_string()))?;
             pieces = vec![text(&value, true)];
         }
         Ok(Answer::json(StatusCode::OK, pieces))

@@ -7,17 +7,17 @@ use store::{Error, Stored};
 use super::commit::{ATTEMPTS, PutError};
 use super::{Call, decode};
 use crate::answer::Answer;
-use crate::failure::{About, Cause, Failure};
+use crate::error::{About, ApiError, Cause};
 use crate::media::{self, PatchType};
 use crate::path::Verb;
 
 impl Call<'_> {
-    pub(super) async fn scale(&self) -> Result<Answer, Failure> {
+    pub(super) async fn scale(&self) -> Result<Answer, ApiError> {
         let mut attempt = 0;
         loop {
             attempt += 1;
             let old = self.api.0.store.get(&self.key()).await?;
-            let old = old.ok_or_else(|| Failure::not_found(self.about()))?;
+            let old = old.ok_or_else(|| ApiError::not_found(self.about()))?;
             if self.verb == Verb::Get {
                 return Ok(self.show_scale(&old));
             }
@@ -52,7 +52,7 @@ impl Call<'_> {
             .as_str()
             .filter(|version| !version.is_empty());
         if version.is_some_and(|version| version != old.revision.to_string()) {
-            return Err(Failure::modified(self.about()).into());
+            return Err(ApiError::modified(self.about()).into());
         }
         let replicas = &wanted["spec"]["replicas"];
         let replicas = match replicas.as_i64() {
@@ -69,7 +69,7 @@ impl Call<'_> {
                     message: format!("Invalid value: {replicas}: must be greater than or equal to 0"),
                     field: "spec.replicas".into(),
                 };
-                return Err(Failure::invalid(about, vec![cause]).into());
+                return Err(ApiError::invalid(about, vec![cause]).into());
             }
         };
         let before = old.value();

@@ -7,7 +7,7 @@ use store::{Error, Expect, Key};
 
 use super::commit::{ATTEMPTS, MANAGER, put};
 use crate::api::Api;
-use crate::failure::Failure;
+use crate::error::ApiError;
 
 /// The object to update.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -44,10 +44,10 @@ impl Api {
         &self,
         target: &StatusTarget,
         change: impl Fn(&Value) -> Value,
-    ) -> Result<StatusOutcome, Failure> {
+    ) -> Result<StatusOutcome, ApiError> {
         let resource = &target.key.resource;
         let kind = schema::find(&resource.group, &resource.plural).filter(|kind| kind.status);
-        let kind = kind.ok_or_else(|| Failure::bad_request(format!("{resource} have no status")))?;
+        let kind = kind.ok_or_else(|| ApiError::bad_request(format!("{resource} have no status")))?;
         let mut attempt = 0;
         loop {
             attempt += 1;

@@ -17,8 +17,8 @@ use super::Call;
 use crate::answer::Answer;
 use crate::api::{Api, stopped};
 use crate::body::{Body, Next, Step};
+use crate::error::ApiError;
 use crate::events::LineKey;
-use crate::failure::Failure;
 use crate::view::View;
 
 /// Default range of a watch's duration, in seconds.
@@ -27,7 +27,7 @@ const LASTS: (u64, u64) = (1800, 3600);
 const LASTS_LIMIT: u64 = 86_400;
 
 impl Call<'_> {
-    pub(super) async fn watch(&self) -> Result<Answer, Failure> {
+    pub(super) async fn watch(&self) -> Result<Answer, ApiError> {
         let mut query = self.query()?;
         if let Some(name) = &self.target.name {
             query.fields = query.fields.and(FieldSelector::equal("metadata.name", name));
@@ -52,13 +52,13 @@ impl Call<'_> {
             Ok(()) => {}
             // The version is not in the history of this store: the client must list again.
             Err(Error::Compacted { requested, oldest }) => {
-                watcher.fail(Failure::expired(format!(
+                watcher.fail(ApiError::expired(format!(
                     "too old resource version: {requested} ({oldest})"
                 )));
             }
             Err(Error::Future { requested, newest }) if initial != Some(true) => {
                 let text = format!("too large resource version: {requested}, current: {newest}");
-                watcher.fail(Failure::expired(text));
+                watcher.fail(ApiError::expired(text));
             }
             Err(error) => return Err(error.into()),
         }
@@ -69,10 +69,10 @@ impl Call<'_> {
         ))
     }
 
-    fn permit(&self) -> Result<OwnedSemaphorePermit, Failure> {
+    fn permit(&self) -> Result<OwnedSemaphorePermit, ApiError> {
         Arc::clone(&self.api.0.watches).try_acquire_owned().map_err(|_| {
             self.api.0.metrics.limited();
-            Failure::too_many_requests(5)
+            ApiError::too_many_requests(5)
         })
     }
 }
@@ -109,7 +109,7 @@ impl Drop for Open {
 }
 
 impl Watcher {
-    fn new(call: &Call<'_>, query: Query, permit: OwnedSemaphorePermit) -> Result<Watcher, Failure> {
+    fn new(call: &Call<'_>, query: Query, permit: OwnedSemaphorePermit) -> Result<Watcher, ApiError> {
         let api = call.api.clone();
         let lasts = match call.params.number("timeoutSeconds")? {
             None | Some(0) => {
@@ -157,7 +157,7 @@ impl Watcher {
     }
 
     /// Sends an error and ends.
-    fn fail(&mut self, failure: Failure) {
+    fn fail(&mut self, failure: ApiError) {
         self.feed = None;
         let mut line = serde_json::json!({ "type": "ERROR", "object": failure.status() }).to_string();
         line.push('\n');
@@ -236,7 +236,7 @@ impl Watcher {
             }
             Err(Error::Compacted { requested, oldest }) => {
                 self.api.0.metrics.watch_dropped();
-                self.fail(Failure::expired(format!(
+                self.fail(ApiError::expired(format!(
                     "too old resource version: {requested} ({oldest})"
                 )));
             }

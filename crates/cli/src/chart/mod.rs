@@ -4,7 +4,7 @@ mod set;
 mod values;
 
 use anyhow::{Context, Result, anyhow, ensure};
-use go_template::{Host, Templates};
+use go_template::{Host, Problem, Templates};
 use serde_json::{Value as Json, json};
 
 use crate::{manifests, yaml};
@@ -129,10 +129,10 @@ pub(crate) fn read_values(bytes: &[u8]) -> Result<Json> {
 struct Yaml;
 
 impl Host for Yaml {
-    fn call(&self, name: &str, arguments: &[Json]) -> Option<Result<Json, String>> {
+    fn call(&self, name: &str, arguments: &[Json]) -> Option<Result<Json, Problem>> {
         (name == "toYaml").then(|| match arguments {
             [value] => Ok(yaml::document(value).trim_end_matches('\n').into()),
-            _ => Err("it takes one value".to_owned()),
+            _ => Err("expected one value".into()),
         })
     }
 }

@@ -69,9 +69,7 @@ pub fn apply(live: Option<&Json>, config: &Json, by: &Writer<'_>, force: bool) -
 
 fn check(config: &Json) -> Result<(), Error> {
     if !config.is_object() {
-        return Err(Error::Malformed(
-            "error decoding patch: an applied configuration is an object".into(),
-        ));
+        return Err(Error::Malformed("error decoding patch: expected an object".into()));
     }
     if measure(config, MAX_DEPTH).is_none() {
         return Err(Error::TooLarge(format!(

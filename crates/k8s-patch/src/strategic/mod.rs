@@ -24,9 +24,7 @@ const ORDER: &str = "$setElementOrder/";
 /// The patch is not an object, has an invalid directive, an item has no merge key, or a limit is exceeded.
 pub fn strategic_merge_patch(document: &Json, patch: &Json, schema: &Schema, limits: &Limits) -> Result<Json, Error> {
     let (Some(original), Some(fields)) = (document.as_object(), patch.as_object()) else {
-        return Err(Error::Malformed(
-            "error decoding patch: a strategic merge patch is an object".into(),
-        ));
+        return Err(Error::Malformed("error decoding patch: expected an object".into()));
     };
     limits.check("the patch", patch)?;
     limits.check("the object", document)?;
@@ -144,7 +142,7 @@ fn retain_keys(out: &mut Map<String, Json>, patch: &Map<String, Json>) -> Result
         .and_then(|names| names.iter().map(Json::as_str).collect());
     let Some(names) = names else {
         return Err(Error::Malformed(
-            "invalid patch format of retainKeys: it is a list of names".into(),
+            "invalid patch format of retainKeys: expected a list of names".into(),
         ));
     };
     let extra = patch
@@ -163,7 +161,7 @@ fn retain_keys(out: &mut Map<String, Json>, patch: &Map<String, Json>) -> Result
 fn delete_from(out: &mut Map<String, Json>, list: &str, values: &Json, added: Option<&Json>) -> Result<(), Error> {
     let Some(values) = values.as_array() else {
         return Err(Error::Malformed(
-            "invalid patch format of primitive list: it is a list of values".into(),
+            "invalid patch format of primitive list: expected a list of values".into(),
         ));
     };
     if let Some(Json::Array(items)) = out.get_mut(list) {

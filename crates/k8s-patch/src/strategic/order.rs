@@ -15,7 +15,7 @@ pub(crate) fn set_order(
 ) -> Result<(), Error> {
     let Some(order) = order.as_array() else {
         return Err(Error::Malformed(
-            "invalid patch format of setElementOrder list: it is a list".into(),
+            "invalid patch format of setElementOrder list: expected a list".into(),
         ));
     };
     let wanted: HashMap<String, usize> = order

@@ -59,16 +59,16 @@ pub(crate) fn child<'a>(schema: Option<&'a Schema>, name: &str) -> (Option<&'a S
 ///
 /// # Errors
 /// The item has no identity.
-pub(crate) fn identity(form: Form<'_>, item: &Json) -> Result<Element, String> {
+pub(crate) fn identity(form: Form<'_>, item: &Json) -> Result<Element, &'static str> {
     let Form::Keyed(items, keys) = form else {
         return match item {
-            Json::Null => Err("a set may not have a null item".into()),
-            Json::Array(_) | Json::Object(_) => Err("a set may have no lists or objects as items".into()),
+            Json::Null => Err("a set may not have a null item"),
+            Json::Array(_) | Json::Object(_) => Err("a set may have no lists or objects as items"),
             _ => Ok(Element::value(item)),
         };
     };
     let Some(fields) = item.as_object() else {
-        return Err("associative list with keys may not have non-map elements".into());
+        return Err("associative list with keys may not have non-map elements");
     };
     let mut found: Vec<(&str, &Json)> = Vec::with_capacity(keys.len());
     for key in keys {
@@ -84,7 +84,7 @@ pub(crate) fn identity(form: Form<'_>, item: &Json) -> Result<Element, String> {
         }
     }
     if found.is_empty() {
-        return Err("associative list with keys has an element that omits all key fields".into());
+        return Err("associative list with keys has an element that omits all key fields");
     }
     Ok(Element::key(&found))
 }

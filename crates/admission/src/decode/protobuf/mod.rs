@@ -78,7 +78,7 @@ impl<'a> Envelope<'a> {
                 }
                 2 => envelope.raw = bytes_of(wire)?,
                 3 if !bytes_of(wire)?.is_empty() => {
-                    return Err(Wrong::new("the envelope has a content encoding, and none is read"));
+                    return Err(Wrong::new("content encodings are not supported"));
                 }
                 4 if !matches!(text(wire)?.as_str(), "" | PROTOBUF) => {
                     return Err(Wrong::new("the envelope holds another content type than protobuf"));
@@ -140,14 +140,14 @@ impl State {
             Form::List(form) => {
                 let items = object.entry(name).or_insert_with(|| Json::Array(Vec::new()));
                 let Some(items) = items.as_array_mut() else {
-                    return Err(Wrong::new("is no list"));
+                    return Err(Wrong::new("is not a list"));
                 };
                 self.items(wire, form, items, depth)
             }
             Form::Map(form) => {
                 let entries = object.entry(name).or_insert_with(|| Json::Object(Map::new()));
                 let Some(entries) = entries.as_object_mut() else {
-                    return Err(Wrong::new("is no map"));
+                    return Err(Wrong::new("is not a map"));
                 };
                 let (key, value) = self.entry(wire, form, depth)?;
                 entries.insert(key, value);
@@ -158,7 +158,7 @@ impl State {
                 self.count()?;
                 let inside = object.entry(name).or_insert_with(|| Json::Object(Map::new()));
                 let Some(inside) = inside.as_object_mut() else {
-                    return Err(Wrong::new("is no object"));
+                    return Err(Wrong::new("is not an object"));
                 };
                 self.message(bytes_of(wire)?, inner, inside, depth + 1)
             }
@@ -236,7 +236,7 @@ impl State {
                 self.message(bytes_of(wire)?, inner, &mut object, depth)?;
                 Ok(Json::Object(object))
             }
-            Form::List(_) | Form::Map(_) => Err(Wrong::new("lists of lists have no form in protobuf")),
+            Form::List(_) | Form::Map(_) => Err(Wrong::new("lists of lists are not supported in protobuf")),
         }
     }
 

@@ -26,10 +26,7 @@ pub(super) fn zero(form: &Form) -> Wire<'static> {
 }
 
 fn wrong_type(wire: Wire<'_>) -> Wrong {
-    Wrong::new(format!(
-        "has the wire type {}, which its type does not have",
-        wire.number()
-    ))
+    Wrong::new(format!("has the invalid wire type {}", wire.number()))
 }
 
 pub(super) fn varint(wire: Wire<'_>) -> Result<u64, Wrong> {
@@ -67,7 +64,7 @@ pub(super) fn time(bytes: &[u8], micro: bool) -> Result<Json, Wrong> {
     }
     // The years 1 to 9999.
     if !(-62_135_596_800..=253_402_300_799).contains(&seconds) || !(0..1_000_000_000).contains(&nanos) {
-        return Err(Wrong::new("is a time that a calendar does not have"));
+        return Err(Wrong::new("is not a valid timestamp"));
     }
     let whole = Timestamp::from_unix(seconds).to_string();
     Ok(match micro {
@@ -105,7 +102,7 @@ pub(super) fn int_or_text(bytes: &[u8]) -> Result<Json, Wrong> {
         0 => Ok(number_said.into()),
         1 => Ok(text_said.into()),
         other => Err(Wrong::new(format!(
-            "is neither a number nor a text, but of the sort {other}"
+            "is neither a number nor a string, but has type {other}"
         ))),
     }
 }

@@ -45,7 +45,7 @@ impl fmt::Display for Broken {
         match self {
             Broken::End => f.write_str("unexpected end of the bytes"),
             Broken::Varint => f.write_str("a number has more than 64 bits"),
-            Broken::Number => f.write_str("a field has no valid number"),
+            Broken::Number => f.write_str("invalid field number"),
             Broken::Type(number) => write!(f, "a field has the unknown wire type {number}"),
             Broken::Group => f.write_str("groups do not match"),
         }

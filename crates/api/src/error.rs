@@ -15,7 +15,7 @@ pub struct Cause {
 
 /// An error response.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Failure {
+pub struct ApiError {
     /// The HTTP status code.
     pub code: u16,
     /// The machine-readable reason: `NotFound`, `Conflict`, …; may be empty.
@@ -59,10 +59,10 @@ impl About<'_> {
     }
 }
 
-impl Failure {
+impl ApiError {
     /// An error with code, reason and message.
-    pub fn new(code: u16, reason: &'static str, message: impl Into<String>) -> Failure {
-        Failure {
+    pub fn new(code: u16, reason: &'static str, message: impl Into<String>) -> ApiError {
+        ApiError {
             code,
             reason,
             message: message.into(),
@@ -72,119 +72,121 @@ impl Failure {
     }
 
     /// 400: the request is invalid.
-    pub fn bad_request(message: impl Into<String>) -> Failure {
-        Failure::new(400, "BadRequest", message)
+    pub fn bad_request(message: impl Into<String>) -> ApiError {
+        ApiError::new(400, "BadRequest", message)
     }
 
     /// 404: nothing is served at this path.
-    pub fn no_such_path() -> Failure {
-        Failure::new(404, "NotFound", "the server could not find the requested resource")
+    pub fn no_such_path() -> ApiError {
+        ApiError::new(404, "NotFound", "the server could not find the requested resource")
     }
 
     /// 404: the object does not exist.
-    pub fn not_found(about: About<'_>) -> Failure {
+    pub fn not_found(about: About<'_>) -> ApiError {
         let message = format!("{} {:?} not found", about.qualified(), about.name);
-        Failure::new(404, "NotFound", message).about(about)
+        ApiError::new(404, "NotFound", message).about(about)
     }
 
     /// 409: the object already exists.
-    pub fn exists(about: About<'_>) -> Failure {
+    pub fn exists(about: About<'_>) -> ApiError {
         let message = format!("{} {:?} already exists", about.qualified(), about.name);
-        Failure::new(409, "AlreadyExists", message).about(about)
+        ApiError::new(409, "AlreadyExists", message).about(about)
     }
 
     /// 409: the object has changed or is not the expected one.
-    pub fn conflict(about: About<'_>, why: &str) -> Failure {
+    pub fn conflict(about: About<'_>, why: &str) -> ApiError {
         let message = format!(
             "Operation cannot be fulfilled on {} {:?}: {why}",
             about.qualified(),
             about.name
         );
-        Failure::new(409, "Conflict", message).about(about)
+        ApiError::new(409, "Conflict", message).about(about)
     }
 
     /// 409: the object has changed.
-    pub fn modified(about: About<'_>) -> Failure {
+    pub fn modified(about: About<'_>) -> ApiError {
         let why = "the object has been modified; please apply your changes to the latest version and try again";
-        Failure::conflict(about, why)
+        ApiError::conflict(about, why)
     }
 
     /// 422: the object is invalid. `about` has the kind, not the plural name.
-    pub fn invalid(about: About<'_>, causes: Vec<Cause>) -> Failure {
+    pub fn invalid(about: About<'_>, causes: Vec<Cause>) -> ApiError {
         let said: Vec<String> = causes.iter().map(|c| format!("{}: {}", c.field, c.message)).collect();
         let list = match &said[..] {
             [one] => one.clone(),
             many => format!("[{}]", many.join(", ")),
         };
         let message = format!("{} {:?} is invalid: {list}", about.qualified(), about.name);
-        Failure::new(422, "Invalid", message).about(about).causes(causes)
+        ApiError::new(422, "Invalid", message).about(about).causes(causes)
     }
 
     /// 403: the user may not do this. `about` has the plural name.
-    pub fn forbidden(about: About<'_>, why: &str) -> Failure {
+    pub fn forbidden(about: About<'_>, why: &str) -> ApiError {
         let message = match about.name {
             "" => format!("{} is forbidden: {why}", about.qualified()),
             name => format!("{} {name:?} is forbidden: {why}", about.qualified()),
         };
-        Failure::new(403, "Forbidden", message).about(about)
+        ApiError::new(403, "Forbidden", message).about(about)
     }
 
     /// 401: the user is unknown.
-    pub fn unauthorized() -> Failure {
-        Failure::new(401, "Unauthorized", "Unauthorized")
+    pub fn unauthorized() -> ApiError {
+        ApiError::new(401, "Unauthorized", "Unauthorized")
     }
 
     /// 405: the path does not support the method.
-    pub fn method_not_allowed() -> Failure {
+    pub fn method_not_allowed() -> ApiError {
         let text = "the server does not allow this method on the requested resource";
-        Failure::new(405, "MethodNotAllowed", text)
+        ApiError::new(405, "MethodNotAllowed", text)
     }
 
     /// 406: no acceptable media type is available.
-    pub fn not_acceptable(possible: &[&str]) -> Failure {
+    pub fn not_acceptable(possible: &[&str]) -> ApiError {
         let message = format!("only the following media types are accepted: {}", possible.join(", "));
-        Failure::new(406, "NotAcceptable", message)
+        ApiError::new(406, "NotAcceptable", message)
     }
 
     /// 415: the body's media type is not supported.
-    pub fn unsupported_media_type(possible: &[&str]) -> Failure {
+    pub fn unsupported_media_type(possible: &[&str]) -> ApiError {
         let message = format!(
             "the body of the request was in an unknown format - accepted media types include: {}",
             possible.join(", ")
         );
-        Failure::new(415, "UnsupportedMediaType", message)
+        ApiError::new(415, "UnsupportedMediaType", message)
     }
 
     /// 410: the version is no longer available.
-    pub fn expired(message: impl Into<String>) -> Failure {
-        Failure::new(410, "Expired", message)
+    pub fn expired(message: impl Into<String>) -> ApiError {
+        ApiError::new(410, "Expired", message)
     }
 
     /// 504: the version does not exist yet.
-    pub fn too_large_version(requested: u64, newest: u64) -> Failure {
+    pub fn too_large_version(requested: u64, newest: u64) -> ApiError {
         let message = format!("Timeout: Too large resource version: {requested}, current: {newest}");
         let cause = Cause {
             reason: "ResourceVersionTooLarge".into(),
             message: "Too large resource version".into(),
             field: String::new(),
         };
-        Failure::new(504, "Timeout", message).causes(vec![cause]).retry_after(1)
+        ApiError::new(504, "Timeout", message)
+            .causes(vec![cause])
+            .retry_after(1)
     }
 
     /// 429: too many requests.
-    pub fn too_many_requests(seconds: u32) -> Failure {
+    pub fn too_many_requests(seconds: u32) -> ApiError {
         let text = "Too many requests, please try again later.";
-        Failure::new(429, "TooManyRequests", text).retry_after(seconds)
+        ApiError::new(429, "TooManyRequests", text).retry_after(seconds)
     }
 
     /// 413: the body is too large.
-    pub fn too_large(message: impl Into<String>) -> Failure {
-        Failure::new(413, "RequestEntityTooLarge", message)
+    pub fn too_large(message: impl Into<String>) -> ApiError {
+        ApiError::new(413, "RequestEntityTooLarge", message)
     }
 
     /// 500: an internal error.
-    pub fn internal(message: impl Into<String>) -> Failure {
-        Failure::new(
+    pub fn internal(message: impl Into<String>) -> ApiError {
+        ApiError::new(
             500,
             "InternalError",
             format!("Internal error occurred: {}", message.into()),
@@ -192,24 +194,24 @@ impl Failure {
     }
 
     /// 503: the store is unavailable.
-    pub fn unavailable(message: impl Into<String>) -> Failure {
-        Failure::new(503, "ServiceUnavailable", message).retry_after(1)
+    pub fn unavailable(message: impl Into<String>) -> ApiError {
+        ApiError::new(503, "ServiceUnavailable", message).retry_after(1)
     }
 
     /// Adds the object concerned to the details.
-    pub fn about(mut self, about: About<'_>) -> Failure {
+    pub fn about(mut self, about: About<'_>) -> ApiError {
         self.details.append(&mut about.details());
         self
     }
 
     /// Adds a detail.
-    pub fn detail(mut self, name: &str, value: impl Into<Value>) -> Failure {
+    pub fn detail(mut self, name: &str, value: impl Into<Value>) -> ApiError {
         self.details.insert(name.into(), value.into());
         self
     }
 
     /// Adds invalid fields.
-    pub fn causes(self, causes: Vec<Cause>) -> Failure {
+    pub fn causes(self, causes: Vec<Cause>) -> ApiError {
         let causes: Vec<Value> = causes
             .into_iter()
             .map(|cause| {
@@ -230,7 +232,7 @@ impl Failure {
     }
 
     /// Sets the delay before a retry, in seconds.
-    pub fn retry_after(self, seconds: u32) -> Failure {
+    pub fn retry_after(self, seconds: u32) -> ApiError {
         self.detail("retryAfterSeconds", seconds)
     }
 
@@ -249,7 +251,7 @@ impl Failure {
             "kind": "Status",
             "apiVersion": "v1",
             "metadata": metadata,
-            "status": "Failure",
+            "status": "ApiError",
             "message": self.message,
             "code": self.code,
         });
@@ -263,24 +265,24 @@ impl Failure {
     }
 }
 
-impl From<store::Error> for Failure {
+impl From<store::Error> for ApiError {
     /// For errors that do not concern the client's input; verbs translate the other errors.
-    fn from(error: store::Error) -> Failure {
+    fn from(error: store::Error) -> ApiError {
         use store::Error;
         match error {
-            Error::Conflict { ref key, .. } => Failure::modified(about_key(key)),
-            Error::Exists { ref key } => Failure::exists(about_key(key)),
-            Error::NotFound { ref key } => Failure::not_found(about_key(key)),
+            Error::Conflict { ref key, .. } => ApiError::modified(about_key(key)),
+            Error::Exists { ref key } => ApiError::exists(about_key(key)),
+            Error::NotFound { ref key } => ApiError::not_found(about_key(key)),
             Error::Compacted { requested, oldest } => {
-                Failure::expired(format!("too old resource version: {requested} ({oldest})"))
+                ApiError::expired(format!("too old resource version: {requested} ({oldest})"))
             }
-            Error::Future { requested, newest } => Failure::too_large_version(requested, newest),
-            Error::InvalidContinue => Failure::bad_request("continue key is not valid: it was not made by this server"),
-            Error::TooLarge { .. } => Failure::too_large(format!("Request entity too large: {error}")),
-            Error::Unavailable(_) | Error::Closed => Failure::unavailable(error.to_string()),
-            Error::Full(_) | Error::ReadOnly(_) => Failure::new(507, "InternalError", error.to_string()),
-            Error::Unknown(_) => Failure::new(504, "Timeout", error.to_string()).retry_after(1),
-            error => Failure::internal(error.to_string()),
+            Error::Future { requested, newest } => ApiError::too_large_version(requested, newest),
+            Error::InvalidContinue => ApiError::bad_request("continue key is not valid: it is not from this server"),
+            Error::TooLarge { .. } => ApiError::too_large(format!("Request entity too large: {error}")),
+            Error::Unavailable(_) | Error::Closed => ApiError::unavailable(error.to_string()),
+            Error::Full(_) | Error::ReadOnly(_) => ApiError::new(507, "InternalError", error.to_string()),
+            Error::Unknown(_) => ApiError::new(504, "Timeout", error.to_string()).retry_after(1),
+            error => ApiError::internal(error.to_string()),
         }
     }
 }
@@ -305,7 +307,7 @@ mod tests {
             kind: "virtualservices",
             name: "reviews",
         };
-        let status = Failure::not_found(about).status();
+        let status = ApiError::not_found(about).status();
         assert_eq!(
             status["message"],
             "virtualservices.networking.istio.io \"reviews\" not found"
@@ -322,9 +324,9 @@ mod tests {
             group: "",
             name: "a",
         };
-        let one = Failure::invalid(kind, vec![cause("spec.ports")]);
+        let one = ApiError::invalid(kind, vec![cause("spec.ports")]);
         assert_eq!(one.message, "Service \"a\" is invalid: spec.ports: Required value");
-        let two = Failure::invalid(kind, vec![cause("a"), cause("b")]);
+        let two = ApiError::invalid(kind, vec![cause("a"), cause("b")]);
         assert_eq!(
             two.message,
             "Service \"a\" is invalid: [a: Required value, b: Required value]"

@@ -5,7 +5,7 @@ use store::{Error, Expect, Key, Operation, Scope, Transaction};
 
 use super::kind_of;
 use crate::api::Api;
-use crate::failure::Failure;
+use crate::error::ApiError;
 use crate::verbs::{Deletion, Policy, Removed, namespace_key, remove};
 
 /// The default namespaces.
@@ -20,7 +20,7 @@ pub(crate) fn new_namespace(object: &mut Value) {
 }
 
 /// Creates the default namespaces.
-pub(super) async fn make_usual(api: &Api) -> Result<(), Failure> {
+pub(super) async fn make_usual(api: &Api) -> Result<(), ApiError> {
     for name in USUAL {
         let mut object = json!({
             "apiVersion": "v1",
@@ -46,7 +46,7 @@ pub(super) async fn make_usual(api: &Api) -> Result<(), Failure> {
 }
 
 /// Deletes the content of a deleted namespace, and then the namespace. Returns whether it is gone.
-pub(super) async fn empty(api: &Api, key: &Key) -> Result<bool, Failure> {
+pub(super) async fn empty(api: &Api, key: &Key) -> Result<bool, ApiError> {
     let scope = Scope {
         namespace: Some(key.name.clone()),
         ..Scope::default()
@@ -80,7 +80,7 @@ pub(super) async fn empty(api: &Api, key: &Key) -> Result<bool, Failure> {
 }
 
 /// Removes the namespace unless it has finalizers. No object can have been created since it was marked.
-async fn finish(api: &Api, key: &Key) -> Result<bool, Failure> {
+async fn finish(api: &Api, key: &Key) -> Result<bool, ApiError> {
     let Some(stored) = api.0.store.get(key).await? else {
         return Ok(true);
     };

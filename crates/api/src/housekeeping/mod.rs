@@ -16,7 +16,7 @@ use serde_json::Value;
 use store::{Error, Key, Scope, Stored, WatchEvent};
 
 use crate::api::Api;
-use crate::failure::Failure;
+use crate::error::ApiError;
 
 use owners::Owners;
 
@@ -28,12 +28,12 @@ impl Api {
     ///
     /// # Errors
     /// The store is not writable.
-    pub async fn prepare(&self) -> Result<(), Failure> {
+    pub async fn prepare(&self) -> Result<(), ApiError> {
         namespaces::make_usual(self).await
     }
 
     /// Empties deleted namespaces and deletes orphaned dependents. Never returns.
-    pub async fn keep_house(&self) {
+    pub async fn run_housekeeping(&self) {
         let mut stop = self.0.stop.subscribe();
         loop {
             tokio::select! {
@@ -42,7 +42,7 @@ impl Api {
                     Err(Error::Closed) => return,
                     Err(Error::Compacted { .. }) | Ok(()) => {}
                     Err(error) => {
-                        tracing::warn!(%error, "housekeeping stops for a moment");
+                        tracing::warn!(%error, "housekeeping failed, retrying");
                         tokio::time::sleep(PAUSE).await;
                     }
                 },
@@ -113,7 +113,7 @@ impl House {
                 // An object waits for its finalizers: its next change triggers another attempt.
                 Ok(false) => left.push(key),
                 Err(failure) => {
-                    tracing::warn!(namespace = %key.name, failure = %failure.message, "a namespace cannot be emptied now");
+                    tracing::warn!(namespace = %key.name, failure = %failure.message, "cannot empty a namespace, retrying");
                     left.push(key);
                 }
             }

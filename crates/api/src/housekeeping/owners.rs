@@ -10,7 +10,7 @@ use store::{Error, Expect, Key, Operation, Stored, Transaction};
 
 use super::{has_finalizer, kind_of};
 use crate::api::Api;
-use crate::failure::Failure;
+use crate::error::ApiError;
 use crate::verbs::{Deletion, FOREGROUND, ORPHAN, Policy, remove};
 
 /// Owner references by UID, and pending work.
@@ -70,7 +70,7 @@ impl Owners {
     pub(super) async fn work(&mut self, api: &Api) {
         for key in std::mem::take(&mut self.suspects) {
             if let Err(failure) = check(api, &key).await {
-                tracing::warn!(object = %key, failure = %failure.message, "the owners of an object cannot be looked at now");
+                tracing::warn!(object = %key, failure = %failure.message, "cannot check the owners of an object, retrying");
             }
         }
         for key in self.waiting.clone() {
@@ -80,7 +80,7 @@ impl Owners {
                 }
                 Ok(false) => {}
                 Err(failure) => {
-                    tracing::warn!(object = %key, failure = %failure.message, "what an object owns cannot be deleted now");
+                    tracing::warn!(object = %key, failure = %failure.message, "cannot delete the dependents of an object, retrying");
                 }
             }
         }
@@ -99,7 +99,7 @@ impl Owners {
     }
 
     /// Deletes or releases the dependents of an object that waits for them. Returns whether it can stop waiting.
-    async fn serve(&self, api: &Api, key: &Key) -> Result<bool, Failure> {
+    async fn serve(&self, api: &Api, key: &Key) -> Result<bool, ApiError> {
         let Some(stored) = api.0.store.get(key).await? else {
             return Ok(true);
         };
@@ -144,7 +144,7 @@ impl Owners {
 }
 
 /// Deletes an object if none of its owners exists.
-async fn check(api: &Api, key: &Key) -> Result<(), Failure> {
+async fn check(api: &Api, key: &Key) -> Result<(), ApiError> {
     let Some(stored) = api.0.store.get(key).await? else {
         return Ok(());
     };
@@ -170,7 +170,7 @@ async fn check(api: &Api, key: &Key) -> Result<(), Failure> {
     }
 }
 
-async fn is_there(api: &Api, owned: &Key, owner: &Value) -> Result<bool, Failure> {
+async fn is_there(api: &Api, owned: &Key, owner: &Value) -> Result<bool, ApiError> {
     let text = |field: &str| owner[field].as_str().unwrap_or_default();
     let group = text("apiVersion").rsplit_once('/').map_or("", |(group, _)| group);
     let Some(kind) = config::schema::find_kind(group, text("kind")) else {
@@ -183,7 +183,7 @@ async fn is_there(api: &Api, owned: &Key, owner: &Value) -> Result<bool, Failure
 }
 
 /// Removes an owner reference.
-async fn let_go(api: &Api, key: &Key, owner: &str) -> Result<(), Failure> {
+async fn let_go(api: &Api, key: &Key, owner: &str) -> Result<(), ApiError> {
     let Some(stored) = api.0.store.get(key).await? else {
         return Ok(());
     };
@@ -200,7 +200,7 @@ async fn let_go(api: &Api, key: &Key, owner: &str) -> Result<(), Failure> {
 }
 
 /// Removes a finalizer, and the object if it was the last one.
-async fn release(api: &Api, stored: &Stored, mut value: Value, finalizer: &str) -> Result<bool, Failure> {
+async fn release(api: &Api, stored: &Stored, mut value: Value, finalizer: &str) -> Result<bool, ApiError> {
     let mut left = 0;
     if let Some(metadata) = value["metadata"].as_object_mut()
         && let Some(Value::Array(finalizers)) = metadata.get_mut("finalizers")
@@ -221,7 +221,7 @@ async fn release(api: &Api, stored: &Stored, mut value: Value, finalizer: &str) 
     commit(api, delete).await
 }
 
-async fn rewrite(api: &Api, stored: &Stored, value: Value) -> Result<bool, Failure> {
+async fn rewrite(api: &Api, stored: &Stored, value: Value) -> Result<bool, ApiError> {
     let put = Operation::Put {
         key: stored.key.clone(),
         value,
@@ -231,7 +231,7 @@ async fn rewrite(api: &Api, stored: &Stored, value: Value) -> Result<bool, Failu
 }
 
 /// Returns false after a concurrent change, which triggers another attempt.
-async fn commit(api: &Api, operation: Operation) -> Result<bool, Failure> {
+async fn commit(api: &Api, operation: Operation) -> Result<bool, ApiError> {
     match api.0.store.commit(Transaction::one(operation)).await {
         Ok(_) | Err(Error::NotFound { .. }) => Ok(true),
         Err(Error::Conflict { .. }) => Ok(false),
