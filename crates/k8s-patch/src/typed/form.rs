@@ -55,20 +55,29 @@ pub(crate) fn child<'a>(schema: Option<&'a Schema>, name: &str) -> (Option<&'a S
     (schema.field(name).map(|schema| &**schema), declared)
 }
 
+/// The reason why a list item has no identity.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct NoIdentity(String);
+
 /// The identity of a list item.
 ///
 /// # Errors
 /// The item has no identity.
-pub(crate) fn identity(form: Form<'_>, item: &Json) -> Result<Element, &'static str> {
+pub(crate) fn identity(form: Form<'_>, item: &Json) -> Result<Element, NoIdentity> {
     let Form::Keyed(items, keys) = form else {
         return match item {
-            Json::Null => Err("a set may not have a null item"),
-            Json::Array(_) | Json::Object(_) => Err("a set may have no lists or objects as items"),
+            Json::Null => Err(NoIdentity("a set may not have a null item".to_owned())),
+            Json::Array(_) | Json::Object(_) => {
+                Err(NoIdentity("a set may have no lists or objects as items".to_owned()))
+            }
             _ => Ok(Element::value(item)),
         };
     };
     let Some(fields) = item.as_object() else {
-        return Err("associative list with keys may not have non-map elements");
+        return Err(NoIdentity(
+            "associative list with keys may not have non-map elements".to_owned(),
+        ));
     };
     let mut found: Vec<(&str, &Json)> = Vec::with_capacity(keys.len());
     for key in keys {
@@ -79,12 +88,14 @@ pub(crate) fn identity(form: Form<'_>, item: &Json) -> Result<Element, &'static 
             None if optional(items, key) => {}
             None => {
                 let text = "associative list with keys has an element that omits key field";
-                return Err(format!("{text} {key:?} (and doesn't have default value)"));
+                return Err(NoIdentity(format!("{text} {key:?} (and doesn't have default value)")));
             }
         }
     }
     if found.is_empty() {
-        return Err("associative list with keys has an element that omits all key fields");
+        return Err(NoIdentity(
+            "associative list with keys has an element that omits all key fields".to_owned(),
+        ));
     }
     Ok(Element::key(&found))
 }
