@@ -27,11 +27,11 @@ pub fn reference() -> String {
         };
         let alias = setting
             .alias
-            .map(|alias| format!(" · also `--{alias}`, as istiod has it"))
+            .map(|alias| format!(" · istiod's name: `--{alias}`"))
             .unwrap_or_default();
         let variable = setting
             .istio_variable
-            .map(|variable| format!(", or `{variable}`, as for istiod"))
+            .map(|variable| format!(" or istiod's `{variable}`"))
             .unwrap_or_default();
         let _ = write!(
             page,

@@ -1,4 +1,4 @@
-//! From what was given, and where, to one value; and what is wrong with it, in words.
+//! Collects settings from flags, environment and file, and reports errors.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -12,66 +12,66 @@ use serde::Deserialize;
 use serde::de::{Deserializer, Visitor};
 
 use crate::table::{Setting, TABLE};
-use crate::value::Value;
+use crate::value::{Value, ValueError};
 
 /// The flag that names the settings file.
 const FILE_FLAG: &str = "settings";
 /// The environment variable that names the settings file.
 const FILE_VARIABLE: &str = "RUTTER_SETTINGS";
-/// No settings file is larger.
+/// Maximum size of a settings file, in bytes.
 const FILE_LIMIT: u64 = 1 << 20;
 
-/// Where a value came from.
+/// The source of a value.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Source {
     /// The command line.
     Flag,
-    /// This environment variable.
+    /// An environment variable.
     Environment(String),
-    /// This file.
+    /// A settings file.
     File(PathBuf),
-    /// The table.
+    /// The default in the table.
     Default,
 }
 
-/// One thing that is wrong with what was given.
+/// An invalid setting.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Problem {
-    /// A value that is not of its setting's form.
-    #[error("{setting} is `{value}` ({from}): {reason}; accepted is {form}")]
+    /// A value does not have the accepted form.
+    #[error("{setting} is `{value}` ({source_of_value}): {reason}; expected {form}")]
     Value {
         /// The setting's name.
         setting: String,
-        /// What was given.
+        /// The value.
         value: String,
-        /// Where.
-        from: Source,
-        /// What is wrong with it.
-        reason: String,
-        /// What is accepted.
+        /// The source of the value.
+        source_of_value: Source,
+        /// The error.
+        reason: ValueError,
+        /// The accepted form.
         form: &'static str,
     },
-    /// A key of the settings file that is not a setting.
-    #[error("{file}: there is no setting `{key}`{hint}")]
+    /// A key of the settings file is not a setting.
+    #[error("{file}: unknown setting `{key}`{hint}")]
     Unknown {
         /// The file.
         file: String,
         /// The key.
         key: String,
-        /// A setting with a similar name, in words.
+        /// A suggestion, or empty.
         hint: String,
     },
-    /// A settings file that cannot be read.
+    /// The settings file cannot be read.
     #[error("{file}: {reason}")]
     File {
         /// The file.
         file: String,
-        /// What is wrong.
+        /// The cause.
         reason: String,
     },
 }
 
-/// Everything that is wrong with what was given.
+/// All invalid settings.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Problems(pub Vec<Problem>);
 
@@ -84,12 +84,15 @@ impl fmt::Display for Problems {
 
 impl std::error::Error for Problems {}
 
-/// What was given, before it is read: the text of each setting and where it came from.
+/// The text and source of each given setting, before parsing.
 #[derive(Clone, Default, Debug)]
 pub struct Given(BTreeMap<String, (String, Source)>);
 
 impl Given {
-    /// Gathers flags, environment and settings file. `environment` looks a variable up.
+    /// Collects flags, environment and settings file. `environment` returns the value of a variable.
+    ///
+    /// # Errors
+    /// The settings file cannot be read or has unknown keys.
     pub fn gather(matches: &ArgMatches, environment: &dyn Fn(&str) -> Option<OsString>) -> Result<Given, Problems> {
         let text = |value: OsString| value.to_string_lossy().into_owned();
         let mut given = Given::default();
@@ -118,12 +121,12 @@ impl Given {
         Ok(given)
     }
 
-    /// Gives one setting, named in kebab-case; what was given before is forgotten.
+    /// Sets a value, replacing an earlier one. The name is in kebab-case.
     pub fn set(&mut self, name: &str, value: String, from: Source) {
         self.0.insert(name.to_owned(), (value, from));
     }
 
-    /// Reads one setting; a problem is added to `problems`.
+    /// Parses one setting; adds an error to `problems`.
     pub(crate) fn value<T: Value>(&self, field: &str, default: &str, problems: &mut Vec<Problem>) -> Option<T> {
         let name = field.replace('_', "-");
         let (value, from) = match self.0.get(&name) {
@@ -133,7 +136,7 @@ impl Given {
         let problem = |reason| Problem::Value {
             setting: name,
             value: value.to_owned(),
-            from,
+            source_of_value: from,
             reason,
             form: T::FORM,
         };
@@ -155,7 +158,7 @@ impl Given {
             .read_to_string(&mut text)
             .map_err(|e| failed(e.to_string()))?;
         if text.len() as u64 > FILE_LIMIT {
-            return Err(failed(format!("it has more than {FILE_LIMIT} bytes")));
+            return Err(failed(format!("the file is larger than {FILE_LIMIT} bytes")));
         }
         if text.trim().is_empty() {
             return Ok(());
@@ -181,12 +184,11 @@ impl Given {
     }
 }
 
-/// Adds a flag for each setting, and the one that names the settings file.
+/// Adds a flag for each setting and the flag for the settings file.
 pub fn flags(command: Command) -> Command {
-    let file = Arg::new(FILE_FLAG)
-        .long(FILE_FLAG)
-        .value_name("FILE")
-        .help(format!("YAML file with settings, `name: value` [env: {FILE_VARIABLE}]"));
+    let file = Arg::new(FILE_FLAG).long(FILE_FLAG).value_name("FILE").help(format!(
+        "YAML file with settings (`name: value`) [env: {FILE_VARIABLE}]"
+    ));
     TABLE
         .iter()
         .fold(command.arg(file), |command, setting| command.arg(flag(setting)))
@@ -220,7 +222,7 @@ fn flag(setting: &Setting) -> Arg {
     arg
 }
 
-/// A setting whose name has the same letters, or contains the key, for "did you mean".
+/// A "did you mean" suggestion: a setting whose name contains the key or has the same letters.
 fn similar(key: &str) -> String {
     let bare = |name: &str| name.to_ascii_lowercase().replace(['-', '_'], "");
     let wanted = bare(key);
@@ -244,7 +246,7 @@ impl fmt::Display for Source {
     }
 }
 
-/// Any YAML scalar, as the text that would be given on the command line.
+/// Any YAML scalar, as text.
 struct Scalar(String);
 
 impl<'de> Deserialize<'de> for Scalar {

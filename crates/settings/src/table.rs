@@ -263,9 +263,9 @@ settings! {
         http3 env "PILOT_ENABLE_QUIC_LISTENERS": Switch = "off";
         /// Accept HTTP/1.0 on all proxies. If off, only proxies with `HTTP10: "1"` in their metadata accept it.
         http10 env "PILOT_HTTP10": Switch = "off";
-        /// Send each endpoint as a resource of its own (LEDS) in clusters with at least this many endpoints. A changed
-        /// endpoint then costs its own bytes, but all endpoints together cost four times as many, and a reconnecting
-        /// proxy receives all of them again. Needs Envoy 1.38 or later and delta xDS.
+        /// Minimum number of endpoints for which a cluster uses LEDS, with proxies that support it (Envoy 1.38 or later, delta
+        /// xDS). A changed endpoint then costs only its own bytes, but the whole list costs four times as much, and a
+        /// reconnecting proxy receives the whole list again.
         leds_min_endpoints: Threshold = "off";
     }
     "Process" {

@@ -1,6 +1,6 @@
 //! Precedence, error messages and the reference page.
 
-// What fails here fails a test, which is what unwrapping is for.
+// Failures fail the test.
 #![allow(clippy::unwrap_used)]
 
 use std::ffi::OsString;
@@ -32,7 +32,7 @@ fn file(text: &str) -> tempfile::NamedTempFile {
 }
 
 #[test]
-fn defaults_are_istiods_ports() {
+fn default_ports_are_those_of_istiod() {
     let settings = settings(&[], &[]).unwrap();
     let shown = [settings.grpc_addr, settings.http_addr, settings.monitoring_addr].map(|a| a.to_string());
     assert_eq!(shown, [":15010", ":8080", ":15014"]);
@@ -45,7 +45,7 @@ fn defaults_are_istiods_ports() {
 }
 
 #[test]
-fn flag_wins_over_environment_over_file_over_default() {
+fn flags_override_environment_file_and_default() {
     let file = file("domain: from-file\ncluster-id: from-file\nthreads: 3\n");
     let path = file.path().to_str().unwrap();
     let environment = [
@@ -60,17 +60,17 @@ fn flag_wins_over_environment_over_file_over_default() {
 }
 
 #[test]
-fn istiods_spelling_of_a_flag_is_accepted() {
+fn istiods_flag_names_are_accepted() {
     let settings = settings(&["--grpcAddr=127.0.0.1:0", "--clusterID", "c1"], &[]).unwrap();
     assert_eq!(settings.grpc_addr.to_string(), "127.0.0.1:0");
     assert_eq!(settings.cluster_id, "c1");
 }
 
 #[test]
-fn an_error_names_the_setting_the_place_and_what_is_accepted() {
+fn errors_name_setting_source_and_form() {
     assert_eq!(
         settings(&["--shutdown-duration", "soon"], &[]).unwrap_err(),
-        "shutdown-duration is `soon` (from the command line): a number is missing; accepted is DURATION, such as 500ms, 10s or 1m30s"
+        "shutdown-duration is `soon` (from the command line): the number is missing; expected DURATION, such as 500ms, 10s or 1m30s"
     );
     let error = settings(&[], &[("RUTTER_GRPC_ADDR", "15010"), ("RUTTER_LOG_FORMAT", "xml")]).unwrap_err();
     assert_eq!(error.lines().count(), 2, "all problems at once: {error}");
@@ -81,7 +81,7 @@ fn an_error_names_the_setting_the_place_and_what_is_accepted() {
 }
 
 #[test]
-fn a_settings_file_is_held_to_the_table() {
+fn settings_files_are_checked() {
     let with = |text: &str| {
         let file = file(text);
         let path = file.path().to_str().unwrap().to_owned();
@@ -89,12 +89,12 @@ fn a_settings_file_is_held_to_the_table() {
     };
     assert_eq!(
         with("grpcaddr: ':1'").unwrap_err(),
-        "FILE: there is no setting `grpcaddr`; did you mean `grpc-addr`?"
+        "FILE: unknown setting `grpcaddr`; did you mean `grpc-addr`?"
     );
     assert!(with("threads: [1]").unwrap_err().starts_with("FILE: "));
     assert_eq!(
         with("threads: many").unwrap_err().split(';').next().unwrap(),
-        "threads is `many` (from FILE): it is not a whole number that fits"
+        "threads is `many` (from FILE): `many` is not a whole number in range"
     );
     assert!(with("").is_ok());
     assert!(
