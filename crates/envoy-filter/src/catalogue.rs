@@ -1,4 +1,4 @@
-//! Which clusters and listeners an audience with patches has.
+//! The catalogues of clusters and listeners for audiences with patches.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -18,14 +18,14 @@ use crate::matching::{ClusterFacts, is_virtual, listener_match, outbound};
 use crate::outcome::PatchId;
 use crate::resources_of::{context_of, name_of};
 
-/// What an audience with patches has of a type.
+/// The catalogue of an audience with patches.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct PatchedCatalogue {
-    /// What it has.
+    /// The catalogue.
     pub catalogue: Arc<Catalogue>,
-    /// The patches that took something away.
+    /// The patches that removed a resource.
     pub removed: Box<[PatchId]>,
-    /// The patches that would add something of a name that is there already, with the name.
+    /// The patches that would add a resource with a name that already exists, with the name.
     pub taken: Box<[(PatchId, Arc<str>)]>,
 }
 
@@ -127,7 +127,7 @@ impl Rule for PatchedListenerCatalogue {
     }
 }
 
-/// Whether one of these patches takes the thing away.
+/// Whether one of these patches removes the resource.
 fn takes_away(matching: &[&Chosen], is_of: impl Fn(&Chosen) -> bool, removed: &mut BTreeSet<PatchId>) -> bool {
     let those = matching
         .iter()
@@ -140,7 +140,7 @@ fn takes_away(matching: &[&Chosen], is_of: impl Fn(&Chosen) -> bool, removed: &m
     goes
 }
 
-/// The patches that a cluster gets.
+/// The patches that match a cluster.
 fn matching_cluster<'a>(
     audience: &ClusterAudience,
     name: &str,
@@ -162,11 +162,11 @@ fn matching_cluster<'a>(
     patches.iter().filter(fits).collect()
 }
 
-/// Whether a patch may change a listener, as far as can be told without its bytes.
+/// Whether a patch may change a listener. Decided without its bytes, so that some patches may turn out not to match.
 fn may_touch(patch: &Chosen, listener: &ListenerSpec) -> bool {
     let at_all = match patch.apply_to {
         ApplyTo::HttpFilter => has_http(listener),
-        // Only what arrives at a workload has its routes in the listener.
+        // Only inbound listeners include their routes.
         ApplyTo::RouteConfiguration | ApplyTo::VirtualHost | ApplyTo::HttpRoute => {
             return context_of(listener) == PatchContext::SidecarInbound
                 && patch.is_for(PatchContext::SidecarInbound)
@@ -185,7 +185,7 @@ fn may_touch(patch: &Chosen, listener: &ListenerSpec) -> bool {
     };
     let of_chains = patch.apply_to != ApplyTo::Listener && is_virtual(&listener.name);
     let port = match of_chains {
-        // Chains are added whatever port is asked for.
+        // Added chains do not depend on the port condition.
         true if patch.operation == PatchOperation::Add || patch.apply_to == ApplyTo::ListenerFilter => true,
         true => listener
             .chains
@@ -201,7 +201,7 @@ fn has_http(listener: &ListenerSpec) -> bool {
     chains.any(|chain| matches!(chain.kind, ChainKind::Http(_)))
 }
 
-/// What patches add to the resources of a proxy, each once.
+/// The resources that patches add, each once.
 fn added<'p, S, G>(
     class: &ProxyClass<S, G>,
     sort: ApplyTo,

@@ -1,4 +1,4 @@
-//! EnvoyFilters, read once: what their patches match, and their values as Envoy's messages.
+//! Compiles EnvoyFilters: their match conditions, and their values as Envoy messages.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -32,29 +32,29 @@ impl Rule for CompiledFilters {
 /// A compiled EnvoyFilter.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct CompiledFilter {
-    /// Its patches, as they are numbered in the object; none where one cannot be used.
+    /// Its patches, by their index in the object; `None` for a patch that cannot be used.
     pub patches: Vec<Option<CompiledPatch>>,
 }
 
-/// A patch that can be made.
+/// A patch that can be applied.
 #[derive(Clone, PartialEq, Debug)]
 pub struct CompiledPatch {
-    /// Which it is.
+    /// Its identity.
     pub id: PatchId,
-    /// What sort of thing is changed.
+    /// The part of the configuration that it applies to.
     pub apply_to: ApplyTo,
-    /// What is done.
+    /// The operation.
     pub operation: PatchOperation,
-    /// For which traffic the thing was made.
+    /// The traffic direction that it applies to.
     pub context: PatchContext,
-    /// What the thing belongs to.
+    /// The match conditions.
     pub object: Option<ObjectMatch>,
-    /// The value; none for what needs none.
+    /// The value; `None` for operations without one.
     pub value: Option<DynamicMessage>,
 }
 
 impl CompiledFilter {
-    /// Compiles an EnvoyFilter. What is wrong with a patch has been said when the object was read; here it is left out.
+    /// Compiles an EnvoyFilter. Invalid patches were reported when the object was read; they are left out here.
     pub fn of(id: &ObjectId, spec: &EnvoyFilter) -> CompiledFilter {
         let patches = spec.config_patches.iter().enumerate();
         let compiled = patches.map(|(index, patch)| {
@@ -79,7 +79,7 @@ impl CompiledPatch {
         }
         let operation = match change.operation {
             PatchOperation::Invalid => return None,
-            // Where there are no places the value is added.
+            // In lists without an order the value is added.
             PatchOperation::InsertBefore | PatchOperation::InsertAfter | PatchOperation::InsertFirst
                 if !patch.apply_to.is_ordered() =>
             {
@@ -100,7 +100,7 @@ impl CompiledPatch {
         })
     }
 
-    /// Whether the patch is for things of this context.
+    /// Whether the patch applies to this context.
     pub(crate) fn is_for(&self, context: PatchContext) -> bool {
         self.context == PatchContext::Any || self.context == context
     }
@@ -117,7 +117,7 @@ impl Deref for Chosen {
     type Target = CompiledPatch;
 
     fn deref(&self) -> &CompiledPatch {
-        // `chosen` takes only those that are there.
+        // `chosen` only returns existing patches.
         self.filter.patches[usize::from(self.index)]
             .as_ref()
             .expect("chosen patches are there")
@@ -130,7 +130,7 @@ impl std::borrow::Borrow<CompiledPatch> for Chosen {
     }
 }
 
-/// The patches that a key names, in order, but for those that cannot be used.
+/// The usable patches that a key refers to, in order.
 pub(crate) fn chosen(cx: &Reads<'_>, filters: &[FilterRef]) -> Vec<Chosen> {
     let mut found = Vec::new();
     for FilterRef { id, patches } in filters {

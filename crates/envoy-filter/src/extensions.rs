@@ -11,7 +11,7 @@ use protos::dynamic::encode_dynamic;
 use crate::compile::chosen;
 use crate::resources_of::name_of;
 
-/// Extension configurations by name, as an audience has them.
+/// The extension configurations of an audience, by name.
 pub struct Extensions;
 
 impl Relation for Extensions {

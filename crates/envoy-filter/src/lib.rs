@@ -1,13 +1,17 @@
-//! Rules that change Envoy's configuration as EnvoyFilters say: the last thing that happens to it.
+//! Applies EnvoyFilters to encoded resources: the last step of derivation.
 //!
-//! An EnvoyFilter is compiled once ([`CompiledFilters`]): its values become Envoy's messages. Which of its patches are for
-//! a proxy was decided before, with the audience, and is in the keys here. What no patch touches keeps the key that it has
-//! without patches, and is shared with those who have none; what one touches is read encoded, decoded once, changed and
-//! encoded again. So a change of a filter derives what it touches, and a change of a cluster the patched forms of that
-//! cluster.
+//! ```text
+//! EnvoyFilter ─► CompiledFilters ─┐
+//! envoy: Clusters, … ─────────────┴─► PatchedClusters, PatchedListeners, PatchedRouteConfigs, AddedResources
+//! traffic: ClusterCatalogue, … ─────► PatchedClusterCatalogue, PatchedListenerCatalogue
+//! ```
 //!
-//! Nothing here refuses a resource: a patch that cannot be read, does not fit, or would break a rule that Envoy keeps is
-//! left out, and the others are made. Knows nothing of proxies and of why a resource is as it is.
+//! An EnvoyFilter is compiled once ([`CompiledFilters`]): its values become Envoy messages. The audience selects the patches
+//! for a proxy; they are part of the keys here. A resource that no patch matches keeps its key and is shared with proxies
+//! without EnvoyFilters. A resource that a patch matches is decoded once, changed and encoded again.
+//!
+//! Invariant: no patch makes Envoy reject a resource. A patch that cannot be decoded, does not apply, or would violate one of
+//! Envoy's rules is left out and reported ([`unmade`]); the others are applied.
 
 pub mod apply;
 mod catalogue;
@@ -18,6 +22,8 @@ pub mod merge;
 mod outcome;
 mod resources_of;
 mod routes;
+mod serving;
+mod skipped;
 
 pub use catalogue::{PatchedCatalogue, PatchedClusterCatalogue, PatchedListenerCatalogue};
 pub use compile::{CompiledFilter, CompiledFilters, CompiledPatch};
@@ -25,8 +31,10 @@ pub use extensions::Extensions;
 pub use outcome::{Left, Outcomes, PatchId, Patched, patch_ids};
 pub use resources_of::{AddedResources, PatchedClusters, PatchedListeners};
 pub use routes::{PatchedHost, PatchedRouteConfigs, PatchedVirtualHosts};
+pub use serving::{Client, register_types};
+pub use skipped::{Unmade, changed_patches, unmade};
 
-/// Adds this crate's rules to a graph. The rules of `registry`, `traffic` and `envoy` must be there.
+/// Adds this crate's rules to a graph. Register those of `registry`, `traffic` and `envoy` first.
 pub fn register(b: &mut flow::Builder) {
     b.view::<CompiledFilters>();
     b.view::<PatchedClusters>();

@@ -1,4 +1,4 @@
-//! What patches match, as far as names and ports say.
+//! Matches patches by names and ports.
 
 use config::istio::envoy_filter::{
     ClusterMatch, ListenerMatch, ObjectMatch, PatchContext, RouteConfigurationMatch, VirtualHostMatch,
@@ -8,7 +8,7 @@ use names::Hostname;
 
 use crate::compile::CompiledPatch;
 
-/// The context of outbound resources of a proxy.
+/// The context of a proxy's outbound configuration.
 pub(crate) fn outbound<S, G>(class: &ProxyClass<S, G>) -> PatchContext {
     match class {
         ProxyClass::Gateway(_) => PatchContext::Gateway,
@@ -16,18 +16,18 @@ pub(crate) fn outbound<S, G>(class: &ProxyClass<S, G>) -> PatchContext {
     }
 }
 
-/// A cluster, as far as patches may ask for it.
+/// The facts of a cluster that patches can match.
 pub(crate) struct ClusterFacts<'a> {
     name: &'a str,
     port: u32,
     subset: &'a str,
     host: &'a str,
-    /// The service of a port of the workload itself, which the name does not say.
+    /// The service of an inbound port, which is not part of the name.
     pub(crate) own: Option<&'a Hostname>,
 }
 
 impl<'a> ClusterFacts<'a> {
-    /// Reads a name: `DIRECTION|PORT|SUBSET|HOST`, with `_.` instead of bars, or something else.
+    /// Parses a cluster name: `DIRECTION|PORT|SUBSET|HOST`, the same with `_.` instead of bars, or another form.
     pub(crate) fn of(name: &'a str) -> ClusterFacts<'a> {
         let separator = if name.contains('|') { "|" } else { "_." };
         let mut parts = name.splitn(4, separator).skip(1);
@@ -70,7 +70,7 @@ impl<'a> ClusterFacts<'a> {
     }
 }
 
-/// The conditions on a listener; `None` for a patch that matches no listeners at all.
+/// The conditions on a listener; `None` for a patch that never matches listeners.
 pub(crate) fn listener_match(patch: &CompiledPatch) -> Option<Option<&ListenerMatch>> {
     match &patch.object {
         None => Some(None),
@@ -79,24 +79,24 @@ pub(crate) fn listener_match(patch: &CompiledPatch) -> Option<Option<&ListenerMa
     }
 }
 
-/// Whether a listener is one that connections come to first, whose chains are of many ports.
+/// Whether this is the virtual inbound or outbound listener, whose filter chains belong to many ports.
 pub(crate) fn is_virtual(name: &str) -> bool {
     name == "virtualInbound" || name == "virtualOutbound"
 }
 
-/// A route table, as far as patches may ask for it.
+/// The facts of a route table that patches can match.
 pub(crate) struct TableFacts<'a> {
     name: &'a str,
     /// The ports that it serves.
     ports: Vec<u32>,
     port_name: &'a str,
-    /// As `namespace/name`.
+    /// The gateway as `namespace/name`.
     gateway: String,
     of_gateway: bool,
 }
 
 impl<'a> TableFacts<'a> {
-    /// A table that is discovered.
+    /// A table that is sent over RDS.
     pub(crate) fn discovered(audience: &RouteAudience, name: &'a str) -> TableFacts<'a> {
         match &audience.class {
             ProxyClass::Gateway(facts) => TableFacts::gateway(&facts.set, name),
@@ -104,7 +104,7 @@ impl<'a> TableFacts<'a> {
         }
     }
 
-    /// A table of a sidecar: `PORT`, or in a listener `inbound|PORT||`.
+    /// A table of a sidecar: `PORT`, or `inbound|PORT||` within a listener.
     pub(crate) fn sidecar(name: &'a str) -> TableFacts<'a> {
         let port = match name.strip_prefix("inbound|") {
             Some(rest) => rest.split('|').next().unwrap_or_default(),
@@ -119,7 +119,7 @@ impl<'a> TableFacts<'a> {
         }
     }
 
-    /// `http.PORT` or `https.PORT.NAME.GATEWAY.NAMESPACE`, each perhaps with an address behind it.
+    /// `http.PORT` or `https.PORT.NAME.GATEWAY.NAMESPACE`, optionally followed by an address.
     fn gateway(set: &GatewaySet, name: &'a str) -> TableFacts<'a> {
         let mut parts = name.split('.');
         let scheme = parts.next().unwrap_or_default();
@@ -128,7 +128,7 @@ impl<'a> TableFacts<'a> {
             ("https", Some(name), Some(gateway), Some(namespace)) => (name, format!("{namespace}/{gateway}")),
             _ => ("", String::new()),
         };
-        // Ports of services that lead here, where the workload has others.
+        // The service ports, if they differ from the workload's port.
         let services = set.ports.iter();
         let mut ports: Vec<u32> = services
             .filter(|(_, workload)| u32::from(*workload) == port)
@@ -172,7 +172,7 @@ pub(crate) fn host_match(patch: &CompiledPatch) -> Option<&VirtualHostMatch> {
     route_match(patch)?.vhost.as_ref()
 }
 
-/// Whether a patch is for a virtual host of this name, one of whose domains `has` knows.
+/// Whether a patch matches a virtual host of this name. `has` tests for a domain.
 pub(crate) fn matches_host(patch: &CompiledPatch, name: &str, has: impl Fn(&str) -> bool) -> bool {
     host_match(patch).is_none_or(|wanted| {
         (wanted.name.is_empty() || *wanted.name == *name) && (wanted.domain_name.is_empty() || has(&wanted.domain_name))

@@ -1,20 +1,20 @@
-//! Messages into messages, as protobuf merges them.
+//! Merges protobuf messages.
 
 use protos::dynamic::{DynamicMessage, ReflectMessage, Value, pack, unpack};
 
 use crate::outcome::flaw;
 
-/// What becomes of lists.
+/// How lists are merged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Lists {
-    /// What is in the second comes behind what is in the first.
+    /// Items of the second are appended to those of the first.
     Grow,
-    /// What is in the second takes the place of what is in the first.
+    /// Items of the second replace those of the first.
     Replace,
 }
 
-/// Merges `from` into `into`, which must be of the same type: what is set in `from` is set, messages are merged, entries
-/// of maps are replaced. Durations are values and replaced as a whole.
+/// Merges `from` into `into`, which must be of the same type: fields of `from` are set, messages are merged, map entries are
+/// replaced. Durations are replaced as a whole.
 pub fn merge(into: &mut DynamicMessage, from: &DynamicMessage, lists: Lists) {
     if into.descriptor() != from.descriptor() {
         return;
@@ -40,10 +40,10 @@ pub fn merge(into: &mut DynamicMessage, from: &DynamicMessage, lists: Lists) {
     }
 }
 
-/// Merges what is packed in `from` into what is packed in `into`.
+/// Merges the message packed in `from` into that packed in `into`.
 ///
 /// # Errors
-/// Why nothing was changed: they are of different types, or of one that is not known, or the result would not be valid.
+/// The types differ or are unknown, or the result would be invalid. `into` is unchanged.
 pub(crate) fn merge_packed(into: &mut DynamicMessage, from: &DynamicMessage) -> Result<(), String> {
     let (Some(Ok(mut inner)), Some(Ok(more))) = (unpack(into), unpack(from)) else {
         return Err("the configuration is of a type that is not known, or cannot be read".to_owned());

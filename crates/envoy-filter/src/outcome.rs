@@ -1,4 +1,4 @@
-//! What becomes of patches: made, left out and why, or there was nothing to change.
+//! The outcome of patches: applied, left out for a reason, or nothing matched.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -10,28 +10,28 @@ use protos::dynamic::{Completeness, DynamicMessage, check};
 
 use crate::compile::CompiledPatch;
 
-/// Which patch.
+/// Identifies a patch.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct PatchId {
     /// The EnvoyFilter.
     pub filter: ObjectId,
-    /// Which of its patches.
+    /// The index of the patch in it.
     pub index: u16,
 }
 
-/// Whether there was anything that a patch could change; or why it was left out.
+/// Whether a patch matched anything, or the reason why it was left out.
 pub(crate) type Outcome = Result<bool, String>;
 
-/// What became of patches in one resource.
+/// The outcome of patches in one resource.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Outcomes {
     made: BTreeSet<PatchId>,
-    /// With the first reason.
+    /// The patches that were left out, with the first reason.
     skipped: BTreeMap<PatchId, Arc<str>>,
 }
 
 impl Outcomes {
-    /// Notes what became of a patch at one place.
+    /// Records the outcome of a patch at one place.
     pub(crate) fn note(&mut self, patch: &CompiledPatch, outcome: Outcome) {
         match outcome {
             Ok(false) => {}
@@ -40,28 +40,28 @@ impl Outcomes {
         }
     }
 
-    /// Notes that a patch was made.
+    /// Records that a patch was applied.
     pub(crate) fn made(&mut self, patch: &PatchId) {
         if !self.made.contains(patch) {
             self.made.insert(patch.clone());
         }
     }
 
-    /// Notes that a patch was left out.
+    /// Records that a patch was left out.
     pub(crate) fn skip(&mut self, patch: &PatchId, why: impl FnOnce() -> Arc<str>) {
         if !self.skipped.contains_key(patch) {
             self.skipped.insert(patch.clone(), why());
         }
     }
 
-    /// What was made of a part was thrown away.
+    /// Records that the changes of a part were discarded.
     pub(crate) fn undone(&mut self, why: &str) {
         for patch in std::mem::take(&mut self.made) {
             self.skip(&patch, || why.into());
         }
     }
 
-    /// Takes in what became of patches in a part of the resource.
+    /// Adds the outcome of patches in a part of the resource.
     pub(crate) fn add(&mut self, part: Outcomes) {
         self.made.extend(part.made);
         for (patch, why) in part.skipped {
@@ -69,7 +69,7 @@ impl Outcomes {
         }
     }
 
-    /// Takes in what a part of the resource, which was looked at with these patches, says of them.
+    /// Adds the outcome of these patches in a part of the resource that was derived separately.
     pub(crate) fn add_left(&mut self, patches: &[FilterRef], left: &[Left]) {
         for patch in patch_ids(patches) {
             match left.iter().find(|left| left.patch == patch) {
@@ -80,7 +80,7 @@ impl Outcomes {
         }
     }
 
-    /// Of these patches those that were not made everywhere.
+    /// The patches that were left out or matched nothing.
     pub fn left(&self, patches: &[FilterRef]) -> Box<[Left]> {
         let left = |patch: PatchId| {
             let why = self.skipped.get(&patch).cloned();
@@ -90,12 +90,12 @@ impl Outcomes {
     }
 }
 
-/// A patch that was not made, or not everywhere, in a resource that it might have changed.
+/// A patch that was left out of a resource, or of a part of it, or matched nothing in it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Left {
-    /// Which patch.
+    /// The patch.
     pub patch: PatchId,
-    /// Why it was left out; none: there was nothing to change.
+    /// The reason why it was left out; `None`: it matched nothing.
     pub why: Option<Arc<str>>,
 }
 
@@ -104,11 +104,11 @@ pub struct Left {
 pub struct Patched {
     /// The resource.
     pub resource: Resource,
-    /// The patches of its key that were not made.
+    /// The patches of its key that were not applied.
     pub left: Box<[Left]>,
 }
 
-/// The patches that references name.
+/// The patches of these references.
 pub fn patch_ids(filters: &[FilterRef]) -> impl Iterator<Item = PatchId> + '_ {
     filters.iter().flat_map(|filter| {
         filter.patches.iter().map(|index| PatchId {
@@ -118,7 +118,7 @@ pub fn patch_ids(filters: &[FilterRef]) -> impl Iterator<Item = PatchId> + '_ {
     })
 }
 
-/// Why Envoy would not take a message, as far as its description says; none: it would.
+/// The reason why Envoy would reject a message, as far as its validation rules say; `None`: it would not.
 pub(crate) fn flaw(message: &DynamicMessage) -> Option<String> {
     let problems = check(message, Completeness::Whole, &|_| None);
     problems

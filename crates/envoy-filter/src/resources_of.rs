@@ -1,4 +1,4 @@
-//! Clusters and listeners after their patches, and those that patches add.
+//! Patched clusters and listeners, and resources that patches add.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::apply;
 use crate::compile::{Chosen, CompiledFilters, CompiledPatch, chosen};
 use crate::outcome::{Outcomes, Patched};
 
-/// Clusters after their patches.
+/// Patched clusters.
 pub struct PatchedClusters;
 
 impl Relation for PatchedClusters {
@@ -34,7 +34,7 @@ impl Rule for PatchedClusters {
     }
 }
 
-/// Listeners after their patches.
+/// Patched listeners.
 pub struct PatchedListeners;
 
 impl Relation for PatchedListeners {
@@ -57,7 +57,7 @@ impl Rule for PatchedListeners {
     }
 }
 
-/// Resources that patches add: of which EnvoyFilter, and which of its patches.
+/// Resources that patches add, by EnvoyFilter and index of the patch.
 pub struct AddedResources;
 
 impl Relation for AddedResources {
@@ -75,7 +75,7 @@ impl Rule for AddedResources {
     }
 }
 
-/// The context of what a listener is for.
+/// The context of a listener.
 pub(crate) fn context_of(listener: &ListenerSpec) -> PatchContext {
     match listener.direction {
         Direction::Outbound => PatchContext::SidecarOutbound,
@@ -84,13 +84,13 @@ pub(crate) fn context_of(listener: &ListenerSpec) -> PatchContext {
     }
 }
 
-/// The name of what a patch adds.
+/// The name of the resource that a patch adds.
 pub(crate) fn name_of(patch: &CompiledPatch) -> Option<String> {
     let name = patch.value.as_ref()?.get_field_by_name("name")?;
     name.as_str().filter(|name| !name.is_empty()).map(str::to_owned)
 }
 
-/// Decodes a resource, changes it, and encodes it again under its name. What cannot be read is left as it is.
+/// Decodes a resource, changes it, and encodes it under the same name. A resource that cannot be decoded is not changed.
 fn patched(
     plain: &Resource,
     sort: ApplyTo,

@@ -1,7 +1,7 @@
-//! Route tables after their patches.
+//! Patched route tables.
 //!
-//! A virtual host that no patch can be for is copied as it is; each of the others has a cell of its own, so that a changed
-//! route decodes one virtual host and no table.
+//! Virtual hosts that no patch can match are copied. Each of the others has a cell of its own, so that a changed route decodes
+//! one virtual host and not the table.
 
 use std::sync::Arc;
 
@@ -19,8 +19,7 @@ use crate::compile::{Chosen, chosen, refer};
 use crate::matching::{TableFacts, matches_host, outbound};
 use crate::outcome::{Left, Outcomes, Patched};
 
-/// Encoded virtual hosts after their patches, each as the `virtual_hosts` field of a table; none for one that is taken
-/// away.
+/// Patched virtual hosts, each encoded as the `virtual_hosts` field of a table; absent if a patch removes it.
 pub struct PatchedVirtualHosts;
 
 impl Relation for PatchedVirtualHosts {
@@ -29,12 +28,12 @@ impl Relation for PatchedVirtualHosts {
     type Row = HostRow;
 }
 
-/// A virtual host, and the patches that it may get.
+/// A virtual host, and the patches that may match it.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct PatchedHost {
-    /// The virtual host as it is without them.
+    /// The unpatched virtual host.
     pub host: Arc<VirtualHostSpec>,
-    /// The patches; one at least.
+    /// The patches; at least one.
     pub filters: Filters,
 }
 
@@ -45,7 +44,7 @@ pub struct HostRow {
     body: Bytes,
     /// Its domains, which the patches may have changed.
     domains: Vec<String>,
-    /// The patches of its key that were not made.
+    /// The patches of its key that were not applied.
     left: Box<[Left]>,
 }
 
@@ -128,17 +127,17 @@ impl Rule for PatchedRouteConfigs {
     }
 }
 
-/// What becomes of a virtual host.
+/// The result for a virtual host.
 enum Changed {
-    /// It is taken away.
+    /// It is removed.
     Gone,
-    /// It is this one.
+    /// It is replaced by this one.
     As(Arc<HostRow>),
-    /// It is as it was.
+    /// It is unchanged.
     Kept,
 }
 
-/// A virtual host of a table after the patches that may be for it.
+/// Applies patches to a virtual host of a table.
 fn changed(
     cx: &Reads<'_>,
     host: &Arc<VirtualHostSpec>,
@@ -162,7 +161,7 @@ fn changed(
     };
     let mut found = Outcomes::default();
     found.add_left(&key.filters, &row.left);
-    // Domains that another one has would have Envoy refuse the table.
+    // Envoy rejects a table with duplicate domains.
     let fits = same(&row.domains, host) || are_free(&row.domains, host, table);
     if !fits {
         found.undone(TAKEN);
@@ -171,7 +170,7 @@ fn changed(
     if fits { Changed::As(row) } else { Changed::Kept }
 }
 
-/// Adds virtual hosts none of whose domains is there.
+/// Adds virtual hosts whose domains are not in the table.
 fn add(
     patches: &[Chosen],
     table: &[Arc<VirtualHostSpec>],
@@ -210,7 +209,7 @@ fn is_of_host(patch: &Chosen, host: &VirtualHostSpec) -> bool {
         })
 }
 
-/// Merges patches of the table itself. Virtual hosts stand behind each other in the bytes, and are not looked at.
+/// Merges patches into the table itself, without decoding its virtual hosts.
 fn settings(body: Bytes, patches: &[Chosen], outcomes: &mut Outcomes) -> Bytes {
     let merged = patches
         .iter()
@@ -236,7 +235,7 @@ fn same(domains: &[String], host: &VirtualHostSpec) -> bool {
         .eq(host.domains.iter().map(|domain| &**domain))
 }
 
-/// Whether no other virtual host has one of these domains, and none is there twice.
+/// Whether these domains are unique in the table.
 fn are_free(domains: &[String], host: &Arc<VirtualHostSpec>, table: &[Arc<VirtualHostSpec>]) -> bool {
     let others = || {
         table

@@ -1,5 +1,5 @@
-//! Names that the proxy looks up while it serves requests: caches, the cluster that goes by them, and the filters that fill
-//! them. Envoy shares caches by their names, and refuses two descriptions of one.
+//! Dynamic forward proxies: DNS caches, the cluster that uses them, and the filters that fill them. Envoy shares caches by name,
+//! and rejects different settings for one name.
 
 use bytes::Bytes;
 use config::MeshConfig;

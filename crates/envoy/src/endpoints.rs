@@ -1,22 +1,21 @@
 //! Endpoints of clusters (EDS).
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use config::istio::ClientTlsMode;
 use flow::{Reads, Relation, Rule};
-use model::audience::{ClientView, EndpointSpec, EndpointsAudience, Leds, OutboundKey, OwnWorkload};
+use model::audience::{ClientView, EndpointsAudience, OutboundKey, OwnWorkload};
 use model::service::{Endpoint, ServiceKey};
 use model::xds::Resource;
 use registry::inputs::Mesh;
 use registry::{NetworkGateways, ServiceEndpoints, Services};
-use traffic::Catalogue;
 use traffic::clusters::RelevantClientFacts;
 use traffic::policy::preference::{Preference, preference};
 use traffic::policy::{ClusterRules, EffectivePolicy};
 
-use crate::assignment::{self, Group, Horizon, Plain, Selection, apart};
-use crate::cluster::{discovery, has_persistent_sessions, is_dns, weighs_localities};
+use crate::assignment::{self, Horizon, Plain, Selection};
+use crate::cluster::{discovery, has_persistent_sessions, is_dns};
 
 /// The cluster of the bootstrap that stands for the client's own workload.
 const LOCAL_CLUSTER: &str = "local_cluster";
@@ -30,35 +29,25 @@ impl Relation for LoadAssignments {
     type Row = Resource;
 }
 
-/// What decides the endpoints of a cluster.
+/// The facts that decide the endpoints of a cluster.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct AssignmentKey {
     /// The cluster.
     pub cluster: OutboundKey,
-    /// What they depend on of the client.
+    /// The facts of the client that they depend on.
     pub view: ClientView,
-    /// They are sent singly if they are many.
-    pub apart: Option<Leds>,
 }
 
 impl Rule for LoadAssignments {
     fn derive(cx: &Reads<'_>, key: &AssignmentKey) -> Option<Resource> {
-        let encode = |name: &str, groups: &[Group<'_>], weights: bool| match apart::applies(key.apart, name, groups) {
-            Some(apart) => apart::assignment(name, groups, apart, weights),
-            None => assignment::whole(name, groups),
-        };
         let name = key.cluster.cluster_name();
-        let body = grouped(cx, key, |groups, weights| encode(&name, groups, weights))?;
+        let body = encode(cx, key, &name)?;
         Some(Resource::new(name, body))
     }
 }
 
-/// The endpoints of a cluster in groups, and whether the weights of these count.
-fn grouped<T>(
-    cx: &Reads<'_>,
-    AssignmentKey { cluster: key, view, .. }: &AssignmentKey,
-    encode: impl FnOnce(&[Group<'_>], bool) -> T,
-) -> Option<T> {
+/// The encoded endpoints of a cluster.
+fn encode(cx: &Reads<'_>, AssignmentKey { cluster: key, view }: &AssignmentKey, name: &str) -> Option<Bytes> {
     let service = cx.get::<Services>(&key.service)?;
     let port = service.port(key.port)?;
     // Clusters of DNS names have their endpoints inside.
@@ -90,74 +79,11 @@ fn grouped<T>(
     let horizon = gateways.as_ref().zip(view.network.as_ref());
     let horizon = horizon.map(|(gateways, network)| Horizon { gateways, network });
     let preference = preference(&mesh.config, &policy, &service);
-    let weights = weighs_localities(&preference);
-    let groups = assignment::groups(endpoints, selection, horizon, preference);
-    Some(encode(&groups, weights))
+    Some(assignment::encode(name, endpoints, selection, horizon, preference).0)
 }
 
-/// The collections of a large cluster whose endpoints are sent singly, and what is in each. None where it is not large.
-pub struct EndpointCollections;
-
-impl Relation for EndpointCollections {
-    const NAME: &'static str = "collections of endpoints";
-    type Key = AssignmentKey;
-    type Row = BTreeMap<Arc<str>, Catalogue>;
-}
-
-impl Rule for EndpointCollections {
-    fn derive(cx: &Reads<'_>, key: &AssignmentKey) -> Option<BTreeMap<Arc<str>, Catalogue>> {
-        let name = key.cluster.cluster_name();
-        let collections = |groups: &[Group<'_>]| {
-            let apart = apart::applies(key.apart, &name, groups)?;
-            Some(apart::collections(&name, groups, apart.generation))
-        };
-        let collections = grouped(cx, key, |groups, _| collections(groups))??;
-        Some(collections.into_iter().collect())
-    }
-}
-
-/// What is in a collection of endpoints, by its name, as these clients see it.
-pub struct EndpointCatalogue;
-
-impl Relation for EndpointCatalogue {
-    const NAME: &'static str = "endpoint catalogue";
-    type Key = (Arc<EndpointsAudience>, Arc<str>);
-    type Row = Catalogue;
-}
-
-impl Rule for EndpointCatalogue {
-    fn derive(cx: &Reads<'_>, (audience, collection): &(Arc<EndpointsAudience>, Arc<str>)) -> Option<Catalogue> {
-        let (cluster, generation) = apart::cluster_of(collection)?;
-        if audience.leds?.generation != generation {
-            return None;
-        }
-        let key = assignment_key(cx, audience, &cluster)?;
-        cx.with::<EndpointCollections, _>(&key, |collections| collections?.get(collection).cloned())
-    }
-}
-
-/// The generation of a collection's name ([`Leds`]). None: it is no collection of endpoints.
-pub fn generation_of(collection: &str) -> Option<u32> {
-    apart::cluster_of(collection).map(|(_, generation)| generation)
-}
-
-/// Encoded endpoints that are sent by themselves, by name.
-pub struct LbEndpoints;
-
-impl Relation for LbEndpoints {
-    const NAME: &'static str = "single endpoints";
-    type Key = (Arc<str>, Arc<EndpointSpec>);
-    type Row = Resource;
-}
-
-impl Rule for LbEndpoints {
-    fn derive(_: &Reads<'_>, (name, spec): &(Arc<str>, Arc<EndpointSpec>)) -> Option<Resource> {
-        Some(Resource::new(name.clone(), apart::endpoint(spec)))
-    }
-}
-
-/// Which of these endpoints are called in plain text although they could take the mesh's mutual TLS; none: all are, for a
-/// rule has other TLS. A rule that asks for the mesh's TLS goes before what workloads take.
+/// The endpoints that are called in plain text although they support the mesh's mutual TLS. `None`: all of them, since a rule
+/// sets another TLS mode. `ISTIO_MUTUAL` in a rule overrides PeerAuthentications.
 pub(crate) fn plain_at(
     cx: &Reads<'_>,
     service: &ServiceKey,
@@ -190,15 +116,11 @@ impl Rule for Endpoints {
     }
 }
 
-/// What the name of a cluster means to these clients.
+/// The key of a cluster's assignment for these clients.
 fn assignment_key(cx: &Reads<'_>, audience: &EndpointsAudience, name: &str) -> Option<AssignmentKey> {
     let cluster = traffic::clusters::resolve(cx, &audience.scope, name)?;
     let view = cx.with::<RelevantClientFacts, _>(&cluster, |facts| facts.map(|facts| facts.view(audience)))?;
-    Some(AssignmentKey {
-        cluster,
-        view,
-        apart: audience.leds,
-    })
+    Some(AssignmentKey { cluster, view })
 }
 
 /// The instances of a client's own workload. They are compared with, and never called, so that no policy has a say.

@@ -1,4 +1,4 @@
-//! How names of HTTP/1 headers are written.
+//! The case of HTTP/1 header names.
 
 use config::MeshConfig;
 use protos::envoy::config::core::v3::http1_protocol_options::HeaderKeyFormat;

@@ -1,11 +1,18 @@
-//! Rules that encode clusters, endpoints, listeners and routes for Envoy.
+//! Encodes resources for Envoy, gRPC clients and Istio's agent, and reads their node messages.
 //!
-//! What a proxy gets was decided before, in `traffic`, and is in the keys and the rows that these rules read; here it
-//! becomes bytes. A message is built, encoded and dropped: only bytes are kept, and every stream that gets a resource
-//! shares them. Equal keys and rows make equal bytes, whatever order things happened in.
+//! ```text
+//! traffic: keys and rows ─► Clusters, Endpoints, Listeners, RouteConfigs, … ─► bytes ─► envoy-filter, world
+//! ```
 //!
-//! Knows nothing of proxies, subscriptions and streams. What Envoy's stock build would refuse is never written: a value
-//! out of its range is left out or cut, and extensions of Istio's build need a capability in the key.
+//! `traffic` decides which resources a proxy gets; the result is in the keys and rows that these rules read. A message is
+//! built, encoded and dropped: only the bytes are kept, and all streams share them. [`types`] describes the resource types,
+//! [`register_types`] registers those that no EnvoyFilter changes, and [`parse_node`] reads the facts of a proxy.
+//!
+//! Invariants:
+//!
+//! - Equal keys and rows give equal bytes, in any order of changes.
+//! - Envoy's stock build accepts every resource: a value outside its range is left out or limited, and extensions of Istio's
+//!   build need a capability in the key.
 
 mod access_log;
 mod assignment;
@@ -16,34 +23,36 @@ mod grpc;
 mod headers;
 mod listener;
 mod name_table;
+mod node;
 mod parts;
 mod route;
 mod secret;
+mod serving;
 #[cfg(test)]
 mod testing;
 mod tls;
 mod tracing;
+pub mod types;
 mod wire;
 
 pub use cluster::Clusters;
-pub use endpoints::{EndpointCatalogue, EndpointCollections, Endpoints, LbEndpoints, LoadAssignments, generation_of};
+pub use endpoints::{Endpoints, LoadAssignments};
 pub use grpc::{EncodedGrpcClusters, GrpcClusters, GrpcListeners, GrpcRoutes};
 pub use listener::Listeners;
 pub use name_table::{NameTables, ServiceNames};
+pub use node::{NodeError, decode_node, parse_node};
 pub use route::{
     EncodedRoutes, HttpRoutes, Options as TableOptions, RouteConfigs, RouteShells, VirtualHostResources, VirtualHosts,
     route_configuration,
 };
 pub use secret::Secrets;
+pub use serving::{register_types, uses_vhds};
 
 /// Adds this crate's rules to a graph. The rules of `registry`, `policy` and `traffic` must be there.
 pub fn register(b: &mut flow::Builder) {
     b.view::<Clusters>();
     b.view::<LoadAssignments>();
     b.view::<Endpoints>();
-    b.view::<EndpointCollections>();
-    b.view::<EndpointCatalogue>();
-    b.view::<LbEndpoints>();
     b.view::<HttpRoutes>();
     b.view::<VirtualHosts>();
     b.view::<GrpcRoutes>();

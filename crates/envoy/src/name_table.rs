@@ -1,8 +1,8 @@
-//! Name tables (NDS): what agents answer the DNS queries of their workloads from.
+//! Name tables (NDS), from which agents answer the DNS queries of their workloads.
 //!
-//! A table is a map, which protobuf writes as repeated entries: each service's entries are encoded once for all clients who
-//! get the same addresses, and a table joins those of the services that are seen. A change of one service makes its own
-//! entries anew, and copies the rest.
+//! A table is a protobuf map, encoded as repeated entries. The entries of a service are encoded once for all clients that get
+//! the same addresses; a table concatenates those of the visible services. A change of one service encodes its own entries
+//! again, and copies the rest.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -18,9 +18,9 @@ use registry::{PodNames, ServiceEndpoints, Services};
 
 use crate::wire::Writer;
 
-/// What Istio calls the registry of Kubernetes' services: the agent adds short names to theirs only.
+/// Istio's name for the registry of Kubernetes services. The agent adds short names to these services only.
 const KUBERNETES: &str = "Kubernetes";
-/// What Istio calls the registry of ServiceEntries.
+/// Istio's name for the registry of ServiceEntries.
 const EXTERNAL: &str = "External";
 
 /// The encoded entries of one service.
@@ -67,9 +67,9 @@ impl Rule for NameTables {
 /// The names of a service and their addresses.
 #[derive(Default)]
 struct Names {
-    /// Of the service itself.
+    /// The entries of the service.
     own: Vec<IpAddr>,
-    /// Of its pods that have names of their own, by the first label, which the service's name follows.
+    /// The entries of its pods with hostnames, by the first label of the name.
     pods: BTreeMap<Arc<str>, Vec<IpAddr>>,
 }
 

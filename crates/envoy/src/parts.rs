@@ -1,4 +1,4 @@
-//! Small messages that several resources have in common.
+//! Small messages that several resources share.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use protos::envoy::r#type::v3 as percent;
 use protos::{Any, Message, Name, Struct, Value, value::Kind};
 use security::telemetry::Backend;
 
-/// What ends the name of a resource in statistics, so that the bootstrap's tag rules find the end of the name.
+/// The suffix of resource names in statistics, so that the bootstrap's tag rules find the end of the name.
 const STAT_DELIMITER: char = ';';
 
 /// A name as it stands in statistics: followed by a semicolon.

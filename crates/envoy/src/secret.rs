@@ -1,4 +1,4 @@
-//! Secrets (SDS): certificates with their keys, and authorities.
+//! Secrets (SDS): certificates with private keys, and CA certificates.
 
 use bytes::Bytes;
 use config::core::{CertificatePair, Hidden, Roots};

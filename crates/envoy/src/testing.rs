@@ -1,4 +1,4 @@
-//! What tests share: objects from YAML, encoded messages as JSON.
+//! Test helpers: objects from YAML, encoded messages as JSON.
 
 use std::sync::Arc;
 

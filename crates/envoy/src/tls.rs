@@ -1,4 +1,4 @@
-//! TLS contexts: certificates and authorities by where they come from, and what a listener terminates.
+//! TLS contexts: sources of certificates and CA certificates, and TLS termination.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -57,7 +57,7 @@ pub(crate) fn set_certificates(context: &mut CommonTlsContext, certificates: &[C
     }
 }
 
-/// What a peer's certificate must fulfil, beside being signed by these authorities.
+/// The conditions on a peer's certificate, in addition to a signature by these authorities.
 pub(crate) fn validation(authorities: &Authorities, check: CertificateValidationContext) -> ValidationContextType {
     let config = match authorities {
         Authorities::Served(name) => served(name),
@@ -176,7 +176,7 @@ fn parameters(context: &ServerContext, mesh: &MeshConfig) -> Option<TlsParameter
     (out != TlsParameters::default()).then_some(out)
 }
 
-/// What holds of TLS between workloads.
+/// The TLS parameters of mutual TLS between workloads.
 fn add_between_workloads(parameters: &mut TlsParameters, mesh: &MeshConfig) {
     let settings = mesh.mesh_mtls.as_ref();
     let least = settings.and_then(least_version).unwrap_or(TlsProtocol::TlSv12);

@@ -1,4 +1,4 @@
-//! Traces of requests.
+//! Tracing.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -128,7 +128,7 @@ fn by(tracer: &Tracer, spec: &ListenerSpec) -> manager::Tracing {
             provider.max_tag_length,
         ),
     };
-    // What a gateway does is a step of its own; a sidecar's is its application's.
+    // A gateway has a span of its own; a sidecar reports the span of its application.
     let own = spec.direction == Direction::Gateway || matches!(tracer, Tracer::SkyWalking(..));
     manager::Tracing {
         provider: Some(provider),

@@ -1,7 +1,7 @@
-//! Writes protobuf straight into one buffer, for messages that are too hot to be built as structs first.
+//! Writes protobuf directly into one buffer, for performance-critical messages.
 //!
-//! The bytes are those that prost writes for the same message: fields in ascending order, values that are proto3's
-//! default left out, lengths in their shortest form.
+//! The bytes are those that prost writes for the same message: fields in ascending order, without proto3 defaults, lengths in
+//! their shortest form.
 
 use std::fmt::{self, Write};
 use std::net::Ipv4Addr;
@@ -142,13 +142,13 @@ impl Write for Writer {
     }
 }
 
-/// What is in the message (or text) that is the first field.
+/// The content of the first field, a message or string.
 pub(crate) fn enter_field(fields: &[u8]) -> Option<&[u8]> {
     let (length, rest) = length_of_first(fields)?;
     rest.get(..length)
 }
 
-/// What follows the message (or text) that is the first field.
+/// The bytes after the first field, a message or string.
 pub(crate) fn skip_field(fields: &[u8]) -> Option<&[u8]> {
     let (length, rest) = length_of_first(fields)?;
     rest.get(length..)

@@ -19,6 +19,7 @@ pub mod audience;
 pub mod listener;
 pub mod mtls;
 pub mod network;
+pub mod open_key;
 pub mod proxy;
 pub mod service;
 pub mod session;

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
-use std::num::NonZeroU32;
 use std::sync::Arc;
 
 /// The kind of a proxy, from the first part of its node id (`TYPE~IP~ID~DOMAIN`).
@@ -135,8 +134,6 @@ pub struct Proxy {
     pub ports: BTreeMap<Arc<str>, u16>,
     /// It supports VHDS.
     pub vhds: bool,
-    /// It supports LEDS, for clusters of at least this many endpoints.
-    pub leds: Option<NonZeroU32>,
     /// It may receive secrets. Decided by its connection, not by its metadata.
     pub trusted: bool,
     /// The agent's DNS server, if it resolves names for the workload (`DNS_CAPTURE`, `DNS_PROXY_ADDR`).

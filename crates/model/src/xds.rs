@@ -1,109 +1,266 @@
-//! What is served: resource types, versions and encoded resources.
+//! Served resources: their types, versions and encoded form.
 //!
 //! A resource is encoded once; its bytes are shared by every stream that gets it. Its version is the hash of its bytes,
 //! so that two replicas that derived the same configuration agree on it without talking to each other.
 
+use std::cmp::Ordering;
 use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 
-/// The kinds of resources that the aggregated discovery service serves, in the order in which they are sent
-/// (make before break: what is referred to goes before what refers to it).
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
-pub enum ResourceType {
-    /// `envoy.config.cluster.v3.Cluster` (CDS); subscribed as a whole.
-    Cluster,
-    /// `envoy.config.endpoint.v3.ClusterLoadAssignment` (EDS); subscribed by name.
-    Endpoints,
-    /// `envoy.config.endpoint.v3.LbEndpoint` (LEDS): the endpoints of a locality of a large cluster, singly; a client
-    /// subscribes to the collection that the assignment names (`…/*`).
-    LbEndpoint,
-    /// `envoy.config.listener.v3.Listener` (LDS); subscribed as a whole.
-    Listener,
-    /// `envoy.config.route.v3.RouteConfiguration` (RDS); subscribed by name.
-    Route,
-    /// `envoy.config.route.v3.VirtualHost` (VHDS): the virtual hosts of a route table, singly; a client subscribes to the
-    /// table by its name, and to all that is in it so.
-    VirtualHost,
-    /// `envoy.extensions.transport_sockets.tls.v3.Secret` (SDS); subscribed by name.
-    Secret,
-    /// `envoy.config.core.v3.TypedExtensionConfig` (ECDS): a filter's configuration; subscribed by name.
-    Extension,
-    /// `istio.networking.nds.v1.NameTable` (NDS): what agents answer DNS queries from; one resource, subscribed as a whole.
-    NameTable,
+use crate::proxy::Proxy;
+
+/// The properties of a resource type that the xDS server needs. Every type has one `static` of this, next to the rules
+/// that encode its resources.
+#[derive(Debug)]
+pub struct TypeSpec {
+    /// The protobuf type URL of the resource.
+    pub type_url: &'static str,
+    /// The abbreviation that debug output, metrics and `istioctl` use: `CDS`, `EDS`.
+    pub short_name: &'static str,
+    /// The name that debug output uses: `cluster`, `endpoint`.
+    pub long_name: &'static str,
+    /// The position in sending order (make before break). Unique among the registered types.
+    pub order: u8,
+    /// How clients subscribe.
+    pub subscription: Subscription,
+    /// Types that must be in place at a client before it is sent changes of this type from the same commit.
+    pub waits_for: &'static [ResourceType],
+    /// Types that must be in place at a client before resources of this type that went are removed there.
+    pub removed_after: &'static [ResourceType],
+    /// The type whose resources refer to resources of this type.
+    pub parent: Parent,
+    /// An empty resource, for names that are subscribed to and have none.
+    pub placeholder: Option<Placeholder>,
+    /// Whether a client that rejects a response has still accepted the resources that its error does not name.
+    pub partial_nack: bool,
 }
 
+impl TypeSpec {
+    /// A type that clients subscribe to by name and that depends on no other. Fill in the names and the order.
+    pub const NAMED: TypeSpec = TypeSpec {
+        type_url: "",
+        short_name: "",
+        long_name: "",
+        order: u8::MAX,
+        subscription: Subscription::Named,
+        waits_for: &[],
+        removed_after: &[],
+        parent: Parent::None,
+        placeholder: None,
+        partial_nack: false,
+    };
+}
+
+/// How clients subscribe to a type.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Subscription {
+    /// A client that names no resources gets all of them (xDS: wildcard).
+    Wildcard,
+    /// By the names of resources.
+    Named,
+    /// By the names of collections ([`collection_of`]). Only the delta protocol can report what left a collection.
+    Collections,
+}
+
+/// How resources of a type depend on those of another type.
+#[derive(Clone, Copy, Debug)]
+pub enum Parent {
+    /// They depend on none.
+    None,
+    /// A resource of `of` may refer to one name, which `reference` reads from its name and its encoded bytes. A client that
+    /// is sent the parent again drops what it refers to, and keeps the parent from use until it has it again.
+    Reference {
+        /// The parent's type.
+        of: ResourceType,
+        /// Reads the reference.
+        reference: ReadReference,
+    },
+    /// A client that is sent any resource of `of` before it subscribes may have dropped what it had.
+    Any {
+        /// The parent's type.
+        of: ResourceType,
+    },
+    /// The collections of this type are the names of resources of `of`. A client that is sent one of those again drops the
+    /// collection's content.
+    Collections {
+        /// The parent's type.
+        of: ResourceType,
+    },
+}
+
+/// Reads the name that a resource refers to from its own name and its encoded bytes.
+pub type ReadReference = fn(&Arc<str>, &[u8]) -> Option<Arc<str>>;
+
+impl Parent {
+    /// The parent's type.
+    pub fn of(&self) -> Option<ResourceType> {
+        match self {
+            Parent::None => None,
+            Parent::Reference { of, .. } | Parent::Any { of } | Parent::Collections { of } => Some(*of),
+        }
+    }
+}
+
+/// An empty resource for a name that has none, so that a client that waits for it does not wait.
+#[derive(Clone, Copy, Debug)]
+pub struct Placeholder {
+    /// Whether this proxy is sent placeholders. Others are told that the resource does not exist.
+    pub applies: fn(&Proxy) -> bool,
+    /// Encodes the empty resource of a name.
+    pub encode: fn(&str) -> Bytes,
+}
+
+/// A resource type: a reference to its [`TypeSpec`]. Ordered by sending order.
+#[derive(Clone, Copy)]
+pub struct ResourceType(&'static TypeSpec);
+
 impl ResourceType {
-    /// How many types there are.
-    pub const COUNT: usize = 9;
+    /// The type that this describes.
+    pub const fn new(spec: &'static TypeSpec) -> ResourceType {
+        ResourceType(spec)
+    }
 
-    /// All types, in sending order.
-    pub const ALL: [ResourceType; ResourceType::COUNT] = [
-        ResourceType::Cluster,
-        ResourceType::Endpoints,
-        ResourceType::LbEndpoint,
-        ResourceType::Listener,
-        ResourceType::Route,
-        ResourceType::VirtualHost,
-        ResourceType::Secret,
-        ResourceType::Extension,
-        ResourceType::NameTable,
-    ];
+    /// Whether clients subscribe to collections and not to single resources.
+    pub fn is_collected(self) -> bool {
+        self.0.subscription == Subscription::Collections
+    }
 
-    /// The protobuf type URL of the resource.
-    pub const fn type_url(self) -> &'static str {
+    /// Whether a client that names no resources means all of them (xDS: wildcard).
+    pub fn is_wildcard(self) -> bool {
+        self.0.subscription == Subscription::Wildcard
+    }
+
+    /// Whether there is a list of the resources that a client gets. A resource that is no longer on it is removed.
+    pub fn is_listed(self) -> bool {
+        self.0.subscription != Subscription::Named
+    }
+}
+
+impl Deref for ResourceType {
+    type Target = TypeSpec;
+
+    fn deref(&self) -> &TypeSpec {
+        self.0
+    }
+}
+
+impl PartialEq for ResourceType {
+    fn eq(&self, other: &ResourceType) -> bool {
+        std::ptr::eq(self.0, other.0)
+    }
+}
+
+impl Eq for ResourceType {}
+
+impl Hash for ResourceType {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.0.order.hash(state);
+    }
+}
+
+impl PartialOrd for ResourceType {
+    fn partial_cmp(&self, other: &ResourceType) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for ResourceType {
+    fn cmp(&self, other: &ResourceType) -> Ordering {
+        (self.0.order, self.0.type_url).cmp(&(other.0.order, other.0.type_url))
+    }
+}
+
+impl fmt::Debug for ResourceType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0.short_name)
+    }
+}
+
+/// The registered types are inconsistent.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum TypeError {
+    /// Two types have the same type URL, or the same place in sending order.
+    Ambiguous(ResourceType, ResourceType),
+    /// A type waits for, is removed after, or depends on one that is not registered.
+    Unregistered {
+        /// The type.
+        kind: ResourceType,
+        /// The type that is missing.
+        missing: ResourceType,
+    },
+}
+
+impl fmt::Display for TypeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            ResourceType::Cluster => "type.googleapis.com/envoy.config.cluster.v3.Cluster",
-            ResourceType::Endpoints => "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment",
-            ResourceType::LbEndpoint => "type.googleapis.com/envoy.config.endpoint.v3.LbEndpoint",
-            ResourceType::Listener => "type.googleapis.com/envoy.config.listener.v3.Listener",
-            ResourceType::Route => "type.googleapis.com/envoy.config.route.v3.RouteConfiguration",
-            ResourceType::VirtualHost => "type.googleapis.com/envoy.config.route.v3.VirtualHost",
-            ResourceType::Secret => "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret",
-            ResourceType::Extension => "type.googleapis.com/envoy.config.core.v3.TypedExtensionConfig",
-            ResourceType::NameTable => "type.googleapis.com/istio.networking.nds.v1.NameTable",
+            TypeError::Ambiguous(one, other) => write!(f, "resource types {one:?} and {other:?} conflict"),
+            TypeError::Unregistered { kind, missing } => {
+                write!(f, "resource type {kind:?} needs {missing:?}, which is not registered")
+            }
         }
     }
+}
 
-    /// The type with this URL, if it is one that is served.
-    pub fn from_type_url(url: &str) -> Option<ResourceType> {
-        ResourceType::ALL.into_iter().find(|t| t.type_url() == url)
-    }
+impl std::error::Error for TypeError {}
 
-    /// The short name that debug output, metrics and `istioctl` use: `CDS`, `EDS`, `LEDS`, `LDS`, `RDS`, `VHDS`, `SDS`, `ECDS`,
-    /// `NDS`.
-    pub const fn short_name(self) -> &'static str {
-        match self {
-            ResourceType::Cluster => "CDS",
-            ResourceType::Endpoints => "EDS",
-            ResourceType::LbEndpoint => "LEDS",
-            ResourceType::Listener => "LDS",
-            ResourceType::Route => "RDS",
-            ResourceType::VirtualHost => "VHDS",
-            ResourceType::Secret => "SDS",
-            ResourceType::Extension => "ECDS",
-            ResourceType::NameTable => "NDS",
+/// The registered types, in sending order.
+#[derive(Clone, Debug)]
+pub struct ResourceTypes(Arc<[ResourceType]>);
+
+impl ResourceTypes {
+    /// The set of these types.
+    ///
+    /// # Errors
+    /// Two of them conflict, or one needs a type that is not among them.
+    pub fn new(types: impl IntoIterator<Item = ResourceType>) -> Result<ResourceTypes, TypeError> {
+        let mut types: Vec<ResourceType> = types.into_iter().collect();
+        types.sort_unstable();
+        for (at, kind) in types.iter().enumerate() {
+            let same = |other: &&ResourceType| kind.order == other.order || kind.type_url == other.type_url;
+            if let Some(other) = types[at + 1..].iter().find(same) {
+                return Err(TypeError::Ambiguous(*kind, *other));
+            }
+            let parent = kind.parent.of();
+            let mut needed = kind.waits_for.iter().chain(kind.removed_after).chain(&parent);
+            if let Some(missing) = needed.find(|needed| !types.contains(needed)) {
+                let (kind, missing) = (*kind, *missing);
+                return Err(TypeError::Unregistered { kind, missing });
+            }
         }
+        Ok(ResourceTypes(types.into()))
     }
 
-    /// Whether clients subscribe to collections, by whose names the names of resources begin ([`collection_of`]), and not to
-    /// single resources (VHDS, LEDS).
-    pub const fn is_collected(self) -> bool {
-        matches!(self, ResourceType::VirtualHost | ResourceType::LbEndpoint)
+    /// The types, in sending order.
+    pub fn iter(&self) -> impl Iterator<Item = ResourceType> + use<'_> {
+        self.0.iter().copied()
     }
 
-    /// Whether there is a list of what a client gets, so that what is not on it is known to be gone.
-    pub const fn is_listed(self) -> bool {
-        self.is_wildcard() || self.is_collected()
+    /// The type with this URL.
+    pub fn find(&self, type_url: &str) -> Option<ResourceType> {
+        self.iter().find(|kind| kind.type_url == type_url)
     }
 
-    /// Whether a client that names no resources means all of them (xDS: wildcard; CDS, LDS and NDS).
-    pub const fn is_wildcard(self) -> bool {
-        matches!(
-            self,
-            ResourceType::Cluster | ResourceType::Listener | ResourceType::NameTable
-        )
+    /// The type that resources of this one refer to, and how.
+    pub fn reference_from(&self, kind: ResourceType) -> Option<(ResourceType, ReadReference)> {
+        self.iter().find_map(|child| match child.parent {
+            Parent::Reference { of, reference } if of == kind => Some((child, reference)),
+            _ => None,
+        })
+    }
+
+    /// The type whose collections are the names of resources of this one.
+    pub fn collections_in(&self, kind: ResourceType) -> Option<ResourceType> {
+        let mut types = self.iter();
+        types.find(|child| matches!(child.parent, Parent::Collections { of } if of == kind))
+    }
+
+    /// The types that depend on this one.
+    pub fn children(&self, kind: ResourceType) -> impl Iterator<Item = ResourceType> + use<'_> {
+        self.iter().filter(move |child| child.parent.of() == Some(kind))
     }
 }
 
@@ -173,8 +330,8 @@ impl Resource {
         &self.0.body
     }
 
-    /// What this resource is in responses: `frame` says it once for all who share the resource, and must say the same
-    /// whenever it is asked.
+    /// The form of this resource in responses. `frame` encodes it once for all streams that share the resource, and must
+    /// always give the same bytes.
     pub fn framed(&self, frame: impl FnOnce(&Resource) -> Bytes) -> &Bytes {
         self.0.framed.get_or_init(|| frame(self))
     }

@@ -9,6 +9,7 @@
 mod any;
 pub mod dynamic;
 mod reflect;
+pub mod wire;
 
 pub use any::{Any, any, encode};
 pub use generated::{envoy, etcdserverpb, google, istio, opentelemetry, stats, udpa, xds};

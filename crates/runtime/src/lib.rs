@@ -341,7 +341,6 @@ fn options(settings: &Settings) -> Options {
         keepalive_timeout: settings.keepalive_timeout,
         max_request_bytes: settings.max_request_bytes.0,
         vhds: settings.vhds.0,
-        leds: settings.leds_min_endpoints.0,
         secret_access: store_backend::secret_access(settings),
         limits: ::xds::Limits::default(),
         version: format!("rutter {}", env!("CARGO_PKG_VERSION")),

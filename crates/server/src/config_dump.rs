@@ -1,12 +1,11 @@
 //! `/debug/config_dump`: all that one proxy has, in the form of Envoy's admin interface.
 
+use envoy::types;
 use std::sync::Arc;
 
 use model::proxy::Proxy;
 use model::xds::{Resource, ResourceType, collection_of};
 use protos::Message as _;
-use protos::envoy::config::endpoint::v3::locality_lb_endpoints::LbConfig;
-use protos::envoy::config::endpoint::v3::{ClusterLoadAssignment, LbEndpoint};
 use protos::envoy::config::route::v3::{RouteConfiguration, VirtualHost};
 use serde_json::{Map, Value, json};
 
@@ -20,22 +19,15 @@ pub(crate) struct Dump {
 /// Gathers the resources of the proxy whose id is, or contains, `id`. None: no such proxy is connected.
 pub(crate) fn gather(core: &Core, id: &str) -> Option<Dump> {
     let stream = stream_of(core, id)?;
-    let mut resources: Vec<(ResourceType, Vec<Resource>)> = ResourceType::ALL
-        .into_iter()
+    let mut resources: Vec<(ResourceType, Vec<Resource>)> = core
+        .hub
+        .types()
+        .iter()
         .map(|kind| (kind, core.hub.resources(stream, kind)))
         .collect();
-    let hosts = core.hub.resources(stream, ResourceType::VirtualHost);
-    for (_, tables) in resources.iter_mut().filter(|(kind, _)| *kind == ResourceType::Route) {
+    let hosts = core.hub.resources(stream, types::VIRTUAL_HOST);
+    for (_, tables) in resources.iter_mut().filter(|(kind, _)| *kind == types::ROUTE) {
         tables.iter_mut().for_each(|table| *table = completed(table, &hosts));
-    }
-    let single = core.hub.resources(stream, ResourceType::LbEndpoint);
-    if !single.is_empty() {
-        for (_, assignments) in resources
-            .iter_mut()
-            .filter(|(kind, _)| *kind == ResourceType::Endpoints)
-        {
-            assignments.iter_mut().for_each(|one| *one = filled(one, &single));
-        }
     }
     Some(Dump { resources })
 }
@@ -44,12 +36,12 @@ pub(crate) fn gather(core: &Core, id: &str) -> Option<Dump> {
 /// is connected.
 pub(crate) fn names(core: &Core, id: &str) -> Option<Option<Resource>> {
     let stream = stream_of(core, id)?;
-    Some(core.hub.resources(stream, ResourceType::NameTable).pop())
+    Some(core.hub.resources(stream, types::NAME_TABLE).pop())
 }
 
 /// A name table as JSON.
 pub(crate) fn names_json(table: Option<&Resource>) -> Value {
-    let decoded = table.map(|table| protos::json(ResourceType::NameTable.type_url(), table.body()));
+    let decoded = table.map(|table| protos::json(types::NAME_TABLE.type_url, table.body()));
     decoded.and_then(Result::ok).unwrap_or_else(|| json!({}))
 }
 
@@ -64,25 +56,6 @@ pub(crate) fn proxy_of(core: &Core, id: &str) -> Option<(xds::StreamId, Arc<Prox
     let exact = statuses.iter().rev().find(|s| &*s.proxy.id == id);
     let found = exact.or_else(|| statuses.iter().rev().find(|s| s.proxy.id.contains(id)))?;
     Some((found.id, found.proxy.clone()))
-}
-
-/// An assignment with those of these endpoints that are in the collections that it names.
-fn filled(assignment: &Resource, single: &[Resource]) -> Resource {
-    let Ok(mut message) = ClusterLoadAssignment::decode(assignment.body().clone()) else {
-        return assignment.clone();
-    };
-    for locality in &mut message.endpoints {
-        let Some(LbConfig::LedsClusterLocalityConfig(config)) = &locality.lb_config else {
-            continue;
-        };
-        let collection = config.leds_collection_name.strip_suffix("/*");
-        let own = single.iter().filter(|one| collection_of(one.name()) == collection);
-        locality.lb_endpoints = own
-            .filter_map(|one| LbEndpoint::decode(one.body().clone()).ok())
-            .collect();
-        locality.lb_config = None;
-    }
-    Resource::new(assignment.name().clone(), message.encode_to_vec())
 }
 
 /// A route table with those of these virtual hosts that are its own.
@@ -113,39 +86,46 @@ impl Dump {
     }
 }
 
+/// The sections of the dump: the message, its list, and the field of an item that holds the resource.
+const SECTIONS: [(ResourceType, &str, &str, &str); 6] = [
+    (types::CLUSTER, "ClustersConfigDump", "dynamicActiveClusters", "cluster"),
+    (
+        types::ENDPOINTS,
+        "EndpointsConfigDump",
+        "dynamicEndpointConfigs",
+        "endpointConfig",
+    ),
+    (types::LISTENER, "ListenersConfigDump", "dynamicListeners", "listener"),
+    (types::ROUTE, "RoutesConfigDump", "dynamicRouteConfigs", "routeConfig"),
+    (types::EXTENSION, "EcdsConfigDump", "ecdsFilters", "ecdsFilter"),
+    (types::SECRET, "SecretsConfigDump", "dynamicActiveSecrets", "secret"),
+];
+
 fn section(kind: ResourceType, resources: &[Resource]) -> Option<Value> {
-    let (message, list, field) = match kind {
-        ResourceType::Cluster => ("ClustersConfigDump", "dynamicActiveClusters", "cluster"),
-        ResourceType::Endpoints => ("EndpointsConfigDump", "dynamicEndpointConfigs", "endpointConfig"),
-        ResourceType::Listener => ("ListenersConfigDump", "dynamicListeners", "listener"),
-        ResourceType::Route => ("RoutesConfigDump", "dynamicRouteConfigs", "routeConfig"),
-        ResourceType::Extension => ("EcdsConfigDump", "ecdsFilters", "ecdsFilter"),
-        ResourceType::Secret => ("SecretsConfigDump", "dynamicActiveSecrets", "secret"),
-        // Envoy shows them in their tables and assignments. It knows nothing of name tables.
-        ResourceType::VirtualHost | ResourceType::LbEndpoint | ResourceType::NameTable => return None,
-    };
+    // Envoy shows virtual hosts in their tables. It knows nothing of name tables.
+    let (_, message, list, field) = SECTIONS.into_iter().find(|(of, ..)| *of == kind)?;
     let entries: Value = resources.iter().map(|resource| entry(kind, field, resource)).collect();
     Some(json!({"@type": format!("type.googleapis.com/envoy.admin.v3.{message}"), list: entries}))
 }
 
 fn entry(kind: ResourceType, field: &str, resource: &Resource) -> Value {
     let version = resource.version().to_string();
-    if kind == ResourceType::Secret {
+    if kind == types::SECRET {
         // Never the content: private keys are in it.
         return json!({"name": &**resource.name(), "versionInfo": version});
     }
-    let body = match protos::json(kind.type_url(), resource.body()) {
+    let body = match protos::json(kind.type_url, resource.body()) {
         Ok(Value::Object(mut fields)) => {
-            fields.insert("@type".into(), kind.type_url().into());
+            fields.insert("@type".into(), kind.type_url.into());
             Value::Object(fields)
         }
         Ok(other) => other,
         Err(error) => json!({"name": &**resource.name(), "error": error.to_string()}),
     };
-    match kind {
-        ResourceType::Listener => {
+    match kind == types::LISTENER {
+        true => {
             json!({"name": &**resource.name(), "activeState": {"versionInfo": version, field: body}})
         }
-        _ => json!({"versionInfo": version, field: body}),
+        false => json!({"versionInfo": version, field: body}),
     }
 }

@@ -1,17 +1,16 @@
 //! The aggregated discovery service: one request, one stream.
 
-use std::num::NonZeroU32;
+use envoy::types;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
 use hyper::body::Incoming;
 use hyper::{Method, Response};
-use model::xds::ResourceType;
 use protos::Message as _;
 use protos::envoy::config::core::v3::Node;
 use tokio::sync::{mpsc, oneshot};
-use xds::{Limits, Request, StreamId, Variant, decode_delta, decode_sotw, parse_node};
+use xds::{Limits, Request, StreamId, Variant, decode_delta, decode_sotw};
 
 use crate::grpc::{Down, Messages, Status, StreamBody, refuse, stream};
 use crate::mcp;
@@ -31,7 +30,6 @@ pub(crate) struct Discovery {
     pub(crate) max_request_bytes: usize,
     /// Whether proxies that support VHDS receive virtual hosts over it.
     pub(crate) vhds: bool,
-    pub(crate) leds: Option<NonZeroU32>,
     pub(crate) secret_access: SecretAccess,
     /// Serves configuration to other control planes; `None` treats them as proxies.
     pub(crate) configuration: Option<mcp::Service>,
@@ -81,7 +79,7 @@ struct Upstream {
 impl Upstream {
     /// Logs the first request for secrets of a client that may not read them.
     fn log_refused_secrets(&self, request: &Request, stream: StreamId) {
-        if request.type_url != ResourceType::Secret.type_url() {
+        if request.type_url != types::SECRET.type_url {
             return;
         }
         if let Err(reason) = self.peer.check_secret_access(self.discovery.secret_access)
@@ -152,11 +150,10 @@ impl Upstream {
             .clone()
             .ok_or_else(|| invalid("missing node information".into()))?;
         let node = Node::decode(node).map_err(|_| invalid("the node is not a valid Node message".into()))?;
-        let mut proxy = parse_node(&node).map_err(|e| invalid(e.to_string()))?;
-        // Only delta xDS can remove a single virtual host or endpoint.
+        let mut proxy = envoy::parse_node(&node).map_err(|e| invalid(e.to_string()))?;
+        // Only delta xDS can remove a single virtual host.
         let incremental = matches!(self.variant, Variant::Delta);
         proxy.vhds &= incremental && self.discovery.vhds;
-        proxy.leds = proxy.leds.and(self.discovery.leds.filter(|_| incremental));
         let claims = self.peer.check_claims(&mut proxy);
         claims.map_err(|error| Status::new(Status::PERMISSION_DENIED, error.to_string()))?;
         proxy.trusted = self.peer.check_secret_access(self.discovery.secret_access).is_ok();

@@ -1,7 +1,6 @@
 //! Listening sockets, and the life cycle of the server: start, ready, drain, end.
 
 use std::net::SocketAddr;
-use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -43,8 +42,6 @@ pub struct Options {
     pub max_request_bytes: usize,
     /// Whether proxies that support VHDS receive virtual hosts over it.
     pub vhds: bool,
-    /// The number of endpoints from which a cluster is served over LEDS to proxies that support it; `None` disables LEDS.
-    pub leds: Option<NonZeroU32>,
     /// The clients that may read secrets.
     pub secret_access: SecretAccess,
     /// Limits of the xDS state machine, which also apply to decoding requests.
@@ -122,7 +119,6 @@ impl Server {
             limits,
             max_request_bytes: options.max_request_bytes,
             vhds: options.vhds,
-            leds: options.leds,
             secret_access: options.secret_access,
             configuration: configuration.map(|configuration| Service {
                 configuration,

@@ -11,7 +11,7 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
-use xds::Response;
+use xds::{Response, Stats, TypeStats};
 
 use crate::status_tracker::TrackerStats;
 use crate::world_handle::Core;
@@ -79,7 +79,7 @@ impl Gauge {
 /// All metrics as they are now.
 #[derive(Debug)]
 pub(crate) struct Snapshot {
-    hub: xds::Stats,
+    hub: Stats,
     /// Connected streams by the version that their proxies state.
     streams: BTreeMap<Arc<str>, usize>,
     /// Type and proxy of each current NACK.
@@ -157,46 +157,57 @@ impl Collector for Snapshot {
             &[("", "", self.services as f64)],
         )?;
         let (commits, seconds, rule_panics, panics) = self.counts;
-        out.istio("pilot_xds_pushes", "Responses sent", &self.hub.responses)?;
-        out.by_type("rutter_xds_response_bytes", "Bytes of responses sent", &self.hub.bytes)?;
+        out.istio("pilot_xds_pushes", "Responses sent", &self.hub, |stats| stats.responses)?;
+        out.by_type(
+            "rutter_xds_response_bytes",
+            "Bytes of responses sent",
+            &self.hub,
+            |stats| stats.bytes,
+        )?;
         out.by_type(
             "rutter_xds_resources",
             "Resources in responses sent",
-            &self.hub.resources,
+            &self.hub,
+            |stats| stats.resources,
         )?;
         out.by_type(
             "rutter_xds_responses_composed",
             "Responses that were composed for one stream and not shared",
-            &self.hub.composed,
+            &self.hub,
+            |stats| stats.composed,
         )?;
         out.by_type(
             "rutter_xds_acks",
             "Responses acknowledged by proxies (ACK)",
-            &self.hub.accepted,
+            &self.hub,
+            |stats| stats.accepted,
         )?;
         out.istio(
             "pilot_total_xds_rejects",
             "Responses rejected by proxies (NACK)",
-            &self.hub.refused,
+            &self.hub,
+            |stats| stats.refused,
         )?;
         out.istio(
             "pilot_xds_expired_nonce",
             "Requests with the nonce of an earlier response",
-            &self.hub.stale,
+            &self.hub,
+            |stats| stats.stale,
         )?;
         out.by_type(
             "rutter_xds_overdue",
             "Responses sent after the wait for resources that they depend on timed out",
-            &self.hub.overdue,
+            &self.hub,
+            |stats| stats.overdue,
         )?;
-        for kind in ResourceType::ALL {
+        for (kind, _) in self.hub.iter() {
             let refused: Vec<Sample<'_>> = self
                 .refused_by
                 .iter()
-                .filter(|r| r.0 == kind)
+                .filter(|r| r.0 == *kind)
                 .map(|r| ("node", &*r.1, 1.0))
                 .collect();
-            let name = format!("pilot_xds_{}_reject", short(kind));
+            let name = format!("pilot_xds_{}_reject", short(*kind));
             out.gauge(&name, "Proxies that rejected the last response of the type", &refused)?;
         }
         out.counter("rutter_commits", "Commits of changes", &[("", "", commits as f64)])?;
@@ -276,21 +287,36 @@ struct Writer<'a, 'b>(&'a mut DescriptorEncoder<'b>);
 type Sample<'a> = (&'a str, &'a str, f64);
 
 impl Writer<'_, '_> {
-    fn by_type(&mut self, name: &str, help: &str, values: &[u64; ResourceType::COUNT]) -> std::fmt::Result {
-        self.counter(
-            name,
-            help,
-            &ResourceType::ALL.map(|kind| ("type", short(kind), values[index(kind)] as f64)),
-        )
+    fn by_type(&mut self, name: &str, help: &str, stats: &Stats, value: fn(&TypeStats) -> u64) -> std::fmt::Result {
+        self.of_types(name, help, MetricType::Counter, (stats, value), |value, to| {
+            ConstCounter::new(value).encode(to)
+        })
     }
 
     /// A counter of Istio. Its type is unknown: OpenMetrics requires the suffix `_total` on counters, and dashboards use the
     /// name without it.
-    fn istio(&mut self, name: &str, help: &str, values: &[u64; ResourceType::COUNT]) -> std::fmt::Result {
-        let samples = ResourceType::ALL.map(|kind| ("type", short(kind), values[index(kind)] as f64));
-        self.samples(name, help, MetricType::Unknown, &samples, |value, to| {
+    fn istio(&mut self, name: &str, help: &str, stats: &Stats, value: fn(&TypeStats) -> u64) -> std::fmt::Result {
+        self.of_types(name, help, MetricType::Unknown, (stats, value), |value, to| {
             ConstGauge::new(value).encode(to)
         })
+    }
+
+    /// One sample for each resource type.
+    fn of_types(
+        &mut self,
+        name: &str,
+        help: &str,
+        metric: MetricType,
+        (stats, value): (&Stats, fn(&TypeStats) -> u64),
+        encode: impl Fn(f64, prometheus_client::encoding::MetricEncoder<'_>) -> std::fmt::Result,
+    ) -> std::fmt::Result {
+        let labels = stats.iter().map(|(kind, stats)| (short(*kind), value(stats) as f64));
+        let labels: Vec<(String, f64)> = labels.collect();
+        let samples: Vec<Sample<'_>> = labels
+            .iter()
+            .map(|(kind, value)| ("type", kind.as_str(), *value))
+            .collect();
+        self.samples(name, help, metric, &samples, encode)
     }
 
     fn counter(&mut self, name: &str, help: &str, samples: &[Sample<'_>]) -> std::fmt::Result {
@@ -323,21 +349,7 @@ impl Writer<'_, '_> {
     }
 }
 
-fn index(kind: ResourceType) -> usize {
-    ResourceType::ALL.iter().position(|k| *k == kind).unwrap_or_default()
-}
-
 /// The label that Istio uses: `cds`, `eds`, and so on.
-fn short(kind: ResourceType) -> &'static str {
-    match kind {
-        ResourceType::Cluster => "cds",
-        ResourceType::Endpoints => "eds",
-        ResourceType::LbEndpoint => "leds",
-        ResourceType::Listener => "lds",
-        ResourceType::Route => "rds",
-        ResourceType::VirtualHost => "vhds",
-        ResourceType::Secret => "sds",
-        ResourceType::Extension => "ecds",
-        ResourceType::NameTable => "nds",
-    }
+fn short(kind: ResourceType) -> String {
+    kind.short_name.to_lowercase()
 }

@@ -8,7 +8,7 @@ use model::proxy::Proxy;
 use model::xds::{Resource, ResourceType};
 use registry::inputs::ProxyToken;
 use world::{Audience, Catalogue, World};
-use xds::Origin;
+use xds::{Origin, Status};
 
 /// The world as the source of the hub's resources.
 pub(crate) struct ServedWorld(pub(crate) World);
@@ -27,12 +27,12 @@ impl ServedWorld {
 impl Origin for ServedWorld {
     type Token = ProxyToken;
     type Cell = CellId;
-    // `None` if the proxy disconnected in the meantime.
+    // `None` for a proxy that has disconnected, or gets nothing of the type.
     type Audience = Option<Audience>;
     type Key = ResourceKey;
     type Catalogue = Arc<Catalogue>;
 
-    fn connect(&mut self, proxy: &Arc<Proxy>) -> Result<ProxyToken, String> {
+    fn connect(&mut self, proxy: &Arc<Proxy>) -> Result<ProxyToken, Status> {
         Ok(self.0.connect(proxy.clone()))
     }
 
@@ -42,10 +42,6 @@ impl Origin for ServedWorld {
 
     fn audience(&self, token: ProxyToken, kind: ResourceType) -> Option<Audience> {
         self.0.audience(token, kind)
-    }
-
-    fn renew_collections(&mut self, token: ProxyToken, had: &[Arc<str>]) -> bool {
-        self.0.renew_collections(token, had)
     }
 
     fn open_catalogue(
@@ -77,3 +73,6 @@ impl Origin for ServedWorld {
         self.0.close(cell);
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -269,7 +269,7 @@ fn told(unmade: world::Unmade) -> SkippedPatch {
 fn counts(tally: xds::Tally, unmade: Vec<SkippedPatch>) -> Counts {
     let nack = tally.objection.map(|objection| Nack {
         proxy: objection.proxy.to_string(),
-        kind: objection.kind.short_name().to_owned(),
+        kind: objection.kind.short_name.to_owned(),
         resource: joined(&objection.resources),
         message: objection.message.to_string(),
     });

@@ -4,7 +4,6 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use config::Timestamp;
 use model::proxy::ProxyKind;
-use model::xds::ResourceType;
 use serde_json::{Map, Value, json};
 use status::Elapsed;
 use xds::{StreamStatus, WatchStatus};
@@ -57,11 +56,11 @@ fn proxy(status: &StreamStatus, clock: &Clock) -> Value {
     fields.insert("secrets".into(), secrets.into());
     let mut resources = Map::new();
     for watch in &status.watches {
-        let name = long_name(watch.kind);
+        let name = watch.kind.long_name;
         let nonce = |e: &Option<xds::Exchange>| e.as_ref().map_or(String::new(), |e| e.nonce.to_string());
         fields.insert(format!("{name}_sent"), nonce(&watch.sent).into());
         fields.insert(format!("{name}_acked"), nonce(&watch.acked).into());
-        resources.insert(watch.kind.type_url().into(), resource(watch, clock));
+        resources.insert(watch.kind.type_url.into(), resource(watch, clock));
     }
     fields.insert("resources".into(), resources.into());
     fields.insert(
@@ -89,18 +88,4 @@ fn resource(watch: &WatchStatus, clock: &Clock) -> Value {
         "lastErrorTime": watch.error.as_ref().map(|e| clock.show(e.at)),
         "refusedVersion": watch.error.as_ref().map(|e| &*e.version),
     })
-}
-
-fn long_name(kind: ResourceType) -> &'static str {
-    match kind {
-        ResourceType::Cluster => "cluster",
-        ResourceType::Endpoints => "endpoint",
-        ResourceType::LbEndpoint => "single endpoint",
-        ResourceType::Listener => "listener",
-        ResourceType::Route => "route",
-        ResourceType::VirtualHost => "virtual host",
-        ResourceType::Secret => "secret",
-        ResourceType::Extension => "extension",
-        ResourceType::NameTable => "name table",
-    }
 }

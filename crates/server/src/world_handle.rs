@@ -101,8 +101,8 @@ impl WorldHandle {
         let (wanted, names) = watch::channel(world.wanted_names());
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
         let core = Core {
+            hub: xds::Hub::new(limits, world.types().clone()),
             served: ServedWorld(world),
-            hub: xds::Hub::new(limits),
             counts: Counts::default(),
             tracker: StatusTracker::new(started),
             streams: HashMap::new(),

@@ -81,7 +81,6 @@ impl Plane {
             keepalive_interval: Duration::from_secs(30),
             keepalive_timeout: Duration::from_secs(10),
             vhds: true,
-            leds: None,
             max_request_bytes: 64 << 10,
             secret_access: SecretAccess::None,
             limits: Limits::default(),

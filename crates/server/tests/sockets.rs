@@ -44,7 +44,6 @@ async fn start() -> Server {
         keepalive_interval: Duration::from_secs(30),
         keepalive_timeout: Duration::from_secs(10),
         vhds: true,
-        leds: None,
         max_request_bytes: LIMIT,
         secret_access: SecretAccess::None,
         limits: Limits::default(),

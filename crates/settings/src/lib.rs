@@ -20,7 +20,7 @@ pub use resolve::{Given, Problem, Problems, Source, flags};
 pub use table::{Setting, Settings, TABLE};
 pub use value::{
     Address, ByteSize, Ipv4Range, Ipv6Range, LogFilter, LogFormat, OptionalName, SecretsFor, StoreBackend, Switch,
-    Threshold, Value, ValueError,
+    Value, ValueError,
 };
 
 /// The prefix of environment variables.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::resolve::{Given, Problems};
 use crate::value::{
     Address, ByteSize, Ipv4Range, Ipv6Range, LogFilter, LogFormat, OptionalName, SecretsFor, StoreBackend, Switch,
-    Threshold, Value,
+    Value,
 };
 
 /// A row of the table.
@@ -263,10 +263,6 @@ settings! {
         http3 env "PILOT_ENABLE_QUIC_LISTENERS": Switch = "off";
         /// Accept HTTP/1.0 on all proxies. If off, only proxies with `HTTP10: "1"` in their metadata accept it.
         http10 env "PILOT_HTTP10": Switch = "off";
-        /// Minimum number of endpoints for which a cluster uses LEDS, with proxies that support it (Envoy 1.38 or later, delta
-        /// xDS). A changed endpoint then costs only its own bytes, but the whole list costs four times as much, and a
-        /// reconnecting proxy receives the whole list again.
-        leds_min_endpoints: Threshold = "off";
     }
     "Process" {
         /// Number of threads. 0 uses one per processor.

@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -288,24 +287,6 @@ impl Value for Switch {
             "on" | "true" => Ok(Switch(true)),
             "off" | "false" => Ok(Switch(false)),
             _ => Err(invalid(text, "on or off")),
-        }
-    }
-}
-
-/// An optional minimum, at least 1.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Threshold(pub Option<NonZeroU32>);
-
-impl Value for Threshold {
-    const FORM: &'static str = "off, or a number of at least 1";
-
-    fn parse(text: &str) -> Result<Threshold, ValueError> {
-        match text {
-            "off" => Ok(Threshold(None)),
-            _ => text
-                .parse()
-                .map(|number| Threshold(Some(number)))
-                .map_err(|_| invalid(text, "off or a positive number")),
         }
     }
 }

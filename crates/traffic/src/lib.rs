@@ -28,6 +28,7 @@ pub mod policy;
 pub mod proxy_config;
 pub mod routes;
 pub mod scope;
+pub mod serving;
 pub mod sessions;
 pub mod stats;
 mod terminate;

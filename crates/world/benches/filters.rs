@@ -5,12 +5,12 @@
 #[path = "../tests/support/mod.rs"]
 mod support;
 
+use envoy::types;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use config::{ParseOptions, parse_documents};
 use model::proxy::ProxyKind;
-use model::xds::ResourceType;
 use registry::inputs::Sharing;
 use world::{Batch, World};
 
@@ -86,7 +86,7 @@ fn subscribe(world: &mut World, number: usize) -> usize {
         ProxyKind::Sidecar,
     )));
     let mut open = 0;
-    for kind in [ResourceType::Cluster, ResourceType::Listener] {
+    for kind in [types::CLUSTER, types::LISTENER] {
         let audience = world.audience(token, kind).unwrap();
         let (_, catalogue) = world.open_catalogue(&audience, &Arc::default()).unwrap();
         for (_, key) in &catalogue.entries {
@@ -94,7 +94,7 @@ fn subscribe(world: &mut World, number: usize) -> usize {
             open += 1;
         }
     }
-    let audience = world.audience(token, ResourceType::Route).unwrap();
+    let audience = world.audience(token, types::ROUTE).unwrap();
     let key = world.resolve(&audience, &"80".into()).unwrap();
     world.open(&key);
     open + 1

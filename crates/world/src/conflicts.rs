@@ -14,8 +14,8 @@ use traffic::conflicts::{
 use crate::World;
 
 impl World {
-    /// Watches an object: what is to be said of it now, and, by [`crate::Changes::conflicts`], whenever that changes. None for an
-    /// object of a kind of which nothing is ever said. Whoever watches ends it by [`World::close`].
+    /// Watches the conflicts of an object: returns the current ones, and [`crate::Changes::conflicts`] reports changes. `None` for
+    /// kinds without conflicts. End the watch with [`World::close`].
     pub fn watch(&mut self, object: &ObjectKey) -> Option<(CellId, Conflicts)> {
         match object.kind {
             Kind::VirtualService => Some(self.conflicts::<VirtualServiceConflicts>(object)),

@@ -1,4 +1,4 @@
-//! What debug pages show of the world, as JSON.
+//! Debug pages of the world, as JSON.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -40,7 +40,7 @@ impl World {
             match &**object {
                 RoutingObject::VirtualService(o) => all.push(written(o)),
                 RoutingObject::Gateway(o) => all.push(written(o)),
-                // An Ingress is no object of the mesh's own API; what it stands for is shown by what is served.
+                // An Ingress is not an Istio object.
                 RoutingObject::Ingress(_) => {}
             }
         }
@@ -111,8 +111,7 @@ impl World {
         Value::Array(services.collect())
     }
 
-    /// The settings of the proxy of a workload, and what the workload takes (`/debug/proxyconfigz`), derived for this one
-    /// question.
+    /// The proxy settings of a workload and its mutual TLS modes (`/debug/proxyconfigz`), derived on demand.
     pub fn proxy_config(&self, target: ProxyConfigTarget) -> Value {
         let mut asked = self.engine.fork();
         let peers = asked.subscribe::<WorkloadPeers>((target.namespace.clone(), target.labels.clone()));
@@ -148,7 +147,7 @@ impl World {
         shadowed.map(|object| id_of(&object).to_string()).collect()
     }
 
-    /// What decides the settings of a connected proxy: the labels and the annotation of its pod, where that is known.
+    /// The facts that decide the settings of a connected proxy: the labels and the annotation of its pod, if it is known.
     pub fn proxy_config_target(&self, proxy: &Proxy) -> ProxyConfigTarget {
         let mesh = self.engine.get::<Mesh>(&());
         let key = mesh.and_then(|mesh| pod_key(proxy, &mesh));
@@ -166,7 +165,7 @@ impl World {
         }
     }
 
-    /// How many services there are.
+    /// The number of services.
     pub fn services(&self) -> usize {
         self.engine.stats().relation(Services::NAME).map_or(0, |r| r.cells)
     }
@@ -188,7 +187,7 @@ impl World {
     }
 }
 
-/// What a workload takes.
+/// The mutual TLS modes of a workload.
 fn mutual_tls(modes: &MtlsModes) -> Value {
     let ports = modes.exceptions();
     let ports: Map<String, Value> = ports
@@ -248,7 +247,7 @@ fn health_name(health: Health) -> &'static str {
     }
 }
 
-/// `region/zone/subzone` as far as it is known.
+/// `region/zone/subzone`, without unknown trailing parts.
 fn locality_text(locality: &Locality) -> String {
     let all = format!("{}/{}/{}", locality.region, locality.zone, locality.sub_zone);
     all.trim_end_matches('/').to_owned()

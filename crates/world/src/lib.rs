@@ -1,77 +1,99 @@
-//! All rules as one graph.
+//! Assembles the rules of all crates into one graph.
 //!
 //! ```text
-//!  Batch ──World::commit──► registry ─► security ─► traffic ─► envoy ─► envoy-filter ──► Changes
+//! Batch ─► commit ─► registry ─► security, traffic ─► envoy ─► envoy-filter ─► Changes ─► xds
+//! Proxy ─► connect ─────────────► audiences ─► open_catalogue, resolve ─► open
 //! ```
 //!
-//! [`World::commit`] takes a batch of changed objects and returns the changed resources, catalogues and audiences. The rules
-//! of the crates above derive everything in between. Nothing here does I/O, waits or reads a clock.
+//! [`World::commit`] takes a batch of changed objects and returns the changes of served resources ([`Changes`]). A proxy is
+//! a row of facts, from which rules derive its audience for each resource type. Serving subscribes to the catalogue of an
+//! audience (wildcard types) or to single resources (named types); later commits report their changes.
 //!
-//! A connected proxy is a row of facts. The rules derive its audiences from it, one per resource type. The server then
-//! opens the catalogue of an audience (wildcard types) or single resources (named types), and later commits report their
-//! changes.
+//! The crates register their resource types ([`ServedTypes`]); there is no list of types here. To serve another type,
+//! implement [`ServedType`](traffic::serving::ServedType) and register it.
+//!
+//! Invariants: no I/O, no clock; equal inputs give equal bytes in any order of commits ([`World::check`]).
 
 mod batch;
 mod conflicts;
 mod inspect;
-mod patching;
 mod reach;
 mod serve;
 
 pub use batch::Batch;
-pub use patching::Unmade;
+pub use envoy_filter::Unmade;
 pub use reach::Reach;
 pub use serve::{Audience, Changes};
 pub use traffic::Catalogue;
 pub use traffic::conflicts::Conflicts;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use config::ObjectKey;
 use flow::Engine;
 use model::proxy::Proxy;
+use model::xds::ResourceTypes;
 use registry::GatewayNames;
 use registry::inputs::{Mesh, MeshSettings, Proxies, ProxyToken};
+use traffic::serving::ServedTypes;
 
-/// The derived world. One writer owns it; what it hands out is shared and immutable.
+/// The derived configuration. It has one writer; rows are shared and immutable.
 pub struct World {
     engine: Engine,
+    served: Arc<ServedTypes>,
+    types: ResourceTypes,
     next_token: u64,
-    /// Which names the collections of endpoints have that a proxy gets; for all others the first.
-    generations: BTreeMap<ProxyToken, u32>,
-    /// What is to be said of watched objects since proxies came or went.
+    /// Conflicts of watched objects that changed because proxies connected or disconnected.
     said: Vec<(ObjectKey, Conflicts)>,
 }
 
 impl World {
-    /// A world without objects. `threads` bounds how many cells are derived at the same time; 1 is serial.
+    /// A world without objects. `threads` limits how many cells are derived at the same time; 1 is serial.
     pub fn new(settings: MeshSettings, threads: usize) -> World {
+        World::with(settings, threads, |_, _| {})
+    }
+
+    /// A world that also has these rules and serves these types.
+    ///
+    /// # Panics
+    /// The registered types are inconsistent.
+    pub fn with(
+        settings: MeshSettings,
+        threads: usize,
+        more: impl FnOnce(&mut flow::Builder, &mut ServedTypes),
+    ) -> World {
         let mut builder = Engine::builder();
         registry::register(&mut builder);
         security::register(&mut builder);
         traffic::register(&mut builder);
         envoy::register(&mut builder);
         envoy_filter::register(&mut builder);
+        let mut served = ServedTypes::default();
+        envoy::register_types(&mut served);
+        envoy_filter::register_types(&mut served);
+        more(&mut builder, &mut served);
         builder.threads(threads);
         let mut engine = builder.build();
+        let types = served.types(&engine);
         let mut first = flow::Batch::new();
         first.put::<Mesh>((), Arc::new(settings));
         engine.commit(first);
-        // Always held: whoever looks names up is told of changes.
+        // Always subscribed, so that commits report changes of the names to resolve.
         engine.subscribe::<GatewayNames>(());
         World {
             engine,
+            served: Arc::new(served),
+            types,
             next_token: 1,
-            generations: BTreeMap::new(),
             said: Vec::new(),
         }
     }
 
-    /// Commits a batch and tells what changed for those who are served.
+    /// Commits a batch and returns the changes of served resources.
     pub fn commit(&mut self, batch: Batch) -> Changes {
         let delta = self.engine.commit(batch.into_inner());
-        Changes::of(&delta)
+        Changes::of(&self.served, &delta)
     }
 
     /// Adds a connected proxy. Its audiences are known when this returns.
@@ -85,11 +107,10 @@ impl World {
         token
     }
 
-    /// Forgets a proxy.
+    /// Removes a proxy.
     pub fn disconnect(&mut self, token: ProxyToken) {
         let mut batch = flow::Batch::new();
         batch.remove::<Proxies>(token);
-        self.generations.remove(&token);
         let delta = self.engine.commit(batch);
         self.said.extend(conflicts::of(&delta));
     }
@@ -99,7 +120,7 @@ impl World {
         std::mem::take(&mut self.said)
     }
 
-    /// The names that derivation needs the addresses of ([`Batch::set_addresses`]).
+    /// The names whose addresses derivation needs ([`Batch::set_addresses`]).
     pub fn wanted_names(&self) -> Arc<BTreeSet<Arc<str>>> {
         self.engine
             .get::<GatewayNames>(&())
@@ -112,7 +133,7 @@ impl World {
         &self.engine
     }
 
-    /// Derives everything anew from the inputs and compares: the oracle of incrementality.
+    /// Derives everything from the inputs again and compares: the check of incremental derivation.
     ///
     /// # Errors
     /// The first cell that differs.
@@ -120,12 +141,13 @@ impl World {
         self.engine.agree(&self.engine.recompute())
     }
 
-    /// A copy that shares everything with this one until one of them changes: what would a change do?
+    /// A copy that shares its rows with this world. Use it to see the effect of a change before it is made.
     pub fn fork(&self) -> World {
         World {
             engine: self.engine.fork(),
+            served: self.served.clone(),
+            types: self.types.clone(),
             next_token: self.next_token,
-            generations: self.generations.clone(),
             said: Vec::new(),
         }
     }

@@ -4,11 +4,11 @@
 
 mod support;
 
+use envoy::types;
 use std::sync::Arc;
 
 use config::{Kind, ObjectKey};
 use model::proxy::{Proxy, ProxyKind};
-use model::xds::ResourceType;
 use registry::inputs::Sharing;
 use support::{Edit, Random};
 use world::World;
@@ -162,7 +162,7 @@ fn proxy(name: &str, kind: ProxyKind, cluster: &str, node: &str) -> Arc<Proxy> {
 fn open(world: &mut World, proxies: &[registry::inputs::ProxyToken]) -> Vec<flow::CellId> {
     let mut cells = Vec::new();
     for token in proxies {
-        let endpoints = world.audience(*token, ResourceType::Endpoints).unwrap();
+        let endpoints = world.audience(*token, types::ENDPOINTS).unwrap();
         let (listed, clusters) = support::open_listed(world, *token);
         cells.extend(listed);
         for name in clusters {

@@ -3,11 +3,11 @@
 
 mod support;
 
+use envoy::types;
 use std::sync::Arc;
 
 use config::{ParseOptions, parse_documents};
 use model::proxy::ProxyKind;
-use model::xds::ResourceType;
 use registry::inputs::{MeshSettings, Sharing};
 use world::{Batch, World};
 
@@ -38,7 +38,7 @@ spec: {clusterIP: 10.96.0.1, ports: [{name: http, port: 80}]}
 /// Whether a listener of a sidecar has this text in it.
 fn told(world: &mut World, text: &str) -> bool {
     let token = world.connect(Arc::new(support::proxy("web", "shop", ProxyKind::Sidecar)));
-    let audience = world.audience(token, ResourceType::Listener).unwrap();
+    let audience = world.audience(token, types::LISTENER).unwrap();
     let (_, listed) = world.open_catalogue(&audience, &"".into()).unwrap();
     let keys: Vec<_> = listed.entries.iter().map(|(_, key)| key).collect();
     let opened = world.open_all(&keys);

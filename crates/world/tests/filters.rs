@@ -4,11 +4,11 @@
 
 mod support;
 
+use envoy::types;
 use std::sync::Arc;
 
 use config::{Kind, ObjectKey, ParseOptions, parse_documents};
 use model::proxy::{Proxy, ProxyKind};
-use model::xds::ResourceType;
 use registry::inputs::{ProxyToken, Sharing};
 use support::{Edit, Random};
 use world::{Batch, World};
@@ -79,7 +79,7 @@ fn open(world: &mut World, proxies: &[ProxyToken]) -> Vec<flow::CellId> {
     let mut cells = Vec::new();
     for token in proxies {
         cells.extend(support::open_listed(world, *token).0);
-        for (kind, name) in [(ResourceType::Route, "80"), (ResourceType::Extension, "found")] {
+        for (kind, name) in [(types::ROUTE, "80"), (types::EXTENSION, "found")] {
             let audience = world.audience(*token, kind).unwrap();
             let key = world.resolve(&audience, &name.into()).unwrap();
             cells.push(world.open(&key).0);

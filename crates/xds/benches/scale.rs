@@ -1,6 +1,6 @@
 //! What streams cost: time for what they are sent, memory for being there.
 //!
-//! `cargo bench -p ads [SERVICES] [STREAMS]`; the world is made up and derives nothing, so this is the machine alone.
+//! `cargo bench -p xds [SERVICES] [STREAMS]`; the world is made up and derives nothing, so this is the machine alone.
 
 #![allow(
     clippy::unwrap_used,
@@ -15,8 +15,9 @@ mod world;
 use std::collections::BTreeMap;
 use std::time::Instant;
 
+use envoy::types::{CLUSTER, ENDPOINTS, LISTENER, ROUTE};
 use model::proxy::{Capabilities, InterceptionMode, Locality, Proxy, ProxyKind};
-use model::xds::ResourceType::{self, Cluster, Endpoints, Listener, Route};
+use model::xds::ResourceType;
 use xds::decode::Body;
 use xds::{Hub, Limits, Moment, Next, Question, Request, StreamId, Variant};
 
@@ -42,8 +43,8 @@ fn main() {
         resident_bytes().saturating_sub(resident) as f64 / more
     );
 
-    for (what, kind) in [("one endpoint changes", Endpoints), ("one route changes   ", Route)] {
-        let name = if kind == Route { "routes" } else { "s1" };
+    for (what, kind) in [("one endpoint changes", ENDPOINTS), ("one route changes   ", ROUTE)] {
+        let name = if kind == ROUTE { "routes" } else { "s1" };
         bench.world.put(kind, "a", name, plain(2));
         let begun = Instant::now();
         bench.commit();
@@ -55,14 +56,14 @@ fn main() {
 
     bench.count_answers(services);
 
-    bench.world.put(Cluster, "a", "new", plain(1));
-    bench.world.put(Endpoints, "a", "new", plain(1));
+    bench.world.put(CLUSTER, "a", "new", plain(1));
+    bench.world.put(ENDPOINTS, "a", "new", plain(1));
     let begun = Instant::now();
     bench.commit();
     let committed = micros(begun);
     let mut sent = bench.answer_all();
     for id in bench.streams.clone() {
-        bench.subscribe(id, Endpoints, &["new"]);
+        bench.subscribe(id, ENDPOINTS, &["new"]);
     }
     sent += bench.answer_all();
     let each = (micros(begun) - committed) / streams as f64;
@@ -81,14 +82,14 @@ impl Bench {
         let mut world = World::default();
         let names: Vec<String> = (0..services).map(|n| format!("s{n}")).collect();
         for name in &names {
-            world.put(Cluster, "a", name, plain(1));
-            world.put(Endpoints, "a", name, plain(1));
+            world.put(CLUSTER, "a", name, plain(1));
+            world.put(ENDPOINTS, "a", name, plain(1));
         }
-        world.put(Listener, "a", "listener", plain(1));
-        world.put(Route, "a", "routes", plain(1));
+        world.put(LISTENER, "a", "listener", plain(1));
+        world.put(ROUTE, "a", "routes", plain(1));
         world.commit();
         Bench {
-            hub: Hub::new(Limits::default()),
+            hub: Hub::new(Limits::default(), world::types()),
             world,
             names,
             streams: Vec::new(),
@@ -104,10 +105,10 @@ impl Bench {
         let names = std::mem::take(&mut self.names);
         let all: Vec<&str> = names.iter().map(String::as_str).collect();
         for (kind, names) in [
-            (Cluster, &[][..]),
-            (Endpoints, &all),
-            (Listener, &[]),
-            (Route, &["routes"]),
+            (CLUSTER, &[][..]),
+            (ENDPOINTS, &all),
+            (LISTENER, &[]),
+            (ROUTE, &["routes"]),
         ] {
             self.subscribe(id, kind, names);
             assert_eq!(self.answer(id), 1);
@@ -127,7 +128,7 @@ impl Bench {
     fn count_answers(&mut self, services: usize) {
         self.count("all run it     ");
         for n in 0..services {
-            self.world.put(Endpoints, "a", &format!("s{n}"), plain(3));
+            self.world.put(ENDPOINTS, "a", &format!("s{n}"), plain(3));
         }
         self.commit();
         self.count("none has answered");
@@ -140,7 +141,7 @@ impl Bench {
         self.hub.take_woken();
         self.count("a tenth refuses");
         for n in 0..services {
-            self.world.put(Endpoints, "a", &format!("s{n}"), plain(4));
+            self.world.put(ENDPOINTS, "a", &format!("s{n}"), plain(4));
         }
         self.commit();
         self.answer_all();
@@ -179,7 +180,7 @@ impl Bench {
         self.say(
             id,
             Request {
-                type_url: kind.type_url().to_owned(),
+                type_url: kind.type_url.to_owned(),
                 body,
                 ..Request::default()
             },
@@ -207,7 +208,7 @@ impl Bench {
             initial: Default::default(),
         };
         let request = Request {
-            type_url: kind.type_url().to_owned(),
+            type_url: kind.type_url.to_owned(),
             nonce,
             error,
             body,
@@ -228,7 +229,6 @@ fn proxy() -> Proxy {
         namespace: "ns".into(),
         dns_domain: "ns.svc.cluster.local".into(),
         vhds: false,
-        leds: None,
         addresses: Vec::new(),
         labels: BTreeMap::new(),
         locality: Locality::default(),

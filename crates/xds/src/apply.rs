@@ -1,4 +1,4 @@
-//! What a commit does to ledgers, and which streams it concerns.
+//! Applies commits to ledgers and wakes the streams that they concern.
 
 use std::collections::BTreeSet;
 
@@ -7,11 +7,11 @@ use model::xds::ResourceType;
 use crate::cells::LedgerId;
 use crate::{Changes, Code, Epoch, Hub, Moment, Origin, Status, StreamId};
 
-/// Fewer tombs than this are not worth a look at every stream.
+/// The least number of tombstones for which all streams are examined.
 const FEW_TOMBS: usize = 64;
 
 impl<O: Origin> Hub<O> {
-    /// Takes in what a commit changed. Streams that this concerns are woken.
+    /// Applies the changes of a commit. Wakes the streams that they concern.
     pub fn apply(&mut self, origin: &mut O, changes: Changes<O>, now: Moment) {
         if changes.is_empty() {
             return;
@@ -43,7 +43,7 @@ impl<O: Origin> Hub<O> {
             let Some(stream) = self.streams.get_mut(&id) else {
                 continue;
             };
-            for kind in ResourceType::ALL {
+            for kind in self.core.types.clone().iter() {
                 self.core.relocate(origin, stream, kind);
             }
             self.wake(id, now);
@@ -60,8 +60,8 @@ impl<O: Origin> Hub<O> {
         }
     }
 
-    /// What a client had accepted when a change came is in force there until it accepts the change. `before` is when the
-    /// change before that was.
+    /// Records that a client uses the state before this change until it acknowledges the change. `before` is the epoch of the
+    /// previous change.
     fn note_in_force(&mut self, id: StreamId, kind: ResourceType, before: Option<Epoch>) {
         let epoch = self.core.epoch;
         let watch = self.streams.get_mut(&id).and_then(|stream| stream.watch_mut(kind));
@@ -86,8 +86,8 @@ impl<O: Origin> Hub<O> {
         }
     }
 
-    /// Forgets names that went and that every stream knows to have gone. A stream that stays behind for longer than is
-    /// remembered must begin again: it will say what it has.
+    /// Removes tombstones that every stream has been sent. A stream that is too far behind is closed: it reports its state when
+    /// it reconnects.
     fn prune(&mut self, id: LedgerId) {
         let Some(ledger) = self.core.ledgers.get_mut(id) else {
             return;

@@ -1,4 +1,4 @@
-//! What the origin's open cells hold now, and which ledgers list them under which names.
+//! The resources of the origin's open cells, and the ledgers that use them.
 
 use std::hash::Hash;
 
@@ -10,7 +10,7 @@ use crate::Name;
 /// Index of a ledger.
 pub(crate) type LedgerId = usize;
 
-/// The open resources; each is here once, however many ledgers list it.
+/// The open resources, each once, even if several ledgers use it.
 pub(crate) struct Cells<C> {
     cells: FxHashMap<C, Cell>,
 }
@@ -20,7 +20,7 @@ struct Cell {
     users: Vec<(LedgerId, Name)>,
 }
 
-/// What a cell held before, and who lists it.
+/// The previous resource of a cell, and the ledgers and names that use it.
 pub(crate) struct Replaced {
     pub(crate) old: Option<Resource>,
     pub(crate) users: Vec<(LedgerId, Name)>,
@@ -37,12 +37,12 @@ impl<C: Copy + Eq + Hash> Cells<C> {
         self.cells.get(&cell)?.resource.as_ref()
     }
 
-    /// Which ledgers list a cell, and under which names.
+    /// The ledgers and names that use a cell.
     pub(crate) fn users(&self, cell: C) -> &[(LedgerId, Name)] {
         self.cells.get(&cell).map_or(&[], |cell| &cell.users)
     }
 
-    /// Notes that a ledger lists a cell under a name.
+    /// Records that a ledger uses a cell under a name.
     pub(crate) fn add(&mut self, cell: C, resource: Option<Resource>, ledger: LedgerId, name: Name) {
         let cell = self.cells.entry(cell).or_insert_with(|| Cell {
             resource: None,
@@ -52,7 +52,7 @@ impl<C: Copy + Eq + Hash> Cells<C> {
         cell.users.push((ledger, name));
     }
 
-    /// Undoes one [`Cells::add`]; forgets a cell that nobody lists.
+    /// Reverts one [`Cells::add`]. Removes a cell without users.
     pub(crate) fn remove(&mut self, id: C, ledger: LedgerId, name: &str) {
         let Some(cell) = self.cells.get_mut(&id) else { return };
         if let Some(at) = cell
@@ -67,7 +67,7 @@ impl<C: Copy + Eq + Hash> Cells<C> {
         }
     }
 
-    /// Sets what a cell holds; `None` if it holds that already.
+    /// Sets the resource of a cell; `None` if it is equal.
     pub(crate) fn replace(&mut self, id: C, resource: Option<Resource>) -> Option<Replaced> {
         let cell = self.cells.get_mut(&id)?;
         if cell.resource == resource {

@@ -1,4 +1,4 @@
-//! Responses as bytes: a rope of shared resource bodies and the small pieces between them.
+//! Encodes responses as ropes: shared resource bodies and the small pieces between them.
 
 use std::sync::Arc;
 
@@ -6,9 +6,9 @@ use bytes::Bytes;
 use model::xds::{Resource, ResourceType};
 
 use crate::Name;
-use crate::wire::{bytes_len, put_bytes, put_head};
+use protos::wire::{bytes_len, put_bytes, put_head};
 
-/// An encoded message in pieces. Cloning it copies nothing.
+/// An encoded message in pieces. Clones share the pieces.
 #[derive(Clone, Debug)]
 pub struct Rope {
     head: Bytes,
@@ -35,12 +35,12 @@ impl Rope {
         }
     }
 
-    /// How many bytes the pieces have together.
+    /// The length of the message in bytes.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there are no bytes.
+    /// Whether the message is empty.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -55,7 +55,7 @@ impl Rope {
     }
 }
 
-/// A response without the parts that belong to one stream.
+/// A response that streams can share.
 #[derive(Debug)]
 pub(crate) struct Composed {
     pub(crate) rope: Rope,
@@ -63,31 +63,29 @@ pub(crate) struct Composed {
     pub(crate) nonce: Arc<str>,
     pub(crate) resources: usize,
     pub(crate) removed: usize,
-    /// Of route tables: their names.
-    pub(crate) tables: Vec<Name>,
-    /// Of assignments: each and the collection that it names, ascending.
-    pub(crate) collections: Vec<(Name, Name)>,
-    /// Of clusters: the endpoints that they discover and that the client needs for them.
+    /// The names of its resources, if they are collections of another type.
+    pub(crate) names: Vec<Name>,
+    /// What its resources refer to.
     pub(crate) fresh: Fresh,
 }
 
-/// What clusters in a new form discover.
+/// What resources of a response refer to.
 #[derive(Clone, Debug)]
 pub(crate) enum Fresh {
-    /// Whatever they do: the client had no clusters.
+    /// Not determined: the client had no resources of the type.
     All,
     /// These.
-    Some(Arc<[Discovery]>),
+    Some(Arc<[Reference]>),
 }
 
-/// A cluster, and the name under which it discovers its endpoints.
+/// A resource, and the name that it refers to.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Discovery {
-    pub(crate) cluster: Name,
-    pub(crate) endpoints: Name,
+pub(crate) struct Reference {
+    pub(crate) parent: Name,
+    pub(crate) child: Name,
 }
 
-/// What goes into a response.
+/// The content of a response.
 pub(crate) struct Content {
     pub(crate) resources: Vec<(Name, Resource)>,
     pub(crate) removed: Vec<Name>,
@@ -102,7 +100,7 @@ pub(crate) struct Envelope<'a> {
     pub(crate) identifier: &'a str,
 }
 
-/// Bodies below this many bytes are copied to what stands before them, once for all responses: two pieces cost more.
+/// Bodies shorter than this are copied into the piece before them, once for all responses: a second piece costs more.
 const COPIED: usize = 1024;
 
 /// Encodes a response.
@@ -141,7 +139,7 @@ pub(crate) fn renamed(envelope: &Envelope<'_>, rope: &Rope) -> Rope {
 fn head(envelope: &Envelope<'_>) -> Vec<u8> {
     let mut head = Vec::with_capacity(192);
     put_bytes(&mut head, 1, envelope.version.as_bytes());
-    put_bytes(&mut head, 4, envelope.kind.type_url().as_bytes());
+    put_bytes(&mut head, 4, envelope.kind.type_url.as_bytes());
     put_bytes(&mut head, 5, envelope.nonce.as_bytes());
     // `control_plane`, whose number differs between the two responses.
     put_head(
@@ -153,9 +151,8 @@ fn head(envelope: &Envelope<'_>) -> Vec<u8> {
     head
 }
 
-/// A resource as a field of a delta response: `envoy.service.discovery.v3.Resource`, without a body that is not copied. The
-/// body comes last, in a field of the same number as that of resources in a response of the whole state: so what such a
-/// response has of it is the end of this.
+/// A resource as a field of a delta response (`envoy.service.discovery.v3.Resource`), without a body that is not copied. The
+/// body comes last, in a field with the number that resources have in a SotW response: such a response uses the end of this.
 fn framed(kind: ResourceType, name: &str, resource: &Resource) -> Bytes {
     let (version, body) = (resource.version().to_string(), resource.body());
     let copied = Some(body).filter(|body| body.len() < COPIED);
@@ -167,7 +164,7 @@ fn framed(kind: ResourceType, name: &str, resource: &Resource) -> Bytes {
     put_bytes(&mut out, 3, name.as_bytes());
     put_bytes(&mut out, 1, version.as_bytes());
     put_head(&mut out, 2, any_len);
-    put_bytes(&mut out, 1, kind.type_url().as_bytes());
+    put_bytes(&mut out, 1, kind.type_url.as_bytes());
     put_head(&mut out, 2, body.len());
     copied.into_iter().for_each(|body| out.extend_from_slice(body));
     out.into()
@@ -175,10 +172,10 @@ fn framed(kind: ResourceType, name: &str, resource: &Resource) -> Bytes {
 
 /// `google.protobuf.Any`, without key and length.
 fn any_len(kind: ResourceType, body: &Bytes) -> usize {
-    bytes_len(kind.type_url().len()) + bytes_len(body.len())
+    bytes_len(kind.type_url.len()) + bytes_len(body.len())
 }
 
-/// How many bytes of [`framed`] are the `Any`, as a field.
+/// The length of the `Any` field within [`framed`].
 fn any_field_len(kind: ResourceType, resource: &Resource) -> usize {
     let body = resource.body();
     let elsewhere = if body.len() < COPIED { 0 } else { body.len() };
@@ -188,6 +185,7 @@ fn any_field_len(kind: ResourceType, resource: &Resource) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use envoy::types;
     use protos::Message;
     use protos::envoy::service::discovery::v3::{DeltaDiscoveryResponse, DiscoveryResponse};
 
@@ -225,12 +223,12 @@ mod tests {
 
     #[test]
     fn a_delta_response_is_what_prost_reads() {
-        let envelope = envelope(ResourceType::Cluster, true);
+        let envelope = envelope(types::CLUSTER, true);
         let content = content();
         let rope = encode(&envelope, &content);
         let read = DeltaDiscoveryResponse::decode(flat(&rope).as_slice()).unwrap();
         assert_eq!((read.system_version_info.as_str(), read.nonce.as_str()), ("v", "n"));
-        assert_eq!(read.type_url, ResourceType::Cluster.type_url());
+        assert_eq!(read.type_url, types::CLUSTER.type_url);
         assert_eq!(read.control_plane.unwrap().identifier, "me");
         assert_eq!(read.removed_resources, ["gone"]);
         for (resource, (name, sent)) in read.resources.iter().zip(&content.resources) {
@@ -241,7 +239,7 @@ mod tests {
             let any = resource.resource.as_ref().unwrap();
             assert_eq!(
                 (any.type_url.as_str(), &any.value),
-                (ResourceType::Cluster.type_url(), sent.body())
+                (types::CLUSTER.type_url, sent.body())
             );
         }
         assert_eq!(read.resources.len(), 4);
@@ -263,7 +261,7 @@ mod tests {
             resources: vec![("other".into(), content().resources[0].1.clone())],
             removed: Vec::new(),
         };
-        let envelope = envelope(ResourceType::Cluster, true);
+        let envelope = envelope(types::CLUSTER, true);
         encode(&envelope, &self::content());
         let read = DeltaDiscoveryResponse::decode(flat(&encode(&envelope, &content)).as_slice()).unwrap();
         assert_eq!(read.resources[0].name, "other");
@@ -271,7 +269,7 @@ mod tests {
 
     #[test]
     fn a_state_of_the_world_response_is_what_prost_reads_and_can_be_renamed() {
-        let envelope = envelope(ResourceType::Route, false);
+        let envelope = envelope(types::ROUTE, false);
         let content = Content {
             removed: Vec::new(),
             ..content()

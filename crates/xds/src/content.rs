@@ -1,13 +1,9 @@
-//! What is in a response: everything there is, or what changed.
+//! The content of a response: the whole state, or the changes.
 
 use std::sync::Arc;
 
-use bytes::Bytes;
-use model::xds::{Resource, ResourceType};
-use protos::envoy::config::endpoint::v3::ClusterLoadAssignment;
-use protos::envoy::config::route::v3::RouteConfiguration;
+use model::xds::Resource;
 
-use crate::awaited::collections_of;
 use crate::compose::{Composed, Content, Envelope, Fresh, encode};
 use crate::core::Core;
 use crate::ledger::Ledger;
@@ -16,19 +12,19 @@ use crate::stream::Stream;
 use crate::watch::{Pending, Watch};
 use crate::{Epoch, Name, Origin};
 
-/// What a response will be made of, and where it leaves the watch.
+/// The content of a response to be composed, and the state of the watch after it.
 pub(crate) struct Plan {
     pub(crate) key: Key,
     /// The part of the pending changes that it sends.
     pub(crate) paid: Pending,
-    /// What is not.
+    /// The pending part that is deferred to a later response.
     pub(crate) left: Pending,
-    /// Whether there is a reason to send it besides removals.
+    /// Whether it has updates, and not only removals.
     pub(crate) news: bool,
 }
 
 impl<O: Origin> Core<O> {
-    /// The response of a plan: one that was composed before, if it is the same for all.
+    /// The response of a plan. Uses a cached one if it does not depend on the stream.
     pub(crate) fn composed(
         &mut self,
         stream: &Stream<O::Token>,
@@ -47,14 +43,14 @@ impl<O: Origin> Core<O> {
         } else {
             self.partial(ledger, selection, plan)
         };
-        let fresh = match watch.kind {
-            ResourceType::Cluster if plan.key.from == 0 => Fresh::All,
-            ResourceType::Cluster => Fresh::Some(self.discoveries(ledger, &news(ledger, selection, plan))),
-            _ => Fresh::Some(Arc::default()),
+        let fresh = match self.types.reference_from(watch.kind) {
+            None => Fresh::Some(Arc::default()),
+            Some(_) if plan.key.from == 0 => Fresh::All,
+            Some((_, reference)) => Fresh::Some(self.references(ledger, &news(ledger, selection, plan), reference)),
         };
         let Key { from, upto, sweep, .. } = plan.key;
         let mut version = ledger.version(selection);
-        // The version that a client shows when it returns must stand for having everything and nothing more.
+        // A client that reconnects with a version must have exactly the state of that version.
         if upto < selection.changed || sweep < selection.removed || !plan.left.is_empty() {
             version = format!("{version}.{upto:x}.{sweep:x}");
         }
@@ -75,24 +71,20 @@ impl<O: Origin> Core<O> {
             nonce: nonce.as_str().into(),
             resources: content.resources.len(),
             removed: content.removed.len(),
-            tables: match watch.kind {
-                ResourceType::Route => content.resources.iter().map(|(name, _)| name.clone()).collect(),
-                _ => Vec::new(),
-            },
-            collections: match watch.kind {
-                ResourceType::Endpoints => named_collections(&content),
-                _ => Vec::new(),
+            names: match self.types.collections_in(watch.kind) {
+                Some(_) => content.resources.iter().map(|(name, _)| name.clone()).collect(),
+                None => Vec::new(),
             },
             fresh,
         });
-        self.stats.composed[watch.kind as usize] += 1;
+        self.stats.of_mut(watch.kind).composed += 1;
         if shared {
             self.ledgers[watch.ledger].selections[watch.selection].cache(plan.key, composed.clone());
         }
         composed
     }
 
-    /// Everything that there is, and what went but must not be said to have gone yet.
+    /// The whole state, with removed resources whose removal is not to be sent yet.
     fn whole(&self, ledger: &Ledger<O>, selection: &Selection, plan: &Plan) -> Content {
         let live = ledger.live(&self.cells, selection);
         let mut resources: Vec<(Name, Resource)> =
@@ -117,12 +109,12 @@ impl<O: Origin> Core<O> {
         }
     }
 
-    /// What changed, and what the client is owed.
+    /// The changes, and the pending resources.
     fn partial(&self, ledger: &Ledger<O>, selection: &Selection, plan: &Plan) -> Content {
         let key = plan.key;
         let mut names = news(ledger, selection, plan);
         if key.newest_first {
-            // What stopped the client from taking the rest may still be there: what is new must come before it.
+            // The resource that the client rejected may still be in the response: changes must come before it.
             names.sort_by_key(|name| std::cmp::Reverse(ledger.epoch_of(name)));
         }
         let (mut resources, mut removed) = (Vec::with_capacity(names.len()), Vec::new());
@@ -131,11 +123,17 @@ impl<O: Origin> Core<O> {
             match ledger.resource(&self.cells, &name) {
                 Some(resource) => resources.push((name, resource.clone())),
                 None if ledger.kind.is_listed() && !owed() => {}
-                None if key.placeholders && (key.from == 0 || owed()) => {
-                    let empty = Resource::new(name.clone(), placeholder(ledger.kind, &name));
-                    resources.push((name, empty));
-                }
-                None => removed.push(name),
+                None => match ledger
+                    .kind
+                    .placeholder
+                    .filter(|_| key.placeholders && (key.from == 0 || owed()))
+                {
+                    Some(placeholder) => {
+                        let empty = Resource::new(name.clone(), (placeholder.encode)(&name));
+                        resources.push((name, empty));
+                    }
+                    None => removed.push(name),
+                },
             }
         }
         let absent = |name: &&Name| ledger.resource(&self.cells, name).is_none();
@@ -155,41 +153,11 @@ impl<O: Origin> Core<O> {
     }
 }
 
-/// Names of which the client has not had the present form.
+/// Names whose current resource the client has not been sent.
 fn news<O: Origin>(ledger: &Ledger<O>, selection: &Selection, plan: &Plan) -> Vec<Name> {
     let mut names = ledger.changed(selection, plan.key.from, plan.key.upto);
     names.extend(plan.paid.owed.iter().cloned());
     names.sort_unstable();
     names.dedup();
     names
-}
-
-/// The collections of endpoints that assignments name.
-fn named_collections(content: &Content) -> Vec<(Name, Name)> {
-    let of = |(name, resource): &(Name, Resource)| {
-        let name = name.clone();
-        collections_of(resource.body())
-            .into_iter()
-            .map(move |collection| (name.clone(), collection))
-    };
-    let mut named: Vec<(Name, Name)> = content.resources.iter().flat_map(of).collect();
-    named.sort_unstable();
-    named
-}
-
-/// What a client gets for a name that means nothing, so that it does not wait: no endpoints, no routes.
-fn placeholder(kind: ResourceType, name: &str) -> Bytes {
-    if kind == ResourceType::Endpoints {
-        protos::encode(&ClusterLoadAssignment {
-            cluster_name: name.to_owned(),
-            ..ClusterLoadAssignment::default()
-        })
-    } else {
-        let validate_clusters = Some(false);
-        protos::encode(&RouteConfiguration {
-            name: name.to_owned(),
-            validate_clusters,
-            ..RouteConfiguration::default()
-        })
-    }
 }

@@ -1,6 +1,6 @@
-//! Ledgers, and streams' ways in and out of them.
+//! The state that streams share: ledgers, and how streams enter and leave them.
 
-use model::xds::ResourceType;
+use model::xds::{ResourceType, ResourceTypes};
 use rustc_hash::FxHashMap;
 use slab::Slab;
 
@@ -13,9 +13,10 @@ use crate::unanswered::Unanswered;
 use crate::watch::Watch;
 use crate::{Epoch, Limits, Name, Origin, Stats, StreamId, WatchStatus};
 
-/// Everything but the streams.
+/// The state of a hub without its streams.
 pub(crate) struct Core<O: Origin> {
     pub(crate) limits: Limits,
+    pub(crate) types: ResourceTypes,
     pub(crate) ledgers: Slab<Ledger<O>>,
     pub(crate) by_audience: FxHashMap<(ResourceType, O::Audience), LedgerId>,
     pub(crate) catalogues: FxHashMap<O::Cell, LedgerId>,
@@ -32,7 +33,7 @@ impl<O: Origin> Core<O> {
         &self.ledgers[watch.ledger].selections[watch.selection]
     }
 
-    /// The ledger of a type and audience, opened if need be.
+    /// The ledger of a type and audience. Opens it if there is none.
     pub(crate) fn ledger(&mut self, origin: &mut O, kind: ResourceType, audience: O::Audience) -> LedgerId {
         let key = (kind, audience);
         if let Some(id) = self.by_audience.get(&key) {
@@ -50,7 +51,7 @@ impl<O: Origin> Core<O> {
         id
     }
 
-    /// Puts a stream into a watch's selection.
+    /// Adds a stream to a watch's selection.
     pub(crate) fn enter(&mut self, watch: &Watch, stream: StreamId) {
         self.news.members = true;
         self.ledgers[watch.ledger].selections[watch.selection]
@@ -58,7 +59,7 @@ impl<O: Origin> Core<O> {
             .insert(stream);
     }
 
-    /// Takes a stream out of a selection, and closes what nobody sees any more.
+    /// Removes a stream from a selection, and closes selections and ledgers without streams.
     pub(crate) fn leave(&mut self, origin: &mut O, (ledger_id, selection): (LedgerId, usize), stream: StreamId) {
         self.news.members = true;
         let ledger = &mut self.ledgers[ledger_id];
@@ -81,12 +82,12 @@ impl<O: Origin> Core<O> {
 
     /// Ends a stream's watch of a type.
     pub(crate) fn unwatch(&mut self, origin: &mut O, stream: &mut Stream<O::Token>, kind: ResourceType) {
-        if let Some(watch) = stream.watches[kind as usize].take() {
+        if let Some(watch) = stream.watches.remove(kind) {
             self.leave(origin, (watch.ledger, watch.selection), stream.id);
         }
     }
 
-    /// Forgets composed responses that nobody has got since this was called last. Whether there are others.
+    /// Drops cached responses that were not used since the last call. Returns whether others remain.
     pub(crate) fn forget_idle(&mut self) -> bool {
         let ledgers = self.ledgers.iter_mut();
         let selections = ledgers.flat_map(|(_, ledger)| ledger.selections.iter_mut());

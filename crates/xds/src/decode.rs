@@ -1,17 +1,16 @@
-//! Requests as clients send them, read within limits.
+//! Decodes requests within limits.
 //!
-//! Acknowledgements repeat a client's whole subscription in state of the world, so names are read into one buffer and
-//! not into a string each.
+//! A SotW ACK repeats the client's whole subscription, so that names are read into one buffer and not into a string each.
 
 use bytes::Bytes;
 
 use crate::Limits;
-use crate::wire::{Malformed, Reader, Value, share};
+use protos::wire::{Malformed, Reader, Value, share};
 
-/// Why a request is refused.
+/// The reason why a request is rejected.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum DecodeError {
-    /// It is not the message it should be.
+    /// The bytes are not a discovery request.
     #[error("the request is not a discovery request")]
     Malformed,
     /// A text in it is not UTF-8.
@@ -20,15 +19,15 @@ pub enum DecodeError {
     /// A resource has no name.
     #[error("the request has an empty resource name")]
     EmptyName,
-    /// Something is longer than it may be.
+    /// A field is too long.
     #[error("the request's {what} is longer than {limit} bytes")]
     TooLong {
-        /// What it is.
+        /// The field.
         what: &'static str,
-        /// How long it may be.
+        /// The limit in bytes.
         limit: usize,
     },
-    /// It names more resources than it may.
+    /// It names too many resources.
     #[error("the request names more than {0} resources")]
     TooMany(usize),
 }
@@ -39,38 +38,38 @@ impl From<Malformed> for DecodeError {
     }
 }
 
-/// What a client says in one message.
+/// A request.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Request {
     /// The encoded node message; required in the first request of a stream only.
     pub node: Option<Bytes>,
-    /// What is asked for.
+    /// The type URL.
     pub type_url: String,
     /// The nonce of the response that this answers; empty if it answers none.
     pub nonce: String,
-    /// Why the response that this answers was refused.
+    /// The error, if this is a NACK.
     pub error: Option<String>,
-    /// The names, and what else depends on the variant.
+    /// The fields that depend on the variant.
     pub body: Body,
 }
 
-/// The part of a request that depends on the variant of the protocol.
+/// The fields of a request that depend on the protocol variant.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Body {
     /// State of the world.
     Sotw {
         /// The version that the client accepted last.
         version: String,
-        /// All names that it is interested in.
+        /// All names that it subscribes to.
         names: Texts,
     },
     /// Delta.
     Delta {
-        /// Names that it is interested in from now on.
+        /// Names to subscribe to.
         subscribe: Texts,
-        /// Names that it is no longer interested in.
+        /// Names to unsubscribe from.
         unsubscribe: Texts,
-        /// What it has from an earlier stream: names and, in the same order, versions.
+        /// The resources that it has from an earlier stream: names and, in the same order, versions.
         initial: (Texts, Texts),
     },
 }
@@ -135,7 +134,7 @@ impl<'a> FromIterator<&'a str> for Texts {
     }
 }
 
-/// The largest request that is read, in bytes: what gRPC servers accept by default.
+/// The largest request in bytes: the default limit of gRPC servers.
 pub const MAX_REQUEST: usize = 4 << 20;
 
 /// Reads an `envoy.service.discovery.v3.DiscoveryRequest`.
@@ -233,7 +232,7 @@ fn add_name(names: &mut Texts, value: &[u8], limits: &Limits) -> Result<(), Deco
     Ok(())
 }
 
-/// Key and value of a map's entry, either of which may be left out.
+/// Key and value of a map's entry. Either may be absent.
 fn entry<'a>(value: &'a [u8], limits: &Limits) -> Result<(&'a [u8], &'a [u8]), DecodeError> {
     let mut entry: (&[u8], &[u8]) = (&[], &[]);
     let mut reader = Reader::new(value);
@@ -248,8 +247,7 @@ fn entry<'a>(value: &'a [u8], limits: &Limits) -> Result<(&'a [u8], &'a [u8]), D
     Ok(entry)
 }
 
-/// The message of a `google.rpc.Status`, cut to its limit. Bytes that are no text are replaced, not refused: the error
-/// is for people to read.
+/// The message of a `google.rpc.Status`, truncated. Invalid UTF-8 is replaced: the error is for people to read.
 fn error(value: &[u8], limits: &Limits) -> Result<String, DecodeError> {
     let mut message = String::new();
     let mut reader = Reader::new(value);

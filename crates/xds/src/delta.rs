@@ -1,24 +1,20 @@
-//! Requests in delta: each says what the client's interest gains and loses.
+//! Delta requests: each subscribes to and unsubscribes from names.
 //!
-//! - Interest changes whatever the nonce says; only the answer to a response depends on it.
-//! - A name that the client subscribes to is answered with its content even if it was sent before: the client may have
-//!   forgotten it. The one exception is the first request of a stream, which says what the client has: what is equal is
-//!   not sent again, unless its cluster or listener was sent again on this stream before, or was on the one before and had
-//!   not been answered.
-//! - A name that means nothing is answered with an empty resource where Envoy would wait for one (see `next`), and as
-//!   removed otherwise.
-//! - The first request of a type is always answered, with nothing if there is nothing.
+//! - Subscriptions take effect whatever the nonce; only the answer to a response depends on it.
+//! - A name that the client subscribes to is answered with its resource even if it was sent before: the client may have
+//!   dropped it. The exception is the first request of a stream, which lists what the client has: equal resources are not
+//!   sent again, unless their parent was sent again on this stream, or on the previous one without an answer.
+//! - An unknown name is answered with a placeholder if the type has one, and as removed otherwise.
+//! - The first request of a type is always answered, if need be with an empty response.
 
-use std::collections::BTreeSet;
-
-use model::xds::{ResourceType, collection_of};
+use model::xds::{Parent, ResourceType, collection_of};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::core::Core;
 use crate::decode::{Body, Texts};
 use crate::name_set::NameSet;
 use crate::stream::Stream;
-use crate::unanswered::Left;
+use crate::unanswered::Names;
 use crate::watch::{Gone, Watch};
 use crate::{Code, Moment, Name, Origin, Request, Status};
 
@@ -39,10 +35,6 @@ impl<O: Origin> Core<O> {
         else {
             return Ok(());
         };
-        let (subscribe, unsubscribe) = match kind {
-            ResourceType::LbEndpoint => (collections(&subscribe), collections(&unsubscribe)),
-            _ => (subscribe, unsubscribe),
-        };
         let Some(watch) = stream.watch(kind) else {
             return self.delta_first(origin, stream, kind, &subscribe, &unsubscribe, &initial);
         };
@@ -50,7 +42,7 @@ impl<O: Origin> Core<O> {
             if watch.nonce().is_some_and(|last| **last == *request.nonce) {
                 self.answered(origin, stream, kind, request.error, now);
             } else {
-                self.stats.stale[kind as usize] += 1;
+                self.stats.of_mut(kind).stale += 1;
             }
         }
         if subscribe.is_empty() && unsubscribe.is_empty() {
@@ -79,7 +71,7 @@ impl<O: Origin> Core<O> {
         let explicit = subscribe.contains("*") && !unsubscribe.contains("*");
         let all = kind.is_wildcard() && (explicit || subscribe.is_empty() && unsubscribe.is_empty());
         let not_wanted: FxHashSet<&str> = unsubscribe.iter().chain(["*"]).collect();
-        // What the client has of a named type, it wants: clients say so themselves, but older ones forget to.
+        // Older clients do not repeat the names that they have as a subscription.
         let had = initial.0.iter().filter(|_| !all);
         let had = had.filter_map(|name| {
             if kind.is_collected() {
@@ -89,19 +81,19 @@ impl<O: Origin> Core<O> {
             }
         });
         let wanted = subscribe.iter().chain(had).filter(|name| !not_wanted.contains(name));
-        let follows = kind == ResourceType::VirtualHost && subscribe.is_empty();
-        let names: Vec<Name> = match follows {
-            true => self.tables_sent(stream),
-            false => wanted.map(Name::from).collect(),
+        let followed = match kind.parent {
+            Parent::Collections { of } if subscribe.is_empty() => Some(of),
+            _ => None,
+        };
+        let names: Vec<Name> = match followed {
+            Some(parent) => self.sent_collections(stream, parent),
+            None => wanted.map(Name::from).collect(),
         };
         self.check_count(names.len())?;
-        if kind == ResourceType::LbEndpoint && initial.0.is_empty() {
-            self.renew_collections(origin, stream, &names);
-        }
 
         let mut watch = self.watch(origin, stream, kind, (!all).then(|| names.clone()));
         watch.must_answer = true;
-        watch.follows = follows;
+        watch.follows = followed.is_some();
         if all {
             watch.explicit = names.clone();
         }
@@ -121,23 +113,17 @@ impl<O: Origin> Core<O> {
             .cloned()
             .collect();
         watch.pending.let_go(missing.into_iter().map(Gone::unknown), self.epoch);
-        if kind == ResourceType::Endpoints {
-            stream.early_clusters = Some(BTreeSet::new());
-        }
-        stream.watches[kind as usize] = Some(Box::new(watch));
+        stream.claim(kind);
+        stream.watches.insert(watch);
         Ok(())
     }
 
-    /// Compares what the client says it has with what there is.
-    fn resume(&self, stream: &Stream<O::Token>, watch: &mut Watch, (names, versions): &(Texts, Texts), left: &Left) {
+    /// Compares the resources that a reconnecting client has with the current ones.
+    fn resume(&self, stream: &Stream<O::Token>, watch: &mut Watch, (names, versions): &(Texts, Texts), left: &Names) {
         let had: FxHashMap<&str, &str> = names.iter().zip(versions.iter()).collect();
         let ledger = &self.ledgers[watch.ledger];
         let selection = self.selection(watch);
-        let dropped = |name: &Name| match watch.kind {
-            ResourceType::Endpoints => stream.early_clusters.as_ref().is_none_or(|early| early.contains(name)),
-            ResourceType::Route | ResourceType::VirtualHost => stream.early_listeners,
-            _ => false,
-        };
+        let dropped = |name: &Name| stream.has_dropped(watch.kind, name);
         let mut owed = Vec::new();
         for (name, resource) in ledger.live(&self.cells, selection) {
             let same = had
@@ -164,7 +150,7 @@ impl<O: Origin> Core<O> {
         watch.ran = self.epoch;
     }
 
-    /// Follows a wildcard that comes or goes.
+    /// Subscribes to or unsubscribes from the wildcard.
     fn delta_wildcard(
         &mut self,
         origin: &mut O,
@@ -195,7 +181,7 @@ impl<O: Origin> Core<O> {
         }
     }
 
-    /// Names beside a wildcard change nothing in what the client gets, but are answered: with content or as removed.
+    /// Names in addition to a wildcard do not change the selection, but are answered: with the resource or as removed.
     fn delta_beside_wildcard(
         &mut self,
         stream: &mut Stream<O::Token>,
@@ -205,7 +191,7 @@ impl<O: Origin> Core<O> {
     ) -> Result<(), Status> {
         let named: Vec<Name> = subscribe.iter().filter(|name| *name != "*").map(Name::from).collect();
         let dropped: Vec<Name> = unsubscribe.iter().filter(|name| *name != "*").map(Name::from).collect();
-        let Some(watch) = stream.watches[kind as usize].as_deref_mut() else {
+        let Some(watch) = stream.watches.get_mut(kind) else {
             return Ok(());
         };
         let without: FxHashSet<&Name> = dropped.iter().collect();
@@ -247,7 +233,7 @@ impl<O: Origin> Core<O> {
         if !empty {
             self.reselect_edit(origin, stream, kind, &edit);
         }
-        let Some(watch) = stream.watches[kind as usize].as_deref_mut() else {
+        let Some(watch) = stream.watches.get_mut(kind) else {
             return Ok(());
         };
         let wanted = match kind.is_collected() {
@@ -273,8 +259,10 @@ impl<O: Origin> Core<O> {
             .pending
             .gone
             .retain(|gone| owed.binary_search(&gone.name).is_err());
-        if kind == ResourceType::Route && !unsubscribe.is_empty() && stream.tables.is_empty() {
-            self.follow_tables(origin, stream);
+        if let Some(child) = self.types.collections_in(kind).filter(|_| !unsubscribe.is_empty())
+            && stream.watch(kind).is_some_and(|watch| watch.unanswered.is_empty())
+        {
+            self.follow_parent(origin, stream, (kind, child));
         }
         Ok(())
     }
@@ -293,9 +281,4 @@ impl<O: Origin> Core<O> {
     fn is_live(&self, watch: &Watch, name: &str) -> bool {
         self.ledgers[watch.ledger].resource(&self.cells, name).is_some()
     }
-}
-
-/// The collections that these names ask for: `COLLECTION/*` is all that is in one. Other names are none's.
-fn collections(names: &Texts) -> Texts {
-    names.iter().filter_map(|name| name.strip_suffix("/*")).collect()
 }

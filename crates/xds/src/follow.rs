@@ -1,10 +1,10 @@
-//! Virtual hosts follow route tables.
+//! Collections that are the names of another type's resources (VHDS).
 //!
-//! Envoy asks for virtual hosts once, without a name: it takes those of every table that says that its virtual hosts are
-//! discovered singly, and expects them after that table. So the collections of a stream are the tables that it has been
-//! sent and has answered. A table that is sent again is one that Envoy may have made anew, without virtual hosts.
+//! Envoy subscribes to virtual hosts once and without a name: it takes those of every route table that says that its
+//! virtual hosts are discovered, and expects them after that table. So the collections of a stream are the tables that it
+//! has been sent and has answered. Envoy may build a table that is sent again anew, without virtual hosts.
 
-use model::xds::ResourceType;
+use model::xds::{ResourceType, collection_of};
 
 use crate::core::Core;
 use crate::name_set::NameSet;
@@ -12,51 +12,57 @@ use crate::stream::Stream;
 use crate::{Name, Origin};
 
 impl<O: Origin> Core<O> {
-    /// The tables that a stream has been sent: what its virtual hosts are in when it asks for them without a name.
-    pub(crate) fn tables_sent(&self, stream: &mut Stream<impl Sized>) -> Vec<Name> {
-        // Who asks has read the tables of the outstanding response, too.
-        stream.tables.clear();
-        let Some(routes) = stream.watch(ResourceType::Route).filter(|routes| routes.sent > 0) else {
+    /// The resources of the parent type that a stream has been sent.
+    pub(crate) fn sent_collections(&self, stream: &mut Stream<impl Sized>, parent: ResourceType) -> Vec<Name> {
+        let Some(watch) = stream.watch_mut(parent) else {
             return Vec::new();
         };
-        let unsent = &routes.pending.owed;
-        let names = self.selection(routes).names.iter().flat_map(NameSet::iter);
+        // The client has read the resources of the outstanding response before it subscribes.
+        watch.unanswered.clear();
+        if watch.sent == 0 {
+            return Vec::new();
+        }
+        let (watch, unsent) = (&*watch, &watch.pending.owed);
+        let names = self.selection(watch).names.iter().flat_map(NameSet::iter);
         names
             .filter(|name| unsent.binary_search(name).is_err())
             .cloned()
             .collect()
     }
 
-    /// The client has answered for these route tables, or dropped some.
-    pub(crate) fn follow_tables(&mut self, origin: &mut O, stream: &mut Stream<O::Token>) {
-        let answered = std::mem::take(&mut stream.tables);
-        let Some(hosts) = stream.watch(ResourceType::VirtualHost).filter(|hosts| hosts.follows) else {
+    /// The client has answered for resources of the parent type, or unsubscribed from some.
+    pub(crate) fn follow_parent(
+        &mut self,
+        origin: &mut O,
+        stream: &mut Stream<O::Token>,
+        (parent, child): (ResourceType, ResourceType),
+    ) {
+        let (answered, wanted) = match stream.watch_mut(parent) {
+            Some(watch) => {
+                let answered = std::mem::take(&mut watch.unanswered);
+                (answered, self.selection(watch).names.clone().unwrap_or_default())
+            }
+            None => Default::default(),
+        };
+        let Some(watch) = stream.watch(child).filter(|watch| watch.follows) else {
             return;
         };
-        let Some(current) = self.selection(hosts).names.clone() else {
+        let Some(current) = self.selection(watch).names.clone() else {
             return;
         };
-        let routes = stream.watch(ResourceType::Route);
-        let wanted = routes
-            .and_then(|routes| self.selection(routes).names.clone())
-            .unwrap_or_default();
         let dropped: Vec<Name> = current.iter().filter(|name| !wanted.contains(name)).cloned().collect();
         let dropped: Vec<&str> = dropped.iter().map(|name| &**name).collect();
         let answered: Vec<Name> = answered.into_iter().filter(|name| wanted.contains(name)).collect();
         let edit = current.edit(answered.clone(), &dropped);
         if !edit.is_empty() {
-            self.reselect_edit(origin, stream, ResourceType::VirtualHost, &edit);
+            self.reselect_edit(origin, stream, child, &edit);
         }
-        let Some(hosts) = stream.watches[ResourceType::VirtualHost as usize].as_deref_mut() else {
+        let Some(watch) = stream.watch_mut(child) else {
             return;
         };
-        let still = |name: &Name| {
-            !dropped
-                .iter()
-                .any(|table| model::xds::collection_of(name) == Some(table))
-        };
-        hosts.pending.owed.retain(still);
-        hosts.pending.gone.retain(|gone| still(&gone.name));
-        hosts.pending.owe(self.ledgers[hosts.ledger].in_collections(&answered));
+        let is_kept = |name: &Name| !dropped.iter().any(|dropped| collection_of(name) == Some(dropped));
+        watch.pending.owed.retain(is_kept);
+        watch.pending.gone.retain(|gone| is_kept(&gone.name));
+        watch.pending.owe(self.ledgers[watch.ledger].in_collections(&answered));
     }
 }

@@ -1,10 +1,10 @@
-//! The hub: all ledgers and all streams, and what may be done to them.
+//! The hub: all ledgers and streams, and the operations on them.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use model::proxy::Proxy;
-use model::xds::{Resource, ResourceType};
+use model::xds::{Resource, ResourceType, ResourceTypes};
 use rustc_hash::FxHashMap;
 use slab::Slab;
 
@@ -25,37 +25,67 @@ pub struct StreamId(pub u64);
 /// The variants of the protocol.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Variant {
-    /// A request names everything that the client wants; a response of a root type is everything there is.
+    /// A request lists all names that the client subscribes to; a response of a wildcard type has all resources.
     Sotw,
-    /// Requests and responses say what changed.
+    /// Requests and responses have changes only.
     Delta,
 }
 
-/// What has happened so far, by type in sending order.
+/// Counters of one type since the hub was made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Stats {
-    /// Responses.
-    pub responses: [u64; ResourceType::COUNT],
+pub struct TypeStats {
+    /// Responses sent.
+    pub responses: u64,
     /// Resources in them.
-    pub resources: [u64; ResourceType::COUNT],
+    pub resources: u64,
     /// Bytes in them.
-    pub bytes: [u64; ResourceType::COUNT],
+    pub bytes: u64,
     /// Responses that were composed and not shared.
-    pub composed: [u64; ResourceType::COUNT],
-    /// Responses that were accepted.
-    pub accepted: [u64; ResourceType::COUNT],
-    /// Responses that were refused.
-    pub refused: [u64; ResourceType::COUNT],
+    pub composed: u64,
+    /// Responses that were acknowledged (ACK).
+    pub accepted: u64,
+    /// Responses that were rejected (NACK).
+    pub refused: u64,
     /// Requests that answered an older response than the last.
-    pub stale: [u64; ResourceType::COUNT],
-    /// Times that a response did not wait any longer for what should have gone before.
-    pub overdue: [u64; ResourceType::COUNT],
+    pub stale: u64,
+    /// Responses that were sent before the types that they wait for were in place, because the wait was too long.
+    pub overdue: u64,
 }
 
-/// All that is served and everybody whom it is served to.
+/// Counters by type, in sending order.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Stats(Vec<(ResourceType, TypeStats)>);
+
+impl Stats {
+    fn new(types: &ResourceTypes) -> Stats {
+        Stats(types.iter().map(|kind| (kind, TypeStats::default())).collect())
+    }
+
+    /// All types and their counters.
+    pub fn iter(&self) -> impl Iterator<Item = &(ResourceType, TypeStats)> {
+        self.0.iter()
+    }
+
+    /// The counters of a type; zero for one that is not registered.
+    pub fn of(&self, kind: ResourceType) -> TypeStats {
+        let found = self.iter().find(|(one, _)| *one == kind);
+        found.map(|(_, stats)| *stats).unwrap_or_default()
+    }
+
+    pub(crate) fn of_mut(&mut self, kind: ResourceType) -> &mut TypeStats {
+        let at = self.0.iter().position(|(one, _)| *one == kind);
+        let at = at.unwrap_or_else(|| {
+            self.0.push((kind, TypeStats::default()));
+            self.0.len() - 1
+        });
+        &mut self.0[at].1
+    }
+}
+
+/// The served resources and the streams that they are served to.
 ///
-/// One thread owns it together with the origin. After each call that may have given streams something to do, ask
-/// [`Hub::take_woken`] which, and [`Hub::next`] what.
+/// One thread owns it together with the origin. After each call, [`Hub::take_woken`] returns the streams that may have
+/// something to do, and [`Hub::next`] the next step of each.
 pub struct Hub<O: Origin> {
     pub(crate) core: Core<O>,
     pub(crate) streams: FxHashMap<StreamId, Stream<O::Token>>,
@@ -64,16 +94,18 @@ pub struct Hub<O: Origin> {
     by_node: FxHashMap<Arc<str>, StreamId>,
     pub(crate) woken: BTreeSet<StreamId>,
     pub(crate) timers: BTreeSet<(Moment, StreamId)>,
-    /// When composed responses that nobody needed will be forgotten, if there are any.
+    /// When unused cached responses are dropped, if there are any.
     pub(crate) forget_at: Option<Moment>,
     next_stream: u64,
 }
 
 impl<O: Origin> Hub<O> {
-    /// A hub that serves nobody yet.
-    pub fn new(limits: Limits) -> Hub<O> {
+    /// A hub without streams that serves these types.
+    pub fn new(limits: Limits, types: ResourceTypes) -> Hub<O> {
         Hub {
             core: Core {
+                stats: Stats::new(&types),
+                types,
                 limits,
                 ledgers: Slab::new(),
                 by_audience: FxHashMap::default(),
@@ -81,7 +113,6 @@ impl<O: Origin> Hub<O> {
                 cells: Cells::new(),
                 epoch: 1,
                 serial: 0,
-                stats: Stats::default(),
                 news: News::default(),
                 unanswered: Unanswered::default(),
             },
@@ -101,18 +132,16 @@ impl<O: Origin> Hub<O> {
     /// The origin does not serve it.
     pub fn connect(&mut self, origin: &mut O, proxy: Proxy, variant: Variant, now: Moment) -> Result<StreamId, Status> {
         let proxy = Arc::new(proxy);
-        let token = origin
-            .connect(&proxy)
-            .map_err(|reason| Status::new(Code::InvalidArgument, reason))?;
+        let token = origin.connect(&proxy)?;
         let id = StreamId(self.next_stream);
         self.next_stream += 1;
-        // It may be some time before we hear that the stream is dead that it had before.
+        // The end of the node's previous stream may be noticed later.
         if let Some(before) = self
             .by_node
             .insert(proxy.id.clone(), id)
             .and_then(|id| self.streams.get(&id))
         {
-            self.core.unanswered.note(before);
+            self.core.unanswered.note(&self.core.types, before);
         }
         let stream = Stream::new(id, token, proxy, variant, Rate::new(&self.core.limits, now), now);
         self.streams.insert(id, stream);
@@ -120,7 +149,7 @@ impl<O: Origin> Hub<O> {
         Ok(id)
     }
 
-    /// Takes a stream out. One that is not there is nothing to do.
+    /// Removes a stream, if it exists.
     pub fn disconnect(&mut self, origin: &mut O, id: StreamId) {
         let Some(mut stream) = self.streams.remove(&id) else {
             return;
@@ -128,13 +157,13 @@ impl<O: Origin> Hub<O> {
         self.by_token.remove(&stream.token);
         if self.by_node.get(&stream.proxy.id) == Some(&id) {
             self.by_node.remove(&stream.proxy.id);
-            self.core.unanswered.note(&stream);
+            self.core.unanswered.note(&self.core.types, &stream);
         }
         self.woken.remove(&id);
         if let Some(timer) = stream.timer {
             self.timers.remove(&(timer, id));
         }
-        for kind in ResourceType::ALL {
+        for kind in self.core.types.clone().iter() {
             self.core.unwatch(origin, &mut stream, kind);
         }
         if self.streams.is_empty() {
@@ -143,17 +172,17 @@ impl<O: Origin> Hub<O> {
         origin.disconnect(stream.token);
     }
 
-    /// Feeds a stream what its client says.
+    /// Handles a request of a stream's client.
     ///
     /// # Errors
-    /// The client broke the protocol or a limit: end the stream with this status, and call [`Hub::disconnect`].
+    /// The client violated the protocol or a limit: end the stream with this status, and call [`Hub::disconnect`].
     pub fn request(&mut self, origin: &mut O, id: StreamId, request: Request, now: Moment) -> Result<(), Status> {
         let Some(stream) = self.streams.get_mut(&id) else {
             return Ok(());
         };
         self.woken.insert(id);
         stream.busy_since.get_or_insert(now);
-        let kind = ResourceType::from_type_url(&request.type_url);
+        let kind = self.core.types.find(&request.type_url);
         let answers = |kind: ResourceType| {
             let inflight = stream.watch(kind).and_then(|watch| watch.inflight.as_ref());
             inflight.is_some_and(|inflight| *inflight.nonce == *request.nonce)
@@ -175,18 +204,18 @@ impl<O: Origin> Hub<O> {
         }
     }
 
-    /// Streams that may have something to do since this was asked last.
+    /// The streams that were woken since the last call.
     pub fn take_woken(&mut self) -> BTreeSet<StreamId> {
         std::mem::take(&mut self.woken)
     }
 
-    /// When [`Hub::tick`] should be called, if at all.
+    /// The time at which to call [`Hub::tick`].
     pub fn deadline(&self) -> Option<Moment> {
         let timers = self.timers.first().map(|(at, _)| *at);
         timers.into_iter().chain(self.forget_at).min()
     }
 
-    /// Wakes streams whose waiting is over, and forgets what nobody needs any more.
+    /// Wakes streams whose waits have expired, and drops unused cached responses.
     pub fn tick(&mut self, now: Moment) {
         if self.forget_at.is_some_and(|at| at <= now) {
             let again = now + self.core.limits.idle_responses;
@@ -203,9 +232,14 @@ impl<O: Origin> Hub<O> {
         }
     }
 
-    /// What has happened so far.
+    /// Counters by type.
     pub fn stats(&self) -> Stats {
-        self.core.stats
+        self.core.stats.clone()
+    }
+
+    /// The types that are served, in sending order.
+    pub fn types(&self) -> &ResourceTypes {
+        &self.core.types
     }
 
     /// How many streams there are.
@@ -218,7 +252,7 @@ impl<O: Origin> Hub<O> {
         self.streams.is_empty()
     }
 
-    /// Sizes of what is held: ledgers, selections, names in ledgers, tombs, open cells, composed responses.
+    /// Sizes of the hub's tables: ledgers, selections, names in ledgers, tombstones, open cells, cached responses.
     pub fn sizes(&self) -> [(&'static str, usize); 6] {
         let ledgers = || self.core.ledgers.iter().map(|(_, ledger)| ledger);
         let selections = ledgers().flat_map(|ledger| ledger.selections.iter());
@@ -251,14 +285,13 @@ impl<O: Origin> Hub<O> {
             watches: stream
                 .watches
                 .iter()
-                .flatten()
                 .map(|watch| self.core.watch_status(watch))
                 .collect(),
             unserved: stream.unserved.clone(),
         })
     }
 
-    /// What a stream's client has of a type, or is about to be sent.
+    /// The resources of a type that a stream's client has or is about to be sent.
     pub fn resources(&self, id: StreamId, kind: ResourceType) -> Vec<Resource> {
         let Some(watch) = self.streams.get(&id).and_then(|stream| stream.watch(kind)) else {
             return Vec::new();

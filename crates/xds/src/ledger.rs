@@ -1,8 +1,8 @@
-//! What one audience gets of one type: names, what is open for each, and when each changed last.
+//! The resources of one type for one audience, with the epoch of each one's last change.
 //!
-//! A stream's place in a ledger is an epoch: it has been sent what changed up to then. What it must be sent next follows
-//! from the ledger alone, so streams at the same place get the same response. Names that went stay as tombs, with their
-//! last content, until every stream has been told.
+//! A stream's place in a ledger is an epoch: it has been sent all changes up to then. The ledger alone determines what it is
+//! sent next, so streams at the same place share responses. Removed names stay as tombstones, with their last content, until
+//! every stream has been sent the removal.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -25,31 +25,31 @@ pub(crate) struct Ledger<O: Origin> {
     pub(crate) id: LedgerId,
     pub(crate) kind: ResourceType,
     pub(crate) audience: O::Audience,
-    /// What says which names there are, of listed types: of a wildcard type one list, under an empty name; else one for
-    /// each collection that somebody subscribes to.
+    /// The open catalogues of a listed type: for a wildcard type one with an empty name, otherwise one for each collection
+    /// that a stream subscribes to.
     pub(crate) lists: BTreeMap<Name, List<O>>,
     entries: BTreeMap<Name, Entry<O::Cell>>,
     pub(crate) tombs: BTreeMap<Name, Tomb>,
     log: Log,
-    /// Depends on all names and versions and not on how they came about; listed types only.
+    /// Depends on all names and versions, and not on their history. Listed types only.
     digest: u64,
     pub(crate) selections: Slab<Selection>,
-    /// Selections of this epoch's changes, each once.
+    /// Selections that changed in this epoch, each once.
     marked: Vec<SelectionId>,
-    /// With this many tombs it is time to see which are still needed.
+    /// Tombstones are pruned when there are so many.
     pub(crate) prune_at: usize,
 }
 
 struct Entry<C> {
-    /// `None`: the name means nothing.
+    /// `None`: the name cannot exist.
     cell: Option<C>,
-    /// When it came or changed last; for types without lists also when it went.
+    /// The epoch of the last addition or change; for types without catalogues, also of a removal.
     epoch: Epoch,
-    /// Selections that hold it; only where names are looked up.
+    /// The number of selections with this name. Only counted for names that are resolved one by one.
     users: u32,
 }
 
-/// What is left of a name that went.
+/// A removed resource.
 pub(crate) struct Tomb {
     pub(crate) epoch: Epoch,
     pub(crate) last: Resource,
@@ -75,8 +75,8 @@ impl<O: Origin> Ledger<O> {
         }
     }
 
-    /// Whether names are looked up one by one: those of named types, and those of wildcard types for an audience that has no
-    /// list of all (gRPC clients ask for listeners and clusters by name).
+    /// Whether names are resolved one by one: for named types, and for wildcard types if the audience has no catalogue (gRPC
+    /// clients subscribe to listeners and clusters by name).
     pub(crate) fn by_name(&self) -> bool {
         match self.kind.is_wildcard() {
             true => self.lists.is_empty(),
@@ -84,7 +84,7 @@ impl<O: Origin> Ledger<O> {
         }
     }
 
-    /// Closes everything. Nobody may be subscribed any more.
+    /// Closes all cells. No stream may be subscribed any more.
     pub(crate) fn close(mut self, origin: &mut O, cells: &mut Cells<O::Cell>) {
         for (name, entry) in std::mem::take(&mut self.entries) {
             self.close_cell(origin, cells, &name, entry.cell);
@@ -94,17 +94,17 @@ impl<O: Origin> Ledger<O> {
         }
     }
 
-    /// What the name holds, if it holds anything.
+    /// The resource of this name.
     pub(crate) fn resource<'c>(&self, cells: &'c Cells<O::Cell>, name: &str) -> Option<&'c Resource> {
         cells.get(self.entries.get(name)?.cell?)
     }
 
-    /// When the name came or changed last; for a name that is not in the ledger, the beginning of time.
+    /// The epoch of the last addition or change of a name; 0 for a name that is not in the ledger.
     pub(crate) fn epoch_of(&self, name: &str) -> Epoch {
         self.entries.get(name).map_or(0, |entry| entry.epoch)
     }
 
-    /// Names that came, changed or went in this epoch, as far as is remembered.
+    /// Names that were added, changed or removed in this epoch, as far as the log reaches.
     pub(crate) fn changed_in(&self, epoch: Epoch) -> impl Iterator<Item = &Name> {
         let changes = &self.log.changes;
         let first = changes.partition_point(|(at, _)| *at < epoch);
@@ -114,12 +114,12 @@ impl<O: Origin> Ledger<O> {
             .map(|(_, name)| name)
     }
 
-    /// The name as the ledger has it, to share it.
+    /// The ledger's own copy of a name, to share its memory.
     pub(crate) fn name(&self, name: &str) -> Option<&Name> {
         self.entries.get_key_value(name).map(|(name, _)| name)
     }
 
-    /// The version of all that a selection holds: the same wherever and however it came about.
+    /// The version of a selection's content. Equal content has the same version on every replica.
     pub(crate) fn version(&self, selection: &Selection) -> String {
         let digest = if selection.names.is_some() || self.by_name() {
             selection.digest
@@ -129,14 +129,14 @@ impl<O: Origin> Ledger<O> {
         format!("{digest:016x}")
     }
 
-    /// All names and resources that a selection holds now, ascending.
+    /// The names and resources of a selection, ascending.
     pub(crate) fn live<'a>(
         &'a self,
         cells: &'a Cells<O::Cell>,
         selection: &'a Selection,
     ) -> Box<dyn Iterator<Item = (&'a Name, &'a Resource)> + 'a> {
         match &selection.names {
-            // What others ask for by name is no list of all.
+            // Names that other streams subscribe to are not a catalogue.
             None if self.by_name() => Box::new(std::iter::empty()),
             None => Box::new(
                 self.entries
@@ -157,7 +157,8 @@ impl<O: Origin> Ledger<O> {
         }
     }
 
-    /// Names of a selection that came, changed or (named types) went after `from` and, last, not after `upto`; ascending.
+    /// Names of a selection whose last addition, change or (named types) removal was after `from` and not after `upto`;
+    /// ascending.
     pub(crate) fn changed(&self, selection: &Selection, from: Epoch, upto: Epoch) -> Vec<Name> {
         let within = |name: &Name| {
             let epoch = self.epoch_of(name);
@@ -190,7 +191,7 @@ impl<O: Origin> Ledger<O> {
         }
     }
 
-    /// Names of a selection that went after `from` and not after `upto`; listed types only.
+    /// Names of a selection that were removed after `from` and not after `upto`. Listed types only.
     pub(crate) fn removed<'a>(
         &'a self,
         selection: &'a Selection,
@@ -203,7 +204,7 @@ impl<O: Origin> Ledger<O> {
             .filter(move |(name, tomb)| within(tomb) && selection.covers(name))
     }
 
-    /// A cell changed. Notes it under `name`.
+    /// Records the change of a cell.
     pub(crate) fn on_resource(&mut self, name: &Name, old: Option<&Resource>, new: Option<&Resource>, epoch: Epoch) {
         let Some(entry) = self.entries.get_mut(name) else {
             return;
@@ -220,7 +221,7 @@ impl<O: Origin> Ledger<O> {
         }
         let shift = contribution(name, new).wrapping_sub(contribution(name, old));
         self.digest = self.digest.wrapping_add(shift);
-        // Who named single resources of a wildcard type counts those that are not there, too.
+        // A selection of names of a wildcard type also counts names without a resource.
         let shift = match self.kind.is_collected() {
             true => shift,
             false => presence(name, new).wrapping_sub(presence(name, old)),
@@ -245,7 +246,7 @@ impl<O: Origin> Ledger<O> {
         }
     }
 
-    /// Selections with changes since this was asked last.
+    /// Selections that changed since the last call.
     pub(crate) fn take_marked(&mut self) -> Vec<SelectionId> {
         std::mem::take(&mut self.marked)
     }
@@ -257,7 +258,7 @@ impl<O: Origin> Ledger<O> {
         }
     }
 
-    /// Notes a change for those who see it. `shift` is by how much it moves their digests.
+    /// Records a change in the selections that cover the name. `shift` is the change of their digests.
     fn mark(&mut self, name: &Name, epoch: Epoch, removed: bool, shift: u64) {
         self.log.push(epoch, name.clone());
         for (id, selection) in &mut self.selections {
@@ -279,12 +280,12 @@ impl<O: Origin> Ledger<O> {
     }
 }
 
-/// What one name adds to the digest of a selection: the name itself, even if it holds nothing.
+/// The share of a name in the digest of a selection; it has one even without a resource.
 fn presence(name: &str, resource: Option<&Resource>) -> u64 {
     xxh3_64_with_seed(name.as_bytes(), resource.map_or(0, |resource| resource.version().0))
 }
 
-/// What one name adds to the digest of a ledger.
+/// The share of a name in the digest of a ledger.
 fn contribution(name: &str, resource: Option<&Resource>) -> u64 {
     resource.map_or(0, |resource| xxh3_64_with_seed(name.as_bytes(), resource.version().0))
 }

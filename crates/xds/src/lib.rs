@@ -1,19 +1,24 @@
-//! The aggregated discovery protocol as a pure machine: subscriptions, nonces, ordering.
+//! The xDS protocol (ADS, SotW and delta) as a state machine: subscriptions, nonces, ordering.
 //!
-//! [`Hub`] holds what is served (ledgers, one for each type and audience, fed by an [`Origin`]) and every stream's place
-//! in it. Requests and commits go in, responses come out; nothing here touches a socket, a thread or a clock: the time is
-//! an argument.
+//! ```text
+//! request ─► decode ─► sotw, delta ─► Watch (a stream's state of one type) ─┐
+//!                                                                          ├─► next ─► compose ─► response
+//! commit ──► apply ──► Ledger (resources of one type for one audience) ─────┘     (gate: make before break)
+//! ```
 //!
-//! - A resource is encoded once by its origin. A response is a rope of those bytes, composed once for each pair of states
-//!   that a ledger went through and shared by all streams that go from the one to the other.
-//! - A stream has at most one unacknowledged response per type; what changes meanwhile merges into the next one.
+//! [`Hub`] has a ledger for each type and audience, which an [`Origin`] feeds, and the streams. Requests and commits go in,
+//! responses come out. Nothing here uses a socket, a thread or a clock: the time is an argument. The properties of types
+//! come from their [`TypeSpec`](model::xds::TypeSpec); to this crate, resources are names, versions and bytes.
+//!
+//! Invariants:
+//!
+//! - The origin encodes a resource once. A response is a rope of those bytes, composed once for each pair of states of a
+//!   ledger and shared by all streams that go from the one to the other.
+//! - A stream has at most one unanswered response per type. Changes merge into the next one.
 //! - Make before break: see [`gate`].
-//! - What a stream costs is cursors into ledgers. Lists of names exist only while they are owed to the client.
-//!
-//! This crate knows nothing of services, routes or policy: to it, resources are names, versions and bytes.
+//! - A stream stores cursors into ledgers. It stores names only while they are pending.
 
 mod apply;
-mod awaited;
 mod cells;
 mod compose;
 mod content;
@@ -29,36 +34,34 @@ mod moves;
 mod nack_attribution;
 mod name_set;
 mod next;
-mod node;
 mod origin;
 mod rate;
 mod respond;
 mod selection;
 mod sending;
+mod settling;
 mod sotw;
 mod status;
 mod stream;
 mod tally;
 mod unanswered;
 mod watch;
-mod wire;
 
 pub use bytes::Bytes;
 pub use compose::Rope;
 pub use decode::{DecodeError, Request, decode_delta, decode_sotw};
-pub use hub::{Hub, Stats, StreamId, Variant};
+pub use hub::{Hub, Stats, StreamId, TypeStats, Variant};
 pub use limits::Limits;
 pub use next::{Next, Response};
-pub use node::{NodeError, decode_node, parse_node};
 pub use origin::{Changes, Origin};
 pub use status::{Code, Exchange, Refusal, Status, StreamStatus, WatchStatus};
 pub use tally::{News, Objection, Question, Tally};
 
-/// A point in time: how long it is after some start that the caller chose once.
+/// A point in time: the duration since a start that the caller chose.
 pub type Moment = std::time::Duration;
 
-/// Counts what was applied to a hub; ledgers note in which epoch each of their names changed last.
+/// The number of commits applied to a hub. Ledgers record the epoch of the last change of each name.
 pub(crate) type Epoch = u64;
 
-/// A resource's name; shared by everybody who mentions it.
+/// The name of a resource.
 pub(crate) type Name = std::sync::Arc<str>;

@@ -1,10 +1,10 @@
-//! What a client may ask for, and how long one step of an update may wait for another.
+//! Limits for clients, and the longest waits.
 
 use std::sync::Arc;
 
 use crate::Moment;
 
-/// Bounds of what clients may send, and settings of the machine.
+/// Limits for clients, and settings of the hub.
 #[derive(Clone, Debug)]
 pub struct Limits {
     /// Names in one request and in one subscription.
@@ -13,23 +13,23 @@ pub struct Limits {
     pub name_bytes: usize,
     /// Bytes in a node message.
     pub node_bytes: usize,
-    /// Bytes that are kept of a client's error text.
+    /// Bytes of a client's error that are kept.
     pub error_bytes: usize,
-    /// Types that are not served which are remembered for each stream, for debug output.
+    /// Unserved types that are recorded for each stream, for debug output.
     pub unserved_types: usize,
-    /// Requests a second that are no plain acknowledgements. Acknowledgements are bounded by what is sent.
+    /// Requests per second that are not ACKs or NACKs. Those are bounded by the responses sent.
     pub requests_per_second: u32,
-    /// How many such requests may come at once.
+    /// The burst of such requests.
     pub request_burst: u32,
-    /// How long routes and listeners wait for the clusters and endpoints they may need, and the removal of clusters for
-    /// routes and listeners, before they go ahead anyway.
+    /// The longest time for which changes wait for the types that they need (routes for clusters), and removals for the types
+    /// that may use them.
     pub hold: Moment,
-    /// How many removed names a ledger remembers for its slowest stream, beyond as many as it holds.
+    /// Tombstones that a ledger keeps for its slowest stream, in addition to as many as it has resources.
     pub removed_names: usize,
-    /// How long a response is kept for others who need the same one. After twice as long at most, one that nobody has got
-    /// is forgotten: the first configuration of an audience is as large as its mesh.
+    /// The time for which a response is cached for other streams. An unused one is dropped after twice this time at most: the
+    /// initial configuration of an audience is as large as its mesh.
     pub idle_responses: Moment,
-    /// What the control plane calls itself in responses.
+    /// The control plane's identifier in responses.
     pub identifier: Arc<str>,
 }
 

@@ -1,4 +1,4 @@
-//! Proxies whose audience changes: the client keeps what is equal in the new ledger and is sent the difference.
+//! Moves a watch to the ledger of another audience. The client keeps equal resources and is sent the difference.
 
 use model::xds::{Resource, ResourceType};
 
@@ -9,11 +9,11 @@ use crate::watch::{Gone, Pending, Watch};
 use crate::{Epoch, Name, Origin};
 
 impl<O: Origin> Core<O> {
-    /// Moves a watch to the ledger of its present audience, if that is another one. With a response outstanding, what
-    /// the client has is not known; the move waits for the answer.
+    /// Moves a watch to the ledger of its current audience, if that has changed. While a response is outstanding, the state of
+    /// the client is unknown; the move waits for the answer.
     pub(crate) fn relocate(&mut self, origin: &mut O, stream: &mut Stream<O::Token>, kind: ResourceType) {
         let id = stream.id;
-        let Some(watch) = stream.watches[kind as usize].as_deref_mut() else {
+        let Some(watch) = stream.watches.get_mut(kind) else {
             return;
         };
         let audience = origin.audience(stream.token, kind);
@@ -33,7 +33,7 @@ impl<O: Origin> Core<O> {
             Some(names) => self.select(origin, ledger, &names.edit(Vec::new(), &[])),
         };
         if watch.sent > 0 {
-            // What it refused it does not have, and what it was told to drop it may still have.
+            // The client does not have rejected resources, and may still have rejected removals.
             if let Some(refused) = watch.refused.take() {
                 watch.pending.add(refused.pending);
             }
@@ -49,14 +49,14 @@ impl<O: Origin> Core<O> {
         self.leave(origin, old, id);
     }
 
-    /// What a client whose place is in one ledger must be sent to have what another one holds.
+    /// The changes that take a client from its place in one ledger to the content of another.
     fn difference(&self, watch: &Watch, names: Option<&NameSet>, ledger: usize, selection: usize) -> Pending {
         let (old, new) = (&self.ledgers[watch.ledger], &self.ledgers[ledger]);
         let owed_before = |name: &Name| watch.pending.owed.binary_search(name).is_ok();
         let certain = |name: &Name| old.epoch_of(name) <= watch.sent && !owed_before(name);
         let has = |name: &Name, resource: &Resource| {
             let present = old.resource(&self.cells, name).filter(|_| certain(name));
-            // What it has not been told yet to have gone, it has, too.
+            // The client also has resources whose removal was not sent.
             let kept = || {
                 let at = watch.pending.gone.binary_search_by(|gone| gone.name.cmp(name)).ok()?;
                 let gone = &watch.pending.gone[at];
@@ -91,7 +91,7 @@ impl<O: Origin> Core<O> {
                 }),
         );
         gone.retain(|gone| absent(&gone.name));
-        // Names that mean nothing and have not been answered yet still need an answer.
+        // Unknown names that have not been answered still need an answer.
         let unanswered = names.into_iter().flat_map(NameSet::iter);
         pending.owe(unanswered.filter(|name| absent(name) && owed_before(name)).cloned());
         pending.let_go(gone, self.epoch);

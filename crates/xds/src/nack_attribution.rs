@@ -1,14 +1,14 @@
-//! Which resources a refusal talks about.
+//! Finds the resources that a NACK is about.
 //!
-//! Envoy's words are free text: `Error adding/updating listener(s) 0.0.0.0_80: …`, `… cluster(s) outbound|80||a.b: …,
-//! outbound|81||a.b: …`, `Duplicate entry of domain x in route 80`. What is a name is known only to who has the names,
-//! so candidates are offered, and whoever knows the names of the response picks.
+//! Envoy's error is free text: `Error adding/updating listener(s) 0.0.0.0_80: …`, `… cluster(s) outbound|80||a.b: …,
+//! outbound|81||a.b: …`, `Duplicate entry of domain x in route 80`. This module
+//! returns words that may be names; the caller compares them with the names of the response.
 
-/// The longest word in the text that is offered, in bytes.
+/// The longest word that is considered, in bytes.
 const WORD: usize = 1024;
-/// Marks around names, none of which begins or ends one.
+/// Punctuation around names.
 const AROUND: &[char] = &['\'', '"', '`', '(', ')', '<', '>', ',', ';', '.', '!', '?'];
-/// A name that is nothing but a number is believed only after one of these.
+/// A number is considered a name only after one of these words.
 const BEFORE_NUMBERS: &[&str] = &[
     "route",
     "routes",
@@ -30,7 +30,7 @@ pub(crate) fn candidates(text: &str) -> impl Iterator<Item = &str> {
         let quoted = word.starts_with(['\'', '"', '`']);
         let named = quoted || BEFORE_NUMBERS.contains(&before.trim_end_matches(':'));
         before = bare;
-        // A colon ends a name in these texts, and is also inside of some.
+        // In these errors a colon follows a name. It may also be part of one.
         let cut = bare.strip_suffix(':').map(|cut| cut.trim_end_matches(AROUND));
         let plain = move |word: &&str| named || !word.bytes().all(|b| b.is_ascii_digit());
         [Some(bare), cut].into_iter().flatten().filter(plain)

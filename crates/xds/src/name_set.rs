@@ -1,7 +1,7 @@
 //! Sets of names that streams subscribe to.
 //!
-//! Proxies of one kind ask for the same names, so a set exists once and is shared; a stream that changes its
-//! subscription is first looked for among the sets that exist, without building the set.
+//! Proxies of one kind subscribe to the same names, so that sets are shared. A changed subscription is compared with the
+//! existing sets before a new one is built.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ pub(crate) struct NameSet {
 }
 
 impl NameSet {
-    /// The set of these names, in whatever order.
+    /// The set of these names, in any order.
     pub(crate) fn new(mut names: Vec<Name>) -> NameSet {
         names.sort_unstable();
         names.dedup();
@@ -41,12 +41,12 @@ impl NameSet {
         self.names.iter()
     }
 
-    /// The digest of the set of these names, if each occurs once.
+    /// The digest of the set of these names, each of which occurs once.
     pub(crate) fn digest_of<'a>(names: impl Iterator<Item = &'a str>) -> u64 {
         names.fold(0, |sum, name| sum.wrapping_add(hash(name)))
     }
 
-    /// A hash that does not depend on the order, so that it can be edited, too.
+    /// A hash that does not depend on the order, so that edits can update it.
     pub(crate) fn digest(&self) -> u64 {
         self.digest
     }
@@ -62,7 +62,7 @@ impl NameSet {
             .collect();
         added.sort_unstable();
         added.dedup();
-        // Removed and added in one request means kept.
+        // A name that is both removed and added stays.
         removed.retain(|name| added.binary_search_by(|one| (**one).cmp(name)).is_err());
         added.retain(|name| !self.contains(name));
         Edit {
@@ -79,12 +79,12 @@ impl PartialEq for NameSet {
     }
 }
 
-/// What a set would become; not built yet.
+/// A changed set that is not built yet.
 pub(crate) struct Edit<'a> {
     base: &'a NameSet,
-    /// Names that are new, ascending.
+    /// Added names, ascending.
     pub(crate) added: Vec<Name>,
-    /// Names that go, ascending.
+    /// Removed names, ascending.
     pub(crate) removed: Vec<&'a str>,
 }
 

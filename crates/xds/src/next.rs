@@ -1,8 +1,7 @@
-//! What a stream is sent next.
+//! The next response of a stream.
 
 use std::sync::Arc;
 
-use model::proxy::ProxyKind;
 use model::xds::ResourceType;
 
 use crate::content::Plan;
@@ -13,12 +12,12 @@ use crate::stream::Stream;
 use crate::watch::{Pending, Watch};
 use crate::{Epoch, Hub, Moment, Name, Origin, Rope, Status, StreamId, Variant};
 
-/// What to do for a stream now.
+/// The next step for a stream.
 #[derive(Debug)]
 pub enum Next {
     /// Send this, then ask again.
     Send(Response),
-    /// Nothing, until the stream is woken.
+    /// Wait until the stream is woken.
     Idle,
     /// End it with this status, and call [`Hub::disconnect`].
     End(Status),
@@ -31,18 +30,18 @@ pub struct Response {
     pub kind: ResourceType,
     /// The message.
     pub rope: Rope,
-    /// What the client will answer with.
+    /// The nonce that the client answers with.
     pub nonce: Arc<str>,
-    /// How many resources it brings.
+    /// The number of resources in it.
     pub resources: usize,
-    /// How many names it takes away.
+    /// The number of removed names in it.
     pub removed: usize,
-    /// How long it has been since the stream was last idle.
+    /// The time since the stream was idle.
     pub waited: Moment,
 }
 
 impl<O: Origin> Hub<O> {
-    /// What to do for a stream now. Ask again until it is idle.
+    /// The next step for a stream. Call it again until the stream is idle.
     pub fn next(&mut self, id: StreamId, now: Moment) -> Next {
         let Some(stream) = self.streams.get_mut(&id) else {
             return Next::Idle;
@@ -50,11 +49,11 @@ impl<O: Origin> Hub<O> {
         if let Some(status) = stream.close_with.take() {
             return Next::End(status);
         }
+        let types = self.core.types.clone();
         loop {
-            self.core.check_awaited(stream, now);
             self.core.check_settling(stream, now);
             let mut advanced = false;
-            for kind in ResourceType::ALL {
+            for kind in types.iter() {
                 match self.core.attempt(stream, kind, now) {
                     Attempt::Nothing => {}
                     Attempt::Advanced => advanced = true,
@@ -65,7 +64,7 @@ impl<O: Origin> Hub<O> {
                     }
                 }
             }
-            // What turned out to be no news to the client may be what something else waited for.
+            // A type without changes for this client may be one that another type waited for.
             if !advanced {
                 break;
             }
@@ -81,10 +80,10 @@ impl<O: Origin> Hub<O> {
     }
 }
 
-/// What came of looking at one type.
+/// The result for one type.
 enum Attempt {
     Nothing,
-    /// There was news, but nothing in it for this client.
+    /// There were changes, but none for this client.
     Advanced,
     Send(Response),
 }
@@ -118,7 +117,7 @@ impl<O: Origin> Core<O> {
         Attempt::Advanced
     }
 
-    /// What may and should be sent; `None` if there is no reason to send anything.
+    /// The response that may be sent; `None` if there is nothing to send.
     fn plan(&self, stream: &Stream<O::Token>, watch: &Watch, window: Window, full: bool) -> Option<Plan> {
         let ledger = &self.ledgers[watch.ledger];
         let selection = self.selection(watch);
@@ -144,7 +143,7 @@ impl<O: Origin> Core<O> {
         paid.owe(owed);
         left.owe(later);
         let whose = if gone { &mut paid } else { &mut left };
-        // What came back is among the news.
+        // Names that exist again are among the updates.
         let back = |name: &Name| payable(name) && ledger.resource(&self.cells, name).is_some();
         let gone_for_good = watch.pending.gone.iter().filter(|gone| !back(&gone.name));
         whose.let_go(gone_for_good.cloned(), watch.pending.gone_at);
@@ -158,14 +157,10 @@ impl<O: Origin> Core<O> {
             removals_sent: watch.removals_sent,
             sweep: selection.removed.min(window.sweep).max(watch.removals_sent),
             newest_first: watch.refused.is_some(),
-            // Envoy keeps a cluster or listener from use while it waits for these. Of a gateway, a route that is not
-            // there is left out, as istiod does: one that it had before stays in use.
-            placeholders: match watch.kind {
-                ResourceType::Endpoints => true,
-                ResourceType::Route => stream.proxy.kind == ProxyKind::Sidecar,
-                // A secret or an extension that is not there leaves those that refer to it waiting, and nobody else.
-                _ => false,
-            },
+            placeholders: watch
+                .kind
+                .placeholder
+                .is_some_and(|placeholder| (placeholder.applies)(&stream.proxy)),
         };
         Some(Plan { key, paid, left, news })
     }

@@ -1,4 +1,4 @@
-//! What follows from a client's answer, and how watches come into being and change what they select.
+//! Handles ACKs and NACKs, and creates and changes the selections of watches.
 
 use model::xds::ResourceType;
 
@@ -10,7 +10,7 @@ use crate::watch::Watch;
 use crate::{Moment, Name, Origin};
 
 impl<O: Origin> Core<O> {
-    /// The client answered its outstanding response of this type, if it has one.
+    /// Handles an answer to the outstanding response of this type, if there is one.
     pub(crate) fn answered(
         &mut self,
         origin: &mut O,
@@ -29,25 +29,25 @@ impl<O: Origin> Core<O> {
         match error {
             None => {
                 watch.accept(now);
-                self.stats.accepted[kind as usize] += 1;
+                self.stats.of_mut(kind).accepted += 1;
                 self.news.answered = true;
             }
             Some(message) => {
                 watch.refuse(message, named.unwrap_or_default(), now);
-                self.stats.refused[kind as usize] += 1;
+                self.stats.of_mut(kind).refused += 1;
                 self.news.refused = true;
             }
         }
-        if kind == ResourceType::Cluster {
-            stream.clusters_answered(accepted, now);
+        if let Some((child, _)) = self.types.reference_from(kind) {
+            stream.parent_answered((kind, child), accepted, now);
         }
-        if kind == ResourceType::Route {
-            self.follow_tables(origin, stream);
+        if let Some(child) = self.types.collections_in(kind) {
+            self.follow_parent(origin, stream, (kind, child));
         }
         self.relocate(origin, stream, kind);
     }
 
-    /// The resources of the outstanding response that a client's refusal names, each once.
+    /// The resources of the outstanding response that a NACK names, each once.
     fn named_in(&self, stream: &Stream<O::Token>, kind: ResourceType, words: &str) -> Vec<Name> {
         let Some(watch) = stream.watch(kind) else {
             return Vec::new();
@@ -68,7 +68,7 @@ impl<O: Origin> Core<O> {
         names
     }
 
-    /// A new watch of these names, or of all; the stream is in its selection already.
+    /// A new watch of these names, or of all. Adds the stream to its selection.
     pub(crate) fn watch(
         &mut self,
         origin: &mut O,
@@ -90,7 +90,7 @@ impl<O: Origin> Core<O> {
         watch
     }
 
-    /// Makes the watch select these names, or all, of its ledger.
+    /// Changes a watch to these names, or to all.
     pub(crate) fn reselect(
         &mut self,
         origin: &mut O,
@@ -109,7 +109,7 @@ impl<O: Origin> Core<O> {
         }
     }
 
-    /// Makes the watch select the names that an edit leaves.
+    /// Changes a watch to the result of an edit.
     pub(crate) fn reselect_edit(
         &mut self,
         origin: &mut O,
@@ -122,7 +122,7 @@ impl<O: Origin> Core<O> {
         self.switch(origin, stream, kind, selection);
     }
 
-    /// The same names, shared with the ledger where it has them.
+    /// The same names, sharing memory with the ledger.
     pub(crate) fn share(&self, ledger: usize, names: Vec<Name>) -> Vec<Name> {
         let ledger = &self.ledgers[ledger];
         names
@@ -155,17 +155,17 @@ impl<O: Origin> Core<O> {
 }
 
 impl<T> Stream<T> {
-    /// Clusters were accepted or refused: what waited for that goes on.
-    fn clusters_answered(&mut self, accepted: bool, now: Moment) {
-        match &mut self.settling {
-            Some(settling) if accepted => settling.answered = Some(now),
-            settling => *settling = None,
+    /// The client answered a response of a type whose resources refer to others.
+    fn parent_answered(&mut self, (parent, child): (ResourceType, ResourceType), accepted: bool, now: Moment) {
+        match self.watch_mut(parent).map(|watch| &mut watch.settling) {
+            Some(Some(settling)) if accepted => settling.answered = Some(now),
+            Some(settling) => *settling = None,
+            None => {}
         }
-        // Had the client a new use for endpoints that it has, it would have said so before it accepted the clusters. It
-        // may also have a new use without saying so.
-        if let Some(endpoints) = self.watch_mut(ResourceType::Endpoints) {
-            let rewarm = std::mem::take(&mut endpoints.rewarm);
-            endpoints.pending.owe(rewarm);
+        // A client that has a new use for a child that it has requests it before it accepts the parent, or never.
+        if let Some(watch) = self.watch_mut(child) {
+            let rewarm = std::mem::take(&mut watch.rewarm);
+            watch.pending.owe(rewarm);
         }
     }
 }

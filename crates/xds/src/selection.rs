@@ -1,5 +1,5 @@
-//! Which names of a ledger some streams see: all, or a set of names. Streams that see the same share one selection, and
-//! with it the responses.
+//! The part of a ledger that a stream subscribes to: all names, or a set of names. Streams with equal subscriptions share a
+//! selection and its responses.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -14,19 +14,19 @@ use crate::{Epoch, Name, StreamId};
 pub(crate) type SelectionId = usize;
 
 pub(crate) struct Selection {
-    /// `None`: all names of the ledger. Of a collected type these are collections.
+    /// `None`: all names of the ledger. For a type with collections, the names of collections.
     pub(crate) names: Option<NameSet>,
     collected: bool,
-    /// The ledger has no list of all names: then all are none.
+    /// The ledger has no catalogue, so that a wildcard selects nothing.
     by_name: bool,
-    /// When a name of it came or changed last.
+    /// The epoch of the last addition or change.
     pub(crate) changed: Epoch,
-    /// When that happened before.
+    /// The epoch of the addition or change before that.
     pub(crate) changed_before: Epoch,
-    /// When a name of it went last; listed types only.
+    /// The epoch of the last removal. Listed types only.
     pub(crate) removed: Epoch,
-    /// Depends on all names and what they hold, and not on how that came about; not kept for all names of a ledger, which
-    /// has its own.
+    /// Depends on all names and their resources, and not on their history. Not maintained for a wildcard: the ledger has a
+    /// digest.
     pub(crate) digest: u64,
     pub(crate) streams: BTreeSet<StreamId>,
     /// Unique in the hub; part of nonces.
@@ -34,30 +34,30 @@ pub(crate) struct Selection {
     cache: VecDeque<Cached>,
 }
 
-/// What a shared response is determined by, within its selection.
+/// The key of a shared response within its selection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Key {
     pub(crate) delta: bool,
-    /// Updates after `from` and up to `upto` are in it.
+    /// The response has the updates after `from` and up to `upto`.
     pub(crate) from: Epoch,
     pub(crate) upto: Epoch,
-    /// Removals after `removals_sent` and up to `sweep` are in it.
+    /// The response has the removals after `removals_sent` and up to `sweep`.
     pub(crate) removals_sent: Epoch,
     pub(crate) sweep: Epoch,
-    /// Whether what changed last comes first.
+    /// Whether the latest changes come first.
     pub(crate) newest_first: bool,
     /// Whether unknown names are answered with an empty resource.
     pub(crate) placeholders: bool,
 }
 
-/// A response, and whether somebody has got it since [`Selection::forget_idle`] was called last.
+/// A response, and whether a stream was sent it since the last call of [`Selection::forget_idle`].
 struct Cached {
     key: Key,
     composed: Arc<Composed>,
     used: bool,
 }
 
-/// Streams move from one state to the next together; more states than this are not in use at the same time.
+/// The maximum number of cached responses. Streams advance together, so that few are in use at a time.
 const CACHED: usize = 4;
 
 impl Selection {
@@ -82,7 +82,7 @@ impl Selection {
         }
     }
 
-    /// Whether who sees this sees the resource of this name.
+    /// Whether the resource of this name is selected.
     pub(crate) fn covers(&self, name: &str) -> bool {
         match &self.names {
             None => !self.by_name,
@@ -91,7 +91,7 @@ impl Selection {
         }
     }
 
-    /// The resources that clients named one by one.
+    /// The names of single resources that are subscribed to.
     pub(crate) fn named(&self) -> impl Iterator<Item = &Name> {
         let names = self.names.as_ref().filter(|_| !self.collected);
         names.into_iter().flat_map(NameSet::iter)
@@ -111,18 +111,18 @@ impl Selection {
         self.cache.push_back(Cached { key, composed, used });
     }
 
-    /// Forgets responses that nobody has got since this was called last. Whether there are others.
+    /// Drops responses that were not used since the last call. Returns whether others remain.
     pub(crate) fn forget_idle(&mut self) -> bool {
         self.cache.retain_mut(|cached| std::mem::take(&mut cached.used));
         !self.cache.is_empty()
     }
 
-    /// How many responses are kept.
+    /// The number of cached responses.
     pub(crate) fn responses(&self) -> usize {
         self.cache.len()
     }
 
-    /// Forgets responses to states that nobody can be sent any more.
+    /// Drops all cached responses: the selection has changed.
     pub(crate) fn outdate(&mut self) {
         self.cache.clear();
     }

@@ -1,24 +1,26 @@
-//! What follows from sending a response: for its stream, and for the types that come after its own.
+//! Records a response that is sent: in its watch, and in the types that depend on its type.
 
 use std::sync::Arc;
 
-use model::xds::ResourceType;
+use model::xds::{Parent, ResourceType};
 
 use crate::compose::{Composed, Envelope, Fresh, renamed};
 use crate::content::Plan;
 use crate::core::Core;
-use crate::gate::{Settling, Window};
+use crate::gate::Window;
 use crate::next::Response;
+use crate::settling::Settling;
 use crate::status::Exchange;
 use crate::stream::Stream;
+use crate::unanswered::Names;
 use crate::watch::Inflight;
 use crate::{Epoch, Moment, Name, Origin, Variant};
 
-/// Clusters that are remembered for a stream that has not asked for endpoints yet; of more, all count as sent.
-const EARLY_CLUSTERS: usize = 1024;
+/// References that are remembered for a stream that has not subscribed to their type yet; more count as all.
+const UNCLAIMED: usize = 1024;
 
 impl<O: Origin> Core<O> {
-    /// Makes a planned response the one that is outstanding.
+    /// Makes a composed response the outstanding one.
     pub(crate) fn send(
         &mut self,
         stream: &mut Stream<O::Token>,
@@ -32,22 +34,21 @@ impl<O: Origin> Core<O> {
         let updates = plan.news && composed.resources > 0;
         if updates {
             self.note_sent(stream, kind, &composed.fresh, plan.key.from);
-            self.note_collections(stream, &composed.collections, &plan.paid.owed, now);
-            if kind == ResourceType::Route {
-                stream.tables.extend_from_slice(&composed.tables);
+            if let Some(watch) = stream.watch_mut(kind) {
+                watch.unanswered.extend_from_slice(&composed.names);
             }
         }
         stream.sequence += 1;
         let sequence = stream.sequence;
         let waited = now.saturating_sub(stream.busy_since.unwrap_or(now));
         let (mut rope, mut nonce) = (composed.rope.clone(), composed.nonce.clone());
-        let watch = stream.watches[kind as usize].as_deref_mut();
+        let watch = stream.watches.get_mut(kind);
         if watch
             .as_ref()
             .and_then(|watch| watch.nonce())
             .is_some_and(|last| *last == nonce)
         {
-            // The client could not tell the two apart, nor we its answers.
+            // Two responses must not have the same nonce.
             nonce = format!("{nonce}.{sequence:x}").into();
             let (version, identifier) = (&composed.version, &self.limits.identifier);
             let delta = plan.key.delta;
@@ -85,10 +86,10 @@ impl<O: Origin> Core<O> {
                 at: now,
             });
         }
-        let stats = &mut self.stats;
-        stats.responses[kind as usize] += 1;
-        stats.resources[kind as usize] += composed.resources as u64;
-        stats.bytes[kind as usize] += rope.len() as u64;
+        let stats = self.stats.of_mut(kind);
+        stats.responses += 1;
+        stats.resources += composed.resources as u64;
+        stats.bytes += rope.len() as u64;
         Response {
             kind,
             rope,
@@ -99,25 +100,38 @@ impl<O: Origin> Core<O> {
         }
     }
 
-    /// Notes what a response that is about to be sent means for the types that come after its own.
+    /// Records a response in the types that depend on its type.
     fn note_sent(&self, stream: &mut Stream<O::Token>, kind: ResourceType, fresh: &Fresh, from: Epoch) {
-        if kind == ResourceType::Listener && stream.watch(ResourceType::Route).is_none() {
-            stream.early_listeners = true;
+        for child in self.types.children(kind) {
+            match child.parent {
+                Parent::Reference { .. } => self.note_references(stream, (kind, child), fresh, from),
+                Parent::Any { .. } if stream.watch(child).is_none() => {
+                    if let Some(watch) = stream.watch_mut(kind) {
+                        watch.unclaimed = Names::All;
+                    }
+                }
+                Parent::Any { .. } | Parent::Collections { .. } | Parent::None => {}
+            }
         }
-        if kind != ResourceType::Cluster {
-            return;
-        }
+    }
+
+    fn note_references(
+        &self,
+        stream: &mut Stream<O::Token>,
+        (parent, child): (ResourceType, ResourceType),
+        fresh: &Fresh,
+        from: Epoch,
+    ) {
         // Envoy drops the endpoints of a cluster that it is sent, whether they changed or not.
         let subscribed = stream
-            .watch(ResourceType::Endpoints)
-            .map(|watch| self.selection(watch).names.clone());
+            .watch(child)
+            .map(|watch| self.selection(watch).names.clone().unwrap_or_default());
         let delta = stream.variant == Variant::Delta;
-        if let Some(watch) = stream.watch_mut(ResourceType::Endpoints) {
-            let subscribed = subscribed.flatten().unwrap_or_default();
+        if let (Some(watch), Some(subscribed)) = (stream.watch_mut(child), &subscribed) {
             let again: Vec<Name> = match fresh {
                 Fresh::All => subscribed.iter().cloned().collect(),
                 Fresh::Some(fresh) => {
-                    let names = fresh.iter().map(|fresh| &fresh.endpoints);
+                    let names = fresh.iter().map(|fresh| &fresh.child);
                     names.filter(|name| subscribed.contains(name)).cloned().collect()
                 }
             };
@@ -126,38 +140,32 @@ impl<O: Origin> Core<O> {
             } else {
                 watch.rewarm.extend(again);
             }
-        } else {
-            stream.early_clusters = match (stream.early_clusters.take(), fresh) {
-                (Some(mut early), Fresh::Some(fresh)) if early.len() + fresh.len() <= EARLY_CLUSTERS => {
-                    early.extend(fresh.iter().map(|fresh| fresh.endpoints.clone()));
-                    Some(early)
+        }
+        let Some(watch) = stream.watch_mut(parent) else { return };
+        if subscribed.is_none() {
+            watch.unclaimed = match (std::mem::take(&mut watch.unclaimed), fresh) {
+                (Names::Some(mut names), Fresh::Some(fresh)) if names.len() + fresh.len() <= UNCLAIMED => {
+                    names.extend(fresh.iter().map(|fresh| fresh.child.clone()));
+                    Names::Some(names)
                 }
-                _ => None,
+                _ => Names::All,
             };
         }
-        let watch = stream.watch(ResourceType::Cluster);
-        let wildcard = watch.is_some_and(|watch| self.selection(watch).names.is_none());
-        if let (Fresh::Some(fresh), true, true) = (fresh, wildcard, from > 0) {
-            let before = watch.map_or(0, |watch| watch.settled);
-            stream.settling = Some(Settling {
+        if let (Fresh::Some(fresh), None, true) = (fresh, &self.selection(watch).names, from > 0) {
+            watch.settling = Some(Settling {
                 fresh: fresh.clone(),
-                before,
+                before: watch.settled,
                 answered: None,
                 target: None,
-                singly: None,
             });
         }
     }
 
     fn count_overdue(&mut self, stream: &Stream<O::Token>, kind: ResourceType, window: Window) {
-        let held = match kind {
-            ResourceType::Listener | ResourceType::Route | ResourceType::VirtualHost => stream.hold,
-            ResourceType::Cluster => stream.sweep_hold,
-            ResourceType::Endpoints | ResourceType::LbEndpoint => None,
-            ResourceType::Secret | ResourceType::Extension | ResourceType::NameTable => None,
-        };
+        let waits = stream.hold.filter(|_| !kind.waits_for.is_empty());
+        let held = waits.or_else(|| stream.watch(kind)?.removal_hold);
         let forced = held.is_some_and(|(epoch, _)| window.sweep == self.epoch && epoch <= window.sweep)
             && !self.is_open(stream, kind);
-        self.stats.overdue[kind as usize] += u64::from(forced);
+        self.stats.of_mut(kind).overdue += u64::from(forced);
     }
 }

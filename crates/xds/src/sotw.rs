@@ -1,15 +1,14 @@
-//! Requests in state of the world: each names everything that the client wants.
+//! State-of-the-world (SotW) requests: each lists all names that the client subscribes to.
 //!
-//! - Another nonce than the last response's: stale, ignored; the client will say the same again in answer to the last.
-//! - No names: everything for clusters and listeners, as long as the client has never named one; otherwise nothing.
-//! - The same names again: the client has a new use for what it has. If clusters were sent again, their endpoints are
-//!   the answer (Envoy drops the endpoints of a cluster that changes); otherwise there is none.
-//! - A client that returns with the version of everything that it asks for gets nothing. A version stands for the names
-//!   that are asked for and all that they hold; a response that leaves something out for later says so in its version.
-//!   (Should the stream break between a cluster that came back as it was and its endpoints, Envoy has not said that it
-//!   dropped those: it goes on after its own time limit. The same holds in delta for a cluster that changed.)
-
-use std::collections::BTreeSet;
+//! - A nonce that is not that of the last response: stale, ignored. The client repeats its list in answer to the last
+//!   response.
+//! - No names: a wildcard for wildcard types, as long as the client has never named a resource; otherwise no subscription.
+//! - The same names again: the client has a new use for its resources. If their parent was sent again (Envoy drops the
+//!   endpoints of a cluster that changes), they are sent again; otherwise there is no answer.
+//! - A client that reconnects with the version of its whole subscription gets nothing. A version covers the names and their
+//!   resources; a response that defers something has another version. (If a stream breaks between a cluster that changed
+//!   back and its endpoints, Envoy does not report that it dropped those: it continues after its own timeout. The same holds
+//!   in delta for a cluster that changed.)
 
 use model::xds::ResourceType;
 
@@ -33,7 +32,7 @@ impl<O: Origin> Core<O> {
             return Ok(());
         };
         let Some(watch) = stream.watch_mut(kind) else {
-            // A client that has heard from this stream has not just returned, whatever version it shows.
+            // A client that answers a response of this stream has not just reconnected.
             let version = if request.nonce.is_empty() {
                 version
             } else {
@@ -43,12 +42,12 @@ impl<O: Origin> Core<O> {
             return Ok(());
         };
         match watch.nonce() {
-            // The client begins anew: whatever it had is forgotten.
+            // The client starts over: it has nothing.
             Some(_) if request.nonce.is_empty() && watch.inflight.is_none() => {
                 watch.start_over();
             }
             Some(last) if **last != *request.nonce => {
-                self.stats.stale[kind as usize] += 1;
+                self.stats.of_mut(kind).stale += 1;
                 return Ok(());
             }
             _ => self.answered(origin, stream, kind, request.error, now),
@@ -73,14 +72,9 @@ impl<O: Origin> Core<O> {
         let mut watch = self.watch(origin, stream, kind, names_or_all);
         watch.named_once = !names.is_empty();
         stream.resumed |= !version.is_empty();
-        // What was sent on this stream, or on the one before, may have made the client drop what it had.
+        // Parents that were sent on this stream, or on the previous one, may have made the client drop its resources.
         let left = self.unanswered.take(&stream.proxy.id, kind);
-        let kept = left.is_empty()
-            && match kind {
-                ResourceType::Endpoints => stream.early_clusters.as_ref().is_some_and(BTreeSet::is_empty),
-                ResourceType::Route => !stream.early_listeners,
-                _ => true,
-            };
+        let kept = left.is_empty() && !stream.may_have_dropped(kind);
         if kept && version == self.ledgers[watch.ledger].version(self.selection(&watch)) {
             watch.sent = self.epoch;
             watch.settled = self.epoch;
@@ -88,15 +82,13 @@ impl<O: Origin> Core<O> {
         } else {
             watch.must_answer = true;
         }
-        if kind == ResourceType::Endpoints {
-            stream.early_clusters = Some(BTreeSet::new());
-        }
-        stream.watches[kind as usize] = Some(Box::new(watch));
+        stream.claim(kind);
+        stream.watches.insert(watch);
     }
 
-    /// Follows a change of the names that the client wants, if there is one.
+    /// Applies a changed list of names.
     fn sotw_names(&mut self, origin: &mut O, stream: &mut Stream<O::Token>, kind: ResourceType, texts: &Texts) {
-        let Some(watch) = stream.watches[kind as usize].as_deref_mut() else {
+        let Some(watch) = stream.watches.get_mut(kind) else {
             return;
         };
         watch.named_once |= !texts.is_empty();
@@ -142,7 +134,7 @@ impl<O: Origin> Core<O> {
         self.reselect(origin, stream, kind, Some(&wanted));
         let Some(watch) = stream.watch_mut(kind) else { return };
         if kind.is_wildcard() {
-            // Responses of these types are the whole set, so a smaller one must be said, too.
+            // Responses of these types are complete, so that a smaller set must be sent, too.
             watch.must_answer |= changed;
         } else {
             watch.pending.owed.retain(|name| wanted.contains(name));
@@ -156,7 +148,7 @@ impl<O: Origin> Core<O> {
 }
 
 impl Watch {
-    /// Everything is to be sent again.
+    /// Schedules everything to be sent again.
     pub(crate) fn start_over(&mut self) {
         self.sent = 0;
         self.ran = 0;

@@ -1,4 +1,4 @@
-//! What streams end with, and what debug output shows of them.
+//! The status of streams, for debug output, and the status that streams end with.
 
 use std::sync::Arc;
 
@@ -7,14 +7,14 @@ use model::xds::ResourceType;
 
 use crate::{Moment, StreamId, Variant};
 
-/// gRPC status codes that this crate ends streams with.
+/// The gRPC status codes that streams end with.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Code {
-    /// 3: the client said something that it may not say.
+    /// 3: the client violated the protocol.
     InvalidArgument = 3,
-    /// 8: the client said too much.
+    /// 8: the client exceeded a limit.
     ResourceExhausted = 8,
-    /// 14: the client should connect again.
+    /// 14: the client should reconnect.
     Unavailable = 14,
 }
 
@@ -22,9 +22,9 @@ pub enum Code {
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{message}")]
 pub struct Status {
-    /// Its kind.
+    /// The gRPC code.
     pub code: Code,
-    /// For people.
+    /// The message.
     pub message: String,
 }
 
@@ -49,10 +49,10 @@ pub struct Exchange {
     pub at: Moment,
 }
 
-/// A response that was refused.
+/// A response that was rejected (NACK).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Refusal {
-    /// The client's words, cut to a bounded length.
+    /// The client's error message, truncated.
     pub message: Arc<str>,
     /// The response's version.
     pub version: Arc<str>,
@@ -67,31 +67,31 @@ pub struct Refusal {
 pub struct StreamStatus {
     /// The stream.
     pub id: StreamId,
-    /// Who is at its other end.
+    /// The proxy at its other end.
     pub proxy: Arc<Proxy>,
-    /// Which variant of the protocol it speaks.
+    /// The protocol variant.
     pub variant: Variant,
-    /// Since when.
+    /// When it was opened.
     pub connected: Moment,
-    /// What it subscribes to, in sending order.
+    /// Its subscriptions, in sending order.
     pub watches: Vec<WatchStatus>,
-    /// Types that it asked for and that are not served.
+    /// Unserved types that it subscribed to.
     pub unserved: Vec<Arc<str>>,
 }
 
-/// A stream's place in one type.
+/// The status of a stream's subscription to one type.
 #[derive(Clone, Debug)]
 pub struct WatchStatus {
     /// The type.
     pub kind: ResourceType,
-    /// How many names it subscribes to; `None`: all.
+    /// The number of names subscribed to; `None`: wildcard.
     pub names: Option<usize>,
     /// The last response.
     pub sent: Option<Exchange>,
-    /// The last response that was accepted.
+    /// The last response that was acknowledged (ACK).
     pub acked: Option<Exchange>,
-    /// The last response, if it was refused.
+    /// The last response, if it was rejected (NACK).
     pub error: Option<Refusal>,
-    /// Whether the client has answered for everything that there is.
+    /// Whether the client has acknowledged the current state.
     pub synced: bool,
 }

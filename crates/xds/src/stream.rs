@@ -1,16 +1,13 @@
 //! One connected stream.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use model::proxy::Proxy;
 use model::xds::ResourceType;
 
-use crate::awaited::Awaited;
-use crate::gate::Settling;
 use crate::rate::Rate;
 use crate::watch::Watch;
-use crate::{Epoch, Moment, Name, Status, StreamId, Variant};
+use crate::{Epoch, Moment, Status, StreamId, Variant};
 
 /// One connected stream.
 pub(crate) struct Stream<T> {
@@ -20,30 +17,57 @@ pub(crate) struct Stream<T> {
     pub(crate) variant: Variant,
     pub(crate) connected: Moment,
     pub(crate) rate: Rate,
-    pub(crate) watches: [Option<Box<Watch>>; ResourceType::COUNT],
+    pub(crate) watches: Watches,
     pub(crate) unserved: Vec<Arc<str>>,
     /// The client had something from an earlier stream.
     pub(crate) resumed: bool,
-    /// Clusters of which endpoints are awaited.
-    pub(crate) settling: Option<Settling>,
-    /// What clusters discover that were sent on this stream before it asked for endpoints; `None` stands for more than can be listed.
-    pub(crate) early_clusters: Option<BTreeSet<Name>>,
-    /// Collections of endpoints that it was told of.
-    pub(crate) awaited: Awaited,
-    /// Whether listeners were sent on this stream before it asked for routes.
-    pub(crate) early_listeners: bool,
-    /// Route tables in the outstanding response of their type.
-    pub(crate) tables: Vec<Name>,
-    /// Since when listeners or routes wait for what they may need, and what they had to bring then.
+    /// The epoch and time at which changes began to wait for the types that they need.
     pub(crate) hold: Option<(Epoch, Moment)>,
-    /// Since when removals of clusters wait, and up to which epoch.
-    pub(crate) sweep_hold: Option<(Epoch, Moment)>,
     /// Makes nonces of unshared responses unique.
     pub(crate) sequence: u64,
     pub(crate) timer: Option<Moment>,
     /// Since when it has something to do.
     pub(crate) busy_since: Option<Moment>,
     pub(crate) close_with: Option<Status>,
+}
+
+/// The watches of a stream, in sending order.
+#[derive(Default)]
+pub(crate) struct Watches(Vec<Watch>);
+
+impl Watches {
+    pub(crate) fn get(&self, kind: ResourceType) -> Option<&Watch> {
+        self.iter().find(|watch| watch.kind == kind)
+    }
+
+    pub(crate) fn get_mut(&mut self, kind: ResourceType) -> Option<&mut Watch> {
+        self.iter_mut().find(|watch| watch.kind == kind)
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Watch> {
+        self.0.iter()
+    }
+
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Watch> {
+        self.0.iter_mut()
+    }
+
+    /// Adds a watch. It replaces that of the same type, if there is one.
+    pub(crate) fn insert(&mut self, watch: Watch) {
+        match self.0.binary_search_by_key(&watch.kind, |watch| watch.kind) {
+            Ok(at) => self.0[at] = watch,
+            Err(at) => {
+                // Streams are many and subscribe to few types.
+                self.0.reserve_exact(1);
+                self.0.insert(at, watch);
+            }
+        }
+    }
+
+    pub(crate) fn remove(&mut self, kind: ResourceType) -> Option<Watch> {
+        let at = self.0.iter().position(|watch| watch.kind == kind)?;
+        Some(self.0.remove(at))
+    }
 }
 
 impl<T> Stream<T> {
@@ -62,16 +86,10 @@ impl<T> Stream<T> {
             variant,
             connected: now,
             rate,
-            watches: std::array::from_fn(|_| None),
+            watches: Watches::default(),
             unserved: Vec::new(),
             resumed: false,
-            settling: None,
-            early_clusters: Some(BTreeSet::new()),
-            awaited: Awaited::default(),
-            early_listeners: false,
-            tables: Vec::new(),
             hold: None,
-            sweep_hold: None,
             sequence: 0,
             timer: None,
             busy_since: None,
@@ -80,11 +98,11 @@ impl<T> Stream<T> {
     }
 
     pub(crate) fn watch(&self, kind: ResourceType) -> Option<&Watch> {
-        self.watches[kind as usize].as_deref()
+        self.watches.get(kind)
     }
 
     pub(crate) fn watch_mut(&mut self, kind: ResourceType) -> Option<&mut Watch> {
-        self.watches[kind as usize].as_deref_mut()
+        self.watches.get_mut(kind)
     }
 
     pub(crate) fn note_unserved(&mut self, type_url: &str, limit: usize) {

@@ -1,9 +1,8 @@
-//! How many clients run what was derived from something: the answers that clients gave, counted for cells.
+//! Counts the clients that have acknowledged, rejected or not yet answered the resources of an object.
 //!
-//! A stream's place in a ledger says what it has accepted, so a count needs no memory of its own. Streams that accepted
-//! everything are not looked at singly: each selection's members are a set of bits, from which those that lag behind or
-//! refused are taken out. A question costs a pass over such sets for each ledger that its cells are in, not for each
-//! stream.
+//! A stream's place in a ledger shows what it has acknowledged, so that counting needs no memory of its own. The streams of a
+//! selection are a bit set, from which those that lag behind or sent a NACK are removed. A query costs a pass over such
+//! sets for each ledger that has its cells, and not for each stream.
 
 mod bits;
 mod view;
@@ -20,71 +19,72 @@ use crate::{Epoch, Hub, Name, Origin, StreamId};
 use bits::Bits;
 use view::View;
 
-/// What happened that may have changed a [`Tally`].
+/// Events that may have changed [`AckCounts`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct News {
-    /// A client accepted a response.
+    /// A client acknowledged a response.
     pub answered: bool,
-    /// A client refused a response.
+    /// A client rejected a response.
     pub refused: bool,
-    /// Clients came, went, or see something else.
+    /// Clients connected, disconnected or changed their subscriptions.
     pub members: bool,
 }
 
-/// Asks how many clients run what was derived from one thing.
+/// A query for the clients that use the resources of one object.
 #[derive(Clone, Debug)]
 pub struct Question<C> {
-    /// Resources that were derived from it. A client that gets any of them counts.
+    /// Resources that are derived from it. A client that is sent any of them counts.
     pub resources: Vec<C>,
-    /// Catalogues of which every client counts.
+    /// Catalogues. Every client that is sent one counts.
     pub catalogues: Vec<C>,
-    /// Catalogues of which clients count if something in it changed in the epoch `since`.
+    /// Catalogues whose clients count if a listed resource changed in the epoch `since`.
     pub maybe: Vec<C>,
-    /// The epoch ([`Hub::epoch`]) in which the thing itself changed last. What changed later, changed for other reasons,
-    /// and is not waited for.
+    /// The epoch ([`Hub::epoch`]) of the object's last change. Later changes of its resources have other causes and are not
+    /// waited for.
     pub since: Epoch,
 }
 
-/// How many clients run something. A client that refuses one part of it and has not answered for another refuses it.
+/// The clients of an object's resources. A client that rejects one resource and has not answered for another counts as
+/// rejecting.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Tally {
-    /// Those that get any of it.
+    /// Clients that are sent any of the resources.
     pub total: usize,
-    /// Those that have accepted all of it that they get.
+    /// Clients that have acknowledged all resources that they are sent.
     pub running: usize,
-    /// Those that refused a part of it, and have not accepted it since.
+    /// Clients that rejected a resource and have not accepted it since.
     pub refused: usize,
-    /// Those that have not answered yet.
+    /// Clients that have not answered yet.
     pub pending: usize,
-    /// One of the refusals: that of the first client by name.
+    /// One of the NACKs: that of the first client by name.
     pub objection: Option<Objection>,
 }
 
-/// A client's refusal.
+/// A client's NACK.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Objection {
-    /// Who.
+    /// The client.
     pub proxy: Arc<str>,
-    /// Of which type.
+    /// The type.
     pub kind: ResourceType,
-    /// Of which resources: those that its words name, or the one that was asked for.
+    /// The resources that its error names, or the one that was queried.
     pub resources: Vec<Arc<str>>,
-    /// Its words.
+    /// Its error.
     pub message: Arc<str>,
 }
 
 impl<O: Origin> Hub<O> {
-    /// Counts changes that were applied; for [`Question::since`].
+    /// The number of commits applied; for [`Question::since`].
     pub fn epoch(&self) -> u64 {
         self.core.epoch
     }
 
-    /// What happened since this was asked last.
+    /// Events since the last call.
     pub fn take_news(&mut self) -> News {
         std::mem::take(&mut self.core.news)
     }
 
-    /// Answers questions. Many at once cost less than each by itself.
+    /// Answers queries. Many at once cost less than one by one.
     pub fn tally(&self, questions: &[Question<O::Cell>]) -> Vec<Tally> {
         let mut ids: Vec<StreamId> = self.streams.keys().copied().collect();
         ids.sort_unstable();
@@ -103,28 +103,28 @@ impl<O: Origin> Hub<O> {
     }
 }
 
-/// A part of a question: a name of a ledger, or all of them, from an epoch on.
+/// A part of a query: one name of a ledger, or all.
 #[derive(Clone, Copy)]
 pub(crate) struct Ask<'a> {
     pub(crate) name: Option<&'a Name>,
-    /// What changed in this epoch or before must run.
+    /// Changes up to this epoch must be acknowledged.
     pub(crate) due: Epoch,
 }
 
-/// Questions being answered, one after the other.
+/// The state of answering queries.
 struct Count<'h, O: Origin> {
     hub: &'h Hub<O>,
     ids: Vec<StreamId>,
     places: FxHashMap<StreamId, u32>,
     views: FxHashMap<LedgerId, View<'h>>,
-    /// Of the question at hand.
+    /// For the current query.
     total: Bits,
     pending: Bits,
     refused: Bits,
     objection: Option<Refuser>,
 }
 
-/// The stream whose objection is shown.
+/// The stream whose NACK is reported.
 struct Refuser {
     proxy: Arc<str>,
     stream: StreamId,
@@ -151,7 +151,7 @@ impl<'h, O: Origin> Count<'h, O> {
             };
             let mut changed = hub.core.ledgers[id].changed_in(question.since).peekable();
             if certain && changed.peek().is_none() {
-                // Its own change was long ago or made no difference here: whoever has accepted anything runs it.
+                // The object's change was long ago or had no effect here: any acknowledgement covers it.
                 self.ask(id, Ask { name: None, due: 1 });
             }
             for name in changed {
@@ -185,7 +185,7 @@ impl<'h, O: Origin> Count<'h, O> {
                 return;
             };
             let first = self.objection.as_ref().is_none_or(|first| {
-                // Of one proxy's objections, the one of the type that is sent first.
+                // Of one proxy's NACKs, that of the first type in sending order.
                 (proxy, ledger.kind) < (&first.proxy, first.kind)
             });
             if first {

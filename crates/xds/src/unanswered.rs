@@ -1,99 +1,107 @@
-//! What streams leave unanswered when they end.
+//! Resources that a node must be sent again because its last stream ended before it answered for them.
 //!
-//! A cluster that is sent again is a new one to Envoy, which waits for its assignment, even for one that it has. A stream that
-//! breaks in between leaves it waiting: on return it names both versions, and both are those that there are. So what was
-//! sent, or about to be sent, again is remembered by node, and is sent when the node returns, whatever it says that it has.
-//! The same holds for virtual hosts, which follow their table.
+//! Envoy treats a cluster that is sent again as a new one and waits for its assignment, even if it has it. If the stream breaks
+//! in between, Envoy reports both versions on the next stream, and both are current. So resources that were, or were about to
+//! be, sent again are recorded by node, and sent when the node reconnects, whatever versions it reports. The same holds for
+//! virtual hosts, which follow their route table.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use model::xds::ResourceType;
+use model::xds::{Parent, ResourceType, ResourceTypes};
 use rustc_hash::FxHashMap;
 
 use crate::Name;
 use crate::stream::Stream;
 
-/// Nodes that are remembered; the oldest are forgotten first.
+/// The maximum number of recorded nodes; the oldest are dropped first.
 const NODES: usize = 4096;
-/// Names that are remembered of a node and type, and the bytes in them; more stand for all. Clients choose names.
+/// The maximum number of names for a node and type, and of bytes in them; more count as all. Clients choose names.
 const NAMES: usize = 128;
 const NAME_BYTES: usize = 16 << 10;
-/// The types that follow another one.
-const FOLLOWING: [ResourceType; 2] = [ResourceType::Endpoints, ResourceType::VirtualHost];
 
-/// Names, or more than can be listed.
+/// Names, or all if there are too many.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Left {
+pub(crate) enum Names {
     All,
     Some(BTreeSet<Name>),
 }
 
-impl Default for Left {
-    fn default() -> Left {
-        Left::Some(BTreeSet::new())
+impl Default for Names {
+    fn default() -> Names {
+        Names::Some(BTreeSet::new())
     }
 }
 
-impl Left {
+impl Names {
     pub(crate) fn contains(&self, name: &Name) -> bool {
         match self {
-            Left::All => true,
-            Left::Some(names) => names.contains(name),
+            Names::All => true,
+            Names::Some(names) => names.contains(name),
         }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        matches!(self, Left::Some(names) if names.is_empty())
+        matches!(self, Names::Some(names) if names.is_empty())
     }
 
-    fn add(&mut self, other: Left) {
+    fn add(&mut self, other: Names) {
         *self = match (std::mem::take(self), other) {
-            (Left::Some(mut names), Left::Some(more)) => {
+            (Names::Some(mut names), Names::Some(more)) => {
                 names.extend(more);
                 let bytes: usize = names.iter().map(|name| name.len()).sum();
                 if names.len() > NAMES || bytes > NAME_BYTES {
-                    Left::All
+                    Names::All
                 } else {
-                    Left::Some(names)
+                    Names::Some(names)
                 }
             }
-            _ => Left::All,
+            _ => Names::All,
         };
     }
 
-    fn of(stream: &Stream<impl Sized>, kind: ResourceType) -> Left {
-        let mut left = Left::default();
-        match stream.watch(kind) {
-            // They are owed only when their table has been answered.
-            _ if kind == ResourceType::VirtualHost && !stream.tables.is_empty() => return Left::All,
-            Some(watch) => {
+    fn of(stream: &Stream<impl Sized>, kind: ResourceType) -> Names {
+        let mut left = Names::default();
+        let parent = kind.parent.of().and_then(|of| stream.watch(of));
+        match (stream.watch(kind), kind.parent) {
+            // They become pending only when their parent has been answered.
+            (_, Parent::Collections { .. }) if parent.is_some_and(|parent| !parent.unanswered.is_empty()) => {
+                return Names::All;
+            }
+            (Some(watch), _) => {
                 let sent = watch.inflight.iter().flat_map(|inflight| &inflight.pending.owed);
                 let names = watch.pending.owed.iter().chain(&watch.rewarm).chain(sent);
-                left.add(Left::Some(names.cloned().collect()));
+                left.add(Names::Some(names.cloned().collect()));
             }
-            None if kind == ResourceType::Endpoints => {
-                left.add(stream.early_clusters.clone().map_or(Left::All, Left::Some));
+            (None, Parent::Reference { .. }) => {
+                left.add(parent.map(|parent| parent.unclaimed.clone()).unwrap_or_default());
             }
-            None => {}
+            (None, _) => {}
         }
         left
     }
 }
 
-/// What is remembered, by node.
+/// Whether unanswered resources of a type are recorded.
+fn is_remembered(kind: ResourceType) -> bool {
+    matches!(kind.parent, Parent::Reference { .. } | Parent::Collections { .. })
+}
+
+/// The recorded names, by node.
 #[derive(Default)]
 pub(crate) struct Unanswered {
-    nodes: FxHashMap<Arc<str>, [Left; FOLLOWING.len()]>,
-    /// In the order in which they were noted first.
+    nodes: FxHashMap<Arc<str>, BTreeMap<ResourceType, Names>>,
+    /// The nodes, oldest first.
     order: VecDeque<Arc<str>>,
 }
 
 impl Unanswered {
-    /// Notes what a stream leaves that has ended, or that its node has given up.
-    pub(crate) fn note(&mut self, stream: &Stream<impl Sized>) {
-        let left = FOLLOWING.map(|kind| Left::of(stream, kind));
-        if left.iter().all(Left::is_empty) {
+    /// Records the unanswered resources of a stream that ended or was replaced.
+    pub(crate) fn note(&mut self, types: &ResourceTypes, stream: &Stream<impl Sized>) {
+        let left = types.iter().filter(|kind| is_remembered(*kind));
+        let left = left.map(|kind| (kind, Names::of(stream, kind)));
+        let left: Vec<_> = left.filter(|(_, names)| !names.is_empty()).collect();
+        if left.is_empty() {
             return;
         }
         let node = &stream.proxy.id;
@@ -106,17 +114,17 @@ impl Unanswered {
             self.order.push_back(node.clone());
         }
         let known = self.nodes.entry(node.clone()).or_default();
-        known.iter_mut().zip(left).for_each(|(known, left)| known.add(left));
+        left.into_iter()
+            .for_each(|(kind, names)| known.entry(kind).or_default().add(names));
     }
 
-    /// What earlier streams of a node left of a type; from now on this stream stands for it.
-    pub(crate) fn take(&mut self, node: &str, kind: ResourceType) -> Left {
+    /// Takes the names that earlier streams of a node left unanswered.
+    pub(crate) fn take(&mut self, node: &str, kind: ResourceType) -> Names {
         let Some(known) = self.nodes.get_mut(node) else {
-            return Left::default();
+            return Names::default();
         };
-        let at = FOLLOWING.iter().position(|following| *following == kind);
-        let taken = at.map(|at| std::mem::take(&mut known[at])).unwrap_or_default();
-        if known.iter().all(Left::is_empty) {
+        let taken = known.remove(&kind).unwrap_or_default();
+        if known.is_empty() {
             self.nodes.remove(node);
             self.order.retain(|other| **other != *node);
         }
@@ -131,17 +139,17 @@ mod tests {
     #[test]
     fn what_is_remembered_is_bounded() {
         let some = |count: usize, length: usize| {
-            let mut left = Left::default();
+            let mut left = Names::default();
             let names = (0..count).map(|number| Name::from(format!("{number:0length$}")));
-            left.add(Left::Some(names.collect()));
+            left.add(Names::Some(names.collect()));
             left
         };
         assert!(some(0, 1).is_empty());
-        assert!(matches!(some(NAMES, 60), Left::Some(_)));
-        assert_eq!(some(NAMES + 1, 60), Left::All);
-        assert_eq!(some(20, 1000), Left::All);
+        assert!(matches!(some(NAMES, 60), Names::Some(_)));
+        assert_eq!(some(NAMES + 1, 60), Names::All);
+        assert_eq!(some(20, 1000), Names::All);
         let mut left = some(NAMES, 60);
-        left.add(Left::Some(["another".into()].into()));
-        assert!(left == Left::All && left.contains(&"anything".into()));
+        left.add(Names::Some(["another".into()].into()));
+        assert!(left == Names::All && left.contains(&"anything".into()));
     }
 }

@@ -1,4 +1,4 @@
-//! One stream's place in one type: what it has been sent, what it has answered, and what it is owed.
+//! The state of one stream's subscription to one type: sent, acknowledged and pending.
 
 use std::sync::Arc;
 
@@ -7,68 +7,78 @@ use model::xds::{Resource, ResourceType};
 use crate::cells::LedgerId;
 use crate::compose::Composed;
 use crate::selection::{Selection, SelectionId};
+use crate::settling::Settling;
 use crate::status::{Exchange, Refusal};
+use crate::unanswered::Names;
 use crate::{Epoch, Moment, Name};
 
 pub(crate) struct Watch {
     pub(crate) kind: ResourceType,
     pub(crate) ledger: LedgerId,
     pub(crate) selection: SelectionId,
-    /// When it came to this ledger: to its client, nothing in it is older.
+    /// The epoch at which the stream entered this ledger.
     pub(crate) joined: Epoch,
-    /// Names that the client asked for beside a wildcard.
+    /// Names that the client subscribed to in addition to a wildcard.
     pub(crate) explicit: Vec<Name>,
-    /// Whether the client ever named a resource: from then on no names mean none, not all (state of the world).
+    /// Whether the client ever named a resource: from then on an empty list is no wildcard (SotW).
     pub(crate) named_once: bool,
-    /// Its collections are the route tables that the client has (virtual hosts).
+    /// Its collections are the resources of the parent type that the client has.
     pub(crate) follows: bool,
-    /// What changed up to this epoch has been sent; 0: nothing has.
+    /// Updates up to this epoch were sent; 0: none were.
     pub(crate) sent: Epoch,
-    /// What went up to this epoch has been sent as removed; wildcard types only.
+    /// Removals up to this epoch were sent. Listed types only.
     pub(crate) removals_sent: Epoch,
-    /// The client has answered for everything up to this epoch.
+    /// The client has answered (ACK or NACK) all changes up to this epoch.
     pub(crate) settled: Epoch,
-    /// The client has accepted everything up to this epoch, but for what it is owed.
+    /// The client has acknowledged all changes up to this epoch, except for `pending`.
     pub(crate) ran: Epoch,
-    /// What it refused, as long as that stands.
+    /// The NACK of the client, until it accepts the resources.
     pub(crate) complaint: Option<Box<Complaint>>,
-    /// What it must be sent although its place in the ledger does not say so.
+    /// Changes to be sent that do not follow from its place in the ledger.
     pub(crate) pending: Pending,
-    /// Endpoints whose cluster was sent again: the client's next request is answered with them (state of the world).
+    /// Resources whose parent was sent again. They are sent in answer to the client's next request (SotW).
     pub(crate) rewarm: Vec<Name>,
-    /// An answer is due even if there is nothing to say.
+    /// A response must be sent, even an empty one.
     pub(crate) must_answer: bool,
-    /// How many responses were sent.
+    /// The number of responses sent.
     pub(crate) responses: u64,
     pub(crate) inflight: Option<Inflight>,
+    /// Resources that were sent, until what they refer to is in place ([`Parent::Reference`](model::xds::Parent)).
+    pub(crate) settling: Option<Settling>,
+    /// References of resources that were sent before the client subscribed to the child type.
+    pub(crate) unclaimed: Names,
+    /// Names in the outstanding response, which are collections of a child type.
+    pub(crate) unanswered: Vec<Name>,
+    /// The epoch and time at which removals began to wait.
+    pub(crate) removal_hold: Option<(Epoch, Moment)>,
     pub(crate) refused: Option<Refused>,
-    /// Its audience differs from its ledger's; it moves when the outstanding response is answered.
+    /// The audience of its proxy is no longer that of its ledger. It moves when the outstanding response is answered.
     pub(crate) moving: bool,
-    /// The last response, as the client sees it.
+    /// The last response and its nonce.
     pub(crate) last: Option<(Arc<Composed>, Arc<str>)>,
     pub(crate) sent_at: Option<Exchange>,
     pub(crate) acked_at: Option<Exchange>,
     pub(crate) error: Option<Refusal>,
 }
 
-/// What a client must be sent that its place in the ledger does not imply.
+/// Changes to be sent to a client that do not follow from its place in the ledger.
 #[derive(Clone, Default)]
 pub(crate) struct Pending {
-    /// Names whose present content it needs.
+    /// Names whose current resource must be sent.
     pub(crate) owed: Vec<Name>,
-    /// Names that it may have and that are no longer there.
+    /// Removed names that it may have.
     pub(crate) gone: Vec<Gone>,
-    /// When the latest of `gone` was noted.
+    /// The epoch at which the latest of `gone` was added.
     pub(crate) gone_at: Epoch,
 }
 
-/// A name that a client may have and that is no longer there.
+/// A removed name that a client may have.
 #[derive(Clone)]
 pub(crate) struct Gone {
     pub(crate) name: Name,
-    /// What it held last, where that is known.
+    /// Its last resource, if known.
     pub(crate) last: Option<Resource>,
-    /// Whether the client is sure to have exactly that.
+    /// Whether the client certainly has this resource.
     pub(crate) certain: bool,
 }
 
@@ -109,47 +119,47 @@ impl Pending {
     }
 }
 
-/// A response that the client has not answered yet.
+/// A response without an answer.
 pub(crate) struct Inflight {
     pub(crate) nonce: Arc<str>,
-    /// Where the watch was before it, should it be refused.
+    /// The state of the watch before the response, for a NACK.
     pub(crate) sent_before: Epoch,
     pub(crate) removals_sent_before: Epoch,
     pub(crate) pending: Pending,
-    /// Everything up to this epoch is in it or was before.
+    /// The response completes the updates up to this epoch.
     pub(crate) upto: Epoch,
     pub(crate) sweep: Epoch,
-    /// Whether it brings anything, and not only takes away.
+    /// Whether it has updates, and not only removals.
     pub(crate) updates: bool,
 }
 
-/// A refused response. The client may have taken a part of it, so the next one starts where this one did; but it waits
-/// until something changed after it.
+/// A rejected response. The client may have accepted a part of it, so the next response starts at the same place; but it is
+/// sent only after a further change.
 pub(crate) struct Refused {
     pub(crate) upto: Epoch,
     pub(crate) sweep: Epoch,
     pub(crate) pending: Pending,
 }
 
-/// What a client refused, and has not accepted since.
+/// The resources that a client rejected and has not accepted since.
 pub(crate) struct Complaint {
-    /// Everything up to this epoch was in the refused response or in one before.
+    /// The rejected response completed the updates up to this epoch.
     pub(crate) upto: Epoch,
-    /// The resources that the client's words name; none: it may be any.
+    /// The resources that the client's error names; empty: unknown.
     pub(crate) names: Vec<Name>,
-    /// Names that were in it although they are older.
+    /// Older names that were in the response.
     pub(crate) owed: Vec<Name>,
 }
 
 impl Complaint {
-    /// Whether a resource, changed in this epoch, is among those that the client refused.
+    /// Whether the client may have rejected this resource.
     pub(crate) fn is_about(&self, name: &Name) -> bool {
         self.names.is_empty() || self.names.contains(name)
     }
 }
 
 impl Watch {
-    /// What went before `joined` is none of its business.
+    /// A watch that has not been sent anything. Removals before `joined` do not concern it.
     pub(crate) fn new(kind: ResourceType, ledger: LedgerId, selection: SelectionId, joined: Epoch) -> Watch {
         Watch {
             kind,
@@ -169,6 +179,10 @@ impl Watch {
             must_answer: false,
             responses: 0,
             inflight: None,
+            settling: None,
+            unclaimed: Names::default(),
+            unanswered: Vec::new(),
+            removal_hold: None,
             refused: None,
             moving: false,
             last: None,
@@ -183,33 +197,33 @@ impl Watch {
         self.last.as_ref().map(|(_, nonce)| nonce)
     }
 
-    /// Only what changed after this epoch is a reason to send something.
+    /// Updates after this epoch are a reason to send a response.
     pub(crate) fn news_after(&self) -> Epoch {
         self.refused
             .as_ref()
             .map_or(self.sent, |refused| refused.upto.max(self.sent))
     }
 
-    /// Only what went after this epoch is a reason to send something.
+    /// Removals after this epoch are a reason to send a response.
     pub(crate) fn sweeps_after(&self) -> Epoch {
         self.refused
             .as_ref()
             .map_or(self.removals_sent, |refused| refused.sweep.max(self.removals_sent))
     }
 
-    /// Whether there is something that brings the client something and has not been sent.
+    /// Whether there are unsent updates.
     pub(crate) fn has_updates(&self, selection: &Selection) -> bool {
         self.must_answer || self.moving || !self.pending.owed.is_empty() || selection.changed > self.news_after()
     }
 
-    /// Whether the client has answered so many responses, or there is nothing to wait for. `pending`: whether there is
-    /// something to send.
+    /// Whether the client has answered so many responses, or has nothing to answer. `pending`: whether there are unsent
+    /// updates.
     pub(crate) fn has_answered(&self, responses: u64, pending: bool) -> bool {
         let answered = self.responses - u64::from(self.inflight.is_some());
         answered >= responses || !pending && self.inflight.is_none()
     }
 
-    /// Up to which epoch what it selects is in force at the client, but for what it is owed.
+    /// The epoch up to which the client uses the selected resources, except for `pending`.
     pub(crate) fn in_force(&self, selection: &Selection) -> Epoch {
         if self.is_current(selection.changed) {
             Epoch::MAX
@@ -218,17 +232,17 @@ impl Watch {
         }
     }
 
-    /// Whether the client has accepted what changed last, in this epoch.
+    /// Whether the client has acknowledged the last change, which was in this epoch.
     pub(crate) fn is_current(&self, changed: Epoch) -> bool {
         self.inflight.is_none() && self.refused.is_none() && self.sent > 0 && changed <= self.sent
     }
 
-    /// Whether there is something to take away that has not been sent.
+    /// Whether there are unsent removals.
     pub(crate) fn has_removals(&self, selection: &Selection) -> bool {
         !self.pending.gone.is_empty() || selection.removed > self.sweeps_after()
     }
 
-    /// The client has taken the outstanding response.
+    /// The client acknowledged the outstanding response (ACK).
     pub(crate) fn accept(&mut self, now: Moment) {
         let Some(inflight) = self.inflight.take() else { return };
         self.settled = inflight.upto;
@@ -241,8 +255,7 @@ impl Watch {
         });
     }
 
-    /// The client has refused the outstanding response.
-    /// `names` are the resources that its words name.
+    /// The client rejected the outstanding response (NACK). `names` are the resources that its error names.
     pub(crate) fn refuse(&mut self, message: String, names: Vec<Name>, now: Moment) {
         let Some(inflight) = self.inflight.take() else { return };
         self.settled = inflight.upto;

@@ -32,7 +32,6 @@ async fn start(configuration: Configuration) -> Server {
         keepalive_interval: Duration::from_secs(30),
         keepalive_timeout: Duration::from_secs(10),
         vhds: true,
-        leds: None,
         max_request_bytes: 64 << 10,
         secret_access: server::SecretAccess::None,
         limits: Limits::default(),

@@ -1,6 +1,5 @@
 //! Proxies as scenarios describe them.
 
-use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
@@ -45,11 +44,7 @@ pub fn parse(name: &str, yaml: &str) -> Result<Proxy> {
         "extensions": extensions.iter().map(|e| json!({"name": e})).collect::<Vec<_>>(),
     });
     let node: Node = protos::from_json(&node).context("node")?;
-    let mut proxy = xds::parse_node(&node)?;
-    let apart = body["leds-min-endpoints"]
-        .as_u64()
-        .and_then(|number| u32::try_from(number).ok());
-    proxy.leds = proxy.leds.and(apart.and_then(NonZeroU32::new));
+    let mut proxy = envoy::parse_node(&node)?;
     proxy.trusted = body["trusted"].as_bool().unwrap_or(false);
     Ok(proxy)
 }

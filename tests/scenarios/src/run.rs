@@ -1,5 +1,6 @@
 //! Plays a scenario.
 
+use envoy::types;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::Path;
@@ -281,13 +282,15 @@ impl<'h> Player<'h> {
             .clients
             .get(&show.proxy)
             .with_context(|| format!("no proxy {}", show.proxy))?;
-        let kind = *ResourceType::ALL
+        let kind = self
+            .world
+            .types()
             .iter()
-            .find(|t| t.short_name() == show.kind)
+            .find(|t| t.short_name == show.kind)
             .context("want the short name of a type, such as CDS")?;
         let value = match &show.name {
             // It has no name.
-            None if kind == ResourceType::NameTable => match client.holdings().get(&(kind, Arc::default())) {
+            None if kind == types::NAME_TABLE => match client.holdings().get(&(kind, Arc::default())) {
                 Some(resource) => project(&json(kind, resource)?, &show.paths),
                 None => Value::from("absent"),
             },
@@ -363,7 +366,7 @@ pub(crate) fn mesh(config: MeshConfig) -> MeshSettings {
 
 fn describe(client: &str, before: &Holdings, after: &Holdings, out: &mut String) {
     let mut line = |sign: char, kind: ResourceType, name: &str| {
-        let _ = writeln!(out, "{client} {} {sign}{name}", kind.short_name());
+        let _ = writeln!(out, "{client} {} {sign}{name}", kind.short_name);
     };
     let differs = |a: &Resource, b: &Resource| a != b;
     for ((kind, name), resource) in after {

@@ -1,11 +1,13 @@
 //! What one proxy holds, found out the way a client does: the catalogues, then the names that they refer to.
 
+use envoy::types;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
+use envoy_filter::Client as ClientOf;
 use flow::CellId;
-use model::audience::ResourceKey;
+use model::audience::{EndpointsAudience, GrpcAudience, ListenerAudience, ResourceKey};
 use model::xds::{Resource, ResourceType};
 use registry::inputs::ProxyToken;
 use serde_json::Value;
@@ -79,7 +81,7 @@ impl Client {
 /// # Errors
 /// The bytes are not a message of the type.
 pub fn json(kind: ResourceType, resource: &Resource) -> Result<Value> {
-    protos::json(kind.type_url(), resource.body()).with_context(|| format!("{} {}", kind.short_name(), resource.name()))
+    protos::json(kind.type_url, resource.body()).with_context(|| format!("{} {}", kind.short_name, resource.name()))
 }
 
 /// Notes the names that a resource refers to.
@@ -96,71 +98,55 @@ struct Walk<'w> {
 
 impl Walk<'_> {
     fn all(&mut self) -> Result<()> {
-        if let Audience::GrpcListener(_) = self.audience(ResourceType::Listener)? {
+        let listeners = self.audience(types::LISTENER)?;
+        if let Some(ClientOf::<Arc<ListenerAudience>, Arc<GrpcAudience>>::Grpc(_)) = listeners.get() {
             return self.by_name();
         }
-        let mut endpoints = self.wildcard(ResourceType::Cluster, endpoint_names)?;
-        if matches!(self.audience(ResourceType::Endpoints)?, Audience::Endpoints(a) if a.own.is_some()) {
+        let mut endpoints = self.wildcard(types::CLUSTER, endpoint_names)?;
+        let endpoints_audience = self.audience(types::ENDPOINTS)?;
+        let own = endpoints_audience.get::<Arc<EndpointsAudience>>();
+        if own.is_some_and(|audience| audience.own.is_some()) {
             // A cluster of its bootstrap.
             endpoints.insert("local_cluster".into());
         }
-        let assignments = self.named(ResourceType::Endpoints, endpoints)?;
-        self.single_endpoints(&assignments)?;
-        let mut routes = self.wildcard(ResourceType::Listener, listener_names)?;
+        self.named(types::ENDPOINTS, endpoints)?;
+        let mut routes = self.wildcard(types::LISTENER, listener_names)?;
         let extensions = routes.split_off(&Arc::from(EXTENSION));
         let extensions = extensions.iter().filter_map(|name| name.strip_prefix(EXTENSION));
-        self.named(ResourceType::Extension, extensions.map(Arc::from).collect())?;
-        self.named(ResourceType::Route, routes.clone())?;
+        self.named(types::EXTENSION, extensions.map(Arc::from).collect())?;
+        self.named(types::ROUTE, routes.clone())?;
         self.virtual_hosts(routes)?;
         if self.resolves {
-            self.wildcard(ResourceType::NameTable, |_, _| {})?;
+            self.wildcard(types::NAME_TABLE, |_, _| {})?;
         }
         self.secrets()
     }
 
     /// The virtual hosts of these route tables, of a proxy that gets them singly.
     fn virtual_hosts(&mut self, tables: BTreeSet<Arc<str>>) -> Result<()> {
-        let Some(audience) = self.world.audience(self.token, ResourceType::VirtualHost) else {
+        let Some(audience) = self.world.audience(self.token, types::VIRTUAL_HOST) else {
             return Ok(());
         };
         for table in tables {
-            self.listed(ResourceType::VirtualHost, &audience, &table, |_, _| {})?;
-        }
-        Ok(())
-    }
-
-    /// The endpoints in the collections that these assignments name.
-    fn single_endpoints(&mut self, assignments: &[Resource]) -> Result<()> {
-        let Some(audience) = self.world.audience(self.token, ResourceType::LbEndpoint) else {
-            return Ok(());
-        };
-        for assignment in assignments {
-            let assignment = json(ResourceType::Endpoints, assignment)?;
-            for locality in assignment["endpoints"].as_array().into_iter().flatten() {
-                let collection = locality["ledsClusterLocalityConfig"]["ledsCollectionName"].as_str();
-                let collection = collection.and_then(|name| name.strip_suffix("/*"));
-                if let Some(collection) = collection {
-                    self.listed(ResourceType::LbEndpoint, &audience, &collection.into(), |_, _| {})?;
-                }
-            }
+            self.listed(types::VIRTUAL_HOST, &audience, &table, |_, _| {})?;
         }
         Ok(())
     }
 
     /// The secrets that clusters and listeners name, of those that the proxy may have.
     fn secrets(&mut self) -> Result<()> {
-        let Some(audience) = self.world.audience(self.token, ResourceType::Secret) else {
+        let Some(audience) = self.world.audience(self.token, types::SECRET) else {
             return Ok(());
         };
         let mut names = BTreeSet::new();
         for ((kind, _), resource) in &self.holdings {
-            if matches!(kind, ResourceType::Cluster | ResourceType::Listener) {
+            if [types::CLUSTER, types::LISTENER].contains(kind) {
                 secret_names(&json(*kind, resource)?, &mut names);
             }
         }
         for name in names {
             if let Some(key) = self.world.resolve(&audience, &name) {
-                self.fetch(ResourceType::Secret, &key)?;
+                self.fetch(types::SECRET, &key)?;
             }
         }
         Ok(())
@@ -169,10 +155,10 @@ impl Walk<'_> {
     /// As gRPC does: from each target to its listener, its routes, their clusters and the endpoints of those.
     fn by_name(&mut self) -> Result<()> {
         let steps: [(ResourceType, Refer); 4] = [
-            (ResourceType::Listener, listener_names),
-            (ResourceType::Route, cluster_names),
-            (ResourceType::Cluster, endpoint_names),
-            (ResourceType::Endpoints, |_, _| {}),
+            (types::LISTENER, listener_names),
+            (types::ROUTE, cluster_names),
+            (types::CLUSTER, endpoint_names),
+            (types::ENDPOINTS, |_, _| {}),
         ];
         let mut names: BTreeSet<Arc<str>> = self.targets.iter().cloned().collect();
         for (kind, refer) in steps {

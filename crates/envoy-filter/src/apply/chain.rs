@@ -54,7 +54,7 @@ pub(super) fn chains<P: Borrow<CompiledPatch>>(
         let Some(value) = patch.value.as_ref().filter(|_| facts.matches(patch)) else {
             continue;
         };
-        // Envoy refuses a listener with two chains for the same connections.
+        // Envoy rejects a listener with two chains for the same connections.
         let mut there = chains.iter().filter_map(Value::as_message);
         let outcome = match there.find(|there| conditions(there) == conditions(value)) {
             Some(there) => Err(format!(
@@ -74,7 +74,7 @@ pub(super) fn chains<P: Borrow<CompiledPatch>>(
     }
 }
 
-/// Takes chains away, unless none would be left: a listener without any chain is none.
+/// Removes chains, except for the last one: a listener needs a chain.
 fn remove<P: Borrow<CompiledPatch>>(
     chains: &mut Vec<Value>,
     default: &mut Option<DynamicMessage>,
@@ -149,7 +149,7 @@ fn network_filters<P: Borrow<CompiledPatch>>(
         let meant = |filter: &DynamicMessage| wanted.is_some_and(|wanted| text(filter, "name") == *wanted.name);
         let ends = |name: &str| ENDS.contains(&name);
         let outcome = match patch.operation {
-            // Where it is put first, it does not matter what else there is.
+            // INSERT_FIRST does not depend on the other filters.
             PatchOperation::InsertFirst => place_filter(filters, patch, None, &ends),
             _ => place_filter(filters, patch, wanted.is_some().then_some(&meant), &ends),
         };
@@ -164,7 +164,7 @@ fn network_filters<P: Borrow<CompiledPatch>>(
     }
 }
 
-/// Whether a patch is for this chain of this listener.
+/// Whether a patch matches this chain of this listener.
 pub(super) fn matches_chain(patch: &CompiledPatch, facts: &ListenerFacts, chain: &DynamicMessage) -> bool {
     if !facts.matches(patch) {
         return false;
@@ -212,7 +212,7 @@ pub(super) fn filter_match(patch: &CompiledPatch) -> Option<&FilterMatch> {
     chain.filter.as_ref()
 }
 
-/// What connections a chain takes.
+/// The connections that a chain matches.
 fn conditions(chain: &DynamicMessage) -> Option<DynamicMessage> {
     let conditions = chain.get_field_by_name("filter_chain_match");
     let conditions = conditions.filter(|_| chain.has_field_by_name("filter_chain_match"))?;

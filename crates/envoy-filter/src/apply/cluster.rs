@@ -20,7 +20,7 @@ pub fn cluster<P: Borrow<CompiledPatch>>(cluster: &mut DynamicMessage, patches: 
     }
 }
 
-/// The transport socket that a patch sets. As in Istio such a patch sets nothing else.
+/// The transport socket that a patch sets. As in Istio, such a patch has no other effect.
 pub(super) fn socket_of(patch: &CompiledPatch) -> Option<DynamicMessage> {
     let value = patch.value.as_ref()?;
     let socket = value
@@ -29,11 +29,11 @@ pub(super) fn socket_of(patch: &CompiledPatch) -> Option<DynamicMessage> {
     socket??.as_message().cloned()
 }
 
-/// Merges into the transport socket of the same name, or takes the place of another one.
+/// Merges into the transport socket of the same name, or replaces another one.
 fn transport_socket(cluster: &mut DynamicMessage, socket: &DynamicMessage) -> Outcome {
     let name = text(socket, "name");
     if let Some(matches) = list(cluster, "transport_socket_matches").filter(|matches| !matches.is_empty()) {
-        // With such matches a socket of the cluster itself would not be valid.
+        // A cluster with transport socket matches must not have a transport socket.
         let sockets = matches.iter_mut().filter_map(Value::as_message_mut);
         let mut sockets = sockets.filter_map(|one| inner(one, "transport_socket"));
         return match sockets.find(|there| text(there, "name") == name) {
@@ -53,7 +53,7 @@ fn transport_socket(cluster: &mut DynamicMessage, socket: &DynamicMessage) -> Ou
     }
 }
 
-/// Merges what is packed in a transport socket into what is packed in another one of the same name.
+/// Merges the configuration of a transport socket into that of another one with the same name.
 pub(super) fn merge_socket(into: &mut DynamicMessage, from: &DynamicMessage) -> Outcome {
     let config = from
         .has_field_by_name("typed_config")

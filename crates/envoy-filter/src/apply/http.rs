@@ -1,4 +1,4 @@
-//! Patches of what is in HTTP connection managers: their filters, and the routes of a workload's own ports.
+//! Patches of HTTP connection managers: their filters, and the routes of inbound listeners.
 
 use std::borrow::Borrow;
 
@@ -12,7 +12,7 @@ use super::{inner, list, of, route_configuration, text};
 use crate::compile::CompiledPatch;
 use crate::outcome::Outcomes;
 
-/// The name of the connection manager, by which it is known.
+/// The well-known name of the HTTP connection manager.
 const MANAGER: &str = "envoy.filters.network.http_connection_manager";
 /// The filter that ends the list of HTTP filters.
 const ROUTER: &str = "envoy.extensions.filters.http.router.v3.Router";
@@ -56,7 +56,7 @@ pub(super) fn filters<P: Borrow<CompiledPatch>>(
     });
 }
 
-/// Changes the routes that stand in the connection managers of a chain.
+/// Changes the inline routes of the connection managers of a chain.
 pub(super) fn inline_routes<P: Borrow<CompiledPatch>>(
     chain: &mut DynamicMessage,
     patches: &[P],
@@ -78,7 +78,7 @@ pub(super) fn inline_routes<P: Borrow<CompiledPatch>>(
     });
 }
 
-/// Opens the connection managers of a chain, and packs those again that were changed.
+/// Unpacks the connection managers of a chain, and packs the changed ones.
 fn managers(chain: &mut DynamicMessage, mut change: impl FnMut(&mut DynamicMessage)) {
     let Some(filters) = list(chain, "filters") else {
         return;
@@ -94,7 +94,7 @@ fn managers(chain: &mut DynamicMessage, mut change: impl FnMut(&mut DynamicMessa
             continue;
         };
         change(&mut manager);
-        // Packed by us, it can be read by us; should it not, the manager stays as it was.
+        // Rutter packed it, so that it can be unpacked; otherwise it is not changed.
         let _ = config.transcode_from(&pack(&manager));
     }
 }

@@ -11,7 +11,7 @@ use crate::compile::CompiledPatch;
 use crate::matching::{is_virtual, listener_match};
 use crate::outcome::Outcomes;
 
-/// Changes a listener and all that is in it; patches that take the whole listener away are not looked at here.
+/// Changes a listener and its parts. Patches that remove the listener are handled by the catalogue.
 pub fn listener<P: Borrow<CompiledPatch>>(listener: &mut DynamicMessage, patches: &[P], outcomes: &mut Outcomes) {
     let facts = ListenerFacts::of(listener);
     for patch in of(patches, ApplyTo::Listener).filter(|patch| patch.operation.merges()) {
@@ -24,11 +24,11 @@ pub fn listener<P: Borrow<CompiledPatch>>(listener: &mut DynamicMessage, patches
     chain::chains(listener, &facts, patches, outcomes);
 }
 
-/// A listener, as far as patches may ask for it.
+/// The facts of a listener that patches can match.
 pub(super) struct ListenerFacts {
     pub(super) name: String,
     pub(super) port: u32,
-    /// Traffic comes to the workload itself.
+    /// Whether it is an inbound listener.
     pub(super) inbound: bool,
 }
 
@@ -63,7 +63,7 @@ impl ListenerFacts {
             Some(Some(wanted)) => wanted,
         };
         let ListenerMatch { name, port_number, .. } = wanted;
-        // In listeners of many ports the port is a matter of the chains.
+        // In a virtual listener, the port is a condition on filter chains.
         let any_port = *port_number == 0 || (patch.apply_to != ApplyTo::Listener && self.is_virtual());
         (name.is_empty() || **name == *self.name) && (any_port || *port_number == self.port)
     }
@@ -89,7 +89,7 @@ fn listener_filters<P: Borrow<CompiledPatch>>(
                     outcomes.note(patch, merge_filter(filter, patch));
                 }
             }
-            // Without a name it is put first, whatever there is.
+            // Without a filter name it is inserted first.
             (PatchOperation::InsertFirst, _) | (_, None) => outcomes.note(patch, Ok(place(filters, patch, None))),
             (_, Some(_)) => outcomes.note(patch, Ok(place(filters, patch, Some(&meant)))),
         }

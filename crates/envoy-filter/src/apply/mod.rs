@@ -1,6 +1,6 @@
 //! Patches of single resources.
 //!
-//! Each function changes a message, leaves out what would make Envoy refuse it, and notes what became of each patch.
+//! Each function changes a message, leaves out changes that would make Envoy reject it, and records the outcome of each patch.
 
 mod chain;
 mod cluster;
@@ -23,7 +23,7 @@ use crate::merge::{Lists, merge, merge_packed};
 use crate::outcome::{Outcome, flaw};
 use config::istio::envoy_filter::{ApplyTo, PatchOperation};
 
-/// Those of the patches that are for this sort of thing.
+/// The patches that apply to this part of the configuration.
 fn of<P: Borrow<CompiledPatch>>(patches: &[P], sort: ApplyTo) -> impl Iterator<Item = &CompiledPatch> {
     patches
         .iter()
@@ -31,7 +31,7 @@ fn of<P: Borrow<CompiledPatch>>(patches: &[P], sort: ApplyTo) -> impl Iterator<I
         .filter(move |patch: &&CompiledPatch| patch.apply_to == sort)
 }
 
-/// Merges the value of a patch into a message, unless that would break it. What names the message stays.
+/// Merges the value of a patch into a message, unless the result would be invalid. The name of the message is kept.
 fn merge_value(message: &mut DynamicMessage, patch: &CompiledPatch, keeps_name: bool) -> Outcome {
     let Some(value) = &patch.value else { return Ok(false) };
     let before = message.clone();
@@ -43,7 +43,7 @@ fn merge_value(message: &mut DynamicMessage, patch: &CompiledPatch, keeps_name: 
     if keeps_name && let Some(name) = before.get_field_by_name("name") {
         message.set_field_by_name("name", name.into_owned());
     }
-    // What was not valid before is not made worse by a patch that has been made already.
+    // A message that was invalid before does not keep a patch from being applied.
     if *message != before
         && let Some(why) = flaw(message)
     {
@@ -53,7 +53,7 @@ fn merge_value(message: &mut DynamicMessage, patch: &CompiledPatch, keeps_name: 
     Ok(true)
 }
 
-/// Merges a configuration into the one that is packed in a filter's or socket's `typed_config`.
+/// Merges a configuration into the `typed_config` of a filter or socket.
 fn merge_inner(into: &mut DynamicMessage, config: Option<&DynamicMessage>) -> Outcome {
     match (inner(into, "typed_config"), config) {
         (Some(there), Some(config)) => merge_packed(there, config).map(|()| true),
@@ -61,7 +61,7 @@ fn merge_inner(into: &mut DynamicMessage, config: Option<&DynamicMessage>) -> Ou
     }
 }
 
-/// A text field; empty where there is none.
+/// A string field; empty if absent.
 fn text(message: &DynamicMessage, field: &str) -> String {
     let value = message.get_field_by_name(field);
     value
@@ -71,7 +71,7 @@ fn text(message: &DynamicMessage, field: &str) -> String {
         .to_owned()
 }
 
-/// The texts of a repeated field.
+/// The strings of a repeated field.
 fn texts(message: &DynamicMessage, field: &str) -> Vec<String> {
     let values = message.get_field_by_name(field);
     let values = values.as_ref().and_then(|values| values.as_list()).unwrap_or_default();
@@ -81,7 +81,7 @@ fn texts(message: &DynamicMessage, field: &str) -> Vec<String> {
         .collect()
 }
 
-/// A field that is a message, if it is there.
+/// A message field, if present.
 fn inner<'m>(message: &'m mut DynamicMessage, field: &str) -> Option<&'m mut DynamicMessage> {
     if !message.has_field_by_name(field) {
         return None;
@@ -94,7 +94,7 @@ fn list<'m>(message: &'m mut DynamicMessage, field: &str) -> Option<&'m mut Vec<
     message.get_field_by_name_mut(field)?.as_list_mut()
 }
 
-/// The full name of the message in `typed_config`; empty where there is none.
+/// The full name of the message in `typed_config`; empty if absent.
 fn packed_type(filter: &DynamicMessage) -> String {
     let config = filter.get_field_by_name("typed_config");
     let config = config.as_ref().and_then(|config| config.as_message());

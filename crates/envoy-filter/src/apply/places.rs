@@ -1,4 +1,4 @@
-//! Patches of lists in which the order matters.
+//! Patches of ordered lists.
 
 use config::istio::envoy_filter::PatchOperation;
 use protos::dynamic::{DynamicMessage, Value};
@@ -7,8 +7,8 @@ use super::{merge_inner, packed_type, text};
 use crate::compile::CompiledPatch;
 use crate::outcome::Outcome;
 
-/// Adds, takes out or replaces entries of a list. `named` is there if the patch says which entries it means. Returns
-/// whether the list is another one now.
+/// Adds, removes or replaces entries of a list. `named` is the condition on entries, if the patch has one. Returns whether
+/// the list changed.
 pub(super) fn place(
     items: &mut Vec<Value>,
     patch: &CompiledPatch,
@@ -51,8 +51,8 @@ pub(super) fn place(
     }
 }
 
-/// The same for filters, of which the last must be one that answers (`ends`), and no other may be: a change that would
-/// break that is not made.
+/// The same for filters, of which exactly the last must be a terminal filter (`ends`). Changes that would violate this are
+/// left out.
 pub(super) fn place_filter(
     items: &mut Vec<Value>,
     patch: &CompiledPatch,

@@ -12,10 +12,10 @@ use crate::compile::CompiledPatch;
 use crate::matching::{TableFacts, host_match, matches_host};
 use crate::outcome::Outcomes;
 
-/// Why a virtual host is not added, or not changed.
+/// The reason why a virtual host is not added or changed.
 pub(crate) const TAKEN: &str = "one of the domains is another virtual host's, and the table would be refused";
 
-/// Changes a whole route table of a sidecar's own ports, with all that is in it.
+/// Changes a route table of an inbound listener and its parts.
 pub fn route_configuration<P: Borrow<CompiledPatch>>(
     table: &mut DynamicMessage,
     patches: &[P],
@@ -55,7 +55,7 @@ pub fn route_configuration<P: Borrow<CompiledPatch>>(
     }
 }
 
-/// Merges patches of the table itself.
+/// Merges patches into the table itself.
 pub(crate) fn table_settings<P: Borrow<CompiledPatch>>(
     table: &mut DynamicMessage,
     patches: &[P],
@@ -75,12 +75,12 @@ pub(crate) fn added_hosts<P: Borrow<CompiledPatch>>(
     adding.filter_map(|patch| Some((patch, patch.value.as_ref()?)))
 }
 
-/// The domains of a table, none of which may be there twice.
+/// The domains of a table, which must be unique.
 #[derive(Default)]
 pub(crate) struct Domains(HashSet<String>);
 
 impl Domains {
-    /// Adds the domains of a virtual host, unless one of them is there.
+    /// Adds the domains of a virtual host, unless one of them exists.
     pub(crate) fn take(&mut self, host: &DynamicMessage) -> bool {
         let domains = domains(host);
         let distinct: HashSet<&String> = domains.iter().collect();
@@ -92,7 +92,7 @@ impl Domains {
     }
 }
 
-/// A virtual host after the patches of it and of its routes; `None` if it is taken away.
+/// Applies patches to a virtual host and its routes; `None` if one removes it.
 pub fn virtual_host<P: Borrow<CompiledPatch>>(
     mut host: DynamicMessage,
     patches: &[P],

@@ -1,4 +1,4 @@
-//! Logs in files of the proxy.
+//! Access logs in files.
 
 use config::mesh::LogFormat;
 use protos::envoy::config::accesslog::v3::AccessLog;

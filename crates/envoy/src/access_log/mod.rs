@@ -1,4 +1,4 @@
-//! Access logs: of requests, of connections, and of connections that a listener has no chain for.
+//! Access logs of requests, of connections, and of connections that match no filter chain.
 
 mod file;
 mod remote;
@@ -13,7 +13,7 @@ use security::telemetry::{Log, Telemetry};
 
 use crate::parts::{any, extension};
 
-/// What is logged.
+/// The kind of event that is logged.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Subject {
     /// Requests.
@@ -66,7 +66,7 @@ fn log<M: Message + Name>(name: &str, config: &M) -> AccessLog {
     }
 }
 
-/// What Envoy needs beside itself to write texts like these: an operator of theirs is an extension.
+/// The formatter extensions that these format strings need.
 fn formatters<'t>(mut texts: impl Iterator<Item = &'t str>) -> Vec<TypedExtensionConfig> {
     let uses = texts.any(|text| text.contains("%REQ_WITHOUT_QUERY"));
     let formatter = || extension("envoy.formatter.req_without_query", &ReqWithoutQuery {});

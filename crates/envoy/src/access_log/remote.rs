@@ -1,4 +1,4 @@
-//! Logs that are sent to a service over gRPC.
+//! Access logs that are sent to a gRPC service.
 
 use std::sync::Arc;
 
@@ -137,7 +137,7 @@ fn named(name: &str, default: &str) -> String {
     if name.is_empty() { default } else { name }.to_owned()
 }
 
-/// What of the state of filters is sent.
+/// The filter state objects that are sent.
 fn chosen(names: &[Arc<str>]) -> Vec<String> {
     match names {
         [] => PEERS.map(str::to_owned).to_vec(),

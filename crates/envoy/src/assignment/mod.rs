@@ -2,7 +2,6 @@
 //!
 //! This is the hottest path of the control plane, so the message is written straight into one buffer.
 
-pub(crate) mod apart;
 mod plain;
 mod prefer;
 mod select;
@@ -25,7 +24,7 @@ const BYTES_PER_ENDPOINT: usize = 128;
 /// The same with [`write_mutual_tls`].
 const BYTES_PER_SECURE_ENDPOINT: usize = BYTES_PER_ENDPOINT + 64;
 
-/// What clusters ask of an endpoint's metadata, and the answer of those that take the mesh's mutual TLS.
+/// The endpoint metadata key that selects the transport socket, and its value for the mesh's mutual TLS.
 pub(crate) const TLS_MODE: &str = "tlsMode";
 pub(crate) const MUTUAL_TLS: &str = "istio";
 

@@ -1,4 +1,4 @@
-//! Endpoints that are called in plain text although they could take the mesh's mutual TLS.
+//! Endpoints that are called in plain text although they support the mesh's mutual TLS.
 
 use std::sync::Arc;
 
@@ -6,14 +6,14 @@ use flow::Reads;
 use model::service::{Endpoint, ServiceKey};
 use security::plain::{self, Places};
 
-/// Which endpoints of a service take plain text only, as PeerAuthentications say. In the usual mesh there are none.
+/// The endpoints of a service for which PeerAuthentications disable mutual TLS. Usually there are none.
 #[derive(Default)]
 pub(crate) struct Plain {
     found: Option<Arc<Places>>,
 }
 
 impl Plain {
-    /// Those among these endpoints of the service.
+    /// Finds them among these endpoints of the service.
     pub(crate) fn of(cx: &Reads<'_>, service: &ServiceKey, endpoints: &[Endpoint]) -> Plain {
         Plain {
             found: plain::of_service(cx, service, endpoints),

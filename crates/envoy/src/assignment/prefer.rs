@@ -1,4 +1,4 @@
-//! Priorities and weights of groups of endpoints by where they and the client are.
+//! Priorities and weights of localities, depending on the client's locality.
 
 use config::istio::{Distribute, Failover};
 use model::audience::ClientView;
@@ -157,7 +157,6 @@ fn dense(mut groups: Vec<Group<'_>>) -> Vec<Group<'_>> {
     levels.dedup();
     for group in &mut groups {
         let at = levels.binary_search(&group.priority).unwrap_or_default();
-        group.level = group.priority;
         group.priority = u32::try_from(at).unwrap_or(u32::MAX);
     }
     groups

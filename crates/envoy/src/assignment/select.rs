@@ -1,4 +1,4 @@
-//! Which endpoints of a service a cluster has, in groups by locality; those of other networks as their gateways.
+//! Selects the endpoints of a cluster and groups them by locality. Endpoints in other networks become gateways.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use model::service::{Endpoint, EndpointAddress, Health};
 
 use super::Plain;
 
-/// Which endpoints of a service a cluster has.
+/// The conditions on the endpoints of a cluster.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Selection<'a> {
     /// The name of the service's port; endpoints without it are left out.
@@ -22,11 +22,11 @@ pub(crate) struct Selection<'a> {
     pub(crate) draining: bool,
     /// Endpoints with DNS names instead of those with addresses: Envoy resolves them.
     pub(crate) dns: bool,
-    /// Of all of them only the first (LOGICAL_DNS allows one).
+    /// Only the first endpoint (LOGICAL_DNS allows one).
     pub(crate) single: bool,
     /// Only instances of this workload.
     pub(crate) own: Option<&'a OwnWorkload>,
-    /// What counts of the client, where anything does.
+    /// The facts of the client that the endpoints depend on, if any.
     pub(crate) view: Option<&'a ClientView>,
     /// Endpoints that say so are called with the mesh's mutual TLS, but for these workloads; absent: none is.
     pub(crate) mutual_tls: Option<&'a Plain>,
@@ -34,7 +34,7 @@ pub(crate) struct Selection<'a> {
     pub(crate) only_mutual_tls: bool,
 }
 
-/// What a client in a network sees of the others.
+/// The other networks, as a client sees them.
 #[derive(Clone, Copy)]
 pub(crate) struct Horizon<'a> {
     /// Where networks are entered.
@@ -48,8 +48,6 @@ pub(crate) struct Group<'a> {
     pub(super) locality: &'a Locality,
     /// 0 goes first.
     pub(super) priority: u32,
-    /// What the priority was before those without members were left out: it does not depend on other groups.
-    pub(super) level: u32,
     pub(super) weight: u32,
     pub(crate) members: Vec<Member<'a>>,
 }
@@ -78,7 +76,6 @@ impl<'a> Group<'a> {
         Group {
             locality,
             priority: 0,
-            level: 0,
             weight,
             members,
         }

@@ -1,4 +1,4 @@
-//! A cluster while it is built: the message, and the HTTP options that go into it packed.
+//! A cluster under construction: the message, and the HTTP options that are packed into it.
 
 use bytes::Bytes;
 use config::MeshConfig;
@@ -81,7 +81,7 @@ impl Draft {
             .get_or_insert_with(|| explicit(Some(http2)));
     }
 
-    /// What the client speaks is spoken: HTTP/2 for HTTP/2, and HTTP/1.1 for HTTP/1.1.
+    /// Uses the protocol of the downstream connection: HTTP/2 or HTTP/1.1.
     pub(crate) fn speak_as_client(&mut self) {
         self.http().upstream_protocol_options = Some(UpstreamProtocolOptions::UseDownstreamProtocolConfig(
             UseDownstreamHttpConfig {

@@ -26,7 +26,7 @@ use traffic::policy::{ClusterRules, EffectivePolicy, merged};
 
 pub(crate) use draft::Draft;
 use outbound::Outbound;
-pub(crate) use outbound::{discovery, has_persistent_sessions, is_dns, weighs_localities};
+pub(crate) use outbound::{discovery, has_persistent_sessions, is_dns};
 pub(crate) use special::passthrough_options;
 pub(crate) use tls::{apply_to_anything as apply_tls, names_of};
 

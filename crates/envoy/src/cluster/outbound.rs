@@ -47,11 +47,11 @@ pub(crate) struct Outbound<'a> {
     pub(crate) origin: Option<&'a ObjectId>,
     /// The service's endpoints, where Envoy gets them with the cluster.
     pub(crate) endpoints: &'a [Endpoint],
-    /// Which of them are called in plain text although they could take the mesh's mutual TLS; absent: all.
+    /// Endpoints that are called in plain text although they support the mesh's mutual TLS; absent: all.
     pub(crate) plain: Option<&'a Plain>,
     /// Endpoints that take the mesh's mutual TLS are called with it, though no rule says so.
     pub(crate) automatic: bool,
-    /// Who the endpoints are, where the TLS asks for it.
+    /// The identities of the endpoints, if the TLS mode needs them.
     pub(crate) identities: Option<&'a Identities>,
 }
 
@@ -200,7 +200,7 @@ impl Outbound<'_> {
             draft.cluster.lb_config = self.port_override();
         }
         draft.balancing().locality_config_specifier = self.locality_config(mesh);
-        // What is passed on unopened has its own TLS.
+        // Passthrough traffic has its own TLS.
         if !self.key.sni_passthrough {
             let towards = tls::Towards {
                 key: self.key,
@@ -225,7 +225,7 @@ impl Outbound<'_> {
         }))
     }
 
-    /// What Envoy makes of localities: their weights, or its own choice of zones.
+    /// Locality-weighted or zone-aware load balancing.
     fn locality_config(&self, mesh: &MeshConfig) -> Option<LocalityConfigSpecifier> {
         if let Some(setting) = zone_aware(mesh, &self.policy, self.service) {
             return Some(LocalityConfigSpecifier::ZoneAwareLbConfig(ZoneAwareLbConfig {
@@ -240,7 +240,7 @@ impl Outbound<'_> {
         )
     }
 
-    /// What telemetry and `istioctl` read.
+    /// The metadata that telemetry and `istioctl` read.
     fn metadata(&self) -> Vec<(&'static str, Value)> {
         let mut fields = Vec::new();
         if let Some(id) = self.origin {

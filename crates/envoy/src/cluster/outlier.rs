@@ -1,4 +1,4 @@
-//! Outlier detection: endpoints that answer with errors are taken out for a while.
+//! Outlier detection: ejects endpoints that answer with errors.
 
 use config::istio::OutlierDetection;
 use protos::envoy::config::cluster::v3::OutlierDetection as Options;

@@ -1,4 +1,4 @@
-//! Clusters that every sidecar has: to the application beside it, to wherever the client meant, and to nowhere.
+//! Built-in clusters of sidecars: inbound, passthrough and black hole.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -114,7 +114,7 @@ pub(crate) fn inbound(inbound: &Inbound<'_>) -> Bytes {
     draft.finish()
 }
 
-/// What telemetry and `istioctl` read.
+/// The metadata that telemetry and `istioctl` read.
 fn metadata(service: Option<&Service>, rule: Option<&DestinationPolicy>) -> Vec<(&'static str, Value)> {
     let ruled = rule
         .filter(|rule| rule.policy.is_some())
@@ -170,7 +170,7 @@ fn passthrough_draft(name: &str, mesh: &MeshConfig) -> Draft {
     draft
 }
 
-/// What connections to unknown destinations have in common.
+/// The connection settings of clusters for unknown destinations.
 pub(crate) fn passthrough_options(draft: &mut Draft, mesh: &MeshConfig) {
     draft.speak_as_client();
     draft.keep_case(mesh);

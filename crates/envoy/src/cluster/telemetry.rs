@@ -1,4 +1,4 @@
-//! What clusters tell telemetry of the services that they are of.
+//! Cluster metadata about services, for telemetry.
 
 use model::service::Service;
 use protos::{Value, value::Kind};

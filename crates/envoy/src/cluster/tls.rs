@@ -1,4 +1,4 @@
-//! TLS towards endpoints, and the PROXY protocol.
+//! Upstream TLS, and the PROXY protocol.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ use crate::assignment::{MUTUAL_TLS, TLS_MODE};
 use crate::parts::{file, object, text, transport_socket};
 use crate::tls::{add_defaults, any_sort, named, set_certificates, validation};
 
-/// What decides the TLS of a cluster.
+/// The facts that decide the TLS of a cluster.
 #[derive(Clone, Copy)]
 pub(crate) struct Towards<'a> {
     pub(crate) key: &'a OutboundKey,
@@ -36,7 +36,7 @@ pub(crate) struct Towards<'a> {
     pub(crate) mesh: &'a MeshConfig,
     /// The mesh's own TLS is spoken to those that take it, where no rule says anything.
     pub(crate) automatic: bool,
-    /// Who the endpoints are; only for the mesh's own TLS.
+    /// The identities of the endpoints; only for `ISTIO_MUTUAL`.
     pub(crate) identities: Option<&'a Identities>,
 }
 
@@ -148,7 +148,7 @@ fn of_mesh(draft: &mut Draft, towards: Towards<'_>, tls: &ClientTlsSettings) -> 
     set_certificates(&mut context, &[Certificate::of_workload()]);
     let by_name = towards.service.resolution == Resolution::DynamicDns;
     let sni = match &*tls.sni {
-        // What is looked up as it comes is called by its name.
+        // A dynamic forward proxy uses the requested name.
         "" if by_name => {
             go_by_requested_name(draft, tls);
             String::new()
@@ -205,7 +205,7 @@ pub(crate) fn apply_to_anything(draft: &mut Draft, mesh: &MeshConfig, tls: &Clie
     }
 }
 
-/// What the TLS of a rule depends on besides.
+/// The other facts that the TLS of a rule depends on.
 #[derive(Clone, Copy)]
 struct Server<'a> {
     /// Names that its certificate may have, where the rule has none.

@@ -1,4 +1,4 @@
-//! Listeners: a client's, which lead to the routes of a service, and a server's.
+//! Listeners of gRPC clients, which refer to the routes of a service, and of gRPC servers.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -26,7 +26,7 @@ use crate::listener::{http_filter, network_filter};
 use crate::parts::{address, aggregated_discovery, any};
 use crate::route::{everything, sessions};
 
-/// What goes before a server's address in the name of its listener (`server_listener_resource_name_template`).
+/// The prefix of a server's address in the name of its listener (`server_listener_resource_name_template`).
 const SERVER_PREFIX: &str = "xds.istio.io/grpc/lds/inbound/";
 
 /// Encoded listeners of gRPC clients and servers, by the name that they ask for.

@@ -1,9 +1,9 @@
-//! Resources for gRPC's own discovery client: applications that are clients and servers of the mesh without a proxy.
+//! Resources for proxyless gRPC clients and servers.
 //!
-//! gRPC takes a subset of what Envoy takes, and refuses a whole response for some of what is outside of it (an HTTP filter
-//! or a load balancer that it does not know, a listener with filters). What it would refuse is not written; what it would
-//! understand otherwise than Envoy (conditions that it does not look at) is decided here or left out. What it ignores is
-//! left as it is. The features are those of the documents A27 to A52 of grpc/proposal.
+//! gRPC supports a subset of Envoy's API, and rejects a whole response for some features outside of it (an unknown HTTP filter
+//! or load balancer, a listener with filters). Such features are left out. Features that gRPC interprets differently than Envoy
+//! (conditions that it ignores) are resolved here or left out. Other features that it ignores are kept. The supported features
+//! are those of the documents A27 to A52 of grpc/proposal.
 
 mod cluster;
 mod listener;

@@ -1,4 +1,4 @@
-//! Route tables: the same routes as those of a proxy, as far as gRPC understands them.
+//! Route tables: the routes of a proxy, as far as gRPC supports them.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::wire::Writer;
 
 /// The options of this filter are all that gRPC knows.
 const FAULT: &str = "envoy.filters.http.fault";
-/// What every gRPC request is.
+/// The properties of every gRPC request.
 const METHOD: &str = "POST";
 
 /// Encoded routes of VirtualServices, and default routes of services, for gRPC clients.
@@ -57,7 +57,7 @@ fn understood(mut route: Route) -> Option<Route> {
     if !decide(condition) {
         return None;
     }
-    // Of an unknown filter's options gRPC refuses the whole table.
+    // gRPC rejects a table with options of an unknown filter.
     route.typed_per_filter_config.retain(|filter, _| filter == FAULT);
     route.decorator = None;
     if let Some(Action::Route(action)) = &mut route.action {

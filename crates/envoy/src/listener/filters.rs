@@ -70,7 +70,7 @@ pub(crate) fn http_filter<M: Message + Name>(name: &str, config: &M) -> HttpFilt
     }
 }
 
-/// What a sidecar offers to another one in the TLS handshake, by what it is going to speak.
+/// The ALPN protocols that a sidecar offers to another one, by upstream protocol.
 fn alpn_overrides() -> Alpn {
     let of = |protocol: Protocol, names: [&str; 3]| AlpnOverride {
         upstream_protocol: protocol.into(),

@@ -21,7 +21,7 @@ use crate::headers::{in_their_case, keep_case};
 use crate::parts::{aggregated_discovery, duration, range, seconds};
 use crate::{route, tracing};
 
-/// What proxies call themselves in the header `server`. Sidecars do so on the way in only.
+/// The `server` header of proxies. Sidecars set it on inbound listeners only.
 const SERVER_NAME: &str = "istio-envoy";
 
 /// The filter of a chain that understands HTTP; over QUIC, HTTP/3.

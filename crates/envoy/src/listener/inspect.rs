@@ -1,4 +1,4 @@
-//! Listener filters: what is found out about a connection before a chain is chosen.
+//! Listener filters, which inspect a connection before a filter chain is selected.
 
 use std::collections::BTreeMap;
 

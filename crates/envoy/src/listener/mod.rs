@@ -152,7 +152,7 @@ fn filter_chain(chain: &ChainSpec, spec: &ListenerSpec, mesh: &MeshConfig, telem
     }
 }
 
-/// What connections a chain takes; nothing for a chain that takes all.
+/// The match of a filter chain; `None` for a chain that matches all connections.
 fn matched(matches: &ChainMatch) -> Option<FilterChainMatch> {
     if *matches == ChainMatch::default() {
         return None;

@@ -7,7 +7,7 @@ use security::telemetry::Telemetry;
 /// The name of the filters, for HTTP and for connections.
 pub(crate) const FILTER: &str = "istio.stats";
 
-/// What is measured at a listener; none where nobody wants it or the proxy cannot.
+/// The statistics of a listener; `None` if they are not enabled or the proxy does not support them.
 pub(crate) fn of(spec: &ListenerSpec, telemetry: &Telemetry) -> Option<PluginConfig> {
     (telemetry.metrics && spec.capabilities.istio_stats).then(|| PluginConfig {
         // Clients write what they like into `Host`. On the way out it is the own application's.

@@ -1,4 +1,4 @@
-//! What a route of a VirtualService does with a request.
+//! Route actions of VirtualServices.
 
 use bytes::Bytes;
 use config::MeshConfig;
@@ -22,7 +22,7 @@ use super::translate::Destinations;
 use super::{defaults, retry};
 use crate::parts::{fraction, hundredths, millionths, regex};
 
-/// What is answered where a rule leads nowhere.
+/// The response of a route without a valid destination.
 const NOWHERE: u32 = 503;
 
 /// Forwards requests to the rule's destinations. Changes of headers that a single destination asks for go to `out`.
@@ -158,7 +158,7 @@ fn forward_to_one(
     out.request_headers_to_remove.extend(operations.request_remove);
     out.response_headers_to_add.extend(operations.response_add);
     out.response_headers_to_remove.extend(operations.response_remove);
-    // What the rule says of the authority goes before what its destination says.
+    // The authority of the rule overrides that of the destination.
     if let (None, Some(authority)) = (&action.host_rewrite_specifier, operations.authority) {
         action.host_rewrite_specifier = Some(HostRewriteSpecifier::HostRewriteLiteral(authority));
     }

@@ -1,4 +1,4 @@
-//! Routes that no VirtualService has written: to a service, to the application, to anywhere and to nowhere.
+//! Default routes: to a service, to the application, passthrough and black hole.
 
 use config::MeshConfig;
 use protos::envoy::config::route::v3::route::Action;
@@ -14,7 +14,7 @@ use crate::parts::{duration, seconds};
 const DEFAULT_NAME: &str = "default";
 /// The name of all that leads requests to unknown hosts to where their names do.
 const ANYWHERE: &str = "allow_any_dynamic_dns";
-/// What requests to unknown hosts are refused with.
+/// The response to requests for unknown hosts.
 const BAD_GATEWAY: u32 = 502;
 
 /// The route of a service: everything to its cluster.

@@ -1,4 +1,4 @@
-//! Injected faults and cross-origin sharing: options that a route gives to filters of its listener.
+//! Fault injection and CORS: options of a route for HTTP filters.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! Hash policies: what of a request decides which endpoint it goes to (`consistentHash` of a DestinationRule).
+//! Hash policies: the request properties that select an endpoint (`consistentHash` of a DestinationRule).
 
 use config::istio::{HashKey, LbPolicy, LoadBalancerSettings};
 use protos::envoy::config::route::v3::route_action::HashPolicy;

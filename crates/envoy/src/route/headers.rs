@@ -1,4 +1,4 @@
-//! Changes of headers.
+//! Header manipulation.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -35,7 +35,7 @@ impl Operations {
     }
 }
 
-/// What is overwritten, then what is appended, each in the order of names.
+/// Headers to set, then headers to append, each ordered by name.
 fn additions(operations: &HeaderOperations) -> Vec<HeaderValueOption> {
     let option = |(key, value): (&Arc<str>, &Arc<str>), action: HeaderAppendAction| HeaderValueOption {
         header: Some(HeaderValue {

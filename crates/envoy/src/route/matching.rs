@@ -1,4 +1,4 @@
-//! Conditions on requests.
+//! Match conditions on requests.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use protos::envoy::r#type::matcher::v3::{
 
 use crate::parts::regex;
 
-/// What a header is called that stands for a claim of the request's token.
+/// The prefix of header names that stand for JWT claims.
 const CLAIM_PREFIX: &str = "@request.auth.claims";
 /// The filter that puts claims into metadata, and where.
 const CLAIM_FILTER: &str = "envoy.filters.http.jwt_authn";

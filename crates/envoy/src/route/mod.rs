@@ -1,7 +1,7 @@
-//! Route tables (RDS): routes, virtual hosts and tables, each encoded once and joined by copying bytes.
+//! Route tables (RDS): routes, virtual hosts and tables, each encoded once and concatenated.
 //!
-//! A table of a thousand virtual hosts is not encoded again when one of them changes: a message's repeated fields may be
-//! concatenated, so each virtual host is kept as the encoded field that it is in the table.
+//! A table of a thousand virtual hosts is not encoded again when one of them changes: repeated fields of a message can be
+//! concatenated, so that each virtual host is kept as an encoded field of the table.
 
 mod action;
 pub(crate) mod defaults;
@@ -240,7 +240,7 @@ pub(crate) fn virtual_host(spec: &VirtualHostSpec, routes: &[EncodedRoutes], cou
     writer.finish()
 }
 
-/// What a table says beside its virtual hosts.
+/// The fields of a table other than its virtual hosts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Options {
     /// See [`RouteTable::ignore_port`].

@@ -10,9 +10,9 @@ use protos::envoy::extensions::retry::priority::previous_priorities::v3::Previou
 
 use crate::parts::{any, duration};
 
-/// What is tried again where nobody says: what never reached an application.
+/// The default retry conditions: requests that did not reach an application.
 const DEFAULT_RETRY_ON: &str = "connect-failure,refused-stream,unavailable,cancelled,retriable-status-codes";
-/// What a sidecar tries again with its own application.
+/// The retry conditions of inbound routes.
 const INBOUND_RETRY_ON: &str = "reset-before-request";
 const DEFAULT_RETRIES: u32 = 2;
 /// How often another host is looked for, if the one found was tried already.

@@ -1,4 +1,4 @@
-//! Sessions: the options of a route or virtual host that keep a client with one endpoint.
+//! Session affinity options of routes and virtual hosts.
 
 use model::session::Session;
 use protos::Any;

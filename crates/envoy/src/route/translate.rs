@@ -21,10 +21,10 @@ use super::headers::Operations;
 use super::{action, faults, hash, matching, sessions};
 use crate::parts::{istio_metadata, origin};
 
-/// What Istio calls the cluster of a destination without a host.
+/// Istio's name for the cluster of a destination without a host.
 const UNKNOWN_SERVICE: &str = "UnknownService";
 
-/// What rules are translated with.
+/// The context of translation.
 pub(crate) struct Context<'a> {
     /// The VirtualService.
     pub(crate) id: &'a ObjectId,
@@ -32,11 +32,11 @@ pub(crate) struct Context<'a> {
     pub(crate) key: &'a RoutesKey,
     /// The mesh's defaults.
     pub(crate) config: &'a MeshConfig,
-    /// What the destinations' hosts mean.
+    /// The services of destination hosts.
     pub(crate) destinations: &'a Destinations,
 }
 
-/// What the hosts of destinations mean to the client.
+/// The services of destination hosts, as the client sees them.
 #[derive(Default)]
 pub(crate) struct Destinations {
     /// The port of the listener.
@@ -44,7 +44,7 @@ pub(crate) struct Destinations {
     known: BTreeMap<Arc<str>, Known>,
 }
 
-/// What is known of a host.
+/// The facts of a host.
 #[derive(Default)]
 struct Known {
     /// The hostname of the service that it means, which is another one for an alias.
@@ -52,7 +52,7 @@ struct Known {
     /// Its port, if it has one only.
     only_port: Option<u16>,
     policy: Option<Arc<DestinationPolicy>>,
-    /// By what clients are known again, whom it keeps with one endpoint.
+    /// Session affinity settings, if the service uses them.
     session: Option<Session>,
 }
 
@@ -128,7 +128,7 @@ impl Destinations {
         )
     }
 
-    /// What of a request decides which endpoint of a destination it goes to.
+    /// The hash policies of a destination.
     pub(crate) fn hash(&self, destination: &Destination) -> Option<HashPolicy> {
         let port = u16::try_from(self.port_of(destination)).ok()?;
         self.hash_of(&destination.host, &destination.subset, port)
@@ -144,7 +144,7 @@ impl Destinations {
         hash::policy(effective(policy, subset, port).load_balancer)
     }
 
-    /// By what the clients of a rule are known again: of several destinations the first with sessions counts.
+    /// The session affinity settings of a rule: those of the first destination that has any.
     fn session(&self, rule: &HttpRoute) -> Option<&Session> {
         let hosts = rule.route.iter().map(|route| &route.destination.host);
         hosts.filter_map(|host| self.known.get(host)?.session.as_ref()).next()
@@ -255,7 +255,7 @@ fn route_name(rule: &HttpRoute, condition: Option<&HttpMatchRequest>) -> String 
     }
 }
 
-/// What traces call the route: `HOST:PORT/PATH` where it has one destination, else `VIRTUAL_SERVICE:PORT/PATH`.
+/// The name of the route in traces: `HOST:PORT/PATH` for one destination, otherwise `VIRTUAL_SERVICE:PORT/PATH`.
 fn operation(route: &Route, context: &Context<'_>) -> String {
     let path = route
         .r#match

@@ -1,12 +1,10 @@
 //! Audiences and keys of endpoints.
 
-use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use super::Scope;
-use crate::network::NetworkEntry;
 use crate::proxy::{Labels, Locality};
-use crate::service::{Endpoint, ServiceKey};
+use crate::service::ServiceKey;
 
 /// Decides the endpoints that a proxy gets.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
@@ -17,38 +15,6 @@ pub struct EndpointsAudience {
     pub location: Arc<ClientLocation>,
     /// The endpoints of `local_cluster`; none for proxies that do not request it (`ENABLE_SELF_DISCOVERY`).
     pub own: Option<Arc<OwnWorkload>>,
-    /// LEDS for large clusters; none for proxies that do not support it.
-    pub leds: Option<Leds>,
-}
-
-/// LEDS: endpoints of large clusters are resources of their own.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
-pub struct Leds {
-    /// The smallest number of endpoints of a cluster for which LEDS is used.
-    pub from: NonZeroU32,
-    /// Part of the collections' names. Envoy does not report its endpoints when it reconnects and would keep endpoints
-    /// that were removed in the meantime, so a reconnecting client gets collections with new names.
-    pub generation: u32,
-    /// Localities have weights even in clusters that do not use them, because patches may enable that.
-    pub weights: bool,
-}
-
-/// An endpoint of a cluster, as a LEDS resource.
-#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
-pub struct EndpointSpec {
-    /// Destination of connections.
-    pub target: EndpointTarget,
-    /// Relative weight within its locality.
-    pub weight: u32,
-}
-
-/// Destination of connections.
-#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
-pub enum EndpointTarget {
-    /// An endpoint, at this port; with the mesh's mutual TLS if the endpoint accepts it.
-    Endpoint(Endpoint, u16),
-    /// A gateway of another network.
-    Gateway(NetworkEntry),
 }
 
 /// The instances of a client's own workload in its region, which Envoy compares with the instances of called services

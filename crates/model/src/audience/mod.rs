@@ -19,9 +19,7 @@ pub use clusters::{
     ALL_ADDRESSES, ClusterAudience, ClusterKey, DefaultEndpoint, GatewayClusterFacts, InboundPort, OutboundKey,
     OverriddenCluster, PolicyKey, SidecarClusterFacts,
 };
-pub use endpoints::{
-    ClientLocation, ClientView, EndpointSpec, EndpointTarget, EndpointsAudience, Leds, OwnWorkload, TEMPLATE_LABELS,
-};
+pub use endpoints::{ClientLocation, ClientView, EndpointsAudience, OwnWorkload, TEMPLATE_LABELS};
 pub use filters::{ExtensionAudience, FilterRef, Filters, PatchedCluster, PatchedListener};
 pub use listeners::{GrpcAudience, ListenerAudience, SidecarListenerFacts};
 pub use resource::ResourceKey;

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use super::{
-    ClusterKey, EndpointSpec, EndpointsAudience, ExtensionAudience, GrpcAudience, NameAudience, PatchedCluster,
-    PatchedListener, RouteAudience, Scope, SecretKey, VirtualHostSpec,
+    ClusterKey, EndpointsAudience, ExtensionAudience, GrpcAudience, NameAudience, PatchedCluster, PatchedListener,
+    RouteAudience, Scope, SecretKey, VirtualHostSpec,
 };
 use crate::listener::ListenerSpec;
+use crate::open_key::OpenKey;
 use crate::service::ObjectId;
 
 /// The key of one resource, in a catalogue or requested by name.
@@ -16,8 +17,6 @@ pub enum ResourceKey {
     Cluster(ClusterKey),
     /// The endpoints of the cluster of this name.
     Endpoints(Arc<EndpointsAudience>, Arc<str>),
-    /// An endpoint of the LEDS collection that its name begins with.
-    LbEndpoint(Arc<str>, Arc<EndpointSpec>),
     /// A listener.
     Listener(Arc<ListenerSpec>),
     /// The listener that a gRPC client or server requests by this name.
@@ -42,4 +41,6 @@ pub enum ResourceKey {
     NameTable(Arc<NameAudience>),
     /// The extension configuration of this name.
     Extension(Arc<ExtensionAudience>, Arc<str>),
+    /// A resource of a type that is registered elsewhere.
+    Other(OpenKey),
 }

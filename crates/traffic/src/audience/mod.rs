@@ -93,7 +93,7 @@ impl Rule for Audiences {
         let overrides = overrides::of(&facts);
         let filters = filters::selected(&facts);
         Some(ProxyAudiences {
-            endpoints: Arc::new(endpoints::audience(&facts, &filters)),
+            endpoints: Arc::new(endpoints::audience(&facts)),
             cluster: Arc::new(clusters::audience(&facts, &class, &filters, &overrides)),
             listener: Arc::new(listeners::audience(&facts, &class, &filters, &overrides)),
             route: Arc::new(routes::audience(&facts, &class, &filters, &overrides)),

@@ -104,7 +104,6 @@ pub(crate) fn sidecar(ip: &str) -> Proxy {
         namespace: "default".into(),
         dns_domain: "default.svc.cluster.local".into(),
         vhds: false,
-        leds: None,
         addresses: vec![ip.parse().expect("an address")],
         labels: Default::default(),
         locality: Default::default(),

@@ -1,12 +1,12 @@
 //! What tests and benchmarks of whole worlds share: proxies, settings, and random edits.
 #![allow(dead_code, unreachable_pub, clippy::unwrap_used)] // Not every one of them uses everything.
 
+use envoy::types;
 use std::sync::Arc;
 
 use config::{MeshConfig, ObjectKey, ParseOptions, parse_documents};
 use flow::CellId;
 use model::proxy::{Capabilities, InterceptionMode, Proxy, ProxyKind};
-use model::xds::ResourceType;
 use registry::inputs::{MeshSettings, ProxyToken, Sharing};
 use world::{Batch, World};
 
@@ -52,7 +52,6 @@ pub fn proxy(name: &str, namespace: &str, kind: ProxyKind) -> Proxy {
     Proxy {
         kind,
         vhds: false,
-        leds: None,
         trusted: false,
         own_workload: None,
         settings: None,
@@ -104,7 +103,7 @@ pub fn batch(r: &mut Random, at_most: usize, edit: fn(&mut Random) -> Edit) -> B
 /// cells, and the names of the clusters.
 pub fn open_listed(world: &mut World, token: ProxyToken) -> (Vec<CellId>, Vec<Arc<str>>) {
     let (mut cells, mut clusters) = (Vec::new(), Vec::new());
-    for kind in [ResourceType::Cluster, ResourceType::Listener] {
+    for kind in [types::CLUSTER, types::LISTENER] {
         let audience = world.audience(token, kind).unwrap();
         let (cell, catalogue) = world.open_catalogue(&audience, &Arc::default()).unwrap();
         cells.push(cell);
@@ -113,7 +112,7 @@ pub fn open_listed(world: &mut World, token: ProxyToken) -> (Vec<CellId>, Vec<Ar
             let found = resource.map(|resource| resource.name().clone());
             assert_eq!(found.as_ref(), Some(name), "listed under its name");
             cells.push(cell);
-            clusters.extend((kind == ResourceType::Cluster).then(|| name.clone()));
+            clusters.extend((kind == types::CLUSTER).then(|| name.clone()));
         }
     }
     (cells, clusters)

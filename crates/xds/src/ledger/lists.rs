@@ -1,4 +1,4 @@
-//! What says which names a ledger has: the list of a wildcard type, or those of collections.
+//! The catalogues of a ledger: that of a wildcard type, or those of collections.
 
 use std::ops::Bound;
 
@@ -8,17 +8,17 @@ use super::{Entry, Ledger, contribution};
 use crate::cells::Cells;
 use crate::{Epoch, Name, Origin};
 
-/// A list that is open.
+/// An open catalogue.
 pub(crate) struct List<O: Origin> {
     pub(crate) cell: O::Cell,
     catalogue: O::Catalogue,
-    /// Selections that hold it; collections only.
+    /// The number of selections with this collection.
     users: u32,
 }
 
 impl<O: Origin> Ledger<O> {
-    /// Opens a list and everything in it: all there is of a wildcard type (without a name), or a collection. One that is
-    /// open already has one user more.
+    /// Opens a catalogue and its resources: of a wildcard type (with an empty name) or of a collection. Counts a user if it is
+    /// open already.
     pub(crate) fn open(&mut self, origin: &mut O, cells: &mut Cells<O::Cell>, collection: &Name, epoch: Epoch) {
         if let Some(list) = self.lists.get_mut(collection) {
             list.users += 1;
@@ -33,8 +33,7 @@ impl<O: Origin> Ledger<O> {
             let resource = self.insert(cells, name, opened, epoch);
             self.digest = self.digest.wrapping_add(contribution(name, resource.as_ref()));
             if self.kind.is_collected() {
-                // It may have been here, and gone, before. Nobody else sees it yet, but a stream that is behind this
-                // epoch may come to.
+                // The name may have been removed before. A stream that is behind this epoch may subscribe to it later.
                 self.tombs.remove(name);
                 self.log.push(epoch, name.clone());
             }
@@ -47,7 +46,7 @@ impl<O: Origin> Ledger<O> {
         self.lists.insert(collection.clone(), list);
     }
 
-    /// One user less of a collection; without any it is closed.
+    /// Removes a user of a collection. Closes the collection with the last one.
     pub(super) fn release(&mut self, origin: &mut O, cells: &mut Cells<O::Cell>, collection: &Name) {
         let Some(list) = self.lists.get_mut(collection) else {
             return;
@@ -69,7 +68,7 @@ impl<O: Origin> Ledger<O> {
         origin.close(list.cell);
     }
 
-    /// A list changed: opens what is new and closes what is no longer in it.
+    /// Applies a changed catalogue: opens new resources and closes those that are no longer listed.
     pub(crate) fn on_catalogue(
         &mut self,
         origin: &mut O,
@@ -106,7 +105,7 @@ impl<O: Origin> Ledger<O> {
         }
     }
 
-    /// All names of these collections.
+    /// The names in these collections.
     pub(crate) fn in_collections(&self, collections: &[Name]) -> Vec<Name> {
         let members = collections.iter().flat_map(|collection| self.members(collection));
         members.map(|(name, _)| name.clone()).collect()
@@ -124,7 +123,7 @@ impl<O: Origin> Ledger<O> {
             .filter(|(name, _)| collection_of(name) == Some(&**collection))
     }
 
-    /// Lists what was opened for a name.
+    /// Adds an opened resource.
     fn insert(
         &mut self,
         cells: &mut Cells<O::Cell>,
@@ -152,10 +151,10 @@ impl<O: Origin> Ledger<O> {
         }
     }
 
-    /// The name is derived from something else now; that may make no difference.
+    /// Replaces the cell of a name whose key changed. The resource may be equal.
     fn rekey(&mut self, origin: &mut O, cells: &mut Cells<O::Cell>, name: &Name, key: &O::Key, epoch: Epoch) {
         let old = self.resource(cells, name).cloned();
-        // Opened before the old one is closed: what both are derived from need not be derived again.
+        // Opening the new cell first keeps the rows that both are derived from.
         let (cell, new) = origin.open(key);
         cells.add(cell, new.clone(), self.id, name.clone());
         let Some(entry) = self.entries.get_mut(name) else {

@@ -1,4 +1,4 @@
-//! Selections of a ledger: who sees what of it.
+//! Creation and removal of a ledger's selections.
 
 use crate::cells::Cells;
 use crate::ledger::{Entry, Ledger, contribution, presence};
@@ -45,7 +45,7 @@ impl<O: Origin> Ledger<O> {
         self.add_selection(cells, Some(names), serial, epoch)
     }
 
-    /// Forgets a selection that no stream sees any more.
+    /// Removes a selection without streams.
     pub(crate) fn drop_if_unused(&mut self, origin: &mut O, cells: &mut Cells<O::Cell>, id: SelectionId) {
         if !self.selections[id].streams.is_empty() {
             return;
@@ -72,7 +72,7 @@ impl<O: Origin> Ledger<O> {
         }
     }
 
-    /// Forgets tombs that every stream has been told of. `told` is the earliest epoch up to which all have been.
+    /// Removes tombstones that all streams have been sent. `told` is the epoch up to which all have.
     pub(crate) fn prune(&mut self, told: Epoch) {
         self.tombs.retain(|_, tomb| tomb.epoch > told);
     }
@@ -103,7 +103,7 @@ impl<O: Origin> Ledger<O> {
         self.selections.insert(selection)
     }
 
-    /// Gives these names one user more each; looks up and opens those that have none yet.
+    /// Counts a user for each of these names. Resolves and opens new names.
     fn retain(&mut self, origin: &mut O, cells: &mut Cells<O::Cell>, names: &NameSet, epoch: Epoch) {
         let (mut named, mut keys) = (Vec::new(), Vec::new());
         for name in names.iter() {
@@ -117,13 +117,13 @@ impl<O: Origin> Ledger<O> {
             }
             let cell = None;
             self.entries.insert(name.clone(), Entry { cell, epoch, users: 1 });
-            // Nobody else sees it yet, but a stream that is behind this epoch may come to.
+            // A stream that is behind this epoch may subscribe to it later.
             self.log.push(epoch, name.clone());
         }
         let keys: Vec<&O::Key> = keys.iter().collect();
         for (name, (cell, resource)) in named.into_iter().zip(origin.open_all(&keys)) {
             if resource.is_some() {
-                // It went when somebody else asked for it, and came back when nobody did.
+                // It was removed while another stream was subscribed, and came back when none was.
                 self.tombs.remove(name);
             }
             cells.add(cell, resource, self.id, name.clone());

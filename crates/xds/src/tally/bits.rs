@@ -30,13 +30,13 @@ impl Bits {
         self.0.iter().map(|word| word.count_ones() as usize).sum()
     }
 
-    /// How many words it has: what a pass over it costs.
+    /// The number of words: the cost of a pass over it.
     pub(super) fn words(&self) -> usize {
         self.0.len()
     }
 }
 
-/// Numbers that are added to sets again and again: as a list where that is shorter.
+/// Numbers that are added to sets repeatedly; a list if that is shorter.
 #[derive(Debug)]
 pub(super) enum Members {
     Few(Vec<u32>),

@@ -1,4 +1,4 @@
-//! A ledger as counting sees it: for each selection its streams, and who of them has not accepted everything.
+//! A ledger prepared for counting: for each selection its streams, and those that have not acknowledged everything.
 
 use model::xds::ResourceType;
 use rustc_hash::FxHashMap;
@@ -10,13 +10,13 @@ use crate::selection::Selection;
 use crate::watch::{Complaint, Watch};
 use crate::{Epoch, Name, Origin, StreamId};
 
-/// A stream that is owed more names than this counts as owed everything.
+/// A stream with more pending names than this counts as pending for all names.
 const OWED: usize = 256;
 
 pub(super) struct View<'h> {
     kind: ResourceType,
     parts: Vec<Part<'h>>,
-    /// How many streams there are in the hub.
+    /// The number of streams in the hub.
     bound: usize,
 }
 
@@ -24,13 +24,13 @@ pub(super) struct View<'h> {
 struct Part<'h> {
     selection: &'h Selection,
     members: Members,
-    /// Streams without objections by the epoch that they have accepted, ascending; but for those that accepted all.
+    /// Streams without a NACK that lag behind, by the epoch that they have acknowledged, ascending.
     behind: Vec<(Epoch, u32)>,
-    /// The first so many of them as sets, made when first needed.
+    /// Prefixes of `behind` as sets, built on demand.
     prefixes: FxHashMap<usize, Members>,
-    /// Streams with objections.
+    /// Streams with a NACK.
     objecting: Vec<Objecting<'h>>,
-    /// Who has not been sent, or not accepted, the present content of a name, however old that is.
+    /// Streams that have not been sent, or not acknowledged, the current resource of a name, even if that is old.
     owed: FxHashMap<&'h Name, Vec<u32>>,
     owed_everything: Vec<u32>,
 }
@@ -52,7 +52,7 @@ impl<'h> View<'h> {
             let mut part = Part::new(selection);
             let mut members = Vec::with_capacity(selection.streams.len());
             for id in &selection.streams {
-                // A stream is in a selection a moment before its watch is in its place.
+                // A stream enters a selection before its watch is stored.
                 let (Some(watch), Some(place)) = (watch(*id), places.get(id)) else {
                     continue;
                 };
@@ -70,7 +70,7 @@ impl<'h> View<'h> {
         }
     }
 
-    /// Adds who gets what is asked for, and who of them has not accepted it. `refused` is called for who refused it.
+    /// Adds the streams of a query, and those that have not acknowledged it. Calls `refused` for streams that rejected it.
     pub(super) fn add(&mut self, ask: &Ask<'_>, total: &mut Bits, pending: &mut Bits, mut refused: impl FnMut(u32)) {
         let (kind, bound) = (self.kind, self.bound);
         let covers = |part: &&mut Part<'_>| ask.name.is_none_or(|name| part.selection.covers(name));
@@ -96,15 +96,14 @@ enum Answer {
 }
 
 impl Objecting<'_> {
-    /// What a client with an objection says of something that it has not accepted as such.
+    /// The answer of a client with a NACK for a resource that it has not acknowledged.
     fn says_of(&self, ask: &Ask<'_>, kind: ResourceType) -> Answer {
         if ask.due > self.complaint.upto {
             return Answer::Pending;
         }
         match ask.name {
             Some(name) if !self.complaint.is_about(name) => {
-                // Envoy takes the other clusters and listeners of a response that it refuses because of some.
-                if kind.is_wildcard() {
+                if kind.partial_nack {
                     Answer::Accepted
                 } else {
                     Answer::Pending
@@ -128,7 +127,7 @@ impl<'h> Part<'h> {
         }
     }
 
-    /// Notes what a stream has not accepted.
+    /// Records the resources that a stream has not acknowledged.
     fn note(&mut self, place: u32, watch: &'h Watch, selection: &Selection) {
         let accepted = watch.in_force(selection);
         match &watch.complaint {
@@ -143,7 +142,7 @@ impl<'h> Part<'h> {
             _ => {}
         }
         if accepted == 0 {
-            // Nothing is older than what it has not accepted.
+            // It has acknowledged nothing.
             return;
         }
         let sent = watch.inflight.iter().flat_map(|inflight| &inflight.pending.owed);

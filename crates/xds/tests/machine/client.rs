@@ -1,19 +1,21 @@
 //! A stream with what its client remembers, for tests that go step by step.
 
+use envoy::types;
 use model::proxy::ProxyKind;
 use model::xds::ResourceType;
 use xds::decode::{Body, Texts};
 use xds::{Request, StreamId, Variant};
 
-use crate::harness::{Harness, Received, delta, show, sotw};
+use crate::harness::{Harness, Received, TYPES, at, delta, show, sotw};
+use crate::world::types;
 
 pub(crate) struct Client {
     pub(crate) id: StreamId,
     variant: Variant,
     /// The last response of each type, in sending order of types.
-    last: [Option<Received>; ResourceType::COUNT],
+    last: [Option<Received>; TYPES],
     /// What a state of the world client asks for.
-    names: [Vec<String>; ResourceType::COUNT],
+    names: [Vec<String>; TYPES],
 }
 
 impl Client {
@@ -35,10 +37,10 @@ impl Client {
     pub(crate) fn settled(h: &mut Harness, variant: Variant) -> Client {
         let mut client = Client::new(h, variant);
         for (kind, names) in [
-            (ResourceType::Cluster, &[][..]),
-            (ResourceType::Endpoints, &["a", "b"]),
-            (ResourceType::Listener, &[]),
-            (ResourceType::Route, &["r"]),
+            (types::CLUSTER, &[][..]),
+            (types::ENDPOINTS, &["a", "b"]),
+            (types::LISTENER, &[]),
+            (types::ROUTE, &["r"]),
         ] {
             client.ask(h, kind, names);
             assert_eq!(client.take(h).len(), 1, "{kind:?}");
@@ -52,7 +54,7 @@ impl Client {
     pub(crate) fn ask(&mut self, h: &mut Harness, kind: ResourceType, names: &[&str]) {
         let request = match self.variant {
             Variant::Sotw => {
-                self.names[kind as usize] = names.iter().map(|name| (*name).to_owned()).collect();
+                self.names[at(kind)] = names.iter().map(|name| (*name).to_owned()).collect();
                 self.again(kind)
             }
             Variant::Delta => crate::harness::subscribe(kind, names, &[]),
@@ -88,7 +90,7 @@ impl Client {
         h.hub.take_woken();
         let received = h.poll(self.id);
         for one in &received {
-            self.last[one.kind as usize] = Some(one.clone());
+            self.last[at(one.kind)] = Some(one.clone());
         }
         received.iter().map(show).collect()
     }
@@ -101,9 +103,9 @@ impl Client {
             if texts.is_empty() {
                 return all;
             }
-            let kinds: Vec<ResourceType> = ResourceType::ALL
-                .into_iter()
-                .filter(|k| texts.iter().any(|t| t.starts_with(k.short_name())))
+            let kinds: Vec<ResourceType> = types()
+                .iter()
+                .filter(|k| texts.iter().any(|t| t.starts_with(k.short_name)))
                 .collect();
             kinds.into_iter().for_each(|kind| self.ack(h, kind));
             all.extend(texts);
@@ -111,7 +113,7 @@ impl Client {
     }
 
     pub(crate) fn last(&self, kind: ResourceType) -> &Received {
-        self.last[kind as usize].as_ref().unwrap()
+        self.last[at(kind)].as_ref().unwrap()
     }
 
     fn answer(&self, kind: ResourceType) -> Request {
@@ -125,8 +127,8 @@ impl Client {
     }
 
     fn again(&self, kind: ResourceType) -> Request {
-        let names: Vec<&str> = self.names[kind as usize].iter().map(String::as_str).collect();
-        let last = self.last[kind as usize].as_ref();
+        let names: Vec<&str> = self.names[at(kind)].iter().map(String::as_str).collect();
+        let last = self.last[at(kind)].as_ref();
         let (version, nonce) = last.map_or(("", ""), |last| (&last.version, &last.nonce));
         sotw(kind, &names, version, nonce)
     }

@@ -195,12 +195,14 @@ fn who_returns_and_names_no_table_is_sent_the_difference() {
     let (mut h, client) = following();
     let (routes, hosts) = (versions(&h, client.id, RDS), versions(&h, client.id, VHDS));
     h.change(&[(VHDS, "80/b", 0), (VHDS, "80/c", 1)]);
-    let again = h.connect_as(ProxyKind::Sidecar, Delta);
-    h.request(again, resume(LDS, &[], &[])).unwrap();
-    h.request(again, resume(RDS, &["80", "r"], &borrow(&routes))).unwrap();
-    h.request(again, resume(VHDS, &[], &borrow(&hosts))).unwrap();
-    let answer: Vec<String> = h.poll(again).iter().map(show).collect();
-    assert_eq!(answer[1..], ["RDS", "VHDS 80/c=1 -80/b"]);
+    let mut again = Client::new(&mut h, Delta);
+    h.request(again.id, resume(LDS, &[], &[])).unwrap();
+    h.request(again.id, resume(RDS, &["80", "r"], &borrow(&routes)))
+        .unwrap();
+    h.request(again.id, resume(VHDS, &[], &borrow(&hosts))).unwrap();
+    let answer = again.drain(&mut h);
+    let expected = ["RDS", "VHDS 80/c=1", "VHDS -80/b"];
+    assert_eq!(answer[1..], expected, "removals wait for the answer for the table");
 }
 
 #[test]
@@ -409,4 +411,34 @@ proptest! {
     fn clients_end_up_with_what_there_is(steps in proptest::collection::vec(step(), 1..60)) {
         run(steps);
     }
+}
+
+/// The route table of a client changes from one whose virtual hosts are discovered to one that includes them, while a
+/// response is outstanding.
+#[test]
+fn virtual_hosts_are_removed_after_the_table_that_includes_them() {
+    let (mut h, mut client) = following();
+    for kind in [CDS, EDS, LDS] {
+        let same: Vec<_> = h.world.table(kind, "a").clone().into_iter().collect();
+        for (name, content) in same {
+            h.world.put(kind, "b", &name, content);
+        }
+    }
+    h.world.put(RDS, "b", "80", plain(5));
+    h.world.put(RDS, "b", "r", plain(5));
+    h.commit();
+    h.change(&[(RDS, "80", 2)]);
+    assert_eq!(client.take(&mut h), ["RDS 80=2"]);
+    let token = h.world.last_token();
+    h.world.relocate(token, "b");
+    h.commit();
+    assert_eq!(
+        client.take(&mut h),
+        [""; 0],
+        "the client has not answered for the table"
+    );
+    client.ack(&mut h, RDS);
+    assert_eq!(client.take(&mut h), ["RDS 80=5 r=5"]);
+    client.ack(&mut h, RDS);
+    assert_eq!(client.take(&mut h), ["VHDS -80/a -80/b"]);
 }

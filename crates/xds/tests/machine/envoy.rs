@@ -18,7 +18,7 @@ pub(crate) struct Envoy {
     pub(crate) asks_again: bool,
     pub(crate) inbox: VecDeque<Received>,
     pub(crate) outbox: VecDeque<Request>,
-    pub(crate) has: [BTreeMap<String, (String, u32)>; ResourceType::COUNT],
+    pub(crate) has: [BTreeMap<String, (String, u32)>; TYPES],
     /// What it has let go of and says so in its outbox: until that arrives nobody can know.
     pub(crate) dropped: Vec<(ResourceType, String, u32)>,
     /// What routes lead to.
@@ -26,11 +26,11 @@ pub(crate) struct Envoy {
     /// Clusters that have had endpoints since they came, and clusters that wait for some.
     pub(crate) warm: BTreeSet<String>,
     pub(crate) cold: BTreeSet<String>,
-    pub(crate) subscribed: [BTreeSet<String>; ResourceType::COUNT],
-    pub(crate) nonces: [String; ResourceType::COUNT],
-    pub(crate) versions: [String; ResourceType::COUNT],
+    pub(crate) subscribed: [BTreeSet<String>; TYPES],
+    pub(crate) nonces: [String; TYPES],
+    pub(crate) versions: [String; TYPES],
     /// Types of which something was refused since everything was last in order.
-    pub(crate) refused: [bool; ResourceType::COUNT],
+    pub(crate) refused: [bool; TYPES],
     /// Names that were asked for again.
     pub(crate) asked: BTreeSet<String>,
     pub(crate) moved: bool,
@@ -55,7 +55,7 @@ impl Envoy {
             subscribed: Default::default(),
             nonces: Default::default(),
             versions: Default::default(),
-            refused: [false; ResourceType::COUNT],
+            refused: [false; TYPES],
             asked: BTreeSet::new(),
             moved: false,
             resumed: false,
@@ -69,9 +69,9 @@ impl Envoy {
             }
         }
         for kind in [CDS, EDS, LDS, RDS] {
-            let wanted = kind.is_wildcard() || !envoy.subscribed[kind as usize].is_empty();
+            let wanted = kind.is_wildcard() || !envoy.subscribed[at(kind)].is_empty();
             if wanted {
-                let names = envoy.subscribed[kind as usize].clone();
+                let names = envoy.subscribed[at(kind)].clone();
                 envoy.say(kind, &names, &BTreeSet::new(), true, None);
             }
         }
@@ -87,7 +87,7 @@ impl Envoy {
         first: bool,
         answer: Option<Option<String>>,
     ) {
-        let nonce = self.nonces[kind as usize].clone();
+        let nonce = self.nonces[at(kind)].clone();
         let base = Request {
             error: answer.clone().flatten(),
             ..delta(kind)
@@ -97,13 +97,13 @@ impl Envoy {
             Variant::Sotw => Request {
                 nonce,
                 body: Body::Sotw {
-                    version: self.versions[kind as usize].clone(),
-                    names: texts(&self.subscribed[kind as usize]),
+                    version: self.versions[at(kind)].clone(),
+                    names: texts(&self.subscribed[at(kind)]),
                 },
                 ..base
             },
             Variant::Delta => {
-                let had = self.has[kind as usize].iter().filter(|_| first);
+                let had = self.has[at(kind)].iter().filter(|_| first);
                 let initial = (
                     had.clone().map(|(name, _)| name.as_str()).collect(),
                     had.map(|(_, (version, _))| version.as_str()).collect(),
@@ -124,18 +124,18 @@ impl Envoy {
     }
 
     pub(crate) fn want(&mut self, kind: ResourceType, wanted: BTreeSet<String>, even_if_same: bool) {
-        let had = std::mem::replace(&mut self.subscribed[kind as usize], wanted.clone());
+        let had = std::mem::replace(&mut self.subscribed[at(kind)], wanted.clone());
         let more: BTreeSet<String> = wanted.difference(&had).cloned().collect();
         let less: BTreeSet<String> = had.difference(&wanted).cloned().collect();
         for name in &less {
-            if let Some((_, number)) = self.has[kind as usize].remove(name) {
+            if let Some((_, number)) = self.has[at(kind)].remove(name) {
                 self.dropped.push((kind, name.clone(), number));
             }
             if kind == RDS {
                 self.leads.remove(name);
             }
         }
-        let first = had.is_empty() && self.nonces[kind as usize].is_empty();
+        let first = had.is_empty() && self.nonces[at(kind)].is_empty();
         if !more.is_empty() || !less.is_empty() || even_if_same && self.variant == Variant::Sotw && !wanted.is_empty() {
             self.say(kind, &more, &less, first, None);
         }
@@ -145,9 +145,9 @@ impl Envoy {
     pub(crate) fn read(&mut self, refuse: bool) {
         let Some(response) = self.inbox.pop_front() else { return };
         let kind = response.kind;
-        self.nonces[kind as usize] = response.nonce.clone();
+        self.nonces[at(kind)] = response.nonce.clone();
         if refuse {
-            self.refused[kind as usize] = true;
+            self.refused[at(kind)] = true;
             self.say(
                 kind,
                 &BTreeSet::new(),
@@ -157,12 +157,12 @@ impl Envoy {
             );
             return;
         }
-        self.versions[kind as usize] = response.version.clone();
-        match kind {
-            CDS => self.clusters(&response),
-            EDS => self.endpoints(&response),
-            LDS => self.listeners(&response),
-            RDS => self.routes(&response),
+        self.versions[at(kind)] = response.version.clone();
+        match kind.short_name {
+            "CDS" => self.clusters(&response),
+            "EDS" => self.endpoints(&response),
+            "LDS" => self.listeners(&response),
+            "RDS" => self.routes(&response),
             other => panic!("this client never asks for {other:?}"),
         }
         self.say(kind, &BTreeSet::new(), &BTreeSet::new(), false, Some(None));
@@ -173,7 +173,7 @@ impl Envoy {
         for name in &changed {
             self.cold.insert(name.clone());
         }
-        let has = &self.has[CDS as usize];
+        let has = &self.has[at(CDS)];
         self.warm.retain(|name| has.contains_key(name));
         self.cold.retain(|name| has.contains_key(name));
         if !self.refused.contains(&true) && !self.moved && !self.resumed {
@@ -193,7 +193,7 @@ impl Envoy {
     pub(crate) fn endpoints(&mut self, response: &Received) {
         for (name, version, body) in &response.resources {
             let number = number_of(EDS, body);
-            let same = self.has[EDS as usize].get(name).is_some_and(|(_, had)| *had == number);
+            let same = self.has[at(EDS)].get(name).is_some_and(|(_, had)| *had == number);
             let reason = self.cold.contains(name)
                 || self.asked.contains(name)
                 || self.exempt(EDS)
@@ -204,20 +204,20 @@ impl Envoy {
                 !same || reason || self.variant == Variant::Sotw,
                 "{name}={number} for no reason"
             );
-            if self.subscribed[EDS as usize].contains(name) {
-                self.has[EDS as usize].insert(name.clone(), (version.clone(), number));
+            if self.subscribed[at(EDS)].contains(name) {
+                self.has[at(EDS)].insert(name.clone(), (version.clone(), number));
                 self.cold.remove(name);
                 self.warm.insert(name.clone());
             }
         }
         for name in &response.removed {
-            self.has[EDS as usize].remove(name);
+            self.has[at(EDS)].remove(name);
         }
     }
 
     pub(crate) fn listeners(&mut self, response: &Received) {
         self.take_whole(response);
-        let wanted = self.has[LDS as usize].keys().cloned().collect();
+        let wanted = self.has[at(LDS)].keys().cloned().collect();
         self.want(RDS, wanted, false);
     }
 
@@ -234,18 +234,18 @@ impl Envoy {
                     );
                 }
             }
-            if self.subscribed[RDS as usize].contains(name) {
-                self.has[RDS as usize].insert(name.clone(), (version.clone(), number_of(RDS, body)));
+            if self.subscribed[at(RDS)].contains(name) {
+                self.has[at(RDS)].insert(name.clone(), (version.clone(), number_of(RDS, body)));
                 self.leads.insert(name.clone(), clusters);
             }
         }
         for name in &response.removed {
-            self.has[RDS as usize].remove(name);
+            self.has[at(RDS)].remove(name);
         }
     }
 
     pub(crate) fn exempt(&self, kind: ResourceType) -> bool {
-        self.refused[kind as usize]
+        self.refused[at(kind)]
     }
 
     /// Takes a response of a root type; gives the names that are new or different.
@@ -253,7 +253,7 @@ impl Envoy {
         let kind = response.kind;
         // Proxies that move to and fro may be sent again what they kept.
         let exempt = self.exempt(kind) || self.moved;
-        let has = &mut self.has[kind as usize];
+        let has = &mut self.has[at(kind)];
         let old = has.clone();
         if self.variant == Variant::Sotw {
             has.clear();

@@ -10,11 +10,10 @@ use protos::envoy::service::discovery::v3::{DeltaDiscoveryResponse, DiscoveryRes
 use xds::decode::{Body, Texts};
 use xds::{Hub, Limits, Moment, Next, Request, Response, Status, StreamId, Variant};
 
-use crate::world::{World, leading_to, plain};
+use crate::world::{World, leading_to, plain, types};
 
-pub(crate) use model::xds::ResourceType::{
-    Cluster as CDS, Endpoints as EDS, Extension as ECDS, LbEndpoint as LEDS, Listener as LDS, Route as RDS,
-    VirtualHost as VHDS,
+pub(crate) use envoy::types::{
+    CLUSTER as CDS, ENDPOINTS as EDS, EXTENSION as ECDS, LISTENER as LDS, ROUTE as RDS, VIRTUAL_HOST as VHDS,
 };
 
 pub(crate) fn proxy(kind: ProxyKind) -> Proxy {
@@ -24,7 +23,6 @@ pub(crate) fn proxy(kind: ProxyKind) -> Proxy {
         namespace: "ns".into(),
         dns_domain: "ns.svc.cluster.local".into(),
         vhds: false,
-        leds: None,
         addresses: vec!["10.0.0.1".parse().unwrap()],
         labels: BTreeMap::new(),
         locality: Locality::default(),
@@ -55,6 +53,14 @@ pub(crate) struct Harness {
     pub(crate) now: Moment,
 }
 
+/// The number of types, for tables by sending order.
+pub(crate) const TYPES: usize = 8;
+
+/// The place of a type in such tables.
+pub(crate) fn at(kind: ResourceType) -> usize {
+    kind.order.into()
+}
+
 /// A response as the client reads it.
 #[derive(Clone, Debug)]
 pub(crate) struct Received {
@@ -73,7 +79,7 @@ impl Harness {
 
     pub(crate) fn with(limits: Limits) -> Harness {
         Harness {
-            hub: Hub::new(limits),
+            hub: Hub::new(limits, types()),
             world: World::default(),
             now: Moment::ZERO,
         }
@@ -165,7 +171,7 @@ fn read(response: &Response) -> Received {
             let one =
                 |r: protos::envoy::service::discovery::v3::Resource| (r.name, r.version, r.resource.unwrap().value);
             Received {
-                kind: ResourceType::from_type_url(&delta.type_url).unwrap(),
+                kind: types().find(&delta.type_url).unwrap(),
                 nonce: delta.nonce,
                 version: delta.system_version_info,
                 resources: delta.resources.into_iter().map(one).collect(),
@@ -174,7 +180,7 @@ fn read(response: &Response) -> Received {
         }
         None => {
             let sotw = DiscoveryResponse::decode(bytes.as_slice()).unwrap();
-            let kind = ResourceType::from_type_url(&sotw.type_url).unwrap();
+            let kind = types().find(&sotw.type_url).unwrap();
             let one = |any: protos::Any| (name_of(kind, &any.value), String::new(), any.value);
             Received {
                 kind,
@@ -196,17 +202,17 @@ fn read(response: &Response) -> Received {
 /// All our types have their name in field 1.
 fn name_of(kind: ResourceType, body: &Bytes) -> String {
     use protos::envoy::config as c;
-    match kind {
-        CDS => c::cluster::v3::Cluster::decode(body.clone()).unwrap().name,
-        EDS => {
+    match kind.short_name {
+        "CDS" => c::cluster::v3::Cluster::decode(body.clone()).unwrap().name,
+        "EDS" => {
             c::endpoint::v3::ClusterLoadAssignment::decode(body.clone())
                 .unwrap()
                 .cluster_name
         }
-        LDS => c::listener::v3::Listener::decode(body.clone()).unwrap().name,
-        RDS => c::route::v3::RouteConfiguration::decode(body.clone()).unwrap().name,
-        ECDS => c::core::v3::TypedExtensionConfig::decode(body.clone()).unwrap().name,
-        VHDS => c::route::v3::VirtualHost::decode(body.clone()).unwrap().name,
+        "LDS" => c::listener::v3::Listener::decode(body.clone()).unwrap().name,
+        "RDS" => c::route::v3::RouteConfiguration::decode(body.clone()).unwrap().name,
+        "ECDS" => c::core::v3::TypedExtensionConfig::decode(body.clone()).unwrap().name,
+        "VHDS" => c::route::v3::VirtualHost::decode(body.clone()).unwrap().name,
         other => panic!("the made-up mesh has no {other:?}"),
     }
 }
@@ -215,25 +221,21 @@ fn name_of(kind: ResourceType, body: &Bytes) -> String {
 pub(crate) fn number_of(kind: ResourceType, body: &Bytes) -> u32 {
     use protos::envoy::config as c;
     let text = |text: &str| text.parse().unwrap_or(0);
-    match kind {
-        CDS => text(&c::cluster::v3::Cluster::decode(body.clone()).unwrap().alt_stat_name),
-        EDS => {
+    match kind.short_name {
+        "CDS" => text(&c::cluster::v3::Cluster::decode(body.clone()).unwrap().alt_stat_name),
+        "EDS" => {
             let endpoints = c::endpoint::v3::ClusterLoadAssignment::decode(body.clone())
                 .unwrap()
                 .endpoints;
             endpoints.first().map_or(0, |endpoints| endpoints.priority)
         }
-        LDS => text(&c::listener::v3::Listener::decode(body.clone()).unwrap().stat_prefix),
-        RDS => {
+        "LDS" => text(&c::listener::v3::Listener::decode(body.clone()).unwrap().stat_prefix),
+        "RDS" => {
             let route = c::route::v3::RouteConfiguration::decode(body.clone()).unwrap();
             route.internal_only_headers.first().map_or(0, |number| text(number))
         }
-        LEDS => c::endpoint::v3::LbEndpoint::decode(body.clone())
-            .unwrap()
-            .load_balancing_weight
-            .unwrap_or_default(),
-        VHDS => text(&c::route::v3::VirtualHost::decode(body.clone()).unwrap().domains[0]),
-        ECDS => {
+        "VHDS" => text(&c::route::v3::VirtualHost::decode(body.clone()).unwrap().domains[0]),
+        "ECDS" => {
             let extension = c::core::v3::TypedExtensionConfig::decode(body.clone()).unwrap();
             text(&extension.typed_config.unwrap().type_url)
         }
@@ -243,7 +245,7 @@ pub(crate) fn number_of(kind: ResourceType, body: &Bytes) -> u32 {
 
 /// `CDS a=1 b=2 -c`.
 pub(crate) fn show(received: &Received) -> String {
-    let mut text = received.kind.short_name().to_owned();
+    let mut text = received.kind.short_name.to_owned();
     for (name, _, body) in &received.resources {
         text += &format!(" {name}={}", number_of(received.kind, body));
     }
@@ -255,7 +257,7 @@ pub(crate) fn show(received: &Received) -> String {
 
 pub(crate) fn delta(kind: ResourceType) -> Request {
     Request {
-        type_url: kind.type_url().to_owned(),
+        type_url: kind.type_url.to_owned(),
         body: Body::Delta {
             subscribe: Texts::default(),
             unsubscribe: Texts::default(),
@@ -279,7 +281,7 @@ pub(crate) fn subscribe(kind: ResourceType, names: &[&str], without: &[&str]) ->
 
 pub(crate) fn sotw(kind: ResourceType, names: &[&str], version: &str, nonce: &str) -> Request {
     Request {
-        type_url: kind.type_url().to_owned(),
+        type_url: kind.type_url.to_owned(),
         nonce: nonce.to_owned(),
         body: Body::Sotw {
             version: version.to_owned(),

@@ -15,8 +15,6 @@ mod order;
 mod property;
 mod refusal;
 mod resume;
-mod single;
-mod single_property;
 mod sotw;
 mod tally;
 mod world;

@@ -55,7 +55,7 @@ fn an_answer_to_an_older_response_is_ignored() {
     h.request(client.id, sotw(EDS, &["a", "b", "c"], &old.version, &old.nonce))
         .unwrap();
     assert_eq!(client.take(&mut h), [""; 0], "neither an answer nor new names");
-    assert_eq!(h.hub.stats().stale[EDS as usize], 1);
+    assert_eq!(h.hub.stats().of(EDS).stale, 1);
     client.ack(&mut h, EDS);
     assert_eq!(client.take(&mut h), ["EDS a=3"]);
 }

@@ -33,7 +33,7 @@ fn show(tally: &Tally) -> String {
         text += &format!(" pending {}", tally.pending);
     }
     if let Some(objection) = &tally.objection {
-        let (kind, names) = (objection.kind.short_name(), objection.resources.join(","));
+        let (kind, names) = (objection.kind.short_name, objection.resources.join(","));
         text += &format!(" ({kind} {names}: {})", objection.message);
     }
     text

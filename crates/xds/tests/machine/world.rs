@@ -1,39 +1,39 @@
 //! A world of made-up resources: per audience and type, names and a number that stands for their content.
 
-use std::collections::{BTreeMap, BTreeSet};
+use envoy::types::{CLUSTER, ENDPOINTS, EXTENSION, LISTENER, ROUTE, VIRTUAL_HOST};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use model::proxy::Proxy;
-use model::xds::{Resource, ResourceType, collection_of};
+use model::xds::{Resource, ResourceType, ResourceTypes, collection_of};
 use protos::envoy::config::cluster::v3::cluster::{ClusterDiscoveryType, DiscoveryType};
 use protos::envoy::config::cluster::v3::{Cluster, cluster::EdsClusterConfig};
 use protos::envoy::config::core::v3::TypedExtensionConfig;
-use protos::envoy::config::endpoint::v3::locality_lb_endpoints::LbConfig;
-use protos::envoy::config::endpoint::v3::{
-    ClusterLoadAssignment, LbEndpoint, LedsClusterLocalityConfig, LocalityLbEndpoints,
-};
+use protos::envoy::config::endpoint::v3::{ClusterLoadAssignment, LocalityLbEndpoints};
 use protos::envoy::config::listener::v3::Listener;
 use protos::envoy::config::route::v3::{RouteConfiguration, VirtualHost};
-use xds::{Changes, Origin};
+use xds::{Changes, Code, Origin, Status};
 
 pub(crate) type Audience = &'static str;
 pub(crate) type Key = (ResourceType, Audience, Arc<str>);
 type Tables = BTreeMap<(ResourceType, Audience), BTreeMap<String, Content>>;
 pub(crate) type Catalogue = Arc<Vec<(Arc<str>, Key)>>;
 
-/// Audiences whose endpoints are those of `a` in collections of other names: `CLUSTER/GENERATION.LOCALITY`.
-pub(crate) const GENERATIONS: [Audience; 4] = ["a", "a1", "a2", "a3"];
-
 /// An audience that has no lists: it asks for everything by name.
 pub(crate) const BY_NAME: Audience = "by name";
+
+/// The types that the tests use.
+pub(crate) fn types() -> ResourceTypes {
+    ResourceTypes::new([CLUSTER, ENDPOINTS, LISTENER, ROUTE, VIRTUAL_HOST, EXTENSION]).unwrap()
+}
 
 /// What a made-up resource says.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Content {
     /// Two resources differ if their numbers do.
     pub(crate) number: u32,
-    /// The clusters that a route leads to, or the collections that an assignment names.
+    /// The clusters that a route leads to.
     pub(crate) clusters: Vec<String>,
     /// Whether a cluster discovers its endpoints.
     pub(crate) discovers: bool,
@@ -69,8 +69,6 @@ pub(crate) struct World {
     next_cell: u32,
     /// The audience of proxies that connect from now on.
     pub(crate) newcomers: Option<Audience>,
-    /// Which generation of collections a proxy gets, where it is not the first.
-    generations: BTreeMap<u64, usize>,
     pub(crate) refuse: bool,
 }
 
@@ -192,9 +190,9 @@ impl Origin for World {
     type Key = Key;
     type Catalogue = Catalogue;
 
-    fn connect(&mut self, _: &Arc<Proxy>) -> Result<u64, String> {
+    fn connect(&mut self, _: &Arc<Proxy>) -> Result<u64, Status> {
         if self.refuse {
-            return Err("not today".to_owned());
+            return Err(Status::new(Code::InvalidArgument, "not today"));
         }
         self.next_token += 1;
         self.audiences.insert(self.next_token, self.newcomers.unwrap_or("a"));
@@ -204,26 +202,10 @@ impl Origin for World {
     fn disconnect(&mut self, token: u64) {
         self.audiences.remove(&token);
         self.moves.remove(&token);
-        self.generations.remove(&token);
     }
 
-    fn audience(&self, token: u64, kind: ResourceType) -> Audience {
-        match (kind, self.generations.get(&token)) {
-            (ResourceType::Endpoints | ResourceType::LbEndpoint, Some(generation)) => GENERATIONS[*generation],
-            _ => self.audiences[&token],
-        }
-    }
-
-    fn renew_collections(&mut self, token: u64, had: &[Arc<str>]) -> bool {
-        let generation = |name: &Arc<str>| name.split_once('/')?.1.split_once('.')?.0.parse::<usize>().ok();
-        let had: BTreeSet<usize> = had.iter().filter_map(generation).collect();
-        let renewed = had.contains(self.generations.get(&token).unwrap_or(&0));
-        if renewed {
-            let free = (0..GENERATIONS.len()).find(|generation| !had.contains(generation));
-            self.generations
-                .insert(token, free.expect("more generations than are kept"));
-        }
-        renewed
+    fn audience(&self, token: u64, _: ResourceType) -> Audience {
+        self.audiences[&token]
     }
 
     fn open_catalogue(&mut self, kind: ResourceType, audience: &Audience, of: &Arc<str>) -> Option<(u32, Catalogue)> {
@@ -282,8 +264,8 @@ fn resource(key: &Key, content: Option<&Content>) -> Option<Resource> {
 pub(crate) fn body(kind: ResourceType, name: &str, content: &Content) -> Bytes {
     let name = name.to_owned();
     let number = content.number.to_string();
-    match kind {
-        ResourceType::Cluster => protos::encode(&Cluster {
+    match kind.short_name {
+        "CDS" => protos::encode(&Cluster {
             name,
             alt_stat_name: number,
             cluster_discovery_type: Some(ClusterDiscoveryType::Type(
@@ -297,28 +279,20 @@ pub(crate) fn body(kind: ResourceType, name: &str, content: &Content) -> Bytes {
             eds_cluster_config: content.discovers.then(EdsClusterConfig::default),
             ..Cluster::default()
         }),
-        ResourceType::Endpoints => protos::encode(&ClusterLoadAssignment {
+        "EDS" => protos::encode(&ClusterLoadAssignment {
             cluster_name: name,
-            endpoints: std::iter::once(None)
-                .chain(content.clusters.iter().map(Some))
-                .map(|collection| LocalityLbEndpoints {
-                    priority: content.number,
-                    lb_config: collection.map(|collection| collection_config(collection)),
-                    ..LocalityLbEndpoints::default()
-                })
-                .collect(),
+            endpoints: vec![LocalityLbEndpoints {
+                priority: content.number,
+                ..LocalityLbEndpoints::default()
+            }],
             ..ClusterLoadAssignment::default()
         }),
-        ResourceType::LbEndpoint => protos::encode(&LbEndpoint {
-            load_balancing_weight: Some(content.number),
-            ..LbEndpoint::default()
-        }),
-        ResourceType::Listener => protos::encode(&Listener {
+        "LDS" => protos::encode(&Listener {
             name,
             stat_prefix: number,
             ..Listener::default()
         }),
-        ResourceType::Route => protos::encode(&RouteConfiguration {
+        "RDS" => protos::encode(&RouteConfiguration {
             name,
             internal_only_headers: vec![number],
             virtual_hosts: content
@@ -331,25 +305,18 @@ pub(crate) fn body(kind: ResourceType, name: &str, content: &Content) -> Bytes {
                 .collect(),
             ..RouteConfiguration::default()
         }),
-        ResourceType::Extension => protos::encode(&TypedExtensionConfig {
+        "ECDS" => protos::encode(&TypedExtensionConfig {
             name,
             typed_config: Some(protos::Any {
                 type_url: number,
                 ..protos::Any::default()
             }),
         }),
-        ResourceType::VirtualHost => protos::encode(&VirtualHost {
+        "VHDS" => protos::encode(&VirtualHost {
             name,
             domains: vec![number],
             ..VirtualHost::default()
         }),
         other => panic!("the made-up mesh has no {other:?}"),
     }
-}
-
-fn collection_config(collection: &str) -> LbConfig {
-    LbConfig::LedsClusterLocalityConfig(LedsClusterLocalityConfig {
-        leds_config: None,
-        leds_collection_name: format!("{collection}/*"),
-    })
 }

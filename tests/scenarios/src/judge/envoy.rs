@@ -1,5 +1,6 @@
 //! Starting an Envoy with a file of resources, and reading what it says of them.
 
+use envoy::types;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::LazyLock;
@@ -95,20 +96,20 @@ async fn ask(
     let dir = tempfile::tempdir()?;
     let file = dir.path().join("resources.pb");
     let resources = pieces.iter().map(|(_, bytes)| Any {
-        type_url: kind.type_url().to_owned(),
+        type_url: kind.type_url.to_owned(),
         value: bytes.clone().into(),
     });
     let response = DiscoveryResponse {
         version_info: "1".to_owned(),
-        type_url: kind.type_url().to_owned(),
+        type_url: kind.type_url.to_owned(),
         resources: resources.collect(),
         ..DiscoveryResponse::default()
     };
     std::fs::write(&file, response.encode_to_vec())?;
     let envoy = Envoy::start_with(binary, &bootstrap(kind, &file, clusters)).await?;
-    let about = match kind {
-        ResourceType::Cluster => "cluster_manager.cds",
-        _ => "listener_manager.lds",
+    let about = match kind == types::CLUSTER {
+        true => "cluster_manager.cds",
+        false => "listener_manager.lds",
     };
     let answered = || async {
         let Ok(stats) = envoy.stats(&format!("^{about}.update_(success|rejected)$")).await else {
@@ -157,9 +158,9 @@ fn read(words: &str) -> BTreeMap<usize, String> {
 }
 
 fn bootstrap(kind: ResourceType, file: &Path, clusters: &BTreeSet<String>) -> Value {
-    let about = match kind {
-        ResourceType::Cluster => "cds_config",
-        _ => "lds_config",
+    let about = match kind == types::CLUSTER {
+        true => "cds_config",
+        false => "lds_config",
     };
     let mut bootstrap = json!({
         "node": {"id": "judge", "cluster": "judge"},

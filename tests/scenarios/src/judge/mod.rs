@@ -9,6 +9,7 @@ mod envoy;
 mod files;
 mod piece;
 
+use ::envoy::types;
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -46,7 +47,7 @@ pub struct Refusal {
 
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (exhibit, kind) = (&self.exhibit, self.exhibit.kind.short_name());
+        let (exhibit, kind) = (&self.exhibit, self.exhibit.kind.short_name);
         let (origin, name) = (&exhibit.origin, exhibit.resource.name());
         writeln!(f, "{origin}: {kind} {name}: {}", self.message)?;
         match crate::state::json(exhibit.kind, &exhibit.resource) {
@@ -120,8 +121,8 @@ impl Evidence {
         let listeners: Vec<_> = listeners.into_iter().map(|(index, bytes, _)| (index, bytes)).collect();
         let none = std::collections::BTreeSet::new();
         let (of_clusters, of_listeners) = tokio::join!(
-            envoy::refused(&binary, ResourceType::Cluster, clusters, &none),
-            envoy::refused(&binary, ResourceType::Listener, listeners, &wanted),
+            envoy::refused(&binary, types::CLUSTER, clusters, &none),
+            envoy::refused(&binary, types::LISTENER, listeners, &wanted),
         );
         refusals.extend(of_clusters?);
         refusals.extend(of_listeners?);

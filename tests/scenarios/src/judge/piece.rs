@@ -4,13 +4,12 @@ use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
 
 use anyhow::{Context, Result};
-use model::xds::{ResourceType, Version};
+use model::xds::Version;
 use protos::envoy::config::cluster::v3::Cluster;
 use protos::envoy::config::cluster::v3::cluster::{ClusterDiscoveryType, DiscoveryType};
 use protos::envoy::config::core::v3::address::Address as Kind;
 use protos::envoy::config::core::v3::socket_address::PortSpecifier;
 use protos::envoy::config::core::v3::{Address, SocketAddress};
-use protos::envoy::config::endpoint::v3::ClusterLoadAssignment;
 use protos::envoy::config::listener::v3::filter::ConfigType;
 use protos::envoy::config::listener::v3::{Filter, FilterChain, Listener};
 use protos::envoy::config::route::v3::RouteConfiguration;
@@ -42,26 +41,19 @@ pub(super) fn of(exhibit: &Exhibit, index: usize, files: &Files) -> Result<Optio
     let mut here = json.clone();
     let changed = (exhibit.istio && strip(&mut here)) | files.replace(&mut here) | tell_caches_apart(&mut here);
     let body = match changed {
-        true => encoded(exhibit.kind.type_url(), &here)?,
+        true => encoded(exhibit.kind.type_url, &here)?,
         false => exhibit.resource.body().to_vec(),
     };
-    Ok(match exhibit.kind {
-        ResourceType::Cluster => Some(Piece::Cluster(cluster(body, index))),
-        ResourceType::Endpoints => Some(Piece::Cluster(endpoints(&without_collections(&body)?, index))),
-        ResourceType::LbEndpoint => {
-            let (mut locality, mut assignment) = (Vec::new(), Vec::new());
-            field(2, &body, &mut locality);
-            field(1, name(index).as_bytes(), &mut assignment);
-            field(2, &locality, &mut assignment);
-            Some(Piece::Cluster(endpoints(&assignment, index)))
-        }
-        ResourceType::Listener => {
+    Ok(match exhibit.kind.short_name {
+        "CDS" => Some(Piece::Cluster(cluster(body, index))),
+        "EDS" => Some(Piece::Cluster(endpoints(&body, index))),
+        "LDS" => {
             let mut wants = BTreeSet::new();
             clusters_first(&json, &mut wants);
             Some(Piece::Listener(listener(body, index), wants))
         }
-        ResourceType::Route => Some(Piece::Listener(routes(whole(&body)?, index), BTreeSet::new())),
-        ResourceType::VirtualHost => {
+        "RDS" => Some(Piece::Listener(routes(whole(&body)?, index), BTreeSet::new())),
+        "VHDS" => {
             let mut table = Vec::new();
             field(2, &body, &mut table);
             Some(Piece::Listener(routes(table, index), BTreeSet::new()))
@@ -75,20 +67,6 @@ fn whole(body: &[u8]) -> Result<Vec<u8>> {
     let mut table = RouteConfiguration::decode(body)?;
     table.vhds = None;
     Ok(table.encode_to_vec())
-}
-
-/// Endpoints without those that are left to be discovered, which files cannot give: they are judged singly.
-fn without_collections(body: &[u8]) -> Result<Vec<u8>> {
-    let mut assignment = ClusterLoadAssignment::decode(body)?;
-    let given = assignment.endpoints.iter().all(|locality| locality.lb_config.is_none());
-    if given {
-        return Ok(body.to_vec());
-    }
-    assignment
-        .endpoints
-        .iter_mut()
-        .for_each(|locality| locality.lb_config = None);
-    Ok(assignment.encode_to_vec())
 }
 
 /// Names caches of addresses by their settings: proxies that have others are judged by the same Envoy. Whether there were any.

@@ -1,11 +1,10 @@
 //! Parses the node message of a client's first request.
 //!
-//! The id is `TYPE~IP~ID~DOMAIN`; the metadata are what Istio's agent collects. Texts that are "true", JSON booleans and
-//! comma separated lists are what the agent makes of them.
+//! The id is `TYPE~IP~ID~DOMAIN`. Istio's agent writes the metadata; it encodes booleans as JSON booleans or as the string
+//! "true", and lists as comma-separated strings.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -16,10 +15,10 @@ use protos::envoy::config::core::v3::{Extension, Node};
 use protos::envoy::r#type::v3::SemanticVersion;
 use protos::{Message, Struct, Value, value::Kind};
 
-/// Why a client cannot be served.
+/// The reason why a client cannot be served.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum NodeError {
-    /// The bytes are no node message.
+    /// The bytes are not a node message.
     #[error("the node is not a node message: {0}")]
     Malformed(String),
     /// The first request of a stream has none.
@@ -28,7 +27,7 @@ pub enum NodeError {
     /// The id is malformed.
     #[error("node id {0}")]
     Id(#[from] NameError),
-    /// A kind of client that is not served.
+    /// A type of client that is not supported.
     #[error("clients of type {0} are not served")]
     Unsupported(&'static str),
     /// Neither the id nor the metadata give an address.
@@ -37,12 +36,12 @@ pub enum NodeError {
     /// Neither the metadata nor the id give a namespace.
     #[error("the node has no namespace, neither in NAMESPACE nor in the domain of its id")]
     NoNamespace,
-    /// A value is not what it should be.
+    /// A metadata value is invalid.
     #[error("node metadata {key} {reason}")]
     Metadata {
-        /// Which.
+        /// The metadata key.
         key: &'static str,
-        /// What is wrong with it.
+        /// The problem.
         reason: String,
     },
 }
@@ -69,9 +68,6 @@ const SETTINGS_TEXT: usize = 16 << 10;
 const DEPTH: usize = 16;
 /// The Envoy that can discover virtual hosts over an aggregated stream, and those after it.
 const VHDS: (u32, u32) = (1, 37);
-/// The Envoy that can discover endpoints singly, and those after it. Earlier ones use memory that they have given back when an
-/// assignment changes and then one of its endpoints (envoyproxy/envoy#43667).
-const LEDS_MIN_ENDPOINTS: (u32, u32) = (1, 38);
 /// The most labels.
 const LABELS: usize = 1024;
 /// The most texts of the metadata that patches may ask for.
@@ -135,7 +131,6 @@ pub fn parse_node(node: &Node) -> Result<Proxy, NodeError> {
         unprivileged: metadata.flag("UNPRIVILEGED_POD")?,
         ports: ports(&metadata),
         vhds: is_envoy_since(node, VHDS),
-        leds: is_envoy_since(node, LEDS_MIN_ENDPOINTS).then_some(NonZeroU32::MIN),
         trusted: false,
         resolver: resolver(&metadata)?,
         own_workload: match metadata.flag("ENABLE_SELF_DISCOVERY")? {
@@ -152,7 +147,7 @@ pub fn parse_node(node: &Node) -> Result<Proxy, NodeError> {
     })
 }
 
-/// What the pod's annotation calls its service in traces; empty where nothing, or nothing sensible, does.
+/// The service name for traces from the pod's annotation; empty if there is no valid one.
 fn span_name<'a>(metadata: &Metadata<'a>) -> &'a str {
     let Some(Kind::StructValue(annotations)) = metadata.get("ANNOTATIONS") else {
         return "";
@@ -296,7 +291,7 @@ fn interception(metadata: &Metadata<'_>) -> Result<InterceptionMode, NodeError> 
     }
 }
 
-/// What the client's build has beyond the stock one. A filter is known by its name or by the type of its configuration.
+/// The extensions of the client's build. A filter is identified by its name or by the type of its configuration.
 fn capabilities(extensions: &[Extension]) -> Capabilities {
     let has = |name: &str, message: &str| {
         let named = |url: &String| url.rsplit('/').next() == Some(message);

@@ -1,89 +1,87 @@
-//! What became of an EnvoyFilter's patches in what is served.
+//! The patches of an EnvoyFilter that are left out of served resources.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use config::{Kind, ObjectKey};
-use envoy_filter::{
-    Left, PatchId, Patched, PatchedCatalogue, PatchedClusterCatalogue, PatchedClusters, PatchedListenerCatalogue,
-    PatchedListeners, PatchedRouteConfigs, patch_ids,
-};
-use flow::{CellId, Delta, Relation, Rule};
+use flow::{CellId, Delta, Engine, Relation, Rule};
 use model::audience::{FilterRef, ResourceKey};
 use model::service::ObjectId;
 
-use crate::World;
+use crate::{
+    Left, PatchId, Patched, PatchedCatalogue, PatchedClusterCatalogue, PatchedClusters, PatchedListenerCatalogue,
+    PatchedListeners, PatchedRouteConfigs, patch_ids,
+};
 
-/// A patch that is not made, or not everywhere.
+/// A patch that is left out of some or all resources.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Unmade {
-    /// Which of the EnvoyFilter's patches.
+    /// The index of the patch in the EnvoyFilter.
     pub index: u16,
-    /// How many resources it is left out of; 0: nothing that a connected proxy has is what it matches.
+    /// The number of resources that it is left out of; 0: it matches nothing that a connected proxy has.
     pub resources: usize,
     /// One of them, the first by name.
     pub resource: Arc<str>,
-    /// Why it is left out of that one.
+    /// The reason for that one.
     pub why: Arc<str>,
 }
 
-/// What became of one patch so far.
+/// The outcome of one patch so far.
 #[derive(Default)]
 struct Fate {
     made: bool,
-    /// How many resources it was left out of.
+    /// The number of resources that it was left out of.
     count: usize,
-    /// The first of them by name, and why.
+    /// The first of them by name, and the reason.
     first: Option<(Arc<str>, Arc<str>)>,
 }
 
-/// What became of the patches of one EnvoyFilter so far.
+/// The outcome of the patches of one EnvoyFilter so far.
 struct Fates<'a> {
     filter: &'a ObjectId,
     of: BTreeMap<u16, Fate>,
 }
 
-impl World {
-    /// What became of an EnvoyFilter's patches in these cells, where that is something else than being made.
-    pub(crate) fn unmade(&self, filter: &ObjectId, cells: &[CellId], complete: bool) -> Vec<Unmade> {
-        let mut fates = Fates {
-            filter,
-            of: BTreeMap::new(),
-        };
-        for cell in cells {
-            self.resource::<PatchedClusters>(*cell, &mut fates, |key| &key.filters);
-            self.resource::<PatchedListeners>(*cell, &mut fates, |key| &key.filters);
-            self.resource::<PatchedRouteConfigs>(*cell, &mut fates, |(audience, _)| &audience.filters);
-            self.catalogue::<PatchedClusterCatalogue>(*cell, &mut fates, |audience| &audience.filters);
-            self.catalogue::<PatchedListenerCatalogue>(*cell, &mut fates, |audience| &audience.filters);
-        }
-        fates.told(complete)
+/// The patches of an EnvoyFilter that are left out of some or all of these cells, which are all that it can change if
+/// `complete`.
+pub fn unmade(engine: &Engine, filter: &ObjectId, cells: &[CellId], complete: bool) -> Vec<Unmade> {
+    let mut fates = Fates {
+        filter,
+        of: BTreeMap::new(),
+    };
+    for cell in cells {
+        fates.resource_in::<PatchedClusters>(engine, *cell, |key| &key.filters);
+        fates.resource_in::<PatchedListeners>(engine, *cell, |key| &key.filters);
+        fates.resource_in::<PatchedRouteConfigs>(engine, *cell, |(audience, _)| &audience.filters);
+        fates.catalogue_in::<PatchedClusterCatalogue>(engine, *cell, |audience| &audience.filters);
+        fates.catalogue_in::<PatchedListenerCatalogue>(engine, *cell, |audience| &audience.filters);
     }
-
-    fn resource<R: Rule<Row = Patched>>(
-        &self,
-        cell: CellId,
-        fates: &mut Fates<'_>,
-        filters: impl Fn(&R::Key) -> &[FilterRef],
-    ) {
-        if let (Some(key), Some(row)) = (self.engine.key::<R>(cell), self.engine.row::<R>(cell)) {
-            fates.resource(filters(&key), &row);
-        }
-    }
-
-    fn catalogue<R: Rule<Row = PatchedCatalogue>>(
-        &self,
-        cell: CellId,
-        fates: &mut Fates<'_>,
-        filters: impl Fn(&R::Key) -> &[FilterRef],
-    ) {
-        if let (Some(key), Some(row)) = (self.engine.key::<R>(cell), self.engine.row::<R>(cell)) {
-            fates.catalogue(filters(&key), &row);
-        }
-    }
+    fates.told(complete)
 }
 
 impl Fates<'_> {
+    fn resource_in<R: Rule<Row = Patched>>(
+        &mut self,
+        engine: &Engine,
+        cell: CellId,
+        filters: impl Fn(&R::Key) -> &[FilterRef],
+    ) {
+        if let (Some(key), Some(row)) = (engine.key::<R>(cell), engine.row::<R>(cell)) {
+            self.resource(filters(&key), &row);
+        }
+    }
+
+    fn catalogue_in<R: Rule<Row = PatchedCatalogue>>(
+        &mut self,
+        engine: &Engine,
+        cell: CellId,
+        filters: impl Fn(&R::Key) -> &[FilterRef],
+    ) {
+        if let (Some(key), Some(row)) = (engine.key::<R>(cell), engine.row::<R>(cell)) {
+            self.catalogue(filters(&key), &row);
+        }
+    }
+
     fn fate(&mut self, patch: &PatchId) -> &mut Fate {
         self.of.entry(patch.index).or_default()
     }
@@ -121,7 +119,7 @@ impl Fates<'_> {
         }
     }
 
-    /// `complete`: what was not looked at does not matter.
+    /// The patches to report. `complete`: all resources were examined.
     fn told(self, complete: bool) -> Vec<Unmade> {
         let unmade = self.of.into_iter().filter_map(|(index, fate)| {
             if fate.first.is_none() && (fate.made || !complete) {
@@ -148,8 +146,8 @@ impl Fate {
     }
 }
 
-/// EnvoyFilters of whose patches something else became by a commit.
-pub(crate) fn of(delta: &Delta) -> Vec<ObjectKey> {
+/// EnvoyFilters of which a commit changed the patches that are left out.
+pub fn changed_patches(delta: &Delta) -> Vec<ObjectKey> {
     let mut found = BTreeSet::new();
     add::<PatchedClusters>(delta, &mut found);
     add::<PatchedListeners>(delta, &mut found);

@@ -1,9 +1,9 @@
-//! Reading and writing protobuf by hand, for the few messages whose size matters.
+//! Reads and writes protobuf without generated types, for the few messages whose size matters.
 
 use bytes::Bytes;
 
 /// A field of a message.
-pub(crate) enum Value<'a> {
+pub enum Value<'a> {
     /// Wire type 0.
     Varint(u64),
     /// Wire type 2.
@@ -14,20 +14,24 @@ pub(crate) enum Value<'a> {
 
 /// The bytes are not a protobuf message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Malformed;
+pub struct Malformed;
 
 /// Reads a message field by field. Groups are refused: nobody has sent them for a decade.
-pub(crate) struct Reader<'a> {
+pub struct Reader<'a> {
     rest: &'a [u8],
 }
 
 impl<'a> Reader<'a> {
-    pub(crate) fn new(message: &'a [u8]) -> Reader<'a> {
+    /// A reader at the first field of a message.
+    pub fn new(message: &'a [u8]) -> Reader<'a> {
         Reader { rest: message }
     }
 
     /// The next field's number and value; `None` at the end.
-    pub(crate) fn field(&mut self) -> Result<Option<(u64, Value<'a>)>, Malformed> {
+    ///
+    /// # Errors
+    /// The bytes are not a protobuf message.
+    pub fn field(&mut self) -> Result<Option<(u64, Value<'a>)>, Malformed> {
         if self.rest.is_empty() {
             return Ok(None);
         }
@@ -64,22 +68,23 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Where `inner`, which was read from `outer`, lies in it: the same bytes, shared.
-pub(crate) fn share(outer: &Bytes, inner: &[u8]) -> Bytes {
+/// The slice of `outer` that `inner` was read from, shared.
+pub fn share(outer: &Bytes, inner: &[u8]) -> Bytes {
     outer.slice_ref(inner)
 }
 
-/// How long a varint is.
-pub(crate) fn varint_len(value: u64) -> usize {
+/// The encoded length of a varint, in bytes.
+pub fn varint_len(value: u64) -> usize {
     (64 - (value | 1).leading_zeros() as usize).div_ceil(7)
 }
 
-/// How long a length-delimited field is, with its key (of a field number below 16).
-pub(crate) fn bytes_len(length: usize) -> usize {
+/// The encoded length of a length-delimited field, in bytes, with its key (of a field number below 16).
+pub fn bytes_len(length: usize) -> usize {
     1 + varint_len(length as u64) + length
 }
 
-pub(crate) fn put_varint(out: &mut Vec<u8>, mut value: u64) {
+/// Writes a varint.
+pub fn put_varint(out: &mut Vec<u8>, mut value: u64) {
     while value >= 0x80 {
         out.push((value as u8 & 0x7f) | 0x80);
         value >>= 7;
@@ -88,13 +93,13 @@ pub(crate) fn put_varint(out: &mut Vec<u8>, mut value: u64) {
 }
 
 /// Writes key and length of a length-delimited field.
-pub(crate) fn put_head(out: &mut Vec<u8>, field: u8, length: usize) {
+pub fn put_head(out: &mut Vec<u8>, field: u8, length: usize) {
     out.push(field << 3 | 2);
     put_varint(out, length as u64);
 }
 
 /// Writes a length-delimited field.
-pub(crate) fn put_bytes(out: &mut Vec<u8>, field: u8, value: &[u8]) {
+pub fn put_bytes(out: &mut Vec<u8>, field: u8, value: &[u8]) {
     put_head(out, field, value.len());
     out.extend_from_slice(value);
 }

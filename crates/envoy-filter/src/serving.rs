@@ -1,0 +1,226 @@
+//! The served types that EnvoyFilters change.
+
+use std::sync::Arc;
+
+use envoy::{Clusters, GrpcClusters, GrpcListeners, Listeners, RouteConfigs, RouteShells, types, uses_vhds};
+use model::audience::{
+    ClusterAudience, ExtensionAudience, GrpcAudience, ListenerAudience, ResourceKey, RouteAudience, Scope,
+};
+use model::service::ObjectId;
+use model::xds::{Resource, ResourceType};
+use traffic::Catalogue;
+use traffic::audience::ProxyAudiences;
+use traffic::clusters::ClusterCatalogue;
+use traffic::listeners::ListenerCatalogue;
+use traffic::serving::{Either, ListRelation, Lists, NoList, ResourceRelation, ServedType, ServedTypes};
+
+use crate::{
+    AddedResources, Extensions, Patched, PatchedCatalogue, PatchedClusterCatalogue, PatchedClusters,
+    PatchedListenerCatalogue, PatchedListeners, PatchedRouteConfigs,
+};
+
+/// Registers the types of this crate.
+pub fn register_types(to: &mut ServedTypes) {
+    to.register::<ClusterType>()
+        .register::<ListenerType>()
+        .register::<RouteType>()
+        .register::<ExtensionType>();
+}
+
+/// An Envoy, which gets all resources of a wildcard type, or a gRPC client, which asks for each by its name.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Client<E, G> {
+    /// An Envoy.
+    Envoy(E),
+    /// A gRPC client.
+    Grpc(G),
+}
+
+struct ClusterType;
+
+impl ServedType for ClusterType {
+    const TYPE: ResourceType = types::CLUSTER;
+    type Audience = Client<Arc<ClusterAudience>, Arc<Scope>>;
+    type Lists = Lists<ClusterCatalogue, PatchedClusterCatalogue>;
+    type Resources = (Clusters, GrpcClusters, PatchedClusters, AddedResources);
+
+    fn audience(proxy: &ProxyAudiences) -> Option<Self::Audience> {
+        Some(match &proxy.grpc {
+            Some(grpc) => Client::Grpc(grpc.scope.clone()),
+            None => Client::Envoy(proxy.cluster.clone()),
+        })
+    }
+
+    fn list(audience: &Self::Audience, _: &Arc<str>) -> Option<Either<Arc<ClusterAudience>, Arc<ClusterAudience>>> {
+        match audience {
+            Client::Envoy(audience) if audience.filters.is_empty() => Some(Either::First(audience.clone())),
+            Client::Envoy(audience) => Some(Either::Second(audience.clone())),
+            Client::Grpc(_) => None,
+        }
+    }
+
+    fn resolve(audience: &Self::Audience, name: &Arc<str>) -> Option<ResourceKey> {
+        match audience {
+            Client::Envoy(_) => None,
+            Client::Grpc(scope) => Some(ResourceKey::GrpcCluster(scope.clone(), name.clone())),
+        }
+    }
+}
+
+struct ListenerType;
+
+impl ServedType for ListenerType {
+    const TYPE: ResourceType = types::LISTENER;
+    type Audience = Client<Arc<ListenerAudience>, Arc<GrpcAudience>>;
+    type Lists = Lists<ListenerCatalogue, PatchedListenerCatalogue>;
+    type Resources = (Listeners, GrpcListeners, PatchedListeners, AddedResources);
+
+    fn audience(proxy: &ProxyAudiences) -> Option<Self::Audience> {
+        Some(match &proxy.grpc {
+            Some(grpc) => Client::Grpc(grpc.clone()),
+            None => Client::Envoy(proxy.listener.clone()),
+        })
+    }
+
+    fn list(audience: &Self::Audience, _: &Arc<str>) -> Option<Either<Arc<ListenerAudience>, Arc<ListenerAudience>>> {
+        match audience {
+            Client::Envoy(audience) if audience.filters.is_empty() => Some(Either::First(audience.clone())),
+            Client::Envoy(audience) => Some(Either::Second(audience.clone())),
+            Client::Grpc(_) => None,
+        }
+    }
+
+    fn resolve(audience: &Self::Audience, name: &Arc<str>) -> Option<ResourceKey> {
+        match audience {
+            Client::Envoy(_) => None,
+            Client::Grpc(audience) => Some(ResourceKey::GrpcListener(audience.clone(), name.clone())),
+        }
+    }
+}
+
+/// Clients whose route tables are whole, or have their virtual hosts discovered.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+enum RouteTables {
+    Whole(Arc<RouteAudience>),
+    Vhds(Arc<RouteAudience>),
+}
+
+struct RouteType;
+
+impl ServedType for RouteType {
+    const TYPE: ResourceType = types::ROUTE;
+    type Audience = RouteTables;
+    type Lists = NoList;
+    type Resources = (RouteConfigs, RouteShells, PatchedRouteConfigs);
+
+    fn audience(proxy: &ProxyAudiences) -> Option<RouteTables> {
+        let audience = proxy.route.clone();
+        Some(match uses_vhds(proxy) {
+            true => RouteTables::Vhds(audience),
+            false => RouteTables::Whole(audience),
+        })
+    }
+
+    fn resolve(audience: &RouteTables, name: &Arc<str>) -> Option<ResourceKey> {
+        Some(match audience {
+            RouteTables::Whole(audience) => ResourceKey::Route(audience.clone(), name.clone()),
+            RouteTables::Vhds(audience) => ResourceKey::RouteShell(audience.clone(), name.clone()),
+        })
+    }
+}
+
+struct ExtensionType;
+
+impl ServedType for ExtensionType {
+    const TYPE: ResourceType = types::EXTENSION;
+    type Audience = Arc<ExtensionAudience>;
+    type Lists = NoList;
+    type Resources = (Extensions,);
+
+    fn audience(proxy: &ProxyAudiences) -> Option<Arc<ExtensionAudience>> {
+        Some(proxy.extension.clone())
+    }
+
+    fn resolve(audience: &Arc<ExtensionAudience>, name: &Arc<str>) -> Option<ResourceKey> {
+        Some(ResourceKey::Extension(audience.clone(), name.clone()))
+    }
+}
+
+impl ListRelation for PatchedClusterCatalogue {
+    fn catalogue(row: Arc<PatchedCatalogue>) -> Arc<Catalogue> {
+        row.catalogue.clone()
+    }
+}
+
+impl ListRelation for PatchedListenerCatalogue {
+    fn catalogue(row: Arc<PatchedCatalogue>) -> Arc<Catalogue> {
+        row.catalogue.clone()
+    }
+}
+
+impl ResourceRelation for PatchedClusters {
+    fn key(key: &ResourceKey) -> Option<Self::Key> {
+        match key {
+            ResourceKey::PatchedCluster(key) => Some(key.clone()),
+            _ => None,
+        }
+    }
+
+    fn resource(row: &Patched) -> &Resource {
+        &row.resource
+    }
+}
+
+impl ResourceRelation for PatchedListeners {
+    fn key(key: &ResourceKey) -> Option<Self::Key> {
+        match key {
+            ResourceKey::PatchedListener(key) => Some(key.clone()),
+            _ => None,
+        }
+    }
+
+    fn resource(row: &Patched) -> &Resource {
+        &row.resource
+    }
+}
+
+impl ResourceRelation for PatchedRouteConfigs {
+    fn key(key: &ResourceKey) -> Option<Self::Key> {
+        match key {
+            ResourceKey::Route(audience, name) if !audience.filters.is_empty() => {
+                Some((audience.clone(), name.clone()))
+            }
+            _ => None,
+        }
+    }
+
+    fn resource(row: &Patched) -> &Resource {
+        &row.resource
+    }
+}
+
+impl ResourceRelation for AddedResources {
+    fn key(key: &ResourceKey) -> Option<(ObjectId, u16)> {
+        match key {
+            ResourceKey::Added(id, patch) => Some((id.clone(), *patch)),
+            _ => None,
+        }
+    }
+
+    fn resource(row: &Resource) -> &Resource {
+        row
+    }
+}
+
+impl ResourceRelation for Extensions {
+    fn key(key: &ResourceKey) -> Option<Self::Key> {
+        match key {
+            ResourceKey::Extension(audience, name) => Some((audience.clone(), name.clone())),
+            _ => None,
+        }
+    }
+
+    fn resource(row: &Resource) -> &Resource {
+        row
+    }
+}

@@ -1,0 +1,134 @@
+//! The served types that no EnvoyFilter changes, and this crate's relations of the others.
+
+use std::sync::Arc;
+
+use model::audience::{EndpointsAudience, NameAudience, ResourceKey, RouteAudience, SecretAudience};
+use model::xds::{Resource, ResourceType};
+use traffic::audience::ProxyAudiences;
+use traffic::name_table::NameTableCatalogue;
+use traffic::routes::VirtualHostCatalogue;
+use traffic::serving::{List, NoList, ResourceRelation, ServedType, ServedTypes};
+
+use crate::{
+    Clusters, Endpoints, GrpcClusters, GrpcListeners, Listeners, NameTables, RouteConfigs, RouteShells, Secrets,
+    VirtualHostResources, types,
+};
+
+/// Registers the types of this crate.
+pub fn register_types(to: &mut ServedTypes) {
+    to.register::<EndpointsType>()
+        .register::<VirtualHostType>()
+        .register::<SecretType>()
+        .register::<NameTableType>();
+}
+
+/// Whether a proxy gets the virtual hosts of its route tables one by one (VHDS). Tables that EnvoyFilters change are sent
+/// whole.
+pub fn uses_vhds(proxy: &ProxyAudiences) -> bool {
+    proxy.vhds && proxy.route.filters.is_empty()
+}
+
+struct EndpointsType;
+
+impl ServedType for EndpointsType {
+    const TYPE: ResourceType = types::ENDPOINTS;
+    type Audience = Arc<EndpointsAudience>;
+    type Lists = NoList;
+    type Resources = (Endpoints,);
+
+    fn audience(proxy: &ProxyAudiences) -> Option<Arc<EndpointsAudience>> {
+        Some(proxy.endpoints.clone())
+    }
+
+    fn resolve(audience: &Arc<EndpointsAudience>, name: &Arc<str>) -> Option<ResourceKey> {
+        Some(ResourceKey::Endpoints(audience.clone(), name.clone()))
+    }
+}
+
+struct VirtualHostType;
+
+impl ServedType for VirtualHostType {
+    const TYPE: ResourceType = types::VIRTUAL_HOST;
+    type Audience = Arc<RouteAudience>;
+    type Lists = List<VirtualHostCatalogue>;
+    type Resources = (VirtualHostResources,);
+
+    fn audience(proxy: &ProxyAudiences) -> Option<Arc<RouteAudience>> {
+        uses_vhds(proxy).then(|| proxy.route.clone())
+    }
+
+    fn list(audience: &Arc<RouteAudience>, table: &Arc<str>) -> Option<(Arc<RouteAudience>, Arc<str>)> {
+        Some((audience.clone(), table.clone()))
+    }
+}
+
+struct SecretType;
+
+impl ServedType for SecretType {
+    const TYPE: ResourceType = types::SECRET;
+    type Audience = Arc<SecretAudience>;
+    type Lists = NoList;
+    type Resources = (Secrets,);
+
+    fn audience(proxy: &ProxyAudiences) -> Option<Arc<SecretAudience>> {
+        proxy.secrets.clone()
+    }
+
+    fn resolve(audience: &Arc<SecretAudience>, name: &Arc<str>) -> Option<ResourceKey> {
+        audience.resolve(name).map(ResourceKey::Secret)
+    }
+}
+
+struct NameTableType;
+
+impl ServedType for NameTableType {
+    const TYPE: ResourceType = types::NAME_TABLE;
+    type Audience = Arc<NameAudience>;
+    type Lists = List<NameTableCatalogue>;
+    type Resources = (NameTables,);
+
+    fn audience(proxy: &ProxyAudiences) -> Option<Arc<NameAudience>> {
+        Some(Arc::new(proxy.names()))
+    }
+
+    fn list(audience: &Arc<NameAudience>, _: &Arc<str>) -> Option<Arc<NameAudience>> {
+        Some(audience.clone())
+    }
+}
+
+/// Relations whose rows are resources: the keys that they hold, and whether they count in the status of objects.
+macro_rules! resource_relations {
+    ($($relation:ty, counted: $counted:literal, $pattern:pat $(if $guard:expr)? => $key:expr;)+) => {
+        $(impl ResourceRelation for $relation {
+            const COUNTED: bool = $counted;
+
+            fn key(key: &ResourceKey) -> Option<Self::Key> {
+                match key {
+                    $pattern $(if $guard)? => $key,
+                    _ => None,
+                }
+            }
+
+            fn resource(row: &Resource) -> &Resource {
+                row
+            }
+        })+
+    };
+}
+
+resource_relations! {
+    Clusters, counted: true, ResourceKey::Cluster(key) => Some(key.clone());
+    GrpcClusters, counted: true, ResourceKey::GrpcCluster(scope, name) => Some((scope.clone(), name.clone()));
+    Endpoints, counted: true, ResourceKey::Endpoints(audience, name) => Some((audience.clone(), name.clone()));
+    // A listener is derived from its key alone.
+    Listeners, counted: false, ResourceKey::Listener(spec) => Some(spec.clone());
+    GrpcListeners, counted: true, ResourceKey::GrpcListener(audience, name) => Some((audience.clone(), name.clone()));
+    RouteConfigs, counted: true, ResourceKey::Route(audience, name) if audience.filters.is_empty() => {
+        Some((audience.clone(), name.clone()))
+    };
+    // The virtual hosts count instead.
+    RouteShells, counted: false, ResourceKey::RouteShell(audience, name) => Some((audience.clone(), name.clone()));
+    VirtualHostResources, counted: true, ResourceKey::VirtualHost(table, host) => Some((table.clone(), host.clone()));
+    Secrets, counted: false, ResourceKey::Secret(key) => Some(key.clone());
+    NameTables, counted: true, ResourceKey::NameTable(audience) => Some(audience.clone());
+}

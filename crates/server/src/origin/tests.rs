@@ -1,0 +1,192 @@
+//! A resource type that exists in this file only, from registration to the bytes that a client receives.
+
+use std::sync::Arc;
+
+use config::mesh::MeshConfig;
+use flow::{Reads, Relation, Rule};
+use model::audience::ResourceKey;
+use model::open_key::OpenKey;
+use model::xds::{Resource, ResourceType, Subscription, TypeSpec};
+use protos::Message;
+use protos::envoy::config::core::v3::Node;
+use protos::envoy::service::discovery::v3::DeltaDiscoveryResponse;
+use registry::inputs::{Mesh, MeshSettings, Sharing};
+use traffic::Catalogue;
+use traffic::audience::ProxyAudiences;
+use traffic::serving::{List, ListRelation, ResourceRelation, ServedType};
+use world::{Batch, World};
+use xds::decode::Body;
+use xds::{Hub, Limits, Moment, Next, Request, StreamId, Variant};
+
+use super::Served;
+
+static GREETING: TypeSpec = TypeSpec {
+    type_url: "type.googleapis.com/example.Greeting",
+    short_name: "GDS",
+    long_name: "greeting",
+    order: 100,
+    subscription: Subscription::Wildcard,
+    ..TypeSpec::NAMED
+};
+
+struct GreetingType;
+
+impl ServedType for GreetingType {
+    const TYPE: ResourceType = ResourceType::new(&GREETING);
+    type Audience = Arc<str>;
+    type Lists = List<GreetingCatalogue>;
+    type Resources = (Greetings,);
+
+    fn audience(proxy: &ProxyAudiences) -> Option<Arc<str>> {
+        Some(proxy.endpoints.scope.namespace.clone())
+    }
+
+    fn list(namespace: &Arc<str>, _: &Arc<str>) -> Option<Arc<str>> {
+        Some(namespace.clone())
+    }
+}
+
+/// The greetings of a namespace.
+struct GreetingCatalogue;
+
+impl Relation for GreetingCatalogue {
+    const NAME: &'static str = "greeting catalogue";
+    type Key = Arc<str>;
+    type Row = Catalogue;
+}
+
+impl Rule for GreetingCatalogue {
+    fn derive(_: &Reads<'_>, namespace: &Arc<str>) -> Option<Catalogue> {
+        let entry = |name: &str| {
+            let key = Greeting(namespace.clone(), name.into());
+            (name.into(), ResourceKey::Other(OpenKey::new(key)))
+        };
+        Some(Catalogue::new(["morning", "evening"].map(entry).into()))
+    }
+}
+
+impl ListRelation for GreetingCatalogue {
+    fn catalogue(row: Arc<Catalogue>) -> Arc<Catalogue> {
+        row
+    }
+}
+
+/// A greeting of a namespace, by its name.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+struct Greeting(Arc<str>, Arc<str>);
+
+struct Greetings;
+
+impl Relation for Greetings {
+    const NAME: &'static str = "greetings";
+    type Key = Greeting;
+    type Row = Resource;
+}
+
+impl Rule for Greetings {
+    fn derive(cx: &Reads<'_>, Greeting(namespace, name): &Greeting) -> Option<Resource> {
+        let root = &cx.get::<Mesh>(&())?.config.root_namespace;
+        Some(Resource::new(
+            name.clone(),
+            format!("good {name} {namespace} from {root}"),
+        ))
+    }
+}
+
+impl ResourceRelation for Greetings {
+    fn key(key: &ResourceKey) -> Option<Greeting> {
+        match key {
+            ResourceKey::Other(key) => key.get().cloned(),
+            _ => None,
+        }
+    }
+
+    fn resource(row: &Resource) -> &Resource {
+        row
+    }
+}
+
+fn settings(root: &str) -> MeshSettings {
+    MeshSettings {
+        config: MeshConfig {
+            root_namespace: root.into(),
+            ..MeshConfig::default()
+        },
+        domain: "cluster.local".into(),
+        cluster_id: "home".into(),
+        sharing: Sharing::All,
+        assigned_addresses: true,
+        features: Default::default(),
+    }
+}
+
+/// The resources of the next response, as text.
+fn received(hub: &mut Hub<Served>, id: StreamId) -> Vec<String> {
+    let Next::Send(response) = hub.next(id, Moment::ZERO) else {
+        return Vec::new();
+    };
+    let bytes: Vec<u8> = response.rope.pieces().flat_map(|piece| piece.iter().copied()).collect();
+    let message = DeltaDiscoveryResponse::decode(bytes.as_slice()).expect("a delta response");
+    assert_eq!(message.type_url, GREETING.type_url);
+    let bodies = message.resources.into_iter().filter_map(|resource| resource.resource);
+    bodies
+        .map(|body| String::from_utf8_lossy(&body.value).into_owned())
+        .collect()
+}
+
+#[test]
+fn a_type_that_is_registered_is_served() {
+    let world = World::with(settings("one"), 1, |rules, types| {
+        rules.view::<GreetingCatalogue>();
+        rules.view::<Greetings>();
+        types.register::<GreetingType>();
+    });
+    let mut hub = Hub::new(Limits::default(), world.types().clone());
+    let mut served = Served(world);
+    let node = Node {
+        id: "sidecar~10.0.0.1~web.shop~shop.svc.cluster.local".to_owned(),
+        ..Node::default()
+    };
+    let proxy = envoy::parse_node(&node).expect("a sidecar");
+    let id = hub
+        .connect(&mut served, proxy, Variant::Delta, Moment::ZERO)
+        .expect("served");
+    let request = |nonce: &str| Request {
+        type_url: GREETING.type_url.to_owned(),
+        nonce: nonce.to_owned(),
+        body: Body::Delta {
+            subscribe: Default::default(),
+            unsubscribe: Default::default(),
+            initial: Default::default(),
+        },
+        ..Request::default()
+    };
+    hub.request(&mut served, id, request(""), Moment::ZERO)
+        .expect("accepted");
+    assert_eq!(
+        received(&mut hub, id),
+        ["good evening shop from one", "good morning shop from one"]
+    );
+    let sent = hub.status(id).and_then(|status| status.watches[0].sent.clone());
+    let nonce = sent.expect("a response").nonce;
+    hub.request(&mut served, id, request(&nonce), Moment::ZERO)
+        .expect("accepted");
+
+    let mut batch = Batch::new();
+    batch.set_mesh(settings("two"));
+    let changes = Served::changes(served.0.commit(batch));
+    hub.apply(&mut served, changes, Moment::ZERO);
+    assert_eq!(
+        received(&mut hub, id),
+        ["good evening shop from two", "good morning shop from two"]
+    );
+}
+
+#[test]
+#[should_panic = "the rule greetings is not registered"]
+fn a_type_without_its_rules_fails_at_start() {
+    World::with(settings("one"), 1, |rules, types| {
+        rules.view::<GreetingCatalogue>();
+        types.register::<GreetingType>();
+    });
+}

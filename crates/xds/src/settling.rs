@@ -1,0 +1,129 @@
+//! Resources that are in place only with what they refer to: clusters and their endpoints.
+//!
+//! Envoy keeps a new cluster from use until it has its endpoints, and drops the endpoints of a cluster that is sent again.
+
+use std::sync::Arc;
+
+use model::xds::{Parent, ReadReference, ResourceType};
+
+use crate::compose::Reference;
+use crate::core::Core;
+use crate::ledger::Ledger;
+use crate::selection::Selection;
+use crate::stream::Stream;
+use crate::unanswered::Names;
+use crate::{Epoch, Moment, Name, Origin};
+
+/// Resources that the client was sent, until what they refer to is in place.
+pub(crate) struct Settling {
+    pub(crate) fresh: Arc<[Reference]>,
+    /// The epoch up to which the type was in place before.
+    pub(crate) before: Epoch,
+    /// When the client accepted them.
+    pub(crate) answered: Option<Moment>,
+    /// The number of responses of the child type that must be answered; known once everything is subscribed to.
+    pub(crate) target: Option<u64>,
+}
+
+impl<O: Origin> Core<O> {
+    /// Ends the settling of types whose references are in place.
+    pub(crate) fn check_settling(&mut self, stream: &mut Stream<O::Token>, now: Moment) {
+        let settling = stream.watches.iter().filter(|watch| watch.settling.is_some());
+        let kinds: Vec<ResourceType> = settling.map(|watch| watch.kind).collect();
+        for kind in kinds {
+            self.check_settling_of(stream, kind, now);
+        }
+    }
+
+    fn check_settling_of(&mut self, stream: &mut Stream<O::Token>, kind: ResourceType, now: Moment) {
+        let Some((child, _)) = self.types.reference_from(kind) else {
+            return;
+        };
+        let Some(settling) = stream.watch(kind).and_then(|watch| watch.settling.as_ref()) else {
+            return;
+        };
+        let Some(answered) = settling.answered else { return };
+        let mut target = settling.target;
+        let done = match stream.watch(child) {
+            None => true,
+            Some(watch) => {
+                let selection = self.selection(watch);
+                let pending = watch.has_updates(selection);
+                if target.is_none() && self.subscribed(stream, kind, selection, &settling.fresh) {
+                    target = Some(watch.responses + u64::from(pending));
+                }
+                target.is_some_and(|target| watch.has_answered(target, pending))
+            }
+        };
+        let overdue = now >= answered + self.limits.hold;
+        let Some(watch) = stream.watch_mut(kind) else { return };
+        if done || overdue {
+            self.stats.of_mut(child).overdue += u64::from(!done);
+            watch.settling = None;
+        } else if let Some(settling) = &mut watch.settling {
+            settling.target = target;
+        }
+    }
+
+    /// What these resources refer to.
+    pub(crate) fn references(&self, ledger: &Ledger<O>, names: &[Name], reference: ReadReference) -> Arc<[Reference]> {
+        let one = |parent: &Name| {
+            let child = reference(parent, ledger.resource(&self.cells, parent)?.body())?;
+            let parent = parent.clone();
+            Some(Reference { parent, child })
+        };
+        names.iter().filter_map(one).collect()
+    }
+
+    /// Whether the client has subscribed to all references of resources that still exist.
+    fn subscribed(
+        &self,
+        stream: &Stream<O::Token>,
+        parent: ResourceType,
+        selection: &Selection,
+        fresh: &[Reference],
+    ) -> bool {
+        let Some(parent) = stream.watch(parent) else {
+            return true;
+        };
+        let ledger = &self.ledgers[parent.ledger];
+        let exists = |fresh: &&Reference| ledger.resource(&self.cells, &fresh.parent).is_some();
+        fresh.iter().filter(exists).all(|fresh| selection.covers(&fresh.child))
+    }
+}
+
+impl<T> Stream<T> {
+    /// Whether the client may have dropped any resource of a type because its parent was sent on this stream before it
+    /// subscribed to the type.
+    pub(crate) fn may_have_dropped(&self, kind: ResourceType) -> bool {
+        match kind.parent {
+            Parent::None => false,
+            Parent::Reference { of, .. } | Parent::Any { of } => !self.unclaimed(of).is_none_or(Names::is_empty),
+            Parent::Collections { of } => self.may_have_dropped(of),
+        }
+    }
+
+    /// Whether the client may have dropped this resource for that reason.
+    pub(crate) fn has_dropped(&self, kind: ResourceType, name: &Name) -> bool {
+        match kind.parent {
+            Parent::None => false,
+            Parent::Reference { of, .. } | Parent::Any { of } => {
+                self.unclaimed(of).is_some_and(|unclaimed| unclaimed.contains(name))
+            }
+            Parent::Collections { of } => self.has_dropped(of, name),
+        }
+    }
+
+    /// The client has subscribed to a type: from now on references to it are tracked in its watch.
+    pub(crate) fn claim(&mut self, kind: ResourceType) {
+        if let Parent::Reference { of, .. } = kind.parent
+            && let Some(watch) = self.watch_mut(of)
+        {
+            watch.unclaimed = Names::default();
+        }
+    }
+
+    fn unclaimed(&self, kind: ResourceType) -> Option<&Names> {
+        self.watch(kind).map(|watch| &watch.unclaimed)
+    }
+}
