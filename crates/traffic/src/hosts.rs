@@ -58,7 +58,7 @@ pub(crate) fn suffixes(host: &Hostname) -> impl Iterator<Item = &str> {
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct EgressHosts {
     by_namespace: BTreeMap<Arc<str>, HostSet>,
-    anywhere: HostSet,
+    all_namespaces: HostSet,
 }
 
 /// Included and excluded hosts.
@@ -110,7 +110,7 @@ impl EgressHosts {
                 None => (owner, false),
             };
             let set = match owner {
-                "*" => &mut out.anywhere,
+                "*" => &mut out.all_namespaces,
                 "." => out.by_namespace.entry(namespace.into()).or_default(),
                 named => out.by_namespace.entry(named.into()).or_default(),
             };
@@ -128,8 +128,8 @@ impl EgressHosts {
     /// Whether a service of this namespace and host is imported.
     pub fn admits_service(&self, namespace: &str, host: &Hostname) -> bool {
         let own = self.by_namespace.get(namespace);
-        let excluded = own.is_some_and(|s| s.excludes(host)) || self.anywhere.excludes(host);
-        !excluded && (own.is_some_and(|s| s.admits_service(host)) || self.anywhere.admits_service(host))
+        let excluded = own.is_some_and(|s| s.excludes(host)) || self.all_namespaces.excludes(host);
+        !excluded && (own.is_some_and(|s| s.admits_service(host)) || self.all_namespaces.admits_service(host))
     }
 
     /// Whether a VirtualService of this namespace is imported: at least one of its hosts is.
@@ -139,16 +139,16 @@ impl EgressHosts {
         }
         let own = self.by_namespace.get(namespace);
         hosts.iter().any(|host| {
-            let excluded = own.is_some_and(|s| s.excludes(host)) || self.anywhere.excludes(host);
-            !excluded && (own.is_some_and(|s| s.admits_route(host)) || self.anywhere.admits_route(host))
+            let excluded = own.is_some_and(|s| s.excludes(host)) || self.all_namespaces.excludes(host);
+            !excluded && (own.is_some_and(|s| s.admits_route(host)) || self.all_namespaces.admits_route(host))
         })
     }
 
     /// Whether everything is imported.
     pub fn is_everything(&self) -> bool {
         self.by_namespace.values().all(|s| s.excluded.is_empty())
-            && self.anywhere.excluded.is_empty()
-            && self.anywhere.wildcards.iter().any(Hostname::is_everything)
+            && self.all_namespaces.excluded.is_empty()
+            && self.all_namespaces.wildcards.iter().any(Hostname::is_everything)
     }
 
     /// Hosts of single namespaces.
@@ -157,8 +157,8 @@ impl EgressHosts {
     }
 
     /// Hosts of all namespaces.
-    pub fn anywhere(&self) -> &HostSet {
-        &self.anywhere
+    pub fn all_namespaces(&self) -> &HostSet {
+        &self.all_namespaces
     }
 }
 

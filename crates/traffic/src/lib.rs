@@ -22,6 +22,7 @@ pub mod clusters;
 pub mod conflicts;
 pub mod gateways;
 pub mod hosts;
+mod layered;
 pub mod listeners;
 pub mod name_table;
 pub mod policy;

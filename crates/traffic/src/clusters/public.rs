@@ -9,10 +9,10 @@ use std::sync::Arc;
 use flow::{Reads, Relation, Rule};
 use model::audience::Scope;
 use model::tls::ClientFacts;
-use names::Hostname;
 use registry::{Exported, ServicesByExport};
 
 use super::{Entry, add_service};
+use crate::layered::{Base, Differs, Shared};
 use crate::policy::particular_to;
 use crate::scope;
 
@@ -28,8 +28,8 @@ impl Relation for PublicClusters {
 /// Shared clusters of services.
 #[derive(PartialEq, Debug, Default)]
 pub struct PublicClusterList {
-    /// The services, with the namespaces whose clients may have different clusters for them.
-    services: Vec<(Hostname, BTreeSet<Arc<str>>)>,
+    /// The services.
+    services: Base<()>,
     /// Ascending by cluster name, with the index of the service.
     entries: Vec<(usize, Entry)>,
 }
@@ -48,7 +48,11 @@ impl Rule for PublicClusters {
         for (at, service) in scope::all_seen(cx, &scope).iter().enumerate() {
             let mut differs = BTreeSet::new();
             particular_to(cx, &service.key.hostname, &mut differs);
-            out.services.push((service.key.hostname.clone(), differs));
+            out.services.0.push(Shared {
+                host: service.key.hostname.clone(),
+                differs: Differs::For(differs),
+                value: (),
+            });
             add_service(cx, &scope, service, *client, &mut entries);
             out.entries.extend(entries.drain(..).map(|entry| (at, entry)));
         }
@@ -63,25 +67,13 @@ pub(super) fn seen_by(cx: &Reads<'_>, scope: &Arc<Scope>, client: ClientFacts) -
         return Vec::new();
     };
     let private = cx.get::<ServicesByExport>(&Exported::Namespace(scope.namespace.clone()));
-    let mut own: BTreeSet<&Hostname> = private
-        .iter()
-        .flat_map(|keys| keys.iter())
-        .map(|key| &key.hostname)
-        .collect();
-    let differs = |(host, namespaces): &(Hostname, BTreeSet<Arc<str>>)| {
-        !namespaces.is_empty() && namespaces.contains(&scope.namespace) || !own.is_empty() && own.contains(host)
-    };
-    let replaced: Vec<bool> = public.services.iter().map(differs).collect();
-    let kept = public.entries.iter().filter(|(at, _)| !replaced[*at]);
+    let private = private.iter().flat_map(|keys| keys.iter()).map(|key| &key.hostname);
+    let overlay = public.services.overlay(&scope.namespace, private, |_, ()| false);
+    let kept = public.entries.iter().filter(|(at, _)| !overlay.replaced[*at]);
     let mut out: Vec<Entry> = kept.map(|(_, entry)| entry.clone()).collect();
-    let hosts = public
-        .services
-        .iter()
-        .zip(replaced)
-        .filter(|(_, replaced)| *replaced)
-        .map(|((host, _), _)| host);
-    own.extend(hosts);
-    for host in own {
+    let services = public.services.0.iter().zip(&overlay.replaced);
+    let replaced = services.filter(|(_, replaced)| **replaced).map(|(shared, _)| &shared.host);
+    for host in replaced.chain(overlay.added.iter().copied()) {
         if let Some(service) = scope::find(cx, scope, host) {
             add_service(cx, scope, &service, client, &mut out);
         }

@@ -62,7 +62,7 @@ pub(super) fn never_taken(
             rival.id.namespace, rival.id.name
         );
         let hint =
-            "put all routes for a host into one VirtualService, or give the routes conditions that tell them apart";
+            "put all routes for a host into one VirtualService, or give the routes different conditions";
         conflicts.push(conflict(Kind::VirtualService, &own.id, rule.path, message, hint));
     }
 }

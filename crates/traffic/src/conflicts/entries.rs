@@ -131,11 +131,11 @@ fn meet(own: &Service, other: &Service) -> bool {
 }
 
 /// Whether the listener of existing services covers another one. SNI distinguishes TLS where the address does not.
-fn takes_all(there: Protocol, newcomer: Protocol, address: Option<IpAddr>) -> bool {
-    match meeting(there, newcomer) {
+fn takes_all(there: Protocol, other: Protocol, address: Option<IpAddr>) -> bool {
+    match meeting(there, other) {
         Meeting::Refused => true,
-        Meeting::Merged if newcomer.is_tls() => there.is_tls() && address.is_some(),
-        Meeting::Merged => newcomer.is_tcp() && (!there.is_tls() || address.is_some()),
+        Meeting::Merged if other.is_tls() => there.is_tls() && address.is_some(),
+        Meeting::Merged => other.is_tcp() && (!there.is_tls() || address.is_some()),
         Meeting::Shared | Meeting::Sniffed | Meeting::Replaced => false,
     }
 }

@@ -38,7 +38,7 @@ impl Rule for GatewayConflicts {
                 ports: [].into(),
             });
         }
-        let mut said: BTreeMap<usize, Diagnostic> = BTreeMap::new();
+        let mut found: BTreeMap<usize, Diagnostic> = BTreeMap::new();
         for set in sets {
             let Some(merged) = cx.get::<MergedGateways>(&set) else {
                 continue;
@@ -46,13 +46,13 @@ impl Rule for GatewayConflicts {
             for one in merged.unserved.iter().filter(|one| one.gateway == *key) {
                 let tell = || {
                     let path = FieldPath::spec().field("servers").index(one.server);
-                    let (message, hint) = told(one.reason, rival(&merged, &own.spec.servers[one.server]));
+                    let (message, hint) = explanation(one.reason, rival(&merged, &own.spec.servers[one.server]));
                     conflict(Kind::Gateway, key, path, message, hint)
                 };
-                said.entry(one.server).or_insert_with(tell);
+                found.entry(one.server).or_insert_with(tell);
             }
         }
-        row(said.into_values().collect())
+        row(found.into_values().collect())
     }
 }
 
@@ -81,7 +81,7 @@ fn rival<'m>(merged: &'m MergedGateway, server: &istio::Server) -> Option<&'m Se
 }
 
 /// The message and the hint.
-fn told(reason: UnservedReason, rival: Option<&Server>) -> (String, &'static str) {
+fn explanation(reason: UnservedReason, rival: Option<&Server>) -> (String, &'static str) {
     let older = rival.map_or_else(
         || "an older server".to_owned(),
         |rival| {
@@ -94,19 +94,19 @@ fn told(reason: UnservedReason, rival: Option<&Server>) -> (String, &'static str
     );
     match reason {
         UnservedReason::NoPort => (
-            "the server has no port, and answers nobody".to_owned(),
+            "the server has no port and is not served".to_owned(),
             "give it a port from 1 to 65535",
         ),
         UnservedReason::Conflict => (
-            format!("{older} has the same address and port, and the two cannot share it: this one answers nobody"),
+            format!("{older} has the same address and port, and the two cannot share it: this server is not served"),
             "servers share a port if all speak plain-text HTTP, or all speak TLS for different hosts",
         ),
         UnservedReason::DuplicateHost => (
-            "an older TLS server of the same port has one of the hosts: this one answers nobody".to_owned(),
+            "an older TLS server of the same port has one of the hosts: this server is not served".to_owned(),
             "name each host in one TLS server of a port",
         ),
         UnservedReason::DuplicateName => (
-            format!("{older} has the same port and port name: this one answers nobody"),
+            format!("{older} has the same port and port name: this server is not served"),
             "give the ports of HTTPS servers names of their own",
         ),
     }

@@ -26,11 +26,11 @@ impl Rule for PeerAuthenticationConflicts {
         let own = cx.get::<PeerAuthentications>(key)?;
         let in_root = cx.get::<Mesh>(&())?.config.root_namespace == key.namespace;
         let selects = peers::selector(&own.spec).is_some();
-        let said = match selects && in_root {
+        let found = match selects && in_root {
             true => Some(in_vain(key)),
             false => overshadowed(cx, key, &own),
         };
-        row(said.into_iter().collect())
+        row(found.into_iter().collect())
     }
 }
 

@@ -24,7 +24,7 @@ impl Rule for SidecarConflicts {
     fn derive(cx: &Reads<'_>, key: &ObjectId) -> Option<Conflicts> {
         let own = cx.get::<Sidecars>(key)?;
         let mut conflicts = not_opened(cx, key, &own.spec);
-        conflicts.extend(for_nobody(cx, key, &own));
+        conflicts.extend(covered(cx, key, &own));
         row(conflicts)
     }
 }
@@ -54,20 +54,20 @@ fn not_opened(cx: &Reads<'_>, key: &ObjectId, own: &Sidecar) -> Vec<Diagnostic> 
     let message = "the mesh's mutual TLS is taken at this port and goes before this, but for proxies without an agent";
     let hint = "make a PeerAuthentication for these workloads with the mode DISABLE for the port (portLevelMtls)";
     let path = |index| FieldPath::spec().field("ingress").index(index).field("tls");
-    let said = |index| conflict(Kind::Sidecar, key, path(index), message.to_owned(), hint);
-    taken.map(|(index, _)| said(index)).collect()
+    let found = |index| conflict(Kind::Sidecar, key, path(index), message.to_owned(), hint);
+    taken.map(|(index, _)| found(index)).collect()
 }
 
 /// Another one covers all its workloads.
-fn for_nobody(cx: &Reads<'_>, key: &ObjectId, own: &Object<Sidecar>) -> Option<Diagnostic> {
+fn covered(cx: &Reads<'_>, key: &ObjectId, own: &Object<Sidecar>) -> Option<Diagnostic> {
     let before = older(own, sidecars(cx, &key.namespace), covers)?;
     let message = match own.spec.workload_selector {
         None => format!(
-            "Sidecar {}/{} has no workloadSelector either and is older: this one is for nobody",
+            "Sidecar {}/{} has no workloadSelector either and is older: this one has no effect",
             before.meta.namespace, before.meta.name
         ),
         Some(_) => format!(
-            "Sidecar {}/{} selects the same workloads and is older: this one is for nobody",
+            "Sidecar {}/{} selects the same workloads and is older: this one has no effect",
             before.meta.namespace, before.meta.name
         ),
     };

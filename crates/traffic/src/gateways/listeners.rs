@@ -102,7 +102,7 @@ impl Build<'_> {
                     .filter_map(|server| self.terminated(server, &name))
                     .collect();
                 chains.extend(self.sni_passthrough(&port.servers));
-                let mut chains = told_apart(chains);
+                let mut chains = with_unique_names(chains);
                 // Their server names and ALPN differ from those of all other chains.
                 chains.extend(auto_passthrough::chains(self.cx, &self.audience.scope, &port.servers));
                 chains
@@ -128,7 +128,7 @@ impl Build<'_> {
         let chains = served
             .filter_map(|server| self.terminated(server, &name))
             .map(over_quic);
-        let chains = told_apart(chains.collect());
+        let chains = with_unique_names(chains.collect());
         let bind = Bind::Socket {
             address,
             additional,
@@ -309,7 +309,7 @@ fn over_quic(chain: Chain) -> Chain {
 }
 
 /// Removes duplicate server names, which Envoy rejects; the earlier chain wins.
-fn told_apart(chains: Vec<Chain>) -> Vec<Chain> {
+fn with_unique_names(chains: Vec<Chain>) -> Vec<Chain> {
     let mut kept: Vec<Chain> = Vec::new();
     for chain in chains {
         let left = kept.iter().try_fold(chain, Chain::beside);

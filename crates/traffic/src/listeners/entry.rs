@@ -90,20 +90,20 @@ pub(crate) enum Meeting {
 }
 
 /// The effect of a service port on a listener with protocol `here`.
-pub(crate) fn meeting(here: Protocol, newcomer: Protocol) -> Meeting {
-    if newcomer.is_http() && !here.is_tcp() {
+pub(crate) fn meeting(here: Protocol, other: Protocol) -> Meeting {
+    if other.is_http() && !here.is_tcp() {
         return Meeting::Shared;
     }
-    let shy = |p| matches!(p, Protocol::Mongo | Protocol::Mysql);
-    if (shy(newcomer) || shy(here)) && newcomer != here {
+    let server_first = |p| matches!(p, Protocol::Mongo | Protocol::Mysql);
+    if (server_first(other) || server_first(here)) && other != here {
         return Meeting::Refused;
     }
-    match (newcomer.is_unsupported(), here) {
+    match (other.is_unsupported(), here) {
         (true, here) if here.is_http() => Meeting::Replaced,
         (true, here) if here.is_tcp() => Meeting::Sniffed,
         (true, _) => Meeting::Merged,
         // HTTP with TCP; other HTTP services share.
-        (false, _) if newcomer.is_http() => Meeting::Sniffed,
+        (false, _) if other.is_http() => Meeting::Sniffed,
         (false, here) if here.is_http() => Meeting::Sniffed,
         (false, _) => Meeting::Merged,
     }
@@ -229,8 +229,8 @@ mod tests {
             (Mongo, Mongo, Merged),
             (Redis, Tcp, Merged),
         ];
-        for (here, newcomer, want) in cases {
-            assert_eq!(meeting(here, newcomer), want, "{newcomer} meets {here}");
+        for (here, other, want) in cases {
+            assert_eq!(meeting(here, other), want, "{other} meets {here}");
         }
     }
 

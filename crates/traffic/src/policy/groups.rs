@@ -31,7 +31,7 @@ pub(super) fn grouped(mut rules: Vec<Arc<RuleSummary>>) -> Vec<Group> {
     rules.sort_by(|a, b| a.precedence(b));
     let mut groups: Vec<Vec<Arc<RuleSummary>>> = Vec::new();
     for rule in rules {
-        let mut apart = true;
+        let mut is_separate = true;
         for group in &mut groups {
             let head = &group[0];
             let same = head.export_to == rule.export_to;
@@ -41,10 +41,10 @@ pub(super) fn grouped(mut rules: Vec<Arc<RuleSummary>>) -> Vec<Group> {
             if rule.selector.is_some() && rule.selector != head.selector {
                 continue;
             }
-            apart &= !(same && rule.selector == head.selector);
+            is_separate &= !(same && rule.selector == head.selector);
             group.push(rule.clone());
         }
-        if apart {
+        if is_separate {
             groups.push(vec![rule]);
         }
     }

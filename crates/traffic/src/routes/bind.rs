@@ -66,13 +66,13 @@ pub(super) fn default(service: &ServiceKey, port: u16, policy: Option<PolicyKey>
         host: service.hostname.clone(),
         port,
         gateway: None,
-        source: Arc::new(nobody()),
+        source: Arc::new(unconditional()),
         destinations: Arc::new(BTreeMap::from([(service.hostname.clone(), meant)])),
     })
 }
 
 /// The client of routes without conditions on the client.
-pub(super) fn nobody() -> Source {
+pub(super) fn unconditional() -> Source {
     Source {
         namespace: "".into(),
         labels: Labels::new(),

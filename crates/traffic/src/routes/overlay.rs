@@ -15,6 +15,7 @@ use super::host::Client;
 use super::public::{OTHERS, PublicHost, PublicHosts, PublicTable};
 use super::sidecar;
 use crate::hosts::EgressHosts;
+use crate::layered::Shared;
 use crate::scope::{self, ServicesByPort};
 use crate::virtual_service::MeshLookup;
 
@@ -70,7 +71,7 @@ impl<'a> Overlay<'a> {
             .flat_map(|keys| keys.iter())
             .map(|key| (&key.hostname, key))
             .collect();
-        let shared = Vec::with_capacity(public.services.len() + 8);
+        let shared = Vec::with_capacity(public.services.0.len() + 8);
         Overlay {
             public,
             private,
@@ -85,34 +86,31 @@ impl<'a> Overlay<'a> {
     }
 
     fn hosts(mut self, client: &Client<'a>, port: u16) -> Vec<Arc<VirtualHostSpec>> {
-        let mut unmet = self.private.clone();
-        for (at, host) in self.public.services.iter().enumerate() {
-            unmet.remove(&host.host);
-            if !self.is_own(client, host) {
-                self.shared.extend(host.spec.clone());
-            } else if let Some(key) = (client.find)(&host.host) {
+        let services = &self.public.services;
+        let is_own = |host: &Hostname, shared: &PublicHost| {
+            client.lookup.is_particular_about(host) || !self.private.is_empty() && self.leads_to_private(shared)
+        };
+        let private = self.private.keys().copied();
+        let overlay = services.overlay(&client.scope.namespace, private, is_own);
+        for (at, Shared { host, value, .. }) in services.0.iter().enumerate() {
+            if !overlay.replaced[at] {
+                self.shared.extend(value.spec.clone());
+            } else if let Some(key) = (client.find)(host) {
                 self.replaced = true;
                 let served = client
                     .cx
                     .with::<ServicesByPort, _>(&port, |m| m.is_some_and(|m| m.contains(&key)));
-                self.moved |= served != host.served;
+                self.moved |= served != value.served;
                 self.add_own(client, port, &key, Some(at));
             }
         }
-        for host in unmet.into_keys().collect::<BTreeSet<_>>() {
+        for host in overlay.added {
             if let Some(key) = (client.find)(host) {
                 self.add_own(client, port, &key, None);
             }
         }
         self.add_others(client, port);
         self.finished()
-    }
-
-    /// Whether the client needs its own virtual host for a host.
-    fn is_own(&self, client: &Client<'_>, host: &PublicHost) -> bool {
-        host.differs.concerns(&client.scope.namespace)
-            || client.lookup.is_particular_about(&host.host)
-            || !self.private.is_empty() && (self.private.contains_key(&host.host) || self.leads_to_private(host))
     }
 
     fn leads_to_private(&self, host: &PublicHost) -> bool {

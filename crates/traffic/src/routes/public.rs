@@ -18,6 +18,7 @@ use rustc_hash::FxHashMap;
 use super::host::Client;
 use super::{bind, domains};
 use crate::hosts::EgressHosts;
+use crate::layered::{Base, Differs, Shared};
 use crate::policy::particular_to;
 use crate::scope::{self, PublicServicesByPort};
 use crate::virtual_service::{MeshLookup, VirtualServiceSummaries};
@@ -35,8 +36,8 @@ impl Relation for PublicHosts {
 /// The shared virtual hosts of a port.
 #[derive(Default)]
 pub struct PublicTable {
-    /// Virtual hosts of services, ascending by name.
-    pub(super) services: Vec<PublicHost>,
+    /// Of services, ascending by virtual host name.
+    pub(super) services: Base<PublicHost>,
     /// Of hosts without a service; `None` if they may differ between clients.
     pub(super) others: Option<Vec<Arc<VirtualHostSpec>>>,
     /// The VirtualServices that services use.
@@ -53,30 +54,10 @@ pub(super) const OTHERS: usize = usize::MAX;
 /// A service's virtual host.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) struct PublicHost {
-    pub(super) host: Hostname,
     /// The service of the host has the port.
     pub(super) served: bool,
     /// None if the port is not HTTP.
     pub(super) spec: Option<Arc<VirtualHostSpec>>,
-    pub(super) differs: Differs,
-}
-
-/// The clients that may get another virtual host.
-#[derive(Clone, PartialEq, Debug)]
-pub(super) enum Differs {
-    /// Any client, depending on labels.
-    ForAll,
-    /// Clients of these namespaces.
-    For(BTreeSet<Arc<str>>),
-}
-
-impl Differs {
-    pub(super) fn concerns(&self, namespace: &str) -> bool {
-        match self {
-            Differs::ForAll => true,
-            Differs::For(names) => !names.is_empty() && names.contains(namespace),
-        }
-    }
 }
 
 impl PartialEq for PublicTable {
@@ -88,7 +69,7 @@ impl PartialEq for PublicTable {
 
 impl fmt::Debug for PublicTable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(&self.services).entries(&self.others).finish()
+        f.debug_list().entries(&self.services.0).entries(&self.others).finish()
     }
 }
 
@@ -103,7 +84,7 @@ impl Rule for PublicHosts {
         });
         let lookup = MeshLookup::new(cx, &scope.namespace);
         let aliases = registry::aliases::aliases(cx);
-        let (egress, source) = (EgressHosts::everything(), bind::nobody());
+        let (egress, source) = (EgressHosts::everything(), bind::unconditional());
         let find = |host: &Hostname| scope::find(cx, &scope, host).map(|s| s.key);
         let client = Client {
             cx,
@@ -159,11 +140,13 @@ impl PublicTable {
             spec
         });
         let differs = if by_label { Differs::ForAll } else { Differs::For(names) };
-        self.services.push(PublicHost {
+        self.services.0.push(Shared {
             host: host.clone(),
-            served: key.is_some(),
-            spec,
             differs,
+            value: PublicHost {
+                served: key.is_some(),
+                spec,
+            },
         });
         key
     }
@@ -194,13 +177,14 @@ impl PublicTable {
     }
 
     fn finish(&mut self) {
-        let name = |host: &PublicHost| host.spec.as_ref().map(|spec| spec.name.clone());
-        self.services.sort_by_cached_key(name);
+        let name = |host: &Shared<PublicHost>| host.value.spec.as_ref().map(|spec| spec.name.clone());
+        self.services.0.sort_by_cached_key(name);
         let services = self
             .services
+            .0
             .iter()
             .enumerate()
-            .filter_map(|(at, h)| Some((at, h.spec.as_ref()?)));
+            .filter_map(|(at, h)| Some((at, h.value.spec.as_ref()?)));
         let others = self.others.iter().flatten().map(|spec| (OTHERS, spec));
         let domains = services
             .chain(others)

@@ -50,7 +50,7 @@ pub(super) fn listener(cx: &Reads<'_>, scope: &Scope, written: &config::istio::E
 /// Keeps the services with a port. If there are few, each is read separately, so that other services do not affect this
 /// scope.
 fn retain_with_port(cx: &Reads<'_>, hosts: &EgressHosts, port: u16, keys: &mut Vec<ServiceKey>) {
-    if hosts.anywhere().wildcards.is_empty() {
+    if hosts.all_namespaces().wildcards.is_empty() {
         keys.retain(|key| cx.with::<Services, _>(key, |s| s.is_some_and(|s| s.port(port).is_some())));
         return;
     }
@@ -65,11 +65,11 @@ fn retain_with_port(cx: &Reads<'_>, hosts: &EgressHosts, port: u16, keys: &mut V
 /// elsewhere do not affect this scope.
 fn candidates(cx: &Reads<'_>, scope: &Scope, hosts: &EgressHosts) -> Vec<ServiceKey> {
     let client = &scope.namespace;
-    if !hosts.anywhere().wildcards.is_empty() {
+    if !hosts.all_namespaces().wildcards.is_empty() {
         return visible::all_exported_to(cx, client);
     }
     let mut out = Vec::new();
-    for host in &hosts.anywhere().exact {
+    for host in &hosts.all_namespaces().exact {
         out.extend(by_host(cx, client, host));
     }
     for (namespace, set) in hosts.namespaces() {

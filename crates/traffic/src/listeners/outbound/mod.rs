@@ -50,7 +50,7 @@ impl Rule for OutboundListeners {
         let mesh = cx.get::<Mesh>(&())?;
         let visible = cx.get::<ScopeServices>(&audience.scope)?;
         let client = Arc::new(Client {
-            elsewhere: special::elsewhere(&visible.outbound),
+            unknown_cluster: special::unknown_cluster(&visible.outbound),
             settings: Settings {
                 detection_timeout_ms: l4::detection_timeout_ms(cx),
                 idle_timeout_ms: audience.options.idle_timeout_ms,
@@ -59,7 +59,7 @@ impl Rule for OutboundListeners {
             },
             accepts_http10: audience.accepts_http10,
             sessions: sessions::any(cx),
-            anywhere: (visible.outbound == OutboundPolicy::ByName).then(|| DnsCache {
+            dns_cache: (visible.outbound == OutboundPolicy::ByName).then(|| DnsCache {
                 host: None,
                 families: audience.ip,
                 resolver: facts.resolver,
@@ -135,8 +135,8 @@ impl Slot {
     }
 
     /// The effect of another service port of this protocol.
-    fn meets(&self, newcomer: Protocol) -> Meeting {
-        entry::meeting(self.protocol(), newcomer)
+    fn meets(&self, other: Protocol) -> Meeting {
+        entry::meeting(self.protocol(), other)
     }
 
     /// The listener, ready for more filter chains.
@@ -291,7 +291,7 @@ impl<'a> Build<'a> {
 
     fn finish(mut self) -> Vec<Arc<ListenerSpec>> {
         self.add_dns_caches();
-        let fallback = special::fallback(&self.client.elsewhere);
+        let fallback = special::fallback(&self.client.unknown_cluster);
         let finish = |((primary, port), slot): ((Primary, u16), Slot)| match slot.pending {
             Pending::Plain(plain) => self.cx.get::<PlainListeners>(&plain).map(|row| (*row).clone()),
             Pending::Entry(entry) => Some(Arc::new(entry.finish(

@@ -50,18 +50,18 @@ pub struct Plain {
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct Client {
     /// The cluster of connections to unknown destinations.
-    pub(super) elsewhere: Arc<str>,
+    pub(super) unknown_cluster: Arc<str>,
     pub(super) settings: Settings,
     pub(super) accepts_http10: bool,
     /// Some service has session affinity.
     pub(super) sessions: bool,
     /// The DNS cache for unknown destinations, if the mesh resolves them.
-    pub(super) anywhere: Option<DnsCache>,
+    pub(super) dns_cache: Option<DnsCache>,
 }
 
 impl Rule for PlainListeners {
     fn derive(cx: &Reads<'_>, key: &Plain) -> Option<Arc<ListenerSpec>> {
-        let fallback = special::fallback(&key.client.elsewhere);
+        let fallback = special::fallback(&key.client.unknown_cluster);
         Some(Arc::new(key.entry(cx).finish(
             key.name(),
             &fallback,
@@ -171,6 +171,6 @@ pub(super) fn http(client: &Client, name: &str, protocol: Protocol, routes: Rout
         use_remote_address: false,
         alpn_filter: client.settings.capabilities.istio_alpn,
         sessions: client.sessions,
-        dns_caches: client.anywhere.iter().cloned().collect(),
+        dns_caches: client.dns_cache.iter().cloned().collect(),
     }
 }

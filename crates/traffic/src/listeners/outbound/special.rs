@@ -21,7 +21,7 @@ const VIRTUAL_OUTBOUND: &str = "virtualOutbound";
 const HTTP_PROXY_ROUTES: &str = "http_proxy";
 
 /// The cluster of connections to unknown destinations.
-pub(super) fn elsewhere(policy: &OutboundPolicy) -> Arc<str> {
+pub(super) fn unknown_cluster(policy: &OutboundPolicy) -> Arc<str> {
     match policy {
         OutboundPolicy::RegistryOnly => BLACK_HOLE.into(),
         // Only HTTP names its destination.
@@ -36,13 +36,13 @@ pub(super) fn elsewhere(policy: &OutboundPolicy) -> Arc<str> {
 }
 
 /// The default filter chain of services' listeners.
-pub(super) fn fallback(elsewhere: &str) -> ChainSpec {
+pub(super) fn fallback(unknown_cluster: &str) -> ChainSpec {
     let name = "PassthroughFilterChain".into();
     ChainSpec {
         name,
         matches: ChainMatch::default(),
         tls: None,
-        kind: to_cluster(elsewhere),
+        kind: to_cluster(unknown_cluster),
     }
 }
 
@@ -53,7 +53,7 @@ pub(super) fn virtual_outbound(
     mesh: &MeshConfig,
     client: &Client,
 ) -> Option<ListenerSpec> {
-    let elsewhere = &*client.elsewhere;
+    let unknown_cluster = &*client.unknown_cluster;
     if facts.interception == InterceptionMode::None {
         return None;
     }
@@ -67,12 +67,12 @@ pub(super) fn virtual_outbound(
         tls: None,
         kind: to_cluster(cluster),
     };
-    let anywhere = client.anywhere.as_ref().map(|_| by_name(client));
-    let inspects = anywhere.is_some();
+    let by_host = client.dns_cache.as_ref().map(|_| by_name(client));
+    let inspects = by_host.is_some();
     // Connections to this port were not captured and would loop.
     let mut chains = vec![chain("blackhole", Some(port), BLACK_HOLE)];
-    chains.extend(anywhere);
-    chains.push(chain("catchall-tcp", None, elsewhere));
+    chains.extend(by_host);
+    chains.push(chain("catchall-tcp", None, unknown_cluster));
     Some(ListenerSpec {
         name: VIRTUAL_OUTBOUND.into(),
         bind: everywhere(audience.ip, port),
