@@ -36,7 +36,7 @@ impl Relation for PublicHosts {
 /// The shared virtual hosts of a port.
 #[derive(Default)]
 pub struct PublicTable {
-    /// Of services, ascending by virtual host name.
+    /// Virtual hosts of services, ascending by name.
     pub(super) services: Base<PublicHost>,
     /// Of hosts without a service; `None` if they may differ between clients.
     pub(super) others: Option<Vec<Arc<VirtualHostSpec>>>,
