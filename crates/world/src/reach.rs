@@ -8,10 +8,10 @@ use registry::inputs::{
     DestinationRules, EnvoyFilters, PeerAuthentications, RoutingKey, RoutingObjects, ServiceObjectKey, ServiceObjects,
     Sidecars, WorkloadObjectKey, WorkloadObjects,
 };
-use traffic::clusters::{ClusterCatalogue, PublicClusters};
+use traffic::clusters::{ClusterCatalogue, SharedClusters};
+use traffic::listeners::ListenerCatalogue;
 use traffic::policy::{DestinationRuleSummaries, PolicyCandidates};
-use traffic::routes::{PublicHosts, RouteTables};
-use traffic::serving::ServedTypes;
+use traffic::routes::{SharedHosts, RouteTables};
 use traffic::virtual_service::VirtualServiceSummaries;
 
 use crate::{Unmade, World};
@@ -131,11 +131,11 @@ impl World {
     }
 }
 
-/// A walk to resources that are derived from an object, without those that it only decides a choice for.
-fn content(types: &ServedTypes) -> Walk {
-    everything(types)
-        .not_through::<PublicHosts>()
-        .not_through::<PublicClusters>()
+/// To what was made of an object, and not to what was chosen by it.
+fn content() -> Walk {
+    everything()
+        .not_through::<SharedHosts>()
+        .not_through::<SharedClusters>()
         .not_through::<RouteTables>()
         .not_through::<ClusterCatalogue>()
 }

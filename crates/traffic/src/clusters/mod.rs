@@ -1,7 +1,7 @@
 //! Clusters: catalogues of audiences, and resolution of cluster names.
 
 mod client_facts;
-mod public;
+mod shared;
 mod telemetry;
 
 use std::sync::Arc;
@@ -25,7 +25,7 @@ use crate::policy::{DestinationPolicies, DestinationPolicy, effective, merged, p
 use crate::scope::{self, OutboundPolicy, ScopeServices, VisibleService};
 
 pub use client_facts::{RelevantClientFacts, RelevantFacts};
-pub use public::{PublicClusterList, PublicClusters};
+pub use shared::{SharedClusterList, SharedClusters};
 
 /// Names of clusters without a service.
 const PASSTHROUGH: &str = "PassthroughCluster";
@@ -147,7 +147,7 @@ impl Rule for ClusterCatalogue {
             gateway: gateway.is_some(),
         };
         let mut entries = match scope::is_open(cx, &audience.scope) {
-            true => public::seen_by(cx, &audience.scope, client),
+            true => shared::seen_by(cx, &audience.scope, client),
             false => restricted(cx, &audience.scope, client)?,
         };
         telemetry::add(cx, &audience.scope, client, &mut entries);
@@ -380,6 +380,6 @@ fn parse(name: &str) -> Option<(ClusterName, bool)> {
 pub(crate) fn register(b: &mut flow::Builder) {
     b.view::<ServiceClusters>();
     b.view::<RelevantClientFacts>();
-    b.view::<PublicClusters>();
+    b.view::<SharedClusters>();
     b.view::<ClusterCatalogue>();
 }

@@ -2,7 +2,7 @@
 //!
 //! A table lists virtual hosts and does not read their routes: a changed weight, match or timeout derives the routes of
 //! one virtual host ([`RoutesKey`]) and no table. Virtual hosts that many clients share are derived once
-//! ([`DefaultHosts`]), as is the part of a table that all clients with unrestricted visibility share ([`PublicHosts`]);
+//! ([`DefaultHosts`]), as is the part of a table that all clients with unrestricted visibility share ([`SharedHosts`]);
 //! a client's table replaces few hosts of it.
 
 mod bind;
@@ -11,7 +11,7 @@ pub(crate) mod domains;
 mod grpc;
 mod host;
 mod overlay;
-mod public;
+mod shared;
 mod sidecar;
 mod table_name;
 mod unique;
@@ -24,7 +24,7 @@ use model::audience::{ProxyClass, ResourceKey, RouteAudience, RouteTable, Virtua
 pub use bind::bind;
 pub use domains::{ServiceHost, ServiceHostKey, ServiceHosts};
 pub use host::{DefaultHostKey, DefaultHosts};
-pub use public::{PublicHosts, PublicTable};
+pub use shared::{SharedHosts, SharedTable};
 
 use crate::{Catalogue, gateways};
 
@@ -92,7 +92,7 @@ pub fn virtual_host_name(table: &str, host: &str) -> Arc<str> {
 pub(crate) fn register(b: &mut flow::Builder) {
     b.view::<ServiceHosts>();
     b.view::<DefaultHosts>();
-    b.view::<PublicHosts>();
+    b.view::<SharedHosts>();
     b.view::<RouteTables>();
     b.view::<VirtualHostCatalogue>();
 }

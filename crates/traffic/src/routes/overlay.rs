@@ -12,7 +12,7 @@ use registry::{Exported, ServicesByExport};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::host::Client;
-use super::public::{OTHERS, PublicHost, PublicHosts, PublicTable};
+use super::shared::{OTHERS, SharedHost, SharedHosts, SharedTable};
 use super::sidecar;
 use crate::hosts::EgressHosts;
 use crate::layered::Shared;
@@ -22,7 +22,7 @@ use crate::virtual_service::MeshLookup;
 /// The virtual hosts of a port for a client with unrestricted visibility, in order.
 pub(super) fn seen_by(cx: &Reads<'_>, audience: &RouteAudience, port: u16) -> Vec<Arc<VirtualHostSpec>> {
     let scope = &audience.scope;
-    let Some(public) = cx.get::<PublicHosts>(&(scope.cluster.clone(), scope.assigned, port)) else {
+    let Some(base) = cx.get::<SharedHosts>(&(scope.cluster.clone(), scope.assigned, port)) else {
         return Vec::new();
     };
     let lookup = MeshLookup::new(cx, &scope.namespace);
@@ -40,12 +40,12 @@ pub(super) fn seen_by(cx: &Reads<'_>, audience: &RouteAudience, port: u16) -> Ve
         all_ports: false,
     };
     let private = cx.get::<ServicesByExport>(&Exported::Namespace(scope.namespace.clone()));
-    Overlay::new(&public, private.as_deref()).hosts(&client, port)
+    Overlay::new(&base, private.as_deref()).hosts(&client, port)
 }
 
 /// A client's table while it is derived from the shared one.
 struct Overlay<'a> {
-    public: &'a PublicTable,
+    base: &'a SharedTable,
     /// Services that are exported to the client's namespace explicitly.
     private: FxHashMap<&'a Hostname, &'a ServiceKey>,
     /// Shared virtual hosts of services.
@@ -65,15 +65,15 @@ struct Overlay<'a> {
 }
 
 impl<'a> Overlay<'a> {
-    fn new(public: &'a PublicTable, private: Option<&'a Members<ServiceKey>>) -> Overlay<'a> {
+    fn new(base: &'a SharedTable, private: Option<&'a Members<ServiceKey>>) -> Overlay<'a> {
         let private = private
             .into_iter()
             .flat_map(|keys| keys.iter())
             .map(|key| (&key.hostname, key))
             .collect();
-        let shared = Vec::with_capacity(public.services.0.len() + 8);
+        let shared = Vec::with_capacity(base.services.0.len() + 8);
         Overlay {
-            public,
+            base,
             private,
             shared,
             own: Vec::new(),
@@ -86,8 +86,8 @@ impl<'a> Overlay<'a> {
     }
 
     fn hosts(mut self, client: &Client<'a>, port: u16) -> Vec<Arc<VirtualHostSpec>> {
-        let services = &self.public.services;
-        let is_own = |host: &Hostname, shared: &PublicHost| {
+        let services = &self.base.services;
+        let is_own = |host: &Hostname, shared: &SharedHost| {
             client.lookup.is_particular_about(host) || !self.private.is_empty() && self.leads_to_private(shared)
         };
         let private = self.private.keys().copied();
@@ -113,7 +113,7 @@ impl<'a> Overlay<'a> {
         self.finished()
     }
 
-    fn leads_to_private(&self, host: &PublicHost) -> bool {
+    fn leads_to_private(&self, host: &SharedHost) -> bool {
         let keys = host.spec.iter().flat_map(|spec| routes(spec));
         keys.into_iter()
             .any(|key| key.destinations.keys().any(|host| self.private.contains_key(host)))
@@ -130,10 +130,10 @@ impl<'a> Overlay<'a> {
     fn add_others(&mut self, client: &Client<'a>, port: u16) {
         let same_use = !self.replaced
             || port == 80
-            || self.public.others.as_ref().is_some_and(Vec::is_empty)
-                && self.in_use.iter().all(|id| self.public.in_use.contains(*id));
+            || self.base.others.as_ref().is_some_and(Vec::is_empty)
+                && self.in_use.iter().all(|id| self.base.in_use.contains(*id));
         let nothing_own = self.private.is_empty() && !client.lookup.is_particular() && !self.moved;
-        match &self.public.others {
+        match &self.base.others {
             Some(others) if same_use && nothing_own => self.others = others.clone(),
             _ => {
                 let seen = scope::all_seen(client.cx, client.scope);
@@ -148,7 +148,7 @@ impl<'a> Overlay<'a> {
     }
 
     fn finished(self) -> Vec<Arc<VirtualHostSpec>> {
-        let conflict = !self.public.unique || self.conflicts();
+        let conflict = !self.base.unique || self.conflicts();
         let mut out = self.shared;
         out.extend(self.own.into_iter().map(|(_, spec)| spec));
         if conflict {
@@ -168,7 +168,7 @@ impl<'a> Overlay<'a> {
         let mut seen: FxHashSet<&str> = FxHashSet::default();
         let mut domains = mine.flat_map(|(at, spec)| spec.domains.iter().map(move |domain| (at, domain)));
         domains.any(|(at, domain)| {
-            let owner = self.public.owners.get(domain).copied();
+            let owner = self.base.owners.get(domain).copied();
             // Shared hosts without a service are dropped where the client has its own.
             let taken = owner.is_some_and(|owner| Some(owner) != at && !(self.own_others && owner == OTHERS));
             taken || !seen.insert(domain)

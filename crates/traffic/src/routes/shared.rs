@@ -24,20 +24,20 @@ use crate::scope::{self, PublicServicesByPort};
 use crate::virtual_service::{MeshLookup, VirtualServiceSummaries};
 
 /// The shared virtual hosts of a port.
-pub struct PublicHosts;
+pub struct SharedHosts;
 
-impl Relation for PublicHosts {
-    const NAME: &'static str = "public hosts";
+impl Relation for SharedHosts {
+    const NAME: &'static str = "shared hosts";
     /// The clients' cluster and whether they call automatically assigned addresses, as in [`Scope`], and the port.
     type Key = (Arc<str>, bool, u16);
-    type Row = Arc<PublicTable>;
+    type Row = Arc<SharedTable>;
 }
 
 /// The shared virtual hosts of a port.
 #[derive(Default)]
-pub struct PublicTable {
+pub struct SharedTable {
     /// Virtual hosts of services, ascending by name.
-    pub(super) services: Base<PublicHost>,
+    pub(super) services: Base<SharedHost>,
     /// Of hosts without a service; `None` if they may differ between clients.
     pub(super) others: Option<Vec<Arc<VirtualHostSpec>>>,
     /// The VirtualServices that services use.
@@ -48,33 +48,33 @@ pub struct PublicTable {
     pub(super) unique: bool,
 }
 
-/// All hosts without a service, in [`PublicTable::owners`].
+/// All hosts without a service, in [`SharedTable::owners`].
 pub(super) const OTHERS: usize = usize::MAX;
 
 /// A service's virtual host.
 #[derive(Clone, PartialEq, Debug)]
-pub(super) struct PublicHost {
+pub(super) struct SharedHost {
     /// The service of the host has the port.
     pub(super) served: bool,
     /// None if the port is not HTTP.
     pub(super) spec: Option<Arc<VirtualHostSpec>>,
 }
 
-impl PartialEq for PublicTable {
-    fn eq(&self, other: &PublicTable) -> bool {
+impl PartialEq for SharedTable {
+    fn eq(&self, other: &SharedTable) -> bool {
         // The other fields follow from these.
         self.services == other.services && self.others == other.others && self.in_use == other.in_use
     }
 }
 
-impl fmt::Debug for PublicTable {
+impl fmt::Debug for SharedTable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_list().entries(&self.services.0).entries(&self.others).finish()
     }
 }
 
-impl Rule for PublicHosts {
-    fn derive(cx: &Reads<'_>, (cluster, assigned, port): &(Arc<str>, bool, u16)) -> Option<Arc<PublicTable>> {
+impl Rule for SharedHosts {
+    fn derive(cx: &Reads<'_>, (cluster, assigned, port): &(Arc<str>, bool, u16)) -> Option<Arc<SharedTable>> {
         let scope = Arc::new(Scope {
             namespace: "".into(),
             sidecar: None,
@@ -96,7 +96,7 @@ impl Rule for PublicHosts {
             aliases: &aliases,
             all_ports: false,
         };
-        let mut table = PublicTable::default();
+        let mut table = SharedTable::default();
         let keys = cx
             .get::<PublicServicesByPort>(port)
             .map(|m| (*m).clone())
@@ -111,7 +111,7 @@ impl Rule for PublicHosts {
     }
 }
 
-impl PublicTable {
+impl SharedTable {
     /// Adds the host of these services, which are all with this hostname and port. Returns the one that the host
     /// resolves to, if it is among them.
     fn add(&mut self, client: &Client<'_>, port: u16, definitions: &[ServiceKey]) -> Option<ServiceKey> {
@@ -143,7 +143,7 @@ impl PublicTable {
         self.services.0.push(Shared {
             host: host.clone(),
             differs,
-            value: PublicHost {
+            value: SharedHost {
                 served: key.is_some(),
                 spec,
             },
@@ -177,7 +177,7 @@ impl PublicTable {
     }
 
     fn finish(&mut self) {
-        let name = |host: &Shared<PublicHost>| host.value.spec.as_ref().map(|spec| spec.name.clone());
+        let name = |host: &Shared<SharedHost>| host.value.spec.as_ref().map(|spec| spec.name.clone());
         self.services.0.sort_by_cached_key(name);
         let services = self
             .services

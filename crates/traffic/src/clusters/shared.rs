@@ -17,25 +17,25 @@ use crate::policy::particular_to;
 use crate::scope;
 
 /// The shared clusters of services, by the client facts that TLS may depend on.
-pub struct PublicClusters;
+pub struct SharedClusters;
 
-impl Relation for PublicClusters {
-    const NAME: &'static str = "public clusters";
+impl Relation for SharedClusters {
+    const NAME: &'static str = "shared clusters";
     type Key = ClientFacts;
-    type Row = Arc<PublicClusterList>;
+    type Row = Arc<SharedClusterList>;
 }
 
 /// Shared clusters of services.
 #[derive(PartialEq, Debug, Default)]
-pub struct PublicClusterList {
+pub struct SharedClusterList {
     /// The services.
     services: Base<()>,
     /// Ascending by cluster name, with the index of the service.
     entries: Vec<(usize, Entry)>,
 }
 
-impl Rule for PublicClusters {
-    fn derive(cx: &Reads<'_>, client: &ClientFacts) -> Option<Arc<PublicClusterList>> {
+impl Rule for SharedClusters {
+    fn derive(cx: &Reads<'_>, client: &ClientFacts) -> Option<Arc<SharedClusterList>> {
         let scope = Scope {
             namespace: "".into(),
             sidecar: None,
@@ -43,7 +43,7 @@ impl Rule for PublicClusters {
             cluster: "".into(),
             assigned: false,
         };
-        let mut out = PublicClusterList::default();
+        let mut out = SharedClusterList::default();
         let mut entries = Vec::new();
         for (at, service) in scope::all_seen(cx, &scope).iter().enumerate() {
             let mut differs = BTreeSet::new();
@@ -63,15 +63,15 @@ impl Rule for PublicClusters {
 
 /// The clusters of services for a client with unrestricted visibility.
 pub(super) fn seen_by(cx: &Reads<'_>, scope: &Arc<Scope>, client: ClientFacts) -> Vec<Entry> {
-    let Some(public) = cx.get::<PublicClusters>(&client) else {
+    let Some(base) = cx.get::<SharedClusters>(&client) else {
         return Vec::new();
     };
     let private = cx.get::<ServicesByExport>(&Exported::Namespace(scope.namespace.clone()));
     let private = private.iter().flat_map(|keys| keys.iter()).map(|key| &key.hostname);
-    let overlay = public.services.overlay(&scope.namespace, private, |_, ()| false);
-    let kept = public.entries.iter().filter(|(at, _)| !overlay.replaced[*at]);
+    let overlay = base.services.overlay(&scope.namespace, private, |_, ()| false);
+    let kept = base.entries.iter().filter(|(at, _)| !overlay.replaced[*at]);
     let mut out: Vec<Entry> = kept.map(|(_, entry)| entry.clone()).collect();
-    let services = public.services.0.iter().zip(&overlay.replaced);
+    let services = base.services.0.iter().zip(&overlay.replaced);
     let replaced = services.filter(|(_, replaced)| **replaced).map(|(shared, _)| &shared.host);
     for host in replaced.chain(overlay.added.iter().copied()) {
         if let Some(service) = scope::find(cx, scope, host) {
