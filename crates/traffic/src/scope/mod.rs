@@ -1,7 +1,8 @@
-//! What a client sees: services per egress listener, one for each hostname.
+//! Visibility: the services of each egress listener of a client, one per hostname.
 //!
 //! Of several services with one hostname the client's own namespace wins, then Kubernetes, then the oldest. A scope
-//! without a `Sidecar` sees all that is exported to it; [`find`] then answers for one host without reading the rest.
+//! without a `Sidecar` is open: it sees all services that are exported to its namespace, and [`find`] resolves one host
+//! without reading others.
 
 mod egress;
 mod visible;
@@ -18,7 +19,7 @@ use registry::{AliasTable, Exported, Services};
 
 use crate::hosts::EgressHosts;
 
-/// Services by a port that they have, whatever its protocol.
+/// Services by port number, of any protocol.
 pub struct ServicesByPort;
 
 impl Relation for ServicesByPort {
@@ -34,7 +35,7 @@ impl Index for ServicesByPort {
     }
 }
 
-/// Services for everybody, by a port that they have.
+/// Services that are exported to all namespaces, by port number.
 pub struct PublicServicesByPort;
 
 impl Relation for PublicServicesByPort {
@@ -53,7 +54,7 @@ impl Index for PublicServicesByPort {
     }
 }
 
-/// Services by the namespace that defines them and by whom they are exported to.
+/// Services by their namespace and the namespaces they are exported to.
 pub struct ServicesByNamespace;
 
 impl Relation for ServicesByNamespace {
@@ -81,27 +82,27 @@ impl Relation for ScopeServices {
     type Row = Arc<Visible>;
 }
 
-/// What a client sees.
+/// The services that a client sees.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Visible {
-    /// The egress listeners, in the order in which they are written. One without a port ends the list.
+    /// The egress listeners, in the order of the `Sidecar`. A listener without a port is the last.
     pub listeners: Vec<EgressListener>,
-    /// The services of all listeners and what their VirtualServices lead to, by hostname, each hostname once.
+    /// The services of all listeners and destinations of their VirtualServices, one per hostname, ascending.
     pub services: Arc<[VisibleService]>,
-    /// What happens to traffic to unknown destinations.
+    /// Policy for traffic to unknown destinations.
     pub outbound: OutboundPolicy,
 }
 
-/// A service that is seen, and how much of it.
+/// A visible service.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct VisibleService {
     /// The service.
     pub key: ServiceKey,
-    /// Its ports.
+    /// Its visible ports.
     pub ports: Ports,
 }
 
-/// Which ports of a service are seen.
+/// The visible ports of a service.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub enum Ports {
     /// All.
@@ -111,7 +112,7 @@ pub enum Ports {
 }
 
 impl Ports {
-    /// Whether this port is seen.
+    /// Whether this port is visible.
     pub fn include(&self, port: u16) -> bool {
         match self {
             Ports::All => true,
@@ -119,7 +120,7 @@ impl Ports {
         }
     }
 
-    /// What either sees.
+    /// The union of both.
     pub fn union(&self, other: &Ports) -> Ports {
         match (self, other) {
             (Ports::Only(a), Ports::Only(b)) => Ports::Only(
@@ -132,18 +133,18 @@ impl Ports {
     }
 }
 
-/// One way out for an application's traffic.
+/// An egress listener.
 #[derive(Clone, PartialEq, Debug)]
 pub struct EgressListener {
-    /// Its port; none for the listener that stands for all ports without one of their own.
+    /// Its port; none for the listener of all other ports.
     pub port: Option<EgressPort>,
-    /// The address or Unix socket to listen on, where the `Sidecar` says.
+    /// The bind address or Unix socket, if the `Sidecar` sets it.
     pub bind: Option<Arc<str>>,
-    /// Whether its traffic is captured.
+    /// The capture mode.
     pub capture: CaptureMode,
-    /// What it lets in.
+    /// The hosts that it imports.
     pub hosts: EgressHosts,
-    /// The services, by hostname, each hostname once.
+    /// The imported services, one per hostname, ascending.
     pub services: Arc<[VisibleService]>,
 }
 
@@ -152,14 +153,14 @@ pub struct EgressListener {
 pub struct EgressPort {
     /// The number; 0 for Unix sockets.
     pub number: u16,
-    /// What is spoken.
+    /// The protocol.
     pub protocol: Protocol,
     /// Its name.
     pub name: Arc<str>,
 }
 
 impl EgressListener {
-    /// The only port whose services it has: its own, but for generic HTTP proxies and Unix sockets.
+    /// The only port of services that it serves: its own. None for HTTP proxies and Unix sockets.
     pub fn service_port(&self) -> Option<u16> {
         let port = self.port.as_ref()?;
         (port.number != 0 && port.protocol != Protocol::HttpProxy).then_some(port.number)
@@ -171,17 +172,17 @@ impl EgressListener {
     }
 }
 
-/// What happens to traffic to unknown destinations.
+/// Policy for traffic to unknown destinations.
 #[derive(Clone, PartialEq, Debug)]
 pub enum OutboundPolicy {
-    /// It passes: to where the application wanted, or through this service.
+    /// Forward to the original destination, or through the egress proxy.
     AllowAny {
-        /// The service that it is sent through.
+        /// The service that traffic is sent through.
         egress_proxy: Option<Destination>,
     },
-    /// It passes: HTTP to where the request's name leads, the rest to where the application wanted.
+    /// Forward HTTP to the host that the request names, other traffic to the original destination.
     ByName,
-    /// It is refused.
+    /// Reject.
     RegistryOnly,
 }
 
@@ -191,13 +192,13 @@ impl Visible {
         find_in(&self.services, host)
     }
 
-    /// Whether a listener has this port of the service of this hostname.
+    /// Whether a listener imports this port of the service of this hostname.
     fn lets_call(&self, host: &Hostname, port: u16) -> bool {
         let has = |listener: &EgressListener| listener.find(host).is_some_and(|s| s.ports.include(port));
         self.listeners.iter().any(has)
     }
 
-    /// The listener that a route table with this port (0: an HTTP proxy or Unix socket) and name belongs to.
+    /// The listener of a route table with this port (0 for HTTP proxies and Unix sockets) and name.
     pub fn listener(&self, port: u16, name: &str) -> Option<&EgressListener> {
         self.listeners.iter().find(|listener| match &listener.port {
             None => true,
@@ -247,8 +248,8 @@ fn outbound(mode: OutboundMode, egress_proxy: Option<&Destination>) -> OutboundP
     }
 }
 
-/// Whether a scope sees all that is exported to its namespace, through one listener. Then nothing but the namespace
-/// decides what it sees.
+/// Whether a scope is open: it sees all services that are exported to its namespace through one listener, so that its
+/// visibility depends on the namespace only.
 pub fn is_open(cx: &Reads<'_>, scope: &Scope) -> bool {
     let Some(id) = &scope.sidecar else { return true };
     cx.with::<Sidecars, _>(id, |sidecar| match sidecar.map(|s| &s.spec.egress[..]) {
@@ -263,7 +264,7 @@ pub(crate) fn all_seen(cx: &Reads<'_>, scope: &Scope) -> Arc<[VisibleService]> {
     visible::exported_to(cx, &scope.namespace)
 }
 
-/// What happens to a scope's traffic to unknown destinations.
+/// The policy of a scope for traffic to unknown destinations.
 pub fn outbound_policy(cx: &Reads<'_>, scope: &Scope) -> OutboundPolicy {
     let sidecar = scope.sidecar.as_ref().and_then(|id| cx.get::<Sidecars>(id));
     if let Some(policy) = sidecar.as_ref().and_then(|s| s.spec.outbound_traffic_policy.as_ref()) {
@@ -276,8 +277,8 @@ pub fn outbound_policy(cx: &Reads<'_>, scope: &Scope) -> OutboundPolicy {
     )
 }
 
-/// The service that a scope sees under a hostname, as [`Visible::find`], with reads as narrow as they can be: for rules
-/// that ask for a few hosts.
+/// The service of a hostname that a scope sees, as [`Visible::find`], but with narrow reads, for rules that resolve few
+/// hosts.
 pub fn find(cx: &Reads<'_>, scope: &Arc<Scope>, host: &Hostname) -> Option<VisibleService> {
     if !is_open(cx, scope) {
         return cx.get::<ScopeServices>(scope)?.find(host).cloned();
@@ -291,8 +292,8 @@ pub fn find(cx: &Reads<'_>, scope: &Arc<Scope>, host: &Hostname) -> Option<Visib
     Some(VisibleService { key, ports: Ports::All })
 }
 
-/// The service that a scope lets its clients call by a hostname, if it has this port. What only VirtualServices lead to is
-/// seen, but not for clients to call.
+/// The service that clients of a scope may call by a hostname, if it has this port. Services that only VirtualServices
+/// lead to are visible, but clients cannot call them.
 pub fn served(cx: &Reads<'_>, scope: &Arc<Scope>, host: &Hostname, port: u16) -> Option<VisibleService> {
     let visible = find(cx, scope, host)?;
     if !is_open(cx, scope) && !cx.get::<ScopeServices>(scope)?.lets_call(host, port) {
@@ -305,7 +306,7 @@ pub fn served(cx: &Reads<'_>, scope: &Arc<Scope>, host: &Hostname, port: u16) ->
     cx.with::<Services, _>(&visible.key, has_port).then_some(visible)
 }
 
-/// The hostname that a client means by a host: what an alias that it sees stands for, else the host.
+/// The target of a host if it is a visible alias, else the host.
 pub(crate) fn behind<'h>(
     aliases: &'h AliasTable,
     find: &dyn Fn(&Hostname) -> Option<ServiceKey>,
