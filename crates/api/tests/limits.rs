@@ -186,8 +186,5 @@ async fn a_body_that_does_not_come_is_not_waited_for() {
     let fixture = Fixture::start(setting).await;
     let head = format!("POST {MAPS} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\n");
     let (code, _, message) = exchange(fixture.connect().await, head.as_bytes(), None).await.failure();
-    assert_eq!(
-        (code, message.as_str()),
-        (408, "timed out while reading the body")
-    );
+    assert_eq!((code, message.as_str()), (408, "timed out while reading the body"));
 }

@@ -11,7 +11,7 @@ use registry::inputs::{
 use traffic::clusters::{ClusterCatalogue, SharedClusters};
 use traffic::listeners::ListenerCatalogue;
 use traffic::policy::{DestinationRuleSummaries, PolicyCandidates};
-use traffic::routes::{SharedHosts, RouteTables};
+use traffic::routes::{RouteTables, SharedHosts};
 use traffic::virtual_service::VirtualServiceSummaries;
 
 use crate::{Unmade, World};

@@ -72,7 +72,9 @@ pub(super) fn seen_by(cx: &Reads<'_>, scope: &Arc<Scope>, client: ClientFacts) -
     let kept = base.entries.iter().filter(|(at, _)| !overlay.replaced[*at]);
     let mut out: Vec<Entry> = kept.map(|(_, entry)| entry.clone()).collect();
     let services = base.services.0.iter().zip(&overlay.replaced);
-    let replaced = services.filter(|(_, replaced)| **replaced).map(|(shared, _)| &shared.host);
+    let replaced = services
+        .filter(|(_, replaced)| **replaced)
+        .map(|(shared, _)| &shared.host);
     for host in replaced.chain(overlay.added.iter().copied()) {
         if let Some(service) = scope::find(cx, scope, host) {
             add_service(cx, scope, &service, client, &mut out);

@@ -61,8 +61,7 @@ pub(super) fn never_taken(
              {sort} route of that one takes all its connections",
             rival.id.namespace, rival.id.name
         );
-        let hint =
-            "put all routes for a host into one VirtualService, or give the routes different conditions";
+        let hint = "put all routes for a host into one VirtualService, or give the routes different conditions";
         conflicts.push(conflict(Kind::VirtualService, &own.id, rule.path, message, hint));
     }
 }
